@@ -40,7 +40,7 @@ fn empty_guest_call(bencher: Bencher<'_, '_>) {
     bencher.bench_local(|| STAGE.runtime.block_on(probe.empty()).expect("an empty call"));
 }
 
-/// Of one call that asks a hundred times.
+/// One call that asks a hundred times.
 #[divan::bench]
 fn hundred_imports(bencher: Bencher<'_, '_>) {
     let mut probe = probe();

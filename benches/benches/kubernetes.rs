@@ -1,9 +1,9 @@
-//! Prints the README's table of what a cluster costs: `cargo bench -p trueup-benches --bench kubernetes`, or some of it:
-//! `... --bench kubernetes -- load growth`.
+//! Prints the README's table of the costs in a cluster: `cargo bench -p trueup-benches --bench kubernetes`, or parts of
+//! it: `... --bench kubernetes -- load growth`.
 //!
-//! One process holds the API server of the tests, a simulated Engine that is spoken to over HTTP, and the host with its
-//! election. Everything must come true in the end, or there is an error and no table. Without `--bench`, as `cargo test` runs
-//! it, everything is done once and small: that it works is all that is seen then.
+//! One process runs the API server of the tests, a simulated Engine over HTTP, and the host with its election.
+//! Everything must be in sync at the end; otherwise the benchmark fails without a table. Without `--bench`, as `cargo
+//! test` runs it, it does everything once and small, which only shows that it works.
 #![expect(clippy::expect_used, reason = "a benchmark whose threads don't work has no figures")]
 
 #[path = "kubernetes/cluster.rs"]
@@ -18,19 +18,19 @@ use trueup_benches::measure::{digits, ratio, show};
 
 use cluster::{Cluster, Seen};
 
-/// How much is measured.
+/// How much to measure.
 struct Effort {
-    /// Services that change under load, one size after another.
+    /// Numbers of Services that change under load, one after another.
     loaded: &'static [usize],
     changes_per_second: u32,
     lasts: Duration,
     /// Services of type LoadBalancer, and others beside them, while one changes.
     sizes: &'static [(usize, usize)],
-    /// Changes of which the quickest and the one in the middle are told.
+    /// How many changes the fastest and the median are taken from.
     changes: usize,
 }
 
-/// A cluster has 2,768 node ports (30000-32767), so of 10,000 Services no more than that can be of type LoadBalancer.
+/// A cluster has 2,768 node ports (30000-32767), so at most that many of 10,000 Services can be of type LoadBalancer.
 const FULL: Effort = Effort {
     loaded: &[100, 1_000],
     changes_per_second: 200,
@@ -47,7 +47,7 @@ const TRIAL: Effort = Effort {
     changes: 2,
 };
 
-/// So many Services change in turn while all others rest: one at a time, and one that is still warm does not say it all.
+/// How many Services change in turn, one at a time, while all others rest. A single one would always be warm.
 const TURNS: usize = 5;
 
 fn main() -> anyhow::Result<()> {
@@ -71,7 +71,7 @@ fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Changes of all Services in turn, so many a second, and how long each took.
+/// Changes all Services in turn at this rate, and measures how long each change takes.
 fn load(services: usize, effort: &Effort) -> anyhow::Result<()> {
     let mut cluster = Cluster::start(services, 0)?;
     cluster.wait_until_true()?;
@@ -124,7 +124,7 @@ fn growth(effort: &Effort) -> anyhow::Result<()> {
         cluster.wait_until_true()?;
         let up = begun.elapsed();
         let turns = TURNS.min(*ours);
-        // An instance that is not kept is made anew from its recording: once.
+        // The host rebuilds an evicted instance from its recording, once.
         for service in 0..turns {
             cluster.change(service)?;
             cluster.wait_until_true()?;

@@ -1,8 +1,8 @@
-//! Prints the README's table of NEGs: `cargo bench -p trueup-benches --bench neg`, or some of it: `... --bench neg -- filter
-//! sync`.
+//! Prints the README's table of NEGs: `cargo bench -p trueup-benches --bench neg`, or parts of it: `... --bench neg --
+//! filter sync`.
 //!
-//! Times are ratios, both sides measured in one run. Without `--bench`, as `cargo test` runs it, everything is done once and
-//! small: that it works is all that is seen then.
+//! Times are ratios, with both sides measured in one run. Without `--bench`, as `cargo test` runs it, it does
+//! everything once and small, which only shows that it works.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -16,13 +16,13 @@ use trueup_guest_neg::filter::{Facts, filter};
 use trueup_guest_neg::settings::Settings;
 use trueup_runtime::guests::neg::Filtered;
 
-/// How much is measured.
+/// How much to measure.
 struct Effort {
-    /// Endpoints that migrate, each with how often it is measured.
+    /// Migrating endpoints, each with the number of rounds.
     filters: [(u32, usize); 3],
-    /// The one of them at which other sets are looked at too.
+    /// The one of them for which other sets are measured too.
     usual: (u32, usize),
-    /// Endpoints that are there already, and how often.
+    /// Existing endpoints, and the number of rounds.
     sync: (u32, usize),
     instances: u32,
 }
@@ -41,7 +41,7 @@ const TRIAL: Effort = Effort {
     instances: 5,
 };
 
-/// What the Go controller that the guest is modelled on takes for 10,000 endpoints on such a machine, at best.
+/// The best time of the guest's model, a Go controller, for 10,000 endpoints on such a machine.
 const ORIGINAL: &str = "24 ms";
 
 fn main() -> anyhow::Result<()> {
@@ -78,7 +78,7 @@ fn against(left: Duration, right: Duration) -> String {
     format!("{} against {}", show(left), show(right))
 }
 
-/// `filter` of a migration to dual-stack: the guest through the boundary, and the same code natively.
+/// `filter` of a migration to dual-stack: the guest across the boundary, and the same code natively.
 fn filters(stage: &Stage, effort: &Effort) -> anyhow::Result<()> {
     let mut grown = Vec::new();
     for (count, rounds) in effort.filters {
@@ -145,13 +145,13 @@ fn others(stage: &Stage, (count, rounds): (u32, usize)) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// One size.
+/// The measurements of one size.
 struct Seen {
-    /// The call of the guest, its arguments and its answer across the boundary included.
+    /// The guest's call, with its arguments and its answer across the boundary.
     guest: Duration,
-    /// The same decision of the same code, from owned arguments that were copied before.
+    /// The same decision of the same code, from owned arguments copied beforehand.
     native: Duration,
-    /// The arguments across the boundary and thrown away.
+    /// The arguments sent across the boundary and dropped.
     crossed: Duration,
     /// The arguments copied natively.
     copied: Duration,
@@ -205,7 +205,7 @@ fn natively(sets: NativeSets) -> trueup_guest_neg::bindings::exports::trueup::ne
     filter(Settings::default().fractions, Facts::default(), add, remove, committed)
 }
 
-/// Both sides decide the same, and a migration starts.
+/// Checks that both sides decide the same, and that a migration starts.
 fn check(
     guest: &Filtered,
     native: trueup_guest_neg::bindings::exports::trueup::neg::migrator::Filtered,
@@ -221,7 +221,7 @@ fn check(
     Ok(())
 }
 
-/// `sync` where everything is there already.
+/// `sync` when everything already exists.
 fn syncs(stage: &Stage, effort: &Effort) -> anyhow::Result<()> {
     let (count, rounds) = effort.sync;
     let target = endpoints::groups(0, count, Stack::Dual);
@@ -243,7 +243,7 @@ fn syncs(stage: &Stage, effort: &Effort) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Memory of many instances in one host.
+/// The memory of many instances in one host.
 fn instances(stage: &Stage, effort: &Effort) -> anyhow::Result<()> {
     let count = effort.instances;
     let mut each = Vec::new();
@@ -268,10 +268,10 @@ fn instances(stage: &Stage, effort: &Effort) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What one of many instances takes.
+/// The cost of one of many instances.
 struct Each {
     kib: f64,
-    /// Of all of them.
+    /// For all of them.
     time: Duration,
 }
 
@@ -292,7 +292,7 @@ fn many(stage: &Stage, count: u32, endpoints_per_zone: u32, is_recorded: bool) -
             anyhow::Ok(instance)
         })
     };
-    // What the first instance brings about once is not counted for each.
+    // Exclude the one-time cost of the first instance.
     drop(start(0)?);
     let without = pss_kib()?;
     let began = Instant::now();

@@ -1,8 +1,8 @@
-//! Prints the README's table of pod addresses: each cost as a ratio, both sides measured in one run, on one disk.
+//! Prints the README's table of pod addresses: each cost as a ratio, with both sides measured in one run, on one disk.
 //!
-//! `cargo bench -p trueup-benches --bench pods`, or some of it: `... --bench pods -- growth plugin`. `plugin` needs
-//! `cargo build --release -p trueup-cni` before. Without `--bench`, as `cargo test` runs it, everything is done once and
-//! small: that it works is all that is seen then.
+//! `cargo bench -p trueup-benches --bench pods`, or parts of it: `... --bench pods -- growth plugin`. `plugin` first
+//! needs `cargo build --release -p trueup-cni`. Without `--bench`, as `cargo test` runs it, it does everything once and
+//! small, which only shows that it works.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,14 +12,14 @@ use trueup_benches::plugin::{self, Plugin};
 use trueup_benches::pods::{self, Stage};
 use trueup_capabilities::checkpoint::simulated::Simulated;
 
-/// How much is measured.
+/// How much to measure.
 struct Effort {
     rounds: usize,
-    /// Addresses in store.
+    /// Addresses in the store.
     sizes: &'static [usize],
     /// Pairs of assign and unassign in one round.
     pairs: u32,
-    /// Pairs of each pod in one round, where each is a sync of the disk or two.
+    /// Pairs of each pod in one round, where each is one or two syncs of the disk.
     synced_pairs: u32,
     /// Processes of each plugin.
     processes: usize,
@@ -58,7 +58,7 @@ fn main() -> anyhow::Result<()> {
     println!("|---|---|---|---|");
     let mut parts: Vec<(&str, Part)> = vec![("growth", growth), ("syncs", syncs), ("sharing", sharing)];
     if is_bench {
-        // In a trial the plugin may not be built yet; its own tests see that it works.
+        // In a trial the plugin may not be built yet; its own tests check it.
         parts.push(("plugin", plugins));
     }
     let wanted: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
@@ -86,7 +86,7 @@ fn per(time: Duration, count: u32) -> Duration {
     time / count.max(1)
 }
 
-/// A pair of assign and unassign by how many addresses there are, half of them used: the guest's instance alone, and the
+/// A pair of assign and unassign by the number of addresses, half of them used: the guest's instance alone, and the
 /// whole host around it, which records and now and then writes a snapshot of everything. The store is in memory.
 fn growth(stage: &Stage, effort: &Effort) -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
@@ -100,7 +100,7 @@ fn growth(stage: &Stage, effort: &Effort) -> anyhow::Result<()> {
         hosts.push(served);
     }
     let mut alone = vec![Duration::MAX; instances.len()];
-    // What is done now and then belongs to the price: all rounds count, not the quickest.
+    // Occasional work belongs to the price: count all rounds, not the fastest.
     let mut whole = vec![Duration::ZERO; hosts.len()];
     let rounds = u32::try_from(effort.rounds.max(1))?;
     for _ in 0..rounds {
@@ -129,7 +129,7 @@ fn growth(stage: &Stage, effort: &Effort) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Operations of one pod after another with the file store, each durable before its answer, against bare syncs.
+/// Operations of one pod after another with the file store, each durable before its answer, compared with bare syncs.
 fn syncs(stage: &Stage, effort: &Effort) -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let served = stage.served(folder.path(), 100, pods::file(folder.path(), false)?)?;
@@ -147,7 +147,7 @@ fn syncs(stage: &Stage, effort: &Effort) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// 16 pods at once: each operation its own sync, against syncs that they share.
+/// 16 pods at once: a sync for each operation, compared with shared syncs.
 fn sharing(stage: &Stage, effort: &Effort) -> anyhow::Result<()> {
     const AT_ONCE: u32 = 16;
     let folder = tempfile::tempdir()?;
@@ -168,7 +168,7 @@ fn sharing(stage: &Stage, effort: &Effort) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// ADD as a process, against Debian's `host-local`.
+/// ADD as a process, compared with Debian's `host-local`.
 fn plugins(stage: &Stage, effort: &Effort) -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let Some(host_local) = Plugin::host_local(folder.path()) else {
@@ -185,7 +185,7 @@ fn plugins(stage: &Stage, effort: &Effort) -> anyhow::Result<()> {
         backends,
         enis,
         async {
-            // Dropped where something failed: that is a reason to stop, too.
+            // The sender is dropped on a failure, which also stops the server.
             let _ = stopped.await;
         },
         move |event| {

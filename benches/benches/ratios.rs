@@ -1,7 +1,7 @@
-//! Prints the README's table: each cost as a ratio, both sides measured in one run.
+//! Prints the README's table: each cost as a ratio, with both sides measured in one run.
 //!
-//! `cargo bench -p trueup-benches --bench ratios`, or some of it: `... --bench ratios -- checks recording`. Without
-//! `--bench`, as `cargo test` runs it, everything is done once and small: that it works is all that is seen then.
+//! `cargo bench -p trueup-benches --bench ratios`, or parts of it: `... --bench ratios -- checks recording`. Without
+//! `--bench`, as `cargo test` runs it, it does everything once and small, which only shows that it works.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -15,15 +15,15 @@ use trueup_engine::{Engine, Options};
 use trueup_guest_lbaas::settings::Settings;
 use trueup_runtime::Guest;
 
-/// How much is measured.
+/// How much to measure.
 struct Effort {
-    /// Of things that take microseconds.
+    /// For work that takes microseconds.
     quick_rounds: usize,
-    /// Of things that take milliseconds.
+    /// For work that takes milliseconds.
     rounds: usize,
-    /// Of things that take tens of milliseconds.
+    /// For work that takes tens of milliseconds.
     slow_rounds: usize,
-    /// Calls in one round of what is too short for a clock.
+    /// Calls in one round of work that is too short for a clock.
     calls: u32,
     checks: [Size; 3],
     reconcile: Size,
@@ -101,7 +101,7 @@ fn against(left: Duration, right: Duration) -> String {
     format!("{} against {}", show(left), show(right))
 }
 
-/// So many for each call of a guest: a hundred of them are as long as one.
+/// How many for each call of a guest: a hundred of them take as long as one.
 const DIRECT_CALLS: u32 = 100;
 
 #[inline(never)]
@@ -109,7 +109,7 @@ fn nothing(argument: u32) -> u32 {
     argument
 }
 
-/// An empty call of a guest, and an empty question of one, against a call of a Rust function.
+/// An empty call of a guest, and an empty question of one, compared with a call of a Rust function.
 fn boundary(stage: &Stage, effort: &Effort) -> anyhow::Result<()> {
     let calls = effort.calls;
     let mut probe = stage
@@ -151,7 +151,7 @@ fn boundary(stage: &Stage, effort: &Effort) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What it takes to have an instance.
+/// The cost of an instance.
 fn starts(stage: &Stage, effort: &Effort) -> anyhow::Result<()> {
     let api = service::empty_engine();
     let cache = tempfile::tempdir()?;
@@ -182,7 +182,7 @@ fn starts(stage: &Stage, effort: &Effort) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// `reconcile-check` of what is true already, against the same decision in Rust and a copy of the list.
+/// `reconcile-check` of a service in sync, compared with the same decision in Rust and a copy of the list.
 fn checks(stage: &Stage, effort: &Effort) -> anyhow::Result<()> {
     let mut grown = Vec::new();
     for size in effort.checks {
@@ -300,7 +300,7 @@ fn recording(stage: &Stage, effort: &Effort) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A reconcile from nothing over HTTP: one request at a time against as many as a host has where nothing is configured.
+/// A reconcile from nothing over HTTP: one request at a time, compared with a host's default concurrency.
 fn concurrency(stage: &Stage, effort: &Effort) -> anyhow::Result<()> {
     const CONCURRENT: u16 = 16;
     let size = effort.reconcile;

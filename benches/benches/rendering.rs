@@ -1,8 +1,9 @@
-//! Prints the README's table of Services on a node: `cargo bench -p trueup-benches --bench rendering`, or some of it: `...
-//! --bench rendering -- change resync kernel`. `kernel` needs root, `nft` and `ip` (Debian: `nftables`, `iproute2`).
+//! Prints the README's table of Services on a node: `cargo bench -p trueup-benches --bench rendering`, or parts of it:
+//! `... --bench rendering -- change resync kernel`. `kernel` needs root, `nft` and `ip` (Debian: `nftables`,
+//! `iproute2`).
 //!
-//! Times are ratios, both sides measured in one run. Without `--bench`, as `cargo test` runs it, everything but the kernel is
-//! done once and small: that it works is all that is seen then.
+//! Times are ratios, with both sides measured in one run. Without `--bench`, as `cargo test` runs it, it does
+//! everything but the kernel once and small, which only shows that it works.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -18,9 +19,9 @@ use trueup_capabilities::nftables::nft::{Nft, Settings, TIMEOUT};
 use trueup_capabilities::nftables::{Api as _, simulated::Simulated};
 use trueup_capabilities::{Backends, etcd, renderer};
 
-/// How much is measured.
+/// How much to measure.
 struct Effort {
-    /// Services that there are.
+    /// Numbers of Services.
     sizes: &'static [usize],
     /// The same, with the kernel.
     kernel_sizes: &'static [usize],
@@ -28,7 +29,7 @@ struct Effort {
     kernel_rounds: usize,
     /// Changes in one round.
     changes: u32,
-    /// Services and backends of each, of a resync.
+    /// Services, and backends of each, in a resync.
     resync: (usize, usize),
 }
 
@@ -53,10 +54,10 @@ const TRIAL: Effort = Effort {
 /// Backends of each service while one changes.
 const BACKENDS: usize = 3;
 
-/// What the Go controller that the guest is modelled on takes for one update among 1,000 services, growing with them.
+/// The time of the guest's model, a Go controller, for one update among 1,000 services; it grows with their number.
 const ORIGINAL: &str = "0.48 ms among 1,000";
 
-/// The argument with which this program does a resync and nothing else.
+/// The argument that makes this program run only a resync.
 const RESYNC_ALONE: &str = "--resync-alone";
 
 fn main() -> anyhow::Result<()> {
@@ -90,11 +91,11 @@ fn row(what: &str, ratio: &str, absolute: &str, goal: &str) {
     println!("| {what} | {ratio} | {absolute} | {goal} |");
 }
 
-/// Guests and hosts with so many services, all at once, so that every size is measured in turn with the others.
+/// Guests and hosts with this many services, all at once, so that the sizes are measured in turn.
 struct Sized {
     count: usize,
     service: Alone,
-    /// Two changes that lead back to where they began: as `service` is told them, and as renderers are.
+    /// Two changes that cancel each other out: as `service` receives them, and as renderers do.
     events: [Box<serde_json::value::RawValue>; 2],
     renderers: Vec<Alone>,
     calls: [(&'static str, Box<serde_json::value::RawValue>); 2],
@@ -138,7 +139,7 @@ impl Sized {
             renderer.call(call, &args).await?;
             renderers.push(renderer);
         }
-        // From here on nobody keeps what is told.
+        // From here on, drop the recorded calls.
         let quiet = Backends {
             renderers: Some(Arc::new(renderer::simulated::Simulated::default())),
             ..backends()
@@ -187,13 +188,13 @@ impl Sized {
     }
 }
 
-/// One endpoint more or less of one service, among so many.
+/// One endpoint more or less of one service, among this many.
 fn changes(stage: &Stage, effort: &Effort) -> anyhow::Result<()> {
     let mut all = Vec::new();
     for count in effort.sizes {
         all.push(stage.runtime.block_on(Sized::new(stage, *count))?);
     }
-    // An even number leads back to where it began.
+    // An even number restores the initial state.
     let changes = effort.changes.next_multiple_of(2);
     type Side = fn(&Stage, &mut Sized, u32) -> anyhow::Result<()>;
     let sides: [(&str, Side); 4] = [
@@ -240,7 +241,7 @@ fn listed(sizes: &[usize]) -> String {
     all.join(", ")
 }
 
-/// Everything at once, in a process of its own: its time, and the most memory that the process had.
+/// Everything at once, in a process of its own: its time, and its peak memory.
 fn resyncs(_stage: &Stage, effort: &Effort) -> anyhow::Result<()> {
     let (services, endpoints) = effort.resync;
     let (nothing_took, least) = child(0, 0)?;
@@ -261,7 +262,7 @@ fn resyncs(_stage: &Stage, effort: &Effort) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The time, and the most memory in bytes.
+/// The time, and the peak memory in bytes.
 fn child(services: usize, endpoints: usize) -> anyhow::Result<(Duration, u64)> {
     let mut child = Command::new(std::env::current_exe()?)
         .args([RESYNC_ALONE, &services.to_string(), &endpoints.to_string()])
@@ -275,7 +276,7 @@ fn child(services: usize, endpoints: usize) -> anyhow::Result<(Duration, u64)> {
     Ok((Duration::from_micros(micros.parse()?), kib.parse::<u64>()? << 10))
 }
 
-/// The most memory that this process had, in KiB. What the kernel tells the parent would count the parent's own.
+/// The peak memory of this process, in KiB. The kernel's figure for the parent would include the parent's own.
 fn most_memory_kib() -> anyhow::Result<u64> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -299,7 +300,7 @@ fn resync_alone(services: usize, endpoints: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A network namespace of this process's own, gone with it.
+/// A network namespace that this process owns and removes.
 struct Namespace(String);
 
 impl Namespace {
@@ -318,7 +319,7 @@ impl Drop for Namespace {
     }
 }
 
-/// nft's own time for the transactions that the guest makes.
+/// nft's own time for the guest's transactions.
 fn kernel(stage: &Stage, effort: &Effort) -> anyhow::Result<()> {
     for &count in effort.kernel_sizes {
         let namespace = Namespace::new()?;

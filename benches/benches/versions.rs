@@ -1,6 +1,6 @@
-//! Prints the README's table of what versions cost: `cargo bench -p trueup-benches --bench versions`.
+//! Prints the README's table of the cost of versions: `cargo bench -p trueup-benches --bench versions`.
 //!
-//! Without `--bench`, as `cargo test` runs it, everything is done once and small: that it works is all that is seen then.
+//! Without `--bench`, as `cargo test` runs it, it does everything once and small, which only shows that it works.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use trueup_benches::service::{Listed, Size};
 use trueup_benches::stage::{self, Stage};
 use trueup_benches::swaps::{Load, Seen, swap_under_load};
 
-/// What every instance is asked once.
+/// The one question to every instance.
 const SMALL: Size = Size { ports: 1, servers: 3 };
 
 fn main() -> anyhow::Result<()> {
@@ -48,7 +48,7 @@ fn instances(count: u32) -> anyhow::Result<()> {
         stage::check(&mut instance, &args).await?;
         anyhow::Ok(instance)
     };
-    // What the first instance brings about once is not counted for each.
+    // Exclude the one-time cost of the first instance.
     drop(stage.runtime.block_on(start())?);
     let without = pss_kib()?;
     let begun = Instant::now();

@@ -1,7 +1,7 @@
-//! When changes of Services took effect, however that is seen: each change asks for an address of its own, so an address
-//! says which change it is.
+//! When changes of Services took effect. Each change requests an address of its own, so an address identifies its
+//! change.
 //!
-//! Knows nothing of hosts and servers; `benches/kubernetes/` makes the changes and sees what comes of them.
+//! Knows neither hosts nor servers; `benches/kubernetes/` makes the changes and observes their effects.
 //!
 //! ```text
 //! change 7 -> 198.18.0.7 -> seen at -> time from change 7 to the first effect of it, or of a later one of its Service
@@ -13,28 +13,28 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 
-/// 198.18.0.0/15, which is for benchmarks (RFC 2544).
+/// 198.18.0.0/15, the range for benchmarks (RFC 2544).
 const FIRST: u32 = 0xC612_0000;
 
-/// So many addresses there are, and so many changes are told apart.
+/// The number of addresses, and so of distinct changes.
 pub const CHANGES_MAX: u32 = 1 << 17;
 
-/// A change that was made.
+/// One change.
 #[derive(Debug, Clone, Copy)]
 pub struct Made {
-    /// Of which Service.
+    /// The changed Service.
     pub service: usize,
-    /// Right before the API server had it.
+    /// Right before the API server received it.
     pub at: Instant,
 }
 
-/// The address that a change asks for; changes count from 0.
+/// The address that a change requests; changes count from 0.
 #[must_use]
 pub fn address(change: u32) -> Ipv4Addr {
     Ipv4Addr::from(FIRST + change % CHANGES_MAX)
 }
 
-/// The change that asked for an address; none: it is no address of a change.
+/// The change that requested an address; `None` if no change did.
 #[must_use]
 pub fn change(address: &str) -> Option<u32> {
     let number = u32::from(address.parse::<Ipv4Addr>().ok()?);
@@ -46,22 +46,22 @@ pub fn in_text(text: &str) -> impl Iterator<Item = u32> + '_ {
     text.split('"').filter_map(change)
 }
 
-/// What is seen of changes, each when it was seen first.
+/// When each change was seen first.
 #[derive(Debug, Default)]
 pub struct Effects(BTreeMap<u32, Instant>);
 
 impl Effects {
-    /// A change is seen to be in effect; the first time counts.
+    /// Records that a change is in effect; the first time counts.
     pub fn see(&mut self, change: u32, at: Instant) {
         let first = self.0.entry(change).or_insert(at);
         *first = at.min(*first);
     }
 
-    /// How long each change took, from the shortest to the longest. `made` holds the changes from number `first` on; one that
-    /// was superseded took as long as it took a later one of its Service to be seen.
+    /// How long each change took, from the shortest to the longest. `made` holds the changes from number `first` on. A
+    /// superseded change took until a later one of its Service was seen.
     ///
     /// # Errors
-    /// Where the last change of a Service is not in effect, or was seen before it was made.
+    /// If the last change of a Service is not in effect, or was seen before it was made.
     pub fn times(&self, first: u32, made: &[Made]) -> anyhow::Result<Times> {
         let mut effective: BTreeMap<usize, Instant> = BTreeMap::new();
         let mut times = Vec::new();
@@ -89,12 +89,12 @@ impl Effects {
 #[derive(Debug)]
 pub struct Times {
     times: Vec<Duration>,
-    /// So many were never in effect themselves: a later one came before.
+    /// How many were never in effect themselves, because a later one came first.
     pub superseded: u32,
 }
 
 impl Times {
-    /// So many percent of the changes took no longer; of 100, none.
+    /// The time within which this percentage of the changes took effect; for 100, all of them.
     #[must_use]
     pub fn percentile(&self, percent: usize) -> Duration {
         let rank = (self.times.len() * percent).div_ceil(100).max(1);
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_superseded_change_counts_until_a_later_one_of_its_service_is_in_effect() {
+    fn a_superseded_change_counts_until_a_later_one_takes_effect() {
         let begun = Instant::now();
         let at = |ms| begun + Duration::from_millis(ms);
         let made = [(0, 0), (1, 10), (0, 20), (0, 30)].map(|(service, ms)| Made { service, at: at(ms) });

@@ -1,54 +1,54 @@
-//! Endpoints of one service in three zones: what `filter` is asked about a migration, and what `sync` is told to reach.
+//! Endpoints of one service in three zones: the input of `filter` during a migration, and the target of `sync`.
 //!
-//! Each text is as long as Compute Engine makes it. Knows no guest and no host.
+//! Texts are as long as Compute Engine's. Knows neither guest nor host.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use trueup_capabilities::neg::{Endpoint, EndpointGroup, Location};
 use trueup_guest_neg::bindings::trueup::neg::types as native;
 
-/// Where they are, ascending.
+/// The zones, ascending.
 pub const ZONES: [&str; 3] = ["europe-west3-a", "europe-west3-b", "europe-west3-c"];
 
 /// The one subnet.
 pub const SUBNET: &str = "default";
 
-/// So many pods share a Node.
+/// Pods on each Node.
 const PODS_PER_NODE: u32 = 30;
 
 /// The stack of an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stack {
-    /// IPv4 alone.
+    /// Only IPv4.
     Single,
     /// Both.
     Dual,
 }
 
-/// The three sets that `migrator.filter` is given.
+/// The three sets that `migrator.filter` takes.
 #[derive(Debug, Clone)]
 pub struct Sets {
-    /// What is to be attached.
+    /// Endpoints to attach.
     pub add: Vec<EndpointGroup>,
-    /// What is to be detached.
+    /// Endpoints to detach.
     pub remove: Vec<EndpointGroup>,
-    /// What is wanted and there already.
+    /// Endpoints that are desired and already exist.
     pub committed: Vec<EndpointGroup>,
 }
 
 /// The same, in the native guest's types.
 #[derive(Debug, Clone)]
 pub struct NativeSets {
-    /// What is to be attached.
+    /// Endpoints to attach.
     pub add: Vec<native::EndpointGroup>,
-    /// What is to be detached.
+    /// Endpoints to detach.
     pub remove: Vec<native::EndpointGroup>,
-    /// What is wanted and there already.
+    /// Endpoints that are desired and already exist.
     pub committed: Vec<native::EndpointGroup>,
 }
 
 impl Sets {
-    /// So many endpoints turn dual-stack, beside so many that are already.
+    /// This many endpoints turn dual-stack, beside the given number that already are.
     #[must_use]
     pub fn migration(moving: u32, committed: u32) -> Self {
         Self {
@@ -58,14 +58,14 @@ impl Sets {
         }
     }
 
-    /// The same sets, written in no order.
+    /// The same sets, not sorted.
     #[must_use]
     pub fn in_no_order(mut self) -> Self {
         for group in [&mut self.add, &mut self.remove, &mut self.committed]
             .into_iter()
             .flatten()
         {
-            // Read from its end an address is a number that jumps.
+            // Read from its end, an address is a number that jumps.
             group
                 .endpoints
                 .sort_by_cached_key(|endpoint| endpoint.ip.bytes().rev().collect::<Vec<u8>>());
@@ -84,7 +84,7 @@ impl Sets {
     }
 }
 
-/// So many endpoints, from number `first` on, in turn in each zone: one group for each zone, ascending.
+/// This many endpoints, from number `first` on, alternating between the zones: one group for each zone, ascending.
 #[must_use]
 pub fn groups(first: u32, count: u32, stack: Stack) -> Vec<EndpointGroup> {
     let group = |(zone, offset): (&str, u32)| EndpointGroup {
@@ -130,9 +130,9 @@ fn native_endpoint(endpoint: &Endpoint) -> native::Endpoint {
 }
 
 fn endpoint(number: u32, stack: Stack) -> Endpoint {
-    // 10.64.0.0 and up; pods of a cluster have their addresses from such a range.
+    // 10.64.0.0 and up, a typical range for pods of a cluster.
     const FIRST_V4: u32 = 0x0a40_0000;
-    // The range for documentation (RFC 3849), in it a Node's /96 for each, as Compute Engine gives them.
+    // The range for documentation (RFC 3849), with a /96 for each Node, as Compute Engine assigns them.
     const FIRST_V6: u128 = 0x2001_0db8_4000_6e1b << 64;
     let ipv6 = match stack {
         Stack::Single => String::new(),

@@ -1,4 +1,4 @@
-//! A reconcile against an Engine over HTTP that takes its time, by the backend that speaks to the real one.
+//! A reconcile against a slow Engine over HTTP, with the backend for the real one.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -15,16 +15,16 @@ use crate::stage::{self, Stage};
 /// How the Engine answers.
 #[derive(Debug, Clone, Copy)]
 pub struct Latency {
-    /// Milliseconds that every answer takes.
+    /// The time of every answer, in milliseconds.
     pub ms: u64,
-    /// Whether taggings take as long too; else they are answered at once.
+    /// Whether taggings take as long too; otherwise they are answered at once.
     pub of_taggings: bool,
 }
 
-/// How long a reconcile took, and what it asked.
+/// How long a reconcile took, and its requests.
 #[derive(Debug, Clone)]
 pub struct Took {
-    /// In all.
+    /// The total.
     pub time: Duration,
     /// Requests that tag a resource.
     pub taggings: u64,
@@ -33,8 +33,8 @@ pub struct Took {
 }
 
 impl Took {
-    /// How many times longer these requests take one at a time than `concurrent` at a time, where each takes the same
-    /// time and taggings are one at a time in any case.
+    /// How many times longer these requests take one at a time than `concurrent` at a time, if each takes the same time
+    /// and taggings always go one at a time.
     #[must_use]
     pub fn bound(&self, concurrent: u16) -> f64 {
         let concurrent = f64::from(concurrent);
@@ -47,10 +47,10 @@ fn count(requests: u64) -> f64 {
     u32::try_from(requests).map_or(f64::INFINITY, f64::from)
 }
 
-/// Makes a service true from nothing, with so many requests at a time.
+/// Reconciles a service from nothing, with this many requests at a time.
 ///
 /// # Errors
-/// Where that fails.
+/// If that fails.
 pub fn reconcile(stage: &Stage, size: Size, latency: Latency, concurrent: u16) -> anyhow::Result<Took> {
     stage.runtime.block_on(async {
         let server = SimulatedEngine::start(server(latency), SocketAddr::from(([127, 0, 0, 1], 0))).await?;
@@ -113,7 +113,7 @@ fn server(latency: Latency) -> ServerConfig {
 struct Requests(Mutex<BTreeMap<(String, String), u64>>);
 
 impl Requests {
-    /// Taggings, and all others.
+    /// Taggings, and all other requests.
     fn counts(&self) -> (u64, u64) {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_tagging = |(resource, method): &(String, String)| method == "POST" && resource.contains("tags");

@@ -1,15 +1,15 @@
-//! How ratios are measured: both sides in turn, so that a machine that does other things too slows both, and the
-//! quickest of many rounds of each: whatever else the machine does can only add to a time.
+//! How to measure ratios: both sides in turn, so that other work on the machine slows both, and the fastest of many
+//! rounds of each, since other work can only add to a time.
 
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 
-/// One thing to measure: does it once and says how long that took.
+/// One thing to measure: does it once and returns how long that took.
 pub type Side<'a> = &'a mut dyn FnMut() -> anyhow::Result<Duration>;
 
-/// Measures all sides in turn, `rounds` times after one that does not count (so at least once), and answers each one's
-/// quickest.
+/// Measures all sides in turn, `rounds` times after one warm-up (so at least once), and returns the fastest time of
+/// each.
 ///
 /// # Errors
 /// The first error of a side.
@@ -38,16 +38,16 @@ pub fn timed<T>(work: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<Dura
     Ok(time)
 }
 
-/// How long threads of this process that are called `name` have run on a processor: unlike the time that passes, hardly
-/// longer on a machine that does other things too. Threads that have ended are not counted.
+/// The processor time of this process's threads called `name`: unlike elapsed time, other work on the machine hardly
+/// changes it. Threads that have ended do not count.
 ///
 /// # Errors
-/// Where the kernel does not say it (proc(5), `schedstat`).
+/// If the kernel does not report it (proc(5), `schedstat`).
 pub fn processor_time(name: &str) -> anyhow::Result<Duration> {
     let mut ran = Duration::ZERO;
     for task in std::fs::read_dir("/proc/self/task")? {
         let task = task?.path();
-        // A thread may end while it is looked at.
+        // A thread may end while this reads it.
         let read = |file: &str| std::fs::read_to_string(task.join(file)).unwrap_or_default();
         if read("comm").trim_end() == name
             && let Some(nanoseconds) = read("schedstat").split(' ').next()
@@ -61,7 +61,7 @@ pub fn processor_time(name: &str) -> anyhow::Result<Duration> {
 /// The proportional set size of this process, in KiB (proc(5), `smaps_rollup`).
 ///
 /// # Errors
-/// Where the kernel does not say it.
+/// If the kernel does not report it.
 pub fn pss_kib() -> anyhow::Result<u64> {
     let rollup = std::fs::read_to_string("/proc/self/smaps_rollup")?;
     let line = rollup.lines().find_map(|line| line.strip_prefix("Pss:"));
@@ -69,7 +69,7 @@ pub fn pss_kib() -> anyhow::Result<u64> {
     Ok(number.context("/proc/self/smaps_rollup has no Pss")?.parse()?)
 }
 
-/// How often `of` goes into `time`.
+/// How many times `of` goes into `time`.
 #[must_use]
 pub fn ratio(time: Duration, of: Duration) -> f64 {
     time.as_secs_f64() / of.as_secs_f64().max(f64::MIN_POSITIVE)
@@ -122,7 +122,7 @@ mod tests {
         };
         let worked = run("works", || {
             let begun = Instant::now();
-            // However little of the machine there is for it.
+            // However little processor time the machine has left.
             while processor_time("works").unwrap() < Duration::from_millis(20) {
                 assert!(begun.elapsed() < Duration::from_secs(60));
             }

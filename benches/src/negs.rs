@@ -1,5 +1,5 @@
-//! Where the benchmarks of NEGs run: the guest `neg` as it ships, with NEGs in memory behind it, called by typed exports or
-//! by names as a host does; and the same guest compiled natively, with a world that only lists.
+//! The setup of the NEG benchmarks: the guest `neg` as it ships, with NEGs in memory behind it, called by typed exports
+//! or by names as a host does; and the same guest compiled natively, with a world that only lists.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -41,17 +41,17 @@ const NAME: &str = "web";
 pub struct Stage {
     /// Drives every call.
     pub runtime: Runtime,
-    /// As a host has it.
+    /// Set up like a host's.
     pub engine: Engine,
     program: Arc<Program>,
     typed: NegSyncerPre,
 }
 
 impl Stage {
-    /// Compiles the guest; nothing is cached.
+    /// Compiles the guest, without a cache.
     ///
     /// # Errors
-    /// Where the guest does not run here.
+    /// If the guest does not run here.
     pub fn new() -> anyhow::Result<Self> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
@@ -70,7 +70,7 @@ impl Stage {
         })
     }
 
-    /// An instance whose exports are called with Rust values, so that nothing but the component's boundary is between.
+    /// An instance whose exports take Rust values: its cost is that of the component's boundary alone.
     ///
     /// # Errors
     /// Why it did not start.
@@ -90,7 +90,7 @@ impl Stage {
         Ok(Typed { instance })
     }
 
-    /// An instance that is called as a host does, and that nothing records.
+    /// An instance that is called like a host's, without a recording.
     ///
     /// # Errors
     /// Why it did not start.
@@ -104,10 +104,10 @@ impl Stage {
         started.map_err(|(_, error)| error.into())
     }
 
-    /// What instances are opened with that are recorded in `folder`.
+    /// What is needed to open instances with a recording in `folder`.
     ///
     /// # Errors
-    /// Where the guest does not start.
+    /// If the guest does not start.
     pub async fn recorded(&self, folder: &Path) -> anyhow::Result<Instances> {
         let mut first = self.instance(holding(&[])).await?;
         Ok(Instances {
@@ -128,7 +128,7 @@ impl Stage {
     }
 }
 
-/// On a clock that stands still.
+/// With a clock that never moves.
 #[must_use]
 pub fn backends(api: Arc<dyn Api>) -> Backends {
     Backends {
@@ -140,7 +140,7 @@ pub fn backends(api: Arc<dyn Api>) -> Backends {
     }
 }
 
-/// A host whose questions nothing records.
+/// A host without a recording.
 #[must_use]
 pub fn host(backends: Backends) -> Host {
     Host::new(
@@ -156,7 +156,7 @@ fn settings() -> Value {
     json!({ "neg_names": { SUBNET: NAME }, "zones": ZONES })
 }
 
-/// NEGs in memory that hold these.
+/// NEGs in memory with these contents.
 #[must_use]
 pub fn holding(groups: &[EndpointGroup]) -> Arc<Simulated> {
     let simulated = Simulated::new(Arc::new(Faults::default()));
@@ -184,7 +184,7 @@ impl Typed {
     /// `migrator.filter`, not in the error state.
     ///
     /// # Errors
-    /// Where the call gave no result.
+    /// If the call gave no result.
     pub async fn filter(&mut self, sets: &Sets) -> anyhow::Result<Filtered> {
         self.instance.host_mut().begin_unrecorded_call();
         self.instance.enter();
@@ -200,7 +200,7 @@ impl Typed {
     /// `syncer.sync`
     ///
     /// # Errors
-    /// Where the call gave no result, or found anything to do.
+    /// If the call gave no result, or found anything to do.
     pub async fn sync(&mut self, target: &[EndpointGroup]) -> anyhow::Result<()> {
         self.instance.host_mut().begin_unrecorded_call();
         self.instance.enter();
@@ -213,7 +213,7 @@ impl Typed {
     }
 }
 
-/// Nothing was to be done.
+/// The report of a sync with nothing to do.
 const NOTHING: SyncReport = SyncReport {
     attaching: 0,
     detaching: 0,
@@ -221,17 +221,17 @@ const NOTHING: SyncReport = SyncReport {
     migration: None,
 };
 
-/// The guest compiled natively, and a world that answers every listing with a copy of what it was made of.
+/// The guest compiled natively, and a world that answers every listing with a copy of its initial contents.
 pub struct Native {
     neg: NativeNeg,
     world: Listed,
 }
 
 impl Native {
-    /// One for which these are in the NEGs.
+    /// One with these endpoints in the NEGs.
     ///
     /// # Errors
-    /// Where the guest refuses the settings.
+    /// If the guest refuses the settings.
     pub fn holding(groups: &[EndpointGroup]) -> anyhow::Result<Self> {
         let settings = Settings::read(&settings().to_string()).map_err(anyhow::Error::msg)?;
         let there = native_groups(groups).into_iter();
@@ -244,7 +244,7 @@ impl Native {
     /// `syncer.sync`
     ///
     /// # Errors
-    /// Where it finds anything to do.
+    /// If it finds anything to do.
     pub fn sync(&mut self, target: Vec<native_types::EndpointGroup>) -> anyhow::Result<()> {
         let report = self.neg.sync(&mut self.world, target);
         let report = report.map_err(|error: native_syncer::Error| anyhow::anyhow!("sync: {error:?}"))?;
@@ -296,8 +296,8 @@ impl World for Listed {
     fn log(&mut self, _: Level, _: &str, _: &[(&str, &str)]) {}
 }
 
-/// Has instances reach a target from nothing, one after another, in NEGs that are emptied for each: what is in the NEGs is
-/// no instance's memory, and does not grow with their number.
+/// Makes instances reach a target from nothing, one after another, and empties the NEGs for each. So the contents of
+/// the NEGs are no instance's memory, and do not grow with the number of instances.
 pub struct Filling {
     negs: Arc<Simulated>,
     empty: Vec<EndpointGroup>,
@@ -308,10 +308,10 @@ pub struct Filling {
 }
 
 impl Filling {
-    /// So many endpoints in each zone.
+    /// This many endpoints in each zone.
     ///
     /// # Errors
-    /// None that could be: this has a JSON form.
+    /// Never: this has a JSON form.
     pub fn new(endpoints_per_zone: u32) -> anyhow::Result<Self> {
         let empty = groups(0, 0, crate::endpoints::Stack::Dual);
         let count = endpoints_per_zone * u32::try_from(ZONES.len())?;
@@ -331,10 +331,10 @@ impl Filling {
         Arc::clone(&self.negs) as Arc<dyn Api>
     }
 
-    /// Syncs, ends what that started, and syncs again.
+    /// Syncs, ends the operations that this started, and syncs again.
     ///
     /// # Errors
-    /// Where there is more or less to do than the target has.
+    /// If there is more or less to do than the target has.
     pub async fn fill(&mut self, instance: &mut Instance) -> anyhow::Result<()> {
         put(&self.negs, &self.empty);
         let zones = u32::try_from(ZONES.len())?;

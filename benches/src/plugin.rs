@@ -1,4 +1,4 @@
-//! CNI IPAM plugins as a main plugin runs them: a process for each command, its configuration on stdin.
+//! Runs CNI IPAM plugins like a main plugin: a process for each command, with its configuration on stdin.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 use wait4::Wait4 as _;
 
-/// Where Debian's `containernetworking-plugins` puts them.
+/// The folder of Debian's `containernetworking-plugins`.
 const PLUGINS: &str = "/usr/lib/cni";
 
 /// One plugin and its network.
@@ -21,10 +21,10 @@ pub struct Plugin {
 /// The argument with which this program is its own launcher, see [`Plugin::resident`].
 const LAUNCH: &str = "--launch";
 
-/// Where this process is only to launch a plugin, does so and says what the plugin's memory was.
+/// If this process only launches a plugin, does so and prints the plugin's memory.
 ///
 /// # Errors
-/// Where the plugin fails.
+/// If the plugin fails.
 pub fn launch() -> anyhow::Result<bool> {
     let mut args = std::env::args_os().skip(1);
     if args.next().is_none_or(|first| first != LAUNCH) {
@@ -39,10 +39,10 @@ pub fn launch() -> anyhow::Result<bool> {
 }
 
 impl Plugin {
-    /// The `trueup-cni` that is built beside this program, for the host that listens on `socket`.
+    /// The `trueup-cni` built beside this program, for the host that listens on `socket`.
     ///
     /// # Errors
-    /// Where it is not built.
+    /// If it is not built.
     pub fn trueup(socket: &Path) -> anyhow::Result<Self> {
         let folder = std::env::current_exe()?;
         // TARGET/PROFILE/deps/pods-HASH
@@ -62,7 +62,7 @@ impl Plugin {
         ))
     }
 
-    /// Debian's `host-local`, with its state in `folder`; none where it is not installed.
+    /// Debian's `host-local`, with its state in `folder`; `None` if it is not installed.
     #[must_use]
     pub fn host_local(folder: &Path) -> Option<Self> {
         let binary = Path::new(PLUGINS).join("host-local");
@@ -80,10 +80,10 @@ impl Plugin {
         }
     }
 
-    /// Runs one command for a container to its end, and says how long the process took.
+    /// Runs one command for a container to its end, and returns how long the process took.
     ///
     /// # Errors
-    /// Where it fails.
+    /// If it fails.
     pub fn run(&self, command: &str, container: &str) -> anyhow::Result<Duration> {
         let mut process = Command::new(&self.binary);
         let began = Instant::now();
@@ -91,11 +91,11 @@ impl Plugin {
         Ok(began.elapsed())
     }
 
-    /// The same, and says how many bytes were in memory at once. A new process counts as its own what its parent had when it
-    /// was made, so that a small launcher stands between: the answer is not below what that has.
+    /// The same, but returns the peak memory in bytes. A new process counts its parent's memory at its creation as its
+    /// own, so a small launcher is in between: the result is never below the launcher's memory.
     ///
     /// # Errors
-    /// Where it fails.
+    /// If it fails.
     pub fn resident(&self, command: &str, container: &str) -> anyhow::Result<u64> {
         let mut process = Command::new(std::env::current_exe()?);
         process.arg(LAUNCH).arg(&self.binary).stdout(Stdio::piped());

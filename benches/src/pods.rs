@@ -1,5 +1,5 @@
-//! Where the benchmarks of pod addresses run: the guest `ipam` as it ships, with this or that store behind it, and a host
-//! around it that answers requests as it answers the CNI plugin.
+//! The setup of the pod benchmarks: the guest `ipam` as it ships, with one of several stores behind it, and a host
+//! around it that answers requests like those of the CNI plugin.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ use trueup_runtime::run::Instances;
 
 use crate::stage::{CPU_MAX, NOW_MS};
 
-/// An interface has so many addresses, as the larger instance types have.
+/// Addresses of an interface, as on the larger instance types.
 const ADDRESSES_PER_ENI: usize = 100;
 
 /// Pods that come and go in one network.
@@ -43,10 +43,10 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// Compiles the guest; nothing is cached.
+    /// Compiles the guest, without a cache.
     ///
     /// # Errors
-    /// Where the guest does not run here.
+    /// If the guest does not run here.
     pub fn new() -> anyhow::Result<Self> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
@@ -63,7 +63,7 @@ impl Stage {
         })
     }
 
-    /// An instance that nothing records, with `addresses` of which half are assigned.
+    /// An instance without a recording, with `addresses`, half of them assigned.
     ///
     /// # Errors
     /// Why it did not start, or what it refused.
@@ -99,10 +99,10 @@ impl Stage {
         Ok(instance)
     }
 
-    /// A host's whole side of pod requests but the socket, recorded in `folder`.
+    /// A host's whole side of pod requests except the socket, recorded in `folder`.
     ///
     /// # Errors
-    /// Why it can't be begun.
+    /// Why it can't start.
     pub fn served(&self, folder: &Path, addresses: usize, store: Arc<dyn Store>) -> anyhow::Result<Arc<Served>> {
         let (events, _told) = mpsc::unbounded_channel();
         let (_list, enis) = watch::channel(enis(addresses));
@@ -114,10 +114,10 @@ impl Stage {
         })
     }
 
-    /// What a host serves pods with, its socket and journals in `folder`.
+    /// What a host needs to serve pods, with its socket and journals in `folder`.
     ///
     /// # Errors
-    /// Where the guest does not start.
+    /// If the guest does not start.
     pub fn parts(&self, folder: &Path, store: Arc<dyn Store>) -> anyhow::Result<(Settings, Instances, Backends)> {
         let instances = Instances {
             name: ipam::NAME,
@@ -150,10 +150,10 @@ impl Stage {
     }
 }
 
-/// A store in a file of `folder`, as a host has where nothing else is configured.
+/// A store in a file of `folder`, with a host's defaults.
 ///
 /// # Errors
-/// Where it can't be opened.
+/// If it can't be opened.
 pub fn file(folder: &Path, shared_sync: bool) -> anyhow::Result<Arc<dyn Store>> {
     let settings = FileSettings {
         path: folder.join("checkpoint"),
@@ -163,7 +163,7 @@ pub fn file(folder: &Path, shared_sync: bool) -> anyhow::Result<Arc<dyn Store>> 
     Ok(Arc::new(File::open(settings, Arc::default())?))
 }
 
-/// So many addresses on as few interfaces as have room for them.
+/// This many addresses on as few interfaces as possible.
 #[must_use]
 pub fn enis(addresses: usize) -> Enis {
     let all: Vec<String> = (0..addresses)
@@ -182,7 +182,7 @@ pub fn enis(addresses: usize) -> Enis {
     Enis { enis: enis.collect() }
 }
 
-/// Nothing rests, so that an address goes out again at once.
+/// Without rests, so that an address can go out again at once.
 fn settings() -> Value {
     json!({ "cooling_period_ms": 0, "checkpoint_migration_phase": 2 })
 }
@@ -214,10 +214,10 @@ async fn done(instance: &mut Instance, name: &str, args: &RawValue) -> anyhow::R
     Ok(())
 }
 
-/// Assigns an address and hands it back, so often.
+/// Assigns an address and releases it, this many times.
 ///
 /// # Errors
-/// Where the guest does not.
+/// If the guest refuses.
 pub async fn pairs(instance: &mut Instance, times: u32) -> anyhow::Result<()> {
     let args = to_raw_value(&of_key("guest"))?;
     for _ in 0..times {
@@ -227,10 +227,10 @@ pub async fn pairs(instance: &mut Instance, times: u32) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// So many pods come, and stay.
+/// This many pods come, and stay.
 ///
 /// # Errors
-/// Where one is refused.
+/// If one is refused.
 pub async fn residents(served: &Served, count: usize) -> anyhow::Result<()> {
     for n in 0..count {
         ask(served, "ADD", &format!("resident-{n}")).await?;
@@ -248,10 +248,10 @@ async fn ask(served: &Served, command: &str, container: &str) -> anyhow::Result<
     Ok(())
 }
 
-/// So many pods at once, each asking for an address and giving it back, so often.
+/// This many pods at once; each gets an address and releases it, this many times.
 ///
 /// # Errors
-/// Where one is refused.
+/// If one is refused.
 pub async fn pods(served: &Arc<Served>, at_once: u32, times: u32) -> anyhow::Result<()> {
     let mut pods = JoinSet::new();
     for n in 0..at_once {
@@ -270,14 +270,14 @@ async fn pod(served: Arc<Served>, container: String, times: u32) -> anyhow::Resu
     Ok(())
 }
 
-/// Appends and syncs as a store does, and nothing else: what the disk takes for so many operations.
+/// Appends and syncs like a store, and nothing else: the disk's share of this many operations.
 ///
 /// # Errors
-/// Where the file can't be written.
+/// If the file can't be written.
 pub fn syncs(folder: &Path, times: u32) -> anyhow::Result<Duration> {
     use std::io::Write as _;
     let mut file = std::fs::File::create(folder.join("syncs"))?;
-    // As long as a record of one assignment.
+    // As long as the record of one assignment.
     let record = [b'x'; 150];
     crate::measure::timed(|| {
         for _ in 0..times {

@@ -1,4 +1,4 @@
-//! A guest that does nothing, in the engine and behind the imports that every guest has: what a call costs by itself.
+//! A guest that does nothing, in the engine and with the imports of every guest: the bare cost of a call.
 
 use anyhow::Context as _;
 use trueup_capabilities::Host;
@@ -44,7 +44,7 @@ impl Probe {
     /// Compiles and instantiates it.
     ///
     /// # Errors
-    /// Where it does not fit the host any more.
+    /// If it no longer fits the host.
     pub async fn start(engine: &Engine, host: Host) -> anyhow::Result<Self> {
         let component = wat::parse_str(include_str!("probe.wat")).context("reading probe.wat")?;
         let guest = engine.load(&component)?;
@@ -65,7 +65,7 @@ impl Probe {
     /// Does nothing.
     ///
     /// # Errors
-    /// Where the call gave no result.
+    /// If the call gave no result.
     pub async fn empty(&mut self) -> anyhow::Result<()> {
         self.instance.enter();
         let (store, bindings) = self.instance.parts();
@@ -73,10 +73,10 @@ impl Probe {
         Ok(self.instance.leave("empty", result)?)
     }
 
-    /// Asks `clock.now-ms` so often, in one call.
+    /// Asks `clock.now-ms` this many times, in one call.
     ///
     /// # Errors
-    /// Where the call gave no result.
+    /// If the call gave no result.
     pub async fn ask(&mut self, times: u32) -> anyhow::Result<u64> {
         self.instance.host_mut().begin_unrecorded_call();
         self.instance.enter();
@@ -85,10 +85,10 @@ impl Probe {
         Ok(self.instance.leave("ask", result)?)
     }
 
-    /// Asks `api.list-tagged` once, throws the list away and says how long it was.
+    /// Asks `api.list-tagged` once, drops the list and returns its length.
     ///
     /// # Errors
-    /// Where the call gave no result.
+    /// If the call gave no result.
     pub async fn listed(&mut self, tag: &str) -> anyhow::Result<u32> {
         self.instance.host_mut().begin_unrecorded_call();
         self.instance.enter();
@@ -97,10 +97,10 @@ impl Probe {
         Ok(self.instance.leave("listed", result)?)
     }
 
-    /// Takes the arguments of `migrator.filter`, throws them away and says how many groups they held.
+    /// Takes the arguments of `migrator.filter`, drops them and returns the number of groups.
     ///
     /// # Errors
-    /// Where the call gave no result.
+    /// If the call gave no result.
     pub async fn taken(&mut self, sets: &Sets) -> anyhow::Result<u32> {
         self.instance.host_mut().begin_unrecorded_call();
         self.instance.enter();

@@ -1,5 +1,5 @@
-//! Where the benchmarks of Services on a node run: the guests `service`, `nftables` and `nat44` as they ship, alone and wired
-//! together as a host has them, with or without the kernel behind them.
+//! The setup of the benchmarks of Services on a node: the guests `service`, `nftables` and `nat44` as they ship, alone
+//! and wired together as in a host, with or without the kernel behind them.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -27,7 +27,7 @@ use trueup_runtime::run::Instances;
 
 use crate::stage::{CPU_MAX, NOW_MS};
 
-/// The guest `service` keeps inputs and what was acknowledged: 50,000 services take more than the default of 256 MiB.
+/// The guest `service` keeps inputs and acknowledged state: 50,000 services take more than the default of 256 MiB.
 const MEMORY_BYTES: u64 = 2 << 30;
 
 /// One call of a resync with 50,000 services may take longer than the default.
@@ -47,10 +47,10 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// An engine; nothing is cached.
+    /// An engine, without a cache.
     ///
     /// # Errors
-    /// Where guests do not run here.
+    /// If guests do not run here.
     pub fn new() -> anyhow::Result<Self> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
@@ -69,7 +69,7 @@ impl Stage {
         Ok(Arc::new(Program::new(&self.engine, guest).map_err(anyhow::Error::msg)?))
     }
 
-    /// An instance of a guest, that nothing records.
+    /// An instance of a guest, without a recording.
     ///
     /// # Errors
     /// Why it did not start.
@@ -91,10 +91,10 @@ impl Stage {
         Ok(Alone(started.map_err(|(_, error)| error)?))
     }
 
-    /// `service` with the renderer `nftables`, recorded in `folder` as a host records.
+    /// `service` with the renderer `nftables`, recorded in `folder` like a host's.
     ///
     /// # Errors
-    /// Where a guest does not start.
+    /// If a guest does not start.
     pub async fn wired(&self, folder: &Path, filter: Arc<dyn nftables::Api>) -> anyhow::Result<Wiring> {
         let processor = (self.instances("service", folder).await?, backends());
         let renderer = Backends {
@@ -128,10 +128,10 @@ impl Stage {
 pub struct Alone(Instance);
 
 impl Alone {
-    /// A call that must answer ok.
+    /// Makes a call that must answer ok.
     ///
     /// # Errors
-    /// Where it does not.
+    /// If it does not.
     pub async fn call(&mut self, name: &str, args: &RawValue) -> anyhow::Result<()> {
         let answer = self.0.call(name, args).await?;
         ensure!(answer.get().starts_with(r#"{"Ok":"#), "{name}: {}", answer.get());
@@ -139,12 +139,12 @@ impl Alone {
     }
 }
 
-/// What a processor asked its renderers for.
+/// The calls of a processor to its renderers.
 #[derive(Default)]
 pub struct Heard(Mutex<Vec<Call>>);
 
 impl Heard {
-    /// All since the last look.
+    /// All calls since the last look.
     pub fn take(&self) -> Vec<Call> {
         std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -157,12 +157,12 @@ impl Renderers for Heard {
     }
 }
 
-/// What a renderer gave the packet filter.
+/// The transactions of a renderer to the packet filter.
 #[derive(Default)]
 pub struct Transactions(Mutex<Vec<String>>);
 
 impl Transactions {
-    /// All since the last look.
+    /// All transactions since the last look.
     pub fn take(&self) -> Vec<String> {
         std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -178,7 +178,7 @@ impl nftables::Api for Transactions {
     }
 }
 
-/// With nothing behind them that does anything.
+/// With backends that do nothing.
 #[must_use]
 pub fn backends() -> Backends {
     Backends {
@@ -207,7 +207,7 @@ fn settings(name: &str) -> Value {
     }
 }
 
-/// So many services, each with so many endpoints and one port.
+/// This many services, each with the given number of endpoints and one port.
 #[must_use]
 pub fn state(services: usize, endpoints: usize) -> State {
     State {
@@ -230,7 +230,7 @@ pub fn state(services: usize, endpoints: usize) -> State {
     }
 }
 
-/// The endpoints of a service are so many from here on.
+/// Sets the number of a service's endpoints.
 #[must_use]
 pub fn change(service: usize, endpoints: usize) -> Event {
     Event::EndpointsPut(endpoints_of(service, endpoints))
@@ -260,10 +260,10 @@ pub fn renderer_args(call: &Call) -> anyhow::Result<(&'static str, Box<RawValue>
     Ok((call.name(), to_raw_value(call)?))
 }
 
-/// Where everything must be taken.
+/// Checks that the answer is ok.
 ///
 /// # Errors
-/// What was not.
+/// The refusal.
 pub fn taken(answer: Result<Result<(), String>, String>) -> anyhow::Result<()> {
     answer.and_then(|answer| answer).map_err(|error| anyhow!(error))
 }

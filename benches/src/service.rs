@@ -1,4 +1,4 @@
-//! A service of so many ports and servers: what is wanted, and an Engine where it is true already.
+//! A service with a number of ports and servers: the desired state, and an Engine on which it is in sync.
 
 use std::future::ready;
 use std::sync::Arc;
@@ -19,15 +19,15 @@ use crate::stage::NOW_MS;
 /// The one load balancer.
 pub const LOAD_BALANCER: &str = "lb-1";
 
-/// The Service's uid, as Kubernetes makes them.
+/// The Service's uid, in the form of Kubernetes.
 const UID: &str = "6c5dd3c9-6b6f-4b0a-9a8b-3f0d4a2f9a11";
 
-/// How large the service is.
+/// The size of the service.
 #[derive(Debug, Clone, Copy)]
 pub struct Size {
     /// Ports.
     pub ports: u16,
-    /// Servers behind each.
+    /// Servers behind each port.
     pub servers: u16,
 }
 
@@ -38,7 +38,7 @@ impl std::fmt::Display for Size {
 }
 
 impl Size {
-    /// How many resources it has on the Engine: a backend, a frontend and a bind a port, and its servers.
+    /// The number of its resources on the Engine: a backend, a frontend and a bind for each port, and its servers.
     #[must_use]
     pub fn objects(self) -> u32 {
         u32::from(self.ports) * (3 + u32::from(self.servers))
@@ -50,7 +50,7 @@ impl Size {
         format!("anxccm-svc-uid={UID}")
     }
 
-    /// What is wanted, in the native guest's types.
+    /// The desired state, in the native guest's types.
     #[must_use]
     pub fn desired(self) -> native::Desired {
         native::Desired {
@@ -67,7 +67,7 @@ impl Size {
     /// The same as a call's arguments.
     ///
     /// # Errors
-    /// None that could be: this has a JSON form.
+    /// Never: this has a JSON form.
     pub fn args(self) -> anyhow::Result<Box<RawValue>> {
         let desired = self.desired();
         let ports: Vec<_> = desired
@@ -92,10 +92,10 @@ impl Size {
         Ok(to_raw_value(&args)?)
     }
 
-    /// An Engine in memory on which the service is true already.
+    /// An Engine in memory on which the service is in sync.
     ///
     /// # Errors
-    /// Where the Engine refuses one of the resources.
+    /// If the Engine refuses one of the resources.
     pub async fn filled(self) -> anyhow::Result<Arc<Simulated>> {
         let engine = empty_engine();
         let backends = create(&engine, (0..self.ports).map(|p| backend(&name(p))).collect()).await?;
@@ -125,14 +125,14 @@ impl Size {
     }
 }
 
-/// An Engine that only lists: what it was filled with, by one copy. Everything else answers that it is not there.
+/// An Engine that only lists a copy of its initial contents. It answers every other request with not found.
 pub struct Listed(Vec<lbaas::Object>);
 
 impl Listed {
-    /// What this Engine lists for the service.
+    /// The list of this Engine for the service.
     ///
     /// # Errors
-    /// Where it can't be listed.
+    /// If it can't be listed.
     pub async fn of(engine: &Simulated) -> anyhow::Result<Arc<Self>> {
         let objects = engine
             .list_tagged(&Size::tag())
@@ -176,7 +176,7 @@ fn absent<T, R>(entries: &[T]) -> Vec<Result<R, lbaas::Error>> {
     entries.iter().map(|_| Err(lbaas::Error::NotFound)).collect()
 }
 
-/// An Engine in memory with one load balancer, on which everything is applied at once.
+/// An Engine in memory with one load balancer, which applies everything at once.
 #[must_use]
 pub fn empty_engine() -> Arc<Simulated> {
     let engine = Simulated::new(Arc::new(VirtualClock::new(NOW_MS)), Arc::new(Faults::default()), 0);
@@ -263,10 +263,10 @@ fn backend_server(port_number: u16, number: u16, backend: &str) -> lbaas::Spec {
     })
 }
 
-/// What the Engine lists, in the native guest's types.
+/// The Engine's list, in the native guest's types.
 ///
 /// # Errors
-/// Where it can't be listed.
+/// If it can't be listed.
 pub async fn listed(engine: &Simulated) -> anyhow::Result<Vec<types::Object>> {
     let objects = engine
         .list_tagged(&Size::tag())

@@ -1,4 +1,4 @@
-//! Where benchmarks run: the engine, the guest `lbaas` as it ships, and instances of it with this or that behind them.
+//! The setup of benchmarks: the engine, the guest `lbaas` as it ships, and instances of it with various backends.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use trueup_runtime::guests::lbaas::Report;
 use trueup_runtime::instance::{Instance, Start};
 use trueup_runtime::run::Instances;
 
-/// No call here comes near it.
+/// No call here comes near this limit.
 pub const CPU_MAX: Duration = Duration::from_secs(60);
 
 /// Some time in 2025, in milliseconds since the Unix epoch.
@@ -33,7 +33,7 @@ pub const NOW_MS: u64 = 1_750_000_000_000;
 pub struct Stage {
     /// Drives every call.
     pub runtime: Runtime,
-    /// As a host has it.
+    /// Set up like a host's.
     pub engine: Engine,
     /// The guest `lbaas@1`.
     pub program: Arc<Program>,
@@ -41,10 +41,10 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// Compiles the guest; nothing is cached.
+    /// Compiles the guest, without a cache.
     ///
     /// # Errors
-    /// Where the guest does not run here.
+    /// If the guest does not run here.
     pub fn new() -> anyhow::Result<Self> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
@@ -61,7 +61,7 @@ impl Stage {
         })
     }
 
-    /// A host whose questions nothing records, with a clock on which nobody waits.
+    /// A host without a recording, with a clock on which a sleep takes no real time.
     #[must_use]
     pub fn host(&self, api: Arc<dyn Api>) -> Host {
         Host::new(
@@ -73,7 +73,7 @@ impl Stage {
         )
     }
 
-    /// An instance that nothing records.
+    /// An instance without a recording.
     ///
     /// # Errors
     /// Why it did not start.
@@ -87,7 +87,7 @@ impl Stage {
         started.map_err(|(_, error)| error.into())
     }
 
-    /// An instance that is recorded in `folder` as a host does where nothing is configured.
+    /// An instance that is recorded in `folder` with a host's defaults.
     ///
     /// # Errors
     /// Why it did not start, or can't be recorded.
@@ -111,10 +111,10 @@ impl Stage {
         Ok(instances.open("default/web", backends(api)).await?)
     }
 
-    /// Replays what [`Stage::recorded`] left.
+    /// Replays the recording of [`Stage::recorded`].
     ///
     /// # Errors
-    /// Where it is not identical.
+    /// If it is not identical.
     pub async fn replay(&self, segment: Segment) -> anyhow::Result<()> {
         match trueup_runtime::replay::replay(&self.engine, &self.program, segment, Arc::new(NoLog)).await? {
             Outcome::Identical { .. } => Ok(()),
@@ -123,18 +123,18 @@ impl Stage {
     }
 }
 
-/// The guest as it is embedded.
+/// The embedded guest.
 ///
 /// # Errors
-/// Where this build embeds none.
+/// If this build embeds none.
 pub fn lbaas() -> anyhow::Result<&'static Builtin> {
     trueup_guests_builtin::find("lbaas", "1").context("no guest `lbaas@1` is built in")
 }
 
-/// Loads the guest with a compile cache in `folder`: compiled the first time, read from then on.
+/// Loads the guest with a compile cache in `folder`: compiles it the first time, reads the cache from then on.
 ///
 /// # Errors
-/// Where it can't be loaded.
+/// If it can't be loaded.
 pub fn load_cached(folder: &Path) -> anyhow::Result<(Engine, Guest)> {
     let engine = Engine::new(&Options {
         cache_dir: Some(folder.to_owned()),
@@ -144,7 +144,7 @@ pub fn load_cached(folder: &Path) -> anyhow::Result<(Engine, Guest)> {
     Ok((engine, guest))
 }
 
-/// On a clock that moves only when it is slept on: what a guest sleeps between two looks is no cost of ours.
+/// With a clock that moves only when a guest sleeps: that time is no cost of the host.
 fn backends(api: Arc<dyn Api>) -> Backends {
     Backends {
         clock: Arc::new(VirtualClock::new(NOW_MS)),
@@ -155,10 +155,10 @@ fn backends(api: Arc<dyn Api>) -> Backends {
     }
 }
 
-/// Has `reconcile-check` look at a service that is true.
+/// Runs `reconcile-check` on a service that is in sync.
 ///
 /// # Errors
-/// Where the guest finds something to do.
+/// If the guest finds something to do.
 pub async fn check(instance: &mut Instance, args: &RawValue) -> anyhow::Result<()> {
     let answer = instance.call("reconciliation.reconcile-check", args).await?;
     ensure!(
@@ -169,10 +169,10 @@ pub async fn check(instance: &mut Instance, args: &RawValue) -> anyhow::Result<(
     Ok(())
 }
 
-/// Has `reconcile` make a service true that has nothing yet.
+/// Runs `reconcile` on a service that has nothing yet.
 ///
 /// # Errors
-/// Where it creates another number of objects.
+/// If it creates another number of objects.
 pub async fn reconcile(instance: &mut Instance, args: &RawValue, objects: u32) -> anyhow::Result<()> {
     let answer = instance.call("reconciliation.reconcile", args).await?;
     let report: Result<Report, serde_json::Value> = serde_json::from_str(answer.get())?;
@@ -185,10 +185,10 @@ pub async fn reconcile(instance: &mut Instance, args: &RawValue, objects: u32) -
     Ok(())
 }
 
-/// The file of the newest segment that `instance` recorded.
+/// The file of the newest recorded segment of `instance`.
 ///
 /// # Errors
-/// Where it was not recorded.
+/// If it was not recorded.
 pub fn segment_file(instance: &Instance) -> anyhow::Result<&Path> {
     instance
         .host()
@@ -198,10 +198,10 @@ pub fn segment_file(instance: &Instance) -> anyhow::Result<&Path> {
         .context("nothing was recorded")
 }
 
-/// The newest segment that `instance` recorded.
+/// The newest recorded segment of `instance`.
 ///
 /// # Errors
-/// Where it was not recorded, or can't be read.
+/// If it was not recorded, or can't be read.
 pub fn segment(instance: &Instance) -> anyhow::Result<Segment> {
     Ok(Segment::read(segment_file(instance)?)?)
 }

@@ -1,7 +1,7 @@
-//! A whole host whose guest is swapped while Services change: what a swap costs those that wait.
+//! A whole host whose guest is swapped while Services change: the cost of a swap for waiting work.
 //!
-//! The pause is read from the recordings: when calls began, whatever instance they were of. A change makes so much work
-//! that there is always a key that could run; what is seen away from swaps says how true that is.
+//! The recordings give the pause: the times when calls of any instance began. A change makes so much work that some key
+//! could always run; the pauses away from swaps show how far that holds.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -18,21 +18,21 @@ use trueup_runtime::registry::{Builtin, Registry};
 use trueup_runtime::run;
 use trueup_runtime::swap::Activated;
 
-/// How much is done.
+/// How much to do.
 #[derive(Debug, Clone, Copy)]
 pub struct Load {
-    /// Services that change in turn: so many that each rests for a while, since a file in the middle of a change is not
-    /// believed.
+    /// Services that change in turn. There are enough of them that each rests for a while, since the host does not
+    /// trust a file that is still changing.
     pub services: usize,
-    /// Changes a second, of all of them together.
+    /// Total changes a second.
     pub changes_per_second: u32,
     /// Swaps between `lbaas@1` and `lbaas@2`.
     pub swaps: usize,
-    /// Between two swaps.
+    /// The time between two swaps.
     pub between: Duration,
 }
 
-/// What was seen.
+/// The measurements.
 #[derive(Debug, Clone, Copy)]
 pub struct Seen {
     /// Calls of all instances.
@@ -43,16 +43,16 @@ pub struct Seen {
     pub pause_otherwise: Duration,
 }
 
-/// A host that is not up after so long does not come up.
+/// A host that takes longer to start never will.
 const UP_MAX: Duration = Duration::from_secs(60);
 
-/// Within so long before and after a swap a pause counts as the swap's.
+/// A pause this close to a swap counts as the swap's.
 const WINDOW_MS: u64 = 200;
 
 /// Runs a host under load and swaps its guest.
 ///
 /// # Errors
-/// Where anything does not work: a change is lost, a swap is refused, a key does not become true.
+/// If a change is lost, a swap is refused, or a key does not get in sync.
 pub fn swap_under_load(load: Load) -> anyhow::Result<Seen> {
     let folder = tempfile::tempdir()?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -65,7 +65,7 @@ pub fn swap_under_load(load: Load) -> anyhow::Result<Seen> {
     for service in 0..load.services {
         write(folder.path(), service, 0)?;
     }
-    // Variables of the tests are none of the host.
+    // The test's environment variables do not apply to the host.
     let config = Config::load_with(folder.path(), &BTreeMap::new(), &[]).map_err(anyhow::Error::from)?;
     let builtins = trueup_guests_builtin::GUESTS.iter().map(|guest| Builtin {
         name: guest.name,
@@ -85,7 +85,7 @@ pub fn swap_under_load(load: Load) -> anyhow::Result<Seen> {
             &registry,
             None,
             async {
-                // The sender goes when everything is done.
+                // The sender is dropped at the end.
                 let _ = stopped.await;
             },
             |_| (),
@@ -103,7 +103,7 @@ pub fn swap_under_load(load: Load) -> anyhow::Result<Seen> {
         }
         swaps
     });
-    // Also where the host ended first.
+    // Even if the host ended first.
     done.store(true, Ordering::SeqCst);
     changing
         .join()
@@ -113,7 +113,7 @@ pub fn swap_under_load(load: Load) -> anyhow::Result<Seen> {
 }
 
 async fn swap(config: &Config, load: Load) -> anyhow::Result<Vec<u64>> {
-    // The host listens when it is up.
+    // The host listens once it is up.
     let begun = Instant::now();
     let client = loop {
         match Client::new(&config.state_dir) {
@@ -149,7 +149,7 @@ async fn swap(config: &Config, load: Load) -> anyhow::Result<Vec<u64>> {
     Ok(at)
 }
 
-/// Changes Services in turn until it is done.
+/// Changes Services in turn until the end.
 fn change(folder: &Path, load: Load, done: &AtomicBool) -> anyhow::Result<()> {
     let pause = Duration::from_secs(1) / load.changes_per_second;
     let begun = Instant::now();
@@ -216,7 +216,7 @@ fn read(state_dir: &Path, swaps: &[u64]) -> anyhow::Result<Seen> {
     })
 }
 
-/// Ports of each Service: so many servers a Node are destroyed and created for a change.
+/// Ports of each Service: each change destroys and creates this many servers for each Node.
 const PORTS: u32 = 10;
 
 const CONFIGURATION: &str = r#"

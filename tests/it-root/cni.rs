@@ -1,8 +1,9 @@
-//! Pods of a node, as a container runtime makes them: Debian's `bridge` plugin, which calls the real `trueup-cni`, which
-//! asks the real host; and `trueup-cni` called directly, for what that `bridge` does not speak (it ends with CNI 1.0.0).
+//! Pods of a node, created like a container runtime does: Debian's `bridge` plugin calls the real `trueup-cni`, which
+//! asks the real host. The tests call `trueup-cni` directly for what that `bridge` does not support (it ends with CNI
+//! 1.0.0).
 //!
-//! Everything of the network is in namespaces of the test. What the plugin does with a host that misbehaves is in its own
-//! tests; which address a guest chooses is in `scenarios/`.
+//! All networking is in namespaces of the test. The plugin's own tests cover a host that misbehaves; `scenarios/`
+//! covers which address a guest chooses.
 
 use needs::needs;
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,11 +21,11 @@ use support::{Ran, Site, Started, ran, trueup, wait_until};
 /// The node's bridge. Its first address is the gateway.
 const BRIDGE: &str = "pods0";
 
-/// The network's name, part of every allocation's key.
+/// The network's name, a part of every allocation's key.
 const NETWORK: &str = "pods";
 
-/// A plugin that waited for a host would wait so long: the longest that can be configured, so that whatever answers within
-/// a test has not waited.
+/// How long the plugin waits for a host: the longest configurable time, so a call that returns within a test has not
+/// waited for the timeout.
 const A_DAY_MS: u64 = 86_400_000;
 
 /// "Try again later": no address is free, the host is down, the store fails.
@@ -35,25 +36,25 @@ fn address(n: u8) -> Ipv4Addr {
     Ipv4Addr::new(10, 77, 0, n)
 }
 
-/// The first address that an ENI has.
+/// The first address of an ENI.
 const FIRST: u8 = 10;
 
-/// A host with its configuration, which runs or is down.
+/// A host with its configuration, running or down.
 struct Host {
     site: Site,
     running: Option<Started>,
 }
 
 impl Host {
-    /// One that is down and has never run. It has an ENI for each number, which says how many addresses it has; they go on
-    /// from [`FIRST`] without a gap.
+    /// A host that is down and has never run. It has an ENI for each number, which is the count of its addresses; they
+    /// continue from [`FIRST`] without a gap.
     fn new(settings: &str, enis: &[u8]) -> Self {
         Self::storing("kind = \"file\"\npath = \"checkpoint\"", settings, enis)
     }
 
     /// The same, with another `[backend.checkpoint]`.
     fn storing(store: &str, settings: &str, enis: &[u8]) -> Self {
-        // Built before anything waits for it.
+        // Build it before anything waits for it.
         trueup_cni();
         let site = Site::of(&format!(
             r#"
@@ -85,7 +86,7 @@ impl Host {
         Self { site, running: None }
     }
 
-    /// Starts it, and waits until pods are served.
+    /// Starts it, and waits until it serves pods.
     #[track_caller]
     fn start(&mut self) {
         self.start_unready();
@@ -118,7 +119,7 @@ impl Host {
         self.start();
     }
 
-    /// How many addresses pods have, as the host tells its operator.
+    /// How many addresses pods have, according to the operator's view of the host.
     #[track_caller]
     fn assigned(&self) -> usize {
         let mut show = support::program();
@@ -137,13 +138,13 @@ impl Host {
             .collect()
     }
 
-    /// Asks `trueup-cni` directly, for a container's interface.
+    /// Calls `trueup-cni` directly, for a container's interface.
     #[track_caller]
     fn ask(&self, command: &str, container: &str) -> Ran {
         ask(command, container, &self.configuration())
     }
 
-    /// The same, about an address that the container got before.
+    /// The same, about an address that the container already has.
     #[track_caller]
     fn check(&self, container: &str, address: Ipv4Addr) -> Ran {
         let mut configuration = self.configuration();
@@ -151,7 +152,7 @@ impl Host {
         ask("CHECK", container, &configuration)
     }
 
-    /// Frees all but these.
+    /// Frees everything but these.
     #[track_caller]
     fn collect(&self, valid: &[(&str, &str)], gc_migrated: bool) -> Ran {
         let mut configuration = self.configuration();
@@ -166,7 +167,7 @@ impl Host {
     }
 }
 
-/// What a runtime gives the plugins.
+/// The configuration that a runtime gives the plugins.
 fn configuration(site: &Site, version: &str) -> Value {
     json!({
         "cniVersion": version, "name": NETWORK, "type": "bridge", "bridge": BRIDGE, "isGateway": true,
@@ -177,7 +178,7 @@ fn configuration(site: &Site, version: &str) -> Value {
     })
 }
 
-/// The code, the message and what it is about, of an error that is all there is on stdout.
+/// The code, the message and the subject of an error, which must be all of stdout.
 #[track_caller]
 fn refusal(ran: Ran) -> (u64, String, String) {
     let ran = ran.exits(1);
@@ -186,7 +187,7 @@ fn refusal(ran: Ran) -> (u64, String, String) {
     (error["code"].as_u64().unwrap(), text("msg"), text("details"))
 }
 
-/// Success without a word on stdout.
+/// Checks for success with an empty stdout.
 #[track_caller]
 fn is_done(ran: Ran) {
     let ran = ran.exits(0);
@@ -203,24 +204,24 @@ fn address_in(result: &Value) -> Ipv4Addr {
     address.unwrap_or_else(|| panic!("`{text}` is no address with the prefix length 24"))
 }
 
-/// A node with a network, whose pods are made through `bridge`.
+/// A node with a network; `bridge` creates its pods.
 struct Node {
     network: Network,
     host: Host,
     version: &'static str,
 }
 
-/// A pod as its runtime knows it.
+/// A pod in its runtime's view.
 #[derive(Debug, Clone)]
 struct Pod {
     name: String,
     address: Ipv4Addr,
-    /// What ADD printed.
+    /// The output of ADD.
     result: Value,
 }
 
 impl Node {
-    /// The error that an ADD ends with.
+    /// The error of an ADD.
     #[track_caller]
     fn refused(&self, pod: &str) -> (u64, String, String) {
         refusal(bridge(
@@ -231,7 +232,7 @@ impl Node {
         ))
     }
 
-    /// That of a pool that is full.
+    /// The error of an ADD with a full pool.
     #[track_caller]
     fn is_full_for(&self, pod: &str) {
         let details = format!("{NETWORK}/{pod}/{INTERFACE}");
@@ -261,7 +262,7 @@ impl Node {
         }
     }
 
-    /// CHECK, that a pod is as ADD left it.
+    /// CHECK: the pod must be as ADD left it.
     #[track_caller]
     fn check(&self, pod: &Pod) {
         let mut configuration = configuration(&self.host.site, self.version);
@@ -294,7 +295,7 @@ fn names(count: usize) -> Vec<String> {
     (1..=count).map(|n| format!("p{n}")).collect()
 }
 
-/// A node whose host is down, and whose pods have namespaces already.
+/// A node whose host is down, and whose pods already have namespaces.
 #[track_caller]
 fn node(version: &'static str, host: Host, pods: usize) -> Node {
     let network = Network::start();
@@ -302,12 +303,12 @@ fn node(version: &'static str, host: Host, pods: usize) -> Node {
     Node { network, host, version }
 }
 
-/// How many pods are on the node.
+/// The number of pods on the node.
 const PODS: usize = 20;
 
 fn pods_live_on_a_node(version: &'static str) {
     let host = Host::new("cooling_period_ms = 0", &[12, 12]);
-    // One more, which comes late.
+    // One more pod, which comes late.
     let mut node = node(version, host, PODS + 1);
     node.host.start();
     let names = names(PODS + 1);
@@ -333,7 +334,7 @@ fn pods_live_on_a_node(version: &'static str) {
     }
     node.host.kill_and_start();
 
-    // As a runtime does that starts: all at once.
+    // All at once, like a runtime that starts.
     thread::scope(|scope| {
         let adding: Vec<_> = together.iter().map(|pod| scope.spawn(|| node.add(pod))).collect();
         pods.extend(adding.into_iter().map(|adding| adding.join().unwrap()));
@@ -358,7 +359,7 @@ fn pods_live_on_a_node(version: &'static str) {
             node.network.ping(&pod.name, pods[0].address);
         }
     }
-    // The way to all other networks.
+    // The route to all other networks.
     node.network.ping(&pods[0].name, address(1));
     assert_eq!(node.network.links_on(BRIDGE), PODS);
     assert_eq!(node.host.assigned(), PODS);
@@ -377,7 +378,7 @@ fn pods_live_on_a_node(version: &'static str) {
         node.check(pod);
         node.del(pod);
     }
-    // Runtimes may ask twice.
+    // Runtimes may repeat a call.
     for pod in &pods {
         node.del_failed(&pod.name);
         let (code, _, _) = refusal(node.host.check(&pod.name, pod.address));
@@ -395,20 +396,20 @@ fn pods_live_on_a_node(version: &'static str) {
 
 #[needs(cni, netns, root)]
 #[test]
-fn twenty_pods_reach_each_other_and_a_killed_host_loses_none_with_cni_0_4_0() {
+fn twenty_pods_connect_and_survive_a_killed_host_with_cni_0_4_0() {
     pods_live_on_a_node("0.4.0");
 }
 
 #[needs(cni, netns, root)]
 #[test]
-fn twenty_pods_reach_each_other_and_a_killed_host_loses_none_with_cni_1_0_0() {
+fn twenty_pods_connect_and_survive_a_killed_host_with_cni_1_0_0() {
     pods_live_on_a_node("1.0.0");
 }
 
 #[needs(cni, netns, root)]
 #[test]
 fn an_address_that_del_freed_is_given_to_nobody_while_it_rests() {
-    // No machine is so slow that this is over within the test.
+    // Longer than the test takes on any machine.
     let host = Host::new(&format!("cooling_period_ms = {A_DAY_MS}"), &[3]);
     let mut node = node("1.0.0", host, 5);
     node.host.start();
@@ -422,7 +423,7 @@ fn an_address_that_del_freed_is_given_to_nobody_while_it_rests() {
             node.is_full_for(pod);
             node.del_failed(pod);
         }
-        // Rests are stored, too.
+        // The store keeps rests, too.
         node.host.kill_and_start();
     }
 }
@@ -436,7 +437,8 @@ fn an_address_that_del_freed_is_given_out_again_once_it_has_rested() {
     node.host.start();
     let freed = node.add("p1");
     let stays = node.add("p2");
-    // Before it is freed until after it is given out: at least as long as it has rested, however slow this machine is.
+    // Measured from before the release until after the assignment: at least as long as the rest, however slow the
+    // machine.
     let began = Instant::now();
     node.del(&freed);
     let mut refused = 0;
@@ -511,15 +513,15 @@ fn release(container: &str) -> (String, String) {
 
 #[needs(cni, netns, root)]
 #[test]
-fn a_host_that_is_down_holds_up_nobody_and_works_off_what_was_released_meanwhile() {
+fn a_host_that_is_down_blocks_no_pod_and_catches_up_on_releases() {
     let host = Host::new("cooling_period_ms = 0", &[3]);
     let mut node = node("1.0.0", host, 4);
     let spooled =
         |containers: &[&str]| -> BTreeSet<String> { containers.iter().map(|container| release(container).0).collect() };
-    // Never started: there is no socket. Asked directly, as this `bridge` stumbles over what its first failure leaves: a
-    // bridge without a hardware address.
+    // The host never started, so there is no socket. Call the plugin directly: this `bridge` fails on what its first
+    // failure leaves, a bridge without a hardware address.
     assert_eq!(refusal(node.host.ask("ADD", "p1")).0, TRY_AGAIN_LATER);
-    // Nobody knows any more whether that ADD was carried out, so the release is kept.
+    // The plugin no longer knows whether that ADD took effect, so it keeps the release.
     is_done(node.host.ask("DEL", "p1"));
     assert_eq!(node.host.spooled(), spooled(&["p1"]));
     assert_eq!(refusal(node.host.ask("STATUS", "")).0, 50);
@@ -531,7 +533,7 @@ fn a_host_that_is_down_holds_up_nobody_and_works_off_what_was_released_meanwhile
     );
     let pods = ["p1", "p2", "p3"].map(|pod| node.add(pod));
 
-    // Killed: there is one, and nobody listens.
+    // After a kill, the socket exists and no process listens.
     node.host.kill();
     assert_eq!(node.refused("p4").0, TRY_AGAIN_LATER);
     node.del_failed("p4");
@@ -542,7 +544,7 @@ fn a_host_that_is_down_holds_up_nobody_and_works_off_what_was_released_meanwhile
         fs::read_to_string(node.host.site.path("spool").join(name)).unwrap(),
         text
     );
-    // A release that is asked back before the host has seen it. The host is down all the same.
+    // An ADD takes back a release before the host has seen it. The host is still down.
     is_done(node.host.ask("DEL", "p1"));
     assert_eq!(node.host.spooled(), spooled(&["p1", "p2", "p4"]));
     assert_eq!(refusal(node.host.ask("ADD", "p1")).0, TRY_AGAIN_LATER);
@@ -611,7 +613,7 @@ fn cni_1_1_0_is_served_to_whoever_asks_directly() {
     assert_eq!(refusal(host.check("c5", held["c1"])).0, 3);
     assert_eq!(refusal(host.ask("CHECK", "c1")).0, 7, "without `prevResult`");
 
-    // What is not asked for in full frees nothing.
+    // An incomplete request frees nothing.
     assert_eq!(refusal(host.ask("GC", "")).0, 7, "without the list");
     let mut elsewhere = host.configuration();
     elsewhere["name"] = "another".into();
@@ -679,7 +681,7 @@ fn gc_frees_what_was_learned_from_the_runtime_only_where_it_is_told_to() {
     host.start();
     let stored = |host: &Host| fs::read_to_string(host.site.path("ipam.json")).unwrap();
 
-    // The interfaces of such pods are not known, so any will do.
+    // The interfaces of such pods are unknown, so any will do.
     let valid = [("old1", INTERFACE), ("c1", INTERFACE)];
     is_done(host.collect(&valid, false));
     is_done(host.check("old2", address(FIRST + 1)));
@@ -716,7 +718,7 @@ fn a_store_that_cannot_be_read_serves_nobody_until_it_can() {
     );
     assert_eq!(fs::read_to_string(&file).unwrap(), DAMAGED, "it is left as it is");
 
-    // What an operator does. The host looks again by itself.
+    // The operator restores the file. The host tries again by itself.
     fs::rename(&file, host.site.path("damaged")).unwrap();
     wait_until("the host to serve pods", || host.ask("STATUS", "").code == Some(0));
     assert_eq!(address_in(&host.ask("ADD", "c1").exits(0).json()), address(FIRST));

@@ -1,9 +1,9 @@
-//! The host is killed (`kill -9`) again and again while pods get addresses and hand them back, and after each restart
-//! everybody who was told of an address has it, nobody has what was handed back, and no address is two pods'.
+//! The tests kill the host (`kill -9`) repeatedly while pods get and release addresses. After each restart, every pod
+//! has the address from its answer, no pod has a released one, and no two pods share an address.
 //!
-//! Who asks and how is in `ipam_crash/rounds.rs`, what is right in `ipam_crash/ledger.rs`; that the ledger finds what is
-//! wrong is shown with a host of the test's own, which does wrong. What a crash leaves of a file's last bytes, and damage,
-//! are the store's own tests.
+//! `ipam_crash/rounds.rs` has the clients and their calls, `ipam_crash/ledger.rs` the rules. A faulty host in this
+//! process shows that the ledger finds violations. The store's own tests cover the last bytes of a file after a crash,
+//! and damage.
 
 mod fake;
 pub(crate) mod ledger;
@@ -15,23 +15,23 @@ use ledger::{Answered, Asked, Key};
 use real::{Config, Real};
 use rounds::{ANSWERS_MAX, CLIENTS, Course, Host as _, Tally, done, drive};
 
-/// The seed, where the variable `CRASH_TEST_SEED` does not give another.
+/// The seed, unless the variable `CRASH_TEST_SEED` sets another.
 const SEED: u64 = 20_261_121;
 
 fn seed() -> u64 {
     std::env::var("CRASH_TEST_SEED").map_or(SEED, |seed| seed.parse().expect("CRASH_TEST_SEED is a number"))
 }
 
-/// So often the host is killed with each kind of store, where the variable `KILL_TEST_MOMENTS` gives no other number.
+/// How often to kill the host with each kind of store, unless the variable `KILL_TEST_MOMENTS` sets another number.
 const KILLS: u32 = 50;
 
-/// So that kills hit whole checkpoints and entries alike.
+/// Makes kills hit whole checkpoints and entries alike.
 const COMPACT_AFTER: u32 = 7;
 
-/// And so much must have been asked of each until then.
+/// The least number of answers from each by then.
 const ANSWERS_MIN: usize = 250;
 
-/// Does all of the course to a host. Whatever it did must be repeatable.
+/// Runs the whole course on a host. The recordings must replay.
 fn driven(config: Config, course: Course) -> (Real, Tally) {
     let host = Real::new(config);
     let tally = drive(&host, course).unwrap_or_else(|broken| panic!("{broken}\n{}", host.said()));
@@ -57,7 +57,7 @@ fn killed_and_killed(shared_sync: bool, cooling_period_ms: u64) {
         rests: cooling_period_ms > 0,
     };
     let (host, tally) = driven(config, course);
-    // The test has seen what it is about: work that was cut in two, both ways, and addresses that ran out.
+    // The test has covered its subject: interrupted work, both ways, and exhausted addresses.
     assert!(tally.answers > ANSWERS_MIN && tally.full > 0, "{tally:?}");
     assert!(tally.held > 0 && tally.free > 0, "kills must hit work: {tally:?}");
     assert!(
@@ -65,7 +65,7 @@ fn killed_and_killed(shared_sync: bool, cooling_period_ms: u64) {
         "{tally:?}"
     );
 
-    // What was recorded is all there, up to each kill.
+    // The recordings are complete, up to each kill.
     let replayed = host.replays().exits(0);
     let identical = replayed.stdout.lines().filter(|line| line.contains(": identical"));
     assert_eq!(identical.count(), host.recordings(), "{replayed}");
@@ -73,19 +73,19 @@ fn killed_and_killed(shared_sync: bool, cooling_period_ms: u64) {
 }
 
 #[test]
-fn no_answer_is_lost_and_no_address_is_given_twice_where_each_change_is_synced() {
+fn no_answer_is_lost_and_no_address_given_twice_with_a_sync_each() {
     killed_and_killed(false, 0);
 }
 
 #[test]
-fn no_answer_is_lost_and_no_address_is_given_twice_where_changes_share_a_sync() {
+fn no_answer_is_lost_and_no_address_given_twice_with_shared_syncs() {
     killed_and_killed(true, 15);
 }
 
 #[test]
 fn a_guest_that_is_stopped_in_the_middle_of_calls_loses_nothing_either() {
-    // What a change asks: the time, and one write. Where a whole checkpoint is followed by what rests, it is one write
-    // more: the guest is stopped between the two, and whoever asked does not learn that it is done.
+    // The questions of a change: the time, and one write. If rests follow a whole checkpoint, there is one more write:
+    // the guest stops between the two, and the caller gets no answer that it is done.
     let config = Config {
         shared_sync: true,
         cooling_period_ms: 15,
@@ -106,8 +106,8 @@ fn a_guest_that_is_stopped_in_the_middle_of_calls_loses_nothing_either() {
     host.replays().exits(0);
 }
 
-/// The one sequence that everything random misses: a DEL that is stored, stopped before its answer, and taken back by
-/// nobody but the guest's memory. Whoever asks for an address again then is told the old one, and must keep it.
+/// The one sequence that random tests miss: a DEL is stored, stopped before its answer, and undone only in the guest's
+/// memory. A caller that then asks for an address gets the old one, and must keep it.
 #[test]
 fn what_is_answered_after_a_del_that_was_stopped_outlives_the_host() {
     let host = Real::new(Config {
@@ -126,7 +126,7 @@ fn what_is_answered_after_a_del_that_was_stopped_outlives_the_host() {
     let asked = |asked: Asked<'_>| done(host.socket(), &asked);
     assert!(matches!(asked(Asked::Add(&one)), Answered::Address(..)));
     assert!(matches!(asked(Asked::Add(&other)), Answered::Address(..)));
-    // Too many entries: a whole checkpoint without the address, and then what rests, which is a question too many.
+    // Too many entries: a whole checkpoint without the address, and then the rests, which is one question too many.
     assert!(matches!(asked(Asked::Del(&one)), Answered::Refused(11, _)));
     let told = asked(Asked::Add(&one));
     assert!(matches!(told, Answered::Address(..)), "{told}");

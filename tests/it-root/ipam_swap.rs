@@ -1,9 +1,9 @@
-//! The guest `ipam` is swapped while pods get addresses and hand them back: no address is two pods', and nobody loses one.
-//! Then the host is killed (`kill -9`) in the middle of swaps, and comes back with one of the two versions and all of the
+//! Swaps the guest `ipam` while pods get and release addresses: no two pods share an address, and no pod loses one.
+//! Then kills the host (`kill -9`) in the middle of swaps: it comes back with one of the two versions and all of the
 //! state.
 //!
-//! The two versions are the one that ships and the same under another number: another guest by its bytes. Who asks, and what
-//! is right, is that of `ipam_crash`; this adds the swaps.
+//! The two versions are the built-in one and the same under another number, whose bytes differ. The clients and the
+//! rules are those of `ipam_crash`; this file adds the swaps.
 
 use crate::ipam_crash::ledger;
 use crate::ipam_crash::real;
@@ -29,19 +29,19 @@ use real::{Config, Real};
 use rounds::{ANSWERS_MAX, Course, Host, Pool, Tally, drive};
 use support::{Site, trueup, wait_until};
 
-/// The seed, where the variable `SWAP_TEST_SEED` does not give another.
+/// The seed, unless the variable `SWAP_TEST_SEED` sets another.
 const SEED: u64 = 20_261_205;
 
-/// So many clients ask at the same time.
+/// How many clients ask at the same time.
 const CLIENTS: u64 = 16;
 
-/// So many swaps under clients, and so many that are killed.
+/// How many swaps run under clients, and how many are killed.
 const SWAPS: usize = 20;
 
-/// Where all kills came before the swap, or all after it, more are needed; but no more than this.
+/// If all kills came before the swap, or all after it, the test needs more; this is the limit.
 const KILLS_MAX: u32 = 3 * SWAPS as u32;
 
-/// So that swaps meet whole checkpoints and entries alike.
+/// Makes swaps meet whole checkpoints and entries alike.
 const CONFIG: Config = Config {
     shared_sync: true,
     cooling_period_ms: 15,
@@ -49,53 +49,53 @@ const CONFIG: Config = Config {
     limits: "",
 };
 
-/// The two versions: the number of each.
+/// The numbers of the two versions.
 const VERSIONS: [&str; 2] = ["1", "1.1"];
 
 fn seed() -> u64 {
     let seed = std::env::var("SWAP_TEST_SEED").map_or(SEED, |seed| seed.parse().expect("SWAP_TEST_SEED is a number"));
-    // Shown where the test fails.
+    // Printed for a failed test.
     println!("SWAP_TEST_SEED={seed}");
     seed
 }
 
-/// What is active: the number of the revision, and the version.
+/// The active revision's number, and its version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Active {
     revision: u64,
     version: String,
 }
 
-/// A swap that the host was killed in.
+/// A swap during which the test killed the host.
 #[derive(Debug)]
 struct Cut {
     before: Active,
-    /// Who asked for it was told that it is done.
+    /// True if the caller got the answer that the swap is done.
     answered: bool,
 }
 
-/// What became of the swaps that the host was killed in.
+/// The outcomes of the killed swaps.
 #[derive(Debug, Default)]
 struct Cuts {
     kills: usize,
-    /// The version before came back.
+    /// The previous version came back.
     old: usize,
-    /// The next one did.
+    /// The next version came back.
     new: usize,
-    /// It did, though nobody was told.
+    /// The next version came back, though the caller got no answer.
     new_unanswered: usize,
     last: Option<Cut>,
-    /// So long the last swap took that came to its end.
+    /// The time of the last completed swap.
     whole: Option<Duration>,
 }
 
-/// The real host, whose guest is swapped.
+/// The real host whose guest is swapped.
 struct Swapped {
     real: Real,
     other: PathBuf,
     is_up: AtomicBool,
     is_done: AtomicBool,
-    /// When in a swap the host is killed; none: it is not swapped at its end.
+    /// When to kill the host during a swap; `None` if rounds end without a swap.
     moments: Option<Mutex<ChaCha8Rng>>,
     cuts: Mutex<Cuts>,
 }
@@ -132,7 +132,7 @@ impl Swapped {
         }
     }
 
-    /// The words of the command that makes the other version the active one.
+    /// The command that makes the other version the active one.
     fn swap(&self, active: &Active) -> [&str; 3] {
         let other = if active.version == VERSIONS[0] {
             self.other.to_str().unwrap()
@@ -142,8 +142,8 @@ impl Swapped {
         ["swap", "ipam", other]
     }
 
-    /// Swaps while the clients ask, and kills the host in the middle of it; the first time, and where it ends before, after
-    /// it. Half of the kills are for what is near its end: that is where it is decided.
+    /// Swaps while the clients ask, and kills the host in the middle of it; the first time, and if the swap ends first,
+    /// after it. Half of the kills aim near its end, where the outcome is decided.
     fn kill_in_swap(&self, moments: &Mutex<ChaCha8Rng>) {
         let before = self.active();
         let mut command = self.site().guest_command(&self.swap(&before));
@@ -188,7 +188,7 @@ impl Swapped {
         cuts.last = Some(Cut { before, answered });
     }
 
-    /// What comes back after a kill is one of the two, and the next one where that was said.
+    /// After a kill, one of the two versions is active; it is the next one if the caller got an answer.
     fn judge(&self) {
         let mut cuts = self.cuts.lock().unwrap();
         let Some(Cut { before, answered }) = cuts.last.take() else {
@@ -209,7 +209,7 @@ impl Swapped {
         cuts.new_unanswered += usize::from(!answered);
     }
 
-    /// Every recording replays with the guest that made it; answers how many calls of each there were.
+    /// Replays every recording with the guest that made it; returns the number of calls of each.
     #[track_caller]
     fn replays(&self) -> BTreeMap<String, usize> {
         let mut by_version: BTreeMap<String, (Vec<String>, usize)> = BTreeMap::new();
@@ -236,7 +236,7 @@ impl Swapped {
         by_version.into_iter().map(replay).collect()
     }
 
-    /// The revisions are numbered without a gap, and the versions take turns.
+    /// The revisions have consecutive numbers, and the versions alternate.
     #[track_caller]
     fn revisions(&self) -> usize {
         let history = self.site().history("ipam");
@@ -288,13 +288,13 @@ impl Host for Swapped {
 
     fn is_done(&self) -> bool {
         let cuts = self.cuts.lock().unwrap();
-        // The first one is not cut.
+        // The first one is not interrupted.
         let is_cut = cuts.kills > SWAPS && cuts.old > 0 && cuts.new > 1;
         self.is_done.load(Ordering::Relaxed) || is_cut
     }
 }
 
-/// The clients end too where a swap fails.
+/// Ends the clients even if a swap fails.
 struct Done<'a>(&'a AtomicBool);
 
 impl Drop for Done<'_> {
@@ -332,7 +332,7 @@ fn while_clients_ask_each_swap_takes_all_of_the_state_along() {
                 host.site().guest(&host.swap(&active)).exits(0);
                 took.push(began.elapsed());
             }
-            // Where the test took long: whether it was the swaps.
+            // Shows whether the swaps made the test slow.
             println!("swaps: {took:?}");
         });
         let tally = driven(&host, course);
@@ -351,7 +351,7 @@ fn while_clients_ask_each_swap_takes_all_of_the_state_along() {
 }
 
 #[test]
-fn a_host_that_is_killed_in_a_swap_comes_back_with_one_of_the_two_versions_and_all_of_the_state() {
+fn a_host_killed_in_a_swap_restarts_with_either_version_and_all_state() {
     let seed = seed();
     let host = Swapped::new(Some(ChaCha8Rng::seed_from_u64(seed)));
     let course = Course {
@@ -367,7 +367,7 @@ fn a_host_that_is_killed_in_a_swap_comes_back_with_one_of_the_two_versions_and_a
     let cuts = host.cuts.lock().unwrap();
     println!("{cuts:?}");
     assert!(cuts.kills > SWAPS, "{cuts:?}");
-    // The test has seen what it is about: swaps that were cut before, and after they were written down.
+    // The test has covered its subject: swaps that were interrupted before and after the host recorded them.
     assert!(cuts.old > 0 && cuts.new > 1, "{cuts:?}");
     assert!(
         tally.held > 0 && tally.free > 0 && tally.unanswered > 0,

@@ -1,9 +1,9 @@
-//! The host is killed (`kill -9`) again and again while it works, and after each restart everything is as it should be:
-//! nothing is there twice, nothing is left without an owner, nothing is missing.
+//! The tests kill the host (`kill -9`) repeatedly while it works. After each restart everything converges: no object
+//! exists twice, none is without an owner, and none is missing.
 //!
-//! The Engine is a simulated one in a process of its own, slow enough that work is cut in two wherever it can be, most of
-//! all between a creation and its tagging. What is wished for changes between a kill and the restart: an object that was
-//! created and not yet tagged is found and tagged before anything else, and destroyed where it is not wished for any more.
+//! The Engine is a simulated one in its own process. It is slow enough that kills interrupt work at every point, most
+//! of all between a creation and its tagging. The desired state changes between a kill and the restart: the host finds
+//! and tags an object without a tag before anything else, and destroys it if it is no longer desired.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -16,25 +16,25 @@ use serde_json::json;
 
 use support::{Engine, Site, described, kill_moments, ran, trueup};
 
-/// So often each version of the guest is killed inside its work, where the variable `KILL_TEST_MOMENTS` gives no other
+/// How often to kill each version of the guest during its work, unless the variable `KILL_TEST_MOMENTS` sets another
 /// number.
 const MOMENTS: u32 = 30;
 
-/// The seed, where the variable `KILL_TEST_SEED` does not give another.
+/// The seed, unless the variable `KILL_TEST_SEED` sets another.
 const SEED: u64 = 20_260_418;
 
-/// A kill comes so long after the host's first request, at most: about as long as its work takes.
+/// The latest time of a kill after the host's first request: about as long as its work takes.
 const WORK_MS: u64 = 500;
 
-/// So much longer each tagging takes before a kill: most of the work's time is between a creation and its tagging.
+/// How much longer each tagging takes before a kill: most of the work's time is between a creation and its tagging.
 const TAGGING_MS: u64 = 25;
 
-/// What the folder of manifests says.
+/// The contents of the folder of manifests.
 struct Wish {
     /// Name to internal address.
     nodes: BTreeMap<String, String>,
     services: BTreeMap<String, Service>,
-    /// Everything gets a number of its own, so that what comes back is not what was.
+    /// Gives everything a new number, so that nothing returns in its old form.
     made: u16,
 }
 
@@ -89,7 +89,7 @@ impl Wish {
         ports.insert(format!("p{n}"), (1000 + n, 30_000 + n));
     }
 
-    /// One change, of whatever kind is possible now.
+    /// One change, of any kind that is possible now.
     fn change(&mut self, random: &mut ChaCha8Rng) {
         let n = self.next();
         let service = self
@@ -116,7 +116,7 @@ impl Wish {
                 ports.first_entry().unwrap().get_mut().1 = 30_000 + n;
             }
             7 => {
-                // The numbers stay, so that what is left of the old one is in the way.
+                // Keep the numbers, so that leftovers of the old one are in the way.
                 let ports = &mut self.services.get_mut(&service).unwrap().ports;
                 let (_, numbers) = ports.pop_first().unwrap();
                 ports.insert(format!("p{n}"), numbers);
@@ -126,7 +126,7 @@ impl Wish {
         }
     }
 
-    /// Makes the manifests say this, and nothing else.
+    /// Writes exactly these manifests.
     fn write(&self, site: &Site) {
         let mut text = String::new();
         for (name, address) in &self.nodes {
@@ -151,7 +151,7 @@ impl Wish {
         site.put_manifest("all.yaml", &text);
     }
 
-    /// Every object that must be there, as [`described`] describes it.
+    /// Every object that must exist, in the form of [`described`].
     fn objects(&self) -> Vec<String> {
         let mut objects = Vec::new();
         for (name, Service { uid, address, ports }) in &self.services {
@@ -175,7 +175,7 @@ impl Wish {
     }
 }
 
-/// Starts the host, and kills it so long after its first request; false where it was done before.
+/// Starts the host, and kills it this long after its first request; false if it finished first.
 fn kill_after(engine: &Engine, site: &Site, wait: Duration) -> bool {
     let requests = || engine.requests().values().sum::<u64>();
     let before = requests();
@@ -202,22 +202,22 @@ fn a_killed_lbaas_2_converges_though_everything_is_edited_meanwhile() {
     converges("builtin:lbaas@2", 1);
 }
 
-/// What the kills have hit.
+/// The states that kills have hit.
 #[derive(Debug, Default)]
 struct Hits {
     kills: u32,
     too_late: u32,
     /// Work was half done.
     halves: u32,
-    /// An object was without its tag.
+    /// An object had no tag.
     untagged: u32,
-    /// The same, and the host that came next knew nothing of it.
+    /// An object had no tag, and the next host knew nothing of it.
     unknown: u32,
 }
 
 fn converges(guest: &str, stream: u64) {
     let seed = std::env::var("KILL_TEST_SEED").map_or(SEED, |seed| seed.parse().expect("KILL_TEST_SEED is a number"));
-    // Shown where the test fails.
+    // Printed for a failed test.
     println!("KILL_TEST_SEED={seed}");
     let moments = kill_moments(MOMENTS);
     let mut random = ChaCha8Rng::seed_from_u64(seed);
@@ -225,7 +225,7 @@ fn converges(guest: &str, stream: u64) {
     let engine = Engine::start(&["--latency-ms", "6", "--settle-ms", "50"]);
     let site = Site::against(&engine);
     site.edit("trueup.toml", "builtin:lbaas@1", guest);
-    // The edits take away more than half at once.
+    // The edits remove more than half at once.
     site.edit(
         "trueup.toml",
         "\n[guests.lbaas]\n",
@@ -237,7 +237,7 @@ fn converges(guest: &str, stream: u64) {
     let began = Instant::now();
     let mut wish = Wish::first();
     let (mut hits, mut was) = (Hits::default(), Vec::new());
-    // On a machine that is slow or fast now and then, it takes more to hit everything.
+    // On a machine of varying speed, it takes more kills to hit everything.
     let hit_all = |hits: &Hits| hits.halves >= moments / 5 && hits.untagged > 0 && hits.unknown > 0;
     while hits.kills < moments || (!hit_all(&hits) && hits.kills < 3 * moments) {
         wish.write(&site);
@@ -251,7 +251,7 @@ fn converges(guest: &str, stream: u64) {
             hits.halves += u32::from(![&was, &wish.objects()].contains(&&described(&left)));
             let is_untagged = left.iter().any(|object| object.tags.is_empty());
             hits.untagged += u32::from(is_untagged);
-            // As on a host that takes over, which does not have the disk of the one before.
+            // As on a host that takes over without the disk of the previous one.
             if random.random_range(0..8) == 0 {
                 let intents = site.state_dir().join("intents");
                 hits.unknown += u32::from(is_untagged && fs::remove_dir_all(intents).is_ok());
@@ -266,7 +266,7 @@ fn converges(guest: &str, stream: u64) {
         for _ in 0..random.random_range(1..6) {
             wish.change(&mut random);
         }
-        // Now and then what comes after a kill is killed, too.
+        // Now and then, kill the next host too.
         if killed && random.random_range(0..4) == 0 {
             continue;
         }
@@ -287,7 +287,7 @@ fn converges(guest: &str, stream: u64) {
     let plan = ran(&mut site.command("plan", &["--orphans"])).exits(0);
     assert!(plan.stdout.contains("0 orphans: "), "{plan}");
 
-    // What was recorded on the way is all there, up to each kill.
+    // The recordings are complete, up to each kill.
     let replayed = trueup([vec!["replay".into()], site.journals()].concat()).exits(0);
     let cut = replayed
         .stdout

@@ -1,6 +1,6 @@
 //! Tests of the whole system that need root or much of the machine: the kernel's namespaces, and hosts that are killed.
 //!
-//! What a test needs beyond Rust it names: `#[needs(root)]`.
+//! A test names its needs beyond Rust: `#[needs(root)]`.
 
 #![cfg(test)]
 

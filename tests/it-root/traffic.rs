@@ -1,7 +1,8 @@
-//! Real traffic: connections through the rules that the guests `service` and `nftables` make at three nodes, each a
-//! namespace with a real host that programs its kernel.
+//! Real traffic: connections through the rules that the guests `service` and `nftables` make on three nodes. Each node
+//! is a namespace with a real host that programs its kernel.
 //!
-//! What the guests decide is in their own tests and in `scenarios/`; what nft takes, in the tests of the guest `nftables`.
+//! The guests' own tests and `scenarios/` cover their decisions; the tests of the guest `nftables` cover what nft
+//! accepts.
 
 mod agent;
 mod agents;

@@ -159,7 +159,7 @@ fn where_there_is_no_audit_log_it_is_said() {
 }
 
 #[test]
-fn a_grant_for_one_load_balancer_stops_a_reconcile_that_names_another_before_anything_is_sent() {
+fn a_grant_for_one_load_balancer_stops_calls_that_name_another() {
     for (grants, denied) in [
         (GRANTED, "no grant to write load balancer `lb-2`"),
         (
@@ -306,7 +306,7 @@ fn a_reconcile_that_would_destroy_too_much_destroys_nothing() {
 }
 
 #[test]
-fn a_service_that_is_gone_is_removed_whatever_the_percentage_but_not_above_the_number() {
+fn a_removed_service_ignores_the_percentage_but_not_the_number() {
     let (engine, site, before) = limited("destroy_percent = 1");
     site.remove_manifest("dns.yaml");
     site.run_once().exits(0);

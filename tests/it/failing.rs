@@ -205,7 +205,7 @@ fn each_trouble_is_retried_and_set_aside_alone_with_its_recording() {
 }
 
 #[test]
-fn what_is_set_aside_is_tried_again_when_the_service_changes_and_not_after_a_restart() {
+fn what_is_set_aside_is_retried_on_a_change_and_not_after_a_restart() {
     let site = site("1", "", &["calm", "panic"]);
     let mut host = site.start("run", &[]);
     wait_for_lines(&mut host, "panic", SET_ASIDE, 1);

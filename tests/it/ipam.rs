@@ -224,7 +224,7 @@ fn list_first(site: &Site, from: &[&str], to: &[&str]) {
 }
 
 #[test]
-fn an_address_that_left_the_list_is_its_pod_s_until_the_pod_is_gone_over_restarts_too() {
+fn a_pod_keeps_an_address_that_left_the_list_even_over_restarts() {
     let site = Site::ipam();
     let (full, left) = (
         ["10.0.0.2", "10.0.0.3", "10.0.0.4"],
@@ -361,7 +361,7 @@ fn what_can_not_begin_says_why_on_one_line() {
 }
 
 #[test]
-fn a_store_that_can_not_be_read_is_never_written_and_nobody_gets_an_address() {
+fn an_unreadable_store_is_never_written_and_no_pod_gets_an_address() {
     let site = Site::ipam();
     let checkpoint = site.path(".trueup/checkpoints/ipam");
     fs::create_dir_all(checkpoint.parent().unwrap()).unwrap();

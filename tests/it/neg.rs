@@ -46,7 +46,7 @@ fn shown(stage: &Stage) -> Value {
 }
 
 #[test]
-fn six_hundred_endpoints_get_a_second_address_a_tenth_at_a_time_and_lose_it_again() {
+fn six_hundred_endpoints_gain_and_lose_a_second_address_in_tenths() {
     let mut stage = Stage::new(Cluster::of(MANY, Stack::Single), Compute::start(OPERATION_MS, &[]));
     stage.start();
     stage.comes_true();
@@ -128,7 +128,7 @@ fn a_guest_that_is_swapped_half_way_goes_on_where_the_other_one_was() {
 }
 
 #[test]
-fn a_move_that_waits_shows_how_far_it_is_and_waits_on_after_a_swap_and_a_kill() {
+fn a_waiting_move_shows_its_progress_and_survives_a_swap_and_a_kill() {
     // Longer than all of this takes.
     let wait_ms = 600_000;
     let mut stage = Stage::waiting(

@@ -150,7 +150,7 @@ fn report(attaching: u32, detaching: u32, in_flight: u32) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_migration_goes_on_over_restarts_and_new_segments_and_each_segment_replays() {
+async fn a_migration_survives_restarts_and_each_segment_replays() {
     let stage = Stage::new().await;
     let mut instance = stage.open().await;
     assert_eq!(sync(&mut instance).await, report(0, 1, 0), "a tenth of ten");

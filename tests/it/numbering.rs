@@ -293,7 +293,7 @@ impl Node {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_listing_that_takes_longer_than_anything_else_in_the_loop_comes_to_its_end() {
+async fn a_listing_slower_than_the_rest_of_the_loop_completes() {
     let store = Arc::new(Poor {
         listing_takes: Duration::from_millis(2_500),
         is_listing_down: AtomicBool::new(true),
@@ -342,7 +342,7 @@ async fn nodes_that_could_not_be_told_are_a_failure_that_is_tried_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_number_in_other_hands_leaves_nothing_to_do_though_addresses_were_to_be_published() {
+async fn a_number_held_by_another_node_leaves_nothing_to_publish() {
     let store = Arc::new(Poor {
         is_put_down: AtomicBool::new(true),
         ..Poor::default()

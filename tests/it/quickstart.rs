@@ -189,7 +189,7 @@ fn a_service_with_a_new_uid_gets_new_objects() {
 }
 
 #[test]
-fn an_unreadable_manifest_is_named_and_the_others_are_done_and_nothing_is_removed() {
+fn an_unreadable_manifest_is_named_and_removes_nothing() {
     let (engine, site, before) = converged();
     site.put_manifest("api.yaml", "apiVersion: v1\nkind: Service\nmetadata:\n  name: [api\n");
     site.remove_manifest("dns.yaml");
@@ -505,7 +505,7 @@ fn a_run_that_waits_for_the_engine_ends_when_told_and_goes_on_later() {
 }
 
 #[test]
-fn the_example_of_services_renders_them_replays_and_follows_an_endpoint_that_is_not_ready() {
+fn the_services_example_renders_replays_and_follows_an_unready_endpoint() {
     const SUM: &str = "1 node, 2 services: 2 renderers true, 0 failed";
     let site = Site::services();
     let first = site.run_once().exits(0);

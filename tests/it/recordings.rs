@@ -424,7 +424,7 @@ fn a_recording_that_ends_inside_a_call_is_compared_as_far_as_it_goes() {
 }
 
 #[test]
-fn another_guest_diverges_where_it_decides_otherwise_and_its_digest_is_told() {
+fn another_guest_diverges_where_it_differs_and_its_digest_is_shown() {
     let engine = Engine::start(&["--settle-ms", "20"]);
     let site = Site::against(&engine);
     // Version 1 destroys what failed, and version 2 resets it.

@@ -263,7 +263,7 @@ fn stored(site: &Site, digest: &str) -> PathBuf {
 
 #[needs(docker_registry)]
 #[test]
-fn a_guest_goes_from_a_file_through_a_registry_into_a_run_that_needs_no_registry() {
+fn a_guest_pushed_and_pulled_runs_without_the_registry() {
     let mut registry = DockerRegistry::start();
     let pushed = registry.push("2", "2");
     assert_eq!((&pushed["name"], &pushed["version"]), (&json!("lbaas"), &json!("2")));

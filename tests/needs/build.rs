@@ -1,10 +1,10 @@
-//! Looks once for what tests may need, and tells the macro what is missing.
+//! Looks once for the components that tests need, and passes the missing ones to the macro.
 //!
-//! Cargo runs this again when something was installed or removed.
+//! Cargo runs this again after a component was installed or removed.
 
 use std::path::{Path, PathBuf};
 
-/// A name for `#[needs(...)]`, and the programs that must all be there: in `PATH`, or at this path.
+/// A name for `#[needs(...)]`, and its programs, which must all exist: in `PATH`, or at this path.
 const COMPONENTS: [(&str, &[&str]); 14] = [
     ("chromium", &["chromium", "chromedriver"]),
     ("cni", &["/usr/lib/cni/bridge"]),
@@ -22,13 +22,13 @@ const COMPONENTS: [(&str, &[&str]); 14] = [
     ("script", &["script"]),
 ];
 
-/// Names to take for missing, separated by commas. `tools/test` sets it where PyPI does not answer.
+/// Names to treat as missing, separated by commas. `tools/test` sets it if PyPI does not answer.
 const WITHOUT: &str = "TRUEUP_TEST_WITHOUT";
 
 fn main() {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
-    // Debian puts administrators' programs there, and leaves it out of a user's PATH.
+    // Debian puts administrators' programs there, and leaves these folders out of a user's PATH.
     folders.extend(["/usr/sbin", "/sbin"].map(PathBuf::from));
     println!("cargo::rerun-if-changed=build.rs");
     for name in ["PATH", "USER", WITHOUT] {
@@ -54,7 +54,7 @@ fn main() {
     println!("cargo::rustc-env=TRUEUP_TEST_MISSING={}", missing.join(","));
 }
 
-/// The owner of a process's own folder is the user that it runs as.
+/// The owner of a process's own folder is its user.
 #[cfg(target_os = "linux")]
 fn is_root() -> bool {
     use std::os::linux::fs::MetadataExt as _;

@@ -1,4 +1,4 @@
-//! An API server with Services, a host that makes them true, and an Engine: what is changed, and what is seen of it.
+//! An API server with Services, a host that reconciles them, and an Engine: the changes, and their effects.
 //!
 //! ```text
 //! change -> ApiServer -> host (run::watch, elected) -> Engine -> its file
@@ -24,23 +24,23 @@ use trueup_runtime::run::{self, Event};
 use crate::engine::Engine;
 use support::api_server::{ADMIN, ApiServer};
 
-/// Nodes, and so many servers behind each port.
+/// The number of nodes, and of servers behind each port.
 const NODES: u32 = 3;
 
-/// What takes longer hangs: thousands of Services that are new, on a machine that does other things too.
+/// What takes longer hangs: thousands of new Services, on a machine with other work.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// What the host's threads are called, so that their time is told from that of the servers.
+/// The name of the host's threads, which separates their time from that of the servers.
 const HOST: &str = "host";
 
-/// The host says that a Service is true with these addresses.
+/// The host reports a Service as in sync with these addresses.
 struct Told {
     at: Instant,
     service: usize,
     changes: Vec<u32>,
 }
 
-/// See the module.
+/// A running cluster; see the module.
 pub(crate) struct Cluster {
     server: ApiServer,
     engine: Engine,
@@ -49,26 +49,26 @@ pub(crate) struct Cluster {
     telling: Receiver<Told>,
     told: Vec<Told>,
     made: Vec<Made>,
-    /// The last change of each Service, and the last one that the host says is true.
+    /// The last change of each Service, and the last one that the host reported as in sync.
     last: Vec<u32>,
     true_now: BTreeMap<usize, u32>,
     _folder: TempDir,
 }
 
-/// How long changes took until they were seen.
+/// How long changes took to become visible.
 pub(crate) struct Seen {
-    /// The Engine holds what was asked for.
+    /// The Engine has the requested address.
     pub(crate) engine: Times,
-    /// The patch that says so in the Service's status has arrived at the API server.
+    /// The patch of the Service's status has arrived at the API server.
     pub(crate) status: Times,
-    /// The host says that the Service is as it should be.
+    /// The host reports the Service as in sync.
     pub(crate) told: Times,
-    /// So often it said that of any Service, since the first of these changes.
+    /// How many such reports came for any Service, since the first of these changes.
     pub(crate) jobs: usize,
 }
 
 impl Cluster {
-    /// With so many Services of type LoadBalancer, which are not true yet, and others that concern nobody.
+    /// Starts with this many Services of type LoadBalancer, not in sync yet, and others that no guest handles.
     pub(crate) fn start(services: usize, others: usize) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir()?;
         let server = ApiServer::start();
@@ -82,7 +82,7 @@ impl Cluster {
         std::fs::write(folder.path().join("kubeconfig"), server.kubeconfig(ADMIN, "admin"))?;
         std::fs::write(folder.path().join("token"), "simulated")?;
         std::fs::write(folder.path().join("trueup.toml"), configuration(&engine.url()))?;
-        // Variables of the tests are none of the host.
+        // The test's environment variables do not apply to the host.
         let config = Config::load_with(folder.path(), &BTreeMap::new(), &[]).map_err(anyhow::Error::from)?;
         let (tell, telling) = mpsc::channel();
         let (stop, stopped) = oneshot::channel();
@@ -112,24 +112,24 @@ impl Cluster {
         })
     }
 
-    /// How many changes were made: the number of the next one.
+    /// How many changes were made, which is the number of the next one.
     pub(crate) fn made(&self) -> usize {
         self.made.len()
     }
 
-    /// How long the host has worked, its clients included, the API server and the Engine not.
+    /// The processor time of the host with its clients, without the API server and the Engine.
     pub(crate) fn worked(&self) -> anyhow::Result<Duration> {
         measure::processor_time(HOST)
     }
 
-    /// Asks for another address for a Service.
+    /// Requests another address for a Service.
     pub(crate) fn change(&mut self, service: usize) -> anyhow::Result<()> {
         let change = u32::try_from(self.made.len())?;
         ensure!(
             change < effects::CHANGES_MAX,
             "{change} changes are more than there are addresses"
         );
-        // From before it is there: what is seen can't be earlier.
+        // Take the time before the change is sent: an effect can't be earlier.
         let at = Instant::now();
         apply(&self.server, changed_service(service, change))?;
         self.made.push(Made { service, at });
@@ -137,10 +137,10 @@ impl Cluster {
         Ok(())
     }
 
-    /// Waits until the host says of each Service that it is true as it was changed last.
+    /// Waits until the host reports each Service as in sync with its last change.
     pub(crate) fn wait_until_true(&mut self) -> anyhow::Result<()> {
         let until = Instant::now() + PATIENCE;
-        // Those that are not; nearly always few.
+        // The Services that are not in sync; nearly always few.
         let mut open: BTreeMap<usize, u32> = (0..).zip(self.last.iter().copied()).collect();
         open.retain(|service, last| self.true_now.get(service) != Some(last));
         while !open.is_empty() {
@@ -161,10 +161,10 @@ impl Cluster {
         Ok(())
     }
 
-    /// Ends everything, and says how long the changes from number `first` on took.
+    /// Ends everything, and returns how long the changes from number `first` on took.
     ///
     /// # Errors
-    /// Where not all of it is as it was changed last: at the Engine, in the API server, and in the host's own words.
+    /// If not everything matches its last change: at the Engine, in the API server, and in the host's reports.
     pub(crate) fn end(mut self, first: usize) -> anyhow::Result<Seen> {
         self.wait_until_true()?;
         let mut last = self.last.clone();
@@ -183,7 +183,7 @@ impl Cluster {
                 "service {service} was changed last by change {last}, and shows {ip:?}"
             );
         }
-        // Whoever does not listen any more has ended with an error, which is told below.
+        // Ignore the error: a host that no longer listens has ended with an error, which is reported below.
         _ = self.stop.send(());
         self.host.join().map_err(|_| anyhow::anyhow!("the host panicked"))??;
         let patched = patched(&self.server);
@@ -211,7 +211,7 @@ impl Cluster {
     }
 }
 
-/// When patches of each Service's status arrived.
+/// When the patches of each Service's status arrived.
 fn patched(server: &ApiServer) -> BTreeMap<usize, Vec<Instant>> {
     let mut patched: BTreeMap<usize, Vec<Instant>> = BTreeMap::new();
     for request in server.requests() {
@@ -238,12 +238,12 @@ fn host(config: Config, stop: oneshot::Receiver<()>, tell: &mpsc::Sender<Told>) 
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .thread_name(HOST)
-        // Threads that end take along how long they ran.
+        // A thread that ends takes its run time along, so keep them alive.
         .thread_keep_alive(PATIENCE)
         .enable_all()
         .build()?;
     let stopped = async {
-        // Whoever would stop it may be gone.
+        // Ignore the error: the sender may be gone.
         _ = stop.await;
     };
     let told = |event| {
@@ -253,7 +253,7 @@ fn host(config: Config, stop: oneshot::Receiver<()>, tell: &mpsc::Sender<Told>) 
         {
             let addresses = in_service.iter();
             let changes = addresses.filter_map(|(address, _)| effects::change(address)).collect();
-            // Nobody listens who has seen enough.
+            // Ignore the error: the receiver has stopped listening once it has seen enough.
             _ = tell.send(Told { at, service, changes });
         }
     };
@@ -278,7 +278,7 @@ fn number(name: &str) -> Option<usize> {
     name.strip_prefix('s')?.parse().ok()
 }
 
-/// With a node port that the API server finds for it.
+/// With a node port that the API server picks.
 fn new_service(service: usize, change: u32) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Service", "metadata": metadata(service, change),
@@ -286,7 +286,7 @@ fn new_service(service: usize, change: u32) -> Value {
     })
 }
 
-/// To be merged into the one that is there.
+/// A patch to merge into the existing Service.
 fn changed_service(service: usize, change: u32) -> Value {
     json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata(service, change)})
 }
@@ -298,7 +298,7 @@ fn metadata(service: usize, change: u32) -> Value {
     })
 }
 
-/// A Service that is not for load balancers.
+/// A Service without a load balancer.
 fn other(number: usize) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Service", "metadata": {"name": format!("other-{number}"), "namespace": "default"},
@@ -316,7 +316,7 @@ fn node(number: u32) -> Value {
     })
 }
 
-/// Everything that has a default has it.
+/// Uses every default.
 fn configuration(engine: &str) -> String {
     format!(
         r#"

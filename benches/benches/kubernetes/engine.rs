@@ -1,5 +1,5 @@
-//! A simulated Engine over HTTP, and when it held which address: read from the file in which it keeps its state, where an
-//! effect is before anybody is told of it.
+//! A simulated Engine over HTTP, and when it held which address. Reads the file in which the Engine keeps its state,
+//! where an effect appears before any client gets an answer.
 
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
@@ -15,7 +15,7 @@ use anyhow::Context as _;
 use trueup_benches::effects::{self, Effects};
 use trueup_capabilities::lbaas::server::{ServerConfig, SimulatedEngine};
 
-/// How often the file is looked at: no time is known better than that.
+/// How often to read the file: the precision of the times.
 const LOOK: Duration = Duration::from_millis(1);
 
 /// A running Engine.
@@ -27,7 +27,7 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    /// On a free port, with its file in `folder`.
+    /// Starts it on a free port, with its file in `folder`.
     pub(crate) fn start(folder: &Path) -> anyhow::Result<Self> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
@@ -56,7 +56,7 @@ impl Engine {
         format!("http://{}", self.engine.local_addr())
     }
 
-    /// The changes whose addresses it holds now.
+    /// The changes whose addresses it now holds.
     pub(crate) fn holds(&self) -> anyhow::Result<Vec<u32>> {
         let mut connection = TcpStream::connect(self.engine.local_addr())?;
         connection.write_all(b"GET /state HTTP/1.0\r\n\r\n")?;
@@ -67,7 +67,7 @@ impl Engine {
         Ok(holds)
     }
 
-    /// Ends it; what it ever held, and from when.
+    /// Ends it; returns everything that it ever held, and since when.
     pub(crate) fn end(self) -> anyhow::Result<Effects> {
         self.runtime.block_on(self.engine.stop());
         self.ended.store(true, Ordering::SeqCst);
@@ -77,11 +77,11 @@ impl Engine {
     }
 }
 
-/// Reads what is added to the file, and a file that takes its place, until it has ended.
+/// Reads what the Engine appends to the file, or the file that replaces it, until the end.
 fn read(path: &PathBuf, ended: &AtomicBool) -> anyhow::Result<Effects> {
     let mut effects = Effects::default();
     let mut file = File::open(path).with_context(|| path.display().to_string())?;
-    // Of the last line, as long as it has no end.
+    // The start of the last line, until its end arrives.
     let mut rest = Vec::new();
     loop {
         let is_last = ended.load(Ordering::SeqCst);

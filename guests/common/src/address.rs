@@ -1,30 +1,30 @@
-//! IP addresses as numbers: one address, one value, one spelling, however it was written.
+//! IP addresses as numbers: one address has one value and one spelling, however it was written.
 //!
-//! An IPv4-mapped IPv6 address is the IPv4 address in every respect. Names, zones, brackets, prefix lengths
-//! and blanks are no part of an address.
+//! An IPv4-mapped IPv6 address is the IPv4 address in every respect. Names, zones, brackets, prefix lengths and blanks
+//! are no part of an address.
 
 use std::cmp::Ordering;
 use std::fmt;
 use std::net::IpAddr;
 
-/// An IP address. Ordered by number, IPv4 before IPv6; displayed as dotted IPv4 or as RFC 5952 says.
+/// An IP address. Ordered by number, IPv4 before IPv6; displayed as dotted IPv4 or in the form of RFC 5952.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Address(IpAddr);
 
 impl Address {
-    /// None where the text is no address: dotted IPv4 without leading zeros, or IPv6.
+    /// `None` if the text is no address: dotted IPv4 without leading zeros, or IPv6.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         text.parse::<IpAddr>().ok().map(Self::from)
     }
 
-    /// True for IPv4, also where it was written as IPv4-mapped IPv6.
+    /// True for IPv4, even if written as IPv4-mapped IPv6.
     #[must_use]
     pub fn is_v4(self) -> bool {
         self.0.is_ipv4()
     }
 
-    /// As the standard library has it; an IPv4-mapped IPv6 address never comes out.
+    /// The standard library's form; never an IPv4-mapped IPv6 address.
     #[must_use]
     pub fn ip(self) -> IpAddr {
         self.0
@@ -49,8 +49,8 @@ impl fmt::Display for Address {
     }
 }
 
-/// The order of texts that mostly are addresses: by number, IPv4 before IPv6, then what is no address, by its bytes.
-/// Two spellings of one address are equal.
+/// The order of texts that mostly are addresses: by number, IPv4 before IPv6, then other texts by their bytes. Two
+/// spellings of one address are equal.
 #[must_use]
 pub fn compare(left: &str, right: &str) -> Ordering {
     if left == right {
@@ -82,10 +82,10 @@ mod tests {
             ("::FFFF:c000:20a", "192.0.2.10"),
             ("2001:0DB8:0:0::0010", "2001:db8::10"),
             ("2001:db8:0:1:0:0:0:1", "2001:db8:0:1::1"),
-            // RFC 5952 4.2.2 and 4.2.3: one zero field is written out; of two equal runs the first is shortened.
+            // RFC 5952 4.2.2 and 4.2.3: a single zero field is written out; of two equal runs the first is shortened.
             ("2001:db8:0:1:1:1:1:1", "2001:db8:0:1:1:1:1:1"),
             ("2001:0:0:1:0:0:1:1", "2001::1:0:0:1:1"),
-            // No IPv4-mapped address: it stays IPv6, without dots.
+            // Not an IPv4-mapped address: it stays IPv6, without dots.
             ("::192.0.2.9", "::c000:209"),
             ("64:ff9b::192.0.2.1", "64:ff9b::c000:201"),
             ("::", "::"),

@@ -1,8 +1,8 @@
-//! Small pure helpers that several guests need: addresses and networks, settings, the version of a snapshot,
-//! values as JSON text, texts compared fast, and what becomes of a panic.
+//! Small pure helpers that several guests need: addresses and networks, settings, the version of a snapshot, values as
+//! JSON text, fast text comparison, and panic reports.
 //!
-//! Pure: no imports, no state, no clock. What only one guest needs stays with that guest. `scenarios` is for tests: no
-//! guest that ships is built with it.
+//! Pure: no imports, no state, no clock. A guest keeps what only it needs. `scenarios` is for tests: no shipped guest
+//! is built with it.
 #![forbid(unsafe_code)]
 
 pub mod address;

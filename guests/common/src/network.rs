@@ -1,6 +1,6 @@
-//! Addresses with their network: `192.168.16.3/24` is both a place and what is near it.
+//! Addresses with their network: `192.168.16.3/24` is both an address and its network.
 //!
-//! The address keeps its host bits, until somebody asks for the network alone. An IPv4-mapped IPv6 address has no
+//! The address keeps its host bits until the caller asks for the network alone. An IPv4-mapped IPv6 address has no
 //! network here: whether its prefix length counts from the IPv4 or the IPv6 start would be a guess.
 
 use std::fmt;
@@ -8,8 +8,8 @@ use std::net::IpAddr;
 
 use crate::address::Address;
 
-/// An address and how many of its first bits name its network. Ordered by address (IPv4 before IPv6, by number), then by
-/// prefix length; displayed as `address/length`, the address canonical.
+/// An address and the length of its network prefix in bits. Ordered by address (IPv4 before IPv6, by number), then by
+/// prefix length; displayed as `address/length`, with the canonical address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Network {
     address: Address,
@@ -22,14 +22,14 @@ const V4_BITS: u8 = 32;
 const V6_BITS: u8 = 128;
 
 impl Network {
-    /// None where the text is not an address, `/`, and a prefix length in decimal digits without leading zero, at most
-    /// 32 or 128; or where the address is IPv4-mapped IPv6.
+    /// `None` unless the text is an address, `/`, and a prefix length in decimal digits without leading zero, at most
+    /// 32 or 128; `None` for an IPv4-mapped IPv6 address.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let (address, length) = text.split_once('/')?;
         let written: IpAddr = address.parse().ok()?;
         let address = Address::from(written);
-        // Mapped: written as IPv6, and IPv4 all the same.
+        // A mapped address: written as IPv6, but IPv4.
         if written.is_ipv6() && address.is_v4() {
             return None;
         }
@@ -55,7 +55,7 @@ impl Network {
         self.address.is_v4()
     }
 
-    /// The same with the host bits cleared: `10.1.2.9/24` becomes `10.1.2.0/24`.
+    /// The same with zero host bits: `10.1.2.9/24` becomes `10.1.2.0/24`.
     #[must_use]
     pub fn without_host_bits(self) -> Self {
         let address = match self.address.ip() {
@@ -69,13 +69,13 @@ impl Network {
             }
         };
         Self {
-            // Cleared bits can make the network of a plain IPv6 address look mapped only where it was mapped before.
+            // Zero host bits make the network of a plain IPv6 address look mapped only if it was mapped before.
             address: Address::from(address),
             ..self
         }
     }
 
-    /// True where the address is in this network: of the same family, and the same but for host bits.
+    /// True if the address is in this network: the same family and the same prefix bits.
     #[must_use]
     pub fn contains(self, address: Address) -> bool {
         let of_address = Self { address, ..self };
@@ -93,7 +93,7 @@ fn bits(address: Address) -> u8 {
     if address.is_v4() { V4_BITS } else { V6_BITS }
 }
 
-/// What stands before a `/`, if there is one: the address of an address with network, read by nobody yet.
+/// The text before a `/`, if there is one: the address part of an address with network, not parsed yet.
 #[must_use]
 pub fn without_prefix_len(text: &str) -> &str {
     text.split_once('/').map_or(text, |(address, _)| address)
@@ -207,7 +207,7 @@ mod tests {
             ("10.1.1.1/32", "::ffff:10.1.1.1", "10.1.1.2"),
             ("0.0.0.0/0", "255.255.255.255", "::"),
             ("::/0", "fd00::1", "10.0.0.1"),
-            // A mapped address is IPv4, and in no IPv6 network.
+            // A mapped address is IPv4, and so in no IPv6 network.
             ("::/0", "::1", "::ffff:10.0.0.1"),
             ("fd00::/127", "fd00::1", "fd00::2"),
         ] {

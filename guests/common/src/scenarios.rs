@@ -1,7 +1,7 @@
-//! Runs scenario files against a guest's native code, so that a guest's own tests show what `trueup test` will.
+//! Runs scenario files against a guest's native code, so that a guest's own tests show what `trueup test` would.
 //!
-//! The smallest reader that checks: it knows the keys that the scenarios of guests with this harness use, and fails at
-//! any other. It has no clock and no timers, and the file is trusted: what is wrong in it panics.
+//! A minimal strict reader: it knows the keys that the scenarios of guests with this harness use, and fails at any
+//! other. It has no clock and no timers. The file is trusted: an error in it panics.
 #![expect(
     clippy::expect_used,
     clippy::panic,
@@ -23,29 +23,29 @@ pub trait Subject: Sized {
     /// # Errors
     /// As `lifecycle.init`.
     fn start(config: &str, given: &Map<String, Value>) -> Result<Self, String>;
-    /// Calls an export: `interface.function` in WIT spelling, arguments by name. The answer as docs/guests.md
-    /// writes it.
+    /// Calls an export: `interface.function` in WIT spelling, arguments by name. Returns the answer in the notation of
+    /// docs/guests.md.
     fn call(&mut self, export: &str, args: Value) -> Value;
-    /// A new instance in the same world, with the state of the old or without.
+    /// A new instance in the same world, with or without the state of the old one.
     fn restart(&mut self, config: &str, carry_state: bool);
     /// A part of the world other than `metrics`.
     fn state(&self, part: &str) -> Value;
-    /// What was asked, what fails, and what was measured.
+    /// The questions, the pending faults and the metrics.
     fn transcript(&mut self) -> &mut Transcript;
 }
 
-/// An import that answers otherwise for a while.
+/// An import that gives a different answer for a while.
 #[derive(Debug, Clone)]
 struct Fault {
     call: String,
     answer: Value,
-    /// none: for ever
+    /// `None` means for ever
     times: Option<u64>,
-    /// Only calls whose arguments contain this.
+    /// Applies only to calls whose arguments contain this.
     matching: Value,
 }
 
-/// The questions of one step, the faults that lie ahead, and the metrics.
+/// The questions of one step, the pending faults, and the metrics.
 #[derive(Debug, Clone, Default)]
 pub struct Transcript {
     calls: Vec<Value>,
@@ -54,7 +54,7 @@ pub struct Transcript {
 }
 
 impl Transcript {
-    /// Writes a question down. The answer of a fault, if one lies ahead of it: then nothing else happens.
+    /// Records a question. Returns the answer of a pending fault, if there is one; then nothing else happens.
     pub fn ask(&mut self, call: &str, args: &Value) -> Option<Value> {
         self.calls.push(json!({"call": call, "args": args}));
         let fits = |fault: &Fault| fault.call == call && fault.times != Some(0) && contains(args, &fault.matching);
@@ -63,7 +63,7 @@ impl Transcript {
         Some(fault.answer.clone())
     }
 
-    /// Counts a counter without labels up.
+    /// Adds to a counter without labels.
     pub fn counter_add(&mut self, name: &str, delta: f64) {
         *self.metrics.entry(name.to_owned()).or_default() += delta;
     }
@@ -73,26 +73,26 @@ impl Transcript {
         self.metrics.insert(name.to_owned(), value);
     }
 
-    /// What was asked since the last time.
+    /// The questions since the last call.
     pub fn take_calls(&mut self) -> Vec<Value> {
         std::mem::take(&mut self.calls)
     }
 
-    /// None where the series was never touched.
+    /// `None` if the series was never touched.
     #[must_use]
     pub fn metric(&self, name: &str) -> Option<f64> {
         self.metrics.get(name).copied()
     }
 
-    /// All imports answer as they should again.
+    /// Removes all faults.
     pub fn clear_faults(&mut self) {
         self.faults.clear();
     }
 
-    /// Lets an import fail: a `fault` step as scenarios write it.
+    /// Makes an import fail: a `fault` step as scenarios write it.
     ///
     /// # Panics
-    /// Where it is no such step.
+    /// If it is no such step.
     pub fn add_fault(&mut self, fault: &Value) {
         let answer = fault.get("answer").cloned();
         self.faults.push(Fault {
@@ -105,10 +105,10 @@ impl Transcript {
     }
 }
 
-/// Runs every scenario of every file in the folder; answers how many there were.
+/// Runs every scenario of every file in the folder; returns how many there were.
 ///
 /// # Panics
-/// At the first step that shows something else than it must.
+/// At the first step that shows something other than expected.
 #[must_use]
 pub fn run<S: Subject>(folder: &Path) -> usize {
     let entries = folder
@@ -230,7 +230,7 @@ fn check_state<S: Subject>(place: &str, subject: &mut S, part: &str, expected: &
     }
 }
 
-/// Objects by subset, the rest by equality.
+/// Compares objects by subset, the rest by equality.
 fn contains(whole: &Value, part: &Value) -> bool {
     match (whole, part) {
         (Value::Object(whole), Value::Object(part)) => part
@@ -245,7 +245,7 @@ fn text_of(value: &Value, key: &str) -> String {
     text.unwrap_or_else(|| panic!("{value} has no text `{key}`")).to_owned()
 }
 
-/// A key that this reader does not know would check nothing.
+/// Fails at an unknown key, which would check nothing.
 fn only(place: &str, value: &Value, keys: &[&str]) {
     for key in value.as_object().unwrap_or_else(|| panic!("{place}: no object")).keys() {
         assert!(keys.contains(&key.as_str()), "{place}: unknown key `{key}`");

@@ -1,7 +1,7 @@
-//! Reads a guest's settings: one JSON object, each member within what a table allows.
+//! Reads a guest's settings: one JSON object, each member within the limits of a table.
 //!
-//! Knows no defaults: a guest's own settings module has them. Of several wrong settings the first by name is the
-//! error, so that one configuration has one answer.
+//! Knows no defaults: a guest's own settings module has them. Of several wrong settings, the error names the first by
+//! name, so that one configuration has one answer.
 
 use std::collections::BTreeMap;
 
@@ -9,18 +9,18 @@ use serde_json::Value;
 
 use crate::text;
 
-/// What a setting may be.
+/// The allowed values of a setting.
 #[derive(Clone, Copy, Debug)]
 pub enum Allowed {
-    /// A whole number from the first to the second, both included.
+    /// A whole number between the two, both included.
     Whole(u64, u64),
     /// One of these texts.
     Word(&'static [&'static str]),
-    /// A text that the function takes; the words for it end the sentence `must be `.
+    /// A text that the function accepts; the words complete the sentence `must be `.
     Text(&'static str, fn(&str) -> bool),
     /// `true` or `false`.
     Truth,
-    /// Any value that the function takes, a list for example; the words for it end the sentence `must be `.
+    /// Any value that the function accepts, a list for example; the words complete the sentence `must be `.
     Value(&'static str, fn(&Value) -> bool),
 }
 
@@ -35,7 +35,7 @@ impl Allowed {
         }
     }
 
-    /// Ends the sentence `must be `.
+    /// Completes the sentence `must be `.
     fn words(self) -> String {
         match self {
             Self::Whole(low, high) => format!("a whole number from {low} to {high}"),
@@ -50,46 +50,46 @@ impl Allowed {
     }
 }
 
-/// The settings that were given, each of them allowed.
+/// The given settings, all of them valid.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Given(BTreeMap<String, Value>);
 
 impl Given {
-    /// None where the setting was not given, or is no number.
+    /// `None` if the setting is missing, or is no number.
     #[must_use]
     pub fn whole(&self, name: &str) -> Option<u64> {
         self.0.get(name)?.as_u64()
     }
 
-    /// None where the setting was not given, or is no text.
+    /// `None` if the setting is missing, or is no text.
     #[must_use]
     pub fn word(&self, name: &str) -> Option<&str> {
         self.0.get(name)?.as_str()
     }
 
-    /// None where the setting was not given, or is neither true nor false.
+    /// `None` if the setting is missing, or is neither true nor false.
     #[must_use]
     pub fn truth(&self, name: &str) -> Option<bool> {
         self.0.get(name)?.as_bool()
     }
 
-    /// None where the setting was not given.
+    /// `None` if the setting is missing.
     #[must_use]
     pub fn value(&self, name: &str) -> Option<&Value> {
         self.0.get(name)
     }
 }
 
-/// The error where a setting that must be given is not.
+/// The error for a missing required setting.
 #[must_use]
 pub fn missing(name: &str, must_be: Allowed) -> String {
     format!("{name}: was not set, must be {}", must_be.words())
 }
 
-/// Reads `config` against the table of all settings there are.
+/// Reads `config` against the table of all settings.
 ///
 /// # Errors
-/// `NAME: was VALUE, must be TEXT` for the first wrong setting by name, `config: was ...` where it is no object.
+/// `NAME: was VALUE, must be TEXT` for the first wrong setting by name, `config: was ...` if it is no object.
 pub fn read(config: &str, settings: &BTreeMap<&str, Allowed>) -> Result<Given, String> {
     let value = serde_json::from_str(config).map_err(|_| no_object(&text::quoted(config)))?;
     let Value::Object(members) = value else {

@@ -1,20 +1,20 @@
-//! The version that a snapshot begins with.
+//! The version at the start of a snapshot.
 
 use serde::Deserialize;
 use serde_json::Value;
 
 use crate::text;
 
-/// Whether this build can read the snapshot: a JSON object whose `version` is this one.
+/// Checks that this build can read the snapshot: a JSON object whose `version` is this one.
 ///
 /// # Errors
-/// Which version wrote it, or that it has none.
+/// The version that wrote it, or that it has none.
 pub fn check_version(snapshot: &str, version: u64) -> Result<(), String> {
     #[derive(Deserialize)]
     struct Versioned {
         version: Value,
     }
-    // serde would take a list for an object, too.
+    // serde would accept a list for an object, too.
     let is_object = snapshot.trim_start().starts_with('{');
     let Some(found) = serde_json::from_str::<Versioned>(snapshot).ok().filter(|_| is_object) else {
         return Err(format!(
@@ -30,7 +30,7 @@ pub fn check_version(snapshot: &str, version: u64) -> Result<(), String> {
     ))
 }
 
-/// The error for a snapshot of this version that holds something else: `what` is wrong with it.
+/// The error for a snapshot of this version with invalid contents; `what` is wrong with it.
 #[must_use]
 pub fn misfit(what: &str, version: u64) -> String {
     format!("snapshot: {what}, may be what a snapshot of version {version} holds")

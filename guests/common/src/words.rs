@@ -1,11 +1,11 @@
-//! Comparing texts eight bytes at a time.
+//! Compares texts eight bytes at a time.
 //!
-//! In WebAssembly `memcmp` goes byte by byte, and a plan of ten thousand resources compares little else: it was half
-//! of a guest's time. The order is that of `str`, by bytes.
+//! In WebAssembly, `memcmp` goes byte by byte, and a plan of ten thousand resources does little but compare: that took
+//! half of a guest's time. The order is that of `str`, by bytes.
 
 use std::cmp::Ordering;
 
-/// Bytes compared at once.
+/// Bytes compared in one step.
 const WORD: usize = size_of::<u64>();
 
 /// As `left.cmp(right)`.
@@ -24,7 +24,7 @@ pub fn compare(left: &str, right: &str) -> Ordering {
             return number(left).cmp(&number(right));
         }
     }
-    // What is left is less than a word. The last whole word overlaps with what was equal: that decides nothing twice.
+    // Less than a word is left. The last whole word overlaps with bytes that were equal, which changes nothing.
     let rest = match (left_start.last_chunk::<WORD>(), right_start.last_chunk::<WORD>()) {
         (Some(left), Some(right)) => number(left).cmp(&number(right)),
         _ => left_start.iter().cmp(right_start),
@@ -32,7 +32,7 @@ pub fn compare(left: &str, right: &str) -> Ordering {
     rest.then_with(|| left.len().cmp(&right.len()))
 }
 
-/// Of two words the one with the larger first byte that differs has the larger number.
+/// Of two words, the one with the larger first differing byte gives the larger number.
 fn number(word: &[u8; WORD]) -> u64 {
     u64::from_be_bytes(*word)
 }
@@ -88,7 +88,7 @@ mod tests {
     }
 
     proptest! {
-        // Few letters, so that much is equal and the difference comes late.
+        // Few letters, so that texts are mostly equal and differ late.
         #[test]
         fn as_str_itself(left in "[abä]{0,20}", right in "[abä]{0,20}", end in "[abä]{0,20}") {
             check(&left, &right);

@@ -1,7 +1,7 @@
-//! An IPv4 address in its one spelling.
+//! An IPv4 address in its only accepted spelling.
 //!
-//! Unlike the addresses that other guests share, no other spelling of it is taken, and IPv6 is none: what is stored
-//! under one text must never be found under another.
+//! Unlike the addresses that other guests share, it takes no other spelling, and no IPv6: what is stored under one text
+//! must never be found under another.
 
 use std::fmt;
 use std::net::Ipv4Addr;
@@ -11,7 +11,7 @@ use std::net::Ipv4Addr;
 pub struct Address(u32);
 
 impl Address {
-    /// None where the text is not four decimal numbers from 0 to 255, without leading zeros, joined by dots.
+    /// `None` unless the text is four decimal numbers from 0 to 255, without leading zeros, joined by dots.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         text.parse::<Ipv4Addr>().ok().map(|address| Self(address.to_bits()))

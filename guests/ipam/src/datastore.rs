@@ -1,4 +1,4 @@
-//! The guest's state, and what all of its calls share: the time of a call, the gauges after it, lines of the log.
+//! The guest's state, and what all of its calls share: the time of a call, the gauges after it, log lines.
 //!
 //! The exported functions are in `enis` and `pods`; `reading` has `read-backing-store`.
 
@@ -12,10 +12,10 @@ use crate::snapshot;
 use crate::world::World;
 use crate::writing::{Book, Change};
 
-/// The device number of an allocation that is held: no interface has its address.
+/// The device number of a held allocation: no interface has its address.
 pub const NO_DEVICE: i32 = -1;
 
-/// Everything that one instance knows.
+/// The state of one instance.
 #[derive(Debug)]
 pub struct Datastore {
     pub(crate) settings: Settings,
@@ -25,7 +25,7 @@ pub struct Datastore {
 }
 
 impl Datastore {
-    /// Knows nothing yet; the store is out of step.
+    /// An empty state, out of step with the store.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         Self {
@@ -36,7 +36,7 @@ impl Datastore {
         }
     }
 
-    /// What follows `lifecycle.init`: all metrics exist from then on.
+    /// Completes `lifecycle.init`: all metrics exist from then on.
     pub fn begin(&mut self, world: &mut impl World) {
         metrics::begin(world);
         self.gauges.send(world, &self.memory);
@@ -51,14 +51,14 @@ impl Datastore {
     /// `lifecycle.restore`
     ///
     /// # Errors
-    /// Why it is no snapshot of this guest; nothing has changed.
+    /// Why it is no snapshot of this guest. Nothing has changed then.
     pub fn restore(&mut self, world: &mut impl World, text: &str) -> Result<(), String> {
         (self.memory, self.book) = snapshot::read(text)?;
         self.gauges.send(world, &self.memory);
         Ok(())
     }
 
-    /// The time of this call, asked at most once in it. Memory looks at it first.
+    /// The time of this call; reads the clock at most once in it. Memory takes note of the time first.
     pub(crate) fn now_ms(&mut self, world: &mut impl World) -> u64 {
         let now_ms = world.now_ms();
         self.memory.look_at_clock(self.settings.cooling, now_ms);
@@ -70,7 +70,7 @@ impl Datastore {
         self.gauges.follow(world, &self.memory);
     }
 
-    /// Brings a change into the store that memory has already.
+    /// Writes a change to the store that memory already has.
     pub(crate) fn write(&mut self, world: &mut impl World, now_ms: u64, entry: Option<String>) -> Result<(), String> {
         let change = Change {
             memory: &self.memory,
@@ -81,7 +81,7 @@ impl Datastore {
     }
 }
 
-/// A line about one allocation. `more` is the ENI, or why.
+/// Logs a line about one allocation. `more` is the ENI, or the reason.
 pub(crate) fn log_pod(
     world: &mut impl World,
     level: Level,

@@ -1,6 +1,6 @@
-//! One network interface and its addresses: which are free, and which of those goes out first.
+//! One network interface and its addresses: which are free, and which of those to give out first.
 //!
-//! Knows nothing of keys: an address is free or taken here, and by whom is written elsewhere.
+//! Knows no keys: an address is free or taken here; other modules know its holder.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,7 +11,7 @@ use trueup_guest_common::words;
 use crate::address::Address;
 use crate::rests::Cooling;
 
-/// Which interface it is, in the order of all lists: by device number, then by id.
+/// The identity of an interface. Lists are in its order: by device number, then by id.
 #[derive(Clone, Debug)]
 pub struct EniKey {
     /// as a signed number; several interfaces may have the same
@@ -42,10 +42,10 @@ impl PartialEq for EniKey {
 
 impl Eq for EniKey {}
 
-/// What an interface is, without its addresses.
+/// The properties of an interface, without its addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Traits {
-    /// the node's first interface, which is never given back
+    /// the node's first interface, which never goes back to the cloud
     pub is_primary: bool,
     /// an interface that carries others
     pub is_trunk: bool,
@@ -62,7 +62,7 @@ pub struct Eni {
     addresses: BTreeMap<Address, Option<u64>>,
     /// Free and never unassigned: these go out first.
     fresh: BTreeSet<Address>,
-    /// Free and unassigned at some time: the one that was longest ago goes out first.
+    /// Free and unassigned at some time: the longest unassigned goes out first.
     used: BTreeSet<(u64, Address)>,
 }
 
@@ -78,7 +78,7 @@ impl Eni {
         }
     }
 
-    /// Adds an address that this interface does not have, taken.
+    /// Adds a new address to this interface, as taken.
     pub fn add_taken(&mut self, address: Address, unassigned_at_ms: Option<u64>) {
         self.addresses.insert(address, unassigned_at_ms);
     }
@@ -96,7 +96,7 @@ impl Eni {
         }
     }
 
-    /// Takes an address; false where it was not free.
+    /// Takes an address; false if it was not free.
     pub fn take(&mut self, address: Address) -> bool {
         match self.addresses.get(&address) {
             Some(None) => self.fresh.remove(&address),
@@ -105,19 +105,19 @@ impl Eni {
         }
     }
 
-    /// Takes the address away; answers when it was last unassigned.
+    /// Removes the address; returns when it was last unassigned.
     pub fn remove(&mut self, address: Address) -> Option<u64> {
         self.take(address);
         self.addresses.remove(&address).flatten()
     }
 
-    /// When the address was last unassigned; none also where this interface does not have it.
+    /// When the address was last unassigned. `None` also if this interface does not have it.
     #[must_use]
     pub fn unassigned_at_ms(&self, address: Address) -> Option<u64> {
         self.addresses.get(&address).copied().flatten()
     }
 
-    /// Sets when the address was last unassigned; it stays free or taken. Answers what held before.
+    /// Sets when the address was last unassigned; it stays free or taken. Returns the earlier time.
     pub fn replace_unassigned_at(&mut self, address: Address, unassigned_at_ms: Option<u64>) -> Option<u64> {
         let was_free = self.take(address);
         let time = self.addresses.get_mut(&address)?;
@@ -128,7 +128,7 @@ impl Eni {
         before
     }
 
-    /// Where the clock has gone back since, a free address was unassigned now. Answers whether there was such a one.
+    /// If the clock went back, moves later times of free addresses to now. Returns whether there were any.
     pub fn none_after(&mut self, now_ms: u64) -> bool {
         let mut changed = false;
         while let Some(&(time, address)) = self.used.last()
@@ -144,19 +144,19 @@ impl Eni {
     #[must_use]
     pub fn candidate(&self, cooling: Cooling, now_ms: u64) -> Option<Address> {
         self.fresh.first().copied().or_else(|| {
-            // The one that was unassigned longest ago: where it rests, all do.
+            // The longest unassigned address: if it rests, all do.
             let &(time, address) = self.used.first()?;
             (!cooling.rests(time, now_ms)).then_some(address)
         })
     }
 
-    /// When the addresses that were unassigned rest, and there is nothing else: the first of those times.
+    /// If all free addresses were unassigned before and rest: the earliest of those times.
     #[must_use]
     pub fn oldest_rest(&self) -> Option<u64> {
         self.used.first().map(|&(time, _)| time)
     }
 
-    /// The free addresses that rest, with the time of their unassignment, the last first.
+    /// The free addresses that rest, with the time of their unassignment, the latest first.
     pub fn resting(&self, cooling: Cooling, now_ms: u64) -> impl Iterator<Item = (Address, u64)> {
         self.used
             .iter()
@@ -170,19 +170,19 @@ impl Eni {
         self.addresses.iter().map(|(&address, &time)| (address, time))
     }
 
-    /// How many addresses.
+    /// The number of addresses.
     #[must_use]
     pub fn total(&self) -> usize {
         self.addresses.len()
     }
 
-    /// How many of them are free.
+    /// The number of free addresses.
     #[must_use]
     pub fn free_count(&self) -> usize {
         self.fresh.len() + self.used.len()
     }
 
-    /// How many of them are taken.
+    /// The number of taken addresses.
     #[must_use]
     pub fn taken_count(&self) -> usize {
         self.total() - self.free_count()

@@ -13,7 +13,7 @@ impl Datastore {
     /// `datastore.add-eni`
     ///
     /// # Errors
-    /// As the contract says.
+    /// As the contract states.
     pub fn add_eni(
         &mut self,
         world: &mut impl World,
@@ -38,7 +38,7 @@ impl Datastore {
     /// `datastore.add-ipv4-address-to-store`
     ///
     /// # Errors
-    /// As the contract says.
+    /// As the contract states.
     pub fn add_address(&mut self, world: &mut impl World, id: &str, ipv4: &str) -> Result<(), Error> {
         let address = parse(ipv4)?;
         let place = self.eni(id)?;
@@ -46,7 +46,7 @@ impl Datastore {
             return Err(Error::IpAlreadyInStore);
         }
         if self.memory.rests().get(address).is_some() {
-            // Whether that rest is over already, only the clock can tell.
+            // Only the clock can tell whether that rest is over.
             self.now_ms(world);
         }
         let taken_over = self.memory.holder(address).map(|holder| holder.key.clone());
@@ -69,7 +69,7 @@ impl Datastore {
     /// `datastore.del-ipv4-address-from-store`
     ///
     /// # Errors
-    /// As the contract says.
+    /// As the contract states.
     pub fn del_address(&mut self, world: &mut impl World, id: &str, ipv4: &str, force: bool) -> Result<(), Error> {
         let address = parse(ipv4)?;
         let place = self.eni(id)?;
@@ -95,7 +95,7 @@ impl Datastore {
     /// `datastore.remove-eni-from-data-store`
     ///
     /// # Errors
-    /// As the contract says.
+    /// As the contract states.
     pub fn remove_eni(&mut self, world: &mut impl World, id: &str, force: bool) -> Result<(), Error> {
         let place = self.eni(id)?;
         let eni = self.memory.eni(&place).ok_or(Error::UnknownEni)?;
@@ -152,13 +152,13 @@ impl Datastore {
             world.log(Level::Debug, "the ENI is kept", &[("eni", &key.id), ("why", why)]);
         }
         let key = unused?;
-        // None of its addresses rests, so there is nothing to remember.
+        // None of its addresses rests, so nothing must be remembered.
         self.memory.remove_eni(&key);
         self.show(world);
         Some(key.id.as_ref().to_owned())
     }
 
-    /// The first rule that keeps the ENI; none: it can go.
+    /// The first rule that keeps the ENI; `None` if it can go.
     fn why_kept(&self, eni: &Eni, now_ms: u64, warm_ip_target: u32, minimum_ip_target: u32) -> Option<&'static str> {
         let Traits {
             is_primary,
@@ -206,7 +206,7 @@ impl Datastore {
     /// `datastore.get-eni-ips`
     ///
     /// # Errors
-    /// As the contract says.
+    /// As the contract states.
     pub fn eni_ips(&self, id: &str) -> Result<Vec<String>, Error> {
         let key = self.memory.eni_key(id).ok_or(Error::UnknownEni)?;
         let eni = self.memory.eni(key).ok_or(Error::UnknownEni)?;
@@ -274,7 +274,7 @@ impl Datastore {
         }
     }
 
-    /// Deletes an address that nobody has; where it rests, that is remembered.
+    /// Deletes an unassigned address. If it rests, memory keeps the rest.
     fn remove_free_address(&mut self, world: &mut impl World, address: Address) {
         let Some(time) = self.may_rest(self.memory.unassigned_at_ms(address)) else {
             self.memory.remove_address(address);
@@ -287,12 +287,12 @@ impl Datastore {
         }
     }
 
-    /// The time, where only the clock can tell whether it means a rest.
+    /// The time, if only the clock can tell whether it means a rest.
     fn may_rest(&self, unassigned_at_ms: Option<u64>) -> Option<u64> {
         unassigned_at_ms.filter(|&time| self.settings.cooling.rests(time, time))
     }
 
-    /// Says who loses the address by force.
+    /// Logs which pod loses the address by force.
     fn evict(&self, world: &mut impl World, id: &str, address: Address) {
         if let Some(holder) = self.memory.holder(address) {
             let eni = Some(("eni", id));
@@ -301,8 +301,8 @@ impl Datastore {
         }
     }
 
-    /// Stores that these addresses have no pod any more. Where that fails they have none all the same: the cloud has
-    /// taken them, and the next change writes a whole checkpoint.
+    /// Stores that these addresses have no pod any more. They have none even if that fails: the cloud has taken them,
+    /// and the next change writes a whole checkpoint.
     fn forget(&mut self, world: &mut impl World, addresses: &[Address], now_ms: u64) {
         if let Err(why) = self.write(world, now_ms, Some(stored::forget(addresses, now_ms))) {
             let fields = [("error", why.as_str())];

@@ -1,7 +1,7 @@
-//! JSON text read only as far as it is asked, and text written as JSON.
+//! Parses JSON text only as far as the caller asks, and writes text as JSON.
 //!
-//! What was stored is any JSON: nested however deep, with numbers of any size. A value is a piece of the text that is
-//! known to be whole, so what nobody asks for is passed over, and nothing recurses.
+//! The stored text may be any JSON: of any depth, with numbers of any size. A value is a piece of text that is known to
+//! be valid, so this code skips unused members and never recurses.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use trueup_guest_common::text;
 pub struct Json<'t>(&'t RawValue);
 
 impl<'t> Json<'t> {
-    /// None where the text is not exactly one JSON value.
+    /// `None` unless the text is exactly one JSON value.
     #[must_use]
     pub fn read(text: &'t str) -> Option<Self> {
         serde_json::from_str(text).ok().map(Self)
@@ -25,32 +25,32 @@ impl<'t> Json<'t> {
         self.0.get() == "null"
     }
 
-    /// None where it is no text, or one with half of a surrogate pair, which no string can hold.
+    /// `None` if it is no text, or one with half of a surrogate pair, which no string can hold.
     #[must_use]
     pub fn text(self) -> Option<String> {
         serde_json::from_str(self.0.get()).ok()
     }
 
-    /// None where it is no whole number of the type, written without fraction and exponent.
+    /// `None` unless it is a whole number of the type, written without fraction and exponent.
     #[must_use]
     pub fn whole<T: std::str::FromStr>(self) -> Option<T> {
         self.0.get().parse().ok()
     }
 
-    /// None where it is neither `true` nor `false`.
+    /// `None` if it is neither `true` nor `false`.
     #[must_use]
     pub fn boolean(self) -> Option<bool> {
         self.0.get().parse().ok()
     }
 
-    /// None where it is no list.
+    /// `None` if it is no list.
     #[must_use]
     pub fn list(self) -> Option<Vec<Self>> {
         let list: Vec<&'t RawValue> = serde_json::from_str(self.0.get()).ok()?;
         Some(list.into_iter().map(Self).collect())
     }
 
-    /// None where it is no object. Of members with one name the last counts.
+    /// `None` if it is no object. Of members with one name the last counts.
     #[must_use]
     pub fn members(self) -> Option<Members<'t>> {
         serde_json::from_str(self.0.get()).ok().map(Members)
@@ -62,38 +62,38 @@ impl<'t> Json<'t> {
 pub struct Members<'t>(BTreeMap<String, &'t RawValue>);
 
 impl<'t> Members<'t> {
-    /// None where there is no such member.
+    /// `None` if there is no such member.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<Json<'t>> {
         self.0.get(name).copied().map(Json)
     }
 
-    /// None where there is no such member, or it is no text.
+    /// `None` if there is no such member, or it is no text.
     #[must_use]
     pub fn text(&self, name: &str) -> Option<String> {
         self.get(name)?.text()
     }
 
-    /// None where there is no such member, or it is no list.
+    /// `None` if there is no such member, or it is no list.
     #[must_use]
     pub fn list(&self, name: &str) -> Option<Vec<Json<'t>>> {
         self.get(name)?.list()
     }
 
-    /// None where there is no such member, or it is no whole number of the type.
+    /// `None` if there is no such member, or it is no whole number of the type.
     #[must_use]
     pub fn whole<T: std::str::FromStr>(&self, name: &str) -> Option<T> {
         self.get(name)?.whole()
     }
 
-    /// None where there is no such member, or it is neither `true` nor `false`.
+    /// `None` if there is no such member, or it is neither `true` nor `false`.
     #[must_use]
     pub fn boolean(&self, name: &str) -> Option<bool> {
         self.get(name)?.boolean()
     }
 }
 
-/// Appends the text in quotes, escaped only where JSON requires it.
+/// Appends the text in quotes, escaped only as JSON requires.
 pub fn push_text(out: &mut String, piece: &str) {
     let plain = |byte: u8| byte >= b' ' && byte != b'"' && byte != b'\\';
     if piece.bytes().all(plain) {

@@ -7,24 +7,24 @@ use trueup_guest_common::words;
 
 use crate::bindings::exports::trueup::ipam::datastore::IpamKey;
 
-/// The network name of a pod that was learned from the container runtime. Part of the stored format.
+/// The network name of a pod that only the container runtime reported. Part of the stored format.
 pub const MIGRATED_NETWORK: &str = "_migrated-from-cri";
 /// The interface name of such a pod. Part of the stored format.
 pub const MIGRATED_INTERFACE: &str = "unknown";
 
-/// A key; whether all of it is there, [`Key::missing`] says. Its order means nothing: the field that differs most
-/// comes first.
+/// A key; [`Key::missing`] tells whether it is complete. Its order has no meaning: the field that differs most comes
+/// first.
 #[derive(Clone, Debug)]
 pub struct Key(Rc<IpamKey>);
 
 impl Key {
-    /// The key of these fields, whatever they hold.
+    /// The key of these fields, whatever their contents.
     #[must_use]
     pub fn new(fields: IpamKey) -> Self {
         Self(Rc::new(fields))
     }
 
-    /// What is known of a container that only the runtime told of.
+    /// The key of a container that only the runtime reported.
     #[must_use]
     pub fn migrated(container_id: &str) -> Self {
         Self::new(IpamKey {
@@ -34,13 +34,13 @@ impl Key {
         })
     }
 
-    /// The fields, as the contract has them.
+    /// The fields in the contract's form.
     #[must_use]
     pub fn fields(&self) -> &IpamKey {
         &self.0
     }
 
-    /// The first field that is empty, as the contract names it. None: the key is whole.
+    /// The first empty field, by the contract's name. `None` if the key is complete.
     #[must_use]
     pub fn missing(&self) -> Option<&'static str> {
         let fields = [
@@ -105,7 +105,7 @@ mod tests {
         for other in [key("m", "c", "i"), key("n", "d", "i"), key("n", "c", "j")] {
             assert_ne!(one, other);
         }
-        // Where one field ends and the next begins counts too.
+        // The boundary between fields counts too.
         assert_ne!(key("a", "bc", "d"), key("ab", "c", "d"));
     }
 }

@@ -1,11 +1,11 @@
-//! The guest ipam: which pod holds which address of which network interface (ENI) of this node.
+//! The guest ipam: tracks which pod holds which address of which network interface (ENI) of this node.
 //!
-//! A pod gets its address only when the store has it; an address that was given back rests before it goes out again.
-//! The model is the datastore of the AWS VPC CNI's node agent, version 1.7.
+//! A pod gets its address only after the store has it; a released address rests before it goes out again. The model is
+//! the datastore of the AWS VPC CNI's node agent, version 1.7.
 //!
-//! Here are the bindings, the exports and the imports; nothing is decided here. `enis`, `pods` and `reading` have the
-//! exported functions, over a [`World`]; `memory` with `eni`, `openings` and `rests` keeps what is known and its
-//! indexes; `stored` and `snapshot` are texts.
+//! This file has the bindings, the exports and the imports, and decides nothing. `enis`, `pods` and `reading` have the
+//! exported functions, over a [`World`]; `memory` with `eni`, `openings` and `rests` keeps the state and its indexes;
+//! `stored` and `snapshot` handle texts.
 //!
 //! ```text
 //! enis --+
@@ -65,11 +65,11 @@ pub mod bindings {
 }
 
 thread_local! {
-    /// What this instance knows. A component has one thread.
+    /// The state of this instance. A component has one thread.
     static DATASTORE: RefCell<Datastore> = RefCell::new(Datastore::new(Settings::DEFAULT));
 }
 
-/// Asks the datastore, or changes it.
+/// Reads or changes the datastore.
 fn with<T>(call: impl FnOnce(&mut Datastore) -> T) -> T {
     DATASTORE.with_borrow_mut(call)
 }

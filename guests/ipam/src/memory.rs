@@ -1,9 +1,9 @@
-//! All that the guest knows: interfaces, addresses, and which key holds which.
+//! The guest's whole state: interfaces, addresses, and which key holds which.
 //!
-//! Keeps its indexes together and decides nothing; that each change is allowed, its caller has found out.
+//! Keeps its indexes consistent and decides nothing: the caller checks that each change is allowed.
 //!
-//! An allocation is assigned where an interface has its address, else held. Both are kept in one place, so that what is
-//! held becomes assigned by its address alone.
+//! An allocation is assigned if an interface has its address, else held. One map has both, so that a held allocation
+//! becomes assigned as soon as its address appears.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -15,18 +15,18 @@ use crate::openings::Openings;
 use crate::rests::{Cooling, Rests};
 use crate::stored;
 
-/// Who holds an address.
+/// The holder of an address.
 #[derive(Clone, Debug)]
 pub struct Holder {
-    /// by which key
+    /// its key
     pub key: Key,
-    /// The allocation's members as they are stored. A whole checkpoint is nothing but these pieces, so it costs little
+    /// The allocation's members as stored. A whole checkpoint consists of these pieces only, so writing it costs little
     /// more than copying them.
     pub stored: Rc<str>,
 }
 
 impl Holder {
-    /// The holder that this key makes of the address.
+    /// The holder for this key and address.
     #[must_use]
     pub fn new(key: Key, address: Address) -> Self {
         let stored = Rc::from(stored::members(&key, address));
@@ -73,7 +73,7 @@ impl Memory {
         self.places.get(&address)
     }
 
-    /// Who holds the address, assigned or held.
+    /// The holder of the address, assigned or held.
     #[must_use]
     pub fn holder(&self, address: Address) -> Option<&Holder> {
         self.holders.get(&address)
@@ -99,25 +99,25 @@ impl Memory {
             .filter_map(|&address| Some((address, self.holder(address)?)))
     }
 
-    /// How many interfaces.
+    /// The number of interfaces.
     #[must_use]
     pub fn eni_count(&self) -> usize {
         self.enis.len()
     }
 
-    /// How many addresses the interfaces have.
+    /// The number of addresses of the interfaces.
     #[must_use]
     pub fn total_count(&self) -> usize {
         self.places.len()
     }
 
-    /// How many addresses of interfaces are assigned.
+    /// The number of assigned addresses of interfaces.
     #[must_use]
     pub fn assigned_count(&self) -> usize {
         self.holders.len() - self.held.len()
     }
 
-    /// How many allocations are held.
+    /// The number of held allocations.
     #[must_use]
     pub fn held_count(&self) -> usize {
         self.held.len()
@@ -129,8 +129,8 @@ impl Memory {
         &self.rests
     }
 
-    /// Takes note of the time: rests that are over are forgotten. Where the clock has gone back, what was unassigned later
-    /// than now rests from now on; else it would rest until the clock has caught up.
+    /// Takes note of the time: forgets rests that are over. If the clock went back, addresses with a later time rest
+    /// from now on; otherwise they would rest until the clock has caught up.
     pub fn look_at_clock(&mut self, cooling: Cooling, now_ms: u64) {
         self.rests.none_after(now_ms);
         for (key, eni) in &mut self.enis {
@@ -141,7 +141,7 @@ impl Memory {
         self.rests.forget_over(cooling, now_ms);
     }
 
-    /// Adds an interface whose id is not known yet.
+    /// Adds a new interface.
     pub fn add_eni(&mut self, id: &str, device_number: i32, traits: Traits) {
         let id: Rc<str> = Rc::from(id);
         let key = EniKey {
@@ -152,7 +152,7 @@ impl Memory {
         self.enis.insert(key, Eni::new(traits));
     }
 
-    /// Removes an interface and its addresses with their allocations. What rests is not remembered by this.
+    /// Removes an interface and its addresses with their allocations. Does not remember their rests.
     pub fn remove_eni(&mut self, key: &EniKey) {
         let Some(eni) = self.enis.remove(key) else { return };
         self.by_id.remove(&key.id);
@@ -163,8 +163,8 @@ impl Memory {
         }
     }
 
-    /// Adds an address that no interface has: assigned where it was held, else free. It takes along the time at which
-    /// it was last unassigned, where that is remembered.
+    /// Adds an address that no interface has: assigned if it was held, else free. It keeps the time of its last
+    /// unassignment if memory knows it.
     pub fn add_address(&mut self, place: &EniKey, address: Address) {
         let Some(eni) = self.enis.get_mut(place) else { return };
         eni.add_taken(address, self.rests.replace(address, None));
@@ -175,7 +175,7 @@ impl Memory {
         }
     }
 
-    /// Removes an address with its allocation from its interface; answers when it was last unassigned.
+    /// Removes an address with its allocation from its interface; returns when it was last unassigned.
     pub fn remove_address(&mut self, address: Address) -> Option<u64> {
         self.release(address);
         let place = self.places.remove(&address)?;
@@ -185,7 +185,7 @@ impl Memory {
         time
     }
 
-    /// Gives the address, which nobody holds, to a key that has none. Where no interface has it, it is held.
+    /// Gives a free address to a key that has none. If no interface has the address, it is held.
     pub fn allocate(&mut self, address: Address, holder: Holder) {
         match self.places.get(&address) {
             Some(place) => {
@@ -203,7 +203,7 @@ impl Memory {
         self.holders.insert(address, holder);
     }
 
-    /// Ends the allocation of the address, whose time of unassignment stays; answers who held it.
+    /// Ends the allocation of the address and keeps its time of unassignment; returns the holder.
     pub fn release(&mut self, address: Address) -> Option<Holder> {
         let holder = self.forget_holder(address)?;
         match self.places.get(&address) {
@@ -227,7 +227,7 @@ impl Memory {
         Some(holder)
     }
 
-    /// When the address was last unassigned, as far as it is remembered.
+    /// When the address was last unassigned, as far as memory knows.
     #[must_use]
     pub fn unassigned_at_ms(&self, address: Address) -> Option<u64> {
         match self.places.get(&address) {
@@ -236,7 +236,7 @@ impl Memory {
         }
     }
 
-    /// Sets when the address was last unassigned, none: never, or not remembered. Answers what held before.
+    /// Sets when the address was last unassigned; `None` means never, or not remembered. Returns the earlier value.
     pub fn replace_unassigned_at(&mut self, address: Address, unassigned_at_ms: Option<u64>) -> Option<u64> {
         let Some(place) = self.places.get(&address) else {
             return self.rests.replace(address, unassigned_at_ms);
@@ -247,9 +247,9 @@ impl Memory {
         before
     }
 
-    /// The address rests from now on; answers when it had been unassigned before.
+    /// The address rests from now on; returns its previous time of unassignment.
     pub fn rest(&mut self, address: Address, cooling: Cooling, now_ms: u64) -> Option<u64> {
-        // In an interface the time is shown, whether or not it means a rest; elsewhere rests alone are remembered.
+        // Interfaces show the time even if it means no rest; elsewhere memory keeps only rests.
         let remembered = self.places.contains_key(&address) || cooling.rests(now_ms, now_ms);
         self.replace_unassigned_at(address, remembered.then_some(now_ms))
     }
@@ -267,7 +267,7 @@ impl Memory {
         None
     }
 
-    /// Every address that rests, assigned ones aside: those of interfaces, and those that are remembered. By address.
+    /// Every unassigned address that rests, in an interface or remembered, by address.
     #[must_use]
     pub fn all_resting(&self, cooling: Cooling, now_ms: u64) -> Vec<(Address, u64)> {
         let remembered = self.rests.iter().filter(|&(_, time)| cooling.rests(time, now_ms));
@@ -349,7 +349,7 @@ mod tests {
             memory.rest(address(text), COOLING, now_ms);
         }
         assert_eq!(given_out(&mut memory, 110), None);
-        // Both are out of rest here, the clock goes back, and then they are again.
+        // Both have rested, the clock goes back, and both come out of their rest again.
         assert_eq!(memory.candidate(COOLING, 200).unwrap().1, address("10.0.1.1"));
         assert_eq!(given_out(&mut memory, 110), None);
         assert_eq!(memory.candidate(COOLING, 111).unwrap().1, address("10.0.2.1"));

@@ -1,4 +1,4 @@
-//! The names of all metrics, and the gauges, which are sent where they have changed.
+//! The names of all metrics, and the gauges, which are sent only when they change.
 
 use crate::memory::Memory;
 use crate::world::World;
@@ -20,13 +20,13 @@ const GAUGES: [&str; 4] = [
     "trueup_ipam_held_allocations",
 ];
 
-/// A count as the contract has it. More than fits is more than fits a 32-bit memory.
+/// A count as the contract has it. The conversion saturates only beyond what a 32-bit memory holds.
 #[must_use]
 pub fn count(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
-/// The gauges as they were sent last.
+/// The last values sent for the gauges.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Gauges([usize; GAUGES.len()]);
 
@@ -39,7 +39,7 @@ impl Gauges {
         }
     }
 
-    /// Sends those that have changed.
+    /// Sends the changed ones.
     pub fn follow(&mut self, world: &mut impl World, memory: &Memory) {
         for ((name, sent), number) in GAUGES.iter().zip(&mut self.0).zip(gauges(memory)) {
             if *sent != number {
@@ -59,7 +59,7 @@ fn gauges(memory: &Memory) -> [usize; GAUGES.len()] {
     ]
 }
 
-/// Makes all counters exist.
+/// Creates all counters.
 pub fn begin(world: &mut impl World) {
     for name in COUNTERS {
         world.counter_add(name, 0);

@@ -1,7 +1,7 @@
-//! Which interfaces may have an address to give out now, so that the first is found without walking over all.
+//! Which interfaces may have an address to give out now, to find the first without walking over all.
 //!
-//! A hint, never the answer: an interface that is said to be open is looked at, and waits where it has nothing. Each
-//! interface that has a free address is in one of the two lists, others in none.
+//! Only a hint: the caller checks an interface that is listed as open, and moves it to waiting if it has nothing. Each
+//! interface with a free address is in one of the two lists, others in none.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,13 +12,13 @@ use crate::rests::Cooling;
 #[derive(Clone, Debug, Default)]
 pub struct Openings {
     open: BTreeSet<EniKey>,
-    /// Only resting addresses are free, as far as anyone has looked: until when the first of them was unassigned.
+    /// Interfaces whose free addresses all rest, as far as known, with the time when the first of them was unassigned.
     waiting: BTreeMap<EniKey, u64>,
     by_time: BTreeSet<(u64, EniKey)>,
 }
 
 impl Openings {
-    /// The first interface that may have one.
+    /// The first interface that may have an address.
     #[must_use]
     pub fn first(&self) -> Option<&EniKey> {
         self.open.first()

@@ -1,4 +1,4 @@
-//! The exported functions about pods: which address a key gets, gives back, or has.
+//! The exported functions about pods: which address a key gets, returns, or has.
 
 use crate::address::Address;
 use crate::bindings::exports::trueup::ipam::datastore::{Assignment, Error, IpamKey, PodIpInfo};
@@ -15,7 +15,7 @@ impl Datastore {
     /// `datastore.assign-pod-ipv4-address`
     ///
     /// # Errors
-    /// As the contract says.
+    /// As the contract states.
     pub fn assign(&mut self, world: &mut impl World, key: IpamKey) -> Result<Assignment, Error> {
         let key = whole(key)?;
         let known = self.memory.address_of(&key);
@@ -36,8 +36,8 @@ impl Datastore {
         Ok(assignment(address, place.device_number))
     }
 
-    /// Assigns the address, stores it, and takes everything back where that fails. `held` is the address that the key
-    /// gives up: it could not be routed, and its pod may have used it.
+    /// Assigns the address, stores it, and undoes everything if that fails. `held` is the address that the key gives
+    /// up: it could not be routed, and its pod may have used it.
     fn give(
         &mut self,
         world: &mut impl World,
@@ -50,7 +50,7 @@ impl Datastore {
             let holder = self.memory.release(held)?;
             Some((held, holder, self.memory.rest(held, self.settings.cooling, now_ms)))
         });
-        // No entry says that one address is given up and another taken.
+        // No single entry can give up one address and take another.
         let entry = given_up.is_none().then(|| stored::assign(&holder, now_ms));
         let key = holder.key.clone();
         self.memory.allocate(address, holder);
@@ -80,7 +80,7 @@ impl Datastore {
     /// `datastore.unassign-pod-ipv4-address`
     ///
     /// # Errors
-    /// As the contract says.
+    /// As the contract states.
     pub fn unassign(&mut self, world: &mut impl World, key: IpamKey) -> Result<Assignment, Error> {
         let key = whole(key)?;
         self.readable()?;
@@ -129,7 +129,7 @@ impl Datastore {
         self.memory.enis().flat_map(of_eni).chain(held).collect()
     }
 
-    /// The address that an unassignment of this key frees: its own, else that of its container as the runtime told of
+    /// The address that an unassignment of this key frees: its own, else that of its container as the runtime reported
     /// it.
     fn found(&self, key: &Key) -> Option<Address> {
         self.memory
@@ -143,7 +143,7 @@ impl Datastore {
             .map_or(NO_DEVICE, |place| place.device_number)
     }
 
-    /// What could not be read may have any pod in it.
+    /// An unreadable store may hold any pod.
     fn readable(&self) -> Result<(), Error> {
         self.book
             .blocked

@@ -1,7 +1,7 @@
-//! `read-backing-store`: what was allocated before, from the container runtime or from the store.
+//! `read-backing-store`: restores earlier allocations from the container runtime or from the store.
 //!
-//! Taking over is decided here, allocation by allocation: the first rule that applies. Nothing is written but by phase
-//! 1, which is the store's first writer.
+//! Decides for each allocation whether to take it over; the first rule that applies counts. Only phase 1 writes, as the
+//! store's first writer.
 //!
 //! ```text
 //! runtime | store -> claims in order -> dropped | known | assigned | held
@@ -25,7 +25,7 @@ impl Datastore {
     /// `datastore.read-backing-store`
     ///
     /// # Errors
-    /// As the contract says. The store counts as unread from then on.
+    /// As the contract states. The store counts as unread from then on.
     pub fn read_backing_store(&mut self, world: &mut impl World) -> Result<(), Error> {
         let answer = match self.settings.source {
             Source::Runtime => self.read_runtime(world),
@@ -90,7 +90,7 @@ impl Datastore {
         Ok(())
     }
 
-    /// The later of what is stored and what memory has; a clock that has gone back since makes it now.
+    /// The later of the stored time and memory's. If the clock went back since, the time is now.
     fn take_times(&mut self, stored: &BTreeMap<Address, u64>, now_ms: u64) {
         for (&address, &time) in stored {
             let time = time.min(now_ms);
@@ -104,7 +104,7 @@ impl Datastore {
     }
 }
 
-/// One taking over.
+/// One restoration.
 struct Taking<'d> {
     settings: &'d Settings,
     memory: &'d mut Memory,
@@ -125,7 +125,7 @@ impl<'d> Taking<'d> {
         }
     }
 
-    /// What is stored gives exactly the allocations that memory has.
+    /// True if the store gives exactly the allocations in memory.
     fn agrees(&self) -> bool {
         let all = self.memory.assigned_count() + self.memory.held_count();
         !self.has_dropped && self.claimed.len() == all

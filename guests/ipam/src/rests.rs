@@ -4,21 +4,22 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::address::Address;
 
-/// How long an address rests after it was unassigned.
+/// How long an address rests after its unassignment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cooling {
     period_ms: u64,
 }
 
 impl Cooling {
-    /// 0: not at all.
+    /// 0 means no rest.
     #[must_use]
     pub const fn of_ms(period_ms: u64) -> Self {
         Self { period_ms }
     }
 
-    /// Whether an address that was unassigned then still rests, at exactly the period's end too. Where the clock has
-    /// gone back since, it rests; its time is made now before anything else is decided, so that the rest has an end.
+    /// Whether an address that was unassigned at that time still rests, the end of the period included. If the clock
+    /// went back since, it rests; its time is moved to now before anything else is decided, so that the rest has an
+    /// end.
     #[must_use]
     pub const fn rests(self, unassigned_at_ms: u64, now_ms: u64) -> bool {
         self.period_ms != 0 && now_ms.saturating_sub(unassigned_at_ms) <= self.period_ms
@@ -33,7 +34,7 @@ pub struct Rests {
 }
 
 impl Rests {
-    /// Sets when the address was unassigned, none: forgets it. Answers what was known before.
+    /// Sets when the address was unassigned; `None` forgets it. Returns the earlier value.
     pub fn replace(&mut self, address: Address, unassigned_at_ms: Option<u64>) -> Option<u64> {
         let before = match unassigned_at_ms {
             Some(time) => self.by_address.insert(address, time),
@@ -48,13 +49,13 @@ impl Rests {
         before
     }
 
-    /// None where the address is not remembered.
+    /// `None` if the address is not remembered.
     #[must_use]
     pub fn get(&self, address: Address) -> Option<u64> {
         self.by_address.get(&address).copied()
     }
 
-    /// Forgets what is over, so that no more is remembered than rests.
+    /// Forgets rests that are over.
     pub fn forget_over(&mut self, cooling: Cooling, now_ms: u64) {
         while let Some(&(time, address)) = self.by_time.first() {
             if cooling.rests(time, now_ms) {
@@ -64,7 +65,7 @@ impl Rests {
         }
     }
 
-    /// Where the clock has gone back since, an address was unassigned now.
+    /// If the clock went back, moves later times to now.
     pub fn none_after(&mut self, now_ms: u64) {
         while let Some(&(time, address)) = self.by_time.last()
             && time > now_ms

@@ -1,4 +1,4 @@
-//! What an operator may set, and what holds where nothing is set.
+//! The operator's settings and their defaults.
 
 use std::collections::BTreeMap;
 
@@ -7,16 +7,16 @@ use trueup_guest_common::text;
 
 use crate::rests::Cooling;
 
-/// Where a reading looks for what was allocated before.
+/// Where a reading looks for earlier allocations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// Phase 1: at the container runtime; what is stored is replaced.
+    /// Phase 1: the container runtime; replaces what is stored.
     Runtime,
-    /// Phases 2 and 3: in the store. They differ in who else writes, not in what this guest does.
+    /// Phases 2 and 3: the store. They differ in who else writes, not in what this guest does.
     Store,
 }
 
-/// What a reading does with an allocation whose address no ENI has.
+/// How a reading treats an allocation whose address no ENI has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unknown {
     /// Presume it stale.
@@ -51,7 +51,7 @@ const UNKNOWN: &str = "unknown_allocations";
 const DAY_MS: u64 = 86_400_000;
 
 impl Settings {
-    /// What holds where nothing is set. Both times are those of the AWS VPC CNI's node agent.
+    /// The defaults. Both times are those of the AWS VPC CNI's node agent.
     pub const DEFAULT: Self = Self {
         source: Source::Runtime,
         compact_after: 1000,
@@ -60,7 +60,7 @@ impl Settings {
         unknown: Unknown::Drop,
     };
 
-    /// Reads the JSON object that `lifecycle.init` takes.
+    /// Parses the JSON object of `lifecycle.init`.
     ///
     /// # Errors
     /// The first unknown name, else the first wrong value by name.
@@ -165,7 +165,7 @@ mod tests {
                 r#"{"cooling_period": 1}"#,
                 &format!("cooling_period: unknown setting; {known}"),
             ),
-            // Unknown names come before wrong values, whichever is first by name.
+            // Unknown names come before wrong values, whatever their order by name.
             (
                 r#"{"b": 1, "compact_after": -1, "aa": 1, "zz": 1}"#,
                 &format!("aa: unknown setting; {known}"),

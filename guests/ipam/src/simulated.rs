@@ -1,6 +1,6 @@
-//! The store, the runtime and the clock in memory, with faults and a transcript: what native tests call against.
+//! The store, the runtime and the clock in memory, with faults and a transcript, for native tests.
 //!
-//! Behaves as the simulated capabilities of scenario files.
+//! Behaves like the simulated capabilities of scenario files.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -9,7 +9,7 @@ use crate::bindings::trueup::cri::sandboxes::Sandbox;
 use crate::bindings::trueup::host::log::Level;
 use crate::world::World;
 
-/// What a call of the store was, by its function's name in `wit/`.
+/// A call of the store, by its function's name in `wit/`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Asked {
     Checkpoint(String),
@@ -18,7 +18,7 @@ pub(crate) enum Asked {
     ListRunning,
 }
 
-/// A call that is to fail, and whether the store has the text all the same: a write that failed may have reached it.
+/// A call that is to fail, and whether the store gets the text all the same: a failed write may have reached it.
 #[derive(Clone, Debug)]
 pub(crate) struct Fault {
     /// `checkpoint`, `append`, `restore` or `list-running`
@@ -31,11 +31,11 @@ pub(crate) struct Fault {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Simulation {
     pub(crate) now_ms: u64,
-    /// How often the clock was read.
+    /// How often a call read the clock.
     pub(crate) readings: u32,
     pub(crate) stored: Option<Saved>,
     pub(crate) sandboxes: Vec<Sandbox>,
-    /// The first of a call's faults is its next answer.
+    /// The next answer to a call is its first fault.
     pub(crate) faults: VecDeque<Fault>,
     pub(crate) asked: Vec<Asked>,
     pub(crate) metrics: BTreeMap<String, f64>,
@@ -54,7 +54,7 @@ impl Simulation {
         }
     }
 
-    /// Lets the next call of this name fail without effect.
+    /// Makes the next call of this name fail without effect.
     pub(crate) fn fail(&mut self, call: &'static str, error: StoreError) {
         self.faults.push_back(Fault {
             call,
@@ -63,12 +63,12 @@ impl Simulation {
         });
     }
 
-    /// What was asked since the last time.
+    /// The questions since the last call.
     pub(crate) fn take_asked(&mut self) -> Vec<Asked> {
         std::mem::take(&mut self.asked)
     }
 
-    /// The lines of this level, and the last word on each.
+    /// The messages of this level, each with its last field.
     pub(crate) fn take_lines(&mut self) -> Vec<(Level, String)> {
         std::mem::take(&mut self.lines)
     }
@@ -78,7 +78,7 @@ impl Simulation {
         self.faults.remove(at)
     }
 
-    /// Answers with the effect, the fault, or both.
+    /// Applies the effect, returns the fault, or both.
     fn write(&mut self, call: &str, effect: impl FnOnce(&mut Option<Saved>)) -> Result<(), StoreError> {
         let fault = self.fault(call);
         if fault.as_ref().is_none_or(|fault| fault.has_effect) {

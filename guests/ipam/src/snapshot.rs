@@ -1,7 +1,7 @@
-//! The whole of memory as text, for the next build of this guest.
+//! The whole memory as text, for the next build of this guest.
 //!
-//! Settings are no part of it. What is read must be what this guest could have written: two keys with one address would
-//! otherwise live on.
+//! Without settings. `read` accepts only what this guest could have written: otherwise two keys with one address would
+//! live on.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -93,7 +93,7 @@ fn push_key(out: &mut String, key: &Key) {
 /// Reads what [`write()`] wrote.
 ///
 /// # Errors
-/// Which version wrote the text, or that it is no snapshot of this guest.
+/// The version that wrote the text, or that it is no snapshot of this guest.
 pub fn read(text: &str) -> Result<(Memory, Book), String> {
     let no_snapshot = || "state: not a snapshot of this guest".to_owned();
     let members = Json::read(text).and_then(Json::members).ok_or_else(no_snapshot)?;
@@ -167,13 +167,13 @@ fn read_eni(memory: &mut Memory, eni: &Members<'_>) -> Option<()> {
     Some(())
 }
 
-/// None where the key has an address already.
+/// `None` if the key already has an address.
 fn allocate(memory: &mut Memory, address: Address, key: Key) -> Option<()> {
     let is_new = memory.address_of(&key).is_none();
     is_new.then(|| memory.allocate(address, Holder::new(key, address)))
 }
 
-/// None where it is no whole key.
+/// `None` if the key is incomplete.
 fn read_key(value: Json<'_>) -> Option<Key> {
     let members = value.members()?;
     let key = Key::new(IpamKey {

@@ -1,7 +1,7 @@
-//! The texts that are stored: writing them, reading them back, applying entries to a checkpoint.
+//! The stored texts: writing them, reading them back, applying entries to a checkpoint.
 //!
-//! Pure. The checkpoint is the format of the AWS VPC CNI's node agent, `vpc-cni-ipam/1`, so that files can be exchanged
-//! with it; entries are this guest's own. What is read may come from anybody: nothing is believed unseen.
+//! Pure. The checkpoint has the format of the AWS VPC CNI's node agent, `vpc-cni-ipam/1`, so that the two can exchange
+//! files; entries are this guest's own. Stored text may come from other writers: check all of it.
 //!
 //! ```text
 //! checkpoint -> allocations --+
@@ -25,7 +25,7 @@ const VERSION: &str = "vpc-cni-ipam/1";
 /// The members of a stored allocation, without braces.
 #[must_use]
 pub fn members(key: &Key, address: Address) -> String {
-    /// As long as all but the texts can be.
+    /// As long as everything but the texts can be.
     const NAMES: &str = r#""networkName":"","containerID":"","ifName":"","ipv4":"255.255.255.255""#;
     let fields = key.fields();
     let length = fields.network_name.len() + fields.container_id.len() + fields.if_name.len();
@@ -71,7 +71,7 @@ pub fn unassign(holder: &Holder, now_ms: u64) -> String {
     format!(r#"{{"op":"unassign",{members},"at":{now_ms}}}"#)
 }
 
-/// The entry of addresses that were taken from their pods by force.
+/// The entry of addresses that their pods lost by force.
 #[must_use]
 pub fn forget(addresses: &[Address], now_ms: u64) -> String {
     let mut out = String::from(r#"{"op":"forget","ipv4":"#);
@@ -82,7 +82,7 @@ pub fn forget(addresses: &[Address], now_ms: u64) -> String {
     out
 }
 
-/// The entry of addresses that rest, with the times at which they were unassigned.
+/// The entry of addresses that rest, with the times of their unassignment.
 #[must_use]
 pub fn rest(addresses: &[(Address, u64)]) -> String {
     let mut out = String::from(r#"{"op":"rest","addresses":"#);
@@ -93,7 +93,7 @@ pub fn rest(addresses: &[(Address, u64)]) -> String {
     out
 }
 
-/// An allocation as somebody else says it is: the key may lack fields, the text may be no address.
+/// An allocation as another writer states it: the key may lack fields, the text may be no address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
     /// of the pod
@@ -102,19 +102,19 @@ pub struct Claim {
     pub ipv4: String,
 }
 
-/// What the store says, entries applied.
+/// The contents of the store, entries applied.
 #[derive(Debug, Default)]
 pub struct Stored {
     /// In the checkpoint's order, then in that of the entries.
     pub claims: Vec<Claim>,
-    /// When the last entry that named the address says that it was unassigned.
+    /// The time of unassignment in the last entry that names the address.
     pub unassigned_at_ms: BTreeMap<Address, u64>,
 }
 
 /// Reads a checkpoint and applies the entries, oldest first.
 ///
 /// # Errors
-/// What is wrong with which piece, in the contract's words.
+/// The first faulty piece and its fault, in the contract's words.
 pub fn read(data: &str, entries: &[String]) -> Result<Stored, String> {
     let mut folding = Folding::of(read_checkpoint(data)?);
     for (number, entry) in (1_usize..).zip(entries) {
@@ -167,7 +167,7 @@ fn read_claim(value: Json<'_>) -> Option<Claim> {
     })
 }
 
-/// What one entry says.
+/// The meaning of one entry.
 enum Change {
     Assign(Key, Address),
     Unassign(Key, Address, u64),
@@ -175,7 +175,7 @@ enum Change {
     Rest(Vec<(Address, u64)>),
 }
 
-/// What is wrong with an entry.
+/// The fault of an entry.
 enum Fault {
     Malformed,
     UnknownOp(String),
@@ -245,7 +245,7 @@ impl Folding {
     fn add(&mut self, claim: Claim) {
         let number = self.claims.len();
         self.by_key.insert((claim.key.clone(), number));
-        // Entries name addresses: a claim whose text is none is never found by one.
+        // Entries name addresses, so they never find a claim with an invalid text.
         if let Some(address) = Address::parse(&claim.ipv4) {
             self.by_address.insert((address, claim.key.clone(), number));
         }
@@ -270,7 +270,7 @@ impl Folding {
     }
 
     fn of_address(&self, address: Address) -> Vec<usize> {
-        // No key comes before the one whose fields are all empty.
+        // The key with only empty fields sorts first.
         let nothing = Key::new(IpamKey {
             network_name: String::new(),
             container_id: String::new(),

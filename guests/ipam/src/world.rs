@@ -1,6 +1,6 @@
 //! Everything that a call may ask, as one argument: the store, the container runtime, the clock, the log and metrics.
 //!
-//! `lib.rs` implements it by the component's imports, the tests by a simulation with a virtual clock.
+//! `lib.rs` implements it with the component's imports, the tests with a simulation that has a virtual clock.
 
 use crate::bindings::trueup::checkpoint::store::{Error as StoreError, Saved};
 use crate::bindings::trueup::cri::sandboxes::Sandbox;
@@ -11,22 +11,22 @@ pub trait World {
     /// `store.checkpoint`
     ///
     /// # Errors
-    /// As the store answers.
+    /// The store's error.
     fn checkpoint(&mut self, data: &str) -> Result<(), StoreError>;
     /// `store.append`
     ///
     /// # Errors
-    /// As the store answers.
+    /// The store's error.
     fn append(&mut self, entry: &str) -> Result<(), StoreError>;
     /// `store.restore`
     ///
     /// # Errors
-    /// As the store answers.
+    /// The store's error.
     fn restore(&mut self) -> Result<Option<Saved>, StoreError>;
     /// `sandboxes.list-running`
     ///
     /// # Errors
-    /// As the container runtime answers.
+    /// The container runtime's error.
     fn list_running(&mut self) -> Result<Vec<Sandbox>, String>;
 
     /// `clock.now-ms`

@@ -1,7 +1,7 @@
-//! Brings a change into the store: as one entry, or as a whole checkpoint where the store is out of step or has as many
-//! entries as it may have.
+//! Writes a change to the store: as one entry, or as a whole checkpoint if the store is out of step or has its maximum
+//! of entries.
 //!
-//! Here is what the guest knows about the store. What a failed write means for the change, its caller decides.
+//! Tracks what the guest knows about the store. The caller decides what a failed write means for the change.
 
 use crate::bindings::trueup::checkpoint::store::Error as StoreError;
 use crate::bindings::trueup::host::log::Level;
@@ -14,21 +14,21 @@ use crate::world::{World, words};
 /// What the guest knows about the store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Book {
-    /// What is stored, read back, gives exactly the allocations in memory.
+    /// True if the stored text gives exactly the allocations in memory.
     pub in_step: bool,
     /// How many entries follow the checkpoint.
     pub entries: u64,
-    /// Why the store could not be read: nothing is written until it could be.
+    /// Why the store could not be read. The guest writes nothing until a reading succeeds.
     pub blocked: Option<String>,
 }
 
-/// A change that memory has already and the store does not.
+/// A change that memory already has and the store does not.
 pub struct Change<'c> {
     /// memory after the change
     pub memory: &'c Memory,
     /// when the change happened
     pub now_ms: u64,
-    /// the entry that says it; none: only a whole checkpoint can
+    /// the entry for it; `None` if only a whole checkpoint can express it
     pub entry: Option<String>,
 }
 
@@ -36,8 +36,8 @@ impl Book {
     /// Writes the change.
     ///
     /// # Errors
-    /// Why it could not be written, as `KIND: TEXT` or in the words of the reading that failed. It may have been
-    /// written all the same: the next change writes a whole checkpoint.
+    /// Why the write failed, as `KIND: TEXT` or in the words of the failed reading. The store may have the text all the
+    /// same: the next change writes a whole checkpoint.
     pub fn write(&mut self, world: &mut impl World, settings: &Settings, change: &Change<'_>) -> Result<(), String> {
         if let Some(why) = &self.blocked {
             let why = why.clone();
@@ -50,10 +50,10 @@ impl Book {
         }
     }
 
-    /// Writes a whole checkpoint, whatever is stored, and then what rests.
+    /// Writes a whole checkpoint, whatever is stored, and then the rests.
     ///
     /// # Errors
-    /// As [`Book::write`]. That the rests were not stored is logged, and no error.
+    /// As [`Book::write`]. A failure to store the rests is logged and is no error.
     pub fn write_whole(
         &mut self,
         world: &mut impl World,

@@ -1,17 +1,17 @@
 //! How long to pause between two looks.
 //!
-//! Pure: chance is an argument. Whole milliseconds; all divisions cut off.
+//! Pure: randomness is an argument. Whole milliseconds; all divisions round down.
 
 use crate::settings::Settings;
 
-/// The pause before jitter. It is capped from the second one on: an initial pause above the maximum stands, and the
-/// cap of the whole pause bounds it.
+/// The pause before jitter. The maximum caps it from the second pause on; an initial pause above the maximum remains,
+/// and the cap of the whole pause bounds it.
 fn base_ms(settings: &Settings, n: u32) -> u64 {
     let mut base = settings.backoff_initial_ms;
     for _ in 0..n {
         let grown = base.saturating_mul(settings.backoff_factor_percent) / 100;
         let next = grown.min(settings.backoff_max_ms);
-        // It never changes again: at the maximum, without growth, or where the growth is cut off.
+        // It is constant from here: at the maximum, without growth, or with growth that rounds to nothing.
         if next == base {
             break;
         }
@@ -20,7 +20,7 @@ fn base_ms(settings: &Settings, n: u32) -> u64 {
     base
 }
 
-/// The `n`-th pause, counted from 0. `chance` gives a number uniform over all of u64; without jitter it is not asked.
+/// The `n`-th pause, counted from 0. `chance` gives a number uniform over all of u64; without jitter it is not called.
 pub fn pause_ms(settings: &Settings, n: u32, chance: impl FnOnce() -> u64) -> u64 {
     let base = base_ms(settings, n);
     let jitter = if settings.backoff_jitter_percent == 0 {

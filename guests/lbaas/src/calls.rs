@@ -13,7 +13,7 @@ use crate::{check, input, outcome, reconcile as rounds, status as service};
 /// `reconciliation.reconcile-check`
 ///
 /// # Errors
-/// As the contract says; bad input before anything is asked.
+/// As the contract states; bad input before any question.
 pub fn reconcile_check(world: &mut impl World, settings: &Settings, desired: &Desired) -> Result<Plan, Error> {
     logged(world, "reconcile-check", desired, |world, wish| {
         let listed = world.list_tagged(&wish.tag).map_err(Error::Api)?;
@@ -26,7 +26,7 @@ pub fn reconcile_check(world: &mut impl World, settings: &Settings, desired: &De
 /// `reconciliation.reconcile`
 ///
 /// # Errors
-/// As the contract says; bad input before anything is asked.
+/// As the contract states; bad input before any question.
 pub fn reconcile(world: &mut impl World, settings: &Settings, desired: &Desired) -> Result<Report, Error> {
     logged(world, "reconcile", desired, |world, wish| {
         rounds::reconcile(world, settings, wish)
@@ -36,7 +36,7 @@ pub fn reconcile(world: &mut impl World, settings: &Settings, desired: &Desired)
 /// `reconciliation.status`
 ///
 /// # Errors
-/// As the contract says; bad input before anything is asked.
+/// As the contract states; bad input before any question.
 pub fn status(world: &mut impl World, desired: &Desired) -> Result<Vec<AddressPorts>, Error> {
     logged(world, "status", desired, |world, wish| {
         let listed = world.list_tagged(&wish.tag).map_err(Error::Api)?;
@@ -46,8 +46,7 @@ pub fn status(world: &mut impl World, desired: &Desired) -> Result<Vec<AddressPo
     })
 }
 
-/// What all calls have in common: checked input first, then a look at each load balancer, and at the end a log line
-/// where there is an error.
+/// The part that all calls share: checks the input, then looks at each load balancer, and logs the error, if any.
 fn logged<W: World, T>(
     world: &mut W,
     call: &str,
@@ -69,7 +68,7 @@ fn logged<W: World, T>(
     answer
 }
 
-/// That they can be read is all that matters: their state is not judged.
+/// Checks only that they can be read: their state does not matter.
 fn look_at_load_balancers(world: &mut impl World, wish: &Wish<'_>) -> Result<(), ApiError> {
     for load_balancer in &wish.load_balancers {
         world.load_balancer(load_balancer)?;
@@ -77,7 +76,7 @@ fn look_at_load_balancers(world: &mut impl World, wish: &Wish<'_>) -> Result<(),
     Ok(())
 }
 
-/// Counts what one list showed of these load balancers.
+/// Counts what one list returned of these load balancers.
 pub(crate) fn count_retrieved<'o, 'a: 'o>(world: &mut impl World, owned: impl IntoIterator<Item = &'o Own<'a>>) {
     let mut tally = Tally::default();
     for own in owned {

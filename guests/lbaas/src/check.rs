@@ -1,4 +1,4 @@
-//! What would have to be changed now: one plan for all load balancers, or why there is none.
+//! The changes that would be needed now: one plan for all load balancers, or why there is none.
 
 use crate::bindings::exports::trueup::lbaas::reconciliation::{Desired, Error, Plan};
 use crate::bindings::trueup::lbaas::types::Object;
@@ -9,10 +9,10 @@ use crate::plan::{self, Verdict};
 use crate::settings::Settings;
 use crate::wish::Wish;
 
-/// All that `reconcile-check` decides, from what the API listed under the service's tag.
+/// The decision of `reconcile-check`, from what the API listed under the service's tag.
 ///
 /// # Errors
-/// As `reconcile-check` answers them.
+/// Those of `reconcile-check`.
 pub fn check(settings: &Settings, desired: &Desired, listed: Vec<Object>) -> Result<Plan, Error> {
     let wish = crate::input::parse(desired).map_err(Error::InvalidInput)?;
     plan(settings, &wish, &own::split(&wish.load_balancers, &listed))
@@ -21,7 +21,7 @@ pub fn check(settings: &Settings, desired: &Desired, listed: Vec<Object>) -> Res
 /// The plans of all load balancers as one, in the order in which `reconcile` takes them.
 ///
 /// # Errors
-/// Where a load balancer's resources are not ready to be planned for.
+/// If a load balancer's resources are not ready to be planned for.
 pub fn plan(settings: &Settings, wish: &Wish<'_>, owned: &[Own<'_>]) -> Result<Plan, Error> {
     let mut errors = Vec::new();
     let mut create = Vec::new();

@@ -1,4 +1,4 @@
-//! Creates what is missing, and waits until what was created, or was not deployed before, is ready.
+//! Creates missing resources, and waits until they, and those not deployed before, are ready.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,11 +17,11 @@ use crate::world::{World, complete};
 pub(crate) struct Awaited {
     pub(crate) reference: ObjectRef,
     pub(crate) balancer: usize,
-    /// in this round; otherwise it was found progressing
+    /// True if this round created it; otherwise it was found progressing
     pub(crate) created: bool,
 }
 
-/// What a look shows of a resource.
+/// The state of a resource as a look shows it.
 enum Seen {
     Ready,
     Waiting,
@@ -29,8 +29,8 @@ enum Seen {
 }
 
 impl<W: World> Reconcile<'_, W> {
-    /// Creates all of these in one list, and answers what is to be waited for. A load balancer with a failed entry is
-    /// closed; what was created stays, and the next call finds it by its tag. The error is one that ends the whole call.
+    /// Creates all of these with one call, and returns what to wait for. A failed entry closes its load balancer;
+    /// created resources remain, and the next call finds them by their tag. The error ends the whole call.
     pub(crate) fn create(&mut self, mut creations: Vec<(usize, Spec)>) -> Result<Vec<Awaited>, ApiError> {
         if creations.is_empty() {
             return Ok(Vec::new());
@@ -81,8 +81,8 @@ impl<W: World> Reconcile<'_, W> {
         Ok(awaited)
     }
 
-    /// Looks until all of these are ready, or failed, or there were `backoff-steps` looks. The first look comes at
-    /// once, and includes what the creation reported as ready. The error is one that ends the whole call.
+    /// Looks until all of these are ready, or failed, or `backoff-steps` looks are used up. The first look comes at
+    /// once, and includes what the creation reported as ready. The error ends the whole call.
     pub(crate) fn wait(&mut self, mut awaited: Vec<Awaited>) -> Result<(), ApiError> {
         if awaited.is_empty() {
             return Ok(());
@@ -121,7 +121,7 @@ impl<W: World> Reconcile<'_, W> {
         Ok(())
     }
 
-    /// One look at all of them. Answers what is left to wait for, in the same order.
+    /// One look at all of them. Returns what is left to wait for, in the same order.
     fn look(&mut self, awaited: Vec<Awaited>) -> Result<Vec<Awaited>, ApiError> {
         let refs: Vec<ObjectRef> = awaited.iter().map(|awaited| awaited.reference.clone()).collect();
         let answers = self.world.get(&refs);
@@ -139,8 +139,8 @@ impl<W: World> Reconcile<'_, W> {
             }
         }
         end.map_or(Ok(()), Err)?;
-        // Its load balancer waits no more, for anything: with created resources the next round sees what is there,
-        // with progressing ones there is nothing that this call could do.
+        // Its load balancer stops waiting: if it created resources, the next round sees the result; if it only had
+        // progressing ones, this call can do nothing for it.
         let leaving: BTreeSet<usize> = failed.iter().map(|awaited| awaited.balancer).collect();
         left.retain(|awaited| !leaving.contains(&awaited.balancer));
         let progressing = failed.into_iter().filter(|awaited| !awaited.created);

@@ -1,7 +1,7 @@
 //! Destroys in passes, children before parents, and tries again as long as that helps.
 //!
-//! A conflict goes away when what refers to a resource is gone; another failure may. After the passes nothing is
-//! waited for: the next list shows what is gone.
+//! A conflict ends when the referring resource is gone; another failure may end too. After the passes the guest does
+//! not wait: the next list shows what is gone.
 
 use crate::bindings::exports::trueup::lbaas::reconciliation::Error;
 use crate::bindings::trueup::lbaas::api::Error as ApiError;
@@ -12,16 +12,16 @@ use crate::outcome;
 use crate::reconcile::{Reconcile, note_end};
 use crate::world::{World, complete};
 
-/// A resource that is to go.
+/// A resource to destroy.
 struct Doomed {
     balancer: usize,
     reference: ObjectRef,
-    /// why it is still there, after a try
+    /// why it still exists after a try
     error: Option<ApiError>,
 }
 
 impl<W: World> Reconcile<'_, W> {
-    /// Destroys all of these, each of a load balancer. The error is one that ends the whole call.
+    /// Destroys all of these, each of a load balancer. The error ends the whole call.
     pub(crate) fn destroy(&mut self, mut objects: Vec<(usize, &Object)>) -> Result<(), ApiError> {
         objects.sort_by(|(_, left), (_, right)| order::destruction(left, right));
         let doomed = |(balancer, object)| Doomed {
@@ -39,8 +39,8 @@ impl<W: World> Reconcile<'_, W> {
         outcome
     }
 
-    /// A list that shows again what this call has destroyed was one more look at it. Pauses before the next try; after
-    /// the last look the load balancers concerned are closed, and theirs is left out of the answer.
+    /// A list that again shows what this call has destroyed counts as one more look. Pauses before the next try; after
+    /// the last look, closes the load balancers concerned and leaves theirs out of the answer.
     fn wait_for_still_listed(&mut self, mut doomed: Vec<Doomed>) -> Vec<Doomed> {
         let again = |doomed: &&Doomed| self.destroyed.contains(&doomed.reference);
         let again: Vec<(usize, ObjectRef)> = doomed
@@ -79,11 +79,11 @@ impl<W: World> Reconcile<'_, W> {
         Ok(())
     }
 
-    /// One call per kind. Answers what is left, in the same order.
+    /// One call for each kind. Returns what is left, in the same order.
     fn pass(&mut self, all: Vec<Doomed>) -> Result<Vec<Doomed>, ApiError> {
         let mut pending = all.len();
         let mut left = Vec::new();
-        // The order of destruction goes by kind first, so each kind is one run.
+        // The order of destruction sorts by kind first, so each kind is one run.
         for group in runs_by_kind(all) {
             let refs: Vec<ObjectRef> = group.iter().map(|doomed| doomed.reference.clone()).collect();
             let answers = self.world.destroy(&refs);
@@ -122,7 +122,7 @@ impl<W: World> Reconcile<'_, W> {
         Ok(left)
     }
 
-    /// Closes the load balancers of what can't be destroyed.
+    /// Closes the load balancers of resources that can't be destroyed.
     fn give_up(&mut self, left: Vec<(usize, ObjectRef, String)>) {
         let mut errors = Tally::default();
         for (_, reference, error) in &left {
@@ -145,7 +145,7 @@ impl<W: World> Reconcile<'_, W> {
     }
 }
 
-/// The list cut where the kind changes.
+/// Splits the list where the kind changes.
 fn runs_by_kind(all: Vec<Doomed>) -> Vec<Vec<Doomed>> {
     let mut runs: Vec<Vec<Doomed>> = Vec::new();
     for doomed in all {

@@ -1,7 +1,7 @@
-//! Checks what a caller wants, and turns it into a [`Wish`] that can't be wrong.
+//! Checks a caller's input, and turns it into a valid [`Wish`].
 //!
-//! The first problem is the answer: fields in the order of the record, elements by index, and each element's own
-//! checks before it is compared with earlier elements.
+//! Reports the first problem: fields in the order of the record, elements by index, and each element's own checks
+//! before its comparison with earlier elements.
 
 use std::collections::BTreeMap;
 

@@ -1,19 +1,19 @@
-//! The guest lbaas: brings load balancers true to a Kubernetes service.
+//! The guest lbaas: reconciles load balancers with a Kubernetes service.
 //!
-//! For each load balancer and port one backend and one frontend, for each external address a bind, for each node a
-//! server; all carry the service's tag, and nothing else is seen or touched. The model is the reconciliation of
-//! Anexia's Kubernetes cloud controller manager.
+//! Each load balancer and port gets one backend and one frontend, each external address a bind, each node a server. All
+//! carry the service's tag; the guest sees and touches nothing else. The model is the reconciliation of Anexia's
+//! Kubernetes cloud controller manager.
 //!
-//! Here are the bindings, the exports and the imports; nothing is decided here. `calls` has the three exported
-//! functions; `input`, `own`, `plan`, `check` and `status` are pure; `reconcile`, `destroy` and `create` keep the books
-//! of a `reconcile` and ask a `World`.
+//! This file has the bindings, the exports and the imports, and decides nothing. `calls` has the three exported
+//! functions; `input`, `own`, `plan`, `check` and `status` are pure; `reconcile`, `destroy` and `create` track the
+//! progress of a `reconcile` and ask a `World`.
 //!
 //! ```text
 //! desired -> input -> wish --+
 //! list -> own resources -----+-> plan -> check | reconcile (rounds: reset, destroy, create, wait)
 //! ```
 //!
-//! Nothing is kept between calls but the settings.
+//! Between calls the guest keeps only its settings.
 #![cfg_attr(not(target_family = "wasm"), forbid(unsafe_code))]
 
 use std::cell::Cell;
@@ -65,7 +65,7 @@ pub mod bindings {
 }
 
 thread_local! {
-    /// What `init` read. A component has one thread.
+    /// The settings from `init`. A component has one thread.
     static SETTINGS: Cell<Settings> = const { Cell::new(Settings::DEFAULT) };
 }
 

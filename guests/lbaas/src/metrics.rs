@@ -1,4 +1,4 @@
-//! The names of all metrics, and how they are sent: a delta of 0 never.
+//! The names of all metrics, and how they are sent: never a delta of 0.
 
 use std::collections::BTreeMap;
 
@@ -40,7 +40,7 @@ pub const ROUND_SECONDS: &str = "trueup_lbaas_total_duration_seconds";
 /// One wait that includes created resources.
 pub const CREATE_SECONDS: &str = "trueup_lbaas_create_resources_duration_seconds";
 
-/// What the pending gauge is about.
+/// The subject of the pending gauge.
 #[derive(Clone, Copy, Debug)]
 pub enum Phase {
     /// resources still to create
@@ -55,12 +55,12 @@ pub fn set_pending(world: &mut impl World, phase: Phase, count: usize) {
         Phase::Create => "create",
         Phase::Destroy => "destroy",
     };
-    // More than u32::MAX resources don't fit a 32-bit memory.
+    // A 32-bit memory can't hold more than u32::MAX resources.
     let value = f64::from(u32::try_from(count).unwrap_or(u32::MAX));
     world.gauge_set("trueup_lbaas_resources_pending", ("operation", operation), value);
 }
 
-/// Observes the time since then, in seconds. A clock that went back shows none.
+/// Observes the time since `started`, in seconds. A clock that went back gives 0.
 pub fn observe_since(world: &mut impl World, name: &str, start_ms: u64) {
     let elapsed_ms = world.now_ms().saturating_sub(start_ms);
     world.histogram_observe(name, std::time::Duration::from_millis(elapsed_ms).as_secs_f64());
@@ -82,7 +82,7 @@ impl Tally {
         *sum = sum.saturating_add(u64::try_from(count).unwrap_or(u64::MAX));
     }
 
-    /// How many in all.
+    /// The total.
     #[must_use]
     pub fn total(&self) -> u32 {
         self.0.values().fold(0, |sum, &count| {
@@ -90,7 +90,7 @@ impl Tally {
         })
     }
 
-    /// Sends what is above 0.
+    /// Sends the counts above 0.
     pub fn send(&self, world: &mut impl World, counter: Counter) {
         for (&kind, &delta) in self.0.iter().filter(|&(_, &delta)| delta > 0) {
             world.counter_add(counter.name, (counter.label, order::word(kind)), delta);

@@ -1,6 +1,6 @@
-//! The one order of everything, so that one input has one output.
+//! The one order of everything, so that the same input gives the same output.
 //!
-//! Refs need nothing here: the generated order of `object-ref` is theirs (kind, then identifier by its bytes).
+//! Refs need no code here: they use the derived order of `object-ref` (kind, then identifier by its bytes).
 
 use std::cmp::Ordering;
 
@@ -41,7 +41,7 @@ pub fn word(kind: Kind) -> &'static str {
     }
 }
 
-/// What names an object in lists of refs.
+/// The name of an object in lists of refs.
 #[must_use]
 pub fn reference(object: &Object) -> ObjectRef {
     ObjectRef {
@@ -50,7 +50,7 @@ pub fn reference(object: &Object) -> ObjectRef {
     }
 }
 
-/// Sorts refs and keeps each once.
+/// Sorts refs and removes duplicates.
 #[must_use]
 pub fn sorted(mut refs: Vec<ObjectRef>) -> Vec<ObjectRef> {
     refs.sort();

@@ -1,4 +1,4 @@
-//! Joins what came of several load balancers into one answer, and says errors in words for the log.
+//! Joins the results of several load balancers into one answer, and words errors for the log.
 
 use std::fmt::Write as _;
 
@@ -7,11 +7,11 @@ use crate::bindings::trueup::lbaas::api::Error as ApiError;
 use crate::bindings::trueup::lbaas::types::ObjectRef;
 use crate::order;
 
-/// So many resources a log line names; the caller gets all of them.
+/// How many resources a log line names; the caller gets all of them.
 const NAMED_MAX: usize = 10;
 
-/// The error of the whole call: the first one decides the case, and holds the refs of all errors of its case.
-/// `errors` are in the order in which the load balancers were given.
+/// The error of the whole call: the first one sets the case, and holds the refs of all errors of its case. `errors` are
+/// in the order in which the load balancers were given.
 #[must_use]
 pub fn joined(errors: Vec<Error>) -> Option<Error> {
     let mut errors = errors.into_iter();

@@ -1,7 +1,7 @@
-//! Which of the listed resources are a load balancer's own, and which refers to which.
+//! Which listed resources are a load balancer's own, and which refers to which.
 //!
-//! Everything else in the list (another load balancer's, children of what is not tagged, a frontend without a load
-//! balancer) is not seen by any later step.
+//! Later steps see nothing else of the list: no other load balancer's resources, no children of untagged resources, no
+//! frontend without a load balancer.
 
 use std::collections::BTreeMap;
 
@@ -26,11 +26,11 @@ pub struct Own<'a> {
 /// An existing resource.
 #[derive(Debug)]
 pub struct Found<'a, T> {
-    /// as it was listed
+    /// as listed
     pub object: &'a Object,
-    /// what is in `object`
+    /// its spec, in `object`
     pub spec: &'a T,
-    /// where in the parents' list of the same load balancer the one is that this refers to; none: it is not there
+    /// the index of its parent in the same load balancer's list; `None` if the parent is not there
     pub parent: Option<usize>,
 }
 
@@ -43,12 +43,12 @@ impl<'a> Own<'a> {
             .chain(self.servers.iter().map(|found| found.object))
     }
 
-    /// All in one state.
+    /// All of them in one state.
     pub fn in_state(&self, state: State) -> impl Iterator<Item = &'a Object> {
         self.objects().filter(move |object| object.state == state)
     }
 
-    /// How many there are of each kind.
+    /// The number of each kind.
     #[must_use]
     pub fn counts(&self) -> [(Kind, usize); 4] {
         [
@@ -60,8 +60,8 @@ impl<'a> Own<'a> {
     }
 }
 
-/// Where resources that may be parents are: the load balancer, and the place in that one's list. By identifier, since
-/// they are added in that order.
+/// Where resources that may be parents are: the load balancer, and the index in its list. Sorted by identifier, which
+/// is the order of insertion.
 #[derive(Default)]
 struct Places<'a>(Vec<(&'a str, Place)>);
 
@@ -82,7 +82,7 @@ impl<'a> Places<'a> {
     }
 }
 
-/// The own resources of each load balancer, in the order given. One look at each resource: parents come before
+/// The own resources of each load balancer, in the order given. Looks at each resource once: parents come before
 /// children in the order of kinds.
 #[must_use]
 pub fn split<'a>(load_balancers: &[&str], listed: &'a [Object]) -> Vec<Own<'a>> {
@@ -148,7 +148,7 @@ fn at<'o, 'a>(owned: &'o mut [Own<'a>], slot: Option<&usize>) -> Option<(usize, 
     owned.get_mut(slot).map(|own| (slot, own))
 }
 
-/// The list by kind, then identifier, each once. The API promises it so; then this is one look at each.
+/// The list by kind, then identifier, without duplicates. The API promises that order; then each is looked at once.
 fn ascending(listed: &[Object]) -> Vec<&Object> {
     let key = |object: &Object| order::kind(&object.spec);
     let compare = |left: &&Object, right: &&Object| {
@@ -194,7 +194,7 @@ mod tests {
         assert_eq!(identifiers(&owned[1]), ["b-0", "b-1", "f-1", "n-1", "s-1"]);
         assert_eq!(owned[1].frontends[0].parent, Some(1));
         assert_eq!(owned[1].servers[0].parent, Some(1));
-        // It leads to a backend, but to another load balancer's.
+        // It leads to a backend of another load balancer.
         assert_eq!(owned[0].frontends[0].parent, None);
     }
 

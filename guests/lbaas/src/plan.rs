@@ -1,7 +1,7 @@
 //! Decides for one load balancer what its own resources need: changes, a reset, or time.
 //!
-//! Pure, and n log n: each own resource finds the wish that it fulfils by itself, then whatever wish found none is
-//! created and whatever resource found none is destroyed. Nothing is ever changed in place.
+//! Pure, and n log n. Each own resource finds the wish that it fulfils. Then the plan creates each wish without a
+//! resource and destroys each resource without a wish. It never changes anything in place.
 //!
 //! ```text
 //! own resources -> states -> (failed | recovering | progressing)
@@ -17,27 +17,27 @@ use crate::wish::Wish;
 /// What one load balancer needs.
 #[derive(Debug)]
 pub enum Verdict<'a> {
-    /// These changes; none: it is true already.
+    /// These changes; empty if it is in sync.
     Change(Changes<'a>),
-    /// Some failed, and failed ones are reset.
+    /// Some failed, and the setting asks for a reset.
     Failed {
-        /// to be reset
+        /// to reset
         failed: Vec<ObjectRef>,
-        /// reset before, not done yet
+        /// reset earlier, not done yet
         updating: Vec<ObjectRef>,
     },
-    /// Reset before, not done yet.
+    /// Reset earlier, not done yet.
     Recovering(Vec<ObjectRef>),
-    /// Created before, not deployed yet.
+    /// Created earlier, not deployed yet.
     Progressing(Vec<ObjectRef>),
 }
 
-/// What is to be done, in no particular order.
+/// The work to do, in no particular order.
 #[derive(Debug, Default)]
 pub struct Changes<'a> {
-    /// whose parents are there
+    /// those whose parents exist
     pub create: Vec<Spec>,
-    /// whatever no wish keeps
+    /// those that no wish keeps
     pub destroy: Vec<&'a Object>,
 }
 
@@ -51,7 +51,7 @@ pub fn is_ready(failed_objects: FailedObjects, state: State) -> bool {
     }
 }
 
-/// The first that applies: failed resources, updating ones, pending ones, and otherwise the difference to the wish.
+/// The first that applies: failed resources, updating ones, pending ones, and otherwise the difference from the wish.
 #[must_use]
 pub fn decide<'a>(settings: &Settings, load_balancer: &str, wish: &Wish<'_>, own: &Own<'a>) -> Verdict<'a> {
     let any = |state| own.in_state(state).next().is_some();
@@ -71,7 +71,7 @@ pub fn decide<'a>(settings: &Settings, load_balancer: &str, wish: &Wish<'_>, own
     }
 }
 
-/// The failed and all that refers to them, directly or not: a parent that others refer to can't be destroyed.
+/// The failed ones and all that refer to them, directly or not: a parent that others refer to can't be destroyed.
 fn failed_with_dependents<'a>(own: &Own<'a>) -> Vec<&'a Object> {
     let mut doomed = Vec::new();
     let none = Vec::new();
@@ -82,7 +82,7 @@ fn failed_with_dependents<'a>(own: &Own<'a>) -> Vec<&'a Object> {
     doomed
 }
 
-/// Which of these failed or have a parent that goes.
+/// Which of these failed or have a parent that must go.
 fn doom<'a, T>(found: &[Found<'a, T>], parents: &[bool], doomed: &mut Vec<&'a Object>) -> Vec<bool> {
     let goes = |found: &Found<'a, T>| {
         let parent_goes = found
@@ -102,7 +102,7 @@ fn doom<'a, T>(found: &[Found<'a, T>], parents: &[bool], doomed: &mut Vec<&'a Ob
     flags
 }
 
-/// What lies between the wish and what is there. A port goes as far as its own parents are there.
+/// The difference between desired and observed. Covers a port only as far as its own parents exist.
 fn difference<'a>(load_balancer: &str, wish: &Wish<'_>, own: &Own<'a>) -> Changes<'a> {
     let mut changes = Changes::default();
     let destroy = &mut changes.destroy;
@@ -158,12 +158,12 @@ fn difference<'a>(load_balancer: &str, wish: &Wish<'_>, own: &Own<'a>) -> Change
     changes
 }
 
-/// Which of a port's wished children are there.
+/// Which of a port's wished children exist.
 fn there(children: &[Vec<bool>], port: usize) -> &[bool] {
     children.get(port).map_or(&[], Vec::as_slice)
 }
 
-/// How many own resources refer to each of a list of parents.
+/// How many own resources refer to each parent of a list.
 struct References(Vec<usize>);
 
 impl References {
@@ -184,17 +184,17 @@ impl References {
     }
 }
 
-/// The backends or frontends that stay: at most one a port.
+/// The backends or frontends to keep: at most one for each port.
 struct Kept {
-    /// by port: where in the list of existing ones it is
+    /// by port: the index in the list of existing ones
     by_port: Vec<Option<usize>>,
-    /// by place in that list: the port that keeps it
+    /// by index in that list: the port that keeps it
     ports: Vec<Option<usize>>,
 }
 
 impl Kept {
-    /// `fits` has, for each existing one, the port that wants it. Of several the one that most refer to stays, then
-    /// the one with the smallest identifier (`found` ascends by it). The others go.
+    /// `fits` has, for each existing one, the port that wants it. Of several, keeps the one with the most references,
+    /// then the one with the smallest identifier (`found` ascends by it). The others go.
     fn of<'a, T>(
         ports: usize,
         found: &[Found<'a, T>],
@@ -227,19 +227,19 @@ impl Kept {
         Self { by_port, ports }
     }
 
-    /// The port that keeps the parent in this place.
+    /// The port that keeps the parent at this index.
     fn port_of(&self, parent: Option<usize>) -> Option<usize> {
         self.ports.get(parent?).copied().flatten()
     }
 
-    /// The identifier of what this port keeps.
+    /// The identifier of the resource that this port keeps.
     fn identifier<'a, T>(&self, port: usize, found: &[Found<'a, T>]) -> Option<&'a str> {
         let place = self.by_port.get(port).copied().flatten()?;
         found.get(place).map(|found| found.object.identifier.as_str())
     }
 
-    /// Which of the `width` children that each port wants are there. `fits` says which one an existing child is.
-    /// Nothing refers to a child, so of several the first stays: the one with the smallest identifier.
+    /// Which of the `width` children that each port wants exist. `fits` tells which one an existing child is. Nothing
+    /// refers to a child, so of several the first stays: the one with the smallest identifier.
     fn children<'a, T>(
         &self,
         found: &[Found<'a, T>],
@@ -247,7 +247,7 @@ impl Kept {
         destroy: &mut Vec<&'a Object>,
         fits: impl Fn(usize, &T) -> Option<usize>,
     ) -> Vec<Vec<bool>> {
-        // Where the parent is not there nothing can be wished yet.
+        // Without the parent, nothing can be wished yet.
         let wished = |kept: &Option<usize>| if kept.is_some() { vec![false; width] } else { Vec::new() };
         let mut there: Vec<Vec<bool>> = self.by_port.iter().map(wished).collect();
         for child in found {

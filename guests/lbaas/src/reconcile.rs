@@ -1,8 +1,7 @@
 //! The rounds of a `reconcile`: list, decide, reset, destroy, create, wait, until every load balancer is closed.
 //!
-//! Load balancers go side by side, so that they share lists and calls, and apart, so that one's trouble does not stop
-//! the others: each is open until it is true or has an error. Here is the bookkeeping; `plan` decides, `destroy` and
-//! `create` carry out.
+//! Load balancers share lists and calls, but the trouble of one does not stop the others: each is open until it is in
+//! sync or has an error. This file does the bookkeeping; `plan` decides, `destroy` and `create` carry out.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,21 +20,21 @@ use crate::settings::Settings;
 use crate::wish::Wish;
 use crate::world::{World, complete, ends_call};
 
-/// One call of `reconcile`, up to now.
+/// The progress of one call of `reconcile`.
 pub(crate) struct Reconcile<'c, W> {
     pub(crate) world: &'c mut W,
     pub(crate) settings: &'c Settings,
     pub(crate) wish: &'c Wish<'c>,
     pub(crate) report: Report,
-    /// what this call has destroyed, to know it where it is listed again
+    /// what this call has destroyed, to recognize it when it is listed again
     pub(crate) destroyed: BTreeSet<ObjectRef>,
-    /// in how many rounds something of that was listed again
+    /// the number of rounds that listed something of that again
     pub(crate) still_listed: u32,
     /// in the order given
     balancers: Vec<Balancer>,
 }
 
-/// How far one load balancer is.
+/// The progress of one load balancer.
 struct Balancer {
     standing: Standing,
     /// what it created or destroyed in this round
@@ -48,7 +47,7 @@ enum Standing {
     Failed(Error),
 }
 
-/// What a round has to do, each with its load balancer.
+/// The work of a round, each with its load balancer.
 #[derive(Default)]
 struct Work<'a> {
     resets: Vec<Reset>,
@@ -63,10 +62,10 @@ struct Reset {
     updating: Vec<ObjectRef>,
 }
 
-/// Brings every load balancer true to the wish.
+/// Reconciles every load balancer with the wish.
 ///
 /// # Errors
-/// The first load balancer's that has one, or what ends the whole call.
+/// The error of the first load balancer that has one, or what ends the whole call.
 pub fn reconcile<W: World>(world: &mut W, settings: &Settings, wish: &Wish<'_>) -> Result<Report, Error> {
     let open = |_| Balancer {
         standing: Standing::Open,
@@ -100,7 +99,7 @@ pub fn reconcile<W: World>(world: &mut W, settings: &Settings, wish: &Wish<'_>) 
 }
 
 impl<W: World> Reconcile<'_, W> {
-    /// The error is one that ends the whole call.
+    /// The error ends the whole call.
     fn round(&mut self) -> Result<(), ApiError> {
         for balancer in &mut self.balancers {
             balancer.touched.clear();
@@ -122,7 +121,7 @@ impl<W: World> Reconcile<'_, W> {
         self.wait(awaited)
     }
 
-    /// What each open load balancer has to do in this round; one that has nothing to do is closed.
+    /// The work of each open load balancer in this round; closes one that has none.
     fn decide<'a>(&mut self, listed: &'a [Object]) -> Work<'a> {
         let owned = own::split(&self.wish.load_balancers, listed);
         let open: Vec<usize> = (0..owned.len()).filter(|&balancer| self.is_open(balancer)).collect();
@@ -151,7 +150,7 @@ impl<W: World> Reconcile<'_, W> {
                 Verdict::Change(changes) if changes.create.is_empty() && changes.destroy.is_empty() => {
                     self.set_standing(balancer, Standing::True);
                 }
-                // A new resource may clash with an old one: nothing is created while something is left to destroy.
+                // A new resource may clash with an old one: create nothing while something is left to destroy.
                 Verdict::Change(changes) if changes.destroy.is_empty() => {
                     work.create
                         .extend(changes.create.into_iter().map(|spec| (balancer, spec)));
@@ -165,7 +164,7 @@ impl<W: World> Reconcile<'_, W> {
         work
     }
 
-    /// Has the failed applied once more. Whether that helped is for the next call to see.
+    /// Applies the failed ones once more. The next call sees whether that helped.
     fn reset(&mut self, resets: Vec<Reset>) -> Result<(), ApiError> {
         if resets.is_empty() {
             return Ok(());
@@ -211,7 +210,7 @@ impl<W: World> Reconcile<'_, W> {
         Ok(())
     }
 
-    /// Sleeps the `n`-th pause of a wait.
+    /// Sleeps for the `n`-th pause of a wait.
     pub(crate) fn pause(&mut self, n: u32) {
         let pause_ms = backoff::pause_ms(self.settings, n, || self.world.next_u64());
         self.world.sleep_ms(pause_ms);
@@ -229,7 +228,7 @@ impl<W: World> Reconcile<'_, W> {
             .any(|balancer| matches!(balancer.standing, Standing::Open))
     }
 
-    /// Ends the work on this load balancer, not on the others.
+    /// Ends the work on this load balancer only.
     pub(crate) fn close(&mut self, balancer: usize, error: Error) {
         self.set_standing(balancer, Standing::Failed(error));
     }
@@ -249,7 +248,7 @@ impl<W: World> Reconcile<'_, W> {
         }
     }
 
-    /// The rounds are used up: whoever is still open never came to rest.
+    /// The rounds are used up: a load balancer that is still open never converged.
     fn close_unfinished(&mut self) {
         for balancer in &mut self.balancers {
             if matches!(balancer.standing, Standing::Open) {
@@ -271,7 +270,7 @@ impl<W: World> Reconcile<'_, W> {
         }
     }
 
-    /// One warning for a resource that could not be created or destroyed.
+    /// Logs one warning for a resource that could not be created or destroyed.
     pub(crate) fn warn(&mut self, message: &str, fields: [(&str, &str); 2], error: &str) {
         let [kind, which] = fields;
         self.world.log(Level::Warn, message, &[kind, which, ("error", error)]);

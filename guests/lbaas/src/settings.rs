@@ -1,18 +1,18 @@
-//! What an operator may set, and what holds where nothing is set.
+//! The operator's settings and their defaults.
 
 use std::collections::BTreeMap;
 
 use trueup_guest_common::settings::{self, Allowed};
 
-/// The guest's version. Versions of this guest differ in a default alone, so they come from one folder.
+/// The guest's version. Its versions differ only in a default, so they share one folder.
 pub const VERSION: u32 = if cfg!(feature = "version-2") { 2 } else { 1 };
 
-/// What to do about resources that the API failed to deploy.
+/// What to do with resources that the API failed to deploy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailedObjects {
-    /// Destroy them with all that refers to them; the next round builds them again.
+    /// Destroy them with all that refer to them; the next round builds them again.
     Destroy,
-    /// Have the API apply them once more; the next call sees what came of it.
+    /// Ask the API to apply them once more; the next call sees the result.
     Reset,
 }
 
@@ -29,12 +29,12 @@ pub struct Settings {
     pub backoff_max_ms: u64,
     /// `backoff_jitter_percent`
     pub backoff_jitter_percent: u64,
-    /// `max_rounds`: bounds a call where creating and failing would alternate for ever
+    /// `max_rounds`: bounds a call in which creating and failing would alternate for ever
     pub max_rounds: u64,
 }
 
 impl Settings {
-    /// What holds where nothing is set. The backoff is the one that Anexia's cloud controller manager uses.
+    /// The defaults. The backoff is that of Anexia's cloud controller manager.
     pub const DEFAULT: Self = Self {
         failed_objects: if VERSION == 1 {
             FailedObjects::Destroy
@@ -48,10 +48,10 @@ impl Settings {
         max_rounds: 20,
     };
 
-    /// Reads the JSON object that `lifecycle.init` takes.
+    /// Parses the JSON object of `lifecycle.init`.
     ///
     /// # Errors
-    /// The first wrong setting by name: what it was and what it may be.
+    /// The first wrong setting by name: its value and the allowed values.
     pub fn read(config: &str) -> Result<Self, String> {
         let given = settings::read(
             config,

@@ -1,6 +1,7 @@
-//! The API in memory, with a virtual clock, faults and a transcript: what native tests reconcile against.
+//! The API in memory, with a virtual clock, faults and a transcript, for native tests.
 //!
-//! Behaves as the simulated LBaaS API of scenario files: identifiers `KIND-N`, settling, conflicts, unknown references.
+//! Behaves like the simulated LBaaS API of scenario files: identifiers `KIND-N`, settling, conflicts, unknown
+//! references.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -111,7 +112,7 @@ pub(crate) fn in_state(state: State, object: Object) -> Object {
     Object { state, ..object }
 }
 
-/// One port `http`, one address, one node, all of it there: `b-1`, `f-1`, `n-1`, `s-1`.
+/// One port `http`, one address, one node, all of it built: `b-1`, `f-1`, `n-1`, `s-1`.
 pub(crate) fn built() -> [Object; 4] {
     [
         backend("b-1", "http.web.ns.c1", "lb-1"),
@@ -121,7 +122,7 @@ pub(crate) fn built() -> [Object; 4] {
     ]
 }
 
-/// What [`built`] fulfils.
+/// The `desired` that [`built`] fulfils.
 pub(crate) fn small() -> Desired {
     let mut desired = desired(&["lb-1"], &[("http", 80, 30080)], 1);
     desired.external_addresses.truncate(1);
@@ -132,17 +133,17 @@ pub(crate) fn small() -> Desired {
 pub(crate) struct Fault {
     /// `create`, `destroy`, ...
     pub(crate) call: &'static str,
-    /// the identifier, tag or name of the entries that fail; none: all entries
+    /// the identifier, tag or name of the entries that fail; `None` means all entries
     pub(crate) of: Option<&'static str>,
     pub(crate) error: ApiError,
-    /// how many calls; none: for ever
+    /// for how many calls; `None` means for ever
     pub(crate) times: Option<u32>,
 }
 
 struct Stored {
     object: Object,
     tags: Vec<String>,
-    /// when, and into which state; none: its state stays
+    /// when, and into which state; `None` if its state stays
     settles: Option<(u64, State)>,
 }
 
@@ -152,17 +153,17 @@ pub(crate) struct Simulation {
     numbers: BTreeMap<Kind, u32>,
     pub(crate) load_balancers: BTreeSet<String>,
     pub(crate) settle_ms: u64,
-    /// so many of the objects created next settle as failed
+    /// how many of the objects created next settle as failed
     pub(crate) failing: u32,
     pub(crate) faults: Vec<Fault>,
     pub(crate) now_ms: u64,
     pub(crate) random: u64,
-    /// every call of the API, in words
+    /// every API call, in words
     pub(crate) calls: Vec<String>,
     pub(crate) sleeps: Vec<u64>,
     /// `name{key="value"}`
     pub(crate) counters: BTreeMap<String, u64>,
-    /// every value that was set, in order
+    /// every value set, in order
     pub(crate) gauges: BTreeMap<String, Vec<f64>>,
     pub(crate) observed: BTreeMap<String, Vec<f64>>,
     pub(crate) lines: Vec<(Level, String)>,
@@ -194,7 +195,7 @@ impl Simulation {
         );
     }
 
-    /// Like [`add`](Self::add); what is pending or updating is done at that time.
+    /// Like [`add`](Self::add); a pending or updating object settles at that time.
     pub(crate) fn add_settling(&mut self, object: Object, at_ms: u64) {
         let settles = matches!(object.state, State::Pending | State::Updating).then_some((at_ms, State::Ok));
         self.objects.insert(
@@ -224,7 +225,7 @@ impl Simulation {
             .collect()
     }
 
-    /// What was asked since the last time.
+    /// The questions since the last call.
     pub(crate) fn transcript(&mut self) -> Vec<String> {
         std::mem::take(&mut self.calls)
     }
@@ -240,7 +241,7 @@ impl Simulation {
         }
     }
 
-    /// Notes the call, and gives the error of each entry that a fault meets.
+    /// Records the call, and returns the error of each entry that a fault matches.
     fn enter(&mut self, call: &'static str, entries: &[String]) -> Vec<Option<ApiError>> {
         self.settle();
         self.calls.push([&[call.to_owned()], entries].concat().join(" "));
@@ -264,7 +265,7 @@ impl Simulation {
         errors
     }
 
-    /// Handles entries in order; after a rate limit the rest answers the same.
+    /// Handles entries in order; after a rate limit the remaining entries get the same answer.
     fn each<A, T>(
         &mut self,
         errors: Vec<Option<ApiError>>,

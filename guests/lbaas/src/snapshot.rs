@@ -1,12 +1,12 @@
-//! The guest's state as text. There is none: everything is asked anew in every call, so a snapshot says only who
-//! wrote it.
+//! The guest's state as text. The guest keeps no state and asks everything anew in every call, so a snapshot only names
+//! its writer.
 
 use serde_json::Value;
 use trueup_guest_common::text;
 
 use crate::settings::VERSION;
 
-/// The layout of the text. A later version of this guest that keeps something counts it up.
+/// The layout of the text. A later version of this guest that keeps something increments it.
 const FORMAT: u64 = 1;
 
 /// The text for `lifecycle.snapshot`.
@@ -15,10 +15,10 @@ pub fn write() -> String {
     format!(r#"{{"format":{FORMAT},"guest":"lbaas","version":{VERSION}}}"#)
 }
 
-/// Takes any text of this format, whichever version of the guest wrote it.
+/// Accepts any text of this format, whichever version of the guest wrote it.
 ///
 /// # Errors
-/// Which guest and version wrote the text, and why it can't be read.
+/// The guest and version that wrote the text, and why it can't be read.
 pub fn read(snapshot: &str) -> Result<(), String> {
     let Ok(Value::Object(members)) = serde_json::from_str(snapshot) else {
         return Err(format!(

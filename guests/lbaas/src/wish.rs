@@ -1,7 +1,7 @@
-//! What one service wants on every load balancer: names, ports, addresses and targets, ready to be compared with.
+//! What one service wants on every load balancer: names, ports, addresses and targets, ready for comparison.
 //!
-//! A [`Wish`] comes from checked input alone (`input`), so everything here is unique where it has to be. It is sorted,
-//! so that an existing resource finds its place by binary search and without building a name.
+//! A [`Wish`] comes only from checked input (`input`), so everything here is unique as needed. It is sorted, so that an
+//! existing resource finds its place by binary search without building a name.
 
 use trueup_guest_common::address::Address;
 use trueup_guest_common::words;
@@ -68,7 +68,7 @@ pub fn tag(service_uid: &str) -> String {
     format!("anxccm-svc-uid={service_uid}")
 }
 
-/// `FIRST.REST`; an empty part is left out together with its dot.
+/// `FIRST.REST`; leaves out an empty part together with its dot.
 #[must_use]
 pub fn joined(first: &str, rest: &str) -> String {
     match (first, rest) {
@@ -83,7 +83,7 @@ fn before<'n>(name: &'n str, rest: &str) -> Option<&'n str> {
     words::without_end(name, rest)?.strip_suffix('.')
 }
 
-/// True where the text is this address in any spelling.
+/// True if the text is this address in any spelling.
 fn is_address(text: &str, address: Address, canonical: &str) -> bool {
     words::are_same(text, canonical) || Address::parse(text) == Some(address)
 }
@@ -136,14 +136,14 @@ impl Port {
 }
 
 impl External {
-    /// The first part of its binds' names.
+    /// The first part of the names of its binds.
     fn family(&self) -> &'static str {
         if self.address.is_v4() { "v4" } else { "v6" }
     }
 }
 
 impl Wish<'_> {
-    /// The port that wants this backend of a load balancer's own.
+    /// The port that wants this backend of a load balancer.
     #[must_use]
     pub fn port_of_backend(&self, found: &Backend) -> Option<usize> {
         if found.mode != Mode::Tcp || found.health_check != HEALTH_CHECK {
@@ -154,7 +154,7 @@ impl Wish<'_> {
             .ok()
     }
 
-    /// Whether this port wants this frontend, given that it leads to the port's backend.
+    /// Whether this port wants this frontend, which leads to the port's backend.
     #[must_use]
     pub fn is_frontend_of(&self, port: usize, found: &Frontend) -> bool {
         found.mode == Mode::Tcp
@@ -164,7 +164,7 @@ impl Wish<'_> {
                 .is_some_and(|port| words::are_same(&port.name, &found.name))
     }
 
-    /// The address for which this port wants this bind, given that it is on the port's frontend.
+    /// The address for which this port wants this bind, which is on the port's frontend.
     #[must_use]
     pub fn address_of_bind(&self, port: usize, found: &Bind) -> Option<usize> {
         let port = self.ports.get(port)?;
@@ -180,7 +180,7 @@ impl Wish<'_> {
         (before(&found.name, &port.name)? == family).then_some(index)
     }
 
-    /// The target for which this port wants this server, given that it is in the port's backend.
+    /// The target for which this port wants this server, which is in the port's backend.
     #[must_use]
     pub fn target_of_server(&self, port: usize, found: &Server) -> Option<usize> {
         let port = self.ports.get(port)?;

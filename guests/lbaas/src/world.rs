@@ -1,6 +1,6 @@
-//! Everything that a call may ask, as one argument: the API, the clock, chance, the log and metrics.
+//! Everything that a call may ask, as one argument: the API, the clock, randomness, the log and metrics.
 //!
-//! `lib.rs` implements it by the component's imports, the tests by a simulation with a virtual clock.
+//! `lib.rs` implements it with the component's imports, the tests with a simulation with a virtual clock.
 
 use crate::bindings::trueup::host::log::Level;
 use crate::bindings::trueup::lbaas::api::Error as ApiError;
@@ -11,12 +11,12 @@ pub trait World {
     /// `api.load-balancer`
     ///
     /// # Errors
-    /// As the API answers.
+    /// The API's error.
     fn load_balancer(&mut self, identifier: &str) -> Result<State, ApiError>;
     /// `api.list-tagged`
     ///
     /// # Errors
-    /// As the API answers.
+    /// The API's error.
     fn list_tagged(&mut self, tag: &str) -> Result<Vec<Object>, ApiError>;
     /// `api.get`
     fn get(&mut self, refs: &[ObjectRef]) -> Vec<Result<Object, ApiError>>;
@@ -44,7 +44,7 @@ pub trait World {
     fn log(&mut self, level: Level, message: &str, fields: &[(&str, &str)]);
 }
 
-/// Whether the error concerns the whole call and not the one resource: nothing else may be asked after it.
+/// True if the error concerns the whole call and not the one resource: the guest must ask nothing after it.
 #[must_use]
 pub fn ends_call(error: &ApiError) -> bool {
     match error {
@@ -53,8 +53,8 @@ pub fn ends_call(error: &ApiError) -> bool {
     }
 }
 
-/// The answers to a list of `asked` entries, one each. A host that answers fewer breaks the contract; the rest then
-/// counts as not answered, so that no resource is forgotten.
+/// The answers to a list of `asked` entries, one each. A host that gives fewer breaks the contract. The missing ones
+/// then count as failed, so that no resource is forgotten.
 pub fn complete<T>(answers: Vec<Result<T, ApiError>>, asked: usize) -> impl Iterator<Item = Result<T, ApiError>> {
     let missing = || {
         Err(ApiError::Unavailable(

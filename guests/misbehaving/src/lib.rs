@@ -1,10 +1,10 @@
-//! A guest that does what no guest should, for tests of the host: it ships nowhere.
+//! A guest that breaks the rules, for tests of the host. It never ships.
 //!
-//! The setting `does` says what. `trouble` has each of them under a name that a backtrace shows; here are the bindings
-//! and the exports. Its state is how many calls have returned, so that a lost or repeated call is seen.
+//! The setting `does` selects the trouble. `trouble` has each kind under a name that a backtrace shows; this file has
+//! the bindings and the exports. Its state is the number of calls that returned, which reveals a lost or repeated call.
 //!
-//! With the feature `panics` or `never-answers` it takes the place of any other guest: it accepts that one's settings, keeps
-//! its state as it is, and makes its trouble in each call.
+//! With the feature `panics` or `never-answers` it replaces any other guest: it accepts that one's settings, keeps its
+//! state as it is, and makes its trouble in each call.
 #![cfg_attr(not(target_family = "wasm"), forbid(unsafe_code))]
 
 use std::cell::{Cell, RefCell};
@@ -32,11 +32,11 @@ pub mod bindings {
     });
 }
 
-/// A service whose name suffix begins so is left in peace, whatever the setting `does` says: one key's trouble can then
-/// be told from another's.
+/// A service whose name suffix starts like this causes no trouble, whatever the setting `does`: tests can then tell one
+/// key's trouble from another's.
 pub const CALM: &str = "calm";
 
-/// The trouble that is made whatever the settings are; none: what the setting `does` says.
+/// The trouble that the build always makes; `None` if the setting `does` selects it.
 const ALWAYS: Option<&str> = if cfg!(feature = "panics") {
     Some("panic")
 } else if cfg!(feature = "never-answers") {
@@ -50,9 +50,9 @@ thread_local! {
     static DOES: RefCell<String> = const { RefCell::new(String::new()) };
     /// The setting `amount`: lines, milliseconds or bytes.
     static AMOUNT: Cell<u64> = const { Cell::new(0) };
-    /// The state: how many calls of `reconcile` have returned.
+    /// The state: how many calls of `reconcile` returned.
     static CALLS: Cell<u64> = const { Cell::new(0) };
-    /// The state of the guest whose place it takes.
+    /// The state of the guest that this one replaces.
     static TAKEN: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 

@@ -1,11 +1,11 @@
-//! What a guest should not do, one function each: a host's text about it must hold the function's name.
+//! The kinds of trouble, one function each: a host's text about one must contain the function's name.
 
 use std::hint::black_box;
 
 use crate::bindings::trueup::host::{clock, log, metrics};
 use crate::bindings::trueup::lbaas::api;
 
-/// The values of the setting `does`; `count` is no trouble at all.
+/// The values of the setting `does`; `count` makes no trouble.
 pub const ALL: &[&str] = &[
     "allocate",
     "ask",
@@ -29,10 +29,10 @@ pub const ALL: &[&str] = &[
     "swell",
 ];
 
-/// What a terminal obeys, and a line that looks like one of the host's.
+/// Control characters that a terminal obeys, and a line that looks like one of the host's.
 pub const FOR_A_TERMINAL: &str = "\u{1b}[31mred\u{7}\r\ndefault/calm             true     \u{202e}reversed";
 
-/// Makes the trouble of that name, if it is one of a call.
+/// Makes the trouble of that name, if calls make it.
 pub fn make(does: &str, amount: u64, tag: &str) {
     match does {
         "allocate" => allocate_without_end(),
@@ -40,14 +40,14 @@ pub fn make(does: &str, amount: u64, tag: &str) {
         "ask-large" => ask_large_questions(amount),
         "foreign-metric" => metrics::gauge_set("trueup_keys", &[], f64::INFINITY),
         "list" => {
-            // How large the answer is, and whether it comes, is the test's to say.
+            // The test decides how large the answer is, and whether it comes.
             let _ = api::list_tagged(tag);
         }
         "log" => flood_the_log(amount),
         "loop" => loop_for_ever(),
         "metrics" => flood_metrics(amount),
         "panic" => panic_at_once(),
-        // A defect that the version before did not have.
+        // A defect that version 1 does not have.
         "panic-2" if cfg!(feature = "version-2") => panic_at_once(),
         "recurse" => {
             recurse_without_end(0);
@@ -57,7 +57,7 @@ pub fn make(does: &str, amount: u64, tag: &str) {
     }
 }
 
-/// The trouble that a service is named after, whatever the setting `does` says: several keys of one guest can then be in
+/// The trouble that a service's name selects, whatever the setting `does`: several keys of one guest can then have
 /// trouble of their own.
 pub fn named(name_suffix: &str) -> Option<&str> {
     let name = name_suffix.split('.').next()?;
@@ -73,12 +73,12 @@ pub fn ask_once() {
     }
 }
 
-/// Whether version 2 refuses a state that version 1 has left.
+/// Whether version 2 refuses a state that version 1 left.
 pub fn refuses(does: &str, calls: u64) -> bool {
     cfg!(feature = "version-2") && does == "choosy" && calls > 0
 }
 
-/// The state, and blanks after it up to so many bytes.
+/// The state, padded with blanks to this many bytes.
 pub fn swell(state: &str, bytes: u64) -> String {
     let blanks = usize::try_from(bytes).unwrap_or(usize::MAX).saturating_sub(state.len());
     state.to_owned() + &" ".repeat(blanks)
@@ -112,7 +112,7 @@ fn recurse_without_end(depth: u64) -> u64 {
     if black_box(depth) == u64::MAX {
         return depth;
     }
-    // Not a tail call: the sum is made after it returns.
+    // Not a tail call: the addition comes after it returns.
     black_box(recurse_without_end(depth + 1)).wrapping_add(1)
 }
 
@@ -123,14 +123,14 @@ fn ask_for_ever() {
     }
 }
 
-/// Whether a guest loops that was asked for its state, or given it, after so many calls.
+/// Whether the guest loops when the host asks for its state, or restores it, after this many calls.
 pub fn loops_in(does: &str, export: &str, calls: u64) {
     if calls > 0 && does.strip_prefix("loop-in-") == Some(export) {
         loop_for_ever();
     }
 }
 
-/// An error of so many bytes, which a terminal would obey.
+/// An error of this many bytes, which a terminal would obey.
 pub fn error(bytes: u64) -> String {
     let more = usize::try_from(bytes).unwrap_or(usize::MAX);
     FOR_A_TERMINAL.to_owned() + &"x".repeat(more.saturating_sub(FOR_A_TERMINAL.len()))
@@ -140,7 +140,7 @@ pub fn error(bytes: u64) -> String {
 fn ask_large_questions(bytes: u64) {
     let tag = "x".repeat(usize::try_from(bytes).unwrap_or(usize::MAX));
     for _ in 0..1000 {
-        // Whether the answer comes is the test's to say.
+        // The test decides whether the answer comes.
         let _ = api::list_tagged(&tag);
     }
 }

@@ -1,6 +1,6 @@
 //! The DNAT of a service: which address and port lead to which backends.
 //!
-//! Pure. What is no address is left out, and told; so is, untold, what is no IPv4.
+//! Pure. Leaves out invalid addresses and reports them; leaves out other than IPv4 ones without a report.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::settings::Settings;
 use crate::uplink::Transport;
 use crate::values::{DNat44, Ip, LocalIp, Protocol, StaticMapping, TwiceNat};
 
-/// The DNAT, and what was given as an address and is none.
+/// The DNAT, and the texts that are no addresses.
 #[must_use]
 pub fn of_service(settings: &Settings, node_ips: &[Address], service: &ContivService) -> (DNat44, Vec<String>) {
     let mut no_addresses = Vec::new();
@@ -53,17 +53,17 @@ pub fn of_service(settings: &Settings, node_ips: &[Address], service: &ContivSer
     (dnat, no_addresses)
 }
 
-/// Addresses of one kind, the number that a port has on them, and how the source is translated.
+/// Addresses of one kind, the number of a port on them, and the translation of the source.
 type Kind<'a> = (&'a [Address], fn(&ServicePort) -> u16, TwiceNat);
 
-/// A port with the backends that are left.
+/// A port with the remaining backends.
 struct Port<'s> {
     port: &'s ServicePort,
     protocol: Protocol,
     local_ips: Vec<LocalIp>,
 }
 
-/// In the order given, without those that the agent has no protocol for.
+/// In the order given, without protocols that the agent does not have.
 fn ports<'s>(settings: &Settings, service: &'s ContivService, no_addresses: &mut Vec<String>) -> Vec<Port<'s>> {
     let mut backends: BTreeMap<&str, Vec<LocalIp>> = BTreeMap::new();
     for of_port in &service.backends {
@@ -77,7 +77,7 @@ fn ports<'s>(settings: &Settings, service: &'s ContivService, no_addresses: &mut
         });
         backends.entry(&of_port.port_name).or_default().extend(left);
     }
-    // With one backend there is nothing to choose.
+    // A single backend leaves no choice.
     for alone in backends.values_mut().filter(|backends| backends.len() == 1).flatten() {
         alone.probability = 0;
     }
@@ -106,7 +106,7 @@ fn local_ip(settings: &Settings, backend: &Backend, address: Address) -> LocalIp
     }
 }
 
-/// Where a backend is reached.
+/// The VRF of a backend.
 fn vrf_of(settings: &Settings, backend: Address) -> u32 {
     let is_direct = settings.transport != Transport::Vxlan;
     let is_here = settings.pod_subnet.is_some_and(|subnet| subnet.contains(backend));

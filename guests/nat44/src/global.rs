@@ -1,4 +1,4 @@
-//! The configuration that is no service's: interfaces, the address pool, and what must not be translated.
+//! The configuration that belongs to no service: interfaces, the address pool, and traffic that must not be translated.
 //!
 //! Pure.
 
@@ -10,10 +10,10 @@ use crate::values::{
     ANY_VRF, DNat44, IdentityMapping, Interface, Ip, Nat44Global, PoolAddress, Protocol, VirtualReassembly,
 };
 
-/// Where VXLAN packets go (RFC 7348).
+/// The destination port of VXLAN packets (RFC 7348).
 const VXLAN_PORT: u16 = 4789;
 
-/// What keeps VXLAN and the node's own traffic as it is.
+/// Keeps VXLAN and the node's own traffic untranslated.
 #[must_use]
 pub fn identities(settings: &Settings) -> DNat44 {
     let mapping = |address: Address, vrf_id: u32, port: u16| IdentityMapping {
@@ -37,7 +37,7 @@ pub fn identities(settings: &Settings) -> DNat44 {
     }
 }
 
-/// `Nat44Global` with these interfaces, in the order told.
+/// `Nat44Global` with these interfaces, in the order received.
 #[must_use]
 pub fn global<'i>(settings: &'i Settings, frontends: &'i [String], backends: &'i [String]) -> Nat44Global<'i> {
     let uplink = settings.uplink.as_ref();

@@ -1,4 +1,4 @@
-//! Where the agent looks for its configuration.
+//! The keys under which the agent finds its configuration.
 
 use crate::bindings::trueup::kube::types::ObjectId;
 
@@ -8,13 +8,13 @@ pub const IDENTITIES: &str = "DNAT-identities";
 /// The keys of one agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Keys {
-    /// Everything about NAT is below.
+    /// The prefix of all NAT keys.
     pub prefix: String,
     dnats: String,
 }
 
 impl Keys {
-    /// Of the agent with this microservice label.
+    /// The keys of the agent with this microservice label.
     #[must_use]
     pub fn new(agent_label: &str) -> Self {
         let prefix = format!("/vnf-agent/{agent_label}/config/vpp/nat/v2/");
@@ -40,7 +40,7 @@ impl Keys {
         format!("{}nat44-global", self.prefix)
     }
 
-    /// True for every DNAT, whoever wrote it.
+    /// True for every DNAT, whichever writer it has.
     #[must_use]
     pub fn is_dnat(&self, key: &str) -> bool {
         key.starts_with(&self.dnats)

@@ -1,12 +1,12 @@
-//! The guest nat44: services as NAT44 configuration that a Ligato VPP agent watches in etcd: a DNAT for each service, one
-//! with identity mappings, and the global configuration. IPv4 only.
+//! The guest nat44: renders services as NAT44 configuration that a Ligato VPP agent watches in etcd: a DNAT for each
+//! service, one with identity mappings, and the global configuration. IPv4 only.
 //!
-//! Only what changed is written, and what a failed write left unknown is written again. The model is the NAT44 renderer
-//! of contiv/vpp; where this differs from it is written down in the specification, on purpose.
+//! Writes only changes, and repeats writes whose result is unknown. The model is the NAT44 renderer of contiv/vpp; the
+//! specification lists the intended differences.
 //!
-//! Here are the bindings, the exports and the imports; nothing is decided here. `settings`, `uplink`, `keys`, `values`,
-//! `dnat` and `global` are pure; `cache`, `writes` and `renderer` keep the books and ask a [`World`]; `snapshot` is their
-//! text.
+//! This file has the bindings, the exports and the imports, and decides nothing. `settings`, `uplink`, `keys`,
+//! `values`, `dnat` and `global` are pure; `cache`, `writes` and `renderer` keep the state and ask a [`World`];
+//! `snapshot` is its text.
 //!
 //! ```text
 //! service ---> dnat ----+
@@ -59,18 +59,18 @@ pub mod bindings {
             "../../wit/service",
         ],
         world: "trueup:service/etcd-renderer",
-        // With serde, so that scenarios are read as these types.
+        // With serde, so that scenarios can be parsed into these types.
         additional_derives: [Clone, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize],
         generate_all,
     });
 }
 
 thread_local! {
-    /// What this instance knows; none before `init`. A component has one thread.
+    /// The state of this instance; `None` before `init`. A component has one thread.
     static RENDERER: RefCell<Option<Renderer>> = const { RefCell::new(None) };
 }
 
-/// Asks the instance, or changes it.
+/// Reads or changes the instance.
 fn with<T>(call: impl FnOnce(&mut Renderer) -> Result<T, String>) -> Result<T, String> {
     RENDERER.with_borrow_mut(|renderer| match renderer {
         Some(renderer) => call(renderer),

@@ -1,6 +1,6 @@
-//! The exported functions: what was told, and what the database has of it.
+//! The exported functions: the received events, and their state in the database.
 //!
-//! A change costs what the services have that it is about; only a resync looks at all.
+//! A change costs only the services that it affects; only a resync walks over everything.
 
 use trueup_guest_common::address::Address;
 
@@ -17,16 +17,16 @@ use crate::values::json;
 use crate::world::{World, words};
 use crate::writes::Writes;
 
-/// What is kept from call to call, whatever became of writes.
+/// The state between calls, whatever became of writes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Kept {
-    /// IPv4 alone, in the order told.
+    /// Only IPv4, in the order received.
     pub node_ips: Vec<Address>,
-    /// In the order told.
+    /// In the order received.
     pub frontends: Vec<String>,
-    /// In the order told.
+    /// In the order received.
     pub backends: Vec<String>,
-    /// What the database holds.
+    /// The known contents of the database.
     pub cache: Cache,
 }
 
@@ -39,7 +39,7 @@ pub struct Renderer {
 }
 
 impl Renderer {
-    /// Nothing was told yet, and nothing is known of the database.
+    /// No events yet, and nothing known of the database.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         Self {
@@ -49,10 +49,10 @@ impl Renderer {
         }
     }
 
-    /// `renderer.resync`: the database is listed, and what differs is written.
+    /// `renderer.resync`: lists the database, and writes the differences.
     ///
     /// # Errors
-    /// As the database answers.
+    /// The database's error.
     pub fn resync(&mut self, world: &mut impl World, event: ResyncEvent) -> Result<(), String> {
         let nothing = ResyncEvent {
             node_ips: Vec::new(),
@@ -78,7 +78,7 @@ impl Renderer {
         writes
             .deletes
             .extend(there.filter(|key| self.keys.is_dnat(key)).cloned());
-        // Of an id given twice the last counts.
+        // Of a duplicate id the last service counts.
         for service in &event.services {
             self.put_dnat(world, &mut writes, service);
         }
@@ -91,17 +91,17 @@ impl Renderer {
     /// `renderer.add-service`
     ///
     /// # Errors
-    /// As the database answers.
+    /// The database's error.
     pub fn add_service(&mut self, world: &mut impl World, service: &ContivService) -> Result<(), String> {
         self.write(world, |renderer, world, writes| {
             renderer.put_dnat(world, writes, service)
         })
     }
 
-    /// `renderer.update-service`: of the old one only its id matters, since the cache knows what it was.
+    /// `renderer.update-service`: only the id of the old service matters, since the cache knows its contents.
     ///
     /// # Errors
-    /// As the database answers.
+    /// The database's error.
     pub fn update_service(
         &mut self,
         world: &mut impl World,
@@ -109,7 +109,7 @@ impl Renderer {
         new: &ContivService,
     ) -> Result<(), String> {
         self.write(world, |renderer, world, writes| {
-            // Deleted only where it is not what is put.
+            // Deleted only if it is not the key of the put.
             writes.deletes.insert(renderer.keys.dnat(old));
             renderer.put_dnat(world, writes, new);
         })
@@ -118,7 +118,7 @@ impl Renderer {
     /// `renderer.delete-service`
     ///
     /// # Errors
-    /// As the database answers.
+    /// The database's error.
     pub fn delete_service(&mut self, world: &mut impl World, service: &ObjectId) -> Result<(), String> {
         self.write(world, |renderer, _, writes| {
             writes.deletes.insert(renderer.keys.dnat(service));
@@ -128,7 +128,7 @@ impl Renderer {
     /// `renderer.update-node-port-services`
     ///
     /// # Errors
-    /// As the database answers; the addresses are kept.
+    /// The database's error; the addresses are kept.
     pub fn update_node_port_services(
         &mut self,
         world: &mut impl World,
@@ -146,7 +146,7 @@ impl Renderer {
     /// `renderer.update-local-frontend-ifs`
     ///
     /// # Errors
-    /// As the database answers; the set is kept.
+    /// The database's error; the set is kept.
     pub fn update_local_frontend_ifs(&mut self, world: &mut impl World, new: Vec<String>) -> Result<(), String> {
         self.write(world, |renderer, _, writes| {
             renderer.kept.frontends = new;
@@ -157,7 +157,7 @@ impl Renderer {
     /// `renderer.update-local-backend-ifs`
     ///
     /// # Errors
-    /// As the database answers; the set is kept.
+    /// The database's error; the set is kept.
     pub fn update_local_backend_ifs(&mut self, world: &mut impl World, new: Vec<String>) -> Result<(), String> {
         self.write(world, |renderer, _, writes| {
             renderer.kept.backends = new;
@@ -165,7 +165,7 @@ impl Renderer {
         })
     }
 
-    /// Writes what the function asks for, unless another renderer does services.
+    /// Makes the writes of the function, unless another renderer handles services.
     fn write<W: World>(
         &mut self,
         world: &mut W,
@@ -205,11 +205,11 @@ impl Renderer {
     /// `lifecycle.restore`
     ///
     /// # Errors
-    /// Why the text can't be read; everything stays as it was.
+    /// Why the text can't be read; nothing changes.
     pub fn restore(&mut self, text: &str) -> Result<(), String> {
         let (prefix, mut kept) = snapshot::read(text)?;
         if prefix != self.keys.prefix {
-            // Another agent's keys say nothing of this one's.
+            // Another agent's keys do not apply to this one.
             kept.cache = Cache::default();
         }
         self.kept = kept;

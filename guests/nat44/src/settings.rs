@@ -1,4 +1,4 @@
-//! What an operator may set, and what holds where nothing is set.
+//! The operator's settings and their defaults.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,11 +14,11 @@ use crate::uplink::{Transport, Uplink, Wiring};
 pub struct Settings {
     /// Not empty, no `/`.
     pub agent_label: String,
-    /// True: another renderer does services.
+    /// True if another renderer handles services.
     pub snat_only: bool,
-    /// What connections are made to come from, where a backend would answer past the translation. None: `snat_only`.
+    /// The source address of connections whose backend's answer would bypass the translation. `None` with `snat_only`.
     pub loopback: Option<Address>,
-    /// How much more often a local backend is chosen than another.
+    /// How many times more often a local backend is chosen than another.
     pub local_weight: u32,
     /// The VRF of the host.
     pub main_vrf: u32,
@@ -26,7 +26,7 @@ pub struct Settings {
     pub pod_vrf: u32,
     /// Between nodes.
     pub transport: Transport,
-    /// None: contains nothing.
+    /// `None` contains nothing.
     pub pod_subnet: Option<Network>,
     /// `node_ip` and `host_ips`
     pub host_addresses: BTreeSet<Address>,
@@ -64,7 +64,7 @@ const V4_OR_EMPTY: Allowed = Allowed::Text("an IPv4 address, or empty", |text| {
 const NETWORK_OR_EMPTY: Allowed = Allowed::Text("an IPv4 address with prefix length, or empty", |text| {
     text.is_empty() || network(text).is_some()
 });
-/// All but the largest number, which stands for every VRF.
+/// All but the largest number, which means every VRF.
 const VRF: Allowed = Allowed::Whole(0, 4_294_967_294);
 const TRANSPORTS: &[&str] = &["vxlan", "nooverlay", "srv6"];
 
@@ -100,10 +100,10 @@ fn allowed() -> BTreeMap<&'static str, Allowed> {
 }
 
 impl Settings {
-    /// Reads the JSON object that `lifecycle.init` takes.
+    /// Parses the JSON object of `lifecycle.init`.
     ///
     /// # Errors
-    /// The first wrong setting by name, else the first that is missing.
+    /// The first wrong setting by name, else the first missing one.
     pub fn read(config: &str) -> Result<Self, String> {
         let given = settings::read(config, &allowed())?;
         let is = |name: &str| given.truth(name).unwrap_or_default();
@@ -198,7 +198,7 @@ mod tests {
         Address::parse(text).unwrap()
     }
 
-    /// With the required settings, where they are not given.
+    /// Adds the required settings if they are missing.
     fn read(members: &str) -> Result<Settings, String> {
         let mut config: Value = serde_json::from_str(LEAST).unwrap();
         let members: Value = serde_json::from_str(members).unwrap();

@@ -1,6 +1,6 @@
-//! A database in memory, with faults and a transcript: what native tests call against.
+//! A database in memory, with faults and a transcript: for native tests.
 //!
-//! Refuses what etcd refuses; the guest asks for nothing of the kind, so that fails the test where it stands.
+//! Refuses what etcd refuses; the guest never asks for that, so such a request fails the test at once.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -11,12 +11,12 @@ use crate::bindings::trueup::etcd::kv::{Error, KeyValue, Operation};
 use crate::bindings::trueup::host::log::Level;
 use crate::world::World;
 
-/// What the next call of that name answers.
+/// The next answer to a call of that name.
 #[derive(Clone, Debug)]
 pub(crate) struct Fault {
     pub(crate) call: &'static str,
     pub(crate) answer: Result<bool, Error>,
-    /// The commit was stored, and only its answer got lost.
+    /// True if the database stored the commit, and only the answer got lost.
     pub(crate) is_stored: bool,
 }
 
@@ -24,9 +24,9 @@ pub(crate) struct Fault {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Simulation {
     pub(crate) etcd: BTreeMap<String, String>,
-    /// The first of a call's faults is its next answer.
+    /// The next answer to a call is its first fault.
     pub(crate) faults: VecDeque<Fault>,
-    /// Calls as a journal has them, faulted ones too.
+    /// Calls in the form of a journal, including those with a fault.
     pub(crate) asked: Vec<Asked>,
     pub(crate) metrics: BTreeMap<String, u64>,
     /// The same for scenarios, with their faults.
@@ -42,7 +42,7 @@ pub(crate) enum Asked {
 }
 
 impl Simulation {
-    /// Lets the next call of this name fail, and do nothing.
+    /// Makes the next call of this name fail without effect.
     pub(crate) fn fail(&mut self, call: &'static str, error: Error) {
         let answer = Err(error);
         self.faults.push_back(Fault {
@@ -52,7 +52,7 @@ impl Simulation {
         });
     }
 
-    /// What was asked since the last time.
+    /// The questions since the last call.
     pub(crate) fn take_asked(&mut self) -> Vec<Asked> {
         std::mem::take(&mut self.asked)
     }
@@ -72,7 +72,7 @@ impl Simulation {
     }
 }
 
-/// Checks what etcd would refuse.
+/// Checks for what etcd would refuse.
 fn check(operations: &[Operation]) {
     assert!((1..=128).contains(&operations.len()), "{} operations", operations.len());
     let mut bytes = 0;

@@ -1,4 +1,4 @@
-//! The whole state as text, for the next build of this guest. Settings are no part of it, but for the prefix of the keys.
+//! The whole state as text, for the next build of this guest. Of the settings it holds only the prefix of the keys.
 
 use serde::{Deserialize, Serialize};
 use trueup_guest_common::address::Address;
@@ -7,7 +7,7 @@ use trueup_guest_common::snapshot::{check_version, misfit};
 use crate::cache::Cache;
 use crate::renderer::Kept;
 
-/// The version of the text. One that keeps something else counts it up.
+/// The version of the text. Increment it when the contents change.
 const VERSION: u64 = 1;
 
 /// The text, written or read.
@@ -19,7 +19,7 @@ struct Snapshot {
     frontends: Vec<String>,
     backends: Vec<String>,
     is_complete: bool,
-    /// Key and value; null: unknown.
+    /// Key and value; null if unknown.
     keys: Vec<(String, Option<String>)>,
 }
 
@@ -36,14 +36,14 @@ pub fn write(prefix: &str, kept: &Kept) -> String {
         is_complete: kept.cache.is_complete,
         keys: keys.map(|(key, value)| (key.clone(), value.clone())).collect(),
     };
-    // Texts, numbers and lists of them: there is nothing in it that JSON has not.
+    // Texts, numbers and lists: JSON can represent all of them.
     serde_json::to_string(&snapshot).unwrap_or_default()
 }
 
-/// Reads what [`write()`] wrote: the prefix of the keys, and what was kept.
+/// Parses the text of [`write()`]: the prefix of the keys, and the kept state.
 ///
 /// # Errors
-/// Which version wrote the text, or what is wrong with it.
+/// The version that wrote the text, or what is wrong with it.
 pub fn read(snapshot: &str) -> Result<(String, Kept), String> {
     check_version(snapshot, VERSION)?;
     let wrong = |what: String| misfit(&what, VERSION);

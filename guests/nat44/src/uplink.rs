@@ -1,4 +1,4 @@
-//! Which interface leads out of the cluster, and with which address.
+//! Which interface leads out of the cluster, and its address.
 //!
 //! Pure: decided once, from the settings.
 
@@ -10,42 +10,42 @@ use trueup_guest_common::network::Network;
 pub struct Uplink {
     /// Its name.
     pub interface: String,
-    /// What leaves through it gets this source address.
+    /// The source address of traffic that leaves through it.
     pub address: Address,
 }
 
-/// How packets go from node to node.
+/// How packets travel between nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
-    /// In an overlay of their own.
+    /// In an overlay.
     Vxlan,
-    /// As they are.
+    /// Unchanged.
     NoOverlay,
-    /// In segments of IPv6.
+    /// In IPv6 segments.
     Srv6,
 }
 
-/// How this node is wired, as the settings tell it.
+/// The wiring of this node, from the settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wiring {
-    /// False: nothing is translated that leaves.
+    /// False if leaving traffic is not translated.
     pub nat_external_traffic: bool,
-    /// `stn_mode` or `use_dhcp`: the main interface is the one, whatever the gateway.
+    /// `stn_mode` or `use_dhcp`: the main interface is the uplink, whatever the gateway.
     pub is_main_for_certain: bool,
-    /// Empty: there is none.
+    /// Empty if there is none.
     pub main_interface: String,
-    /// None: not known.
+    /// `None` if unknown.
     pub node_ip: Option<Network>,
     /// Names with addresses, in the order given.
     pub other_interfaces: Vec<(String, Vec<Network>)>,
-    /// None: there is none.
+    /// `None` if there is none.
     pub default_gateway: Option<Address>,
     /// Between nodes.
     pub transport: Transport,
 }
 
 impl Wiring {
-    /// None where nothing is to be translated, or nothing is known to lead out.
+    /// `None` if nothing must be translated, or no interface is known to lead out.
     #[must_use]
     pub fn uplink(&self) -> Option<Uplink> {
         let uplink = if !self.nat_external_traffic {
@@ -55,7 +55,7 @@ impl Wiring {
         } else {
             self.towards(self.default_gateway?)
         };
-        // Without encapsulation, what goes from node to node leaves there too, and must stay as it is.
+        // Without encapsulation, traffic between nodes leaves there too, and must stay untranslated.
         let is_shared = |uplink: &Uplink| self.transport != Transport::Vxlan && uplink.interface == self.main_interface;
         uplink.filter(|uplink| !is_shared(uplink))
     }
@@ -66,7 +66,7 @@ impl Wiring {
         (!interface.is_empty()).then_some(Uplink { interface, address })
     }
 
-    /// The first whose network has the gateway.
+    /// The first interface whose network contains the gateway.
     fn towards(&self, gateway: Address) -> Option<Uplink> {
         if self.node_ip.is_some_and(|network| network.contains(gateway))
             && let Some(main) = self.main()

@@ -5,7 +5,7 @@
 use serde::Serialize;
 use trueup_guest_common::address::Address;
 
-/// A VRF that stands for all of them: the largest number there is.
+/// The VRF number that means all of them: the largest one.
 pub const ANY_VRF: u32 = u32::MAX;
 
 /// `DNat44`
@@ -101,7 +101,7 @@ pub struct VirtualReassembly {
     pub drop_fragments: bool,
 }
 
-/// `DNat44.Protocol`; there is no SCTP in it.
+/// `DNat44.Protocol`; it has no SCTP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "UPPERCASE")]
 #[expect(missing_docs, reason = "the names are those of the enum")]
@@ -115,14 +115,14 @@ pub enum Protocol {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum TwiceNat {
-    /// The source address is translated too.
+    /// Translates the source address too.
     Enabled,
-    /// Only where the source is the backend itself.
+    /// Translates the source only if it is the backend itself.
     #[serde(rename = "SELF")]
     OfSelf,
 }
 
-/// An address as the agent reads it.
+/// An address in the agent's notation.
 #[derive(Clone, Copy, Debug)]
 pub struct Ip(pub Address);
 
@@ -139,6 +139,6 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 /// The message as compact JSON.
 #[must_use]
 pub fn json(message: &impl Serialize) -> String {
-    // Texts, numbers and lists of them: there is nothing in it that JSON has not.
+    // Texts, numbers and lists: JSON can represent all of them.
     serde_json::to_string(message).unwrap_or_default()
 }

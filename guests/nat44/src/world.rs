@@ -1,6 +1,6 @@
 //! Everything that a call may ask, as one argument: the database, the log and metrics.
 //!
-//! `lib.rs` implements it by the component's imports, the tests by a simulation.
+//! `lib.rs` implements it with the component's imports, the tests with a simulation.
 
 use crate::bindings::trueup::etcd::kv::{Error, KeyValue, Operation};
 use crate::bindings::trueup::host::log::Level;
@@ -10,12 +10,12 @@ pub trait World {
     /// `kv.list-prefix`
     ///
     /// # Errors
-    /// As the database answers.
+    /// The database's error.
     fn list_prefix(&mut self, prefix: &str) -> Result<Vec<KeyValue>, Error>;
     /// `kv.commit`, without compares
     ///
     /// # Errors
-    /// As the database answers: whether it was stored is not known.
+    /// The database's error; the commit may have been stored.
     fn commit(&mut self, operations: &[Operation]) -> Result<bool, Error>;
 
     /// `metrics.counter-add`, without labels
@@ -24,7 +24,7 @@ pub trait World {
     fn log(&mut self, level: Level, message: &str, fields: &[(&str, &str)]);
 }
 
-/// The database's error as answers have it.
+/// The database's error in the form of answers.
 #[must_use]
 pub fn words(error: &Error) -> String {
     match error {

@@ -1,4 +1,4 @@
-//! What is to be written, without what the database has, in transactions that it takes.
+//! Pending writes, without what the database has, in transactions that it accepts.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,32 +7,32 @@ use crate::cache::Cache;
 use crate::metrics;
 use crate::world::{World, words};
 
-/// etcd takes no more operations in one transaction (its `--max-txn-ops`).
+/// The most operations that etcd takes in one transaction (its `--max-txn-ops`).
 const OPERATIONS_MAX: usize = 128;
 
-/// Keys and values of one transaction, in bytes. etcd takes requests of 1.5 MiB (its `--max-request-bytes`), and there is
-/// a little more in one than keys and values.
+/// The size of one transaction's keys and values, in bytes. etcd takes requests of 1.5 MiB (its `--max-request-bytes`),
+/// and a request holds a little more than keys and values.
 const BYTES_MAX: usize = 1 << 20;
 
 /// Deletions and puts by key.
 #[derive(Clone, Debug, Default)]
 pub struct Writes {
-    /// A key that is put is not deleted.
+    /// Never holds a key that is put.
     pub deletes: BTreeSet<String>,
     /// Values by key.
     pub puts: BTreeMap<String, String>,
 }
 
 impl Writes {
-    /// Writes what the cache does not have, deletions first, until it is all stored or a transaction fails.
+    /// Writes what the cache does not have, deletions first, until all is stored or a transaction fails.
     ///
     /// # Errors
-    /// Why that transaction failed. Its keys are unknown now; what was stored before stays.
+    /// Why that transaction failed. Its keys are unknown now; what was stored before remains.
     pub fn store(self, world: &mut impl World, cache: &mut Cache) -> Result<(), String> {
         for batch in self.batches(cache) {
             let answer = match world.commit(&batch) {
                 Ok(true) => Ok(()),
-                // There was nothing to compare, so this can't be. Whatever it means, it was not stored.
+                // Impossible: there was nothing to compare. Treat it as not stored.
                 Ok(false) => Err("unavailable: a commit without compares was not stored".to_owned()),
                 Err(error) => Err(words(&error)),
             };
@@ -71,7 +71,7 @@ impl Writes {
                     batch.push(operation);
                     bytes += size;
                 }
-                // One that is too large alone is tried alone: the database says what it thinks of it.
+                // Try an operation that is too large on its own: the database decides.
                 _ => {
                     batches.push(vec![operation]);
                     bytes = size;

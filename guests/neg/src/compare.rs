@@ -1,6 +1,6 @@
-//! Compares what shall be in a NEG with what will be once all operations end well.
+//! Compares the desired contents of a NEG with its contents after all operations end well.
 //!
-//! Pure. Knows no migration: what differs is all there is here, and what is in flight is left alone.
+//! Pure. Knows no migration: it computes the whole difference, and can leave out what is in flight.
 
 use std::cmp::Ordering;
 
@@ -10,7 +10,7 @@ use crate::entry::{self, Entry, Set, View};
 use crate::filter::Committed;
 use crate::operations::{Kind, Operation};
 
-/// What was listed, in order: addresses that are such become canonical, other text stays.
+/// The listed endpoints, in order: valid addresses become canonical, other text stays.
 #[must_use]
 pub fn listed(endpoints: Vec<Endpoint>) -> Set {
     let mut set = endpoints.into_iter().map(listed_entry).collect();
@@ -29,7 +29,7 @@ fn listed_entry(mut endpoint: Endpoint) -> Entry {
     Entry::placed(ip, ipv6, endpoint)
 }
 
-/// What will be there once the operations at this location end well.
+/// The contents after the operations at this location end well.
 #[must_use]
 pub fn current(mut listed: Set, operations: &[&Operation]) -> Set {
     let endpoints_of = |kind: Kind| {
@@ -44,16 +44,16 @@ pub fn current(mut listed: Set, operations: &[&Operation]) -> Set {
     listed
 }
 
-/// What differs at one location.
+/// The difference at one location.
 #[derive(Clone, Debug, Default)]
 pub struct Difference {
-    /// Wanted and not there.
+    /// Desired and missing.
     pub add: Set,
-    /// There and not wanted.
+    /// Existing and not desired.
     pub remove: Set,
 }
 
-/// Compares two sets, and counts what is in both.
+/// Compares two sets, and counts their common endpoints.
 #[must_use]
 pub fn difference(target: Set, current: Set, committed: &mut Committed) -> Difference {
     let mut difference = Difference::default();
@@ -88,7 +88,7 @@ pub struct Flying<'o> {
 }
 
 impl<'o> Flying<'o> {
-    /// Those of these operations.
+    /// The endpoints of these operations.
     #[must_use]
     pub fn new(operations: &[&'o Operation]) -> Self {
         let all = operations.iter().flat_map(|operation| &operation.endpoints);
@@ -99,7 +99,7 @@ impl<'o> Flying<'o> {
         Self { endpoints, twins }
     }
 
-    /// Takes out of a set what is in flight itself or by its twin; answers how many.
+    /// Removes from a set what is in flight itself or by its twin; returns how many.
     pub fn leave_alone(&self, set: &mut Set) -> usize {
         let before = set.len();
         set.retain(|entry| !self.holds(entry.view()));

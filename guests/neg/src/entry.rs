@@ -1,6 +1,6 @@
-//! Endpoints in their order: sets of them, what is in one, and twins.
+//! Endpoints in their order: sets, lookups, and twins.
 //!
-//! Each address is read once, when an endpoint comes in. Compared are numbers, and texts only where those are equal.
+//! Parses each address once, when an endpoint comes in. Comparisons use numbers, and texts only if those are equal.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -10,10 +10,10 @@ use trueup_guest_common::words;
 use crate::address::{Class, Place};
 use crate::bindings::trueup::neg::types::{Endpoint, EndpointGroup, Location};
 
-/// What a migration does with an endpoint of a set.
+/// The effect of a migration on an endpoint of a set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mark {
-    /// Nothing: it is no migration endpoint.
+    /// None: it is no migration endpoint.
     #[default]
     Stays,
     /// It is a migration endpoint, and waits.
@@ -22,12 +22,12 @@ pub enum Mark {
     PutBack,
 }
 
-/// An endpoint with what is compared first.
+/// An endpoint with the fields that are compared first.
 #[derive(Clone, Debug)]
 pub struct Entry {
     ip: Place,
     ipv6: Place,
-    /// What a migration does with it.
+    /// The effect of a migration on it.
     pub mark: Mark,
     /// The endpoint as text.
     pub endpoint: Endpoint,
@@ -40,13 +40,13 @@ pub type Set = Vec<Entry>;
 pub type Groups = BTreeMap<Location, Set>;
 
 impl Entry {
-    /// Reads the addresses of an endpoint that may hold any text.
+    /// Parses the addresses of an endpoint that may hold any text.
     #[must_use]
     pub fn new(endpoint: Endpoint) -> Self {
         Self::placed(Place::of(&endpoint.ip), Place::of(&endpoint.ipv6), endpoint)
     }
 
-    /// An endpoint whose addresses were read already.
+    /// An endpoint with parsed addresses.
     #[must_use]
     pub const fn placed(ip: Place, ipv6: Place, endpoint: Endpoint) -> Self {
         Self {
@@ -57,11 +57,11 @@ impl Entry {
         }
     }
 
-    /// A number that rises with the order, and is the same for few: small things are sorted sooner than whole entries.
+    /// A number that follows the order, with few collisions: sorting small items is faster than sorting whole entries.
     fn rough_place(&self) -> u128 {
         let (ip, ipv6) = (self.ip.number(), self.ipv6.number());
         let ipv6_class = self.ipv6.class as u128;
-        // Two bits for a class, 32 for an IPv4 address, and of an IPv6 address what finds room.
+        // Two bits for a class, 32 for an IPv4 address, and as much of an IPv6 address as fits.
         match self.ip.class {
             Class::Empty => (ipv6_class << 124) | (ipv6 >> 4),
             Class::V4 => (1 << 126) | (ip << 94) | (ipv6_class << 92) | (ipv6 >> 36),
@@ -70,7 +70,7 @@ impl Entry {
         }
     }
 
-    /// What is compared.
+    /// The part that is compared.
     #[must_use]
     pub fn view(&self) -> View<'_> {
         View {
@@ -82,7 +82,7 @@ impl Entry {
     }
 }
 
-/// An endpoint that may be in no set: what twins are looked up by. Ordered as endpoints are.
+/// An endpoint outside of a set, used to look up twins. Ordered as endpoints are.
 #[derive(Clone, Copy, Debug)]
 pub struct View<'e> {
     ip: (Place, &'e str),
@@ -92,7 +92,7 @@ pub struct View<'e> {
 }
 
 impl<'e> View<'e> {
-    /// Reads the addresses of an endpoint.
+    /// Parses the addresses of an endpoint.
     #[must_use]
     pub fn of(endpoint: &'e Endpoint) -> Self {
         Self {
@@ -103,25 +103,25 @@ impl<'e> View<'e> {
         }
     }
 
-    /// True where both addresses are there.
+    /// True if it has both addresses.
     #[must_use]
     pub fn is_dual(&self) -> bool {
         self.has_ip() && self.has_ipv6()
     }
 
-    /// True where `ip` is not empty.
+    /// True if `ip` is not empty.
     #[must_use]
     pub fn has_ip(&self) -> bool {
         self.ip.0.class != Class::Empty
     }
 
-    /// True where `ipv6` is not empty.
+    /// True if `ipv6` is not empty.
     #[must_use]
     pub fn has_ipv6(&self) -> bool {
         self.ipv6.0.class != Class::Empty
     }
 
-    /// The two twins of a dual-stack endpoint: without `ipv6`, and without `ip`. None where it is single-stack.
+    /// The two twins of a dual-stack endpoint: without `ipv6`, and without `ip`. `None` if it is single-stack.
     #[must_use]
     pub fn twins(&self) -> Option<[Self; 2]> {
         const NONE: (Place, &str) = (Place::EMPTY, "");
@@ -163,9 +163,9 @@ fn compare_fields(left: (Place, &str), right: (Place, &str)) -> Ordering {
     })
 }
 
-/// Brings a set in order and removes what is there twice.
+/// Sorts a set and removes duplicates.
 pub fn tidy(set: &mut Set) {
-    // What comes from this guest's own answers is in order: one look is enough.
+    // Sets from this guest's own answers are sorted: one pass is enough.
     if set.is_sorted_by(|left, right| left.view() < right.view()) {
         return;
     }
@@ -176,7 +176,7 @@ pub fn tidy(set: &mut Set) {
     set.dedup_by(|right, left| left.view() == right.view());
 }
 
-/// The sets as they are given to `filter`: a location and an endpoint may come twice, a location be without endpoints.
+/// The sets in the input form of `filter`: a location and an endpoint may come twice, a location may have no endpoints.
 #[must_use]
 pub fn united(groups: Vec<EndpointGroup>) -> Groups {
     let mut united = Groups::new();
@@ -188,7 +188,7 @@ pub fn united(groups: Vec<EndpointGroup>) -> Groups {
     united
 }
 
-/// The sets as they are answered: each location once, ascending, and none without endpoints.
+/// The sets in their output form: each location once, ascending, and none without endpoints.
 #[must_use]
 pub fn answered(groups: Groups) -> Vec<EndpointGroup> {
     let group = |(location, set): (Location, Set)| EndpointGroup {
@@ -202,18 +202,18 @@ pub fn answered(groups: Groups) -> Vec<EndpointGroup> {
         .collect()
 }
 
-/// How many endpoints are in all sets.
+/// The number of endpoints in all sets.
 #[must_use]
 pub fn count(groups: &Groups) -> usize {
     groups.values().map(Vec::len).sum()
 }
 
-/// Looks endpoints up in a set. Quick where each is found near the one before.
+/// Looks up endpoints in a set. Fast if each is near the previous one.
 #[derive(Clone, Copy, Debug)]
 pub struct Finder {
-    /// Where those with `ip` begin: an endpoint without is before.
+    /// The start of those with `ip`: endpoints without it come first.
     with_ip: usize,
-    /// Where the one before was found, among those without `ip` and among those with.
+    /// The last position found, among those without `ip` and among those with it.
     latest: [usize; 2],
 }
 
@@ -228,7 +228,7 @@ impl Finder {
         }
     }
 
-    /// The endpoint's index in that set. None where it is not in it.
+    /// The endpoint's index in that set. `None` if it is not in it.
     pub fn find(&mut self, set: &[Entry], wanted: View<'_>) -> Option<usize> {
         let (without_ip, with_ip) = set.split_at_checked(self.with_ip)?;
         let [latest_without_ip, latest_with_ip] = &mut self.latest;
@@ -241,7 +241,7 @@ impl Finder {
     }
 }
 
-/// Looks twice as far each time, from where the one before was found.
+/// Doubles its step each time, starting at the last position found.
 fn find_near(set: &[Entry], latest: &mut usize, wanted: View<'_>) -> Option<usize> {
     let is_before = |index: usize| set.get(index).is_some_and(|entry| entry.view() < wanted);
     let (mut low, mut step) = (0, 1_usize);

@@ -1,6 +1,6 @@
 //! The decision of the dual-stack migrator: which endpoints wait, and which start to migrate now.
 //!
-//! Pure: the same sets and facts give the same answer. Knows neither timers nor operations; `migrator` has the facts,
+//! Pure: the same sets and facts give the same answer. Knows neither timers nor operations; `migrator` keeps the facts,
 //! `syncer` acts.
 //!
 //! ```text
@@ -11,11 +11,10 @@ use crate::bindings::exports::trueup::neg::migrator::Filtered;
 use crate::bindings::trueup::neg::types::{EndpointGroup, Location};
 use crate::entry::{self, Finder, Groups, Mark, Set, View};
 
-/// What is subtracted from a product before it is rounded up: 0.07 of 100 is 7, though the product in binary is slightly
-/// above it.
+/// Subtracted from a product before rounding up: 0.07 of 100 is 7, though the product in binary is slightly above it.
 const ROUNDING: f64 = 0.000_000_001;
 
-/// The two settings that say how much.
+/// The two settings that limit a migration.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Fractions {
     /// `fraction_of_migrating_endpoints`: above 0 and at most 1
@@ -24,25 +23,25 @@ pub struct Fractions {
     pub pending_attachment: f64,
 }
 
-/// What is known beside the sets.
+/// The facts besides the sets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
     /// A detachment is under way, or the wait after it.
     pub is_paused: bool,
-    /// The one before ended less than the threshold ago.
+    /// The previous detachment ended less than the threshold ago.
     pub detached_recently: bool,
-    /// What the caller says of itself.
+    /// The error state that the caller set.
     pub in_error_state: bool,
 }
 
-/// The endpoints that are wanted and there already, by their stack.
+/// The endpoints that are desired and already exist, by their stack.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Committed {
-    /// All, also those without any address.
+    /// All, including those without any address.
     pub all: usize,
-    /// Those with `ip` alone.
+    /// Those with only `ip`.
     pub ipv4: usize,
-    /// Those with `ipv6` alone.
+    /// Those with only `ipv6`.
     pub ipv6: usize,
     /// Those with both.
     pub dual: usize,
@@ -61,7 +60,7 @@ impl Committed {
         *stack = stack.saturating_add(1);
     }
 
-    /// Counts sets as they are given to `filter`.
+    /// Counts sets in the input form of `filter`.
     #[must_use]
     pub fn of(groups: Vec<EndpointGroup>) -> Self {
         Self::of_ascending(&groups).unwrap_or_else(|| {
@@ -73,8 +72,8 @@ impl Committed {
         })
     }
 
-    /// Counts what ascends, as a caller's sets mostly do: nothing comes twice then, and nothing need be kept. None for
-    /// what does not.
+    /// Counts sorted input, which a caller's sets mostly are: without duplicates, and without storing anything. `None`
+    /// if the input is not sorted.
     fn of_ascending(groups: &[EndpointGroup]) -> Option<Self> {
         if !groups.is_sorted_by(|left, right| left.location < right.location) {
             return None;
@@ -94,14 +93,14 @@ impl Committed {
     }
 }
 
-/// What was decided.
+/// The decision.
 #[derive(Clone, Debug, Default)]
 pub struct Decision {
     /// Without migration endpoints.
     pub add: Groups,
-    /// Without migration endpoints but those whose migration starts now, which are marked [`Mark::PutBack`].
+    /// Without migration endpoints except those whose migration starts now, which have the mark [`Mark::PutBack`].
     pub remove: Groups,
-    /// Where a detachment starts now.
+    /// The location of a detachment that starts now.
     pub detaching: Option<Location>,
     /// How many were taken out of `remove`.
     pub migrating: usize,
@@ -110,20 +109,20 @@ pub struct Decision {
 }
 
 impl Decision {
-    /// As the contract has it.
+    /// The contract's form.
     #[must_use]
     pub fn answer(self) -> Filtered {
         Filtered {
             add: entry::answered(self.add),
             remove: entry::answered(self.remove),
             detaching: self.detaching,
-            // More than u32::MAX endpoints don't fit a 32-bit memory.
+            // A 32-bit memory can't hold more than u32::MAX endpoints.
             migrating: u32::try_from(self.migrating).unwrap_or(u32::MAX),
         }
     }
 }
 
-/// The whole of `migrator.filter` but for its metrics, from the arguments as they come in.
+/// The whole `migrator.filter` except its metrics, from the raw arguments.
 #[must_use]
 pub fn filter(
     fractions: Fractions,
@@ -136,7 +135,7 @@ pub fn filter(
     decide(fractions, facts, entry::united(add), entry::united(remove), committed).answer()
 }
 
-/// Decides over sets that are in order.
+/// Decides over sorted sets.
 #[must_use]
 pub fn decide(
     fractions: Fractions,
@@ -166,7 +165,7 @@ pub fn decide(
     }
 }
 
-/// Marks all migration endpoints of both sides, looking at the sets as they were given.
+/// Marks all migration endpoints of both sides, based on the sets as given.
 fn take_out(add: &mut Groups, remove: &mut Groups) {
     for (location, add) in add {
         if let Some(remove) = remove.get_mut(location) {
@@ -176,7 +175,7 @@ fn take_out(add: &mut Groups, remove: &mut Groups) {
     }
 }
 
-/// Marks the dual-stack endpoints of one side that have a twin on the other, and those twins.
+/// Marks the dual-stack endpoints of one side with a twin on the other, and those twins.
 fn mark_with_twins(side: &mut Set, opposite: &mut Set) {
     let mut finder = Finder::new(opposite);
     for entry in side {
@@ -198,12 +197,12 @@ fn taken_out(set: &Set) -> usize {
     set.iter().filter(|entry| entry.mark == Mark::TakenOut).count()
 }
 
-/// Puts the first few of the location with the most back, but one at least; answers where and how many.
+/// Puts back the first few of the location with the most, but at least one; returns the location and the number.
 fn choose(remove: &mut Groups, few: usize) -> (Option<Location>, usize) {
     let mut largest = None;
     for (location, set) in remove {
         let count = taken_out(set);
-        // Of equals the first stays.
+        // Of equal ones the first stays.
         if count > largest.as_ref().map_or(0, |&(most, _, _)| most) {
             largest = Some((count, location, set));
         }
@@ -223,7 +222,7 @@ fn drop_taken_out(groups: &mut Groups) {
     }
 }
 
-/// So much of `n`, rounded up from what the fraction means.
+/// This fraction of `n`, rounded up from the fraction's decimal meaning.
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,

@@ -1,13 +1,13 @@
-//! The guest neg: what shall be in the network endpoint groups (NEGs) of one service is in them, and a service that
-//! changes its stack moves a few endpoints at a time.
+//! The guest neg: syncs the network endpoint groups (NEGs) of one service with their target, and migrates a service
+//! that changes its stack a few endpoints at a time.
 //!
-//! An endpoint cannot get its second address by a change: it is detached and attached again, and carries no traffic in
-//! between. The model is the NEG syncer of the Kubernetes controller for Google Compute Engine with its dual-stack
-//! migrator; where this differs from it is written down in the specification, on purpose.
+//! An endpoint can't get its second address by a change: the guest must detach and attach it again, and in between it
+//! carries no traffic. The model is the NEG syncer of the Kubernetes controller for Google Compute Engine with its
+//! dual-stack migrator; the specification lists the intended differences.
 //!
-//! Here are the bindings, the exports and the imports; nothing is decided here. `address`, `entry`, `filter`, `target`
-//! and `compare` are pure; `migrator`, `retry`, `operations` and `syncer` keep the books and ask a [`World`]; `snapshot`
-//! is their text.
+//! This file has the bindings, the exports and the imports, and decides nothing. `address`, `entry`, `filter`, `target`
+//! and `compare` are pure; `migrator`, `retry`, `operations` and `syncer` keep the state and ask a [`World`];
+//! `snapshot` is its text.
 //!
 //! ```text
 //! target --+
@@ -64,11 +64,11 @@ pub mod bindings {
 }
 
 thread_local! {
-    /// What this instance knows. A component has one thread.
+    /// The state of this instance. A component has one thread.
     static NEG: RefCell<Neg> = RefCell::new(Neg::new(Settings::default()));
 }
 
-/// Asks the instance, or changes it.
+/// Reads or changes the instance.
 fn with<T>(call: impl FnOnce(&mut Neg) -> T) -> T {
     NEG.with_borrow_mut(call)
 }

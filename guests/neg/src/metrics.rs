@@ -1,4 +1,4 @@
-//! The names of all metrics, and how they are sent: a delta of 0 never.
+//! The names of all metrics, and how they are sent: never a delta of 0.
 
 use std::time::Duration;
 
@@ -24,21 +24,21 @@ pub const MIGRATION_ENDPOINTS: &str = "trueup_neg_migration_endpoints";
 pub const COMMITTED_ENDPOINTS: &str = "trueup_neg_committed_endpoints";
 /// Endpoints put back into `remove`.
 pub const MIGRATION_DETACHMENTS: &str = "trueup_neg_migration_detachments_total";
-/// How long the migration takes so far.
+/// How long the migration has taken so far.
 pub const MIGRATION_UNFINISHED_SECONDS: &str = "trueup_neg_migration_unfinished_seconds";
 /// How long a migration took.
 pub const MIGRATION_DURATION_SECONDS: &str = "trueup_neg_migration_duration_seconds";
 
-/// Adds so many.
+/// Adds to a counter.
 pub fn count(world: &mut impl World, name: &str, labels: &[(&str, &str)], delta: usize) {
     if delta > 0 {
         world.counter_add(name, labels, u64::try_from(delta).unwrap_or(u64::MAX));
     }
 }
 
-/// Sets a gauge to a number of things.
+/// Sets a gauge to a count.
 pub fn show(world: &mut impl World, name: &str, labels: &[(&str, &str)], number: usize) {
-    // More than u32::MAX endpoints don't fit a 32-bit memory.
+    // A 32-bit memory can't hold more than u32::MAX endpoints.
     world.gauge_set(name, labels, f64::from(u32::try_from(number).unwrap_or(u32::MAX)));
 }
 
@@ -47,7 +47,7 @@ pub fn show_whether(world: &mut impl World, name: &str, is_so: bool) {
     world.gauge_set(name, &[], f64::from(u8::from(is_so)));
 }
 
-/// The time from one to the other. A clock that went back shows none.
+/// The time between the two. A clock that went back gives 0.
 #[must_use]
 pub fn seconds(from_ms: u64, to_ms: u64) -> f64 {
     Duration::from_millis(to_ms.saturating_sub(from_ms)).as_secs_f64()

@@ -1,6 +1,6 @@
-//! The dual-stack migrator: pause and continue, and the filter with what it remembers.
+//! The dual-stack migrator: pause and continue, and the filter with its state.
 //!
-//! Knows no operations: who starts a detachment pauses it, and continues it with how that ended.
+//! Knows no operations: the code that starts a detachment pauses the migrator, and continues it with the result.
 
 use crate::entry::Groups;
 use crate::filter::{self, Committed, Decision, Facts};
@@ -11,7 +11,7 @@ use crate::world::{self, Pending, World};
 /// Whether a detachment may start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Pause {
-    /// It may.
+    /// It may start.
     #[default]
     Off,
     /// Not until [`Migrator::resume`].
@@ -20,19 +20,19 @@ pub enum Pause {
     Waiting(Pending),
 }
 
-/// What the migrator remembers.
+/// The state of the migrator.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Migrator {
     /// Whether a detachment may start.
     pub pause: Pause,
-    /// When the latest detachment succeeded. None: there never was one.
+    /// When the latest detachment succeeded. `None` if none did.
     pub detached_ms: Option<u64>,
-    /// When a filter first found migration endpoints in `remove`. None: the latest found none.
+    /// When a filter first found migration endpoints in `remove`. `None` if the latest filter found none.
     pub started_ms: Option<u64>,
 }
 
 impl Migrator {
-    /// `migrator.filter` over sets that are in order. Without dual stack they come back as they are.
+    /// `migrator.filter` over sorted sets. Without dual stack it returns them unchanged.
     pub fn filter(
         &mut self,
         world: &mut impl World,
@@ -50,7 +50,8 @@ impl Migrator {
         }
         let committed = committed();
         let now_ms = world.now_ms();
-        // The clock was set back: what is in the future by now counts as done now, and not until the clock gets there.
+        // If the clock was set back, times that are now in the future count as now; they must not wait for the clock to
+        // catch up.
         for stamp in [&mut self.detached_ms, &mut self.started_ms] {
             *stamp = stamp.map(|then_ms| then_ms.min(now_ms));
         }
@@ -96,7 +97,7 @@ impl Migrator {
         }
     }
 
-    /// `migrator.continue`: at once after a failure, after the wait else.
+    /// `migrator.continue`: at once after a failure, else after the wait.
     pub fn resume(&mut self, world: &mut impl World, settings: &Settings, failure: Option<&str>) {
         if !settings.enable_dual_stack || self.pause != Pause::On {
             return;
@@ -115,7 +116,8 @@ impl Migrator {
         if settings.enable_dual_stack {
             self.resume(world, settings, failure);
         } else if self.pause == Pause::On {
-            // It began while dual stack was on. Nobody sees the pause, nor would anybody end it once it is on again.
+            // It began while dual stack was on. Without dual stack the pause has no effect, and nothing would end it
+            // later.
             self.pause = Pause::Off;
         }
     }
@@ -126,7 +128,7 @@ impl Migrator {
         settings.enable_dual_stack && self.pause != Pause::Off
     }
 
-    /// True where it was the wait timer.
+    /// True if it was the wait timer.
     pub fn on_timer(&mut self, world: &mut impl World, timer: u64) -> bool {
         let is_wait = matches!(self.pause, Pause::Waiting(wait) if wait.timer == timer);
         if is_wait {
@@ -140,7 +142,7 @@ impl Migrator {
         metrics::show_whether(world, metrics::MIGRATION_PAUSED, false);
     }
 
-    /// Cancels the wait timer: another instance's state comes.
+    /// Cancels the wait timer: the state of another instance replaces this one.
     pub fn stop(&mut self, world: &mut impl World) {
         if let Pause::Waiting(wait) = self.pause {
             world::cancel(world, &mut Some(wait));

@@ -1,6 +1,6 @@
 //! One instance: its settings, its migrator and its syncer, which share one state.
 //!
-//! Each function is one that the world exports.
+//! Each function is an export of the world.
 
 use crate::bindings::exports::trueup::neg::migrator::Filtered;
 use crate::bindings::exports::trueup::neg::syncer::{Error, SyncReport};
@@ -13,7 +13,7 @@ use crate::snapshot;
 use crate::syncer::Syncer;
 use crate::world::World;
 
-/// All that an instance knows.
+/// The state of an instance.
 #[derive(Clone, Debug, Default)]
 pub struct Neg {
     settings: Settings,
@@ -22,7 +22,7 @@ pub struct Neg {
 }
 
 impl Neg {
-    /// A new instance, which knows nothing.
+    /// A new instance without state.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         Self {
@@ -97,7 +97,7 @@ impl Neg {
     /// `lifecycle.restore`
     ///
     /// # Errors
-    /// Why the text can't be read; nothing changed then.
+    /// Why the text can't be read; then nothing has changed.
     pub fn restore(&mut self, world: &mut impl World, snapshot: &str) -> Result<(), String> {
         let restored = snapshot::read(snapshot)?;
         self.migrator.stop(world);

@@ -1,10 +1,10 @@
-//! The operations in flight, and those among them that are of a migration.
+//! The operations in flight, and which of them belong to a migration.
 
 use std::collections::BTreeMap;
 
 use crate::bindings::trueup::neg::types::{Endpoint, Location};
 
-/// What an operation does.
+/// The kind of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// `api.attach`
@@ -14,7 +14,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// As labels and snapshots have it.
+    /// The name in labels and snapshots.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -24,16 +24,16 @@ impl Kind {
     }
 }
 
-/// One that was started and has not ended.
+/// An operation that was started and has not ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Operation {
-    /// What it does.
+    /// The kind.
     pub kind: Kind,
-    /// Where.
+    /// The location.
     pub location: Location,
-    /// To which.
+    /// The endpoints.
     pub endpoints: Vec<Endpoint>,
-    /// It holds an endpoint whose migration started with it.
+    /// True if it contains an endpoint whose migration started with it.
     pub is_migration: bool,
 }
 
@@ -42,23 +42,23 @@ pub struct Operation {
 pub struct Operations {
     /// In flight.
     pub by_number: BTreeMap<u64, Operation>,
-    /// The first failure of the migration under way, kept until the last of its operations ends.
+    /// The first failure of the running migration, kept until the last of its operations ends.
     pub failure: Option<String>,
 }
 
 impl Operations {
-    /// True where an operation of a migration is in flight.
+    /// True if an operation of a migration is in flight.
     #[must_use]
     pub fn are_migrating(&self) -> bool {
         self.by_number.values().any(|operation| operation.is_migration)
     }
 
-    /// Keeps the first.
+    /// Keeps the first failure.
     pub fn keep(&mut self, failure: String) {
         self.failure.get_or_insert(failure);
     }
 
-    /// Those at each location where there are any.
+    /// The operations of each location that has any.
     #[must_use]
     pub fn by_location(&self) -> BTreeMap<&Location, Vec<&Operation>> {
         let mut found: BTreeMap<&Location, Vec<&Operation>> = BTreeMap::new();
@@ -68,7 +68,7 @@ impl Operations {
         found
     }
 
-    /// How many endpoints are in them.
+    /// The number of endpoints in them.
     #[must_use]
     pub fn endpoint_count(&self) -> usize {
         self.by_number.values().map(|operation| operation.endpoints.len()).sum()

@@ -1,4 +1,5 @@
-//! When to try again: twice as late each time, up to a maximum, so many times. No chance: the world has none.
+//! When to try again: the delay doubles each time, up to a maximum, for a limited number of times. No jitter: the world
+//! has no randomness.
 
 use crate::bindings::trueup::neg::api::Error;
 use crate::metrics;
@@ -8,13 +9,13 @@ use crate::world::{self, Pending, World};
 /// The retries of one kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Retry {
-    /// So many since the latest success.
+    /// How many since the latest success.
     pub count: u64,
-    /// The timer of the next.
+    /// The timer of the next retry.
     pub pending: Option<Pending>,
 }
 
-/// What is tried again, as the metric's label says it.
+/// What to retry, in the words of the metric's label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
     /// A sync ended with an API error.
@@ -24,7 +25,7 @@ pub enum Cause {
 }
 
 impl Retry {
-    /// Schedules the next, unless there were too many.
+    /// Schedules the next retry, unless the limit is reached.
     fn next(&mut self, world: &mut impl World, settings: &Settings, cause: Cause) {
         if settings.max_retries != 0 && self.count >= settings.max_retries {
             return;
@@ -60,7 +61,7 @@ impl Retry {
         self.count = 0;
     }
 
-    /// An operation failed. Several share one timer.
+    /// An operation failed. Several failures share one timer.
     pub fn after_failed_operation(&mut self, world: &mut impl World, settings: &Settings) {
         if self.pending.is_none() {
             self.next(world, settings, Cause::Operation);
@@ -72,18 +73,18 @@ impl Retry {
         self.count = 0;
     }
 
-    /// True where it was this timer.
+    /// True if it was this timer.
     pub fn on_timer(&mut self, timer: u64) -> bool {
         world::has_fired(&mut self.pending, timer)
     }
 
-    /// No timer is pending then.
+    /// Leaves no timer pending.
     pub fn cancel(&mut self, world: &mut impl World) {
         world::cancel(world, &mut self.pending);
     }
 }
 
-/// The delay after so many retries.
+/// The delay after this many retries.
 fn delay_ms(settings: &Settings, count: u64) -> u64 {
     let factor = u32::try_from(count).ok().and_then(|count| 1_u64.checked_shl(count));
     let delay_ms = factor.and_then(|factor| settings.min_retry_delay_ms.checked_mul(factor));

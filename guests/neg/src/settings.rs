@@ -1,4 +1,4 @@
-//! What an operator may set, and what holds where nothing is set.
+//! The operator's settings and their defaults.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,13 +7,13 @@ use trueup_guest_common::text;
 
 use crate::filter::Fractions;
 
-/// The API takes so many endpoints in one operation (`attachNetworkEndpoints` of Compute Engine, v1).
+/// The most endpoints that the API takes in one operation (`attachNetworkEndpoints` of Compute Engine, v1).
 const ENDPOINTS_PER_OPERATION_MAX: u64 = 500;
 
 /// The guest's settings, each within its range. Their names are those in JSON.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// False: nothing migrates, and endpoints of two stacks are as any two.
+    /// If false, nothing migrates, and the two forms of an endpoint are unrelated.
     pub enable_dual_stack: bool,
     /// Between the end of a detachment and the next.
     pub migration_wait_ms: u64,
@@ -23,7 +23,7 @@ pub struct Settings {
     pub fractions: Fractions,
     /// The NEG's name by subnet.
     pub neg_names: BTreeMap<String, String>,
-    /// Emptied in every subnet where no target names them.
+    /// Zones to empty in every subnet that no target names.
     pub zones: BTreeSet<String>,
     /// From 1 to 500.
     pub max_endpoints_per_operation: usize,
@@ -31,12 +31,12 @@ pub struct Settings {
     pub min_retry_delay_ms: u64,
     /// `min_retry_delay_ms` or more.
     pub max_retry_delay_ms: u64,
-    /// 0: no limit.
+    /// 0 means no limit.
     pub max_retries: u64,
 }
 
 impl Default for Settings {
-    /// The numbers of the Kubernetes controller.
+    /// The defaults of the Kubernetes controller.
     fn default() -> Self {
         Self {
             enable_dual_stack: true,
@@ -84,10 +84,10 @@ const NAMES: [&str; 11] = [
 ];
 
 impl Settings {
-    /// Reads the JSON object that `lifecycle.init` takes.
+    /// Parses the JSON object of `lifecycle.init`.
     ///
     /// # Errors
-    /// The first unknown setting by name, else the first that is wrong in the order of the specification's table.
+    /// The first unknown setting by name, else the first wrong one in the order of the specification's table.
     pub fn read(config: &str) -> Result<Self, String> {
         let members = match serde_json::from_str(config) {
             Ok(Value::Object(members)) => members,
@@ -159,11 +159,11 @@ impl Settings {
 const MS_FROM_0: &str = "a whole number of milliseconds, 0 or more";
 const MS_FROM_1: &str = "a whole number of milliseconds, 1 or more";
 
-/// The members that were given.
+/// The given members.
 struct Given<'m>(&'m Map<String, Value>);
 
 impl Given<'_> {
-    /// Leaves the setting as it is where it was not given.
+    /// Keeps the default if the member is missing.
     fn set<T>(
         &self,
         setting: &mut T,

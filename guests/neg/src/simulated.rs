@@ -1,7 +1,7 @@
-//! The NEG API, the clock and timers in memory, with faults and a transcript: what native tests call against.
+//! The NEG API, the clock and timers in memory, with faults and a transcript: for native tests.
 //!
-//! Operations change nothing before they end; then all of it or none, by the rules of the simulated Compute Engine: an
-//! endpoint cannot be attached beside another form of it, and what is not there cannot be detached.
+//! An operation changes nothing until it ends; then it applies completely or not at all, by the rules of the simulated
+//! Compute Engine: an endpoint can't be attached beside another form of it, and a missing one can't be detached.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -32,7 +32,7 @@ pub(crate) struct Simulation {
     pub(crate) timer: u64,
     /// When each timer is due.
     pub(crate) timers: BTreeMap<u64, u64>,
-    /// The first of a call's faults is its next answer.
+    /// The next answer to a call is its first fault.
     pub(crate) faults: VecDeque<(&'static str, Error)>,
     /// Calls of the API as text: `attach z1 web-s1 10.0.0.1`.
     pub(crate) asked: Vec<String>,
@@ -41,8 +41,8 @@ pub(crate) struct Simulation {
     pub(crate) lines: Vec<String>,
 }
 
-/// An endpoint as tests write it: its addresses with `+` between them, then `:port` and `@node` where they are not `80`
-/// and `n1`.
+/// An endpoint in the notation of tests: its addresses joined by `+`, then `:port` and `@node` unless they are `80` and
+/// `n1`.
 pub(crate) fn short(endpoint: &Endpoint) -> String {
     let addresses = [&endpoint.ip, &endpoint.ipv6].map(String::as_str);
     let addresses: Vec<&str> = addresses.into_iter().filter(|text| !text.is_empty()).collect();
@@ -57,17 +57,17 @@ pub(crate) fn short(endpoint: &Endpoint) -> String {
 }
 
 impl Simulation {
-    /// Lets the next call of this name fail.
+    /// Makes the next call of this name fail.
     pub(crate) fn fail(&mut self, call: &'static str, error: Error) {
         self.faults.push_back((call, error));
     }
 
-    /// What was asked since the last time.
+    /// The questions since the last call.
     pub(crate) fn take_asked(&mut self) -> Vec<String> {
         std::mem::take(&mut self.asked)
     }
 
-    /// The timers due until then, in the order in which they fire; the clock goes to each.
+    /// The timers due until then, in the order in which they fire; moves the clock to each.
     pub(crate) fn next_timer(&mut self, until_ms: u64) -> Option<u64> {
         let (&timer, &due_ms) = self.timers.iter().min_by_key(|&(&timer, &due_ms)| (due_ms, timer))?;
         if due_ms > until_ms {
@@ -78,13 +78,13 @@ impl Simulation {
         Some(timer)
     }
 
-    /// Forgets the timers, as the host does for a new instance.
+    /// Forgets the timers, like the host for a new instance.
     pub(crate) fn restart(&mut self) {
         self.timers.clear();
         self.timer = 0;
     }
 
-    /// Ends an operation; answers its failure, which may be the API's own.
+    /// Ends an operation; returns its failure, which may be the API's own.
     pub(crate) fn end(&mut self, operation: u64, failure: Option<&str>) -> Option<String> {
         let Started { kind, name, endpoints } = self.started.remove(&operation)?;
         if let Some(failure) = failure {

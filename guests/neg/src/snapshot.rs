@@ -1,6 +1,6 @@
 //! The whole state as text, for the next build of this guest.
 //!
-//! Settings are no part of it. Timers are kept as the times at which they are due.
+//! Without settings. It stores timers as the times at which they are due.
 
 use std::collections::BTreeSet;
 
@@ -14,15 +14,15 @@ use crate::retry::Retry;
 use crate::syncer::Syncer;
 use crate::world::{Pending, World};
 
-/// The version of the text. One that keeps something else counts it up.
+/// The version of the text. Increment it when the contents change.
 const VERSION: u64 = 1;
 
-/// The text, read.
+/// The parsed text.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Snapshot {
     version: u64,
     paused: bool,
-    /// None: no wait timer is running.
+    /// `None` if no wait timer runs.
     wait_ends_ms: Option<u64>,
     previous_detachment_ms: Option<u64>,
     migration_started_ms: Option<u64>,
@@ -45,7 +45,7 @@ struct InFlight {
     zone: String,
     subnet: String,
     migration: bool,
-    /// `ip`, `ipv6`, `port`, `node`: a row each, since there may be thousands.
+    /// `ip`, `ipv6`, `port`, `node`: one row each, since there may be thousands.
     endpoints: Vec<(String, String, String, String)>,
 }
 
@@ -85,21 +85,21 @@ pub fn write(migrator: &Migrator, syncer: &Syncer) -> String {
         sync_retry: Trial::of(&syncer.sync_retry),
         operation_retry: Trial::of(&syncer.operation_retry),
     };
-    // Texts, numbers and lists of them: there is nothing in it that JSON has not.
+    // Texts, numbers and lists: JSON can represent all of them.
     serde_json::to_string(&snapshot).unwrap_or_default()
 }
 
-/// Reads what [`write()`] wrote.
+/// Parses the text of [`write()`].
 ///
 /// # Errors
-/// Which version wrote the text, or what is wrong with it.
+/// The version that wrote the text, or what is wrong with it.
 pub fn read(snapshot: &str) -> Result<Snapshot, String> {
     check_version(snapshot, VERSION)?;
     serde_json::from_str(snapshot).map_err(|error| misfit(&error.to_string(), VERSION))
 }
 
 impl Snapshot {
-    /// The state, with the timers that were pending scheduled for the time left.
+    /// The state, with pending timers scheduled for their remaining time.
     #[must_use]
     pub fn start(self, world: &mut impl World) -> (Migrator, Syncer) {
         let pause = match self.wait_ends_ms {

@@ -1,6 +1,6 @@
-//! The syncer: asks what is in the NEGs, starts the operations that are missing, and keeps track of them.
+//! The syncer: lists the NEGs, starts the missing operations, and tracks them.
 //!
-//! Never waits for an operation: its end comes by [`Syncer::on_operation`].
+//! Never waits for an operation: [`Syncer::on_operation`] reports its end.
 //!
 //! ```text
 //! ensure -> list -> compare -> migrator -> leave alone what is in flight -> start
@@ -24,20 +24,20 @@ use crate::settings::Settings;
 use crate::target;
 use crate::world::{self, World};
 
-/// What the syncer remembers.
+/// The state of the syncer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Syncer {
     /// Locations whose NEG was ensured since the latest error.
     pub ensured: BTreeSet<Location>,
-    /// Locations whose NEG was ensured at some time, and not missing since.
+    /// Locations whose NEG was ensured at some time, and not found missing since.
     pub known: BTreeSet<Location>,
     /// In flight.
     pub operations: Operations,
-    /// What the caller says of itself.
+    /// The error state that the caller set.
     pub in_error_state: bool,
-    /// Of syncs that ended with an API error.
+    /// Retries of syncs that ended with an API error.
     pub sync_retry: Retry,
-    /// Of operations that failed.
+    /// Retries of failed operations.
     pub operation_retry: Retry,
 }
 
@@ -103,7 +103,7 @@ impl Syncer {
         self.start(pass, migrator, decision, SyncReport { in_flight, ..nothing })
     }
 
-    /// Makes sure of the target's NEGs; answers the locations to leave out. None: the sync ends.
+    /// Ensures the target's NEGs; returns the locations to leave out. `None` ends the sync.
     fn ensure<W: World>(&mut self, pass: &mut Pass<'_, W>, target: &Groups) -> Option<BTreeSet<Location>> {
         let mut left_out = BTreeSet::new();
         for location in target.keys() {
@@ -127,7 +127,7 @@ impl Syncer {
         Some(left_out)
     }
 
-    /// What is in the NEGs of the target and of all other locations that may hold endpoints. None: the sync ends.
+    /// Lists the NEGs of the target and of all other locations that may hold endpoints. `None` ends the sync.
     fn list<W: World>(
         &mut self,
         pass: &mut Pass<'_, W>,
@@ -144,7 +144,7 @@ impl Syncer {
         }
         let mut listed = Groups::new();
         for location in locations.into_iter().filter(|location| !left_out.contains(location)) {
-            // A subnet that an earlier instance had a name for: nobody can say which NEG that was.
+            // An earlier instance had a name for this subnet; the settings no longer tell which NEG that was.
             let Some(neg) = pass.neg(&location) else {
                 continue;
             };
@@ -165,7 +165,7 @@ impl Syncer {
         Some(listed)
     }
 
-    /// What differs, without the endpoints whose migration waits.
+    /// The difference, without the endpoints whose migration waits.
     fn compare<W: World>(
         &self,
         pass: &mut Pass<'_, W>,
@@ -198,7 +198,7 @@ impl Syncer {
         )
     }
 
-    /// Takes out what has an operation in flight, itself or by its twin; answers how many.
+    /// Leaves out what has an operation in flight, itself or by its twin; returns how many.
     fn leave_alone(&self, decision: &mut Decision) -> u32 {
         let mut count = 0;
         for (location, operations) in self.operations.by_location() {
@@ -210,7 +210,7 @@ impl Syncer {
         u32::try_from(count).unwrap_or(u32::MAX)
     }
 
-    /// Starts all attachments, then all detachments, until an error that concerns the API as a whole.
+    /// Starts all attachments, then all detachments, until an error that concerns the whole API.
     fn start<W: World>(
         &mut self,
         pass: &mut Pass<'_, W>,
@@ -240,7 +240,7 @@ impl Syncer {
         report
     }
 
-    /// False where no further operation may be started.
+    /// False if no further operation may start.
     fn start_one<W: World>(
         &mut self,
         pass: &mut Pass<'_, W>,
@@ -283,7 +283,7 @@ impl Syncer {
         }
     }
 
-    /// Where no operation of the migration is in flight, the migrator goes on with what they came to.
+    /// If no operation of the migration is in flight, the migrator continues with their result.
     fn end_migration(&mut self, world: &mut impl World, settings: &Settings, migrator: &mut Migrator) {
         if !self.operations.are_migrating() {
             let failure = self.operations.failure.take();
@@ -301,7 +301,7 @@ impl Syncer {
         failure: Option<String>,
     ) -> bool {
         let has_succeeded = failure.is_none();
-        // One that an earlier instance started has changed a NEG all the same.
+        // An operation that an earlier instance started has changed a NEG all the same.
         let Some(operation) = self.operations.by_number.remove(&number) else {
             return has_succeeded;
         };
@@ -340,12 +340,12 @@ impl Syncer {
         metrics::show_whether(world, metrics::ERROR_STATE, in_error_state);
     }
 
-    /// True where it was one of the two retry timers.
+    /// True if it was one of the two retry timers.
     pub fn on_timer(&mut self, timer: u64) -> bool {
         self.sync_retry.on_timer(timer) || self.operation_retry.on_timer(timer)
     }
 
-    /// Cancels the timers: another instance's state comes.
+    /// Cancels the timers: the state of another instance replaces this one.
     pub fn stop(&mut self, world: &mut impl World) {
         self.sync_retry.cancel(world);
         self.operation_retry.cancel(world);
@@ -361,7 +361,7 @@ impl Syncer {
     }
 }
 
-/// One sync: what it asks, and the first error that it met.
+/// One sync: its questions, and the first error.
 struct Pass<'w, W> {
     world: &'w mut W,
     settings: &'w Settings,
@@ -369,7 +369,7 @@ struct Pass<'w, W> {
 }
 
 impl<W> Pass<'_, W> {
-    /// None where the subnet has no name in the settings.
+    /// `None` if the settings have no name for the subnet.
     fn neg(&self, location: &Location) -> Option<NegRef> {
         Some(NegRef {
             name: self.settings.neg_names.get(&location.subnet)?.clone(),
@@ -377,7 +377,7 @@ impl<W> Pass<'_, W> {
         })
     }
 
-    /// Keeps the first error. True where it concerns one NEG or operation, so that the others go on.
+    /// Keeps the first error. True if it concerns one NEG or operation, so that the others go on.
     fn meet(&mut self, error: api::Error) -> bool {
         let concerns_one = matches!(error, api::Error::NotFound | api::Error::Refused(_));
         self.error.get_or_insert(error);
@@ -385,7 +385,7 @@ impl<W> Pass<'_, W> {
     }
 }
 
-/// Cuts a set into operations, each with whether it holds an endpoint whose migration starts now.
+/// Splits a set into operations, each with whether it contains an endpoint whose migration starts now.
 fn batches(set: Set, most: usize) -> impl Iterator<Item = (Vec<Endpoint>, bool)> {
     let mut rest = set.into_iter();
     std::iter::from_fn(move || {

@@ -1,6 +1,6 @@
-//! Reads the target of a sync: each mistake has one text, and what is right becomes canonical.
+//! Parses the target of a sync: each mistake has one text, and valid input becomes canonical.
 //!
-//! Pure. The first mistake is the answer: groups in the order given, within a group zone, subnet, duplicate, endpoints.
+//! Pure. Reports the first mistake: groups in the order given; within a group zone, subnet, duplicate, endpoints.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::address::{self, Place};
 use crate::bindings::trueup::neg::types::{Endpoint, EndpointGroup, Location};
 use crate::entry::{self, Entry, Groups};
 
-/// The locations of the target with what shall be there, which may be nothing.
+/// The locations of the target with their desired endpoints, of which there may be none.
 ///
 /// # Errors
 /// The first mistake, for `invalid-input`.

@@ -1,6 +1,6 @@
 //! Everything that a call may ask, as one argument: the NEG API, the clock, timers, the log and metrics.
 //!
-//! `lib.rs` implements it by the component's imports, the tests by a simulation with a virtual clock.
+//! `lib.rs` implements it with the component's imports, the tests with a simulation with a virtual clock.
 
 use crate::bindings::trueup::host::log::Level;
 use crate::bindings::trueup::neg::api::{Error, NegRef};
@@ -11,22 +11,22 @@ pub trait World {
     /// `api.ensure`
     ///
     /// # Errors
-    /// As the API answers.
+    /// The API's error.
     fn ensure(&mut self, neg: &NegRef, subnet: &str) -> Result<bool, Error>;
     /// `api.list-endpoints`
     ///
     /// # Errors
-    /// As the API answers.
+    /// The API's error.
     fn list_endpoints(&mut self, neg: &NegRef) -> Result<Vec<Endpoint>, Error>;
     /// `api.attach`
     ///
     /// # Errors
-    /// As the API answers: the operation did not start.
+    /// The API's error; the operation did not start.
     fn attach(&mut self, neg: &NegRef, endpoints: &[Endpoint]) -> Result<u64, Error>;
     /// `api.detach`
     ///
     /// # Errors
-    /// As the API answers: the operation did not start.
+    /// The API's error; the operation did not start.
     fn detach(&mut self, neg: &NegRef, endpoints: &[Endpoint]) -> Result<u64, Error>;
 
     /// `clock.now-ms`
@@ -49,7 +49,7 @@ pub trait World {
 /// A timer that was scheduled and has neither fired nor been cancelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pending {
-    /// What the host calls it.
+    /// The host's number for it.
     pub timer: u64,
     /// When it is due, in milliseconds since the Unix epoch.
     pub due_ms: u64,
@@ -64,7 +64,7 @@ impl Pending {
         }
     }
 
-    /// Schedules the timer of an earlier instance anew, at once where its time has passed.
+    /// Schedules the timer of an earlier instance again, at once if its time has passed.
     pub fn anew(world: &mut impl World, due_ms: u64) -> Self {
         let left_ms = due_ms.saturating_sub(world.now_ms());
         Self {
@@ -74,14 +74,14 @@ impl Pending {
     }
 }
 
-/// Cancels what is pending, if anything is.
+/// Cancels the timer if one is pending.
 pub fn cancel(world: &mut impl World, pending: &mut Option<Pending>) {
     if let Some(pending) = pending.take() {
         world.cancel(pending.timer);
     }
 }
 
-/// True where this is the timer that is pending; it no longer is, then.
+/// True if this is the pending timer, which it then clears.
 pub fn has_fired(pending: &mut Option<Pending>, timer: u64) -> bool {
     pending.take_if(|pending| pending.timer == timer).is_some()
 }

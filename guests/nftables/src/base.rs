@@ -1,4 +1,4 @@
-//! What every table has before it has any service: its maps, its hooks, and the rules that look services up.
+//! The contents of every table before it has any service: its maps, its hooks, and the rules that look services up.
 //!
 //! Pure. The order of the commands is that of the specification.
 
@@ -9,17 +9,17 @@ use crate::schema::{BaseChain, Command, Elements, Expression, Object, REJECT_CHA
 use crate::settings::Settings;
 use crate::transaction::Writer;
 
-/// Looks packets up that go to services.
+/// Looks up packets to services.
 const SERVICES: &str = "services";
-/// Looks packets up that go to service ports without endpoints.
+/// Looks up packets to service ports without endpoints.
 const NO_ENDPOINTS: &str = "no-endpoints";
 /// The set of the cluster's pods.
 pub const POD_SUBNETS: &str = "pod-subnets";
 
 /// Chains that the kernel enters: name, type, hook, priority.
 ///
-/// -100 and 100 are what nft calls `dstnat` and `srcnat`; -110 is before other filters (0), and before `dstnat`, which
-/// nothing without endpoints reaches.
+/// -100 and 100 are nft's `dstnat` and `srcnat`; -110 comes before other filters (0), and before `dstnat`, which
+/// packets without endpoints never reach.
 const BASE_CHAINS: [(&str, &str, &str, i32); 6] = [
     ("nat-prerouting", "nat", "prerouting", -100),
     ("nat-output", "nat", "output", -100),
@@ -29,13 +29,13 @@ const BASE_CHAINS: [(&str, &str, &str, i32); 6] = [
     ("filter-output", "filter", "output", -110),
 ];
 
-/// Writes the commands that leave a table with the base alone, whatever was there.
+/// Writes the commands that leave a table with only the base, whatever it held.
 pub fn write<W: Write>(out: &mut Writer<W>, settings: &Settings, of: Table<'_>) {
     let table = || Object::Table {
         family: of.family,
         name: of.table,
     };
-    // Added first, so that there is something to delete.
+    // Add it first, so that the deletion finds it.
     out.command(&Command::Add(table()));
     out.command(&Command::Delete(table()));
     out.command(&Command::Add(table()));
@@ -141,7 +141,7 @@ fn look_up(key: Vec<Expression<'static>>, map: &'static str) -> Statement<'stati
     }
 }
 
-/// The first packet of a flow: one that exists stays where it is.
+/// The first packet of a flow: an existing flow keeps its endpoint.
 fn is_new() -> Statement<'static> {
     Statement::Match {
         op: "in",
@@ -150,7 +150,7 @@ fn is_new() -> Statement<'static> {
     }
 }
 
-/// To an address of this host, other than a loopback one: a node port is not for the host's own services there.
+/// To an address of this host other than a loopback one: node ports are not for the host's own services there.
 fn here(family: Family) -> Vec<Statement<'static>> {
     let local = Expression::Fib {
         result: "type",
@@ -173,7 +173,7 @@ fn here(family: Family) -> Vec<Statement<'static>> {
     ]
 }
 
-/// The mark has done its work, so it goes: a packet may pass here twice.
+/// The mark is no longer needed, so clear it: a packet may pass here twice.
 fn masquerade(mark: u32) -> Vec<Statement<'static>> {
     vec![
         Statement::Match {

@@ -1,7 +1,7 @@
-//! What has to be done where a table holds one thing and shall hold another.
+//! The commands that turn the observed contents of a table into the desired ones.
 //!
-//! Pure. What stays the same is not mentioned. Elements that go come before the chains that they lead to, and chains
-//! come before the elements that will lead to them.
+//! Pure. Leaves out what stays the same. Removes elements before the chains that they lead to, and adds chains before
+//! the elements that will lead to them.
 
 use std::io::Write;
 
@@ -9,13 +9,13 @@ use crate::ruleset::{Balance, Chain, Choice, Content, Elements, Key, Map, Verdic
 use crate::schema::{Command, Elements as Written, Expression, Object, Statement, Table, Verdicts};
 use crate::transaction::Writer;
 
-/// So that a client's endpoint is the same on all nodes and after every restart: the bytes of `true`.
+/// Keeps a client's endpoint the same on all nodes and after every restart: the bytes of `true`.
 const HASH_SEED: u32 = 0x7472_7565;
 
 /// `@pod-subnets`, as a rule looks it up.
 const IN_POD_SUBNETS: &str = "@pod-subnets";
 
-/// The commands' subjects, each list in the order in which it is written.
+/// The objects of the commands, each list in the order of writing.
 #[derive(Debug, Default)]
 pub struct Change<'c> {
     gone_elements: Vec<(Map, Vec<(Key, &'c Verdict)>)>,
@@ -27,7 +27,7 @@ pub struct Change<'c> {
 }
 
 impl<'c> Change<'c> {
-    /// From what is there to what shall be there.
+    /// From the observed to the desired contents.
     #[must_use]
     pub fn between(before: &'c Content, after: &'c Content) -> Self {
         let mut change = Self {
@@ -45,13 +45,13 @@ impl<'c> Change<'c> {
         }
         let gone = before.chains.keys().filter(|name| !after.chains.contains_key(*name));
         change.gone_chains = gone.map(|name| &**name).collect();
-        // Their rules may lead to other chains that go.
+        // Their rules may lead to other removed chains.
         change.flushed.extend(&change.gone_chains);
         change.flushed.sort_unstable();
         change
     }
 
-    /// True where there is nothing to do.
+    /// True if there is nothing to do.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.gone_elements.is_empty()
@@ -85,7 +85,7 @@ impl<'c> Change<'c> {
     }
 }
 
-/// What the one has and the other has not, or has with another verdict, by map.
+/// By map, what one side has and the other lacks, or has with another verdict.
 fn only_in<'c>(one: &'c Elements, other: &Elements) -> Vec<(Map, Vec<(Key, &'c Verdict)>)> {
     let mut maps: Vec<(Map, Vec<(Key, &Verdict)>)> = Vec::new();
     for ((map, key), verdict) in one {
@@ -147,7 +147,7 @@ fn rules<W: Write>(out: &mut Writer<W>, of: Table<'_>, name: &str, chain: &Chain
     }
 }
 
-/// To one of the endpoints.
+/// Leads to one of the endpoints.
 fn choose<'t>(of: Table<'t>, balance: &'t Balance) -> Statement<'t> {
     let modulus = balance.to.len();
     match balance.to.as_slice() {

@@ -1,4 +1,4 @@
-//! Who has a key that several services claim: the first by id. The next one gets it when that one goes.
+//! Which of several claiming services gets a key: the first by id. When it goes, the next one gets the key.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -9,9 +9,10 @@ use crate::ruleset::{Content, Key, Verdict};
 /// Every claim of every acknowledged service, in one family's table.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Claims {
-    /// In order of key, then of id. One map for all: most keys have one claim, and a map for each would be mostly room.
+    /// Sorted by key, then by id. One map for all: most keys have one claim, and a map for each would be mostly
+    /// overhead.
     by_key: BTreeMap<(Key, Rc<ObjectId>), Verdict>,
-    /// No id is less.
+    /// The smallest possible id.
     least: Rc<ObjectId>,
 }
 
@@ -29,7 +30,7 @@ impl Default for Claims {
 }
 
 impl Claims {
-    /// Adds those of a service that has none here.
+    /// Adds the claims of a new service.
     pub fn add(&mut self, id: &ObjectId, claims: &BTreeMap<Key, Verdict>) {
         let id = Rc::new(id.clone());
         for (key, verdict) in claims {
@@ -37,7 +38,7 @@ impl Claims {
         }
     }
 
-    /// Removes those of a service.
+    /// Removes the claims of a service.
     pub fn remove(&mut self, id: &ObjectId, claims: &BTreeMap<Key, Verdict>) {
         let id = Rc::new(id.clone());
         for key in claims.keys() {
@@ -45,7 +46,7 @@ impl Claims {
         }
     }
 
-    /// Who has the key, if none of these services counts.
+    /// The verdict of the key's owner, without these services.
     #[must_use]
     pub fn holder(&self, key: Key, except: &BTreeSet<&ObjectId>) -> Option<(&ObjectId, &Verdict)> {
         let from = (key, Rc::clone(&self.least));
@@ -54,7 +55,7 @@ impl Claims {
         others.next().map(|((_, id), verdict)| (&**id, verdict))
     }
 
-    /// Puts every key that anybody claims into the map that has it.
+    /// Puts every claimed key into its map.
     pub fn put_into(&self, content: &mut Content) {
         let mut last = None;
         for ((key, _), verdict) in &self.by_key {

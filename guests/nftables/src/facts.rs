@@ -1,6 +1,6 @@
-//! A service as rules are made of it: its addresses as numbers, each port with its backends.
+//! A service in the form that rules need: its addresses as numbers, each port with its backends.
 //!
-//! Pure. What is no address is left out, and told.
+//! Pure. Leaves out invalid addresses, and reports them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,27 +10,27 @@ use crate::bindings::trueup::service::types::{Backend, ContivService, ServicePor
 use crate::names::PortName;
 use crate::ruleset::{Choice, Protocol};
 
-/// Where a connection may go.
+/// A possible target of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Endpoint {
-    /// Of the pod, of either family.
+    /// The pod's address, of either family.
     pub address: Address,
     /// Never 0.
     pub port: u16,
-    /// True where it is on this node.
+    /// True if it is on this node.
     pub is_local: bool,
 }
 
 /// A port of a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Port {
-    /// Of the service's port.
+    /// The name of the service's port.
     pub name: PortName,
-    /// Of the service's port.
+    /// The protocol of the service's port.
     pub protocol: Protocol,
-    /// On the service's addresses; 0: not there.
+    /// On the service's addresses; 0 if it has none.
     pub port: u16,
-    /// On every node; 0: not there.
+    /// On every node; 0 if it has none.
     pub node_port: u16,
     /// Each address and port once, in the order given.
     pub endpoints: Vec<Endpoint>,
@@ -41,7 +41,7 @@ pub struct Port {
 pub struct Facts {
     /// For external addresses and node ports.
     pub policy: TrafficPolicy,
-    /// How its endpoints are chosen.
+    /// How to choose one of its endpoints.
     pub choice: Choice,
     /// In the order given, of either family.
     pub cluster_ips: Vec<Address>,
@@ -49,12 +49,12 @@ pub struct Facts {
     pub external_ips: Vec<Address>,
     /// In the order given, each name once.
     pub ports: Vec<Port>,
-    /// What was given as an address and is none.
+    /// The texts that are no addresses.
     pub no_addresses: Vec<String>,
 }
 
 impl Facts {
-    /// Reads the service as it was given.
+    /// Parses the service.
     #[must_use]
     pub fn read(service: &ContivService) -> Self {
         let mut no_addresses = Vec::new();
@@ -77,7 +77,7 @@ impl Facts {
             protocol: port.protocol.into(),
             port: port.port,
             node_port: port.node_port,
-            // Names are there once: whoever comes takes all.
+            // Names are unique here, so the port can take all of its backends.
             endpoints: backends.remove(port.name.as_str()).unwrap_or_default(),
         };
         Self {
@@ -94,7 +94,7 @@ impl Facts {
     }
 }
 
-/// Of two ports with one name the last counts, as in the service processor: the chains of both would have one name.
+/// Of two ports with one name the last counts, as in the service processor: their chains would have the same name.
 fn ports(given: &[ServicePort]) -> Vec<&ServicePort> {
     let last: BTreeMap<&str, usize> = given
         .iter()

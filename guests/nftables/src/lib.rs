@@ -1,12 +1,12 @@
-//! The guest nftables: services in the Linux kernel, as maps and chains of this node's packet filter.
+//! The guest nftables: renders services in the Linux kernel, as maps and chains of this node's packet filter.
 //!
-//! A connection to a service's address is looked up in a map, goes through the chains of that service and leaves for one
-//! of its endpoints; established flows stay where they are. There is no original of this renderer: the shape follows
-//! what kube-proxy's nftables mode showed to work, and the specification says all of it.
+//! The kernel looks up a connection to a service's address in a map, and sends it through the chains of that service to
+//! one of its endpoints; established flows keep theirs. This renderer has no original: its structure follows
+//! kube-proxy's nftables mode, and the specification describes all of it.
 //!
-//! Here are the bindings, the exports and the imports; nothing is decided here. `facts`, `names`, `render`, `ruleset`,
-//! `step` and `change` are pure; `schema`, `base` and `transaction` are the text that nft reads; `claims` and `renderer`
-//! keep the books and ask a [`World`]; `snapshot` is their text.
+//! This file has the bindings, the exports and the imports, and decides nothing. `facts`, `names`, `render`, `ruleset`,
+//! `step` and `change` are pure; `schema`, `base` and `transaction` produce the text for nft; `claims` and `renderer`
+//! keep the state and ask a [`World`]; `snapshot` is its text.
 //!
 //! ```text
 //! service -> facts -> render -> chains, claims -+
@@ -62,18 +62,18 @@ pub mod bindings {
             "../../wit/service",
         ],
         world: "trueup:service/nftables-renderer",
-        // With serde, since a snapshot holds services as they were given.
+        // With serde, since a snapshot holds services as received.
         additional_derives: [Clone, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize],
         generate_all,
     });
 }
 
 thread_local! {
-    /// What this instance knows. A component has one thread.
+    /// The state of this instance. A component has one thread.
     static RENDERER: RefCell<Renderer> = RefCell::new(Renderer::new(Settings::default()));
 }
 
-/// Asks the instance, or changes it.
+/// Reads or changes the instance.
 fn with<T>(call: impl FnOnce(&mut Renderer) -> T) -> T {
     RENDERER.with_borrow_mut(call)
 }
@@ -111,17 +111,17 @@ impl exported::Guest for Exports {
         with(|renderer| renderer.delete_service(&mut Imports, service.id))
     }
 
-    /// Node ports hold for every local address, whatever nodes there are.
+    /// Node ports apply to every local address, whatever the nodes.
     fn update_node_port_services(_: Vec<String>, _: Vec<ContivService>) -> Result<(), String> {
         Ok(())
     }
 
-    /// Rules hold on every interface.
+    /// Rules apply to every interface.
     fn update_local_frontend_ifs(_: Vec<String>, _: Vec<String>) -> Result<(), String> {
         Ok(())
     }
 
-    /// Rules hold on every interface.
+    /// Rules apply to every interface.
     fn update_local_backend_ifs(_: Vec<String>, _: Vec<String>) -> Result<(), String> {
         Ok(())
     }

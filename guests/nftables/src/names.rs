@@ -1,6 +1,6 @@
-//! How the chains of a service port are called: `svc/default/web/http`.
+//! The names of a service port's chains: `svc/default/web/http`.
 //!
-//! Pure. Different service ports have different names, whatever their names hold.
+//! Pure. Different service ports get different names, whatever characters theirs hold.
 
 use std::fmt::Write as _;
 
@@ -8,17 +8,17 @@ use trueup_guest_common::address::Address;
 
 use crate::bindings::trueup::kube::types::ObjectId;
 
-/// A service port as chain names have it, and as people read it.
+/// A service port's name, for chains and for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortName {
     /// `<namespace>/<name>/<port name>`, each escaped.
     escaped: String,
-    /// The same, plain.
+    /// The same, not escaped.
     pub plain: String,
 }
 
 impl PortName {
-    /// Of the service's port with this name.
+    /// The name of the service's port with this name.
     #[must_use]
     pub fn new(id: &ObjectId, port: &str) -> Self {
         let ObjectId { namespace, name } = id;
@@ -34,7 +34,7 @@ impl PortName {
         }
     }
 
-    /// The chain to one of all endpoints.
+    /// The chain that leads to one of all endpoints.
     #[must_use]
     pub fn all(&self) -> String {
         format!("svc/{}", self.escaped)
@@ -46,10 +46,10 @@ impl PortName {
         format!("ext/{}", self.escaped)
     }
 
-    /// The chain to one endpoint.
+    /// The chain of one endpoint.
     #[must_use]
     pub fn endpoint(&self, address: Address, port: u16) -> String {
-        // nft takes no `:` in a name.
+        // nft accepts no `:` in a name.
         let address = address.to_string().replace(':', ".");
         format!("ep/{}/{address}/{port}", self.escaped)
     }

@@ -1,6 +1,6 @@
-//! What one service needs of one family's table: its chains, and the keys that it claims.
+//! One service's part of one family's table: its chains, and the keys that it claims.
 //!
-//! Pure. Knows nothing of other services: who of several has a key is decided in `claims`.
+//! Pure. Knows no other services: `claims` decides which of several gets a key.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -16,18 +16,18 @@ use crate::ruleset::{Balance, Chain, Chains, Choice, Family, Key, Verdict};
 pub struct Part {
     /// By name.
     pub chains: Chains,
-    /// Every key that the service would have, were it alone.
+    /// Every key that the service would have if it were alone.
     pub claims: BTreeMap<Key, Verdict>,
 }
 
 impl Part {
-    /// Of this service, in this family.
+    /// The part of this service in this family.
     #[must_use]
     pub fn of(facts: &Facts, family: Family) -> Self {
         let mut part = Self::default();
         let ports: Vec<(&Port, Vec<Endpoint>)> =
             facts.ports.iter().map(|port| (port, endpoints(port, family))).collect();
-        // Where a service claims one key twice, a port with endpoints comes before one without.
+        // If a service claims one key twice, a port with endpoints wins over one without.
         for (port, endpoints) in ports.iter().filter(|(_, endpoints)| !endpoints.is_empty()) {
             part.add_port(facts, family, port, endpoints);
         }
@@ -83,7 +83,7 @@ impl Part {
         }
     }
 
-    /// The chain's name.
+    /// Returns the chain's name.
     fn add_endpoint(&mut self, port: &Port, endpoint: Endpoint) -> Rc<str> {
         let name: Rc<str> = port.name.endpoint(endpoint.address, endpoint.port).into();
         let chain = Chain::Endpoint {
@@ -105,7 +105,7 @@ fn balance<'n>(choice: Choice, to: impl Iterator<Item = &'n (Rc<str>, bool)>) ->
     Balance::new(choice, to.map(|(name, _)| Rc::clone(name)).collect())
 }
 
-/// The keys of a service port, in order: which is one key twice is told nowhere.
+/// The keys of a service port, in order. Duplicates are not reported.
 struct Keys {
     cluster: Vec<Key>,
     /// External addresses, then the node port.

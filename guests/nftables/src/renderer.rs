@@ -1,6 +1,6 @@
-//! The exported functions: what the packet filter has acknowledged, and each change to it as one transaction.
+//! The exported functions: the state that the packet filter acknowledged, and each change to it as one transaction.
 //!
-//! A change costs what the services have that it is about, not what all have: see `step`.
+//! A change costs only the services that it affects, not all of them: see `step`.
 
 use std::collections::BTreeMap;
 
@@ -22,10 +22,10 @@ use crate::world::World;
 /// Services by id.
 pub type Services = BTreeMap<ObjectId, ContivService>;
 
-/// What services shall become; none: gone.
+/// The desired services; `None` if a service must go.
 type Wishes = BTreeMap<ObjectId, Option<ContivService>>;
 
-/// What the packet filter holds.
+/// The contents of the packet filter.
 #[derive(Clone, Debug, PartialEq)]
 struct Acknowledged {
     services: Services,
@@ -37,12 +37,12 @@ struct Acknowledged {
 #[derive(Clone, Debug)]
 pub struct Renderer {
     settings: Settings,
-    /// None before the first resync that the packet filter took.
+    /// `None` before the first resync that the packet filter accepted.
     acknowledged: Option<Acknowledged>,
 }
 
 impl Renderer {
-    /// Nothing was rendered yet.
+    /// An instance before its first resync.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         Self {
@@ -51,12 +51,12 @@ impl Renderer {
         }
     }
 
-    /// `renderer.resync`: the tables anew, whatever is there.
+    /// `renderer.resync`: creates the tables anew, whatever exists.
     ///
     /// # Errors
-    /// As the packet filter answers; everything stays as it was.
+    /// The packet filter's error; nothing changes.
     pub fn resync(&mut self, world: &mut impl World, services: Vec<ContivService>) -> Result<(), String> {
-        // Of an id given twice the last counts.
+        // Of a duplicate id the last service counts.
         let services: Services = services.into_iter().map(|one| (one.id.clone(), one)).collect();
         let tables = tables(&self.settings, &services, |id, facts| warn(world, id, facts));
         let nothing = Content::default();
@@ -75,15 +75,15 @@ impl Renderer {
         Ok(())
     }
 
-    /// `renderer.add-service`: one that is there is replaced.
+    /// `renderer.add-service`: replaces an existing one.
     ///
     /// # Errors
-    /// As the packet filter answers, or that there was no resync; nothing changes.
+    /// The packet filter's error, or that there was no resync; nothing changes.
     pub fn add_service(&mut self, world: &mut impl World, service: ContivService) -> Result<(), String> {
         self.change(world, Wishes::from([(service.id.clone(), Some(service))]))
     }
 
-    /// `renderer.update-service`: of the old one only its id matters, since what it was is known.
+    /// `renderer.update-service`: only the id of the old service matters, since its contents are known.
     ///
     /// # Errors
     /// As [`Renderer::add_service`].
@@ -93,7 +93,7 @@ impl Renderer {
         self.change(world, wishes)
     }
 
-    /// `renderer.delete-service`: one that is not there needs nothing.
+    /// `renderer.delete-service`: does nothing for an unknown one.
     ///
     /// # Errors
     /// As [`Renderer::add_service`].
@@ -137,11 +137,11 @@ impl Renderer {
     /// `lifecycle.restore`
     ///
     /// # Errors
-    /// Why the text can't be read; everything stays as it was.
+    /// Why the text can't be read; nothing changes.
     pub fn restore(&mut self, world: &mut impl World, text: &str) -> Result<(), String> {
         let Snapshot { settings, services } = snapshot::read(text)?;
         if services.is_some() && settings != self.settings.as_text() {
-            // The tables are what other settings say. Until they are made anew nothing can be changed in them.
+            // The tables follow other settings. Until a resync creates them anew, nothing in them can change.
             let message = "the snapshot was taken under other settings: a resync is needed";
             world.log(Level::Warn, message, &[("settings", &settings)]);
             self.acknowledged = None;
@@ -156,7 +156,7 @@ impl Renderer {
     }
 }
 
-/// What the tables hold for these services, and who claims what in them. Each service is shown once.
+/// The table contents for these services, and all claims on them. Visits each service once.
 fn tables(
     settings: &Settings,
     services: &Services,

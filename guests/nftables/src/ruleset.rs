@@ -1,7 +1,7 @@
-//! What the packet filter shall hold for services: chains by name, and what is looked up where.
+//! The desired contents of the packet filter for services: chains by name, and lookups by key.
 //!
-//! Pure data. Two chains with equal contents have equal rules, and two with different contents have different ones, so
-//! that what changed is found without writing rules.
+//! Pure data. Chains with equal contents have equal rules, and chains with different contents different ones, so that a
+//! change is found without writing rules.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -22,7 +22,7 @@ pub enum Family {
 }
 
 impl Family {
-    /// True where the address is of this family.
+    /// True if the address is of this family.
     #[must_use]
     pub fn has(self, address: Address) -> bool {
         address.is_v4() == (self == Self::Ip)
@@ -40,7 +40,7 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// As nft knows it.
+    /// In nft's notation.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -61,21 +61,21 @@ impl From<types::Protocol> for Protocol {
     }
 }
 
-/// What a packet is looked up by. Ordered as elements are written.
+/// The lookup key of a packet. Sorted in the order of writing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key {
-    /// None: a node port, on every local address.
+    /// `None` for a node port, which applies to every local address.
     pub address: Option<Address>,
-    /// Of the packet.
+    /// The packet's protocol.
     pub protocol: Protocol,
     /// The destination port.
     pub port: u16,
 }
 
-/// Where a packet goes that was found.
+/// The target of a packet that a lookup found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// To this chain.
+    /// Continues in this chain.
     Chain(Rc<str>),
     /// The service port has no endpoints.
     Reject,
@@ -88,9 +88,9 @@ pub enum Map {
     ServiceIps,
     /// Node ports of services with endpoints.
     ServiceNodeports,
-    /// Addresses of service ports without.
+    /// Addresses of service ports without endpoints.
     NoEndpointIps,
-    /// Node ports of service ports without.
+    /// Node ports of service ports without endpoints.
     NoEndpointNodeports,
 }
 
@@ -103,7 +103,7 @@ impl Map {
         Self::NoEndpointNodeports,
     ];
 
-    /// The one that has the key while it has this verdict.
+    /// The map for a key with this verdict.
     #[must_use]
     pub fn of(key: &Key, verdict: &Verdict) -> Self {
         match (key.address, verdict) {
@@ -114,7 +114,7 @@ impl Map {
         }
     }
 
-    /// As the kernel knows it.
+    /// In the kernel's notation.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -125,14 +125,14 @@ impl Map {
         }
     }
 
-    /// False where it is looked up by protocol and port alone.
+    /// False if it looks up only protocol and port.
     #[must_use]
     pub fn has_addresses(self) -> bool {
         matches!(self, Self::ServiceIps | Self::NoEndpointIps)
     }
 }
 
-/// How one of several endpoints is chosen.
+/// How to choose one of several endpoints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Choice {
     /// Anew for every connection.
@@ -145,38 +145,38 @@ pub enum Choice {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Balance {
     choice: Choice,
-    /// Empty: there is nothing to go to.
+    /// Empty if there is no target.
     pub to: Vec<Rc<str>>,
 }
 
 impl Balance {
-    /// With less than two endpoints there is nothing to choose, and the choice makes no difference.
+    /// With fewer than two endpoints the choice makes no difference.
     #[must_use]
     pub fn new(choice: Choice, to: Vec<Rc<str>>) -> Self {
         let choice = if to.len() < 2 { Choice::Random } else { choice };
         Self { choice, to }
     }
 
-    /// How one is chosen.
+    /// How to choose one.
     #[must_use]
     pub fn choice(&self) -> Choice {
         self.choice
     }
 }
 
-/// What is in a chain.
+/// The contents of a chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Chain {
-    /// `ep/S/E`: to one endpoint.
+    /// `ep/S/E`: leads to one endpoint.
     Endpoint {
-        /// Of the service port.
+        /// The protocol of the service port.
         protocol: Protocol,
-        /// Of the endpoint.
+        /// The endpoint's address.
         address: Address,
-        /// Of the endpoint.
+        /// The endpoint's port.
         port: u16,
     },
-    /// `svc/S`: to one of all endpoints.
+    /// `svc/S`: leads to one of all endpoints.
     All {
         /// S
         comment: Rc<str>,
@@ -196,7 +196,7 @@ pub enum Chain {
         comment: Rc<str>,
         /// `svc/S`
         all: Rc<str>,
-        /// To the local endpoints; empty: dropped.
+        /// The local endpoints; if empty, the chain drops the packet.
         local: Balance,
     },
 }
@@ -204,10 +204,10 @@ pub enum Chain {
 /// Chains by name.
 pub type Chains = BTreeMap<Rc<str>, Chain>;
 
-/// Elements by map and key: in the order in which they are written.
+/// Elements by map and key, in the order of writing.
 pub type Elements = BTreeMap<(Map, Key), Verdict>;
 
-/// What a table holds for services, or for some of them.
+/// The contents of a table for all services, or for some of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Content {
     /// By name.
@@ -217,7 +217,7 @@ pub struct Content {
 }
 
 impl Content {
-    /// Adds what is looked up by this key, in the map for it.
+    /// Adds a lookup for this key, in the map for it.
     pub fn add(&mut self, key: Key, verdict: Verdict) {
         self.elements.insert((Map::of(&key, &verdict), key), verdict);
     }

@@ -1,7 +1,6 @@
-//! The part of nft's JSON schema (libnftables-json(5)) that this guest writes, members in the order in which it writes
-//! them.
+//! The part of nft's JSON schema (libnftables-json(5)) that this guest writes, with members in the order of writing.
 //!
-//! Pure data with serde; knows nothing of services. All forms were tried with nft 1.0.6.
+//! Pure data with serde; knows no services. All forms were tested with nft 1.0.6.
 
 use std::borrow::Cow;
 
@@ -10,33 +9,33 @@ use trueup_guest_common::address::Address;
 
 use crate::ruleset::{Family, Key, Protocol, Verdict};
 
-/// One thing to do. What it is done to is written around each object.
+/// One command. Each wraps the object that it applies to.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Command<'t> {
-    /// The first of all.
+    /// The first command.
     Metainfo {
         /// nft 1.0.6 knows 1.
         json_schema_version: u8,
     },
-    /// It may be there: then this is a test that it is the same.
+    /// If it exists, this tests that it is the same.
     Add(Object<'t>),
-    /// Everything in it goes.
+    /// Removes all of its contents.
     Flush(Object<'t>),
-    /// It must be there, and nothing may refer to it.
+    /// It must exist, and nothing may refer to it.
     Delete(Object<'t>),
 }
 
-/// The table that something is in.
+/// The table that an object is in.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Table<'t> {
-    /// Tables of two families may have one name.
+    /// Tables of two families may have the same name.
     pub family: Family,
     /// Its name.
     pub table: &'t str,
 }
 
-/// What a command is about.
+/// The object of a command.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 #[expect(missing_docs, reason = "the fields are those of the schema")]
@@ -84,7 +83,7 @@ pub enum Object<'t> {
     },
 }
 
-/// Where the kernel enters a chain.
+/// The point at which the kernel enters a chain.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[expect(missing_docs, reason = "the fields are those of the schema")]
 pub struct BaseChain {
@@ -130,15 +129,15 @@ pub enum Statement<'t> {
     Drop(()),
 }
 
-/// How a packet is rejected where not by the ICMP error.
+/// How to reject a packet other than by the ICMP error.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Rejection {
-    /// As the schema has it.
+    /// The schema's name.
     #[serde(rename = "type")]
     pub kind: &'static str,
 }
 
-/// A value, or what is read from a packet.
+/// A value, or a field read from a packet.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 #[expect(missing_docs, reason = "the fields are those of the schema")]
@@ -194,7 +193,7 @@ pub enum Expression<'t> {
 pub enum Header {
     /// The network header of the table's family.
     Network(Family),
-    /// `th`: the transport header, of whichever protocol.
+    /// `th`: the transport header of any protocol.
     Transport(&'static str),
 }
 
@@ -252,7 +251,7 @@ impl<'t> Expression<'t> {
 }
 
 impl<'t> Statement<'t> {
-    /// Goes on where the two are the same.
+    /// Continues if the two are equal.
     #[must_use]
     pub fn is(left: Expression<'t>, right: Expression<'t>) -> Self {
         Self::Match { op: "==", left, right }
@@ -267,7 +266,7 @@ impl<'t> Statement<'t> {
         }
     }
 
-    /// Where a packet goes that was found.
+    /// Sends a packet to the target that a lookup found.
     #[must_use]
     pub fn of(verdict: &'t Verdict) -> Self {
         let target = match verdict {
@@ -281,13 +280,13 @@ impl<'t> Statement<'t> {
 /// The chain for packets to service ports without endpoints.
 pub const REJECT_CHAIN: &str = "reject-it";
 
-/// What is put into a set or map, or taken out.
+/// What to put into a set or map, or to remove from it.
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
 pub enum Elements<'t> {
-    /// Of a set.
+    /// Elements of a set.
     Networks(Vec<Expression<'t>>),
-    /// Of a map.
+    /// Elements of a map.
     Verdicts(Verdicts<'t>),
 }
 
@@ -305,7 +304,7 @@ impl Serialize for Verdicts<'_> {
     }
 }
 
-/// A key as nft reads it.
+/// A key in nft's notation.
 struct Concat<'k>(&'k Key);
 
 impl Serialize for Concat<'_> {

@@ -1,4 +1,4 @@
-//! What an operator may set, and what holds where nothing is set.
+//! The operator's settings and their defaults.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ impl Default for Settings {
             table_name: "trueup".to_owned(),
             families: vec![Family::Ip, Family::Ip6],
             pod_subnets: Vec::new(),
-            // The bit that kube-proxy takes too.
+            // The bit that kube-proxy uses too.
             masquerade_mark: 0x4000,
         }
     }
@@ -40,7 +40,7 @@ const POD_SUBNETS: &str = "pod_subnets";
 const MARK: &str = "masquerade_mark";
 
 impl Settings {
-    /// Reads the JSON object that `lifecycle.init` takes.
+    /// Parses the JSON object of `lifecycle.init`.
     ///
     /// # Errors
     /// The first wrong setting by name.
@@ -77,7 +77,7 @@ impl Settings {
         })
     }
 
-    /// The family's pod subnets, ascending, without those inside another.
+    /// The family's pod subnets, ascending, without those contained in another.
     pub fn pod_networks(&self, family: Family) -> impl Iterator<Item = Network> {
         let of_family = self
             .pod_subnets
@@ -85,7 +85,7 @@ impl Settings {
             .copied()
             .filter(move |one| family.has(one.address()));
         let mut networks: Vec<Network> = of_family.collect();
-        // What contains another begins no later, and where both begin at one address it has the shorter prefix.
+        // A containing network does not start later; if both start at the same address, it has the shorter prefix.
         networks.sort_unstable();
         networks.dedup_by(|inner, outer| outer.contains(inner.address()));
         networks.into_iter()
@@ -107,7 +107,7 @@ impl Settings {
             pod_subnets: self.pod_subnets.iter().map(Network::to_string).collect(),
             masquerade_mark: self.masquerade_mark,
         };
-        // Texts, numbers and lists of them: there is nothing in it that JSON has not.
+        // Texts, numbers and lists: JSON can represent all of them.
         serde_json::to_string(&members).unwrap_or_default()
     }
 }

@@ -1,7 +1,7 @@
-//! nft's tables in memory, with faults and a transcript: what native tests call against.
+//! nft's tables in memory, with faults and a transcript: for native tests.
 //!
-//! Stricter than the kernel: whatever a transaction does that it need not do, or that the kernel would refuse, fails the
-//! test where it stands.
+//! Stricter than the kernel: a transaction with an unnecessary command, or one that the kernel would refuse, fails the
+//! test at once.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -16,9 +16,9 @@ pub(crate) type Tables = BTreeMap<(String, String), Table>;
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Table {
-    /// By name: the chain as it was added, and its rules in order.
+    /// By name: the chain as added, and its rules in order.
     pub(crate) chains: BTreeMap<String, (Value, Vec<Value>)>,
-    /// Sets and maps by name: as they were added, and what is in them, by key.
+    /// Sets and maps by name: as added, with their elements by key.
     pub(crate) sets: BTreeMap<String, (Value, BTreeMap<String, Value>)>,
 }
 
@@ -28,7 +28,7 @@ pub(crate) struct Simulation {
     pub(crate) tables: Tables,
     /// The next answers, each an error.
     pub(crate) faults: VecDeque<String>,
-    /// The transactions, also those that a fault refused.
+    /// The transactions, including those that a fault refused.
     pub(crate) asked: Vec<String>,
     pub(crate) metrics: BTreeMap<String, u64>,
     /// The same for scenarios, with their faults.
@@ -63,7 +63,7 @@ impl World for Simulation {
 }
 
 impl Simulation {
-    /// The transactions since the last time.
+    /// The transactions since the last call.
     pub(crate) fn take_asked(&mut self) -> Vec<String> {
         std::mem::take(&mut self.asked)
     }
@@ -150,7 +150,7 @@ fn one(object: &Value) -> (&str, &Value) {
 }
 
 impl Table {
-    /// Whatever rules and elements lead to is there.
+    /// Checks that the targets of all rules and elements exist.
     fn check_references(&self) {
         let rules = self.chains.values().flat_map(|(_, rules)| rules);
         let elements = self.sets.values().flat_map(|(_, elements)| elements.values());

@@ -1,5 +1,5 @@
-//! The whole state as text, for the next build of this guest: the acknowledged services, and the settings that they were
-//! rendered under.
+//! The whole state as text, for the next build of this guest: the acknowledged services, and the settings in effect
+//! when they were rendered.
 
 use serde::{Deserialize, Serialize};
 use trueup_guest_common::snapshot::{check_version, misfit};
@@ -8,15 +8,15 @@ use crate::bindings::trueup::service::types::ContivService;
 use crate::renderer::Services;
 use crate::settings::Settings;
 
-/// The version of the text. One that keeps something else counts it up.
+/// The version of the text. Increment it when the contents change.
 const VERSION: u64 = 1;
 
-/// The text, read.
+/// The parsed text.
 #[derive(Debug)]
 pub struct Snapshot {
-    /// As [`Settings::as_text`] has them.
+    /// In the form of [`Settings::as_text`].
     pub settings: String,
-    /// None: there was no resync yet.
+    /// `None` before the first resync.
     pub services: Option<Services>,
 }
 
@@ -41,14 +41,14 @@ pub fn write(settings: &Settings, services: Option<&Services>) -> String {
         settings: settings.as_text(),
         services: services.map(|services| services.values().collect()),
     };
-    // Texts, numbers and lists of them: there is nothing in it that JSON has not.
+    // Texts, numbers and lists: JSON can represent all of them.
     serde_json::to_string(&snapshot).unwrap_or_default()
 }
 
-/// Reads what [`write()`] wrote.
+/// Parses the text of [`write()`].
 ///
 /// # Errors
-/// Which version wrote the text, or what is wrong with it.
+/// The version that wrote the text, or what is wrong with it.
 pub fn read(snapshot: &str) -> Result<Snapshot, String> {
     check_version(snapshot, VERSION)?;
     let Read { settings, services } =

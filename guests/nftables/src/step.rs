@@ -1,6 +1,7 @@
-//! One family's part of a change to some services: what was and shall be of these alone, and of the keys that they claim.
+//! One family's part of a change to some services: the old and the new state of these alone, and of the keys that they
+//! claim.
 //!
-//! Pure. Rules of a service are its own; a key may be another's, before or after.
+//! Pure. A service's rules are its own; a key may belong to another service, before or after.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,7 +27,7 @@ pub struct Step<'i> {
 }
 
 impl<'i> Step<'i> {
-    /// Services that were in `before` and are not in `after` go. `claims` has those of all services as they are now.
+    /// Services in `before` that are missing in `after` go. `claims` has the present claims of all services.
     #[must_use]
     pub fn new(
         family: Family,
@@ -55,7 +56,7 @@ impl<'i> Step<'i> {
         step
     }
 
-    /// Finds who has each key, and who will have it.
+    /// Finds the present and the future owner of each key.
     fn look_up(&mut self, claims: &Claims) {
         let both = self.claimed.iter().chain(&self.claiming);
         let keys: BTreeSet<Key> = both.flat_map(|(_, claims)| claims.keys().copied()).collect();
@@ -77,7 +78,7 @@ impl<'i> Step<'i> {
         }
     }
 
-    /// What to do.
+    /// The commands.
     #[must_use]
     pub fn part(&self) -> transaction::Part<'_> {
         transaction::Part {
@@ -87,7 +88,7 @@ impl<'i> Step<'i> {
         }
     }
 
-    /// It was done.
+    /// Marks the commands as done.
     pub fn take_effect(&self, claims: &mut Claims) {
         for (id, claimed) in &self.claimed {
             claims.remove(id, claimed);

@@ -1,7 +1,7 @@
 //! One transaction as text: `{"nftables":[{"metainfo":...}, command, ...]}`, compact.
 //!
-//! The text of a resync with 100,000 endpoints is 60 MB. It is written twice, first only to be measured: a text that
-//! grew would need three times its size, and an instance has 256 MiB.
+//! The text of a resync with 100,000 endpoints is 60 MB. The code writes it twice, first only to measure it: a growing
+//! text would need three times its size, and an instance has 256 MiB.
 
 use std::io::{self, Write};
 
@@ -14,15 +14,15 @@ use crate::settings::Settings;
 /// One family's part.
 #[derive(Debug)]
 pub struct Part<'c> {
-    /// The table's.
+    /// The table's family.
     pub family: Family,
-    /// True: the table is made anew before.
+    /// True if the transaction first creates the table anew.
     pub with_base: bool,
-    /// What is done to it.
+    /// The change to it.
     pub change: Change<'c>,
 }
 
-/// The text; none where there is nothing to do.
+/// The text; `None` if there is nothing to do.
 #[must_use]
 pub fn text(settings: &Settings, parts: &[Part<'_>]) -> Option<String> {
     if parts.iter().all(|part| !part.with_base && part.change.is_empty()) {
@@ -30,14 +30,14 @@ pub fn text(settings: &Settings, parts: &[Part<'_>]) -> Option<String> {
     }
     let length = write(settings, parts, Length(0)).0;
     let text = write(settings, parts, Vec::with_capacity(length));
-    // What serde writes is UTF-8.
+    // serde writes UTF-8.
     Some(String::from_utf8(text).unwrap_or_default())
 }
 
 fn write<W: Write>(settings: &Settings, parts: &[Part<'_>], out: W) -> W {
     let mut out = Writer { out };
     out.push(br#"{"nftables":["#);
-    // The first, so that every other begins with a comma.
+    // The first command, so that every other begins with a comma.
     out.json(&Command::Metainfo { json_schema_version: 1 });
     for part in parts {
         let of = Table {
@@ -53,20 +53,20 @@ fn write<W: Write>(settings: &Settings, parts: &[Part<'_>], out: W) -> W {
     out.out
 }
 
-/// Where commands are written.
+/// The sink of the commands.
 #[derive(Debug)]
 pub struct Writer<W> {
     out: W,
 }
 
 impl<W: Write> Writer<W> {
-    /// Writes one more.
+    /// Writes one more command.
     pub fn command(&mut self, command: &Command<'_>) {
         self.push(b",");
         self.json(command);
     }
 
-    /// Writes one that adds a rule at the end of a chain.
+    /// Writes a command that adds a rule at the end of a chain.
     pub fn rule(&mut self, of: Table<'_>, chain: &str, expr: &[Statement<'_>], comment: Option<&str>) {
         self.command(&Command::Add(Object::Rule {
             of,
@@ -76,7 +76,7 @@ impl<W: Write> Writer<W> {
         }));
     }
 
-    // Neither a Vec nor a count refuses what is written, and everything here is text, numbers and lists of them.
+    // Neither a Vec nor a counter refuses a write, and everything here is text, numbers and lists.
 
     fn json(&mut self, command: &Command<'_>) {
         let _ = serde_json::to_writer(&mut self.out, command);
@@ -87,7 +87,7 @@ impl<W: Write> Writer<W> {
     }
 }
 
-/// How long a text would be, in bytes.
+/// Counts the length of a text, in bytes.
 struct Length(usize);
 
 impl Write for Length {

@@ -1,6 +1,6 @@
 //! Everything that a call may ask, as one argument: the packet filter, the log and metrics.
 //!
-//! `lib.rs` implements it by the component's imports, the tests by a simulation of nft's tables.
+//! `lib.rs` implements it with the component's imports, the tests with a simulation of nft's tables.
 
 use crate::bindings::trueup::host::log::Level;
 
@@ -9,7 +9,7 @@ pub trait World {
     /// `nftables.apply`
     ///
     /// # Errors
-    /// As the packet filter answers: nothing of the transaction holds.
+    /// The packet filter's error; nothing of the transaction is applied.
     fn apply(&mut self, ruleset: &str) -> Result<(), String>;
 
     /// `metrics.counter-add`, without labels

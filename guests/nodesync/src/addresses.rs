@@ -1,4 +1,4 @@
-//! Lists of addresses with network as sets: without duplicates, in order, whatever their spelling.
+//! Sets of addresses with their network: without duplicates, in order, whatever their spelling.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use crate::world::World;
 /// Addresses of one node on the data plane.
 pub type Addresses = BTreeSet<Network>;
 
-/// What parses; a warning for each that does not. `node` is whose they are.
+/// The valid addresses; logs a warning for each invalid one. `node` is their owner.
 pub fn read(world: &mut impl World, node: &str, texts: &[String]) -> Addresses {
     let mut addresses = Addresses::new();
     for text in texts {

@@ -1,6 +1,6 @@
-//! How this node comes by its number, and how its record comes back.
+//! How this node gets its number, and how it restores its record.
 //!
-//! Who stores a key first has it: `put-if-not-exists` decides among nodes that try at once, and nothing else does.
+//! The first node to store a key owns it: only `put-if-not-exists` decides among nodes that try at once.
 
 use std::collections::BTreeSet;
 
@@ -16,10 +16,10 @@ pub fn database(error: &kv::Error) -> Error {
     Error::Database(world::words(error))
 }
 
-/// Stores this node's record under the smallest free number, and answers it.
+/// Stores this node's record under the smallest free number, and returns that number.
 ///
 /// # Errors
-/// `database`, or `attempts-exhausted` where another node was faster each time.
+/// `database`, or `attempts-exhausted` if another node was faster each time.
 pub fn allocate(world: &mut impl World, settings: &Settings, addresses: &Addresses) -> Result<u32, Error> {
     for _ in 0..settings.allocation_attempts {
         let id = first_free(&ids_in_use(world, settings)?)?;
@@ -47,7 +47,7 @@ fn ids_in_use(world: &mut impl World, settings: &Settings) -> Result<BTreeSet<u3
 }
 
 fn first_free(in_use: &BTreeSet<u32>) -> Result<u32, Error> {
-    // No listing holds four thousand million keys; where one did, the database would be what is wrong.
+    // No listing holds four billion keys; if one did, the database would be at fault.
     let none = || Error::Database("too many operations: no id is free".to_owned());
     (1..=u32::MAX).find(|id| !in_use.contains(id)).ok_or_else(none)
 }
@@ -63,11 +63,11 @@ fn put_if_not_exists(
     stored.map_err(|error| database(&error))
 }
 
-/// Stores this node's record again, which went away under it. The addresses that the database holds of this node now:
-/// these, or what somebody else stored in its name meanwhile.
+/// Stores this node's record again after it disappeared. Returns the addresses that the database now holds of this
+/// node: these, or those that another writer stored in its name meanwhile.
 ///
 /// # Errors
-/// `id-taken` where another node's record, or none at all, is under this node's number; `database`.
+/// `id-taken` if another node's record, or an invalid one, is under this node's number; `database`.
 pub fn put_back(
     world: &mut impl World,
     settings: &Settings,

@@ -1,4 +1,4 @@
-//! What Kubernetes tells of a node.
+//! The facts from Kubernetes about a node.
 
 use std::collections::BTreeSet;
 
@@ -13,12 +13,12 @@ use crate::world::World;
 pub struct Kube {
     /// Those of the types `internal-ip` and `external-ip`.
     pub addresses: BTreeSet<Address>,
-    /// Without host bits; none where Kubernetes tells none.
+    /// Without host bits; `None` if Kubernetes has none.
     pub pod_cidr: Option<Network>,
 }
 
 impl Kube {
-    /// What parses; a warning for each that does not.
+    /// The valid facts; logs a warning for each invalid one.
     pub fn read(world: &mut impl World, node: &Node) -> Self {
         let mut addresses = BTreeSet::new();
         let counts = |of: NodeAddressType| matches!(of, NodeAddressType::InternalIp | NodeAddressType::ExternalIp);

@@ -1,10 +1,10 @@
-//! The guest nodesync: a small number for this node that no other node of the cluster has, its addresses on the data
-//! plane for all to see, and what changes about the other nodes.
+//! The guest nodesync: gives this node a small number that no other node of the cluster has, publishes its addresses on
+//! the data plane, and reports changes of the other nodes.
 //!
-//! The number is a key in a database that all nodes share: who stores it first has it. The model is node sync of
-//! Contiv-VPP; where this differs from it is written down in the specification, on purpose.
+//! The number is a key in a database that all nodes share: the first to store it owns it. The model is node sync of
+//! Contiv-VPP; the specification lists the intended differences.
 //!
-//! Here are the bindings, the exports and the imports; nothing is decided here. `view`, `kube` and `record` are pure;
+//! This file has the bindings, the exports and the imports, and decides nothing. `view`, `kube` and `record` are pure;
 //! `allocation` and `node_sync` ask a [`World`]; `snapshot` is their text.
 //!
 //! ```text
@@ -57,11 +57,11 @@ pub mod bindings {
 }
 
 thread_local! {
-    /// What this instance knows. A component has one thread.
+    /// The state of this instance. A component has one thread.
     static NODE_SYNC: RefCell<NodeSync> = RefCell::new(NodeSync::new(Settings::default()));
 }
 
-/// Asks the instance, or changes it.
+/// Reads or changes the instance.
 fn with<T>(call: impl FnOnce(&mut NodeSync) -> T) -> T {
     NODE_SYNC.with_borrow_mut(call)
 }

@@ -1,7 +1,7 @@
-//! One instance: this node's number, its view of the others, and what it wants the others to see of itself.
+//! One instance: this node's number, its view of the others, and its own published addresses.
 //!
-//! Each public function is one that the world exports. What is decided is decided before anything changes: an error
-//! leaves the view as it was.
+//! Each public function is an export of the world. It decides before it changes anything: an error leaves the view as
+//! it was.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,14 +28,14 @@ const PUBLISH_FAILURES: &str = "nodesync_publish_failures_total";
 /// The addresses that the database holds of this node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stored {
-    /// As last known.
+    /// The last known addresses.
     pub addresses: Addresses,
-    /// False after a write failed: the database may have taken it all the same.
+    /// False after a failed write: the database may have stored it all the same.
     pub is_known: bool,
 }
 
 impl Stored {
-    /// What the database holds for sure.
+    /// The addresses that the database certainly holds.
     #[must_use]
     pub fn known(addresses: Addresses) -> Self {
         Self {
@@ -49,20 +49,20 @@ impl Stored {
     }
 }
 
-/// All that an instance knows.
+/// The state of an instance.
 #[derive(Clone, Debug, Default)]
 pub struct NodeSync {
     settings: Settings,
-    /// 0 before the first successful resync; never changes after it.
+    /// 0 before the first successful resync; constant afterwards.
     id: u32,
     view: View,
-    /// What `publish-node-ips` asked for; none while nothing was published.
+    /// The addresses from `publish-node-ips`; `None` before the first call.
     wanted: Option<Addresses>,
     stored: Stored,
 }
 
 impl NodeSync {
-    /// A new instance, which knows nothing.
+    /// A new instance without state.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         Self {
@@ -74,7 +74,7 @@ impl NodeSync {
     /// `node-sync.resync`
     ///
     /// # Errors
-    /// `database`, `attempts-exhausted` or `id-taken`; nothing has changed then.
+    /// `database`, `attempts-exhausted` or `id-taken`; then nothing has changed.
     pub fn resync(&mut self, world: &mut impl World, state: ClusterState) -> Result<(), Error> {
         let mut records = read_records(world, state.vpp_nodes);
         let own_ids = self.own_ids(world, &records);
@@ -96,7 +96,7 @@ impl NodeSync {
         Ok(())
     }
 
-    /// The ids of the records that bear this node's name.
+    /// The ids of the records with this node's name.
     fn own_ids(&self, world: &mut impl World, records: &BTreeMap<u32, Record>) -> Vec<u32> {
         let own = records
             .iter()
@@ -138,7 +138,7 @@ impl NodeSync {
     /// `node-sync.update`
     ///
     /// # Errors
-    /// `not-synced`, `id-taken`, or `database` where the record of this node could not be put back.
+    /// `not-synced`, `id-taken`, or `database` if this node's record could not be restored.
     pub fn update(&mut self, world: &mut impl World, change: Change) -> Result<Vec<NodeUpdate>, Error> {
         if self.id == 0 {
             return Err(Error::NotSynced);
@@ -160,7 +160,7 @@ impl NodeSync {
         Ok(updates)
     }
 
-    /// Makes a change that touches the nodes of these names alone; answers those that differ before and after.
+    /// Makes a change that affects only the nodes of these names; returns those that differ before and after.
     fn telling(&mut self, names: &[&str], change: impl FnOnce(&mut Self)) -> Vec<NodeUpdate> {
         let names: BTreeSet<&str> = names.iter().copied().collect();
         let before: Vec<Option<Node>> = names.iter().map(|name| self.node(name)).collect();
@@ -226,8 +226,8 @@ impl NodeSync {
                 Ok(())
             }
             Err(error) => {
-                // The record is gone, or was stored without an answer: the next publish must not trust what it knows.
-                // Another's record is no such doubt, and must not be written over.
+                // The record is gone, or was stored without an answer: the next publish must not trust its knowledge.
+                // Another node's record leaves no such doubt, and must not be overwritten.
                 if matches!(error, Error::Database(_)) {
                     self.stored.is_known = false;
                 }
@@ -252,7 +252,7 @@ impl NodeSync {
         names.into_iter().filter_map(|name| self.node(name)).collect()
     }
 
-    /// A node as it is told; none where it has no id.
+    /// A node as reported; `None` if it has no id.
     fn node(&self, name: &str) -> Option<Node> {
         if name == self.settings.node_name {
             return Some(self.view.tell(self.id, name, self.own_addresses()));
@@ -267,7 +267,7 @@ impl NodeSync {
     /// `node-sync.publish-node-ips`
     ///
     /// # Errors
-    /// `not-synced`, or `invalid-address` with the first that does not parse or is of the other family.
+    /// `not-synced`, or `invalid-address` with the first that is invalid or of the other family.
     pub fn publish_node_ips(
         &mut self,
         world: &mut impl World,
@@ -293,7 +293,7 @@ impl NodeSync {
         Ok(!is_stored && self.write(world))
     }
 
-    /// Writes this node's record as it is told. False where that failed: a warning, and the next call tries again.
+    /// Writes this node's record. False if that failed: logs a warning, and the next call tries again.
     fn write(&mut self, world: &mut impl World) -> bool {
         let key = record::key(&self.settings.key_prefix, self.id);
         let addresses = self.own_addresses().clone();
@@ -317,7 +317,7 @@ impl NodeSync {
     }
 
     fn show_nodes(&self, world: &mut impl World) {
-        // More than u32::MAX nodes have no ids.
+        // More than u32::MAX nodes can't have ids.
         let others = u32::try_from(self.view.node_count()).unwrap_or(u32::MAX);
         world.gauge_set(NODES, f64::from(others) + 1.0);
     }
@@ -337,7 +337,7 @@ impl NodeSync {
     /// `lifecycle.restore`
     ///
     /// # Errors
-    /// Why the text is no snapshot of this node; nothing has changed then.
+    /// Why the text is no snapshot of this node; then nothing has changed.
     pub fn restore(&mut self, world: &mut impl World, snapshot: &str) -> Result<(), String> {
         let snapshot = snapshot::read(snapshot)?;
         if snapshot.node_name != self.settings.node_name {
@@ -357,7 +357,7 @@ impl NodeSync {
     }
 }
 
-/// The records by id: of two with one id the first by name counts.
+/// The records by id. Of two records with one id the first by name counts.
 fn read_records(world: &mut impl World, mut nodes: Vec<VppNode>) -> BTreeMap<u32, Record> {
     nodes.sort_by(|left, right| (left.id, &left.name).cmp(&(right.id, &right.name)));
     let mut records = BTreeMap::new();
@@ -381,7 +381,7 @@ fn read_records(world: &mut impl World, mut nodes: Vec<VppNode>) -> BTreeMap<u32
     records
 }
 
-/// None where the record can be nobody's.
+/// `None` if the record can't belong to any node.
 fn read_record(world: &mut impl World, node: VppNode) -> Option<(u32, Record)> {
     if node.id == 0 || node.name.is_empty() {
         let number = node.id.to_string();

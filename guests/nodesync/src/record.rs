@@ -4,12 +4,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::addresses::{self, Addresses};
 
-/// What follows the key prefix of the settings.
+/// The part of the key after the key prefix of the settings.
 const FOLDER: &str = "allocatedIDs/";
 /// Digits of the largest id, 4294967295.
 const DIGITS_MAX: usize = 10;
 
-/// What the keys of all records begin with.
+/// The common prefix of all records' keys.
 #[must_use]
 pub fn prefix(key_prefix: &str) -> String {
     format!("{key_prefix}{FOLDER}")
@@ -21,7 +21,7 @@ pub fn key(key_prefix: &str, id: u32) -> String {
     format!("{key_prefix}{FOLDER}{id}")
 }
 
-/// The id of a record by its key; none where the key is not that of a record.
+/// The id of a record by its key; `None` if the key is not that of a record.
 #[must_use]
 pub fn id(key_prefix: &str, key: &str) -> Option<u32> {
     let tail = key.strip_prefix(key_prefix)?.strip_prefix(FOLDER)?;
@@ -41,32 +41,32 @@ struct Written<'r> {
 #[must_use]
 pub fn write(id: u32, name: &str, addresses: &Addresses) -> String {
     let ip_addresses = addresses::write(addresses);
-    // A number and texts: there is nothing in it that JSON has not.
+    // A number and texts: JSON can represent all of them.
     serde_json::to_string(&Written { id, name, ip_addresses }).unwrap_or_default()
 }
 
-/// Whose record a stored value is, and what it says. Its id is that of its key.
+/// The parsed value of a record. Its id comes from its key.
 #[derive(Debug, PartialEq, Eq, Deserialize)]
 pub struct Stored {
     /// The node's name.
     pub name: String,
     #[serde(default)]
     ip_addresses: Option<Vec<String>>,
-    /// Old versions had one more address here.
+    /// Old versions stored one more address here.
     #[serde(default)]
     ip_address: Option<String>,
 }
 
 impl Stored {
-    /// None where the value is no record.
+    /// `None` if the value is no record.
     #[must_use]
     pub fn read(value: &str) -> Option<Self> {
-        // A list would be read by position: its first text as the name.
+        // serde would read a list by position, with its first text as the name.
         let is_object = value.trim_start().starts_with('{');
         is_object.then(|| serde_json::from_str(value).ok()).flatten()
     }
 
-    /// As they are written, parsed by nobody yet.
+    /// The addresses as written, not parsed yet.
     #[must_use]
     pub fn into_addresses(self) -> Vec<String> {
         let mut addresses = self.ip_addresses.unwrap_or_default();

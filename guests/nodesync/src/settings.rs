@@ -1,4 +1,4 @@
-//! What an operator may set, and what holds where nothing is set.
+//! The operator's settings and their defaults.
 
 use std::collections::BTreeMap;
 
@@ -7,11 +7,11 @@ use trueup_guest_common::settings::{self, Allowed};
 /// The guest's settings. Their names are those in JSON.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// This node's name, as in Kubernetes. Not empty once settings are read.
+    /// This node's name in Kubernetes. Not empty once the settings are parsed.
     pub node_name: String,
-    /// What all keys begin with. Ends in `/`.
+    /// The prefix of all keys. Ends in `/`.
     pub key_prefix: String,
-    /// How often a number is tried before the caller hears of it, 1 or more.
+    /// How often to try for a number before the caller gets an error, 1 or more.
     pub allocation_attempts: u32,
 }
 
@@ -20,7 +20,7 @@ impl Default for Settings {
         Self {
             node_name: String::new(),
             key_prefix: "/vnf-agent/contiv-ksr/".to_owned(),
-            // What the original comes to: it compares with 10 after it has counted the attempt.
+            // The original's effective limit: it compares with 10 after it has counted the attempt.
             allocation_attempts: 11,
         }
     }
@@ -34,10 +34,10 @@ const NAME_IS: Allowed = Allowed::Text("a text that is not empty", |text| !text.
 const PREFIX_IS: Allowed = Allowed::Text("a text that ends in \"/\"", |text| text.ends_with('/'));
 
 impl Settings {
-    /// Reads the JSON object that `lifecycle.init` takes.
+    /// Parses the JSON object of `lifecycle.init`.
     ///
     /// # Errors
-    /// The first setting by name that is unknown or wrong, else `node_name` where it is missing.
+    /// The first setting by name that is unknown or wrong, else `node_name` if it is missing.
     pub fn read(config: &str) -> Result<Self, String> {
         let table = BTreeMap::from([
             (ATTEMPTS, Allowed::Whole(1, 1000)),

@@ -1,4 +1,4 @@
-//! The database in memory, with faults and a transcript: what native tests call against.
+//! The database in memory, with faults and a transcript: for native tests.
 
 use std::collections::BTreeMap;
 

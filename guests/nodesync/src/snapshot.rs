@@ -1,6 +1,6 @@
-//! The whole of an instance as text, for the next build of this guest.
+//! The whole state of an instance as text, for the next build of this guest.
 //!
-//! Settings are no part of it but the node's name: an id taken over by another node would be two nodes' id.
+//! Of the settings it holds only the node's name: if another node took the id over, two nodes would have it.
 
 use std::collections::BTreeSet;
 
@@ -18,18 +18,18 @@ use crate::view::{Record, View};
 /// The layout of the text.
 const VERSION: u64 = 1;
 
-/// What is carried from one instance to the next.
+/// The state that one instance hands to the next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
-    /// Whose id it is.
+    /// The owner of the id.
     pub node_name: String,
     /// 0 before the first successful resync.
     pub id: u32,
     /// The other nodes.
     pub view: View,
-    /// What was published; none where nothing was.
+    /// The published addresses; `None` if there are none.
     pub wanted: Option<Addresses>,
-    /// What the database holds of this node.
+    /// The addresses that the database holds of this node.
     pub stored: Stored,
 }
 
@@ -69,14 +69,14 @@ pub fn write(snapshot: &Snapshot) -> String {
         stored: addresses::write(&snapshot.stored.addresses),
         stored_is_known: snapshot.stored.is_known,
     };
-    // Texts, numbers and lists of them: there is nothing in it that JSON has not.
+    // Texts, numbers and lists: JSON can represent all of them.
     serde_json::to_string(&text).unwrap_or_default()
 }
 
-/// Reads what [`write()`] wrote.
+/// Parses the text of [`write()`].
 ///
 /// # Errors
-/// Which version wrote the text, or what is wrong with it.
+/// The version that wrote the text, or what is wrong with it.
 pub fn read(snapshot: &str) -> Result<Snapshot, String> {
     check_version(snapshot, VERSION)?;
     let wrong = |what: String| misfit(&what, VERSION);
@@ -86,7 +86,7 @@ pub fn read(snapshot: &str) -> Result<Snapshot, String> {
 }
 
 impl Text {
-    /// The error is the first address that is none.
+    /// The error is the first invalid address.
     fn read(self) -> Result<Snapshot, String> {
         let mut view = View::default();
         for (id, name, addresses) in self.records {

@@ -1,6 +1,6 @@
-//! What is known of the other nodes: their records by id, and what Kubernetes tells by name.
+//! The known state of the other nodes: their records by id, and the facts from Kubernetes by name.
 //!
-//! Pure. A node is what its record and Kubernetes say together; of several records with one name the one with the
+//! Pure. A node combines its record with the facts from Kubernetes. Of several records with one name the one with the
 //! lowest id counts, on all nodes alike.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,7 +9,7 @@ use crate::addresses::{self, Addresses};
 use crate::bindings::trueup::nodesync::types::Node;
 use crate::kube::Kube;
 
-/// What the record of another node says; its id is its key.
+/// The contents of another node's record; its id is its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
     /// Not empty.
@@ -22,13 +22,13 @@ pub struct Record {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct View {
     records: BTreeMap<u32, Record>,
-    /// The ids of the records by their name; none is empty.
+    /// The ids of the records by name; never an empty set.
     ids: BTreeMap<String, BTreeSet<u32>>,
     kube: BTreeMap<String, Kube>,
 }
 
 impl View {
-    /// Sets or replaces the record of an id; answers the one that was there.
+    /// Sets or replaces the record of an id; returns the old one.
     pub fn put_record(&mut self, id: u32, record: Record) -> Option<Record> {
         let old = self.remove_record(id);
         self.ids.entry(record.name.clone()).or_default().insert(id);
@@ -36,7 +36,7 @@ impl View {
         old
     }
 
-    /// Drops the record of an id; answers it.
+    /// Removes the record of an id; returns it.
     pub fn remove_record(&mut self, id: u32) -> Option<Record> {
         let old = self.records.remove(&id)?;
         if let Some(ids) = self.ids.get_mut(&old.name) {
@@ -48,12 +48,12 @@ impl View {
         Some(old)
     }
 
-    /// Sets or replaces what Kubernetes tells of a node.
+    /// Sets or replaces the facts from Kubernetes about a node.
     pub fn put_kube(&mut self, name: String, kube: Kube) {
         self.kube.insert(name, kube);
     }
 
-    /// Kubernetes knows the node no more.
+    /// Removes the facts of a node that Kubernetes no longer knows.
     pub fn remove_kube(&mut self, name: &str) {
         self.kube.remove(name);
     }
@@ -69,7 +69,7 @@ impl View {
         self.records.iter().map(|(&id, record)| (id, record))
     }
 
-    /// What Kubernetes tells, by name.
+    /// The facts from Kubernetes, by name.
     pub fn kube(&self) -> impl Iterator<Item = (&str, &Kube)> {
         self.kube.iter().map(|(name, kube)| (name.as_str(), kube))
     }
@@ -79,13 +79,13 @@ impl View {
         self.ids.keys().map(String::as_str)
     }
 
-    /// How many nodes have an id.
+    /// The number of nodes with an id.
     #[must_use]
     pub fn node_count(&self) -> usize {
         self.ids.len()
     }
 
-    /// Another node as it is told; none where it has no id.
+    /// Another node as reported; `None` if it has no id.
     #[must_use]
     pub fn node(&self, name: &str) -> Option<Node> {
         let id = *self.ids.get(name)?.first()?;
@@ -93,7 +93,7 @@ impl View {
         Some(self.tell(id, name, &record.addresses))
     }
 
-    /// The node of that name with this id and these addresses, and with what Kubernetes tells.
+    /// The node of that name with this id and these addresses, and with the facts from Kubernetes.
     #[must_use]
     pub fn tell(&self, id: u32, name: &str, addresses: &Addresses) -> Node {
         let kube = self.kube.get(name).cloned().unwrap_or_default();

@@ -1,6 +1,6 @@
 //! Everything that a call may ask, as one argument: the database, the log and metrics.
 //!
-//! `lib.rs` implements it by the component's imports, the tests by a simulation.
+//! `lib.rs` implements it with the component's imports, the tests with a simulation.
 
 use crate::bindings::trueup::etcd::kv::{Error, KeyValue};
 use crate::bindings::trueup::host::log::Level;
@@ -10,22 +10,22 @@ pub trait World {
     /// `kv.get`
     ///
     /// # Errors
-    /// As the database answers.
+    /// The database's error.
     fn get(&mut self, key: &str) -> Result<Option<KeyValue>, Error>;
     /// `kv.list-keys`
     ///
     /// # Errors
-    /// As the database answers.
+    /// The database's error.
     fn list_keys(&mut self, prefix: &str) -> Result<Vec<String>, Error>;
     /// `kv.put`
     ///
     /// # Errors
-    /// As the database answers; whether it stored the value is not known then.
+    /// The database's error; it may have stored the value.
     fn put(&mut self, key: &str, value: &str) -> Result<u64, Error>;
     /// `kv.put-if-not-exists`
     ///
     /// # Errors
-    /// As the database answers; whether it stored the value is not known then.
+    /// The database's error; it may have stored the value.
     fn put_if_not_exists(&mut self, key: &str, value: &str) -> Result<bool, Error>;
 
     /// `metrics.counter-add`, without labels
@@ -35,13 +35,13 @@ pub trait World {
     /// `log.emit`
     fn log(&mut self, level: Level, message: &str, fields: &[(&str, &str)]);
 
-    /// A warning of what was left out, or done although it is odd.
+    /// Logs a warning about something left out, or done although it is odd.
     fn warn(&mut self, message: &str, fields: &[(&str, &str)]) {
         self.log(Level::Warn, message, fields);
     }
 }
 
-/// The database's error as the contract's `database` has it.
+/// The database's error in the contract's `database` form.
 #[must_use]
 pub fn words(error: &Error) -> String {
     match error {

@@ -10,16 +10,16 @@ use crate::inputs::Endpoints;
 use crate::redirects::Redirects;
 use crate::wiring::{Place, Wiring};
 
-/// A contiv-service, and which pods of this node it names.
+/// A contiv-service, with the pods of this node that it names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Combined {
-    /// As renderers take it.
+    /// In the form that renderers take.
     pub service: ContivService,
     /// The pods behind its addresses on this node, ascending, whether or not a port matches.
     pub local_backends: Vec<Id>,
 }
 
-/// An endpoint's address as it is reached.
+/// An endpoint's address as the renderers reach it.
 #[derive(Clone, Copy)]
 struct Spot {
     address: Address,
@@ -48,7 +48,7 @@ pub fn combine(service: &ContivService, endpoints: &Endpoints, redirects: &Redir
             .filter(|(_, spot)| spot.place.is_local);
         local_backends.extend(local.filter_map(|((_, pod), _)| pod.clone()));
         for (name, number) in &subset.ports {
-            // Protocols are not compared, on purpose: names say which port is meant.
+            // Ignore protocols on purpose: names decide which port is meant.
             let index = service.ports.binary_search_by(|port| port.name.as_str().cmp(name));
             if let Some(found) = index.ok().and_then(|index| found.get_mut(index)) {
                 found.extend(spots.iter().map(|&spot| (spot, *number)));
@@ -86,7 +86,7 @@ fn ordered(mut found: Vec<(Spot, u16)>) -> Vec<Backend> {
     found.into_iter().map(backend).collect()
 }
 
-/// Counts how many services were combined: what a test of the cost looks at.
+/// Counts the combined services, for a test of the cost.
 #[cfg(test)]
 pub(crate) mod counting {
     use std::cell::Cell;
@@ -99,7 +99,7 @@ pub(crate) mod counting {
         COMBINED.set(COMBINED.get() + 1);
     }
 
-    /// Since the last time.
+    /// The count since the last call.
     pub(crate) fn take() -> usize {
         COMBINED.replace(0)
     }

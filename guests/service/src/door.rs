@@ -1,5 +1,4 @@
-//! Parses what comes in, once: what an event says becomes what is kept, and what does not parse is left out with a
-//! warning that names it.
+//! Parses input once, into the form in which it is kept; leaves out what is invalid, with a warning that names it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +14,7 @@ use crate::inputs::{Endpoints, Pod, Subset};
 use crate::pods;
 use crate::world::World;
 
-/// The address, or a warning that says what it was meant to be.
+/// The address, or a warning that names its role.
 pub fn address(world: &mut impl World, what: &str, of: &[(&str, &str)], text: &str) -> Option<Address> {
     let address = Address::parse(text);
     if address.is_none() {
@@ -30,8 +29,8 @@ fn of(id: &ObjectId) -> [(&str, &str); 2] {
     [("namespace", &id.namespace), ("name", &id.name)]
 }
 
-/// The service with everything but its backends. None for an `ExternalName`: nothing is rendered for it, whatever its
-/// endpoints are.
+/// The service with everything but its backends. `None` for an `ExternalName`: it is not rendered, whatever its
+/// endpoints.
 pub fn service(world: &mut impl World, service: KubeService) -> Option<ContivService> {
     if service.service_type == "ExternalName" {
         return None;
@@ -72,7 +71,7 @@ pub fn service(world: &mut impl World, service: KubeService) -> Option<ContivSer
     })
 }
 
-/// A set in order, each address in its one spelling.
+/// A sorted set, with each address in its canonical spelling.
 fn canonical<'t>(
     world: &mut impl World,
     what: &str,
@@ -83,7 +82,7 @@ fn canonical<'t>(
     set.iter().map(Address::to_string).collect()
 }
 
-/// Endpoints with the addresses that parse.
+/// The endpoints with valid addresses.
 pub fn endpoints(world: &mut impl World, endpoints: KubeEndpoints) -> (Id, Endpoints) {
     let id = Id::from(endpoints.id);
     let mut subsets = Vec::with_capacity(endpoints.subsets.len());
@@ -102,7 +101,7 @@ pub fn endpoints(world: &mut impl World, endpoints: KubeEndpoints) -> (Id, Endpo
     (id, Endpoints { subsets })
 }
 
-/// A pod; one that has no address yet is no mistake.
+/// A pod; it may have no address yet.
 pub fn pod(world: &mut impl World, pod: LocalPod) -> (Id, Pod) {
     let has_text = !pod.ip.is_empty();
     let address = has_text
@@ -112,7 +111,7 @@ pub fn pod(world: &mut impl World, pod: LocalPod) -> (Id, Pod) {
     (Id::from(pod.id), Pod { address, interface })
 }
 
-/// Warns where the interface that services are redirected to has no address.
+/// Warns if the interface that services are redirected to has no address.
 pub fn check_allocation(world: &mut impl World, allocation: &CustomIpAllocation) {
     if let Some(endpoint) = pods::service_endpoint(&allocation.interfaces) {
         let text = network::without_prefix_len(&endpoint.ip);

@@ -1,4 +1,4 @@
-//! The id of a Kubernetes object, kept once and shared by the indexes that name it.
+//! The id of a Kubernetes object, stored once and shared by the indexes that use it.
 
 use std::cmp::Ordering;
 use std::rc::Rc;
@@ -12,7 +12,7 @@ use crate::bindings::trueup::kube::types::ObjectId;
 pub struct Id(Rc<ObjectId>);
 
 impl Id {
-    /// The least of all ids: nothing in Kubernetes has it.
+    /// The smallest id; no object in Kubernetes has it.
     #[must_use]
     pub fn least() -> Self {
         Self::from(ObjectId {
@@ -21,7 +21,7 @@ impl Id {
         })
     }
 
-    /// As the contract has it.
+    /// The contract's form.
     #[must_use]
     pub fn object(&self) -> &ObjectId {
         &self.0
@@ -56,7 +56,7 @@ impl PartialEq for Id {
 
 impl Eq for Id {}
 
-/// Counts how often ids were compared: what a test of the cost looks at, as every index goes by ids.
+/// Counts comparisons of ids, for a test of the cost: every index uses ids.
 #[cfg(test)]
 pub(crate) mod counting {
     use std::cell::Cell;
@@ -69,7 +69,7 @@ pub(crate) mod counting {
         COMPARISONS.set(COMPARISONS.get() + 1);
     }
 
-    /// Since the last time.
+    /// The count since the last call.
     pub(crate) fn take() -> u64 {
         COMPARISONS.replace(0)
     }

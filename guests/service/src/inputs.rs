@@ -1,4 +1,4 @@
-//! What is known, parsed: everything that the renderers' configuration follows from.
+//! The parsed inputs: the renderers' configuration follows from them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,13 +14,13 @@ use crate::world::World;
 /// A pod of this node, or of another.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pod {
-    /// None where it has none, or none that parses.
+    /// `None` if it has none, or an invalid one.
     pub address: Option<Address>,
-    /// None where it uses the host's network.
+    /// `None` if it uses the host's network.
     pub interface: Option<String>,
 }
 
-/// Where a service's backends are.
+/// The endpoints of a service.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Endpoints {
     /// As given.
@@ -30,7 +30,7 @@ pub struct Endpoints {
 /// Addresses that share their ports.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Subset {
-    /// With the pod behind each, where one is named.
+    /// Each with its pod, if the endpoint names one.
     pub addresses: Vec<(Address, Option<Id>)>,
     /// Name and number.
     pub ports: Vec<(String, u16)>,
@@ -49,7 +49,7 @@ impl Endpoints {
 /// The inputs.
 #[derive(Clone, Debug)]
 pub struct Inputs {
-    /// This node's.
+    /// This node's wiring.
     pub wiring: Wiring,
     /// The addresses of all nodes.
     pub node_ips: BTreeSet<Address>,
@@ -66,7 +66,7 @@ pub struct Inputs {
 }
 
 impl Inputs {
-    /// All that a resync names; of an id given twice the last counts, with a warning.
+    /// The inputs of a resync. Of a duplicate id the last counts, with a warning.
     pub fn read(world: &mut impl World, state: State) -> Self {
         let mut inputs = Self {
             wiring: Wiring::read(world, state.context),

@@ -1,18 +1,18 @@
-//! A set of interfaces with how often each is used, and what of it the renderers have not taken yet.
+//! A set of interfaces with use counts, and the part of it that the renderers have not acknowledged yet.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The set. A change costs what it touches, however large the set is.
+/// The set. A change costs only what it touches, however large the set is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Interfaces {
-    /// How often each is used, never 0.
+    /// The use count of each, never 0.
     uses: BTreeMap<String, usize>,
     /// Those that are used and not acknowledged, or acknowledged and not used.
     differing: BTreeSet<String>,
 }
 
 impl Interfaces {
-    /// One more uses it.
+    /// Adds one use.
     pub fn hold(&mut self, name: &str) {
         match self.uses.get_mut(name) {
             Some(uses) => *uses = uses.saturating_add(1),
@@ -23,7 +23,7 @@ impl Interfaces {
         }
     }
 
-    /// One less uses it.
+    /// Removes one use.
     pub fn release(&mut self, name: &str) {
         match self.uses.get_mut(name) {
             Some(uses) if *uses > 1 => *uses -= 1,
@@ -35,26 +35,26 @@ impl Interfaces {
         }
     }
 
-    /// Its use has begun or ended.
+    /// Its use has started or ended.
     fn turn(&mut self, name: &str) {
         if !self.differing.remove(name) {
             self.differing.insert(name.to_owned());
         }
     }
 
-    /// True where the renderers should have another set than they have.
+    /// True if the renderers need another set than they have.
     #[must_use]
     pub fn differ(&self) -> bool {
         !self.differing.is_empty()
     }
 
-    /// What the renderers should have, ascending.
+    /// The set that the renderers need, ascending.
     #[must_use]
     pub fn wanted(&self) -> Vec<String> {
         self.uses.keys().cloned().collect()
     }
 
-    /// What the renderers have, ascending.
+    /// The set that the renderers have, ascending.
     #[must_use]
     pub fn acknowledged(&self) -> Vec<String> {
         let wanted: BTreeSet<&String> = self.uses.keys().collect();
@@ -62,7 +62,7 @@ impl Interfaces {
         (&wanted ^ &differing).into_iter().cloned().collect()
     }
 
-    /// The renderers have what they should.
+    /// The renderers now have the set that they need.
     pub fn acknowledge(&mut self) {
         self.differing.clear();
     }

@@ -1,13 +1,13 @@
-//! The guest service: Kubernetes services with their endpoints as this node sees them, the interfaces behind which
-//! clients and backends sit, and for the renderers exactly what changed of both.
+//! The guest service: tracks Kubernetes services with their endpoints as this node sees them, and the interfaces of
+//! clients and backends; sends the renderers exactly the changes of both.
 //!
-//! What the renderers should have is a function of the inputs; what they took is remembered; the difference is what
-//! they are called for. The model is the service processor of Contiv-VPP; where this differs from it is written down in
-//! the specification, on purpose.
+//! The renderers' desired state is a function of the inputs; the guest remembers what they acknowledged, and calls them
+//! with the difference. The model is the service processor of Contiv-VPP; the specification lists the intended
+//! differences.
 //!
-//! Here are the bindings, the exports and the imports; nothing is decided here. `door` parses, `inputs` keeps,
-//! `combine` and `pods` are the function of the inputs, `view` keeps what they gave with the indexes that say what an
-//! event touches; `processor` and `rendering` call a [`World`]; `snapshot` is their text.
+//! This file has the bindings, the exports and the imports, and decides nothing. `door` parses, `inputs` stores,
+//! `combine` and `pods` are the function of the inputs, `view` stores their results with indexes of what an event
+//! touches; `processor` and `rendering` call a [`World`]; `snapshot` is their text.
 //!
 //! ```text
 //! event -> door -> inputs -> view: touched pods -> touched services -> combine --+-> differences -> renderers
@@ -63,11 +63,11 @@ pub mod bindings {
 }
 
 thread_local! {
-    /// What this instance knows. A component has one thread.
+    /// The state of this instance. A component has one thread.
     static PROCESSOR: RefCell<Processor> = RefCell::new(Processor::new(Settings::default()));
 }
 
-/// Asks the instance, or changes it.
+/// Reads or changes the instance.
 fn with<T>(call: impl FnOnce(&mut Processor) -> T) -> T {
     PROCESSOR.with_borrow_mut(call)
 }

@@ -1,4 +1,4 @@
-//! What one pod and its extra interfaces add: interfaces of clients, the interface of its backends, and a redirection.
+//! The share of one pod and its extra interfaces: client interfaces, its backend interface, and a redirection.
 //!
 //! Pure.
 
@@ -12,15 +12,15 @@ use crate::inputs::Inputs;
 /// A pod's share in the function of the inputs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Share {
-    /// Interfaces behind which clients sit.
+    /// Interfaces of clients.
     pub frontends: Vec<String>,
-    /// The interface behind which it sits as a backend; none where it is not of this node, or has none.
+    /// Its interface as a backend; `None` if the pod is not on this node, or has none.
     pub backend: Option<String>,
-    /// What has the first address as its endpoint is reached at the second.
+    /// Endpoints with the first address are reached at the second.
     pub redirect: Option<(Address, Address)>,
 }
 
-/// The share of the pod of that id; nothing where the id is unknown.
+/// The share of the pod of that id; empty if the id is unknown.
 #[must_use]
 pub fn share(inputs: &Inputs, default_pod_network: &str, id: &Id) -> Share {
     let none = Vec::new();
@@ -47,7 +47,7 @@ pub fn share(inputs: &Inputs, default_pod_network: &str, id: &Id) -> Share {
     share
 }
 
-/// The interface that a pod's services are redirected to: the last that says so.
+/// The interface that a pod's services are redirected to: the last one that asks for it.
 #[must_use]
 pub fn service_endpoint(interfaces: &[CustomInterface]) -> Option<&CustomInterface> {
     interfaces.iter().rev().find(|interface| interface.service_endpoint)

@@ -1,6 +1,6 @@
-//! One instance: takes what happens, and has the renderers called for what follows from it.
+//! One instance: takes events, and calls the renderers with what follows from them.
 //!
-//! Each public function is one that the world exports.
+//! Each public function is an export of the world.
 
 use std::collections::BTreeSet;
 
@@ -18,29 +18,29 @@ use crate::world::{Rendered, World};
 /// Contiv-services.
 const SERVICES: &str = "service_services";
 
-/// What is known since the first resync.
+/// The state since the first resync.
 #[derive(Clone, Debug)]
 pub struct Known {
-    /// What was told.
+    /// The inputs.
     pub inputs: Inputs,
-    /// What follows from it.
+    /// What follows from them.
     pub view: View,
     /// What the renderers have of it.
     pub rendering: Rendering,
 }
 
-/// All that an instance knows.
+/// The state of an instance.
 #[derive(Clone, Debug, Default)]
 pub struct Processor {
     settings: Settings,
     /// None before the first resync.
     known: Option<Known>,
-    /// The gauge as this instance sent it last.
+    /// The last value that this instance sent for the gauge.
     shown: Option<usize>,
 }
 
 impl Processor {
-    /// A new instance, which knows nothing.
+    /// A new instance without state.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         Self {
@@ -52,9 +52,9 @@ impl Processor {
     /// `processor.resync`
     ///
     /// # Errors
-    /// What a renderer answered; the inputs are kept, and the next event hands over everything again.
+    /// A renderer's error. The guest keeps the inputs, and the next event hands over everything again.
     pub fn resync(&mut self, world: &mut impl World, state: State) -> Rendered {
-        // What was known goes before what is new comes: both at once would be the peak of the memory.
+        // Drop the old state before the new one arrives: both at once would be the peak of memory.
         self.known = None;
         let inputs = Inputs::read(world, state);
         let view = View::new(&inputs, &self.settings.default_pod_network);
@@ -71,7 +71,7 @@ impl Processor {
     /// `processor.update`
     ///
     /// # Errors
-    /// `no resync yet`, or the first error of a renderer: what it refused is tried again with the next event.
+    /// `no resync yet`, or the first error of a renderer. The next event retries what it refused.
     pub fn update(&mut self, world: &mut impl World, event: Event) -> Rendered {
         let Some(known) = &mut self.known else {
             return Err("no resync yet".to_owned());
@@ -91,7 +91,7 @@ impl Processor {
     /// `processor.revert`
     pub fn revert(&mut self, world: &mut impl World, pod: ObjectId) {
         if self.known.is_some() {
-            // The renderers' errors are in the log, and what they refused stays to be done.
+            // The log has the renderers' errors, and what they refused stays pending.
             let _ = self.update(world, Event::PodDeleted(pod));
         }
     }
@@ -102,7 +102,7 @@ impl Processor {
             && self.shown != Some(count)
         {
             self.shown = Some(count);
-            // More than u32::MAX services don't fit a 32-bit memory.
+            // A 32-bit memory can't hold more than u32::MAX services.
             world.gauge_set(SERVICES, f64::from(u32::try_from(count).unwrap_or(u32::MAX)));
         }
     }
@@ -116,7 +116,7 @@ impl Processor {
     /// `lifecycle.restore`
     ///
     /// # Errors
-    /// Why the text is no snapshot of this guest; nothing has changed then.
+    /// Why the text is no snapshot of this guest; then nothing has changed.
     pub fn restore(&mut self, world: &mut impl World, snapshot: &str) -> Result<(), String> {
         self.known = snapshot::read(world, snapshot, &self.settings.default_pod_network)?;
         self.shown = None;
@@ -126,7 +126,7 @@ impl Processor {
 }
 
 impl Known {
-    /// Changes the inputs; answers the services to combine anew.
+    /// Changes the inputs; returns the services to combine again.
     fn take(&mut self, world: &mut impl World, event: Event) -> BTreeSet<Id> {
         match event {
             Event::ServicePut(service) => {
@@ -190,7 +190,7 @@ impl Known {
         BTreeSet::from([id])
     }
 
-    /// A pod's allocation goes with it, unless another pod has that id.
+    /// A pod's allocation goes with it, unless another pod has the same id.
     fn forget_pod(&mut self, id: &Id) -> BTreeSet<Id> {
         if self.inputs.pod(id).is_none() {
             self.inputs.allocations.remove(id);

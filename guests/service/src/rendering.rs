@@ -1,7 +1,7 @@
-//! What the renderers have taken, and the calls for what they should have beyond that.
+//! What the renderers have acknowledged, and the calls for the rest.
 //!
-//! A call that is refused stops no other: its part stays to be done, and every later event tries it again, as long as
-//! there still is a difference.
+//! A refused call stops no other: its part stays pending, and every later event retries it as long as there is a
+//! difference.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,39 +13,39 @@ use crate::inputs::Inputs;
 use crate::view::View;
 use crate::world::{Rendered, World};
 
-/// When the interfaces of clients are told.
+/// When to send the interfaces of clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// Before services: whoever comes finds them.
+    /// Before services, so that a new client finds them.
     FrontendsFirst,
     /// After everything else: the pod is gone.
     FrontendsLast,
 }
 
-/// What is acknowledged.
+/// The acknowledged state.
 #[derive(Clone, Debug, Default)]
 pub struct Rendering {
-    /// False: nothing is, and the next event hands over everything.
+    /// If false, nothing is acknowledged, and the next event hands over everything.
     is_in_step: bool,
     services: BTreeMap<Id, ContivService>,
     /// Those of `services` with a node port.
     with_node_ports: BTreeSet<Id>,
     node_ips: BTreeSet<Address>,
-    /// Whether the node IPs of the inputs are others.
+    /// True if the node IPs of the inputs differ.
     node_ips_differ: bool,
-    /// Services that may differ from what follows from the inputs: a call was refused.
+    /// Services that may differ from the inputs because a call was refused.
     pending: BTreeSet<Id>,
 }
 
-/// What the renderers answered to one event.
+/// The renderers' answers to one event.
 struct Answers<'w, W> {
     world: &'w mut W,
-    /// Of the first call that was refused.
+    /// The result of the first refused call.
     result: Rendered,
 }
 
 impl<W: World> Answers<'_, W> {
-    /// Makes a call; true where it was taken.
+    /// Makes a call; true if it was taken.
     fn ask(&mut self, call: &str, service: Option<&Id>, ask: impl FnOnce(&mut W) -> Rendered) -> bool {
         let Err(error) = ask(self.world) else {
             return true;
@@ -66,7 +66,7 @@ impl<W: World> Answers<'_, W> {
 }
 
 impl Rendering {
-    /// What the renderers have, for a snapshot; none where that is not known.
+    /// The services that the renderers have, for a snapshot; `None` if unknown.
     pub fn services(&self) -> Option<impl Iterator<Item = &ContivService>> {
         self.is_in_step.then_some(self.services.values())
     }
@@ -77,7 +77,7 @@ impl Rendering {
         &self.node_ips
     }
 
-    /// What the renderers have, from a snapshot: whatever differs from it is for the next event.
+    /// The renderers' state from a snapshot: the next event handles any difference.
     #[must_use]
     pub fn restored(
         inputs: &Inputs,
@@ -108,7 +108,7 @@ impl Rendering {
         rendering
     }
 
-    /// Nothing is acknowledged, from a snapshot: the next event hands everything over.
+    /// Nothing is acknowledged, according to a snapshot: the next event hands over everything.
     #[must_use]
     pub fn refused(inputs: &Inputs, view: &mut View) -> Self {
         for id in inputs.services.keys() {
@@ -120,7 +120,7 @@ impl Rendering {
     /// Hands everything over.
     ///
     /// # Errors
-    /// What a renderer answered: then the next event does the same.
+    /// A renderer's error; then the next event does the same.
     pub fn resync(&mut self, world: &mut impl World, inputs: &Inputs, view: &mut View) -> Rendered {
         let ids: BTreeSet<Id> = inputs.services.keys().chain(view.services()).cloned().collect();
         let services = ids
@@ -147,10 +147,10 @@ impl Rendering {
         answers.result
     }
 
-    /// Tells what has changed, now that these services may have, and what was refused before.
+    /// Sends the changes of services that may have changed, and of what was refused before.
     ///
     /// # Errors
-    /// What the first call was answered that a renderer refused.
+    /// The error of the first refused call.
     pub fn follow(
         &mut self,
         world: &mut impl World,

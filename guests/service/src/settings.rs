@@ -1,4 +1,4 @@
-//! What an operator may set, and what holds where nothing is set.
+//! The operator's settings and their defaults.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use trueup_guest_common::settings::{self, Allowed};
 /// The guest's settings. Their names are those in JSON.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// The network of pods that counts as none named. Not empty.
+    /// The name of the default pod network; a pod without a named network is in it. Not empty.
     pub default_pod_network: String,
 }
 
@@ -22,7 +22,7 @@ impl Default for Settings {
 const NETWORK: &str = "default_pod_network";
 
 impl Settings {
-    /// Reads the JSON object that `lifecycle.init` takes.
+    /// Parses the JSON object of `lifecycle.init`.
     ///
     /// # Errors
     /// The first setting by name that is unknown or wrong.

@@ -1,4 +1,4 @@
-//! Renderers that answer Ok, with faults and a transcript: what native tests call.
+//! Renderers that answer Ok, with faults and a transcript, for native tests.
 
 use serde_json::{Value, json};
 use trueup_guest_common::scenarios::Transcript;

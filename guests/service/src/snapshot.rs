@@ -1,8 +1,8 @@
-//! The whole of an instance as text, for the next build of this guest.
+//! The whole state of an instance as text, for the next build of this guest.
 //!
-//! Inputs as they were parsed, and what the renderers have taken: what is to be done is the difference, also where the
-//! next build sees another. Settings are no part of it. Rows, not members: a cluster of many services fits the limits of
-//! an answer.
+//! Holds the parsed inputs, and what the renderers acknowledged: the difference is still to do, even if the next build
+//! computes another one. Without settings. Uses rows instead of members, so that a cluster of many services fits the
+//! limits of an answer.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,7 +26,7 @@ use crate::world::World;
 /// The layout of the text.
 const VERSION: u64 = 1;
 
-/// Borrowed where it is written, owned where it is read.
+/// Borrowed for writing, owned for reading.
 type Text<'s> = Cow<'s, str>;
 /// namespace, name
 type IdRow<'s> = (Text<'s>, Text<'s>);
@@ -53,7 +53,7 @@ struct KnownText<'s> {
     endpoints: Vec<(IdRow<'s>, Vec<SubsetRow<'s>>)>,
     services: Vec<ServiceText<'s>>,
     allocations: Vec<(IdRow<'s>, Vec<CustomInterface>)>,
-    /// Null where the renderers refused everything: the next event hands it over again.
+    /// Null if the renderers refused everything: the next event hands it over again.
     acknowledged: Option<Acknowledged<'s>>,
 }
 
@@ -84,14 +84,14 @@ pub fn write(known: Option<&Known>) -> String {
         version: VERSION,
         known: known.map(KnownText::of),
     };
-    // Texts, numbers and lists of them: there is nothing in it that JSON has not.
+    // Texts, numbers and lists: JSON can represent all of them.
     serde_json::to_string(&snapshot).unwrap_or_default()
 }
 
-/// Reads what [`write()`] wrote.
+/// Parses the text of [`write()`].
 ///
 /// # Errors
-/// Which version wrote the text, or what is wrong with it.
+/// The version that wrote the text, or what is wrong with it.
 pub fn read(world: &mut impl World, snapshot: &str, default_pod_network: &str) -> Result<Option<Known>, String> {
     check_version(snapshot, VERSION)?;
     let wrong = |what: String| misfit(&what, VERSION);
@@ -138,7 +138,7 @@ impl<'s> KnownText<'s> {
         }
     }
 
-    /// The error is the first address that is none.
+    /// The error is the first invalid address.
     fn read(self, world: &mut impl World, default_pod_network: &str) -> Result<Known, String> {
         let services = self.services.into_iter().map(ServiceText::read);
         let allocations = self.allocations.into_iter();

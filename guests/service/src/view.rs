@@ -1,7 +1,7 @@
-//! What follows from the inputs, other than the services themselves, with the indexes that say what an event touches.
+//! What follows from the inputs, except the services themselves, with indexes of what an event touches.
 //!
-//! Pure. Everything here can be derived from the inputs anew; it is kept so that an event costs what it touches, however
-//! many other services there are.
+//! Pure. Everything here can be derived from the inputs; it is stored so that an event costs only what it touches,
+//! however many other services exist.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,23 +19,23 @@ use crate::redirects::Redirects;
 #[derive(Clone, Debug)]
 pub struct View {
     default_pod_network: String,
-    /// Which endpoints list an address.
+    /// Which endpoints list each address.
     listed: BTreeSet<(Address, Id)>,
     redirects: Redirects,
-    /// What each pod adds; those that add nothing are left out.
+    /// The share of each pod, without empty ones.
     shares: BTreeMap<Id, Share>,
-    /// The pods of this node behind each contiv-service. It has every contiv-service there is.
+    /// The pods of this node behind each contiv-service. Holds every contiv-service.
     local_backends: BTreeMap<Id, Vec<Id>>,
     /// How many contiv-services name a pod of this node.
     served: BTreeMap<Id, usize>,
-    /// Behind which clients sit.
+    /// The interfaces of clients.
     pub frontends: Interfaces,
-    /// Behind which backends sit.
+    /// The interfaces of backends.
     pub backends: Interfaces,
 }
 
 impl View {
-    /// The view of these inputs, as if every service were to come yet.
+    /// The view of these inputs before any service.
     #[must_use]
     pub fn new(inputs: &Inputs, default_pod_network: &str) -> Self {
         let mut view = Self {
@@ -63,7 +63,7 @@ impl View {
         view
     }
 
-    /// How many contiv-services there are.
+    /// The number of contiv-services.
     #[must_use]
     pub fn service_count(&self) -> usize {
         self.local_backends.len()
@@ -74,7 +74,7 @@ impl View {
         self.local_backends.keys()
     }
 
-    /// The endpoints of a service have changed from these to those.
+    /// The endpoints of a service have changed from `old` to `new`.
     pub fn list(&mut self, id: &Id, old: Option<&Endpoints>, new: Option<&Endpoints>) {
         for address in old.iter().flat_map(|endpoints| endpoints.addresses()) {
             self.listed.remove(&(address, id.clone()));
@@ -84,7 +84,7 @@ impl View {
         }
     }
 
-    /// A pod or its extra interfaces have changed. The services whose backends are reached elsewhere now.
+    /// A pod or its extra interfaces have changed. Returns the services whose backends have a new effective address.
     pub fn touch_pod(&mut self, inputs: &Inputs, id: &Id) -> BTreeSet<Id> {
         let new = pods::share(inputs, &self.default_pod_network, id);
         let old = self.shares.remove(id).unwrap_or_default();
@@ -123,7 +123,7 @@ impl View {
             .map(|(_, id)| id.clone())
     }
 
-    /// Combines a service anew; none where there is no contiv-service of that id.
+    /// Combines a service again; `None` if there is no contiv-service of that id.
     pub fn combine(&mut self, inputs: &Inputs, id: &Id) -> Option<ContivService> {
         let both = inputs.services.get(id).zip(inputs.endpoints.get(id));
         let combined = both.map(|(service, endpoints)| combine(service, endpoints, &self.redirects, &inputs.wiring));
@@ -138,7 +138,7 @@ impl View {
         service
     }
 
-    /// The service names these pods from now on; none: there is no such service.
+    /// The service names these pods from now on; `None` if there is no such service.
     fn serve(&mut self, id: &Id, pods: Option<Vec<Id>>) {
         let old = match pods {
             Some(pods) => self.local_backends.insert(id.clone(), pods),

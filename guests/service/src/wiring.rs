@@ -1,4 +1,4 @@
-//! How this node is wired: which addresses are near, and which interfaces serve whatever pods there are.
+//! The wiring of this node: which addresses are local, and which interfaces exist without pods.
 
 use std::collections::BTreeSet;
 
@@ -9,29 +9,29 @@ use crate::bindings::exports::trueup::service::processor::NodeContext;
 use crate::door;
 use crate::world::World;
 
-/// Where an address is, as seen from this node.
+/// The location of an address, as seen from this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     /// On this node.
     pub is_local: bool,
-    /// In no pod's network.
+    /// Outside of every pod network.
     pub is_host_network: bool,
 }
 
-/// The node's context, its addresses parsed.
+/// The node's context with parsed addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wiring {
     context: NodeContext,
     /// `node-ip` and `host-ips`
     own: BTreeSet<Address>,
-    /// None contains nothing.
+    /// `None` contains nothing.
     this_node: Option<Network>,
-    /// None contains nothing.
+    /// `None` contains nothing.
     all_nodes: Option<Network>,
 }
 
 impl Wiring {
-    /// A warning for each text that is not empty and does not parse.
+    /// Logs a warning for each text that is invalid and not empty.
     pub fn read(world: &mut impl World, context: NodeContext) -> Self {
         let filled = |text: &&String| !text.is_empty();
         let texts = context.host_ips.iter().chain(Some(&context.node_ip).filter(filled));
@@ -53,13 +53,13 @@ impl Wiring {
         }
     }
 
-    /// As the contract has it.
+    /// The contract's form.
     #[must_use]
     pub fn context(&self) -> &NodeContext {
         &self.context
     }
 
-    /// Where a backend with this address is.
+    /// The location of a backend with this address.
     #[must_use]
     pub fn place(&self, address: Address) -> Place {
         let is_in = |network: Option<Network>| network.is_some_and(|network| network.contains(address));
@@ -70,7 +70,7 @@ impl Wiring {
         }
     }
 
-    /// Interfaces behind which clients sit, other than those of pods. What is empty does not exist.
+    /// Interfaces of clients, except those of pods. Skips empty names.
     pub fn frontends(&self) -> impl Iterator<Item = &str> {
         let context = &self.context;
         let names = [
@@ -81,7 +81,7 @@ impl Wiring {
         filled(names.into_iter().chain(&context.other_interfaces))
     }
 
-    /// Interfaces behind which backends sit, other than those of pods. What is empty does not exist.
+    /// Interfaces of backends, except those of pods. Skips empty names.
     pub fn backends(&self) -> impl Iterator<Item = &str> {
         let context = &self.context;
         let overlay = if context.vxlan_bvi_interface.is_empty() {

@@ -10,11 +10,11 @@ use crate::output;
 /// An ending without an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Exit {
-    /// 0: done.
+    /// 0: success.
     Done,
-    /// 1: it was done, and something in it failed; what, was said.
+    /// 1: the command ran, and a part of it failed, which was reported.
     Failed,
-    /// 2: some of what was given could not be used; what, was said.
+    /// 2: some input could not be used, which was reported.
     Unusable,
     /// 3: there are changes (`plan`), or the replay was not identical.
     Differs,
@@ -23,9 +23,9 @@ pub(crate) enum Exit {
 /// An ending with an error to print.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// 1: it could not be done.
+    /// 1: the command failed.
     Failed(anyhow::Error),
-    /// 2: misused, unreadable input, or nothing to do it on.
+    /// 2: misuse, unreadable input, or nothing to work on.
     Misused(anyhow::Error),
 }
 
@@ -61,7 +61,7 @@ pub(crate) fn misused<E: Into<anyhow::Error>>(error: E) -> Failure {
     Failure::Misused(error.into())
 }
 
-/// Prints the error, once, with its causes, and answers the code.
+/// Prints the error once, with its causes, and returns the code.
 pub(crate) fn report(ending: Ending) -> ExitCode {
     let (code, error) = match ending {
         Ok(Exit::Done) => return ExitCode::SUCCESS,
@@ -71,7 +71,7 @@ pub(crate) fn report(ending: Ending) -> ExitCode {
         Err(Failure::Failed(error)) => (1, error),
         Err(Failure::Misused(error)) => (2, error),
     };
-    // An error of several lines has several problems, one a line.
+    // An error of several lines holds several problems, one on each line.
     for line in format!("{error:#}").lines() {
         output::talk(&format!("error: {line}"));
     }

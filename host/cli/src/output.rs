@@ -1,4 +1,4 @@
-//! Where things go: data to stdout, as text or JSON; talk to stderr. Logs are in `telemetry.rs`.
+//! Where output goes: data to stdout, as text or JSON; messages to stderr. Logs are in `telemetry.rs`.
 
 use std::io::Write as _;
 
@@ -7,7 +7,7 @@ use clap::ValueEnum;
 use serde::Serialize;
 use trueup_runtime::capabilities::text;
 
-/// How data is written.
+/// The format of data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Output {
     /// For people.
@@ -22,7 +22,7 @@ pub(crate) fn line(text: &str) -> anyhow::Result<()> {
     bytes((lines.collect::<Vec<_>>().join("\n") + "\n").as_bytes())
 }
 
-/// Writes data as it is. A reader that went away (`| head`) ends the program quietly, as it does for other tools.
+/// Writes data as it is. If the reader went away (`| head`), ends the program quietly, as other tools do.
 pub(crate) fn bytes(data: &[u8]) -> anyhow::Result<()> {
     match std::io::stdout().lock().write_all(data) {
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => std::process::exit(0),
@@ -30,14 +30,14 @@ pub(crate) fn bytes(data: &[u8]) -> anyhow::Result<()> {
     }
 }
 
-/// Writes one line of data where the program goes on without a reader: a controller does not end because its log's reader
+/// Writes one line of data, and goes on if the reader went away: a controller must not end because its log's reader
 /// did.
 pub(crate) fn line_if_read(text: &str) {
-    // Nobody reads it: then nobody misses it.
+    // Ignore the error: the reader went away.
     let _ = writeln!(std::io::stdout().lock(), "{}", text::printable(text));
 }
 
-/// Writes a value as one line of JSON, under the same terms.
+/// Writes a value as one line of JSON, and goes on if the reader went away.
 pub(crate) fn json_if_read(value: &impl Serialize) {
     if let Ok(line) = serde_json::to_string(value) {
         // As above.
@@ -45,7 +45,7 @@ pub(crate) fn json_if_read(value: &impl Serialize) {
     }
 }
 
-/// Writes one line of talk, under the same terms.
+/// Writes one line to stderr, and goes on if the reader went away.
 pub(crate) fn talk(text: &str) {
     // As above.
     let _ = writeln!(std::io::stderr().lock(), "{}", text::printable(text));
@@ -56,7 +56,7 @@ pub(crate) fn json(value: &impl Serialize) -> anyhow::Result<()> {
     bytes((serde_json::to_string_pretty(value).context("writing JSON")? + "\n").as_bytes())
 }
 
-/// Columns as wide as what stands in them, two blanks apart.
+/// Columns as wide as their widest cell, two blanks apart.
 pub(crate) fn table(rows: &[Vec<String>]) -> Vec<String> {
     let printable_row = |row: &Vec<String>| row.iter().map(|cell| printable(cell)).collect();
     let rows: Vec<Vec<String>> = rows.iter().map(printable_row).collect();
@@ -74,7 +74,7 @@ pub(crate) fn table(rows: &[Vec<String>]) -> Vec<String> {
     rows.iter().map(line).collect()
 }
 
-/// Ids and keys are any text; a terminal obeys some of it.
+/// Ids and keys may hold any text; a terminal would obey control characters in it.
 pub(crate) fn printable(text: &str) -> String {
     text::printable(text).into_owned()
 }
@@ -87,7 +87,7 @@ pub(crate) fn time(at_ms: u64) -> String {
     at.map_or_else(|| format!("{at_ms} ms"), |at| format!("{at:.3}"))
 }
 
-/// A digest as people compare it: its first 12 digits.
+/// A digest in the short form that people compare: its first 12 digits.
 pub(crate) fn short(digest: &str) -> &str {
     const SHOWN: usize = "sha256:".len() + 12;
     digest.get(..SHOWN).unwrap_or(digest)

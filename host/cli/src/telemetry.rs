@@ -1,7 +1,7 @@
-//! What the program says of itself while it works: lines of log on stderr, and traces to a collector.
+//! The program's diagnostics: log lines on stderr, and traces to a collector.
 //!
-//! Text is for people and does not know of decisions; JSON is for programs, and a line that belongs to a decision says to
-//! which. Spans cost nothing where nobody takes them down: each of the three looks at its own alone.
+//! Text is for people and does not mention decisions. JSON is for programs, and a line names the decision that it
+//! belongs to. With tracing disabled, spans cost nothing: each of the three layers checks only its own filter.
 //!
 //! ```text
 //! events, spans of decisions --+-> text, or JSON (telemetry/json.rs) -> stderr
@@ -26,17 +26,17 @@ use trueup_runtime::decisions;
 
 pub(crate) use self::export::Traces;
 
-/// Lines of the host from `info`, lines of guests and of the simulated Engine from `warn`: what went wrong, and what was
-/// done, without each step of it.
+/// Host lines from `info`; lines of guests and of the simulated Engine from `warn`. This shows what the host did and
+/// what went wrong, without each step.
 const LOG_DEFAULT: &str = "info,guest=warn,trueup::sim=warn,kube_client=off";
 
-/// A simulated Engine in a process of its own has nothing else to say than what it was asked.
+/// A simulated Engine in its own process logs only the requests that it gets.
 const LOG_OF_SIMULATOR: &str = "info";
 
-/// One of those who look at events and spans.
+/// A layer that receives events and spans.
 type Looker = Box<dyn Layer<Registry> + Send + Sync>;
 
-/// Starts the log of a command that reads no `[telemetry]`: as the variable of its key says.
+/// Starts the log of a command that reads no `[telemetry]`, as the environment variable of its key sets it.
 ///
 /// # Errors
 /// One line: what the variable must be.
@@ -50,17 +50,17 @@ pub(crate) fn start_plain(is_simulator: bool) -> Result<(), String> {
     Ok(())
 }
 
-/// Starts the log of a host, and its traces where it has a collector.
+/// Starts the log of a host, and its traces if it has a collector.
 ///
 /// # Errors
-/// One line: what of the traces can't be used.
+/// One line: which trace setting can't be used.
 pub(crate) fn start(telemetry: &Telemetry) -> Result<Option<Traces>, String> {
     let traces = Traces::new(telemetry)?;
     let mut lookers = vec![log(telemetry.log, LOG_DEFAULT)];
     if let Some(traces) = &traces {
         decisions::name_traces(export::trace_of);
         let takes_down = dynamic_filter_fn(|metadata, context| {
-            // A question that is asked outside a decision, as when an instance is rebuilt, would be a trace of its own.
+            // A question outside a decision, as when an instance is rebuilt, would start a trace of its own.
             is_decision(metadata) || (is_question(metadata) && context.lookup_current().is_some())
         });
         let takes_down = takes_down.with_callsite_filter(|metadata| {
@@ -90,12 +90,12 @@ fn is_question(metadata: &Metadata<'_>) -> bool {
     metadata.is_span() && metadata.target() == trace::TARGET
 }
 
-/// Colours are for a terminal, unless `NO_COLOR` is there and not empty: <https://no-color.org>.
+/// Uses colours on a terminal, unless `NO_COLOR` is set and not empty: <https://no-color.org>.
 fn has_colours(is_terminal: bool, no_color: Option<OsString>) -> bool {
     is_terminal && no_color.is_none_or(|value| value.is_empty())
 }
 
-/// The log on stderr. `TRUEUP_LOG` says what is shown, in the syntax of `RUST_LOG`: `debug`, `guest=info`.
+/// The log on stderr. `TRUEUP_LOG` sets the filter, in the syntax of `RUST_LOG`: `debug`, `guest=info`.
 fn log(format: LogFormat, default: &str) -> Looker {
     let wanted = std::env::var("TRUEUP_LOG").unwrap_or_else(|_| default.to_owned());
     let shown = EnvFilter::builder()
@@ -103,7 +103,7 @@ fn log(format: LogFormat, default: &str) -> Looker {
         .parse_lossy(wanted);
     let stderr = tracing_subscriber::fmt::layer()
         .with_writer(std::io::stderr)
-        // A reader that went away is no reason to stop.
+        // Go on even if the reader of stderr went away.
         .log_internal_errors(false);
     match format {
         LogFormat::Text => stderr
@@ -117,7 +117,7 @@ fn log(format: LogFormat, default: &str) -> Looker {
             .with_ansi(false)
             .fmt_fields(JsonFields::new())
             .event_format(json::Lines)
-            // Whatever is shown, a line says to which decision it belongs.
+            // Whatever the filter, a line names the decision that it belongs to.
             .with_filter(
                 shown
                     .and(filter_fn(|metadata| !is_question(metadata)))

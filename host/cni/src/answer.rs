@@ -22,11 +22,11 @@ pub(crate) enum Answer {
 /// Why there is no answer to the question.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum NoAnswer {
-    /// The host is down: its socket is missing or refuses, nothing came in time, or it went away meanwhile.
+    /// The host is down: its socket is missing or refuses, no answer came in time, or it closed the connection.
     Down(String),
-    /// The socket can't be used: calling again does not mend it.
+    /// The socket can't be used, and a retry does not help.
     Unusable(String),
-    /// Something came that is no answer.
+    /// The host sent something that is no answer.
     Garbled(String),
 }
 
@@ -40,11 +40,11 @@ impl NoAnswer {
 }
 
 impl Answer {
-    /// Reads the line. Members that nobody named are passed over; a line whose end alone is missing counts.
+    /// Parses the line. Ignores unknown members, and accepts a line that lacks only its end.
     ///
     /// # Errors
-    /// `Garbled` where it is no answer, `Unusable` where it is one of another version of the protocol, `Down` where the
-    /// host closed the connection in the middle of it.
+    /// `Garbled` if it is no answer, `Unusable` if it belongs to another version of the protocol, `Down` if the host
+    /// closed the connection in the middle of it.
     pub(crate) fn parse(line: &Line) -> Result<Self, NoAnswer> {
         let value = serde_json::from_slice(&line.bytes).map_err(|error| match (error.is_eof(), line.ended) {
             (true, false) => NoAnswer::Down("the host hung up in the middle of its answer; was it stopped?".to_owned()),
@@ -77,7 +77,7 @@ impl Answer {
 
 fn refusal(error: &Map<String, Value>) -> Result<CniError, NoAnswer> {
     let code = error.get("code").and_then(Value::as_u64);
-    // 0 is no error of CNI's.
+    // CNI has no error 0.
     let code = code.and_then(|code| u32::try_from(code).ok()).filter(|code| *code > 0);
     let code = code.ok_or_else(|| garbled("its `error.code` is no whole number from 1 on"))?;
     let msg = error.get("msg").and_then(Value::as_str);
@@ -93,20 +93,20 @@ fn refusal(error: &Map<String, Value>) -> Result<CniError, NoAnswer> {
     })
 }
 
-/// An address with its ENI's device number, as ADD and CHECK are answered.
+/// An address with its ENI's device number: the answer to ADD and CHECK.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Allocation {
     /// `ip`.
     pub(crate) ip: Ipv4Addr,
-    /// `deviceNumber`; -1 where no ENI has the address.
+    /// `deviceNumber`; -1 if no ENI has the address.
     pub(crate) device_number: i32,
 }
 
 impl Allocation {
-    /// From what `ok` holds.
+    /// Parses what `ok` holds.
     ///
     /// # Errors
-    /// `Garbled` where that is no allocation.
+    /// `Garbled` if that is no allocation.
     pub(crate) fn parse(ok: &Value) -> Result<Self, NoAnswer> {
         let ip = ok.get("ip").and_then(Value::as_str).and_then(|ip| ip.parse().ok());
         let device_number = ok.get("deviceNumber").and_then(Value::as_i64);

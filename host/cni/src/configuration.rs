@@ -1,4 +1,4 @@
-//! The network configuration on stdin: what was read, and the members that every command of ours needs.
+//! The network configuration on stdin: the raw input, and the members that every command needs.
 //!
 //! Pure but for `read`.
 
@@ -17,17 +17,17 @@ use crate::version::Version;
 
 /// The configuration with `prevResult` and a GC's list of attachments: a hundred bytes for each of 10,000 pods.
 const CONFIGURATION_BYTES_MAX: usize = 1 << 20;
-/// Where the host listens unless `ipam.socket` says otherwise.
+/// The host's socket unless `ipam.socket` sets another.
 const SOCKET_DEFAULT: &str = "/run/trueup/cni.sock";
-/// Where releases are kept for a host that is down unless `ipam.spoolDir` says otherwise.
+/// Where to keep releases while the host is down, unless `ipam.spoolDir` sets another folder.
 const SPOOL_DIR_DEFAULT: &str = "/var/lib/trueup/cni-spool";
 /// Linux: `sun_path` holds 108 bytes with the closing NUL.
 const SOCKET_BYTES_MAX: usize = 107;
-/// An IPv4 address alone: for main plugins that route themselves.
+/// An IPv4 address alone, for main plugins that do the routing themselves.
 const PREFIX_LENGTH_DEFAULT: u8 = 32;
-/// Long enough for a host that is being restarted to answer from its backlog, shorter than any runtime's patience.
+/// Long enough for a restarting host to answer from its backlog, shorter than any runtime's patience.
 const TIMEOUT_MS_DEFAULT: u64 = 10_000;
-/// A day: longer is a mistake, and any clock can add it.
+/// One day. A longer timeout is a mistake, and any clock can add this much.
 const TIMEOUT_MS_MAX: u64 = 86_400_000;
 /// Linux: `RT_SCOPE_NOWHERE`, the greatest scope of a route.
 const SCOPE_MAX: u64 = 255;
@@ -55,14 +55,14 @@ const IPAM_MEMBERS: [&str; 14] = [
 pub(crate) enum Input {
     /// A JSON object.
     Object(Map<String, Value>),
-    /// Nothing but white space, for which VERSION has an answer.
+    /// Only white space, for which VERSION has an answer.
     Nothing(CniError),
     /// Neither: the error for every command.
     Unusable(CniError),
 }
 
 impl Input {
-    /// The `cniVersion` to answer in: the caller's where it is one of ours, else the newest.
+    /// The `cniVersion` to answer in: the caller's if the plugin speaks it, else the newest.
     pub(crate) fn version(&self) -> Version {
         match self {
             Self::Object(object) => Version::parse(object.get("cniVersion")).unwrap_or(Version::NEWEST),
@@ -70,7 +70,7 @@ impl Input {
         }
     }
 
-    /// From the bytes read.
+    /// Parses the bytes read.
     pub(crate) fn parse(bytes: &[u8]) -> Self {
         if bytes.len() > CONFIGURATION_BYTES_MAX {
             let msg = format!("the network configuration on stdin is longer than {CONFIGURATION_BYTES_MAX} bytes");
@@ -94,14 +94,13 @@ impl Input {
     }
 }
 
-/// Reads all of stdin, but no more than the limit. A terminal counts as empty: who calls the plugin by hand gets an
-/// error, not silence.
+/// Reads stdin up to the limit. A terminal counts as empty, so that a manual call gets an error, not silence.
 pub(crate) fn read(stdin: io::Stdin) -> Input {
     if stdin.is_terminal() {
         return Input::parse(b"");
     }
     let mut bytes = Vec::new();
-    // One byte more than may be there tells too much from enough.
+    // One byte over the limit shows that the input is too long.
     let limit = CONFIGURATION_BYTES_MAX as u64 + 1;
     match stdin.lock().take(limit).read_to_end(&mut bytes) {
         Ok(_) => Input::parse(&bytes),
@@ -112,18 +111,18 @@ pub(crate) fn read(stdin: io::Stdin) -> Input {
     }
 }
 
-/// What the configuration says to every command that asks the host.
+/// The settings for every command that asks the host.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Settings {
     /// `name`: the network's.
     pub(crate) network: String,
     /// `ipam.socket`: the host's.
     pub(crate) socket: PathBuf,
-    /// `ipam.instance`: which guest; none is the host's only one.
+    /// `ipam.instance`: which guest. `None` means the host's only one.
     pub(crate) instance: Option<String>,
     /// `ipam.timeoutMs`: for connecting, asking and reading the answer together.
     pub(crate) timeout: Duration,
-    /// `ipam.spoolDir`; none keeps no releases.
+    /// `ipam.spoolDir`. `None` keeps no releases.
     pub(crate) spool_dir: Option<PathBuf>,
     /// `ipam.gcMigrated`: GC frees migrated keys too.
     pub(crate) gc_migrated: bool,
@@ -144,13 +143,13 @@ pub(crate) struct ResultSettings {
     pub(crate) dns: Value,
 }
 
-/// A route as it is passed through: texts as written, absent members left out.
+/// A route as the plugin passes it on: texts as written, without absent members.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub(crate) struct Route {
     dst: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     gw: Option<String>,
-    // From 1.1.0 on.
+    // Since 1.1.0.
     #[serde(skip_serializing_if = "Option::is_none")]
     mtu: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -164,7 +163,7 @@ pub(crate) struct Route {
 }
 
 impl Settings {
-    /// From the whole configuration, whose version is known already.
+    /// Reads the whole configuration, whose version is already known.
     ///
     /// # Errors
     /// Code 7, naming the first member that is missing or wrong.
@@ -209,7 +208,7 @@ fn socket(ipam: Members<'_>) -> Result<PathBuf, CniError> {
     Ok(socket)
 }
 
-/// The one member where null and missing differ: null switches the spool off.
+/// The only member where null and missing differ: null switches the spool off.
 fn spool_dir(ipam: Members<'_>) -> Result<Option<PathBuf>, CniError> {
     if ipam.get("spoolDir").is_some_and(Value::is_null) {
         return Ok(None);
@@ -231,7 +230,7 @@ fn routes(ipam: Members<'_>, version: Version) -> Result<Vec<Route>, CniError> {
 
 fn route(members: Members<'_>, version: Version) -> Result<Route, CniError> {
     let word = u64::from(u32::MAX);
-    // Before 1.1.0 these are members that nobody named: passed over, whatever they hold.
+    // Before 1.1.0 these members are unknown: ignore them, whatever they hold.
     let newer = |name, most| match version {
         Version::V1_1_0 => members.number(name, 0, most),
         Version::V0_4_0 | Version::V1_0_0 => Ok(None),

@@ -10,7 +10,7 @@ use crate::error::{CniError, INVALID_ENVIRONMENT};
 /// Linux: `IFNAMSIZ` is 16 with the closing NUL.
 const IF_NAME_BYTES_MAX: usize = 15;
 
-/// The variables as they were found; none is one that is not set. `CNI_PATH` is not read: this plugin calls no other.
+/// The variables of the call; `None` if a variable is not set. `CNI_PATH` is not read: this plugin calls no other.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Variables {
     /// `CNI_COMMAND`.
@@ -19,7 +19,7 @@ pub(crate) struct Variables {
     pub(crate) container_id: Option<OsString>,
     /// `CNI_IFNAME`.
     pub(crate) if_name: Option<OsString>,
-    /// `CNI_NETNS`: must be there for ADD and CHECK; its value is not used.
+    /// `CNI_NETNS`: required for ADD and CHECK; its value is not used.
     pub(crate) netns: Option<OsString>,
     /// `CNI_ARGS`: for the log, and for the pod's name.
     pub(crate) args: Option<OsString>,
@@ -37,7 +37,7 @@ impl Variables {
         }
     }
 
-    /// `namespace/name` of the pod, as kubelet's runtimes put it into `CNI_ARGS`; none where one of the two is missing.
+    /// `namespace/name` of the pod, as kubelet's runtimes put it into `CNI_ARGS`. `None` if either is missing.
     pub(crate) fn pod(&self) -> Option<String> {
         let args = self.args.as_deref()?.to_str()?;
         let of = |name: &str| {
@@ -49,7 +49,7 @@ impl Variables {
     }
 }
 
-/// A container's interface: with the network's name the key of an allocation. Both are valid texts of CNI.
+/// A container's interface. With the network's name, it is the key of an allocation. Both are valid CNI texts.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Attachment {
     /// `CNI_CONTAINERID`.
@@ -58,7 +58,7 @@ pub(crate) struct Attachment {
     pub(crate) if_name: String,
 }
 
-/// The command with what the environment says for it.
+/// The command with its variables.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Invocation {
     /// Give the interface an address.
@@ -67,19 +67,19 @@ pub(crate) enum Invocation {
     Del(Attachment),
     /// Compare the interface's address with `prevResult`.
     Check(Attachment),
-    /// Can ADD be served?
+    /// Report whether ADD can be served.
     Status,
-    /// Free what is not in the list of valid attachments.
+    /// Free every attachment that is not in the list of valid ones.
     Gc,
-    /// Which versions are spoken?
+    /// List the versions that the plugin speaks.
     Version,
 }
 
 impl Invocation {
-    /// Reads the variables, the command first.
+    /// Parses the variables, the command first.
     ///
     /// # Errors
-    /// Code 4 for an unknown command, and for a variable that the command needs and that is missing or wrong.
+    /// Code 4 for an unknown command, and for a required variable that is missing or wrong.
     pub(crate) fn parse(variables: &Variables) -> Result<Self, CniError> {
         let command = text("CNI_COMMAND", variables.command.as_deref())?;
         Ok(match command {
@@ -100,7 +100,7 @@ impl Invocation {
 
 fn with_netns(variables: &Variables) -> Result<Attachment, CniError> {
     let attachment = attachment(variables)?;
-    // A path of any bytes: it is never looked at, so it need not be text.
+    // A path of any bytes: the plugin never opens it, so it need not be text.
     if variables.netns.as_deref().is_none_or(OsStr::is_empty) {
         return Err(missing("CNI_NETNS"));
     }

@@ -5,39 +5,39 @@ use serde_json::Value;
 
 use crate::version::Version;
 
-/// `cniVersion` is missing or is none that the plugin speaks.
+/// `cniVersion` is missing, or the plugin does not speak it.
 pub(crate) const INCOMPATIBLE_VERSION: u32 = 1;
 /// The container has no address here.
 pub(crate) const UNKNOWN_CONTAINER: u32 = 3;
-/// A variable of the environment is missing or wrong, or the command is none of this version.
+/// A variable of the environment is missing or wrong, or this version does not have the command.
 pub(crate) const INVALID_ENVIRONMENT: u32 = 4;
-/// Input or output failed in a way that calling again does not mend.
+/// Input or output failed, and a retry does not help.
 pub(crate) const IO: u32 = 5;
-/// What was read can't be decoded.
+/// The input can't be decoded.
 pub(crate) const DECODING: u32 = 6;
-/// The network configuration lacks a member, or one is wrong.
+/// The network configuration lacks a member, or a member is wrong.
 pub(crate) const INVALID_CONFIGURATION: u32 = 7;
-/// It may work later: the host is down or busy, or no address is free.
+/// A retry may succeed: the host is down or busy, or no address is free.
 pub(crate) const TRY_AGAIN_LATER: u32 = 11;
 /// The plugin can't serve ADD.
 pub(crate) const NOT_AVAILABLE: u32 = 50;
-/// The address is not the one that `prevResult` says. From 100 on codes are the plugin's own.
+/// The address differs from the one in `prevResult`. Codes from 100 on are the plugin's own.
 pub(crate) const OTHER_ADDRESS: u32 = 101;
 
-/// Printed where an error could not be printed itself: stdout is never empty after a failure.
+/// Printed if an error itself can't be printed: stdout is never empty after a failure.
 const UNPRINTABLE: &str = r#"{"cniVersion":"1.1.0","code":5,"msg":"the error could not be printed"}"#;
 
-/// How much of a wrong value an error shows, in characters: enough to find it in the configuration.
+/// How many characters of a wrong value an error shows: enough to find it in the configuration.
 const SHOWN_CHARS_MAX: usize = 80;
 
-/// A failed command, as CNI has it.
+/// A failed command, in CNI's form.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct CniError {
     /// One of the codes above, or one that the host chose.
     pub(crate) code: u32,
     /// One line for people.
     pub(crate) msg: String,
-    /// What it was about; none is left out.
+    /// The subject of the error; left out if `None`.
     pub(crate) details: Option<String>,
 }
 
@@ -61,7 +61,7 @@ impl CniError {
         }
     }
 
-    /// The same with details, where it has none yet.
+    /// Adds details unless the error already has some.
     pub(crate) fn about(mut self, details: &str) -> Self {
         self.details.get_or_insert_with(|| details.to_owned());
         self
@@ -79,7 +79,7 @@ impl CniError {
     }
 }
 
-/// A value for an error's text: compact JSON, cut where it is long.
+/// A value for an error's text: compact JSON, cut if it is long.
 pub(crate) fn shown(value: &Value) -> String {
     let text = value.to_string();
     match text.char_indices().nth(SHOWN_CHARS_MAX) {

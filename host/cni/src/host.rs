@@ -1,6 +1,6 @@
 //! One question and one answer over the host's unix socket, within one deadline.
 //!
-//! Knows bytes, not what they say.
+//! Handles bytes, not their meaning.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -13,29 +13,29 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connec
 
 use crate::answer::NoAnswer;
 
-/// The longest answer, without its line's end.
+/// The longest answer, without its newline.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
-/// Read at a time; every answer but an error with a long text fits.
+/// The read size: every answer but an error with a long text fits.
 const READ_BYTES: usize = 4096;
-/// Written at a time: the kernel takes this much in one piece, so that one write waits once and the deadline holds.
+/// The write size: the kernel takes this much in one piece, so that one write waits once and the deadline holds.
 const WRITE_BYTES: usize = 16 * 1024;
-/// The kernel takes no time limit of zero, which means none, and none below its own tick.
+/// The kernel takes a time limit of zero as no limit, and none below its own tick.
 const WAIT_MIN: Duration = Duration::from_millis(1);
 
-/// What the host said before its first line's end, or before it closed the connection.
+/// What the host sent up to its first newline, or until it closed the connection.
 #[derive(Debug)]
 pub(crate) struct Line {
-    /// Without the end.
+    /// Without the newline.
     pub(crate) bytes: Vec<u8>,
-    /// Whether the end was there.
+    /// Whether the newline came.
     pub(crate) ended: bool,
 }
 
 /// Connects, sends `request`, and reads one line.
 ///
 /// # Errors
-/// `Down` where the socket is missing or refuses, where `timeout` passes over all of it, and where the host closes
-/// without a word; `Garbled` for an answer over the limit; `Unusable` for the rest, such as no permission.
+/// `Down` if the socket is missing or refuses, if `timeout` passes, or if the host closes without an answer; `Garbled`
+/// for an answer over the limit; `Unusable` for the rest, such as no permission.
 pub(crate) fn exchange(socket: &Path, request: &[u8], timeout: Duration) -> Result<Line, NoAnswer> {
     let call = Call {
         socket,
@@ -54,8 +54,8 @@ struct Call<'a> {
 }
 
 impl Call<'_> {
-    /// The standard library's `connect` would wait for ever where the host's backlog is full. On Linux the limit for
-    /// sending is also the one for connecting.
+    /// The standard library's `connect` would wait for ever if the host's backlog is full. On Linux the limit for
+    /// sending also applies to connecting.
     fn connect(&self) -> Result<UnixStream, NoAnswer> {
         let connected = || {
             let address = SocketAddrUnix::new(self.socket)?;
@@ -104,7 +104,7 @@ impl Call<'_> {
             match stream.write(piece) {
                 Ok(written) => rest = rest.get(written..).unwrap_or_default(),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                // It may have answered before it hung up, for instance that it refuses this user.
+                // The host may have answered before it hung up, for instance that it refuses this user.
                 Err(error) if is_hang_up(&error) => return Ok(()),
                 Err(error) => return Err(self.broken("writing to", &error)),
             }
@@ -146,7 +146,7 @@ impl Call<'_> {
         }
     }
 
-    /// What is left of the time; `None` where it is over.
+    /// The remaining time; `None` if it is over.
     fn left(&self) -> Option<Duration> {
         let left = self.timeout.checked_sub(self.started.elapsed())?;
         Some(left.max(WAIT_MIN))
@@ -159,7 +159,7 @@ impl Call<'_> {
 
     fn broken(&self, doing: &str, error: &io::Error) -> NoAnswer {
         match error.kind() {
-            // A time limit that passed.
+            // The time limit passed.
             ErrorKind::WouldBlock | ErrorKind::TimedOut => self.too_late(),
             _ => NoAnswer::Unusable(format!("{doing} the host at `{}`: {error}", self.socket.display())),
         }

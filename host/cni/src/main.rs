@@ -1,8 +1,8 @@
 //! The `trueup-cni` binary: a CNI IPAM plugin that asks the trueup host over its unix socket.
 //!
-//! Called by a main plugin (`bridge`, `ptp`, ...) or a runtime, once for each command. It decides nothing about addresses,
-//! keeps no state but releases that could not be delivered, and shares no crate with the host: `docs/cni.md` is what
-//! both ends keep to.
+//! A main plugin (`bridge`, `ptp`, ...) or a runtime calls it once for each command. It decides nothing about
+//! addresses, keeps no state but undelivered releases, and shares no crate with the host. Both ends follow
+//! `docs/cni.md`.
 //!
 //! ```text
 //! CNI_* -> environment --+
@@ -30,7 +30,7 @@ mod version;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    // For people; a runtime gives no arguments, and asks with `CNI_COMMAND=VERSION`.
+    // For people: a runtime gives no arguments, and asks with `CNI_COMMAND=VERSION`.
     if std::env::args_os()
         .nth(1)
         .is_some_and(|argument| argument == "--version")

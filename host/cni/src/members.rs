@@ -1,6 +1,6 @@
-//! Reads members of a JSON object, each by its rule; an error names the member by its path.
+//! Reads members of a JSON object, each by its rule. An error names the member by its path.
 //!
-//! Members that nobody asks for are passed over, but for those that are spelled nearly as a known one. Pure.
+//! Ignores unknown members, except for near misspellings of known ones. Pure.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
@@ -13,22 +13,22 @@ use crate::error::{CniError, INVALID_CONFIGURATION, shown};
 #[derive(Clone, Copy)]
 pub(crate) struct Members<'a> {
     object: &'a Map<String, Value>,
-    /// Written before a member's name in errors: empty, or an object's path and a dot.
+    /// The prefix of a member's name in errors: empty, or an object's path and a dot.
     path: &'a str,
 }
 
 impl<'a> Members<'a> {
-    /// Those of `object`, whose members are called `path` and their name.
+    /// The members of `object`. Errors call them `path` and their name.
     pub(crate) fn new(object: &'a Map<String, Value>, path: &'a str) -> Self {
         Self { object, path }
     }
 
-    /// Refuses a member that is not `known` and spelled nearly as a known one: passed over, its default would count.
+    /// Refuses an unknown member whose name is close to a known one. Ignoring it would apply the default.
     ///
     /// # Errors
-    /// Code 7, naming the member and the one that is meant.
+    /// Code 7, naming the member and the likely intended one.
     pub(crate) fn misspelt(&self, known: &[&str]) -> Result<(), CniError> {
-        /// So many letters may be wrong, left out, too many, or exchanged with the next.
+        /// How many letters may be wrong, missing, extra, or swapped with the next.
         const WRONG_MAX: usize = 2;
         let bare = |name: &str| name.replace(['_', '-'], "").to_ascii_lowercase();
         for name in self.object.keys().filter(|name| !known.contains(&name.as_str())) {
@@ -45,17 +45,17 @@ impl<'a> Members<'a> {
         Ok(())
     }
 
-    /// The member, also one that is null; `None` where it is missing.
+    /// The member, even if it is null; `None` if it is missing.
     pub(crate) fn get(&self, name: &str) -> Option<&'a Value> {
         self.object.get(name)
     }
 
-    /// The member, null being the same as missing.
+    /// The member; `None` if it is null or missing.
     pub(crate) fn given(&self, name: &str) -> Option<&'a Value> {
         self.get(name).filter(|value| !value.is_null())
     }
 
-    /// A text of at least one character that must be there.
+    /// A required text of at least one character.
     ///
     /// # Errors
     /// Code 7, naming the member.
@@ -65,7 +65,7 @@ impl<'a> Members<'a> {
         text.ok_or_else(|| self.wrong(name, value, "a text of at least one character"))
     }
 
-    /// An object that must be there.
+    /// A required object.
     ///
     /// # Errors
     /// Code 7, naming the member.
@@ -74,7 +74,7 @@ impl<'a> Members<'a> {
         value.as_object().ok_or_else(|| self.wrong(name, value, "an object"))
     }
 
-    /// A list; none where the member is missing or null.
+    /// A list; empty if the member is missing or null.
     ///
     /// # Errors
     /// Code 7, naming the member.
@@ -84,7 +84,7 @@ impl<'a> Members<'a> {
         list.ok_or_else(|| self.wrong(name, value, "a list"))
     }
 
-    /// A whole number from `least` to `most`; `None` where the member is missing.
+    /// A whole number from `least` to `most`; `None` if the member is missing.
     ///
     /// # Errors
     /// Code 7, naming the member.
@@ -95,7 +95,7 @@ impl<'a> Members<'a> {
         number.map(Some).ok_or_else(|| self.wrong(name, value, &rule()))
     }
 
-    /// `true` or `false`; `false` where the member is missing.
+    /// `true` or `false`; `false` if the member is missing.
     ///
     /// # Errors
     /// Code 7, naming the member.
@@ -106,8 +106,8 @@ impl<'a> Members<'a> {
             .ok_or_else(|| self.wrong(name, value, "`true` or `false`"))
     }
 
-    /// An absolute path; `None` where the member is missing. A runtime calls plugins in whatever folder it likes, so a
-    /// relative path would mean another file each time.
+    /// An absolute path; `None` if the member is missing. A runtime calls plugins in any folder, so a relative path
+    /// would name a different file each time.
     ///
     /// # Errors
     /// Code 7, naming the member.
@@ -119,7 +119,7 @@ impl<'a> Members<'a> {
         Ok(Some(path.to_owned()))
     }
 
-    /// An IPv4 address; `None` where the member is missing or null.
+    /// An IPv4 address; `None` if the member is missing or null.
     ///
     /// # Errors
     /// Code 7, naming the member.
@@ -131,7 +131,7 @@ impl<'a> Members<'a> {
             .ok_or_else(|| self.wrong(name, value, "an IPv4 address"))
     }
 
-    /// An IP address as it is written; `None` where the member is missing or null.
+    /// An IP address as written; `None` if the member is missing or null.
     ///
     /// # Errors
     /// Code 7, naming the member.
@@ -142,7 +142,7 @@ impl<'a> Members<'a> {
         Ok(Some(text.to_owned()))
     }
 
-    /// A network as it is written, such as `0.0.0.0/0`, that must be there.
+    /// A required network as written, such as `0.0.0.0/0`.
     ///
     /// # Errors
     /// Code 7, naming the member.
@@ -153,22 +153,22 @@ impl<'a> Members<'a> {
         Ok(text.to_owned())
     }
 
-    /// The error for a member that must be there.
+    /// The error for a missing member.
     pub(crate) fn missing(&self, name: &str) -> CniError {
         CniError::new(INVALID_CONFIGURATION, format!("`{}{name}` is missing", self.path))
     }
 
-    /// The error for a member that is not what it must be.
+    /// The error for a member that breaks its rule.
     pub(crate) fn wrong(&self, name: &str, value: &Value, rule: &str) -> CniError {
         let msg = format!("`{}{name}`: {} is not {rule}", self.path, shown(value));
         CniError::new(INVALID_CONFIGURATION, msg)
     }
 }
 
-/// Reads each object of a list, whose members are called by their place (`routes[0].dst`).
+/// Reads each object of a list. Errors call its members by position (`routes[0].dst`).
 ///
 /// # Errors
-/// Code 7, naming the element that is not an object; and what `read` answers.
+/// Code 7, naming the element that is not an object; and any error from `read`.
 pub(crate) fn each<'a, T>(
     list: &'a [Value],
     path: &str,

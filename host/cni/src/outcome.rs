@@ -1,6 +1,6 @@
-//! From the host's answer, or its absence, to how the command ends.
+//! Maps the host's answer, or its absence, to the end of the command.
 //!
-//! Pure. The one place where commands differ in what a failure means.
+//! Pure. The only place where commands differ in what a failure means.
 
 use serde_json::Value;
 
@@ -16,7 +16,7 @@ pub(crate) enum Outcome {
     Prints(String),
     /// Success; nothing is printed.
     Silent,
-    /// Success, once the release is in the spool. The text is why it goes there.
+    /// Success, once the release is in the spool. The text is the reason.
     Spool(String),
     /// An error.
     Fails(CniError),
@@ -53,9 +53,9 @@ fn succeeded(ask: &Ask, ok: &Value) -> Result<Outcome, CniError> {
 
 fn refused(ask: &Ask, error: CniError) -> Result<Outcome, CniError> {
     match (&ask.what, error.code) {
-        // What is gone is freed, whichever way the host says it.
+        // A missing allocation counts as freed, however the host reports it.
         (What::Del(_), UNKNOWN_CONTAINER) => Ok(Outcome::Silent),
-        // STATUS has one way to say that an instance is not there yet.
+        // STATUS has one code for an instance that does not exist yet.
         (What::Status, TRY_AGAIN_LATER) => Err(CniError {
             code: NOT_AVAILABLE,
             ..error
@@ -64,8 +64,8 @@ fn refused(ask: &Ask, error: CniError) -> Result<Outcome, CniError> {
     }
 }
 
-/// DEL neither leaks the address nor holds up the pod's end: whatever kept the answer away, the release is kept. It is
-/// harmless where the host had freed the address all the same.
+/// DEL must neither leak the address nor delay the pod's end: whatever kept the answer away, the plugin keeps the
+/// release. That does no harm if the host had freed the address after all.
 fn unanswered(ask: &Ask, no_answer: &NoAnswer) -> Result<Outcome, CniError> {
     match &ask.what {
         What::Del(_) if ask.settings.spool_dir.is_some() => Ok(Outcome::Spool(no_answer.text().to_owned())),
@@ -76,7 +76,7 @@ fn unanswered(ask: &Ask, no_answer: &NoAnswer) -> Result<Outcome, CniError> {
 fn failure(ask: &Ask, no_answer: &NoAnswer) -> CniError {
     let code = match (&ask.what, no_answer) {
         (What::Status, _) => NOT_AVAILABLE,
-        // Without a spool; the runtime is asked to repeat it.
+        // Without a spool, ask the runtime to repeat the call.
         (What::Del(_), _) | (_, NoAnswer::Down(_)) => TRY_AGAIN_LATER,
         (_, NoAnswer::Unusable(_)) => IO,
         (_, NoAnswer::Garbled(_)) => DECODING,
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn del_succeeds_for_what_is_gone_and_status_says_50_for_an_instance_that_is_not_there() {
+    fn del_succeeds_for_what_is_gone_and_status_is_50_without_an_instance() {
         let refusal = |code| Ok(Answer::Refused(CniError::new(code, "gone")));
         check(What::Del(attachment()), refusal(3), &Outcome::Silent);
         check(

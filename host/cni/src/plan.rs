@@ -1,4 +1,4 @@
-//! From what the caller gave to what is to be done: in the order command, environment, JSON, version, other members.
+//! Maps the caller's input to the work: in the order command, environment, JSON, version, other members.
 //!
 //! Pure.
 
@@ -10,7 +10,7 @@ use crate::error::{CniError, INVALID_ENVIRONMENT};
 use crate::members::{Members, each};
 use crate::version::Version;
 
-/// What is to be done.
+/// The work to do.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Plan {
     /// Print the versions spoken.
@@ -28,22 +28,22 @@ pub(crate) struct Ask {
     pub(crate) settings: Settings,
     /// What is asked.
     pub(crate) what: What,
-    /// `namespace/name` of the pod; none where the caller did not say.
+    /// `namespace/name` of the pod; `None` if the caller did not name it.
     pub(crate) pod: Option<String>,
 }
 
-/// What is asked of the host.
+/// The question to the host.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum What {
-    /// An address for the attachment.
+    /// Give the attachment an address.
     Add(Attachment),
-    /// That the attachment's address be freed.
+    /// Free the attachment's address.
     Del(Attachment),
     /// Which address the attachment has; it must be among these.
     Check(Attachment, Vec<Ipv4Addr>),
     /// Whether ADD could be served.
     Status,
-    /// That all of the network be freed but these.
+    /// Free the whole network except for these.
     Gc(Vec<Attachment>),
 }
 
@@ -59,7 +59,7 @@ impl Ask {
         }
     }
 
-    /// What it is about, for people: the key of the allocation, or the network.
+    /// The subject, for people: the key of the allocation, or the network.
     pub(crate) fn subject(&self) -> String {
         let network = &self.settings.network;
         match &self.what {
@@ -71,7 +71,7 @@ impl Ask {
     }
 }
 
-/// Decides what is to be done.
+/// Decides what to do.
 ///
 /// # Errors
 /// The first of: 4 (command, environment), 6 or 5 (stdin), 1 (version), 4 (command of a later version), 7 (members).
@@ -79,7 +79,7 @@ pub(crate) fn plan(variables: &Variables, input: Input) -> Result<Plan, CniError
     let invocation = Invocation::parse(variables)?;
     let configuration = match (input, &invocation) {
         (Input::Object(configuration), _) => configuration,
-        // Needs no member, so nothing is enough.
+        // VERSION needs no member, so an empty input is enough.
         (Input::Nothing(_), Invocation::Version) => return Ok(Plan::PrintVersions),
         (Input::Nothing(error) | Input::Unusable(error), _) => return Err(error),
     };
@@ -113,7 +113,7 @@ pub(crate) fn plan(variables: &Variables, input: Input) -> Result<Plan, CniError
     })))
 }
 
-/// The IPv4 addresses of `prevResult.ips`; those of the other kind are another plugin's.
+/// The IPv4 addresses of `prevResult.ips`; IPv6 ones belong to another plugin.
 fn expected(configuration: Members<'_>) -> Result<Vec<Ipv4Addr>, CniError> {
     let previous = Members::new(configuration.object("prevResult")?, "prevResult.");
     // `10.0.0.5/24`, or the address alone.
@@ -125,8 +125,8 @@ fn expected(configuration: Members<'_>) -> Result<Vec<Ipv4Addr>, CniError> {
     Ok(addresses.into_iter().flatten().collect())
 }
 
-/// The attachments that GC leaves. The list must be there, by its name or by the one that an early text of CNI 1.1.0
-/// gave it: null would free the addresses of all pods.
+/// The attachments that GC leaves. The list is required, by its name or by the one that an early text of CNI 1.1.0 gave
+/// it: null would free the addresses of all pods.
 fn valid_attachments(configuration: Members<'_>) -> Result<Vec<Attachment>, CniError> {
     const NAME: &str = "cni.dev/valid-attachments";
     const EARLY_NAME: &str = "cni.dev/attachments";
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn gc_takes_the_list_by_its_name_then_by_its_early_name_and_never_goes_without() {
+    fn gc_takes_the_list_by_its_name_or_early_name_and_needs_one() {
         let c2 = json!([{"containerID": "c2", "ifname": "eth0", "more": 1}]);
         let expected = Attachment {
             container_id: "c2".to_owned(),

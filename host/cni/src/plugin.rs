@@ -1,4 +1,4 @@
-//! One call of the plugin: plan, ask, conclude, and what the conclusion needs done.
+//! One call of the plugin: plan, ask, conclude, and carry out the conclusion.
 
 use std::panic::{self, UnwindSafe};
 use std::path::Path;
@@ -18,11 +18,11 @@ use crate::version::Version;
 /// How the call ended.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Ending {
-    /// Which the answer is written in.
+    /// The version to write the answer in.
     pub(crate) version: Version,
-    /// What is printed on stdout, if anything; or the error.
+    /// The text for stdout, if any; or the error.
     pub(crate) result: Result<Option<String>, CniError>,
-    /// A line for the log of a call that succeeded in an unusual way.
+    /// A log line for a call that succeeded in an unusual way.
     pub(crate) note: Option<String>,
 }
 
@@ -38,7 +38,7 @@ pub(crate) fn run(variables: &Variables, input: Input) -> Ending {
     Ending { version, result, note }
 }
 
-/// Does the work so that a panic ends as an error on stdout too: a runtime that finds nothing there can't say what failed.
+/// Runs `work` so that a panic also ends as an error on stdout: with an empty stdout, a runtime can't say what failed.
 pub(crate) fn guarded(work: impl FnOnce() -> Ending + UnwindSafe) -> Ending {
     panic::catch_unwind(work).unwrap_or_else(|_| Ending {
         version: Version::NEWEST,
@@ -70,7 +70,7 @@ fn call(ask: &Ask, note: &mut Option<String>) -> Result<Option<String>, CniError
     }
 }
 
-/// A release of this key that is still waiting would free the address that this ADD is about to get.
+/// A waiting release of this key would free the address that this ADD is about to get.
 fn take_back(ask: &Ask) -> Result<(), CniError> {
     let (Some(dir), Some(release)) = (&ask.settings.spool_dir, release(ask)) else {
         return Ok(());

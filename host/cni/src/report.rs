@@ -1,4 +1,4 @@
-//! Says how the call ended: stdout for the caller, a line on stderr for the runtime's log, the exit status.
+//! Reports the end of the call: stdout for the caller, a line on stderr for the runtime's log, the exit status.
 
 use std::fmt::Write as _;
 use std::io::{self, Write};
@@ -8,7 +8,7 @@ use crate::environment::Variables;
 use crate::error::CniError;
 use crate::plugin::Ending;
 
-/// How much of `CNI_ARGS` a line of the log shows, in characters: a pod's name and namespace take up to 320.
+/// How many characters of `CNI_ARGS` a log line shows: a pod's name and namespace take up to 320.
 const ARGS_CHARS_MAX: usize = 500;
 
 /// Prints the ending; 0 for success, 1 for an error.
@@ -29,7 +29,7 @@ pub(crate) fn report(ending: &Ending, variables: &Variables) -> ExitCode {
     }
     match printed {
         Ok(()) => code,
-        // The runtime did not get its answer: it must not take this for success.
+        // The runtime did not get its answer, so it must not take this for success.
         Err(error) => {
             log(&log_line(variables, &format!("writing the result to stdout: {error}")));
             ExitCode::FAILURE
@@ -43,9 +43,9 @@ fn print(text: &str) -> io::Result<()> {
     stdout.flush()
 }
 
-/// In one write, so that the lines of plugins that share a log stay whole.
+/// Writes the line in one piece, so that the lines of plugins that share a log stay whole.
 fn log(line: &str) {
-    // Where stderr is gone there is nobody left to tell.
+    // Ignore the error: without stderr there is no other place to report to.
     let _ = io::stderr().write_all(format!("{line}\n").as_bytes());
 }
 
@@ -56,7 +56,7 @@ fn text_of(error: &CniError) -> String {
     }
 }
 
-/// One line, whatever is in the texts.
+/// One line, whatever the texts contain.
 fn log_line(variables: &Variables, text: &str) -> String {
     let shown =
         |value: &Option<std::ffi::OsString>| value.as_deref().unwrap_or_default().to_string_lossy().into_owned();

@@ -1,6 +1,6 @@
 //! The request to the host: one line of JSON.
 //!
-//! Pure. `docs/cni.md` has the same for whoever writes the other end.
+//! Pure. `docs/cni.md` describes it for authors of the other end.
 
 use serde::Serialize;
 
@@ -10,7 +10,7 @@ use crate::plan::{Ask, What};
 
 /// The protocol's version.
 pub(crate) const PROTOCOL: u64 = 1;
-/// The host reads no longer line, its end included.
+/// The longest line that the host reads, with its newline.
 const REQUEST_BYTES_MAX: usize = 1 << 20;
 
 #[derive(Serialize)]
@@ -18,7 +18,7 @@ const REQUEST_BYTES_MAX: usize = 1 << 20;
 struct Request<'a> {
     v: u64,
     command: &'static str,
-    /// Null is the host's only one.
+    /// Null means the host's only instance.
     instance: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     network: Option<&'a str>,
@@ -36,10 +36,10 @@ struct Request<'a> {
     pod: Option<&'a str>,
 }
 
-/// The request with its line's end.
+/// The request with its newline.
 ///
 /// # Errors
-/// Code 7 where it is longer than the host reads.
+/// Code 7 if it is longer than the host reads.
 pub(crate) fn line(ask: &Ask) -> Result<Vec<u8>, CniError> {
     let unprintable = |error| CniError::new(IO, format!("the request could not be written as JSON: {error}"));
     let mut line = serde_json::to_vec(&request(ask)).map_err(unprintable)?;

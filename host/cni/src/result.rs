@@ -1,4 +1,4 @@
-//! What ADD and VERSION print: an IPAM plugin's abbreviated result, and the versions spoken.
+//! The output of ADD and VERSION: an IPAM plugin's abbreviated result, and the supported versions.
 //!
 //! Pure.
 
@@ -49,7 +49,7 @@ struct Versions {
 /// The result of ADD.
 ///
 /// # Errors
-/// Code 5 where it can't be written as JSON.
+/// Code 5 if it can't be written as JSON.
 pub(crate) fn of_add(version: Version, settings: &ResultSettings, allocation: Allocation) -> Result<String, CniError> {
     print(&AddResult {
         cni_version: version,
@@ -69,7 +69,7 @@ pub(crate) fn of_add(version: Version, settings: &ResultSettings, allocation: Al
 /// The answer to VERSION.
 ///
 /// # Errors
-/// Code 5 where it can't be written as JSON.
+/// Code 5 if it can't be written as JSON.
 pub(crate) fn of_version() -> Result<String, CniError> {
     print(&Versions {
         cni_version: Version::NEWEST,

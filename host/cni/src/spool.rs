@@ -1,6 +1,6 @@
 //! Releases for a host that is down: one file each, which the host works off when it is back.
 //!
-//! The only state of the plugin, and no more than the outbox of DEL. A release that is there is whole and on disk.
+//! The plugin's only state: DEL's outbox. A release that exists is whole and on disk.
 
 use std::fmt::Write as _;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -16,16 +16,16 @@ use crate::environment::Attachment;
 
 /// The format of a release.
 const FORMAT: u32 = 1;
-/// A release names pods, and freeing addresses is for the host's user alone.
+/// A release names pods, and only the host's user may free addresses.
 const DIR_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
-/// Write permission for group and others: with it in the folder anyone could free any pod's address.
+/// Write permission for group and others: with it, anyone could free any pod's address.
 const OTHERS_WRITE: u32 = 0o022;
 
-/// A release: which instance is to free which key.
+/// A release: which instance must free which key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Release<'a> {
-    /// Null is the host's only instance.
+    /// Null means the host's only instance.
     pub(crate) instance: Option<&'a str>,
     /// The network's name.
     pub(crate) network: &'a str,
@@ -75,16 +75,17 @@ impl Release<'_> {
     }
 }
 
-/// Puts a release into the folder, which is made where it is missing. It replaces an earlier one of the same key.
+/// Puts a release into the folder, and creates the folder if it is missing. Replaces an earlier release of the same
+/// key.
 ///
 /// # Errors
-/// What could not be done, on which path; the folder then has no part of the release under its name.
+/// What failed, and on which path. The folder then has no part of the release under its name.
 pub(crate) fn put(dir: &Path, release: Release<'_>) -> Result<(), String> {
     let json = release.to_json()?;
     make_dir(dir)?;
     check_dir(dir)?;
-    // With the process's number: two of the same key must not write into one file. The host passes over what does not
-    // end in `.json`.
+    // The name holds the process id: two calls for the same key must not write into one file. The host ignores files
+    // that do not end in `.json`.
     let temporary = dir.join(format!(".{}.{}.tmp", release.hex(), process::id()));
     write_file(&temporary, &json)
         .and_then(|()| {
@@ -92,16 +93,16 @@ pub(crate) fn put(dir: &Path, release: Release<'_>) -> Result<(), String> {
             fs::rename(&temporary, &path).map_err(|error| failed("renaming a file to", &path, &error))
         })
         .inspect_err(|_| {
-            // The first failure is the one to tell; what stays is a file that nobody reads.
+            // Report the first failure. Ignore this one: the remaining file is never read.
             let _ = fs::remove_file(&temporary);
         })?;
     sync_dir(dir)
 }
 
-/// Takes a release of this key back, if there is one; `true` where there was. What is taken back stays so over a crash.
+/// Takes back a release of this key; `true` if there was one. A crash does not undo this.
 ///
 /// # Errors
-/// What could not be done, on which path: the release may be there still.
+/// What failed, and on which path. The release may still exist.
 pub(crate) fn take_back(dir: &Path, release: Release<'_>) -> Result<bool, String> {
     let path = dir.join(release.file_name());
     match fs::remove_file(&path) {
@@ -120,7 +121,7 @@ fn write_file(path: &Path, bytes: &[u8]) -> Result<(), String> {
             .open(path)
     };
     let file = match create() {
-        // Left behind by a plugin that was killed and had this process's number.
+        // A killed plugin with this process id left it behind.
         Err(error) if error.kind() == ErrorKind::AlreadyExists => fs::remove_file(path).and_then(|()| create()),
         other => other,
     };
@@ -131,7 +132,7 @@ fn write_file(path: &Path, bytes: &[u8]) -> Result<(), String> {
     written.map_err(|error| failed("writing", path, &error))
 }
 
-/// Makes the folder and what is missing above it, each durably.
+/// Creates the folder and its missing parents, each durably.
 fn make_dir(dir: &Path) -> Result<(), String> {
     let exists = |dir: &Path| match fs::metadata(dir) {
         Ok(_) => Ok(true),
@@ -148,7 +149,7 @@ fn make_dir(dir: &Path) -> Result<(), String> {
     for dir in missing.iter().rev() {
         match DirBuilder::new().mode(DIR_MODE).create(dir) {
             Ok(()) => {}
-            // Another DEL was quicker.
+            // Another DEL was faster.
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
             Err(error) => return Err(failed("making", dir, &error)),
         }
@@ -159,7 +160,7 @@ fn make_dir(dir: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// A folder that others could write to is no spool.
+/// A folder that others can write to can't be the spool.
 fn check_dir(dir: &Path) -> Result<(), String> {
     let metadata = fs::metadata(dir).map_err(|error| failed("looking at", dir, &error))?;
     let (owner, own) = (metadata.uid(), rustix::process::geteuid().as_raw());
@@ -272,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_others_can_write_to_is_refused_and_one_they_can_read_is_used() {
+    fn a_folder_writable_by_others_is_refused_and_a_readable_one_is_used() {
         let root = tempfile::tempdir().unwrap();
         let attachment = attachment();
         for mode in [0o777, 0o1777, 0o770, 0o702] {
@@ -294,7 +295,7 @@ mod tests {
         fs::write(&file, "").unwrap();
         let error = put(&file.join("spool"), release(&attachment)).unwrap_err();
         assert!(error.contains("file/spool"), "{error}");
-        // A folder in the release's place: the rename fails, and so does taking back.
+        // With a folder in the release's place, the rename fails, and so does taking back.
         fs::create_dir_all(root.path().join("spool").join(NAME).join("full")).unwrap();
         let error = put(&root.path().join("spool"), release(&attachment)).unwrap_err();
         assert!(error.starts_with("renaming a file to `"), "{error}");

@@ -11,7 +11,7 @@ pub(crate) enum Version {
     /// The first with CHECK.
     #[serde(rename = "0.4.0")]
     V0_4_0,
-    /// Each of `ips` has no `version` any more.
+    /// The entries of `ips` have no `version` any more.
     #[serde(rename = "1.0.0")]
     V1_0_0,
     /// The first with STATUS and GC, and with more members of routes.
@@ -22,7 +22,7 @@ pub(crate) enum Version {
 impl Version {
     /// All, ascending.
     pub(crate) const ALL: [Self; 3] = [Self::V0_4_0, Self::V1_0_0, Self::V1_1_0];
-    /// What answers say where the caller named no version of ours.
+    /// The version of an answer to a caller that named no supported one.
     pub(crate) const NEWEST: Self = Self::V1_1_0;
 
     /// As the specification writes it.
@@ -34,10 +34,10 @@ impl Version {
         }
     }
 
-    /// From the configuration's `cniVersion`; `None` is a missing one.
+    /// Parses the configuration's `cniVersion`; `None` if it is missing.
     ///
     /// # Errors
-    /// Code 1, naming the versions spoken, where it is missing or another.
+    /// Code 1, naming the supported versions, if it is missing or not among them.
     pub(crate) fn parse(member: Option<&Value>) -> Result<Self, CniError> {
         let known = || Self::ALL.map(Self::text).join(", ");
         let Some(value) = member else {

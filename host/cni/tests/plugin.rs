@@ -1,4 +1,4 @@
-//! The real binary, called as a runtime calls it, against a small host of the test's own.
+//! The real binary, called as a runtime calls it, against a small host that the test runs.
 
 #![expect(
     clippy::unwrap_used,
@@ -123,7 +123,7 @@ fn what_the_host_refuses_is_told_to_the_caller_word_for_word() {
 }
 
 #[test]
-fn del_succeeds_for_what_is_gone_and_fails_where_the_host_could_not_store_it() {
+fn del_succeeds_for_what_is_gone_and_fails_when_the_host_cannot_store() {
     let node = Node::new();
     let refusal = |code| Reply::line(&format!(r#"{{"v":1,"error":{{"code":{code},"msg":"so it is"}}}}"#));
     let _host = FakeHost::start(&node.socket(), [refusal(3), refusal(11)]);
@@ -153,7 +153,7 @@ fn check_says_that_there_is_no_address_or_another() {
     );
 }
 
-/// Each command without an answer. DEL's release is in the spool afterwards, whole, and nothing else is.
+/// Each command without an answer. Afterwards the spool holds DEL's release, whole, and nothing else.
 fn check_unanswered(node: &Node, code: u64, said: &str, ipam: &Value) {
     for command in COMMANDS {
         let ended = call(command, &node.configuration_for(command, ipam.clone()));
@@ -186,7 +186,7 @@ fn check_unanswered(node: &Node, code: u64, said: &str, ipam: &Value) {
     assert_eq!(call("DEL", &no_spool).error().0, 11);
 }
 
-/// The same with a host that treats every connection so.
+/// The same with a host that gives every connection this reply.
 fn check_reply(code: u64, said: &str, reply: impl Fn() -> Reply) {
     let node = Node::new();
     let _host = FakeHost::start(&node.socket(), (0..=COMMANDS.len()).map(|_| reply()));
@@ -201,7 +201,7 @@ fn a_socket_that_is_missing_says_so() {
         node.socket().display()
     );
     check_unanswered(&node, 11, &said, &json!({}));
-    // A file where a folder should be, as good as missing.
+    // A file in place of a folder counts as missing.
     fs::write(node.path().join("file"), "").unwrap();
     let ipam = json!({"socket": node.path().join("file/cni.sock")});
     check_unanswered(&node, 11, "Not a directory", &ipam);
@@ -216,8 +216,8 @@ fn a_socket_that_nobody_listens_on_says_so() {
 }
 
 #[test]
-fn a_host_that_does_not_answer_is_waited_for_as_long_as_the_configuration_says() {
-    // Long enough to be asked on a machine that stalls.
+fn the_plugin_waits_for_a_silent_host_as_long_as_configured() {
+    // Long enough for the question to arrive on a machine that stalls.
     let check = |command: &str, reply: Reply| {
         let node = Node::new();
         let host = FakeHost::start(&node.socket(), [reply]);
@@ -246,7 +246,7 @@ fn a_host_that_accepts_nobody_any_more_is_given_up_in_time_too() {
     let listener = stuck();
     bind(&listener, &address).unwrap();
     listen(&listener, 0).unwrap();
-    // Until the backlog is full, and a connection waits.
+    // Fill the backlog, so that a connection waits.
     let waiting: Vec<_> = (0..)
         .map(|_| stuck())
         .take_while(|socket| connect(socket, &address).is_ok())
@@ -258,7 +258,7 @@ fn a_host_that_accepts_nobody_any_more_is_given_up_in_time_too() {
 #[test]
 fn a_host_that_stops_reading_is_given_up_in_time_too() {
     let node = Node::new();
-    // Accepted by the kernel, read by nobody: a long request fills what the kernel keeps.
+    // The kernel accepts, and no process reads: a long request fills the kernel's buffer.
     let _listener = UnixListener::bind(node.socket()).unwrap();
     let valid: Vec<Value> = (0..10_000)
         .map(|pod| json!({"containerID": format!("{pod:064}"), "ifname": "eth0"}))
@@ -477,7 +477,7 @@ fn a_netns_and_arguments_of_any_bytes_are_no_obstacle() {
     }
     let configuration = node.configuration_for("ADD", json!({})).to_string();
     assert_eq!(call_with(&variables, configuration.as_bytes()).code, 0);
-    // The next connection is hung up on; the line of the log stays a line.
+    // The host hangs up on the next connection; the log line stays one line.
     assert_eq!(call_with(&variables, configuration.as_bytes()).error().0, 11);
 }
 

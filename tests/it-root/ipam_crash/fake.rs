@@ -1,7 +1,7 @@
-//! A host in this process that is killed as easily as it is started, and does one kind of wrong, if any.
+//! A host in this process that is easy to start and kill, and misbehaves in at most one way.
 //!
-//! For the ledger's own test: an oracle that never finds anything is worth nothing. An honest one carries out what it is
-//! asked at one moment between question and answer; who is killed in between never says so.
+//! It serves the ledger's own test: an oracle that never finds anything is worthless. An honest host carries out a
+//! request at one moment between question and answer; if it is killed in between, no answer comes.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -21,35 +21,35 @@ use tempfile::TempDir;
 use super::ledger::{Answered, FULL, Key};
 use super::rounds::{Host, Pool, ask};
 
-/// What a host does wrong, each now and then.
+/// What a host does wrong now and then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lie {
     None,
-    /// ADD answers an address that another key holds.
+    /// ADD returns an address that another key holds.
     GivesTwice,
-    /// ADD again answers another address.
+    /// A repeated ADD returns another address.
     GivesAnother,
-    /// A kill undoes the last ADD that was answered.
+    /// A kill undoes the last answered ADD.
     LosesAdds,
-    /// A kill undoes the last DEL that was answered.
+    /// A kill undoes the last answered DEL.
     LosesDels,
-    /// After a kill two keys have each other's addresses.
+    /// After a kill two keys have swapped their addresses.
     Swaps,
-    /// What was released while it was down is forgotten.
+    /// It forgets releases made while it was down.
     LosesReleases,
-    /// GC frees what is to stay.
+    /// GC frees what must stay.
     FreesTooMuch,
-    /// GC leaves what is to go.
+    /// GC keeps what must go.
     FreesTooLittle,
-    /// After a kill an address is held for a key that nobody has.
+    /// After a kill an address is held for an unknown key.
     HoldsForNobody,
     /// After a kill an address is neither held nor given out.
     LosesAddresses,
-    /// Says that no address is free to who holds one.
+    /// Reports that no address is free to a key that holds one.
     Refuses,
     /// Fails without a reason.
     Fails,
-    /// What a kill leaves behind is damaged.
+    /// A kill leaves damaged data behind.
     Damages,
 }
 
@@ -62,14 +62,14 @@ pub(crate) struct Fake {
 struct State {
     lie: Lie,
     random: ChaCha8Rng,
-    /// Counts starts; none while it is dead. What an earlier life was asked is never carried out.
+    /// Counts starts; `None` while it is dead. It never carries out a request of an earlier life.
     life: Option<u32>,
     lives: u32,
     pool: Pool,
-    /// Address and device number: an ENI keeps an address that is in use until the host starts again.
+    /// Address and device number: an ENI keeps an address in use until the host restarts.
     held: BTreeMap<Key, (Ipv4Addr, i64)>,
     spool: Vec<Key>,
-    /// What was answered last.
+    /// The last answer.
     added: Option<Key>,
     deleted: Option<(Key, Ipv4Addr)>,
     lost: Vec<Ipv4Addr>,
@@ -141,7 +141,7 @@ impl Host for Fake {
         if state.life.take().is_some() {
             state.lie_after_kill();
             drop(state);
-            // Wakes who waits for the next client.
+            // Wakes the thread that waits for the next client.
             _ = UnixStream::connect(&self.socket);
         }
     }
@@ -183,10 +183,10 @@ impl Host for Fake {
     }
 }
 
-/// One question, at one moment, unless it is killed before; and one answer, unless it is killed before that.
+/// One question, carried out at one moment unless a kill comes first, and one answer unless a kill comes before that.
 fn serve(stream: UnixStream, state: &Mutex<State>, life: u32) {
     let pause = |question: &Value| {
-        // Nothing comes of it where nothing changes.
+        // Skip it if nothing changes.
         if question["command"] == "CHECK" {
             return;
         }
@@ -244,7 +244,7 @@ impl State {
         self.held.values().all(|(held, _)| *held != address)
     }
 
-    /// The first address that is on an ENI, held by nobody, and not lost.
+    /// The first address that is on an ENI, not held, and not lost.
     fn candidate(&self) -> Option<(Ipv4Addr, i64)> {
         let mut routed = self
             .pool

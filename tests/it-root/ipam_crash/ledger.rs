@@ -1,12 +1,12 @@
-//! What answers tell of every key, and what contradicts it.
+//! What the answers imply about every key, and what contradicts them.
 //!
-//! Knows nothing of how the host works, and assumes nothing of an operation whose answer did not come: it was carried out
-//! or not. But it was one of the two, once the host is dead, and the first reading after that tells which.
+//! Knows nothing about how the host works. It assumes nothing about an operation without an answer: the host carried it
+//! out or not. Once the host is dead, it is one of the two, and the first reading after that tells which.
 //!
 //! ```text
-//! asked    the belief becomes whatever may be from now on
-//! answered it becomes what the answer says, if that may be
-//! read     it becomes what the host says, if that may be
+//! asked    the belief covers every possible state from now on
+//! answered the belief becomes the answer, if that is possible
+//! read     the belief becomes the host's report, if that is possible
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,7 +14,7 @@ use std::fmt;
 use std::net::Ipv4Addr;
 use std::sync::Mutex;
 
-/// Whose an address is.
+/// The owner of an address.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Key {
     pub(crate) network: String,
@@ -33,20 +33,20 @@ impl fmt::Display for Key {
     }
 }
 
-/// What a client asks for.
+/// A client's request.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Asked<'a> {
     Add(&'a Key),
     Del(&'a Key),
     Check(&'a Key),
-    /// All keys of a network, and those of them that are to stay.
+    /// All keys of a network, and those of them that must stay.
     Gc(&'a [Key], &'a BTreeSet<Key>),
-    /// DEL by the plugin, which succeeds without a host, too.
+    /// DEL by the plugin, which also succeeds without a host.
     Release(&'a Key),
 }
 
 impl Asked<'_> {
-    /// Of all keys that this is about.
+    /// All keys that this concerns.
     pub(crate) fn keys(&self) -> &[Key] {
         match self {
             Self::Add(key) | Self::Del(key) | Self::Check(key) | Self::Release(key) => std::slice::from_ref(*key),
@@ -54,11 +54,11 @@ impl Asked<'_> {
         }
     }
 
-    /// What becomes of a belief where this may be carried out.
+    /// The belief if this may have been carried out.
     fn perhaps(&self, key: &Key, belief: Belief) -> Belief {
         match self {
             Self::Add(_) => match belief {
-                // ADD again answers what is there.
+                // A repeated ADD returns the existing address.
                 Belief::Holds(_) => belief,
                 _ => Belief::Any,
             },
@@ -87,7 +87,7 @@ impl fmt::Display for Asked<'_> {
     }
 }
 
-/// What became of it.
+/// The outcome.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Answered {
     /// Done: this address, of the ENI with this device number.
@@ -95,9 +95,9 @@ pub(crate) enum Answered {
     Done,
     /// The error's code and text.
     Refused(u64, String),
-    /// None came: it was carried out, or not.
+    /// No answer came: it was carried out, or not.
     Nothing,
-    /// Nobody was asked.
+    /// It was not sent.
     Unsent,
 }
 
@@ -116,10 +116,10 @@ impl fmt::Display for Answered {
 /// The error of CHECK for a key without an address.
 const UNKNOWN: u64 = 3;
 
-/// The error of everything that may work later.
+/// The error of everything that may succeed later.
 const LATER: u64 = 11;
 
-/// How ADD is refused where all addresses are held or rest.
+/// The refusal of ADD if all addresses are held or rest.
 pub(crate) const FULL: &str = "no address is free";
 
 /// What a key may hold.
@@ -127,9 +127,9 @@ pub(crate) const FULL: &str = "no address is free";
 enum Belief {
     Nothing,
     Holds(Ipv4Addr),
-    /// This, or nothing.
+    /// This address, or nothing.
     Perhaps(Ipv4Addr),
-    /// Anything, or nothing.
+    /// Any address, or nothing.
     Any,
 }
 
@@ -138,7 +138,7 @@ impl Belief {
         matches!(self, Self::Nothing | Self::Holds(_))
     }
 
-    /// How it is wrong, where this is what the key holds.
+    /// What is wrong, if the key holds `found`.
     fn against(self, found: Option<Ipv4Addr>) -> Option<Wrong> {
         match (self, found) {
             (Self::Holds(_), None) => Some(Wrong::Lost),
@@ -154,24 +154,24 @@ impl Belief {
 pub(crate) enum Wrong {
     /// Two keys hold one address.
     Double,
-    /// A key holds nothing, though its ADD was answered and nobody asked for its end.
+    /// A key holds nothing, though its ADD was answered and no client asked for its release.
     Lost,
-    /// A key holds an address, though its end was answered and nobody asked for an address since.
+    /// A key holds an address, though its release was answered and no client asked for an address since.
     Back,
-    /// A key holds another address than the one it was given.
+    /// A key holds another address than its answer named.
     Moved,
-    /// An address is held for nobody, or lists of who holds what differ.
+    /// An address is held for an unknown key, or lists of holders differ.
     Stray,
-    /// Something that has no reason.
+    /// An event without an explanation.
     Unexpected,
 }
 
-/// What went wrong, and how it came to that.
+/// The violation, and the events before it.
 #[derive(Debug)]
 pub(crate) struct Broken {
     pub(crate) wrong: Wrong,
     pub(crate) what: String,
-    /// Of the keys and the address concerned, and what concerns all.
+    /// The events of the keys and the address concerned, and those that concern all.
     pub(crate) history: Vec<String>,
 }
 
@@ -182,38 +182,38 @@ impl fmt::Display for Broken {
     }
 }
 
-/// What a reading decided of the operations without an answer.
+/// How a reading resolved the operations without an answer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Decided {
-    /// So many keys hold an address.
+    /// How many keys hold an address.
     pub(crate) held: u32,
-    /// So many hold none.
+    /// How many hold none.
     pub(crate) free: u32,
 }
 
 pub(crate) struct Ledger {
-    /// Whether an error that says "later" may come at any time, and leaves open what was done.
+    /// Whether an error that says "later" may come at any time, and leaves the result open.
     failures: bool,
     state: Mutex<State>,
 }
 
 struct State {
     beliefs: BTreeMap<Key, Belief>,
-    /// Who surely holds what.
+    /// The certain owners.
     owners: BTreeMap<Ipv4Addr, Key>,
     history: Vec<Event>,
     broken: Option<Broken>,
 }
 
 struct Event {
-    /// None: all.
+    /// `None` means all.
     keys: Vec<Key>,
     address: Option<Ipv4Addr>,
     text: String,
 }
 
 impl Ledger {
-    /// Of these keys, which hold nothing.
+    /// Starts with these keys, which hold nothing.
     pub(crate) fn new(keys: impl IntoIterator<Item = Key>, failures: bool) -> Self {
         let state = State {
             beliefs: keys.into_iter().map(|key| (key, Belief::Nothing)).collect(),
@@ -227,12 +227,12 @@ impl Ledger {
         }
     }
 
-    /// Writes down what concerns all keys.
+    /// Records what concerns all keys.
     pub(crate) fn note(&self, text: String) {
         self.state.lock().unwrap().tell(&[], None, text);
     }
 
-    /// Whether this key surely holds an address, or surely none; none where it may be either.
+    /// Whether this key certainly holds an address, or certainly none; `None` if it may be either.
     pub(crate) fn holds(&self, key: &Key) -> Option<bool> {
         match self.state.lock().unwrap().beliefs[key] {
             Belief::Holds(_) => Some(true),
@@ -245,17 +245,17 @@ impl Ledger {
         self.state.lock().unwrap().broken.is_some()
     }
 
-    /// What was found wrong first.
+    /// The first violation.
     pub(crate) fn broken(&self) -> Result<(), Broken> {
         self.state.lock().unwrap().broken.take().map_or(Ok(()), Err)
     }
 
-    /// Finds something wrong that the ledger can't see.
+    /// Reports a violation that the ledger can't see.
     pub(crate) fn breaks(&self, keys: &[Key], what: String) {
         self.state.lock().unwrap().breaks(Wrong::Unexpected, keys, None, what);
     }
 
-    /// Has something carried out, and judges the answer. Nobody else asks for the same keys meanwhile.
+    /// Runs a request, and judges the answer. No other client asks for the same keys meanwhile.
     pub(crate) fn carry_out(&self, who: &str, asked: Asked<'_>, send: impl FnOnce() -> Answered) -> Answered {
         let keys = asked.keys();
         let mut state = self.state.lock().unwrap();
@@ -280,7 +280,7 @@ impl Ledger {
         answered
     }
 
-    /// Takes what the host says when nobody asks for anything: of each key, and as a list of all that is held.
+    /// Takes the host's report while no request is pending: for each key, and as a list of all held addresses.
     pub(crate) fn read(&self, found: &BTreeMap<Key, Option<Ipv4Addr>>, shown: &BTreeMap<Ipv4Addr, Key>) -> Decided {
         let mut state = self.state.lock().unwrap();
         let mut decided = Decided::default();
@@ -306,7 +306,7 @@ impl Ledger {
                 );
             }
         }
-        // First let go of all, or who changed places would be in each other's way.
+        // First forget all owners, since keys that swapped addresses would conflict.
         for key in found.keys() {
             state.believe(key, Belief::Nothing);
         }
@@ -338,7 +338,7 @@ impl State {
         self.history.push(Event { keys, address, text });
     }
 
-    /// Only the first is kept: what follows from it says nothing more.
+    /// Keeps only the first violation: those that follow from it add nothing.
     fn breaks(&mut self, wrong: Wrong, keys: &[Key], address: Option<Ipv4Addr>, what: String) {
         if self.broken.is_some() {
             return;
@@ -353,7 +353,7 @@ impl State {
         self.broken = Some(Broken { wrong, what, history });
     }
 
-    /// Replaces what is believed of a key, and lets go of its address where it is no longer surely held.
+    /// Replaces the belief about a key, and forgets its address unless it certainly holds it.
     fn believe(&mut self, key: &Key, belief: Belief) {
         let before = self.beliefs.insert(key.clone(), belief);
         if let Some(Belief::Holds(address)) = before
@@ -364,7 +364,7 @@ impl State {
         }
     }
 
-    /// The key surely holds this from now on.
+    /// The key certainly holds this from now on.
     fn hold(&mut self, key: &Key, address: Ipv4Addr) {
         self.believe(key, Belief::Holds(address));
         if let Some(other) = self.owners.get(&address).filter(|other| *other != key) {
@@ -377,7 +377,7 @@ impl State {
         self.owners.insert(address, key.clone());
     }
 
-    /// Judges the answer for one of the keys, of which `before` was believed when it was asked for.
+    /// Judges the answer for one of the keys, with the belief `before` the request.
     fn judge(&mut self, failures: bool, asked: &Asked<'_>, answered: &Answered, key: &Key, before: Belief) {
         let found = match (asked, answered) {
             (_, Answered::Nothing) => return,
@@ -407,7 +407,7 @@ impl State {
                 return self.breaks(Wrong::Unexpected, asked.keys(), None, what);
             }
         };
-        // ADD alone makes something of nothing.
+        // Only ADD turns nothing into an address.
         let wrong = before.against(found);
         let wrong = wrong.filter(|wrong| !matches!((asked, before, wrong), (Asked::Add(_), Belief::Nothing, _)));
         let wrong = wrong.filter(|wrong| !matches!((asked, before, wrong), (Asked::Add(_), Belief::Perhaps(_), _)));
@@ -416,7 +416,7 @@ impl State {
             self.breaks(wrong, std::slice::from_ref(key), found, what);
         }
         match (asked, found) {
-            // That it is there is no promise that it stays, where a DEL had no answer: it may be under way to the store.
+            // After a DEL without an answer, the address may still go: the DEL may be on its way to the store.
             (Asked::Check(_), _) if !before.is_sure() => {}
             (Asked::Add(_) | Asked::Check(_), Some(address)) => self.hold(key, address),
             _ => self.believe(key, Belief::Nothing),

@@ -1,4 +1,4 @@
-//! The ledger finds nothing wrong with a host that does nothing wrong, and everything with one that does.
+//! The ledger finds no violation in an honest host, and every kind in a faulty one.
 
 use super::fake::{Fake, Lie};
 use super::ledger::Wrong;
@@ -35,7 +35,7 @@ fn nothing_is_wrong_with_an_honest_host() {
 fn whatever_a_host_does_wrong_is_found() {
     let wrongs: [(Lie, &[Wrong]); 13] = [
         (Lie::GivesTwice, &[Wrong::Double]),
-        // The address before is free for another pod at once: whichever shows first.
+        // The previous address is free for another pod at once, so either may show first.
         (Lie::GivesAnother, &[Wrong::Moved, Wrong::Double]),
         (Lie::LosesAdds, &[Wrong::Lost]),
         (Lie::LosesDels, &[Wrong::Back]),

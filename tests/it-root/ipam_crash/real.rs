@@ -15,16 +15,16 @@ use super::rounds::{Host, Pool, ask};
 use support::plugins::trueup_cni;
 use support::{Ran, Site, Started, files_under, program, ran, wait_until};
 
-/// What is started; `socket` and the rest are in the folder.
+/// The host's settings; `socket` and the rest are in the folder.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Config {
     /// Whether requests share a sync.
     pub(crate) shared_sync: bool,
-    /// So long an address rests.
+    /// How long an address rests.
     pub(crate) cooling_period_ms: u64,
-    /// After so many entries a whole checkpoint is written.
+    /// The number of entries after which the guest writes a whole checkpoint.
     pub(crate) compact_after: u32,
-    /// Other limits than the usual ones, in TOML.
+    /// Limits other than the defaults, in TOML.
     pub(crate) limits: &'static str,
 }
 
@@ -33,7 +33,7 @@ pub(crate) struct Real {
     site: Site,
     socket: PathBuf,
     running: Mutex<Option<Started>>,
-    /// What the last one said that was killed.
+    /// The output of the last killed host.
     said: Mutex<String>,
 }
 
@@ -45,10 +45,10 @@ impl Real {
             compact_after,
             limits,
         } = config;
-        // Built before anything waits for it.
+        // Build it before anything waits for it.
         trueup_cni();
         let site = Site::ipam();
-        // Addresses come and go while pods use them: what pods hold of an ENI that is gone is kept.
+        // Addresses come and go while pods use them: keep what pods hold of a removed ENI.
         let text = format!(
             "[guests.ipam]\nuse = \"builtin:ipam@1\"\n\
              settings = {{ compact_after = {compact_after}, cooling_period_ms = {cooling_period_ms}, \
@@ -71,19 +71,19 @@ impl Real {
         &self.site
     }
 
-    /// What the host said, for the message of a test that fails.
+    /// The host's output, for the message of a failed test.
     pub(crate) fn said(&self) -> String {
         let running = self.running.lock().unwrap();
         let said = running.as_ref().map(|host| host.stdout() + &host.stderr());
         said.unwrap_or_else(|| self.said.lock().unwrap().clone())
     }
 
-    /// Repeats everything that was recorded.
+    /// Replays every recording.
     pub(crate) fn replays(&self) -> Ran {
         ran(program().arg("replay").args(self.site.journals()))
     }
 
-    /// So many recordings there are: one for each time that an instance was begun, at least.
+    /// The number of recordings: at least one for each start of an instance.
     pub(crate) fn recordings(&self) -> usize {
         self.site.journals().len()
     }
@@ -106,7 +106,7 @@ impl Host for Real {
         let mut started = self.site.start("run", &[]);
         started.wait_for("listening on ");
         *self.running.lock().unwrap() = Some(started);
-        // Clients here leave out what the plugin does before each ADD, which is to look for a release of its key.
+        // Clients here skip the plugin's first step of ADD, which looks for a release of its key.
         wait_until("the releases in the spool", || self.spooled() == 0);
     }
 
@@ -200,7 +200,7 @@ impl Host for Real {
         }
         let ran = ran(program().args(["checkpoint", "verify"]).arg(file));
         let verdict = ran.last_line();
-        // A write that the kill interrupted was answered to nobody.
+        // A write that the kill interrupted had no answer.
         match ran.code {
             Some(0) if verdict.ends_with(": whole") => Ok(()),
             Some(1) if verdict.contains(": torn: ") => Ok(()),

@@ -1,10 +1,10 @@
-//! Clients that ask for addresses and hand them back until the host dies under them, again and again.
+//! Clients that get and release addresses until the host dies under them, again and again.
 //!
 //! ```text
 //! start -> read all -> clients ask --kill--> inspect -> (releases, other ENIs) -> start -> ...
 //! ```
-//! Each client has a network of its own, so that it alone knows of each of its keys what was asked for; the pool of
-//! addresses is everybody's. Decides nothing about right and wrong: that is the ledger's.
+//! Each client has its own network, so that it knows every request for its keys; all share the pool of addresses. The
+//! ledger decides what is right and wrong, not this code.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead as _, BufReader, ErrorKind, Write as _};
@@ -21,45 +21,45 @@ use serde_json::{Value, json};
 
 use super::ledger::{Answered, Asked, Broken, FULL, Key, Ledger};
 
-/// So many clients ask at the same time, where nothing else is asked for.
+/// How many clients ask at the same time by default.
 pub(crate) const CLIENTS: u64 = 8;
 
-/// The same for every client: keys that differ in the network alone are told apart, too.
+/// The same for every client: keys must be distinct even if only the network differs.
 const CONTAINERS: [&str; 4] = ["c0", "c1", "c2", "c3"];
 const INTERFACES: [&str; 2] = ["eth0", "eth1"];
 
-/// Fewer than the keys, and fewer than clients want to hold: addresses go from one to the next, and run out.
+/// Fewer than the keys, and fewer than clients want to hold: addresses change hands, and run out.
 const ADDRESSES: u8 = 24;
 
 /// Device numbers of the ENIs, which share the addresses.
 const DEVICES: [i64; 2] = [0, 1];
 
-/// A round ends after at most so many answers, where nothing else is asked for.
+/// The default for the most answers before a round ends.
 pub(crate) const ANSWERS_MAX: usize = 15;
 
-/// And so long after that, at most: some operation is always in flight, and any part of it may be.
+/// The longest delay after that: some operation is always in flight, and the kill may hit any part of it.
 const DELAY_MAX_US: u64 = 8_000;
 
-/// On a machine that does other things too, an answer may take long.
+/// On a machine with other work, an answer may take long.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Each address, and the device number of the ENI that has it; none: no ENI has it.
+/// Each address, with the device number of its ENI; `None` if no ENI has it.
 pub(crate) type Pool = BTreeMap<Ipv4Addr, Option<i64>>;
 
-/// What can be started, asked and killed.
+/// A host that the rounds can start, ask and kill.
 pub(crate) trait Host: Sync {
     fn socket(&self) -> &Path;
 
-    /// Serves from when this returns.
+    /// Returns once the host serves.
     fn start(&self);
 
-    /// Starts it, and kills it so long after that, whatever it has come to.
+    /// Starts it, and kills it after this time, whatever its progress.
     fn start_in_vain(&self, lives: Duration);
 
-    /// As `kill -9`.
+    /// Like `kill -9`.
     fn kill(&self);
 
-    /// Every address that is held, as the host lists them.
+    /// Every held address, as the host lists them.
     fn shown(&self) -> BTreeMap<Ipv4Addr, Key>;
 
     /// Replaces the list of ENIs.
@@ -68,7 +68,7 @@ pub(crate) trait Host: Sync {
     /// DEL by the plugin, whether the host is up or not.
     fn release(&self, key: &Key) -> Answered;
 
-    /// Looks at what a killed host left behind: what is wrong with it, if anything.
+    /// Inspects what a killed host left behind, and returns what is wrong with it, if anything.
     fn inspect(&self) -> Result<(), String>;
 
     /// Whether no further round is needed.
@@ -81,29 +81,29 @@ pub(crate) trait Host: Sync {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Course {
     pub(crate) seed: u64,
-    /// So many at most.
+    /// The most rounds.
     pub(crate) rounds: u32,
-    /// So many clients ask at the same time.
+    /// How many clients ask at the same time.
     pub(crate) clients: u64,
-    /// A round ends after at most so many answers.
+    /// The most answers before a round ends.
     pub(crate) answers_max: usize,
-    /// Whether the host is killed in each, and ENIs change; otherwise it lives through all.
+    /// If true, every round kills the host and changes ENIs; otherwise the host survives all rounds.
     pub(crate) kills: bool,
-    /// Whether operations may fail for other reasons than that no address is free.
+    /// Whether operations may fail for other reasons than a lack of free addresses.
     pub(crate) failures: bool,
-    /// Whether addresses that are handed back may not be given out for some time.
+    /// Whether released addresses may be unavailable for some time.
     pub(crate) rests: bool,
 }
 
-/// What came of it, where nothing was wrong: says whether the test has seen what it is about.
+/// The totals of a run without violations: they show whether the test has covered its subject.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Tally {
     pub(crate) answers: usize,
     pub(crate) full: usize,
-    /// Errors other than those that say how things are.
+    /// Errors other than those that report a state.
     pub(crate) failures: usize,
     pub(crate) unanswered: usize,
-    /// Of the operations without an answer, what the next reading found.
+    /// The outcome of the operations without an answer, according to the next reading.
     pub(crate) held: u32,
     pub(crate) free: u32,
     /// Releases by the plugin while the host was down.
@@ -114,7 +114,7 @@ pub(crate) struct Tally {
     pub(crate) unrouted: u32,
 }
 
-/// Answers as they are counted by clients at the same time.
+/// Answers, counted by concurrent clients.
 #[derive(Default)]
 struct Counts {
     answers: AtomicUsize,
@@ -123,12 +123,12 @@ struct Counts {
     unanswered: AtomicUsize,
 }
 
-/// The network of one client, and what else it knows.
+/// One client's network and state.
 struct Client {
     name: String,
     random: ChaCha8Rng,
     keys: Vec<Key>,
-    /// Keys whose address no ENI has: ADD may answer another one then, so it is not asked.
+    /// Keys whose address is on no ENI: ADD may return another one then, so the client does not ask.
     unrouted: BTreeSet<Key>,
     failures: bool,
 }
@@ -139,7 +139,7 @@ pub(crate) fn ask(socket: &Path, question: &Value) -> Result<Value, Answered> {
         return Err(Answered::Unsent);
     };
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    // A host that dies while it is written to may have read it all.
+    // A host that dies while the client writes may have read it all.
     _ = writeln!(stream, "{question}");
     let mut line = String::new();
     match BufReader::new(stream).read_line(&mut line) {
@@ -149,7 +149,7 @@ pub(crate) fn ask(socket: &Path, question: &Value) -> Result<Value, Answered> {
     }
 }
 
-/// Asks for something done.
+/// Makes a request.
 pub(crate) fn done(socket: &Path, asked: &Asked<'_>) -> Answered {
     let about = |command: &str, key: &Key| {
         json!({"v": 1, "command": command, "instance": null,
@@ -188,14 +188,14 @@ fn address(number: u8) -> Ipv4Addr {
     Ipv4Addr::new(10, 0, 0, number + 1)
 }
 
-/// All addresses, on the ENIs where they belong.
+/// All addresses on their usual ENIs.
 fn whole_pool() -> Pool {
     (0..ADDRESSES)
         .map(|number| (address(number), Some(DEVICES[usize::from(number % 2)])))
         .collect()
 }
 
-/// Some addresses are gone, some on another ENI; now and then a whole ENI is gone.
+/// Some addresses are gone, some are on another ENI; now and then a whole ENI is gone.
 fn other_pool(random: &mut ChaCha8Rng) -> Pool {
     let mut pool = whole_pool();
     for device in pool.values_mut() {
@@ -248,7 +248,7 @@ impl Client {
         }
     }
 
-    /// Asks for one thing; false where there is nobody to ask.
+    /// Makes one request; false if there is no host.
     fn step(&mut self, host: &impl Host, ledger: &Ledger, counts: &Counts) -> bool {
         let chance = self.random.random_range(0..100);
         let key = &self.keys[self.random.random_range(0..self.keys.len())];
@@ -302,7 +302,7 @@ struct Rounds<'a, H> {
     tally: Tally,
 }
 
-/// Does all of this to a host, which is dead before and after; `Err` where it did what no host may do.
+/// Runs the course on a host, which is dead before and after. `Err` with a violation.
 pub(crate) fn drive(host: &impl Host, course: Course) -> Result<Tally, Broken> {
     let clients: Vec<Client> = (0..course.clients).map(|number| Client::new(course, number)).collect();
     let keys = clients.iter().flat_map(|client| client.keys.clone());
@@ -361,7 +361,7 @@ impl<H: Host> Rounds<'_, H> {
         self.hand_out_all()
     }
 
-    /// Starts the host. Now and then it is killed before it comes to anything.
+    /// Starts the host. Now and then kills it before it serves.
     fn start(&mut self, round: u32) {
         if self.course.kills && self.random.random_range(0..8) == 0 {
             let lives = Duration::from_millis(self.random.random_range(0..400));
@@ -379,7 +379,7 @@ impl<H: Host> Rounds<'_, H> {
         self.host.put_pool(&self.pool);
     }
 
-    /// Reads who holds what, while nobody asks for anything.
+    /// Reads all holders while no client asks for anything.
     fn read(&mut self) -> Result<(), Broken> {
         let mut found = BTreeMap::new();
         for client in &mut self.clients {
@@ -390,7 +390,7 @@ impl<H: Host> Rounds<'_, H> {
                     match done(self.host.socket(), &check) {
                         Answered::Address(address, device) => break Some((address, device)),
                         Answered::Refused(3, _) => break None,
-                        // An instance that is being replaced.
+                        // The host is replacing the instance.
                         Answered::Refused(11, _) if self.course.failures => thread::sleep(Duration::from_millis(1)),
                         other => {
                             self.ledger
@@ -400,9 +400,10 @@ impl<H: Host> Rounds<'_, H> {
                     }
                 };
                 if let Some((address, device)) = holds {
-                    // Where the list has no place for it, a host may still know where it was, or hold it without an ENI.
+                    // If the list has no place for it, a host may still know its earlier place, or hold it without an
+                    // ENI.
                     let listed = self.pool.get(&address).copied().flatten();
-                    // While it runs, a host lets go of an address only when no pod uses it.
+                    // A running host drops an address only when no pod uses it.
                     if let Some(is) = listed
                         && self.course.kills
                         && device != is
@@ -426,7 +427,7 @@ impl<H: Host> Rounds<'_, H> {
         self.ledger.broken()
     }
 
-    /// Has all clients ask until it is enough, and then, while they ask on, kills the host.
+    /// All clients ask until the round has enough answers; then, while they still ask, kills the host.
     fn work(&mut self) {
         let enough = self.counts.answers.load(Ordering::Relaxed) + self.random.random_range(0..self.course.answers_max);
         let delay = Duration::from_micros(self.random.random_range(0..DELAY_MAX_US));
@@ -455,9 +456,9 @@ impl<H: Host> Rounds<'_, H> {
         });
     }
 
-    /// What happens while there is no host.
+    /// The steps while there is no host.
     fn while_down(&mut self) -> Result<(), Broken> {
-        // What is wrong with it, the next host would hide.
+        // The next host would hide any damage, so check now.
         if self.random.random_range(0..4) == 0
             && let Err(wrong) = self.host.inspect()
         {
@@ -484,7 +485,7 @@ impl<H: Host> Rounds<'_, H> {
         self.ledger.broken()
     }
 
-    /// Nothing has got lost on the way: each address can be given out once, and none more.
+    /// Nothing got lost: each address can be given out exactly once.
     fn hand_out_all(&mut self) -> Result<(), Broken> {
         for client in &self.clients {
             let all = Asked::Gc(&client.keys, &BTreeSet::new());
@@ -511,7 +512,7 @@ impl<H: Host> Rounds<'_, H> {
         self.ledger.broken()
     }
 
-    /// Repeats it while addresses rest, and where it may fail.
+    /// Repeats it while addresses rest, and while it may fail.
     fn until_done(&self, asked: Asked<'_>) -> Result<(), Broken> {
         let began = Instant::now();
         while let Answered::Refused(..) = self

@@ -1,8 +1,8 @@
-//! What runs in one namespace: an echo server that tells its name, and a client that does as it is told. What it is told
-//! to do, and what is expected of it, the test knows.
+//! The program in one namespace: an echo server that sends its name, and a client that follows orders. The test knows
+//! the orders and the expected results.
 //!
-//! It is this test's own program, started again in the namespace: a thread enters another only with code that is unsafe.
-//! Orders come as lines of JSON, and so do the answers; the program ends with its stdin.
+//! It is this test's own program, started again in the namespace, since a thread can enter another namespace only with
+//! unsafe code. Orders and answers are lines of JSON; the program ends with its stdin.
 
 use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
@@ -15,57 +15,57 @@ use serde::{Deserialize, Serialize};
 
 use super::dialing::{Attempt, Connection, Dial};
 
-/// Names the agent, and makes this program one.
+/// Names the agent, and turns this program into one.
 pub(crate) const NAME: &str = "TRUEUP_TRAFFIC_AGENT";
 
-/// What an answer begins with; the test harness prints lines of its own.
+/// The prefix of answers; the test harness prints lines of its own.
 pub(crate) const ANSWER: &str = "agent: ";
 
-/// Where every agent serves, whether or not anybody comes.
+/// The port of every agent, whether or not a client connects.
 pub(crate) const PORT: u16 = 8080;
 
-/// Between two of the connections that are made all the time: so often that each change meets some, so seldom that ten
-/// clients leave the machine to who makes the changes.
+/// The pause between two of the continuous connections: short enough that each change meets some, and long enough that
+/// ten clients leave processor time for the changes.
 const CHURN_PAUSE: Duration = Duration::from_millis(20);
 
-/// Between two exchanges of a held connection. There are more of these.
+/// The pause between two exchanges of a held connection, of which there are more.
 const HOLD_PAUSE: Duration = Duration::from_millis(250);
 
-/// What an agent can be told.
+/// An order to an agent.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Order {
-    /// Makes new connections, and answers how each went: `Vec<Attempt>`.
+    /// Makes new connections, and returns the result of each: `Vec<Attempt>`.
     Dial(Dial),
-    /// Makes a connection to each address, and uses it until `Release`. Answers once all are there: `()`.
+    /// Connects to each address, and uses the connections until `Release`. Answers once all are made: `()`.
     Hold { to: Vec<SocketAddr> },
     /// Makes new connections to these addresses in turn until `Release`. Answers at once: `()`.
     Churn { to: Vec<SocketAddr> },
-    /// Ends both, and answers how they went: `Released`.
+    /// Ends both, and returns their results: `Released`.
     Release,
 }
 
-/// How it went, from an order to `Release`.
+/// The results between an order and `Release`.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Released {
     pub(crate) held: Vec<Held>,
     pub(crate) churned: Vec<Attempt>,
 }
 
-/// How one connection went that was held.
+/// The result of one held connection.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Held {
     pub(crate) to: SocketAddr,
     pub(crate) pod: String,
-    /// How often a line was sent and came back, or why it did not.
+    /// How many lines came back, or why one did not.
     pub(crate) exchanges: Result<u32, String>,
 }
 
-/// Started again by the test in a namespace. By itself it has nothing to do.
+/// Only runs when the test starts it in a namespace; otherwise it does nothing.
 #[test]
 #[ignore = "not a test, but what the tests of this file start in namespaces"]
 fn in_a_namespace() {
     let Ok(name) = std::env::var(NAME) else { return };
-    // Both families.
+    // Serves both families.
     let listener = TcpListener::bind((Ipv6Addr::UNSPECIFIED, PORT)).unwrap();
     thread::spawn(move || serve(&listener, &name));
     answer(&());
@@ -93,13 +93,13 @@ fn answer(content: &impl Serialize) {
     stdout.flush().unwrap();
 }
 
-/// Tells whoever comes the name and where they come from, and then what they say.
+/// Sends each client the agent's name and the client's address, and then echoes its lines.
 fn serve(listener: &TcpListener, name: &str) {
     for stream in listener.incoming() {
-        // A client that went before it was let in.
+        // The client left before the accept.
         let Ok(stream) = stream else { continue };
         let name = name.to_owned();
-        // A client that goes in the middle is for itself to tell.
+        // A client that leaves early reports that itself.
         thread::spawn(move || _ = echo(stream, &name));
     }
 }
@@ -117,7 +117,7 @@ fn echo(mut stream: TcpStream, name: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// What goes on until `Release`.
+/// The activities until `Release`.
 #[derive(Default)]
 struct Work {
     ending: Arc<AtomicBool>,
@@ -160,7 +160,7 @@ impl Work {
     }
 }
 
-/// Once more after the end was asked for: what comes after the last change is held as well.
+/// Runs once more after the stop, so that the connection also outlives the last change.
 fn exchange_until(connection: &mut Connection, ending: &AtomicBool) -> io::Result<u32> {
     let mut exchanges = 0;
     loop {

@@ -1,4 +1,4 @@
-//! The agents of all namespaces, as the test sees them: it tells several what to do, and they do it at once.
+//! The agents of all namespaces: the test gives several of them orders at once.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -14,7 +14,7 @@ use super::dialing::{Attempt, Dial};
 use super::topology::{CLIENT, NODES, Node, Pod, pods};
 use support::network::Network;
 
-/// The longest that an order may take: thousands of connections, on a machine that does other things too.
+/// The longest time for an order: thousands of connections, on a machine with other work.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 /// By the names of their namespaces.
@@ -35,7 +35,7 @@ impl Agents {
         Self { all }
     }
 
-    /// New connections of several clients, all at once: what each saw, in the order of `dials`.
+    /// New connections of several clients, all at once; the results are in the order of `dials`.
     #[track_caller]
     pub(crate) fn dial<N: AsRef<str>>(&mut self, dials: &[(N, Dial)]) -> Vec<Vec<Attempt>> {
         for (name, dial) in dials {
@@ -45,14 +45,14 @@ impl Agents {
         answers.collect()
     }
 
-    /// Tells one, and waits until it has begun.
+    /// Gives one an order, and waits until it has started.
     #[track_caller]
     pub(crate) fn begin(&mut self, name: &str, order: &Order) {
         self.order(name, order);
         self.agent(name).answer::<()>();
     }
 
-    /// Ends what was begun.
+    /// Ends what was started.
     #[track_caller]
     pub(crate) fn release(&mut self) -> BTreeMap<String, Released> {
         for agent in self.all.values_mut() {
@@ -73,7 +73,7 @@ impl Agents {
     }
 }
 
-/// A process; ended with this value.
+/// A process that ends with this value.
 struct Agent {
     name: String,
     child: Child,

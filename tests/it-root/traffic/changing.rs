@@ -1,4 +1,4 @@
-//! Nothing fails while endpoints change, and what the kernel holds after all the changes is what it holds when it is told
+//! No connection fails while endpoints change, and after all the changes the kernel's tables equal those of a resync.
 //! everything anew.
 
 use needs::needs;
@@ -14,11 +14,11 @@ use super::topology::{CLIENT, NODES, Node, Pod, pods};
 
 const CHANGES: usize = 200;
 
-/// So many come one right after another, each of another Service, before all nodes are waited for: alone or not, a change
-/// must hurt nobody.
+/// How many changes come in a row, each of another Service, before the test waits for all nodes: single or in groups,
+/// changes must break no connection.
 const AT_ONCE: [usize; 4] = [1, 2, 3, 4];
 
-/// All change in turn.
+/// The Services that change in turn.
 const SERVICES: [Service; 6] = [PLAIN, NODE_PORT, EXTERNAL, STICKY, LOCAL, IPV6];
 
 /// Ready before, during and after the changes: one at each node.
@@ -34,7 +34,7 @@ fn changing() -> [Pod; 3] {
 #[needs(netns, nft, root)]
 #[test]
 fn nothing_fails_while_endpoints_change_and_a_resync_makes_the_same_rules() {
-    // Whoever is held from the beginning is at a healthy pod: there are no others yet.
+    // A held connection starts at a healthy pod: there are no others yet.
     let endpoints: Vec<(Pod, Endpoint)> = healthy().map(|pod| (pod, Endpoint::Ready)).into();
     let mut cluster = Cluster::start(&SERVICES.map(|service| (service, endpoints.clone())));
     let clients = clients();
@@ -52,7 +52,7 @@ fn nothing_fails_while_endpoints_change_and_a_resync_makes_the_same_rules() {
         cluster.set(&changes);
     }
     let after_changes = listings(&cluster);
-    // Tables are replaced at once, so that nobody notices this either.
+    // The host replaces tables atomically, so no connection notices this either.
     for node in NODES {
         cluster.start_anew(node);
     }
@@ -67,8 +67,8 @@ fn nothing_fails_while_endpoints_change_and_a_resync_makes_the_same_rules() {
     }
 }
 
-/// Where each client connects to: inside, to cluster and external addresses and to its own node's ports; outside, to
-/// what can be reached there.
+/// The targets of each client: inside, cluster and external addresses and its own node's ports; outside, whatever is
+/// reachable there.
 fn clients() -> BTreeMap<String, Vec<SocketAddr>> {
     let inside = |node: Node| {
         let cluster = SERVICES.into_iter().map(Service::cluster);
@@ -89,11 +89,11 @@ fn clients() -> BTreeMap<String, Vec<SocketAddr>> {
     clients
 }
 
-/// Takes an endpoint out or puts it back: out by leaving it out of the slice, or by saying that it is not ready.
+/// Removes or restores an endpoint: by its absence from the slice, or by marking it as not ready.
 fn change(cluster: &Cluster, number: usize) -> (Service, Pod, Endpoint) {
     let service = SERVICES[number % SERVICES.len()];
     let pods = changing();
-    // Not the same order for each.
+    // Vary the order.
     let round = number / SERVICES.len();
     let pod = pods[(round + number * round) % pods.len()];
     let endpoint = match cluster.endpoint(service, pod) {
@@ -131,11 +131,11 @@ fn check_rules(of: &str, after_changes: &Listing, anew: &Listing) {
         (vec![], vec![]),
         "{of}: only after the changes, and only anew"
     );
-    // And in the same order.
+    // Also in the same order.
     assert_eq!(after_changes, anew, "{of}");
 }
 
-/// No connection of this client failed, and each went where it may.
+/// Checks that no connection of this client failed, and that each reached an allowed pod.
 #[track_caller]
 fn check(client: &str, released: &Released, to: &[SocketAddr], ready: &Ready) {
     assert_eq!(released.held.len(), to.len());

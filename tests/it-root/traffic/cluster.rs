@@ -1,6 +1,6 @@
-//! The cluster: manifests that all nodes read, and at each node a host with its guests.
+//! The cluster: manifests that all nodes read, and a host with its guests on each node.
 //!
-//! A node has rendered a change when its kernel holds it; what the host prints is not asked.
+//! A node has rendered a change once its kernel holds it; the host's output does not matter.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -20,16 +20,16 @@ use super::topology::{self, NODES, Node, PODS, PODS_6, Pod, pods};
 use support::network::Network;
 use support::{Site, Started, ran, wait_until};
 
-/// Where etcd answers. The network is the test's own, so that nobody else has the port.
+/// The address of etcd. The network belongs to the test, so no other process has the port.
 const ETCD: &str = "http://127.0.0.1:2379";
 
-/// The size of each manifest. The largest, a slice with all pods, is about half of it.
+/// The size of each manifest. The largest, a slice with all pods, takes about half of it.
 const MANIFEST_BYTES: usize = 4_096;
 
-/// A field comes before the next: hosts end before etcd, and all before the network.
+/// Fields drop in order: hosts end before etcd, and all before the network.
 pub(crate) struct Cluster {
     pub(crate) agents: Agents,
-    /// When who was an endpoint of what.
+    /// Which pod was an endpoint of which Service when.
     pub(crate) ready: Ready,
     endpoints: BTreeMap<Service, BTreeMap<Pod, Endpoint>>,
     hosts: BTreeMap<Node, Host>,
@@ -45,7 +45,7 @@ struct Host {
 }
 
 impl Cluster {
-    /// One with these Services and their endpoints, which every node has rendered.
+    /// Starts one with these Services and their endpoints, and waits until every node has rendered them.
     #[track_caller]
     pub(crate) fn start(services: &[(Service, Vec<(Pod, Endpoint)>)]) -> Self {
         let network = topology::network();
@@ -95,7 +95,7 @@ impl Cluster {
         of_service.get(&pod).copied().unwrap_or(Endpoint::Absent)
     }
 
-    /// Changes endpoints of different Services one right after another, and waits until all nodes have rendered them.
+    /// Changes endpoints of different Services in a row, and waits until all nodes have rendered them.
     #[track_caller]
     pub(crate) fn set(&mut self, changes: &[(Service, Pod, Endpoint)]) {
         let mut ended = Vec::new();
@@ -121,7 +121,7 @@ impl Cluster {
         }
     }
 
-    /// Ends a node's host and starts it again with nothing of what it knew; waits until it has made its tables anew.
+    /// Restarts a node's host without its state, and waits until it has created its tables anew.
     #[track_caller]
     pub(crate) fn start_anew(&mut self, node: Node) {
         let tables = |network: &Network| ["ip", "ip6"].map(|family| Listing::of(network, node, family).table_handle());
@@ -168,7 +168,7 @@ impl Cluster {
 }
 
 impl Drop for Cluster {
-    /// What hosts said may be why a test failed.
+    /// The hosts' output may explain a failed test.
     fn drop(&mut self) {
         if !thread::panicking() {
             return;
@@ -180,8 +180,8 @@ impl Drop for Cluster {
     }
 }
 
-/// Puts a manifest there, whole, as an editor does. JSON is YAML. All are of one size: a host believes that a file became
-/// smaller after two seconds alone.
+/// Writes a whole manifest atomically, like an editor. JSON is YAML. All have the same size: a host trusts a file that
+/// became smaller only after two seconds.
 pub(super) fn put(folder: &Path, file: &str, content: &Value) {
     let draft = folder.join("draft");
     let mut text = content.to_string();
@@ -191,7 +191,7 @@ pub(super) fn put(folder: &Path, file: &str, content: &Value) {
     fs::rename(draft, folder.join("manifests").join(file)).unwrap();
 }
 
-/// One for all nodes, in the network that their hosts are in.
+/// One etcd for all nodes, in the network of their hosts.
 #[track_caller]
 fn etcd(network: &Network, folder: &Path) -> Started {
     assert!(
@@ -211,7 +211,7 @@ fn etcd(network: &Network, folder: &Path) -> Started {
     started
 }
 
-/// Starts the host. It is in the router's network: what it changes, it changes in its node's.
+/// Starts the host. It is in the router's network, and changes its node's network.
 fn started(network: &Network, site: &Site) -> Started {
     let host = site.command("run", &[]);
     let mut command = network.command(host.get_program());

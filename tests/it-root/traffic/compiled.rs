@@ -1,5 +1,5 @@
-//! The guests' machine code, made once for all hosts of these tests: compiling takes a host of a debug build longer than all
-//! that it is tested for.
+//! The guests' machine code, compiled once for all hosts of these tests: in a debug build, compiling takes a host
+//! longer than everything that the tests check.
 
 use std::fs::{self, DirBuilder};
 use std::os::unix::fs::DirBuilderExt as _;
@@ -11,7 +11,7 @@ use super::services;
 use super::topology::NODES;
 use support::{Site, ran};
 
-/// Where it is kept, also for the next run.
+/// The folder of the compiled code, kept for the next run.
 static COMPILED: LazyLock<PathBuf> = LazyLock::new(|| {
     let kept = Path::new(env!("CARGO_TARGET_TMPDIR")).join("traffic");
     let folder = tempfile::tempdir().unwrap();
@@ -25,17 +25,17 @@ static COMPILED: LazyLock<PathBuf> = LazyLock::new(|| {
         copy(&kept, &cache);
     }
     let mut host = site.command("run", &["--once"]);
-    // Nothing of the cluster is there yet.
+    // The cluster does not exist yet.
     host.env("TRUEUP_BACKEND_ETCD_KIND", "embedded");
     host.env("TRUEUP_BACKEND_NFTABLES_KIND", "simulated");
     ran(&mut host).exits(0);
-    // Of what is not used any more, the host gives up the oldest.
+    // The host removes the oldest unused entries.
     _ = fs::remove_dir_all(&kept);
     copy(&cache, &kept);
     kept
 });
 
-/// Gives it to a host that is to be started.
+/// Passes it to a host before its start.
 #[track_caller]
 pub(crate) fn put(site: &Site) {
     copy(&COMPILED, &cache(site));
@@ -45,7 +45,7 @@ fn cache(site: &Site) -> PathBuf {
     site.state_dir().join("cache")
 }
 
-/// The folder is made as the host makes it, which uses no other.
+/// Creates the folder with the host's permissions; the host accepts no others.
 #[track_caller]
 fn copy(from: &Path, to: &Path) {
     DirBuilder::new().recursive(true).mode(0o700).create(to).unwrap();

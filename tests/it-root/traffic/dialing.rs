@@ -1,7 +1,7 @@
-//! New connections, as a client makes them: what each saw, or why there was none.
+//! New connections of a client, with the result of each.
 //!
-//! A connection counts once its greeting came and a line went to and fro. Times are the machine's since it was started,
-//! which are the same in all processes.
+//! A connection counts once its greeting came and a line went to and fro. Times count from the machine's start, so they
+//! are comparable between processes.
 
 use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpStream};
@@ -13,17 +13,17 @@ use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
-/// Longer than anything takes that is going to happen: what is lost is sent again, after a second at first.
+/// Longer than any successful connection takes: lost packets are sent again, after a second at first.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// New connections, one after another.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Dial {
     pub(crate) to: SocketAddr,
-    /// Each makes `times` connections; empty: the system chooses.
+    /// Makes `times` connections from each; if empty, the system chooses.
     pub(crate) from: Vec<IpAddr>,
     pub(crate) times: u32,
-    /// So long each waits for an answer; none: as long as it may take on a loaded machine.
+    /// How long to wait for an answer; `None` waits as long as a loaded machine may take.
     pub(crate) patience_ms: Option<u64>,
 }
 
@@ -48,23 +48,23 @@ impl Dial {
     }
 }
 
-/// How one new connection went.
+/// The result of one new connection.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Attempt {
     pub(crate) to: SocketAddr,
-    /// When it was begun, and when its greeting was there (or it had failed).
+    /// The times of its start, and of its greeting (or its failure).
     pub(crate) begun_us: u64,
     pub(crate) ended_us: u64,
     /// The error is the system's.
     pub(crate) result: Result<Seen, String>,
 }
 
-/// What a pod tells whoever comes.
+/// A pod's greeting.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct Seen {
     /// Its name.
     pub(crate) pod: String,
-    /// Where the client comes from, as the pod sees it.
+    /// The client's address, as the pod sees it.
     pub(crate) client: IpAddr,
 }
 
@@ -86,7 +86,7 @@ impl Attempt {
     }
 }
 
-/// A connection whose greeting came.
+/// A connection that has received its greeting.
 pub(crate) struct Connection {
     stream: TcpStream,
     lines: BufReader<TcpStream>,
@@ -101,7 +101,7 @@ impl Connection {
             SocketAddr::V6(_) => AddressFamily::INET6,
         };
         let socket = socket(family, SocketType::STREAM, None)?;
-        // On Linux it is the limit of the time to connect, too.
+        // On Linux this also limits the time to connect.
         set_socket_timeout(&socket, Timeout::Send, patience)?;
         set_socket_timeout(&socket, Timeout::Recv, patience)?;
         if let Some(from) = from {
@@ -126,7 +126,7 @@ impl Connection {
         Ok(Self { stream, lines, seen })
     }
 
-    /// Sends a line and waits until it comes back.
+    /// Sends a line and waits for its echo.
     pub(crate) fn exchange(&mut self, line: &str) -> io::Result<()> {
         self.stream.write_all(line.as_bytes())?;
         let mut back = String::new();
@@ -139,7 +139,7 @@ impl Connection {
     }
 }
 
-/// Microseconds since the machine was started.
+/// Microseconds since the machine's start.
 pub(crate) fn now_us() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     u64::try_from(now.tv_sec * 1_000_000 + now.tv_nsec / 1_000).unwrap()

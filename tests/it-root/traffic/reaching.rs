@@ -1,5 +1,5 @@
-//! Whoever may connect to a Service reaches its endpoints, all of them and nobody else; each gets its share; and the
-//! client's address is kept where it must be.
+//! A client that may connect to a Service reaches all of its endpoints and no other pod. Each endpoint gets its share,
+//! and the client's address is kept where required.
 
 use needs::needs;
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,10 +14,10 @@ use super::topology::{CLIENT, CLIENT_ADDRESS, NODES, Node, Pod, client_address, 
 /// New connections to each Service.
 const CONNECTIONS: u32 = 3_000;
 
-/// So far from its share an endpoint may be, in percent of all connections.
+/// The allowed distance of an endpoint from its share, in percent of all connections.
 const POINTS: f64 = 5.0;
 
-/// So long nobody answers where packets are dropped. Whoever is answered later than this is not noticed.
+/// How long to wait for an answer where packets are dropped. A later answer goes unnoticed.
 const DROPPED_MS: u64 = 2_000;
 
 const TIMED_OUT: &str = "timed out";
@@ -49,7 +49,7 @@ fn connections_reach_exactly_the_right_pods() {
     others_reach_what_is_local_from_inside(agents);
     a_single_endpoint_reaches_itself_and_sees_who_comes(agents);
     nobody_is_there_where_there_are_no_endpoints(agents);
-    // Somebody comes, and goes again.
+    // An endpoint comes, and goes again.
     cluster.set(&[(EMPTY, pods()[0], Endpoint::Ready)]);
     the_only_endpoint_is_reached_from_everywhere(&mut cluster.agents);
     cluster.set(&[(EMPTY, pods()[0], Endpoint::NotReady)]);
@@ -60,13 +60,13 @@ fn ready(pods: &[Pod]) -> Vec<(Pod, Endpoint)> {
     pods.iter().map(|pod| (*pod, Endpoint::Ready)).collect()
 }
 
-/// Two at the first node, one at the second, none at the third.
+/// Two on the first node, one on the second, none on the third.
 fn local_pods() -> [Pod; 3] {
     let [first, second, _] = NODES.map(Node::pods);
     [first[0], first[1], second[0]]
 }
 
-/// Where a client is: at a node, as a pod of it or itself, or outside.
+/// A client's place: a pod of a node, a node, or outside.
 #[derive(Clone, Copy)]
 enum From {
     Pod(Pod),
@@ -100,16 +100,16 @@ impl From {
     }
 }
 
-/// As whom a pod may see a client.
+/// The client's identity as a pod may see it.
 #[derive(Clone, Copy)]
 enum As {
-    /// With its own address; but who reaches itself, with one of its node.
+    /// Its own address; a pod that reaches itself has an address of its node.
     Itself,
-    /// With one of this node's addresses.
+    /// One of this node's addresses.
     Node(Node),
 }
 
-/// Some connections of one client, and as whom it is seen.
+/// Some connections of one client, and its visible identity.
 struct Try {
     from: From,
     to: SocketAddr,
@@ -132,7 +132,7 @@ impl Try {
     }
 }
 
-/// Makes the connections, and counts them by the pods that they reached.
+/// Makes the connections, and counts them by pod.
 #[track_caller]
 fn reached(agents: &mut Agents, tries: &[Try]) -> BTreeMap<String, u32> {
     let dial = |one: &Try| (one.from.name(), Dial::to(one.to, one.times));
@@ -148,7 +148,7 @@ fn reached(agents: &mut Agents, tries: &[Try]) -> BTreeMap<String, u32> {
     reached
 }
 
-/// Each of the pods has its share, and nobody else has one.
+/// Checks that each of the pods has its share, and no other pod has one.
 #[track_caller]
 fn check_shares(reached: &BTreeMap<String, u32>, pods: &[Pod]) {
     let names: Vec<String> = pods.iter().map(|pod| pod.name()).collect();
@@ -177,7 +177,7 @@ fn a_cluster_address_is_reached_from_pods_and_nodes(agents: &mut Agents, service
 
 #[track_caller]
 fn a_node_port_is_reached_at_each_node(agents: &mut Agents, service: Service) {
-    // At whichever node it comes in, that node is who the pod sees: answers have to come back through it.
+    // The pod sees the node where the connection comes in, because answers must return through it.
     let at = |from, node, times| Try {
         from,
         to: service.node_port(node),
@@ -201,7 +201,7 @@ fn an_external_address_is_reached_through_each_node(agents: &mut Agents) {
     };
     let tries = NODES.map(|node| at(From::Outside, node, CONNECTIONS / 3));
     check_shares(&reached(agents, &tries), &pods());
-    // Inside, whoever it is sent to, the client's own node answers.
+    // Inside, the client's own node answers, whatever the target.
     let from_inside = |from: From| {
         NODES.map(|node| Try {
             seen: As::Node(from.node()),
@@ -212,7 +212,7 @@ fn an_external_address_is_reached_through_each_node(agents: &mut Agents) {
     check_all_are_among(&reached(agents, &tries), &pods());
 }
 
-/// All of the pods were reached, and nobody else.
+/// Checks that all of the pods were reached, and no other pod.
 #[track_caller]
 fn check_all_are_among(reached: &BTreeMap<String, u32>, pods: &[Pod]) {
     let names: BTreeSet<String> = pods.iter().map(|pod| pod.name()).collect();
@@ -241,7 +241,7 @@ fn a_client_stays_with_its_pod(agents: &mut Agents) {
         *shares.entry(pod.clone()).or_default() += 1;
     }
     check_shares(&shares, &pods());
-    // Again, and at another node.
+    // Again, and on another node.
     for node in [NODES[0], NODES[2]] {
         assert_eq!(at(node, &clients[..500]), chosen[..500]);
     }
@@ -281,7 +281,7 @@ fn local_traffic_stays_at_its_node(agents: &mut Agents) {
     }
 }
 
-/// Pods and nodes are not bound to what is local to them.
+/// Pods and nodes are not limited to local endpoints.
 #[track_caller]
 fn others_reach_what_is_local_from_inside(agents: &mut Agents) {
     let mut tries = Vec::new();
@@ -304,7 +304,7 @@ fn others_reach_what_is_local_from_inside(agents: &mut Agents) {
 #[track_caller]
 fn a_single_endpoint_reaches_itself_and_sees_who_comes(agents: &mut Agents) {
     let pod = pods()[0];
-    // A cluster address is not masqueraded for who comes from outside either: the router sends it to the pod's node.
+    // Clients outside are not masqueraded for a cluster address either: the router sends it to the pod's node.
     for from in [From::Pod(pod), From::Node(pod.node), From::Outside] {
         let try_it = Try {
             from,
@@ -316,7 +316,7 @@ fn a_single_endpoint_reaches_itself_and_sees_who_comes(agents: &mut Agents) {
     }
 }
 
-/// Every address of [`EMPTY`], with clients that may come there.
+/// Every address of [`EMPTY`], with clients that may connect to it.
 fn addresses_of_empty() -> Vec<(From, SocketAddr)> {
     let mut all = Vec::new();
     for from in From::inside() {
@@ -348,7 +348,7 @@ fn the_only_endpoint_is_reached_from_everywhere(agents: &mut Agents) {
     }
 }
 
-/// Why each connection failed.
+/// The error of each connection.
 #[track_caller]
 fn refusals(agents: &mut Agents, dials: &[(String, Dial)]) -> Vec<String> {
     let attempts = agents.dial(dials).into_iter().flatten();

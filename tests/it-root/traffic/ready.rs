@@ -1,7 +1,7 @@
 //! When which pod was an endpoint of which Service.
 //!
-//! A pod may get connections from when its manifest begins to say so until every node has rendered that it does not:
-//! between the two each node changes when it comes to it.
+//! A pod may get connections from the start of the write of its manifest until every node has rendered its removal. In
+//! between each node changes at its own time.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ pub(crate) struct Ready {
     spans: BTreeMap<(Service, String), Vec<Span>>,
 }
 
-/// In microseconds since the machine was started. Without an end the pod still is an endpoint.
+/// In microseconds since the machine's start. Without an end, the pod is still an endpoint.
 struct Span {
     begins_us: u64,
     ends_us: Option<u64>,
@@ -36,7 +36,7 @@ impl Ready {
         assert_eq!(last.ends_us.replace(at_us), None);
     }
 
-    /// Whether a new connection went as it may: a pod answered that could be an endpoint while it was made.
+    /// Whether a new connection was correct: the pod that answered could be an endpoint at that time.
     pub(crate) fn allows(&self, service: Service, attempt: &Attempt) -> bool {
         let Ok(seen) = &attempt.result else { return false };
         let spans = self.spans.get(&(service, seen.pod.clone()));

@@ -1,4 +1,4 @@
-//! What a node's kernel holds, as nft lists it.
+//! The contents of a node's kernel, as nft lists them.
 
 use std::collections::BTreeSet;
 
@@ -11,13 +11,13 @@ use support::{Ran, ran};
 
 const TABLE: &str = "trueup";
 
-/// A table with all that is in it.
+/// A table with its contents.
 pub(crate) struct Listing {
     objects: Vec<(String, Value)>,
 }
 
 impl Listing {
-    /// Empty where there is no such table.
+    /// Empty if there is no such table.
     #[track_caller]
     pub(crate) fn of(network: &Network, node: Node, family: &str) -> Self {
         Self::read(&nft(network, node, &["table", family, TABLE]))
@@ -35,14 +35,14 @@ impl Listing {
         Self { objects }
     }
 
-    /// Another for every table that is made, also where it is named as one before.
+    /// A number that changes with every new table, even one of the same name.
     pub(crate) fn table_handle(&self) -> Option<u64> {
         let (_, table) = self.objects.iter().find(|(kind, _)| kind == "table")?;
         table["handle"].as_u64()
     }
 
-    /// A line for each object, without handles: chains, sets and their elements sorted, rules in the order that they are
-    /// in within their chain.
+    /// A line for each object, without handles: chains, sets and their elements sorted, rules in the order of their
+    /// chain.
     pub(crate) fn lines(&self) -> Vec<String> {
         let mut lines = Vec::new();
         for (kind, content) in &self.objects {
@@ -52,7 +52,7 @@ impl Listing {
                 elements.sort_by_key(Value::to_string);
             }
             let chain = content["chain"].as_str().unwrap_or_default().to_owned();
-            // The sort is stable, which is what keeps a chain's rules in order.
+            // The stable sort keeps a chain's rules in order.
             let order = if kind == "rule" { chain } else { content.to_string() };
             lines.push((kind.clone(), order, content));
         }
@@ -64,7 +64,7 @@ impl Listing {
     }
 }
 
-/// The chains of the endpoints that a node chooses among for a Service; none where it does not know the Service.
+/// The chains of the endpoints among which a node chooses for a Service; `None` if it does not know the Service.
 #[track_caller]
 pub(crate) fn targets(network: &Network, node: Node, service: Service) -> Option<BTreeSet<String>> {
     let chain = nft(network, node, &["chain", service.family(), TABLE, &service.chain()]);
@@ -76,13 +76,13 @@ pub(crate) fn targets(network: &Network, node: Node, service: Service) -> Option
     if !targets.is_empty() {
         return Some(targets);
     }
-    // Not rendered yet, or without endpoints, which are two things.
+    // Either not rendered yet, or without endpoints.
     let refused = nft(network, node, &["map", service.family(), TABLE, "no-endpoint-ips"]);
     let address = Value::from(service.cluster().ip().to_string()).to_string();
     (refused.code == Some(0) && refused.stdout.contains(&address)).then(BTreeSet::new)
 }
 
-/// Wherever a rule goes to.
+/// Collects the targets of rules.
 fn collect(value: &Value, targets: &mut BTreeSet<String>) {
     match value {
         Value::Object(members) => {

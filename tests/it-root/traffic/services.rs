@@ -1,4 +1,4 @@
-//! The Services of these tests, one of each kind that a connection can tell apart, and the manifests that say so.
+//! The Services of these tests, one of each kind that connections can distinguish, and their manifests.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -14,13 +14,13 @@ const NAMESPACE: &str = "traffic";
 const SERVICE_PORT: u16 = 80;
 const PORT_NAME: &str = "http";
 
-/// A Service. Its cluster address, its external ones and its node port go by its number.
+/// A Service. Its number determines its cluster address, external addresses and node port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Service {
     pub(crate) name: &'static str,
     number: u8,
     has_node_port: bool,
-    /// One at each node.
+    /// One on each node.
     has_external_addresses: bool,
     /// External traffic policy: Local.
     is_local: bool,
@@ -39,7 +39,7 @@ const NONE: Service = Service {
     is_ipv6: false,
 };
 
-/// With a cluster address alone.
+/// With only a cluster address.
 pub(crate) const PLAIN: Service = Service {
     name: "plain",
     number: 1,
@@ -94,7 +94,7 @@ pub(crate) const EMPTY: Service = Service {
     ..NONE
 };
 
-/// Whether and how a pod stands in an EndpointSlice.
+/// Whether and how a pod is in an EndpointSlice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Endpoint {
     Ready,
@@ -112,7 +112,7 @@ impl Service {
         (address, SERVICE_PORT).into()
     }
 
-    /// At one node. The test gives no node port to a Service that it asks here for none.
+    /// On one node. The test never asks this of a Service without a node port.
     #[track_caller]
     pub(crate) fn node_port(self, node: Node) -> SocketAddr {
         assert!(self.has_node_port, "{self:?}");
@@ -128,14 +128,14 @@ impl Service {
         30_000 + u16::from(self.number)
     }
 
-    /// The one that the router sends to this node.
+    /// The address that the router sends to this node.
     #[track_caller]
     pub(crate) fn external(self, node: Node) -> SocketAddr {
         assert!(self.has_external_addresses, "{self:?}");
         (node.external(self.number), SERVICE_PORT).into()
     }
 
-    /// Whether it is reached there.
+    /// Whether this is one of its addresses.
     pub(crate) fn is_at(self, address: SocketAddr) -> bool {
         let at = |node| {
             self.has_node_port && self.node_port(node) == address
@@ -144,7 +144,7 @@ impl Service {
         self.cluster() == address || NODES.into_iter().any(at)
     }
 
-    /// The file, and what is in it.
+    /// The file name and the contents.
     pub(crate) fn manifest(self) -> (String, Value) {
         let addresses: Vec<IpAddr> = match self.has_external_addresses {
             true => NODES.map(|node| self.external(node).ip()).into(),
@@ -218,7 +218,7 @@ impl Service {
         if self.is_ipv6 { "ip6" } else { "ip" }
     }
 
-    /// The chain that chooses among all of its endpoints, as its renderer's specification names it.
+    /// The chain that chooses among all of its endpoints, as the renderer's specification names it.
     pub(crate) fn chain(self) -> String {
         format!("svc/{NAMESPACE}/{}/{PORT_NAME}", self.name)
     }

@@ -1,7 +1,7 @@
-//! The cluster's wires: namespaces, links, addresses and routes. Who serves what is in `services`, what runs in the
-//! namespaces in `agents` and `nodes`.
+//! The cluster's network: namespaces, links, addresses and routes. `services` has the endpoints, `agents` and `nodes`
+//! the programs in the namespaces.
 //!
-//! All is inside one [`Network`], whose own network is the router; so nothing of it is left, however the test ends.
+//! All of it is inside one [`Network`], which is the router's own network, so nothing remains, however the test ends.
 //!
 //! ```text
 //! pod-a1 10.1.1.2 --+                            +-- the router -- client 203.0.113.2
@@ -12,7 +12,7 @@
 //! pod-c2 10.1.3.3 --+
 //! ```
 //!
-//! Whatever has an IPv4 address here has an IPv6 address too, but for external addresses.
+//! Every node and pod with an IPv4 address also has an IPv6 address; external addresses are IPv4 only.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -23,10 +23,10 @@ use support::network::Network;
 
 pub(crate) const NODES: [Node; 3] = [Node { number: 1 }, Node { number: 2 }, Node { number: 3 }];
 
-/// The client outside of the cluster.
+/// The client outside the cluster.
 pub(crate) const CLIENT: &str = "client";
 
-/// The pods of all nodes, and those of IPv6.
+/// The pod networks of all nodes, for IPv4 and IPv6.
 pub(crate) const PODS: &str = "10.1.0.0/16";
 pub(crate) const PODS_6: &str = "fd10::/16";
 
@@ -46,7 +46,7 @@ impl Node {
         char::from(b'a' + self.number - 1)
     }
 
-    /// Where other nodes and the router reach it.
+    /// The address for other nodes and the router.
     pub(crate) fn address(self) -> Ipv4Addr {
         Ipv4Addr::new(192, 168, 16, self.number)
     }
@@ -63,7 +63,7 @@ impl Node {
         format!("fd10:0:0:{}::/64", self.number)
     }
 
-    /// Its pods' way out.
+    /// The gateway of its pods.
     fn gateway(self) -> Ipv4Addr {
         Ipv4Addr::new(10, 1, self.number, 1)
     }
@@ -72,7 +72,7 @@ impl Node {
         Ipv6Addr::new(0xfd10, 0, 0, self.number.into(), 0, 0, 0, 1)
     }
 
-    /// Every address that it may give to what it masquerades.
+    /// Every address that masquerading may use.
     pub(crate) fn own(self) -> [IpAddr; 4] {
         [
             self.address().into(),
@@ -86,7 +86,7 @@ impl Node {
         [1, 2].map(|number| Pod { node: self, number })
     }
 
-    /// The first of the external addresses that the router sends here; there are 64.
+    /// The first of the 64 external addresses that the router sends here.
     pub(crate) fn external(self, number: u8) -> Ipv4Addr {
         assert!(number < 64);
         Ipv4Addr::new(198, 51, 100, (self.number - 1) * 64 + number)
@@ -121,26 +121,26 @@ pub(crate) fn pods() -> Vec<Pod> {
     NODES.into_iter().flat_map(Node::pods).collect()
 }
 
-/// The n-th of many addresses that the client has beside its own.
+/// The n-th of the client's many additional addresses.
 pub(crate) fn client_address(n: u16) -> IpAddr {
     let [high, low] = n.to_be_bytes();
     Ipv4Addr::new(198, 18, high, low).into()
 }
 
-/// The client's own.
+/// The client's own address.
 pub(crate) const CLIENT_ADDRESS: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 2);
 pub(crate) const CLIENT_ADDRESS_6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 2);
 
-/// The router's: on the client's link, and on the bridge that the nodes are at.
+/// The router's addresses: on the client's link, and on the bridge of the nodes.
 const ROUTER: &str = "203.0.113.1";
 const ROUTER_6: &str = "2001:db8::1";
 const NODES_ROUTER: &str = "192.168.16.254";
 const NODES_ROUTER_6: &str = "fd00:16::fe";
 
-/// Where cluster addresses are, for who is not in the cluster: at the first node.
+/// The route to cluster addresses for clients outside the cluster: the first node.
 const CLUSTER_ADDRESSES: &str = "10.96.0.0/16";
 
-/// Makes all of it.
+/// Creates all of it.
 #[track_caller]
 pub(crate) fn network() -> Network {
     let network = Network::start();
@@ -163,8 +163,8 @@ pub(crate) fn network() -> Network {
     network
 }
 
-/// Packets pass from link to link, also those that come from where none would be sent to; addresses are used at once,
-/// without asking whether somebody else has them; `lo` is up.
+/// Forwards packets between links, even from unexpected sources; uses addresses at once, without duplicate detection;
+/// `lo` is up.
 const FORWARD: &str = "ip link set lo up && cd /proc/sys/net && echo 1 > ipv4/ip_forward && \
     echo 1 > ipv6/conf/all/forwarding && echo 0 > ipv6/conf/default/accept_dad && \
     echo 0 > ipv4/conf/all/rp_filter && echo 0 > ipv4/conf/default/rp_filter";
@@ -193,7 +193,7 @@ fn router() -> String {
     lines
 }
 
-/// A local route makes every address of it the client's own, which needs no other configuration.
+/// A local route makes every address in it the client's own, without further configuration.
 fn client() -> String {
     format!(
         "link set eth0 up\n\
@@ -226,7 +226,7 @@ fn of_node(node: Node) -> String {
     lines
 }
 
-/// Everything goes through its node, also what is for the pod beside it.
+/// All traffic goes through its node, even to the pod beside it.
 fn of_pod(pod: Pod) -> String {
     let (gateway, gateway_6) = (pod.node.gateway(), pod.node.gateway_6());
     format!(

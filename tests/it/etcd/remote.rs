@@ -104,7 +104,7 @@ async fn enable_users(client: &mut Client) {
 
 #[needs(etcd)]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_user_does_what_the_role_allows_and_authenticates_anew_when_the_token_is_gone() {
+async fn a_user_acts_within_its_role_and_renews_a_lost_token() {
     let mut server = Server::start().await;
     enable_users(&mut server.client().await).await;
     let with = |name: &str, password: &str| {

@@ -30,7 +30,7 @@ fn writes(engine: &Engine) -> BTreeMap<String, u64> {
 }
 
 #[test]
-fn objects_that_are_destroyed_and_created_again_stop_their_key_and_name_the_cycle() {
+fn a_destroy_and_create_cycle_stops_its_key_and_is_named() {
     let engine = Engine::start(&["--settle-ms", "10"]);
     let site = site(&engine);
     let mut host = site.start("run", &[]);

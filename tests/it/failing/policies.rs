@@ -36,7 +36,7 @@ fn another_version_releases_what_is_set_aside_and_going_back_fails_again() {
 }
 
 #[test]
-fn a_version_that_does_not_take_the_state_of_an_instance_fails_in_it_and_going_back_heals() {
+fn a_version_that_rejects_an_instance_s_state_fails_and_rollback_heals() {
     let site = site("1", "settings = { does = \"choosy\" }", &["calm"]);
     let mut host = site.start("run", &[]);
     wait_for_lines(&mut host, "calm", TRUE, 3);
@@ -144,7 +144,7 @@ fn a_run_that_ends_falls_back_before_it_does() {
 }
 
 #[test]
-fn where_the_version_of_the_failure_policy_is_refused_the_input_stays_set_aside() {
+fn the_input_stays_set_aside_when_the_policy_s_version_is_refused() {
     let policy = "on_failure = \"fall-back\"\nfall_back = \"file:misbehaving-1.wasm\"";
     let site = site("2", policy, &["calm"]);
     let mut host = site.start("run", &[]);

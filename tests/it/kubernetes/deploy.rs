@@ -303,7 +303,7 @@ fn what_is_under_deploy_is_applied_by_every_kubectl_and_its_parts_fit() {
 
 #[needs(kubectl, openssl)]
 #[test]
-fn two_hosts_do_all_their_work_with_the_rights_that_they_are_given_and_use_each_of_them() {
+fn two_hosts_need_exactly_the_rights_that_they_are_given() {
     let kubectl = programs().swap_remove(0);
     let cluster = Cluster::deployed(kubectl);
     // Somebody else writes first, once: the Service is read again.

@@ -294,7 +294,7 @@ async fn no_request_hangs() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lease_that_is_deleted_or_taken_from_its_holder_is_written_again_at_once() {
+async fn a_deleted_or_taken_lease_is_written_again_at_once() {
     let server = server();
     let mut one = Campaigner::start(&server, "one", HOURS);
     one.leads().await;

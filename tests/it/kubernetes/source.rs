@@ -389,7 +389,7 @@ fn watches_that_are_cut_and_versions_that_expire_lose_nothing() {
 }
 
 #[test]
-fn an_api_server_that_is_away_is_waited_for_and_what_changed_meanwhile_is_found() {
+fn the_host_waits_for_the_api_server_and_finds_missed_changes() {
     let cluster = Cluster::new();
     for (name, number) in [("deleted", 1), ("forced", 2), ("changed", 3), ("stays", 4)] {
         cluster.server.apply(service(name, number)).unwrap();

@@ -351,7 +351,7 @@ fn hand_over(hosts: &mut Hosts<'_>) {
 }
 
 #[test]
-fn hosts_that_can_not_reach_the_api_server_act_no_longer_and_go_on_when_it_is_back() {
+fn hosts_stop_acting_without_the_api_server_and_go_on_when_it_is_back() {
     under_load(2, SHORT, SEED, |mut hosts, load| {
         let leader = hosts.leader_in_work(ARRIVALS_MAX);
         hosts.server.go_away();
@@ -384,7 +384,7 @@ fn hosts_that_can_not_reach_the_api_server_act_no_longer_and_go_on_when_it_is_ba
 }
 
 #[test]
-fn a_leader_that_reads_its_configuration_again_leads_on_and_one_that_ends_hands_over() {
+fn a_leader_leads_on_after_a_reload_and_hands_over_at_its_end() {
     under_load(2, USUAL, SEED, |mut hosts, load| {
         let leader = hosts.leader_in_work(ARRIVALS_MAX);
         hosts.hosts[leader]

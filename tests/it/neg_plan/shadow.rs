@@ -64,7 +64,7 @@ fn moving_with(candidate: impl FnOnce(&Stage) -> String) -> (Stage, String) {
 }
 
 #[test]
-fn a_candidate_that_decides_the_same_is_the_same_from_the_middle_of_a_move_to_its_end() {
+fn an_equal_candidate_stays_equal_from_mid_move_to_the_end() {
     let (mut stage, _) = moving_with(|stage| put(stage, "neg-1.1.wasm", &renumbered("neg", "1", "1.1")));
     let status = settled(&mut stage);
     let [same, different, unrecorded, skipped] = numbers(&status, ["same", "different", "unrecorded", "skipped"]);
@@ -85,7 +85,7 @@ fn a_candidate_that_decides_the_same_is_the_same_from_the_middle_of_a_move_to_it
 }
 
 #[test]
-fn a_candidate_that_would_move_more_at_a_time_differs_exactly_there_and_is_refused_at_the_gate() {
+fn a_candidate_with_larger_moves_differs_there_and_the_gate_refuses_it() {
     let (mut stage, candidate) = moving_with(|stage| put(stage, "neg-half.wasm", &HALF));
     let status = settled(&mut stage);
     let [same, different, unrecorded, skipped] = numbers(&status, ["same", "different", "unrecorded", "skipped"]);

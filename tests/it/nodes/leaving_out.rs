@@ -69,7 +69,7 @@ fn a_run_that_ends_renders_what_is_left_and_fails() {
 }
 
 #[test]
-fn what_the_processor_fails_in_is_left_out_also_from_the_start_on_until_it_changes() {
+fn what_fails_in_the_processor_is_left_out_until_it_changes() {
     let (mut host, manifests) = host("quarantine_after = 2\n");
     // It is there before the guest was told anything.
     host.start();

@@ -35,7 +35,7 @@ fn joining(etcd: &Etcd, manifests: &Manifests, number: u32) -> Config {
 
 #[needs(etcd)]
 #[test]
-fn fifty_hosts_start_at_once_and_each_gets_a_number_of_its_own_from_1_to_50() {
+fn fifty_hosts_that_start_at_once_get_the_numbers_1_to_50() {
     let etcd = Etcd::start();
     let manifests = Manifests::new();
     // All are up and ask before any is answered. So long a question may wait for that.
@@ -125,7 +125,7 @@ fn a_host_that_restarts_keeps_its_number_and_writes_nothing() {
 
 #[needs(etcd)]
 #[test]
-fn a_host_that_is_killed_again_and_again_has_one_record_and_its_first_number() {
+fn a_host_killed_repeatedly_keeps_one_record_and_its_first_number() {
     let etcd = Etcd::start();
     let manifests = Manifests::new();
     let mut other = Host::start_new(joining(&etcd, &manifests, 2));

@@ -84,7 +84,7 @@ fn what_cannot_be_read_is_a_failure_that_is_named() {
 }
 
 #[test]
-fn without_its_store_a_node_fails_with_what_was_against_it_and_says_who_has_what() {
+fn a_node_without_its_store_fails_and_reports_the_reason() {
     let manifests = manifests();
     // Nobody listens there.
     let host = Host::new(config(&manifests).against("http://127.0.0.1:1").patient(200));
@@ -140,7 +140,7 @@ fn what_a_guest_asks_and_is_not_granted_is_told_at_the_start() {
 const FAILURES_MAX_ONCE: u64 = 5;
 
 #[test]
-fn where_the_store_refuses_connections_a_run_ends_and_says_so_however_long_a_question_may_take() {
+fn a_run_ends_with_a_message_when_the_store_refuses_connections() {
     let manifests = Manifests::new();
     manifests.put_node("node-a", "172.30.1.1");
     // Nobody listens there. A question is tried there for seconds before it fails, longer than anything else takes in the

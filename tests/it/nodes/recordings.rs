@@ -58,7 +58,7 @@ fn recorded() -> (Etcd, Host) {
 
 #[needs(etcd)]
 #[test]
-fn recordings_name_the_question_that_each_call_answers_and_replay_identically() {
+fn recordings_name_each_call_s_question_and_replay_identically() {
     let (_etcd, host) = recorded();
     let (nodesync, service) = (host.entries("nodesync"), host.entries("service"));
     for renderer in RENDERERS {

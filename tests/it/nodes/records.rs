@@ -78,7 +78,7 @@ fn a_record_that_goes_is_put_back_as_it_was_and_the_node_goes_on() {
 
 #[needs(etcd)]
 #[test]
-fn a_number_in_other_hands_stops_the_instance_and_shows_until_the_host_is_started_again() {
+fn a_number_held_by_another_node_stops_the_instance_until_a_restart() {
     let (etcd, _manifests, mut a, mut b) = two();
     let key = format!("{RECORDS}1");
     etcd.put(&key, r#"{"id":1,"name":"node-z","ip_addresses":["192.168.16.26/24"]}"#);

@@ -74,7 +74,7 @@ fn a_host_that_has_nothing_to_do_is_alive() {
 }
 
 #[test]
-fn a_packet_filter_that_takes_its_time_leaves_the_host_alive_and_is_not_waited_for_at_the_end() {
+fn a_slow_packet_filter_blocks_neither_the_host_nor_its_end() {
     let folder = tempfile::tempdir().unwrap();
     let pid = folder.path().join("pid");
     let slow = script(folder.path(), &format!("echo $$ > {}\nexec sleep 900", pid.display()));
@@ -125,7 +125,7 @@ fn what_a_killed_host_began_comes_to_its_end_before_the_next_one_begins() {
 }
 
 #[test]
-fn a_version_for_a_renderer_that_is_being_told_everything_holds_up_nobody_else() {
+fn a_swap_of_a_resyncing_renderer_delays_no_other() {
     let folder = tempfile::tempdir().unwrap();
     let (failed, pid) = (folder.path().join("failed"), folder.path().join("pid"));
     // It fails, and is told everything again beside the loop; then it takes its time.

@@ -94,7 +94,7 @@ fn both(etcd: &Etcd, manifests: &Manifests) -> Host {
 
 #[needs(etcd)]
 #[test]
-fn a_renderer_whose_store_is_down_is_told_everything_when_it_is_back_and_the_other_misses_nothing() {
+fn a_renderer_resyncs_after_its_store_is_back_and_the_other_goes_on() {
     let mut etcd = Etcd::start();
     let manifests = manifests();
     let mut host = both(&etcd, &manifests);
@@ -201,7 +201,7 @@ fn a_renderer_that_is_swapped_is_told_everything_before_anything_else() {
 
 #[needs(etcd)]
 #[test]
-fn a_renderer_that_fails_again_and_again_is_set_aside_and_leaves_the_others_alone() {
+fn a_renderer_that_keeps_failing_is_set_aside_alone() {
     let etcd = Etcd::start();
     let manifests = manifests();
     let config = Config::new("node-a", &manifests).against(&etcd.url());

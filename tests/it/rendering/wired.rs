@@ -139,7 +139,7 @@ impl Wired {
         self.wiring.update(event.clone()).await.unwrap()
     }
 
-    /// What the retry timer does with whoever is out of step; true where all took it.
+    /// What the retry timer does with whoever is out of step; true if all took it.
     pub(crate) async fn retry(&mut self) -> bool {
         let mut all_took = true;
         for renderer in self.wiring.out_of_step().await {

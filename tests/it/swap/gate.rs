@@ -8,7 +8,7 @@ use super::{Running, active, candidates, configure, error, only_web, recorded, r
 const FORGETS: &str = ": a write that was not recorded: api.destroy ";
 
 #[test]
-fn a_version_that_decides_worse_is_refused_with_the_first_differing_field_and_nothing_changes() {
+fn a_worse_version_is_refused_with_the_first_differing_field() {
     let running = Running::with(only_web);
     let (engine, site) = (&running.engine, &running.site);
     let (objects, before) = (engine.objects(), recorded::calls(site).len());
@@ -74,7 +74,7 @@ fn a_version_that_decides_worse_is_refused_with_the_first_differing_field_and_no
 }
 
 #[test]
-fn where_the_gate_reports_or_is_off_a_worse_version_becomes_active_and_a_rollback_undoes_what_it_does() {
+fn a_worse_version_gets_past_a_lax_gate_and_a_rollback_undoes_its_work() {
     let mut running = Running::with(only_web);
     let candidate = candidates::forgetful(&running.site);
     let whole = support::described(&running.engine.objects());
@@ -165,7 +165,7 @@ fn differences_that_are_accepted_let_a_version_pass_and_are_counted() {
 }
 
 #[test]
-fn a_version_that_fails_a_scenario_of_the_self_test_is_refused_by_its_name() {
+fn a_version_that_fails_a_self_test_scenario_is_refused_by_its_name() {
     let running = Running::with(|site| {
         configure(site, "self_test = \"self-test\"\ngate = \"off\"\n");
         fs::create_dir(site.path("self-test")).unwrap();

@@ -212,7 +212,7 @@ fn swap_and_swap(site: &Site) -> usize {
 }
 
 #[test]
-fn under_load_nothing_is_lost_and_nothing_is_done_twice_whatever_becomes_active() {
+fn swaps_under_load_lose_nothing_and_repeat_nothing() {
     let seed = std::env::var("SWAP_TEST_SEED").map_or(SEED, |seed| seed.parse().expect("SWAP_TEST_SEED is a number"));
     // Shown where the test fails.
     println!("SWAP_TEST_SEED={seed}");

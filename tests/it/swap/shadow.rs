@@ -35,7 +35,7 @@ fn settled(site: &Site, before: usize) -> (Value, Vec<Called>) {
 }
 
 #[test]
-fn a_version_that_decides_worse_is_compared_and_exactly_its_differences_are_counted_and_kept() {
+fn a_worse_version_in_shadow_has_exactly_its_differences_counted() {
     let mut running = Running::new();
     let candidate = candidates::forgetful(&running.site);
     let before = recorded::calls(&running.site).len();

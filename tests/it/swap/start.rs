@@ -11,7 +11,7 @@ fn digest(version: &str) -> &'static str {
 }
 
 #[test]
-fn a_restart_comes_back_with_what_was_swapped_to_and_a_rollback_survives_it_too() {
+fn a_swap_and_a_rollback_both_survive_a_restart() {
     let running = Running::new();
     running.site.guest(&["swap", "lbaas", "lbaas@2"]).exits(0);
     let mut running = running.restarted(|_| {});
@@ -44,7 +44,7 @@ fn a_restart_comes_back_with_what_was_swapped_to_and_a_rollback_survives_it_too(
 }
 
 #[test]
-fn an_edited_configuration_is_a_revision_after_the_gate_and_the_old_version_stays_where_that_refuses() {
+fn an_edited_configuration_passes_the_gate_or_the_old_version_stays() {
     let running = Running::new();
     let running = running.restarted(|site| site.edit("trueup.toml", SHIPPED, "use = \"builtin:lbaas@2\""));
     assert_eq!(active(&running.site), (2, "lbaas@2".to_owned()));
@@ -83,7 +83,7 @@ fn an_edited_configuration_is_a_revision_after_the_gate_and_the_old_version_stay
 }
 
 #[test]
-fn a_file_whose_bytes_changed_is_another_version_and_the_one_before_is_kept() {
+fn a_file_with_changed_bytes_is_a_new_version_and_the_old_one_is_kept() {
     let running = Running::with(|site| {
         candidates::renumbered_in(site, "guest.wasm", "1.1");
         site.edit("trueup.toml", SHIPPED, "use = \"file:guest.wasm\"");
@@ -106,7 +106,7 @@ fn a_file_whose_bytes_changed_is_another_version_and_the_one_before_is_kept() {
 }
 
 #[test]
-fn a_version_whose_file_is_gone_is_gone_back_to_and_comes_back_after_a_restart() {
+fn a_version_without_its_file_survives_a_rollback_and_a_restart() {
     let running = Running::new();
     let file = candidates::renumbered_in(&running.site, "mine.wasm", "1.1");
     running.site.guest(&["swap", "lbaas", file.to_str().unwrap()]).exits(0);

@@ -1,7 +1,7 @@
 //! `#[needs(etcd, root)]` above `#[test]`: the test needs these beyond Rust.
 //!
-//! Where one is missing, the test is compiled all the same, and the test runner reports it as ignored, by name and with
-//! what it needs. `build.rs` has the list of names, and looks for them when the tests are built.
+//! If one is missing, the test still compiles, and the test runner reports it as ignored, by name and with its needs.
+//! `build.rs` has the list of names, and looks for them when the tests are built.
 
 use proc_macro::{TokenStream, TokenTree};
 

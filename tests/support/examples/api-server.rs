@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use clap::Parser;
 use trueup_test_support::api_server;
 
-/// A Kubernetes API server for tests, with nothing in it. It ends with Ctrl-C, and its objects with it.
+/// A Kubernetes API server for tests, initially empty. It ends with Ctrl-C, and loses its objects.
 #[derive(Debug, Parser)]
 struct Args {
     /// The address to listen on.

@@ -1,4 +1,4 @@
-//! A Debian `etcd-server` of the test's own: free loopback ports, a temporary folder, gone with the test.
+//! A Debian `etcd-server` for one test: free loopback ports, a temporary folder; it ends with the test.
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -9,11 +9,11 @@ use etcd_client::{Certificate, Client, ConnectOptions, Identity, TlsOptions};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-/// So long one start may take on a loaded machine. The ports were free a moment before: another try gets others.
+/// The longest time for one start on a loaded machine. The ports were free a moment ago: another try gets others.
 const START_MAX: Duration = Duration::from_secs(60);
 const STARTS_MAX: u32 = 5;
 
-/// Certificates for 127.0.0.1 and localhost, made for these tests; `README.md` beside them says how.
+/// Certificates for 127.0.0.1 and localhost, made for these tests; `README.md` beside them describes how.
 pub fn certificate(name: &str) -> PathBuf {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/certificates")).join(name)
 }
@@ -35,14 +35,14 @@ impl Server {
         Self::started(false).await
     }
 
-    /// Shows `server.pem`, and wants a certificate that `ca.pem` signed.
+    /// Shows `server.pem`, and requires a certificate signed by `ca.pem`.
     pub async fn start_with_tls() -> Self {
         Self::started(true).await
     }
 
     async fn started(tls: bool) -> Self {
         for _ in 0..STARTS_MAX {
-            // Both at once, or one might be given twice.
+            // Take both at once, or the system might give one twice.
             let (one, two) = (free(), free());
             let [port, peer_port] = [&one, &two].map(|listener| listener.local_addr().unwrap().port());
             drop((one, two));
@@ -69,7 +69,7 @@ impl Server {
         format!("127.0.0.1:{}", self.port)
     }
 
-    /// Ends it as a service manager does.
+    /// Ends it like a service manager.
     pub fn stop(&mut self) {
         if self.child.is_some() {
             self.signal(Signal::TERM);
@@ -79,18 +79,18 @@ impl Server {
         }
     }
 
-    /// Sends a signal to it, which runs.
+    /// Sends a signal to the running process.
     pub fn signal(&self, signal: Signal) {
         let pid = Pid::from_child(self.child.as_ref().unwrap());
         kill_process(pid, signal).unwrap();
     }
 
-    /// Starts it again with what it stored, on the same ports.
+    /// Restarts it with its stored data, on the same ports.
     pub async fn start_again(&mut self) {
         assert!(self.try_start().await, "etcd did not start again");
     }
 
-    /// Starts it again with nothing stored.
+    /// Restarts it without data.
     pub async fn start_empty(&mut self) {
         std::fs::remove_dir_all(self.folder.path().join("data")).unwrap();
         self.start_again().await;
@@ -121,7 +121,7 @@ impl Server {
                 .arg("--trusted-ca-file")
                 .arg(certificate("ca.pem"));
         }
-        // Not what whoever runs the tests has set.
+        // Ignore variables from the environment of the test run.
         for (name, _) in std::env::vars_os() {
             if name.as_encoded_bytes().starts_with(b"ETCD_") {
                 command.env_remove(name);
@@ -133,14 +133,14 @@ impl Server {
         self.is_up().await
     }
 
-    /// Waits until it answers; false where it ended instead, as where somebody took its port.
+    /// Waits until it answers; false if it ended instead, for instance because another process took its port.
     async fn is_up(&mut self) -> bool {
         let begun = Instant::now();
         while begun.elapsed() < START_MAX {
             if self.child.as_mut().unwrap().try_wait().unwrap().is_some() {
                 return false;
             }
-            // A key that no test has, and an answer whatever it is: with authentication it is a refusal.
+            // Read a key that no test has; any answer will do: with authentication it is a refusal.
             if let Ok(mut client) = Client::connect([self.url()], Some(self.options())).await {
                 match client.get("up", None).await {
                     Ok(_) => return true,
@@ -167,7 +167,7 @@ impl Server {
         options
     }
 
-    /// A client that does what no guest may.
+    /// A client that can do more than any guest may.
     pub async fn client(&self) -> Client {
         Client::connect([self.url()], Some(self.options())).await.unwrap()
     }

@@ -1,7 +1,7 @@
-//! What the tests of the whole system share: a copy of an example in a folder of its own, the real binary run on it, and a
-//! simulated Engine in a process of its own.
+//! The shared parts of the tests of the whole system: a copy of an example in its own folder, the real binary run on
+//! it, and a simulated Engine in its own process.
 //!
-//! Asserts nothing about trueup but that it could be started; what it must do, each file of tests says itself.
+//! Asserts nothing about trueup except that it starts; each test file states what it must do.
 
 #![expect(
     missing_docs,
@@ -32,24 +32,24 @@ use serde_json::Value;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
-/// The token of every site, and what every Engine lets in. Long enough to be found nowhere by chance.
+/// The token of every site, which every Engine accepts. Long enough to appear nowhere by chance.
 pub const TOKEN: &str = "a-token-that-must-be-seen-nowhere-3141592653";
 
-/// On a machine that does other things too, a process may take long for what is done at once.
+/// On a machine with other work, a process may take long for quick work.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The binary that cargo builds for the tests that use this: beside the folder of the running test.
+/// The binary that cargo builds for these tests: beside the folder of the running test.
 pub static TRUEUP: LazyLock<PathBuf> = LazyLock::new(|| {
     let test = std::env::current_exe().unwrap();
     let folder = test.ancestors().nth(2).unwrap();
     folder.join("trueup")
 });
 
-/// How often a host is killed by a test: the variable `KILL_TEST_MOMENTS`, or else this.
+/// How often a test kills a host: the variable `KILL_TEST_MOMENTS`, or else this.
 pub fn kill_moments(default: u32) -> u32 {
     let given = std::env::var("KILL_TEST_MOMENTS");
     let moments = given.map_or(default, |text| text.parse().expect("KILL_TEST_MOMENTS is a number"));
-    // Shown where the test fails.
+    // Printed for a failed test.
     println!("KILL_TEST_MOMENTS={moments}");
     moments
 }
@@ -80,7 +80,7 @@ pub fn ran(command: &mut Command) -> Ran {
     }
 }
 
-/// How a program ended, and what it said. `{}` shows all of it, for the messages of assertions.
+/// A program's exit status and output. `{}` shows all of it, for the messages of assertions.
 #[derive(Debug)]
 pub struct Ran {
     pub code: Option<i32>,
@@ -89,7 +89,7 @@ pub struct Ran {
 }
 
 impl Ran {
-    /// The same, once the exit code is known to be this one.
+    /// Returns itself after checking the exit code.
     #[track_caller]
     pub fn exits(self, code: i32) -> Self {
         assert_eq!(self.code, Some(code), "{self}");
@@ -100,12 +100,12 @@ impl Ran {
         self.stdout.lines().last().unwrap_or_default()
     }
 
-    /// The lines of stderr that hold this text.
+    /// The lines of stderr that contain this text.
     pub fn said(&self, text: &str) -> Vec<&str> {
         self.stderr.lines().filter(|line| line.contains(text)).collect()
     }
 
-    /// The one JSON document that stdout is.
+    /// The single JSON document on stdout.
     #[track_caller]
     pub fn json(&self) -> Value {
         serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("stdout is no JSON: {error}\n{self}"))
@@ -119,13 +119,13 @@ impl fmt::Display for Ran {
     }
 }
 
-/// A copy of an example, or a configuration of the test's own; gone with this value.
+/// A copy of an example, or a configuration of the test; removed with this value.
 pub struct Site {
     folder: TempDir,
 }
 
 impl Site {
-    /// As it ships, but for the port: several tests run at once.
+    /// As it ships, except for the port: several tests run at once.
     pub fn quickstart() -> Self {
         let site = Self::copied();
         site.edit("trueup.toml", "url = \"http://127.0.0.1:9480\"\n", "");
@@ -133,7 +133,7 @@ impl Site {
         site
     }
 
-    /// With an Engine in another process, a guest that looks again soon, and a host that tries again soon.
+    /// With an Engine in another process, a guest that looks again soon, and a host that retries soon.
     pub fn against(engine: &Engine) -> Self {
         let site = Self::copied();
         let config = fs::read_to_string(site.path("trueup.toml")).unwrap();
@@ -148,7 +148,7 @@ impl Site {
         site
     }
 
-    /// With this configuration and nothing else.
+    /// With exactly this configuration.
     pub fn of(config: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let site = Self { folder };
@@ -156,12 +156,12 @@ impl Site {
         site
     }
 
-    /// The one that gives pods their addresses, as it ships.
+    /// The example that gives pods their addresses, as it ships.
     pub fn ipam() -> Self {
         Self::copy("ipam", &[""])
     }
 
-    /// The one with Services on a node, as it ships.
+    /// The example with Services on a node, as it ships.
     pub fn services() -> Self {
         Self::copy("services", &["", "manifests"])
     }
@@ -201,7 +201,7 @@ impl Site {
         self.path(".trueup")
     }
 
-    /// Replaces a text that stands in a file exactly once.
+    /// Replaces a text that a file contains exactly once.
     #[track_caller]
     pub fn edit(&self, file: &str, from: &str, to: &str) {
         let text = fs::read_to_string(self.path(file)).unwrap();
@@ -213,7 +213,7 @@ impl Site {
         fs::write(self.path(file), text.replacen(from, to, 1)).unwrap();
     }
 
-    /// Puts a manifest there, whole, as an editor does.
+    /// Writes a whole manifest atomically, like an editor.
     pub fn put_manifest(&self, name: &str, text: &str) {
         let draft = self.path("draft");
         fs::write(&draft, text).unwrap();
@@ -224,7 +224,7 @@ impl Site {
         fs::remove_file(self.path("manifests").join(name)).unwrap();
     }
 
-    /// A command that takes the configuration: `run` or `plan`, and what else it is given.
+    /// A command that takes the configuration, `run` or `plan`, with its other arguments.
     pub fn command(&self, command: &str, args: &[&str]) -> Command {
         self.command_of(&[command], args)
     }
@@ -249,7 +249,7 @@ impl Site {
         ran(&mut self.guest_command(args))
     }
 
-    /// The same, not yet run.
+    /// The same, not run yet.
     pub fn guest_command(&self, args: &[&str]) -> Command {
         let mut program = program();
         program.arg("guest").args(args).arg("--config").arg(self.folder());
@@ -272,13 +272,13 @@ impl Site {
             .collect()
     }
 
-    /// Starts a command that goes on until it is stopped.
+    /// Starts a command that runs until it is stopped.
     pub fn start(&self, command: &str, args: &[&str]) -> Started {
         Started::of(&mut self.command(command, args))
     }
 }
 
-/// All files below a folder, in order; none where there is no such folder.
+/// All files below a folder, in order; `None` if there is no such folder.
 pub fn files_under(folder: &Path) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(folder) else {
         return Vec::new();
@@ -296,14 +296,14 @@ pub fn files_under(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// A program that runs; killed with this value, where it still does.
+/// A running program; dropping the value kills it.
 pub struct Started {
     child: Child,
     said: TempDir,
 }
 
 impl Started {
-    /// Starts a program that goes on until it is stopped.
+    /// Starts a program that runs until it is stopped.
     pub fn of(command: &mut Command) -> Self {
         let said = tempfile::tempdir().unwrap();
         let file = |name| File::create(said.path().join(name)).unwrap();
@@ -324,13 +324,13 @@ impl Started {
         fs::read_to_string(self.said.path().join("stderr")).unwrap()
     }
 
-    /// Waits until stdout holds this text.
+    /// Waits until stdout contains this text.
     #[track_caller]
     pub fn wait_for(&mut self, text: &str) {
         self.wait_until_said("stdout", text, Self::stdout);
     }
 
-    /// Waits until stderr holds this text.
+    /// Waits until stderr contains this text.
     #[track_caller]
     pub fn wait_for_warning(&mut self, text: &str) {
         self.wait_until_said("stderr", text, Self::stderr);
@@ -349,12 +349,12 @@ impl Started {
         });
     }
 
-    /// How it ended, where it has.
+    /// Its exit status, once it has ended.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().unwrap()
     }
 
-    /// Asks it to end, as the system does when it goes down (SIGTERM), and answers how it did and how long it took.
+    /// Asks it to end with SIGTERM, like the system at a shutdown; returns its result and how long that took.
     pub fn terminate(mut self) -> (Ran, Duration) {
         let began = Instant::now();
         self.signal(Signal::TERM);
@@ -376,12 +376,12 @@ impl Started {
         rustix::process::kill_process(rustix::process::Pid::from_child(&self.child), signal).unwrap();
     }
 
-    /// Ends it at once, as `kill -9` does.
+    /// Ends it at once, like `kill -9`.
     pub fn kill(mut self) {
         self.end();
     }
 
-    /// The same, and what it had said until then.
+    /// The same; returns its output so far.
     pub fn killed(mut self) -> String {
         self.end();
         self.stdout() + &self.stderr()
@@ -401,7 +401,7 @@ impl Drop for Started {
     }
 }
 
-/// Looks again and again until it is so.
+/// Checks repeatedly until it holds.
 #[track_caller]
 pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let began = Instant::now();
@@ -411,7 +411,7 @@ pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// A resource, as the Engine has it: fields by name, references as identifiers.
+/// A resource of the Engine: fields by name, references as identifiers.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct Object {
     pub kind: String,
@@ -422,7 +422,7 @@ pub struct Object {
 }
 
 impl Object {
-    /// A field as text, whatever it holds; empty where there is none.
+    /// A field as text, whatever its type; empty if there is none.
     pub fn field(&self, name: &str) -> String {
         match self.fields.get(name) {
             Some(Value::String(text)) => text.clone(),
@@ -436,7 +436,7 @@ impl Object {
     }
 }
 
-/// What the Engine has, in order: each object with its parent's name, its tags and its state (`3` is deployed).
+/// The Engine's objects, in order: each with its parent's name, its tags and its state (`3` is deployed).
 pub fn described(objects: &[Object]) -> Vec<String> {
     let names: BTreeMap<&str, String> = objects
         .iter()
@@ -491,14 +491,14 @@ pub fn described(objects: &[Object]) -> Vec<String> {
 /// The state of an object that could not be deployed.
 pub const FAILED: &str = "2";
 
-/// `trueup sim ...` in a process of its own, ended with this value.
+/// `trueup sim ...` in its own process; dropping the value ends it.
 pub struct Simulation {
     child: Child,
     url: String,
 }
 
 impl Simulation {
-    /// `of` is what is simulated: `lbaas`.
+    /// `of` is the simulated server: `lbaas`.
     pub fn start(of: &str, args: &[&str]) -> Self {
         let mut child = program()
             .args(["sim", of, "--listen", "127.0.0.1:0", "--token", TOKEN])
@@ -565,7 +565,7 @@ impl Drop for Simulation {
     }
 }
 
-/// A simulated Engine, ended with this value.
+/// A simulated Engine; dropping the value ends it.
 pub struct Engine(Simulation);
 
 impl Engine {
@@ -577,7 +577,7 @@ impl Engine {
         self.0.url()
     }
 
-    /// All that was ever created and is still there, by kind and identifier; load balancers apart.
+    /// All existing objects except load balancers, by kind and identifier.
     pub fn objects(&self) -> Vec<Object> {
         serde_json::from_value(self.0.get("/state")["objects"].take()).unwrap()
     }
@@ -596,7 +596,7 @@ impl Engine {
         serde_json::from_value(self.0.get("/requests")["requests"].take()).unwrap()
     }
 
-    /// Those of them that are no reads.
+    /// Those of them that are not reads.
     pub fn writes(&self) -> BTreeMap<String, u64> {
         self.requests()
             .into_iter()
@@ -604,17 +604,18 @@ impl Engine {
             .collect()
     }
 
-    /// Has something go wrong.
+    /// Injects a fault.
     pub fn fault(&self, fault: &Value) {
         self.0.post("/faults", fault);
     }
 
-    /// Nothing goes wrong any more.
+    /// Removes all faults.
     pub fn clear_faults(&self) {
         self.0.delete("/faults");
     }
 
-    /// Has the one object that this fits fail, as if it had been deployed badly. Only where nobody changes anything meanwhile.
+    /// Marks the one matching object as failed, as if its deployment had failed. Only while no other client changes
+    /// anything.
     pub fn fail_one(&self, fits: impl Fn(&Object) -> bool) {
         let mut state = self.0.get("/state");
         let objects = state["objects"].as_array_mut().unwrap().iter_mut();
@@ -626,14 +627,15 @@ impl Engine {
     }
 }
 
-/// What speaks HTTP for tests, which are not async themselves.
+/// An HTTP client for tests that are not async.
 struct Http {
     runtime: Runtime,
     client: reqwest::Client,
 }
 
 static HTTP: LazyLock<Http> = LazyLock::new(|| {
-    // Plain HTTP alone is spoken, but a client is not built without something for TLS. Another may have been first.
+    // The tests use only plain HTTP, but the client requires a TLS provider. Ignore the error: there may already be
+    // one.
     _ = rustls::crypto::ring::default_provider().install_default();
     let client = reqwest::Client::builder().no_proxy().timeout(PATIENCE).build().unwrap();
     Http {

@@ -1,12 +1,12 @@
-//! A node's network for one test, in namespaces of its own: nothing of it is seen on the machine, whose own network the
-//! test neither sees nor changes.
+//! A node's network for one test, in namespaces of its own: the machine sees nothing of it, and the test neither sees
+//! nor changes the machine's network.
 //!
 //! ```text
 //! the machine | the node: its links, bridge and routes, its /run | a pod | a pod | ...
 //! ```
 //!
-//! The node's namespaces are those of one process. With it they end, and with them everything in them; and it ends when
-//! its stdin is closed, which happens even where the test itself is killed.
+//! The node's namespaces are those of one process. They end with it, and with them everything in them. The process ends
+//! when its stdin closes, which happens even if the test itself is killed.
 
 use std::ffi::OsStr;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -19,11 +19,11 @@ use serde_json::Value;
 use super::plugins::ended;
 use super::{Ran, wait_until};
 
-/// What the node's process does: a `/run` of the node's own, where `ip netns` and plugins leave their files, and then
-/// nothing until its stdin ends.
+/// The node's process: mounts the node's own `/run`, where `ip netns` and plugins leave their files, and then waits for
+/// the end of its stdin.
 const NODE: &str = "mount -t tmpfs node /run && mkdir /run/netns && ip link set lo up && echo ready && exec cat";
 
-/// A node's network, gone with this value.
+/// A node's network; dropping the value removes it.
 pub struct Network {
     node: Child,
 }
@@ -38,7 +38,7 @@ impl Network {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        // Made first, so that it is ended where it does not begin well.
+        // Create the value first, so that a failed start also ends the process.
         let mut network = Self { node };
         let mut line = String::new();
         let stdout = network.node.stdout.take().unwrap();
@@ -47,7 +47,7 @@ impl Network {
         network
     }
 
-    /// A program that will run in the node's namespaces.
+    /// A program to run in the node's namespaces.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new("nsenter");
         command.args(["--target", &self.node.id().to_string(), "--mount", "--net", "--"]);
@@ -55,7 +55,7 @@ impl Network {
         command
     }
 
-    /// A namespace for each of these pods, with nothing in it yet.
+    /// Creates an empty namespace for each of these pods.
     #[track_caller]
     pub fn add_pods<'p>(&self, pods: impl IntoIterator<Item = &'p str>) {
         let mut batch = self.command("ip");
@@ -70,7 +70,7 @@ impl Network {
         Path::new("/run/netns").join(pod)
     }
 
-    /// Waits until a pod reaches an address: answers come late where the machine does other things too.
+    /// Waits until a pod reaches an address: answers may come late on a machine with other work.
     #[track_caller]
     pub fn ping(&self, pod: &str, address: Ipv4Addr) {
         let once = format!("netns exec {pod} ping -n -q -c 1 -W 2 {address}");
@@ -79,7 +79,7 @@ impl Network {
         });
     }
 
-    /// The IPv4 addresses of a pod's interface, each with its prefix length; none where there is no such interface.
+    /// The IPv4 addresses of a pod's interface, each with its prefix length; `None` if there is no such interface.
     #[track_caller]
     pub fn addresses_of(&self, pod: &str, interface: &str) -> Vec<String> {
         let links = self.ip(&format!("netns exec {pod} ip -json -4 address show"));
@@ -96,11 +96,11 @@ impl Network {
         self.ip(&format!("-json link show master {bridge}")).len()
     }
 
-    /// What `ip` lists.
+    /// The output of `ip`.
     #[track_caller]
     fn ip(&self, args: &str) -> Vec<Value> {
         let ran: Ran = ended(self.command("ip").args(args.split(' ')), "").exits(0);
-        // Of nothing it prints either an empty list or nothing at all.
+        // For an empty list it prints either `[]` or nothing.
         match ran.stdout.trim() {
             "" => Vec::new(),
             _ => serde_json::from_value(ran.json()).unwrap(),

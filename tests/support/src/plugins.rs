@@ -1,5 +1,5 @@
-//! CNI plugins, called as a container runtime calls them: `trueup-cni` as this workspace builds it, and Debian's `bridge`
-//! that calls it.
+//! CNI plugins, called like a container runtime does: `trueup-cni` as this workspace builds it, and Debian's `bridge`,
+//! which calls it.
 
 use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
@@ -12,14 +12,14 @@ use serde_json::Value;
 use super::network::Network;
 use super::{Ran, TRUEUP, wait_until};
 
-/// Where Debian's `containernetworking-plugins` puts them.
+/// The folder of Debian's `containernetworking-plugins`.
 pub const PLUGINS: &str = "/usr/lib/cni";
 
 /// The interface that every pod gets.
 pub const INTERFACE: &str = "eth0";
 
-/// The CNI IPAM plugin, built as the host is that is tested: the same profile, beside it. A test has the path of its own
-/// package's binaries alone.
+/// The CNI IPAM plugin, built with the same profile as the tested host, beside it. A test only gets the paths of its
+/// own package's binaries.
 static TRUEUP_CNI: LazyLock<PathBuf> = LazyLock::new(|| {
     let folder = TRUEUP.parent().unwrap();
     let profile = match folder.file_name().unwrap().to_str().unwrap() {
@@ -38,7 +38,7 @@ static TRUEUP_CNI: LazyLock<PathBuf> = LazyLock::new(|| {
     folder.join("trueup-cni")
 });
 
-/// The path of `trueup-cni`, built once where it is not.
+/// The path of `trueup-cni`, which it builds once if it is missing.
 pub fn trueup_cni() -> &'static Path {
     &TRUEUP_CNI
 }
@@ -69,7 +69,7 @@ fn called(plugin: &mut Command, command: &str, container: &str, configuration: &
     ended(plugin, &configuration.to_string())
 }
 
-/// Runs a program to its end with this on its stdin. One that hangs fails the test, and is ended.
+/// Runs a program to its end with this on its stdin. A program that hangs is killed and fails the test.
 #[track_caller]
 pub fn ended(command: &mut Command, stdin: &str) -> Ran {
     let child = command
@@ -80,7 +80,7 @@ pub fn ended(command: &mut Command, stdin: &str) -> Ran {
         .unwrap();
     let mut running = Running { child };
     let (mut pipe, stdin) = (running.child.stdin.take().unwrap(), stdin.to_owned());
-    // One that does not read all of it closes the pipe.
+    // Ignore the error: a program that does not read all of it closes the pipe.
     let writer = thread::spawn(move || _ = pipe.write_all(stdin.as_bytes()));
     let mut status = None;
     wait_until(&format!("the end of {command:?}"), || {
@@ -88,7 +88,7 @@ pub fn ended(command: &mut Command, stdin: &str) -> Ran {
         status.is_some()
     });
     writer.join().unwrap();
-    // What plugins say is less than a pipe holds.
+    // Plugins print less than a pipe holds.
     let mut said = (String::new(), String::new());
     running
         .child
@@ -111,14 +111,14 @@ pub fn ended(command: &mut Command, stdin: &str) -> Ran {
     }
 }
 
-/// A program that does not outlive this value.
+/// A program that ends with this value.
 struct Running {
     child: Child,
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It has ended, but where the test fails.
+        // It has already ended, unless the test fails.
         _ = self.child.kill();
         _ = self.child.wait();
     }

@@ -1,4 +1,4 @@
-//! The figures: what each counts, and where.
+//! The figures: what each counts, and its places.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,17 +12,17 @@ use crate::workspace::{Workspace, room};
 pub(crate) struct Figure {
     pub(crate) name: &'static str,
     pub(crate) value: usize,
-    /// What was counted, worst first, each with the room that it is in.
+    /// The places that count, worst first, each with its room.
     pub(crate) places: Vec<Place>,
 }
 
-/// Something that was counted.
+/// One counted place.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) room: String,
-    /// Where, and what is there.
+    /// The location and what was found.
     pub(crate) text: String,
-    /// What it adds to the figure.
+    /// Its share of the figure.
     pub(crate) count: usize,
 }
 
@@ -51,7 +51,7 @@ impl Place {
     }
 }
 
-/// Every figure, in the order in which they are shown.
+/// Every figure, in display order.
 pub(crate) fn figures(workspace: &Workspace) -> Vec<Figure> {
     let product: Vec<_> = workspace.product().collect();
     let mut figures = Vec::from(lines(&product));
@@ -113,7 +113,7 @@ fn module(path: &str) -> Option<Vec<&str>> {
     Some(module)
 }
 
-/// What files and folders use of each other: the largest knot of files, and the folders that are in a cycle.
+/// Imports between files and folders: the largest knot of files, and the folders in a cycle.
 fn imports(product: &[&Source]) -> [Figure; 2] {
     let mut crates: BTreeMap<&str, Crate<'_>> = BTreeMap::new();
     for source in product {
@@ -125,7 +125,7 @@ fn imports(product: &[&Source]) -> [Figure; 2] {
     let (mut files, mut folders) = (Edges::new(), Edges::new());
     for (name, of_crate) in &crates {
         for (from, source) in &of_crate.files {
-            // A module that passes on what is another's needs nothing of it.
+            // A module does not depend on what it only re-exports.
             let needed = source.uses.iter();
             for target in needed.filter_map(|used| of_crate.target(from, used)) {
                 files
@@ -150,8 +150,7 @@ fn imports(product: &[&Source]) -> [Figure; 2] {
     ]
 }
 
-/// The folders, side by side, that `from` and `to` are in; none where one is in the other, or where one is a file
-/// alone.
+/// The sibling folders that contain `from` and `to`; `None` if one contains the other, or if one is a single file.
 fn siblings(name: &str, of_crate: &Crate<'_>, from: &[&str], to: &[&str]) -> Option<(String, String)> {
     let same = from.iter().zip(to).take_while(|(a, b)| a == b).count();
     let (from, to) = (from.get(..=same)?, to.get(..=same)?);
@@ -199,7 +198,7 @@ fn long_files(product: &[&Source]) -> Figure {
     Figure::sum("files over 600 lines", long.iter().map(place).collect())
 }
 
-/// Files that say the name of a world although none of their folders, nor they themselves, are called so.
+/// Files that mention a world's name, although neither they nor their folders are called by it.
 fn worlds_named(product: &[&Source], worlds: &BTreeSet<String>) -> Figure {
     let mut places = Vec::new();
     for source in product {
@@ -213,7 +212,7 @@ fn worlds_named(product: &[&Source], worlds: &BTreeSet<String>) -> Figure {
     Figure::sum("files that name a world", places)
 }
 
-/// The words in a name or text, in small letters: `NegSettings` and `neg_settings` hold `neg` and `settings`.
+/// The words in a name or text, in lower case: `NegSettings` and `neg_settings` hold `neg` and `settings`.
 fn parts(text: &str) -> impl Iterator<Item = String> {
     let mut found = vec![String::new()];
     let mut before = ' ';
@@ -250,7 +249,7 @@ fn repeated(workspace: &Workspace, product: &[&Source]) -> [Figure; 2] {
     ]
 }
 
-/// Words that leave out who acts, in the code and comments of the host and the guests, tests among them.
+/// Words that hide the actor, in the code and comments of the host and the guests, including tests.
 fn words(workspace: &Workspace) -> Figure {
     const WORDS: [&str; 2] = ["nobody", "whoever"];
     let mut places = Vec::new();
@@ -294,7 +293,7 @@ fn long_test_names(workspace: &Workspace) -> Figure {
     Figure::sum("test names over 70 characters", places)
 }
 
-/// What the lock file holds: crates in all, and names that are there in several versions.
+/// The contents of the lock file: all crates, and names with several versions.
 fn crates(workspace: &Workspace) -> [Figure; 2] {
     const LOCK: &str = "Cargo.lock";
     let versions = |(name, versions): (&String, &Vec<String>)| format!("{name} {}", versions.join(", "));

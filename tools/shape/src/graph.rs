@@ -1,15 +1,15 @@
-//! Which files use which, and the knots among them.
+//! Which files use which others, and the knots among them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::source::{Source, Use};
 
-/// What each node uses.
+/// The nodes that each node uses.
 pub(crate) type Edges = BTreeMap<String, BTreeSet<String>>;
 
-/// The groups of nodes that reach each other, largest first, those of one node left out.
+/// The groups of nodes that reach each other, largest first, without single nodes.
 pub(crate) fn knots(edges: &Edges) -> Vec<Vec<String>> {
-    // Kosaraju: the order in which a walk leaves the nodes, then walks against the edges in the reverse of that order.
+    // Kosaraju: the order in which a walk leaves the nodes, then walks against the edges in reverse order.
     let mut back = Edges::new();
     for (from, to) in edges {
         for to in to {
@@ -29,7 +29,7 @@ pub(crate) fn knots(edges: &Edges) -> Vec<Vec<String>> {
     knots
 }
 
-/// The nodes that `from` reaches and that were not seen before, each behind those that it reaches first.
+/// The nodes that `from` reaches and that were not seen before, each after those that it reaches first.
 fn walk(from: &str, edges: &Edges, seen: &mut BTreeSet<String>) -> Vec<String> {
     let mut left = Vec::new();
     let mut open = vec![(from.to_owned(), false)];
@@ -48,17 +48,17 @@ fn walk(from: &str, edges: &Edges, seen: &mut BTreeSet<String>) -> Vec<String> {
     left
 }
 
-/// The files of one crate by their module path, such as `a::b`, the root's being empty.
+/// The files of one crate by module path, such as `a::b`; the root's is empty.
 #[derive(Default)]
 pub(crate) struct Crate<'a> {
     pub(crate) files: BTreeMap<Vec<&'a str>, &'a Source>,
 }
 
 impl<'a> Crate<'a> {
-    /// The file with what `used` in module `from` names: where a module passes on what is another's, that other's.
-    /// None where it leads out of the crate.
+    /// The file of what `used` in module `from` names. Follows re-exports to their origin. `None` if it is outside the
+    /// crate.
     pub(crate) fn target(&self, from: &[&'a str], used: &'a Use) -> Option<&'a Source> {
-        // Two modules may pass on each other's names: a way is never longer than there are files.
+        // Two modules may re-export each other's names: limit the way to the number of files.
         self.follow(from, &used.path, self.files.len())
     }
 

@@ -1,4 +1,4 @@
-//! Prints figures of the workspace's structure, and fails when one rises. tools/shape/README.md says how each is
+//! Prints figures of the workspace's structure, and fails when one rises. tools/shape/README.md explains how each is
 //! counted.
 #![forbid(unsafe_code)]
 
@@ -17,7 +17,7 @@ use std::process::ExitCode;
 use figures::Figure;
 
 const USAGE: &str = "cargo run -p trueup-shape -- [--check | --write | --list FIGURE]";
-/// The figures that may not rise, from the workspace's root.
+/// The limits of the figures, from the workspace's root.
 const KEPT: &str = "tools/shape/figures";
 
 fn main() -> ExitCode {
@@ -30,7 +30,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Does what the arguments say; whether no figure rose.
+/// Runs the command; false if a figure rose.
 fn run() -> Result<bool, String> {
     let arguments: Vec<_> = std::env::args().skip(1).collect();
     let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
@@ -55,7 +55,7 @@ fn run() -> Result<bool, String> {
     Ok(true)
 }
 
-/// The folder of the workspace that this was built in.
+/// The workspace folder at build time.
 fn root() -> Result<PathBuf, String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2);
     root.map(Path::to_owned)
@@ -75,7 +75,7 @@ fn listed(all: &[Figure], name: &str) -> Result<Vec<String>, String> {
     Ok(figure.places.iter().map(|place| place.text.clone()).collect())
 }
 
-/// A reader that goes away, such as `head`, is no failure.
+/// Ignore a reader that went away, such as `head`.
 fn print(lines: &[String]) {
     let mut out = std::io::stdout().lock();
     for line in lines {

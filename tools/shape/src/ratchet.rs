@@ -1,4 +1,4 @@
-//! The figures as a file keeps them, and what rose since.
+//! The figures in a file, and which rose since.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -9,10 +9,10 @@ const HEADER: &str = "# What `cargo run -p trueup-shape -- --check` lets no figu
 # Where a figure fell, or must rise for once, `cargo run -p trueup-shape -- --write` writes this file anew.
 ";
 
-/// The most places that are named where a figure rose.
+/// The most places to list for a figure that rose.
 const PLACES_SHOWN: usize = 5;
 
-/// A figure as it was kept: its value, and what of it was in each room.
+/// A stored figure: its value, and the share of each room.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Kept {
     value: usize,
@@ -27,7 +27,7 @@ fn rooms(figure: &Figure) -> BTreeMap<String, usize> {
     rooms
 }
 
-/// The text of the file that keeps these figures.
+/// The text of the file for these figures.
 pub(crate) fn written(figures: &[Figure]) -> String {
     let mut text = HEADER.to_owned();
     for figure in figures {
@@ -40,10 +40,10 @@ pub(crate) fn written(figures: &[Figure]) -> String {
     text
 }
 
-/// Reads what [`written`] wrote.
+/// Parses the text of [`written`].
 ///
 /// # Errors
-/// One line: which line makes no sense.
+/// One line: which line is invalid.
 pub(crate) fn read(text: &str) -> Result<BTreeMap<String, Kept>, String> {
     let mut kept: BTreeMap<String, Kept> = BTreeMap::new();
     let mut last = None;
@@ -67,7 +67,7 @@ pub(crate) fn read(text: &str) -> Result<BTreeMap<String, Kept>, String> {
     Ok(kept)
 }
 
-/// One line a figure that rose: by how much, and where.
+/// One line for each figure that rose: by how much, and where.
 pub(crate) fn risen(figures: &[Figure], kept: &BTreeMap<String, Kept>) -> Vec<String> {
     let none = Kept::default();
     let rose = figures.iter().filter_map(|figure| {
@@ -85,7 +85,7 @@ pub(crate) fn risen(figures: &[Figure], kept: &BTreeMap<String, Kept>) -> Vec<St
     rose.collect()
 }
 
-/// The rooms in which a figure rose, and places in them.
+/// The rooms in which a figure rose, with some places.
 fn places(figure: &Figure, kept: &Kept) -> String {
     let mut rose = rooms(figure);
     rose.retain(|room, count| *count > kept.rooms.get(room).copied().unwrap_or(0));

@@ -1,14 +1,14 @@
-//! Where lines are written again.
+//! Finds repeated lines.
 
 use std::collections::BTreeMap;
 
 use crate::source::{Line, Source};
 
-/// As many lines in a row make a repeat.
+/// The number of lines in a row that make a repeat.
 const RUN: usize = 6;
-/// Lines that hold fewer words than these, three a line, are alike by chance: braces, a call, a field.
+/// Runs with fewer words, three for each line, are alike by chance: braces, a call, a field.
 const WORDS_MIN: usize = 3 * RUN;
-/// What is in more places than these is a habit of the language, not a copy.
+/// A run in more places than this is a habit of the language, not a copy.
 const PLACES_MAX: usize = 8;
 
 /// Two places with the same lines.
@@ -20,18 +20,18 @@ pub(crate) struct Repeat {
     pub(crate) length: usize,
 }
 
-/// A line that is compared.
+/// A line to compare.
 #[derive(Default, Clone, Copy)]
 struct Place {
-    /// The number of what is said there: 0 is the end of a file, and equals nothing.
+    /// The number of the line's contents: 0 is the end of a file, and equals nothing.
     said: usize,
     words: usize,
     file: usize,
     line: usize,
 }
 
-/// The pairs of files that share a run, each with its longest one, longest first. `said` picks what is compared of a
-/// line; a line of which it says nothing does not count and does not end a run.
+/// The pairs of files that share a run, each with its longest one, longest first. `said` picks the compared contents of
+/// a line. A line without any does not count and does not end a run.
 pub(crate) fn repeats<'a>(sources: impl Iterator<Item = &'a Source>, said: impl Fn(&Line) -> &str) -> Vec<Repeat> {
     let sources: Vec<_> = sources.collect();
     let places = places(&sources, said);
@@ -71,7 +71,7 @@ pub(crate) fn repeats<'a>(sources: impl Iterator<Item = &'a Source>, said: impl 
     repeats
 }
 
-/// Every line of which something is said, the end of a file behind each.
+/// Every line with contents, followed by the end of the file.
 fn places(sources: &[&Source], said: impl Fn(&Line) -> &str) -> Vec<Place> {
     let mut numbers = BTreeMap::new();
     let mut places = Vec::new();

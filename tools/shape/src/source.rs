@@ -1,5 +1,5 @@
-//! One Rust file as the figures need it: which lines are code or comment, which belong to tests, its functions and
-//! uses.
+//! One Rust file in the form that the figures need: which lines are code or comment, which belong to tests, its
+//! functions and uses.
 
 use std::ops::Range;
 
@@ -13,11 +13,11 @@ pub(crate) struct Source {
     pub(crate) text: String,
     pub(crate) lines: Vec<Line>,
     pub(crate) functions: Vec<Function>,
-    /// What it uses outside its tests.
+    /// Its uses outside its tests.
     pub(crate) uses: Vec<Use>,
-    /// The words and literals outside its tests, each once, and the first line of each.
+    /// The words and literals outside its tests, each once, with its first line.
     pub(crate) words: Vec<(String, usize)>,
-    /// The files that hold nothing but its tests, as `mod` names them: `tests`, or a path from its folder.
+    /// The files that hold only its tests, as `mod` names them: `tests`, or a path from its folder.
     pub(crate) test_modules: Vec<TestModule>,
 }
 
@@ -29,8 +29,8 @@ pub(crate) struct Line {
     pub(crate) is_code: bool,
     pub(crate) is_comment: bool,
     pub(crate) is_test: bool,
-    /// What a search for repeated lines compares: as it is, and with every name and literal alike. Empty where it
-    /// says too little.
+    /// The contents that the search for repeated lines compares: literally, and with every name and literal alike.
+    /// Empty if there is too little.
     pub(crate) exact: String,
     /// Its names, literals and keywords.
     pub(crate) words: usize,
@@ -42,24 +42,24 @@ pub(crate) struct Line {
 pub(crate) struct Function {
     pub(crate) name: String,
     pub(crate) lines: Range<usize>,
-    /// Whether it stands in code that is built for tests alone.
+    /// Whether it is in code that is built only for tests.
     pub(crate) is_test: bool,
     /// Whether it is a test itself.
     pub(crate) runs: bool,
 }
 
-/// One path of a `use` declaration, groups written out.
+/// One path of a `use` declaration, with groups expanded.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct Use {
-    /// As it is written: `super`, `a`, `B`.
+    /// As written: `super`, `a`, `B`.
     pub(crate) path: Vec<String>,
-    /// The name that it has here.
+    /// Its name in this file.
     pub(crate) name: String,
-    /// Whether other modules may use it from here.
+    /// Whether other modules may import it from here.
     pub(crate) is_public: bool,
 }
 
-/// A module that is built for tests alone and has a file of its own.
+/// A module that is built only for tests and has its own file.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum TestModule {
     Named(String),
@@ -67,7 +67,7 @@ pub(crate) enum TestModule {
 }
 
 impl Source {
-    /// Reads `text`, which is all test code where `is_test` says so.
+    /// Parses `text`, which is all test code if `is_test` is true.
     pub(crate) fn read(path: String, text: &str, is_test: bool) -> Self {
         let found = tokens(text);
         let list = &found.list;
@@ -99,19 +99,19 @@ impl Source {
         }
     }
 
-    /// Lines that are neither blank nor comment nor test.
+    /// The number of lines that are neither blank nor comment nor test.
     pub(crate) fn code_lines(&self) -> usize {
         self.lines.iter().filter(|line| line.is_code && !line.is_test).count()
     }
 }
 
-/// What is built for tests alone.
+/// The parts that are built only for tests.
 #[derive(Default)]
 struct Tests {
     whole_file: bool,
     lines: Vec<Range<usize>>,
     modules: Vec<TestModule>,
-    /// The lines of the `fn`s that are tests.
+    /// The lines of the `fn`s of tests.
     running: Vec<usize>,
 }
 
@@ -160,7 +160,7 @@ fn is_test(attribute: &[Token<'_>]) -> bool {
     path.last().is_some_and(|token| token.is("test"))
 }
 
-/// `mod NAME;`, perhaps with a `#[path = "FILE"]` before it.
+/// `mod NAME;`, optionally with a `#[path = "FILE"]` before it.
 fn module_in_file(item: &[Token<'_>]) -> Option<TestModule> {
     let mut words = item.iter().skip_while(|token| !token.is("mod")).skip(1);
     let name = words.next()?;
@@ -175,7 +175,7 @@ fn module_in_file(item: &[Token<'_>]) -> Option<TestModule> {
     ))
 }
 
-/// The place of the bracket that closes the one at `open`, or the end.
+/// The position of the bracket that closes the one at `open`, or the end.
 fn close_of(list: &[Token<'_>], open: usize) -> usize {
     let mut depth = 0_usize;
     for (at, token) in list.iter().enumerate().skip(open) {
@@ -191,7 +191,7 @@ fn close_of(list: &[Token<'_>], open: usize) -> usize {
     list.len()
 }
 
-/// The place behind the item, statement, field or arm that begins at `at`, attributes and all.
+/// The position after the item, statement, field or arm that begins at `at`, with its attributes.
 fn item_end(list: &[Token<'_>], mut at: usize) -> usize {
     const ITEMS: [&str; 16] = [
         "fn",
@@ -292,7 +292,7 @@ fn uses(list: &[Token<'_>]) -> Vec<Use> {
     found
 }
 
-/// Reads one branch of a `use` from `at` on, and answers the place behind it.
+/// Parses one branch of a `use` from `at` on, and returns the position after it.
 fn use_tree(list: &[Token<'_>], mut at: usize, begun: &Use, found: &mut Vec<Use>) -> usize {
     let mut used = begun.clone();
     while let Some(token) = list.get(at) {
@@ -338,7 +338,8 @@ fn words(list: &[Token<'_>]) -> Vec<(String, usize)> {
     found
 }
 
-/// Fills in what a search for repeated lines compares. Lines of a `use`, and those without a word, say too little.
+/// Fills in the contents for the search for repeated lines. Lines of a `use`, and those without a word, have too
+/// little.
 fn say_what_repeats(lines: &mut [Line], list: &[Token<'_>]) {
     let mut at = 0;
     while let Some(token) = list.get(at) {

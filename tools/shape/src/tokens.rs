@@ -1,6 +1,6 @@
-//! Rust source as tokens and comment lines, without a parser: enough to count, and quick.
+//! Rust source as tokens and comment lines, without a parser: enough to count, and fast.
 
-/// What a token is.
+/// The kind of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// A word: an identifier or a keyword.
@@ -13,7 +13,7 @@ pub(crate) enum Kind {
     Punctuation,
 }
 
-/// One token, and the line where it begins, counted from 0.
+/// One token, and its first line, counted from 0.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Token<'a> {
     pub(crate) text: &'a str,
@@ -22,16 +22,16 @@ pub(crate) struct Token<'a> {
 }
 
 impl Token<'_> {
-    /// Whether it is this word or this punctuation.
+    /// True if it is this word or this punctuation.
     pub(crate) fn is(&self, text: &str) -> bool {
         self.text == text && matches!(self.kind, Kind::Word | Kind::Punctuation)
     }
 }
 
-/// The tokens of a file, and which of its lines hold any part of one.
+/// The tokens of a file, and which of its lines contain any of one.
 pub(crate) struct Tokens<'a> {
     pub(crate) list: Vec<Token<'a>>,
-    /// By line: whether code is on it. A blank or comment line is not code; a line inside a string is.
+    /// By line: true if it contains code. A blank or comment line does not; a line inside a string does.
     pub(crate) is_code: Vec<bool>,
 }
 
@@ -64,7 +64,7 @@ pub(crate) fn tokens(text: &str) -> Tokens<'_> {
     found
 }
 
-/// The length in bytes of what `rest` begins with, and its kind: none for white space and comments.
+/// The length in bytes of the token at the start of `rest`, and its kind: `None` for white space and comments.
 fn next(rest: &str, first: char) -> (usize, Option<Kind>) {
     if first.is_whitespace() {
         return (first.len_utf8(), None);
@@ -113,7 +113,7 @@ fn block_comment(rest: &str) -> usize {
     rest.len()
 }
 
-/// The length of the string that `rest` begins with, whatever its prefix; none where it begins with none.
+/// The length of the string at the start of `rest`, whatever its prefix; `None` if there is none.
 fn string(rest: &str) -> Option<usize> {
     let prefix = ["br", "cr", "b", "c", "r", ""].into_iter().find(|prefix| {
         let after = rest.strip_prefix(prefix).unwrap_or_default();

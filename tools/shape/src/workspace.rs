@@ -1,21 +1,21 @@
-//! The workspace's files, read and sorted into crates and rooms.
+//! The workspace's files, parsed and sorted into crates and rooms.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use crate::source::{Source, TestModule};
 
-/// All that is counted.
+/// Everything that is counted.
 pub(crate) struct Workspace {
     /// Every Rust file, by path.
     pub(crate) rust: Vec<Source>,
-    /// By name, the versions of every crate in Cargo.lock.
+    /// The versions of every crate in Cargo.lock, by name.
     pub(crate) locked: BTreeMap<String, Vec<String>>,
-    /// The folders of the guests' worlds: their names are the worlds'.
+    /// The folders of the guests' worlds, which have the worlds' names.
     pub(crate) worlds: BTreeSet<String>,
 }
 
-/// Folders of `guests/` that hold no world. `service` is a word of Kubernetes, which all rooms must say.
+/// Folders of `guests/` without a world. `service` is a word of Kubernetes, which all rooms must use.
 const NO_WORLDS: [&str; 4] = ["common", "misbehaving", "sdk", "service"];
 
 impl Workspace {
@@ -41,7 +41,7 @@ impl Workspace {
         })
     }
 
-    /// The files with product code: of the host's and the guests' crates, tests left out.
+    /// The files with product code: those of the host's and the guests' crates, without tests.
     pub(crate) fn product(&self) -> impl Iterator<Item = &Source> {
         self.rust.iter().filter(|source| is_product(&source.path))
     }
@@ -56,7 +56,7 @@ pub(crate) fn room(path: &str) -> &str {
     ends.and_then(|end| path.get(..end)).unwrap_or(path)
 }
 
-/// `host/` and `guests/` hold the product, but for a guest that only tests load, and for each crate's folder of tests.
+/// `host/` and `guests/` hold the product, except a guest that only tests load, and each crate's folder of tests.
 fn is_product(path: &str) -> bool {
     let inside = path.strip_prefix(room(path)).unwrap_or_default();
     (path.starts_with("host/") || path.starts_with("guests/"))
@@ -69,7 +69,7 @@ fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> Result<(), String> {
     for entry in std::fs::read_dir(folder).map_err(failed)? {
         let entry = entry.map_err(failed)?;
         let name = entry.file_name();
-        // What was built, what a run keeps, and what a version control keeps.
+        // Skip build output, the state of runs, and version control.
         if name == "target" || name.to_string_lossy().starts_with('.') {
             continue;
         }
@@ -83,7 +83,7 @@ fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> Result<(), String> {
     Ok(())
 }
 
-/// The versions of each crate that a lock file names.
+/// The versions of each crate in a lock file.
 fn locked(lock: &str) -> BTreeMap<String, Vec<String>> {
     let mut crates: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let value = |line: &str, key: &str| {

@@ -1,4 +1,4 @@
-//! The rules, word for word, over plain lists that are walked from end to end: what the guest is compared with.
+//! The rules, word for word, over plain lists walked from end to end: the reference for the guest.
 //!
 //! Shares the settings, the simulated world and the contract's types with the guest, and nothing else: it keeps no
 //! index, undoes by copying everything, and reads stored text its own way.
@@ -11,7 +11,7 @@ use crate::settings::{Settings, Source, Unknown};
 use crate::simulated::Simulation;
 use crate::world::World;
 
-/// Everything that there is to know of one interface.
+/// The state of one interface.
 #[derive(Clone, Debug)]
 struct Eni {
     id: String,
@@ -29,7 +29,7 @@ struct Address {
     at: Option<u64>,
 }
 
-/// What is undone together.
+/// The state that is undone together.
 #[derive(Clone, Debug, Default)]
 struct Lists {
     enis: Vec<Eni>,
@@ -38,7 +38,7 @@ struct Lists {
     remembered: Vec<(u32, u64)>,
 }
 
-/// The guest in plain words.
+/// A plain model of the guest.
 #[derive(Debug)]
 pub(super) struct Model {
     settings: Settings,
@@ -55,7 +55,7 @@ const FORCED_IPS: usize = 1;
 const NO_IP: usize = 2;
 const FAILURES: usize = 3;
 
-/// An address's number, where its text is canonical.
+/// An address's number, if its text is canonical.
 pub(super) fn number(text: &str) -> Option<u32> {
     let parts: Vec<&str> = text.split('.').collect();
     let mut number = 0;
@@ -272,7 +272,7 @@ impl Model {
         }
     }
 
-    /// The same state in the next build of the guest, whose counters begin anew only in the test's eyes.
+    /// The same state in the next build of the guest, whose counters start anew only for the test.
     pub(super) fn carried(self, settings: Settings) -> Self {
         Self { settings, ..self }
     }
@@ -291,7 +291,7 @@ impl Model {
     fn now(&mut self) -> u64 {
         let now = self.world.now_ms;
         let cooling = self.settings.cooling;
-        // What is free or remembered was not given back later than now.
+        // A free or remembered address has no later time than now.
         let free = self.lists.addresses.iter_mut().filter(|address| address.key.is_none());
         let times = free.filter_map(|address| address.at.as_mut());
         for at in times.chain(self.lists.remembered.iter_mut().map(|(_, at)| at)) {
@@ -433,7 +433,7 @@ impl Model {
         Ok(())
     }
 
-    /// Takes addresses out of the store, and what they leave behind: rests, and an entry where pods had them.
+    /// Takes addresses out of the store, and leaves rests, and an entry if pods had them.
     fn leave(&mut self, gone: &[Address]) {
         let needs_time = |address: &Address| address.key.is_some() || (address.at.is_some() && self.rests(0, 0));
         if !gone.iter().any(needs_time) {
@@ -540,7 +540,7 @@ impl Model {
         let candidate = self.lists.ordered().into_iter().find_map(|(_, mut addresses)| {
             addresses.retain(|address| address.key.is_none());
             addresses.retain(|address| address.at.is_none_or(|at| !self.rests(at, now)));
-            // None comes before any time.
+            // `None` sorts before any time.
             addresses.sort_by_key(|address| (address.at, address.ip));
             addresses.first().map(|address| address.ip)
         });
@@ -667,7 +667,7 @@ impl Model {
         Ok(())
     }
 
-    /// Whether anything was dropped.
+    /// True if anything was dropped.
     fn take(&mut self, key: IpamKey, ipv4: &str, now: u64) -> bool {
         let Some(ip) = number(ipv4) else { return true };
         let in_eni = self.lists.place(ip).is_some();
@@ -699,7 +699,7 @@ impl Model {
         held.is_some()
     }
 
-    /// What `lifecycle.snapshot` says of this state.
+    /// The `lifecycle.snapshot` of this state.
     pub(super) fn snapshot(&self) -> Value {
         let key = |key: &IpamKey| json!({"network_name": key.network_name, "container_id": key.container_id, "if_name": key.if_name});
         let address = |address: Address| {
@@ -738,7 +738,7 @@ impl Model {
         })
     }
 
-    /// Every series there is.
+    /// All series.
     pub(super) fn metrics(&self) -> Vec<(&'static str, f64)> {
         let assigned = self.lists.addresses.iter().filter(|address| address.key.is_some());
         vec![
@@ -756,7 +756,7 @@ impl Model {
         ]
     }
 
-    /// ENIs, then addresses, then what is held: key, address, device number.
+    /// Allocations on ENIs by address, then held ones: key, address, device number.
     pub(super) fn allocated(&self) -> Vec<(IpamKey, String, i32)> {
         let ordered = self.lists.ordered().into_iter();
         let assigned = ordered.flat_map(|(eni, addresses)| {

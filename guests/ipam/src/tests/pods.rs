@@ -1,4 +1,4 @@
-//! What a pod's calls answer, say in the log, and ask the clock.
+//! The answers, log lines and clock reads of a pod's calls.
 
 use super::*;
 use crate::bindings::trueup::host::log::Level;
@@ -169,7 +169,7 @@ fn why_an_interface_is_kept_is_the_first_rule_that_holds() {
         (u32::MAX, u32::MAX),
         "the others have too few free addresses",
     );
-    // Where the clock has gone back, it is young again.
+    // After the clock goes back, it is young again.
     world.now_ms = 0;
     check(&mut node, &mut world, (0, 0), "it is too young");
     world.now_ms = 90_001;

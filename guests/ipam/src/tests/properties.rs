@@ -1,5 +1,5 @@
-//! What holds for any sequence of calls: the guest answers, writes and knows what the plain model does, and what pods
-//! rely on is never broken.
+//! Properties of any sequence of calls: the guest answers, writes and knows what the plain model does, and never breaks
+//! what pods rely on.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,7 @@ use crate::rests::Cooling;
 use crate::settings::{Settings, Source, Unknown};
 use crate::simulated::{Fault, Simulation};
 
-/// How many sequences each property tries here; `PROPTEST_CASES` asks for more.
+/// How many sequences each property tries; `PROPTEST_CASES` sets more.
 const CASES: u32 = 300;
 
 fn config() -> ProptestConfig {
@@ -29,7 +29,7 @@ fn config() -> ProptestConfig {
     }
 }
 
-/// One thing that happens.
+/// One event.
 #[derive(Clone, Debug)]
 enum Step {
     AddEni(&'static str, i32, bool, bool),
@@ -46,9 +46,9 @@ enum Step {
     Sandboxes(Vec<Sandbox>),
     /// a new build takes the snapshot
     Carry(Settings),
-    /// a new instance, which is not told anything
+    /// a new instance without a snapshot
     Begin(Settings),
-    /// the same, and somebody has written this in between
+    /// the same, after another writer has stored this
     Replaced(Settings, Option<Saved>),
 }
 
@@ -78,7 +78,7 @@ fn key(network_name: &str, container_id: &str, if_name: &str) -> IpamKey {
     }
 }
 
-/// Few keys, some of them of one container, one as migrated as can be.
+/// Few keys, some of them of one container, one fully migrated.
 fn a_key() -> impl Strategy<Value = IpamKey> {
     select(vec![
         key("net", "c1", "eth0"),
@@ -216,7 +216,7 @@ fn some_sandboxes() -> impl Strategy<Value = Vec<Sandbox>> {
     prop::collection::vec(sandbox, 0..5)
 }
 
-/// What a node does while all is well.
+/// A step of a node without faults.
 fn a_calm_step() -> BoxedStrategy<Step> {
     prop_oneof![
         2 => (an_eni(), -1..2_i32, any::<bool>(), any::<bool>()).prop_map(|(a, b, c, d)| Step::AddEni(a, b, c, d)),
@@ -292,7 +292,7 @@ impl Pair {
         self
     }
 
-    /// Lets it happen to both, with the same answer, and says what a pod got or gave back.
+    /// Applies the step to both, checks that they answer alike, and returns what a pod got or gave back.
     fn step(mut self, step: &Step) -> (Self, Option<(bool, String)>) {
         let readings = self.world.readings;
         let Self { guest, world, model } = &mut self;
@@ -320,7 +320,7 @@ impl Pair {
                 let had = guest.find(key.clone());
                 let answer = guest.assign(world, key.clone());
                 assert_eq!(answer, model.assign(key));
-                // Asked again, it is answered from memory: nothing is written, and a failed write may stand till then.
+                // A repeated call is answered from memory: it writes nothing, and a failed write may remain until then.
                 if let Ok(answer) = answer
                     && had != Some(answer.clone())
                 {
@@ -353,7 +353,7 @@ impl Pair {
         (self, event)
     }
 
-    /// Both asked, stored, know and show the same, and it is sound.
+    /// Checks that both asked, stored, know and show the same, and that the state is sound.
     fn agree(&mut self) {
         assert_eq!(self.world.take_asked(), self.model.world.take_asked());
         assert_eq!(self.world.stored, self.model.world.stored);
@@ -409,7 +409,7 @@ impl Pair {
     }
 }
 
-/// What is stored, read back, has the address with this key and no other, or not at all.
+/// True if the store has the address with exactly this key, or not at all for `None`.
 fn is_stored(world: &Simulation, ip: &str, key: Option<&IpamKey>) {
     let saved = world.stored.as_ref().expect("something is stored after an answer Ok");
     let (claims, _) = read_back(saved).unwrap();
@@ -439,7 +439,7 @@ proptest! {
     }
 }
 
-/// What the calm property needs to know of a node: the interfaces are told to each new instance before it reads.
+/// The node of the calm property: each new instance learns of the interfaces before it reads.
 fn calm_node() -> impl Strategy<Value = (Settings, Vec<Vec<Step>>)> {
     let settings = (some_settings(), select(vec![1, 2, 5, 1000]), select(vec![10, 30])).prop_map(
         |(settings, compact_after, period_ms)| Settings {

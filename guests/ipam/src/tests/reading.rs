@@ -1,4 +1,4 @@
-//! What is taken over, what is dropped and why, and what can't be read.
+//! What a reading takes over, what it drops and why, and what it can't read.
 
 use super::*;
 use crate::bindings::trueup::checkpoint::store::Saved;
@@ -168,7 +168,7 @@ fn many_claims_of_one_address_are_folded_in_a_moment() {
     assert_eq!((stored.claims.len(), stored.unassigned_at_ms.len()), (20_000, 1));
 }
 
-/// Reads the store and answers each drop's address and reason.
+/// Reads the store and returns each drop's address and reason.
 fn dropped(world: &mut Simulation, node: &mut Datastore) -> Vec<String> {
     world.take_lines();
     node.read_backing_store(world).unwrap();
@@ -203,7 +203,7 @@ fn each_drop_says_why_and_the_first_keeps_the_address() {
     assert_eq!(dropped(&mut world, &mut here), expected);
     assert_eq!(here.stats().assigned, 1);
     assert!(here.snapshot().contains(r#""resting":[],"held":[],"#));
-    // What is dropped while its address may have been used rests, in an ENI or not.
+    // A dropped address that may have been used rests, in an ENI or not.
     let mut there = node(&mut world, HOLD, &["10.0.0.1", "10.0.0.2", "10.0.0.3"]);
     expected[4..].clone_from_slice(&["10.9.9.8 why=its key is not whole", ""]);
     assert_eq!(dropped(&mut world, &mut there), expected[..5]);
@@ -243,7 +243,7 @@ fn a_reading_lets_go_of_nothing_that_memory_has() {
     let mut here = node(&mut world, HOLD, &["10.0.0.1"]);
     here.read_backing_store(&mut world).unwrap();
     here.assign(&mut world, key("c2")).unwrap();
-    // Somebody else has written: what memory has stays, and the next change writes all of it.
+    // Another writer has stored something: memory keeps its state, and the next change writes all of it.
     world.stored = Simulation::storing(&checkpoint(&[("c3", "10.9.9.9"), ("c4", "10.0.0.1")]), &[]).stored;
     here.read_backing_store(&mut world).unwrap();
     world.take_asked();
@@ -314,7 +314,7 @@ fn a_failed_reading_changes_nothing_but_that_the_store_is_unread() {
         not_stored("unavailable: disk full")
     );
     assert_eq!(node.assign(&mut world, key("c9")), not_stored("unavailable: disk full"));
-    // And it goes along with the state.
+    // The state carries it along.
     let mut next = instance(&mut world, HOLD);
     next.restore(&mut world, &node.snapshot()).unwrap();
     assert_eq!(

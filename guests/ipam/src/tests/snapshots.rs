@@ -1,8 +1,8 @@
-//! The state as text: how it is spelled, what is taken, what is refused.
+//! The state as text: its spelling, what is accepted, what is refused.
 
 use super::*;
 
-/// Every kind of thing that a snapshot can hold.
+/// Everything that a snapshot can hold.
 const WHOLE: &str = concat!(
     r#"{"version":"trueup-ipam/1","enis":["#,
     r#"{"id":"eni-0","device_number":-1,"is_primary":true,"is_trunk":false,"created_at_ms":0,"addresses":[]},"#,

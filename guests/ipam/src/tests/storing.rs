@@ -1,4 +1,4 @@
-//! What is written when, and what a failed write leaves behind.
+//! What the guest writes when, and the effects of a failed write.
 
 use super::*;
 use crate::bindings::trueup::host::log::Level;
@@ -15,7 +15,7 @@ fn rest(ipv4: &str, at: u64) -> Asked {
 }
 
 #[test]
-fn where_the_rests_cannot_be_stored_the_change_stands_and_the_next_writes_a_whole_checkpoint() {
+fn a_change_survives_unstored_rests_and_the_next_one_writes_all() {
     let mut world = Simulation::default();
     let mut node = node(&mut world, r#"{"compact_after": 1}"#, &["10.0.0.1", "10.0.0.2"]);
     node.assign(&mut world, key("c1")).unwrap();
@@ -57,7 +57,7 @@ fn with_one_entry_at_most_a_rest_fills_it() {
 }
 
 #[test]
-fn an_entry_that_failed_and_is_stored_all_the_same_is_replaced_by_the_next_change() {
+fn a_failed_entry_that_was_stored_is_replaced_by_the_next_change() {
     let mut world = Simulation::default();
     let mut node = node(&mut world, "{}", &["10.0.0.1", "10.0.0.2"]);
     node.assign(&mut world, key("c1")).unwrap();

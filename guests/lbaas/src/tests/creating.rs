@@ -1,4 +1,4 @@
-//! From nothing to a service in place, and what happens where a creation or a look at one fails.
+//! From nothing to a deployed service, and what happens if a creation or a look at one fails.
 
 use super::*;
 use crate::bindings::trueup::host::log::Level;
@@ -6,7 +6,7 @@ use crate::bindings::trueup::lbaas::api::Error as ApiError;
 use crate::simulated::{built, desired, small};
 
 #[test]
-fn a_new_service_takes_three_rounds_of_creations_and_one_that_finds_nothing() {
+fn a_new_service_takes_three_rounds_of_creations_and_one_empty_round() {
     let mut world = Simulation::of([]);
     assert_eq!(reconcile(&mut world, &DESTROY, &small()), done(4, 0, 4));
     let expected = [
@@ -23,7 +23,7 @@ fn a_new_service_takes_three_rounds_of_creations_and_one_that_finds_nothing() {
         "list-tagged anxccm-svc-uid=u1",
     ];
     assert_eq!(world.transcript(), expected);
-    // What was built is `built`, but for the identifiers.
+    // The guest built the same as `built`, but for the identifiers.
     let specs = |objects: &[Object]| -> Vec<_> { objects.iter().map(|object| object.spec.clone()).collect() };
     let renamed = |text: String| (text.replace("\"b-1\"", "\"backend-1\"")).replace("\"f-1\"", "\"frontend-1\"");
     assert_eq!(

@@ -1,11 +1,11 @@
-//! What is tried again, and when it is given up.
+//! What the guest retries, and when it gives up.
 
 use super::*;
 use crate::bindings::trueup::host::log::Level;
 use crate::bindings::trueup::lbaas::api::Error as ApiError;
 use crate::simulated::{TAG, bind, built, small};
 
-/// Nothing is wanted any more.
+/// An empty wish.
 fn gone() -> Desired {
     let mut desired = small();
     desired.external_addresses.clear();
@@ -14,7 +14,7 @@ fn gone() -> Desired {
     desired
 }
 
-/// All but the server is wanted.
+/// The wish without the server.
 fn without_servers() -> Desired {
     let mut desired = small();
     desired.servers.clear();

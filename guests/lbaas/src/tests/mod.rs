@@ -1,4 +1,4 @@
-//! The whole of a call against a simulated API.
+//! Whole calls against a simulated API.
 
 mod creating;
 mod destroying;
@@ -57,7 +57,7 @@ fn outline(plan: &Plan) -> (Vec<&str>, Vec<&str>) {
     )
 }
 
-/// Says that whatever is there fulfils the wish.
+/// Checks that the existing resources fulfil the wish.
 fn nothing_to_do(world: &mut Simulation, settings: &Settings, desired: &Desired) {
     let before = world.all();
     world.calls.clear();

@@ -1,4 +1,4 @@
-//! What counts as already there, and the order of a plan.
+//! What counts as existing, and the order of a plan.
 
 use super::*;
 use crate::bindings::trueup::lbaas::types::{Mode, Spec};
@@ -43,7 +43,7 @@ fn what_matches_nothing_is_destroyed_children_before_parents() {
     );
 }
 
-/// What is destroyed where one field of an own resource differs from what is wished.
+/// What the plan destroys if one field of an own resource differs from the wish.
 #[track_caller]
 fn replaced(at: usize, change: impl FnOnce(&mut Spec)) -> Vec<String> {
     let mut listed = built().to_vec();

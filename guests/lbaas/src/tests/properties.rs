@@ -1,4 +1,4 @@
-//! What holds for any world: it converges, nobody else's is touched, and the plan is the one that the plain rules give.
+//! Properties of any world: it converges, other owners' resources stay, and the plan follows the plain rules.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ fn wanted() -> Desired {
     desired(&["lb-2", "lb-1"], &PORTS, 2)
 }
 
-/// Resources as a guest, a person, or an earlier version may have left them: mostly right, often twice.
+/// Resources as a guest, a person, or an earlier version may have left them: mostly right, often duplicated.
 fn leftovers() -> impl Strategy<Value = Vec<Object>> {
     let state = || {
         select(vec![
@@ -85,9 +85,9 @@ fn leftovers() -> impl Strategy<Value = Vec<Object>> {
         })
 }
 
-/// The same world without what nobody may take away: what refers from another's load balancer into these, or from these
-/// into another's; and what two load balancers keep from each other: a failed resource that a frontend of the other one
-/// refers to waits for that one, so references lead one way alone, from lb-2 to lb-1.
+/// The same world without what the guest may not destroy: references from other load balancers into these, or from
+/// these into others. It also removes mutual blocks of two load balancers: a failed resource that a frontend of the
+/// other one refers to waits for that one, so references go in one direction only, from lb-2 to lb-1.
 fn reachable(objects: Vec<Object>) -> Vec<Object> {
     let owner: BTreeMap<String, String> = objects
         .iter()
@@ -107,7 +107,7 @@ fn reachable(objects: Vec<Object>) -> Vec<Object> {
     objects.into_iter().filter(stays).collect()
 }
 
-/// The specs that are wished given what is kept, compared one by one: the rules word for word, and quadratic.
+/// The wished specs given the kept resources, compared one by one: the rules word for word, and quadratic.
 fn by_the_rules<'a>(load_balancer: &str, wish: &Wish<'_>, own: &Own<'a>) -> (Vec<Spec>, Vec<&'a Object>) {
     let objects: Vec<&Object> = own.objects().collect();
     let same = |wished: &Spec, found: &Spec| order::specs(wished, found).is_eq();
@@ -227,7 +227,7 @@ proptest! {
         world.settle_ms = settle_ms;
         world.failing = failing;
         for (call, error) in faults {
-            // A list, or a get, that is answered wrongly may not be made up for by the simulation: errors alone.
+            // The simulation need not recover from a list, or a get, with a wrong answer: errors only.
             world.fault(call, None, error, Some(1));
         }
         let desired = Desired { backoff_steps: 8, ..wanted() };
@@ -250,7 +250,7 @@ proptest! {
         let plan = calls::reconcile_check(&mut world, &settings, &desired);
         prop_assert_eq!(plan, Ok(Plan { create: vec![], destroy: vec![] }));
 
-        // Both load balancers hold exactly the wished, and nobody else's changed.
+        // Both load balancers hold exactly the wish, and other owners' resources are unchanged.
         let all = world.all();
         for own in split(&["lb-1", "lb-2"], &all) {
             prop_assert_eq!(own.counts().map(|(_, count)| count), [2, 2, 4, 4]);

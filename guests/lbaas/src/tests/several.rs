@@ -1,4 +1,4 @@
-//! Several load balancers: side by side, and apart.
+//! Several load balancers: handled side by side, and independently.
 
 use super::*;
 use crate::bindings::trueup::lbaas::api::Error as ApiError;
@@ -50,7 +50,7 @@ fn all_load_balancers_share_the_lists_of_one_round() {
 }
 
 #[test]
-fn one_waits_for_what_progresses_while_the_other_creates_in_the_same_looks() {
+fn one_waits_for_progress_while_the_other_creates_in_the_same_looks() {
     let mut world = Simulation::of([]);
     for object in built_on_second() {
         let state = if object.identifier == "b-1x" {
@@ -62,7 +62,7 @@ fn one_waits_for_what_progresses_while_the_other_creates_in_the_same_looks() {
     }
     assert_eq!(reconcile(&mut world, &DESTROY, &on(["lb-2", "lb-1"])), done(4, 0, 4));
     let transcript = world.transcript();
-    // The second look is for what was not ready alone.
+    // The second look covers only what was not ready.
     let expected = [
         "create http.web.ns.c1",
         "get backend-1 f-1x n-1x s-1x",
@@ -87,7 +87,7 @@ fn ones_reset_does_not_stop_the_other() {
         world.identifiers(),
         ["b-1x", "backend-1", "frontend-1", "bind-1", "server-1"]
     );
-    // The closed one is not looked at again: one backend in the first list, then one of lb-1's in each.
+    // The closed one is not listed again: one backend in the first list, then one of lb-1's in each.
     assert_eq!(
         world.counters["trueup_lbaas_retrieved_resources_total{type=\"backend\"}"],
         1 + 3
@@ -135,7 +135,7 @@ fn errors_of_two_kinds_the_first_load_balancer_given_answers() {
     );
     let late = Error::TimedOut(refs([(Kind::Server, "s-1x")]));
     assert_eq!(reconcile(&mut world, &DESTROY, &on(["lb-2", "lb-1"])), Err(late));
-    // It was not created by this call.
+    // This call did not create it.
     assert!(
         !world.counters.keys().any(|name| name.contains("create")),
         "{:?}",
@@ -154,10 +154,10 @@ fn a_frontend_that_leads_to_the_other_load_balancers_backend_is_replaced() {
     nothing_to_do(&mut world, &DESTROY, &on(["lb-1", "lb-2"]));
 }
 
-/// A failed resource goes with what refers to it on its own load balancer (1.7); nobody's own plan holds a frontend of the
-/// other one while that has failures to see to first.
+/// A failed resource is destroyed with what refers to it on its own load balancer (1.7). No plan contains a frontend of
+/// the other load balancer while that one has failures to handle first.
 #[test]
-fn failures_that_hold_each_other_across_load_balancers_are_told_and_not_touched() {
+fn failures_that_block_each_other_are_reported_and_not_touched() {
     let world = |second: State| {
         Simulation::of([
             in_state(State::Failed, backend("b-1", "http.web.ns.c1", "lb-1")),
@@ -170,7 +170,7 @@ fn failures_that_hold_each_other_across_load_balancers_are_told_and_not_touched(
     let stuck = Error::NotDestroyable(refs([(Kind::Backend, "b-1"), (Kind::Backend, "b-2")]));
     assert_eq!(reconcile(&mut both, &DESTROY, &on(["lb-1", "lb-2"])), Err(stuck));
     assert_eq!(both.all().len(), 4);
-    // One of the two mended, by whoever can: the rest follows.
+    // After the operator mends one of the two, the rest follows.
     let mut one = world(State::Ok);
     assert!(reconcile(&mut one, &DESTROY, &on(["lb-1", "lb-2"])).is_ok());
     assert_eq!(one.all().len(), 8);

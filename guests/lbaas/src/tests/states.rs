@@ -5,7 +5,7 @@ use crate::bindings::trueup::lbaas::api::Error as ApiError;
 use crate::bindings::trueup::lbaas::types::State;
 use crate::simulated::{built, in_state, server, small};
 
-/// `built` with some in other states, by their place in it.
+/// `built` with some in other states, by their index.
 fn built_in<const N: usize>(states: [(usize, State); N]) -> Vec<Object> {
     let mut objects = built().to_vec();
     for (at, state) in states {
@@ -157,7 +157,7 @@ fn pending_resources_are_waited_for_and_then_the_next_round_goes_on() {
 }
 
 #[test]
-fn a_pending_resource_that_fails_or_goes_ends_the_call_with_those_seen_in_that_look() {
+fn a_pending_resource_that_fails_or_goes_ends_the_call_in_that_look() {
     let mut listed = built_in([(3, State::Pending)]);
     listed.push(in_state(
         State::Pending,

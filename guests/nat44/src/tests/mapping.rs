@@ -1,11 +1,11 @@
-//! What is in a DNAT and in the global configuration, where scenarios leave it open.
+//! The contents of a DNAT and of the global configuration, beyond the scenarios.
 
 use super::{CONFIG, dnat, event, list, service, synced, with_port};
 use crate::bindings::trueup::kube::types::Protocol;
 use crate::bindings::trueup::service::types::TrafficPolicy;
 
 #[test]
-fn node_ports_come_first_on_every_node_address_and_the_local_policy_is_theirs_too() {
+fn node_ports_come_first_on_every_node_address_with_the_local_policy() {
     let (mut renderer, mut world) = synced(CONFIG);
     renderer
         .update_node_port_services(&mut world, &list("192.0.2.1 fd00::1 192.0.2.2"), &[])
@@ -45,7 +45,7 @@ fn what_is_zero_is_not_written() {
 }
 
 #[test]
-fn addresses_are_written_in_one_spelling_and_what_is_none_is_left_out_with_a_warning() {
+fn addresses_have_one_spelling_and_invalid_ones_give_a_warning() {
     let (mut renderer, mut world) = synced(CONFIG);
     renderer
         .update_node_port_services(&mut world, &list("node-a ::ffff:192.0.2.1"), &[])

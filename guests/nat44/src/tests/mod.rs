@@ -1,4 +1,4 @@
-//! Whole calls against a simulated database, by rule; every scenario; and what holds for any sequence of events.
+//! Whole calls against a simulated database, rule by rule; every scenario; and properties of any sequence of events.
 
 mod mapping;
 mod model;
@@ -18,7 +18,7 @@ use crate::simulated::Simulation;
 /// The settings of most tests.
 const CONFIG: &str = r#"{"agent_label": "a", "nat_loopback_ip": "10.1.1.254", "main_vrf_id": 1, "pod_vrf_id": 2}"#;
 
-/// Where the agent of these settings looks.
+/// The prefix that the agent of these settings reads.
 const PREFIX: &str = "/vnf-agent/a/config/vpp/nat/v2/";
 
 /// A new instance with these settings as JSON.
@@ -26,7 +26,7 @@ fn instance(config: &str) -> Renderer {
     Renderer::new(Settings::read(config).unwrap())
 }
 
-/// A resync with nothing in it but these.
+/// A resync with only these.
 fn event(services: Vec<ContivService>) -> ResyncEvent {
     ResyncEvent {
         node_ips: Vec::new(),
@@ -36,7 +36,7 @@ fn event(services: Vec<ContivService>) -> ResyncEvent {
     }
 }
 
-/// An instance that had its first resync, without services.
+/// An instance after its first resync, without services.
 fn synced(config: &str) -> (Renderer, Simulation) {
     let (mut renderer, mut world) = (instance(config), Simulation::default());
     renderer.resync(&mut world, event(Vec::new())).unwrap();
@@ -68,7 +68,7 @@ fn service(name: &str, cluster_ips: &str, external_ips: &str) -> ContivService {
     }
 }
 
-/// The service with one more TCP port, whose backends are written `10.1.1.3#8080`; an asterisk behind makes one local.
+/// The service with one more TCP port. Backends are written `10.1.1.3#8080`; a trailing asterisk makes one local.
 fn with_port(mut service: ContivService, name: &str, port: u16, node_port: u16, backends: &str) -> ContivService {
     service.ports.push(ServicePort {
         name: name.to_owned(),

@@ -1,4 +1,4 @@
-//! What the agent shall find, said once more in the plainest way: text by text, from the specification.
+//! The expected configuration in the plainest form: text by text, from the specification.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -7,12 +7,12 @@ use super::PREFIX;
 use crate::bindings::trueup::kube::types::Protocol;
 use crate::bindings::trueup::service::types::{Backend, ContivService, TrafficPolicy};
 
-/// The settings that the model knows of.
+/// The settings that the model supports.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wires {
     pub(super) snat_only: bool,
     pub(super) transport: &'static str,
-    /// Whether a default gateway is reached through the main interface.
+    /// Whether the main interface leads to a default gateway.
     pub(super) has_gateway: bool,
     pub(super) weight: u32,
     pub(super) drops_fragments: bool,
@@ -36,7 +36,7 @@ impl Wires {
     }
 }
 
-/// What was told last.
+/// The last received events.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Told {
     pub(super) node_ips: Vec<String>,

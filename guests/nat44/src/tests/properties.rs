@@ -1,5 +1,5 @@
-//! What holds for any sequence of events, with and without commits that fail or whose answers are lost: after the retry
-//! the database holds, byte for byte, what the plain model says, and nothing else was touched.
+//! Properties of any sequence of events, with commits that fail or whose answers are lost: after the retry the database
+//! holds, byte for byte, the result of the plain model, and nothing else was touched.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use crate::renderer::Renderer;
 use crate::simulated::{Asked, Fault, Simulation};
 
 const NAMES: [&str; 4] = ["a", "b", "c", "web"];
-/// Another agent's, and another kind of this one's.
+/// A key of another agent, and another kind of key of this one.
 const FOREIGN: [&str; 2] = [
     "/vnf-agent/a2/config/vpp/nat/v2/dnat44/default/a",
     "/vnf-agent/a/config/vpp/nat/v2/nat44-interface/tap0",
@@ -30,9 +30,9 @@ enum Step {
     Frontends(Vec<String>),
     Backends(Vec<String>),
     Resync,
-    /// somebody wrote or deleted a key of the agent: the next step is a resync
+    /// another writer put or deleted a key of the agent: the next step is a resync
     Meddle(&'static str, bool),
-    /// the next call of this name fails; true: a commit was stored all the same
+    /// the next call of this name fails; true if the commit was stored all the same
     Fault(&'static str, bool),
     /// a new build takes the snapshot
     Carry,
@@ -146,7 +146,7 @@ impl Run {
         }
     }
 
-    /// Calls, and once more where that fails.
+    /// Calls, and repeats the call if it fails.
     fn call(
         &mut self,
         call: impl Fn(&mut Renderer, &mut Simulation, &Told) -> Result<(), String>,
@@ -257,7 +257,7 @@ proptest! {
             run.take(step)?;
             run.check()?;
         }
-        // Once more: there is nothing to write.
+        // Once more: nothing is left to write.
         run.world.faults.clear();
         run.resync()?;
         let asked = run.world.take_asked();

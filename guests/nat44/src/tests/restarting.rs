@@ -24,7 +24,7 @@ fn a_restart_with_state_writes_only_what_differs() {
     renderer.update_local_frontend_ifs(&mut world, list("tap0")).unwrap();
     renderer.update_local_backend_ifs(&mut world, list("tap1")).unwrap();
     assert_eq!(world.take_asked(), []);
-    // What became of this one is not known.
+    // The result of this one is unknown.
     renderer.delete_service(&mut world, &id("b")).unwrap();
     assert_eq!(world.take_asked().len(), 1);
     let node = super::with_port(service("a", "", ""), "http", 0, 30080, "10.1.1.3#80");

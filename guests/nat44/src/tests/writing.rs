@@ -1,4 +1,4 @@
-//! What is written when: nothing that is there, nothing twice, in transactions that the database takes.
+//! What the guest writes when: nothing that exists, nothing twice, in transactions that the database accepts.
 
 use super::{CONFIG, PREFIX, dnat, event, id, instance, list, service, synced, with_port};
 use crate::bindings::trueup::etcd::kv::{Error, Operation};
@@ -64,7 +64,7 @@ fn a_commit_whose_answer_was_lost_is_written_again_whatever_became_of_it() {
         world.faults.push_back(fault.clone());
         let error = Err("unavailable: no leader".to_owned());
         assert_eq!(renderer.add_service(&mut world, &web("")), error);
-        // It is neither known to be there nor to be gone.
+        // The guest knows neither that it exists nor that it is gone.
         world.faults.push_back(fault);
         assert_eq!(renderer.delete_service(&mut world, &id("web")), error);
         renderer.add_service(&mut world, &web("10.1.1.3#80")).unwrap();
@@ -122,10 +122,10 @@ fn of_several_transactions_the_first_stand_and_the_later_are_not_tried() {
     });
     world.fail("kv.commit", unavailable());
     renderer.resync(&mut world, event(services.clone())).unwrap_err();
-    // Identities and the global configuration are from before.
+    // Identities and the global configuration already exist.
     assert_eq!(world.etcd.len(), 2 + 128);
     world.take_asked();
-    // A change of one does not bring the others; a retry does.
+    // A change of one service does not write the others; a retry does.
     renderer.add_service(&mut world, &web("")).unwrap();
     assert_eq!(asked_keys(&mut world), [vec!["dnat44/default/web"]]);
     renderer.update_node_port_services(&mut world, &[], &services).unwrap();
@@ -147,7 +147,7 @@ fn a_transaction_holds_at_most_a_mebibyte() {
     assert_eq!(lengths, [2, 2]);
     let size = dnat(&world, "a").len();
     assert!((400_000..500_000).contains(&size), "{size}");
-    // Larger than any transaction may be: it is for the database to say so.
+    // Larger than any transaction may be: the database must refuse it.
     let huge = with_port(large("huge"), "more", 81, 0, &backends.join(" "));
     let huge = with_port(huge, "most", 82, 0, &backends.join(" "));
     renderer

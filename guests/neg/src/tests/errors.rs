@@ -13,7 +13,7 @@ fn refused() -> ApiError {
     ApiError::Refused((409, "name in use".to_owned()))
 }
 
-/// A sync that meets this error at this call, and the time until its retry.
+/// Runs a sync with this error at this call, and returns the time until its retry.
 fn retried_after(neg: &mut Neg, world: &mut Simulation, call: &'static str, error: ApiError) -> Option<u64> {
     world.fail(call, error.clone());
     assert_eq!(sync(neg, world, &[("z1", "")]), Err(Error::Api(error)));
@@ -28,7 +28,7 @@ fn retries_come_at_doubled_distances_until_a_sync_succeeds() {
             retried_after(&mut neg, &mut world, "list", unavailable()),
             Some(expected)
         );
-        // The error of a sync replaces the timer of the one before.
+        // The error of a sync replaces the previous timer.
         assert_eq!(world.timers.len(), 1);
     }
     assert_eq!(sync(&mut neg, &mut world, &[("z1", "")]), Ok((0, 0, 0, None)));
@@ -104,7 +104,7 @@ fn any_other_error_of_ensure_ends_the_sync() {
 }
 
 #[test]
-fn an_operation_that_is_refused_stops_no_other_and_an_outage_stops_the_rest() {
+fn a_refused_operation_stops_no_other_and_an_outage_stops_the_rest() {
     for (error, expected) in [
         (
             refused(),
@@ -161,14 +161,14 @@ fn failed_operations_share_a_timer_and_a_success_sets_the_delay_back() {
     assert!(!end(&mut neg, &mut world, 2, Some("quota")));
     assert_eq!(advance(&mut neg, &mut world, 3000), [(1, true)]);
     world.take_asked();
-    // What failed may be because of its NEG: it is ensured again.
+    // The NEG may be the cause of the failure: ensure it again.
     assert_eq!(sync(&mut neg, &mut world, &target), Ok((2, 0, 0, None)));
     assert_eq!(world.take_asked()[..2], ["ensure z1 web-s1", "ensure z2 web-s1"]);
     assert!(end(&mut neg, &mut world, 3, None));
     assert!(!end(&mut neg, &mut world, 4, Some("quota")));
     assert_eq!(advance(&mut neg, &mut world, 5000), [(2, true)]);
     sync(&mut neg, &mut world, &target).unwrap();
-    // A sync leaves the timer of operations alone, and so does a success.
+    // Neither a sync nor a success touches the timer of operations.
     assert!(!end(&mut neg, &mut world, 5, Some("quota")));
     sync(&mut neg, &mut world, &target).unwrap();
     assert!(end(&mut neg, &mut world, 6, None));

@@ -36,7 +36,7 @@ fn another_port_node_or_location_is_no_twin() {
         ("10.0.0.1+fd00::1", "10.0.0.1@n2", "z1/s1"),
         ("10.0.0.1+fd00::1", "10.0.0.1", "z1/s2"),
         ("10.0.0.1+fd00::1", "10.0.0.1", "z2/s1"),
-        // Text is compared: another spelling is another endpoint.
+        // The comparison is by text: another spelling is another endpoint.
         ("10.0.0.1+fd00::1", "FD00::1", "z1/s1"),
         ("10.0.0.1", "fd00::1", "z1/s1"),
     ] {
@@ -140,7 +140,7 @@ fn an_empty_location_is_one_like_any_other() {
     check("{}", sides, false, ("", "/: 10.0.0.1", Some("/"), 1));
 }
 
-/// So many endpoints from `10.0.first.1` on, with or without IPv6.
+/// This many endpoints from `10.0.first.1` on, with or without IPv6.
 fn many(first: u8, count: u8, ipv6: bool) -> String {
     let endpoint = |n| {
         if ipv6 {
@@ -200,7 +200,7 @@ fn an_error_state_stops_the_migration_only_while_much_is_to_be_attached() {
     let little: Written<'_> = &[("z1", "10.0.0.1+fd00::1 10.0.0.21")];
     let expected = ("z1/s1: 10.0.0.21", "z1/s1: 10.0.0.1", Some("z1/s1"), 1);
     check("{}", [little, remove, committed], true, expected);
-    // A threshold of nothing: always many.
+    // With a threshold of 0 there are always too many.
     let config = r#"{"fraction_for_pending_attachment_threshold": 0}"#;
     check(
         config,
@@ -276,7 +276,7 @@ fn switched_off_everything_passes_and_nothing_is_measured() {
 }
 
 #[test]
-fn a_migration_is_measured_from_the_first_filter_to_the_first_that_finds_none() {
+fn a_migration_lasts_from_the_first_filter_to_the_first_empty_one() {
     let mut world = Simulation::default();
     let mut neg = instance("{}");
     let mut filter = |world: &mut Simulation, add: &str, remove: &str| {

@@ -1,4 +1,4 @@
-//! What the filter answers for any sets: what a plain model of its rules does, which looks at every pair.
+//! The filter answers for any sets as a plain model of its rules does, which compares every pair.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,7 +13,7 @@ use crate::filter::{self, Facts, Fractions};
 
 type Sets = BTreeMap<Location, BTreeSet<Endpoint>>;
 
-/// An address field in its order, read anew for each comparison.
+/// An address field in its order, parsed anew for each comparison.
 fn field(text: &str) -> (u8, u128, &str) {
     match text.parse() {
         _ if text.is_empty() => (0, 0, ""),
@@ -47,7 +47,7 @@ fn answered(sets: Sets) -> Vec<EndpointGroup> {
     sets.into_iter().filter(|(_, set)| !set.is_empty()).map(group).collect()
 }
 
-/// True where one of the two is dual-stack and the other is it without one address.
+/// True if one of the two is dual-stack and the other is the same without one address.
 fn are_twins(one: &Endpoint, other: &Endpoint) -> bool {
     let is_twin_of = |twin: &Endpoint, dual: &Endpoint| {
         let without = |ip: &str, ipv6: &str| Endpoint {
@@ -61,7 +61,7 @@ fn are_twins(one: &Endpoint, other: &Endpoint) -> bool {
     is_twin_of(one, other) || is_twin_of(other, one)
 }
 
-/// What of one side has a twin on the other.
+/// The endpoints of one side with a twin on the other.
 fn migrating(side: &Sets, opposite: &Sets) -> Sets {
     let none = BTreeSet::new();
     let of = |(location, set): (&Location, &BTreeSet<Endpoint>)| {
@@ -153,7 +153,7 @@ fn check(
     let (wanted, unwanted) = (count(&united(&add)), count(&united(&remove)));
     let filtered = filter::filter(fractions, facts, add, remove, committed);
     prop_assert_eq!(&filtered, &expected);
-    // Each endpoint is accounted for once: it is answered, or it waits.
+    // Each endpoint is counted once: it is in the answer, or it waits.
     let of = |groups: &[EndpointGroup]| groups.iter().map(|group| group.endpoints.len()).sum::<usize>();
     let waiting = (unwanted - of(&filtered.remove), filtered.migrating as usize);
     prop_assert!(waiting.0 <= waiting.1 && of(&filtered.add) <= wanted);

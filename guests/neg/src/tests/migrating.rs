@@ -14,7 +14,7 @@ fn three_endpoints_migrate_one_by_one() {
         let started = Ok((0, 1, 0, Some(location("z1"))));
         assert_eq!(sync(&mut neg, &mut world, &DUAL), started, "round {round}");
         assert!(neg.is_paused());
-        // The dual-stack form waits until its twin has gone.
+        // The dual-stack form waits until its twin is gone.
         assert_eq!(sync(&mut neg, &mut world, &DUAL), Ok((0, 0, 1, None)));
         assert!(end(&mut neg, &mut world, 2 * round + 1, None));
         assert_eq!(sync(&mut neg, &mut world, &DUAL), Ok((1, 0, 0, None)));
@@ -27,7 +27,7 @@ fn three_endpoints_migrate_one_by_one() {
 }
 
 #[test]
-fn back_again_the_single_stack_form_waits_until_the_dual_stack_form_has_gone() {
+fn on_the_way_back_single_stack_waits_until_dual_stack_has_gone() {
     for single in ["10.0.0.1", "fd00::1"] {
         let (mut neg, mut world) = (instance(CONFIG), Simulation::default());
         given(&mut world, "z1", "10.0.0.1+fd00::1");
@@ -55,7 +55,7 @@ fn a_failed_detachment_is_tried_again_after_the_retry_delay() {
 }
 
 #[test]
-fn the_migration_goes_on_when_all_of_its_operations_ended_and_fails_with_the_first_failure() {
+fn the_migration_waits_for_all_operations_and_fails_with_the_first() {
     let config = r#"{"neg_names": {"s1": "web-s1"}, "max_endpoints_per_operation": 1,
         "fraction_of_migrating_endpoints": 1}"#;
     for (first, second, timers) in [
@@ -70,7 +70,7 @@ fn the_migration_goes_on_when_all_of_its_operations_ended_and_fails_with_the_fir
         end(&mut neg, &mut world, 2, first);
         assert!(neg.is_paused());
         end(&mut neg, &mut world, 1, second);
-        // A pause goes on after it only where both succeeded.
+        // A pause continues afterwards only if both succeeded.
         assert_eq!(neg.is_paused(), first.is_none() && second.is_none());
         assert_eq!(advance(&mut neg, &mut world, 60_000), timers);
         assert!(!neg.is_paused());
@@ -110,23 +110,23 @@ fn a_migration_operation_that_does_not_start_pauses_nothing() {
 }
 
 #[test]
-fn one_that_does_not_start_beside_one_that_did_makes_the_detachment_failed() {
+fn one_operation_that_does_not_start_fails_the_whole_detachment() {
     let config = r#"{"neg_names": {"s1": "web-s1"}, "max_endpoints_per_operation": 1,
         "fraction_of_migrating_endpoints": 1}"#;
     let target = [("z1", "10.0.0.1+fd00::1 10.0.0.2+fd00::2")];
     let error = ApiError::Unavailable("503".to_owned());
     let (mut neg, mut world) = (instance(config), Simulation::default());
     given(&mut world, "z1", "10.0.0.1 10.0.0.2");
-    // The second of two: the first is in flight already.
+    // The second of two: the first is already in flight.
     sync(&mut neg, &mut world, &[("z1", "10.0.0.1 10.0.0.2")]).unwrap();
     world.fail("detach", ApiError::NotFound);
     world.fail("detach", error.clone());
     assert_eq!(sync(&mut neg, &mut world, &target), Err(Error::Api(ApiError::NotFound)));
-    // Neither started: nothing is paused.
+    // Neither started, so nothing is paused.
     assert!(!neg.is_paused() && world.started.is_empty());
     world.fail("detach", ApiError::NotFound);
     assert_eq!(sync(&mut neg, &mut world, &target), Err(Error::Api(ApiError::NotFound)));
-    // The first did not start, so that the second is the first that did.
+    // The first did not start, so the second is the first that did.
     assert!(neg.is_paused() && world.started.len() == 1);
     assert!(end(&mut neg, &mut world, 1, None));
     assert!(neg.is_paused());

@@ -1,4 +1,4 @@
-//! Whole calls against a simulated world, by rule, and what holds for any sequence of them.
+//! Whole calls against a simulated world, rule by rule, and properties of any sequence of them.
 
 mod errors;
 mod filtering;
@@ -32,7 +32,7 @@ fn location(place: &str) -> Location {
     }
 }
 
-/// `10.0.0.1+fd00::1#81@n2`: what `short` makes. Without `+` what has two colons is IPv6.
+/// `10.0.0.1+fd00::1#81@n2`: the output of `short`. Without `+`, a text with two colons is IPv6.
 fn endpoint(text: &str) -> Endpoint {
     let (text, node) = text.split_once('@').unwrap_or((text, "n1"));
     let (text, port) = text.split_once('#').unwrap_or((text, "80"));
@@ -49,7 +49,7 @@ fn endpoint(text: &str) -> Endpoint {
     }
 }
 
-/// Groups as tests write them: the location, and its endpoints with blanks between them.
+/// Groups in the notation of tests: the location, and its endpoints with blanks between them.
 fn groups(written: &[(&str, &str)]) -> Vec<EndpointGroup> {
     let group = |&(place, endpoints): &(&str, &str)| EndpointGroup {
         location: location(place),
@@ -72,7 +72,7 @@ fn line(groups: &[EndpointGroup]) -> String {
     groups.iter().map(group).collect::<Vec<_>>().join("; ")
 }
 
-/// What `filter` answered, in lines: add, remove, detaching, migrating.
+/// The answer of `filter` in lines: add, remove, detaching, migrating.
 fn answer(filtered: &Filtered) -> (String, String, Option<String>, u32) {
     let detaching = filtered
         .detaching
@@ -92,7 +92,7 @@ fn given(world: &mut Simulation, zone: &str, endpoints: &str) {
     world.negs.insert((zone.to_owned(), "web-s1".to_owned()), endpoints);
 }
 
-/// What is in a NEG of subnet `s1`.
+/// The contents of a NEG of subnet `s1`.
 fn there(world: &Simulation, zone: &str) -> String {
     let endpoints = &world.negs[&(zone.to_owned(), "web-s1".to_owned())];
     endpoints.iter().map(short).collect::<Vec<_>>().join(" ")
@@ -108,13 +108,13 @@ fn sync(
     neg.sync(world, groups(target)).map(report)
 }
 
-/// Ends an operation in the API, and tells.
+/// Ends an operation in the API, and notifies the guest.
 fn end(neg: &mut Neg, world: &mut Simulation, operation: u64, failure: Option<&str>) -> bool {
     let failure = world.end(operation, failure);
     neg.on_operation(world, operation, failure)
 }
 
-/// Lets time pass; answers the timers that fired with what they asked for.
+/// Advances the clock; returns the timers that fired with the calls that they made.
 fn advance(neg: &mut Neg, world: &mut Simulation, ms: u64) -> Vec<(u64, bool)> {
     let until_ms = world.now_ms + ms;
     let mut fired = Vec::new();
@@ -125,7 +125,7 @@ fn advance(neg: &mut Neg, world: &mut Simulation, ms: u64) -> Vec<(u64, bool)> {
     fired
 }
 
-/// A new instance takes the state over.
+/// A new instance takes over the state.
 fn restart(neg: &Neg, world: &mut Simulation, config: &str) -> Neg {
     let snapshot = neg.snapshot();
     world.restart();

@@ -4,7 +4,7 @@ use super::{advance, instance};
 use crate::neg::Neg;
 use crate::simulated::Simulation;
 
-/// Failure at the end of a detachment.
+/// The failure of a detachment.
 const FAILED: Option<&str> = Some("detach failed");
 
 fn paused() -> (Neg, Simulation) {
@@ -26,7 +26,7 @@ fn continue_after_a_failure_is_at_once() {
 }
 
 #[test]
-fn continue_after_a_success_waits_and_whatever_comes_meanwhile_changes_nothing() {
+fn continue_after_a_success_waits_and_events_meanwhile_change_nothing() {
     let (mut neg, mut world) = paused();
     neg.resume(&mut world, None);
     advance(&mut neg, &mut world, 30_000);

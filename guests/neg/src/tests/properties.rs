@@ -1,5 +1,5 @@
-//! What holds for any sequence of target changes, failures, timers and restarts: once faults end the target is reached,
-//! and until then no migration takes more than it may, or sooner.
+//! Properties of any sequence of target changes, failures, timers and restarts: once faults end, the guest reaches the
+//! target, and until then no migration exceeds its limit, or starts too soon.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use crate::neg::Neg;
 use crate::operations::Kind;
 use crate::simulated::Simulation;
 
-/// How many sequences are tried here; `PROPTEST_CASES` asks for more.
+/// How many sequences to try; `PROPTEST_CASES` sets more.
 const CASES: u32 = 400;
 const WAIT_MS: u64 = 60_000;
 const FRACTION: f64 = 0.3;
@@ -23,22 +23,22 @@ const CONFIG: &str = r#"{"neg_names": {"s1": "web-s1"}, "zones": ["z1", "z2"], "
 /// For each pod its zone, and whether it has IPv4 and IPv6.
 type Target = Vec<(&'static str, bool, bool)>;
 
-/// One thing that happens.
+/// One event.
 #[derive(Clone, Debug)]
 enum Step {
     Target(Target),
     Sync,
-    /// the operation at this place among those in flight ends
+    /// the operation at this position among those in flight ends
     End(usize, Option<&'static str>),
-    /// so many milliseconds pass, timers fire
+    /// this many milliseconds pass, timers fire
     Advance(u64),
     ErrorState(bool),
     Fault(&'static str, Error),
     /// a new build takes the snapshot
     Carry,
-    /// a new instance, which is not told anything
+    /// a new instance without a snapshot
     Fresh,
-    /// somebody empties a zone behind the guest's back
+    /// another client empties a zone
     Empty(&'static str),
 }
 
@@ -46,7 +46,7 @@ fn a_target() -> impl Strategy<Value = Target> {
     prop::collection::vec((select(&["z1", "z1", "z2"][..]), any::<bool>(), any::<bool>()), 7)
 }
 
-/// All pods in one form: what a migration begins with and ends in.
+/// All pods in one form: the start and the end of a migration.
 fn a_plain_target() -> impl Strategy<Value = Target> {
     let form = select(&[(true, false), (false, true), (true, true)][..]);
     form.prop_map(|(ip, ipv6)| {
@@ -100,7 +100,7 @@ fn is_dual(endpoint: &Endpoint) -> bool {
     !endpoint.ip.is_empty() && !endpoint.ipv6.is_empty()
 }
 
-/// Pods have one address of each kind, so that two endpoints with one address are two forms of a pod.
+/// Pods have one address of each kind, so two endpoints with a common address are two forms of a pod.
 fn are_twins(one: &(String, Endpoint), other: &(String, Endpoint)) -> bool {
     let shares = |one: &str, other: &str| !one.is_empty() && one == other;
     one.0 == other.0
@@ -108,14 +108,14 @@ fn are_twins(one: &(String, Endpoint), other: &(String, Endpoint)) -> bool {
         && (shares(&one.1.ip, &other.1.ip) || shares(&one.1.ipv6, &other.1.ipv6))
 }
 
-/// The host, and who watches the guest.
+/// The host, and the checks on the guest.
 struct Run {
     neg: Neg,
     world: Simulation,
     target: Target,
-    /// Operations that this instance started, or took over.
+    /// Operations that this instance started or took over.
     own: BTreeSet<u64>,
-    /// Those of the migration under way.
+    /// Those of the running migration.
     migration: BTreeSet<u64>,
     has_failed: bool,
     not_before_ms: u64,
@@ -134,7 +134,7 @@ impl Run {
         }
     }
 
-    /// What will be there once the operations that the guest knows end well.
+    /// The contents after the guest's known operations end well.
     fn current(&self) -> Placed {
         let negs = self.world.negs.iter();
         let mut current: Placed = negs
@@ -155,7 +155,7 @@ impl Run {
         current
     }
 
-    /// What the operations are on that the guest knows.
+    /// The endpoints of the guest's known operations.
     fn flying(&self) -> Placed {
         let started = self.own.iter().filter_map(|number| self.world.started.get(number));
         started
@@ -178,7 +178,7 @@ impl Run {
                 .map(|(_, endpoint)| endpoint.clone())
                 .collect(),
         };
-        // The second zone leaves the target where nothing is in it.
+        // The second zone leaves the target if it has no pods.
         let groups = [group("z1"), group("z2")].into_iter();
         groups
             .filter(|group| group.location.zone == "z1" || !group.endpoints.is_empty())
@@ -240,7 +240,7 @@ impl Run {
                 self.not_before_ms - self.world.now_ms
             );
             self.migration = operations;
-            // One that did not start beside one that did makes it failed.
+            // An operation that did not start fails the whole detachment if another did.
             self.has_failed = result.is_err();
         }
         Ok(())
@@ -266,7 +266,7 @@ impl Run {
         }
     }
 
-    /// False where no timer is due until then.
+    /// False if no timer is due until then.
     fn fire(&mut self, until_ms: u64) -> Result<bool, TestCaseError> {
         let Some(timer) = self.world.next_timer(until_ms) else {
             return Ok(false);
@@ -303,7 +303,7 @@ impl Run {
             Step::Fresh => {
                 self.world.restart();
                 self.neg = instance(CONFIG);
-                // It forgets what is under way, and the wait.
+                // The guest forgets what is under way, and the wait.
                 self.own.clear();
                 self.migration.clear();
                 self.not_before_ms = 0;
@@ -319,7 +319,7 @@ impl Run {
         Ok(())
     }
 
-    /// Faults have ended. Nobody asks for a sync but the guest.
+    /// Faults have ended. Only the guest itself asks for a sync.
     fn settle(&mut self) -> Result<(), TestCaseError> {
         self.world.faults.clear();
         for _ in 0..1000 {
@@ -342,7 +342,7 @@ proptest! {
     })]
 
     #[test]
-    fn once_faults_end_the_target_is_reached_and_no_migration_took_too_much_or_came_too_soon(
+    fn after_faults_the_target_is_reached_and_migrations_kept_their_limits(
         first in a_plain_target(), steps in prop::collection::vec(a_step(), 0..60),
     ) {
         let mut run = Run::new();

@@ -1,11 +1,11 @@
-//! `syncer.sync` where the API answers, and what it refuses.
+//! `syncer.sync` without API errors, and what it refuses.
 
 use super::{CONFIG, Error, advance, end, given, groups, instance, sync, there};
 use crate::bindings::trueup::neg::api;
 use crate::simulated::Simulation;
 
 #[test]
-fn a_new_neg_is_made_and_filled_and_what_is_being_attached_counts_as_there() {
+fn a_new_neg_is_made_and_filled_and_pending_attachments_count() {
     let (mut neg, mut world) = (instance(CONFIG), Simulation::default());
     let target = [("z1", "10.0.0.2 10.0.0.1")];
     assert_eq!(sync(&mut neg, &mut world, &target), Ok((2, 0, 0, None)));
@@ -81,14 +81,14 @@ fn a_form_waits_for_its_twin_in_flight_in_both_directions() {
     for (first, second) in [("10.0.0.1", "10.0.0.1+fd00::1"), ("10.0.0.1+fd00::1", "fd00::1")] {
         let (mut neg, mut world) = (instance(CONFIG), Simulation::default());
         assert_eq!(sync(&mut neg, &mut world, &[("z1", first)]), Ok((1, 0, 0, None)));
-        // Wanted now is the other form: the one that comes is put back by the filter, and both are left alone.
+        // The target now wants the other form: the filter puts back the pending one, and both stay alone.
         assert_eq!(
             sync(&mut neg, &mut world, &[("z1", second)]),
             Ok((0, 0, 1, None)),
             "{second}"
         );
         assert!(!neg.is_paused());
-        // Elsewhere nothing is in its way.
+        // At another location nothing is in its way.
         assert_eq!(
             sync(&mut neg, &mut world, &[("z1", first), ("z2", second)]),
             Ok((1, 0, 0, None))
@@ -114,7 +114,7 @@ fn configured_zones_and_locations_that_left_the_target_are_emptied() {
         "detach z1 web-s1 10.0.0.1",
     ];
     assert_eq!(world.take_asked(), asked);
-    // A location that has gone is asked once more, and then known no longer.
+    // The syncer asks once more for a location that has gone, and then forgets it.
     world.negs.remove(&("z1".to_owned(), "web-s1".to_owned()));
     assert!(!end(&mut neg, &mut world, 3, None));
     assert_eq!(sync(&mut neg, &mut world, &[]), Ok((0, 0, 0, None)));
@@ -127,7 +127,7 @@ fn configured_zones_and_locations_that_left_the_target_are_emptied() {
 }
 
 #[test]
-fn addresses_are_compared_as_addresses_and_other_text_is_detached_as_it_is() {
+fn addresses_are_compared_by_value_and_other_text_is_detached_as_is() {
     let (mut neg, mut world) = (instance(CONFIG), Simulation::default());
     given(
         &mut world,

@@ -1,4 +1,4 @@
-//! One key, several claims: who has it, and who gets it next.
+//! Several claims on one key: which service has it, and which gets it next.
 
 use super::{CONFIG, elements, id, service, synced, with_port};
 use crate::bindings::trueup::service::types::ContivService;
@@ -72,7 +72,7 @@ fn a_resync_gives_the_keys_as_events_do() {
 }
 
 #[test]
-fn within_a_service_a_port_with_endpoints_comes_first_then_the_first_port_then_the_cluster_address() {
+fn a_service_ranks_ports_with_endpoints_then_order_then_cluster_address() {
     let (mut renderer, mut world) = synced(CONFIG);
     let both = service("web", "10.96.0.1", "10.96.0.1");
     let both = with_port(both, "empty", 80, 30080, "");

@@ -1,6 +1,6 @@
-//! The real nft takes every transaction, and what the kernel holds after events is what it holds after a resync.
+//! The real nft accepts every transaction, and after events the kernel holds the same as after a resync.
 //!
-//! In a network namespace that ends with the shell in it: the machine's own rules are neither seen nor changed.
+//! Runs in a network namespace that ends with its shell: the tests neither see nor change the machine's own rules.
 
 #![expect(clippy::disallowed_methods, reason = "this test hands files to a program")]
 
@@ -14,15 +14,15 @@ use crate::bindings::trueup::kube::types::Protocol;
 use crate::bindings::trueup::service::types::{ContivService, TrafficPolicy};
 use crate::simulated::Simulation;
 
-/// Whoever can't give the tests root sets this to 1.
+/// Set this to 1 to run the tests without root.
 const SKIP: &str = "TRUEUP_SKIP_NETNS";
 
 const CONFIG: &str = r#"{"pod_subnets": ["10.1.0.0/16", "10.2.0.0/24", "10.2.1.0/24", "10.3.0.1/32", "fd10::/16"]}"#;
 
-/// Takes the files in order, and prints what the kernel holds then.
+/// Applies the files in order, and then prints the kernel's tables.
 const SCRIPT: &str = r#"for file in "$@"; do nft -j -f "$file" || exit 1; done; nft -j list ruleset"#;
 
-/// None where such tests are to be skipped.
+/// `None` if such tests are skipped.
 #[track_caller]
 fn in_namespace(folder: &Path, transactions: &[String]) -> Option<Output> {
     if std::env::var_os(SKIP).is_some_and(|skip| skip == "1") {
@@ -80,7 +80,7 @@ fn many() -> Vec<ContivService> {
     let mut sctp = with_port(service("sctp", "10.96.0.4", "20.0.0.4"), "", 9, 30009, "10.1.1.3#9");
     sctp.ports[0].protocol = Protocol::Sctp;
     let empty = with_port(service("empty", "10.96.0.5 fd96::5", "20.0.0.3"), "http", 80, 30080, "");
-    // As long as Kubernetes lets names be, and an IPv6 address without zeros.
+    // Names of the maximal length in Kubernetes, and an IPv6 address without zeros.
     let mut long = service(&"n".repeat(63), "fd96::6", "2001:db8::6");
     long.id.namespace = "s".repeat(63);
     let address = "fd10:1111:2222:3333:4444:5555:6666:7777#65535";
@@ -88,7 +88,7 @@ fn many() -> Vec<ContivService> {
     vec![plain, sticky, local, sctp, empty, long]
 }
 
-/// What the kernel holds, without handles, everything but rules in order.
+/// The kernel's contents, without handles, sorted except for rules.
 fn held(output: &Output) -> Vec<String> {
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(
@@ -105,7 +105,7 @@ fn held(output: &Output) -> Vec<String> {
         if let Some(elements) = content.get_mut("elem").and_then(Value::as_array_mut) {
             elements.sort_by_key(Value::to_string);
         }
-        // Rules of one chain stay in order: the sort that puts chains in order is stable.
+        // Rules of one chain stay in order: the sort of chains is stable.
         match kind.as_str() {
             "rule" => rules.push((content["family"].to_string(), content["chain"].to_string(), content)),
             "metainfo" => {}
@@ -125,7 +125,7 @@ fn the_kernel_takes_every_transaction_and_holds_what_a_resync_makes() {
     for service in many() {
         renderer.add_service(&mut world, service).unwrap();
     }
-    // One endpoint more, less, none, and back; then gone, so that another service has its keys.
+    // Add and remove endpoints, then the service, so that another one gets its keys.
     for backends in [
         "10.1.1.3#8080",
         "10.1.1.4#8080 10.1.1.3#8080* fd10::9#1",
@@ -178,7 +178,7 @@ fn the_kernel_takes_every_transaction_and_holds_what_a_resync_makes() {
     let held_after_events = held(&after_events);
     assert!(held_after_events.len() > 50, "{held_after_events:?}");
     assert_eq!(held_after_events, held(&in_namespace(folder.path(), &resync).unwrap()));
-    // A resync into tables that are there makes them anew.
+    // A resync creates existing tables anew.
     let both = [events, resync].concat();
     assert_eq!(held_after_events, held(&in_namespace(folder.path(), &both).unwrap()));
 }

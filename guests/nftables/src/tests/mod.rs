@@ -1,4 +1,4 @@
-//! Whole calls against simulated tables, by rule; every scenario; what holds for any sequence; and the real nft.
+//! Whole calls against simulated tables, rule by rule; every scenario; properties of any sequence; and the real nft.
 
 mod claiming;
 mod kernel;
@@ -21,7 +21,7 @@ fn instance(config: &str) -> Renderer {
     Renderer::new(Settings::read(config).unwrap())
 }
 
-/// An instance that had its first resync, without services.
+/// An instance after its first resync, without services.
 fn synced(config: &str) -> (Renderer, Simulation) {
     let (mut renderer, mut world) = (instance(config), Simulation::default());
     renderer.resync(&mut world, Vec::new()).unwrap();
@@ -50,7 +50,7 @@ fn service(name: &str, cluster_ips: &str, external_ips: &str) -> ContivService {
     }
 }
 
-/// The service with one more TCP port, whose backends are written `10.1.1.3#8080`; an asterisk behind makes one local.
+/// The service with one more TCP port. Backends are written `10.1.1.3#8080`; a trailing asterisk makes one local.
 fn with_port(mut service: ContivService, name: &str, port: u16, node_port: u16, backends: &str) -> ContivService {
     service.ports.push(ServicePort {
         name: name.to_owned(),
@@ -103,7 +103,7 @@ fn chains(world: &Simulation, family: &str) -> Vec<String> {
         .collect()
 }
 
-/// The rules of a chain: each one's `expr`, and its comment behind.
+/// The rules of a chain: the `expr` of each, followed by its comment.
 fn rules(world: &Simulation, family: &str, chain: &str) -> Vec<String> {
     let table = &world.tables[&(family.to_owned(), "trueup".to_owned())];
     let rules = table.chains[chain].1.iter();

@@ -1,5 +1,5 @@
-//! What holds for any sequence of events, refusals and restarts: the tables are those that a resync would make, every
-//! key is where a plain search says, and no transaction does anything that it need not do (the simulation sees to it).
+//! Properties of any sequence of events, refusals and restarts: the tables are those of a resync, every key is where a
+//! plain search puts it, and no transaction does more than necessary (the simulation checks that).
 
 use std::collections::BTreeMap;
 
@@ -97,7 +97,7 @@ fn a_step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What each family's maps hold, by a search through all services for every key that there may be.
+/// The contents of each family's maps, by a search through all services for every possible key.
 fn searched(services: &Services, family: &str) -> Vec<String> {
     let is_of = |text: &str| text.contains(':') == (family == "ip6");
     let mut lines = Vec::new();
@@ -153,7 +153,7 @@ fn searched(services: &Services, family: &str) -> Vec<String> {
     lines
 }
 
-/// A call is answered; refused, it is repeated and takes the same transaction.
+/// Makes a call. If it is refused, repeats it and expects the same transaction.
 fn ask(
     world: &mut Simulation,
     call: &mut dyn FnMut(&mut Simulation) -> Result<(), String>,

@@ -1,4 +1,4 @@
-//! One service, rule by rule: which chains and elements it has, and what a change of it mentions.
+//! One service, rule by rule: its chains and elements, and the commands of a change.
 
 use super::{CONFIG, chains, elements, id, rules, service, synced, with_port};
 use crate::Exports;
@@ -158,7 +158,7 @@ fn only_whether_there_is_affinity_matters_not_how_long() {
     world.take_asked();
     renderer.add_service(&mut world, sticky(20)).unwrap();
     assert_eq!(world.take_asked(), [] as [&str; 0]);
-    // What was not worth a transaction is kept all the same.
+    // The guest keeps what was not worth a transaction.
     assert!(renderer.snapshot().contains(r#""session_affinity_timeout_s":20"#));
     renderer.add_service(&mut world, sticky(0)).unwrap();
     assert!(rules(&world, "ip", "svc/default/web/http")[0].contains("numgen"));
@@ -282,7 +282,7 @@ fn of_an_id_that_a_resync_gives_twice_the_last_counts() {
 }
 
 #[test]
-fn every_change_needs_a_resync_that_was_taken_and_the_other_calls_need_none() {
+fn every_change_needs_an_accepted_resync_and_other_calls_need_none() {
     let (mut renderer, mut world) = (super::instance(CONFIG), crate::simulated::Simulation::default());
     world.faults.push_back("netlink: busy".to_owned());
     assert_eq!(

@@ -1,4 +1,4 @@
-//! The scenario files that state what this guest does, against its native code.
+//! The scenario files that specify this guest, against its native code.
 
 use std::path::Path;
 

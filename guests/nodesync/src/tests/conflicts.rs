@@ -1,4 +1,4 @@
-//! Races, failures and thefts: what becomes of the number, and of what the database is known to hold.
+//! Races, failures and thefts: the effects on the number, and on the known contents of the database.
 
 use serde_json::json;
 
@@ -47,7 +47,7 @@ fn whoever_is_faster_each_time_ends_the_allocation_after_the_last_attempt() {
 }
 
 #[test]
-fn an_allocation_whose_answer_was_lost_is_found_by_its_name_in_the_next_listing() {
+fn an_allocation_with_a_lost_answer_is_found_by_name_in_the_next_listing() {
     let mut world = Simulation::default();
     let mut node_sync = instance(CONFIG);
     unavailable(&mut world, "kv.put-if-not-exists");
@@ -60,7 +60,7 @@ fn an_allocation_whose_answer_was_lost_is_found_by_its_name_in_the_next_listing(
 }
 
 #[test]
-fn of_several_records_of_this_node_the_lowest_id_is_taken_and_the_others_stay() {
+fn of_several_records_of_this_node_the_lowest_id_counts() {
     let mut world = Simulation::default();
     let mut node_sync = synced(
         &mut world,
@@ -70,7 +70,7 @@ fn of_several_records_of_this_node_the_lowest_id_is_taken_and_the_others_stay() 
     assert_eq!(lines(&node_sync.all_nodes()), ["3 a [] []", "2 me [10.0.0.2/8] []"]);
     assert_eq!(world.lines, ["several records bear the name of this node ids=2, 9"]);
     assert!(world.transcript.take_calls().is_empty());
-    // It keeps that id where another record of its name is all that a later listing has.
+    // The node keeps that id even if a later listing only has another record of its name.
     let mut world = Simulation::default();
     assert_eq!(
         node_sync.resync(&mut world, state(&[(1, "me", "10.0.0.1/8")], &[])),
@@ -130,7 +130,7 @@ fn a_record_that_comes_and_goes_is_the_databases_error() {
 }
 
 #[test]
-fn a_record_that_could_not_be_put_back_is_written_by_the_next_publish_of_the_same_list() {
+fn a_record_that_was_not_restored_is_written_by_the_next_publish() {
     for call in ["kv.put-if-not-exists", "kv.get"] {
         let mut world = Simulation::default();
         let mut node_sync = synced(&mut world, &[(2, "me", "10.0.0.2/8")]);
@@ -151,7 +151,7 @@ fn a_record_that_could_not_be_put_back_is_written_by_the_next_publish_of_the_sam
 }
 
 #[test]
-fn what_was_published_is_put_back_and_written_where_the_listing_has_something_else() {
+fn what_was_published_is_written_again_where_the_listing_differs() {
     let mut world = Simulation::default();
     let mut node_sync = synced(&mut world, &[(2, "me", "10.0.0.9/8")]);
     assert_eq!(publish(&mut node_sync, &mut world, &["10.0.0.2/8"]), Ok(true));
@@ -159,7 +159,7 @@ fn what_was_published_is_put_back_and_written_where_the_listing_has_something_el
     world.store.clear();
     assert_eq!(node_sync.update(&mut world, Change::VppNodeDeleted(2)), Ok(vec![]));
     assert_eq!(world.store[OWN_KEY], own);
-    // Somebody wrote something else; an update only takes note of it, a resync writes.
+    // Another writer stored something else; an update only takes note of it, a resync writes.
     world.store.insert(OWN_KEY.to_owned(), "else".to_owned());
     assert_eq!(node_sync.update(&mut world, put(2, "me", "10.0.0.9/8")), Ok(vec![]));
     assert_eq!(

@@ -1,5 +1,5 @@
-//! What holds for any sequence of changes: the answers of `update` tell exactly how the nodes changed, and the view is
-//! what a plain model of the rules has, which keeps lists and looks at all of them.
+//! Properties of any sequence of changes: `update` reports exactly how the nodes changed, and the view is that of a
+//! plain model, which keeps lists and walks over all of them.
 
 use std::collections::BTreeMap;
 
@@ -11,12 +11,12 @@ use crate::bindings::exports::trueup::nodesync::node_sync::{Change, ClusterState
 use crate::bindings::trueup::nodesync::types::{IpVersion, Node};
 use crate::simulated::Simulation;
 
-/// How many sequences are tried here; `PROPTEST_CASES` asks for more.
+/// How many sequences to try; `PROPTEST_CASES` sets more.
 const CASES: u32 = 400;
 const OWN_ID: u32 = 2;
 
 const NAMES: [&str; 5] = ["a", "b", "c", "me", ""];
-/// Two spellings of one address, and one that is none.
+/// Two spellings of one address, and an invalid one.
 const ADDRESSES: [&str; 6] = [
     "",
     "10.0.0.1/24",
@@ -35,9 +35,9 @@ enum Step {
     Kube(&'static str, &'static str, &'static str),
     KubeGone(&'static str),
     Publish(&'static str),
-    /// A new instance takes the snapshot over.
+    /// A new instance takes over the snapshot.
     Carry,
-    /// A resync with all that there is.
+    /// A resync with everything.
     Resync,
 }
 
@@ -57,14 +57,14 @@ fn a_step() -> impl Strategy<Value = Step> {
 /// The inputs as lists, and what follows from them.
 #[derive(Default)]
 struct Model {
-    /// Without this node's.
+    /// Without this node's record.
     records: Vec<(u32, &'static str, &'static str)>,
     nodes: Vec<(&'static str, &'static str, &'static str)>,
     own: &'static str,
 }
 
 impl Model {
-    /// What a fresh instance, told all of it at once, would say.
+    /// What a fresh instance would report after one resync with everything.
     fn all_nodes(&self) -> Vec<Node> {
         let mut fresh = instance(CONFIG);
         fresh.resync(&mut Simulation::default(), self.state()).unwrap();
@@ -115,7 +115,7 @@ proptest! {
     fn updates_tell_exactly_what_changed(steps in prop::collection::vec(a_step(), 0..60)) {
         let (mut model, mut world, mut node_sync) = (Model::default(), Simulation::default(), instance(CONFIG));
         node_sync.resync(&mut world, model.state()).unwrap();
-        // Who listens to the updates alone knows this.
+        // What a listener to the updates alone would know.
         let mut heard: BTreeMap<String, Node> = node_sync.all_nodes().into_iter().map(|node| (node.name.clone(), node)).collect();
         for step in steps {
             let change = match step {
@@ -171,7 +171,7 @@ proptest! {
                 prop_assert!(update.prev != update.new, "nothing changed");
                 prop_assert!(update.node_name != "me" || !is_own, "only kube changes are told of this node");
                 let known = heard.get(&update.node_name).cloned();
-                // What this node publishes is told to the others by the database, not to itself.
+                // The database reports this node's publishing to the others, not to itself.
                 prop_assert!(known == update.prev || update.node_name == "me");
                 match update.new {
                     Some(new) => heard.insert(update.node_name, new),

@@ -1,4 +1,4 @@
-//! Whole calls against a simulated database, by rule, and what holds for any sequence of them.
+//! Whole calls against a simulated database, rule by rule, and properties of any sequence of them.
 
 mod conflicts;
 mod laws;
@@ -16,7 +16,7 @@ use crate::simulated::Simulation;
 
 /// The settings of most tests.
 const CONFIG: &str = r#"{"node_name": "me"}"#;
-/// The key of this node's record where its id is 2.
+/// The key of this node's record with id 2.
 const OWN_KEY: &str = "/vnf-agent/contiv-ksr/allocatedIDs/2";
 
 /// A new instance with these settings as JSON.
@@ -24,7 +24,7 @@ fn instance(config: &str) -> NodeSync {
     NodeSync::new(Settings::read(config).unwrap())
 }
 
-/// An instance that has had a resync with these records: it has no id unless one of them is of `me`.
+/// An instance after a resync with these records: it has no id unless one of them is of `me`.
 fn synced(world: &mut Simulation, records: &[(u32, &str, &str)]) -> NodeSync {
     let mut node_sync = instance(CONFIG);
     node_sync.resync(world, state(records, &[])).unwrap();
@@ -80,7 +80,7 @@ fn lines(nodes: &[Node]) -> Vec<String> {
     nodes.iter().map(line).collect()
 }
 
-/// `a: before -> after`, where none is `-`.
+/// `a: before -> after`, with `-` for none.
 fn told(updates: &[NodeUpdate]) -> Vec<String> {
     let side = |node: &Option<Node>| node.as_ref().map_or_else(|| "-".to_owned(), line);
     let update = |update: &NodeUpdate| format!("{}: {} -> {}", update.node_name, side(&update.prev), side(&update.new));

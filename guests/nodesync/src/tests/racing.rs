@@ -1,7 +1,7 @@
-//! Many nodes start at once against one database, in any interleaving of their questions: each gets its own number.
+//! Many nodes start at once against one database, with any interleaving of their questions: each gets its own number.
 //!
-//! A node waits between two of its questions by being run again from its start with the answers so far: as in a replay,
-//! the first question that has no answer yet is the one that it waits for.
+//! Between two questions, the test runs a node again from its start with the answers so far: as in a replay, the first
+//! question without an answer is the one that it waits for.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,9 +17,9 @@ use crate::settings::Settings;
 use crate::world::World;
 
 const PREFIX: &str = "/vnf-agent/contiv-ksr/";
-/// How many schedules are tried here; `PROPTEST_CASES` asks for more.
+/// How many schedules to try; `PROPTEST_CASES` sets more.
 const CASES: u32 = 64;
-/// As many nodes as the largest test of the whole system starts.
+/// As many nodes as in the largest test of the whole system.
 const NODES_MAX: usize = 50;
 
 type Store = BTreeMap<String, String>;
@@ -36,7 +36,7 @@ enum Answer {
     Created(Result<bool, kv::Error>),
 }
 
-/// Answers from what was answered before; the next question waits.
+/// Replays earlier answers; the next question waits.
 #[derive(Default)]
 struct Tape {
     answers: std::vec::IntoIter<Answer>,
@@ -80,7 +80,7 @@ impl World for Tape {
     fn log(&mut self, _: Level, _: &str, _: &[(&str, &str)]) {}
 }
 
-/// A host with its guest, somewhere in a resync.
+/// A host with its guest during a resync.
 struct Host {
     name: String,
     attempts: u32,
@@ -100,8 +100,8 @@ impl Host {
         }
     }
 
-    /// Asks one question of the database, or ends the resync. With `is_lost` the database does what it is asked and
-    /// nobody hears of it.
+    /// Asks the database one question, or ends the resync. With `is_lost` the database carries out the request, and its
+    /// answer is lost.
     fn step(&mut self, store: &mut Store, is_lost: bool) -> Result<(), TestCaseError> {
         let settings = format!(
             r#"{{"node_name": "{}", "allocation_attempts": {}}}"#,
@@ -130,7 +130,7 @@ impl Host {
                 };
                 prop_assert!(is_expected, "{:?}", error);
                 prop_assert_eq!(node_sync.node_id(), 0);
-                // As the host does: again, with a fresh listing.
+                // Like the host: again, with a fresh listing.
                 self.answers.clear();
                 self.listing = listing(store);
             }
@@ -166,7 +166,7 @@ fn listing(store: &Store) -> ClusterState {
     }
 }
 
-/// Runs until every node has its number; `schedule` says whose turn it is and whether an answer is lost.
+/// Runs until every node has its number; `schedule` picks the node of each turn and whether its answer is lost.
 fn run(count: usize, attempts: u32, schedule: &[(Index, bool)]) -> Result<(), TestCaseError> {
     let mut store = Store::new();
     let mut hosts: Vec<Host> = (0..count).map(|index| Host::new(index, attempts)).collect();
@@ -177,7 +177,7 @@ fn run(count: usize, attempts: u32, schedule: &[(Index, bool)]) -> Result<(), Te
         }
         hosts[waiting[turn.index(waiting.len())]].step(&mut store, *is_lost)?;
     }
-    // The rest goes on in lockstep, which is the worst that can happen to them: all ask before anybody is answered.
+    // The others go on in lockstep, which is the worst case: all ask before any gets an answer.
     while hosts.iter().any(|host| host.id == 0) {
         for host in hosts.iter_mut().filter(|host| host.id == 0) {
             host.step(&mut store, false)?;

@@ -1,4 +1,4 @@
-//! What is told of whom, and what is left out with a warning.
+//! What the guest reports about each node, and what it leaves out with a warning.
 
 use super::{CONFIG, OWN_KEY, instance, kube, line, lines, put, put_kube, record, state, synced, told};
 use crate::bindings::exports::trueup::nodesync::node_sync::{Change, Error};
@@ -56,7 +56,7 @@ fn addresses_that_do_not_parse_are_left_out_with_a_warning() {
             "a node's pod CIDR does not parse and is taken for none node=a pod_cidr=10.1.3.9/33",
         ]
     );
-    // No pod CIDR is no mistake, and addresses of other types are not looked at.
+    // A missing pod CIDR is valid, and addresses of other types are ignored.
     world.lines.clear();
     let mut node = kube(&("a", "node-a", ""));
     node.addresses[0].address_type = crate::bindings::trueup::kube::types::NodeAddressType::Hostname;
@@ -96,7 +96,7 @@ fn an_id_that_moves_to_another_name_tells_of_both_by_name() {
     let mut node_sync = synced(&mut world, &[(2, "me", ""), (3, "b", "")]);
     let updates = node_sync.update(&mut world, put(3, "a", "")).unwrap();
     assert_eq!(told(&updates), ["a: - -> 3 a [] []", "b: 3 b [] [] -> -"]);
-    // The other record of `c` comes to count when the first goes.
+    // The other record of `c` counts once the first goes.
     node_sync.update(&mut world, put(4, "c", "10.0.0.4/8")).unwrap();
     assert_eq!(node_sync.update(&mut world, put(5, "c", "10.0.0.5/8")), Ok(vec![]));
     let updates = node_sync.update(&mut world, put(4, "d", "")).unwrap();

@@ -1,4 +1,4 @@
-//! The function of the inputs, where the scenario files do not look.
+//! The function of the inputs, beyond the scenario files.
 
 use super::{allocation, context, endpoints, handed, id, nothing, owned, pod, service, subset, synced, update};
 use crate::bindings::exports::trueup::service::processor::{Event, NodeContext, State};
@@ -99,7 +99,7 @@ fn where_an_address_is_goes_by_subnets_and_then_by_the_nodes_own() {
         place(|_| {}),
         "p: 10.1.1.3:1l 10.1.2.3:1 172.30.1.1:1lh 172.30.1.2:1h 192.168.16.1:1lh fd00::3:1h"
     );
-    // Its own address counts only outside of the pods' subnet; the subnet's host bits do not.
+    // Its own address counts only outside the pods' subnet; the subnet's host bits do not matter.
     assert_eq!(
         place(|context| {
             context.host_ips = owned(&["10.1.2.3", "::ffff:172.30.1.2", "x"]);
@@ -107,7 +107,7 @@ fn where_an_address_is_goes_by_subnets_and_then_by_the_nodes_own() {
         }),
         "p: 10.1.1.3:1l 10.1.2.3:1 172.30.1.1:1h 172.30.1.2:1lh 192.168.16.1:1lh fd00::3:1h"
     );
-    // This node's subnet makes an address local although no node's has it.
+    // This node's subnet makes an address local although no node's subnet contains it.
     assert_eq!(
         place(|context| {
             context.pod_subnet_all_nodes = String::new();
@@ -122,7 +122,7 @@ fn where_an_address_is_goes_by_subnets_and_then_by_the_nodes_own() {
 }
 
 #[test]
-fn an_external_name_is_no_service_whatever_its_endpoints_and_headless_is_one() {
+fn an_external_name_is_no_service_and_a_headless_service_is_one() {
     let mut world = Simulation::default();
     let mut web = service("web", "None", "http:80");
     let state = State {
@@ -185,7 +185,7 @@ fn ids_order_by_namespace_then_name() {
 }
 
 #[test]
-fn of_two_redirects_of_one_address_that_of_the_first_pod_counts_until_it_goes() {
+fn of_two_redirects_of_an_address_the_first_pod_s_counts_until_it_goes() {
     let mut world = Simulation::default();
     let mut processor = synced(
         &mut world,
@@ -217,7 +217,7 @@ fn of_two_redirects_of_one_address_that_of_the_first_pod_counts_until_it_goes() 
         reach(Event::IpAllocationPut(allocation("a", &["*x - 10.2.0.1/24"]))),
         "p: 10.1.2.4:1 10.2.0.1:1h"
     );
-    // The second one's change changes nothing, and neither does one without an address.
+    // A change of the second one has no effect, and neither has one without an address.
     assert_eq!(reach(Event::IpAllocationPut(allocation("b", &["*x - 10.2.0.9"]))), "");
     assert_eq!(
         reach(Event::IpAllocationPut(allocation(
@@ -227,7 +227,7 @@ fn of_two_redirects_of_one_address_that_of_the_first_pod_counts_until_it_goes() 
         ""
     );
     assert_eq!(reach(Event::RemotePodDeleted(id("a"))), "p: 10.1.2.4:1 10.2.0.9:1h");
-    // The last one counts, also where it has no address to redirect to.
+    // The last one counts, even if it has no address to redirect to.
     assert_eq!(
         reach(Event::IpAllocationPut(allocation(
             "b",
@@ -235,7 +235,7 @@ fn of_two_redirects_of_one_address_that_of_the_first_pod_counts_until_it_goes() 
         ))),
         "p: 10.1.2.3:1 10.1.2.4:1"
     );
-    // Two addresses that are reached at one place are one backend.
+    // Two addresses with the same effective address are one backend.
     assert_eq!(
         reach(Event::IpAllocationPut(allocation("b", &["*x - 10.1.2.4/32"]))),
         "p: 10.1.2.4:1"
@@ -267,7 +267,7 @@ fn a_redirected_address_may_become_local_and_its_pod_a_backend() {
         ),
         ["update default/web", "backends [bvi tap] [bvi memif tap]"]
     );
-    // Without a name of its own the interface of the pod it is.
+    // Without a name of its own, it has the interface of its pod.
     assert_eq!(
         update(
             &mut processor,

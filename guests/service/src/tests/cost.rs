@@ -1,12 +1,12 @@
-//! What an event costs does not depend on how many other services there are. Counted, not timed: how many ids are
-//! compared (every index goes by ids), and how many services are combined.
+//! The cost of an event does not depend on the number of other services. The tests count instead of measuring time:
+//! comparisons of ids (every index uses ids), and combined services.
 
 use super::{allocation, endpoints, id, node, nothing, pod, service, synced};
 use crate::bindings::exports::trueup::service::processor::{Event, State};
 use crate::simulated::Simulation;
 use crate::{combine, id as ids};
 
-/// `n` services, each with two backends, one of this node; every tenth has a node port.
+/// `n` services, each with two backends, one of them on this node; every tenth has a node port.
 fn cluster(n: usize) -> State {
     let near = |index: usize| format!("10.1.1.{}", index % 200);
     let of = |index: usize| {
@@ -36,7 +36,7 @@ fn cluster(n: usize) -> State {
     }
 }
 
-/// What happens, and how many services are combined for it: none where one half is missing.
+/// Events with the number of services that each combines: `None` if one half is missing.
 fn events() -> Vec<(Event, usize)> {
     let other = endpoints("s7", "10.1.1.7@p7 10.1.200.1", "http:8080");
     vec![
@@ -47,14 +47,14 @@ fn events() -> Vec<(Event, usize)> {
         (Event::ServicePut(service("new", "10.96.0.9", "http:80")), 0),
         (Event::PodAdded(pod("lone", "10.1.1.250", "tap-lone")), 0),
         (Event::PodDeleted(id("lone")), 0),
-        // Only the one service that lists the address is touched.
+        // It touches only the one service that lists the address.
         (Event::RemotePodPut(pod("far-1", "10.1.2.1", "")), 0),
         (Event::IpAllocationPut(allocation("far-1", &["*x - 10.9.0.1"])), 1),
         (Event::RemotePodDeleted(id("far-1")), 1),
     ]
 }
 
-/// For each event the services combined, and the comparisons of ids.
+/// For each event the combined services, and the comparisons of ids.
 fn costs(n: usize) -> Vec<(usize, u64)> {
     let mut world = Simulation::default();
     let mut processor = synced(&mut world, cluster(n));
@@ -68,13 +68,13 @@ fn costs(n: usize) -> Vec<(usize, u64)> {
     costs
 }
 
-/// A search in a map of so many, at eleven keys a node, compares no more than this for each level.
+/// A search in a map of this size, at eleven keys a node, makes no more comparisons for each level.
 const COMPARISONS_PER_LEVEL: u64 = 11;
-/// Maps and sets that one event looks into, several times each.
+/// How many maps and sets one event searches, several times each.
 const LOOKUPS_MAX: u64 = 60;
 
 #[test]
-fn an_event_touches_what_it_names_and_no_more_however_many_services_there_are() {
+fn an_event_touches_only_what_it_names_with_any_number_of_services() {
     let combined: Vec<usize> = events().iter().map(|(_, combined)| *combined).collect();
     for (n, levels) in [(100, 3), (1000, 4), (5000, 5)] {
         let costs = costs(n);
@@ -108,7 +108,7 @@ fn a_services_own_pods_are_touched_and_no_others() {
         .update(&mut world, Event::IpAllocationPut(allocation("p3", &["*x - 10.9.0.1"])))
         .unwrap();
     assert_eq!(combine::counting::take(), 10);
-    // Nodes touch no service: those with node ports are handed over as they are.
+    // Nodes touch no service: those with node ports are handed over unchanged.
     processor
         .update(&mut world, Event::Nodes(vec![node("a", &[], &["1.1.1.1"])]))
         .unwrap();

@@ -1,5 +1,5 @@
-//! What holds for any sequence of events with renderers that refuse now and then: the guest makes exactly the calls that
-//! the model makes, and once nobody refuses any more every renderer has what a resync of the same inputs gives.
+//! Properties of any sequence of events with renderers that refuse now and then: the guest makes exactly the model's
+//! calls, and once the refusals end every renderer has the result of a resync of the same inputs.
 
 use std::collections::VecDeque;
 
@@ -15,19 +15,19 @@ use crate::bindings::trueup::nodesync::types::Node;
 use crate::bindings::trueup::service::types::{ContivService, ResyncEvent};
 use crate::world::{Rendered, World};
 
-/// How many sequences are tried here; `PROPTEST_CASES` asks for more.
+/// How many sequences to try; `PROPTEST_CASES` sets more.
 const CASES: u32 = 300;
 
-/// Two renderers behind one import, and the host between. A call goes to both, and the first error is the guest's
-/// answer. What was taken while the other refused is not acknowledged to the guest, so whoever took it is as much out of
-/// step as whoever refused: both get what is acknowledged, as a resync, before their next call, at the latest by a timer.
+/// Two renderers behind one import, with the host between. A call goes to both, and the first error is the guest's
+/// answer. If one accepts what the other refuses, the guest gets no acknowledgement, so both are out of step. Both get
+/// the acknowledged state as a resync before their next call, at the latest by a timer.
 #[derive(Debug, Default)]
 struct Renderers {
     each: [Rendering; 2],
-    /// Those that have something else than what is acknowledged.
+    /// Those that have something other than the acknowledged state.
     out_of_step: [bool; 2],
     acknowledged: Rendering,
-    /// For each call to come, which of them refuse it. After the last nobody does.
+    /// For each coming call, which of them refuse it. After the last one, neither does.
     refusals: VecDeque<[bool; 2]>,
     calls: Vec<String>,
     gauge: Option<f64>,
@@ -122,8 +122,8 @@ impl World for Renderers {
 
 const SERVICES: [&str; 4] = ["a", "b", "ns/a", "ns/c"];
 const PODS: [&str; 4] = ["p", "q", "r", "ns/p"];
-/// Of this node's pods, of another's, this node's own, another node's; one address in two spellings, one of the other
-/// family, and what is none.
+/// Addresses of this node's pods, of another's, of this node, of another node; one address in two spellings, one of the
+/// other family, and an invalid one.
 const ADDRESSES: [&str; 9] = [
     "10.1.1.3",
     "10.1.1.4",
@@ -284,7 +284,7 @@ enum Step {
     Update(Box<Event>),
     Revert(&'static str),
     Resync(Box<State>),
-    /// A new instance takes the snapshot over.
+    /// A new instance takes over the snapshot.
     Carry,
 }
 
@@ -334,7 +334,7 @@ proptest! {
                     prop_assert_eq!(processor.update(&mut world, *event), expected);
                 }
                 Step::Revert(pod) => {
-                    // Its errors are in the log alone.
+                    // Only the log has its errors.
                     let _ = model.update(&mut models_world, Event::PodDeleted(id(pod)));
                     processor.revert(&mut world, id(pod));
                 }
@@ -354,7 +354,7 @@ proptest! {
             prop_assert_eq!(world.gauge, Some(model.inputs.rendering().services.len() as f64));
         }
 
-        // Nobody refuses any more: the next event, whatever it is about, does what is left.
+        // The refusals end: the next event, of any kind, completes what is pending.
         world.refusals.clear();
         world.calls.clear();
         prop_assert_eq!(processor.update(&mut world, nothing_happens()), Ok(()));
@@ -362,7 +362,7 @@ proptest! {
         world.on_timer();
         prop_assert_eq!(&world.each[0], &wanted);
         prop_assert_eq!(&world.each[1], &wanted);
-        // And then nothing is left to do.
+        // Now nothing is left to do.
         world.calls.clear();
         prop_assert_eq!(processor.update(&mut world, nothing_happens()), Ok(()));
         prop_assert_eq!(&world.calls, &Vec::<String>::new());

@@ -1,4 +1,4 @@
-//! Whole calls against simulated renderers, by rule, and what holds for any sequence of them.
+//! Whole calls against simulated renderers, rule by rule, and properties of any sequence of them.
 
 mod combining;
 mod cost;
@@ -27,7 +27,7 @@ fn instance() -> Processor {
     Processor::new(Settings::default())
 }
 
-/// An instance that has had a resync with this.
+/// An instance after a resync with this.
 fn synced(world: &mut Simulation, state: State) -> Processor {
     let mut processor = instance();
     processor.resync(world, state).unwrap();
@@ -48,7 +48,7 @@ fn owned(texts: &[&str]) -> Vec<String> {
     texts.iter().map(|&text| text.to_owned()).collect()
 }
 
-/// This node has the pods 10.1.1.0/24 of 10.1.0.0/16, and the addresses 192.168.16.1 and 172.30.1.1.
+/// This node has the pod subnet 10.1.1.0/24 of 10.1.0.0/16, and the addresses 192.168.16.1 and 172.30.1.1.
 fn context() -> NodeContext {
     NodeContext {
         node_ip: "192.168.16.1".to_owned(),
@@ -62,7 +62,7 @@ fn context() -> NodeContext {
     }
 }
 
-/// Nothing but this node.
+/// Only this node.
 fn nothing() -> State {
     State {
         context: context(),
@@ -134,7 +134,7 @@ fn endpoints(of: &str, addresses: &str, ports: &str) -> Endpoints {
     }
 }
 
-/// An empty interface is none.
+/// A pod; an empty `interface` means none.
 fn pod(of: &str, ip: &str, interface: &str) -> LocalPod {
     LocalPod {
         id: id(of),
@@ -215,7 +215,7 @@ fn short(call: &serde_json::Value) -> String {
     }
 }
 
-/// What a resync with this hands over.
+/// What a resync with this state hands over.
 fn handed(state: State) -> ResyncEvent {
     let mut world = Simulation::default();
     instance().resync(&mut world, state).unwrap();

@@ -1,5 +1,5 @@
-//! The specification taken literally: inputs as they were told, everything computed anew for each event, differences by
-//! comparing all there is. Slow, without indexes, and shares nothing with the guest but the contract's types.
+//! The specification taken literally: keeps raw inputs, computes everything again for each event, and compares
+//! everything for differences. Slow, without indexes, and shares only the contract's types with the guest.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -47,7 +47,7 @@ fn texts(ips: &BTreeSet<IpAddr>) -> Vec<String> {
     ips.iter().map(IpAddr::to_string).collect()
 }
 
-/// What the renderers have, or should have.
+/// The actual or the desired state of the renderers.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Rendering {
     pub(super) node_ips: Vec<String>,
@@ -85,7 +85,7 @@ impl Rendering {
     }
 }
 
-/// The inputs, as they were told.
+/// The raw inputs.
 #[derive(Clone, Debug)]
 pub(super) struct Inputs {
     context: NodeContext,
@@ -141,7 +141,7 @@ impl Inputs {
     }
 
     fn redirected(&self, ip: IpAddr) -> IpAddr {
-        // By pod id, so that the first that asks counts.
+        // By pod id, so that the first requesting pod counts.
         for pod in self.allocations.keys() {
             let known = self.local.get(pod).or_else(|| self.remote.get(pod));
             let target = self
@@ -299,7 +299,7 @@ pub(super) struct Model {
 }
 
 impl Model {
-    /// With what the renderers answered.
+    /// Applies the renderers' answers.
     pub(super) fn resync(world: &mut impl World, state: State) -> (Self, Rendered) {
         let mut model = Self {
             inputs: Inputs::of(state),

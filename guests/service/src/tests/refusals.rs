@@ -1,4 +1,4 @@
-//! Renderers that refuse: what is answered, what is tried again, and what is not.
+//! Renderers that refuse: the answers, what the guest retries, and what it does not.
 
 use serde_json::json;
 
@@ -76,7 +76,7 @@ fn what_went_back_meanwhile_is_not_called_for() {
         refused(Event::Nodes(vec![node("a", &["1.1.1.1/8"], &[])])),
         [frontends, service, nodes]
     );
-    // One after the other goes back.
+    // One after the other is restored.
     assert_eq!(refused(Event::Nodes(vec![])), [frontends, service]);
     assert_eq!(refused(Event::PodDeleted(id("x"))), [service]);
     let back = Event::EndpointsPut(endpoints("web", "10.1.1.3@p", "http:8080"));
@@ -128,7 +128,7 @@ fn a_service_whose_addition_was_refused_and_that_went_was_never_there() {
         ["a renderer refused; the next event tries again call=add-service namespace=default name=web error=full"]
     );
     calls(&mut world);
-    // It is not among the acknowledged ones with node ports either.
+    // Nor is it among the acknowledged ones with node ports.
     refuse(&mut world, "renderer.add-service", "full");
     let nodes = Event::Nodes(vec![node("a", &[], &["1.1.1.1"])]);
     assert_eq!(processor.update(&mut world, nodes), Err("full".to_owned()));
@@ -137,7 +137,7 @@ fn a_service_whose_addition_was_refused_and_that_went_was_never_there() {
 }
 
 #[test]
-fn a_service_that_could_not_be_deleted_still_counts_for_the_renderers_alone() {
+fn an_undeleted_service_still_counts_for_the_renderers_alone() {
     let mut world = Simulation::default();
     let mut processor = synced(&mut world, one_service());
     refuse(&mut world, "renderer.delete-service", "busy");
@@ -158,7 +158,7 @@ fn a_service_that_could_not_be_deleted_still_counts_for_the_renderers_alone() {
 }
 
 #[test]
-fn after_a_refused_resync_events_and_reverts_hand_over_everything_until_one_succeeds() {
+fn a_refused_resync_makes_every_call_a_resync_until_one_succeeds() {
     let mut world = Simulation::default();
     let mut processor = instance();
     world

@@ -41,7 +41,7 @@ fn everything_is_carried_and_nothing_is_called() {
     assert_eq!(new.snapshot(), processor.snapshot());
     assert_eq!(world.transcript.metric("service_services"), Some(1.0));
     assert!(update(&mut new, &mut world, Event::ServiceDeleted(id("nobody"))).is_empty());
-    // The halves, the allocations and the indexes are there.
+    // The halves, the allocations and the indexes exist.
     assert_eq!(
         update(
             &mut new,
@@ -137,7 +137,7 @@ fn an_instance_without_resync_is_carried_as_such() {
 }
 
 #[test]
-fn what_follows_otherwise_with_new_settings_is_called_for_with_the_next_event() {
+fn effects_of_new_settings_are_called_for_with_the_next_event() {
     let state = State {
         local_pods: vec![pod("p", "10.1.1.3", "tap-p")],
         ip_allocations: vec![allocation("p", &["x pods 10.2.0.1", "y default 10.2.0.2"])],

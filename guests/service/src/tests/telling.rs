@@ -1,4 +1,4 @@
-//! Interfaces, allocations and node addresses: what of them renderers are told, and in which order.
+//! Interfaces, allocations and node addresses: which of them renderers get, and in which order.
 
 use super::{allocation, calls, endpoints, handed, id, node, nothing, pod, service, synced, update};
 use crate::bindings::exports::trueup::service::processor::{Event, State};
@@ -60,11 +60,11 @@ fn an_interface_that_two_use_stays_until_both_are_gone() {
         )
         .is_empty()
     );
-    // One that the node has itself stays whatever pods do.
+    // The node's own interface stays whatever pods do.
     assert!(update(&mut processor, &mut world, Event::PodAdded(pod("c", "10.1.1.5", "GbE"))).is_empty());
     assert!(update(&mut processor, &mut world, Event::PodDeleted(id("c"))).is_empty());
     assert!(update(&mut processor, &mut world, Event::PodDeleted(id("a"))).is_empty());
-    // A pod that is put again with another interface leaves the first.
+    // A pod that is put again with another interface releases the first.
     assert_eq!(
         update(&mut processor, &mut world, Event::PodAdded(pod("b", "10.1.1.4", "new"))),
         ["frontends [GbE bvi shared tap] [GbE bvi new tap]"]
@@ -84,7 +84,7 @@ fn an_allocation_goes_with_the_last_pod_of_its_name() {
         processor.update(&mut world, event).unwrap();
     }
     world.transcript.take_calls();
-    // It is there yet, for the remote pod's sake; then it goes.
+    // It still exists, because of the remote pod; then it goes.
     assert_eq!(
         update(
             &mut processor,
@@ -104,7 +104,7 @@ fn an_allocation_goes_with_the_last_pod_of_its_name() {
         ),
         ["frontends [GbE bvi tap] [GbE bvi tap tap-a]"]
     );
-    // One that came before its pod goes with a pod of that name that nobody knew, too.
+    // An allocation that came before its pod goes with a pod of that name, even an unknown one.
     processor
         .update(&mut world, Event::IpAllocationPut(allocation("b", &["y - 1.1.1.1"])))
         .unwrap();
@@ -146,7 +146,7 @@ fn node_ips_are_those_of_all_nodes_once_in_order() {
     );
     let turned = nodes.into_iter().rev().collect();
     assert!(update(&mut processor, &mut world, Event::Nodes(turned)).is_empty());
-    // Also where no service has a node port.
+    // Even if no service has a node port.
     calls(&mut world);
     processor.update(&mut world, Event::ServiceDeleted(id("np"))).unwrap();
     calls(&mut world);

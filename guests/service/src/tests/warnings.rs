@@ -1,4 +1,4 @@
-//! What is left out, and that it is said.
+//! What the guest leaves out, and its warnings.
 
 use super::{allocation, endpoints, node, nothing, owned, pod, service, synced};
 use crate::bindings::exports::trueup::service::processor::{Event, State};
@@ -9,7 +9,7 @@ fn what_does_not_parse_is_named_once_with_whose_it_is() {
     let mut world = Simulation::default();
     let mut web = service("ns/web", "bad", "");
     web.external_ips = owned(&["1.1.1.1", "2.2.2.2/32"]);
-    // Names of a load balancer count for that type alone.
+    // Only that type uses the names of a load balancer.
     web.lb_ingress_ips = owned(&["lb.example.com"]);
     let mut state = State {
         nodes: vec![node("n", &["bad/24"], &["10.0.0.1/8"])],
@@ -41,7 +41,7 @@ fn what_does_not_parse_is_named_once_with_whose_it_is() {
             "the address of a service endpoint does not parse and is left out namespace=default name=p address=nowhere",
         ]
     );
-    // Not again for what an event does not bring.
+    // An event that does not carry it gives no second warning.
     world.lines.clear();
     processor
         .update(&mut world, Event::PodAdded(pod("p", "10.1.1.3", "")))

@@ -1,4 +1,4 @@
-//! `trueup approve`: lets a host that runs destroy what waits for an approval.
+//! `trueup approve`: allows a running host to destroy what waits for an approval.
 
 use trueup_runtime::control::{Approve, Approved};
 
@@ -6,16 +6,17 @@ use super::guest::host::Host;
 use crate::exit::{Ending, Exit};
 use crate::output::{self, Output, printable};
 
-/// Lets what waits for an approval be destroyed.
+/// Approves the destruction of what waits for an approval.
 ///
-/// A change of the source that destroys more than half of what a guest holds, and more than 10 objects, waits. `trueup status`
-/// says so, and `trueup plan` what it is. Limits: `approve_above` and `approve_above_percent` in [guests.NAME].
+/// A source change that destroys more than half of what a guest holds, and more than 10 objects, waits. `trueup status`
+/// reports it, and `trueup plan` lists the changes. Limits: `approve_above` and `approve_above_percent` in
+/// [guests.NAME].
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  trueup approve --config /etc/trueup\n  trueup approve lbaas\n\nWhere no host runs: trueup run --once --approve CONFIG"
 )]
 pub(crate) struct Args {
-    /// The guest, such as `lbaas`. Default: every guest of which something waits.
+    /// The guest, such as `lbaas`. Default: every guest with a waiting change.
     guest: Option<String>,
     #[command(flatten)]
     host: Host,

@@ -1,4 +1,4 @@
-//! `trueup audit`: what was refused to guests and what was done about them, and whether anyone changed that.
+//! `trueup audit`: what the host refused to guests, how it reacted, and whether the log was changed.
 
 use std::path::{Path, PathBuf};
 
@@ -15,8 +15,8 @@ pub(crate) enum Command {
         after_help = "Examples:\n  trueup audit show examples/quickstart\n  trueup audit show /etc/trueup --guest lbaas --since 24h\n  trueup audit show --since 2026-05-01T00:00:00Z --output json /var/lib/trueup/audit | jq ."
     )]
     Show(Show),
-    /// Checks every byte of the audit log: exit code 0 where it is as it was written, 1 where anything was edited, removed,
-    /// inserted or moved, which is named with its file and line.
+    /// Checks every byte of the audit log. Exits 0 if the log is intact, and 1 if an entry was edited, removed,
+    /// inserted or moved; names the file and the line.
     #[command(after_help = "Examples:\n  trueup audit verify examples/quickstart\n  trueup audit verify /backup/audit")]
     Verify {
         #[command(flatten)]
@@ -35,10 +35,10 @@ pub(crate) struct At {
 pub(crate) struct Show {
     #[command(flatten)]
     at: At,
-    /// Only what is about this guest.
+    /// Only entries about this guest.
     #[arg(long, value_name = "NAME")]
     guest: Option<String>,
-    /// Only what happened since then: a time such as `2026-05-01T00:00:00Z`, or how long ago, such as `90m` or `7d`.
+    /// Only entries since then: a time such as `2026-05-01T00:00:00Z`, or an age such as `90m` or `7d`.
     #[arg(long, value_name = "WHEN")]
     since: Option<String>,
 }
@@ -56,7 +56,7 @@ pub(crate) fn exec(command: Command, output: Output) -> Ending {
     }
 }
 
-/// Where the log is that a path means.
+/// The folder of the log that a path refers to.
 fn folder(path: &Path) -> Result<PathBuf, Failure> {
     if audit::is_log(path) {
         return Ok(path.to_owned());
@@ -131,14 +131,14 @@ fn table(lines: &[Line]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Texts come from guests: nothing in them is to reach the terminal but what can be seen.
+/// Texts come from guests, so only printable characters may reach the terminal.
 fn shown(text: &str) -> String {
     text.chars()
         .map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c })
         .collect()
 }
 
-/// A time, or a while ago, in milliseconds since the Unix epoch.
+/// A time, or an age, as milliseconds since the Unix epoch.
 fn since_ms(text: &str) -> Result<i64, Failure> {
     if let Ok(at) = text.parse::<jiff::Timestamp>() {
         return Ok(at.as_millisecond());
@@ -149,7 +149,7 @@ fn since_ms(text: &str) -> Result<i64, Failure> {
         ))
     };
     let ago: jiff::Span = text.parse().map_err(|_| wrong())?;
-    // A day is 24 hours here: there is no calendar in which it would be anything else.
+    // A day is 24 hours here: no calendar is involved.
     let options = jiff::SpanTotal::from(jiff::Unit::Millisecond).days_are_24_hours();
     let ago_ms = ago.total(options).map_err(|_| wrong())?;
     #[expect(
@@ -160,7 +160,7 @@ fn since_ms(text: &str) -> Result<i64, Failure> {
     Ok(jiff::Timestamp::now().as_millisecond().saturating_sub(ago_ms))
 }
 
-/// What `verify` says, as JSON.
+/// The output of `verify` as JSON.
 #[derive(Serialize)]
 struct Verified<'a> {
     folder: &'a Path,

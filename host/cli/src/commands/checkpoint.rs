@@ -1,4 +1,4 @@
-//! `trueup checkpoint`: what guests have stored, for an operator who looks at it, moves it, or repairs it.
+//! `trueup checkpoint`: lets an operator inspect, move or repair what guests have stored.
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,7 @@ use crate::output::{self, Output};
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
-    /// Shows what is stored: facts, and who holds which address. Works while a host runs.
+    /// Shows the stored facts, and which key holds which address. Works while a host runs.
     #[command(
         after_help = "Examples:\n  trueup checkpoint show /var/lib/trueup/ipam.checkpoint\n  trueup checkpoint show ipam.checkpoint.1\n  trueup checkpoint show --output json ipam.checkpoint | jq '.allocations | length'"
     )]
@@ -23,20 +23,21 @@ pub(crate) enum Command {
         #[command(flatten)]
         instance: Instance,
     },
-    /// Checks every byte of what is stored: exit code 0 where it is whole, 1 where it is torn or corrupt. Works while a
-    /// host runs.
+    /// Checks every stored byte. Exits 0 if the store is whole, and 1 if it is torn or corrupt. Works while a host
+    /// runs.
     #[command(after_help = "Examples:\n  trueup checkpoint verify /var/lib/trueup/ipam.checkpoint")]
     Verify {
         /// The store, or a generation of it.
         path: PathBuf,
     },
-    /// Copies what one store holds to another, of the same kind or of another; for a JSON file the entries are folded into
-    /// the data. No host may run on either.
+    /// Copies one store to another, of the same kind or of a different one. For a JSON file, the entries are folded
+    /// into the data. No host may run on either store.
     #[command(
         after_help = "Examples:\n  trueup checkpoint copy /var/run/aws-node/ipam.json ipam.checkpoint\n  trueup checkpoint copy --replace ipam.checkpoint /var/run/aws-node/ipam.json\n  trueup checkpoint copy --kind database ipam.checkpoint host.redb"
     )]
     Copy(Copy),
-    /// Brings an earlier checkpoint back. The present one, damaged or not, becomes generation 1 first. No host may run on it.
+    /// Restores an earlier checkpoint. The present one, damaged or not, becomes generation 1 first. No host may run on
+    /// it.
     #[command(after_help = "Examples:\n  trueup checkpoint restore ipam.checkpoint --generation 1")]
     Restore {
         /// The store.
@@ -47,8 +48,8 @@ pub(crate) enum Command {
         #[command(flatten)]
         instance: Instance,
     },
-    /// Goes on with what is there, where a store was cut or replaced by an older copy; where it is gone, with nothing. What is
-    /// missing stays lost: addresses that pods got since are free again. No host may run on it.
+    /// Accepts a store that was cut or replaced by an older copy. If the store is gone, starts with an empty one.
+    /// Missing data stays lost: addresses that pods got since are free again. No host may run on it.
     #[command(
         after_help = "Examples:\n  trueup checkpoint verify ipam.checkpoint\n  trueup checkpoint accept ipam.checkpoint"
     )]
@@ -60,7 +61,7 @@ pub(crate) enum Command {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Instance {
-    /// Whose rows of a database. Default: those of the only one that has any.
+    /// The owner of the rows in a database. Default: the only owner that has rows.
     #[arg(long, value_name = "NAME")]
     instance: Option<String>,
 }
@@ -69,12 +70,12 @@ pub(crate) struct Instance {
 pub(crate) struct Copy {
     /// The store to copy.
     from: PathBuf,
-    /// Where to.
+    /// The store to copy to.
     to: PathBuf,
-    /// Where TO holds something already: that becomes a generation.
+    /// Overwrites TO if it already holds something; the old contents become a generation.
     #[arg(long)]
     replace: bool,
-    /// What TO becomes where it is not there yet. Default: `json-file` for a name that ends in `.json`, else `file`.
+    /// The kind of TO if TO does not exist yet. Default: `json-file` for a name that ends in `.json`, else `file`.
     #[arg(long, value_enum)]
     kind: Option<KindArg>,
     #[command(flatten)]
@@ -237,7 +238,7 @@ fn tail_text(tail: &Torn) -> String {
     )
 }
 
-/// What `verify` says, as JSON.
+/// The output of `verify` as JSON.
 #[derive(Serialize)]
 struct Verified<'a> {
     path: &'a Path,

@@ -1,4 +1,4 @@
-//! `trueup completions`: what a shell completes.
+//! `trueup completions`: prints shell completions.
 
 use clap::CommandFactory as _;
 use clap_complete::Shell;

@@ -1,4 +1,4 @@
-//! `trueup explain`: why what was done about a key was done, from the input that changed to the calls that were made.
+//! `trueup explain`: explains what the host did for a key, from the changed input to the calls that it made.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -13,31 +13,32 @@ use trueup_runtime::guests::neg;
 use crate::exit::{Ending, Exit, Failure, misused};
 use crate::output::{self, Output, printable};
 
-/// Says why what was done about a key was done: what changed, what the guest was asked for then, what it wrote, and what came
-/// of it.
+/// Explains what the host did for a key: what changed, what the host asked the guest, what the guest wrote, and what
+/// came of it.
 ///
-/// Reads the state folder alone: of a host that runs, of one that ended, or a copy of it.
+/// Reads only the state folder: of a running host, of one that ended, or a copy of it.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  trueup explain default/web --config examples/quickstart\n  trueup explain default/web --last 5\n  trueup explain default/web --decision 57 --state-dir /backup/.trueup --output json\n  trueup explain shop/web/80 --last 3\n  trueup explain 10.0.0.3 --guest ipam --config /etc/trueup\n  trueup explain shop/web --guest nftables --config /etc/trueup"
 )]
 pub(crate) struct Args {
-    /// A Service, `NAMESPACE/NAME`, or a port of one that has NEGs, `NAMESPACE/NAME/PORT`. Of pod addresses and a node's guests:
-    /// the instance, which is the node's name; or with `--guest` a container's id, an address, or a Service.
+    /// A Service, `NAMESPACE/NAME`, or a port of one that has NEGs, `NAMESPACE/NAME/PORT`. For pod addresses and a
+    /// node's guests: the instance, which is the node's name; or, with `--guest`, a container's id, an address, or a
+    /// Service.
     key: String,
     /// The configuration of the host: a TOML file, or a folder with `trueup.toml`.
     #[arg(long, value_name = "CONFIG", default_value = ".")]
     config: PathBuf,
-    /// The state folder itself, wherever it is; then no configuration is read.
+    /// The state folder itself, wherever it is; no configuration is read.
     #[arg(long, value_name = "FOLDER")]
     state_dir: Option<PathBuf>,
-    /// Whose decisions, as in `[guests.NAME]`. Left out: those of the guest that has decided about the key.
+    /// The guest whose decisions to explain, as in `[guests.NAME]`. Default: the guest that has decided about the key.
     #[arg(long, value_name = "NAME")]
     guest: Option<String>,
     /// Only the job of this decision: the number in its id.
     #[arg(long, value_name = "N", conflicts_with = "last")]
     decision: Option<u64>,
-    /// So many of the last jobs.
+    /// How many of the last jobs to show.
     #[arg(long, value_name = "K", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     last: u16,
 }
@@ -91,7 +92,7 @@ fn text(of: &Explanation) -> Vec<String> {
     lines
 }
 
-/// One job: when and by whom, why, what should be, what was called, what came of it.
+/// One job: its time and its host, the cause, the desired state, the calls, and the outcome.
 fn job_text(of: &Explained, guest: &str) -> Vec<String> {
     let job = &of.job;
     let by = job.decisions.last().map_or_else(String::new, |made| {
@@ -282,7 +283,7 @@ fn call_text(made: &Made, call: &CallTold, wish_is_new: bool) -> Vec<String> {
 
 fn told_text(told: &Told, wish_is_new: bool) -> Vec<String> {
     let mut lines = Vec::new();
-    // Calls of one job are mostly about the same: it is said once.
+    // Calls of one job mostly share a wish, so print it once.
     match told.wish.as_ref().filter(|_| wish_is_new) {
         Some(wish) if !wish.fields.is_empty() => {
             lines.push(format!("    what should be, against #{}:", wish.against));
@@ -350,13 +351,13 @@ fn came(of: &Explained, guest: &str) -> String {
     let effects = &of.job.effects;
     let did = match (effects.created, effects.destroyed, guest == neg::NAME) {
         (0, 0, true) => "no endpoint was to be attached or detached".to_owned(),
-        // What is begun here ends later.
+        // What starts here ends later.
         (attached, detached, true) => format!("{attached} endpoints to be attached, {detached} to be detached"),
         (0, 0, false) => "nothing was created or destroyed".to_owned(),
         (created, destroyed, false) => format!("{created} created, {destroyed} destroyed"),
     };
     match &of.job.came {
-        // Of pod addresses nothing is created: what was written is said above.
+        // Pod addresses create nothing; the text above lists what was written.
         Came::True
             if of
                 .job

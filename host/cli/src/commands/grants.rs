@@ -1,4 +1,4 @@
-//! `trueup grants`: works out what a guest is to be granted.
+//! `trueup grants`: works out which grants a guest needs.
 
 use std::path::PathBuf;
 
@@ -9,9 +9,9 @@ use crate::output::{self, Output};
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
-    /// Proposes the least grant that would have allowed what recordings ask, as TOML to paste under `[guests.NAME]`.
+    /// Proposes the smallest grant that would have allowed what recordings ask, as TOML to paste under `[guests.NAME]`.
     ///
-    /// What was refused is listed beside it, and not granted.
+    /// Lists refused calls separately, and does not grant them.
     #[command(
         after_help = "Examples:\n  trueup grants infer examples/quickstart/.trueup\n  trueup grants infer .trueup/journals/lbaas/default%2Fweb\n  trueup grants infer --output json 0.jsonl 1042.jsonl | jq '.[].grants'"
     )]

@@ -1,4 +1,4 @@
-//! `trueup ipam`: which pod has which address of this node, as the host that runs says it.
+//! `trueup ipam`: which pod has which address of this node, according to the running host.
 
 use std::path::{Path, PathBuf};
 
@@ -14,13 +14,13 @@ use crate::output::{self, Output, printable, table};
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
-    /// Shows network interfaces, addresses and the pods that have them. Asks the host that runs; changes nothing.
+    /// Shows network interfaces, their addresses and the pods that have them. Asks the running host; changes nothing.
     #[command(
         after_help = "Examples:\n  trueup ipam show\n  trueup ipam show /etc/trueup\n  trueup ipam show --socket /run/trueup/cni.sock --output json | jq '.stats'"
     )]
     Show(Asked),
     /// Frees addresses of containers that the container runtime forgot: an address whose container the runtime has not
-    /// listed for 5 minutes, or one of a container that you name. Says what it would free; `--apply` frees it.
+    /// listed for 5 minutes, or one of a container that you name. Prints what it would free; `--apply` frees it.
     #[command(
         after_help = "Examples:\n  trueup ipam release /etc/trueup\n  trueup ipam release /etc/trueup --apply\n  trueup ipam release --container 3f1c9e --apply"
     )]
@@ -31,10 +31,11 @@ pub(crate) enum Command {
 pub(crate) struct Release {
     #[command(flatten)]
     asked: Asked,
-    /// Frees the addresses of this container alone, whatever the runtime lists: its id, whole. May be given several times.
+    /// Frees only the addresses of this container, given by its full id, whatever the runtime lists. May be given
+    /// several times.
     #[arg(long, value_name = "ID")]
     container: Vec<String>,
-    /// Frees them. Without it nothing is changed.
+    /// Frees them. Without it, nothing changes.
     #[arg(long)]
     apply: bool,
 }
@@ -43,7 +44,7 @@ pub(crate) struct Release {
 pub(crate) struct Asked {
     /// The configuration of the host: a TOML file, or a folder with `trueup.toml`. Default: none is read.
     config: Option<PathBuf>,
-    /// Where the host listens. Default: where the configuration says, else `/run/trueup/cni.sock`.
+    /// The socket of the host. Default: the configuration's, else `/run/trueup/cni.sock`.
     #[arg(long)]
     socket: Option<PathBuf>,
 }
@@ -66,7 +67,7 @@ pub(crate) fn exec(command: Command, output: Output) -> Ending {
 }
 
 impl Asked {
-    /// How the instance stands, and where it was asked.
+    /// The state of the instance, and the socket that answered.
     fn ask(&self) -> Result<(PathBuf, Shown), crate::exit::Failure> {
         let (socket, instance) = match &self.config {
             Some(config) => {
@@ -80,17 +81,17 @@ impl Asked {
     }
 }
 
-/// An address that is to be freed.
+/// An address to free.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 struct Freed {
     ip: String,
     key: IpamKey,
     pod: Option<String>,
-    /// For how long the runtime has not listed the container; null where that was not asked.
+    /// For how long the runtime has not listed the container; null if the runtime was not asked.
     missing_ms: Option<u64>,
 }
 
-/// What `release` says, as JSON.
+/// The output of `release` as JSON.
 #[derive(Serialize)]
 struct Released {
     instance: String,
@@ -123,7 +124,7 @@ fn release(args: &Release, output: Output) -> Ending {
     Ok(Exit::Done)
 }
 
-/// The addresses of the containers that are named; where none is, those that the runtime forgot.
+/// The addresses of the named containers, or of those that the runtime forgot if none is named.
 fn to_free(shown: &Shown, containers: &[String]) -> Result<Vec<Freed>, crate::exit::Failure> {
     if containers.is_empty() {
         let missing = shown.missing.as_ref().ok_or_else(|| {
@@ -211,16 +212,16 @@ fn configured(config: &Path) -> Result<(PathBuf, String), crate::exit::Failure> 
     }
 }
 
-/// How an address stands.
+/// The state of an address.
 enum State<'a> {
     Assigned(&'a IpamKey),
-    /// So many milliseconds more.
+    /// Milliseconds left.
     Resting(u64),
     Free,
 }
 
 impl<'a> State<'a> {
-    /// The rule is the guest's: at exactly the period's end it still rests, and a clock that went back makes it rest anew.
+    /// The guest's rule: an address still rests at exactly the period's end, and starts anew if the clock went back.
     fn of(address: &'a AddressInfo, cooling_period_ms: u64, now_ms: u64) -> Self {
         match (&address.key, address.unassigned_at_ms) {
             (Some(key), _) => Self::Assigned(key),
@@ -235,7 +236,7 @@ impl<'a> State<'a> {
     }
 }
 
-/// What a person reads: the whole, each interface, each address.
+/// The text output: totals, each interface, each address.
 fn lines(shown: &Shown, now_ms: u64) -> Vec<String> {
     let mut lines = vec![
         format!("instance  {}", shown.instance),
@@ -479,7 +480,7 @@ ADDRESS   INTERFACE  STATE                POD            NETWORK  CONTAINER    I
     }
 
     #[test]
-    fn a_store_that_is_not_read_is_said_first_and_nothing_rests_without_a_period() {
+    fn an_unread_store_comes_first_and_nothing_rests_without_a_period() {
         let unread = Shown {
             read: false,
             error: Some("unavailable: disk full".to_owned()),

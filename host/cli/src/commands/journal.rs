@@ -13,12 +13,12 @@ use crate::output::{self, Output};
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
-    /// Shows a recording, a line an entry.
+    /// Shows a recording, one line for each entry.
     #[command(
         after_help = "Examples:\n  trueup journal show 0.jsonl\n  trueup journal show --call api.create --call reconcile 0.jsonl\n  trueup journal show --output json 0.jsonl | jq ."
     )]
     Show(Show),
-    /// Shows recordings on a page for the browser, on this machine alone, until it is stopped.
+    /// Shows recordings on a page in the browser, on this machine only, until it is stopped.
     #[command(
         after_help = "Examples:\n  trueup journal serve 0.jsonl\n  trueup journal serve .trueup --listen 127.0.0.1:9490\n  trueup journal serve incident.jsonl --against lbaas@2\n\nThe one line on stdout is the page's address. What grows while it is looked at is followed; nothing is changed."
     )]
@@ -33,12 +33,12 @@ pub(crate) struct Show {
     /// Only calls and questions whose name holds this text; may be given several times.
     #[arg(long, value_name = "TEXT")]
     call: Vec<String>,
-    /// Arguments and answers in full, not cut to the line.
+    /// Shows arguments and answers in full instead of cutting them to the line.
     #[arg(long)]
     full: bool,
 }
 
-/// So many characters of arguments, answers and results one line shows.
+/// How many characters of arguments, answers and results one line shows.
 const SHOWN_MAX: usize = 100;
 
 pub(crate) fn exec(command: Command, output: Output) -> CommandEnding {
@@ -78,7 +78,7 @@ pub(crate) fn exec(command: Command, output: Output) -> CommandEnding {
     Ok(Exit::Done)
 }
 
-/// The entries whose name holds one of the texts; the result of a call goes with the call.
+/// The entries whose name contains one of the texts. The result of a call goes with the call.
 fn select<'e>(entries: &'e [Entry], wanted: &[String]) -> Vec<&'e Entry> {
     let fits = |name: &str| wanted.is_empty() || wanted.iter().any(|text| name.contains(text.as_str()));
     let mut in_wanted_call = false;
@@ -139,7 +139,7 @@ fn line(entry: &Entry, max: usize) -> String {
     }
 }
 
-/// ` by service/node-a 12`: the entry of another recording that a call follows from.
+/// ` by service/node-a 12`: the entry of another recording that caused a call.
 fn cause(by: &By) -> String {
     let By { guest, instance, n } = by;
     let n = n.map(|n| format!(" {n}")).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The commands, one file each: its arguments and one `exec`.
+//! The commands, one file for each: its arguments and one `exec`.
 
 mod approve;
 mod audit;
@@ -32,8 +32,8 @@ use crate::exit::{Ending, misused};
 use crate::output::Output;
 use crate::telemetry;
 
-/// Brings network control planes true: runs decision logic as WebAssembly guests, records every question that they
-/// ask, and replays it.
+/// Reconciles network control planes: runs decision logic as WebAssembly guests, records every question that they ask,
+/// and replays it.
 #[derive(Debug, Parser)]
 #[command(version, propagate_version = true, after_help = EXAMPLES)]
 pub(crate) struct Cli {
@@ -50,7 +50,7 @@ impl Cli {
         matches!(self.command, Command::Sim(_))
     }
 
-    /// Whether the configuration says how its log is written: it starts the log when it has read that.
+    /// True if the configuration sets the log format. Such a command starts the log after it has read that.
     fn starts_its_log(&self) -> bool {
         matches!(self.command, Command::Run(_))
     }
@@ -86,16 +86,16 @@ enum Command {
     /// Shows pod addresses.
     #[command(subcommand)]
     Ipam(ipam::Command),
-    /// Does something about network endpoint groups.
+    /// Manages network endpoint groups.
     #[command(subcommand)]
     Neg(neg::Command),
-    /// Looks at what guests have stored, copies it, brings an earlier checkpoint back.
+    /// Inspects and copies what guests have stored, and restores earlier checkpoints.
     #[command(subcommand)]
     Checkpoint(checkpoint::Command),
-    /// Shows what was refused to guests and done about them, and checks that nobody changed it.
+    /// Shows what the host refused to guests and how it reacted, and checks that the log is unchanged.
     #[command(subcommand)]
     Audit(audit::Command),
-    /// Works out what a guest is to be granted.
+    /// Works out which grants a guest needs.
     #[command(subcommand)]
     Grants(grants::Command),
     Status(status::Args),
@@ -107,7 +107,7 @@ enum Command {
 }
 
 /// Runs the command.
-/// Where lines of guests go that are replayed or tested.
+/// Where log lines of replayed or tested guests go.
 fn guest_log(shown: bool) -> Arc<dyn Log> {
     if shown { Arc::new(TracingLog) } else { Arc::new(NoLog) }
 }
@@ -138,7 +138,7 @@ pub(crate) fn exec(cli: Cli) -> Ending {
     }
 }
 
-/// The guests that ship, by name and version.
+/// The built-in guests, by name and version.
 fn registry() -> Registry {
     let builtin = |guest: &trueup_guests_builtin::Builtin| Builtin {
         name: guest.name,
@@ -148,7 +148,7 @@ fn registry() -> Registry {
     Registry::new(trueup_guests_builtin::GUESTS.iter().map(builtin).collect())
 }
 
-/// An engine that keeps what it compiles in the user's cache folder (XDG Base Directory Specification).
+/// An engine that caches compiled code in the user's cache folder (XDG Base Directory Specification).
 fn engine() -> anyhow::Result<Engine> {
     let cache = std::env::var_os("XDG_CACHE_HOME")
         .map(PathBuf::from)
@@ -161,12 +161,12 @@ fn engine() -> anyhow::Result<Engine> {
     Ok(Engine::new(&options)?)
 }
 
-/// Answers when the operator or the system wants the program to end.
+/// Resolves when the operator or the system asks the program to end.
 async fn stopped() {
     listen_for_stop().await;
 }
 
-/// The same, of what comes from this call on, however late anybody waits for it. Must be called within a tokio runtime.
+/// The same, but counts signals from this call on, however late the caller polls it. Must be called in a tokio runtime.
 fn listen_for_stop() -> impl Future<Output = ()> {
     use tokio::signal::unix::{SignalKind, signal};
     let listen = |kind, name: &str| {
@@ -184,7 +184,7 @@ fn listen_for_stop() -> impl Future<Output = ()> {
     }
 }
 
-/// The next of a signal; never where it can't be listened for.
+/// The next signal. Never resolves if the signal can't be listened for.
 async fn next(signal: &mut Option<tokio::signal::unix::Signal>) -> Option<()> {
     match signal {
         Some(signal) => signal.recv().await,
@@ -192,7 +192,7 @@ async fn next(signal: &mut Option<tokio::signal::unix::Signal>) -> Option<()> {
     }
 }
 
-/// Runs to the end on a thread for each core.
+/// Runs a future to its end on a runtime with a thread for each core.
 fn block_on<F: Future>(future: F) -> anyhow::Result<F::Output> {
     use anyhow::Context as _;
     let threads = tokio::runtime::Builder::new_multi_thread()

@@ -1,4 +1,4 @@
-//! `trueup neg`: what an operator does about NEGs while the host runs.
+//! `trueup neg`: lets an operator manage NEGs while the host runs.
 
 use trueup_runtime::control::ErrorState;
 
@@ -11,10 +11,10 @@ pub(crate) enum Command {
     ErrorState(Args),
 }
 
-/// Says of a key whether it is in its error state.
+/// Sets whether a key is in its error state.
 ///
-/// In it, a migration between stacks does not go on while many attachments are pending. It stays so, also when the host
-/// starts again, until it is set otherwise.
+/// In the error state, a migration between stacks does not go on while many attachments are pending. The state persists
+/// over restarts of the host, until you change it.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  trueup neg error-state shop/web/80 on\n  trueup neg error-state shop/web/80 off --config /etc/trueup"
@@ -22,7 +22,7 @@ pub(crate) enum Command {
 pub(crate) struct Args {
     /// The key: namespace, Service and port, such as `shop/web/80`.
     key: String,
-    /// Whether it is in its error state from here on.
+    /// Whether the key is in its error state from now on.
     state: State,
     #[command(flatten)]
     host: Host,

@@ -13,8 +13,8 @@ use crate::output::{self, Output};
 
 /// Shows what a run would do now, and changes nothing.
 ///
-/// The guest's real decision runs to its end in a simulation that is filled from real reads, and in a time of its own: of
-/// NEGs, with the pauses of a migration and what would be done after each. Exits 3 where there are changes, 1 where
+/// The guest's real decision logic runs to its end in a simulation that is filled from real reads, on a virtual clock.
+/// For NEGs, the plan includes the pauses of a migration and the steps after each. Exits 3 if there are changes, 1 if
 /// something would fail.
 #[derive(Debug, clap::Args)]
 #[command(
@@ -30,8 +30,8 @@ pub(crate) struct Args {
 
 pub(crate) fn exec(args: Args, output: Output) -> Ending {
     let mut config = super::run::read(&args.config, &[])?;
-    // A simulated Engine, or Compute Engine, of its own writes to the same file as that of a host that runs: while one runs,
-    // its servers are asked.
+    // An embedded simulated Engine, or Compute Engine, writes to the same file as that of a running host. While a host
+    // runs, ask its servers instead.
     let has_own = config.lbaas.as_ref().is_some_and(|lbaas| lbaas.sim.is_some())
         || config.neg.as_ref().is_some_and(|neg| neg.sim.is_some());
     let _lock = if has_own {

@@ -1,4 +1,4 @@
-//! Which running host `status` and `top` look at: by its configuration, its state folder, or its admin address.
+//! Which running host `status` and `top` ask: by its configuration, its state folder, or its admin address.
 
 use std::path::PathBuf;
 
@@ -7,10 +7,10 @@ use trueup_runtime::control::{Client, ClientError};
 
 use crate::exit::{Failure, misused};
 
-/// The host that is looked at.
+/// The host to ask.
 #[derive(Debug, clap::Args)]
 pub(super) struct Reach {
-    /// The configuration of the host: a TOML file, or a folder with `trueup.toml`. Its control socket is asked.
+    /// The configuration of the host: a TOML file, or a folder with `trueup.toml`. The command asks its control socket.
     #[arg(long, default_value = ".")]
     config: PathBuf,
     /// The state folder of the host. Default: the configuration's.
@@ -22,7 +22,7 @@ pub(super) struct Reach {
 }
 
 impl Reach {
-    /// What asks it. Nothing is sent yet.
+    /// The client for it. Sends nothing yet.
     pub(super) fn client(&self) -> Result<Client, Failure> {
         let client = match (&self.admin, &self.state_dir) {
             (Some(address), _) => Client::at(address),
@@ -33,7 +33,7 @@ impl Reach {
     }
 }
 
-/// Asks for a path below `/v1/`.
+/// Gets a path below `/v1/`.
 pub(super) async fn get<T: DeserializeOwned>(client: &Client, path: &str) -> Result<T, Failure> {
     client.get(path).await.map_err(failure)
 }

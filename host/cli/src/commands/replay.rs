@@ -15,28 +15,28 @@ use trueup_runtime::{Engine, infer, replay};
 use crate::exit::{Ending, Exit, Failure, misused};
 use crate::output::{self, Output};
 
-/// Decides recordings again: the guest gets the recorded answers, and is compared with what it did.
+/// Decides recordings again: gives the guest the recorded answers, and compares what it does.
 ///
-/// The recorded guest must ask the same questions in the same order. Another one (`--guest`) must return the same and make
-/// the same writes, in order for each object, as at the gate of a swap.
+/// The recorded guest must ask the same questions in the same order. Another one (`--guest`) must return the same and
+/// make the same writes, in order for each object, as at the gate of a swap.
 ///
-/// Exits 0 where all are identical (as far as recorded), 3 where one is not.
+/// Exits 0 if all are identical (as far as recorded), 3 if one is not.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  trueup replay .trueup/journals/lbaas/default%2Fweb/0.jsonl\n  trueup replay --guest target/my-guest.wasm incident.jsonl\n  trueup replay --guest lbaas@2 incident.jsonl"
 )]
 pub(crate) struct Args {
-    /// Recordings, or folders of them: each file stands by itself.
+    /// Recordings, or folders of them. Each file is independent.
     #[arg(required = true)]
     files: Vec<PathBuf>,
-    /// Another guest: a file, or the name of one that ships. Without it, the recorded guest, found by its digest, else
-    /// by its name and version.
+    /// Another guest: a file, or the name of a built-in one. Default: the recorded guest, found by its digest, else by
+    /// its name and version.
     #[arg(long)]
     guest: Option<String>,
-    /// With `--guest`: compares every question in its place, not results and writes alone.
+    /// With `--guest`: compares every question in its place, not only results and writes.
     #[arg(long)]
     strict: bool,
-    /// With `--guest`: begins without the recorded state, for a guest that does not read it.
+    /// With `--guest`: starts without the recorded state, for a guest that does not read it.
     #[arg(long, requires = "guest")]
     afresh: bool,
     /// Writes what the guest logs to the log.
@@ -65,7 +65,7 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
 async fn replay_all(args: &Args, engine: &Engine, registry: &Registry, log: &Arc<dyn Log>, output: Output) -> Ending {
     let mut all = Vec::new();
     let mut unreadable = 0;
-    // Recordings of one guest, however many, are replayed by one program.
+    // One program replays all recordings of a guest.
     let mut programs: BTreeMap<Reference, Arc<Program>> = BTreeMap::new();
     let files = infer::recordings(&args.files).map_err(|error| misused(anyhow!(error)))?;
     for file in &files {
@@ -73,7 +73,7 @@ async fn replay_all(args: &Args, engine: &Engine, registry: &Registry, log: &Arc
             Ok(segment) => segment,
             Err(error) if files.len() == 1 => return Err(misused(error)),
             Err(error) => {
-                // The others are worth a look all the same.
+                // Go on: the other recordings are still worth a replay.
                 output::talk(&format!("error: {:#}", anyhow::Error::from(error)));
                 unreadable += 1;
                 continue;
@@ -131,7 +131,7 @@ async fn replay_all(args: &Args, engine: &Engine, registry: &Registry, log: &Arc
     })
 }
 
-/// The guest that was asked for; else the recorded one, by its digest; else the one of its name and version.
+/// The requested guest; else the recorded one, by its digest; else the one of its name and version.
 fn reference(wanted: Option<&str>, segment: &Segment) -> Reference {
     let header = &segment.header;
     match wanted {

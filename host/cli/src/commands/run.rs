@@ -1,4 +1,4 @@
-//! `trueup run`: brings what the configuration names true, once or until it is stopped.
+//! `trueup run`: reconciles what the configuration names, once or until it is stopped.
 
 mod node;
 
@@ -19,11 +19,11 @@ use crate::exit::{Ending, Exit, misused};
 use crate::output::{self, Output};
 use crate::telemetry::{self, Traces};
 
-/// Brings everything true, and keeps it true until it is stopped.
+/// Reconciles everything, and keeps it in sync until it is stopped.
 ///
-/// Reads manifests or watches a cluster, and calls the guest for each Service of type LoadBalancer; fills network endpoint
-/// groups; numbers this node and renders the Services on it; gives pods their addresses. Each where the configuration names it,
-/// all in one process. Records every question that a guest asks under `state_dir`.
+/// Reads manifests or watches a cluster, and calls the guest for each Service of type LoadBalancer; fills network
+/// endpoint groups; numbers this node and renders the Services on it; gives pods their addresses. It runs the parts
+/// that the configuration names, all in one process. Records every question that a guest asks under `state_dir`.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  trueup run examples/quickstart --once\n  TRUEUP_LOG=info,guest=info,trueup::sim=warn trueup run /etc/trueup\n  trueup run trueup.toml --no-record"
@@ -31,11 +31,11 @@ use crate::telemetry::{self, Traces};
 pub(crate) struct Args {
     /// A TOML file, or a folder with `trueup.toml`.
     config: PathBuf,
-    /// Ends when every key has succeeded, or failed 5 times; exits 0 if none failed and everything could be read.
-    /// Of pod addresses, reads the store and works off what was left while no host ran; no pod is served.
+    /// Ends when every key has succeeded, or failed 5 times; exits 0 if none failed and everything could be read. For
+    /// pod addresses: reads the store and works off what was left while no host ran; serves no pod.
     #[arg(long)]
     once: bool,
-    /// Destroys without waiting for an approval, also more than half of what a guest holds.
+    /// Destroys without waiting for an approval, even more than half of what a guest holds.
     #[arg(long, requires = "once")]
     approve: bool,
     /// Keeps no recordings beyond what a restart needs.
@@ -43,13 +43,13 @@ pub(crate) struct Args {
     no_record: bool,
 }
 
-/// Reads a configuration under the environment, with the values of flags.
+/// Reads a configuration below the environment, with the values of flags.
 pub(super) fn read(config: &std::path::Path, overrides: &[Override]) -> Result<Config, crate::exit::Failure> {
     Config::load_under(config, overrides).map_err(misused)
 }
 
-/// The state folder of a configuration. Where the rest of the file can't be used and the folder is there, that is said and
-/// the folder is used: the host may go on with what it read before the file was broken.
+/// The state folder of a configuration. If the rest of the file can't be used and the folder exists, warns and uses the
+/// folder: the host may run on with what it read before the file broke.
 pub(super) fn state_dir(config: &std::path::Path) -> Result<PathBuf, crate::exit::Failure> {
     let (state_dir, error) = Config::state_dir_of(config).map_err(misused)?;
     match error {
@@ -90,7 +90,7 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
     let mut events = Vec::new();
     let tell = |event: Event| match output {
         Output::Text => say(&event),
-        // A run that ends is one document; one that does not is a line an event.
+        // A run that ends prints one document; an endless one prints a line for each event.
         Output::Json if args.once => events.push(event),
         Output::Json => output::json_if_read(&event),
     };
@@ -137,7 +137,7 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
     })
 }
 
-/// Exports traces meanwhile, where there are any, and sends what is left at the end.
+/// Exports traces during the run, if there are any, and sends the rest at the end.
 async fn traced<T>(traces: Option<Traces>, run: impl Future<Output = T>) -> T {
     let exporting = traces.map(Traces::spawn);
     let ended = run.await;
@@ -147,26 +147,26 @@ async fn traced<T>(traces: Option<Traces>, run: impl Future<Output = T>) -> T {
     ended
 }
 
-/// Answers when the host is to end; whoever tells it once more ends it at once. `told` listens before anything is begun, so
-/// that a host that is told while it loads its guests ends in order.
+/// Resolves when the host is to end; a second signal ends it at once. `told` listens before anything begins, so that a
+/// host that gets a signal while it loads its guests ends in order.
 async fn asked_to_stop(told: impl Future<Output = ()>) {
     told.await;
     tracing::info!("stopping: what sleeps ends now, what asks a backend ends in its own time; once more stops at once");
     tokio::spawn(async {
         super::stopped().await;
-        // Recordings stand a kill at any moment, and so this.
+        // Recordings survive a kill at any moment, and so survive this.
         output::talk("error: stopped at once, in the middle of calls");
         std::process::exit(1);
     });
 }
 
-/// Asks for another configuration at each SIGHUP: the signal by which daemons are told to read theirs again. One that comes
-/// while the last is looked at asks once more.
+/// Asks for another configuration at each SIGHUP, the signal by which daemons reload theirs. A signal during a reload
+/// asks once more.
 async fn ask_at_hangup(ask: mpsc::Sender<()>) -> Infallible {
     match signal(SignalKind::hangup()) {
         Ok(mut hangups) => {
             while hangups.recv().await.is_some() {
-                // Full: it is read again anyway.
+                // If the queue is full, a reload is pending anyway.
                 let _ = ask.try_send(());
             }
         }
@@ -175,7 +175,7 @@ async fn ask_at_hangup(ask: mpsc::Sender<()>) -> Infallible {
     std::future::pending().await
 }
 
-/// Without an end of its own, a run fails where it ended all the same.
+/// A run without an end of its own has failed if it ended at all.
 fn has_failed(ended: &Ended, once: bool) -> bool {
     let services = ended.services.as_ref().is_some_and(|services| {
         if once {
@@ -202,7 +202,7 @@ fn has_failed(ended: &Ended, once: bool) -> bool {
     services || negs || on_node || addresses.is_some_and(|addresses| addresses.error.is_some())
 }
 
-/// A run that ended, as one document. What the configuration does not name is not there.
+/// A run that ended, as one document. Leaves out what the configuration does not name.
 fn document(events: &[Event], ended: &Ended) -> serde_json::Result<Map<String, Value>> {
     let mut document = Map::from_iter([("events".to_owned(), serde_json::to_value(events)?)]);
     if let Some(services) = &ended.services {
@@ -220,7 +220,7 @@ fn document(events: &[Event], ended: &Ended) -> serde_json::Result<Map<String, V
     Ok(document)
 }
 
-/// One line for each thing that happened: what came of a key to stdout, warnings to stderr.
+/// One line for each event: the outcome of a key to stdout, warnings to stderr.
 fn say(event: &Event) {
     match event {
         Event::Ipam(event) => say_of_pods(event),
@@ -258,7 +258,7 @@ fn say(event: &Event) {
             attaching,
             detaching,
         } => {
-            // What is started has still to end: it is told when a look finds nothing left.
+            // What has started must still end; a later look reports when nothing is left.
             let word = if attaching + detaching == 0 { "true" } else { "started" };
             output::line_if_read(&format!(
                 "{key:<24} {word:<8} {attaching} attaching, {detaching} detaching"
@@ -298,7 +298,7 @@ fn say(event: &Event) {
     }
 }
 
-/// The same, of pod addresses.
+/// The same for pod addresses.
 fn say_of_pods(event: &ipam::Event) {
     use ipam::Event as Pods;
     let line =
@@ -326,7 +326,7 @@ fn say_of_pods(event: &ipam::Event) {
             "warning: {instance}: of the releases left by pods that ended while no host ran, {done} are done and {kept} are tried \
              again"
         )),
-        // `trueup status` has these; what pods are refused is in the log.
+        // `trueup status` shows these; the log has what the host refused to pods.
         Pods::Counted { .. } => {}
         Pods::Ended { instance, error } => output::talk(&format!("warning: {instance}: {error}")),
         Pods::RolledBack {
@@ -396,13 +396,13 @@ fn conclude(ended: &Ended, place: &str, once: bool) {
         let is_told = ended.services.is_some() || ended.negs.is_some();
         node::conclude(on_node, (!is_told).then_some(place));
     }
-    // Scripts read how Services stand from the last line, whatever else runs beside.
+    // Scripts read the state of Services from the last line, whatever else runs beside.
     if let Some(services) = &ended.services {
         conclude_services(services, place, once);
     }
 }
 
-/// `place`: where problems are, where nobody else tells how many there are.
+/// `place`: where to look for problems, if no other part counts them.
 fn conclude_negs(negs: &neg::Summary, place: Option<&str>, once: bool) {
     if once && negs.is_true() && (negs.attached, negs.detached) == (0, 0) {
         output::line_if_read("nothing changed: every NEG was true already");
@@ -424,7 +424,7 @@ fn conclude_negs(negs: &neg::Summary, place: Option<&str>, once: bool) {
     output::line_if_read(&negs.to_string());
 }
 
-/// One pool is one key. Nothing is created in it here, but an address that is freed is an allocation less.
+/// One pool is one key. Nothing is created in it, but a freed address is one allocation less.
 fn conclude_addresses(summary: &ipam::Summary) {
     let (succeeded, failed) = match &summary.error {
         None => (1, 0),

@@ -21,7 +21,7 @@ pub(crate) fn exec(command: Command) -> Ending {
     }
 }
 
-/// Says where it can be reached: the first line, which scripts wait for.
+/// Prints the server's address as the first line; scripts wait for it.
 fn say_address(address: SocketAddr) -> anyhow::Result<()> {
     output::line(&format!("listening on http://{address}"))
 }

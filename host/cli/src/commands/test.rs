@@ -33,9 +33,9 @@ fn guest_file(text: &str) -> Result<(String, PathBuf), String> {
     }
 }
 
-/// A guest that was replaced, and that nothing was run against: a name that is misspelt must not look like a success.
+/// A replaced guest that no scenario ran against: a misspelt name must not look like a success.
 fn unused<'n>(names: &'n [String], summary: &Summary) -> Option<&'n str> {
-    // A bare name is version 1 for ever.
+    // A bare name always means version 1.
     let plain = |name: &str| name.strip_suffix("@1").unwrap_or(name).to_owned();
     let is_used = |name: &&String| {
         summary
@@ -53,7 +53,7 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
     let guests = Guests::new(engine, super::registry(), replaced).logging(super::guest_log(args.log));
     let summary = super::block_on(run_all(Arc::new(guests), &args.paths, |outcome| {
         if output == Output::Text {
-            // A reader of stdout that went away ends the program in `output::line`.
+            // If the reader of stdout went away, `output::line` ends the program.
             drop(output::line(&outcome.to_string()));
         }
     }))?;
@@ -64,7 +64,7 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
         Output::Json => output::json(&summary)?,
         Output::Text => output::line(&summary.to_string())?,
     }
-    // A guest that could not be loaded, or a file that could not be read, was said above.
+    // Earlier lines name guests that could not be loaded and files that could not be read.
     if let (true, Some(name)) = (summary.errors.is_empty(), unused(&names, &summary)) {
         return Err(misused(anyhow::anyhow!(
             "--guest {name}=...: no scenario here is for a guest `{name}`"
@@ -73,7 +73,7 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
     match summary.exit_code() {
         0 => Ok(Exit::Done),
         1 => Ok(Exit::Failed),
-        // What could not be run was said above, a line each.
+        // Earlier lines name what could not run, one line each.
         _ => Ok(Exit::Unusable),
     }
 }

@@ -1,8 +1,9 @@
-//! Traces to a collector: a queue of spans that ended, and who empties it. OTLP over HTTP, as protobuf.
+//! Exports traces to a collector: a queue of ended spans, and the task that empties it. OTLP over HTTP, as protobuf.
 //!
-//! Nothing waits for the collector but the end of the program, and that not for long: what finds no room, or is not taken, is
-//! dropped and counted. The standard variables of OpenTelemetry are honoured: `OTEL_EXPORTER_OTLP_*` (endpoint, headers,
-//! timeout), `OTEL_SERVICE_NAME`, `OTEL_RESOURCE_ATTRIBUTES`, `OTEL_SDK_DISABLED`.
+//! Only the end of the program waits for the collector, and only briefly. The exporter drops and counts spans that find
+//! no room in the queue or that the collector does not take. It honours the standard variables of OpenTelemetry:
+//! `OTEL_EXPORTER_OTLP_*` (endpoint, headers, timeout), `OTEL_SERVICE_NAME`, `OTEL_RESOURCE_ATTRIBUTES`,
+//! `OTEL_SDK_DISABLED`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,31 +25,31 @@ use tracing_subscriber::Registry;
 use trueup_runtime::config::Telemetry;
 use trueup_runtime::telemetry as counts;
 
-/// So many spans wait to be exported: at 1 KiB each 16 MiB, and some seconds of a busy host.
+/// How many spans wait for export: at 1 KiB each 16 MiB, and some seconds of a busy host.
 const QUEUE_SPANS_MAX: usize = 16_384;
 
-/// So many spans are one request: OpenTelemetry's own default.
+/// How many spans one request holds: OpenTelemetry's own default.
 const BATCH_SPANS_MAX: usize = 512;
 
-/// Spans are gathered for so long before they are sent.
+/// How long the exporter gathers spans before it sends them.
 const GATHER: Duration = Duration::from_secs(1);
 
-/// A request takes so long at most, whatever the exporter's own timeouts and retries are.
+/// The longest that a request takes, whatever the exporter's own timeouts and retries are.
 const EXPORT_MAX: Duration = Duration::from_secs(10);
 
-/// At the end of the program what waits is sent within so long, or dropped.
+/// At the end of the program, the exporter sends the waiting spans within this time, or drops them.
 const FLUSH_MAX: Duration = Duration::from_secs(3);
 
-/// A collector that takes nothing is said once in so long.
+/// How often the log repeats that a collector takes nothing.
 const SAY_PAUSE: Duration = Duration::from_secs(60);
 
-/// The variables by which OpenTelemetry names a collector, the more particular first.
+/// The variables by which OpenTelemetry names a collector, the more specific one first.
 const ENDPOINTS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"];
 
-/// Where a collector takes traces, below its base URL: the OTLP specification.
+/// The path for traces below a collector's base URL, by the OTLP specification.
 const TRACES_PATH: &str = "/v1/traces";
 
-/// The traces of this process, before anybody exports them.
+/// The traces of this process, before the export starts.
 pub(crate) struct Traces {
     exporter: SpanExporter,
     collector: String,
@@ -57,7 +58,7 @@ pub(crate) struct Traces {
     dropped: Arc<AtomicU64>,
 }
 
-/// Who exports.
+/// The running export.
 pub(crate) struct Exporting {
     stop: oneshot::Sender<()>,
     task: JoinHandle<()>,
@@ -72,10 +73,10 @@ pub(super) fn trace_of(span: &tracing::Span) -> Option<String> {
 }
 
 impl Traces {
-    /// None: there is no collector.
+    /// `None` if there is no collector.
     ///
     /// # Errors
-    /// One line: what can't be used.
+    /// One line: which setting can't be used.
     pub(super) fn new(telemetry: &Telemetry) -> Result<Option<Self>, String> {
         let filled = |name: &str| std::env::var(name).ok().filter(|text| !text.is_empty());
         if filled("OTEL_SDK_DISABLED").is_some_and(|text| text.eq_ignore_ascii_case("true")) {
@@ -85,7 +86,7 @@ impl Traces {
         let Some(collector) = telemetry.otlp.clone().or(of_environment) else {
             return Ok(None);
         };
-        // Another part of the program may have been first; its provider is the same.
+        // Ignore the error: another part of the program may have installed the same provider.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let mut builder = SpanExporter::builder().with_http();
         if let Some(base) = &telemetry.otlp {
@@ -118,7 +119,7 @@ impl Traces {
         }))
     }
 
-    /// What takes spans down.
+    /// The layer that records spans.
     pub(super) fn layer(&self) -> OpenTelemetryLayer<Registry, SdkTracer> {
         tracing_opentelemetry::layer()
             .with_tracer(self.provider.tracer("trueup"))
@@ -130,7 +131,7 @@ impl Traces {
             .with_context_activation(false)
     }
 
-    /// Exports from now on. Must be called inside a runtime.
+    /// Starts the export. Must be called inside a runtime.
     pub(crate) fn spawn(self) -> Exporting {
         let (stop, stopped) = oneshot::channel();
         let exporter = Exporter {
@@ -150,15 +151,15 @@ impl Traces {
 }
 
 impl Exporting {
-    /// Sends what waits, within a few seconds.
+    /// Sends the waiting spans, within a few seconds.
     pub(crate) async fn end(self) {
-        // One that ended by itself has nothing left to send.
+        // Ignore the error: an exporter that has ended has nothing left to send.
         let _ = self.stop.send(());
         let _ = self.task.await;
     }
 }
 
-/// `service.name` is `trueup` where nobody says otherwise.
+/// `service.name` is `trueup` by default.
 fn resource(is_named: bool) -> Resource {
     let version = KeyValue::new("service.version", env!("CARGO_PKG_VERSION"));
     let detected = Resource::builder().with_attribute(version.clone()).build();
@@ -175,7 +176,7 @@ fn resource(is_named: bool) -> Resource {
         .build()
 }
 
-/// Takes spans that ended. Called by whoever ends one, and never waits.
+/// Takes ended spans. The thread that ends a span calls it; it never waits.
 #[derive(Debug)]
 struct Queue {
     sender: mpsc::Sender<SpanData>,
@@ -205,13 +206,13 @@ struct Exporter {
     exporter: SpanExporter,
     collector: String,
     queue: mpsc::Receiver<SpanData>,
-    /// So many found no room since it was looked at.
+    /// How many spans found no room since the last check.
     full: Arc<AtomicU64>,
-    /// When it was said last that the collector takes nothing.
+    /// When the log last reported that the collector takes nothing.
     said: Option<Instant>,
-    /// So many were dropped since the start.
+    /// How many spans were dropped since the start.
     dropped: u64,
-    /// Spans end through it.
+    /// The provider through which spans end.
     _provider: SdkTracerProvider,
 }
 
@@ -233,7 +234,7 @@ impl Exporter {
         }
     }
 
-    /// Waits a moment for more; true where the program ends meanwhile.
+    /// Waits a moment for more spans. True if the program ends meanwhile.
     async fn gather(&mut self, batch: &mut Vec<SpanData>, stopped: &mut oneshot::Receiver<()>) -> bool {
         let until = Instant::now() + GATHER;
         while batch.len() < BATCH_SPANS_MAX {
@@ -248,7 +249,7 @@ impl Exporter {
         false
     }
 
-    /// Sends what is left, as long as there is time.
+    /// Sends the remaining spans, as long as there is time.
     async fn flush(&mut self, mut batch: Vec<SpanData>) {
         let until = Instant::now() + FLUSH_MAX;
         loop {
@@ -280,7 +281,7 @@ impl Exporter {
         self.drop_spans(spans, Some(&error));
     }
 
-    /// Counts what is lost, and says it now and then.
+    /// Counts lost spans, and logs the number now and then.
     fn drop_spans(&mut self, spans: u64, error: Option<&str>) {
         let full = self.full.swap(0, Ordering::Relaxed);
         let spans = spans + full;

@@ -9,7 +9,7 @@ use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, FormattedFields};
 use tracing_subscriber::registry::LookupSpan;
 
-/// What the fields of spans begin with that are no fields, but say what a trace is to call the span.
+/// The prefix of span fields that are not data, but set how a trace names the span.
 const OF_TRACES: &str = "otel.";
 
 /// Writes `{"timestamp","level","target","message", ...}`.
@@ -43,7 +43,7 @@ where
             ("target", Value::from(metadata.target())),
             ("message", message),
         ];
-        // In this order, so that a line reads well as it is.
+        // This order makes a raw line readable.
         write!(writer, "{{")?;
         for (at, (name, value)) in head.iter().enumerate() {
             let comma = if at == 0 { "" } else { "," };
@@ -59,7 +59,7 @@ where
     }
 }
 
-/// Takes the fields of an event, over those of its spans.
+/// Collects the fields of an event, which override those of its spans.
 struct Fields<'a>(&'a mut Map<String, Value>);
 
 impl Fields<'_> {

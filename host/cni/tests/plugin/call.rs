@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// Far beyond anything that a call takes: a plugin that hangs fails the test, not the whole run.
+/// Far longer than any call takes: a plugin that hangs fails the test, not the whole run.
 const CALL_MAX: Duration = Duration::from_secs(60);
 
-/// A folder with a socket and a spool in it, and the configuration that names them.
+/// A folder with a socket and a spool, and the configuration that names them.
 pub(crate) struct Node {
     dir: TempDir,
 }
@@ -28,7 +28,7 @@ pub(crate) struct Ended {
 }
 
 impl Ended {
-    /// Code and message of the error on stdout, which is all that is there; a line on stderr says the same.
+    /// Code and message of the error, which is all of stdout; a line on stderr says the same.
     pub(crate) fn error(&self) -> (u64, String) {
         assert_eq!(self.code, 1, "{self:?}");
         let error: Value = serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {self:?}"));
@@ -39,7 +39,7 @@ impl Ended {
         (error["code"].as_u64().unwrap(), msg.to_owned())
     }
 
-    /// Success without a word.
+    /// Success without output.
     pub(crate) fn is_silent(&self) -> bool {
         self.code == 0 && self.stdout.is_empty() && self.stderr.is_empty()
     }
@@ -74,7 +74,7 @@ impl Node {
             .collect()
     }
 
-    /// A configuration of this node's paths, with `more` members of its own and `ipam` members in `ipam`.
+    /// A configuration with this node's paths, with `more` at the top and `ipam` in `ipam`.
     pub(crate) fn configuration(&self, version: &str, more: Value, ipam: Value) -> Value {
         let mut all = json!({
             "cniVersion": version, "name": "net", "type": "bridge",
@@ -85,7 +85,7 @@ impl Node {
         all
     }
 
-    /// The shortest configuration that a command can be called with.
+    /// The shortest configuration for a command.
     pub(crate) fn configuration_for(&self, command: &str, ipam: Value) -> Value {
         let more = json!({"prevResult": {"ips": [{"address": "10.0.0.5/32"}]}, "cni.dev/valid-attachments": []});
         let version = if matches!(command, "STATUS" | "GC") {
@@ -120,7 +120,7 @@ pub(crate) fn call_with(variables: &[(&str, OsString)], stdin: &[u8]) -> Ended {
     let mut child = spawn(variables, Stdio::piped());
     let mut pipe = child.stdin.take().unwrap();
     let stdin = stdin.to_owned();
-    // The plugin stops reading where there is too much: a broken pipe is what its caller sees then.
+    // The plugin stops reading a configuration that is too long: its caller then gets a broken pipe.
     let writer = thread::spawn(move || {
         let _ = pipe.write_all(&stdin);
     });
@@ -136,7 +136,8 @@ pub(crate) fn call(command: &str, configuration: &Value) -> Ended {
 
 /// Starts the plugin, whose stdin is a pipe.
 pub(crate) fn spawn(variables: &[(&str, impl AsRef<OsStr>)], stdout: Stdio) -> Child {
-    // Beside the folder of the running test. `CARGO_BIN_EXE_trueup-cni` is no name that a shell passes on to rustc.
+    // The binary lies beside the folder of the running test. A shell does not pass the variable name
+    // `CARGO_BIN_EXE_trueup-cni` on to rustc.
     let test = std::env::current_exe().unwrap();
     Command::new(test.ancestors().nth(2).unwrap().join("trueup-cni"))
         .env_clear()

@@ -1,4 +1,4 @@
-//! A host for one test: a unix socket that says what it was told to, and remembers what it was asked.
+//! A host for one test: a unix socket with scripted replies, which remembers the requests.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Write};
@@ -9,24 +9,24 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// How one connection is treated. After the last one in the list every connection is hung up on.
+/// What to do with one connection. After the last one in the list, the host hangs up on every connection.
 pub(crate) enum Reply {
-    /// The request is read, these bytes are written, and the connection is closed.
+    /// Reads the request, writes these bytes, and closes the connection.
     Bytes(Vec<u8>),
-    /// As `Bytes`, once this has looked around.
+    /// As `Bytes`, after it runs this check.
     After(Box<dyn Fn() + Send>, Vec<u8>),
-    /// The request is read; no answer, and no end, until the host stops.
+    /// Reads the request; sends no answer, and no end, until the host stops.
     Silence,
-    /// The request is read; a byte now and then, no end, until the host stops.
+    /// Reads the request; sends a byte now and then, and no end, until the host stops.
     Drip,
-    /// Closed without a look at the request.
+    /// Closes the connection without reading the request.
     HangUp,
-    /// These bytes are written without a look at the request, and the connection is closed.
+    /// Writes these bytes without reading the request, and closes the connection.
     Unasked(Vec<u8>),
 }
 
 impl Reply {
-    /// An answer with its line's end.
+    /// An answer with its newline.
     pub(crate) fn line(answer: &str) -> Self {
         Self::Bytes(format!("{answer}\n").into_bytes())
     }
@@ -70,7 +70,7 @@ impl FakeHost {
         }
     }
 
-    /// The lines it was sent so far, without their ends.
+    /// The lines received so far, without their newlines.
     pub(crate) fn requests(&self) -> Vec<String> {
         self.requests.lock().unwrap().clone()
     }
@@ -79,7 +79,7 @@ impl FakeHost {
 impl Drop for FakeHost {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::SeqCst);
-        // Wakes the thread where it waits for a connection.
+        // Wakes the thread if it waits for a connection.
         let _ = UnixStream::connect(&self.socket);
         let served = self.thread.take().unwrap().join();
         if !thread::panicking() {
@@ -95,7 +95,7 @@ fn serve(mut stream: UnixStream, reply: Reply, requests: &Mutex<Vec<String>>, st
         let request = line.strip_suffix('\n').expect("a request ends its line");
         requests.lock().unwrap().push(request.to_owned());
     };
-    // The plugin may have given up: its end of the connection is its own matter.
+    // Ignore errors: the plugin may have given up and closed its end.
     let say = |stream: &mut UnixStream, bytes: &[u8]| {
         let _ = stream.write_all(bytes);
     };

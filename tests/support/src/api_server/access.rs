@@ -1,8 +1,8 @@
-//! What a user may do, read off the roles and bindings in the store, as RBAC does; and the reviews that `kubectl auth can-i`
+//! A user's permissions, from the roles and bindings in the store, like RBAC; and the reviews that `kubectl auth can-i`
 //! asks for.
 //!
-//! A user called `system:serviceaccount:NAMESPACE:NAME` is that service account. There are no groups but
-//! `system:masters`, whose one member is the user `admin`, `system:serviceaccounts` and `system:authenticated`.
+//! A user called `system:serviceaccount:NAMESPACE:NAME` is that service account. The only groups are `system:masters`,
+//! whose one member is the user `admin`, `system:serviceaccounts` and `system:authenticated`.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use super::failure::Failure;
 use super::kinds::{self, Kind};
 use super::store::{Key, Store};
 
-/// The user who may do everything.
+/// The user with all permissions.
 pub const ADMIN: &str = "admin";
 
 /// Refuses what the roles in the store do not allow.
@@ -130,7 +130,7 @@ pub(super) fn review(shared: &Shared, asked: &Asked, path: &[&str], body: &Value
         name: text("name"),
         ..Asked::default()
     };
-    // Not in one expression: whoever writes holds first the store, then the controls.
+    // Not in one expression: a writer locks first the store, then the controls.
     let enforced = shared.controls().rbac;
     let allowed = !enforced || may(&shared.store(), &wanted);
     let mut review = body.clone();

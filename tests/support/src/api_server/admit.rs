@@ -1,6 +1,6 @@
-//! What the API server makes of an object before it keeps it: defaults, and what it refuses, kind by kind.
+//! Prepares an object before the API server stores it: defaults, and validation, for each kind.
 //!
-//! Refuses what a client of this project could get wrong; it is not all of Kubernetes' validation.
+//! Refuses what a client of this project could get wrong, which is less than Kubernetes' whole validation.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -11,13 +11,13 @@ use super::kinds::{EVENTS_GROUP, Kind, RBAC_GROUP, Trait};
 use super::service;
 use super::store::Store;
 
-/// A Pod has so long to end by default.
+/// The default grace period of a Pod, in seconds.
 const GRACE_S: u64 = 30;
 
 /// The longest note of a new Event, `NoteLengthLimit`.
 const NOTE_BYTES_MAX: usize = 1024;
 
-/// Completes and checks an object that is about to be kept; `old` is what it replaces. Status is not looked at.
+/// Completes and checks an object before it is stored; `old` is the one that it replaces. Ignores status.
 pub(super) fn object(store: &mut Store, kind: &Kind, object: &mut Value, old: Option<&Value>) -> Result<(), Failure> {
     let mut wrong = metadata(kind, &object["metadata"]);
     if old.is_none() && kind.has(Trait::Status) && !kind.has(Trait::StatusAtCreation) {
@@ -49,7 +49,7 @@ pub(super) fn object(store: &mut Store, kind: &Kind, object: &mut Value, old: Op
     refuse(kind, object, &wrong)
 }
 
-/// Checks a status that is about to be kept.
+/// Checks a status before it is stored.
 pub(super) fn status(kind: &Kind, object: &Value) -> Result<(), Failure> {
     let wrong = if kind.plural == "services" {
         service::status_faults(object)
@@ -59,7 +59,7 @@ pub(super) fn status(kind: &Kind, object: &Value) -> Result<(), Failure> {
     refuse(kind, object, &wrong)
 }
 
-/// Checks a new Event in the form of the newer group; the older group asks for less.
+/// Checks a new Event in the form of the newer group; the older group requires less.
 pub(super) fn new_event(kind: &Kind, event: &Value) -> Result<(), Failure> {
     if kind.group != EVENTS_GROUP {
         return Ok(());

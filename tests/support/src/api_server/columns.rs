@@ -1,6 +1,6 @@
-//! What `kubectl get` shows of each kind: the server makes the columns.
+//! The output of `kubectl get` for each kind: the server makes the columns.
 //!
-//! Pure; the moment is an argument, as ages are shown.
+//! Pure; the time is an argument, since ages depend on it.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -84,7 +84,7 @@ pub(super) fn columns(kind: &Kind) -> &'static [Column] {
     }
 }
 
-/// The cells of an object, one for each column. `object` is in the form in which it is kept.
+/// The cells of an object, one for each column. `object` is in its stored form.
 pub(super) fn cells(kind: &Kind, object: &Value, now: Timestamp) -> Vec<Value> {
     let meta = &object["metadata"];
     let (spec, status) = (&object["spec"], &object["status"]);
@@ -329,7 +329,7 @@ fn last_seen(event: &Value) -> (Value, u64) {
     (last, event["count"].as_u64().unwrap_or(1).max(1))
 }
 
-/// So many are shown, then how many more there are.
+/// How many are shown before the number of the others.
 const SHOWN_MAX: usize = 3;
 
 fn some_of(all: &[String], none: &str) -> String {
@@ -361,7 +361,7 @@ fn slice_addresses(slice: &Value) -> String {
     some_of(&all, "<unset>")
 }
 
-/// How long ago, as kubectl says it: `5s`, `3m20s`, `4d`.
+/// An age in kubectl's form: `5s`, `3m20s`, `4d`.
 fn age(moment: &Value, now: Timestamp) -> String {
     let Some(then) = moment.as_str().and_then(|text| text.parse::<Timestamp>().ok()) else {
         return "<unknown>".to_owned();

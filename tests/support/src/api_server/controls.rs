@@ -1,6 +1,6 @@
-//! What a test can do to the server and read off it: faults, the log of requests, the history of Leases.
+//! A test's controls: faults, the log of requests, the history of Leases.
 //!
-//! Nothing here knows how requests are answered; `http.rs` asks what shall go wrong, and says what was done.
+//! Knows nothing about answering requests; `http.rs` asks for pending faults, and reports what was done.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -10,38 +10,38 @@ use serde_json::Value;
 
 use super::store::{Change, Happened};
 
-/// So many requests are remembered, then the oldest are forgotten: 100,000 are some 40 MB, and 8 minutes at 200 a second.
+/// The log's size; the oldest requests drop out. 100,000 take some 40 MB, and cover 8 minutes at 200 a second.
 pub(super) const REQUESTS_MAX: usize = 100_000;
 
-/// So many changes of Leases are remembered: with three hosts that renew each second, 9 hours.
+/// How many changes of Leases are kept: with three hosts that renew each second, 9 hours.
 pub(super) const LEASE_CHANGES_MAX: usize = 100_000;
 
-/// What a request asks for.
+/// The meaning of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Asked {
-    /// Whose token came with it; `system:anonymous` without one.
+    /// The user of its token; `system:anonymous` without one.
     pub user: String,
-    /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete` or `deletecollection`; of other paths, the HTTP
+    /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete` or `deletecollection`; for other paths, the HTTP
     /// method in lower case.
     pub verb: String,
-    /// The API group; empty is core, and what is no resource.
+    /// The API group; empty for core, and for paths without a resource.
     pub group: String,
-    /// Such as `services`; empty for what is no resource.
+    /// Such as `services`; empty for paths without a resource.
     pub resource: String,
     /// `status`, or empty.
     pub subresource: String,
-    /// Empty for what is in no namespace, and for all namespaces.
+    /// Empty for kinds without a namespace, and for all namespaces.
     pub namespace: String,
     /// Empty for collections.
     pub name: String,
-    /// The path as it was sent.
+    /// The path as sent.
     pub path: String,
-    /// The parameters, in the order in which they were sent.
+    /// The parameters, in the order sent.
     pub query: Vec<(String, String)>,
 }
 
 impl Asked {
-    /// A parameter; empty if it is not there.
+    /// A parameter; empty if it is missing.
     pub fn parameter(&self, name: &str) -> &str {
         self.query
             .iter()
@@ -49,21 +49,21 @@ impl Asked {
             .map_or("", |(_, value)| value)
     }
 
-    /// Whether the request is one with this verb for this resource.
+    /// Whether the request has this verb for this resource.
     pub fn is(&self, verb: &str, resource: &str) -> bool {
         self.verb == verb && self.resource == resource
     }
 }
 
-/// A request that was answered, or was not.
+/// A request, answered or not.
 #[derive(Clone, Debug)]
 pub struct Logged {
     /// When it arrived.
     pub at: Instant,
     pub asked: Asked,
-    /// The HTTP status; 0 where the answer was lost. A watch is logged when it begins.
+    /// The HTTP status; 0 if the answer was lost. A watch is logged when it begins.
     pub status: u16,
-    /// Of a list and a watch the resourceVersion that was asked for, otherwise that of the object in the answer.
+    /// For a list and a watch the requested resourceVersion, otherwise that of the object in the answer.
     pub version: String,
 }
 
@@ -74,14 +74,14 @@ pub struct LeaseChange {
     pub at: Instant,
     pub namespace: String,
     pub name: String,
-    /// Empty if nobody holds it.
+    /// Empty without a holder.
     pub holder: String,
-    /// As it was written, RFC 3339 with microseconds; empty if it was not.
+    /// As written, RFC 3339 with microseconds; empty if missing.
     pub renew_time: String,
-    /// `leaseDurationSeconds`; 0 if it was not written.
+    /// `leaseDurationSeconds`; 0 if missing.
     pub duration_s: i64,
     pub transitions: i64,
-    /// Who wrote.
+    /// The writer.
     pub user: String,
     /// The resourceVersion that the change made.
     pub version: u64,
@@ -112,56 +112,56 @@ impl LeaseChange {
     }
 }
 
-/// What can go wrong with a request.
+/// A fault of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// It is refused with this HTTP status, and nothing is done.
+    /// The server refuses it with this HTTP status, and does nothing.
     Refused {
         code: u16,
         /// The header `Retry-After`, in seconds.
         retry_after_s: Option<u64>,
     },
-    /// It is done this much later. It is done also if the caller went away meanwhile.
+    /// The server acts this much later, even if the caller went away meanwhile.
     Late(Duration),
-    /// It is done at once, and answered this much later.
+    /// The server acts at once, and answers this much later.
     AnsweredLate(Duration),
-    /// The connection ends, and nothing is done.
+    /// The connection ends, and the server does nothing.
     Lost,
-    /// It is done, and the connection ends without an answer.
+    /// The server acts, and the connection ends without an answer.
     AnswerLost,
 }
 
-/// What a fault is made for, and for how many requests.
+/// Which requests a fault applies to, and how many.
 struct Rule {
     number: u64,
     when: Box<dyn Fn(&Asked) -> bool + Send>,
     fault: Fault,
-    /// `None` is for all.
+    /// `None` means all.
     left: Option<u32>,
 }
 
-/// Takes a fault away again.
+/// Identifies a fault, to remove it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FaultId(u64);
 
-/// What was asked, what shall go wrong, and what happened to Leases.
+/// The requests, the faults, and the history of Leases.
 #[derive(Default)]
 pub(super) struct Controls {
     rules: Vec<Rule>,
     numbers: u64,
     log: VecDeque<Logged>,
     leases: VecDeque<LeaseChange>,
-    /// Tokens and who they belong to.
+    /// Tokens and their users.
     users: Vec<(String, String)>,
-    /// A token that belongs to nobody is refused.
+    /// Refuses unknown tokens.
     pub strict: bool,
-    /// What a user may do is read off the roles in the store.
+    /// Enforces the roles in the store.
     pub rbac: bool,
-    /// A watch from a version that is forgotten is refused with HTTP 410, not told so in its first event.
+    /// Answers a watch from a forgotten version with HTTP 410 instead of an error in its first event.
     pub gone_as_status: bool,
-    /// `sendInitialEvents` is understood, as by servers with the gate `WatchList`.
+    /// Refuses `sendInitialEvents`, like servers without the gate `WatchList`.
     pub no_streaming_lists: bool,
-    /// How often a watch that wants bookmarks gets one.
+    /// How often a watch with bookmarks gets one.
     pub bookmarks_every: Option<Duration>,
 }
 
@@ -175,7 +175,7 @@ impl fmt::Debug for Controls {
 }
 
 impl Controls {
-    /// Makes a fault.
+    /// Adds a fault.
     pub(super) fn fault(
         &mut self,
         when: impl Fn(&Asked) -> bool + Send + 'static,
@@ -192,17 +192,17 @@ impl Controls {
         FaultId(self.numbers)
     }
 
-    /// Takes a fault away.
+    /// Removes a fault.
     pub(super) fn heal(&mut self, id: FaultId) {
         self.rules.retain(|rule| rule.number != id.0);
     }
 
-    /// Takes all faults away.
+    /// Removes all faults.
     pub(super) fn heal_all(&mut self) {
         self.rules.clear();
     }
 
-    /// What shall go wrong with a request: the first fault that is made for it.
+    /// The fault of a request: the first that applies to it.
     pub(super) fn fault_for(&mut self, asked: &Asked) -> Option<Fault> {
         let rule = self
             .rules
@@ -212,13 +212,14 @@ impl Controls {
         Some(rule.fault.clone())
     }
 
-    /// Remembers who a token belongs to.
+    /// Remembers the user of a token.
     pub(super) fn know(&mut self, user: &str, token: &str) {
         self.users.retain(|(known, _)| known != token);
         self.users.push((token.to_owned(), user.to_owned()));
     }
 
-    /// Whose a token is. Where tokens are not checked, an unknown one is its own user's name. `None` is to be refused.
+    /// The user of a token. Unless tokens are checked, an unknown token is its own user's name. `None` if the server
+    /// must refuse it.
     pub(super) fn user_of(&self, token: Option<&str>) -> Option<String> {
         let Some(token) = token else {
             return Some("system:anonymous".to_owned());
@@ -241,7 +242,7 @@ impl Controls {
         push(&mut self.leases, change, LEASE_CHANGES_MAX);
     }
 
-    /// The requests, in the order in which they were answered.
+    /// The requests, in the order of their answers.
     pub(super) fn requests(&self) -> Vec<Logged> {
         self.log.iter().cloned().collect()
     }

@@ -1,6 +1,6 @@
-//! Deletion of objects: preconditions, finalizers, and what goes with them.
+//! Deletion of objects: preconditions, finalizers, and dependents.
 //!
-//! Knows nothing of HTTP. The moment is an argument.
+//! Knows no HTTP. The time is an argument.
 //!
 //! ```text
 //! delete -> preconditions? -> finalizers? -> put (with deletionTimestamp) | gone
@@ -17,20 +17,20 @@ use super::kinds::{self, Trait};
 use super::store::{Key, Store};
 use super::write::{Place, Terms, expect_same, seconds};
 
-/// What a caller asks of a deletion.
+/// The options of a deletion.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Deletion {
     /// It must still be this object.
     pub uid: Option<String>,
     /// It must still be as it was.
     pub version: Option<String>,
-    /// What it owns shall stay.
+    /// Keeps what it owns.
     pub orphan: bool,
     /// In seconds; 0 is at once.
     pub grace_s: Option<u64>,
 }
 
-/// What became of a deletion.
+/// The outcome of a deletion.
 #[derive(Clone, Debug)]
 pub(super) struct Deleted {
     pub object: Arc<Value>,
@@ -38,7 +38,7 @@ pub(super) struct Deleted {
     pub gone: bool,
 }
 
-/// Deletes an object, or marks it as deleted where finalizers hold it.
+/// Deletes an object, or marks it as deleted if finalizers hold it.
 pub(super) fn delete(
     store: &mut Store,
     place: Place<'_>,
@@ -65,7 +65,7 @@ pub(super) fn delete(
     if deletion.orphan {
         store.orphaning.insert(key.clone());
     }
-    // The kubelet that would end a Pod is very quick here: it is seen as ending, and then it is gone.
+    // The kubelet that ends a Pod is very fast here: the Pod first shows as terminating, and then it is gone.
     let on_node = place.kind.plural == "pods" && !old["spec"]["nodeName"].is_null() && deletion.grace_s != Some(0);
     let is_namespace = place.kind.plural == "namespaces";
     if !waits(&old) && !on_node && !is_namespace {
@@ -104,7 +104,7 @@ pub(super) fn waits(object: &Value) -> bool {
         .is_some_and(|finalizers| !finalizers.is_empty())
 }
 
-/// Takes an object away, then what it owned, then its namespace if that waited for this.
+/// Removes an object, then what it owned, then its namespace if that waited for this.
 pub(super) fn gone(store: &mut Store, key: &Key, last: Option<Value>, now: Timestamp) -> Arc<Value> {
     let orphan = store.orphaning.contains(key);
     let Some(object) = store.remove(key, last) else {
@@ -157,6 +157,6 @@ fn delete_key(store: &mut Store, key: &Key, terms: Terms<'_>) {
         name: &key.name,
         status: false,
     };
-    // What is gone already needs no deletion, and no preconditions are made: it can't be refused.
+    // An object that is already gone needs no deletion, and there are no preconditions, so this can't fail.
     _ = delete(store, place, &Deletion::default(), terms);
 }

@@ -1,7 +1,7 @@
-//! What the server says of itself: its version, its groups and resources, and that it publishes no schemas.
+//! The server's discovery: its version, its groups and resources, and that it publishes no schemas.
 //!
-//! The version is one that every kubectl from 1.20 on talks to. Groups are told in the old form, group by group; who asks for
-//! the newer, aggregated one gets the old one too, and understands.
+//! Every kubectl from 1.20 on accepts the version. Discovery uses the old form, group by group; a client that asks for
+//! the newer, aggregated one gets the old one too, and accepts it.
 
 use serde_json::{Value, json};
 
@@ -15,7 +15,7 @@ pub(super) fn version() -> Value {
     })
 }
 
-/// What is at a path of discovery, if it is one.
+/// The document at a path of discovery, if there is one.
 pub(super) fn at(path: &[&str]) -> Option<Value> {
     match path {
         ["version"] => Some(version()),
@@ -101,16 +101,16 @@ fn resource(kind: &Kind) -> Vec<Value> {
     }
 }
 
-/// `GET /openapi/v2` in protobuf, `openapi.v2.Document`: `swagger: "2.0", info: {title: "trueup tests", version: "v1"}` and
-/// no definitions, which makes kubectl check nothing itself and leave it to the server.
+/// `GET /openapi/v2` in protobuf, `openapi.v2.Document`: `swagger: "2.0", info: {title: "trueup tests", version: "v1"}`
+/// and no definitions, so that kubectl leaves all validation to the server.
 ///
 /// ```text
 /// field 1 (swagger), 3 bytes | field 2 (info), 18 bytes: field 1 (title), 12 bytes; field 2 (version), 2 bytes
 /// ```
 pub(super) const OPENAPI_V2: &[u8] = b"\x0a\x032.0\x12\x12\x0a\x0ctrueup tests\x12\x02v1";
 
-/// The media type that goes with it. It is asked for with `@` before the version, which Go's parser of media types does not
-/// read, and therefore answered with a dot.
+/// Its media type. Clients ask for it with `@` before the version, which Go's parser of media types can't read; the
+/// answer has a dot instead.
 pub(super) const OPENAPI_V2_MEDIA: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
 
 /// The same document in JSON.

@@ -1,6 +1,6 @@
-//! The two forms of an Event: `v1`, in which they are kept, and `events.k8s.io/v1`.
+//! The two forms of an Event: `v1`, the stored one, and `events.k8s.io/v1`.
 //!
-//! Pure. Only fields' names differ.
+//! Pure. Only the names of fields differ.
 
 use serde_json::Value;
 
@@ -17,7 +17,7 @@ const NAMES: [(&str, &str); 7] = [
     ("count", "deprecatedCount"),
 ];
 
-/// A kept object in the form of the kind that was asked for.
+/// A stored object in the form of the requested kind.
 pub(super) fn shown(kind: &Kind, object: &Value) -> Value {
     let mut object = object.clone();
     if kind.group == EVENTS_GROUP {
@@ -26,7 +26,7 @@ pub(super) fn shown(kind: &Kind, object: &Value) -> Value {
     object
 }
 
-/// An object as it was sent, in the form in which it is kept.
+/// A received object in its stored form.
 pub(super) fn kept(kind: &Kind, mut object: Value) -> Value {
     if kind.group == EVENTS_GROUP {
         rename(kind.stored(), &mut object, |(old, new)| (new, old));

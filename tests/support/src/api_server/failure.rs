@@ -1,27 +1,27 @@
-//! The `Status` objects that an API server answers with when it refuses, in Kubernetes' own words.
+//! The `Status` objects of an API server's refusals, in Kubernetes' own words.
 //!
-//! Only the words: who is refused and why is decided elsewhere.
+//! Only the words: other modules decide what to refuse.
 
 use serde_json::{Value, json};
 
 use super::kinds::Kind;
 
-/// A refusal: the HTTP status, and the `Status` object that goes with it.
+/// A refusal: the HTTP status, and its `Status` object.
 #[derive(Clone, Debug)]
 pub struct Failure {
     /// The HTTP status.
     pub code: u16,
-    /// The machine's word for why, such as `NotFound`.
+    /// The reason for programs, such as `NotFound`.
     pub reason: &'static str,
     /// A sentence for people.
     pub message: String,
-    /// What the refusal is about; null if there is nothing to say.
+    /// The subject of the refusal; null if there is none.
     pub details: Value,
-    /// Where a list that expired may be continued, if the caller takes what is there now for the rest.
+    /// Where an expired list may continue, if the caller accepts the present objects for the rest.
     pub proceed: Option<String>,
 }
 
-/// One field that was found wrong.
+/// One invalid field.
 #[derive(Clone, Debug)]
 pub struct Cause {
     reason: &'static str,
@@ -30,7 +30,7 @@ pub struct Cause {
 }
 
 impl Cause {
-    /// A value that can't be.
+    /// An invalid value.
     pub fn invalid(field: impl Into<String>, value: &Value, why: &str) -> Self {
         Self {
             reason: "FieldValueInvalid",
@@ -39,7 +39,7 @@ impl Cause {
         }
     }
 
-    /// A value that is missing.
+    /// A missing value.
     pub fn required(field: impl Into<String>, why: &str) -> Self {
         let message = if why.is_empty() {
             "Required value".to_owned()
@@ -53,7 +53,7 @@ impl Cause {
         }
     }
 
-    /// A value that must not be given.
+    /// A value that is not allowed.
     pub fn forbidden(field: impl Into<String>, why: &str) -> Self {
         Self {
             reason: "FieldValueForbidden",
@@ -62,7 +62,7 @@ impl Cause {
         }
     }
 
-    /// A value that is none of those there are.
+    /// A value outside the allowed ones.
     pub fn unsupported(field: impl Into<String>, value: &Value, known: &[&str]) -> Self {
         let known: Vec<String> = known.iter().map(|value| format!("\"{value}\"")).collect();
         Self {
@@ -72,7 +72,7 @@ impl Cause {
         }
     }
 
-    /// A value that another item has already.
+    /// A value that another item already has.
     pub fn duplicate(field: impl Into<String>, value: &Value) -> Self {
         Self {
             reason: "FieldValueDuplicate",
@@ -115,19 +115,19 @@ impl Failure {
         )
     }
 
-    /// There is such an object already.
+    /// The object already exists.
     pub fn already_exists(kind: &Kind, name: &str) -> Self {
         let message = format!("{} \"{name}\" already exists", kind.qualified());
         Self::about(409, "AlreadyExists", kind, name, message)
     }
 
-    /// Somebody wrote first.
+    /// Another client wrote first.
     pub fn conflict(kind: &Kind, name: &str) -> Self {
         let why = "the object has been modified; please apply your changes to the latest version and try again";
         Self::conflict_because(kind, name, why)
     }
 
-    /// What the caller expects of the object is not so.
+    /// The object does not match the caller's precondition.
     pub fn conflict_because(kind: &Kind, name: &str, why: &str) -> Self {
         let message = format!(
             "Operation cannot be fulfilled on {} \"{name}\": {why}",
@@ -136,7 +136,7 @@ impl Failure {
         Self::about(409, "Conflict", kind, name, message)
     }
 
-    /// The object is not one that can be kept.
+    /// The object is invalid.
     pub fn invalid(kind: &Kind, name: &str, causes: &[Cause]) -> Self {
         let said: Vec<String> = causes
             .iter()
@@ -157,22 +157,22 @@ impl Failure {
         failure
     }
 
-    /// The request makes no sense.
+    /// The request is malformed.
     pub fn bad_request(message: impl Into<String>) -> Self {
         Self::new(400, "BadRequest", message)
     }
 
-    /// The server can't make sense of the patch.
+    /// The patch is malformed.
     pub fn unprocessable(message: impl Into<String>) -> Self {
         Self::new(422, "Invalid", message)
     }
 
-    /// The caller is nobody the server knows.
+    /// The server does not know the caller.
     pub fn unauthorized() -> Self {
         Self::new(401, "Unauthorized", "Unauthorized")
     }
 
-    /// The caller must not do that to this object.
+    /// The caller may not do that to this object.
     pub fn forbidden(kind: &Kind, name: &str, why: &str) -> Self {
         let subject = if name.is_empty() {
             String::new()
@@ -191,7 +191,7 @@ impl Failure {
         }
     }
 
-    /// The resource can't be asked this.
+    /// The resource does not support this method.
     pub fn method_not_allowed() -> Self {
         let message = "the server does not allow this method on the requested resource";
         Self {
@@ -200,13 +200,13 @@ impl Failure {
         }
     }
 
-    /// The caller wants an answer in a form that is not spoken here.
+    /// The server does not support the requested form of answers.
     pub fn not_acceptable(offered: &str) -> Self {
         let message = format!("only the following media types are accepted: {offered}");
         Self::new(406, "NotAcceptable", message)
     }
 
-    /// The caller sent a form that is not spoken here.
+    /// The server does not support the form of the request.
     pub fn unsupported_media(offered: &str) -> Self {
         let message =
             format!("the body of the request was in an unknown format - accepted media types include: {offered}");
@@ -222,17 +222,17 @@ impl Failure {
         )
     }
 
-    /// History before this is gone.
+    /// The history before this is gone.
     pub fn expired(message: impl Into<String>) -> Self {
         Self::new(410, "Expired", message)
     }
 
-    /// A watch from `asked` can't be, as history begins after `oldest`.
+    /// A watch can't start at `asked`, since the history starts after `oldest`.
     pub fn too_old(asked: u64, oldest: u64) -> Self {
         Self::expired(format!("too old resource version: {asked} ({oldest})"))
     }
 
-    /// The caller has seen a future that this server has not.
+    /// The caller asks for a version that this server has not reached.
     pub fn too_new(asked: u64, newest: u64) -> Self {
         let mut failure = Self::new(
             504,
@@ -246,7 +246,7 @@ impl Failure {
         failure
     }
 
-    /// A failure that a test asked for, in the words that go with the HTTP status.
+    /// A fault from a test, in the words of its HTTP status.
     pub fn of_code(code: u16, retry_after_s: Option<u64>) -> Self {
         let (reason, message) = match code {
             401 => return Self::unauthorized(),
@@ -275,7 +275,7 @@ impl Failure {
         failure
     }
 
-    /// How long to wait before the next try, if the server has a wish.
+    /// How long to wait before the next try, if the server sets that.
     pub fn retry_after_s(&self) -> Option<u64> {
         self.details.get("retryAfterSeconds").and_then(Value::as_u64)
     }

@@ -1,7 +1,6 @@
-//! Requests are answered, or go wrong where a test wants it.
+//! Answers requests, or lets them fail if a test wants that.
 //!
-//! What a request asks for is read in `request.rs`; what it comes to is decided in `write.rs`, `delete.rs`, `read.rs` and
-//! `watch.rs`.
+//! `request.rs` parses a request; `write.rs`, `delete.rs`, `read.rs` and `watch.rs` decide its outcome.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -28,13 +27,13 @@ use super::wire::Connection;
 use super::write::{self, Place};
 use super::{Shared, access, delete, discovery};
 
-/// A body may be so long, as at a real server.
+/// The longest body, as on a real server.
 const BODY_BYTES_MAX: usize = 3 * 1024 * 1024;
 
 /// The answer to a request, and the resourceVersion for the log.
 type Answer = Result<(Response, String), Failure>;
 
-/// Answers a request, or cuts its connection where a test wants the answer lost.
+/// Answers a request, or cuts its connection if a test wants the answer lost.
 pub(super) async fn handle(
     State(shared): State<Arc<Shared>>,
     ConnectInfo(connection): ConnectInfo<Connection>,
@@ -65,7 +64,7 @@ pub(super) async fn handle(
         headers: parts.headers,
         body,
     };
-    // In a task of its own: what is once begun is done, whether or not the caller waits for it.
+    // In its own task: once begun, a request completes, whether or not the caller waits.
     let done = tokio::spawn(with_fault(shared, call, fault, at)).await;
     match done {
         Ok(Some(response)) => response,
@@ -77,7 +76,7 @@ pub(super) async fn handle(
     }
 }
 
-/// The answer, or none where it is lost.
+/// The answer; `None` if it is lost.
 async fn with_fault(shared: Arc<Shared>, call: Call, fault: Option<Fault>, at: Instant) -> Option<Response> {
     if let Some(Fault::Late(delay)) = &fault {
         tokio::time::sleep(*delay).await;
@@ -222,7 +221,7 @@ fn delete_all(shared: &Arc<Shared>, call: &Call, kind: &'static Kind, view: View
                 name: text("name"),
                 status: false,
             };
-            // One that went with another of them, as what it owned, is gone as it should.
+            // Another one's deletion has already removed it as a dependent.
             match delete::delete(store, place, &deletion, terms(asked)) {
                 Err(failure) if failure.code != 404 => return Err(failure),
                 _ => {}

@@ -1,7 +1,7 @@
-//! The kinds of objects that the server knows, and what is special about each.
+//! The server's kinds of objects, and the traits of each.
 //!
-//! A new kind is a row here, a printer in `columns.rs` if `kubectl get` shall show more than its name and age, and defaults in
-//! `admit.rs` if it has any.
+//! A new kind needs a row here, a printer in `columns.rs` if `kubectl get` must show more than its name and age, and
+//! defaults in `admit.rs` if it has any.
 
 use k8s_openapi::api::{apps, coordination, core, discovery, events, policy, rbac};
 use serde::Serialize;
@@ -19,37 +19,37 @@ pub struct Kind {
     pub plural: &'static str,
     /// The kind's name, such as `Service`.
     pub kind: &'static str,
-    /// What kubectl also understands.
+    /// Names that kubectl also accepts.
     pub short: &'static [&'static str],
     /// The object is in a namespace.
     pub namespaced: bool,
-    /// What is true of it besides.
+    /// Its other traits.
     traits: &'static [Trait],
-    /// What is not a field of the kind is dropped; what has the wrong type is an error.
+    /// Drops fields that the kind does not have; a wrong type is an error.
     pub typed: fn(Value) -> Result<Value, String>,
 }
 
-/// What is true of some kinds.
+/// A trait of some kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trait {
-    /// There is a `/status`, and status is changed only there.
+    /// There is a `/status`, and only it changes status.
     Status,
-    /// The one who creates an object says its status too, as a kubelet does with its Node.
+    /// The creator also sets the status, like a kubelet with its Node.
     StatusAtCreation,
-    /// `metadata.generation` counts changes of what is not metadata or status. Services, Nodes and others have none.
+    /// `metadata.generation` counts changes other than of metadata or status. Services, Nodes and others have none.
     Generation,
-    /// A PUT must say which resourceVersion it replaces.
+    /// A PUT must name the resourceVersion that it replaces.
     Conditional,
-    /// A PUT of what does not exist creates it.
+    /// A PUT of a missing object creates it.
     CreatedByPut,
     /// A deletion answers with the object, not with a `Status`.
     DeletedIsReturned,
-    /// `kubectl get all` has it.
+    /// `kubectl get all` includes it.
     InAll,
 }
 
 impl Kind {
-    /// Whether a trait holds.
+    /// Whether the kind has a trait.
     pub fn has(&self, wanted: Trait) -> bool {
         self.traits.contains(&wanted)
     }
@@ -72,7 +72,7 @@ impl Kind {
         }
     }
 
-    /// The kind whose form the objects are kept in: Events are the same ones in both of their groups.
+    /// The kind in whose form the objects are stored: both groups share the same Events.
     pub fn stored(&self) -> &'static Self {
         let group = if self.group == EVENTS_GROUP { "" } else { self.group };
         by_resource(group, self.plural).unwrap()
@@ -87,7 +87,7 @@ pub(super) fn by_resource(group: &str, plural: &str) -> Option<&'static Kind> {
     KINDS.iter().find(|kind| kind.group == group && kind.plural == plural)
 }
 
-/// The kind of an object, as the object says itself.
+/// The kind that an object names.
 pub(super) fn of_object(object: &Value) -> Option<&'static Kind> {
     let api_version = object.get("apiVersion")?.as_str()?;
     let name = object.get("kind")?.as_str()?;
@@ -96,7 +96,7 @@ pub(super) fn of_object(object: &Value) -> Option<&'static Kind> {
         .find(|kind| kind.kind == name && kind.api_version() == api_version)
 }
 
-/// A resource by the name that a test calls it: `services`, `endpointslices`; the first group that has it.
+/// A resource by a test's name for it: `services`, `endpointslices`; the first group that has it.
 ///
 /// # Panics
 ///
@@ -115,7 +115,7 @@ fn typed<T: DeserializeOwned + Serialize>(object: Value) -> Result<Value, String
 
 use Trait::{Conditional, CreatedByPut, DeletedIsReturned, Generation, InAll, Status, StatusAtCreation};
 
-/// All kinds. The first group that has a resource is what kubectl takes when no group is named.
+/// All kinds. Without a group, kubectl takes the first group that has the resource.
 pub(super) static KINDS: &[Kind] = &[
     Kind {
         group: "",

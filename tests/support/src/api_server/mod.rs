@@ -1,16 +1,16 @@
-//! An API server for tests: it speaks Kubernetes' wire protocol to kubectl, to kube and to who else wants to talk to it, and
-//! a test can look into it and make things go wrong.
+//! An API server for tests. It speaks Kubernetes' wire protocol to kubectl, to kube and to other clients, and a test
+//! can inspect it and inject faults.
 //!
-//! It is not Kubernetes: there are no controllers (no EndpointSlices are made, no Pods are placed), and it knows only the
-//! kinds in `kinds.rs`. Objects are in memory, and gone with the server. What differs from the real one, on purpose:
+//! It is not Kubernetes: it has no controllers (it makes no EndpointSlices and places no Pods), and only the kinds in
+//! `kinds.rs`. Objects are in memory, and end with the server. Intended differences from the real one:
 //!
-//! - `/status` changes nothing but status, also where a real server lets metadata through.
+//! - `/status` changes nothing but status, even if a real server lets metadata through.
 //! - A server-side apply is never in conflict with another manager, and keeps no `managedFields`.
 //! - A Pod on a node ends at once when it is deleted, as if its kubelet were very quick.
 //! - Foreground deletion is background deletion.
-//! - There is no Service `kubernetes`, and there are no service accounts but those that are made.
-//! - History is [`store::HISTORY_MAX`] changes, the log of requests [`controls::REQUESTS_MAX`] requests, that of Leases
-//!   [`controls::LEASE_CHANGES_MAX`] changes; objects are as many as a test makes.
+//! - There is no Service `kubernetes`, and no service account except those that a client creates.
+//! - History holds [`store::HISTORY_MAX`] changes, the log of requests [`controls::REQUESTS_MAX`] requests, that of
+//!   Leases [`controls::LEASE_CHANGES_MAX`] changes; the number of objects has no limit.
 //!
 //! ```text
 //! test ----> ApiServer: apply, get, list, delete | cut_watches, expire, go_away, fault | requests, lease_changes
@@ -61,13 +61,13 @@ use controls::Controls;
 use store::Store;
 use wire::{Connection, Door, Gate};
 
-/// The user in the histories where a test itself writes, without HTTP.
+/// The user in the histories when a test itself writes, without HTTP.
 pub const TEST: &str = "system:test";
 
 /// The namespaces that every cluster has.
 const NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
 
-/// What the server's tasks and the test both hold.
+/// The state that the server's tasks and the test share.
 #[derive(Debug)]
 pub struct Shared {
     store: Mutex<Store>,
@@ -88,7 +88,7 @@ impl Shared {
         }
     }
 
-    /// The objects. Held while something is read, never while something is waited for.
+    /// The objects. Locked during a read, never across a wait.
     fn store(&self) -> MutexGuard<'_, Store> {
         self.store.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -97,7 +97,7 @@ impl Shared {
         self.controls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes, notes what became of Leases, and wakes the watches.
+    /// Writes, records changes of Leases, and wakes the watches.
     fn write<T>(&self, user: &str, write: impl FnOnce(&mut Store) -> T) -> T {
         let mut store = self.store();
         let before = store.version();
@@ -114,7 +114,7 @@ impl Shared {
         let mut controls = self.controls();
         leases.into_iter().for_each(|change| controls.lease(change));
         drop(controls);
-        // Still under the store's lock, so that versions come in their order.
+        // Still under the store's lock, so that versions arrive in order.
         self.newest.send_replace(store.version());
         done
     }
@@ -126,7 +126,7 @@ pub struct ApiServer {
     shared: Arc<Shared>,
     gate: Arc<Gate>,
     address: SocketAddr,
-    /// The certificate of the authority that clients must know, PEM; `None` for plain HTTP.
+    /// The authority's certificate for clients, PEM; `None` for plain HTTP.
     authority: Option<String>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -151,7 +151,7 @@ impl ApiServer {
     ///
     /// # Errors
     ///
-    /// If there can be no port.
+    /// If it can't bind a port.
     pub fn start_on(address: SocketAddr, with_tls: bool) -> std::io::Result<Self> {
         let (shared, gate) = (Arc::new(Shared::new()), Arc::new(Gate::new()));
         let certificates = with_tls.then(tls::certificates);
@@ -159,7 +159,7 @@ impl ApiServer {
             .worker_threads(1)
             .enable_all()
             .build()?;
-        // Not tokio's own way, which would wait: a test may start a server within its own runtime.
+        // Not with tokio's own function, which would block: a test may start a server inside its own runtime.
         let listener = std::net::TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
@@ -206,12 +206,12 @@ impl ApiServer {
         format!("{scheme}://{}", self.address)
     }
 
-    /// The certificate of the authority that clients must know, PEM; `None` for plain HTTP.
+    /// The authority's certificate for clients, PEM; `None` for plain HTTP.
     pub fn authority(&self) -> Option<&str> {
         self.authority.as_deref()
     }
 
-    /// The text of a kubeconfig file for a user, whose token is known to the server from now on.
+    /// The text of a kubeconfig file for a user. The server knows the user's token from now on.
     ///
     /// kubectl sends no token over plain HTTP, and is `system:anonymous` there; kube does.
     pub fn kubeconfig(&self, user: &str, token: &str) -> String {
@@ -231,14 +231,14 @@ impl ApiServer {
     }
 }
 
-/// What can go wrong.
+/// Faults.
 impl ApiServer {
-    /// Ends every open watch abruptly, in the middle of its answer.
+    /// Cuts every open watch in the middle of its answer.
     pub fn cut_watches(&self) {
         self.shared.cut_watches.send_modify(|cuts| *cuts += 1);
     }
 
-    /// Forgets all history: every version seen until now is too old. Open watches are told so, and end.
+    /// Forgets all history: every version so far is too old. Open watches get an error, and end.
     pub fn expire(&self) {
         self.shared.write(TEST, Store::forget);
     }
@@ -253,57 +253,56 @@ impl ApiServer {
         self.gate.set_open(true);
     }
 
-    /// Cuts every connection; new ones are taken.
+    /// Cuts every connection; accepts new ones.
     pub fn cut_connections(&self) {
         self.gate.cut();
     }
 
-    /// Makes something go wrong with the requests that `when` picks, so many `times`; `None` is until it is healed. Where
-    /// several are made for a request, the oldest counts. `when` must not ask the server anything: it would wait for itself.
+    /// Injects a fault into the requests that `when` picks, up to `times` of them; `None` means until it is healed. If
+    /// several apply to a request, the oldest counts. `when` must not ask the server anything: it would deadlock.
     pub fn fault(&self, when: impl Fn(&Asked) -> bool + Send + 'static, fault: Fault, times: Option<u32>) -> FaultId {
         self.shared.controls().fault(when, fault, times)
     }
 
-    /// Takes a fault away.
+    /// Removes a fault.
     pub fn heal(&self, id: FaultId) {
         self.shared.controls().heal(id);
     }
 
-    /// Takes all faults away.
+    /// Removes all faults.
     pub fn heal_all(&self) {
         self.shared.controls().heal_all();
     }
 
-    /// Refuses tokens that no [`Self::kubeconfig`] was made for, with 401. Otherwise who comes with an unknown token is
-    /// called by it.
+    /// Refuses tokens without a [`Self::kubeconfig`] with 401. Otherwise an unknown token is its user's name.
     pub fn refuse_unknown_tokens(&self, refuse: bool) {
         self.shared.controls().strict = refuse;
     }
 
-    /// Lets users do only what the roles and bindings in the store allow; [`ADMIN`] everything.
+    /// Lets users do only what the roles and bindings in the store allow; [`ADMIN`] may do everything.
     pub fn enforce_rbac(&self, enforce: bool) {
         self.shared.controls().rbac = enforce;
     }
 
-    /// Answers a watch from a version that is forgotten with HTTP status 410, not with 200 and an event that says so.
+    /// Answers a watch from a forgotten version with HTTP status 410, not with 200 and an error event.
     pub fn gone_as_status(&self, gone: bool) {
         self.shared.controls().gone_as_status = gone;
     }
 
-    /// Understands `sendInitialEvents`, as a server does by default, or refuses it as one without the feature.
+    /// Accepts `sendInitialEvents`, as a server does by default, or refuses it like one without the feature.
     pub fn streaming_lists(&self, understood: bool) {
         self.shared.controls().no_streaming_lists = !understood;
     }
 
-    /// How often watches that begin from now on get bookmarks, if they want them; at first each 5 s.
+    /// How often new watches get bookmarks, if they want them; 5 s by default.
     pub fn bookmarks_every(&self, pause: Duration) {
         self.shared.controls().bookmarks_every = Some(pause);
     }
 }
 
-/// What happened.
+/// History.
 impl ApiServer {
-    /// The requests until now, in the order in which they were answered; those of [`Self::apply`] and the like are none.
+    /// The requests until now, in the order of their answers, without [`Self::apply`] and the like.
     pub fn requests(&self) -> Vec<Logged> {
         self.shared.controls().requests()
     }
@@ -326,7 +325,7 @@ impl ApiServer {
 
 impl Drop for ApiServer {
     fn drop(&mut self) {
-        // Who has ended already is stopped.
+        // Ignore the error: the server has already ended.
         _ = self.stop.take().map(|stop| stop.send(()));
         _ = self.thread.take().map(JoinHandle::join);
     }

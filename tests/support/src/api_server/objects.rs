@@ -1,6 +1,6 @@
-//! Objects without HTTP: what a test itself makes, changes, reads and deletes.
+//! Objects without HTTP: a test creates, changes, reads and deletes them directly.
 //!
-//! By the same rules as over HTTP; nothing of it is in the log of requests.
+//! Follows the same rules as HTTP; the log of requests does not show it.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -13,11 +13,11 @@ use super::{ApiServer, TEST, events, kinds};
 
 /// Objects, without HTTP.
 impl ApiServer {
-    /// Creates an object. Its status, if it has one, is kept.
+    /// Creates an object, with its status if it has one.
     ///
     /// # Errors
     ///
-    /// What a client would be told.
+    /// The error that a client would get.
     pub fn create(&self, object: Value) -> Result<Value, Failure> {
         let kind = kind_of(&object)?;
         let (namespace, name) = place_of(&object, kind);
@@ -39,12 +39,12 @@ impl ApiServer {
         })
     }
 
-    /// Creates an object, or merges it into the one that is there (RFC 7386: maps are merged, lists replaced, null removes);
-    /// status too. A `resourceVersion` in it is a condition.
+    /// Creates an object, or merges it into the existing one (RFC 7386: maps are merged, lists replaced, null removes),
+    /// with its status. A `resourceVersion` in it is a condition.
     ///
     /// # Errors
     ///
-    /// What a client would be told.
+    /// The error that a client would get.
     pub fn apply(&self, object: Value) -> Result<Value, Failure> {
         let kind = kind_of(&object)?;
         let (namespace, name) = place_of(&object, kind);
@@ -67,7 +67,7 @@ impl ApiServer {
         })
     }
 
-    /// An object of a resource such as `services`; the namespace of what has none is empty.
+    /// An object of a resource such as `services`. The namespace is empty for kinds without one.
     pub fn get(&self, resource: &str, namespace: &str, name: &str) -> Option<Value> {
         let key = Key::new(kinds::named(resource), namespace, name);
         self.shared.store().get(&key).map(|object| Value::clone(object))
@@ -82,11 +82,11 @@ impl ApiServer {
             .collect()
     }
 
-    /// Deletes an object, as `kubectl delete` does without waiting. True if it is gone, false if finalizers hold it.
+    /// Deletes an object, like `kubectl delete` without waiting. True if it is gone, false if finalizers hold it.
     ///
     /// # Errors
     ///
-    /// What a client would be told.
+    /// The error that a client would get.
     pub fn delete(&self, resource: &str, namespace: &str, name: &str) -> Result<bool, Failure> {
         let place = Place {
             kind: kinds::named(resource),
@@ -123,7 +123,7 @@ fn kind_of(object: &Value) -> Result<&'static kinds::Kind, Failure> {
     })
 }
 
-/// Namespace and name; who is in no namespace, but should be, is in `default`.
+/// Namespace and name. The namespace of a namespaced kind is `default` if the object names none.
 fn place_of(object: &Value, kind: &kinds::Kind) -> (String, String) {
     let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
     let namespace = text("namespace");

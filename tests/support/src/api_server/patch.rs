@@ -1,31 +1,31 @@
-//! The four kinds of patches: JSON patch, merge patch, strategic merge patch, and what a server-side apply does to an object.
-//!
-//! Pure. A server-side apply is a strategic merge of what its manager wants now, after what the same manager wanted before
-//! and no longer wants was taken out; fields' owners are not kept, so that there are no conflicts between managers.
+//! The four kinds of patches: JSON patch, merge patch, strategic merge patch, and the effect of a server-side apply on
+//! an object.
+//! Pure. A server-side apply is a strategic merge of its manager's present wish, after removing what the same manager
+//! no longer wants. The server does not track the owners of fields, so managers never conflict.
 
 use serde_json::{Map, Value};
 
-/// What kind of list is at a path.
+/// The kind of the list at a path.
 enum List {
     /// A patch replaces all of it.
     Atomic,
     /// Values; a patch adds.
     Set,
-    /// Objects, told apart by these fields; a patch changes those that it names.
+    /// Objects with these fields as key; a patch changes those that it names.
     Keyed(&'static [&'static str]),
 }
 
-/// Whose rules tell list items apart.
+/// The rules for the keys of list items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rules {
-    /// Those of strategic merge patches, which know one key a list.
+    /// Those of strategic merge patches, which use one key for each list.
     Strategic,
-    /// Those of server-side apply, which knows ports by number and protocol.
+    /// Those of server-side apply, which identifies ports by number and protocol.
     Apply,
 }
 
-/// How a list is merged, by the names of the fields that lead to it. The table is that of Kubernetes' own types
-/// (`patchMergeKey`, `listMapKey`) for the kinds that are served here.
+/// How to merge a list, by the names of the fields that lead to it. The table follows Kubernetes' own types
+/// (`patchMergeKey`, `listMapKey`) for the kinds of this server.
 fn list_at(path: &[&str], rules: Rules) -> List {
     let ports: (&'static [_], &'static [_]) = match rules {
         Rules::Strategic => (&["port"], &["containerPort"]),
@@ -68,7 +68,7 @@ pub(super) fn strategic(object: &mut Value, patch: &Value) -> Result<(), String>
     Ok(())
 }
 
-/// A server-side apply: what its manager applied `last`, and what it applies now.
+/// A server-side apply: its manager's `last` configuration, and the new one.
 pub(super) fn apply(object: &mut Value, last: Option<&Value>, now: &Value) -> Result<(), String> {
     let now = now.as_object().ok_or("an apply patch must be an object")?;
     let mut live = taken_map(object);
@@ -203,7 +203,7 @@ fn is_same(one: &Value, other: &Value, keys: &[&str]) -> bool {
     })
 }
 
-/// Sorts those items that the order names, among the places that they have; others stay where they are.
+/// Sorts the items that the order names within their positions; others stay in place.
 fn in_order(list: &mut [Value], order: &[Value], kind: &List) {
     let rank = |item: &Value| match kind {
         List::Keyed(keys) => order.iter().position(|named| is_same(named, item, keys)),
@@ -217,7 +217,7 @@ fn in_order(list: &mut [Value], order: &[Value], kind: &List) {
     }
 }
 
-/// A strategic merge patch that takes out what was wanted before and is wanted no longer.
+/// A strategic merge patch that removes what the manager no longer wants.
 fn given_up<'a>(last: &'a Map<String, Value>, now: &Map<String, Value>, path: &mut Vec<&'a str>) -> Map<String, Value> {
     let mut patch = Map::new();
     for (name, before) in last {

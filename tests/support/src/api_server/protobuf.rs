@@ -1,7 +1,7 @@
-//! Objects in Kubernetes' protobuf, in which newer kubectls send what they make up themselves: `kubectl create namespace`,
+//! Objects in Kubernetes' protobuf, which newer kubectls use for objects that they create: `kubectl create namespace`,
 //! `kubectl auth can-i`.
 //!
-//! Only reads, and only these kinds; everything is answered in JSON. The numbers are those of Kubernetes' `generated.proto`.
+//! Only reads, and only these kinds; all answers are JSON. The numbers are those of Kubernetes' `generated.proto`.
 //!
 //! ```text
 //! "k8s\0" | Unknown { 1: TypeMeta { 1: apiVersion, 2: kind }, 2: the object's bytes }
@@ -11,12 +11,12 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::{Map, Value, json};
 
-/// The media type of what is read here.
+/// The media type of this form.
 pub(super) const MEDIA: &str = "application/vnd.kubernetes.protobuf";
 
 const MAGIC: &[u8] = b"k8s\0";
 
-/// The fields of a message: number, name in JSON, and what is in it.
+/// The fields of a message: number, name in JSON, and type.
 type Fields = &'static [(u64, &'static str, Form)];
 
 #[derive(Clone, Copy, Debug)]
@@ -96,7 +96,7 @@ const ACCESS: Fields = &[
     (7, "name", Text),
 ];
 
-/// The fields of a kind; `None` if it is not read here.
+/// The fields of a kind; `None` if this module can't read it.
 fn fields_of(kind: &str) -> Option<Fields> {
     Some(match kind {
         "Namespace" | "ServiceAccount" => &[(1, "metadata", One(METADATA))],
@@ -139,7 +139,7 @@ fn fields_of(kind: &str) -> Option<Fields> {
     })
 }
 
-/// An object from its bytes; `None` if they are no such object, or one of a kind that is not read here.
+/// An object from its bytes; `None` if they are invalid, or of an unsupported kind.
 pub(super) fn object(bytes: &[u8]) -> Option<Value> {
     let (mut meta, mut raw): (Value, &[u8]) = (Value::Null, &[]);
     for (number, wire) in items(bytes.strip_prefix(MAGIC)?)? {
@@ -156,7 +156,7 @@ pub(super) fn object(bytes: &[u8]) -> Option<Value> {
     Some(object)
 }
 
-/// What a field holds on the wire.
+/// The value of a field on the wire.
 #[derive(Clone, Copy, Debug)]
 enum Wire<'a> {
     Varint(u64),
@@ -204,7 +204,7 @@ fn message(bytes: &[u8], fields: Fields) -> Option<Value> {
         };
         let list = matches!(form, Texts | Many(_));
         let value = value(wire, *form)?;
-        // Go's encoder writes texts that are empty: in JSON they are left out.
+        // Go's encoder writes empty texts, which JSON leaves out.
         if value == "" && !list {
             continue;
         }
@@ -222,7 +222,7 @@ fn message(bytes: &[u8], fields: Fields) -> Option<Value> {
 fn value(wire: Wire<'_>, form: Form) -> Option<Value> {
     let bytes = match (wire, form) {
         (Wire::Varint(number), Flag) => return Some(json!(number != 0)),
-        // Two's complement, also for what is negative.
+        // Two's complement, even for negative numbers.
         (Wire::Varint(number), Number) => return Some(json!(number.cast_signed())),
         (Wire::Varint(_), _) => return None,
         (Wire::Bytes(bytes), _) => bytes,

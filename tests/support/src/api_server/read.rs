@@ -1,6 +1,6 @@
-//! Lists: of a kind, in pages, as of now or of a version before.
+//! Lists of a kind, in pages, at the present or an earlier version.
 //!
-//! Knows nothing of HTTP. Pages after the first show what was there when the first was made, or say that this is forgotten.
+//! Knows no HTTP. Later pages show the version of the first one, or report that it is forgotten.
 
 use std::sync::Arc;
 
@@ -13,17 +13,17 @@ use super::kinds::Kind;
 use super::select::Selector;
 use super::store::{Key, Store};
 
-/// What a list asks for, besides the kind.
+/// The options of a list, besides the kind.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Wanted {
     /// `None` for all.
     pub namespace: Option<String>,
     pub selector: Selector,
-    /// At most so many in one answer; 0 is no limit.
+    /// The most objects in one answer; 0 means no limit.
     pub limit: usize,
-    /// The token with which the page before ended; empty is from the start.
+    /// The token at the end of the previous page; empty starts a list.
     pub proceed: String,
-    /// Empty is the newest, 0 is any.
+    /// Empty means the newest, 0 any.
     pub version: String,
     /// `Exact`, `NotOlderThan` or empty.
     pub version_match: String,
@@ -35,9 +35,9 @@ pub(super) struct Listed {
     pub objects: Vec<Arc<Value>>,
     /// The version that the list shows.
     pub version: u64,
-    /// What to ask for the next page with; empty after the last.
+    /// The token for the next page; empty after the last.
     pub proceed: String,
-    /// How many are not shown yet, where no selector makes that unknown.
+    /// How many are left, unless a selector makes that unknown.
     pub remaining: Option<usize>,
 }
 
@@ -63,7 +63,7 @@ pub(super) fn list(store: &Store, kind: &Kind, wanted: &Wanted) -> Result<Listed
         .into_iter()
         .filter(|(key, object)| is_after(key) && wanted.selector.has(object))
         .peekable();
-    // Like a server with a watch cache, which does not cut lists from it into pages.
+    // Like a server with a watch cache, which does not split lists from it into pages.
     let any = wanted.version == "0" && wanted.proceed.is_empty();
     let limit = if wanted.limit == 0 || any {
         usize::MAX
@@ -88,7 +88,7 @@ const FORGOTTEN_PAGE: &str = "The provided continue parameter is too old to disp
     results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or \
     deleted between the time the first chunk was returned and now may show up in the list.";
 
-/// The version to show, and the object after which to begin.
+/// The version to show, and the object to start after.
 fn from_where(store: &Store, wanted: &Wanted) -> Result<(u64, Option<(String, String)>), Failure> {
     let newest = store.version();
     if !wanted.proceed.is_empty() {
@@ -119,7 +119,7 @@ fn from_where(store: &Store, wanted: &Wanted) -> Result<(u64, Option<(String, St
     Ok((if exact { asked } else { newest }, None))
 }
 
-/// Reads a resourceVersion; empty and 0 are 0.
+/// Parses a resourceVersion; empty and 0 are 0.
 pub(super) fn read_version(text: &str) -> Result<u64, Failure> {
     if text.is_empty() {
         return Ok(0);

@@ -1,6 +1,6 @@
-//! What a request asks for: its path, its parameters, its body.
+//! The meaning of a request: its path, its parameters, its body.
 //!
-//! Only reads; `http.rs` answers.
+//! Only parses; `http.rs` answers.
 
 use axum::body::Bytes;
 use axum::http::{HeaderMap, Method, header};
@@ -17,10 +17,10 @@ use super::select::Selector;
 use super::view::OFFERED;
 use super::write::{Patch, Place, Terms};
 
-/// A request, read.
+/// A parsed request.
 pub(super) struct Call {
     pub(super) asked: Asked,
-    /// `None` for what is no resource.
+    /// `None` for paths without a resource.
     pub(super) kind: Option<&'static Kind>,
     pub(super) method: Method,
     pub(super) headers: HeaderMap,
@@ -32,7 +32,7 @@ pub(super) fn token(headers: &HeaderMap) -> Option<&str> {
     scheme.eq_ignore_ascii_case("bearer").then_some(token.trim())
 }
 
-/// What a path is about. The verb of a watch is still that of the list.
+/// The subject of a path. The verb of a watch is still that of the list.
 pub(super) fn read_path(method: &Method, path: &str) -> (Asked, Option<&'static Kind>) {
     let parts: Vec<String> = path.split('/').filter(|part| !part.is_empty()).map(decoded).collect();
     let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
@@ -83,7 +83,7 @@ pub(super) fn read_path(method: &Method, path: &str) -> (Asked, Option<&'static 
     (asked, kind)
 }
 
-/// A part of a path, with `%3A` and the like read.
+/// A part of a path, with `%3A` and the like decoded.
 fn decoded(part: &str) -> String {
     let mut bytes = Vec::with_capacity(part.len());
     let mut rest = part;
@@ -190,7 +190,7 @@ pub(super) fn read_change(call: &Call) -> Result<Change, Failure> {
         "application/json-patch+json" => Patch::Json,
         "application/merge-patch+json" => Patch::Merge,
         "application/strategic-merge-patch+json" => Patch::Strategic,
-        // YAML in which only the part that is JSON too is understood: what kubectl and kube send.
+        // Accepts only the part of YAML that is also JSON, which is what kubectl and kube send.
         "application/apply-patch+yaml" => Patch::Apply,
         _ => {
             let offered = "application/json-patch+json, application/merge-patch+json, \

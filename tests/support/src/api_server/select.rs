@@ -1,12 +1,12 @@
 //! Label selectors and field selectors.
 //!
-//! Pure. Labels by equality and by set, as in `app=web,tier in (a,b),!old`; fields as the API server offers them.
+//! Pure. Labels by equality and by set, as in `app=web,tier in (a,b),!old`; fields as the API server supports them.
 
 use serde_json::Value;
 
 use super::kinds::Kind;
 
-/// What a list or a watch asks for. Nothing asks for everything.
+/// The selectors of a list or a watch. An empty one selects everything.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Selector {
     labels: Vec<Label>,
@@ -22,7 +22,7 @@ enum Label {
 }
 
 impl Selector {
-    /// Reads the parameters of a request. An error says what can't be read.
+    /// Parses the parameters of a request. The error is the invalid part.
     pub(super) fn read(labels: &str, fields: &str) -> Result<Self, String> {
         Ok(Self {
             labels: parts(labels).into_iter().map(label).collect::<Result<_, _>>()?,
@@ -30,14 +30,14 @@ impl Selector {
         })
     }
 
-    /// Whether everything is asked for.
+    /// Whether it selects everything.
     pub(super) fn is_empty(&self) -> bool {
         self.labels.is_empty() && self.fields.is_empty()
     }
 
-    /// A field that this kind can't be asked by.
+    /// A field that this kind can't be selected by.
     pub(super) fn unknown_field(&self, kind: &Kind) -> Option<&str> {
-        // The newer group calls what an Event is about `regarding`.
+        // The newer group calls the object of an Event `regarding`.
         let older = |path: &str| path.replacen("regarding.", "involvedObject.", 1);
         let known = |path: &str| {
             matches!(path, "metadata.name" | "metadata.namespace") || fields_of(kind).contains(&older(path).as_str())
@@ -48,7 +48,7 @@ impl Selector {
             .find(|path| !known(path))
     }
 
-    /// Whether the object is asked for.
+    /// Whether it selects the object.
     pub(super) fn has(&self, object: &Value) -> bool {
         let labels = &object["metadata"]["labels"];
         let of = |name: &str| labels.get(name).and_then(Value::as_str);
@@ -69,7 +69,7 @@ impl Selector {
 /// The text at a path such as `involvedObject.uid`; empty if there is none.
 fn text_at(object: &Value, path: &str) -> String {
     let path = match path {
-        // An Event's source is the component of it.
+        // The source of an Event means its component.
         "source" => "source.component",
         path => path,
     };
@@ -143,7 +143,7 @@ fn equation(part: &str) -> Option<(&str, &str, bool)> {
     Some((name.trim(), value.trim(), equal))
 }
 
-/// What a field selector may name, besides name and namespace.
+/// The fields that a selector may name, besides name and namespace.
 fn fields_of(kind: &Kind) -> &'static [&'static str] {
     match kind.plural {
         "pods" => &[

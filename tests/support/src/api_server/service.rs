@@ -1,6 +1,6 @@
-//! What the API server makes of a Service: defaults, addresses and node ports, and what it refuses.
+//! Prepares a Service: defaults, addresses and node ports, and validation.
 //!
-//! IPv4 only, and one address a Service. The words of refusals are Kubernetes'.
+//! IPv4 only, and one address for each Service. Refusals use Kubernetes' words.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -10,10 +10,10 @@ use serde_json::{Value, json};
 use super::failure::Cause;
 use super::store::{NODE_PORTS, Store, node_ports};
 
-/// A session by client address lasts for three hours, `DefaultClientIPServiceAffinitySeconds`.
+/// The default of three hours for a session by client address, `DefaultClientIPServiceAffinitySeconds`.
 const AFFINITY_S: u64 = 10_800;
 
-/// Completes a new Service, or a changed one of which `old` is what was there before.
+/// Completes a new Service, or a change of `old`.
 pub(super) fn complete(store: &mut Store, service: &mut Value, old: Option<&Value>) -> Result<(), Vec<Cause>> {
     set_defaults(&mut service["spec"]);
     if let Some(old) = old {
@@ -69,7 +69,7 @@ fn set_defaults(spec: &mut Value) {
     }
 }
 
-/// Who changes a Service need not repeat what the server chose for it.
+/// A change need not repeat what the server chose for the Service.
 fn keep_allocated(spec: &mut Value, old: &Value) {
     if kind_of(spec) != "ExternalName" && kind_of(old) != "ExternalName" {
         set(spec, "clusterIP", old["clusterIP"].clone());
@@ -275,7 +275,7 @@ fn next_port(store: &Store, chosen: &mut BTreeSet<u64>) -> Result<Value, Vec<Cau
     Ok(json!(port))
 }
 
-/// What is wrong with a Service's status.
+/// The faults of a Service's status.
 pub(super) fn status_faults(service: &Value) -> Vec<Cause> {
     let mut wrong = Vec::new();
     let ingress = service["status"]["loadBalancer"]["ingress"]

@@ -1,6 +1,6 @@
-//! The objects, one counter of versions over all of them, and the changes that watches are told.
+//! The objects, one version counter for all of them, and the changes for watches.
 //!
-//! Knows nothing of kinds' meaning nor of HTTP: what may be written is decided in `write.rs` before it gets here.
+//! Knows neither the meaning of kinds nor HTTP: `write.rs` decides what may be written before it gets here.
 //!
 //! ```text
 //! write -> objects (now) + history (the last changes, each with what was there before)
@@ -15,22 +15,22 @@ use serde_json::{Value, json};
 
 use super::kinds::Kind;
 
-/// So many changes are remembered: at 200 a second, 80 seconds. Who is further behind must list again.
+/// How many changes are kept: at 200 a second, 80 seconds. A client that is further behind must list again.
 pub(super) const HISTORY_MAX: usize = 16_384;
 
-/// Where an object is.
+/// The identity of an object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key {
     group: &'static str,
     plural: &'static str,
-    /// Empty for what is in no namespace.
+    /// Empty for kinds without a namespace.
     pub namespace: String,
     /// The object's name.
     pub name: String,
 }
 
 impl Key {
-    /// The place of an object; Events have one place, whichever group they are asked for in.
+    /// The key of an object; an Event has one key, whichever group the request names.
     pub fn new(kind: &Kind, namespace: &str, name: &str) -> Self {
         let stored = kind.stored();
         Self {
@@ -41,7 +41,7 @@ impl Key {
         }
     }
 
-    /// Whether the object is one of this kind.
+    /// Whether the object is of this kind.
     pub fn is(&self, kind: &Kind) -> bool {
         let stored = kind.stored();
         self.group == stored.group && self.plural == stored.plural
@@ -55,7 +55,7 @@ pub enum Happened {
     Added,
     /// It is another one now.
     Modified,
-    /// It is gone.
+    /// It is deleted.
     Deleted,
 }
 
@@ -64,11 +64,11 @@ pub enum Happened {
 pub struct Change {
     /// The version that the change made.
     pub version: u64,
-    /// Whose.
+    /// The changed object.
     pub key: Key,
-    /// What.
+    /// The kind of the change.
     pub happened: Happened,
-    /// The object after the change; of one that is gone, its last state with the version of its end.
+    /// The object after the change; of a deleted one, its last state with the version of its end.
     pub object: Arc<Value>,
     /// The object before the change.
     pub before: Option<Arc<Value>>,
@@ -85,14 +85,14 @@ pub(super) struct Store {
     uids: u64,
     addresses: u32,
     node_ports: BTreeSet<u64>,
-    /// What each manager last said in a server-side apply, until the object is gone.
+    /// Each manager's last configuration in a server-side apply, until the object is deleted.
     pub applied: BTreeMap<(Key, String), Value>,
-    /// What is being deleted and shall leave behind what it owns.
+    /// Objects under deletion whose dependents must stay.
     pub orphaning: BTreeSet<Key>,
 }
 
 impl Store {
-    /// Nothing, at version 1.
+    /// An empty store at version 1.
     pub(super) fn new() -> Self {
         Self {
             objects: BTreeMap::new(),
@@ -112,12 +112,12 @@ impl Store {
         self.version
     }
 
-    /// Changes up to this version can't be told any more.
+    /// Changes up to this version are no longer available.
     pub(super) fn forgotten(&self) -> u64 {
         self.forgotten
     }
 
-    /// The object, if it is there.
+    /// The object, if it exists.
     pub(super) fn get(&self, key: &Key) -> Option<&Arc<Value>> {
         self.objects.get(key)
     }
@@ -154,7 +154,7 @@ impl Store {
             .collect()
     }
 
-    /// What was there at an earlier version: today's objects with every later change taken back. `None` if that is forgotten.
+    /// The objects of an earlier version: the present ones with every later change undone. `None` if that is forgotten.
     pub(super) fn list_at(&self, kind: &Kind, namespace: Option<&str>, version: u64) -> Option<Vec<(Key, Arc<Value>)>> {
         if version < self.forgotten {
             return None;
@@ -185,7 +185,7 @@ impl Store {
         Some(self.history.range(first..))
     }
 
-    /// Keeps an object, new or changed, under the next version.
+    /// Stores an object, new or changed, under the next version.
     pub(super) fn put(&mut self, key: Key, object: Value) -> Arc<Value> {
         let before = self.objects.get(&key).cloned();
         let happened = if before.is_some() {
@@ -201,7 +201,7 @@ impl Store {
         object
     }
 
-    /// Takes an object away, with the change that ended it if there is one. What is returned is what watches are told.
+    /// Removes an object, with the change that ended it if there is one. Returns the state for watches.
     pub(super) fn remove(&mut self, key: &Key, last: Option<Value>) -> Option<Arc<Value>> {
         let before = self.objects.remove(key)?;
         self.applied.retain(|(of, _), _| of != key);
@@ -233,23 +233,23 @@ impl Store {
         }
     }
 
-    /// Forgets all changes, and goes one version further: whatever version anybody holds is too old now.
+    /// Forgets all changes, and moves one version on: every version that a client holds is now too old.
     pub(super) fn forget(&mut self) {
         self.version += 1;
         self.forgotten = self.version;
         self.history.clear();
     }
 
-    /// A uid that no other object of this server has or had.
+    /// A uid that no object of this server has or had.
     pub(super) fn next_uid(&mut self) -> String {
         self.uids += 1;
         format!("7e57ab1e-0000-4000-8000-{:012x}", self.uids)
     }
 
-    /// The next address of the Services' network, 10.96.0.0/12, which is kubeadm's. Addresses are not used twice.
+    /// The next address of the Services' network, 10.96.0.0/12, which is kubeadm's. Addresses are never reused.
     pub(super) fn next_cluster_ip(&mut self) -> String {
         self.addresses += 1;
-        // The first ten are the cluster's own, such as its DNS.
+        // The first ten belong to the cluster itself, such as its DNS.
         let number = self.addresses + 10;
         format!(
             "10.{}.{}.{}",
@@ -259,7 +259,7 @@ impl Store {
         )
     }
 
-    /// A node port that no Service has; `None` if all are taken.
+    /// A free node port; `None` if all are taken.
     pub(super) fn next_node_port(&self, besides: &BTreeSet<u64>) -> Option<u64> {
         NODE_PORTS
             .clone()
@@ -278,10 +278,10 @@ impl Store {
     }
 }
 
-/// What `--service-node-port-range` is by default.
+/// The default of `--service-node-port-range`.
 pub(super) const NODE_PORTS: std::ops::RangeInclusive<u64> = 30_000..=32_767;
 
-/// The node ports that a Service holds, its port for health checks with them; none for anything else.
+/// The node ports that a Service holds, including its port for health checks; empty for other kinds.
 pub(super) fn node_ports(object: &Value) -> BTreeSet<u64> {
     if object["kind"] != "Service" {
         return BTreeSet::new();

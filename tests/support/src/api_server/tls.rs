@@ -1,6 +1,6 @@
-//! TLS on a connection, and the certificates for it, made by the tool `openssl`.
+//! TLS on a connection, and its certificates, made by the tool `openssl`.
 //!
-//! rustls knows bytes, not connections; here the two meet, without waiting.
+//! rustls handles bytes, not connections; this module joins the two, without blocking.
 
 use std::fs;
 use std::io::{self, Read as _, Write as _};
@@ -17,7 +17,7 @@ use rustls::{ServerConfig, ServerConnection};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-/// What a server needs for TLS, and what its clients need to know.
+/// What a server needs for TLS, and what its clients need.
 #[derive(Clone, Debug)]
 pub(super) struct Certificates {
     pub server: Arc<ServerConfig>,
@@ -25,7 +25,7 @@ pub(super) struct Certificates {
     pub authority: String,
 }
 
-/// Makes an authority, and a certificate by it for 127.0.0.1 and localhost, good for two days.
+/// Makes an authority, and its certificate for 127.0.0.1 and localhost, valid for two days.
 ///
 /// # Panics
 ///
@@ -85,7 +85,7 @@ pub(super) struct Tls {
     session: ServerConnection,
 }
 
-/// The connection as rustls sees it: what would wait says so.
+/// The connection for rustls: returns an error instead of blocking.
 struct Now<'a, 'b> {
     stream: &'a mut TcpStream,
     context: &'a mut Context<'b>,
@@ -124,13 +124,13 @@ impl io::Write for Now<'_, '_> {
 }
 
 impl Tls {
-    /// Begins to serve a connection.
+    /// Starts to serve a connection.
     pub(super) fn new(stream: TcpStream, config: Arc<ServerConfig>) -> io::Result<Self> {
         let session = ServerConnection::new(config).map_err(io::Error::other)?;
         Ok(Self { stream, session })
     }
 
-    /// Sends what TLS has to say.
+    /// Sends pending TLS data.
     fn send(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.session.wants_write() {
             let mut to = Now {
@@ -146,7 +146,7 @@ impl Tls {
 impl AsyncRead for Tls {
     fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, to: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         loop {
-            // What can't be sent now does not keep anybody from reading; it is sent with the next turn.
+            // Unsent data must not block reading; the next turn sends it.
             if let Poll::Ready(Err(error)) = self.send(context) {
                 return Poll::Ready(Err(error));
             }
@@ -171,7 +171,7 @@ impl AsyncRead for Tls {
 
 impl AsyncWrite for Tls {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        // What is written is held in the session; it takes no more before that is on its way.
+        // The session holds written data, and takes no more before it has sent that.
         ready!(self.send(context))?;
         let count = self.session.writer().write(bytes)?;
         if let Poll::Ready(Err(error)) = self.send(context) {

@@ -1,6 +1,6 @@
-//! The forms in which objects are answered: as they are, as rows of a table, or their metadata alone.
+//! The forms of objects in answers: whole, as rows of a table, or their metadata alone.
 //!
-//! Which one is asked for is in the `Accept` header. JSON only.
+//! The `Accept` header chooses the form. JSON only.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -14,15 +14,15 @@ use super::read::Listed;
 /// A form of answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum View {
-    /// Objects as they are.
+    /// Whole objects.
     Whole,
     /// Rows, each with its object or with its metadata.
     Table(Row),
-    /// Metadata.
+    /// Only metadata.
     Metadata,
 }
 
-/// What goes with a row of a table.
+/// The object in a row of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Row {
     Nothing,
@@ -30,10 +30,10 @@ pub(super) enum Row {
     Object,
 }
 
-/// What this server offers, for the answer to who wants something else.
+/// The forms that this server offers, for the answer to other requests.
 pub(super) const OFFERED: &str = "application/json";
 
-/// The first form in `accept` that is spoken here. `include` is the parameter `includeObject`.
+/// The first supported form in `accept`. `include` is the parameter `includeObject`.
 pub(super) fn wanted(accept: &str, include: &str) -> Result<View, Failure> {
     if accept.trim().is_empty() {
         return Ok(View::Whole);
@@ -54,7 +54,7 @@ fn of_media(media: &str, include: &str) -> Option<View> {
         match (name, value) {
             ("as", value) => shape = value,
             ("g", "meta.k8s.io") | ("v", "v1" | "v1beta1") | ("stream" | "q" | "charset", _) => {}
-            // Another group's forms, such as discovery's.
+            // Forms of other groups, such as discovery's.
             ("g" | "v", _) => return None,
             _ => {}
         }
@@ -82,7 +82,7 @@ fn table(kind: &Kind, rows: Vec<Value>, metadata: Value, with_columns: bool) -> 
             "format": if *name == "Name" { "name" } else { "" },
         })
     };
-    // A watch names the columns once.
+    // A watch sends the columns once.
     let columns: Vec<Value> = if with_columns {
         columns(kind).iter().map(column).collect()
     } else {
@@ -105,8 +105,8 @@ fn row(kind: &Kind, object: &Value, row: Row, now: Timestamp) -> Value {
 }
 
 impl View {
-    /// One object, as the answer to a request for it or as what a watch tells of it. `first` is false in all but the first
-    /// event of a watch.
+    /// One object, as the answer to a request for it or as an event of a watch. `first` is true only in the first event
+    /// of a watch.
     pub(super) fn one(self, kind: &Kind, object: &Value, now: Timestamp, first: bool) -> Value {
         match self {
             Self::Whole => events::shown(kind, object),

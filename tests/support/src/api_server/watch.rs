@@ -1,4 +1,4 @@
-//! A watch: what happens to the objects that somebody asked for, one JSON object a line, until it ends.
+//! A watch: the events of the requested objects, one JSON object in each line, until it ends.
 //!
 //! ```text
 //! [what is there] -> [bookmark: that was all] -> changes, bookmarks ... -> end of its time | cut | 410
@@ -24,16 +24,16 @@ use super::select::Selector;
 use super::store::{Change, Happened};
 use super::view::View;
 
-/// How long a watch lasts that does not say it; a real server takes between 30 and 60 minutes.
+/// How long a watch lasts by default; a real server takes between 30 and 60 minutes.
 const LASTS: Duration = Duration::from_secs(1800);
 
 /// A real server sends a bookmark about once a minute; tests don't last that long.
 pub(super) const BOOKMARKS_EVERY: Duration = Duration::from_secs(5);
 
-/// So many changes are written in one piece, so that a watch that is far behind does not hold the store for long.
+/// How many changes one piece holds, so that a watch that is far behind does not lock the store for long.
 const CHANGES_AT_ONCE: usize = 500;
 
-/// What a watch asks for.
+/// The options of a watch.
 #[derive(Clone, Debug)]
 pub(super) struct Watched {
     pub kind: &'static Kind,
@@ -43,11 +43,11 @@ pub(super) struct Watched {
     pub bookmarks: bool,
     /// `sendInitialEvents`, if it was given.
     pub initial: Option<bool>,
-    /// For how long, in seconds.
+    /// How long, in seconds.
     pub timeout_s: Option<u64>,
 }
 
-/// Begins a watch; its body ends when the watch does.
+/// Starts a watch; its body ends with the watch.
 pub(super) fn begin(shared: &Arc<Shared>, watched: Watched) -> Result<Body, Failure> {
     let (bookmarks_every, gone_as_status) = {
         let controls = shared.controls();
@@ -96,13 +96,13 @@ fn check_initial(watched: &Watched, not_understood: bool) -> Result<(), Failure>
 struct Watch {
     shared: Arc<Shared>,
     watched: Watched,
-    /// Changes up to this version are told.
+    /// Changes up to this version are sent.
     position: u64,
-    /// What is to be written.
+    /// The pending lines.
     lines: VecDeque<Bytes>,
-    /// Changes were looked at already.
+    /// Whether it has looked at changes already.
     told: bool,
-    /// An object was told, and with it the columns of a table.
+    /// Whether it has sent an object, and with it the columns of a table.
     columns_told: bool,
     ended: bool,
     ends: Instant,
@@ -113,7 +113,7 @@ struct Watch {
 }
 
 impl Watch {
-    /// Tells what is there, if that was asked for.
+    /// Sends the existing objects, if requested.
     fn start(&mut self, gone_as_status: bool) -> Result<(), Failure> {
         let shared = Arc::clone(&self.shared);
         let store = shared.store();

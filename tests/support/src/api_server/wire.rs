@@ -1,6 +1,6 @@
-//! The port and its connections, which a test can cut, close and open again.
+//! The port and its connections. A test can cut, close and open them.
 //!
-//! Nothing here knows what is said on a connection.
+//! Knows nothing of the contents of a connection.
 
 use std::future::Future;
 use std::io;
@@ -20,10 +20,10 @@ use tokio::sync::watch;
 
 use super::tls::Tls;
 
-/// The pause before a port is tried again that could not be had, or a connection that could not be taken.
+/// The pause before the next try after the port could not be opened, or a connection not accepted.
 const RETRY: Duration = Duration::from_millis(5);
 
-/// Whether the port is open, as the test wants it and as it is.
+/// The desired and the actual state of the port.
 #[derive(Debug)]
 pub(super) struct Gate {
     wanted: watch::Sender<bool>,
@@ -42,7 +42,7 @@ impl Gate {
         }
     }
 
-    /// Opens or closes the port, and returns when it is so. Closing cuts every connection too.
+    /// Opens or closes the port, and returns once that is done. Closing cuts every connection too.
     pub(super) fn set_open(&self, open: bool) {
         self.wanted.send_replace(open);
         while self.is_open.load(Ordering::SeqCst) != open {
@@ -70,7 +70,7 @@ pub(super) struct Door {
 }
 
 impl Door {
-    /// On a port that is open already; with TLS if there is what it needs.
+    /// Takes an open port; with TLS if there are certificates.
     pub(super) fn new(listener: TcpListener, gate: Arc<Gate>, tls: Option<Arc<ServerConfig>>) -> io::Result<Self> {
         Ok(Self {
             tls,
@@ -81,7 +81,7 @@ impl Door {
         })
     }
 
-    /// Opens or closes the port, as it is wanted.
+    /// Opens or closes the port as desired.
     async fn settle(&mut self) {
         let open = *self.wanted.borrow_and_update();
         if !open {
@@ -105,7 +105,7 @@ impl Listener for Door {
         loop {
             self.settle().await;
             let Some(listener) = &self.listener else {
-                // The gate lives as long as the door.
+                // The gate lives as long as the port.
                 _ = self.wanted.changed().await;
                 continue;
             };
@@ -127,7 +127,7 @@ impl Listener for Door {
     }
 }
 
-/// One connection, as those see it who answer on it.
+/// One connection, as its handlers see it.
 #[derive(Clone, Debug)]
 pub(super) struct Connection(Arc<watch::Sender<bool>>);
 
@@ -162,7 +162,7 @@ impl Wire {
     fn new(stream: TcpStream, gate: &Gate, tls: Option<Arc<ServerConfig>>) -> io::Result<(Self, Connection)> {
         let (mut all, connection) = (gate.cuts.subscribe(), Connection(Arc::new(watch::Sender::new(false))));
         let mut this = connection.0.subscribe();
-        // Small answers are not held back to be sent together.
+        // Send small answers at once instead of together.
         _ = stream.set_nodelay(true);
         let cut = async move {
             tokio::select! {

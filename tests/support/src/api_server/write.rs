@@ -1,6 +1,6 @@
-//! Creation and change of objects, by the rules that hold for all kinds.
+//! Creation and change of objects, by the rules for all kinds.
 //!
-//! Knows nothing of HTTP. The moment is an argument.
+//! Knows no HTTP. The time is an argument.
 //!
 //! ```text
 //! create ---------------------------------------------> admit -> put
@@ -22,30 +22,30 @@ use super::{admit, events, patch};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place<'a> {
     pub kind: &'static Kind,
-    /// Empty for what is in no namespace.
+    /// Empty for kinds without a namespace.
     pub namespace: &'a str,
     pub name: &'a str,
-    /// The request is about the status alone.
+    /// True if the request is about the status alone.
     pub status: bool,
 }
 
-/// How a write is meant.
+/// The options of a write.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Terms<'a> {
-    /// Say what would be, and do nothing.
+    /// Return the result without a change.
     pub dry_run: bool,
-    /// Who applies, in a server-side apply.
+    /// The manager of a server-side apply.
     pub manager: &'a str,
-    /// The moment, for timestamps.
+    /// The time for timestamps.
     pub now: Timestamp,
 }
 
-/// What a write came to.
+/// The result of a write.
 #[derive(Clone, Debug)]
 pub(super) struct Written {
-    /// The object as it is now, in the form of its kind as stored.
+    /// The new object, in the form of its stored kind.
     pub object: Arc<Value>,
-    /// It was not there before.
+    /// True if it did not exist before.
     pub created: bool,
 }
 
@@ -149,7 +149,7 @@ pub(super) fn replace(store: &mut Store, place: Place<'_>, body: Value, terms: T
     finish(store, place, key, &old, events::kept(place.kind, body), terms)
 }
 
-/// Patches an object, or its status. A server-side apply of what is not there creates it.
+/// Patches an object, or its status. A server-side apply of a missing object creates it.
 pub(super) fn patch(store: &mut Store, place: Place<'_>, patch: Patch, terms: Terms<'_>) -> Result<Written, Failure> {
     let key = Key::new(place.kind, place.namespace, place.name);
     let manager = (
@@ -191,7 +191,7 @@ pub(super) fn patch(store: &mut Store, place: Place<'_>, patch: Patch, terms: Te
     Ok(written)
 }
 
-/// What every change of an object goes through, whichever way it was asked for.
+/// The last steps of every change of an object.
 fn finish(
     store: &mut Store,
     place: Place<'_>,
@@ -254,7 +254,7 @@ fn finish(
     Ok(Written { object, created: false })
 }
 
-/// Reads an object that somebody sent: of the right kind and namespace, with the fields that the kind has.
+/// Parses a received object: of the right kind and namespace, with the kind's fields.
 fn read(kind: &Kind, namespace: &str, mut object: Value) -> Result<Value, Failure> {
     if !object.is_object() {
         return Err(Failure::bad_request(
@@ -360,14 +360,14 @@ fn is_same_besides_metadata(old: &Value, new: &Value) -> bool {
         object
     };
     let (mut old, mut new) = (besides(old), besides(new));
-    // Only an EndpointSlice's labels are part of what it says.
+    // Only the labels of an EndpointSlice are part of its contents.
     if old["kind"] != "EndpointSlice" {
         (old["metadata"], new["metadata"]) = (Value::Null, Value::Null);
     }
     old == new
 }
 
-/// A moment as `metav1.Time` writes it.
+/// A time in the form of `metav1.Time`.
 pub(super) fn seconds(moment: Timestamp) -> String {
     moment.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }

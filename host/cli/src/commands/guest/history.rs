@@ -6,7 +6,7 @@ use super::host::{self, Host};
 use crate::exit::{Ending, Exit, misused};
 use crate::output::{self, Output, table};
 
-/// Shows which versions of a guest were active, the newest last. Works without a host that runs.
+/// Shows which versions of a guest were active, the newest last. Works without a running host.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  trueup guest history lbaas\n  trueup guest history lbaas --config /etc/trueup --output json | jq '.[-1].digest'"

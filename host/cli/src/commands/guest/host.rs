@@ -1,4 +1,4 @@
-//! Which running host a command speaks to, and how guests are named to it.
+//! Which running host a command addresses, and how it names guests to that host.
 
 use std::path::{Path, PathBuf};
 
@@ -61,7 +61,8 @@ impl Host {
     }
 }
 
-/// How a guest is named to a host, which runs in another folder: a file by its whole path, a bare name as a guest that ships.
+/// How to name a guest to a host, which runs in another folder: a file by its absolute path, a bare name as a built-in
+/// guest.
 pub(super) fn reference(text: &str) -> Result<String, Failure> {
     let whole = |path: &str| -> Result<String, Failure> {
         let path = std::path::absolute(path).map_err(misused)?;
@@ -75,7 +76,7 @@ pub(super) fn reference(text: &str) -> Result<String, Failure> {
     }
 }
 
-/// The path of a guest below `/v1/`; names are those of `[guests.NAME]`.
+/// The path of a guest below `/v1/`. Names are those of `[guests.NAME]`.
 pub(super) fn path(guest: &str, verb: &str) -> Result<String, Failure> {
     let is_name = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     if guest.is_empty() || !guest.chars().all(is_name) {

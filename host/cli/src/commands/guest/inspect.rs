@@ -1,4 +1,4 @@
-//! `trueup guest inspect`: what one guest is, what it may ask, and what it answers.
+//! `trueup guest inspect`: what a guest is, what it may ask, and what it answers.
 
 use std::path::Path;
 
@@ -15,8 +15,8 @@ use crate::output::{self, Output};
     after_help = "Examples:\n  trueup guest inspect lbaas@2\n  trueup guest inspect target/my-guest.wasm\n  trueup guest inspect file:guests@1.10\n  trueup guest inspect oci:registry.example/lbaas:2"
 )]
 pub(crate) struct Args {
-    /// A name such as `lbaas@1`, a file, a folder of versions (`file:FOLDER`, `file:FOLDER@VERSION`), or `oci:HOST/REPO:TAG`.
-    /// Looks at no lock file and no signature, and keeps nothing.
+    /// A name such as `lbaas@1`, a file, a folder of versions (`file:FOLDER`, `file:FOLDER@VERSION`), or
+    /// `oci:HOST/REPO:TAG`. Ignores lock files and signatures, and keeps nothing.
     guest: String,
 }
 
@@ -32,7 +32,7 @@ pub(super) fn exec(args: Args, output: Output) -> Ending {
         }
         Reference::Builtin { .. } | Reference::File(_) => registry.guest(&engine, &reference).map_err(misused)?,
     };
-    // That it can be linked too: names alone make no guest.
+    // Also check that the guest links: matching names are not enough.
     let refused = Program::new(&engine, guest.clone()).err();
     let shown = Shown::from(guest);
     match output {

@@ -1,4 +1,4 @@
-//! `trueup guest lock`: pins what each guest of a configuration is now.
+//! `trueup guest lock`: pins the present digest of each guest of a configuration.
 
 use trueup_runtime::registry::{Change, ChangeKind, LOCK_FILE_NAME, NotLoaded, Pin};
 
@@ -6,11 +6,11 @@ use super::ConfigArg;
 use crate::exit::{Ending, Exit, Failure, misused};
 use crate::output::{self, Output};
 
-/// Finds out what each guest of a configuration is now, and pins it in `trueup.lock` beside the configuration.
+/// Resolves each guest of a configuration, and pins it in `trueup.lock` beside the configuration.
 ///
-/// Guests of registries are pulled into the store of the state folder, with their signatures where the configuration asks
-/// for them: from then on a run needs no network. Prints what changed. Where something is wrong with one guest, nothing is
-/// written. Guests that ship with the host need no pin.
+/// Pulls guests of registries into the store of the state folder, with their signatures if the configuration requires
+/// them. A run then needs no network. Prints what changed. If one guest has a problem, writes nothing. Guests that ship
+/// with the host need no pin.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  trueup guest lock\n  trueup guest lock /etc/trueup\n  trueup guest lock /etc/trueup --output json | jq -r '.[] | select(.change == \"moved\").use'"
@@ -58,7 +58,7 @@ fn line(change: &Change) -> String {
     };
     let digest = |pin: &Option<Pin>| pin.as_ref().map(|pin| pin.digest.clone());
     let digests = match (digest(&change.before), digest(&change.pin)) {
-        // The same guest in another manifest: what a tag of a registry means has moved all the same.
+        // The same guest in another manifest: the registry's tag has moved all the same.
         (Some(before), Some(now)) if before == now => format!("{now}, in another manifest"),
         (Some(before), Some(now)) => format!("{before} -> {now}"),
         (before, now) => now.or(before).unwrap_or_default(),

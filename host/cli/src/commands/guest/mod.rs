@@ -1,4 +1,4 @@
-//! `trueup guest`: which guests there are, and what one can touch. One file a verb.
+//! `trueup guest`: which guests exist, and what each can touch. One file for each verb.
 
 mod history;
 pub(in crate::commands) mod host;
@@ -39,7 +39,7 @@ pub(crate) enum Command {
     Verify(verify::Args),
 }
 
-/// Which configuration a command is about.
+/// The configuration that a command is about.
 #[derive(Debug, clap::Args)]
 struct ConfigArg {
     /// A TOML file, or a folder with `trueup.toml`.
@@ -63,7 +63,7 @@ pub(crate) fn exec(command: Command, output: Output) -> Ending {
     }
 }
 
-/// A guest, as `guest list --output json` has it.
+/// A guest, as `guest list --output json` prints it.
 #[derive(Serialize)]
 struct Shown {
     name: String,

@@ -1,4 +1,4 @@
-//! `trueup guest pull`: gets guests out of registries before anybody needs them.
+//! `trueup guest pull`: downloads guests from registries before a run needs them.
 
 use std::path::{Path, PathBuf};
 
@@ -12,8 +12,8 @@ use crate::output::{self, Output};
 
 /// Pulls guests out of OCI registries into the store of a configuration's state folder, or into a file.
 ///
-/// Of a configuration: what its lock file pins, with signatures where they are asked for; a run of it needs no network
-/// then. Of a reference: what it means now; by tag, that pins nothing.
+/// With a configuration: what its lock file pins, with signatures if the configuration requires them; a run then needs
+/// no network. With a reference: what it means now. A tag pins nothing.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  trueup guest pull /etc/trueup\n  trueup guest pull oci:registry.example/lbaas:2 --to lbaas.wasm\n  trueup guest pull oci:localhost:5000/lbaas:1 oci:localhost:5000/lbaas:2 --config /etc/trueup"
@@ -22,22 +22,22 @@ pub(crate) struct Args {
     /// A configuration (a TOML file, or a folder with `trueup.toml`), or references such as `oci:HOST/REPO:TAG`.
     #[arg(value_name = "CONFIG | oci:REF", default_value = ".")]
     what: Vec<String>,
-    /// Writes the one reference's guest to this file, and keeps it nowhere else.
+    /// Writes the guest of the one reference to this file, and stores it nowhere else.
     #[arg(long, value_name = "FILE")]
     to: Option<PathBuf>,
-    /// Into whose store references go.
+    /// The configuration whose store receives the references.
     #[arg(long, value_name = "CONFIG", default_value = ".", conflicts_with = "to")]
     config: PathBuf,
 }
 
-/// A guest that is here now.
+/// A guest that is now stored locally.
 #[derive(Serialize)]
 struct Pulled {
     r#use: String,
     digest: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     manifest: Option<String>,
-    /// Whether it came over the network just now.
+    /// Whether this command downloaded it.
     fetched: bool,
 }
 
@@ -81,7 +81,7 @@ fn of_config(config: &Path, output: Output) -> Ending {
     report(&pulled, output)
 }
 
-/// What references mean now, into a store.
+/// Pulls what references mean now into a store.
 fn into_store(references: &[OciReference], config: &Path, output: Output) -> Ending {
     let config = crate::commands::run::read(config, &[])?;
     let registry = crate::commands::registry().at(&config);
@@ -90,7 +90,7 @@ fn into_store(references: &[OciReference], config: &Path, output: Output) -> End
         let mut pulled = Vec::new();
         for reference in references {
             let manifest = Registry::resolve(reference).await?;
-            // By digest nothing needs a lock.
+            // A reference by digest needs no lock.
             let exact = Reference::Oci(reference.at_digest(&manifest));
             let loaded = registry.load(&engine, &exact, &Verify::default()).await?;
             pulled.push(Pulled::new(&Reference::Oci(reference.clone()), &loaded));

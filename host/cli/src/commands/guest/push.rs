@@ -7,7 +7,7 @@ use trueup_runtime::registry::{self, Reference};
 use crate::exit::{Ending, Exit, misused};
 use crate::output::{self, Output};
 
-/// Puts a guest into an OCI registry, under a tag, and prints the reference that names exactly this guest for ever.
+/// Puts a guest into an OCI registry under a tag, and prints the reference that always names exactly this guest.
 ///
 /// The file must be a guest of a world that this host knows. Credentials are those that `docker login` has written.
 #[derive(Debug, clap::Args)]

@@ -7,10 +7,10 @@ use super::host::{self, Host};
 use crate::exit::Ending;
 use crate::output::Output;
 
-/// Goes back to the version before, or to a revision.
+/// Goes back to the previous version, or to a revision.
 ///
-/// What is gone back to was active once: it is not held against recorded calls again. It must still accept its settings and
-/// take the state of the active version.
+/// That version was active once, so it is not checked against recorded calls again. It must still accept its settings
+/// and take the state of the active version.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  trueup guest rollback lbaas\n  trueup guest rollback lbaas --to 3 --config /etc/trueup"

@@ -10,17 +10,18 @@ use crate::output::{self, Output, printable, table};
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
-    /// Begins to compare a candidate with the active version. It gets every call with the recorded answers, and decides nothing.
+    /// Starts to compare a candidate with the active version. It gets every call with the recorded answers, and decides
+    /// nothing.
     #[command(
         after_help = "Examples:\n  trueup guest shadow start lbaas lbaas@2\n  trueup guest shadow start lbaas target/my-guest.wasm --config /etc/trueup"
     )]
     Start(Start),
-    /// Shows how the comparison stands.
+    /// Shows the state of the comparison.
     #[command(
         after_help = "Examples:\n  trueup guest shadow status lbaas\n  trueup guest shadow status lbaas --output json | jq '.different'"
     )]
     Status(Of),
-    /// Ends the comparison, and shows how it stood.
+    /// Ends the comparison, and shows its result.
     #[command(after_help = "Example:\n  trueup guest shadow stop lbaas")]
     Stop(Of),
     /// Makes the candidate the active version, as `trueup guest swap` does.
@@ -36,10 +37,10 @@ pub(crate) struct Start {
     guest: String,
     /// The candidate: a name such as `lbaas@2`, a file, or an image (`oci:...`).
     candidate: String,
-    /// Compares every question, not results and writes alone. Default: where the configuration's gate is `strict`.
+    /// Compares every question, not only results and writes. Default: if the configuration's gate is `strict`.
     #[arg(long)]
     strict: bool,
-    /// Begins without the state of the active version, for a guest that does not read it. Not for guests that store
+    /// Starts without the state of the active version, for a guest that does not read it. Not for guests that store
     /// something or have timers (ipam, neg).
     #[arg(long)]
     afresh: bool,
@@ -59,7 +60,7 @@ pub(crate) struct Of {
 pub(crate) struct Promote {
     /// The guest, as in [guests.NAME].
     guest: String,
-    /// Waits in the host until so many calls in a row came out the same, such as `100-same`. Default: now.
+    /// Waits in the host until this many calls in a row were the same, such as `100-same`. Default: swaps now.
     #[arg(long, value_name = "N-same", value_parser = same)]
     after: Option<u64>,
     #[command(flatten)]
@@ -113,7 +114,7 @@ fn promote(args: &Promote, output: Output) -> Ending {
     Ok(Exit::Done)
 }
 
-/// How a comparison stands, in a few words.
+/// The state of a comparison, in a few words.
 pub(super) fn compared(status: &Status) -> String {
     format!("{} of {} same", status.same, status.compared)
 }
@@ -158,7 +159,7 @@ fn lines(status: &Status) -> Vec<String> {
         head.map(str::to_owned).to_vec(),
         counts.map(u64::to_string).to_vec(),
     ]));
-    // The first one is of interest too when it is no longer among the last.
+    // Also show the first difference when the list of the last ones no longer holds it.
     let first = status.first.iter().filter(|first| !status.last.contains(first));
     let differences: Vec<Vec<String>> = first.chain(&status.last).map(row).collect();
     if !differences.is_empty() {

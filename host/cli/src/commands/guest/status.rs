@@ -1,4 +1,4 @@
-//! `trueup guest status`: which version of each guest decides, what is set aside, what runs in shadow.
+//! `trueup guest status`: which version of each guest decides, which inputs are set aside, what runs in shadow.
 
 use trueup_runtime::swap::Standing;
 
@@ -7,7 +7,8 @@ use super::shadow::compared;
 use crate::exit::{Ending, Exit, misused};
 use crate::output::{self, Output, table};
 
-/// Shows which version of each guest decides, which inputs are set aside, and what runs in shadow. Asks the host that runs.
+/// Shows which version of each guest decides, which inputs are set aside, and what runs in shadow. Asks the running
+/// host.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  trueup guest status\n  trueup guest status lbaas --config /etc/trueup --output json | jq '.[0].quarantined'"

@@ -9,11 +9,11 @@ use super::host::{self, Host};
 use crate::exit::{Ending, Exit};
 use crate::output::{self, Output};
 
-/// Makes another version of a guest the active one, all at once or not at all.
+/// Makes another version of a guest the active one, completely or not at all.
 ///
-/// It is loaded, checked against its world and its grants, accepts its settings, passes the self-test, replays the newest
-/// recorded calls of the active version, and takes its state. Where any of that fails the active version stays, and why is
-/// said. Calls that run end on the version they began with.
+/// The host loads the candidate and checks it against its world and its grants. The candidate must accept its settings,
+/// pass the self-test, replay the newest recorded calls of the active version, and take its state. If any of that
+/// fails, the active version stays, and the command reports why. Running calls end on the version that they began with.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  trueup guest swap lbaas lbaas@2 --config /etc/trueup\n  trueup guest swap lbaas target/my-guest.wasm --dry-run\n  trueup guest swap ipam oci:127.0.0.1:5000/guests/ipam:1.4 --gate report"
@@ -23,17 +23,17 @@ pub(crate) struct Args {
     guest: String,
     /// The candidate: a name such as `lbaas@2`, a file, or an image (`oci:...`).
     candidate: String,
-    /// What its answers to recorded calls must be. Default: what the configuration says.
+    /// What its answers to recorded calls must match. Default: the configuration's gate.
     #[arg(long)]
     gate: Option<Gate>,
-    /// The same as `--gate strict`: every question is compared, not results and writes alone.
+    /// The same as `--gate strict`: compares every question, not only results and writes.
     #[arg(long, conflicts_with = "gate")]
     strict: bool,
-    /// Begins without the state of the active version, for a guest that does not read it. Not for guests that store
+    /// Starts without the state of the active version, for a guest that does not read it. Not for guests that store
     /// something or have timers (ipam, neg).
     #[arg(long)]
     afresh: bool,
-    /// Only finds out whether it could become active.
+    /// Only checks whether it could become active.
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
@@ -43,13 +43,13 @@ pub(crate) struct Args {
 /// The modes of the gate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Gate {
-    /// The recorded results and writes, or it is refused.
+    /// Refuses the candidate unless it gives the recorded results and writes.
     Identical,
-    /// The recorded questions and results, or it is refused.
+    /// Refuses the candidate unless it gives the recorded questions and results.
     Strict,
-    /// Differences are told.
+    /// Reports differences.
     Report,
-    /// Nothing is replayed.
+    /// Replays nothing.
     Off,
 }
 
@@ -79,7 +79,7 @@ pub(super) fn exec(args: &Args, output: Output) -> Ending {
     show(&activated, output)
 }
 
-/// What became active.
+/// Prints what became active.
 pub(super) fn show(activated: &Activated, output: Output) -> Ending {
     match output {
         Output::Json => output::json(activated)?,

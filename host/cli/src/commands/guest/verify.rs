@@ -8,10 +8,10 @@ use super::ConfigArg;
 use crate::exit::{Ending, Exit};
 use crate::output::{self, Output};
 
-/// Checks each guest of a configuration, as a run would: that it is there, is what the lock file pins, and is signed by one
-/// of the keys that the configuration names.
+/// Checks each guest of a configuration as a run would: it exists, matches what the lock file pins, and is signed by
+/// one of the keys that the configuration names.
 ///
-/// Exits 1 where anything is wrong. Asks a registry only for what the store does not have.
+/// Exits 1 if anything is wrong. Asks a registry only for what the store does not have.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  trueup guest verify\n  trueup guest verify /etc/trueup\n  trueup guest verify /etc/trueup --output json | jq '.[] | select(.problem)'"
@@ -21,12 +21,12 @@ pub(crate) struct Args {
     config: ConfigArg,
 }
 
-/// What was found of one reference.
+/// The result for one reference.
 #[derive(Serialize)]
 struct Verified {
     guest: &'static str,
     r#use: String,
-    /// None where there is a problem.
+    /// `None` if there is a problem.
     digest: Option<String>,
     manifest: Option<String>,
     /// What pins it: `host`, `reference`, `lock` or `no`.
@@ -102,7 +102,7 @@ fn show(all: &[Verified]) -> anyhow::Result<()> {
             Some(Pinned::Lock) => "pinned by the lock file",
             Some(Pinned::No) | None => "not pinned",
         };
-        // Of what ships, the host itself says both.
+        // For a built-in guest, the host itself is both pin and signature.
         let signature = match (&guest.key, guest.signature) {
             (Some(key), _) => format!(", signed by {key}"),
             (None, Some("host")) => String::new(),

@@ -1,4 +1,4 @@
-//! `trueup journal serve`: recordings as a page, for the browser.
+//! `trueup journal serve`: shows recordings as a page in the browser.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -17,11 +17,11 @@ pub(crate) struct Args {
     /// Recordings: files, folders of segments, or state folders.
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Where to listen, on loopback; port 0 takes a free one.
+    /// The address to listen on, on loopback; port 0 takes a free one.
     #[arg(long, default_value = "127.0.0.1:0")]
     listen: SocketAddr,
-    /// Another guest that is given the recorded answers too: a file, or the name of one that ships. Where it asks or decides
-    /// otherwise is shown.
+    /// Another guest that gets the recorded answers too: a file, or the name of a built-in one. The page shows where it
+    /// asks or decides differently.
     #[arg(long, value_name = "GUEST")]
     against: Option<String>,
     /// Whether to open the page in a browser.
@@ -31,9 +31,9 @@ pub(crate) struct Args {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Open {
-    /// Only say where it is.
+    /// Only prints the address.
     Never,
-    /// With `xdg-open`.
+    /// Opens it with `xdg-open`.
     Always,
 }
 
@@ -59,7 +59,7 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
             .await
             .with_context(|| format!("can't listen on `{listen}`"))?;
         let url = format!("http://{}/", listener.local_addr().context("asking for the address")?);
-        // Whoever reads the address may stop it at once.
+        // Listen first: a reader of the address may stop the server at once.
         let stop = crate::commands::listen_for_stop();
         match output {
             Output::Text => output::line(&url)?,
@@ -69,7 +69,7 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
             show(&url);
         }
         tokio::select! {
-            // Whoever looks on holds a connection for as long as they look; a stop does not wait for that.
+            // A viewer holds a connection for as long as it looks; a stop does not wait for that.
             () = stop => Ok(Exit::Done),
             served = page::serve(listener, source) => {
                 served.context("serving the page")?;
@@ -79,7 +79,7 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
     })?
 }
 
-/// Without a browser the address is said all the same.
+/// Prints the address even if no browser opens.
 fn show(url: &str) {
     let opener = Command::new("xdg-open")
         .arg(url)

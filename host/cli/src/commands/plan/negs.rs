@@ -1,4 +1,4 @@
-//! A plan of NEGs as text: of each key what is under way, then its steps, by the pauses between them.
+//! A plan of NEGs as text: for each key what is under way, then its steps, grouped by the pauses between them.
 
 use trueup_runtime::neg::plan::{Action, NegPlan, OperationNow, Step};
 use trueup_runtime::neg::shown::endpoints;
@@ -35,7 +35,7 @@ pub(super) fn lines(of: &NegPlan) -> Vec<String> {
     lines.iter().map(|line| printable(line)).collect()
 }
 
-/// The last line: what all keys come to.
+/// The last line: the totals of all keys.
 pub(super) fn summary(of: &[NegPlan]) -> String {
     let sum = |count: fn(&NegPlan) -> usize| of.iter().map(count).sum::<usize>();
     let word = if of.len() == 1 { "neg" } else { "negs" };

@@ -1,11 +1,11 @@
-//! What is said of this node's number, and of the Services on it.
+//! The messages about this node's number and its Services.
 
 use trueup_runtime::node::{Event, Summary};
 
 use super::{failed, problems, seconds, times};
 use crate::output;
 
-/// One line for each thing that happened: what came of it to stdout, warnings to stderr.
+/// One line for each event: the outcome to stdout, warnings to stderr.
 pub(super) fn say(event: &Event) {
     let line = |name: &str, what: &str, more: &str| output::line_if_read(&format!("{name:<24} {what:<8} {more}"));
     match event {
@@ -64,7 +64,7 @@ pub(super) fn say(event: &Event) {
     }
 }
 
-/// `place`: where problems are, where nobody else tells how many there are.
+/// `place`: where to look for problems, if no other part counts them.
 pub(super) fn conclude(summary: &Summary, place: Option<&str>) {
     if let Some(why) = &summary.cut_short {
         output::talk(&format!("warning: {why}"));

@@ -13,13 +13,13 @@ use crate::exit::{Ending, Exit};
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Where to listen; port 0 takes a free one.
+    /// The address to listen on; port 0 takes a free one.
     #[arg(long, default_value = "127.0.0.1:9481")]
     listen: SocketAddr,
-    /// A TOML file with any of the keys of `[sim.compute]`; flags come before it.
+    /// A TOML file with any of the keys of `[sim.compute]`; flags override it.
     #[arg(long)]
     config: Option<PathBuf>,
-    /// The bearer token that it lets in. Default: any.
+    /// The bearer token that it accepts. Default: any.
     #[arg(long, env = "TRUEUP_COMPUTE_TOKEN", hide_env_values = true)]
     token: Option<String>,
     /// How long an operation takes, in milliseconds. Default: 0.
@@ -31,25 +31,25 @@ pub(crate) struct Args {
     /// How long each answer takes, in milliseconds.
     #[arg(long)]
     latency_ms: Option<u64>,
-    /// More requests in a second are refused.
+    /// Requests a second; it refuses more.
     #[arg(long)]
     rate_limit_per_second: Option<NonZeroU32>,
-    /// An attachment that would leave a NEG with more endpoints is refused.
+    /// Endpoints in a NEG; it refuses an attachment that would leave more.
     #[arg(long)]
     endpoints_max: Option<u32>,
-    /// So many of a hundred operations fail.
+    /// Percentage of operations that fail.
     #[arg(long)]
     fail_operations_percent: Option<u8>,
-    /// What chance begins with. Default: 1.
+    /// The seed of random choices. Default: 1.
     #[arg(long)]
     seed: Option<u64>,
     /// Spells IPv6 addresses with every digit.
     #[arg(long)]
     ipv6_long: bool,
-    /// Something that is to go wrong, as JSON; may be given several times.
+    /// A fault to inject, as JSON; may be given several times.
     #[arg(long = "fault", value_name = "JSON")]
     faults: Vec<String>,
-    /// Where its state is kept; without it, it is gone at the end.
+    /// Where it keeps its state. Default: none, the state is lost at the end.
     #[arg(long)]
     state_file: Option<PathBuf>,
 }

@@ -13,25 +13,25 @@ use crate::exit::{Ending, Exit};
     after_help = "Examples:\n  trueup sim lbaas --listen 127.0.0.1:9480\n  trueup sim lbaas --listen 127.0.0.1:0 --config engine.toml --settle-ms 500 --state-file engine.jsonl\n\nThe first line on stdout is the address: listening on http://ADDR\nBeside the Engine's API: GET and PUT /state, GET /requests, POST and DELETE /faults."
 )]
 pub(crate) struct Args {
-    /// Where to listen; port 0 takes a free one.
+    /// The address to listen on; port 0 takes a free one.
     #[arg(long, default_value = "127.0.0.1:9480")]
     listen: SocketAddr,
-    /// A TOML file with any of the keys of `[sim.lbaas]`; flags come before it.
+    /// A TOML file with any of the keys of `[sim.lbaas]`; flags override it.
     #[arg(long)]
     config: Option<PathBuf>,
-    /// The token that it lets in. Default: `simulated`.
+    /// The token that it accepts. Default: `simulated`.
     #[arg(long, env = "TRUEUP_LBAAS_TOKEN", hide_env_values = true)]
     token: Option<String>,
     /// A load balancer that it has; may be given several times. Default: lb-1.
     #[arg(long = "load-balancer")]
     load_balancers: Vec<String>,
-    /// How long a resource takes to be applied, in milliseconds.
+    /// How long it takes to apply a resource, in milliseconds.
     #[arg(long)]
     settle_ms: Option<u64>,
     /// How long each answer takes, in milliseconds.
     #[arg(long)]
     latency_ms: Option<u64>,
-    /// Where its state is kept; without it, it is gone at the end.
+    /// Where it keeps its state. Default: none, the state is lost at the end.
     #[arg(long)]
     state_file: Option<PathBuf>,
 }

@@ -1,4 +1,4 @@
-//! `trueup status`: how a host that runs stands, at a glance.
+//! `trueup status`: the state of a running host, at a glance.
 
 mod text;
 
@@ -12,10 +12,11 @@ use crate::output::{self, Output};
 #[cfg_attr(not(feature = "top"), expect(unused_imports, reason = "`top` shows them too"))]
 pub(super) use self::text::{bytes, counted, negs_of, next_try, passed, since, what, without_problems};
 
-/// Shows how the host that runs stands: what it works on, the guests that decide, what failed and when it is tried again.
+/// Shows the state of the running host: what it works on, the guests that decide, what failed and when it is tried
+/// again.
 ///
-/// Exits 0 where all is well, and 1 where something is not: a key failed or is set aside, something in the source can't be
-/// used, the host is not ready, or does not answer.
+/// Exits 0 if all is well. Exits 1 if a key failed or is set aside, something in the source can't be used, or the host
+/// is not ready or does not answer.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  trueup status --config /etc/trueup\n  trueup status --keys\n  trueup status --admin http://127.0.0.1:9482 --output json | jq .problems"
@@ -23,12 +24,12 @@ pub(super) use self::text::{bytes, counted, negs_of, next_try, passed, since, wh
 pub(crate) struct Args {
     #[command(flatten)]
     reach: Reach,
-    /// Every key, not only those in trouble.
+    /// Shows every key, not only those in trouble.
     #[arg(long)]
     keys: bool,
 }
 
-/// With `--keys`, as JSON: the status, and all keys in it.
+/// The output with `--keys` as JSON: the status with all keys in it.
 #[derive(serde::Serialize)]
 struct WithKeys<'a> {
     #[serde(flatten)]
@@ -68,7 +69,7 @@ pub(super) fn exec(args: &Args, output: Output) -> Ending {
     Ok(exit)
 }
 
-/// Page by page: one answer holds some thousand.
+/// Asks page by page: one answer holds some thousand keys.
 async fn all_keys(client: &Client) -> Result<Vec<KeyShown>, Failure> {
     let mut all = Vec::new();
     let mut after = String::new();

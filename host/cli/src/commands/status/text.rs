@@ -1,4 +1,4 @@
-//! A status as text: one line for each thing, tables for what there are many of.
+//! A status as text: single lines, and tables for lists.
 
 use std::fmt::Write as _;
 
@@ -8,10 +8,10 @@ use trueup_runtime::neg::Migration;
 
 use crate::output::{self, printable, table};
 
-/// So many operations in flight have a line, those that are longest.
+/// How many operations in flight get a line; the longest-running come first.
 const IN_FLIGHT_MAX: usize = 10;
 
-/// The whole of it; `keys`: all keys, in place of those in trouble.
+/// The whole status; `keys`: all keys, in place of those in trouble.
 pub(super) fn lines(status: &Status, keys: Option<&[KeyShown]>) -> Vec<String> {
     let mut lines = vec![
         format!("host      {}", host(status)),
@@ -80,7 +80,7 @@ fn verdict(status: &Status) -> String {
     }
 }
 
-/// What is said where nothing is wrong: that all is well, or which keys are not true yet.
+/// The text if nothing is wrong: that all is well, or which keys are not in sync yet.
 pub(in crate::commands) fn without_problems(status: &Status) -> String {
     let of = |state| status.keys.get(&state).copied().unwrap_or_default();
     let waiting = [KeyState::Held, KeyState::Running, KeyState::Queued].map(|state| (of(state), state.name()));
@@ -147,7 +147,7 @@ fn queue(status: &Status) -> Option<String> {
     ))
 }
 
-/// What is in flight, and how far each migration is.
+/// The operations in flight, and the progress of each migration.
 fn negs(status: &Status) -> Vec<String> {
     let Some(negs) = &status.negs else { return Vec::new() };
     let mut lines = vec![format!(
@@ -188,7 +188,7 @@ fn negs(status: &Status) -> Vec<String> {
 
 const IN_ERROR_STATE: &str = "in its error state, until `trueup neg error-state KEY off`";
 
-/// What is going on in the NEGs of one key, a line each.
+/// The activity in the NEGs of one key, one line each.
 #[cfg_attr(not(feature = "top"), expect(dead_code, reason = "`top` alone shows them"))]
 pub(in crate::commands) fn negs_of(key: &KeyShown, status: &Status) -> Vec<String> {
     let (now_ms, negs) = (
@@ -337,7 +337,7 @@ fn key_table(keys: &[KeyShown], status: &Status) -> Vec<String> {
     table(&rows)
 }
 
-/// When a key is worked on next, where that is known.
+/// When the host works on a key next, if known.
 pub(in crate::commands) fn next_try(key: &KeyShown) -> String {
     match (key.state, key.next_try_in_ms) {
         (KeyState::Failed | KeyState::Queued, Some(0)) => "when it is its turn".to_owned(),
@@ -347,7 +347,7 @@ pub(in crate::commands) fn next_try(key: &KeyShown) -> String {
     }
 }
 
-/// Its error, that it is in its error state, how far its migration is, or what is in service.
+/// Its error, that it is in its error state, the progress of its migration, or what is in service.
 pub(in crate::commands) fn what(key: &KeyShown, status: &Status) -> String {
     if key.error.is_none() && is_in_error_state(key, status) {
         return IN_ERROR_STATE.to_owned();
@@ -374,7 +374,7 @@ pub(in crate::commands) fn bytes(bytes: u64) -> String {
     if bytes < 1024 {
         return format!("{bytes} B");
     }
-    // In tenths, so that nothing is rounded up to the next unit's.
+    // In tenths, so that rounding never reaches the next unit.
     let mut tenths = bytes.saturating_mul(10) / 1024;
     let mut units = UNITS.iter();
     let mut unit = units.next().unwrap_or(&"B");
@@ -388,7 +388,7 @@ pub(in crate::commands) fn bytes(bytes: u64) -> String {
     format!("{}.{} {unit}", tenths / 10, tenths % 10)
 }
 
-/// `0.3 s`, `12 s`, `5 min`, `3 h`, `2 d`: as much as one wants to know.
+/// `0.3 s`, `12 s`, `5 min`, `3 h`, `2 d`: only as precise as useful.
 pub(in crate::commands) fn passed(ms: u64) -> String {
     const SECOND: u64 = 1000;
     const MINUTE: u64 = 60 * SECOND;

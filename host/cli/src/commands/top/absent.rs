@@ -1,4 +1,4 @@
-//! What is left of `trueup top` in a program that is built without the cargo feature `top`.
+//! The remainder of `trueup top` in a program that is built without the cargo feature `top`.
 
 use anyhow::anyhow;
 

@@ -8,19 +8,19 @@ use trueup_runtime::board::{KeyShown, Status};
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Data {
     pub(super) status: Status,
-    /// In order of their names.
+    /// Sorted by name.
     pub(super) keys: Vec<KeyShown>,
-    /// There are keys beyond these.
+    /// True if there are keys beyond these.
     pub(super) has_more: bool,
 }
 
-/// A key that was pressed, as far as it means anything here.
+/// A pressed key, if it has a meaning here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Press {
     Quit,
     Letter(char),
     Enter,
-    /// Esc: out of where one is.
+    /// Esc: leaves the current view.
     Back,
     Erase,
     Up(usize),
@@ -29,19 +29,19 @@ pub(super) enum Press {
     PageDown,
 }
 
-/// What is shown.
+/// The view that is on the screen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum View {
     Keys,
-    /// One key.
+    /// The details of one key.
     Details,
     Help,
 }
 
-/// In which order keys stand.
+/// The order of keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sort {
-    /// Those in trouble first, then by the last change, the newest first.
+    /// Keys in trouble first, then by the last change, the newest first.
     State,
     /// By the last change, the newest first.
     Change,
@@ -67,30 +67,30 @@ impl Sort {
     }
 }
 
-/// How much happened in a second, between the last two answers.
+/// Rates per second between the last two answers.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Rates {
     pub(super) decisions: f64,
     pub(super) changes: f64,
     pub(super) calls: f64,
-    /// Seconds from a change to its effect, on average; none: nothing took effect.
+    /// Seconds from a change to its effect, on average; `None` if nothing took effect.
     pub(super) effect: Option<f64>,
 }
 
-/// See the module.
+/// The state of the display.
 pub(super) struct App {
     pub(super) data: Data,
     pub(super) rates: Rates,
-    /// Why the last answer is not there; none: it is.
+    /// Why the last answer is missing; `None` if it came.
     pub(super) away: Option<String>,
     pub(super) view: View,
     pub(super) sort: Sort,
     pub(super) filter: String,
-    /// The filter is being typed.
+    /// True while the user types the filter.
     pub(super) typing: bool,
-    /// The guest and the name of the key that is marked: it stays marked wherever it moves to.
+    /// The guest and the name of the marked key. The mark follows the key when it moves.
     pub(super) marked: (String, String),
-    /// So many keys are on the screen, as it was drawn last.
+    /// How many keys the last drawing showed.
     pub(super) page: usize,
 }
 
@@ -111,7 +111,7 @@ impl App {
         app
     }
 
-    /// The host answered, or did not: then what it said last stays.
+    /// Takes the host's answer. Without one, the last answer stays.
     pub(super) fn answered(&mut self, answer: Result<Data, String>) {
         match answer {
             Ok(data) => {
@@ -126,7 +126,7 @@ impl App {
         }
     }
 
-    /// The keys that the filter lets through, in order.
+    /// The keys that pass the filter, in order.
     pub(super) fn keys(&self) -> Vec<&KeyShown> {
         let wanted = self.filter.to_lowercase();
         let matches = |key: &&KeyShown| {
@@ -144,12 +144,12 @@ impl App {
         keys
     }
 
-    /// Where the marked key stands among these.
+    /// The position of the marked key among these.
     pub(super) fn position(&self) -> Option<usize> {
         self.keys().iter().position(|key| self.is_marked(key))
     }
 
-    /// The marked key, also where the filter hides it.
+    /// The marked key, even if the filter hides it.
     pub(super) fn marked(&self) -> Option<&KeyShown> {
         self.data.keys.iter().find(|key| self.is_marked(key))
     }
@@ -175,7 +175,7 @@ impl App {
         });
     }
 
-    /// True where that was the end.
+    /// True if the key ends the program.
     pub(super) fn pressed(&mut self, press: Press) -> bool {
         if press == Press::Quit {
             return true;
@@ -225,7 +225,7 @@ impl App {
     }
 }
 
-/// Between two answers, by the host's clock. Nothing where another process answered.
+/// Between two answers, by the host's clock. Zero if another process answered.
 fn rates(before: &Status, now: &Status) -> Rates {
     let passed_ms = now.host.now_ms.saturating_sub(before.host.now_ms);
     if passed_ms == 0 || now.host.started_ms != before.host.started_ms {

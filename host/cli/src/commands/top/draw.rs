@@ -1,5 +1,5 @@
-//! Draws `trueup top`: a head of some lines, the guests, the keys, and a line of what one can press. Fits 80 columns and 24
-//! lines; what does not fit is cut on the right.
+//! Draws `trueup top`: a head of some lines, the guests, the keys, and a line with the available keys. Fits 80 columns
+//! and 24 lines; cuts the rest on the right.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -12,13 +12,13 @@ use super::app::{App, View};
 use crate::commands::status::{bytes, counted, negs_of, next_try, passed, since, what, without_problems};
 use crate::output::{self, printable};
 
-/// So many guests have a line: there are two worlds that run.
+/// How many guests get a line: two worlds run.
 const GUESTS_MAX: usize = 4;
 
-/// A key has so much room at least.
+/// The least width of the key column.
 const KEY_WIDTH_MIN: usize = 24;
 
-/// The other columns with their gaps, and some words of what is the matter.
+/// The width of the other columns with their gaps, and some words of the error.
 const OTHERS_WIDTH: u16 = 70;
 
 const HELP: &str = "
@@ -98,7 +98,7 @@ fn head_lines(app: &App) -> Vec<Line<'static>> {
     ]
 }
 
-/// How much of all that there is, is as it should be.
+/// The share of objects that are in sync.
 fn share_that_is_true(frame: &mut Frame<'_>, app: &App, area: Rect) {
     let keys = &app.data.status.keys;
     let of = |state| keys.get(&state).copied().unwrap_or_default();
@@ -188,7 +188,7 @@ fn keys(frame: &mut Frame<'_>, app: &mut App, area: Rect) {
     frame.render_stateful_widget(table, area, &mut state);
 }
 
-/// Cut in the middle: names in a cluster are told apart by their ends.
+/// Cuts in the middle: names in a cluster differ at their ends.
 fn cut(text: &str, width: usize) -> String {
     let count = text.chars().count();
     if count <= width {

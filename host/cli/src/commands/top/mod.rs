@@ -1,7 +1,7 @@
-//! `trueup top`: the same as `trueup status`, live in a terminal.
+//! `trueup top`: `trueup status`, live in a terminal.
 //!
-//! A task asks the host every second; this thread waits for keys, and draws what was answered last. What is shown, and what
-//! a key does, is in `app.rs` and `draw.rs`, which know of neither host nor terminal.
+//! A task asks the host every second; this thread waits for keys, and draws the last answer. `app.rs` decides what is
+//! shown and what a key does; `draw.rs` draws it. Neither knows of a host, and `app.rs` knows of no terminal.
 
 mod app;
 mod draw;
@@ -24,13 +24,13 @@ use self::app::{App, Data, Press};
 use super::reach::{Reach, get};
 use crate::exit::{Ending, Exit, Failure, misused};
 
-/// How often the host is asked.
+/// How often to ask the host.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// How soon a key press, an answer or a signal is noticed.
+/// How soon the loop notices a key press, an answer or a signal.
 const NOTICED: Duration = Duration::from_millis(100);
 
-/// Shows how the host that runs stands, live: what it works on, and each key with what came of it.
+/// Shows the state of the running host, live: what it works on, and each key with its outcome.
 ///
 /// Keys: q ends; arrows and PgUp, PgDn move; / filters; s sorts; Enter shows one key; ? helps. Needs a terminal.
 #[derive(Debug, clap::Args)]
@@ -55,7 +55,7 @@ pub(super) fn exec(args: &Args) -> Ending {
         .enable_all()
         .build()
         .context("starting threads")?;
-    // Where nothing answers at all, that is said on a line, not on a screen.
+    // If nothing answers at all, print that as a line, without a screen.
     let first = tasks.block_on(ask(&client))?;
     let (answers, answered) = mpsc::channel();
     let stop = Arc::new(AtomicBool::new(false));
@@ -73,7 +73,7 @@ pub(super) fn exec(args: &Args) -> Ending {
             }
         }
     });
-    // From here on a panic gives the terminal back before it is told.
+    // From here on, a panic restores the terminal before it prints.
     let mut terminal = ratatui::try_init().context("taking the terminal")?;
     let ended = show(&mut terminal, App::new(first), &answered, &stop);
     ratatui::try_restore().context("giving the terminal back")?;

@@ -1,4 +1,4 @@
-//! What is on the screen, as text: golden files, rewritten with `BLESS=1`. And what key presses do.
+//! The screen as text, compared with golden files (`BLESS=1` rewrites them), and the effects of key presses.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use serde_json::json;
 use super::app::{App, Data, Press, Sort, View};
 use super::draw::draw;
 
-/// 80 x 24 is the least that a terminal has.
+/// 80 x 24 is the smallest supported terminal.
 const SIZE: (u16, u16) = (80, 24);
 
 fn key(name: &str, state: &str, since_ms: u64, error: Option<&str>, next: Option<u64>) -> serde_json::Value {
@@ -146,7 +146,7 @@ fn a_filter_looks_at_names_states_and_errors() {
         app.pressed(Press::Letter(c));
     }
     assert_eq!(names(&app), ["default/broken"]);
-    // While it is typed a letter is a letter.
+    // While the user types the filter, a letter is a letter.
     app.pressed(Press::Erase);
     assert!(!app.pressed(Press::Letter('q')));
     assert_eq!((names(&app).len(), app.filter.as_str()), (0, "REFUSEq"));
