@@ -53,8 +53,8 @@ fn refusal(method: &Method, headers: &HeaderMap) -> Option<(StatusCode, String)>
     })
 }
 
-/// The header in which a browser names the requesting page's origin. A foreign page can't read the answer, but can
-/// trigger its computation.
+/// The header in which a browser tells whether the request comes from a foreign page. Such a page can't read the
+/// answer, but can trigger its computation.
 const FROM_WHERE: &str = "sec-fetch-site";
 
 /// Checks that a request's host is loopback and that it does not come from a foreign page.

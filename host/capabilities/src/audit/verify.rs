@@ -148,7 +148,7 @@ pub fn walk(folder: &Path, mut see: impl FnMut(Line)) -> Result<Verdict, AuditEr
 pub(super) struct Walk {
     verdict: Verdict,
     head: Option<Result<Head, String>>,
-    /// The number that the next line must have.
+    /// The next line's required number.
     pub(super) next_n: u64,
     /// The `prev` that the next line must have; `None` after a changed line, where it is unknown.
     pub(super) prev: Option<String>,

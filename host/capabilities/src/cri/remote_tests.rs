@@ -98,7 +98,7 @@ fn empty_addresses_are_left_out() {
 
 #[test]
 fn only_ready_sandboxes_count() {
-    // 2 stands for a future state.
+    // 2 is a future state.
     for (state, count) in [(0, 1), (1, 0), (2, 0), (-1, 0)] {
         let status = PodSandboxStatus {
             state,

@@ -4,7 +4,7 @@
 //! contract inwards:
 //!
 //! ```text
-//! mod (the functions) -> list, create, leftovers -> http (one request: slots, tries, rate limit) -> http::client -> Engine
+//! mod (the functions) -> list, create, leftovers -> http (a request: slots, tries, limit) -> http::client -> Engine
 //!                            wire, path: its JSON and paths
 //! ```
 //!

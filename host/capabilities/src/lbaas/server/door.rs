@@ -51,7 +51,7 @@ pub(super) struct Door {
     clock: Clock,
     engine: Mutex<Engine>,
     traffic: Mutex<Traffic>,
-    /// Closed when the server is to end.
+    /// Closed when the server stops.
     stopping: watch::Receiver<()>,
 }
 

@@ -45,7 +45,7 @@ pub(super) struct Door {
     traffic: Mutex<Traffic>,
     /// Notified whenever operations are forgotten or the settings change, for waiting requests.
     pub(super) changed: Notify,
-    /// Closed when the server is to end.
+    /// Closed when the server stops.
     stopping: watch::Receiver<()>,
 }
 
