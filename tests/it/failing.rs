@@ -294,7 +294,7 @@ fn a_run_that_ends_fails_as_long_as_something_is_set_aside_and_says_why() {
     site.edit("trueup.toml", "misbehaving-1.wasm", "misbehaving-2.wasm");
     site.run_once().exits(1);
     assert_eq!(tries(&site, "panic"), 3 * ENOUGH);
-    // A missing one is no failure.
+    // A deleted Service is no failure.
     let folder = site.state_dir().join("quarantine/lbaas");
     assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
     site.remove_manifest("panic.yaml");

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use support::api_server::ApiServer;
 
-/// What takes longer hangs.
+/// Anything slower counts as a hang.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().unwrap());

@@ -26,7 +26,7 @@ use support::{Engine, Ran, Started, TOKEN, program, ran, wait_until};
 /// The host's user in the cluster.
 const ACCOUNT: &str = "system:serviceaccount:trueup:trueup";
 
-/// What takes longer hangs: the host repeats an identical event once a minute, and does more meanwhile.
+/// Anything slower counts as a hang: the host repeats an identical event once a minute, and does more meanwhile.
 const PATIENCE: Duration = Duration::from_secs(240);
 
 /// The pods behind a Service, as a real cluster has them. The host must neither use nor break them.

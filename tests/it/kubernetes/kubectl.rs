@@ -16,7 +16,7 @@ use tempfile::TempDir;
 
 use support::api_server::{ADMIN, ApiServer};
 
-/// What takes longer hangs. A process may take long on a machine with other work.
+/// Anything slower counts as a hang. A process may take long on a machine with other work.
 const PATIENCE: Duration = Duration::from_secs(90);
 
 /// A Service with two ports.

@@ -46,7 +46,7 @@ const USUAL: &str = "";
 /// The most arrivals at the Engine before a kill of the leader: about a second of its work.
 const ARRIVALS_MAX: usize = 600;
 
-/// What takes longer hangs.
+/// Anything slower counts as a hang.
 const PATIENCE: Duration = Duration::from_secs(180);
 
 /// One of several hosts, running or not.

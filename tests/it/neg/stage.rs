@@ -12,7 +12,7 @@ use super::compute::{Compute, Contents, Does, Operation, now_ms};
 use super::judge::{CLOCKS_APART_MS, Judged, Rules, judge};
 use support::{Site, Started, TOKEN, trueup};
 
-/// What takes longer hangs.
+/// Anything slower counts as a hang.
 const PATIENCE: Duration = Duration::from_secs(240);
 
 /// The pause between two looks at the server, which must not keep the machine busy.

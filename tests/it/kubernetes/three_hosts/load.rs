@@ -95,7 +95,7 @@ impl<'s> Load<'s> {
         let number = self.random.random_range(0..CALM);
         let name = calm(number);
         let is_impatient = self.wishes[&name].is_some() && self.random.random_range(0..8) == 0;
-        // Slow hosts would otherwise give the others fewer turns.
+        // With slow hosts, busy Services get more turns.
         if is_impatient || self.is_true(&name) {
             if self.wishes[&name].is_some() && self.random.random_range(0..3) == 0 {
                 self.deletions += 1;
