@@ -1,7 +1,7 @@
-//! What an operator sees of a host that runs: `trueup status` and `top`, the admin address, health and metrics.
+//! The operator's view of a running host: `trueup status` and `top`, the admin address, health and metrics.
 //!
-//! By the real binary, and by Prometheus' own `promtool`. Requests are written by hand, so that they can say what no client
-//! would.
+//! Uses the real binary, and Prometheus' own `promtool`. Requests are written by hand, so that they can contain what no
+//! client would send.
 
 use needs::needs;
 use std::fs;
@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex};
 use serde_json::{Value, json};
 use support::{Engine, Ran, Site, Started, TOKEN, program, ran, trueup, wait_until};
 
-/// What a request was answered.
+/// The answer to a request.
 struct Answer {
     status: u16,
     head: String,
@@ -36,7 +36,7 @@ impl Answer {
     }
 }
 
-/// Writes a request, and reads to the end.
+/// Writes a request, and reads the answer to its end.
 #[track_caller]
 fn asked(mut stream: impl Read + Write, method: &str, path: &str, host: &str) -> Answer {
     let request = format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\nContent-Length: 0\r\n\r\n");
@@ -72,7 +72,7 @@ fn unchunked(mut rest: &str) -> String {
     body
 }
 
-/// An address that a host said it listens on: the `n`th of those.
+/// The `n`th address that a host printed as one it listens on.
 #[track_caller]
 fn address(host: &mut Started, n: usize) -> String {
     let said = |host: &Started| -> Vec<String> {
@@ -91,7 +91,7 @@ fn get(address: &str, path: &str) -> Answer {
     asked(TcpStream::connect(place).unwrap(), "GET", path, place)
 }
 
-/// A site that listens on a free port for everything, and on another for health and metrics.
+/// A site that listens on one free port for everything, and on another for health and metrics.
 fn listening(site: Site) -> Site {
     let config = fs::read_to_string(site.path("trueup.toml")).unwrap();
     let admin = "\n[admin]\nlisten = \"127.0.0.1:0\"\nmetrics_listen = \"127.0.0.1:0\"\n";
@@ -103,7 +103,7 @@ fn status(site: &Site, args: &[&str]) -> Ran {
     ran(program().arg("status").args(args).arg("--config").arg(site.folder()))
 }
 
-/// Waits until three services of the quickstart are true.
+/// Waits until three services of the quickstart are in sync.
 fn wait_for_three(host: &mut Started) {
     for key in ["default/api", "default/web", "kube-system/dns"] {
         host.wait_for(&format!("{key:<24} true"));
@@ -117,7 +117,7 @@ fn promtool(args: &[&str]) -> Command {
     command
 }
 
-/// What `promtool` says of a text, which must be nothing.
+/// Checks that `promtool` has no complaint about a text.
 #[track_caller]
 fn accepted(mut command: Command, text: &str) {
     let child = command
@@ -137,7 +137,7 @@ fn accepted(mut command: Command, text: &str) {
     assert_eq!(output.stderr, b"", "promtool has something against\n{text}");
 }
 
-/// The number that a series shows.
+/// The value of a series.
 #[track_caller]
 fn number(metrics: &str, series: &str) -> f64 {
     let line = metrics
@@ -161,7 +161,7 @@ fn golden(name: &str, said: &str) {
     assert_eq!(said, expected, "{} is otherwise; BLESS=1 rewrites it", file.display());
 }
 
-/// A status as it is each time: what differs from run to run is `#`, and columns are two blanks apart.
+/// A status without what differs from run to run, which becomes `#`; columns are two blanks apart.
 fn steady(text: &str, site: &Site) -> String {
     let text = text.replace(site.folder().to_str().unwrap(), "SITE");
     let is_number = |word: &str| word.chars().all(|c| c.is_ascii_digit() || c == '.') && !word.is_empty();
@@ -204,7 +204,7 @@ fn a_host_at_work_is_seen_as_it_is() {
                   [+]loop-services ok\nreadyz check passed\n";
     assert_eq!((ready.status, ready.body.as_str()), (200, checks));
 
-    // Status: what happened, and nothing else.
+    // Status: exactly the events so far.
     let now = get(&all, "/v1/status");
     assert!(
         now.has("x-content-type-options: nosniff") && now.has("cache-control: no-store"),
@@ -255,7 +255,7 @@ fn a_host_at_work_is_seen_as_it_is() {
     );
     assert_eq!(get(&all, "/v1/keys/default/none").status, 404);
 
-    // What else the commands show.
+    // The data of the other commands.
     assert_eq!(get(&all, "/v1/guests").json()[1]["active"]["version"], "1");
     assert_eq!(
         get(&all, "/v1/guests/lbaas/history").json().as_array().unwrap().len(),
@@ -271,7 +271,7 @@ fn a_host_at_work_is_seen_as_it_is() {
     assert!(!config.body.contains(TOKEN), "a token is no part of it");
     assert_eq!(get(&all, "/v1/nothing").status, 404);
 
-    // Health and metrics alone, for whoever asks from elsewhere.
+    // Only health and metrics, for clients from elsewhere.
     assert_eq!(get(&public, "/healthz").status, 200);
     assert_eq!(get(&public, "/v1/status").status, 404);
     let place = public.strip_prefix("http://").unwrap();
@@ -318,7 +318,7 @@ fn what_a_page_in_a_browser_could_send_is_refused() {
     let all = address(&mut host, 0);
     let place = all.strip_prefix("http://").unwrap();
     let stream = || TcpStream::connect(place).unwrap();
-    // A name that was made to point at loopback.
+    // A name that an attacker pointed at loopback.
     let rebound = asked(stream(), "GET", "/v1/status", "evil.example:9482");
     assert_eq!(rebound.status, 403);
     assert!(
@@ -481,7 +481,7 @@ fn hundreds_who_ask_at_once_are_answered_and_disturb_nothing() {
             std::thread::spawn(move || {
                 for turn in 0..10 {
                     let answer = get(&all, paths[(asker + turn) % paths.len()]);
-                    // Pods are served when the store was read.
+                    // The host serves pods once it has read the store.
                     assert!([200, 503].contains(&answer.status), "{}", answer.head);
                 }
             })
@@ -551,7 +551,7 @@ fn where_no_host_runs_that_is_one_line() {
 fn the_rules_for_alerts_are_rules() {
     let rules = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/prometheus-rules.yaml");
     accepted(promtool(&["check", "rules", rules.to_str().unwrap()]), "");
-    // And each series in them is one that there is.
+    // Each series in them exists.
     let documented = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/observing.md");
     let documented = fs::read_to_string(documented).unwrap();
     let rules = fs::read_to_string(rules).unwrap();
@@ -569,7 +569,7 @@ fn the_rules_for_alerts_are_rules() {
     }
 }
 
-/// A `trueup top` on a terminal of its own.
+/// A `trueup top` on its own terminal.
 struct Top {
     script: Child,
     said: Arc<Mutex<Vec<u8>>>,
@@ -644,13 +644,13 @@ impl Top {
 
 impl Drop for Top {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // Ignore the error: it may have ended by itself.
         _ = self.script.kill();
         _ = self.script.wait();
     }
 }
 
-/// The terminal is given back: the screen that was there before (xterm's control sequences).
+/// The program restores the previous screen (xterm's control sequences).
 const GIVEN_BACK: &str = "\u{1b}[?1049l";
 
 #[needs(script)]

@@ -1,5 +1,5 @@
-//! Grants with the real binary: what is refused does not reach the Engine and stands in the audit log, nobody changes that
-//! log unseen, and the least grant is found in recordings.
+//! Grants with the real binary: a refused call does not reach the Engine and gets an entry in the audit log, no change
+//! of that log goes unnoticed, and the smallest grant follows from recordings.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,13 +9,13 @@ use serde_json::{Value, json};
 
 use support::{Engine, Object, Ran, Site, ran, trueup};
 
-/// What the quickstart grants its guest `lbaas`.
+/// The quickstart's grants for its guest `lbaas`.
 const GRANTED: &str = "grants = { lbaas = { read = [\"lb-1\"], write = [\"lb-1\"] } }";
 
-/// What the quickstart grants its guest `ipam`.
+/// The quickstart's grants for its guest `ipam`.
 const GRANTED_IPAM: &str = "grants = { checkpoint = { read = [\"own\"], write = [\"own\"] } }";
 
-/// Resources are there after this; long enough to be waited for.
+/// How long resources take to appear: long enough that the guest has to wait.
 const SETTLE: [&str; 2] = ["--settle-ms", "20"];
 
 fn audit(site: &Site, words: &[&str], args: &[&str]) -> Ran {
@@ -29,7 +29,7 @@ fn lines(site: &Site, args: &[&str]) -> Vec<Value> {
     shown.as_array().unwrap().clone()
 }
 
-/// A site whose guest may look and not write, after a run.
+/// A site whose guest may read and not write, after a run.
 fn refused() -> (Engine, Site, Ran) {
     let engine = Engine::start(&SETTLE);
     let site = Site::against(&engine);
@@ -72,7 +72,7 @@ fn what_is_refused_ends_in_the_audit_log_with_its_decision() {
         .unwrap();
     assert_eq!(entry["call"], "reconciliation.reconcile");
 
-    // A refusal is an answer like any other: it replays, and a replay writes no line.
+    // A refusal is an ordinary answer: it replays, and a replay writes no line.
     trueup(["replay".into()].into_iter().chain(site.journals())).exits(0);
     assert_eq!(lines(&site, &[]), all);
 
@@ -215,7 +215,7 @@ fn a_grant_for_one_load_balancer_stops_calls_that_name_another() {
             );
         }
     }
-    // With both it goes through.
+    // With both grants it succeeds.
     let engine = Engine::start(&[
         "--settle-ms",
         "20",
@@ -246,7 +246,7 @@ fn lbaas_journals(site: &Site) -> Vec<PathBuf> {
         .collect()
 }
 
-/// A site that is true, and then has this added to what it grants.
+/// A site in sync that then gets this additional limit in its grants.
 fn limited(limit: &str) -> (Engine, Site, Vec<Object>) {
     let engine = Engine::start(&SETTLE);
     let site = Site::against(&engine);
@@ -257,7 +257,7 @@ fn limited(limit: &str) -> (Engine, Site, Vec<Object>) {
     (engine, site, objects)
 }
 
-/// Takes a port out of the Service `default/web`.
+/// Removes a port from the Service `default/web`.
 fn without_https(site: &Site) {
     site.edit(
         "manifests/web.yaml",
@@ -339,7 +339,7 @@ fn calls_per_minute_hold_for_all_services_together() {
     trueup(["replay".into()].into_iter().chain(site.journals())).exits(0);
 }
 
-/// `grants = ...` with what is inferred of one guest.
+/// `grants = ...` with the inferred grants of one guest.
 fn granted(inferred: &Value, guest: &str) -> BTreeMap<String, BTreeMap<String, Vec<String>>> {
     let all = inferred.as_array().unwrap();
     let of_guest = all.iter().find(|inferred| inferred["guest"] == guest).unwrap();
@@ -360,7 +360,7 @@ fn in_toml(grants: &BTreeMap<String, BTreeMap<String, Vec<String>>>) -> String {
     )
 }
 
-/// Has the host try again soon.
+/// Makes the host retry soon.
 fn hurried(site: &Site) {
     let config = fs::read_to_string(site.path("trueup.toml")).unwrap();
     fs::write(site.path("trueup.toml"), config + "\n[run]\nbackoff_initial_ms = 10\n").unwrap();
@@ -369,7 +369,7 @@ fn hurried(site: &Site) {
 #[test]
 fn the_inferred_grant_is_enough_and_nothing_of_it_is_too_much() {
     let recorded = Site::quickstart();
-    // As much as there is, so that what is inferred is not just what was granted.
+    // Grant everything, so that the inferred grants are not just the given ones.
     recorded.edit(
         "trueup.toml",
         GRANTED,
@@ -419,7 +419,7 @@ fn the_inferred_grant_is_enough_and_nothing_of_it_is_too_much() {
                     let left = less.get_mut(capability).unwrap().get_mut(access).unwrap();
                     left.retain(|other| other != scope);
                     let site = Site::quickstart();
-                    // It fails five times: nobody has to wait long between.
+                    // It fails five times, so shorten the waits in between.
                     hurried(&site);
                     site.edit("trueup.toml", ships, &in_toml(&less));
                     let ran = site.run_once();

@@ -1,9 +1,9 @@
-//! Bad input gets one clear line for each mistake in it, and leaves nothing half done: golden files with the text, rewritten
-//! with `BLESS=1`.
+//! Bad input gets one clear line for each mistake in it, and leaves nothing half done: golden files with the text,
+//! rewritten with `BLESS=1`.
 //!
-//! Each input is a file in `bad_input/KIND/`, and beside it `NAME.golden` with all that the program says of it. Read those as
-//! somebody who never saw trueup: what is wrong, where, and what may it be? The tables below say which command meets the
-//! input, and how many mistakes it has. What becomes of what is right is in `quickstart.rs`.
+//! Each input is a file in `bad_input/KIND/`, with `NAME.golden` beside it for everything that the program prints. Read
+//! those like a newcomer to trueup: what is wrong, where, and what is allowed? The tables below name the command for
+//! each input, and its number of mistakes. `quickstart.rs` covers the effects of valid input.
 //!
 //! ```text
 //! bad_input/KIND/NAME.EXT -> a folder in which all else is right -> trueup COMMAND -> NAME.golden
@@ -17,10 +17,10 @@ use std::path::PathBuf;
 
 use case::{Case, inputs};
 
-/// What a configuration is met by, where a table says nothing else.
+/// The default command for a configuration.
 const RUN: &str = "run CASE --once";
 
-/// As [`RUN`], where a run would say the same for each of its tries.
+/// Like [`RUN`], if a run would repeat the same for each of its tries.
 const PLAN: &str = "plan CASE";
 
 /// Configurations: each is the whole file.
@@ -101,7 +101,7 @@ const CONFIGURATIONS: &[(&str, usize, &str)] = &[
     ("wrong-types", 5, RUN),
 ];
 
-/// Manifests: each lies beside one that is right.
+/// Manifests: each is beside a valid one.
 const MANIFESTS: &[(&str, usize, &str)] = &[
     ("aliases-that-multiply", 1, PLAN),
     ("bad-address", 1, PLAN),
@@ -137,7 +137,7 @@ const MANIFESTS: &[(&str, usize, &str)] = &[
     ("wrong-api-version", 1, PLAN),
 ];
 
-/// Lock files, of a configuration whose guest is a file.
+/// Lock files of a configuration whose guest is a file.
 const LOCKS: &[(&str, usize, &str)] = &[
     ("builtin", 1, RUN),
     ("cut-off", 1, RUN),
@@ -163,7 +163,7 @@ const LOCKS: &[(&str, usize, &str)] = &[
     ("version-as-text", 1, RUN),
 ];
 
-/// What other commands read.
+/// The input of other commands.
 const OTHERS: &[(&str, usize, &str)] = &[
     ("audit-log-that-is-text", 2, "audit verify CASE/audit"),
     (
@@ -221,7 +221,7 @@ const OTHERS: &[(&str, usize, &str)] = &[
     ),
 ];
 
-/// What is given on the command line: there is no file.
+/// Command-line arguments, without a file.
 const ARGUMENTS: &[(&str, usize, &str)] = &[
     ("configuration-that-is-not-there", 1, "run CASE/nowhere --once"),
     ("folder-without-configuration", 1, "plan CASE/manifests"),
@@ -234,7 +234,7 @@ const ARGUMENTS: &[(&str, usize, &str)] = &[
     ("guest-that-is-a-folder", 1, "guest inspect CASE/manifests"),
 ];
 
-/// The cluster of a configuration that names one. Nobody is asked there: what is wrong is found before.
+/// The cluster of a configuration that names one. The host finds the mistake before it asks the cluster.
 const KUBECONFIG: &str = "apiVersion: v1
 kind: Config
 current-context: tests
@@ -243,7 +243,7 @@ users: [{ name: tests, user: { token: a-token } }]
 contexts: [{ name: tests, context: { cluster: tests, user: tests } }]
 ";
 
-/// Every input of a kind, by its name, which no two share.
+/// Every input of a kind, by its unique name.
 fn files(kind: &str) -> BTreeMap<String, PathBuf> {
     let mut files = BTreeMap::new();
     for entry in fs::read_dir(inputs(kind)).unwrap() {
@@ -257,8 +257,8 @@ fn files(kind: &str) -> BTreeMap<String, PathBuf> {
     files
 }
 
-/// Puts each input of a table where `place` has it, runs its command, and says at the end what is wrong with which. `mistakes`: see
-/// [`Case::check`].
+/// Puts each input of a table at its `place`, runs its command, and finally reports which inputs failed and why.
+/// `mistakes`: see [`Case::check`].
 #[track_caller]
 fn check(kind: &str, table: &[(&str, usize, &str)], place: impl Fn(&Case, &str, &PathBuf)) {
     let files = files(kind);
@@ -336,7 +336,7 @@ fn lock_files() {
 fn other_files() {
     check("others", OTHERS, |case, name, file| {
         let whole = file.file_name().unwrap().to_str().unwrap();
-        // An audit log has the names of its files from what is in them.
+        // The files of an audit log are named by their contents.
         let place = if name.starts_with("audit") {
             "audit/0.jsonl"
         } else {

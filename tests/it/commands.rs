@@ -1,6 +1,7 @@
-//! What scripts rely on in the commands themselves: exit codes, JSON, help, and errors that say where and what next.
+//! The parts of commands that scripts rely on: exit codes, JSON, help, and errors that name the place and the next
+//! step.
 //!
-//! What a command does with a site or a recording is in `quickstart.rs` and `recordings.rs`.
+//! `quickstart.rs` and `recordings.rs` cover the effects of commands on sites and recordings.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,7 +12,7 @@ use tempfile::TempDir;
 
 use support::{Engine, Site, program, ran, trueup};
 
-/// Every command that does something, as it is typed.
+/// Every command with an effect, as typed.
 const COMMANDS: [&[&str]; 34] = [
     &["run"],
     &["plan"],
@@ -49,7 +50,7 @@ const COMMANDS: [&[&str]; 34] = [
     &["completions"],
 ];
 
-/// A scenario that passes: nothing is asked for, and nothing is there.
+/// A scenario that passes: with an empty wish and an empty world.
 const PASSES: &str = r"
 - name: nothing is wished for
   guest: lbaas
@@ -91,7 +92,7 @@ impl Desk {
     }
 }
 
-/// The version of `lbaas` that ships, as a file's bytes.
+/// The built-in version of `lbaas`, as a file's bytes.
 fn shipped(version: &str) -> &'static [u8] {
     trueup_guests_builtin::find("lbaas", version).unwrap().bytes
 }
@@ -119,7 +120,7 @@ fn guest_list_is_what_ships_and_every_field_of_it() {
     let host = ["clock", "log", "metrics", "random"].map(|name| format!("trueup:host/{name}@0.1.0"));
     let lbaas_api = "trueup:lbaas/api@0.1.0".to_owned();
     let imports: BTreeSet<String> = host.into_iter().chain([lbaas_api]).collect();
-    // Interfaces with types alone are imported too, and are nothing that can be asked.
+    // The guest also imports interfaces that hold only types, which it can't call.
     let can_be_asked = |name: &&str| !name.ends_with("/types@0.1.0");
     let listed_imports: BTreeSet<String> = lbaas["imports"]
         .as_array()
@@ -226,7 +227,7 @@ fn test_tells_passed_from_failed_from_nothing_to_do() {
 #[test]
 fn test_takes_another_build_of_a_guest() {
     let desk = Desk::new();
-    // Only version 2 resets what failed.
+    // Only version 2 resets failed resources.
     let reset = desk.put(
         "reset.yaml",
         r#"
@@ -333,7 +334,7 @@ fn a_wrong_configuration_is_named_with_file_and_line_and_the_nearest_key() {
             let ran = ran(&mut site.command(command, &[])).exits(2);
             assert!(ran.stderr.contains(said), "`{said}`: {ran}");
             assert_eq!(ran.stdout, "");
-            // What the guest says of its settings, and which guests there are, is known to no line of the file.
+            // No line of the file contains the guest's opinion of its settings, or which guests exist.
             let is_of_the_file = !said.contains("no guest") && !said.contains("backoff_in");
             let place = format!("{}:{line}: ", site.path("trueup.toml").display());
             assert!(!is_of_the_file || ran.stderr.contains(&place), "`{place}`: {ran}");
@@ -409,7 +410,7 @@ fn every_command_speaks_json() {
         .sum();
     assert_eq!(with_journals(&["journal", "show"]).as_array().unwrap().len(), lines);
 
-    // What could not be done is no reason for another form.
+    // A partial failure does not change the format.
     site.put_manifest("broken.yaml", "kind: [\n");
     let run = json("run", &["--once"]).exits(1).json();
     assert_eq!(run["summary"]["problems"].as_array().unwrap().len(), 1);
@@ -440,7 +441,7 @@ fn a_reader_that_went_away_is_no_error() {
         let said = String::from_utf8_lossy(&ended.stderr);
         assert_eq!((ended.status.code(), said.as_ref()), (Some(0), ""), "{words:?}");
     }
-    // Nor is one of what is said beside the data.
+    // Nor do the messages beside the data.
     let mut child = program()
         .arg("replay")
         .arg("/none")

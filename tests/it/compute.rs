@@ -1,4 +1,4 @@
-//! `trueup sim compute` in a process of its own: what scripts rely on, and what Google's own client sees of it.
+//! `trueup sim compute` in its own process: the parts that scripts rely on, and the behaviour for Google's own client.
 //!
 //! The client needs `python3` with its `venv`, and a package registry that `pip` reaches.
 
@@ -17,7 +17,7 @@ use support::{program, ran};
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 const NEGS: &str = "/compute/v1/projects/p/zones/z-a/networkEndpointGroups";
 
-/// `trueup sim compute`, ended with this value.
+/// A running `trueup sim compute`; dropping the value ends it.
 struct Compute {
     child: Child,
     url: String,
@@ -42,7 +42,7 @@ impl Compute {
     }
 
     async fn send(&self, method: Method, path: &str, body: &Value) -> (u16, Value) {
-        // The client has no provider of its own; that one is there already says no more.
+        // The client has no TLS provider of its own. Ignore the error: there may already be one.
         _ = rustls::crypto::ring::default_provider().install_default();
         let request = reqwest::Client::new().request(method, format!("{}{path}", self.url));
         let request = request.header("Authorization", "Bearer t").json(body);
@@ -63,7 +63,7 @@ impl Compute {
 
 impl Drop for Compute {
     fn drop(&mut self) {
-        // It may have ended by itself; then the test says why.
+        // It may have ended by itself; then the test reports why.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,4 +1,4 @@
-//! The workspace's packages depend on each other as the map says: no other edges, and none back.
+//! The workspace's packages depend on each other as the map shows: no other edges, and none back.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-/// Every edge that there is between the host's rooms. Benches may depend on anything.
+/// Every edge between the host's rooms. Benches may depend on anything.
 const EDGES: [(&str, &str); 21] = [
     ("trueup", "trueup-runtime"),
     ("trueup", "trueup-journal"),
@@ -18,11 +18,11 @@ const EDGES: [(&str, &str); 21] = [
     ("trueup-engine", "trueup-capabilities"),
     ("trueup-engine", "trueup-journal"),
     ("trueup-capabilities", "trueup-journal"),
-    // For tests alone.
+    // Only for tests.
     ("trueup", "trueup-test-needs"),
     ("trueup", "trueup-test-support"),
     ("trueup-capabilities", "trueup-test-needs"),
-    // Guests share no crate with the host; what several of them need is one small crate of their own.
+    // Guests share no crate with the host; their common code is in one small crate.
     ("trueup-guest-ipam", "trueup-guest-common"),
     ("trueup-guest-lbaas", "trueup-guest-common"),
     ("trueup-guest-misbehaving", "trueup-guest-common"),
@@ -33,7 +33,8 @@ const EDGES: [(&str, &str); 21] = [
     ("trueup-guest-service", "trueup-guest-common"),
 ];
 
-/// The CNI plugin is started for every pod: a few milliseconds, a few MiB. It has no edge in the map either.
+/// The runtime starts the CNI plugin for every pod, so it must take only a few milliseconds and a few MiB. It has no
+/// edge in the map either.
 const CNI_KEEPS_OUT: [&str; 4] = ["wasmtime", "tokio", "axum", "reqwest"];
 
 fn metadata() -> Value {
@@ -47,7 +48,7 @@ fn metadata() -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// Name, and the names of all dependencies of the given kind (`null` is normal), of every package but benches.
+/// The name of every package but benches, and the names of all its dependencies of the given kind (`null` is normal).
 fn packages(metadata: &Value, kinds: &[Option<&str>]) -> Vec<(String, BTreeSet<String>)> {
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     let packages = metadata["packages"].as_array().unwrap().iter();

@@ -1,5 +1,6 @@
-//! One suite of what a store of `trueup:etcd/kv` promises, run against all three: in memory, in a file, and a Debian etcd that
-//! the test starts. Then what only a real etcd can do: certificates, users, stops, members that hang.
+//! One suite for the guarantees of a store of `trueup:etcd/kv`, run against all three: in memory, in a file, and a
+//! Debian etcd that the test starts. Then the behaviour of only a real etcd: certificates, users, stops, members that
+//! hang.
 //!
 //! Needs `etcd` (`apt-get install etcd-server`).
 

@@ -1,4 +1,4 @@
-//! Why what was done was done: `trueup explain`, lines of log as JSON, and traces, of the real binary.
+//! The causes of the host's actions: `trueup explain`, log lines as JSON, and traces, with the real binary.
 //!
 //! ```text
 //! manifests -> host -> Engine
@@ -6,7 +6,7 @@
 //!                \-> stderr: JSON lines
 //!                \-> OTLP over HTTP -> collector of the test
 //! ```
-//! What a reason, a difference or a file of lines is, is tested beside the code.
+//! Tests beside the code cover reasons, differences and files of lines.
 mod chains;
 mod collector;
 mod lines;
@@ -20,12 +20,12 @@ use serde_json::Value;
 
 use support::{Engine, Ran, Site, Started, files_under, ran, wait_until};
 
-/// Resources are there after this; long enough to be waited for.
+/// How long resources take to appear: long enough that the guest has to wait.
 const SETTLE: [&str; 2] = ["--settle-ms", "20"];
 
 const KEYS: [&str; 3] = ["default/api", "default/web", "kube-system/dns"];
 
-/// What a host compiled of its guests: once for all tests, since it takes longer than all that they are about.
+/// The compiled code of a host's guests, shared by all tests, since compiling takes longer than they do.
 static COMPILED: LazyLock<Vec<(PathBuf, Vec<u8>)>> = LazyLock::new(|| {
     let site = Site::quickstart();
     site.run_once().exits(0);
@@ -35,7 +35,7 @@ static COMPILED: LazyLock<Vec<(PathBuf, Vec<u8>)>> = LazyLock::new(|| {
     files.map(kept).collect()
 });
 
-/// The quickstart with an Engine in another process, and with what is compiled.
+/// The quickstart with an Engine in another process, and with the compiled code.
 fn site(engine: &Engine) -> Site {
     let site = Site::against(engine);
     for (name, bytes) in &*COMPILED {
@@ -46,7 +46,7 @@ fn site(engine: &Engine) -> Site {
     site
 }
 
-/// The quickstart with a host that goes on, once all is true.
+/// The quickstart with a running host, once everything is in sync.
 struct Running {
     engine: Engine,
     site: Site,
@@ -64,12 +64,12 @@ impl Running {
         Self { engine, site, host }
     }
 
-    /// How often it was said that a key is true.
+    /// How often the host reported a key as in sync.
     fn truths(&self, key: &str) -> usize {
         self.host.stdout().matches(&format!("{key:<24} true ")).count()
     }
 
-    /// Edits a manifest and waits until these keys are true again.
+    /// Edits a manifest and waits until these keys are in sync again.
     #[track_caller]
     fn edit(&self, file: &str, from: &str, to: &str, keys: &[&str]) {
         let before: Vec<usize> = keys.iter().map(|key| self.truths(key)).collect();
@@ -80,7 +80,7 @@ impl Running {
     }
 }
 
-/// `trueup explain KEY` with what else it is given.
+/// `trueup explain KEY` with further arguments.
 fn explain(site: &Site, key: &str, args: &[&str]) -> Ran {
     let folder = site.folder().to_str().unwrap();
     ran(support::program().args(["explain", key, "--config", folder]).args(args))
@@ -98,7 +98,7 @@ fn jobs(explanation: &Value) -> &Vec<Value> {
     explanation["jobs"].as_array().unwrap()
 }
 
-/// The reasons of a job, each as `why` and what it is about.
+/// The reasons of a job, each as `why` and its subject.
 fn causes(job: &Value) -> Vec<(&str, String)> {
     let causes = job["job"]["causes"].as_array().unwrap().iter();
     let of = |cause: &Value| {

@@ -1,7 +1,8 @@
-//! A guest that fails takes nothing else down: retried, set aside, held, or another version takes over.
+//! A guest that fails breaks nothing else: the host retries it, sets its input aside, holds it, or switches to another
+//! version.
 //!
-//! By the real binary. Here is what becomes of an input that is set aside; what else a policy may do is in
-//! `failing/policies.rs`, and what stops a guest that goes round in circles in `failing/cycles.rs`.
+//! With the real binary. This file covers inputs that are set aside; `failing/policies.rs` covers other policies, and
+//! `failing/cycles.rs` the guard against cycles.
 
 use crate::guests::misbehaving;
 
@@ -20,13 +21,13 @@ static MISBEHAVING_1: LazyLock<Vec<u8>> = LazyLock::new(|| misbehaving::built("1
 /// The same, but for services of the name `panic-2`.
 static MISBEHAVING_2: LazyLock<Vec<u8>> = LazyLock::new(|| misbehaving::built("2", misbehaving::guests::build));
 
-/// So often in a row a guest fails in these tests before its input is set aside.
+/// How many failures in a row set an input aside in these tests.
 const ENOUGH: usize = 3;
 
-/// Short, so that the tests are quick; long enough for an honest guest on a busy machine, which may stall in its call.
+/// Short, so that the tests are fast; long enough for an honest guest on a busy machine, which may stall in its call.
 const LIMITS: &str = "limits = { cpu_ms = 1000, memory_bytes = 16777216, imports_per_call = 1000 }";
 
-/// A site whose guest is in trouble in each service that is named after one: `panic`, `loop`; and in no other.
+/// A site whose guest causes trouble in each service that is named after one, `panic` or `loop`, and in no other.
 fn site(version: &str, guest: &str, services: &[&str]) -> Site {
     let site = Site::of(&format!(
         "[source]\nmanifests = \"manifests\"\n\
@@ -72,7 +73,7 @@ fn standing(site: &Site) -> Value {
     guest(site, &["status", "--output", "json"]).exits(0).json()[0].take()
 }
 
-/// Which keys are set aside.
+/// The keys that are set aside.
 fn set_aside(site: &Site) -> Vec<String> {
     let standing = standing(site);
     let all = standing["quarantined"].as_array().unwrap().iter();
@@ -80,7 +81,8 @@ fn set_aside(site: &Site) -> Vec<String> {
         .collect()
 }
 
-/// So often the guest was tried in this service: each try that fails ends its instance, and the next begins a segment.
+/// How often the host tried the guest in this service: each failure ends its instance, and the next one starts a
+/// segment.
 fn tries(site: &Site, name: &str) -> usize {
     segments(site, name).len()
 }
@@ -92,7 +94,7 @@ fn segments(site: &Site, name: &str) -> Vec<Segment> {
     files.iter().map(|file| Segment::read(&file.path).unwrap()).collect()
 }
 
-/// Waits until a line of a run has been said so often: it begins with the key and holds this.
+/// Waits until a run has printed a line this often: it begins with the key and contains this.
 #[track_caller]
 fn wait_for_lines(started: &mut Started, name: &str, text: &str, times: usize) {
     wait_until(&format!("{times} lines of `{name}` with `{text}`"), || {
@@ -109,7 +111,7 @@ fn lines(stdout: &str, name: &str, text: &str) -> usize {
         .count()
 }
 
-/// What a run says of a service that is as it should be, of one that is set aside, and of the version that took over.
+/// The words of a run for a service in sync, for one that is set aside, and for the version that took over.
 const TRUE: &str = " true ";
 const SET_ASIDE: &str = "; set aside after 3 times until it or the guest changes, its recording is ";
 
@@ -190,7 +192,7 @@ fn each_trouble_is_retried_and_set_aside_alone_with_its_recording() {
     );
     ran(&mut site.command_of(&["audit", "verify"], &[])).exits(0);
 
-    // The others go on: what changes, and what is looked at again now and then. What is set aside is left alone.
+    // The others go on, with changes and with regular looks. The host leaves alone what is set aside.
     for node_port in 30081..30084 {
         let done = lines(&host.stdout(), "calm", TRUE);
         put_service(&site, "calm", node_port);
@@ -213,7 +215,7 @@ fn what_is_set_aside_is_retried_on_a_change_and_not_after_a_restart() {
     put_service(&site, "panic", 30081);
     wait_for_lines(&mut host, "panic", SET_ASIDE, 2);
     assert_eq!(tries(&site, "panic"), 2 * ENOUGH, "another input is tried as often");
-    // As it was before is another input than the one before.
+    // The earlier form differs from the last input.
     put_service(&site, "panic", 30080);
     wait_for_lines(&mut host, "panic", SET_ASIDE, 3);
     // The Service goes, and the guest fails in that too; it comes back.
@@ -230,7 +232,7 @@ fn what_is_set_aside_is_retried_on_a_change_and_not_after_a_restart() {
     wait_for_lines(&mut host, "calm", TRUE, 3);
     assert_eq!(tries(&site, "panic"), 5 * ENOUGH, "set aside over a restart");
     assert_eq!(set_aside(&site), ["default/panic"]);
-    // What can't be wished for is not what is set aside.
+    // An invalid wish is not the input that is set aside.
     put_service(&site, "panic", 0);
     wait_until("no key that is set aside", || set_aside(&site).is_empty());
     host.kill();
@@ -284,15 +286,15 @@ fn a_run_that_ends_fails_as_long_as_something_is_set_aside_and_says_why() {
     );
     assert_eq!(document["summary"]["failed"]["default/panic"], event["error"]);
 
-    // A guest that may ask more, or is set otherwise, may end well: it is tried again.
+    // A guest with other limits or settings may succeed, so the host tries again.
     site.edit("trueup.toml", "imports_per_call = 1000", "imports_per_call = 1001");
     assert!(said(&site.run_once().exits(1)).contains(SET_ASIDE));
     assert_eq!(tries(&site, "panic"), 2 * ENOUGH);
-    // So may another version.
+    // Another version may, too.
     site.edit("trueup.toml", "misbehaving-1.wasm", "misbehaving-2.wasm");
     site.run_once().exits(1);
     assert_eq!(tries(&site, "panic"), 3 * ENOUGH);
-    // One that is gone is no failure.
+    // A deleted Service is no failure.
     let folder = site.state_dir().join("quarantine/lbaas");
     assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
     site.remove_manifest("panic.yaml");

@@ -1,7 +1,7 @@
-//! Pod addresses, with the real binary on the example: pods ask over the socket, the host is killed and started again, its
-//! list of interfaces is edited, and what was recorded is replayed.
+//! Pod addresses, with the real binary on the example: pods ask over the socket, the test kills and restarts the host,
+//! edits its list of interfaces, and replays the recordings.
 //!
-//! Which address the guest chooses in which state is in `scenarios/ipam/`; a real container network is in other tests.
+//! `scenarios/ipam/` covers which address the guest chooses; other tests use a real container network.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use support::{Ran, Site, Started, ran, trueup, wait_until};
 
-/// A host that serves.
+/// A serving host.
 struct Host<'s> {
     site: &'s Site,
     started: Started,
@@ -24,7 +24,7 @@ impl<'s> Host<'s> {
         Self { site, started }
     }
 
-    /// What it answers: `ok` or `error`.
+    /// Its answer: `ok` or `error`.
     fn asked(&self, request: &Value) -> Value {
         let mut socket = UnixStream::connect(self.site.path(".trueup/cni.sock")).unwrap();
         socket.write_all(format!("{request}\n").as_bytes()).unwrap();
@@ -61,7 +61,7 @@ impl<'s> Host<'s> {
             .json()
     }
 
-    /// Waits until `ipam show` says that it is so.
+    /// Waits until `ipam show` shows the condition.
     #[track_caller]
     fn wait_until_shown(&self, what: &str, is_so: impl Fn(&Value) -> bool) {
         wait_until(what, || is_so(&self.show()));
@@ -72,14 +72,14 @@ impl<'s> Host<'s> {
     }
 }
 
-/// Puts another list of interfaces there, whole: a look at one that is half written would be said.
+/// Replaces the list of interfaces atomically: the host would report a half-written one.
 fn put_list(site: &Site, text: &str) {
     let draft = site.path("enis.draft");
     fs::write(&draft, text).unwrap();
     fs::rename(draft, site.path("enis.json")).unwrap();
 }
 
-/// Edits the list of interfaces, where `from` stands once.
+/// Edits the list of interfaces, which must contain `from` once.
 #[track_caller]
 fn edit_list(site: &Site, from: &str, to: &str) {
     let text = fs::read_to_string(site.path("enis.json")).unwrap();
@@ -98,7 +98,7 @@ fn code(answer: &Value) -> u64 {
         .unwrap_or_else(|| panic!("{answer} is no refusal"))
 }
 
-/// Every recording is decided again as it was.
+/// Checks that every recording replays identically.
 #[track_caller]
 fn replays(site: &Site) {
     let journals = site.journals();
@@ -116,7 +116,7 @@ fn replays(site: &Site) {
 #[test]
 fn addresses_outlive_the_host_and_rest_before_others_get_them() {
     let site = Site::ipam();
-    // Longer than any test, also where the machine is slow.
+    // Longer than any test, even on a slow machine.
     site.edit(
         "trueup.toml",
         "cooling_period_ms = 30000",
@@ -204,7 +204,7 @@ fn the_list_of_interfaces_is_followed_and_a_bad_edit_changes_nothing() {
         .wait_for_warning("enis[1].addresses[2]: was \"10.0.1.04\", must be an IPv4 address");
     assert_eq!(host.show()["stats"]["addresses"], 6, "the last good list stays");
 
-    // An interface with a pod stays until the pod is gone.
+    // An interface with a pod remains until the pod is gone.
     put_list(&site, r#"{"enis":[]}"#);
     host.wait_until_shown("the other interface's end", |shown| shown["stats"]["enis"] == 1);
     assert_eq!(host.pod("CHECK", "c1"), found("10.0.0.2", 0));
@@ -234,7 +234,7 @@ fn a_pod_keeps_an_address_that_left_the_list_even_over_restarts() {
     host.gives("c1", "10.0.0.2", 0);
     host.gives("c2", "10.0.0.3", 0);
     list_first(&site, &full, &left);
-    // With the new one, and still the one that left.
+    // With the new address, and still the one that left the list.
     host.wait_until_shown("the new address", |shown| shown["stats"]["addresses"] == 6);
     host.started.kill();
 
@@ -247,7 +247,7 @@ fn a_pod_keeps_an_address_that_left_the_list_even_over_restarts() {
     assert_eq!(host.pod("CHECK", "c1"), found("10.0.0.2", 0));
     host.started.kill();
 
-    // An edit while nobody looks. What no pod uses goes at once.
+    // An edit while the host is down. Addresses without a pod go at once.
     list_first(&site, &listed_again, &["10.0.0.5"]);
     let host = Host::start(&site);
     let shown = host.show();
@@ -275,7 +275,7 @@ fn a_pod_keeps_an_address_that_left_the_list_even_over_restarts() {
     assert!(ran.stderr.lines().all(|line| !line.contains("ERROR")), "{ran}");
     replays(&site);
 
-    // Without it nobody knows what pods may use.
+    // Without it the host does not know which addresses pods may use.
     fs::write(site.path(".trueup/ipam/ipam.json"), "{").unwrap();
     let ran = site.run_once().exits(2);
     let error = ran.said("error: ").join("\n");
@@ -379,7 +379,7 @@ fn an_unreadable_store_is_never_written_and_no_pod_gets_an_address() {
     assert_eq!(fs::read(&checkpoint).unwrap(), b"no checkpoint");
 }
 
-/// What `trueup status` says, and its exit code.
+/// The output of `trueup status`, with this exit code.
 fn host_status(site: &Site, code: i32) -> Value {
     let mut status = support::program();
     status

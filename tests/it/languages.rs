@@ -1,8 +1,8 @@
-//! A guest in another language: built from its source with that language's own tools, it is inspected, run, recorded and
-//! replayed like any other, and nothing of the machine reaches it.
+//! A guest in another language: the test builds it from source with that language's own tools. It can be inspected,
+//! run, recorded and replayed like any other, and has no access to the machine.
 //!
 //! Needs `python3` with its `venv`, and a package registry that `pip` reaches.
-//! Building and compiling take a minute, so both are done once for all tests of this file.
+//! Building and compiling take a minute, so all tests of this file share both.
 
 use needs::needs;
 use std::collections::BTreeSet;
@@ -19,20 +19,20 @@ use support::{Ran, Site, program, ran};
 /// The repository.
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
-/// What was built, for all tests of this file.
+/// The built guests, for all tests of this file.
 static BUILT: LazyLock<Built> = LazyLock::new(|| Built::new(Path::new(env!("CARGO_TARGET_TMPDIR")).join("languages")));
 
 struct Built {
     folder: PathBuf,
     /// The example.
     lbaas: PathBuf,
-    /// One that looks for ways out.
+    /// A guest that looks for ways out.
     probe: PathBuf,
 }
 
 impl Built {
     fn new(folder: PathBuf) -> Self {
-        // What an earlier run left says nothing about this one.
+        // Remove what an earlier run left.
         if folder.exists() {
             fs::remove_dir_all(&folder).unwrap();
         }
@@ -52,7 +52,7 @@ impl Built {
             probe: folder.join("probe.wasm"),
             folder,
         };
-        // Side by side: each takes one processor for a while.
+        // At once: each takes one processor for a while.
         let guests = [
             componentize(&venv, &example, "app", &built.lbaas),
             componentize(
@@ -70,21 +70,21 @@ impl Built {
                 String::from_utf8_lossy(&output.stderr)
             );
         }
-        // Compiled here, and nowhere else.
+        // Compiled only here.
         for guest in [&built.lbaas, &built.probe] {
             ran(built.command(&["guest", "inspect"]).arg(guest)).exits(0);
         }
         built
     }
 
-    /// A command that finds what was compiled.
+    /// A command that finds the compiled code.
     fn command(&self, args: &[&str]) -> Command {
         let mut command = program();
         command.env("XDG_CACHE_HOME", self.folder.join("cache")).args(args);
         command
     }
 
-    /// The quickstart with one of the guests, and what was compiled of it.
+    /// The quickstart with one of the guests, and its compiled code.
     fn site(&self, guest: &Path) -> Site {
         let site = Site::quickstart();
         let reference = format!("use = \"file:{}\"", guest.display());
@@ -107,7 +107,7 @@ impl Built {
         ran(command.arg(guest).args(journals).env("TRUEUP_LOG", "guest=info"))
     }
 
-    /// The scenarios under a path, run with one of the guests.
+    /// Runs the scenarios under a path with one of the guests.
     fn test(&self, scenarios: &Path, guest: &Path, more: &[&str]) -> Ran {
         let guest = format!("lbaas={}", guest.display());
         ran(self.command(&["test", "--guest", &guest]).arg(scenarios).args(more))
@@ -122,7 +122,7 @@ fn finished(command: &mut Command, hint: &str) {
     assert!(output.status.success(), "{command:?}: {said}: {hint}");
 }
 
-/// Starts to make a component of the module `app` in `folder`.
+/// Starts to build a component of the module `app` in `folder`.
 fn componentize(venv: &Path, folder: &Path, app: &str, output: &Path) -> std::process::Child {
     let mut command = Command::new(venv.join("bin/componentize-py"));
     command.arg("-q");
@@ -133,16 +133,16 @@ fn componentize(venv: &Path, folder: &Path, app: &str, output: &Path) -> std::pr
         .args(["-w", "trueup:lbaas/lbaas-reconciler", "componentize", app, "-o"])
         .arg(output)
         .current_dir(folder)
-        // The source's folder stays as it is.
+        // Leave the source's folder unchanged.
         .env("PYTHONDONTWRITEBYTECODE", "1")
         .stderr(std::process::Stdio::piped())
         .spawn()
         .unwrap()
 }
 
-/// What the guest wrote to its log in the instance of one key: level, then the line.
+/// The guest's log in the instance of one key: level, then the line.
 fn logged(ran: &Ran, instance: &str) -> Vec<String> {
-    // A host calls a guest without a name as the configuration does.
+    // A host calls a guest without a name by its name in the configuration.
     let end = format!(" version=unknown instance={instance}");
     let lines = ran.stderr.lines().filter_map(|line| line.strip_suffix(&end));
     lines
@@ -194,7 +194,7 @@ fn it_brings_the_quickstart_true_and_its_recordings_replay() {
         first.last_line(),
         "3 services: 3 true, 0 failed; 29 created, 0 destroyed"
     );
-    // From its snapshots: what it asks when it starts has a segment of its own.
+    // From its snapshots: the questions at its start have their own segment.
     let again = site.run_once().exits(0);
     assert_eq!(
         again.last_line(),
@@ -214,7 +214,7 @@ fn it_brings_the_quickstart_true_and_its_recordings_replay() {
         "{replayed}"
     );
 
-    // It does what the guest in Rust does: who takes over has nothing left to do.
+    // It does the same as the guest in Rust: a version that takes over has nothing left to do.
     let reference = format!("use = \"file:{}\"", built.lbaas.display());
     site.edit("trueup.toml", &reference, "use = \"builtin:lbaas@1\"");
     let other = site.run_once().exits(0);
@@ -272,7 +272,7 @@ fn nothing_of_the_machine_reaches_it() {
     let built = &*BUILT;
     let missing = |path: &str| format!("\"FileNotFoundError: [Errno 44] No such file or directory: '{path}'\"");
     let refused = "\"PermissionError: [Errno 2] Permission denied\"";
-    // A scenario's clock moves only where it is slept on, and its chance is 0.
+    // A scenario's clock moves only when a guest sleeps, and its randomness is 0.
     let found: Vec<Value> = [
         ("environment", "{}"),
         ("arguments", "[]"),

@@ -1,5 +1,5 @@
-//! Guests that do what no guest should: each is stopped with a clear line, recorded, and replayed, while another guest's
-//! work goes on. Here in process; by the real program in `limits/program.rs`.
+//! Guests that break the rules: the host stops each with a clear line, records and replays it, while another guest
+//! works on. In process here; with the real program in `limits/program.rs`.
 
 use crate::guests::misbehaving;
 use std::path::Path;
@@ -24,7 +24,7 @@ use trueup_runtime::{Engine, EngineOptions, replay};
 
 mod program;
 
-/// Compiled once for all tests, and kept for the next run of them.
+/// Compiled once for all tests, and kept for their next run.
 static ENGINE: LazyLock<Engine> = LazyLock::new(|| {
     let cache_dir = Some(Path::new(env!("CARGO_TARGET_TMPDIR")).join("cache"));
     Engine::new(&EngineOptions {
@@ -38,14 +38,14 @@ static MISBEHAVING: LazyLock<Arc<Program>> = LazyLock::new(|| program(&COMPONENT
 static LBAAS: LazyLock<Arc<Program>> =
     LazyLock::new(|| program(trueup_guests_builtin::find("lbaas", "1").unwrap().bytes));
 
-/// Short, so that the tests are quick; long enough for an honest guest on a busy machine, which may stall in its call.
+/// Short, so that the tests are fast; long enough for an honest guest on a busy machine, which may stall in its call.
 const CPU_MS: u64 = 1500;
 
 fn program(bytes: &[u8]) -> Arc<Program> {
     Arc::new(Program::new(&ENGINE, ENGINE.load(bytes).unwrap()).unwrap())
 }
 
-/// Instances of the guest `misbehaving` that make this trouble, with their journals in `state_dir`.
+/// Instances of the guest `misbehaving` that cause this trouble, with their journals in `state_dir`.
 fn instances(state_dir: &Path, does: &str, amount: u64, limits: Limits) -> Instances {
     Instances {
         name: "misbehaving",
@@ -64,7 +64,7 @@ fn instances(state_dir: &Path, does: &str, amount: u64, limits: Limits) -> Insta
     }
 }
 
-/// An Engine with one load balancer, and many resources that carry the tag `many`.
+/// An Engine with one load balancer, and many resources with the tag `many`.
 fn simulated() -> Backends {
     let engine = Simulated::new(Arc::new(VirtualClock::new(0)), Arc::new(Faults::default()), 0);
     engine.put_load_balancer("lb-1".to_owned(), State::Ok);
@@ -111,7 +111,7 @@ async fn reconcile(instance: &mut Instance, args: &RawValue) -> Result<serde_jso
         .map_err(|error| error.to_string())
 }
 
-/// Lbaas reconciles one service against an Engine of its own.
+/// Lets lbaas reconcile one service against its own Engine.
 async fn another_guest() -> serde_json::Value {
     let host = Host::new(
         Identity::default(),
@@ -142,9 +142,9 @@ struct Trouble {
     limits: Limits,
     /// The kind of ending in the journal.
     ends_by: &'static str,
-    /// What the text must hold, beside the guest and the export.
+    /// What the text must contain, besides the guest and the export.
     says: &'static [&'static str],
-    /// Whether the recording can be repeated to its end.
+    /// Whether the recording replays to its end.
     replays_to_the_end: bool,
 }
 
@@ -158,7 +158,8 @@ fn kind(ending: &Ending) -> (&'static str, &str) {
     }
 }
 
-/// The trouble is stopped and recorded, another guest goes on meanwhile, and the next instance has the state from before.
+/// Checks that the host stops and records the trouble, another guest works on meanwhile, and the next instance has the
+/// earlier state.
 async fn check(trouble: Trouble) {
     let Trouble {
         does,
@@ -177,7 +178,7 @@ async fn check(trouble: Trouble) {
         "{does}"
     );
 
-    // To compile it holds up the thread that both share.
+    // Compile it first: that would block the thread that both share.
     LazyLock::force(&LBAAS);
     let bad = async { (reconcile(&mut instance, &wild).await, Instant::now()) };
     let good = async { (another_guest().await, Instant::now()) };
@@ -351,7 +352,7 @@ async fn a_guest_that_asks_with_too_much_is_stopped_at_its_limit() {
     let outcome = replay::replay(&ENGINE, &MISBEHAVING, recorded.clone(), Arc::new(NoLog)).await;
     assert!(matches!(outcome.unwrap(), Outcome::Identical { calls: 1, .. }));
 
-    // A host before this limit wrote none, and the call went on.
+    // An old host without this limit wrote none, and the call went on.
     let mut old = recorded;
     let header = old.header.limits.get().replace(r#""question_bytes":1048576,"#, "");
     assert_ne!(header, old.header.limits.get());
@@ -414,7 +415,7 @@ async fn a_state_is_rebuilt_within_the_limit_of_a_call() {
         let calm = instances(dir.path(), "count", 0, limits);
         let mut instance = calm.open("default/bad", simulated()).await.unwrap();
         reconcile(&mut instance, &wish("wild", "uid")).await.unwrap();
-        // The state is in the calls, or in the snapshot that the next segment begins with.
+        // The state is in the calls, or in the snapshot at the start of the next segment.
         if export == "restore" {
             drop(instance);
             instance = Instances {
@@ -431,7 +432,7 @@ async fn a_state_is_rebuilt_within_the_limit_of_a_call() {
         let folder = instance_dir(&dir.path().join("journals"), "misbehaving", "default/bad");
         let newest = segment_files(&folder).unwrap().pop().unwrap().path;
         let recorded = std::fs::read_to_string(&newest).unwrap();
-        // As if it had been so from the beginning.
+        // As if it had been so from the start.
         let recorded = recorded.replacen(r#""does":"count""#, &format!(r#""does":"{does}""#), 1);
         std::fs::write(&newest, recorded).unwrap();
         let begun = Instant::now();
@@ -555,7 +556,7 @@ async fn waiting_for_the_host_is_no_cpu_time() {
             ..Limits::default()
         },
     );
-    // The machine's clock: the sleep takes its time.
+    // The machine's clock: the sleep takes real time.
     let mut instance = instances.open("default/slow", Backends::default()).await.unwrap();
     let begun = Instant::now();
     let answer = reconcile(&mut instance, &wish("wild", "uid")).await;
@@ -563,7 +564,7 @@ async fn waiting_for_the_host_is_no_cpu_time() {
     assert!(begun.elapsed() >= Duration::from_millis(SLEEP_MS));
     drop(instance);
     let [recorded] = <[Segment; 1]>::try_from(segments(dir.path(), "misbehaving", "default/slow")).unwrap();
-    // One that sleeps is slow each time, a machine that stalls is not.
+    // A sleeping guest is slow every time, a stalled machine is not.
     let mut took = Vec::new();
     for _ in 0..5 {
         let begun = Instant::now();

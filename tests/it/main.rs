@@ -1,6 +1,6 @@
-//! Tests of the whole system that need no rights: the real binary, with simulated and real servers on loopback.
+//! Tests of the whole system without special rights: the real binary, with simulated and real servers on loopback.
 //!
-//! One binary, so that it is linked once. What a test needs beyond Rust it names: `#[needs(etcd)]`.
+//! One binary, so that it is linked once. A test names its needs beyond Rust: `#[needs(etcd)]`.
 
 #![cfg(test)]
 

@@ -1,8 +1,8 @@
 //! NEGs from end to end: manifests, the real binary, and a simulated Compute Engine in another process, over HTTP.
 //!
-//! What is judged is the server's ledger: each migration takes a tenth at most, one goes at a time, the next one keeps the
-//! pause, and nothing is asked for twice. So it is while nothing goes wrong, while the host is killed (`kill -9`) again and
-//! again, while operations fail, and while the guest is swapped.
+//! The test judges the server's ledger: each migration takes at most a tenth, one runs at a time, the next one keeps
+//! the pause, and the host requests nothing twice. This holds without faults, while the test kills the host (`kill -9`)
+//! repeatedly, while operations fail, and during swaps of the guest.
 
 use crate::guests::renumbered;
 
@@ -25,13 +25,13 @@ use compute::{Compute, Does};
 use stage::{OPERATION_MS, Stage, WAIT_MS, sections};
 use support::{Engine, Site};
 
-/// In each of three zones: 600 endpoints in all.
+/// In each of three zones: 600 endpoints in total.
 const MANY: u8 = 200;
 
-/// Where it is not about many: six endpoints, of which one goes at a time.
+/// A small case: six endpoints, of which one moves at a time.
 const FEW: u8 = 2;
 
-/// What the host says of NEGs; null while it has not opened its socket, or has not looked at its source.
+/// The host's view of NEGs; null until it has opened its socket and read its source.
 fn shown(stage: &Stage) -> Value {
     let status = ["status", "--output", "json", "--config"].map(std::ffi::OsStr::new);
     let ran = support::trueup(status.into_iter().chain([stage.site.folder().as_os_str()]));
@@ -72,7 +72,7 @@ fn operations_that_fail_are_repeated_and_the_move_comes_to_its_end() {
     stage.start();
     stage.comes_true();
     for stack in [Stack::Dual, Stack::Single] {
-        // Whomever chance spares: one of each is sure to fail.
+        // Random faults may miss a kind, so one of each is certain to fail.
         for call in ["attach", "detach"] {
             let path = format!("*/{call}NetworkEndpoints");
             stage.compute.fault(&json!({"path": path, "fail_operations": 1}));
@@ -102,7 +102,7 @@ fn a_guest_that_is_swapped_half_way_goes_on_where_the_other_one_was() {
     stage.hold();
     stage.change(|cluster| cluster.set_stack(Stack::Dual));
     for step in 1..=7 {
-        // One that is under way until the next version is there; mostly the attachment after the one before is, too.
+        // An operation in flight until the next version starts; mostly the following attachment is, too.
         stage.in_flight(Does::Detach);
         let version = match step {
             3 => other.to_str(),
@@ -129,7 +129,7 @@ fn a_guest_that_is_swapped_half_way_goes_on_where_the_other_one_was() {
 
 #[test]
 fn a_waiting_move_shows_its_progress_and_survives_a_swap_and_a_kill() {
-    // Longer than all of this takes.
+    // Longer than the whole test.
     let wait_ms = 600_000;
     let mut stage = Stage::waiting(
         wait_ms,
@@ -201,7 +201,7 @@ fn the_negs_of_a_service_that_goes_are_emptied_and_it_is_forgotten() {
         assert_eq!((of(neg, Does::Attach), of(neg, Does::Detach)), (6, 6), "{neg}");
     }
 
-    // It comes again, under the name that it had.
+    // It comes back with its old name.
     stage.change(|cluster| cluster.add("web", FEW, Stack::Single));
     stage.comes_true();
     stage.terminate();
@@ -292,7 +292,7 @@ fn an_operator_sets_the_error_state_of_a_key_and_it_outlives_a_kill() {
     stage.kill();
     stage.start();
     stage.comes_true();
-    // A segment that begins after the kill has it in the state that it goes on from.
+    // A segment that begins after the kill contains the state at that time.
     let was_kept = |stage: &Stage, on: bool| {
         let mut headers = stage.entries().into_iter().filter_map(|mut entry| {
             let snapshot: Value = serde_json::from_str(entry["header"]["snapshot"].take().as_str()?).ok()?;
@@ -339,7 +339,7 @@ fn an_operation_that_ends_while_the_host_is_down_is_found_and_told() {
     stage.comes_true();
     stage.hold();
     stage.change(|cluster| cluster.set_stack(Stack::Dual));
-    // Asked to end, and killed; at a detachment and at an attachment.
+    // A clean end and a kill; during a detachment and an attachment.
     for (kills, call) in [(false, Does::Detach), (true, Does::Attach), (true, Does::Detach)] {
         let in_flight = stage.in_flight(call);
         if kills {
@@ -393,7 +393,7 @@ fn services_and_negs_are_brought_about_by_one_process() {
     });
     judge::judge(&compute.operations(), judge::Rules::new(cluster.pods(), WAIT_MS));
 
-    // It is both no more.
+    // It is no longer both.
     cluster.remove("web");
     cluster.write(&site);
     support::wait_until("what is gone to go", || {

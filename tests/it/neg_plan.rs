@@ -1,5 +1,6 @@
-//! What an operator sees of NEGs: what a run would do (`plan`), what a candidate would (`shadow`), what was done and why
-//! (`explain`), and where it stands (`status`). With the real binary, against a simulated Compute Engine over HTTP.
+//! The operator's view of NEGs: what a run would do (`plan`), what a candidate would do (`shadow`), what was done and
+//! why (`explain`), and the present state (`status`). With the real binary, against a simulated Compute Engine over
+//! HTTP.
 
 use crate::guests::forgetful;
 use crate::guests::misbehaving;

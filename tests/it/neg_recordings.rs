@@ -1,5 +1,5 @@
-//! Recordings of the guest `neg`: over restarts with timers and operations under way, and replayed with the commands that
-//! operators have.
+//! Recordings of the guest `neg`: over restarts with timers and operations in flight, and replayed with the operator's
+//! commands.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -90,7 +90,7 @@ impl Stage {
         self.instances.open(KEY, backends).await.unwrap()
     }
 
-    /// Ends an operation and tells the instance.
+    /// Ends an operation and notifies the instance.
     async fn end(&self, instance: &mut Instance, operation: u64) -> Value {
         assert!(self.api.end(operation, true), "operation {operation} is not under way");
         call(instance, "syncer.on-operation", json!({"operation": operation})).await
@@ -114,7 +114,7 @@ impl Stage {
     }
 }
 
-/// The state of an instance that was given its settings and nothing else.
+/// The state of an instance after only its settings.
 async fn initial(engine: &Engine, program: &Arc<Program>, settings: &Value) -> String {
     let host = Host::new(
         Default::default(),
@@ -156,7 +156,7 @@ async fn a_migration_survives_restarts_and_each_segment_replays() {
     assert_eq!(sync(&mut instance).await, report(0, 1, 0), "a tenth of ten");
     drop(instance);
 
-    // An operation is under way.
+    // An operation is in flight.
     let mut instance = stage.open().await;
     assert_eq!(sync(&mut instance).await, report(0, 0, 1));
     assert_eq!(stage.end(&mut instance, 1).await, json!(true));
@@ -167,7 +167,8 @@ async fn a_migration_survives_restarts_and_each_segment_replays() {
     );
     drop(instance);
 
-    // A timer waits: it is scheduled anew, for what is left of its time, also over a new segment in the same process.
+    // A timer is pending: the host schedules it again for its remaining time, also for a new segment in the same
+    // process.
     stage.clock.set_ms(130_000);
     let instance = stage.open().await;
     assert_eq!(
@@ -218,7 +219,7 @@ async fn a_recording_that_was_edited_diverges_where_it_was() {
     let file = stage.recordings().pop().unwrap();
     let text = std::fs::read_to_string(&file).unwrap();
     let edited = stage.folder.path().join("edited.jsonl");
-    // One endpoint of the list has another port: it is no twin of what is wanted, and is taken out for good.
+    // One endpoint of the list has another port: it is no twin of a desired one, so the guest removes it for good.
     let listed = r#""ip":"10.0.0.1","ipv6":"","port":"80""#;
     assert!(text.contains(listed), "{text}");
     std::fs::write(&edited, text.replacen(listed, &listed.replace("80", "81"), 1)).unwrap();

@@ -1,8 +1,8 @@
-//! Nodes and the Services on them, with the real binary against a Debian etcd that the test starts: numbers of nodes, their
-//! records, and what renderers are told, over restarts, kills and outages of etcd.
+//! Nodes and the Services on them, with the real binary against a Debian etcd that the test starts: the nodes' numbers
+//! and records, and the renderers' calls, over restarts, kills and outages of etcd.
 //!
-//! What each guest decides is tested beside it; here is that nothing is lost and nothing is done twice between several hosts,
-//! their store and their guests. What a kernel does with rules is tested elsewhere: the packet filter here is simulated.
+//! Each guest's own tests cover its decisions; these show that nothing is lost and nothing happens twice between
+//! several hosts, their store and their guests. Other tests cover the kernel: the packet filter here is simulated.
 //!
 //! Needs `etcd` (`apt-get install etcd-server`).
 

@@ -1,5 +1,5 @@
-//! Fifty nodes in one process, with one embedded store between them: each gets a number of its own, keeps it, and lets all
-//! others know its addresses. And one node whose store, or guest, does not do what it should.
+//! Fifty nodes in one process share one embedded store: each gets its own number, keeps it, and publishes its addresses
+//! to all others. Also one node whose store, or guest, misbehaves.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -29,13 +29,13 @@ const NODES: u32 = 50;
 
 const PREFIX: &str = "/vnf-agent/contiv-ksr/allocatedIDs/";
 
-/// All have their numbers long before; a machine that does other things too takes its time.
+/// All get their numbers long before; this allows for a machine with other work.
 const GUARD: Duration = Duration::from_secs(120);
 
 /// Compiled once for all tests.
 static GUEST: LazyLock<Guest> = LazyLock::new(Guest::new);
 
-/// The engine and the guest, for all nodes.
+/// The engine and the guest for all nodes.
 struct Guest {
     engine: Engine,
     program: Arc<Program>,
@@ -89,7 +89,7 @@ impl Guest {
         instance.snapshot().await.unwrap()
     }
 
-    /// All nodes begin at once; answers the numbers by node when each has one, and its record has its address.
+    /// Starts all nodes at once. Returns the numbers by node once each has one and its record has its address.
     async fn number(&self, nodes: &[String], state_dir: &Path, store: &Arc<dyn Api>) -> BTreeMap<String, u32> {
         let stop = watch::Sender::new(false);
         let mut running = JoinSet::new();
@@ -156,11 +156,11 @@ async fn fifty_nodes_with_one_embedded_store_get_a_number_each_and_keep_it() {
     assert_eq!(from_nothing, first);
 }
 
-/// A store that is slow, or does not do everything that it is asked for.
+/// A store that is slow, or does not carry out every request.
 #[derive(Default)]
 struct Poor {
     store: Simulated,
-    /// So long each of the host's listings takes.
+    /// How long each of the host's listings takes.
     listing_takes: Duration,
     is_listing_down: AtomicBool,
     is_put_down: AtomicBool,
@@ -229,10 +229,10 @@ impl Api for Poor {
     }
 }
 
-/// One node that runs.
+/// One running node.
 struct Node {
     standing: watch::Receiver<Standing>,
-    /// How often its loop went round.
+    /// How many turns its loop made.
     turns: Arc<AtomicUsize>,
     stop: watch::Sender<bool>,
     running: JoinHandle<()>,
@@ -251,7 +251,7 @@ impl Node {
         let (mut stopped, counted) = (stop.subscribe(), Arc::clone(&turns));
         let running = tokio::spawn(async move {
             let mut stopped = pin!(stopped.wait_for(|stop| *stop));
-            // It is looked at first in each turn.
+            // Each turn polls this first.
             let stopped = std::future::poll_fn(|context| {
                 counted.fetch_add(1, Ordering::SeqCst);
                 stopped.as_mut().poll(context).map(drop)
@@ -276,7 +276,7 @@ impl Node {
         self.wait_for(|standing| *standing == Standing::Numbered(1)).await;
     }
 
-    /// Waits until it has failed so often in a row; answers in what.
+    /// Waits until it has failed this often in a row; returns the failed work.
     async fn wait_for_failures(&mut self, wanted: u32) -> String {
         let is_enough =
             |standing: &Standing| matches!(standing, Standing::Failed { failures, .. } if *failures >= wanted);
@@ -328,7 +328,7 @@ async fn nodes_that_could_not_be_told_are_a_failure_that_is_tried_again() {
     }
     node.wait_for_number().await;
 
-    // What the watch tells, too.
+    // Events of the watch, too.
     for id in 12..=16 {
         store.put_record(id, &format!("node-{id}"));
     }
@@ -357,7 +357,7 @@ async fn a_number_held_by_another_node_leaves_nothing_to_publish() {
         matches!(&over, Standing::Failed { error, .. } if error.contains("its number 1 belongs to `node-z` now")),
         "{over:?}"
     );
-    // By now they would have been published again.
+    // By now it would have published them again.
     tokio::time::sleep(Duration::from_secs(6)).await;
     let before = node.turns.load(Ordering::SeqCst);
     tokio::time::sleep(Duration::from_secs(2)).await;

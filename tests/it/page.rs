@@ -1,6 +1,6 @@
-//! The page for recordings: what it is asked and answers, and how it behaves in a real browser, headless Chromium.
+//! The page for recordings: its HTTP interface, and its behaviour in a real browser, headless Chromium.
 //!
-//! What an index, a search or a difference comes to is tested beside them, in `host/runtime/src/page/`.
+//! Tests beside the code, in `host/runtime/src/page/`, cover the results of an index, a search or a difference.
 mod browser;
 mod looks;
 mod recorded;
@@ -18,7 +18,7 @@ use recorded::{RECORDED, multiplied, of_calls, write};
 use served::Served;
 use support::{Site, trueup};
 
-/// Recordings in a folder, served.
+/// Recordings in a folder, and their server.
 struct Desk {
     folder: TempDir,
 }
@@ -285,7 +285,7 @@ fn another_guest_is_held_against_the_recording() {
         (&json!(true), &Value::Null),
         "{same}"
     );
-    // What a question asked is edited: there the guest leaves the recording.
+    // A question's arguments are edited: there the guest diverges from the recording.
     let text = fs::read_to_string(&file).unwrap();
     let edited = text.replacen(
         "\"ask\":\"api.list-tagged\",\"args\":{\"tag\":\"",
@@ -303,7 +303,7 @@ fn another_guest_is_held_against_the_recording() {
         "{differs}"
     );
     assert!((1..10).contains(&at));
-    // A later decision is decided by itself.
+    // The page decides a later decision independently.
     let last = rows(&served.ask("rows?r=a.jsonl&count=100")).last().unwrap()["n"]
         .as_u64()
         .unwrap();
@@ -338,7 +338,7 @@ fn the_address_is_the_one_line_said() {
     assert_eq!(more, "");
 }
 
-/// Contrast by WCAG 2.2, 1.4.3: text of this size needs 4.5, signs 3.
+/// Contrast by WCAG 2.2, 1.4.3: text of this size needs 4.5, signs need 3.
 #[test]
 fn colours_can_be_told_apart_in_light_and_dark() {
     let css = include_str!("../../host/runtime/src/page/assets/page.css");

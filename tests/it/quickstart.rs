@@ -1,7 +1,7 @@
-//! The quickstart and what an operator may do to it, with the real binary: manifests that come, go and break, and an
-//! Engine spoken to over HTTP.
+//! The quickstart and an operator's changes to it, with the real binary: manifests that come, go and break, and an
+//! Engine over HTTP.
 //!
-//! What a guest decides in which state is in `scenarios/`; here is what becomes of it.
+//! `scenarios/` covers the guest's decisions; this file covers their effects.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,13 +12,13 @@ use serde_json::{Value, json};
 
 use support::{Engine, Object, Site, TOKEN, files_under, ran, trueup, wait_until};
 
-/// What a run says that has brought the quickstart true from nothing.
+/// The output of a run that reconciles the quickstart from nothing.
 const FROM_NOTHING: &str = "3 services: 3 true, 0 failed; 29 created, 0 destroyed";
 
-/// What a run says that found it true.
+/// The output of a run that finds it in sync.
 const NOTHING_DONE: &str = "3 services: 3 true, 0 failed; 0 created, 0 destroyed";
 
-/// Resources are there after this; long enough to be waited for.
+/// How long resources take to appear: long enough that the guest has to wait.
 const SETTLE: [&str; 2] = ["--settle-ms", "20"];
 
 /// A Service of type LoadBalancer with one port.
@@ -29,7 +29,7 @@ fn service(name: &str, node_port: &str) -> String {
     )
 }
 
-/// A site that is true, its Engine, and what is there then.
+/// A site in sync, its Engine, and the existing objects.
 fn converged() -> (Engine, Site, Vec<Object>) {
     let engine = Engine::start(&SETTLE);
     let site = Site::against(&engine);
@@ -38,7 +38,7 @@ fn converged() -> (Engine, Site, Vec<Object>) {
     (engine, site, objects)
 }
 
-/// What is left without the objects of one Service: `web.default`.
+/// The objects without those of one Service: `web.default`.
 fn without(objects: &[Object], service: &str) -> Vec<Object> {
     let suffix = format!(".{service}.quickstart");
     objects
@@ -101,7 +101,7 @@ fn plan_announces_exactly_what_the_run_then_creates() {
     }
 }
 
-/// How a plan announces an object that then was created.
+/// A plan's announcement of an object that was then created.
 fn announcement(object: &Object, all: &[Object]) -> [String; 3] {
     let new = |field: &str| {
         let parent = all
@@ -315,7 +315,7 @@ fn plan_beside_a_host_that_runs_asks_its_simulated_engine() {
     let site = Site::quickstart();
     let mut host = site.start("run", &[]);
     host.wait_for("kube-system/dns          true");
-    // Its port is known to the host alone.
+    // Only the host knows its port.
     let refused = site.plan().exits(1);
     assert!(
         refused.stderr.contains("another trueup runs with it (process "),
@@ -412,10 +412,10 @@ fn the_token_is_seen_nowhere() {
     site.remove_manifest("dns.yaml");
     site.put_manifest("cache.yaml", &service("cache", "      nodePort: 30637\n"));
     let mut said = Vec::new();
-    // Everything that any library logs, too.
+    // Including the logs of all libraries.
     said.push(ran(site.command("run", &["--once"]).env("TRUEUP_LOG", "trace")).exits(0));
     said.push(ran(site.command("plan", &["--output", "json"]).env("TRUEUP_LOG", "trace")).exits(0));
-    // An Engine that quotes what it was sent, and one that refuses it.
+    // An Engine that quotes the request, and one that refuses it.
     let message = format!("the header was: Authorization: Token {TOKEN}");
     engine.fault(&json!({"method": "GET", "path": "*", "times": 1, "status": 422, "message": message}));
     said.push(ran(site.command("plan", &[]).env("TRUEUP_LOG", "trace")));
@@ -474,9 +474,9 @@ fn a_run_that_goes_on_takes_in_what_changes_and_ends_when_told() {
 
 #[test]
 fn a_run_that_waits_for_the_engine_ends_when_told_and_goes_on_later() {
-    // Ended before its work was done, `--once` has failed; a run that goes on has not.
+    // If it ends before its work is done, `--once` has failed; an endless run has not.
     for (args, code) in [(&[][..], 0), (&["--once"], 1)] {
-        // Nothing settles while this test runs: the guest is asleep between two looks nearly always.
+        // Nothing settles during this test: the guest nearly always sleeps between two looks.
         let engine = Engine::start(&["--settle-ms", "600000"]);
         let site = Site::against(&engine);
         let host = site.start("run", args);
@@ -495,7 +495,7 @@ fn a_run_that_waits_for_the_engine_ends_when_told_and_goes_on_later() {
         );
         trueup([vec!["replay".into()], journals].concat()).exits(0);
 
-        // The next host takes up what is there: nothing of it is there twice.
+        // The next host takes over the existing objects: none of them is created twice.
         let host = site.start("run", &[]);
         let requests = engine.requests();
         wait_until("a look at what is there", || engine.requests() != requests);
@@ -536,7 +536,7 @@ fn the_services_example_renders_replays_and_follows_an_unready_endpoint() {
     };
     assert_eq!(replayed(&recordings()).stdout.matches(": identical: ").count(), 4);
 
-    // The pod on the other node is not ready: what the kernel is told names the one that is left alone.
+    // The pod on the other node is not ready: the kernel's rules name only the remaining one.
     site.edit(
         "manifests/web.yaml",
         "{ addresses: [\"10.1.2.2\"], nodeName: node-b, conditions: { ready: true }",
@@ -567,7 +567,7 @@ fn the_services_example_renders_replays_and_follows_an_unready_endpoint() {
     );
 }
 
-/// A change that is no wish: what is wrong with it, in the words of the run.
+/// An invalid change: the run reports what is wrong with it.
 fn check_typo(file: &str, from: &str, to: &str, problem: &str) {
     let (engine, site, before) = converged();
     site.edit(file, from, to);

@@ -1,6 +1,6 @@
-//! Recordings, with the real binary: they replay identically, and whatever is changed in one is found where it matters.
+//! Recordings, with the real binary: they replay identically, and a replay finds every change that matters.
 //!
-//! Each test works on copies of one run's recordings; the run itself is what `quickstart.rs` tests.
+//! Each test works on copies of one run's recordings; `quickstart.rs` tests the run itself.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,8 +11,8 @@ use tempfile::TempDir;
 
 use support::{Engine, Ran, Site, trueup};
 
-/// The recording of `default/api`: two runs, the second of which had nothing to do. What was created was looked at before
-/// it had settled: on a machine that stalls meanwhile, things take longer to settle.
+/// The recording of `default/api`: two runs, of which the second had nothing to do. The guest looked at the created
+/// objects before they had settled: if the machine stalls meanwhile, they take longer to settle.
 static API: LazyLock<Recording> = LazyLock::new(|| {
     let settles = ["200", "1000", "5000"];
     let looked_in_time = |recording: &Recording| {
@@ -50,7 +50,7 @@ impl Recording {
         Self { lines }
     }
 
-    /// The first entry at or after `from` that asks this.
+    /// The first entry at or after `from` with this question.
     fn ask(&self, from: usize, name: &str) -> usize {
         self.find(from, |line| line["ask"] == name)
     }
@@ -114,7 +114,7 @@ fn replay(files: &[PathBuf], flags: &[&str]) -> Ran {
     )
 }
 
-/// Asserts that a replay of this recording diverges at entry `n`, and names what differs.
+/// Asserts that a replay of this recording diverges at entry `n`, and names the difference.
 #[track_caller]
 fn diverges(recording: &Recording, n: usize, named: &str) {
     let ran = Desk::new().replay(recording).exits(3);
@@ -136,7 +136,7 @@ fn another(value: &Value) -> Value {
     }
 }
 
-/// A path to the last leaf of a value: arguments differ there and nowhere else.
+/// A path to the last leaf of a value: the arguments differ only there.
 fn last_leaf(value: &Value) -> Option<String> {
     let step = |key: String, below: &Value| last_leaf(below).map(|path| format!("/{key}{path}"));
     match value {
@@ -255,10 +255,10 @@ fn an_edited_result_diverges_at_its_entry() {
 
 #[test]
 fn an_edited_answer_diverges_at_the_first_later_entry_that_depends_on_it() {
-    // Another chance, another pause: the next question.
+    // Another random number gives another pause: the next question.
     let random = API.ask(0, "random.next-u64");
     assert_eq!(API.lines[random + 1]["ask"], "clock.sleep-ms");
-    // From one end of what is possible to the other, or a pause of whole milliseconds may stay the same.
+    // From one end of the range to the other, or a pause of whole milliseconds may stay the same.
     let opposite = |drawn: &Value| {
         if drawn.as_u64().unwrap() >> 63 == 0 {
             u64::MAX
@@ -272,14 +272,14 @@ fn an_edited_answer_diverges_at_the_first_later_entry_that_depends_on_it() {
         "duration_ms",
     );
 
-    // Another identifier of what was created: the clock is asked first, and then for that object.
+    // Another identifier of a created object: the guest asks for the clock first, and then for that object.
     let create = API.ask(0, "api.create");
     assert_eq!(API.lines[create + 1]["ask"], "clock.now-ms");
     assert_eq!(API.lines[create + 2]["ask"], "api.get");
     let other_identifier = API.with(create, |line| line["answer"][0]["Ok"]["identifier"] = json!("0123"));
     diverges(&other_identifier, create + 2, "identifier");
 
-    // It is ready already: no pause follows.
+    // It is already ready: no pause follows.
     let get = API.ask(create, "api.get");
     assert_eq!(API.lines[get]["answer"][0]["Ok"]["state"], "Pending");
     assert_eq!(API.lines[get + 1]["ask"], "random.next-u64");
@@ -289,7 +289,7 @@ fn an_edited_answer_diverges_at_the_first_later_entry_that_depends_on_it() {
         "clock.now-ms",
     );
 
-    // Another load balancer in the list of the call that asks what is in service: its own result, at once.
+    // Another load balancer in the list of the call for the status: its own result, at once.
     let status = API.find(0, |line| line["call"] == "reconciliation.status");
     let list = API.ask(status, "api.list-tagged");
     let result = API.result(list);
@@ -328,7 +328,7 @@ fn an_answer_that_is_none_is_said_to_be() {
 
 #[test]
 fn what_is_recorded_and_not_asked_is_counted() {
-    // A load balancer that is not there ends the call at once: all that was asked after it is left over.
+    // A missing load balancer ends the call at once: all later questions are left over.
     let first = API.ask(0, "api.load-balancer");
     let ran = Desk::new()
         .replay(&API.with(first, |line| line["answer"] = json!({"Err": "NotFound"})))
@@ -349,7 +349,7 @@ fn a_removed_line_is_an_error_that_names_file_and_line() {
         let mut recording = API.clone();
         recording.lines.remove(removed);
         let ran = desk.replay(&recording).exits(2);
-        // The line that is not the expected one is that after the gap, which now stands in its place.
+        // The unexpected line is the one after the gap, which is now in its place.
         let named = format!("recording.jsonl` line {} is damaged", removed + 1);
         assert!(ran.stderr.contains(&named), "`{named}`:\n{ran}");
         assert_eq!(ran.stderr.lines().count(), 1, "{ran}");
@@ -404,7 +404,7 @@ fn a_recording_that_ends_inside_a_call_is_compared_as_far_as_it_goes() {
         assert!(ran.stdout.contains(&said), "`{said}`:\n{ran}");
         assert_eq!(ran.stderr, "");
     }
-    // What is there still counts.
+    // The existing entries still count.
     let create = API.ask(0, "api.create");
     let changed = API.with(create, |line| line["args"]["tags"][0] = json!("another"));
     diverges(
@@ -427,7 +427,7 @@ fn a_recording_that_ends_inside_a_call_is_compared_as_far_as_it_goes() {
 fn another_guest_diverges_where_it_differs_and_its_digest_is_shown() {
     let engine = Engine::start(&["--settle-ms", "20"]);
     let site = Site::against(&engine);
-    // Version 1 destroys what failed, and version 2 resets it.
+    // Version 1 destroys failed resources, and version 2 resets them.
     engine.fault(&json!({"path": "/api/LBaaS/v1/backend.json/*", "fail_next": 1}));
     site.run_once().exits(0);
     let journals = site.journals();
@@ -460,7 +460,7 @@ fn show_filters_by_call_and_speaks_json() {
     let file = desk.put("api.jsonl", &API.text());
     let show = |flags: &[&str]| trueup([&["journal", "show"], flags, &[file.to_str().unwrap()]].concat()).exits(0);
     let all = show(&[]);
-    // Three lines of the file itself come first; the header is one of the entries.
+    // Three lines about the file come first; the header is one of the entries.
     assert_eq!(all.stdout.lines().count(), 3 + API.lines.len() - 1, "{all}");
 
     let numbers = |shown: &Ran| -> Vec<usize> {

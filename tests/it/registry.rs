@@ -1,7 +1,7 @@
-//! Guests in a real registry, Debian's `docker-registry` on loopback: pushed, locked, pulled, run with and without it, signed
-//! and not, and what is said where something is not as it was locked.
+//! Guests in a real registry, Debian's `docker-registry` on loopback: pushed, locked, pulled, run with and without it,
+//! signed and unsigned, and the messages about guests that do not match their lock.
 //!
-//! The rules by themselves are tested beside them, in `host/runtime/src/registry/`.
+//! Tests beside the rules, in `host/runtime/src/registry/`, cover them separately.
 
 use needs::needs;
 use std::fs;
@@ -21,15 +21,15 @@ use tempfile::TempDir;
 
 use support::{Ran, Site, program, ran, trueup};
 
-/// The registry says where it listens as soon as it does; a loaded machine may take a while to get there.
+/// The registry prints its address as soon as it listens; that may take a while on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 const IMAGE: &str = "application/vnd.oci.image.manifest.v1+json";
 
-/// `user:pass:word`, as `htpasswd -B` has it.
+/// `user:pass:word`, in the form of `htpasswd -B`.
 const HTPASSWD: &str = "user:$2y$05$abcdefghijklmnopqrstuuDIEddBSuRWBBEY6g5zv60IAP5bSSfki\n";
 
-/// A registry of its own; gone with this value.
+/// The test's own registry; dropping the value ends it.
 struct DockerRegistry {
     folder: TempDir,
     address: String,
@@ -53,7 +53,7 @@ impl DockerRegistry {
         registry
     }
 
-    /// Starts the process, on the port it had before where it had one.
+    /// Starts the process, on its earlier port if it had one.
     fn go(&mut self, more: &str) {
         let (config, files) = (self.folder.path().join("config.yml"), self.folder.path().join("files"));
         let text = format!(
@@ -73,7 +73,7 @@ impl DockerRegistry {
             .unwrap_or_else(|error| panic!("docker-registry: {error}: apt-get install docker-registry"));
         let said = BufReader::new(child.stderr.take().unwrap());
         let (tell, told) = mpsc::channel();
-        // Reads to the end, so that the registry never waits for a reader.
+        // Reads to the end, so that the registry never blocks on its output.
         std::thread::spawn(move || {
             for line in said.lines().map_while(Result::ok) {
                 if let Some((_, rest)) = line.split_once("listening on ") {
@@ -98,7 +98,7 @@ impl DockerRegistry {
         format!("oci:{}/lbaas:{tag}", self.address)
     }
 
-    /// Pushes a version of `lbaas` that ships, and answers what was said of it.
+    /// Pushes a built-in version of `lbaas`, and returns the command's output.
     fn push(&self, version: &str, tag: &str) -> Value {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("lbaas.wasm");
@@ -109,7 +109,7 @@ impl DockerRegistry {
             .json()
     }
 
-    /// Puts signatures of a manifest there, as cosign does: each a payload, and the base64 of its signature.
+    /// Adds signatures of a manifest, like cosign: each a payload, and the base64 of its signature.
     fn put_signatures(&self, manifest: &str, signed: &[(String, String)]) {
         let layers: Vec<Value> = signed
             .iter()
@@ -158,14 +158,15 @@ impl Drop for DockerRegistry {
     }
 }
 
-/// What the registry answered, where that is no error.
+/// The registry's answer, unless it is an error.
 struct Answer {
     headers: reqwest::header::HeaderMap,
     body: Vec<u8>,
 }
 
 fn http(request: impl FnOnce(reqwest::Client) -> reqwest::RequestBuilder) -> Answer {
-    // Plain HTTP alone is spoken, but a client is not built without something for TLS. Another may have been first.
+    // The tests use only plain HTTP, but the client requires a TLS provider. Ignore the error: there may already be
+    // one.
     _ = rustls::crypto::ring::default_provider().install_default();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -210,7 +211,7 @@ fn lock(site: &Site) -> Ran {
     ran(&mut site.command_of(&["guest", "lock"], &[]))
 }
 
-/// What `guest verify` says of `lbaas`, where it exits with this code.
+/// The report of `guest verify` on `lbaas`, with this exit code.
 fn verified(site: &Site, code: i32) -> Value {
     let all = ran(&mut site.command_of(&["guest", "verify"], &["--output", "json"]))
         .exits(code)
@@ -219,7 +220,7 @@ fn verified(site: &Site, code: i32) -> Value {
     all.iter().find(|guest| guest["guest"] == "lbaas").unwrap().clone()
 }
 
-/// Runs once, and says by the recordings which guest decided.
+/// Runs once, and returns the guest that decided, according to the recordings.
 fn run_by(site: &Site) -> String {
     let ran = site.run_once().exits(0);
     assert!(ran.last_line().starts_with("3 services: 3 true, 0 failed"), "{ran}");
@@ -233,7 +234,7 @@ fn run_by(site: &Site) -> String {
     header["header"]["digest"].as_str().unwrap().to_owned()
 }
 
-/// An error of one line, with this exit code, that says this.
+/// Checks for an error of one line, with this exit code and text.
 #[track_caller]
 fn refused(ran: Ran, code: i32, said: &str) {
     let ran = ran.exits(code);
@@ -244,7 +245,7 @@ fn refused(ran: Ran, code: i32, said: &str) {
     );
 }
 
-/// The registry is away: what was active, and was proven to be what it must be then, stays so, with a warning that says this.
+/// The registry is away: the active guest, which was verified earlier, stays active, with a warning that contains this.
 #[track_caller]
 fn goes_on(ran: Ran, said: &str) {
     let ran = ran.exits(0);
@@ -275,7 +276,7 @@ fn a_guest_pushed_and_pulled_runs_without_the_registry() {
     );
     let exact = pushed["reference"].as_str().unwrap();
 
-    // What others read: the layout, and who it is.
+    // What other programs read: the layout, and the identity.
     let url = format!("http://{}/v2/lbaas/manifests/2", registry.address);
     let answer = http(|client| client.get(url).header("Accept", IMAGE));
     assert_eq!(
@@ -297,14 +298,14 @@ fn a_guest_pushed_and_pulled_runs_without_the_registry() {
         .json();
     assert_eq!(inspected, ships);
 
-    // By tag: not before it is locked, and then also without the registry.
+    // By tag: only after it is locked, and then also without the registry.
     let by_tag = site_using(&registry.tag("2"));
     refused(
         by_tag.run_once(),
         2,
         "it is not in the lock file: run `trueup guest lock ",
     );
-    // Plain HTTP does not leave this machine, whatever proxy others go through.
+    // Plain HTTP does not leave this machine, whatever proxy other requests use.
     let mut command = by_tag.command_of(&["guest", "lock"], &[]);
     let said = ran(command
         .env("HTTP_PROXY", "http://127.0.0.1:1")
@@ -321,7 +322,7 @@ fn a_guest_pushed_and_pulled_runs_without_the_registry() {
         "{text}"
     );
 
-    // By digest: without a lock file, the registry is asked once.
+    // By digest: without a lock file, the host asks the registry once.
     let by_digest = site_using(exact);
     assert_eq!(run_by(&by_digest), digest_of("2"));
     assert_eq!(verified(&by_digest, 0)["pinned"], "reference");
@@ -370,7 +371,7 @@ fn a_tag_that_moved_means_what_was_locked_until_it_is_locked_again() {
         again,
         json!([{"use": registry.tag("stable"), "change": "unchanged", "digest": digest_of("2"), "manifest": moved["manifest"]}])
     );
-    // Somebody edits the configuration: what is not named any more is not pinned any more.
+    // After an edit of the configuration, the lock no longer pins what the configuration no longer names.
     site.edit("trueup.toml", &registry.tag("stable"), "builtin:lbaas@1");
     let said = lock(&site).exits(0);
     assert!(
@@ -446,7 +447,7 @@ impl Signer {
         STANDARD.encode(self.0.sign(&SystemRandom::new(), bytes).unwrap())
     }
 
-    /// As `cosign sign` does it.
+    /// Like `cosign sign`.
     fn signed(&self, manifest: &str) -> (String, String) {
         let payload = json!({
             "critical": {
@@ -498,7 +499,7 @@ fn a_guest_of_a_registry_must_be_signed_by_one_of_the_keys() {
         (&json!("key"), &json!(site.path("yours.pub").display().to_string()))
     );
 
-    // A key that is not believed any more: at once, and without the registry.
+    // A key that is no longer trusted: at once, and without the registry.
     site.edit("trueup.toml", "\"mine.pub\", \"yours.pub\"", "\"mine.pub\"");
     refused(site.run_once(), 2, "none of its 2 signatures is by any of the keys");
     assert!(
@@ -507,7 +508,7 @@ fn a_guest_of_a_registry_must_be_signed_by_one_of_the_keys() {
             .unwrap()
             .contains("none of its 2 signatures")
     );
-    // What is kept beside the guest is not believed because it is there.
+    // The host does not trust a signature just because it is stored beside the guest.
     site.edit("trueup.toml", "\"mine.pub\"", "\"yours.pub\"");
     let kept = site
         .state_dir()
@@ -548,7 +549,7 @@ fn a_file_must_be_signed_by_one_of_the_keys_and_openssl_can_sign_it() {
     ]);
     openssl(&["ec", "-in", "theirs.key", "-pubout", "-out", "theirs.pub"]);
     refused(site.run_once(), 2, "is not signed: ");
-    // As docs/registry.md says it: `base64` breaks the line.
+    // As in docs/registry.md: `base64` breaks the line.
     let sign = "openssl dgst -sha256 -sign theirs.key lbaas.wasm | base64 > lbaas.wasm.sig";
     let signed = Command::new("sh")
         .args(["-c", sign])
@@ -582,7 +583,7 @@ fn a_folder_of_versions_gives_the_newest_or_the_one_that_is_named() {
     assert_eq!(run_by(&site), digest_of("1"));
     assert_eq!(verified(&site, 0)["pinned"], "lock");
 
-    // A newer one does not begin to decide because it lies there.
+    // A newer file does not become active by its presence.
     fs::write(site.path("guests/a.wasm"), shipped("2")).unwrap();
     let both = format!(
         "its digest is {}, the lock file pins {}",
@@ -633,7 +634,7 @@ fn a_lock_file_that_is_wrong_is_one_line_and_nothing_runs() {
         refused(lock(&site), 2, said);
     }
     assert!(site.journals().is_empty());
-    // A lock that names other bytes for the digest that the configuration names.
+    // A lock with other bytes for the digest that the configuration names.
     let digest = |digit: &str| format!("sha256:{}", digit.repeat(64));
     let reference = format!("oci:127.0.0.1:1/lbaas@{}", digest("a"));
     let site = site_using(&reference);
@@ -662,7 +663,7 @@ fn what_is_no_guest_is_neither_pushed_nor_pulled() {
         2,
         "not WebAssembly",
     );
-    // A component that exports nothing: of no world.
+    // A component without exports, and so of no world.
     let empty = file("empty.wasm", b"\0asm\x0d\0\x01\0");
     refused(
         trueup(["guest", "push", &empty, &to]),

@@ -1,4 +1,4 @@
-//! The configuration is read again at SIGHUP, while the host runs: all of it becomes true, or none.
+//! The host reads its configuration again at SIGHUP, while it runs: all of it takes effect, or none.
 
 use std::net::TcpListener;
 
@@ -8,7 +8,7 @@ use support::{Engine, Object, Site, Started, wait_until};
 
 const CONFIG: &str = "trueup.toml";
 
-/// The quickstart, true, at an Engine of its own.
+/// The quickstart in sync, with its own Engine.
 fn running() -> (Engine, Site, Started) {
     let engine = Engine::start(&["--settle-ms", "20"]);
     let site = Site::against(&engine);
@@ -19,7 +19,7 @@ fn running() -> (Engine, Site, Started) {
     (engine, site, host)
 }
 
-/// Which addresses frontends of the Service `web` are bound to.
+/// The addresses of the binds of the Service `web`.
 fn addresses_of_web(engine: &Engine) -> Vec<String> {
     let objects = engine.objects_of("web.default");
     let binds = objects.iter().filter(|object| object.kind == "bind");
@@ -42,7 +42,7 @@ fn what_is_edited_becomes_true_without_a_restart() {
     host.wait_for("trueup.toml is read again and taken");
     wait_until("the new address", || addresses_of_web(&engine) == ["203.0.113.99"]);
 
-    // And once more, another kind of setting: who decides.
+    // Once more, with another kind of setting: the guest.
     site.edit(CONFIG, "builtin:lbaas@1", "builtin:lbaas@2");
     host.signal(Signal::HUP);
     wait_until("the other version", || {
@@ -57,7 +57,7 @@ fn what_can_not_be_used_changes_nothing_and_is_said() {
     let before = engine.requests();
     let good = std::fs::read_to_string(site.path(CONFIG)).unwrap();
     let mistakes = [
-        // Two of which one alone would do: neither is taken.
+        // Two changes of which one alone is valid: neither takes effect.
         (
             "load_balancers = [\"lb-1\"]",
             "load_balancers = [\"lb-1\"]\nadress = 1",

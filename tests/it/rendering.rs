@@ -1,5 +1,5 @@
-//! A service processor and its renderers as real guests, wired as on a node, against models of them: properties that hold
-//! after any sequence of events.
+//! A service processor and its renderers as real guests, wired as on a node, against models of them: properties that
+//! hold after any sequence of events.
 //!
 //! ```text
 //! any events -> service (guest) -> renderers (guests) -> etcd, or a packet filter of the test's own
@@ -23,13 +23,13 @@ mod stores;
 mod universe;
 mod wired;
 
-/// While a failing case is made smaller, so many others are tried at most: each is a node of its own.
+/// How many cases to try while shrinking a failing one: each is a node of its own.
 const SHRINKS_MAX: u32 = 2_000;
 
-/// Runs so many cases, or `PROPTEST_CASES`.
+/// Runs this many cases, or `PROPTEST_CASES`.
 fn runner(cases: u32) -> TestRunner {
     let config = Config {
-        // What failed is printed whole.
+        // The failing case is printed completely.
         failure_persistence: None,
         max_shrink_iters: SHRINKS_MAX,
         ..Config::default()

@@ -1,4 +1,4 @@
-//! Every scenario under `tests/scenarios` passes, run as `trueup test` runs them: with the guests that ship, as
+//! Every scenario under `tests/scenarios` passes when run like `trueup test` does: with the built-in guests, as
 //! WebAssembly.
 
 use std::collections::BTreeMap;

@@ -1,8 +1,8 @@
-//! Guests are swapped while the host runs, with the real binary and its commands: under load, through the gate, in shadow,
+//! Swaps of guests while the host runs, with the real binary and its commands: under load, through the gate, in shadow,
 //! and over restarts.
 //!
-//! What the gate and shadow say of a candidate is tested beside them, with guests in one process; here is what an operator
-//! sees of it, and that nothing of what is applied is lost or done twice.
+//! Tests beside the gate and the shadow cover their results, with guests in one process. These tests cover the
+//! operator's view, and that no effect is lost or repeated.
 
 mod candidates;
 mod gate;
@@ -16,17 +16,17 @@ use serde_json::Value;
 
 use support::{Engine, Ran, Site, Started};
 
-/// Resources are there after this; long enough to be waited for.
+/// How long resources take to appear: long enough that the guest has to wait.
 const SETTLE: [&str; 2] = ["--settle-ms", "20"];
 
-/// The Services of the quickstart: the manifest of each, and its key.
+/// The Services of the quickstart: each with its manifest and its key.
 const SERVICES: [(&str, &str); 3] = [
     ("api.yaml", "default/api"),
     ("web.yaml", "default/web"),
     ("dns.yaml", "kube-system/dns"),
 ];
 
-/// The quickstart, true, with a host that goes on.
+/// The quickstart in sync, with a running host.
 struct Running {
     engine: Engine,
     site: Site,
@@ -38,11 +38,11 @@ impl Running {
         Self::with(|_| {})
     }
 
-    /// `prepare`: what is done to the site before the host starts.
+    /// `prepare` changes the site before the host starts.
     fn with(prepare: impl FnOnce(&Site)) -> Self {
         let engine = Engine::start(&SETTLE);
         let site = Site::against(&engine);
-        // A version that decides worse destroys more than half: that it is refused is not for the approval to see.
+        // A worse version destroys more than half: the gate must refuse it, not the approval.
         site.edit(
             "trueup.toml",
             "\n[guests.lbaas]\n",
@@ -53,7 +53,7 @@ impl Running {
         Self { engine, site, host }
     }
 
-    /// After the end of this host as the system ends it, another one.
+    /// Ends this host like the system does, and starts another one.
     fn restarted(self, prepare: impl FnOnce(&Site)) -> Self {
         let Self { engine, site, host } = self;
         host.terminate().0.exits(0);
@@ -62,7 +62,7 @@ impl Running {
         Self { engine, site, host }
     }
 
-    /// Changes the node port of the Service `web`, and waits until that is true.
+    /// Changes the node port of the Service `web`, and waits until it is in sync.
     fn change_web(&mut self, from: &str, to: &str) {
         let is_true = |host: &Started| host.stdout().matches("default/web              true ").count();
         let before = is_true(&self.host);
@@ -75,7 +75,7 @@ impl Running {
     }
 }
 
-/// A host, once all is true.
+/// A host, once everything is in sync.
 fn started(site: &Site) -> Started {
     let mut host = site.start("run", &[]);
     let is_there = |(manifest, _): &(&str, &str)| site.path("manifests").join(manifest).exists();
@@ -85,7 +85,7 @@ fn started(site: &Site) -> Started {
     host
 }
 
-/// Leaves the Service `web` alone: it has two ports.
+/// Keeps only the Service `web`, which has two ports.
 fn only_web(site: &Site) {
     site.remove_manifest("api.yaml");
     site.remove_manifest("dns.yaml");
@@ -97,7 +97,7 @@ fn configure(site: &Site, more: &str) {
     site.edit("trueup.toml", shipped, &format!("{shipped}{more}"));
 }
 
-/// The active revision of the guest `lbaas`, as the host that runs tells it: its number, name and version.
+/// The active revision of the guest `lbaas`, from the running host: its number, name and version.
 #[track_caller]
 fn active(site: &Site) -> (u64, String) {
     let standing = site.guest(&["status", "lbaas", "--output", "json"]).exits(0).json();
@@ -112,7 +112,7 @@ fn told(revision: &Value) -> (u64, String) {
     )
 }
 
-/// Every revision, as it came to be: its number, name and version, and why.
+/// Every revision in order: its number, name and version, and its cause.
 #[track_caller]
 fn revisions(site: &Site) -> Vec<(u64, String, String)> {
     let told = |revision: &Value| {
@@ -126,7 +126,7 @@ fn revision(number: u64, version: &str, by: &str) -> (u64, String, String) {
     (number, version.to_owned(), by.to_owned())
 }
 
-/// The one line that a command says when it did not do what was asked.
+/// The single line of a command that failed.
 #[track_caller]
 fn error(ran: &Ran) -> &str {
     let [line] = ran.stderr.lines().collect::<Vec<_>>()[..] else {

@@ -27,7 +27,7 @@ use support::api_server::{ADMIN, ApiServer};
 /// The number of nodes, and of servers behind each port.
 const NODES: u32 = 3;
 
-/// What takes longer hangs: thousands of new Services, on a machine with other work.
+/// Anything slower counts as a hang: it allows for thousands of new Services, on a machine with other work.
 const PATIENCE: Duration = Duration::from_secs(600);
 
 /// The name of the host's threads, which separates their time from that of the servers.

@@ -68,7 +68,7 @@ impl Simulation {
         std::mem::take(&mut self.asked)
     }
 
-    /// The messages of this level, each with its last field.
+    /// The log lines since the last call, each with its fields.
     pub(crate) fn take_lines(&mut self) -> Vec<(Level, String)> {
         std::mem::take(&mut self.lines)
     }

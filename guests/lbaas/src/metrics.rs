@@ -60,7 +60,7 @@ pub fn set_pending(world: &mut impl World, phase: Phase, count: usize) {
     world.gauge_set("trueup_lbaas_resources_pending", ("operation", operation), value);
 }
 
-/// Observes the time since `started`, in seconds. A clock that went back gives 0.
+/// Observes the time since `start_ms`, in seconds. A clock that went back gives 0.
 pub fn observe_since(world: &mut impl World, name: &str, start_ms: u64) {
     let elapsed_ms = world.now_ms().saturating_sub(start_ms);
     world.histogram_observe(name, std::time::Duration::from_millis(elapsed_ms).as_secs_f64());

@@ -13,7 +13,7 @@ use crate::bindings::trueup::neg::types::{Endpoint, EndpointGroup, Location};
 /// The effect of a migration on an endpoint of a set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mark {
-    /// None: it is no migration endpoint.
+    /// No effect: it is no migration endpoint.
     #[default]
     Stays,
     /// It is a migration endpoint, and waits.

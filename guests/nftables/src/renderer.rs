@@ -156,7 +156,7 @@ impl Renderer {
     }
 }
 
-/// The table contents for these services, and all claims on them. Visits each service once.
+/// The table contents for these services, and all claims on them. Calls `show` once for each service.
 fn tables(
     settings: &Settings,
     services: &Services,

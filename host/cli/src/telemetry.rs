@@ -1,7 +1,7 @@
 //! The program's diagnostics: log lines on stderr, and traces to a collector.
 //!
 //! Text is for people and does not mention decisions. JSON is for programs, and a line names the decision that it
-//! belongs to. With tracing disabled, spans cost nothing: each of the three layers checks only its own filter.
+//! belongs to. With tracing disabled, spans cost nothing: each layer checks only its own filter.
 //!
 //! ```text
 //! events, spans of decisions --+-> text, or JSON (telemetry/json.rs) -> stderr

@@ -1,7 +1,7 @@
-//! One piece of bad input: the folder it is put into, the command that meets it, and the golden file of what was said.
+//! One piece of bad input: its folder, the command for it, and the golden file of the output.
 //!
-//! A golden file holds the exit code, stdout, stderr, and what is new in the state folder. The folder of the case is
-//! `CASE` in it, and the folder of the user's cache is no part of it.
+//! A golden file holds the exit code, stdout, stderr, and the new files of the state folder. In it, `CASE` is the
+//! folder of the case. It leaves out the folder of the user's cache.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -13,7 +13,7 @@ use std::sync::LazyLock;
 
 use support::{Ran, files_under, program, ran};
 
-/// What each case begins with: everything in it is right.
+/// The initial configuration of each case, which is valid.
 pub(crate) const CONFIGURATION: &str = r#"[source]
 manifests = "manifests"
 
@@ -33,7 +33,7 @@ kind = "simulated"
 backoff_initial_ms = 1
 "#;
 
-/// A Service and a Node that are right, so that what is wrong is seen to take nothing else down.
+/// A valid Service and Node, which show that the mistake breaks nothing else.
 const MANIFEST: &str = r#"apiVersion: v1
 kind: Service
 metadata: { name: good, uid: 5d3c0f5e-8a7d-4f64-9d3b-2f0c1f1f9f01 }
@@ -49,7 +49,7 @@ status:
   conditions: [{ type: Ready, status: "True" }]
 "#;
 
-/// What compiling the guests that ship costs is paid once for all cases, where commands without a configuration keep it.
+/// The cache of commands without a configuration: all cases share the cost of compiling the built-in guests.
 static CACHE: LazyLock<PathBuf> = LazyLock::new(|| {
     let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("bad_input");
     for guest in ["lbaas", "ipam"] {
@@ -68,14 +68,14 @@ pub(crate) struct Case {
 }
 
 impl Case {
-    /// A folder in which everything is right; `kind` and `name` say where its golden file is.
+    /// A valid folder; `kind` and `name` determine its golden file.
     pub(crate) fn new(kind: &str, name: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let golden = inputs(kind).join(format!("{name}.golden"));
         let case = Self { folder, golden };
         case.put("trueup.toml", CONFIGURATION);
         case.put("manifests/good.yaml", MANIFEST);
-        // The cache of the state folder has entries from another, as after a copy.
+        // The cache of the state folder gets another cache's entries, as after a copy.
         let own = case.path(".trueup/cache");
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&own).unwrap();
         for entry in fs::read_dir(CACHE.join("trueup")).unwrap() {
@@ -87,14 +87,14 @@ impl Case {
         case
     }
 
-    /// Puts a file into the folder.
+    /// Writes a file into the folder.
     pub(crate) fn put(&self, file: &str, bytes: impl AsRef<[u8]>) {
         let path = self.path(file);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, bytes).unwrap();
     }
 
-    /// Replaces a text of the configuration that stands there once.
+    /// Replaces a text that the configuration contains once.
     #[track_caller]
     pub(crate) fn configure(&self, from: &str, to: &str) {
         let text = fs::read_to_string(self.path("trueup.toml")).unwrap();
@@ -106,7 +106,7 @@ impl Case {
         self.folder.path().join(name)
     }
 
-    /// Runs the program with these arguments, in which `CASE` is the folder.
+    /// Runs the program with these arguments, with `CASE` replaced by the folder.
     pub(crate) fn run(&self, args: &str) -> Ran {
         let here = self.folder.path().to_str().unwrap();
         let args = args.split(' ').map(|arg| OsString::from(arg.replace("CASE", here)));
@@ -116,8 +116,8 @@ impl Case {
             .current_dir("/"))
     }
 
-    /// Runs the program and holds what came of it against the golden file. `mistakes`: so many lines must say what is wrong.
-    /// The answer names what is not as it should be.
+    /// Runs the program and compares the result with the golden file. `mistakes` is the number of lines that must
+    /// report one. Returns what does not match.
     pub(crate) fn check(&self, args: &str, mistakes: usize) -> Result<(), String> {
         let before = self.state();
         let ran = self.run(args);
@@ -142,7 +142,7 @@ impl Case {
                 wrong.len()
             ));
         }
-        // What a program says that was not written for its user.
+        // Output that was not written for the program's user.
         for never in [
             "panicked",
             "RUST_BACKTRACE",
@@ -177,7 +177,7 @@ impl Case {
         ))
     }
 
-    /// The files of the state folder, compiled guests apart.
+    /// The files of the state folder, without compiled guests.
     fn state(&self) -> BTreeSet<String> {
         let folder = self.path(".trueup");
         let name = |file: &PathBuf| {
@@ -195,7 +195,7 @@ impl Case {
             .collect()
     }
 
-    /// Without what is of this run or this build alone: the folder, times, digests of guests that were built here.
+    /// Without what belongs only to this run or build: the folder, times, digests of guests built here.
     fn told(&self, text: &str) -> String {
         let text = text.replace(self.folder.path().to_str().unwrap(), "CASE");
         text.lines()
@@ -204,16 +204,16 @@ impl Case {
     }
 }
 
-/// Where the inputs of a kind are.
+/// The folder with the inputs of a kind.
 pub(crate) fn inputs(kind: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../../tests/it/bad_input")
         .join(kind)
 }
 
-/// The lines that say what is wrong, once each: not the log, and not the count at the end.
+/// The distinct lines that report mistakes, without the log and the total at the end.
 fn lines_of_mistakes(ran: &Ran) -> Vec<&str> {
-    /// How commands say in their answer, which is data, what is wrong with one thing of several.
+    /// How commands report a mistake about one item inside their answer, which is data.
     const IN_ANSWERS: [&str; 4] = ["  fails: ", "  WRONG  ", "FAILED  ", "corrupt: "];
     let is_mistake = |line: &&str| {
         (line.starts_with("error: ") || line.starts_with("warning: ")) && !line.ends_with("in the manifests, see above")
@@ -232,7 +232,7 @@ fn without_time(line: &str) -> String {
     }
 }
 
-/// Digests but for those that the inputs give, which are of one pattern.
+/// Masks digests except those of the inputs, which follow one pattern.
 fn without_digests(line: &str) -> String {
     const HEAD: &str = "sha256:";
     let mut told = String::new();

@@ -1,6 +1,6 @@
-//! Guests that are none, that fit no world, or that fail before they decide anything.
+//! Files that are no guests, guests that fit no world, or that fail before they decide anything.
 //!
-//! Most are texts in `guests/`. A module of it gets the type section of its world here, as wit-bindgen would have added it.
+//! Most are texts in `guests/`. Modules there get the type section of their world here, as wit-bindgen would add it.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ use wit_component::{DecodedWasm, StringEncoding};
 use super::case::{Case, inputs};
 use super::{RUN, lbaas};
 
-/// Met by what loads a guest.
+/// The command that loads a guest.
 const INSPECT: &str = "guest inspect CASE/guest.wasm";
 
 /// Guests in a file: `guest.wasm`, which the configuration names.
@@ -50,7 +50,7 @@ fn built(file: &Path) -> Vec<u8> {
     let text = fs::read_to_string(file).unwrap();
     let mut bytes = wat::parse_str(&text).unwrap();
     if text.contains("trueup:guest/lifecycle@0.1.0#init") {
-        // The guest that ships knows the world.
+        // The built-in guest knows the world.
         let DecodedWasm::Component(resolve, world) = wit_component::decode(lbaas()).unwrap() else {
             panic!("the guest that ships is a component");
         };
@@ -59,7 +59,7 @@ fn built(file: &Path) -> Vec<u8> {
     bytes
 }
 
-/// A component that says this of itself.
+/// A component with this name and version in its metadata.
 fn named(name: Option<&str>, version: Option<&str>) -> Vec<u8> {
     use wasm_metadata::{AddMetadata, AddMetadataField, Version};
     let mut metadata = AddMetadata::default();
@@ -83,7 +83,7 @@ fn guests_in_a_file() {
     });
 }
 
-/// What is given as a guest, and what else must be there for it.
+/// Prepares the case, and returns the guest to use.
 type Made = fn(&Case) -> &'static str;
 
 #[test]

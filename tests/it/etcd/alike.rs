@@ -1,4 +1,4 @@
-//! A long sequence of questions, drawn once for ever, is answered alike by all three stores.
+//! All three stores give the same answers to a long sequence of questions with a fixed seed.
 
 use needs::needs;
 use rand::{RngExt as _, SeedableRng as _};
@@ -7,7 +7,7 @@ use trueup_runtime::capabilities::etcd::{Compare, Operation};
 
 use super::store::{Store, delete, put};
 
-/// So many questions: some seconds of a real etcd.
+/// The number of questions: some seconds of a real etcd.
 const QUESTIONS: usize = 400;
 
 /// The last one is empty: no key, and the prefix of all.
@@ -25,7 +25,7 @@ fn compare(chance: &mut ChaCha8Rng) -> Compare {
 }
 
 fn operation(chance: &mut ChaCha8Rng) -> Operation {
-    // Seldom the empty one.
+    // Rarely the empty one.
     let empty = chance.random_bool(0.02);
     let key = if empty {
         ""
@@ -40,7 +40,7 @@ fn operation(chance: &mut ChaCha8Rng) -> Operation {
     }
 }
 
-/// The answer to the next question as text, without the words of a refusal.
+/// The answer to the next question as text, without the wording of a refusal.
 async fn answer(store: &Store, chance: &mut ChaCha8Rng) -> String {
     let api = &store.api;
     let key = KEYS[chance.random_range(0..KEYS.len())];

@@ -1,4 +1,4 @@
-//! What stands between a client and its etcd, and can be bad at it.
+//! A proxy between a client and its etcd that can misbehave.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -8,7 +8,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
-/// Passes bytes on, both ways, as long as it is told nothing else.
+/// Passes bytes on, both ways, by default.
 pub(crate) struct Proxy {
     port: u16,
     shared: Arc<Shared>,
@@ -17,13 +17,13 @@ pub(crate) struct Proxy {
 
 #[derive(Default)]
 struct Shared {
-    /// Answers get lost: what the server says is read and thrown away.
+    /// Loses answers: reads the server's bytes and drops them.
     swallows: AtomicBool,
-    /// Questions too: a member that hangs.
+    /// Loses questions too, like a member that hangs.
     hangs: AtomicBool,
     swallowed: Notify,
     connections: AtomicU64,
-    /// Those there are, and some that have ended.
+    /// The open connections, and some that have ended.
     passing: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -53,7 +53,7 @@ impl Proxy {
         format!("http://127.0.0.1:{}", self.port)
     }
 
-    /// Ends every connection there is, and waits until they have. New ones are taken.
+    /// Ends all connections, and waits for that. Accepts new ones.
     pub(crate) async fn cut(&self) {
         for passing in self.abort() {
             let _ = passing.await;
@@ -66,7 +66,7 @@ impl Proxy {
         passing
     }
 
-    /// From now on answers are lost.
+    /// Starts or stops losing answers.
     pub(crate) fn swallow(&self, swallows: bool) {
         self.shared.swallows.store(swallows, Ordering::SeqCst);
     }
@@ -76,12 +76,12 @@ impl Proxy {
         self.shared.swallowed.notified().await;
     }
 
-    /// From now on neither questions nor answers pass.
+    /// Starts or stops blocking questions and answers.
     pub(crate) fn hang(&self, hangs: bool) {
         self.shared.hangs.store(hangs, Ordering::SeqCst);
     }
 
-    /// How many connections were made.
+    /// The number of connections so far.
     pub(crate) fn connections(&self) -> u64 {
         self.shared.connections.load(Ordering::SeqCst)
     }
@@ -95,7 +95,7 @@ impl Drop for Proxy {
 }
 
 async fn pass(client: TcpStream, address: String, shared: Arc<Shared>) {
-    // An etcd that is down is a connection that ends.
+    // If etcd is down, the connection ends.
     let Ok(server) = TcpStream::connect(address).await else {
         return;
     };

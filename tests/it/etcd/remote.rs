@@ -1,4 +1,4 @@
-//! What only a real etcd does: it wants certificates and passwords, stops, hangs, and is made anew.
+//! The behaviour of only a real etcd: it requires certificates and passwords, stops, hangs, and is recreated.
 
 use needs::needs;
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use trueup_runtime::capabilities::etcd::{Api, Error, Follow, Followed, WatchEnd}
 use super::proxy::Proxy;
 use super::server::{Server, pem};
 
-/// Against hanging alone.
+/// Only a guard against a hang.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Where nobody is there to answer, waiting for nothing is all there is.
+/// Settings for a test in which no server answers: they end the wait soon.
 fn impatient(endpoints: Vec<String>) -> Settings {
     Settings {
         request_timeout: Duration::from_millis(700),
@@ -90,7 +90,7 @@ async fn certificates_are_shown_and_looked_at() {
     unavailable(plain.get("/a").await);
 }
 
-/// A root, a user `trueup` who may do all under `/a/`, and authentication on.
+/// A root, a user `trueup` with all rights under `/a/`, and enabled authentication.
 async fn enable_users(client: &mut Client) {
     client.user_add("root", "root-password", None).await.unwrap();
     client.user_grant_role("root", "root").await.unwrap();
@@ -132,7 +132,7 @@ async fn a_user_acts_within_its_role_and_renews_a_lost_token() {
     let nobody = Etcd::new(Settings::new(vec![server.url()]));
     assert!(denied(nobody.get("/a/1").await).contains("user name is empty"));
 
-    // etcd keeps its tokens in memory: after a start ours is worth nothing.
+    // etcd keeps its tokens in memory: after a restart the client's token is invalid.
     server.stop();
     server.start_again().await;
     assert_eq!(api.get("/a/1").await.unwrap().unwrap().value, "1");
@@ -183,12 +183,12 @@ async fn etcd_that_stops_and_starts_loses_nothing() {
     };
     assert_eq!(changes.revision, revision + 1);
 
-    // Made anew, it counts from the beginning: what was known of it is worth nothing.
+    // The recreated store counts from the beginning, so earlier revisions mean nothing.
     server.stop();
     server.start_empty().await;
     let told = tokio::time::timeout(PATIENCE, async {
         loop {
-            // It may be looked for before it is there.
+            // The watch may look for the key before it exists.
             if let Ok(told) = follow.next().await {
                 return told;
             }
@@ -204,7 +204,7 @@ async fn etcd_that_stops_and_starts_loses_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn where_one_member_is_dead_or_hangs_the_next_one_answers() {
     let server = Server::start().await;
-    // As if of three members; behind all of them is the same store.
+    // As if there were three members; all lead to the same store.
     let proxies = [Proxy::to(server.address()).await, Proxy::to(server.address()).await];
     let dead = {
         let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -214,7 +214,7 @@ async fn where_one_member_is_dead_or_hangs_the_next_one_answers() {
         request_timeout: Duration::from_secs(20),
         ..Settings::new(vec![dead, proxies[0].url(), proxies[1].url()])
     });
-    // A write to a dead member was surely not made: the next one is asked.
+    // A write to a dead member certainly did not happen, so the client asks the next one.
     let revision = api.put("/a", "1").await.unwrap();
     assert_eq!((proxies[0].connections(), proxies[1].connections()), (1, 0));
     let mut watch = api.watch("/a", revision);

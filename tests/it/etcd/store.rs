@@ -1,4 +1,4 @@
-//! The three stores as the suite sees them, with what no guest may do: write bytes, compact, cut, lose an answer.
+//! The three stores for the suite, with operations that no guest has: write bytes, compact, cut, lose an answer.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ enum Kind {
         Embedded,
         #[expect(dead_code, reason = "the file is there as long as this is")] TempDir,
     ),
-    /// With a proxy between the two.
+    /// With a proxy in between.
     Etcd(Box<Server>, Proxy),
 }
 
@@ -53,7 +53,7 @@ impl Store {
         }
     }
 
-    /// Writes what need not be text, as another program does.
+    /// Writes bytes that need not be text, like another program.
     pub(crate) async fn put_bytes(&self, key: &[u8], value: &[u8]) {
         match &self.kind {
             Kind::Simulated(store) => {
@@ -68,7 +68,7 @@ impl Store {
         }
     }
 
-    /// Forgets what was before that revision.
+    /// Forgets everything before that revision.
     pub(crate) async fn compact(&self, revision: u64) {
         match &self.kind {
             Kind::Simulated(store) => store.compact(revision),
@@ -87,12 +87,12 @@ impl Store {
         }
     }
 
-    /// Commits so that nobody hears the answer: lost on the way, or because whoever asked waits no more. What the guest is
-    /// told, if it is told anything.
+    /// Commits without receiving the answer: the proxy loses it, or the caller stops waiting. Returns what the guest
+    /// gets, if it gets anything.
     pub(crate) async fn commit_unheard(&self, compares: &[Compare], operations: &[Operation]) -> Option<Error> {
         let committing = self.api.commit(compares, operations);
         let Kind::Etcd(_, proxy) = &self.kind else {
-            // Once is enough to have it begin; then it is dropped.
+            // Poll once to start it; then drop it.
             tokio::select! {
                 biased;
                 _ = committing => {}
@@ -100,12 +100,12 @@ impl Store {
             }
             return None;
         };
-        // A connection that is there, with nothing on its way.
+        // An open connection with nothing in flight.
         self.api.get("up").await.unwrap();
         proxy.swallow(true);
         let lose = async {
             proxy.swallowed().await;
-            // Of what was swallowed first nobody knows that it was the answer; what is stored tells.
+            // The first lost bytes may not be the answer; the stored revision tells.
             while self.revision_behind_the_proxy().await == FIRST_REVISION {
                 tokio::task::yield_now().await;
             }
@@ -122,7 +122,7 @@ impl Store {
         answer.header().unwrap().revision().try_into().unwrap()
     }
 
-    /// The store's revision now.
+    /// The store's present revision.
     pub(crate) async fn revision(&self) -> u64 {
         self.api.listing("no such key").await.unwrap().revision
     }

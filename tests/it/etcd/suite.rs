@@ -1,4 +1,4 @@
-//! What a store promises a guest.
+//! A store's guarantees for a guest.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -169,7 +169,7 @@ pub(crate) async fn a_key_is_changed_once_in_a_transaction_and_is_never_empty(st
         Ok(true),
         "two deletions pass"
     );
-    // More than one thing is wrong: there are too many.
+    // Several mistakes: there are too many operations.
     let many: Vec<Operation> = (0..=OPERATIONS_MAX).map(|_| put("", "1")).collect();
     assert_eq!(kind(api.commit(&[], &many).await), "too-many-operations");
 }
@@ -180,7 +180,7 @@ pub(crate) async fn a_request_has_an_end(store: Store) {
     let long = REQUEST_BYTES_MAX;
     assert_eq!(api.put("/a", &value(long - 1_000)).await, Ok(FIRST_REVISION + 1));
     assert_eq!(api.get("/a").await.unwrap().unwrap().value.len(), long - 1_000);
-    // Above etcd's limit, and above that of gRPC, which is another.
+    // Above etcd's limit, and above gRPC's, which differs.
     for bytes in [long, 2 * long] {
         assert_eq!(kind(api.put("/b", &value(bytes)).await), "invalid", "{bytes}");
         assert_eq!(kind(api.put_if_not_exists("/b", &value(bytes)).await), "invalid");
@@ -194,7 +194,7 @@ pub(crate) async fn a_request_has_an_end(store: Store) {
     );
     assert_eq!(api.commit(&[], &both[..1]).await, Ok(true));
     assert_eq!(api.commit(&[], &[put("/c", &half)]).await, Ok(true));
-    // Together they are longer than one message may be.
+    // Together they exceed one message.
     for n in 0..12 {
         api.put(&format!("/many/{n}"), &value(long - 1_000)).await.unwrap();
     }
@@ -243,7 +243,7 @@ fn many_key(n: usize) -> String {
     format!("/many/{n:05}")
 }
 
-/// The first and the last key of the listing were written together, whatever a writer does meanwhile.
+/// Checks that the first and the last key of the listing come from one write, whatever a writer does meanwhile.
 fn is_of_one_revision(listing: &Listing) {
     assert_eq!(listing.entries.len(), MANY);
     let (first, last) = (&listing.entries[0], &listing.entries[MANY - 1]);
@@ -260,7 +260,7 @@ fn is_of_one_revision(listing: &Listing) {
 
 pub(crate) async fn fifty_thousand_keys_are_listed_at_one_revision(store: Store) {
     let api = Arc::clone(&store.api);
-    // As long as a service's configuration at its shortest: all together more than a message.
+    // As long as the shortest configuration of a service: all together exceed one message.
     let value = "v".repeat(200);
     let all: Vec<Operation> = (0..MANY).map(|n| put(&many_key(n), &value)).collect();
     for some in all.chunks(OPERATIONS_MAX) {
@@ -277,7 +277,7 @@ pub(crate) async fn fifty_thousand_keys_are_listed_at_one_revision(store: Store)
             while !stop.load(Ordering::SeqCst) {
                 assert_eq!(api.commit(&[], &both(&n.to_string())).await, Ok(true));
                 n += 1;
-                // A store that answers at once would never let go.
+                // A store that answers at once would never yield.
                 tokio::task::yield_now().await;
             }
             n
@@ -292,7 +292,7 @@ pub(crate) async fn fifty_thousand_keys_are_listed_at_one_revision(store: Store)
     assert_eq!(api.list_prefix("/many/").await.unwrap().len(), MANY);
 }
 
-/// The smallest positive number that has no key.
+/// Takes the smallest positive number without a key.
 async fn take_number(api: Arc<dyn Api>, name: String) -> usize {
     loop {
         let keys: BTreeSet<String> = api.list_keys("/ids/").await.unwrap().into_iter().collect();
@@ -336,7 +336,7 @@ pub(crate) async fn a_commit_whose_answer_is_lost_is_decided_by_reading_back(sto
             "{text}"
         );
     }
-    // Nobody waited for it; it is made all the same, once.
+    // The caller stopped waiting; the write still happens, once.
     let read_back = async {
         loop {
             if let Some(stored) = api.get("/lock").await.unwrap() {
@@ -349,7 +349,7 @@ pub(crate) async fn a_commit_whose_answer_is_lost_is_decided_by_reading_back(sto
         .await
         .unwrap();
     assert_eq!((stored.value.as_str(), stored.version), ("mine", 1));
-    // Asked again all the same, it is not made again: the compare held only the first time.
+    // A repeated request does not write again: the compare succeeded only the first time.
     assert_eq!(api.commit(&absent, &take).await, Ok(false));
     assert_eq!(store.revision().await, FIRST_REVISION + 1);
     let log = api.get("/log").await.unwrap().unwrap();

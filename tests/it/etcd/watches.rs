@@ -1,4 +1,4 @@
-//! What a store tells the host of its changes.
+//! A store's notifications to the host.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use trueup_runtime::capabilities::etcd::{
 
 use super::store::{Store, delete, put};
 
-/// Against hanging alone.
+/// Only a guard against a hang.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 async fn next(watch: &mut dyn Watch) -> Result<Changes, WatchEnd> {
@@ -67,7 +67,7 @@ pub(crate) async fn a_watch_tells_each_revision_once_and_whole(store: Store) {
         told(&next(&mut *watch).await.unwrap()),
         (first + 4, vec!["-/a/2".to_owned()])
     );
-    // One that waits is told when something comes.
+    // A pending watch gets the next change.
     let writing = tokio::spawn({
         let api = Arc::clone(api);
         async move { api.put("/a/1", "later").await }
@@ -90,7 +90,8 @@ pub(crate) async fn a_watch_goes_on_after_a_cut(store: Store) {
         revision = api.put("/a/before", &round.to_string()).await.unwrap();
         assert_eq!(next(&mut *watch).await.unwrap().revision, revision);
         store.cut().await;
-        // A write through the same cut: a change is not sent twice, so it may have to be asked for again by its caller.
+        // A write across the same cut: the store never sends a change twice, so the caller may have to ask for it
+        // again.
         let before = store.revision().await;
         let deleted = api.commit(&[], &[delete("/a/before"), put("/a/after", "x")]).await;
         if deleted.is_err() {
@@ -107,7 +108,7 @@ pub(crate) async fn a_watch_goes_on_after_a_cut(store: Store) {
             "round {round}"
         );
     }
-    // A new watch after what was told last tells the same as the one that goes on.
+    // A new watch after the last reported revision gets the same as the running one.
     let next_revision = api.put("/a/1", "y").await.unwrap();
     let mut resumed = api.watch("/a/", revision);
     let (left, right) = (next(&mut *watch).await.unwrap(), next(&mut *resumed).await.unwrap());
@@ -123,7 +124,7 @@ pub(crate) async fn history_that_is_compacted_is_listed_again(store: Store) {
         panic!("a listing is first")
     };
     assert_eq!((listing.revision, listing.entries.len()), (old, 1));
-    // Before anybody looks: changed, deleted, and forgotten.
+    // Before the first look: changed, deleted, and forgotten.
     api.put("/a/2", "2").await.unwrap();
     let deleted_at = old + 2;
     api.delete("/a/1").await.unwrap();
@@ -138,7 +139,7 @@ pub(crate) async fn history_that_is_compacted_is_listed_again(store: Store) {
     assert_eq!(listing.revision, deleted_at);
     let keys: Vec<String> = listing.entries.iter().map(|stored| text(&stored.key)).collect();
     assert_eq!(keys, ["/a/2"]);
-    // What is there after the compaction is told as ever.
+    // Keys written after the compaction are reported as usual.
     let revision = api.put("/a/3", "3").await.unwrap();
     assert_eq!(
         told(&next(&mut *api.watch("/a/", deleted_at)).await.unwrap()).0,
@@ -148,13 +149,13 @@ pub(crate) async fn history_that_is_compacted_is_listed_again(store: Store) {
         panic!("then it goes on")
     };
     assert_eq!(told(&changes), (revision, vec!["+/a/3=3".to_owned()]));
-    // A revision that has not been is one of another store.
+    // A future revision belongs to another store.
     let after = revision + 100;
     let end = next(&mut *api.watch("/a/", after)).await;
     assert_eq!(end, Err(WatchEnd::Compacted { after }));
 }
 
-/// So many changes a writer makes while another follows.
+/// How many changes a writer makes while another follows.
 const CHANGES: usize = 300;
 
 pub(crate) async fn nothing_is_missed_between_a_listing_and_its_watch(store: Store) {
@@ -198,7 +199,7 @@ pub(crate) async fn nothing_is_missed_between_a_listing_and_its_watch(store: Sto
                     }
                 }
                 told += 1;
-                // Now and then from the beginning, in the middle of it all.
+                // Now and then restart from the beginning, in the middle of the changes.
                 if told % 100 == 0 {
                     follow.list_again();
                 }

@@ -1,4 +1,4 @@
-//! The chain from what changed to what was done.
+//! The chain from a change to the resulting actions.
 
 use std::fs;
 use std::path::Path;
@@ -23,7 +23,8 @@ fn fields(of: &Value) -> Vec<String> {
         .collect()
 }
 
-/// What is of this run alone (times, digests, numbers of entries, what was asked while it waited, the folder) by words.
+/// Replaces what belongs only to this run (times, digests, numbers of entries, questions during waits, the folder) by
+/// words.
 fn without_what_changes(text: &str, folder: &Path) -> String {
     let text = text.replace(folder.to_str().unwrap(), "SITE");
     let mut told = String::new();
@@ -102,7 +103,7 @@ fn a_port_that_is_edited_is_the_cause_and_the_calls_are_what_it_led_to() {
     assert_eq!(calls, ["reconciliation.reconcile", "reconciliation.status"]);
     let told = &job["calls"][0]["told"];
     assert_eq!(fields(&told["wish"]), ["ports[http].internal: 30080 -> 30081"]);
-    // A server cannot be edited: those of the port go, and come with the other number.
+    // A server can't be edited: those of the port go, and come back with the new number.
     let count = |action: &str| {
         let writes = told["writes"].as_array().unwrap().iter();
         writes
@@ -114,7 +115,7 @@ fn a_port_that_is_edited_is_the_cause_and_the_calls_are_what_it_led_to() {
     assert_eq!(json!(count("create")), effects["created"]);
     assert_eq!(json!(count("destroy")), effects["destroyed"]);
 
-    // The number of the id is that of the entry in the journal.
+    // The number in the id is that of the entry in the journal.
     let made = &decisions[0];
     let n = made["n"].as_u64().unwrap();
     assert_eq!(made["id"], format!("lbaas/default/web#{n}"));
@@ -125,7 +126,7 @@ fn a_port_that_is_edited_is_the_cause_and_the_calls_are_what_it_led_to() {
     assert_eq!(entry["call"], "reconciliation.reconcile");
     trueup(["journal", "show", file]).exits(0);
 
-    // By its number, whatever came later; and of keys that did not change, nothing of it.
+    // By its number, whatever came later; keys without a change have no such decision.
     let by_number = explained(site, "default/web", &["--decision", &n.to_string()]);
     assert_eq!(jobs(&by_number), jobs(&explanation));
     assert_eq!(jobs(&explained(site, "default/api", &["--last", "9"])).len(), 1);
@@ -141,7 +142,7 @@ fn a_port_that_is_edited_is_the_cause_and_the_calls_are_what_it_led_to() {
     let text = explain(site, "default/web", &[]).exits(0);
     hold("edited-port.golden", &without_what_changes(&text.stdout, site.folder()));
 
-    // An incident is looked at elsewhere, after the host is gone.
+    // An operator examines an incident on another machine, after the host is gone.
     let copy = tempfile::tempdir().unwrap();
     let state = copy.path().join("state");
     copy_folder(&site.state_dir(), &state);
@@ -220,7 +221,7 @@ fn what_fails_is_tried_again_and_what_began_it_is_still_told() {
 
 #[test]
 fn a_version_that_becomes_active_is_the_cause_of_what_it_begins_anew() {
-    // New resources are waited for so long that the guest sleeps when the version changes.
+    // New resources take so long that the guest sleeps when the version changes.
     let engine = Engine::start(&["--settle-ms", "600000"]);
     let site = site(&engine);
     let mut host = site.start("run", &[]);
@@ -231,7 +232,7 @@ fn a_version_that_becomes_active_is_the_cause_of_what_it_begins_anew() {
     host.wait_for("active");
     let mut of_version = Value::Null;
     wait_until("a job that ended", || {
-        // Ended by another edit, as it sleeps too.
+        // Another edit ends it, since it sleeps too.
         let _ = fs::write(site.path("manifests/touch.yaml"), "");
         let ran = explain(&site, "default/web", &["--last", "9", "--output", "json"]);
         ran.code == Some(0) && {
@@ -283,7 +284,7 @@ fn a_key_that_nobody_knows_and_one_without_decisions_are_one_line() {
             == 1,
         "{nothing}"
     );
-    // What is not recorded beyond a restart is numbered all the same.
+    // Decisions that no recording keeps beyond a restart still have numbers.
     support::ran(&mut site.command("run", &["--once", "--no-record"])).exits(0);
     let explanation = explained(&site, "default/web", &[]);
     let made = &jobs(&explanation)[0]["job"]["decisions"][0];

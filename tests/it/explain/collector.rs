@@ -1,4 +1,4 @@
-//! A collector of traces: takes OTLP over HTTP, as protobuf, and keeps what it got.
+//! A collector of traces: receives OTLP over HTTP, as protobuf, and keeps it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -19,13 +19,13 @@ use tokio::runtime::Runtime;
 pub(crate) struct Span {
     pub(crate) trace: String,
     pub(crate) id: String,
-    /// Empty: it is a root.
+    /// Empty for a root.
     pub(crate) parent: String,
     pub(crate) name: String,
     pub(crate) attributes: BTreeMap<String, String>,
     pub(crate) began_ns: u64,
     pub(crate) ended_ns: u64,
-    /// As OTLP numbers it: 2 is an error.
+    /// OTLP's number: 2 is an error.
     pub(crate) status: i32,
 }
 
@@ -36,7 +36,7 @@ struct Kept {
     headers: Vec<HeaderMap>,
 }
 
-/// Listens on a port of its own until it is dropped.
+/// Listens on its own port until it is dropped.
 pub(crate) struct Collector {
     kept: Arc<Mutex<Kept>>,
     url: String,

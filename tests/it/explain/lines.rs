@@ -42,7 +42,7 @@ fn each_line_of_a_decision_says_to_which_it_belongs() {
         "{id} stands in no line"
     );
 
-    // Also where the level leaves the host's own lines out.
+    // Even if the level leaves the host's own lines out.
     let mut run = site.command("run", &["--once"]);
     run.env("TRUEUP_TELEMETRY_LOG", "json")
         .env("TRUEUP_LOG", "warn,guest=trace");

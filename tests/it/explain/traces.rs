@@ -1,4 +1,4 @@
-//! Traces: one of each decision, with its questions in it.
+//! Traces: one for each decision, with its questions in it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -172,7 +172,7 @@ fn a_part_is_traced_where_only_a_part_is_wanted() {
 
 #[test]
 fn without_a_collector_everything_goes_on_and_it_is_said_once() {
-    // Nobody listens there: it was free a moment ago.
+    // No process listens there: the port was free a moment ago.
     let port = std::net::TcpListener::bind("127.0.0.1:0")
         .unwrap()
         .local_addr()

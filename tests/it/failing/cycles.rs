@@ -1,4 +1,4 @@
-//! The convergence guard: what goes round in circles is stopped and named; what is edited, or fails now and then, is not.
+//! The convergence guard: it stops and names a key that goes in circles, and ignores edits and occasional failures.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde_json::json;
 use super::{guest, lines, set_aside, standing, wait_for_lines};
 use support::{Engine, FAILED, Object, Site, wait_until};
 
-/// Two Services of the quickstart, on an Engine that deploys servers and others alike.
+/// Two Services of the quickstart, on an Engine that deploys servers and other resources alike.
 fn site(engine: &Engine) -> Site {
     let site = Site::against(engine);
     let settings = "settings = { backoff_initial_ms = 20";
@@ -24,7 +24,7 @@ fn site(engine: &Engine) -> Site {
     site
 }
 
-/// Requests that change what the Engine has.
+/// Requests that change the Engine's objects.
 fn writes(engine: &Engine) -> BTreeMap<String, u64> {
     engine.writes()
 }
@@ -37,7 +37,7 @@ fn a_destroy_and_create_cycle_stops_its_key_and_is_named() {
     wait_for_lines(&mut host, "web", " true ", 1);
     assert_eq!(set_aside(&site), Vec::<String>::new());
 
-    // From here on the Engine can deploy no backend, and a Service comes that needs some.
+    // From here on the Engine can't deploy backends, and a new Service needs some.
     engine.fault(&json!({"path": "*/backend.json/*", "fail_next": 1_000_000}));
     super::put_service(&site, "late", 30099);
     wait_for_lines(&mut host, "late", "; set aside after ", 1);
@@ -55,12 +55,13 @@ fn a_destroy_and_create_cycle_stops_its_key_and_is_named() {
     assert!(entry["failures"].as_u64().unwrap() >= 3, "{entry}");
     assert_eq!(entry["instance"], "default/late");
 
-    // It is stopped: nothing is written any more, while the others are looked at.
+    // The guard has stopped it: no more writes, while the host looks at the others.
     let (before, done) = (writes(&engine), lines(&host.stdout(), "web", " true "));
     wait_for_lines(&mut host, "web", " true ", done + 3);
     assert_eq!(writes(&engine), before);
 
-    // The other version has the Engine apply what failed, and destroys nothing: no cycle, and true when the Engine can.
+    // The other version asks the Engine to apply failed resources, and destroys nothing: no cycle, and in sync once the
+    // Engine recovers.
     guest(&site, &["swap", "lbaas", "lbaas@2"]).exits(0);
     host.wait_for_warning("warning: default/late: reset, and not ready again yet");
     assert_eq!(set_aside(&site), Vec::<String>::new());
@@ -86,14 +87,14 @@ fn edits_and_objects_that_fail_now_and_then_are_no_cycle() {
             });
         }
         let mut before = backends(engine.objects());
-        // As often as a cycle has turns, and more: but between, all was well.
+        // As often as a cycle's turns, and more, but in sync in between.
         for turn in 0..5 {
             let none = lines(&host.stdout(), "edited", "nothing to do");
             wait_for_lines(&mut host, "edited", "nothing to do", none + 1);
             engine.fail_one(|object| object.kind == "backend" && object.name().contains("edited"));
             let mut now = Vec::new();
             wait_until("a backend that is well", || {
-                // Of one look: a backend that goes between two is well in neither.
+                // From one look: a backend that moves between two looks is in sync in neither.
                 let objects = engine.objects();
                 let is_well = objects.iter().all(|object| object.state != FAILED);
                 now = backends(objects);
@@ -107,7 +108,7 @@ fn edits_and_objects_that_fail_now_and_then_are_no_cycle() {
     }
 }
 
-/// The backends of the service that is edited.
+/// The backends of the edited service.
 fn backends(objects: Vec<Object>) -> Vec<String> {
     let backends = objects
         .into_iter()
@@ -115,7 +116,7 @@ fn backends(objects: Vec<Object>) -> Vec<String> {
     backends.map(|object| object.identifier).collect()
 }
 
-/// The ports of the servers of the service that is edited.
+/// The ports of the servers of the edited service.
 fn ports(engine: &Engine) -> Vec<String> {
     let objects = engine.objects().into_iter();
     let servers = objects.filter(|object| object.kind == "server" && object.name().contains("edited"));

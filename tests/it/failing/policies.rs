@@ -1,4 +1,4 @@
-//! Another version heals, by hand or by the failure policy; `hold` waits for neither.
+//! Another version heals a failure, by hand or by the failure policy; `hold` waits for neither.
 
 use std::fs;
 
@@ -15,7 +15,7 @@ fn another_version_releases_what_is_set_aside_and_going_back_fails_again() {
     let mut host = site.start("run", &[]);
     wait_for_lines(&mut host, "panic-2", SET_ASIDE, 1);
 
-    // Only tried, or refused: that is no other version.
+    // A trial or a refusal does not count as another version.
     guest(&site, &["swap", "lbaas", "misbehaving-1.wasm", "--dry-run"]).exits(0);
     guest(&site, &["swap", "lbaas", "ipam@1"]).exits(1);
     assert_eq!(set_aside(&site), ["default/panic-2"]);
@@ -41,7 +41,8 @@ fn a_version_that_rejects_an_instance_s_state_fails_and_rollback_heals() {
     let mut host = site.start("run", &[]);
     wait_for_lines(&mut host, "calm", TRUE, 3);
 
-    // It takes the states with which recordings begin, so that it becomes active; not the one that this instance has by now.
+    // It accepts the initial states of recordings, so that it becomes active; it rejects the state that this instance
+    // now has.
     guest(&site, &["swap", "lbaas", "misbehaving-2.wasm"]).exits(0);
     put_service(&site, "fresh", 30081);
     wait_for_lines(&mut host, "calm", SET_ASIDE, 1);
@@ -109,7 +110,7 @@ fn the_version_of_the_failure_policy_takes_over_and_heals() {
     host.wait_for("`misbehaving@1` is active as revision 2");
     host.terminate().0.exits(0);
 
-    // It stays so, and a trouble that the version has too is set aside as any other: there is none to go to.
+    // It stays active. A failure of that version too is set aside as usual: there is no further version.
     let mut host = site.start("run", &[]);
     put_service(&site, "panic", 30080);
     wait_for_lines(&mut host, "panic", SET_ASIDE, 1);
@@ -149,7 +150,7 @@ fn the_input_stays_set_aside_when_the_policy_s_version_is_refused() {
     let site = site("2", policy, &["calm"]);
     let mut host = site.start("run", &[]);
     wait_for_lines(&mut host, "calm", TRUE, 1);
-    // It was there when the host started.
+    // The file existed when the host started.
     fs::remove_file(site.path("misbehaving-1.wasm")).unwrap();
     put_service(&site, "panic-2", 30080);
     wait_for_lines(&mut host, "panic-2", SET_ASIDE, 1);

@@ -1,12 +1,12 @@
-//! Builds a guest lbaas that decides worse than the one that ships, for tests that compare versions: no binary holds it.
+//! Builds a guest lbaas that decides worse than the built-in one, for tests that compare versions: no binary holds it.
 //!
-//! Stands beside `misbehaving.rs`: whoever has this as a module has that one too, as `misbehaving`.
+//! A module that includes this file must also include `misbehaving.rs` beside it, as `misbehaving`.
 
 use std::path::{Path, PathBuf};
 
 use super::misbehaving::guests;
 
-/// The guest lbaas that forgets the last port of every service that it reconciles, and is version 1 in all else. It
+/// The guest lbaas that forgets the last port of every service that it reconciles, and otherwise equals version 1. It
 /// calls itself `lbaas@forgetful`.
 pub(crate) fn built() -> Vec<u8> {
     build(&guests::Source {
@@ -22,7 +22,7 @@ pub(crate) fn built() -> Vec<u8> {
 pub(crate) fn build(source: &guests::Source) -> Vec<u8> {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("guests");
     std::fs::create_dir_all(&folder).expect("a folder for test guests");
-    // All versions are built to one file, by tests that may run at once in processes of their own.
+    // All versions have one output file, and tests may build them at once in several processes.
     let lock = std::fs::File::create(folder.join("lock")).expect("a file to lock");
     lock.lock().expect("the lock of the test guests");
     guests::build(&root(), &folder, source).expect("a guest of this workspace")

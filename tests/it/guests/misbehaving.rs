@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 #[expect(dead_code, reason = "the list of the guests that ship is for the build script")]
 pub(crate) mod guests;
 
-/// What makes a guest's source into bytes: `guests::build` a component, `guests::compile` the core module alone.
+/// Turns a guest's source into bytes: `guests::build` makes a component, `guests::compile` only the core module.
 pub(crate) type Build = fn(&Path, &Path, &guests::Source) -> Result<Vec<u8>, String>;
 
-/// The guest as version 1 or 2, from the workspace that the tests belong to.
+/// The guest as version 1 or 2, built from this workspace.
 pub(crate) fn built(version: &'static str, build: Build) -> Vec<u8> {
     let source = guests::Source {
         name: "misbehaving",
@@ -20,7 +20,7 @@ pub(crate) fn built(version: &'static str, build: Build) -> Vec<u8> {
     };
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("guests");
     std::fs::create_dir_all(&folder).expect("a folder for test guests");
-    // Both versions are built to one file, by tests that may run at once in processes of their own.
+    // Both versions have one output file, and tests may build them at once in several processes.
     let lock = std::fs::File::create(folder.join("lock")).expect("a file to lock");
     lock.lock().expect("the lock of the test guests");
     build(&root(), &folder, &source).expect("the guest `misbehaving`")

@@ -1,6 +1,6 @@
-//! A guest that ships, with another number: another one by its bytes, and the same in all that it decides.
+//! A built-in guest with another number: its bytes differ, its decisions do not.
 
-/// `name@version` as it ships, which calls itself `name@number` in its metadata.
+/// The built-in `name@version`, which calls itself `name@number` in its metadata.
 pub(crate) fn renumbered(name: &str, version: &str, number: &str) -> Vec<u8> {
     let shipped = trueup_guests_builtin::find(name, version)
         .expect("a guest that ships")

@@ -1,4 +1,4 @@
-//! A client that says on the wire just what a test wants, by plain HTTP.
+//! A client that sends exactly what a test wants, over plain HTTP.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -11,13 +11,13 @@ use tokio::time::timeout;
 
 use support::api_server::ApiServer;
 
-/// What takes longer hangs.
+/// Anything slower counts as a hang.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().unwrap());
 
 static CLIENT: LazyLock<Client> = LazyLock::new(|| {
-    // Another test of this process may have been first.
+    // Ignore the error: another test of this process may have been first.
     _ = rustls::crypto::ring::default_provider().install_default();
     Client::builder().no_proxy().build().unwrap()
 });
@@ -32,7 +32,7 @@ pub(crate) struct Caller<'a> {
 type Answer = (u16, Value);
 
 impl Caller<'_> {
-    /// Sends a request and awaits the head of the answer.
+    /// Sends a request and awaits the start of the answer.
     pub(crate) async fn send(
         &self,
         method: Method,
@@ -80,12 +80,12 @@ impl Caller<'_> {
         self.ask(Method::DELETE, path, "application/json", Some(body))
     }
 
-    /// Begins a watch.
+    /// Starts a watch.
     pub(crate) fn watch(&self, path: &str) -> Watch {
         self.try_watch(path).unwrap()
     }
 
-    /// Begins a watch; an error if it is cut before it is answered.
+    /// Starts a watch; an error if it is cut before the answer.
     pub(crate) fn try_watch(&self, path: &str) -> reqwest::Result<Watch> {
         let sent = self.send(Method::GET, path, "application/json", None);
         let response = RUNTIME.block_on(async { timeout(PATIENCE, sent).await.unwrap() })?;
@@ -104,7 +104,7 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// The next event; `None` at the end, an error where it breaks off.
+    /// The next event; `None` at the end, an error if it breaks off.
     pub(crate) fn next(&mut self) -> reqwest::Result<Option<Value>> {
         loop {
             if let Some(end) = self.read.iter().position(|byte| *byte == b'\n') {

@@ -1,8 +1,8 @@
-//! What is under `deploy/`, as it ships: every kubectl applies it, and hosts run with the configuration, the arguments, the
-//! variables and just the rights that are in it.
+//! The files under `deploy/`, as they ship: every kubectl applies them, and hosts run with exactly their configuration,
+//! arguments, variables and rights.
 //!
-//! Where a pod has what no test has (its volumes, its own address), a variable says where that is here. What a host does
-//! with a cluster otherwise is in `source.rs`, what becomes of the Lease in `election.rs`.
+//! Where a pod has something that tests lack (its volumes, its own address), a variable names the replacement.
+//! `source.rs` covers the host's other work with a cluster, `election.rs` the Lease.
 
 use needs::needs;
 use std::collections::BTreeSet;
@@ -23,13 +23,13 @@ use super::source::node;
 use support::api_server::{ADMIN, ApiServer, Fault};
 use support::{Engine, Ran, Started, TOKEN, program, ran, wait_until};
 
-/// Who a host is in the cluster.
+/// The host's user in the cluster.
 const ACCOUNT: &str = "system:serviceaccount:trueup:trueup";
 
-/// What takes longer hangs: the same words are written as an event once a minute, and more is done meanwhile.
+/// Anything slower counts as a hang: the host repeats an identical event once a minute, and does more meanwhile.
 const PATIENCE: Duration = Duration::from_secs(240);
 
-/// What a real cluster has of a Service beside it: which pods are behind it. Nothing is made from it, and nothing is spoilt.
+/// The pods behind a Service, as a real cluster has them. The host must neither use nor break them.
 const SLICES: &str = r#"
 apiVersion: discovery.k8s.io/v1
 kind: EndpointSlice
@@ -53,7 +53,7 @@ metadata: { name: web-1, namespace: default, labels: { app: web } }
 spec: { nodeName: node-1, containers: [{ name: web, image: web }] }
 "#;
 
-/// An API server to which `deploy/` was applied, an Engine, and what a pod is given.
+/// An API server with `deploy/` applied, an Engine, and the environment of a pod.
 struct Cluster {
     kubectl: PathBuf,
     server: ApiServer,
@@ -62,7 +62,7 @@ struct Cluster {
 }
 
 impl Cluster {
-    /// With four Nodes, the secret that the Deployment names, and roles that count.
+    /// With four Nodes, the Deployment's secret, and enforced roles.
     fn deployed(kubectl: PathBuf) -> Self {
         let cluster = Self {
             kubectl,
@@ -125,7 +125,7 @@ impl Cluster {
         self.server.get("deployments", "trueup", "trueup").unwrap()["spec"]["template"]["spec"].clone()
     }
 
-    /// Mounts the ConfigMap and the Secret that the Deployment names, and starts its container.
+    /// Mounts the Deployment's ConfigMap and Secret, and starts its container.
     fn start(&self, name: &str) -> Started {
         let pod = self.pod();
         let volume = |name: &str| list(&pod["volumes"]).into_iter().find(|volume| volume["name"] == name);
@@ -162,7 +162,7 @@ impl Cluster {
         Started::of(&mut command)
     }
 
-    /// What hosts asked of the API server: group, resource and verb.
+    /// The hosts' requests to the API server: group, resource and verb.
     fn asked(&self) -> BTreeSet<[String; 3]> {
         let requests = self.server.requests().into_iter().map(|request| request.asked);
         let ours = requests.filter(|asked| asked.user == ACCOUNT && !asked.resource.is_empty());
@@ -176,7 +176,7 @@ impl Cluster {
         .collect()
     }
 
-    /// What the roles allow them.
+    /// The hosts' rights by the roles.
     fn allowed(&self) -> BTreeSet<[String; 3]> {
         let role = self.server.get("clusterroles", "", "trueup").unwrap();
         let election = self.server.get("roles", "trueup", "trueup-election").unwrap();
@@ -207,7 +207,7 @@ fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-/// Looks again and again until it is so, for longer than `wait_until` does.
+/// Checks repeatedly until it holds, for longer than `wait_until` does.
 #[track_caller]
 fn until(what: &str, host: &Started, mut is_so: impl FnMut() -> bool) {
     let began = Instant::now();
@@ -218,7 +218,7 @@ fn until(what: &str, host: &Started, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Where a host said that it serves health and metrics.
+/// The address of health and metrics that a host printed.
 fn metrics_address(host: &mut Started) -> String {
     let said = |host: &Started| {
         let log = host.stderr();
@@ -234,10 +234,10 @@ fn metrics_address(host: &mut Started) -> String {
     format!("http://{}", said(host).unwrap().trim())
 }
 
-/// What a `GET` is answered: status and body.
+/// The answer to a `GET`: status and body.
 fn get(url: &str) -> (u16, String) {
     RUNTIME.block_on(async {
-        // Another test of this process may have been first.
+        // Ignore the error: another test of this process may have been first.
         _ = rustls::crypto::ring::default_provider().install_default();
         let client = reqwest::Client::builder().no_proxy().build().unwrap();
         let answer = client.get(url).timeout(PATIENCE).send().await.unwrap();
@@ -277,7 +277,7 @@ fn what_is_under_deploy_is_applied_by_every_kubectl_and_its_parts_fit() {
             .exits(0);
         assert!(!again.stdout.contains("created"), "{again}");
 
-        // Probes and Prometheus ask where the configuration has the host listen.
+        // Probes and Prometheus ask at the address that the configuration sets.
         let pod = cluster.pod();
         let container = &pod["containers"][0];
         let config = fs::read_to_string(shipped("deploy/trueup.toml")).unwrap();
@@ -290,9 +290,10 @@ fn what_is_under_deploy_is_applied_by_every_kubectl_and_its_parts_fit() {
         let template = cluster.server.get("deployments", "trueup", "trueup").unwrap()["spec"]["template"].clone();
         let annotations = &template["metadata"]["annotations"];
         assert_eq!(annotations["prometheus.io/port"], json!(port.to_string()));
-        // Who is told to end asks the Engine for 20 s more at most, says what is left to say, and gives the lease back.
+        // A host that is asked to end waits at most 20 s for the Engine, reports what is left, and gives the lease
+        // back.
         assert!(pod["terminationGracePeriodSeconds"].as_u64().unwrap() >= 40, "{pod}");
-        // What the configuration names is mounted.
+        // The configuration's files are mounted.
         for mount in list(&container["volumeMounts"]) {
             let path = text(&mount["mountPath"]);
             let is_named = config.contains(path) || list(&container["args"]).contains(&json!(path));
@@ -306,7 +307,7 @@ fn what_is_under_deploy_is_applied_by_every_kubectl_and_its_parts_fit() {
 fn two_hosts_need_exactly_the_rights_that_they_are_given() {
     let kubectl = programs().swap_remove(0);
     let cluster = Cluster::deployed(kubectl);
-    // Somebody else writes first, once: the Service is read again.
+    // Another client writes first, once, so the host reads the Service again.
     let conflict = Fault::Refused {
         code: 409,
         retry_after_s: None,
@@ -369,7 +370,7 @@ fn two_hosts_need_exactly_the_rights_that_they_are_given() {
     let leases = cluster.kubectl(&["-n", "trueup", "get", "lease"]).exits(0).stdout;
     assert!(leases.contains("trueup-1"), "{leases}");
 
-    // What is said again in the same words after a minute is the same event, counted up.
+    // After a minute, an identical event increments the count of the first one.
     let web = |node_port: u32| {
         json!({
             "apiVersion": "v1", "kind": "Service", "metadata": {"name": "web", "namespace": "default"},
@@ -387,7 +388,7 @@ fn two_hosts_need_exactly_the_rights_that_they_are_given() {
         cluster.server.list("events").iter().any(counted)
     });
 
-    // A rollout: the first goes, the second does the rest.
+    // A rollout: the first host goes, the second does the rest.
     first.terminate().0.exits(0);
     until("the second to lead", &second, || {
         let shown = cluster.kubectl(&["-n", "trueup", "get", "lease"]).exits(0).stdout;
@@ -414,6 +415,6 @@ fn two_hosts_need_exactly_the_rights_that_they_are_given() {
         cluster.allowed(),
         "what was asked (left) is what deploy/rbac.yaml gives (right)"
     );
-    // Nothing is written beside the state folder: the rest of a pod's disk is read-only.
+    // The host writes only to the state folder: the rest of a pod's disk is read-only.
     assert_eq!(support::files_under(&cluster.path("etc/trueup")).len(), 1);
 }

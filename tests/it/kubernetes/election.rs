@@ -1,7 +1,7 @@
-//! Several campaigners, one Lease at the tests' API server: who leads, and how it goes from one to the other.
+//! Several campaigners, one Lease at the tests' API server: who leads, and how leadership changes hands.
 //!
-//! Where something must happen at once, the times are hours, so that nothing but a watch can bring it about; where
-//! something must end by its time, the times are short, and no test says how soon.
+//! If something must happen at once, the times are hours, so that only a watch can cause it. If something must end by
+//! its time, the times are short, and no test requires a speed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,24 +16,24 @@ use trueup_runtime::election::{Election, Settings, Standing, Times, Tried};
 
 use support::api_server::{ApiServer, Asked, Fault};
 
-/// Against hanging, on a machine that is busy with other things.
+/// A guard against hanging, on a busy machine.
 const GUARD: Duration = Duration::from_secs(120);
 
-/// Nothing ends by its time in these.
+/// Nothing ends by its time with these.
 const HOURS: Times = Times {
     lease_duration: Duration::from_secs(3600),
     renew_deadline: Duration::from_secs(1800),
     retry_period: Duration::from_secs(900),
 };
 
-/// Everything ends by its time in these.
+/// Everything ends by its time with these.
 const SHORT: Times = Times {
     lease_duration: Duration::from_secs(2),
     renew_deadline: Duration::from_millis(1200),
     retry_period: Duration::from_millis(100),
 };
 
-/// It blocks while it starts, which a task may not.
+/// Starting it blocks, which a task must not do.
 fn server() -> ApiServer {
     tokio::task::block_in_place(ApiServer::start)
 }
@@ -48,7 +48,7 @@ struct Campaigner {
 
 fn election(server: &ApiServer, identity: &str, times: Times, fence: &Fence) -> Election {
     let mut config = kube::Config::new(server.url().parse().unwrap());
-    // As the host has it: the election has its own pace.
+    // Like in the host: the election has its own retries.
     config.default_retry = false;
     let settings = Settings {
         namespace: "default".to_owned(),
@@ -94,7 +94,7 @@ impl Campaigner {
         self.stands("standby", |standing| !standing.is_leading()).await;
     }
 
-    /// Waits until this one knows who holds the Lease.
+    /// Waits until this one knows the holder of the Lease.
     async fn sees(&mut self, holder: &str) {
         let expected = Standing::Standby {
             holder: Some(holder.to_owned()),
@@ -118,7 +118,7 @@ impl Campaigner {
         assert!(!self.fence.may_act());
     }
 
-    /// A process that is gone, with all it had under way.
+    /// A process that dies, with all its pending work.
     async fn dies(self) {
         self.task.abort();
         assert!(self.task.await.unwrap_err().is_cancelled());
@@ -383,7 +383,7 @@ async fn once_takes_what_is_free_or_dead_and_says_who_lives() {
     assert_eq!(timeout(GUARD, one.try_once()).await.unwrap(), Ok(Tried::Leading));
     assert!(fence.may_act());
 
-    // It does not renew, as a process that is gone.
+    // It does not renew, like a dead process.
     let mut other = Campaigner::start(&server, "other", SHORT);
     other.leads().await;
     let held_by = Tried::HeldBy {
@@ -398,7 +398,7 @@ async fn once_takes_what_is_free_or_dead_and_says_who_lives() {
     let fence = Fence::closed();
     let last = Arc::new(election(&server, "last", SHORT, &fence));
     assert_eq!(timeout(GUARD, last.try_once()).await.unwrap(), Ok(Tried::Leading));
-    // And leads on.
+    // It still leads.
     let (told, standing) = watch::channel(last.standing());
     assert!(standing.borrow().is_leading());
     timeout(
@@ -439,7 +439,7 @@ async fn who_is_not_allowed_to_is_told_what_to_allow() {
     assert!(error.ends_with(hint), "{error}");
 }
 
-/// Everything at once, for as long as some leases last: connections cut, answers lost and late, hosts killed.
+/// All faults at once, for the duration of some leases: cut connections, lost and late answers, killed hosts.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn never_two_may_act_whatever_happens_to_requests_and_hosts() {
     let server = server();
@@ -475,7 +475,7 @@ async fn never_two_may_act_whatever_happens_to_requests_and_hosts() {
     });
     let track = |hosts: &[Campaigner]| {
         let mut known = fences.lock().unwrap();
-        // Fences of killed hosts stay: what they had under way may still arrive.
+        // Keep the fences of killed hosts: their pending work may still arrive.
         for host in hosts {
             known.push(host.fence.clone());
         }

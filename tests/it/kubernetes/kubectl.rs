@@ -1,6 +1,6 @@
-//! The tests' API server against every kubectl there is: what people do with it works as they are used to.
+//! The tests' API server with every available kubectl: common commands work as on a real cluster.
 //!
-//! `TRUEUP_KUBECTL` names one more than is found in `PATH`.
+//! `TRUEUP_KUBECTL` names one more than those found in `PATH`.
 
 use needs::needs;
 use std::env;
@@ -16,7 +16,7 @@ use tempfile::TempDir;
 
 use support::api_server::{ADMIN, ApiServer};
 
-/// What takes longer hangs. A process may take long on a machine that does other things too.
+/// Anything slower counts as a hang. A process may take long on a machine with other work.
 const PATIENCE: Duration = Duration::from_secs(90);
 
 /// A Service with two ports.
@@ -27,7 +27,7 @@ const WEB: &str = r#"{
     ] }
 }"#;
 
-/// A server, and a kubectl that talks to it.
+/// A server, and a kubectl for it.
 struct Site {
     program: PathBuf,
     server: ApiServer,
@@ -35,7 +35,7 @@ struct Site {
     home: TempDir,
 }
 
-/// What a kubectl said.
+/// The output of a kubectl.
 #[derive(Debug)]
 struct Ran {
     ok: bool,
@@ -59,7 +59,7 @@ impl Ran {
 impl Site {
     fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(&self.program);
-        // A home of its own: kubectl keeps there what it learnt of servers, by their address.
+        // A home of its own: kubectl stores there what it learnt of servers, by their address.
         command
             .env("HOME", self.home.path())
             .env("KUBECONFIG", self.home.path().join("config"));
@@ -75,7 +75,7 @@ impl Site {
         self.run_with(args, "")
     }
 
-    /// Runs kubectl to its end, with something to read.
+    /// Runs kubectl to its end, with this on stdin.
     fn run_with(&self, args: &[&str], input: &str) -> Ran {
         let mut child = self.command(args).spawn().unwrap();
         child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
@@ -96,7 +96,7 @@ fn ended(child: Child) -> Ran {
     }
 }
 
-/// Every kubectl there is.
+/// Every available kubectl.
 pub(super) fn programs() -> Vec<PathBuf> {
     let in_path = env::var_os("PATH").and_then(|path| {
         let mut found = env::split_paths(&path).map(|folder| folder.join("kubectl"));
@@ -108,7 +108,7 @@ pub(super) fn programs() -> Vec<PathBuf> {
     found
 }
 
-/// Does the same with every kubectl, each with a server of its own.
+/// Runs the test with every kubectl, each with its own server.
 fn with_each(test: impl Fn(&Site)) {
     with_each_and(ApiServer::start, test);
 }
@@ -149,7 +149,8 @@ fn a_service_is_applied_shown_changed_and_deleted() {
         site.run_with(&["apply", "-f", "-"], WEB)
             .expect("service/web unchanged");
 
-        // The second port is another, one label is gone: what only the first manifest had goes, what the server chose stays.
+        // The second port differs, one label is gone: what only the first manifest had goes, what the server chose
+        // stays.
         let before = site.service();
         let changed = WEB
             .replace(r#", "tier": "front""#, "")

@@ -1,4 +1,4 @@
-//! The Pods of one Node, and no others: as a source of a host that serves that Node.
+//! The Pods of one Node, and no others, as a source of that Node's host.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use trueup_runtime::sources::{Batch, Batches, Kind};
 
 use support::api_server::{ADMIN, ApiServer};
 
-/// Against hanging, on a machine that is busy with other things.
+/// A guard against hanging, on a busy machine.
 const GUARD: Duration = Duration::from_secs(120);
 
 fn pod(name: &str, node: &str) -> Value {
@@ -23,7 +23,7 @@ async fn next(batches: &mut Batches) -> Batch {
     timeout(GUARD, batches.recv()).await.unwrap().unwrap()
 }
 
-/// What a batch says of Pods: names, with a `-` before what is gone.
+/// The Pods of a batch: names, with a `-` before deleted ones.
 fn pods(batch: &Batch) -> Vec<String> {
     let of_pods = batch.changes.iter().filter(|change| change.reference.kind == Kind::Pod);
     let name = of_pods.map(|change| match change.now {
@@ -60,14 +60,14 @@ async fn of_one_node_alone_pods_are_listed_and_watched() {
     assert_eq!(pods(&next(&mut batches).await), ["a3"]);
     server.delete("pods", "default", "b1").unwrap();
     server.delete("pods", "default", "a1").unwrap();
-    // With a time to end in: it is deleted first, and gone when that is over.
+    // With a grace period: first it is deleted, and then it is gone at the end of that time.
     let mut said = pods(&next(&mut batches).await);
     while said != ["-a1"] {
         assert_eq!(said, ["a1"]);
         said = pods(&next(&mut batches).await);
     }
 
-    // What happens while nobody watches is listed.
+    // A list shows what happened without a watch.
     server.expire();
     server.cut_watches();
     server.apply(pod("b3", "node-b")).unwrap();

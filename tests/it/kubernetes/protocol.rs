@@ -1,6 +1,6 @@
-//! What is said on the wire: lists in pages, watches with bookmarks, versions that are too old, conflicts, status.
+//! The wire protocol: lists in pages, watches with bookmarks, versions that are too old, conflicts, status.
 //!
-//! Asked as kube asks, by plain HTTP.
+//! Uses kube's requests, over plain HTTP.
 
 use std::time::Duration;
 

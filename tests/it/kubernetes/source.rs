@@ -1,6 +1,6 @@
-//! trueup with a cluster as its source: the real binary, the tests' API server, and an Engine in a process of its own.
+//! trueup with a cluster as its source: the real binary, the tests' API server, and an Engine in its own process.
 //!
-//! What the API server itself does is in the other files here; what a guest decides, in `scenarios/`.
+//! Other files here cover the API server itself; `scenarios/` covers the guest's decisions.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,16 +13,16 @@ use serde_json::{Value, json};
 use support::api_server::{ADMIN, ApiServer, Fault};
 use support::{Engine, Ran, Site, Started, ran, wait_until};
 
-/// Ours, on each Service that has objects.
+/// trueup's finalizer, on each Service that has objects.
 const FINALIZER: &str = "trueup.dev/lbaas";
 
-/// As long as an API server may well be away while it is upgraded.
+/// A plausible outage of an API server during its upgrade.
 const AWAY: Duration = Duration::from_secs(20);
 
-/// What takes longer hangs: half a minute's pause, and all of the work on a machine that does other things too.
+/// Anything slower counts as a hang: it allows for half a minute's pause and all of the work, on a machine with other work.
 const PATIENCE: Duration = Duration::from_secs(180);
 
-/// An API server, an Engine, and a configuration that names both.
+/// An API server, an Engine, and a configuration with both.
 struct Cluster {
     server: ApiServer,
     engine: Engine,
@@ -30,7 +30,7 @@ struct Cluster {
 }
 
 impl Cluster {
-    /// With nothing in it but four Nodes.
+    /// With only four Nodes.
     fn new() -> Self {
         let server = ApiServer::start();
         let engine = Engine::start(&["--settle-ms", "5"]);
@@ -40,7 +40,7 @@ impl Cluster {
             "manifests = \"manifests\"",
             "kubernetes = { kubeconfig = \"kubeconfig\" }",
         );
-        // These tests delete more than half of what is there.
+        // These tests delete more than half of the objects.
         site.edit(
             "trueup.toml",
             "\n[guests.lbaas]\n",
@@ -78,7 +78,7 @@ impl Cluster {
             .unwrap_or_default()
     }
 
-    /// The addresses that a Service's status has.
+    /// The addresses in a Service's status.
     fn addresses(&self, name: &str) -> Vec<String> {
         let service = self.service(name).unwrap_or_default();
         let ingress = service["status"]["loadBalancer"]["ingress"]
@@ -91,7 +91,7 @@ impl Cluster {
             .collect()
     }
 
-    /// The names of the Services that have objects at the Engine.
+    /// The names of the Services with objects at the Engine.
     fn served(&self) -> BTreeSet<String> {
         let objects = self.engine.objects();
         let of = |name: String| name.rsplit('.').nth(2).map(str::to_owned);
@@ -121,7 +121,7 @@ impl Cluster {
         );
     }
 
-    /// What was written through the API server: verbs and resources.
+    /// The writes through the API server: verbs and resources.
     fn writes(&self) -> BTreeSet<String> {
         let requests = self.server.requests();
         let asked = requests.iter().map(|request| &request.asked);
@@ -150,7 +150,7 @@ pub(super) fn node(number: u32) -> Value {
     })
 }
 
-/// A Service with one port; each number is another address.
+/// A Service with one port; each number gives another address.
 fn service(name: &str, number: u32) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Service",
@@ -176,7 +176,7 @@ fn what_kubectl_applies_is_served_and_what_it_deletes_is_gone_first() {
             .kubectl(&["apply", "-f", roles.join(file).to_str().unwrap()])
             .exits(0);
     }
-    // With the rights that the manifests give it, and no more.
+    // With exactly the rights of the manifests.
     let account = cluster
         .server
         .kubeconfig("system:serviceaccount:trueup:trueup", "its-token");
@@ -184,7 +184,7 @@ fn what_kubectl_applies_is_served_and_what_it_deletes_is_gone_first() {
     cluster
         .site
         .edit("trueup.toml", "kubeconfig = \"kubeconfig\"", "kubeconfig = \"account\"");
-    // Where deploy/rbac.yaml gives the right to a Lease.
+    // The Lease to which deploy/rbac.yaml gives the right.
     cluster.site.edit(
         "trueup.toml",
         "\n[guests.lbaas]\n",
@@ -232,7 +232,7 @@ fn what_kubectl_applies_is_served_and_what_it_deletes_is_gone_first() {
     assert!(!cluster.engine.objects_of("api.default").is_empty());
     assert!(!cluster.site.state_dir().join("status/default/web.json").exists());
 
-    // What was asked is what the roles name: nothing was refused.
+    // The requests match the roles: none was refused.
     let refused: Vec<_> = cluster
         .server
         .requests()
@@ -260,7 +260,7 @@ fn a_service_that_is_no_load_balancer_any_more_is_let_go() {
     });
     assert_eq!((cluster.engine.objects(), cluster.addresses("web")), (vec![], vec![]));
 
-    // And back: it is served as if it were new.
+    // And back: the host serves it like a new one.
     cluster.server.apply(service("web", 1)).unwrap();
     cluster.wait_for_addresses(&["web"]);
     assert!(!cluster.server.delete("services", "default", "web").unwrap());
@@ -313,13 +313,13 @@ fn a_service_whose_finalizer_was_forced_away_is_cleaned_up_all_the_same() {
 
     let host = cluster.start();
     wait_until("its objects to go", || cluster.served() == ["stays".to_owned()].into());
-    // While somebody watches, too.
+    // Also during a watch.
     force_away(&cluster, "stays");
     wait_until("its objects to go", || cluster.served().is_empty());
     host.terminate().0.exits(0);
 }
 
-/// Waits until what should be is, however long the pauses have become by then; says where it stands where it is not.
+/// Waits for the desired state, however long the pauses have become by then; on failure, prints the present state.
 #[track_caller]
 fn until(cluster: &Cluster, host: &Started, is_so: impl Fn() -> bool) {
     let began = Instant::now();
@@ -353,12 +353,12 @@ fn watches_that_are_cut_and_versions_that_expire_lose_nothing() {
     let host = cluster.start();
     cluster.wait_for_addresses(&names.iter().map(String::as_str).collect::<Vec<_>>());
     for round in 0..50_u32 {
-        // What was deleted would be made anew where it is gone by now.
+        // Skip deleted ones: a change would create them again.
         let left = &names[round as usize / 10..];
         let name = &left[round as usize % left.len()];
         cluster.server.apply(service(name, 2 + round)).unwrap();
         if round % 10 == 9 {
-            // A deletion that no watch will tell of.
+            // A deletion that no watch reports.
             let gone = format!("svc-{}", round / 10);
             cluster.server.delete("services", "default", &gone).unwrap();
             cluster.server.expire();
@@ -405,7 +405,7 @@ fn the_host_waits_for_the_api_server_and_finds_missed_changes() {
     cluster.server.apply(service("changed", 33)).unwrap();
     cluster.server.apply(service("new", 5)).unwrap();
     cluster.server.delete("nodes", "", "node-4").unwrap();
-    // No watch can go on from where it was.
+    // No watch can continue from its version.
     cluster.server.expire();
     host.wait_for_warning("what is known stands, trying again");
     std::thread::sleep(AWAY);
@@ -430,7 +430,7 @@ fn the_host_waits_for_the_api_server_and_finds_missed_changes() {
 #[test]
 fn whoever_else_writes_is_not_fought_and_what_they_spoil_is_mended() {
     let cluster = Cluster::new();
-    // The first tries lose against somebody, three times each.
+    // The first tries lose against another client, three times each.
     let conflict = || Fault::Refused {
         code: 409,
         retry_after_s: None,
@@ -470,7 +470,7 @@ fn whoever_else_writes_is_not_fought_and_what_they_spoil_is_mended() {
         cluster.finalizers("web") == ["example.com/other", FINALIZER]
     });
 
-    // What is of no use to anybody: our own writes come back, and are no reason to write again.
+    // Ignored events: the host's own writes come back, and are no reason to write again.
     cluster.wait_until_true();
     let version = cluster.server.version();
     let requests = cluster.engine.requests();

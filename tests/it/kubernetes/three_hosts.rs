@@ -1,4 +1,4 @@
-//! Several hosts, one Lease, one Engine: never two that act, and nothing is lost.
+//! Several hosts, one Lease, one Engine: two never act at once, and nothing is lost.
 //!
 //! ```text
 //! load -> API server <- host 1 -> relay 1 -+
@@ -6,9 +6,9 @@
 //!                    <- host 3 -> relay 3 -+
 //! ```
 //!
-//! The hosts are processes of the real binary, each with a state folder and a user of its own. What is judged is when bytes
-//! of which host came to the Engine, and who held the Lease then. How soon a Lease goes from one to the other is printed,
-//! and no test says how soon it must.
+//! The hosts are processes of the real binary, each with its own state folder and user. The test judges when bytes of
+//! each host came to the Engine, and which host held the Lease then. It prints how fast a Lease changes hands, and
+//! requires no speed.
 
 mod judge;
 mod load;
@@ -28,28 +28,28 @@ use load::Load;
 use support::api_server::{ApiServer, LeaseChange};
 use support::{Engine, Site, Started, described, ran, wait_until};
 
-/// So often the leader is killed.
+/// How often to kill the leader.
 const KILLS: usize = 10;
 
-/// The seed, where the variable `THREE_HOSTS_SEED` does not give another.
+/// The seed, unless the variable `THREE_HOSTS_SEED` sets another.
 const SEED: u64 = 20_261_121;
 
-/// A lease that ends soon, which hosts can renew in time on a machine that does other things too.
+/// A short lease, which hosts can still renew in time on a machine with other work.
 const SHORT: &str = "lease_duration_ms = 3000\nrenew_deadline_ms = 1800\nretry_period_ms = 200\n";
 
-/// What [`SHORT`] says of a lease.
+/// The lease duration in [`SHORT`].
 const LEASE: Duration = Duration::from_secs(3);
 
-/// The times by default: nothing ends by its time in a test that is shorter.
+/// The default times: nothing ends by its time in a shorter test.
 const USUAL: &str = "";
 
-/// A leader is killed after at most so many arrivals at the Engine: about a second of its work.
+/// The most arrivals at the Engine before a kill of the leader: about a second of its work.
 const ARRIVALS_MAX: usize = 600;
 
-/// What takes longer hangs.
+/// Anything slower counts as a hang.
 const PATIENCE: Duration = Duration::from_secs(180);
 
-/// One of several hosts; it may run or not.
+/// One of several hosts, running or not.
 struct Host {
     name: String,
     relay: Relay,
@@ -94,7 +94,7 @@ impl Host {
     }
 }
 
-/// An API server, an Engine, and hosts that run.
+/// An API server, an Engine, and running hosts.
 struct Hosts<'s> {
     server: &'s ApiServer,
     engine: &'s Engine,
@@ -102,7 +102,7 @@ struct Hosts<'s> {
 }
 
 impl<'s> Hosts<'s> {
-    /// So many hosts, which run.
+    /// Starts this many hosts.
     fn start(server: &'s ApiServer, engine: &'s Engine, count: usize, election: &str) -> Self {
         let hosts = (1..=count).map(|number| Host::new(number, server, engine, election));
         let mut hosts = Self {
@@ -133,7 +133,7 @@ impl<'s> Hosts<'s> {
         Some((index, at))
     }
 
-    /// Waits until the host that leads has come to the Engine so often since it does; then it is in the middle of something.
+    /// Waits until the leader has come to the Engine this often during its term; then it is in the middle of its work.
     fn leader_in_work(&self, arrivals: usize) -> usize {
         let mut leader = 0;
         wait_until("a host that leads and acts", || {
@@ -145,14 +145,14 @@ impl<'s> Hosts<'s> {
         leader
     }
 
-    /// Waits until some host takes the Lease after a moment.
+    /// Waits until some host takes the Lease after this moment.
     fn wait_for_another_turn(&self, after: Instant) {
         wait_until("a host to take the lease", || {
             self.leader().is_some_and(|(_, since)| since > after)
         });
     }
 
-    /// Has the leader killed in its work; answers which one it was.
+    /// Kills the leader during its work; returns its number.
     fn kill_the_leader(&mut self, arrivals: usize) -> usize {
         let leader = self.leader_in_work(arrivals);
         self.hosts[leader].running.take().unwrap().kill();
@@ -168,7 +168,7 @@ impl<'s> Hosts<'s> {
         judge::breaches(&self.turns(), &arrivals)
     }
 
-    /// Whatever was wanted last is so, for the API server, the Engine and each host.
+    /// Waits until the last wish is in effect for the API server, the Engine and each host.
     fn come_true(&self, load: &Load<'_>) {
         let began = Instant::now();
         let objects = || described(&self.engine.objects());
@@ -184,7 +184,7 @@ impl<'s> Hosts<'s> {
             thread::sleep(Duration::from_millis(50));
         }
         for host in &self.hosts {
-            // A plan is no host that acts: it needs no lease, and what it reads is not to be judged.
+            // A plan does not act as a host: it needs no lease, and its reads must not be judged.
             host.site.edit("trueup.toml", &host.relay.url(), self.engine.url());
             let plan = ran(&mut host.site.command("plan", &["--orphans"])).exits(0);
             assert!(plan.stdout.contains(" 0 to create, 0 to destroy, 0 failed"), "{plan}");
@@ -192,7 +192,7 @@ impl<'s> Hosts<'s> {
         }
     }
 
-    /// What the hosts' logs say, for the messages of assertions.
+    /// The hosts' logs, for the messages of assertions.
     fn said(&self) -> String {
         let said = self.hosts.iter().filter_map(|host| {
             let running = host.running.as_ref()?;
@@ -201,7 +201,7 @@ impl<'s> Hosts<'s> {
         said.collect()
     }
 
-    /// Ends all hosts cleanly, and judges what they did.
+    /// Ends all hosts cleanly, and judges their work.
     fn end(mut self) {
         for host in &mut self.hosts {
             if let Some(running) = host.running.take() {
@@ -219,14 +219,14 @@ impl<'s> Hosts<'s> {
     }
 }
 
-/// Keeps a load running; ended with this value, so that a test that fails ends too.
+/// Keeps a load running; dropping the value ends it, so that a failed test ends too.
 struct Running<'scope, 's> {
     stop: &'scope AtomicBool,
     thread: Option<ScopedJoinHandle<'scope, Load<'s>>>,
 }
 
 impl<'s> Running<'_, 's> {
-    /// Ends the load; what was wanted last stays so.
+    /// Ends the load; the last wish remains.
     fn finish(mut self) -> Load<'s> {
         self.stop.store(true, Ordering::SeqCst);
         self.thread.take().unwrap().join().unwrap()
@@ -241,7 +241,7 @@ impl Drop for Running<'_, '_> {
 
 /// Runs hosts under load.
 fn under_load(count: usize, election: &str, seed: u64, test: impl FnOnce(Hosts<'_>, Running<'_, '_>)) {
-    // Slow enough that there is always something under way.
+    // Slow enough that some work is always in flight.
     let (server, engine) = (
         ApiServer::start(),
         Engine::start(&["--latency-ms", "3", "--settle-ms", "10"]),
@@ -257,8 +257,8 @@ fn under_load(count: usize, election: &str, seed: u64, test: impl FnOnce(Hosts<'
     });
 }
 
-/// How the Lease went over: for each host that took it from another process, how long after the last word of that one, and
-/// whether that word was that it gives the Lease back.
+/// How the Lease changed hands: for each host that took it from another process, the time since that one's last write,
+/// and whether that write gave the Lease back.
 fn handovers(changes: &[LeaseChange]) -> Vec<(Duration, bool)> {
     let pairs = changes.windows(2);
     let taken = pairs.filter(|pair| pair[0].holder != pair[1].holder && !pair[1].holder.is_empty());
@@ -271,7 +271,7 @@ fn handovers(changes: &[LeaseChange]) -> Vec<(Duration, bool)> {
 fn three_hosts_with_one_lease_never_act_together_and_lose_nothing() {
     let seed =
         std::env::var("THREE_HOSTS_SEED").map_or(SEED, |seed| seed.parse().expect("THREE_HOSTS_SEED is a number"));
-    // Shown where the test fails.
+    // Printed for a failed test.
     println!("THREE_HOSTS_SEED={seed}");
     let began = Instant::now();
     under_load(3, SHORT, seed, |mut hosts, load| {
@@ -284,7 +284,7 @@ fn three_hosts_with_one_lease_never_act_together_and_lose_nothing() {
             let killed = hosts.kill_the_leader(random.random_range(1..ARRIVALS_MAX));
             let at = Instant::now();
             half_done += u32::from(hosts.engine.objects().iter().any(|object| object.tags.is_empty()));
-            // One that comes back at once may be the next to lead, too.
+            // A host that restarts at once may be the next leader, too.
             if random.random_range(0..2) == 0 {
                 hosts.hosts[killed].start();
                 hosts.wait_for_another_turn(at);
@@ -318,19 +318,19 @@ fn three_hosts_with_one_lease_never_act_together_and_lose_nothing() {
     });
 }
 
-/// A leader that is stopped until another one leads, and then goes on, finds that out before it does anything.
+/// A leader that is stopped until another one leads, and then continued, notices that before it acts.
 fn stop_and_continue(hosts: &mut Hosts<'_>) {
     let stopped = hosts.leader_in_work(ARRIVALS_MAX);
     hosts.hosts[stopped].process().signal(Signal::STOP);
     hosts.wait_for_another_turn(Instant::now());
-    // The other one is in its work by now.
+    // By now the other one is working.
     assert_ne!(hosts.leader_in_work(ARRIVALS_MAX), stopped);
     let process = hosts.hosts[stopped].process();
     process.signal(Signal::CONT);
     process.wait_for_warning("no longer leading");
 }
 
-/// A leader that is asked to end gives the Lease back, and another one has it before it would have ended.
+/// A leader that is asked to end gives the Lease back, and another one takes it before it would have expired.
 fn hand_over(hosts: &mut Hosts<'_>) {
     let leader = hosts.leader_in_work(ARRIVALS_MAX);
     let written = hosts.changes().len();
@@ -359,7 +359,7 @@ fn hosts_stop_acting_without_the_api_server_and_go_on_when_it_is_back() {
         hosts.hosts[leader]
             .process()
             .wait_for_warning("no longer leading: could not renew in time");
-        // Twice the lease: whoever still acted would be noticed.
+        // Twice the lease: the test would notice a host that still acts.
         thread::sleep((away + 2 * LEASE).saturating_duration_since(Instant::now()));
         let back = Instant::now();
         hosts.server.come_back();
@@ -404,7 +404,7 @@ fn a_leader_leads_on_after_a_reload_and_hands_over_at_its_end() {
             holders
         };
         assert_eq!(holders(&hosts).len(), 1, "one term: {:#?}", hosts.turns());
-        // Its lease would last for many seconds still.
+        // Its lease would still last for many seconds.
         hand_over(&mut hosts);
         assert_eq!(holders(&hosts).len(), 3, "{:#?}", hosts.turns());
         assert_eq!(holders(&hosts)[1], "");

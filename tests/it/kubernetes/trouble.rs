@@ -1,4 +1,4 @@
-//! What a test can make go wrong with the API server, seen from a client: that it goes wrong just so, and no further.
+//! The faults that a test can inject into the API server, as a client sees them: each has exactly its effect.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

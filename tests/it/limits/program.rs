@@ -1,4 +1,4 @@
-//! The same by the real program: two services, of which the guest leaves one in peace.
+//! The same with the real program: two services, of which the guest leaves one alone.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -101,14 +101,14 @@ fn a_calm_service_is_served_beside_300_that_hang_or_loop() {
         std::fs::write(manifests.join("wild.yaml"), wild).unwrap();
         let mut host = Started::of(program().arg("run").arg(&config));
         host.wait_for("default/calm");
-        // All have their place, or wait for one.
+        // All run, or wait for their turn.
         std::thread::sleep(Duration::from_secs(4));
         std::fs::write(manifests.join("late.yaml"), service("calm-late")).unwrap();
         let begun = Instant::now();
         host.wait_for("default/calm-late");
         let took = begun.elapsed();
         println!("{guest}: {took:?}");
-        // A few seconds where nothing else runs. One after another, 300 loops would take 750 s.
+        // It takes a few seconds if nothing else runs. One after another, 300 loops would take 750 s.
         assert!(took < Duration::from_secs(30), "{guest}: {took:?}");
         let (ran, stopping) = host.terminate();
         assert!(stopping < Duration::from_secs(10), "{guest}: {stopping:?}");

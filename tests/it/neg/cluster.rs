@@ -1,4 +1,4 @@
-//! What a cluster says: Nodes in three zones, and Services with pods that have one address or two.
+//! A cluster's objects: Nodes in three zones, and Services with pods that have one address or two.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -13,42 +13,42 @@ pub(crate) const ZONES: [&str; 3] = ["europe-west3-a", "europe-west3-b", "europe
 /// As many as Kubernetes puts into one.
 const ENDPOINTS_PER_SLICE: usize = 100;
 
-/// Where pods listen.
+/// The port of the pods.
 const TARGET_PORT: u16 = 8080;
 
-/// Which addresses pods have.
+/// The addresses of pods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stack {
     Single,
     Dual,
 }
 
-/// A Service with port 80, whose NEGs have its name.
+/// A Service with port 80, which names its NEGs.
 #[derive(Debug, Clone)]
 struct Service {
-    /// Its own part of its pods' addresses.
+    /// Its number in its pods' addresses.
     number: u8,
     pods_per_zone: u8,
     stack: Stack,
-    /// More of its `spec`, and whatever else a Service may have there.
+    /// Additional fields of its `spec`.
     spec: Value,
 }
 
-/// A pod: in which zone, and which it is there.
+/// A pod: its zone, and its number there.
 #[derive(Debug, Clone, Copy)]
 struct Pod {
     zone: u8,
     number: u8,
 }
 
-/// All that the folder of manifests says of NEGs.
+/// The contents of the folder of manifests for NEGs.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Cluster {
     services: BTreeMap<String, Service>,
 }
 
 impl Cluster {
-    /// One Service, `web`, with so many pods in each zone.
+    /// One Service, `web`, with this many pods in each zone.
     pub(crate) fn of(pods_per_zone: u8, stack: Stack) -> Self {
         let mut cluster = Self::default();
         cluster.add("web", pods_per_zone, stack);
@@ -66,7 +66,7 @@ impl Cluster {
         self.services.insert(name.to_owned(), service);
     }
 
-    /// More of a Service's `spec`.
+    /// Adds fields to a Service's `spec`.
     pub(crate) fn set_spec(&mut self, name: &str, spec: Value) {
         self.services.get_mut(name).unwrap().spec = spec;
     }
@@ -75,7 +75,7 @@ impl Cluster {
         self.services.contains_key(name)
     }
 
-    /// So many pods of a Service in each zone.
+    /// Sets a Service's pods in each zone.
     pub(crate) fn resize(&mut self, name: &str, pods_per_zone: u8) {
         self.services.get_mut(name).unwrap().pods_per_zone = pods_per_zone;
     }
@@ -96,7 +96,7 @@ impl Cluster {
         self.services.values().map(pods).sum()
     }
 
-    /// All of it. The slices of one Service follow one another, by pods and then by family.
+    /// All objects. The slices of one Service follow one another, by pods and then by family.
     pub(crate) fn objects(&self) -> Vec<Value> {
         let mut objects: Vec<Value> = ZONES.iter().enumerate().map(|(zone, name)| node(zone, name)).collect();
         for (name, service) in &self.services {
@@ -106,13 +106,13 @@ impl Cluster {
         objects
     }
 
-    /// Makes the manifests say this.
+    /// Writes them as manifests.
     pub(crate) fn write(&self, site: &Site) {
         let documents: Vec<String> = self.objects().iter().map(Value::to_string).collect();
         site.put_manifest("negs.yaml", &documents.join("\n---\n"));
     }
 
-    /// What the NEGs of its Services must hold.
+    /// The desired contents of its Services' NEGs.
     pub(crate) fn contents(&self) -> Contents {
         let mut contents = Contents::new();
         for (name, service) in &self.services {

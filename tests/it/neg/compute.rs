@@ -1,4 +1,4 @@
-//! A simulated Compute Engine in a process of its own, as the tests see it: what it was asked to do, and what it has.
+//! A simulated Compute Engine in its own process: its requests, and its contents.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use support::Simulation;
 
-/// An endpoint as Compute Engine has it. All have an IPv4 address; empty: it has no other.
+/// An endpoint in Compute Engine's form. All have an IPv4 address; `ipv6` may be empty.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct Endpoint {
@@ -20,7 +20,7 @@ pub(crate) struct Endpoint {
 }
 
 impl Endpoint {
-    /// Of one VM and port, and with an address in common: Compute Engine can have one of the two.
+    /// True for two forms of one VM and port with a common address: Compute Engine can hold only one of them.
     pub(crate) fn excludes(&self, other: &Self) -> bool {
         let shared = |ours: &str, theirs: &str| !ours.is_empty() && ours == theirs;
         (&self.instance, self.port) == (&other.instance, other.port)
@@ -28,7 +28,7 @@ impl Endpoint {
     }
 }
 
-/// What an operation does.
+/// The kind of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 pub(crate) enum Does {
     #[serde(rename = "insert")]
@@ -48,17 +48,17 @@ pub(crate) struct Operation {
     pub(crate) zone: String,
     pub(crate) neg: String,
     pub(crate) request_id: Option<String>,
-    /// How often the same request came again.
+    /// How often the same request was repeated.
     pub(crate) repeats: u64,
     pub(crate) endpoints: Vec<Endpoint>,
     pub(crate) received_ms: u64,
-    /// None: it is under way.
+    /// `None` while it is in flight.
     pub(crate) done_ms: Option<u64>,
     pub(crate) failure: Option<String>,
 }
 
 impl Operation {
-    /// When it took effect; none: it did not, or not yet.
+    /// When it took effect; `None` if it did not, or not yet.
     pub(crate) fn effect_ms(&self) -> Option<u64> {
         self.done_ms.filter(|_| self.failure.is_none())
     }
@@ -67,13 +67,13 @@ impl Operation {
 /// Zone and name of a NEG.
 pub(crate) type Place = (String, String);
 
-/// What is in which NEG; those without endpoints are left out.
+/// The contents of each NEG, without empty ones.
 pub(crate) type Contents = BTreeMap<Place, BTreeSet<Endpoint>>;
 
 pub(crate) struct Compute(Simulation);
 
 impl Compute {
-    /// Operations that take so long, and whatever else the command is told.
+    /// With operations that take this long, and further arguments of the command.
     pub(crate) fn start(operation_ms: u64, args: &[&str]) -> Self {
         let operation_ms = operation_ms.to_string();
         let args = [&["--operation-ms", operation_ms.as_str()], args].concat();
@@ -84,12 +84,12 @@ impl Compute {
         self.0.url()
     }
 
-    /// Every operation that there ever was, in the order in which they were asked for.
+    /// All operations, in the order of their requests.
     pub(crate) fn operations(&self) -> Vec<Operation> {
         serde_json::from_value(self.0.get("/operations")).unwrap()
     }
 
-    /// The same, without those that make NEGs.
+    /// The same, without those that create NEGs.
     pub(crate) fn changes(&self) -> Vec<Operation> {
         let mut operations = self.operations();
         operations.retain(|operation| operation.does != Does::Insert);
@@ -102,25 +102,25 @@ impl Compute {
         operations
     }
 
-    /// What is in the NEGs now; none: operations are under way.
+    /// The present contents of the NEGs; `None` while operations are in flight.
     pub(crate) fn at_rest(&self) -> Option<Contents> {
         let mut overview = self.0.get("/negs");
         (overview["operations_pending"] == 0).then(|| contents(overview["negs"].take()))
     }
 
-    /// How many requests came so far.
+    /// The number of requests so far.
     pub(crate) fn requests(&self) -> u64 {
         let requests: BTreeMap<String, u64> =
             serde_json::from_value(self.0.get("/requests")["requests"].take()).unwrap();
         requests.values().sum()
     }
 
-    /// Has something go wrong.
+    /// Injects a fault.
     pub(crate) fn fault(&self, fault: &Value) {
         self.0.post("/faults", fault);
     }
 
-    /// Whether everything that was to go wrong has.
+    /// Whether all faults have happened.
     pub(crate) fn is_faultless(&self) -> bool {
         self.0.get("/faults") == json!([])
     }
@@ -129,12 +129,12 @@ impl Compute {
         self.0.delete("/faults");
     }
 
-    /// Operations that are asked for from here on take so long.
+    /// Sets the time of later operations.
     pub(crate) fn operations_take(&self, ms: u64) {
         self.set(&json!({"operation_ms": ms}));
     }
 
-    /// Whatever is under way takes effect now. Only where nothing else is asked for meanwhile.
+    /// Ends all operations in flight now. Only while no request comes.
     pub(crate) fn end_operations(&self) {
         let now_ms = now_ms();
         let mut state = self.0.get("/state");
@@ -151,7 +151,7 @@ impl Compute {
         self.0.put("/state", &state);
     }
 
-    /// From here on, it behaves otherwise.
+    /// Changes its settings.
     pub(crate) fn set(&self, settings: &Value) {
         self.0.patch("/settings", settings);
     }

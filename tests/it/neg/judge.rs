@@ -1,21 +1,21 @@
-//! Judges by the server's ledger what a host has done: what it asked for, when that arrived, and when it took effect.
+//! Judges a host by the server's ledger: what it requested, when that arrived, and when it took effect.
 //!
-//! Knows nothing of hosts. Every detachment is taken for a start of a migration: where pods come and go, it is the wrong
-//! judge. All rules are about order, sizes and pauses that may not be shorter; none about what may take how long.
+//! Knows nothing about hosts. It takes every detachment for the start of a migration, so it does not fit tests in which
+//! pods come and go. All rules are about order, sizes and minimum pauses; none limits how long something takes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use super::compute::{Does, Endpoint, Operation};
 
-/// The server's clock and the host's are two: one is read from the machine at its start and goes on evenly, the other is
-/// read from the machine each time.
+/// The difference between the server's clock and the host's: one reads the machine's clock at its start and then runs
+/// evenly, the other reads it each time.
 pub(crate) const CLOCKS_APART_MS: u64 = 10;
 
-/// What is allowed.
+/// The rules.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rules {
-    /// Pods, all of which are to be in NEGs.
+    /// The number of pods, all of which belong in NEGs.
     pub(crate) pods: usize,
     /// A tenth: `pods / 10`, rounded up, but at least one.
     pub(crate) at_once: usize,
@@ -33,18 +33,18 @@ impl Rules {
     }
 }
 
-/// What a judgement comes to.
+/// The result of a judgement.
 #[derive(Debug, Default)]
 pub(crate) struct Judged {
-    /// Detachments that were asked for.
+    /// Requested detachments.
     pub(crate) starts: usize,
-    /// Those of them whose endpoints came back later than the wait after them.
+    /// Those of them whose endpoints came back after the following wait.
     pub(crate) late: usize,
     /// Operations that failed.
     pub(crate) failed: usize,
-    /// So many pods were missing at most, once all had been there.
+    /// The most pods missing at once, after all had been there.
     pub(crate) missing_max: usize,
-    /// Requests that came again.
+    /// Repeated requests.
     pub(crate) repeats: u64,
     breaches: Vec<String>,
 }
@@ -67,7 +67,7 @@ impl fmt::Display for Judged {
     }
 }
 
-/// Holds a ledger against the rules. Whatever breaks one fails the test.
+/// Checks a ledger against the rules. A violation fails the test.
 #[track_caller]
 pub(crate) fn judge(ledger: &[Operation], rules: Rules) -> Judged {
     let changes: Vec<&Operation> = ledger.iter().filter(|change| change.does != Does::Insert).collect();
@@ -84,7 +84,7 @@ pub(crate) fn judge(ledger: &[Operation], rules: Rules) -> Judged {
     judged
 }
 
-/// Every operation has a request id of its own, and asks for what is neither there nor on its way already.
+/// Every operation has its own request id, and requests what is neither there nor on its way.
 fn nothing_is_doubled(changes: &[&Operation], judged: &mut Judged) {
     let mut ids = BTreeSet::new();
     for change in changes {
@@ -118,7 +118,7 @@ fn nothing_is_doubled(changes: &[&Operation], judged: &mut Judged) {
     }
 }
 
-/// A start puts back a tenth at most; the next comes after it has ended, and the wait after a good end.
+/// A start detaches at most a tenth; the next one comes after its end, and after the wait if it ended well.
 fn starts_are_small_and_apart(changes: &[&Operation], rules: Rules, judged: &mut Judged) {
     let starts: Vec<&Operation> = detachments(changes).collect();
     judged.starts = starts.len();
@@ -140,7 +140,7 @@ fn starts_are_small_and_apart(changes: &[&Operation], rules: Rules, judged: &mut
     }
 }
 
-/// Pods are known by VM and IPv4 address, which they have in either stack.
+/// A VM and an IPv4 address identify a pod in either stack.
 fn no_more_than_a_tenth_is_missing(changes: &[&Operation], rules: Rules, judged: &mut Judged) {
     let mut moments: Vec<u64> = changes.iter().filter_map(|change| change.effect_ms()).collect();
     moments.sort_unstable();
@@ -157,7 +157,7 @@ fn no_more_than_a_tenth_is_missing(changes: &[&Operation], rules: Rules, judged:
         }
         let missing = rules.pods - there.len();
         judged.missing_max = judged.missing_max.max(missing);
-        // Those of a step whose attachments take longer than the wait are no fault of the next one.
+        // If a step's attachments take longer than the wait, the next step is not at fault.
         let excused = late
             .iter()
             .filter(|start| start.effect_ms().is_some_and(|ms| ms <= moment))
@@ -178,7 +178,7 @@ fn no_more_than_a_tenth_is_missing(changes: &[&Operation], rules: Rules, judged:
     }
 }
 
-/// Starts whose pods were not all back when the wait had passed.
+/// Starts whose pods were not all back at the end of the wait.
 fn late<'a>(changes: &[&'a Operation], rules: Rules) -> Vec<&'a Operation> {
     let is_late = |start: &&Operation| {
         let Some(effect_ms) = start.effect_ms() else {
@@ -200,7 +200,7 @@ fn detachments<'a>(changes: &[&'a Operation]) -> impl Iterator<Item = &'a Operat
     changes.iter().copied().filter(|change| change.does == Does::Detach)
 }
 
-/// What is in the NEGs once everything that is due by then has taken effect.
+/// The contents of the NEGs once everything due by then has taken effect.
 fn contents_at<'a>(changes: &[&'a Operation], ms: u64) -> BTreeMap<Place<'a>, BTreeSet<&'a Endpoint>> {
     let due = changes
         .iter()

@@ -1,4 +1,4 @@
-//! The judge, judged: it lets through what is right, and finds each kind of wrong.
+//! Tests of the judge: it accepts correct ledgers, and finds each kind of violation.
 
 use super::compute::{Does, Endpoint, Operation};
 use super::judge::{Judged, Rules, judge};
@@ -20,12 +20,12 @@ fn endpoint(pod: usize, is_dual: bool) -> Endpoint {
     }
 }
 
-/// A ledger, to be written by hand: operations take 50 ms.
+/// A ledger written by hand: operations take 50 ms.
 #[derive(Default)]
 struct Ledger(Vec<Operation>);
 
 impl Ledger {
-    /// Ten pods with one address are there at 50.
+    /// At 50, ten pods with one address are there.
     fn full() -> Self {
         let mut ledger = Self::default();
         ledger.add(0, Does::Attach, (0..10).map(|pod| endpoint(pod, false)));

@@ -1,5 +1,5 @@
-//! The host is killed (`kill -9`) again and again, in the middle of calls too: each operation is asked for once, and what
-//! is edited while it is down comes true.
+//! The test kills the host (`kill -9`) repeatedly, also in the middle of calls: the host requests each operation once,
+//! and edits made while it is down take effect.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -14,16 +14,16 @@ use super::stage::{HELD_MS, OPERATION_MS, Stage};
 use super::{FEW, MANY};
 use support::kill_moments;
 
-/// So often the host is killed in its work. It is killed three times more when there is none.
+/// How often to kill the host during its work. Three more kills come while there is none.
 const KILLS: usize = 20;
 
-/// So often it is killed while Services are edited, where the variable `KILL_TEST_MOMENTS` gives no other number.
+/// How often to kill it while Services are edited, unless the variable `KILL_TEST_MOMENTS` sets another number.
 const EDITED_KILLS: u32 = 12;
 
-/// The seed, where the variable `NEG_TEST_SEED` does not give another.
+/// The seed, unless the variable `NEG_TEST_SEED` sets another.
 const SEED: u64 = 20_261_122;
 
-/// The calls within which the host is killed, and whether what is asked for has happened by then.
+/// The calls during which to kill the host, and whether the request has taken effect by then.
 const CUTS: [(&str, &str); 5] = [
     ("listNetworkEndpoints", "after"),
     ("attachNetworkEndpoints", "before"),
@@ -32,14 +32,14 @@ const CUTS: [(&str, &str); 5] = [
     ("detachNetworkEndpoints", "after"),
 ];
 
-/// Which kills hit what.
+/// What the kills have hit.
 #[derive(Debug, Default)]
 struct Kills {
     /// Within each of [`CUTS`].
     cut: [usize; CUTS.len()],
     /// At any time.
     anytime: usize,
-    /// Operations that were begun, and whose number nobody was told.
+    /// Operations that have started, and whose number no host received.
     untold: BTreeSet<u64>,
 }
 
@@ -53,7 +53,7 @@ fn up_to(random: &mut ChaCha8Rng, ms: u64) -> Duration {
     Duration::from_millis(random.random_range(0..=ms))
 }
 
-/// Kills the host inside a call, which is never answered.
+/// Kills the host inside a call, which never gets its answer.
 fn kill_within(stage: &mut Stage, cut: usize, random: &mut ChaCha8Rng, kills: &mut Kills) {
     let (call, when) = CUTS[cut];
     let path = format!("*/{call}");
@@ -76,7 +76,7 @@ fn kill_within(stage: &mut Stage, cut: usize, random: &mut ChaCha8Rng, kills: &m
     stage.compute.clear_faults();
 }
 
-/// Kills the host at a moment of which nothing is known.
+/// Kills the host at an arbitrary moment.
 fn kill_anytime(stage: &mut Stage, random: &mut ChaCha8Rng, kills: &mut Kills) {
     let before = stage.compute.requests();
     stage.start();
@@ -88,7 +88,7 @@ fn kill_anytime(stage: &mut Stage, random: &mut ChaCha8Rng, kills: &mut Kills) {
 
 fn seeded() -> ChaCha8Rng {
     let seed = std::env::var("NEG_TEST_SEED").map_or(SEED, |seed| seed.parse().expect("NEG_TEST_SEED is a number"));
-    // Shown where the test fails.
+    // Printed for a failed test.
     println!("NEG_TEST_SEED={seed}");
     ChaCha8Rng::seed_from_u64(seed)
 }
@@ -115,7 +115,7 @@ fn a_killed_host_converges_though_services_are_edited_meanwhile() {
             _ => kill_anytime(&mut stage, &mut random, &mut kills),
         }
         stage.change(|cluster| edit(cluster, &mut random));
-        // Now and then what comes after a kill is killed, too.
+        // Now and then, kill the next host too.
         if random.random_range(0..3) == 0 {
             continue;
         }
@@ -137,7 +137,7 @@ fn a_killed_host_goes_on_where_it_was_and_asks_for_nothing_twice() {
     let mut random = seeded();
     let mut stage = Stage::new(Cluster::of(MANY, Stack::Single), Compute::start(OPERATION_MS, &[]));
     let (mut kills, mut deck) = (Kills::default(), Vec::new());
-    // The NEGs' making and filling, the move there, and back; again, where a move was faster than the kills.
+    // Creating and filling the NEGs, the move there, and back; repeated if a move was faster than the kills.
     let enough = [KILLS / 5, KILLS * 3 / 5, KILLS];
     for phase in 0.. {
         if phase >= enough.len() && kills.count() >= KILLS {
@@ -147,7 +147,7 @@ fn a_killed_host_goes_on_where_it_was_and_asks_for_nothing_twice() {
         let stacks = [Stack::Single, Stack::Dual];
         stage.change(|cluster| cluster.set_stack(stacks[phase % 2]));
         while kills.count() < enough && !stage.is_true() {
-            // In any order, each as often as the others.
+            // In random order, each equally often.
             if deck.is_empty() {
                 deck.extend(0..=CUTS.len());
             }
@@ -163,11 +163,11 @@ fn a_killed_host_goes_on_where_it_was_and_asks_for_nothing_twice() {
         stage.kill();
     }
     println!("{kills:?}");
-    // What was told last may be told to the next one alone.
+    // Only the next host may get the last event.
     stage.start();
     let judged = stage.judge();
     assert_eq!(judged.failed, 0, "{judged}");
-    // The test has seen what it is about.
+    // The test has covered its subject.
     let cuts_hit = kills.cut.iter().all(|count| *count > 0);
     assert!(
         kills.count() >= KILLS && cuts_hit && kills.untold.len() >= 3,

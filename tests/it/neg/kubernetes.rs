@@ -10,10 +10,10 @@ use super::stage::{OPERATION_MS, WAIT_MS, sections};
 use support::api_server::{ADMIN, ApiServer};
 use support::{Site, Started, wait_until};
 
-/// A lease that ends soon, and later than whatever its holder has started: operations, and the pause after them.
+/// A short lease, which still outlasts what its holder has started: operations, and the pause after them.
 const ELECTION: &str = "\n[election]\nlease_duration_ms = 3000\nrenew_deadline_ms = 1800\nretry_period_ms = 200\n";
 
-/// An API server that says what a [`Cluster`] does.
+/// An API server with the objects of a [`Cluster`].
 struct Served {
     server: ApiServer,
     cluster: Cluster,
@@ -34,13 +34,13 @@ impl Served {
         served
     }
 
-    /// The cluster says something else from here on: one object after another, as controllers write them.
+    /// Changes the cluster: one object after another, like controllers.
     fn change(&mut self, change: impl FnOnce(&mut Cluster)) {
         change(&mut self.cluster);
         let objects = self.cluster.objects();
         for object in objects.iter().filter(|object| !self.objects.contains(object)) {
             let mut object = object.clone();
-            // Which it is says the server.
+            // The server sets it.
             object["metadata"].as_object_mut().unwrap().remove("uid");
             self.server.apply(object).unwrap();
         }
@@ -92,7 +92,7 @@ fn pods_whose_addresses_come_one_after_the_other_are_attached_with_both() {
     let detachments = compute.detachments();
     assert!(detachments.is_empty(), "{detachments:#?}");
 
-    // What is there gets its second address, and goes.
+    // The existing pods get their second address, and then the Service goes.
     served.change(|cluster| cluster.add("api", 1, Stack::Single));
     served.comes_true(&compute, &mut [&mut host]);
     served.change(|cluster| cluster.set_stack(Stack::Dual));

@@ -1,4 +1,4 @@
-//! Compute Engine says no: too often, or too much.
+//! Compute Engine refuses: too many requests, or too many endpoints.
 
 use serde_json::json;
 
@@ -8,7 +8,7 @@ use super::compute::{Compute, now_ms};
 use super::judge::CLOCKS_APART_MS;
 use super::stage::{OPERATION_MS, Stage};
 
-/// What the server says in `Retry-After`.
+/// The server's `Retry-After`.
 const LATER_S: u64 = 2;
 
 #[test]
@@ -17,7 +17,7 @@ fn who_is_told_to_come_later_comes_later() {
     let fault = json!({"path": "*/attachNetworkEndpoints", "times": 1, "status": 429, "retry_after_s": LATER_S});
     stage.compute.fault(&fault);
     stage.start();
-    // It was told after this, however late that is seen here.
+    // The answer came after this, however late the test sees it.
     let mut before_ms = now_ms();
     stage.wait_until("the refusal", |stage| {
         let now_ms = now_ms();
@@ -35,7 +35,7 @@ fn who_is_told_to_come_later_comes_later() {
     );
     stage.judge();
 
-    // More often than that nobody is let in; what is refused is asked for again.
+    // The server refuses requests above its rate; the host repeats them.
     stage.terminate();
     let compute = Compute::start(OPERATION_MS, &["--rate-limit-per-second", "8"]);
     let mut stage = Stage::new(Cluster::of(FEW, Stack::Single), compute);

@@ -1,4 +1,4 @@
-//! A host, the manifests that it reads, and the Compute Engine that it asks.
+//! A host, its manifests, and its Compute Engine.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -12,20 +12,20 @@ use super::compute::{Compute, Contents, Does, Operation, now_ms};
 use super::judge::{CLOCKS_APART_MS, Judged, Rules, judge};
 use support::{Site, Started, TOKEN, trueup};
 
-/// What takes longer hangs.
+/// Anything slower counts as a hang.
 const PATIENCE: Duration = Duration::from_secs(240);
 
-/// Between two looks at the server: these are not to be what keeps the machine busy.
+/// The pause between two looks at the server, which must not keep the machine busy.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// How long operations take: what no setting changes.
+/// The time of an operation unless a test sets another.
 pub(crate) const OPERATION_MS: u64 = 50;
 
-/// The pause after a detachment: more than twice what an operation takes, so that attachments mostly end within it on a
-/// machine that does other things too.
+/// The pause after a detachment: more than twice the time of an operation, so that attachments mostly end within it on
+/// a machine with other work.
 pub(crate) const WAIT_MS: u64 = 300;
 
-/// What takes so long does not end by itself.
+/// An operation that takes this long does not end by itself.
 pub(crate) const HELD_MS: u64 = 600_000;
 
 pub(crate) struct Stage {
@@ -42,7 +42,7 @@ impl Stage {
         Self::waiting(WAIT_MS, cluster, compute)
     }
 
-    /// Nothing runs yet but the server; the manifests are there.
+    /// Only the server runs yet; the manifests exist.
     pub(crate) fn waiting(wait_ms: u64, cluster: Cluster, compute: Compute) -> Self {
         let sections = sections(&compute, wait_ms);
         let config = format!("[source]\nmanifests = \"manifests\"\n\n[run]\nbackoff_initial_ms = 10\n{sections}");
@@ -64,31 +64,31 @@ impl Stage {
         self.host = Some(self.site.start("run", &[]));
     }
 
-    /// As `kill -9` does.
+    /// Like `kill -9`.
     pub(crate) fn kill(&mut self) {
         self.host.take().unwrap().kill();
     }
 
-    /// As the system does when it goes down; it must end well.
+    /// Like the system at a shutdown; the host must end well.
     pub(crate) fn terminate(&mut self) {
         let (ran, _) = self.host.take().unwrap().terminate();
         ran.exits(0);
     }
 
-    /// What the host has said so far.
+    /// The host's output so far.
     pub(crate) fn said(&self) -> String {
         self.host
             .as_ref()
             .map_or_else(String::new, |host| host.stdout() + &host.stderr())
     }
 
-    /// The cluster says something else from here on.
+    /// Changes the cluster.
     pub(crate) fn change(&mut self, change: impl FnOnce(&mut Cluster)) {
         change(&mut self.cluster);
         self.cluster.write(&self.site);
     }
 
-    /// Waits, while the host runs, until it is so.
+    /// Waits, while the host runs, until the condition holds.
     #[track_caller]
     pub(crate) fn wait_until(&mut self, what: &str, mut is_so: impl FnMut(&Self) -> bool) {
         let began = Instant::now();
@@ -105,7 +105,7 @@ impl Stage {
         }
     }
 
-    /// The NEGs hold what the cluster says, and nothing is under way.
+    /// True if the NEGs hold what the cluster wants, and nothing is in flight.
     pub(crate) fn is_true(&self) -> bool {
         self.compute.at_rest() == Some(self.cluster.contents())
     }
@@ -120,7 +120,7 @@ impl Stage {
         self.compute.operations_take(HELD_MS);
     }
 
-    /// Waits for an operation of this kind, where none ends by itself; answers its number.
+    /// Waits for an operation of this kind while none ends by itself; returns its number.
     #[track_caller]
     pub(crate) fn in_flight(&mut self, does: Does) -> u64 {
         let mut number = 0;
@@ -128,7 +128,7 @@ impl Stage {
             let held = stage.held();
             let found = held.iter().find(|operation| operation.does == does);
             number = found.map_or(0, |operation| operation.id);
-            // The attachment comes after the detachment's end, until which the host asks for nothing.
+            // The attachment comes after the end of the detachment; until then the host requests nothing.
             if found.is_none() && held.iter().any(|operation| operation.does == Does::Detach) {
                 stage.compute.end_operations();
             }
@@ -137,7 +137,7 @@ impl Stage {
         number
     }
 
-    /// Operations that do not end by themselves: what came before they were held has ended when these are seen.
+    /// Operations that do not end by themselves. Once these appear, all earlier ones have ended.
     fn held(&self) -> Vec<Operation> {
         let before_ms = now_ms() - OPERATION_MS - CLOCKS_APART_MS;
         let mut held = self.compute.operations();
@@ -145,8 +145,8 @@ impl Stage {
         held
     }
 
-    /// What is held ends, and from here on all do. There must be a detachment to come: while that is in flight, the host asks
-    /// for nothing.
+    /// Ends the held operations; from here on all end. A detachment must be about to come: while that is in flight, the
+    /// host requests nothing.
     #[track_caller]
     pub(crate) fn let_go(&mut self) {
         self.in_flight(Does::Detach);
@@ -154,7 +154,7 @@ impl Stage {
         self.compute.end_operations();
     }
 
-    /// What the NEGs hold and what they should, for the messages of assertions.
+    /// The actual and the desired contents of the NEGs, for the messages of assertions.
     fn difference(&self) -> String {
         let counts = |contents: Contents| -> BTreeMap<_, _> {
             contents
@@ -166,8 +166,8 @@ impl Stage {
         format!("there: {:?}\nwanted: {:?}", is.map(counts), counts(shall))
     }
 
-    /// Whatever was done was within the rules, and of every operation the guest is told how it ended, where the host runs
-    /// in a moment.
+    /// Checks that all work followed the rules, and that the guest learnt how every operation ended; the host may need
+    /// a moment for that.
     #[track_caller]
     pub(crate) fn judge(&mut self) -> Judged {
         let judged = judge(
@@ -191,7 +191,7 @@ impl Stage {
         judged
     }
 
-    /// Which ends of operations the guest was told, and whether these were failures.
+    /// The ends of operations that the guest received, and whether these were failures.
     fn told(&self) -> BTreeMap<u64, BTreeSet<bool>> {
         let mut told: BTreeMap<u64, BTreeSet<bool>> = BTreeMap::new();
         for entry in self
@@ -206,7 +206,7 @@ impl Stage {
         told
     }
 
-    /// Everything that was recorded; the last line of a file may be cut.
+    /// All recorded entries; the last line of a file may be cut.
     pub(crate) fn entries(&self) -> Vec<Value> {
         let files = self.site.journals().into_iter();
         let lines = files.flat_map(|file| {
@@ -217,8 +217,8 @@ impl Stage {
         lines.collect()
     }
 
-    /// Every recording decides the same again, with the guest that made it; answers how many there are of each version.
-    /// `other` is the file of any version but the one that ships.
+    /// Checks that every recording replays with the guest that made it; returns how many there are of each version.
+    /// `other` is the file of any version but the built-in one.
     #[track_caller]
     pub(crate) fn replays(&self, other: Option<&Path>) -> BTreeMap<String, usize> {
         let mut by_version: BTreeMap<String, Vec<String>> = BTreeMap::new();
@@ -246,7 +246,7 @@ impl Stage {
         by_version.into_iter().map(replay).collect()
     }
 
-    /// Keys that the host will look after once it is started again.
+    /// Keys that the host will handle after its restart.
     pub(crate) fn known_keys(&self) -> Vec<String> {
         let files = support::files_under(&self.site.state_dir().join("keys").join("neg"));
         let key = |file: &std::path::PathBuf| {
@@ -257,7 +257,7 @@ impl Stage {
     }
 }
 
-/// What a configuration says of NEGs: retries come soon, and requests as fast as may be.
+/// The configuration for NEGs: early retries, and requests without a rate limit.
 pub(crate) fn sections(compute: &Compute, wait_ms: u64) -> String {
     let url = compute.url();
     format!(

@@ -1,4 +1,4 @@
-//! What was done about a NEG, why, and where it stands: `trueup explain` and `trueup status`.
+//! The actions on a NEG, their causes, and its state: `trueup explain` and `trueup status`.
 
 use std::ffi::OsStr;
 
@@ -21,7 +21,7 @@ fn asked(stage: &Stage, command: &str, words: &[&str]) -> Ran {
     )
 }
 
-/// Everything that was written in the last jobs, in order.
+/// All writes of the last jobs, in order.
 fn writes(explanation: &Value) -> Vec<Value> {
     let jobs = explanation["jobs"].as_array().unwrap();
     let calls = jobs.iter().flat_map(|job| job["calls"].as_array().unwrap());

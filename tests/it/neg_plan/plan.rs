@@ -1,4 +1,4 @@
-//! `trueup plan`: what it announces is what a run then does, and it does nothing itself.
+//! `trueup plan` announces exactly what a run then does, and does nothing itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -12,10 +12,10 @@ use super::compute::{Compute, Does, Endpoint, Operation};
 use super::stage::{OPERATION_MS, Stage, WAIT_MS};
 use support::{self, TOKEN, files_under, ran};
 
-/// Longer than any of this takes.
+/// Longer than the whole test.
 const LONG_MS: u64 = 600_000;
 
-/// What `plan` says in JSON, with this exit code.
+/// The JSON output of `plan`, with this exit code.
 #[track_caller]
 fn planned(stage: &Stage, code: i32) -> Value {
     ran(&mut stage.site.command("plan", &["--output", "json"]))
@@ -23,7 +23,7 @@ fn planned(stage: &Stage, code: i32) -> Value {
         .json()
 }
 
-/// Action, zone, NEG and endpoints of a step, or of what was done.
+/// Action, zone, NEG and endpoints of a planned or completed step.
 type Told = (String, String, String, BTreeSet<(String, String)>);
 
 fn steps(key: &Value) -> Vec<Told> {
@@ -60,18 +60,18 @@ fn done(operations: &[Operation]) -> Vec<Told> {
     operations.iter().map(told).collect()
 }
 
-/// Everything that is kept, but for what is compiled.
+/// All stored files, without compiled code.
 fn state(stage: &Stage) -> BTreeMap<PathBuf, Vec<u8>> {
     let files = files_under(&stage.site.state_dir());
     let cache = stage.site.state_dir().join("cache");
-    // No socket either.
+    // Nor sockets.
     let kept = files
         .into_iter()
         .filter(|file| !file.starts_with(&cache) && file.is_file());
     kept.map(|file| (file.clone(), fs::read(&file).unwrap())).collect()
 }
 
-/// Somebody else makes a NEG.
+/// Another client creates a NEG.
 fn insert(stage: &Stage, name: &str, zone: &str, subnet: &str) {
     let body = json!({
         "name": name, "networkEndpointType": "GCE_VM_IP_PORT",
@@ -88,7 +88,7 @@ fn insert(stage: &Stage, name: &str, zone: &str, subnet: &str) {
     support::wait_until("the NEG", || stage.compute.at_rest().is_some());
 }
 
-/// Waits until a host that runs does.
+/// Waits until a running host waits.
 fn comes_to_wait(stage: &mut Stage) {
     stage.wait_until("a move that waits", |stage| {
         let status = ["status", "--output", "json", "--config"].map(std::ffi::OsStr::new);
@@ -161,7 +161,7 @@ fn what_is_planned_is_what_is_then_done_and_a_plan_does_nothing() {
     assert_eq!(steps(key), done(&stage.compute.operations()[before.0..]));
     assert!(stage.is_true());
 
-    // It goes.
+    // The Service goes.
     stage.change(|cluster| cluster.remove("web"));
     let plan = stage.site.plan().exits(3);
     assert!(plan.stdout.starts_with("shop/web/80 (gone)  -6\n"), "{plan}");
@@ -181,7 +181,7 @@ fn a_plan_goes_on_from_where_a_host_is_that_runs_and_does_not_disturb_it() {
     stage.change(|cluster| cluster.set_stack(Stack::Dual));
     let operation = stage.in_flight(Does::Detach);
 
-    // One is out, which the list of endpoints does not show yet.
+    // One endpoint is out, which the list of endpoints does not show yet.
     let before = (stage.compute.operations().len(), state(&stage));
     let plan = planned(&stage, 3);
     assert_eq!(stage.compute.operations().len(), before.0);
@@ -201,7 +201,7 @@ fn a_plan_goes_on_from_where_a_host_is_that_runs_and_does_not_disturb_it() {
     }]);
     assert_eq!(key["under_way"], under_way, "{key}");
     let steps = steps(key);
-    // It comes back at once; then five more, each after a pause.
+    // It comes back at once; then five more follow, each after a pause.
     assert_eq!(steps[0].0, "attach");
     assert_eq!(
         steps[0].3,
@@ -215,7 +215,7 @@ fn a_plan_goes_on_from_where_a_host_is_that_runs_and_does_not_disturb_it() {
     assert!(text.stdout.lines().any(|it| it == line), "{text}");
     assert!(text.stdout.starts_with("shop/web/80  ~6, 50 min of pauses\n"), "{text}");
 
-    // It has ended: the host waits, and what is left of that is the first pause of the plan.
+    // It has ended: the host waits, and the plan's first pause is the rest of that wait.
     stage.compute.end_operations();
     stage.in_flight(Does::Attach);
     stage.compute.end_operations();
@@ -233,7 +233,7 @@ fn what_would_be_refused_is_said_and_what_is_left_is_planned() {
     let mut cluster = Cluster::of(FEW, Stack::Single);
     cluster.add("api", FEW, Stack::Single);
     let stage = Stage::new(cluster, Compute::start(OPERATION_MS, &[]));
-    // Somebody else's NEG has the name.
+    // Another owner's NEG has the name.
     insert(&stage, "api", ZONES[1], "other");
     let plan = stage.site.plan().exits(1);
     let failing = "shop/api/80  +4, and fails: Compute Engine refuses it: 409 NEG api in europe-west3-b has subnet other, not default";
@@ -246,7 +246,7 @@ fn what_would_be_refused_is_said_and_what_is_left_is_planned() {
     let json = planned(&stage, 1);
     assert!(json["negs"][0]["error"].as_str().unwrap().contains("409"), "{json}");
 
-    // Without the right to write, nothing is asked.
+    // Without the right to write, the host sends nothing.
     stage
         .site
         .edit("trueup.toml", r#"write = ["*"]"#, r#"write = ["api@*"]"#);
@@ -254,7 +254,7 @@ fn what_would_be_refused_is_said_and_what_is_left_is_planned() {
     let failing = "shop/web/80  fails: access denied: no grant to write NEG `web` in zone `europe-west3-a`";
     assert!(plan.stdout.contains(failing), "{plan}");
 
-    // Nor does anything answer.
+    // Nor is there a server to answer.
     let url = stage.compute.url().to_owned();
     stage.site.edit("trueup.toml", &url, "http://127.0.0.1:1");
     let plan = stage.site.plan().exits(1);

@@ -1,5 +1,5 @@
-//! A candidate in shadow beside the guest `neg`, begun in the middle of a migration: one that decides the same is the same in
-//! all, timers included; one that would move more at a time differs where it would, and nowhere else.
+//! A candidate in shadow beside the guest `neg`, started in the middle of a migration. If it decides the same, it
+//! equals the active version in everything, timers included; if it would move more at a time, it differs exactly there.
 
 use std::fs;
 use std::sync::LazyLock;
@@ -26,14 +26,14 @@ static HALF: LazyLock<Vec<u8>> = LazyLock::new(|| {
     })
 });
 
-/// A file of the site that an operator would name.
+/// A file of the site, for an operator's command.
 fn put(stage: &Stage, name: &str, bytes: &[u8]) -> String {
     let file = stage.site.path(name);
     fs::write(&file, bytes).unwrap();
     file.to_str().unwrap().to_owned()
 }
 
-/// The comparison, once nothing waits for it.
+/// The comparison, once nothing is pending.
 fn settled(stage: &mut Stage) -> Value {
     let mut status = Value::Null;
     stage.wait_until("the comparison", |stage| {
@@ -48,7 +48,7 @@ fn numbers<const N: usize>(status: &Value, fields: [&str; N]) -> [u64; N] {
     fields.map(|field| status[field].as_u64().unwrap())
 }
 
-/// All endpoints are there; then one is out, and the candidate is begun.
+/// All endpoints are there; then one is detached, and the candidate starts.
 fn moving_with(candidate: impl FnOnce(&Stage) -> String) -> (Stage, String) {
     let mut stage = Stage::new(Cluster::of(FEW, Stack::Single), Compute::start(OPERATION_MS, &[]));
     let candidate = candidate(&stage);
@@ -69,9 +69,9 @@ fn an_equal_candidate_stays_equal_from_mid_move_to_the_end() {
     let status = settled(&mut stage);
     let [same, different, unrecorded, skipped] = numbers(&status, ["same", "different", "unrecorded", "skipped"]);
     assert_eq!((different, unrecorded, skipped), (0, 0, 0), "{status}");
-    // Of each of five more steps: two ends, a timer, and looks.
+    // From each of five more steps: two ends, a timer, and looks.
     assert!(same > 15, "{status}");
-    // And with another life of the instance, from the other family to one again.
+    // Also over a restart of the instance, back to single-stack.
     stage.change(|cluster| cluster.set_stack(Stack::Single));
     stage.comes_true();
     let status = settled(&mut stage);
@@ -90,7 +90,7 @@ fn a_candidate_with_larger_moves_differs_there_and_the_gate_refuses_it() {
     let status = settled(&mut stage);
     let [same, different, unrecorded, skipped] = numbers(&status, ["same", "different", "unrecorded", "skipped"]);
     assert_eq!((unrecorded, skipped), (0, 0), "{status}");
-    // In two zones two are left to move; where it is one, either moves all there is.
+    // In two zones two are left to move; with one left, either version moves it.
     assert_eq!(different, 2, "{status}");
     assert!(same > 10, "{status}");
     let kept = status["last"].as_array().unwrap();
@@ -101,7 +101,7 @@ fn a_candidate_with_larger_moves_differs_there_and_the_gate_refuses_it() {
             difference["what"].as_str().unwrap().contains("`api.detach`"),
             "{difference}"
         );
-        // What is kept shows it again; and it is what the active version did.
+        // The stored recording shows it again, and contains what the active version did.
         let file = difference["file"].as_str().unwrap();
         let shown = trueup(["replay", file, "--guest", &candidate, "--output", "json"])
             .exits(3)

@@ -1,4 +1,4 @@
-//! What a recording says: each call with the questions asked in it and its end, found by their numbers.
+//! The contents of a recording: each call with its questions and its end, matched by their numbers.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,9 +19,9 @@ pub(crate) struct Call {
     pub(crate) n: u64,
     pub(crate) name: String,
     pub(crate) args: Value,
-    /// The entry of another instance that it follows from; null: none.
+    /// The entry of another instance that caused it; null if there is none.
     pub(crate) by: Value,
-    /// What it came to; none: not yet, or it was cut.
+    /// Its result; `None` if it has not ended or was cut.
     pub(crate) result: Option<Value>,
 }
 
@@ -34,7 +34,7 @@ pub(crate) fn segments(state: &Path, guest: &str, instance: &str) -> Vec<PathBuf
 }
 
 impl Entries {
-    /// Also while the host writes: a line that is not whole yet is not read.
+    /// Works while the host writes: skips an incomplete last line.
     pub(crate) fn read(state: &Path, guest: &str, instance: &str) -> Self {
         let mut by_number = BTreeMap::new();
         for file in segments(state, guest, instance) {
@@ -72,12 +72,12 @@ impl Entries {
         calls
     }
 
-    /// Those of this name.
+    /// The calls of this name.
     pub(crate) fn calls_of(&self, name: &str) -> Vec<Call> {
         self.calls().into_iter().filter(|call| call.name == name).collect()
     }
 
-    /// The call that an entry belongs to.
+    /// The call of an entry.
     #[track_caller]
     pub(crate) fn call_of(&self, n: u64) -> Call {
         let calls = self.calls().into_iter().rev();
@@ -87,7 +87,7 @@ impl Entries {
             .unwrap_or_else(|| panic!("no call before entry {n}"))
     }
 
-    /// The questions of this name, in order: the arguments.
+    /// The questions of this name, in order: their arguments.
     pub(crate) fn asks_of(&self, name: &str) -> Vec<Value> {
         let all = self.by_number.values().filter(|entry| entry["ask"] == name);
         all.map(|entry| entry["args"].clone()).collect()

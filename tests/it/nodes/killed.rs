@@ -1,5 +1,5 @@
-//! The host of a node is killed (`kill -9`) again and again, and Services are edited while it is down: what is rendered
-//! afterwards is what the manifests say, and nothing else.
+//! The test kills the host of a node (`kill -9`) repeatedly, and edits Services while it is down: afterwards the node
+//! renders exactly the manifests.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,18 +13,18 @@ use super::site::{Config, Host, wait_until};
 use super::store::Etcd;
 use support::{kill_moments, trueup};
 
-/// So often the host is killed, where the variable `KILL_TEST_MOMENTS` gives no other number.
+/// How often to kill the host, unless the variable `KILL_TEST_MOMENTS` sets another number.
 const MOMENTS: u32 = 12;
 
-/// The seed, where the variable `KILL_TEST_SEED` does not give another.
+/// The seed, unless the variable `KILL_TEST_SEED` sets another.
 const SEED: u64 = 20_261_122;
 
-/// A kill comes so long after the start, at most: about as long as its work takes.
+/// The latest time of a kill after the start: about as long as its work takes.
 const WORK_MS: u64 = 800;
 
 const NODE_ADDRESS: &str = "172.30.1.1";
 
-/// The node ports that the agent of the node offers at the node's address, by Service.
+/// The node ports that the node's agent offers at the node's address, by Service.
 fn offered(etcd: &Etcd) -> BTreeMap<String, Vec<u64>> {
     let folder = "/vnf-agent/node-a/config/vpp/nat/v2/dnat44/shop/";
     let ports = |value: String| {
@@ -59,7 +59,7 @@ fn edit(services: &mut BTreeMap<String, Vec<u64>>, manifests: &Manifests, random
 #[test]
 fn a_killed_host_renders_what_was_edited_meanwhile() {
     let seed = std::env::var("KILL_TEST_SEED").map_or(SEED, |seed| seed.parse().expect("KILL_TEST_SEED is a number"));
-    // Shown where the test fails.
+    // Printed for a failed test.
     println!("KILL_TEST_SEED={seed}");
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let etcd = Etcd::start();
@@ -77,7 +77,7 @@ fn a_killed_host_renders_what_was_edited_meanwhile() {
         host.kill();
         halves += u32::from(offered(&etcd) != services);
         edit(&mut services, &manifests, &mut random);
-        // Now and then what comes after a kill is killed, too.
+        // Now and then, kill the next host too.
         if random.random_range(0..3) == 0 {
             continue;
         }

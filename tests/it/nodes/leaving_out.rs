@@ -1,12 +1,12 @@
-//! An object that the service processor fails in is left out, whenever it comes: what is left is rendered.
+//! An object in which the service processor fails is left out, whenever it comes; the host renders the rest.
 
 use super::manifests::Manifests;
 use super::site::{Config, Host, wait_until};
 
-/// As status and stdout name it.
+/// Its name in the status and on stdout.
 const HUGE: &str = "service/node-a endpoints shop/huge";
 
-/// More endpoints than the guest has memory for.
+/// More endpoints than fit the guest's memory.
 fn put_huge(manifests: &Manifests, last: u8) {
     let addresses: Vec<String> = (0..20_000_u16)
         .map(|number| format!("10.{last}.{}.{}", number / 250, number % 250 + 1))
@@ -34,7 +34,7 @@ fn resyncs(host: &Host) -> usize {
         .count()
 }
 
-/// A host, not started yet, with Services `db` and `web`, and `huge` that its processor fails in.
+/// A host, not started yet, with Services `db` and `web`, and `huge`, in which its processor fails.
 fn host(more: &str) -> (Host, Manifests) {
     let manifests = Manifests::new();
     manifests.put_node("node-a", "172.30.1.1");
@@ -71,7 +71,7 @@ fn a_run_that_ends_renders_what_is_left_and_fails() {
 #[test]
 fn what_fails_in_the_processor_is_left_out_until_it_changes() {
     let (mut host, manifests) = host("quarantine_after = 2\n");
-    // It is there before the guest was told anything.
+    // The object exists before the guest's first call.
     host.start();
     host.wait_for("2 services rendered by nftables/node-a");
     assert_eq!(set_aside(&host), [HUGE]);
@@ -90,7 +90,7 @@ fn what_fails_in_the_processor_is_left_out_until_it_changes() {
         "{status}"
     );
 
-    // The others go on, and it is not tried again.
+    // The others go on, and the host does not retry it.
     let before = resyncs(&host);
     manifests.put_endpoints("web", &["10.1.1.3"]);
     wait_until("the change", || {
@@ -100,20 +100,20 @@ fn what_fails_in_the_processor_is_left_out_until_it_changes() {
     });
     assert_eq!(resyncs(&host), before);
     host.terminate().exits(0);
-    // Nor by another process.
+    // Nor does another process.
     let before = resyncs(&host);
     host.start();
     host.wait_for(HUGE);
     host.wait_for("2 services rendered by nftables/node-a");
     assert_eq!((set_aside(&host), resyncs(&host)), (vec![HUGE.to_owned()], before + 1));
 
-    // Another one that is too much is tried, and left out as well.
+    // The host tries another oversized one, and leaves it out as well.
     put_huge(&manifests, 3);
     wait_until("it to be set aside again", || host.stdout().matches(HUGE).count() == 2);
     wait_until("the others", || {
         host.stdout().matches("2 services rendered by").count() == 2
     });
-    // One that is not is rendered.
+    // It renders a smaller one.
     manifests.put_endpoints("huge", &["10.1.1.4"]);
     host.wait_for("3 services rendered by nftables/node-a");
     wait_until("all to be well", || {

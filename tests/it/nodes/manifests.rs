@@ -1,11 +1,11 @@
-//! One folder of manifests that all hosts of a test read: Nodes, and a Service with what is behind it.
+//! One folder of manifests for all hosts of a test: Nodes, and a Service with its endpoints.
 
 use std::fs;
 use std::path::Path;
 
 use tempfile::TempDir;
 
-/// See the module.
+/// The folder; see the module.
 pub(crate) struct Manifests {
     folder: TempDir,
 }
@@ -21,7 +21,7 @@ impl Manifests {
         self.folder.path()
     }
 
-    /// Puts one there, whole, as an editor does. What begins with a dot is no manifest.
+    /// Writes a manifest atomically, like an editor. The host ignores files that begin with a dot.
     pub(crate) fn put(&self, name: &str, text: &str) {
         let draft = self.folder().join(".draft");
         fs::write(&draft, text).unwrap();
@@ -32,7 +32,7 @@ impl Manifests {
         fs::remove_file(self.folder().join(name)).unwrap();
     }
 
-    /// A Node, which others reach at this address for its management.
+    /// A Node with this management address.
     pub(crate) fn put_node(&self, name: &str, internal_ip: &str) {
         self.put(
             &format!("{name}.yaml"),
@@ -43,7 +43,7 @@ impl Manifests {
         );
     }
 
-    /// A Service of this name with a cluster IP, `10.96.0.LAST`, and this node port; 0: with none.
+    /// A Service of this name with a cluster IP, `10.96.0.LAST`, and this node port; 0 means none.
     pub(crate) fn put_service(&self, name: &str, last: u8, node_port: u16) {
         let (kind, port) = match node_port {
             0 => ("ClusterIP", String::new()),
@@ -58,7 +58,7 @@ impl Manifests {
         );
     }
 
-    /// The endpoints of a Service, ready, all at port 8080.
+    /// A Service's ready endpoints, all at port 8080.
     pub(crate) fn put_endpoints(&self, service: &str, addresses: &[&str]) {
         let entries: String = addresses
             .iter()

@@ -1,4 +1,4 @@
-//! Each node gets a number that no other has, and keeps it: 50 hosts at once, restarts, kills, lost state folders.
+//! Each node gets a unique number, and keeps it: 50 hosts at once, restarts, kills, lost state folders.
 
 use needs::needs;
 use std::collections::BTreeSet;
@@ -12,14 +12,14 @@ use super::store::{Etcd, RECORDS};
 
 const HOSTS: u32 = 50;
 
-/// So often each host is killed in the tests of kills.
+/// How often the kill tests kill each host.
 const KILLS: u64 = 8;
 
 fn name(number: u32) -> String {
     format!("node-{number:02}")
 }
 
-/// What the node of this name publishes.
+/// The published address of the node of this name.
 fn address(number: u32) -> String {
     format!("192.168.16.{number}/24")
 }
@@ -38,7 +38,7 @@ fn joining(etcd: &Etcd, manifests: &Manifests, number: u32) -> Config {
 fn fifty_hosts_that_start_at_once_get_the_numbers_1_to_50() {
     let etcd = Etcd::start();
     let manifests = Manifests::new();
-    // All are up and ask before any is answered. So long a question may wait for that.
+    // All are up and ask before any gets an answer. A question may wait that long.
     etcd.hang();
     let configs = (1..=HOSTS).map(|number| joining(&etcd, &manifests, number).patient(600_000));
     let mut hosts: Vec<Host> = configs.map(Host::new).collect();
@@ -49,7 +49,7 @@ fn fifty_hosts_that_start_at_once_get_the_numbers_1_to_50() {
     let numbers: Vec<u32> = hosts.iter_mut().map(Host::wait_for_number).collect();
     let all: BTreeSet<u32> = (1..=HOSTS).collect();
     assert_eq!(BTreeSet::from_iter(numbers.iter().copied()), all);
-    // Who published wrote its own record, and nobody wrote another's.
+    // A node that published wrote its own record, and no other's.
     let told = |number: u32| (name(number), address(number));
     let expected =
         |id: u32, (name, address): (String, String)| json!({ "id": id, "name": name, "ip_addresses": [address] });
@@ -60,7 +60,7 @@ fn fifty_hosts_that_start_at_once_get_the_numbers_1_to_50() {
     let expected = expected.into_iter().collect();
     wait_until("all addresses to be published", || etcd.records() == expected);
 
-    // Everyone knows everyone.
+    // Every node knows every other.
     let mut nodes: Vec<_> = (1..=HOSTS)
         .zip(&numbers)
         .map(|(number, id)| (name(number), u64::from(*id), vec![address(number)]))
@@ -69,7 +69,7 @@ fn fifty_hosts_that_start_at_once_get_the_numbers_1_to_50() {
     for host in &hosts {
         wait_until(&format!("all nodes at {}", host.node), || host.nodes() == nodes);
     }
-    // With so many at once some lose every attempt, and begin again with a fresh listing.
+    // With so many at once, some lose every attempt, and start over with a fresh listing.
     let exhausted = hosts
         .iter()
         .filter(|host| host.stderr().contains("others were faster in each of 11 attempts"));
@@ -102,7 +102,7 @@ fn a_host_that_restarts_keeps_its_number_and_writes_nothing() {
     let writes = |id: &u32| etcd.writes_of(&format!("{RECORDS}{id}"));
     let written: Vec<_> = numbers.iter().map(writes).collect();
 
-    // As a service manager does it, as a crash does it, and with nothing left of what the host knew.
+    // One ends like a service, one crashes, and one loses all of its state.
     let (first, others) = hosts.split_at_mut(1);
     let (second, third) = others.split_at_mut(1);
     first[0].terminate().exits(0);
@@ -131,7 +131,7 @@ fn a_host_killed_repeatedly_keeps_one_record_and_its_first_number() {
     let mut other = Host::start_new(joining(&etcd, &manifests, 2));
     let taken = other.wait_for_number();
     let mut host = Host::new(joining(&etcd, &manifests, 1));
-    // Each time later in what a start does; every other time nothing is left of what it knew.
+    // Each time later during a start; every other time, its state is lost too.
     let mut number = None;
     for kill in 0..KILLS {
         host.start();

@@ -1,5 +1,5 @@
-//! `trueup run --once` of a node: it ends when all is told, says how it stands in its last line and its exit code, and leaves
-//! recordings that replay.
+//! `trueup run --once` of a node: it ends when the renderers have everything, reports the result in its last line and
+//! its exit code, and leaves recordings that replay.
 
 use std::fs;
 
@@ -86,7 +86,7 @@ fn what_cannot_be_read_is_a_failure_that_is_named() {
 #[test]
 fn a_node_without_its_store_fails_and_reports_the_reason() {
     let manifests = manifests();
-    // Nobody listens there.
+    // No process listens there.
     let host = Host::new(config(&manifests).against("http://127.0.0.1:1").patient(200));
     let ended = host.site.run_once().exits(1);
     assert_eq!(
@@ -136,15 +136,15 @@ fn what_a_guest_asks_and_is_not_granted_is_told_at_the_start() {
     assert_eq!(ended.stderr.matches("has no grant to").count(), 2, "{ended}");
 }
 
-/// So often in a row the number is tried before a run that is to end gives it up.
+/// The failures in a row after which a run with an end gives up the number.
 const FAILURES_MAX_ONCE: u64 = 5;
 
 #[test]
 fn a_run_ends_with_a_message_when_the_store_refuses_connections() {
     let manifests = Manifests::new();
     manifests.put_node("node-a", "172.30.1.1");
-    // Nobody listens there. A question is tried there for seconds before it fails, longer than anything else takes in the
-    // loop that waits for it.
+    // No process listens there. The host tries a question for seconds before it fails, longer than anything else takes
+    // in the loop that waits for it.
     let config = Config::new("node-a", &manifests).against("http://127.0.0.1:1");
     let host = Host::new(config.patient_by_default().numbered());
     let mut run = host.site.command("run", &["--once", "--output", "json"]);
@@ -163,7 +163,7 @@ fn a_run_ends_with_a_message_when_the_store_refuses_connections() {
         why.starts_with("reading `/vnf-agent/contiv-ksr/allocatedIDs/`: unavailable: etcd at `http://127.0.0.1:1`: "),
         "{why}"
     );
-    // It was tried as often as anything is, and with pauses between.
+    // It was tried as often as any other work, with pauses in between.
     let tries = document["events"].to_string().matches("not_numbered").count();
     assert_eq!(u64::try_from(tries).unwrap(), FAILURES_MAX_ONCE, "{document}");
 }

@@ -1,7 +1,8 @@
-//! etcd is gone for 10 s while nodes join, addresses change and Services are edited: afterwards all is as if it had not been.
+//! etcd is gone for 10 s while nodes join, addresses change and Services are edited: afterwards everything is as
+//! without the outage.
 //!
-//! What a user sees of it are the node ports: a Service must be reachable at every address of every node, which `nat44` of
-//! each node writes for its agent.
+//! Users see the node ports: a Service must be reachable at every address of every node, which each node's `nat44`
+//! writes for its agent.
 
 use needs::needs;
 use std::collections::BTreeSet;
@@ -15,10 +16,10 @@ use super::site::{Config, Host, wait_until};
 use super::store::{Etcd, RECORDS};
 use support::trueup;
 
-/// Longer than a question may take and than the longest pause before it is asked again.
+/// Longer than a question may take and than the longest pause before its retry.
 const OUTAGE: Duration = Duration::from_secs(10);
 
-/// The Service that all nodes offer.
+/// The Service on all nodes.
 const SERVICE: &str = "web";
 
 fn config(etcd: &Etcd, manifests: &Manifests, node: &str, address: &str) -> Config {
@@ -29,7 +30,7 @@ fn config(etcd: &Etcd, manifests: &Manifests, node: &str, address: &str) -> Conf
         .serving(&["nat44"])
 }
 
-/// At which addresses and ports the agent of a node offers the Service, but for its cluster IP.
+/// The addresses and ports at which a node's agent offers the Service, except its cluster IP.
 fn offered(etcd: &Etcd, node: &str) -> BTreeSet<(String, u64)> {
     let key = format!("/vnf-agent/{node}/config/vpp/nat/v2/dnat44/shop/{SERVICE}");
     let Some(value) = etcd.under(&key).remove(&key) else {
@@ -54,7 +55,7 @@ fn wait_for_offers(etcd: &Etcd, nodes: &[&str], addresses: &[&str], port: u64) {
     }
 }
 
-/// What `gone` and `back` do to the store is the outage.
+/// `gone` and `back` start and end the outage.
 fn nothing_is_lost(gone: impl FnOnce(&mut Etcd), back: impl FnOnce(&mut Etcd)) {
     let mut etcd = Etcd::start();
     let manifests = Manifests::new();
@@ -70,7 +71,8 @@ fn nothing_is_lost(gone: impl FnOnce(&mut Etcd), back: impl FnOnce(&mut Etcd)) {
     wait_for_offers(&etcd, &["node-a", "node-b"], &both, 30080);
 
     gone(&mut etcd);
-    // A node joins, another comes back with another address, a third changes where it is managed, and the Service moves.
+    // A node joins, another comes back with another address, a third gets another management address, and the Service
+    // moves.
     manifests.put_node("node-c", "172.30.1.3");
     let mut c = Host::start_new(config(&etcd, &manifests, "node-c", "192.168.16.3/24"));
     b.kill();
@@ -106,7 +108,7 @@ fn nothing_is_lost(gone: impl FnOnce(&mut Etcd), back: impl FnOnce(&mut Etcd)) {
         [(1, "node-a".into()), (2, "node-b".into()), (3, "node-c".into())]
     );
 
-    // Who ran all the time still follows what changes.
+    // A host that ran all the time still follows changes.
     etcd.put(
         &format!("{RECORDS}9"),
         r#"{"id":9,"name":"node-i","ip_addresses":["192.168.16.9/24"]}"#,
@@ -148,7 +150,7 @@ fn a_first_member_that_never_answers_leaves_the_number_to_the_second() {
     let etcd = Etcd::start();
     let manifests = Manifests::new();
     manifests.put_node("node-a", "172.30.1.1");
-    // It takes connections, and says nothing.
+    // It accepts connections, and never answers.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let silent_url = format!("http://{}", silent.local_addr().unwrap());
     let config = Config::new("node-a", &manifests)
@@ -156,10 +158,10 @@ fn a_first_member_that_never_answers_leaves_the_number_to_the_second() {
         .against(&etcd.url());
     let mut host = Host::start_new(config.patient_by_default().numbered().publishing(&["192.168.16.1/24"]));
     assert_eq!(host.wait_for_number(), 1);
-    // It was asked first.
+    // The host asked it first.
     silent.set_nonblocking(true).unwrap();
     assert!(silent.accept().is_ok(), "nobody came to the first member");
-    // The watch goes to the second, too.
+    // The watch uses the second, too.
     etcd.put(
         &format!("{RECORDS}9"),
         r#"{"id":9,"name":"node-i","ip_addresses":["192.168.16.9/24"]}"#,

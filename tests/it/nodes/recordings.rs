@@ -1,5 +1,6 @@
-//! The recordings of one node's guests name each other: every call of a renderer says which question of the service processor
-//! it answers, and the processor's nodes say which answer of `nodesync` they are. All of them replay.
+//! The recordings of one node's guests refer to each other: every call of a renderer names the service processor's
+//! question that it answers, and the processor's nodes name the answer of `nodesync` that they come from. All of them
+//! replay.
 
 use needs::needs;
 use std::ffi::OsString;
@@ -15,7 +16,7 @@ use support::trueup;
 
 const RENDERERS: [&str; 2] = ["nftables", "nat44"];
 
-/// A node whose guests were told of everything there is, and ended.
+/// A node whose guests received everything, after its end.
 fn recorded() -> (Etcd, Host) {
     let etcd = Etcd::start();
     let manifests = Manifests::new();
@@ -84,7 +85,7 @@ fn replay(files: &[PathBuf]) -> support::Ran {
     )
 }
 
-/// Both were in step all the time: each got each question once, in the order in which they were asked.
+/// Both were always in step: each got each question once, in order.
 fn answers_each_question(service: &Entries, renderer: &Entries) {
     let calls = renderer.calls();
     for call in &calls {
@@ -148,7 +149,7 @@ fn told_what_nodesync_answered(nodesync: &Entries, service: &Entries) {
     assert!(told >= 2, "this node, then the other");
 }
 
-/// As an operator reads it, in text and as JSON.
+/// In the operator's view, as text and as JSON.
 fn shown(host: &Host, file: PathBuf) {
     let calls = host.calls("nat44");
     let (first, by) = (&calls[0], &calls[0].by);

@@ -1,5 +1,5 @@
-//! Records that others change under a node that runs: one that goes is put back, one in other hands stops the instance, and
-//! an operator sees which.
+//! Records that others change under a running node: the node restores a deleted one; one with another owner stops the
+//! instance, and the operator sees which.
 
 use needs::needs;
 use serde_json::{Value, json};
@@ -41,7 +41,7 @@ fn a_record_that_goes_is_put_back_as_it_was_and_the_node_goes_on() {
     let records = etcd.records();
     etcd.delete(&format!("{RECORDS}1"));
     wait_until("the record", || etcd.records() == records);
-    // Both at once, and a key that is no record stays what it is.
+    // Both at once, and a key that is no record remains unchanged.
     etcd.put(&format!("{RECORDS}007"), "not a record");
     etcd.delete(&format!("{RECORDS}1"));
     etcd.delete(&format!("{RECORDS}2"));
@@ -53,12 +53,12 @@ fn a_record_that_goes_is_put_back_as_it_was_and_the_node_goes_on() {
     wait_until("both records", is_back);
     etcd.delete(&format!("{RECORDS}007"));
     assert_eq!(etcd.records(), records);
-    // A record that can't be read is an input that is missing: not all is well until it goes.
+    // An unreadable record is a missing input: the host reports it until it goes.
     etcd.put(&format!("{RECORDS}9"), "not a record");
     let problem = format!("problem   `{RECORDS}9` is no record of a node: it is no JSON object");
     wait_until("it in the status", || {
         let status = a.status();
-        // The source may not be read yet; that is said too.
+        // The host may not have read the source yet, which it reports too.
         status.stdout.contains(&problem) && status.last_line() == "not well: 1 node's record can't be read"
     });
     a.status().exits(1);
@@ -88,7 +88,7 @@ fn a_number_held_by_another_node_stops_the_instance_until_a_restart() {
     let line = format!("{:<24} failed   {says}", "nodesync/node-a");
     assert!(a.stdout().lines().any(|said| said == line), "{}", a.stdout());
 
-    // At a glance, and for programs.
+    // For people, and for programs.
     let status = a.status().exits(1);
     assert!(
         status.stdout.contains("nodesync/node-a") && status.stdout.contains(says),
@@ -96,17 +96,17 @@ fn a_number_held_by_another_node_stops_the_instance_until_a_restart() {
     );
     assert!(status.last_line().starts_with("not well: "), "{status}");
     assert!(status.stdout.contains("node      `node-a` has no number; "), "{status}");
-    // The other node takes the record for what it says, and is well.
+    // The other node takes the record as it is, and is well.
     let node = |name: &str, id: u64, address: &str| (name.to_owned(), id, vec![address.to_owned()]);
     let expected = [
         node("node-b", 2, "192.168.16.2/24"),
         node("node-z", 1, "192.168.16.26/24"),
     ];
     wait_until("the other name at node-b", || b.nodes() == expected);
-    // Its number says nothing of its source, which it may not have looked at yet.
+    // Its number does not imply that it has read its source.
     wait_until("node-b to be well", || b.status().code == Some(0));
 
-    // Nothing is asked of the instance any more, whatever happens.
+    // The host no longer calls the instance, whatever happens.
     let calls = a.calls("nodesync").len();
     etcd.put(&format!("{RECORDS}9"), r#"{"id":9,"name":"node-i"}"#);
     wait_until("another node at node-b", || b.nodes().len() == 3);
@@ -116,7 +116,7 @@ fn a_number_held_by_another_node_stops_the_instance_until_a_restart() {
     let written: Value = serde_json::from_str(&etcd.under(&key)[&key]).unwrap();
     assert_eq!(written["name"], "node-z", "it is not taken back");
 
-    // Started again it is numbered as a node that is new: what it had is another's.
+    // After a restart it gets a number like a new node: its old one belongs to another.
     let ended = a.terminate();
     assert!(ended.stdout.contains(says), "{ended}");
     a.start();

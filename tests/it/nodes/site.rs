@@ -1,6 +1,7 @@
-//! A host of one node: its configuration, its state folder, and its process, which may come and go.
+//! The host of one node: its configuration, its state folder, and its process, which may come and go.
 //!
-//! Guests are compiled once for all hosts of this binary: each gets what the first one compiled, as if it had run before.
+//! The guests are compiled once for all hosts of this binary: each gets the first one's compiled code, as if it had run
+//! before.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -16,10 +17,10 @@ use super::entries::{Call, Entries};
 use super::manifests::Manifests;
 use support::{Ran, Site, Started, ran};
 
-/// Many processes start at once here, on a machine that does other things too.
+/// Many processes start at once here, on a machine with other work.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// What every guest that ships compiles to, on the machine of this test.
+/// The compiled code of every built-in guest, for this machine.
 static COMPILED: LazyLock<Site> = LazyLock::new(|| {
     let manifests = Manifests::new();
     manifests.put_node("warm", "172.30.1.99");
@@ -31,7 +32,7 @@ static COMPILED: LazyLock<Site> = LazyLock::new(|| {
     site
 });
 
-/// Waits long, looking again and again until it is so.
+/// Waits long, and checks repeatedly until the condition holds.
 #[track_caller]
 pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let began = Instant::now();
@@ -41,17 +42,17 @@ pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// A configuration, section by section.
+/// A configuration, built section by section.
 pub(crate) struct Config {
     node: String,
     manifests: PathBuf,
-    /// The members' URLs; none: the host's own store.
+    /// The members' URLs; if empty, the host's own store.
     etcd: Vec<String>,
-    /// None: the default.
+    /// `None` means the default.
     request_timeout_ms: Option<u32>,
     addresses: Vec<String>,
     is_numbered: bool,
-    /// Empty: no service processor.
+    /// If empty, there is no service processor.
     renderers: Vec<&'static str>,
 }
 
@@ -69,19 +70,19 @@ impl Config {
         }
     }
 
-    /// One more member each time, in the order in which they are tried.
+    /// Adds one more member, in the order in which the host tries them.
     pub(crate) fn against(mut self, etcd: &str) -> Self {
         self.etcd.push(etcd.to_owned());
         self
     }
 
-    /// So long a question to etcd may take.
+    /// Sets the longest time of a question to etcd.
     pub(crate) fn patient(mut self, request_timeout_ms: u32) -> Self {
         self.request_timeout_ms = Some(request_timeout_ms);
         self
     }
 
-    /// As long as where nobody says.
+    /// Uses the default timeout.
     pub(crate) fn patient_by_default(mut self) -> Self {
         self.request_timeout_ms = None;
         self
@@ -99,7 +100,7 @@ impl Config {
     }
 
     /// With the guest `service`, and these renderers: `nftables`, simulated; `nat44`; or `other`, which is `nat44` for
-    /// another agent and has one question for a call, where it needs more.
+    /// another agent and may ask only one question in a call, although it needs more.
     pub(crate) fn serving(mut self, renderers: &[&'static str]) -> Self {
         self.renderers = renderers.to_vec();
         self
@@ -162,7 +163,7 @@ fn nat44(name: &str, agent: &str) -> String {
     )
 }
 
-/// See the module.
+/// A host; see the module.
 pub(crate) struct Host {
     pub(crate) node: String,
     pub(crate) site: Site,
@@ -217,7 +218,7 @@ impl Host {
         self.said().1
     }
 
-    /// Waits until a line of stdout or stderr holds this.
+    /// Waits until a line of stdout or stderr contains this.
     #[track_caller]
     pub(crate) fn wait_for(&mut self, text: &str) {
         let node = self.node.clone();
@@ -228,19 +229,19 @@ impl Host {
         });
     }
 
-    /// Waits until it can be asked how it stands: it has its guests, and began.
+    /// Waits until it answers status requests: it has loaded its guests and started.
     #[track_caller]
     pub(crate) fn wait_until_up(&mut self) {
         let (node, socket) = (self.node.clone(), self.site.state_dir().join("control.sock"));
         wait_until(&format!("{node} to be up"), || {
             let (stdout, stderr) = self.said();
             assert!(self.process().ended().is_none(), "{node} ended:\n{stdout}\n{stderr}");
-            // A host that was killed leaves its socket behind.
+            // A killed host leaves its socket behind.
             std::os::unix::net::UnixStream::connect(&socket).is_ok()
         });
     }
 
-    /// The number that it said it has; none: not yet. A process says it once.
+    /// The number that it printed; `None` if it has not yet. A process prints it once.
     pub(crate) fn number(&self) -> Option<u32> {
         let stdout = self.stdout();
         let mut numbers = stdout.lines().filter_map(|line| {
@@ -266,7 +267,7 @@ impl Host {
         number.unwrap()
     }
 
-    /// As a service manager ends it, in order.
+    /// Ends it in order, like a service manager.
     #[track_caller]
     pub(crate) fn terminate(&mut self) -> Ran {
         self.ask_to_end();
@@ -277,7 +278,7 @@ impl Host {
         self.started.as_ref().unwrap().signal(Signal::TERM);
     }
 
-    /// How it ended, once it was asked to.
+    /// How it ended, after a request to end.
     #[track_caller]
     pub(crate) fn wait_for_end(&mut self) -> Ran {
         let mut started = self.started.take().unwrap();
@@ -297,7 +298,7 @@ impl Host {
         self.started.take().unwrap().kill();
     }
 
-    /// Nothing is left of what it recorded and knew.
+    /// Removes its recordings and its state.
     pub(crate) fn lose_state(&self) {
         fs::remove_dir_all(self.site.state_dir()).unwrap();
         warm(&self.site);
@@ -312,7 +313,7 @@ impl Host {
         self.entries(guest).calls()
     }
 
-    /// Nodes as `nodesync` told them last: name to its number and addresses.
+    /// The last nodes that `nodesync` reported: name to number and addresses.
     pub(crate) fn nodes(&self) -> Vec<(String, u64, Vec<String>)> {
         let calls = self.entries("nodesync").calls_of("node-sync.get-all-nodes");
         let told = calls.into_iter().rev().find_map(|call| call.result);
@@ -329,14 +330,14 @@ impl Host {
         told.as_array().into_iter().flatten().map(of).collect()
     }
 
-    /// `trueup status`, as an operator reads it.
+    /// `trueup status`, in the operator's view.
     pub(crate) fn status(&self) -> Ran {
         let mut program = support::program();
         ran(program.args(["status", "--config"]).arg(self.site.folder()))
     }
 }
 
-/// Puts there what was compiled before.
+/// Puts the compiled code into the site.
 fn warm(site: &Site) {
     let (from, to) = (COMPILED.state_dir().join("cache"), site.state_dir().join("cache"));
     let mut folder = fs::DirBuilder::new();

@@ -1,5 +1,5 @@
-//! A host with nothing to do is alive, and so is one whose packet filter takes its time, which ends in order, too. Where it is
-//! killed, what it began still comes before what the next one does.
+//! An idle host is alive, and so is one with a slow packet filter, which also ends in order. If it is killed, the work
+//! that it started still comes before the next host's.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -11,10 +11,10 @@ use std::time::Duration;
 use super::manifests::Manifests;
 use super::site::{Config, Host, wait_until};
 
-/// Longer than a loop may be silent before it counts as stuck, which is 30 s.
+/// Longer than the 30 s of silence after which a loop counts as stuck.
 const LONG: Duration = Duration::from_secs(33);
 
-/// The status line that the host answers.
+/// The status line of the host's answer.
 fn health(address: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     let question = format!("GET /healthz HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
@@ -24,7 +24,7 @@ fn health(address: &str) -> String {
     answer.lines().next().unwrap_or_default().to_owned()
 }
 
-/// Whether a process of this number still does something.
+/// Whether the process with this id is still running.
 fn runs(pid: &str) -> bool {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     status
@@ -32,7 +32,7 @@ fn runs(pid: &str) -> bool {
         .any(|line| line.starts_with("State:") && !line.contains('Z'))
 }
 
-/// A host of one Service, not started yet, whose packet filter is this.
+/// A host with one Service and this packet filter, not started yet.
 fn host(packet_filter: &str) -> (Host, Manifests) {
     let manifests = Manifests::new();
     manifests.put_node("node-a", "172.30.1.1");
@@ -45,7 +45,7 @@ fn host(packet_filter: &str) -> (Host, Manifests) {
     (host, manifests)
 }
 
-/// What runs in the place of nft.
+/// A program in place of nft.
 fn script(folder: &Path, text: &str) -> String {
     let program = folder.join("slow-nft");
     fs::write(&program, format!("#!/bin/sh\n{text}\n")).unwrap();
@@ -115,7 +115,7 @@ fn what_a_killed_host_began_comes_to_its_end_before_the_next_one_begins() {
 
     host.start();
     address(&mut host);
-    // Time enough to begin, for one that does not wait.
+    // Enough time to start, for a host that does not wait.
     std::thread::sleep(Duration::from_secs(5));
     assert_eq!(read(), "begins\n", "the one before still runs");
     fs::write(&go, "").unwrap();
@@ -128,7 +128,7 @@ fn what_a_killed_host_began_comes_to_its_end_before_the_next_one_begins() {
 fn a_swap_of_a_resyncing_renderer_delays_no_other() {
     let folder = tempfile::tempdir().unwrap();
     let (failed, pid) = (folder.path().join("failed"), folder.path().join("pid"));
-    // It fails, and is told everything again beside the loop; then it takes its time.
+    // It fails, and gets a resync beside the loop; then it is slow.
     let slow = script(
         folder.path(),
         &format!(
@@ -151,7 +151,7 @@ fn a_swap_of_a_resyncing_renderer_delays_no_other() {
             host.site
                 .guest(&["swap", "nftables", "builtin:nftables@1", "--gate", "off"])
         });
-        // Time enough to reach the loop.
+        // Enough time to reach the loop.
         std::thread::sleep(Duration::from_secs(3));
         assert!(!swapped.is_finished(), "it waits for what runs");
         manifests.put_endpoints("web", &["10.1.1.3"]);

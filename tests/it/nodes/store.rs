@@ -1,4 +1,4 @@
-//! An etcd of the test's own, for tests that are not async: what hosts stored in it, and its outages.
+//! The test's own etcd, for tests that are not async: what hosts stored in it, and its outages.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +9,10 @@ use tokio::runtime::Runtime;
 
 use super::server::Server;
 
-/// Where the records of nodes are.
+/// The prefix of nodes' records.
 pub(crate) const RECORDS: &str = "/vnf-agent/contiv-ksr/allocatedIDs/";
 
-/// See the module. Gone with this value.
+/// An etcd; see the module. Dropping the value ends it.
 pub(crate) struct Etcd {
     runtime: Runtime,
     server: Server,
@@ -29,12 +29,12 @@ impl Etcd {
         self.server.url()
     }
 
-    /// From now on nothing is answered, and nothing is refused: the process is stopped.
+    /// From now on it neither answers nor refuses: the process is stopped.
     pub(crate) fn hang(&self) {
         self.server.signal(Signal::STOP);
     }
 
-    /// It goes on where it was.
+    /// It continues.
     pub(crate) fn go_on(&self) {
         self.server.signal(Signal::CONT);
     }
@@ -43,12 +43,12 @@ impl Etcd {
         self.server.stop();
     }
 
-    /// With what it stored, at the same address.
+    /// With its stored data, at the same address.
     pub(crate) fn start_again(&mut self) {
         self.runtime.block_on(self.server.start_again());
     }
 
-    /// Keys under a prefix and their values, as `etcdctl get --prefix` prints them.
+    /// Keys under a prefix and their values, in the form of `etcdctl get --prefix`.
     pub(crate) fn under(&self, prefix: &str) -> BTreeMap<String, String> {
         let got = self.runtime.block_on(async {
             let mut client = self.server.client().await;
@@ -70,14 +70,14 @@ impl Etcd {
         .collect()
     }
 
-    /// The numbers of the records that have this name.
+    /// The numbers of the records with this name.
     pub(crate) fn numbers_of(&self, name: &str) -> Vec<u32> {
         let records = self.records().into_iter();
         let its = records.filter(|(_, record)| record["name"] == name);
         its.map(|(id, _)| id).collect()
     }
 
-    /// How often a key was written since it came to be, and the revision of the last time.
+    /// How many writes a key has had since its creation, and the revision of the last one.
     pub(crate) fn writes_of(&self, key: &str) -> (i64, i64) {
         let got = self.runtime.block_on(async {
             let mut client = self.server.client().await;

@@ -1,5 +1,5 @@
-//! Several renderers beside each other: one that fails, is new, or is set aside is told everything before anything else, and
-//! leaves the others alone.
+//! Several renderers beside each other: one that fails, is new, or was set aside gets a resync before anything else,
+//! and does not affect the others.
 
 use needs::needs;
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use super::site::{Config, Host, wait_until};
 use super::store::Etcd;
 use support::{Ran, trueup};
 
-/// Where the agent of the node finds Services.
+/// The prefix under which the node's agent finds Services.
 const DNATS: &str = "/vnf-agent/node-a/config/vpp/nat/v2/dnat44/";
 
 fn manifests() -> Manifests {
@@ -39,14 +39,14 @@ fn dnat(name: &str, last: u8, backends: &[&str]) -> (String, String) {
     (format!("{DNATS}shop/{name}"), value)
 }
 
-/// What the agent of the node has of Services.
+/// The Services of the node's agent.
 fn dnats(etcd: &Etcd) -> BTreeMap<String, String> {
     let mut all = etcd.under(DNATS);
     all.remove(&format!("{DNATS}DNAT-identities"));
     all
 }
 
-/// Calls of a renderer: what each is, and whether it took it.
+/// Calls of a renderer: the name of each, and whether the renderer accepted it.
 fn told(host: &Host, renderer: &str) -> Vec<(String, bool)> {
     let calls = host.calls(renderer).into_iter();
     calls.map(|call| (call.name.clone(), took(&call))).collect()
@@ -56,7 +56,7 @@ fn took(call: &Call) -> bool {
     call.result == Some(json!({ "Ok": null }))
 }
 
-/// The services of which a renderer took a call of this name, in order.
+/// The services for which a renderer accepted a call of this name, in order.
 fn taken(host: &Host, renderer: &str, name: &str) -> Vec<String> {
     let calls = host.entries(renderer).calls_of(name).into_iter();
     let of = |call: Call| {
@@ -66,7 +66,7 @@ fn taken(host: &Host, renderer: &str, name: &str) -> Vec<String> {
     calls.filter(took).map(of).collect()
 }
 
-/// Every call of a renderer that is out of step is a resync, until it took one.
+/// Every call of a renderer that is out of step is a resync, until it accepts one.
 #[track_caller]
 fn is_told_everything_first(told: &[(String, bool)], mut in_step: bool) {
     for (at, (name, took)) in told.iter().enumerate() {
@@ -102,7 +102,7 @@ fn a_renderer_resyncs_after_its_store_is_back_and_the_other_goes_on() {
     etcd.stop();
     manifests.put_endpoints("web", &["10.1.1.2"]);
     host.wait_for("warning: nat44/node-a: renderer `nat44`: ");
-    // What changes while it is out of step, goes to the other as it comes.
+    // The other renderer gets changes immediately while this one is out of step.
     manifests.put_endpoints("db", &["10.1.1.3"]);
     manifests.put_service("db", 11, 0);
     wait_until("the second Service", || {
@@ -140,7 +140,7 @@ fn a_renderer_resyncs_after_its_store_is_back_and_the_other_goes_on() {
     let expected = [dnat("web", 10, &["10.1.1.2"]), dnat("api", 12, &["10.1.1.4"])];
     wait_until("its values", || dnats(&etcd) == expected.clone().into());
     wait_until("all to be well", || host.status().last_line() == "all is well");
-    // From here on it is told what changes, as before.
+    // From here on it gets changes as before.
     manifests.put_endpoints("api", &["10.1.1.5"]);
     let expected = [dnat("web", 10, &["10.1.1.2"]), dnat("api", 12, &["10.1.1.5"])];
     wait_until("the change", || dnats(&etcd) == expected.clone().into());
@@ -173,7 +173,7 @@ fn a_renderer_that_is_swapped_is_told_everything_before_anything_else() {
     let mut host = both(&etcd, &manifests);
     let candidate = host.site.path("nat44-7.wasm");
     std::fs::write(&candidate, renumbered("nat44", "1", "7")).unwrap();
-    // What the version before left behind and nobody wants is cleaned up by a resync alone.
+    // Only a resync cleans up unwanted leftovers of the previous version.
     etcd.put(&format!("{DNATS}shop/stale"), "{}");
     let before = told(&host, "nat44").len();
     host.site
@@ -187,7 +187,7 @@ fn a_renderer_that_is_swapped_is_told_everything_before_anything_else() {
     is_told_everything_first(&after, false);
     let names: Vec<&str> = after.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["renderer.resync", "renderer.update-service"]);
-    // Whoever asked for it: nobody did, but the host.
+    // The host alone caused it, without a question.
     assert_eq!(host.entries("nftables").calls_of("renderer.resync").len(), 1);
 
     let status = host
@@ -205,7 +205,7 @@ fn a_renderer_that_keeps_failing_is_set_aside_alone() {
     let etcd = Etcd::start();
     let manifests = manifests();
     let config = Config::new("node-a", &manifests).against(&etcd.url());
-    // It may ask one question in a call, and needs more for its first.
+    // It may ask one question in a call, and needs more for its first call.
     let mut host = Host::start_new(config.serving(&["other", "nftables", "nat44"]));
     host.wait_for("; set aside after 3 times until it or the guest changes");
     let line = host
@@ -221,7 +221,7 @@ fn a_renderer_that_keeps_failing_is_set_aside_alone() {
     assert_eq!(tries.len(), 3, "{tries:?}");
     is_told_everything_first(&tries, false);
 
-    // The others go on, and it is not asked again.
+    // The others go on, and the host does not call it again.
     manifests.put_endpoints("web", &["10.1.1.3"]);
     wait_until("the change", || dnats(&etcd) == [dnat("web", 10, &["10.1.1.3"])].into());
     for renderer in ["nftables", "nat44"] {
@@ -234,7 +234,7 @@ fn a_renderer_that_keeps_failing_is_set_aside_alone() {
     }
     assert_eq!(told(&host, "other").len(), 3);
     assert_eq!(etcd.under("/vnf-agent/other-node-a/").len(), 0);
-    // It shows, at a glance and with where to look.
+    // The status shows it, with the place to look.
     let status = host.status().exits(1);
     let row = status
         .stdout
@@ -261,7 +261,7 @@ fn a_renderer_that_keeps_failing_is_set_aside_alone() {
         "{standing}"
     );
 
-    // Another version of it is tried again, and told everything. It fails as well.
+    // The host tries another version of it with a resync. That fails as well.
     let candidate = host.site.path("nat44-7.wasm");
     std::fs::write(&candidate, renumbered("nat44", "1", "7")).unwrap();
     host.site

@@ -1,4 +1,4 @@
-//! A headless Chromium, driven through chromedriver; both end with the value.
+//! A headless Chromium, driven through chromedriver; dropping the value ends both.
 
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::process::CommandExt as _;
@@ -11,10 +11,11 @@ use tempfile::TempDir;
 
 const MISSING: &str = "Chromium and its driver are needed (`apt-get install chromium chromium-driver`)";
 
-/// On a machine that does other things too, a browser takes its time.
+/// On a machine with other work, a browser is slow.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Keys without a character of their own, as WebDriver numbers them (<https://www.w3.org/TR/webdriver2/#keyboard-actions>).
+/// Keys without a character of their own, by WebDriver's numbers
+/// (<https://www.w3.org/TR/webdriver2/#keyboard-actions>).
 pub(crate) mod key {
     pub(crate) const ENTER: &str = "\u{e007}";
     pub(crate) const ESCAPE: &str = "\u{e00c}";
@@ -39,7 +40,7 @@ impl Browser {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
-            // The browser is the driver's child, and ends with its group whatever becomes of the driver.
+            // The browser is the driver's child, and ends with its group whatever happens to the driver.
             .process_group(0)
             .spawn()
             .unwrap_or_else(|error| panic!("chromedriver: {error}: {MISSING}"));
@@ -50,7 +51,7 @@ impl Browser {
             Some(port.trim_end_matches('.').to_owned())
         });
         let port = port.unwrap_or_else(|| panic!("chromedriver said no port: {MISSING}"));
-        // What it says later has a reader too, or it would stand still.
+        // Its later output needs a reader too, or it would block.
         std::thread::spawn(move || said.for_each(drop));
         let profile = tempfile::tempdir().unwrap();
         let options = json!({
@@ -67,7 +68,7 @@ impl Browser {
             "goog:chromeOptions": options,
             "timeouts": { "script": patience_ms, "pageLoad": patience_ms },
         });
-        // A client of HTTP wants to know who would do its TLS.
+        // An HTTP client requires a TLS provider.
         _ = rustls::crypto::ring::default_provider().install_default();
         let client = reqwest::Client::builder().no_proxy().build().unwrap();
         let mut browser = Self {
@@ -85,7 +86,7 @@ impl Browser {
         browser
     }
 
-    /// Tells the driver to do something, and answers the value that comes of it.
+    /// Sends the driver a command, and returns the resulting value.
     async fn post(&self, command: &str, body: Value) -> Value {
         let url = format!("{}{command}", self.session);
         answered(self.client.post(url).json(&body)).await
@@ -104,7 +105,7 @@ impl Browser {
         self.get("/url").await
     }
 
-    /// What the window shows, as PNG.
+    /// A screenshot of the window, as PNG.
     pub(crate) async fn screenshot(&self) -> Vec<u8> {
         let text = self.get("/screenshot").await;
         base64::engine::general_purpose::STANDARD.decode(text).unwrap()
@@ -119,7 +120,7 @@ impl Browser {
         self.execute(script, json!([])).await
     }
 
-    /// Runs a script that ends when it calls its last argument, and answers what it calls it with.
+    /// Runs a script that ends by calling its last argument; returns the value of that call.
     pub(crate) async fn run_async(&self, script: &str) -> Value {
         self.post("/execute/async", json!({ "script": script, "args": [] }))
             .await
@@ -130,7 +131,7 @@ impl Browser {
             .await
     }
 
-    /// The text of what a selector finds first; empty where nothing is found.
+    /// The text of a selector's first match; empty if there is none.
     pub(crate) async fn text(&self, selector: &str) -> String {
         let script = "const found = document.querySelector(arguments[0]); return found ? found.innerText : '';";
         let text = self.execute(script, json!([selector])).await;
@@ -152,7 +153,7 @@ impl Browser {
         }
     }
 
-    /// Presses these keys, one after the other. Those of [`key`] are keys like others.
+    /// Presses these keys, one after the other, including those of [`key`].
     pub(crate) async fn press(&self, keys: &str) {
         let presses = keys
             .chars()
@@ -161,13 +162,13 @@ impl Browser {
         self.post("/actions", json!({ "actions": actions })).await;
     }
 
-    /// Lets the browser write down what it wants to, and ends it.
+    /// Lets the browser write its files, and ends it.
     pub(crate) async fn end(self) {
         answered(self.client.delete(&self.session)).await;
     }
 }
 
-/// The value that the driver answers. An error of the driver ends the test.
+/// The value in the driver's answer. An error of the driver ends the test.
 async fn answered(request: reqwest::RequestBuilder) -> Value {
     let response = request
         .send()
@@ -187,7 +188,7 @@ impl Drop for Browser {
 
 fn end_group(driver: &mut Child) {
     let group = rustix::process::Pid::from_child(driver);
-    // It may have ended by itself.
+    // Ignore the error: it may have ended by itself.
     _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
     _ = driver.wait();
 }

@@ -1,4 +1,4 @@
-//! How the page behaves in a browser.
+//! The page's behaviour in a browser.
 
 use needs::needs;
 use std::fs::OpenOptions;
@@ -12,16 +12,16 @@ use super::browser::{Browser, key};
 use super::recorded::{RECORDED, multiplied, of_calls, write};
 use super::served::Served;
 
-/// A list of any length has so many rows as elements: a screen, and some around it.
+/// The number of row elements of a list of any length: a screen, and some around it.
 const ROWS_IN_PAGE_MAX: u64 = 120;
 
-/// What a first view may take on a machine that does other things too; what it takes on a quiet one is printed.
+/// The longest time of a first view on a machine with other work; the test prints the actual time.
 const FIRST_VIEW_MAX_MS: f64 = 30_000.0;
 
 const SELECTED: &str = "document.querySelector('.row.selected')?.dataset.n";
 const SHOWN: &str = "document.getElementById('detail').dataset.n";
 
-/// Runs a future on a runtime of its own.
+/// Runs a future on its own runtime.
 fn in_browser<F: Future<Output = ()>>(work: F) {
     tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -98,7 +98,7 @@ fn keys_lead_through_decisions() {
         browser.until("!document.getElementById('keys').open").await;
         browser.press("p").await;
         browser.until("document.querySelector('.row:not([hidden]) .outcome').innerText.trim() !== 'ok' && document.getElementById('count').innerText.includes(' of ')").await;
-        // An address leads to a decision, by any of its entries.
+        // An address leads to a decision, through any of its entries.
         open(&browser, &served, &format!("?again#n={}", third + 1)).await;
         browser
             .until(&format!("{SHOWN} === '{third}' && {SELECTED} === '{third}'"))
@@ -175,7 +175,7 @@ fn two_decisions_are_marked_and_compared() {
         let address = browser.current_url().await;
         browser.press(key::ESCAPE).await;
         browser.until("!document.querySelector('.difference')").await;
-        // The difference has an address of its own.
+        // The difference has its own address.
         browser.goto("about:blank").await;
         browser.goto(&address).await;
         browser.until("document.querySelector('.difference')").await;
@@ -241,7 +241,7 @@ fn hostile_texts_stay_texts() {
                 .await
                 .contains("<img src=x")
         );
-        // Nothing was asked of anyone else, and the policy had nothing to stop.
+        // The page asked no other server, and its policy had nothing to block.
         let asked = browser
             .run("return performance.getEntriesByType('resource').map((one) => new URL(one.name).origin);")
             .await;
@@ -282,7 +282,7 @@ fn light_and_dark_are_both_drawn() {
             std::fs::write(folder.join("light.png"), &first.1).unwrap();
             std::fs::write(folder.join("dark.png"), &second.1).unwrap();
         }
-        // On a narrow screen nothing is wider than it.
+        // On a narrow screen no element is wider than the screen.
         browser.set_window_size(500, 900).await;
         browser
             .until("document.documentElement.scrollWidth <= window.innerWidth")
@@ -301,7 +301,7 @@ fn what_is_recorded_meanwhile_appears_and_moves_nothing() {
     let whole = std::fs::read(&file).unwrap();
     let text = std::str::from_utf8(&whole).unwrap();
     let half = text[..usize::try_from(bytes).unwrap() / 2].rfind('\n').unwrap();
-    // The second half begins within a line: what is torn is whole later.
+    // The second half begins within a line: the torn line is completed later.
     std::fs::write(&file, &whole[..half + 10]).unwrap();
     let served = desk.serve();
     in_browser(async {
@@ -345,7 +345,7 @@ fn a_long_recording_is_shown_at_once_and_scrolls() {
     let _ = &*RECORDED;
     in_browser(async {
         let browser = Browser::start(1440, 900).await;
-        // The server knows nothing of the recording yet: what is measured holds the reading of it.
+        // The server has not read the recording yet, so the time includes the reading.
         let served = desk.serve();
         open(&browser, &served, "").await;
         let first_view = browser

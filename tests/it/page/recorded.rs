@@ -1,4 +1,4 @@
-//! Recordings to look at: one of a real run, and longer ones made of it through the journal's own types.
+//! Recordings for the page: one of a real run, and longer ones derived from it through the journal's own types.
 
 use std::fs::File;
 use std::io::{BufWriter, Write as _};
@@ -10,7 +10,7 @@ use trueup_journal::{Ask, Call, Ending, Entry, Event, Segment};
 
 use support::{Engine, Site};
 
-/// What two runs of the quickstart recorded of one Service.
+/// The recording of one Service from two runs of the quickstart.
 pub(crate) static RECORDED: LazyLock<Segment> = LazyLock::new(|| {
     let engine = Engine::start(&["--settle-ms", "50"]);
     let site = Site::against(&engine);
@@ -19,11 +19,10 @@ pub(crate) static RECORDED: LazyLock<Segment> = LazyLock::new(|| {
     Segment::read(&site.journals()[0]).unwrap()
 });
 
-/// Every so many decisions one ends otherwise than it did.
+/// One in this many decisions ends differently.
 const TROUBLE_EVERY: usize = 17;
 
-/// The decisions of the recording again and again, later each time, until there are so many entries; now and then one that
-/// ends badly.
+/// Repeats the recording's decisions, each time later, until there are this many entries; now and then one ends badly.
 pub(crate) fn multiplied(entries: usize) -> Segment {
     let recorded = &*RECORDED;
     let first_at = recorded.entries.iter().find_map(|entry| match &entry.event {
@@ -65,7 +64,7 @@ fn trouble(at: usize) -> Ending {
     }
 }
 
-/// A recording of these calls, each with one question, under the recorded header.
+/// A recording of these calls, each with one question, with the recorded header.
 pub(crate) fn of_calls(calls: &[(&str, &str, &str)]) -> Segment {
     let entry = |event| Entry { n: 0, event };
     let entries = calls.iter().zip(0_u64..).flat_map(|((args, answer, result), at)| {
@@ -93,7 +92,7 @@ pub(crate) fn raw(json: &str) -> Box<RawValue> {
     RawValue::from_string(json.to_owned()).unwrap()
 }
 
-/// Writes a recording to a file, and says how many bytes it has.
+/// Writes a recording to a file, and returns its size in bytes.
 pub(crate) fn write(segment: &Segment, file: &Path) -> u64 {
     let mut to = BufWriter::new(File::create(file).unwrap());
     segment.write(&mut to).unwrap();

@@ -1,4 +1,4 @@
-//! `trueup journal serve` in a process of its own, and plain HTTP to it.
+//! `trueup journal serve` in its own process, and plain HTTP requests to it.
 
 use std::ffi::OsStr;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -15,7 +15,7 @@ pub(crate) struct Served {
     pub(crate) url: String,
 }
 
-/// What an HTTP request was answered with.
+/// The answer to an HTTP request.
 #[derive(Debug)]
 pub(crate) struct Answered {
     pub(crate) status: u16,
@@ -46,7 +46,7 @@ impl Served {
         self.url.trim_start_matches("http://").trim_end_matches('/')
     }
 
-    /// A request as it is: its first line without the version, and its `Host`.
+    /// A raw request: its first line without the version, and its `Host`.
     pub(crate) fn request(&self, line: &str, host: &str) -> Answered {
         let mut stream = TcpStream::connect(self.address()).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
@@ -66,7 +66,7 @@ impl Served {
         self.request(&format!("GET {path}"), self.address())
     }
 
-    /// What a question is answered with, which must be an answer.
+    /// The answer to a question, which must succeed.
     #[track_caller]
     pub(crate) fn ask(&self, question: &str) -> Value {
         let answered = self.get(&format!("/api/{question}"));
@@ -74,7 +74,7 @@ impl Served {
         serde_json::from_str(&answered.body).unwrap()
     }
 
-    /// Waits until all there is was read.
+    /// Waits until the server has read everything.
     pub(crate) fn wait_until_read(&self, recording: &str) -> Value {
         loop {
             let standing = self.ask(&format!("standing?r={recording}"));

@@ -1,18 +1,18 @@
-//! Addresses and networks as text, as the specification of `nodesync` reads them.
+//! Addresses and networks as text, according to the specification of `nodesync`.
 
 use std::net::IpAddr;
 
-/// An IPv4-mapped IPv6 address is the IPv4 address; what does not parse is none. IPv4 orders first, then by number.
+/// An IPv4-mapped IPv6 address is the IPv4 address; `None` for invalid text. IPv4 sorts first, then by number.
 pub(crate) fn address(text: &str) -> Option<IpAddr> {
     text.parse::<IpAddr>().ok().map(|address| address.to_canonical())
 }
 
-/// Of an address that may have a prefix length, the address.
+/// The address of a text that may have a prefix length.
 pub(crate) fn before_slash(text: &str) -> Option<IpAddr> {
     address(text.split('/').next().unwrap_or_default())
 }
 
-/// An address, and how many of its bits are the network's.
+/// An address with its network's prefix length.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Network(IpAddr, u32);
 
@@ -29,12 +29,12 @@ impl Network {
         (length <= longest).then_some(Self(address, length))
     }
 
-    /// With the host's bits.
+    /// The address with its host bits.
     pub(crate) fn address(self) -> IpAddr {
         self.0
     }
 
-    /// An address of the other family is in none.
+    /// Contains no address of the other family.
     pub(crate) fn contains(self, address: IpAddr) -> bool {
         /// The address from the highest bit of 128 on.
         fn bits(address: IpAddr) -> u128 {
@@ -48,7 +48,7 @@ impl Network {
     }
 }
 
-/// Whether the network of that text holds the address; a text that is none holds nothing.
+/// Whether the network in that text contains the address; an invalid text contains nothing.
 pub(crate) fn is_in(network: &str, address: IpAddr) -> bool {
     Network::parse(network).is_some_and(|network| network.contains(address))
 }

@@ -1,4 +1,4 @@
-//! `nat44`'s keys in a real etcd against the model, after whatever `service` sends.
+//! Compares `nat44`'s keys in a real etcd with the model, after any calls of `service`.
 
 use needs::needs;
 use std::collections::BTreeMap;
@@ -24,7 +24,7 @@ use super::stores::{Fate, Fates, Store};
 use super::universe::{self, Step};
 use super::wired::{self, NAT44, RUNTIME, Wired};
 
-/// So many cases, where `PROPTEST_CASES` does not say otherwise: a few seconds on an idle machine.
+/// The number of cases unless `PROPTEST_CASES` sets another: a few seconds on an idle machine.
 const CASES: u32 = 64;
 const STEPS_MAX: usize = 24;
 const FATES_MAX: usize = 24;
@@ -32,7 +32,7 @@ const FATES_MAX: usize = 24;
 #[derive(Debug, Clone)]
 struct Case {
     settings: Settings,
-    /// The default for the first.
+    /// `None` uses the default.
     pod_network: Option<&'static str>,
     state: State,
     steps: Vec<Step>,
@@ -57,7 +57,7 @@ fn case() -> impl Strategy<Value = Case> {
         })
 }
 
-/// With refused commits, lost answers and without, and again after a resync.
+/// With and without refused commits and lost answers, and again after a resync.
 #[needs(etcd)]
 #[test]
 fn what_etcdctl_reads_is_what_the_model_says_after_any_events() {
@@ -83,16 +83,16 @@ fn what_etcdctl_reads_is_what_the_model_says_after_any_events() {
 struct Etcd {
     url: String,
     api: Arc<dyn Api>,
-    /// Each has a label of its own.
+    /// Each case has its own label.
     cases: AtomicU64,
 }
 
-/// One case: its agent, and what stands in the store beside what `nat44` writes.
+/// One case: its agent, and the foreign keys in the store beside `nat44`'s.
 struct Agent<'a> {
     etcd: &'a Etcd,
     case: &'a Case,
     label: String,
-    /// Begins with the label too: another agent.
+    /// Another agent, whose label begins with this one's.
     all: String,
     foreign: BTreeMap<String, String>,
 }
@@ -127,7 +127,7 @@ impl Etcd {
 impl<'a> Agent<'a> {
     fn new(etcd: &'a Etcd, case: &'a Case, label: &str) -> Self {
         let prefix = nat::prefix(label);
-        // Beside its keys, and in the way of a prefix that is cut wrongly.
+        // Beside its keys, and in the way of a badly cut prefix.
         let foreign = [
             format!("{prefix}nat44-interface/tap0"),
             format!("{prefix}nat44-global/x"),
@@ -150,7 +150,7 @@ impl<'a> Agent<'a> {
         }
     }
 
-    /// What others wrote, and what an earlier life of this agent left.
+    /// Writes other clients' keys, and leftovers of an earlier life of this agent.
     async fn begin(&self) {
         let prefix = nat::prefix(&self.label);
         let left = ["dnat44/default/web", "dnat44/gone/away", "dnat44/odd", "nat44-global"];
@@ -195,7 +195,7 @@ impl<'a> Agent<'a> {
                     inputs = Inputs::of(state);
                     answer = wired.resync(state).await;
                 }
-                // It may leave the processor with something to ask for.
+                // It may leave the processor with pending questions.
                 Step::Retry => _ = wired.retry().await,
             }
             self.check_where_quiet(&answer, &wired, &inputs, &format!("step {at}"))
@@ -222,7 +222,7 @@ impl<'a> Agent<'a> {
         same(&self.etcd.etcdctl(&self.all), &self.expected(inputs), after)
     }
 
-    /// Where everybody took everything, the store is right at once.
+    /// If all accepted everything, the store is correct at once.
     async fn check_where_quiet(
         &self,
         answer: &Result<(), String>,
@@ -239,7 +239,7 @@ impl<'a> Agent<'a> {
     }
 }
 
-/// The difference alone is shown.
+/// Shows only the difference.
 fn same(
     found: &BTreeMap<String, String>,
     expected: &BTreeMap<String, String>,

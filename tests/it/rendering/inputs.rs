@@ -1,4 +1,4 @@
-//! What the service processor was told, object by object: what events do to it, and all of it as one state.
+//! The service processor's inputs, object by object: the effects of events, and all of them as one state.
 
 use std::collections::BTreeMap;
 
@@ -7,14 +7,14 @@ use trueup_runtime::guests::service::{
     CustomIpAllocation, Endpoints, Event, LocalPod, NodeContext, ObjectId, Service, State,
 };
 
-/// Namespace and name: in this order objects come.
+/// Namespace and name: the order of objects.
 pub(crate) type Id = (String, String);
 
 pub(crate) fn id_of(id: &ObjectId) -> Id {
     (id.namespace.clone(), id.name.clone())
 }
 
-/// See the module.
+/// The inputs; see the module.
 #[derive(Debug, Clone)]
 pub(crate) struct Inputs {
     pub(crate) context: NodeContext,
@@ -26,7 +26,7 @@ pub(crate) struct Inputs {
     pub(crate) allocations: BTreeMap<Id, CustomIpAllocation>,
 }
 
-/// Of an id that is given twice the last counts.
+/// Of a duplicate id the last counts.
 fn by_id<T: Clone>(list: &[T], id: impl Fn(&T) -> &ObjectId) -> BTreeMap<Id, T> {
     list.iter().map(|it| (id_of(id(it)), it.clone())).collect()
 }
@@ -67,7 +67,7 @@ impl Inputs {
             Event::PodAdded(it) => _ = self.local_pods.insert(id_of(&it.id), it),
             Event::RemotePodPut(it) => _ = self.remote_pods.insert(id_of(&it.id), it),
             Event::Nodes(nodes) => self.nodes = nodes,
-            // With the last pod of an id its allocation goes.
+            // An allocation goes with the last pod of its id.
             Event::PodDeleted(id) => {
                 self.local_pods.remove(&id_of(&id));
                 self.drop_allocation_without_pod(&id_of(&id));

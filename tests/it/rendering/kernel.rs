@@ -1,7 +1,7 @@
-//! A packet filter that keeps what transactions make of it, and refuses what the kernel refuses.
+//! A packet filter that stores the results of transactions, and refuses what the kernel refuses.
 //!
-//! It knows the commands that trueup sends: tables, chains, sets, maps, rules at the end, elements. It does not look into
-//! expressions but for the chains and sets that they name.
+//! It knows the commands that trueup sends: tables, chains, sets, maps, rules at the end, elements. In expressions it
+//! only looks at the names of chains and sets.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -10,27 +10,27 @@ use serde_json::Value;
 use trueup_runtime::capabilities::Answer;
 use trueup_runtime::capabilities::nftables;
 
-/// What is in the kernel: by family and name of the table. Two are equal where rules are alike in order and elements alike in
-/// any.
+/// The kernel's tables by family and name. Two are equal if their rules are equal in order and their elements in any
+/// order.
 pub(crate) type Tables = BTreeMap<(String, String), Table>;
 
 /// One table.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Table {
-    /// The chain as it was added, and its rules.
+    /// The chain as added, and its rules.
     chains: BTreeMap<String, (Value, Vec<Value>)>,
-    /// Sets and maps: as they were added, and by key as JSON the element's value; null in a set.
+    /// Sets and maps: as added, and the value of each element by its key as JSON; null in a set.
     sets: BTreeMap<String, (Value, BTreeMap<String, Value>)>,
 }
 
-/// See the module. Clones are the same kernel.
+/// A packet filter; see the module. Clones share one kernel.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Kernel(Arc<Mutex<State>>);
 
 #[derive(Debug, Default)]
 struct State {
     tables: Tables,
-    /// What was refused for what it is, which never happens to a renderer that knows what is there.
+    /// Transactions refused because of their contents, which never happens to a renderer that knows the present state.
     refused: Vec<String>,
 }
 
@@ -39,7 +39,7 @@ impl Kernel {
         self.0.lock().unwrap().tables.clone()
     }
 
-    /// Why transactions were refused for what they are.
+    /// Why transactions were refused because of their contents.
     pub(crate) fn refused(&self) -> Vec<String> {
         self.0.lock().unwrap().refused.clone()
     }
@@ -68,7 +68,7 @@ fn transaction(tables: &mut Tables, ruleset: &str) -> Result<(), String> {
     dangling.map_or(Ok(()), |name| Err(format!("`{name}` is used, and is not there")))
 }
 
-/// None: refused.
+/// `None` if it is refused.
 fn apply(tables: &mut Tables, command: &Value) -> Option<()> {
     let (verb, objects) = command.as_object()?.iter().next()?;
     if verb == "metainfo" {
@@ -98,7 +98,7 @@ fn apply(tables: &mut Tables, command: &Value) -> Option<()> {
         }
         ("delete", "chain") => {
             let (_, rules) = table.chains.remove(&text("name")?)?;
-            // In use where it is: a chain that anything names, or that has rules, is busy.
+            // A chain in use, by name or with rules of its own, is busy.
             (rules.is_empty() && table.dangling().is_none()).then_some(())
         }
         ("add", "set" | "map") => {
@@ -107,7 +107,7 @@ fn apply(tables: &mut Tables, command: &Value) -> Option<()> {
         }
         ("add", "rule") => {
             table.chains.get_mut(&text("chain")?)?.1.push(object.clone());
-            // What it names has to be there already.
+            // The names that it uses must already exist.
             table.dangling().is_none().then_some(())
         }
         ("add" | "delete", "element") => {
@@ -131,7 +131,7 @@ fn apply(tables: &mut Tables, command: &Value) -> Option<()> {
 }
 
 impl Table {
-    /// A chain or set that something names and that is not there.
+    /// A missing chain or set that something names.
     fn dangling(&self) -> Option<String> {
         let rules = self.chains.values().flat_map(|(_, rules)| rules);
         let elements = self.sets.values().flat_map(|(_, elements)| elements.values());

@@ -1,6 +1,6 @@
-//! The model of `nat44`: settings, and what the renderer should have, to keys and values as text.
+//! The model of `nat44`: turns settings, and the desired state of the renderer, into keys and values as text.
 //!
-//! Written from the specification alone; nothing here is shared with the guest.
+//! Written only from the specification; it shares nothing with the guest.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -11,10 +11,10 @@ use trueup_runtime::capabilities::renderer::{Backend, ContivService, Protocol, S
 use super::addresses::{Network, address, is_in};
 use super::services::Wanted;
 
-/// Every VRF: what an address of the pool stands for where it belongs to none.
+/// Every VRF: that of a pool address without a VRF of its own.
 const ANY_VRF: u32 = u32::MAX;
 
-/// Settings of the guest. What has its default is written too, or left out: see [`Settings::json`].
+/// The guest's settings. A default may be written or left out: see [`Settings::json`].
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
     pub(crate) snat_only: bool,
@@ -35,11 +35,11 @@ pub(crate) struct Settings {
     pub(crate) leaves_defaults_out: bool,
 }
 
-/// The loopback that every case has; not needed where only source NAT is done.
+/// The loopback of every case; source NAT alone does not need it.
 pub(crate) const NAT_LOOPBACK: &str = "10.1.1.254";
 
 impl Settings {
-    /// What the guest is given.
+    /// The guest's configuration.
     pub(crate) fn json(&self, agent_label: &str) -> Value {
         let interfaces = self.other_interfaces.iter();
         let interfaces = interfaces.map(|(name, addresses)| json!({ "name": name, "addresses": addresses }));
@@ -89,7 +89,7 @@ impl Settings {
         Network::parse(self.node_ip).map(Network::address)
     }
 
-    /// Through which interface, and with which address, traffic leaves the cluster.
+    /// The interface and the address of traffic that leaves the cluster.
     fn default_interface(&self) -> Option<(&'static str, IpAddr)> {
         let main = || Some((self.main_interface, self.node_address()?)).filter(|(name, _)| !name.is_empty());
         let leaves = if !self.nat_external_traffic {
@@ -122,12 +122,12 @@ impl Settings {
     }
 }
 
-/// Under what its keys are.
+/// The prefix of its keys.
 pub(crate) fn prefix(agent_label: &str) -> String {
     format!("/vnf-agent/{agent_label}/config/vpp/nat/v2/")
 }
 
-/// Every key of the renderer, and its value.
+/// Every key of the renderer, with its value.
 pub(crate) fn written(settings: &Settings, agent_label: &str, wanted: &Wanted) -> BTreeMap<String, String> {
     let prefix = prefix(agent_label);
     let nothing = Wanted {
@@ -150,7 +150,7 @@ pub(crate) fn written(settings: &Settings, agent_label: &str, wanted: &Wanted) -
     written
 }
 
-/// An object of those fields that do not have their default.
+/// An object of the fields without their default.
 fn object(fields: &[(&str, Option<String>)]) -> String {
     let fields = fields
         .iter()
@@ -239,7 +239,7 @@ fn mapping(
     ]))
 }
 
-/// VXLAN, and what this node sends itself.
+/// VXLAN, and this node's own traffic.
 fn identities(settings: &Settings) -> String {
     let of = |ip: IpAddr| {
         let entry = |vrf: u32, port: u16| {

@@ -1,4 +1,4 @@
-//! What the recordings of a node say of its renderers: the processor's questions, and each renderer's calls.
+//! The renderers' part of a node's recordings: the processor's questions, and each renderer's calls.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,7 +9,7 @@ use trueup_journal::{Ending, Entry, Event, Segment, instance_dir, segment_files}
 use super::inputs::Id;
 use super::wired::NODE;
 
-/// What a call is about.
+/// The subject of a call.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Part {
     NodeIps,
@@ -31,7 +31,7 @@ fn id_of(service: &Value) -> Id {
 }
 
 impl Call {
-    /// None: about everything.
+    /// `None` if it concerns everything.
     pub(crate) fn part(&self) -> Option<Part> {
         match self.name.as_str() {
             "renderer.add-service" | "renderer.delete-service" => Some(Part::Service(id_of(&self.args["service"]))),
@@ -44,7 +44,7 @@ impl Call {
         }
     }
 
-    /// What it leaves of its part; none: nothing.
+    /// Its effect on its part; `None` removes the part.
     pub(crate) fn leaves(&self) -> Option<Value> {
         let field = match self.name.as_str() {
             "renderer.add-service" => "service",
@@ -56,7 +56,7 @@ impl Call {
     }
 }
 
-/// A question of the processor, and whether it counted as taken.
+/// A question of the processor, and whether it counted as accepted.
 #[derive(Debug, Clone)]
 pub(crate) struct Question {
     pub(crate) n: u64,
@@ -64,7 +64,7 @@ pub(crate) struct Question {
     pub(crate) taken: bool,
 }
 
-/// A call that a renderer got: for a question, or by itself.
+/// A call that a renderer got: for a question, or from the host itself.
 #[derive(Debug, Clone)]
 pub(crate) struct Told {
     pub(crate) call: Call,
@@ -81,7 +81,7 @@ fn value(json: &serde_json::value::RawValue) -> Value {
     serde_json::from_str(json.get()).unwrap()
 }
 
-/// What the processor asked for, one list for each of its own calls.
+/// The processor's questions, one list for each of its own calls.
 pub(crate) fn questions(folder: &Path) -> Vec<Vec<Question>> {
     let mut calls = Vec::new();
     for entry in entries(folder, "service") {
@@ -105,7 +105,7 @@ pub(crate) fn questions(folder: &Path) -> Vec<Vec<Question>> {
     calls
 }
 
-/// What a renderer was told, in order.
+/// A renderer's calls, in order.
 pub(crate) fn told(folder: &Path, renderer: &str) -> Vec<Told> {
     let calls = entries(folder, renderer)
         .into_iter()
@@ -125,7 +125,7 @@ pub(crate) fn told(folder: &Path, renderer: &str) -> Vec<Told> {
     calls.collect()
 }
 
-/// What somebody has who took calls.
+/// The state after the accepted calls.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Held(BTreeMap<Part, Value>);
 
@@ -152,12 +152,12 @@ impl Held {
         };
     }
 
-    /// None: nothing.
+    /// `None` if there is nothing.
     pub(crate) fn of(&self, part: &Part) -> Option<&Value> {
         self.0.get(part)
     }
 
-    /// What a resync leaves.
+    /// The state after a resync.
     pub(crate) fn after(resync: &Call) -> Self {
         let mut held = Self::default();
         held.take(resync);

@@ -1,13 +1,15 @@
-//! Three renderers, two of which refuse now and then: all end with what a resync gives, and the third is hardly disturbed.
+//! Of three renderers, two refuse now and then: all end with the state of a resync, and the third is hardly disturbed.
 //!
-//! What a renderer that never refuses is told, event by event:
+//! A renderer that never refuses gets, event by event:
 //!
-//! - Each question of the processor, once, and the question's number with it.
-//! - About whatever no question counted as refused, these are exactly the questions that it would be told if it were alone.
-//! - About what a question counted as refused, the processor asks again in each event until one counts as taken, for what
-//!   there should be then; and not, where that is what all took last. After a refused resync the next event is one resync.
-//! - A resync of its own, for what all took, only where it took a call that counted as refused, and the processor's next
-//!   call did not ask again about the same: the inputs went back, and it has what nobody should have.
+//! - Each question of the processor once, with the question's number.
+//! - For parts without a refused question, exactly the questions that it would get if it were alone.
+//! - For parts with a refused question: in each event, the processor repeats the question with the present desired
+//!   state until one counts as accepted; it does not if that equals the last state that all accepted. After a refused
+//!   resync the next event is one resync.
+//! - A resync from the host, to the state that all accepted, only if the renderer accepted a call that counted as
+//!   refused, and the processor's next call did not repeat that part: the inputs went back, and the renderer has
+//!   something that no renderer should have.
 
 use needs::needs;
 use std::collections::BTreeSet;
@@ -31,7 +33,7 @@ use super::stores::{Fate, Fates, Filter, Store};
 use super::universe::{self, Step};
 use super::wired::{self, NAT44, NFTABLES, RUNTIME, Wired};
 
-/// So many cases, where `PROPTEST_CASES` does not say otherwise: a few seconds on an idle machine.
+/// The number of cases unless `PROPTEST_CASES` sets another: a few seconds on an idle machine.
 const CASES: u32 = 64;
 const STEPS_MAX: usize = 24;
 const FATES_MAX: usize = 32;
@@ -87,7 +89,7 @@ struct Node {
     fates: [Fates; 2],
 }
 
-/// What renderers made.
+/// The renderers' output.
 type Made = (
     std::collections::BTreeMap<String, String>,
     Tables,
@@ -163,10 +165,10 @@ async fn check(case: &Case) -> Result<(), TestCaseError> {
     undisturbed(&questions(folder.path()), &told(folder.path(), "steady"), &alone)
 }
 
-/// All steps, then what the host does once nothing fails any more.
+/// All steps, then the host's work once nothing fails any more.
 async fn run(case: &Case, node: &mut Node) -> Result<Inputs, TestCaseError> {
     let mut inputs = Inputs::of(&case.state);
-    // What they answer is in the recordings.
+    // The recordings contain the answers.
     _ = node.wired.resync(&case.state).await;
     for step in &case.steps {
         match step {
@@ -183,13 +185,13 @@ async fn run(case: &Case, node: &mut Node) -> Result<Inputs, TestCaseError> {
     }
     node.fates.iter().for_each(Fates::end);
     prop_assert_eq!(node.wired.settle().await, Ok(()));
-    // Inputs that went back left somebody with too much.
+    // Inputs that went back left a renderer with too much.
     prop_assert!(node.wired.retry().await);
     prop_assert!(node.wired.all_in_step().await);
     Ok(inputs)
 }
 
-/// What the processor asks for, call by call, where nobody refuses.
+/// The processor's questions, call by call, without refusals.
 async fn alone(case: &Case) -> Result<Vec<Vec<Question>>, TestCaseError> {
     let folder = tempfile::tempdir().unwrap();
     let backends = Backends {
@@ -209,7 +211,7 @@ async fn alone(case: &Case) -> Result<Vec<Vec<Question>>, TestCaseError> {
     prop_assert_eq!(wired.settle().await, Ok(()));
     drop(wired);
     let questions = questions(folder.path());
-    // One renderer is told just what is asked.
+    // A single renderer gets exactly the questions.
     let told = told(folder.path(), "steady");
     let asked: Vec<_> = questions
         .iter()
@@ -220,8 +222,8 @@ async fn alone(case: &Case) -> Result<Vec<Vec<Question>>, TestCaseError> {
     Ok(questions)
 }
 
-/// What one refused, and all are asked once more, is no reason to tell another everything; neither is that somebody looks who
-/// is out of step, or retries who is.
+/// A refusal by one renderer and the repeated question cause no resync of another; neither does a status check of a
+/// renderer that is out of step, or its retry.
 #[test]
 fn a_retry_of_one_renderer_leaves_the_others_alone() {
     use trueup_runtime::guests::service::Event;
@@ -267,7 +269,7 @@ fn a_retry_of_one_renderer_leaves_the_others_alone() {
     });
 }
 
-/// See the module: what the recordings must say of the renderer that never refuses.
+/// See the module: what the recordings of the renderer that never refuses must contain.
 fn undisturbed(calls: &[Vec<Question>], told: &[Told], alone: &[Vec<Question>]) -> Result<(), TestCaseError> {
     prop_assert_eq!(calls.len(), alone.len());
     let mut processor = Processor::default();
@@ -282,14 +284,14 @@ fn undisturbed(calls: &[Vec<Question>], told: &[Told], alone: &[Vec<Question>]) 
     steady.end()
 }
 
-/// What the processor asks, against what it would ask if nobody refused.
+/// The processor's questions, compared with those without refusals.
 #[derive(Default)]
 struct Processor {
     acknowledged: Held,
     alone: Held,
-    /// Refused, and not taken since.
+    /// Refused, and not accepted since.
     pending: BTreeSet<Part>,
-    /// As is a resync.
+    /// True if a resync is pending.
     is_all_pending: bool,
 }
 
@@ -320,7 +322,7 @@ impl Processor {
         let comparable = |asked: &Question| {
             let mut call = asked.call.clone();
             if are_services_left && call.part() == Some(Part::NodeIps) {
-                // Its services are those that all took: here fewer, or others.
+                // Its services are those that all accepted: here fewer, or others.
                 call.args["services"].take();
             }
             call
@@ -342,7 +344,7 @@ impl Processor {
         Ok(())
     }
 
-    /// What is pending is asked for once more as it should be now, or all have just that.
+    /// A pending part must be repeated with its present desired state, unless all have exactly that.
     fn check_repeated(&mut self, questions: &[Question]) -> Result<(), TestCaseError> {
         for part in std::mem::take(&mut self.pending) {
             let mut repeated = questions
@@ -361,15 +363,15 @@ impl Processor {
     }
 }
 
-/// What the renderer that never refuses is told, against what the processor asks.
+/// The calls of the renderer that never refuses, compared with the processor's questions.
 #[derive(Default)]
 struct Steady<'a> {
     told: std::slice::Iter<'a, Told>,
-    /// What all took, or what the last resync asked for.
+    /// The state that all accepted, or that of the last resync.
     common: Held,
-    /// What it took though that counted as refused.
+    /// The parts that it accepted although they counted as refused.
     ahead: BTreeSet<Part>,
-    /// Some of that was not asked for again.
+    /// Some of these were not repeated.
     is_astray: bool,
 }
 
@@ -388,7 +390,7 @@ impl Steady<'_> {
             prop_assert_eq!((told.by, &told.call), (Some(asked.n), &asked.call));
             match part {
                 None => {
-                    // Taken or not: the processor asks for it until it counts as taken.
+                    // Accepted or not: the processor repeats it until it counts as accepted.
                     self.common.take(&asked.call);
                     refused.clear();
                     self.is_astray = false;

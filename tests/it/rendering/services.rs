@@ -1,6 +1,7 @@
-//! The model of the service processor: what renderers should have is a function of the inputs.
+//! The model of the service processor: the renderers' desired state is a function of the inputs.
 //!
-//! Written from the specification alone, in one go over everything and with no index: nothing here is shared with the guest.
+//! Written only from the specification, in one pass over everything and without indexes; it shares nothing with the
+//! guest.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -13,7 +14,7 @@ use trueup_runtime::guests::service::{Endpoints, LocalPod, Service};
 use super::addresses::{address, before_slash, is_in};
 use super::inputs::{Id, Inputs, id_of};
 
-/// What every renderer should have.
+/// The desired state of every renderer.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Wanted {
     pub(crate) node_ips: Vec<String>,
@@ -62,7 +63,7 @@ fn redirects(inputs: &Inputs) -> BTreeMap<IpAddr, IpAddr> {
     redirects
 }
 
-/// Where traffic for an endpoint's address really goes.
+/// The effective target of an endpoint's address.
 fn redirected(redirects: &BTreeMap<IpAddr, IpAddr>, text: &str) -> Option<IpAddr> {
     let address = address(text)?;
     Some(redirects.get(&address).copied().unwrap_or(address))
@@ -166,7 +167,7 @@ fn node_ips(inputs: &Inputs) -> Vec<String> {
     in_order(inputs.nodes.iter().flat_map(of_node))
 }
 
-/// An empty name is no interface.
+/// Skips empty names.
 fn names<'a>(interfaces: impl Iterator<Item = &'a str>) -> Vec<String> {
     let set: BTreeSet<&str> = interfaces.filter(|name| !name.is_empty()).collect();
     set.into_iter().map(str::to_owned).collect()

@@ -1,4 +1,4 @@
-//! What stands before a store or a packet filter and answers otherwise now and then.
+//! Faults in front of a store or a packet filter.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -7,17 +7,17 @@ use trueup_runtime::capabilities::Answer;
 use trueup_runtime::capabilities::etcd::{self, Compare, Error, KeyValue, Listing, Operation, Watch};
 use trueup_runtime::capabilities::nftables;
 
-/// What becomes of a question that changes something, or reads all of it.
+/// The outcome of a question that changes something, or lists everything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fate {
     Done,
-    /// Not done, and the answer says so.
+    /// Not done, and the answer reports that.
     Refused,
     /// Done, and the answer is lost.
     Lost,
 }
 
-/// The fates of the next questions, in order; then each is done. Clones are the same.
+/// The outcomes of the next questions, in order; later ones are done. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Fates(Arc<Mutex<VecDeque<Fate>>>);
 
@@ -30,13 +30,13 @@ impl Fates {
         self.0.lock().unwrap().pop_front().unwrap_or(Fate::Done)
     }
 
-    /// From now on everything is done.
+    /// From now on every question is done.
     pub(crate) fn end(&self) {
         self.0.lock().unwrap().clear();
     }
 }
 
-/// A store, some of whose listings and commits fail.
+/// A store with some failing listings and commits.
 pub(crate) struct Store {
     pub(crate) inner: Arc<dyn etcd::Api>,
     pub(crate) fates: Fates,
@@ -93,7 +93,7 @@ impl etcd::Api for Store {
     }
 }
 
-/// A packet filter, some of whose transactions fail.
+/// A packet filter with some failing transactions.
 pub(crate) struct Filter<T> {
     pub(crate) inner: T,
     pub(crate) fates: Fates,

@@ -1,6 +1,6 @@
-//! A small cluster in which everything meets everything: two namespaces, four services, four pods, few addresses.
+//! A small cluster in which everything interacts: two namespaces, four services, four pods, few addresses.
 //!
-//! Addresses come in several spellings, and some are none; objects come, change, come twice and go.
+//! Addresses have several spellings, and some are invalid; objects come, change, come twice and go.
 
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -13,7 +13,7 @@ use trueup_runtime::guests::service::{
 use super::nat::Settings;
 use super::stores::Fate;
 
-/// Addresses behind services: pods here, pods elsewhere, hosts, neither, and no addresses.
+/// Addresses behind services: local pods, remote pods, hosts, neither, and invalid ones.
 const IPS: &[&str] = &[
     "10.1.1.2",
     "10.1.1.3",
@@ -32,13 +32,13 @@ const IPS: &[&str] = &[
     "",
 ];
 
-/// What the host does between two events, or the event.
+/// An event, or the host's work between two events.
 #[derive(Debug, Clone)]
 pub(crate) enum Step {
     Event(Event),
-    /// Everything anew.
+    /// A resync with everything.
     Resync(State),
-    /// The retry timer is up.
+    /// The retry timer fires.
     Retry,
 }
 
@@ -160,7 +160,7 @@ fn endpoints() -> impl Strategy<Value = Endpoints> {
     (service_id(), prop::collection::vec(subset, 0..3)).prop_map(|(id, subsets)| Endpoints { id, subsets })
 }
 
-/// A service that every renderer has something to do for, and what is behind it: in no pod that is known.
+/// A service that concerns every renderer, and its endpoints, which belong to no known pod.
 pub(crate) fn web() -> (Service, Endpoints) {
     let port = || "http".to_owned();
     let service = Service {
@@ -284,7 +284,7 @@ fn context() -> impl Strategy<Value = NodeContext> {
         )
 }
 
-/// All there is; an id may be there twice.
+/// A whole state; an id may be there twice.
 pub(crate) fn state() -> impl Strategy<Value = State> {
     (
         context(),
@@ -323,7 +323,7 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// Settings of `nat44`, all that it takes.
+/// All settings of `nat44`.
 pub(crate) fn nat44_settings() -> impl Strategy<Value = Settings> {
     let interface = (
         select(vec!["other0", "other1", "main0", "nowhere"]),

@@ -1,4 +1,4 @@
-//! Guests as they ship, wired as on a node: the engine, instances in a folder, and what the host does with them.
+//! Built-in guests, wired as on a node: the engine, instances in a folder, and the host's work with them.
 
 use std::path::Path;
 use std::sync::{Arc, LazyLock};
@@ -19,10 +19,10 @@ use trueup_runtime::node::Wiring;
 use trueup_runtime::run::Instances;
 use trueup_runtime::{Engine, EngineOptions};
 
-/// The node, and so the key of every instance.
+/// The node, which is the key of every instance.
 pub(crate) const NODE: &str = "node-a";
 
-/// No start of a guest comes near it.
+/// No start of a guest comes near this limit.
 const START_MAX: Duration = Duration::from_secs(60);
 
 pub(crate) static RUNTIME: LazyLock<tokio::runtime::Runtime> = LazyLock::new(|| {
@@ -42,7 +42,7 @@ static ENGINE: LazyLock<Engine> = LazyLock::new(|| {
     .unwrap()
 });
 
-/// A guest as it ships.
+/// The built-in guest.
 pub(crate) static SERVICE: LazyLock<Arc<Program>> = LazyLock::new(|| program("service"));
 pub(crate) static NAT44: LazyLock<Arc<Program>> = LazyLock::new(|| program("nat44"));
 pub(crate) static NFTABLES: LazyLock<Arc<Program>> = LazyLock::new(|| program("nftables"));
@@ -52,7 +52,7 @@ fn program(name: &str) -> Arc<Program> {
     Arc::new(Program::new(&ENGINE, ENGINE.load(builtin.bytes).unwrap()).unwrap())
 }
 
-/// What answers where nothing else does: nobody waits for this clock, and nobody reads this log.
+/// The default backends: no guest waits for this clock, and the test ignores this log.
 pub(crate) fn backends() -> Backends {
     Backends {
         clock: Arc::new(VirtualClock::new(0)),
@@ -61,7 +61,7 @@ pub(crate) fn backends() -> Backends {
     }
 }
 
-/// May read and write these scopes of one capability alone.
+/// The right to read and write only these scopes of one capability.
 pub(crate) fn grants(capability: &str, scopes: &[&str]) -> Grants {
     serde_json::from_value(json!({ capability: { "read": scopes, "write": scopes } })).unwrap()
 }
@@ -106,7 +106,7 @@ pub(crate) async fn instances(
     })
 }
 
-/// A wired node, and the nodes that it was told last.
+/// A wired node, and the last nodes that it received.
 pub(crate) struct Wired {
     wiring: Wiring,
     nodes: Vec<Node>,
@@ -125,13 +125,13 @@ impl Wired {
         }
     }
 
-    /// What renderers answered.
+    /// Returns the renderers' answer.
     pub(crate) async fn resync(&mut self, state: &State) -> Result<(), String> {
         self.nodes.clone_from(&state.nodes);
         self.wiring.resync(state.clone()).await.unwrap()
     }
 
-    /// Likewise.
+    /// Returns the renderers' answer.
     pub(crate) async fn update(&mut self, event: &Event) -> Result<(), String> {
         if let Event::Nodes(nodes) = event {
             self.nodes.clone_from(nodes);
@@ -139,7 +139,7 @@ impl Wired {
         self.wiring.update(event.clone()).await.unwrap()
     }
 
-    /// What the retry timer does with whoever is out of step; true if all took it.
+    /// Retries renderers that are out of step, like the retry timer; true if all accepted.
     pub(crate) async fn retry(&mut self) -> bool {
         let mut all_took = true;
         for renderer in self.wiring.out_of_step().await {
@@ -148,8 +148,8 @@ impl Wired {
         all_took
     }
 
-    /// What the host does once after failures: renderers are retried, and the processor is told the nodes that it knows, so
-    /// that it asks again for what is left.
+    /// The host's work after failures: retries the renderers, and sends the processor its known nodes, so that it
+    /// repeats pending questions.
     pub(crate) async fn settle(&mut self) -> Result<(), String> {
         self.retry().await;
         let nodes = self.nodes.clone();

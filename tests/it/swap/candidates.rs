@@ -1,4 +1,4 @@
-//! Guests that should not become active, and one that may: as files that an operator would name.
+//! Guests that should not become active, and one that may, as files for an operator's command.
 
 use std::fs;
 use std::path::PathBuf;
@@ -28,7 +28,7 @@ fn misbehaving(feature: &'static str) -> Vec<u8> {
     })
 }
 
-/// The text of a file that was put into the site.
+/// Writes a file into the site; returns the reference to it.
 fn put(site: &Site, name: &str, bytes: &[u8]) -> String {
     let file = site.path(name);
     fs::write(&file, bytes).unwrap();

@@ -1,10 +1,10 @@
-//! The swap gate as an operator meets it: `trueup guest swap`, and what the configuration says of it.
+//! The swap gate in the operator's view: `trueup guest swap`, and its configuration.
 
 use std::fs;
 
 use super::{Running, active, candidates, configure, error, only_web, recorded, revision, revisions};
 
-/// What the forgetful guest does differently in the first call that has a port.
+/// The forgetful guest's difference in the first call that has a port.
 const FORGETS: &str = ": a write that was not recorded: api.destroy ";
 
 #[test]
@@ -25,7 +25,7 @@ fn a_worse_version_is_refused_with_the_first_differing_field() {
     assert!(line.contains(FORGETS), "{line}");
     assert!(line.ends_with("; revision 1 (`lbaas@1`) stays active"), "{line}");
 
-    // What is only tried changes nothing, whether it would pass or not.
+    // A trial changes nothing, whether it would pass or not.
     let tries: [(&[&str], i32, &str); 5] = [
         (&[&candidate], 1, FORGETS),
         (&[&candidate, "--gate", "identical"], 1, FORGETS),
@@ -105,7 +105,7 @@ fn a_worse_version_gets_past_a_lax_gate_and_a_rollback_undoes_its_work() {
         assert!(ran.stdout.starts_with(&back), "{ran}");
         number += 2;
     }
-    // Nobody changed the Service since: what the worse version removed comes back with the rollback.
+    // The Service has not changed since: the rollback restores what the worse version removed.
     support::wait_until("what was there", || {
         support::described(&running.engine.objects()) == whole
     });
@@ -131,7 +131,7 @@ fn differences_that_are_accepted_let_a_version_pass_and_are_counted() {
         fs::write(site.path("accepted.toml"), rule).unwrap();
     });
     let site = &running.site;
-    // A file that can't be read any more is no gate that was passed.
+    // An unreadable file does not count as a passed gate.
     fs::write(site.path("accepted.toml"), "[[accept]]\n").unwrap();
     let ran = site.guest(&["swap", "lbaas", "lbaas@2"]).exits(1);
     assert!(
@@ -185,7 +185,7 @@ fn a_version_that_fails_a_self_test_scenario_is_refused_by_its_name() {
             .starts_with("lbaas: `lbaas@2` is active as revision 2: 1 scenario passed; gate: "),
         "{ran}"
     );
-    // Without a scenario nothing is shown.
+    // Without a scenario the self-test proves nothing.
     fs::remove_file(site.path("self-test/one.yaml")).unwrap();
     let ran = site.guest(&["swap", "lbaas", "lbaas@1"]).exits(1);
     assert!(

@@ -1,5 +1,5 @@
-//! Swaps, rollbacks and candidates that are no good, while the manifests change all the time: nothing that was wished for is
-//! lost, nothing is done twice, and everything comes true.
+//! Swaps, rollbacks and bad candidates while the manifests change all the time: no wish is lost, no effect is repeated,
+//! and everything gets in sync.
 //!
 //! ```text
 //! writer --200 changes a second--> manifests -> host -> Engine
@@ -21,35 +21,35 @@ use super::recorded::{self, Recorded};
 use super::{active, candidates, configure, error, revisions};
 use support::{Engine, Site, described, trueup, wait_until};
 
-/// The seed, where the variable `SWAP_TEST_SEED` does not give another.
+/// The seed, unless the variable `SWAP_TEST_SEED` sets another.
 const SEED: u64 = 20_261_204;
 
-/// So many that each one's file is at rest for longer than it must be before it is believed (0.2 s), and so every change
+/// Enough Services that each file rests for longer than the 0.2 s after which the host trusts it, so that every change
 /// reaches the host.
 const SERVICES: usize = 100;
 
 const CHANGES_PER_S: u64 = 200;
 
-/// So often the two versions change places.
+/// How often the two versions alternate.
 const SWAPS: usize = 20;
 
-/// After so many swaps there is a rollback, too.
+/// The numbers of swaps after which a rollback follows.
 const ROLLBACKS: [usize; 2] = [4, 11];
 
-/// A third one, after a version that panics was let in without a gate.
+/// A third rollback, after a version that panics passed without a gate.
 const LET_IN: usize = 16;
 
-/// A candidate that never answers is waited for so long by the gate: as the recorded guest would have been. Long enough for
-/// an honest guest on a busy machine.
+/// The gate waits this long for a candidate that never answers, as it would for the recorded guest. Long enough for an
+/// honest guest on a busy machine.
 const LIMITS: &str = "limits = { cpu_ms = 5000 }\n";
 
-/// What comes true comes true in so long, also on a machine that does other things.
+/// The longest time to get in sync, even on a machine with other work.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// How far from a swap a pause is looked for.
+/// How close to a swap to look for a pause.
 const NEAR_MS: u64 = 1_000;
 
-/// What one manifest says. Every change makes it another text of the same length: a file that shrank is believed later.
+/// The contents of one manifest. Every change keeps its length: the host trusts a file that shrank only later.
 #[derive(Debug, Clone)]
 struct Service {
     number: usize,
@@ -78,7 +78,7 @@ impl Service {
         format!("{}.{}", self.network, 100 + self.number)
     }
 
-    /// One server, one bind, or all of it becomes another one.
+    /// Replaces one server, one bind, or all of it.
     fn change(&mut self, random: &mut ChaCha8Rng) {
         match random.random_range(0..10) {
             0..6 => self.node_port = 30_000 + (self.node_port - 30_000 + 1) % 2_000,
@@ -105,7 +105,7 @@ impl Service {
         site.put_manifest(&format!("{}.yaml", self.name()), &text);
     }
 
-    /// Every object that must be there, as [`described`] describes it.
+    /// Every object that must exist, in the form of [`described`].
     fn objects(&self) -> [String; 4] {
         let parent = format!("{}.{}.default.quickstart", self.port_name, self.name());
         let tag = format!("[\"anxccm-svc-uid=uid-{}\"] 3", self.number);
@@ -124,7 +124,7 @@ fn other(this: &str, both: [&'static str; 2]) -> &'static str {
     if this == one { two } else { one }
 }
 
-/// Every object that these Services wish for.
+/// Every object that these Services want.
 fn wished(services: &[Service]) -> Vec<String> {
     let mut all: Vec<String> = services.iter().flat_map(Service::objects).collect();
     all.sort();
@@ -134,7 +134,7 @@ fn wished(services: &[Service]) -> Vec<String> {
 const NODE: &str = "apiVersion: v1\nkind: Node\nmetadata: {name: node-1}\nstatus:\n  \
                     addresses: [{type: InternalIP, address: 192.0.2.11}]\n  conditions: [{type: Ready, status: \"True\"}]\n";
 
-/// Changes one Service after another, each as often as the others, until it is told to stop. Answers how often.
+/// Changes one Service after another, each equally often, until the stop. Returns the number of changes.
 fn change(site: &Site, services: &mut [Service], random: &mut ChaCha8Rng, stop: &AtomicBool) -> u64 {
     let began = Instant::now();
     let mut order: Vec<usize> = (0..services.len()).collect();
@@ -151,7 +151,7 @@ fn change(site: &Site, services: &mut [Service], random: &mut ChaCha8Rng, stop: 
     unreachable!("it cycles")
 }
 
-/// Waits until the Engine has exactly this, and shows what differs where it does not come to it.
+/// Waits until the Engine has exactly this, and shows the difference if that does not happen.
 #[track_caller]
 fn comes_true(engine: &Engine, wished: &[String]) {
     let began = Instant::now();
@@ -178,7 +178,7 @@ fn next(site: &Site) -> &'static str {
     other(&active(site).1, ["lbaas@1", "lbaas@2"])
 }
 
-/// All that is done to the guest while the manifests change. Answers how many candidates were refused.
+/// All work on the guest while the manifests change. Returns the number of refused candidates.
 fn swap_and_swap(site: &Site) -> usize {
     let [panics, silent, forgetful] = [
         candidates::panics(site),
@@ -201,7 +201,7 @@ fn swap_and_swap(site: &Site) -> usize {
         }
         if swap == LET_IN {
             site.guest(&["swap", "lbaas", &panics, "--gate", "off"]).exits(0);
-            // It does what it does to some keys, before somebody sees it.
+            // It affects some keys before the operator notices.
             thread::sleep(Duration::from_millis(500));
         }
         if ROLLBACKS.contains(&swap) || swap == LET_IN {
@@ -214,7 +214,7 @@ fn swap_and_swap(site: &Site) -> usize {
 #[test]
 fn swaps_under_load_lose_nothing_and_repeat_nothing() {
     let seed = std::env::var("SWAP_TEST_SEED").map_or(SEED, |seed| seed.parse().expect("SWAP_TEST_SEED is a number"));
-    // Shown where the test fails.
+    // Printed for a failed test.
     println!("SWAP_TEST_SEED={seed}");
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let engine = Engine::start(&super::SETTLE);
@@ -246,7 +246,7 @@ fn swaps_under_load_lose_nothing_and_repeat_nothing() {
     );
     comes_true(&engine, &wished(&services));
     let standing = site.guest(&["status", "lbaas", "--output", "json"]).exits(0).json();
-    // The last of them still look at what they did.
+    // The last of them still check their results.
     wait_until("the host to rest", || {
         let said = host.stdout();
         thread::sleep(Duration::from_millis(500));
@@ -264,7 +264,7 @@ fn swaps_under_load_lose_nothing_and_repeat_nothing() {
 
     let history = revisions(&site);
     let numbers: Vec<u64> = history.iter().map(|(number, ..)| *number).collect();
-    // The first one, what was let in, and what it was rolled back from.
+    // The first one, the one without a gate, and those that rollbacks left.
     let expected = 1 + SWAPS + 1 + ROLLBACKS.len() + 1;
     assert_eq!(numbers, (1..=expected as u64).collect::<Vec<_>>());
     let rollbacks = history.iter().filter(|(.., by)| by == "rollback").count();
@@ -278,7 +278,7 @@ fn swaps_under_load_lose_nothing_and_repeat_nothing() {
         .find(|it| it["version"] == "panics")
         .unwrap()["digest"]
         .clone();
-    // Each was begun by exactly one recorded decision, and each decision was carried out.
+    // Exactly one recorded decision caused each, and each decision was carried out.
     let created: usize = recorded.iter().map(|segment| segment.created).sum();
     let posted: u64 = engine
         .requests()
@@ -293,7 +293,7 @@ fn swaps_under_load_lose_nothing_and_repeat_nothing() {
     assert_eq!(recorded::replays(&recorded, &files), recorded.len());
     show_pauses(&site, &recorded);
 
-    // Nobody has anything to do, whoever is asked.
+    // No key has anything left to do, with any version.
     let again = site.run_once().exits(0);
     assert_eq!(
         again.last_line(),
@@ -301,7 +301,7 @@ fn swaps_under_load_lose_nothing_and_repeat_nothing() {
     );
 }
 
-/// The writer ends too where the swaps fail.
+/// Ends the writer even if the swaps fail.
 struct Stops<'a>(&'a AtomicBool);
 
 impl Drop for Stops<'_> {
@@ -324,7 +324,7 @@ fn verify_audit(site: &Site, changes: usize) {
     );
 }
 
-/// How long no call began around each change of the version: told, for it is judged where nothing else runs.
+/// How long no call began around each swap: only printed, since other tests judge it on an idle machine.
 fn show_pauses(site: &Site, recorded: &[Recorded]) {
     let mut calls: Vec<u64> = recorded
         .iter()

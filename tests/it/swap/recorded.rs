@@ -1,4 +1,4 @@
-//! What the journals of a site say: which guest was called when, and what it created.
+//! The contents of a site's journals: which guest was called when, and what it created.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,10 +11,10 @@ use support::{Site, trueup};
 /// One segment of a journal.
 pub(crate) struct Recorded {
     pub(crate) file: PathBuf,
-    /// Of the guest that made it.
+    /// The digest of the guest that made it.
     pub(crate) digest: String,
     pub(crate) calls: Vec<Called>,
-    /// So many objects were asked for.
+    /// The number of objects that it asked to create.
     pub(crate) created: usize,
 }
 
@@ -22,7 +22,7 @@ pub(crate) struct Recorded {
 pub(crate) struct Called {
     pub(crate) at_ms: u64,
     pub(crate) name: String,
-    /// So many ports the wish has.
+    /// The number of ports in the wish.
     pub(crate) ports: usize,
 }
 
@@ -35,7 +35,7 @@ pub(crate) fn all(site: &Site) -> Vec<Recorded> {
 
 fn read(file: PathBuf) -> Recorded {
     let text = fs::read_to_string(&file).unwrap();
-    // A host that runs may be in the middle of the last one.
+    // A running host may be in the middle of the last line.
     let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
     let mut recorded = Recorded {
         file,
@@ -60,12 +60,13 @@ fn read(file: PathBuf) -> Recorded {
     recorded
 }
 
-/// Every call, whatever the version.
+/// Every call, of any version.
 pub(crate) fn calls(site: &Site) -> Vec<Called> {
     all(site).into_iter().flat_map(|recorded| recorded.calls).collect()
 }
 
-/// Repeats every segment with the guest that made it; those that do not ship are in `files`, by digest. Answers how many.
+/// Replays every segment with the guest that made it; guests that are not built in are in `files`, by digest. Returns
+/// the number of segments.
 #[track_caller]
 pub(crate) fn replays(recorded: &[Recorded], files: &BTreeMap<String, String>) -> usize {
     let mut by_guest: BTreeMap<Option<&String>, Vec<&str>> = BTreeMap::new();

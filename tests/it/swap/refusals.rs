@@ -1,5 +1,5 @@
-//! What can't be done says so in one line, with the exit code that scripts rely on: 1 where it failed, 2 where it was asked
-//! for wrongly or there is nothing to do it to.
+//! A command that can't succeed prints one line, with the exit code that scripts rely on: 1 if it failed, 2 if it was
+//! misused or has nothing to work on.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Stdio;
@@ -7,8 +7,8 @@ use std::process::Stdio;
 use super::{Running, active, candidates, configure, error, revision, revisions};
 use support::{Site, ran, wait_until};
 
-/// A candidate that never answers is waited for so long by the gate: as the recorded guest would have been. Long enough for
-/// an honest guest on a busy machine.
+/// The gate waits this long for a candidate that never answers, as it would for the recorded guest. Long enough for an
+/// honest guest on a busy machine.
 const LIMITS: &str = "limits = { cpu_ms = 5000 }\n";
 
 #[test]
@@ -84,7 +84,7 @@ fn what_can_not_be_done_says_why_in_one_line_and_changes_nothing() {
         assert!(error(&ran).starts_with(&says), "{args:?}: {ran}");
     }
     assert_eq!(revisions(site), [revision(1, "lbaas@1", "configuration")]);
-    // A guest as a file, told by where the command stands.
+    // A guest as a file, relative to the command's folder.
     let mut command = site.guest_command(&["swap", "lbaas", "./one.wasm", "--gate", "identical"]);
     let ran = ran(command.current_dir(site.folder())).exits(0);
     assert!(
@@ -122,7 +122,7 @@ fn without_a_host_there_is_nobody_to_ask_and_history_is_read_all_the_same() {
 
     let Running { site, host, .. } = Running::new();
     host.kill();
-    // The socket is still there.
+    // The socket still exists.
     let ran = site.guest(&["swap", "lbaas", "lbaas@2"]).exits(1);
     assert!(
         error(&ran).starts_with("no host runs with the state folder of `"),
@@ -142,7 +142,7 @@ fn one_change_at_a_time_and_a_candidate_that_never_answers_is_given_up() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // Asks for what can't be done, until it is refused for another reason.
+    // Repeats an impossible request until the host refuses it for another reason.
     wait_until("the other change", || {
         let ran = running.site.guest(&["rollback", "lbaas"]);
         let busy = "guest `lbaas` is being changed by another command; try again when it is done";
@@ -151,7 +151,7 @@ fn one_change_at_a_time_and_a_candidate_that_never_answers_is_given_up() {
             _ => false,
         }
     });
-    // The guest that is active goes on meanwhile.
+    // The active guest goes on meanwhile.
     running.change_web("30443", "30444");
     let output = swap.wait_with_output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();

@@ -1,5 +1,5 @@
-//! A candidate in shadow, by the commands: it decides nothing, its differences are counted, kept and shown, and it becomes
-//! active by itself when it was the same often enough.
+//! A candidate in shadow, by the commands: it decides nothing; the host counts, stores and shows its differences; and
+//! it becomes active by itself after enough equal calls.
 
 use std::path::Path;
 
@@ -23,7 +23,7 @@ fn numbers<const N: usize>(status: &Value, fields: [&str; N]) -> [u64; N] {
     })
 }
 
-/// The comparison, once everything that was called since `before` calls is compared.
+/// The comparison, once it covers all calls after the first `before`.
 fn settled(site: &Site, before: usize) -> (Value, Vec<Called>) {
     let since: Vec<Called> = recorded::calls(site);
     let calls = (since.len() - before) as u64;
@@ -65,7 +65,7 @@ fn a_worse_version_in_shadow_has_exactly_its_differences_counted() {
     assert!(worse >= 2 && same >= 3, "{status}");
     assert_eq!(status["first"]["key"], "default/web");
 
-    // Each difference is kept as a recording that shows it again, and is what the active version did.
+    // Each difference is stored as a recording that shows it again, and that contains what the active version did.
     let kept = status["last"].as_array().unwrap();
     assert_eq!(kept.len(), worse);
     for difference in kept {
@@ -102,7 +102,7 @@ fn a_worse_version_in_shadow_has_exactly_its_differences_counted() {
         "{standing}"
     );
 
-    // Neither is it promoted past the gate.
+    // Nor does promotion bypass the gate.
     let ran = site.guest(&["shadow", "promote", "lbaas"]).exits(1);
     assert!(error(&ran).contains(" is refused at gate: "), "{ran}");
     let stopped = site
@@ -114,7 +114,7 @@ fn a_worse_version_in_shadow_has_exactly_its_differences_counted() {
     assert_eq!(revisions(site), [revision(1, "lbaas@1", "configuration")]);
 }
 
-/// In the order in which they were made.
+/// In chronological order.
 fn by_time(site: &Site) -> Vec<Called> {
     let mut calls = recorded::calls(site);
     calls.sort_by_key(|call| call.at_ms);
@@ -160,7 +160,7 @@ fn a_promotion_waits_for_its_count_and_then_comes_by_itself() {
         note.starts_with("after ") && note.contains(" calls in shadow, "),
         "{note}"
     );
-    // It is no candidate any more.
+    // It is no longer a candidate.
     running.site.guest(&["shadow", "status", "lbaas"]).exits(2);
     running.change_web(&node_port.to_string(), "30999");
     let recorded = recorded::all(&running.site);

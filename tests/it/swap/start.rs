@@ -1,4 +1,4 @@
-//! What a start comes back with: what was active, unless the configuration was edited since.
+//! A start continues with the active version, unless the configuration was edited since.
 
 use std::fs;
 
@@ -48,7 +48,7 @@ fn an_edited_configuration_passes_the_gate_or_the_old_version_stays() {
     let running = Running::new();
     let running = running.restarted(|site| site.edit("trueup.toml", SHIPPED, "use = \"builtin:lbaas@2\""));
     assert_eq!(active(&running.site), (2, "lbaas@2".to_owned()));
-    // A swap is not undone by a start with the same configuration.
+    // A start with the same configuration does not undo a swap.
     running.site.guest(&["swap", "lbaas", "lbaas@1"]).exits(0);
     let running = running.restarted(|_| {});
     assert_eq!(active(&running.site), (3, "lbaas@1".to_owned()));
@@ -72,7 +72,7 @@ fn an_edited_configuration_passes_the_gate_or_the_old_version_stays() {
         "{warned}"
     );
 
-    // It stands in the configuration still, and so it is tried again, by whatever is allowed then.
+    // The configuration still names it, so the host tries it again under the present rules.
     let running = running.restarted(|site| site.edit("trueup.toml", edited, &format!("{edited}\ngate = \"report\"")));
     assert_eq!(active(&running.site), (4, "lbaas@forgetful".to_owned()));
     let by = revisions(&running.site)
@@ -119,7 +119,7 @@ fn a_version_without_its_file_survives_a_rollback_and_a_restart() {
     let running = running.restarted(|_| {});
     assert_eq!(active(&running.site), (4, "lbaas@1.1".to_owned()));
 
-    // And where what was kept is gone too, the start says so and goes on with what the configuration names.
+    // If the stored copy is gone too, the start reports that and continues with the configuration's guest.
     let digest = running.site.history("lbaas")[3]["digest"].as_str().unwrap().to_owned();
     let kept = running
         .site

@@ -92,7 +92,7 @@ fn text(of: &Explanation) -> Vec<String> {
     lines
 }
 
-/// One job: its time and its host, the cause, the desired state, the calls, and the outcome.
+/// One job: its time and its guest, the cause, the desired state, the calls, and the outcome.
 fn job_text(of: &Explained, guest: &str) -> Vec<String> {
     let job = &of.job;
     let by = job.decisions.last().map_or_else(String::new, |made| {

@@ -1,7 +1,7 @@
-//! Who reached the Engine when, and who held the Lease then.
+//! Which host reached the Engine when, and which one held the Lease then.
 //!
-//! Each host reaches the Engine through a relay of its own, which notes when bytes from it arrive. Who held the Lease is
-//! what the API server wrote down, by the same clock. Knows nothing of what a host is, or of what it asks the Engine.
+//! Each host reaches the Engine through its own relay, which records when its bytes arrive. The API server's records
+//! tell who held the Lease, by the same clock. Knows nothing about hosts, or about their requests.
 
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use support::api_server::LeaseChange;
 
-/// A way to the Engine that one host alone takes. Gone with this value; what is under way ends with the host.
+/// One host's only way to the Engine; dropping the value closes it. Open connections end with the host.
 pub(super) struct Relay {
     address: SocketAddr,
     arrivals: Arc<Mutex<Vec<Instant>>>,
@@ -34,7 +34,7 @@ impl Relay {
                     if ends.load(Ordering::SeqCst) {
                         return;
                     }
-                    // Without an Engine the host's connection just ends, as it would there.
+                    // Without an Engine the host's connection just ends, as it would at the Engine.
                     if let (Ok(host), Ok(engine)) = (host, TcpStream::connect(engine)) {
                         connect(host, engine, &arrivals);
                     }
@@ -53,12 +53,12 @@ impl Relay {
         format!("http://{}", self.address)
     }
 
-    /// When bytes from the host arrived, in order.
+    /// The times when bytes from the host arrived, in order.
     pub(super) fn arrivals(&self) -> Vec<Instant> {
         self.arrivals.lock().unwrap().clone()
     }
 
-    /// So often bytes arrived at or after a moment.
+    /// How often bytes arrived at or after a moment.
     pub(super) fn arrived_since(&self, since: Instant) -> usize {
         let arrivals = self.arrivals.lock().unwrap();
         arrivals.iter().rev().take_while(|at| **at >= since).count()
@@ -68,14 +68,14 @@ impl Relay {
 impl Drop for Relay {
     fn drop(&mut self) {
         self.ends.store(true, Ordering::SeqCst);
-        // Whoever waits for a connection gets this one.
+        // The listener that waits for a connection gets this one.
         if TcpStream::connect(self.address).is_ok() {
             _ = self.thread.take().map(JoinHandle::join);
         }
     }
 }
 
-/// Takes bytes both ways until either end is closed; those of the host are noted before they go on.
+/// Passes bytes both ways until either end closes; records those of the host before it sends them on.
 fn connect(host: TcpStream, engine: TcpStream, arrivals: &Arc<Mutex<Vec<Instant>>>) {
     // Requests and answers are small and wait for each other.
     for socket in [&host, &engine] {
@@ -96,21 +96,21 @@ fn pass(mut from: TcpStream, mut to: TcpStream, arrived: impl Fn()) {
         }
     }
     for socket in [from, to] {
-        // It may be gone already.
+        // Ignore the error: it may already be gone.
         _ = socket.shutdown(Shutdown::Both);
     }
 }
 
-/// From this moment on a host holds the Lease, or nobody does.
+/// From this moment on the named host, or none, holds the Lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Turn {
     pub(super) at: Instant,
-    /// None: it was given back, or its time ended.
+    /// `None` if it was given back, or its time ended.
     pub(super) host: Option<String>,
 }
 
-/// How the Lease went from one to the next. A process is a holder of its own, its host is who wrote; one that did not
-/// renew for a lease's time has to acquire it again, also where nobody else did meanwhile.
+/// How the Lease changed hands. Each process is a holder of its own; its host is the writer. A process that did not
+/// renew for a lease's time must acquire it again, even if no other did meanwhile.
 pub(super) fn turns(changes: &[LeaseChange]) -> Vec<Turn> {
     let mut turns = Vec::new();
     let (mut holder, mut over) = (String::new(), None::<Instant>);
@@ -134,7 +134,7 @@ pub(super) fn turns(changes: &[LeaseChange]) -> Vec<Turn> {
     turns
 }
 
-/// What reached the Engine from a host that did not hold the Lease then: one line each.
+/// The bytes that reached the Engine from a host without the Lease: one line each.
 pub(super) fn breaches(turns: &[Turn], arrivals: &BTreeMap<String, Vec<Instant>>) -> Vec<String> {
     let mut breaches = Vec::new();
     for (host, arrivals) in arrivals {
@@ -160,7 +160,7 @@ pub(super) fn breaches(turns: &[Turn], arrivals: &BTreeMap<String, Vec<Instant>>
 mod tests {
     use super::*;
 
-    /// A Lease of three seconds in the hands of `host-N`'s process `holder`, so many ms after a beginning.
+    /// A Lease of three seconds, held by `host-N`'s process `holder`, this many ms after the beginning.
     fn written(began: Instant, ms: u64, holder: &str, host: &str) -> LeaseChange {
         LeaseChange {
             at: began + Duration::from_millis(ms),

@@ -1,9 +1,8 @@
-//! Services that change all the time, and what must be there once they don't any more.
+//! Services that change all the time, and the objects that must exist once they stop changing.
 //!
-//! - *busy* Services change whenever it is their turn, between one port and two that are always the same; in the end
-//!   there are two.
-//! - *calm* Services get another address, go away or come back, mostly once their last change is true. Some do so before:
-//!   what a host had created and not yet tagged when it was killed is then not wished for any more.
+//! - *busy* Services change whenever it is their turn, between one port and two fixed ones; at the end they have two.
+//! - *calm* Services get another address, go away or come back, mostly once their last change is in sync. Some change
+//!   earlier: a killed host may then have created objects without a tag that are no longer desired.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,16 +18,16 @@ use support::api_server::ApiServer;
 /// Busy Services: few, since each keeps hosts at work all the time.
 const BUSY: u16 = 4;
 
-/// Calm ones.
+/// Calm Services.
 const CALM: u16 = 16;
 
-/// Between two changes: 40 a second.
+/// The pause between two changes: 40 a second.
 const PAUSE: Duration = Duration::from_millis(25);
 
 /// The Nodes; each is a server behind each port.
 const NODES: [&str; 2] = ["192.0.2.11", "192.0.2.12"];
 
-/// What somebody wants of a Service.
+/// The desired state of a Service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Wish {
     address: String,
@@ -40,9 +39,9 @@ struct Wish {
 pub(super) struct Load<'s> {
     server: &'s ApiServer,
     random: ChaCha8Rng,
-    /// None: it is to go away.
+    /// `None` if it must go away.
     wishes: BTreeMap<String, Option<Wish>>,
-    /// So many addresses were given away.
+    /// The number of addresses used so far.
     addresses: u16,
     pub(super) changes: u32,
     pub(super) deletions: u32,
@@ -77,7 +76,7 @@ impl<'s> Load<'s> {
         load
     }
 
-    /// Goes on until `stop` says so; returns with what must be there in the end.
+    /// Runs until `stop` is set; then sets up the final state.
     pub(super) fn run(mut self, stop: &AtomicBool) -> Self {
         while !stop.load(Ordering::SeqCst) {
             self.change();
@@ -96,7 +95,7 @@ impl<'s> Load<'s> {
         let number = self.random.random_range(0..CALM);
         let name = calm(number);
         let is_impatient = self.wishes[&name].is_some() && self.random.random_range(0..8) == 0;
-        // The others' turn comes more often where hosts are slow.
+        // With slow hosts, busy Services get more turns.
         if is_impatient || self.is_true(&name) {
             if self.wishes[&name].is_some() && self.random.random_range(0..3) == 0 {
                 self.deletions += 1;
@@ -115,7 +114,7 @@ impl<'s> Load<'s> {
         }
     }
 
-    /// One port at an address that there never was.
+    /// One port at a new address.
     fn wish(&mut self, number: u16) -> Wish {
         self.addresses += 1;
         let [high, low] = self.addresses.to_be_bytes();
@@ -140,7 +139,7 @@ impl<'s> Load<'s> {
         self.wishes.insert(name.to_owned(), Some(wish));
     }
 
-    /// Whether the API server shows of a Service what is wanted of it.
+    /// Whether the API server shows the desired state of a Service.
     fn is_true(&self, name: &str) -> bool {
         let service = self.server.get("services", "default", name);
         match (&self.wishes[name], service) {
@@ -160,13 +159,13 @@ impl<'s> Load<'s> {
         }
     }
 
-    /// The Services of which it does not.
+    /// The Services that are not in sync.
     pub(super) fn untrue(&self) -> Vec<&str> {
         let names = self.wishes.keys().map(String::as_str);
         names.filter(|name| !self.is_true(name)).collect()
     }
 
-    /// Every object that must be there, as `described` describes it.
+    /// Every object that must exist, in the form of `described`.
     pub(super) fn objects(&self) -> Vec<String> {
         let mut objects = Vec::new();
         for (name, wish) in &self.wishes {
@@ -216,7 +215,7 @@ fn ports(number: u16) -> [(&'static str, u16, u16); 2] {
     [("http", 80, 30_000 + number), ("https", 443, 31_000 + number)]
 }
 
-/// No two Services have a node port in common.
+/// Gives Services different node ports.
 fn shift(name: &str) -> u16 {
     if name.starts_with("calm") { 100 } else { 0 }
 }
