@@ -72,7 +72,7 @@ fn operations_that_fail_are_repeated_and_the_move_comes_to_its_end() {
     stage.start();
     stage.comes_true();
     for stack in [Stack::Dual, Stack::Single] {
-        // Random faults may miss a kind, so one of each is certain to fail.
+        // Random faults may miss a kind, so make one of each fail.
         for call in ["attach", "detach"] {
             let path = format!("*/{call}NetworkEndpoints");
             stage.compute.fault(&json!({"path": path, "fail_operations": 1}));

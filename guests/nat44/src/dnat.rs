@@ -1,6 +1,6 @@
 //! The DNAT of a service: which address and port lead to which backends.
 //!
-//! Pure. Leaves out invalid addresses and reports them; leaves out other than IPv4 ones without a report.
+//! Pure. Leaves out invalid addresses and reports them; leaves out IPv6 addresses silently.
 
 use std::collections::BTreeMap;
 

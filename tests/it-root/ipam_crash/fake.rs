@@ -186,7 +186,7 @@ impl Host for Fake {
 /// One question, carried out at one moment unless a kill comes first, and one answer unless a kill comes before that.
 fn serve(stream: UnixStream, state: &Mutex<State>, life: u32) {
     let pause = |question: &Value| {
-        // Skip it if nothing changes.
+        // A CHECK changes nothing, so its timing does not matter.
         if question["command"] == "CHECK" {
             return;
         }

@@ -19,7 +19,8 @@ const FINALIZER: &str = "trueup.dev/lbaas";
 /// A plausible outage of an API server during its upgrade.
 const AWAY: Duration = Duration::from_secs(20);
 
-/// Anything slower counts as a hang: it allows for half a minute's pause and all of the work, on a machine with other work.
+/// Anything slower counts as a hang: it allows for half a minute's pause and all of the work, on a machine with other
+/// work.
 const PATIENCE: Duration = Duration::from_secs(180);
 
 /// An API server, an Engine, and a configuration with both.

@@ -278,7 +278,7 @@ impl Site {
     }
 }
 
-/// All files below a folder, in order; `None` if there is no such folder.
+/// All files below a folder, in order; empty if there is no such folder.
 pub fn files_under(folder: &Path) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(folder) else {
         return Vec::new();

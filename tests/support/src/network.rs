@@ -79,7 +79,7 @@ impl Network {
         });
     }
 
-    /// The IPv4 addresses of a pod's interface, each with its prefix length; `None` if there is no such interface.
+    /// The IPv4 addresses of a pod's interface, each with its prefix length; empty if there is no such interface.
     #[track_caller]
     pub fn addresses_of(&self, pod: &str, interface: &str) -> Vec<String> {
         let links = self.ip(&format!("netns exec {pod} ip -json -4 address show"));

@@ -36,7 +36,7 @@ fn cluster(n: usize) -> State {
     }
 }
 
-/// Events with the number of services that each combines: `None` if one half is missing.
+/// Events with the number of services that each combines, which is 0 if one half is missing.
 fn events() -> Vec<(Event, usize)> {
     let other = endpoints("s7", "10.1.1.7@p7 10.1.200.1", "http:8080");
     vec![

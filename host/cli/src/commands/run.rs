@@ -43,7 +43,7 @@ pub(crate) struct Args {
     no_record: bool,
 }
 
-/// Reads a configuration below the environment, with the values of flags.
+/// Reads a configuration; environment variables and the values of flags override it.
 pub(super) fn read(config: &std::path::Path, overrides: &[Override]) -> Result<Config, crate::exit::Failure> {
     Config::load_under(config, overrides).map_err(misused)
 }
