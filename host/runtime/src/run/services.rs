@@ -294,10 +294,7 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
                 },
                 () = sleepers.more() => {}
                 () = tokio::time::sleep(pause) => {}
-                _ = sync.tick() => {
-                    self.sync_idle();
-                    self.keep_held(false);
-                }
+                _ = sync.tick() => self.sync_idle(),
             }
         };
         // Draining may take its time; the loop no longer reports that it is alive.

@@ -228,6 +228,7 @@ impl<T: FnMut(Event)> Services<'_, T> {
                 tracing::warn!(instance = %key, "{error}");
             }
         }
+        self.keep_held(false);
     }
 }
 
