@@ -255,7 +255,8 @@ fn words(workspace: &Workspace) -> Figure {
     const WORDS: [&str; 2] = ["nobody", "whoever"];
     let mut places = Vec::new();
     let sources = workspace.rust.iter();
-    for source in sources.filter(|source| source.path.starts_with("host/") || source.path.starts_with("guests/")) {
+    let folders = ["host/", "guests/", "sims/"];
+    for source in sources.filter(|source| folders.iter().any(|folder| source.path.starts_with(folder))) {
         for (at, line) in source.text.lines().enumerate() {
             let words = line
                 .split(|c: char| c != '_' && !c.is_alphanumeric())
