@@ -19,5 +19,7 @@ pub(crate) mod refusal;
 pub(crate) mod server;
 pub(crate) mod service;
 pub(crate) mod state_file;
+#[cfg(test)]
+pub(crate) mod testing;
 pub(crate) mod token;
 pub(crate) mod traffic;

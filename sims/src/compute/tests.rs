@@ -1,64 +1,34 @@
 //! Tests over HTTP: bodies and errors as a client sees them.
 
-use reqwest::{Method, StatusCode};
+use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::{ServerConfig, start};
-use crate::Server;
+use crate::base::testing::Sim;
 
+const NEGS: &str = "/compute/v1/projects/p/zones/z-a/networkEndpointGroups";
 const NEG: &str = "/compute/v1/projects/p/zones/z-a/networkEndpointGroups/n";
 
-struct Sim {
-    server: Server,
-    client: reqwest::Client,
+async fn start_sim(config: ServerConfig) -> Sim {
+    let server = start(config, "127.0.0.1:0".parse().unwrap()).await.unwrap();
+    Sim::new(server, "Bearer t")
 }
 
 impl Sim {
-    async fn new(config: ServerConfig) -> Self {
-        // The client has no TLS provider of its own.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let server = start(config, "127.0.0.1:0".parse().unwrap()).await.unwrap();
-        let client = reqwest::Client::new();
-        Self { server, client }
-    }
-
-    fn request(&self, method: Method, path: &str) -> reqwest::RequestBuilder {
-        let url = format!("http://{}{path}", self.server.local_addr());
-        self.client.request(method, url).header("Authorization", "Bearer t")
-    }
-
-    async fn send(&self, method: Method, path: &str, body: &Value) -> (StatusCode, Value) {
-        let mut request = self.request(method, path);
-        if !body.is_null() {
-            request = request.json(body);
-        }
-        let answer = request.send().await.unwrap();
-        let status = answer.status();
-        (
-            status,
-            serde_json::from_slice(&answer.bytes().await.unwrap()).unwrap_or_default(),
-        )
-    }
-
-    async fn ok(&self, method: Method, path: &str, body: &Value) -> Value {
-        let (status, answer) = self.send(method, path, body).await;
-        assert!(status.is_success(), "{path}: {status} {answer}");
+    async fn post(&self, path: &str, body: &Value) -> Value {
+        let (status, answer) = self.ask(Method::POST, path, Some(body)).await;
+        assert!((200..300).contains(&status), "POST {path}: {status} {answer}");
         answer
     }
 
     async fn insert(&self, kind: &str) {
-        let body = json!({"name": "n", "networkEndpointType": kind});
-        self.ok(
-            Method::POST,
-            "/compute/v1/projects/p/zones/z-a/networkEndpointGroups",
-            &body,
-        )
-        .await;
+        self.post(NEGS, &json!({"name": "n", "networkEndpointType": kind}))
+            .await;
     }
 
-    async fn attach(&self, endpoints: Value) -> (StatusCode, Value) {
+    async fn attach(&self, endpoints: Value) -> (u16, Value) {
         let body = json!({"networkEndpoints": endpoints});
-        self.send(Method::POST, &format!("{NEG}/attachNetworkEndpoints"), &body)
+        self.ask(Method::POST, &format!("{NEG}/attachNetworkEndpoints"), Some(&body))
             .await
     }
 }
@@ -72,22 +42,18 @@ fn reason(answer: &Value) -> &str {
 
 #[tokio::test]
 async fn errors_are_in_the_apis_shape() {
-    let sim = Sim::new(ServerConfig::default()).await;
+    let sim = start_sim(ServerConfig::default()).await;
     let message = "The resource 'projects/p/zones/z-a/networkEndpointGroups/n' was not found";
     let one = json!({"message": message, "domain": "global", "reason": "notFound"});
     let expected = json!({"error": {"code": 404, "message": message, "errors": [one]}});
-    assert_eq!(
-        sim.send(Method::GET, NEG, &Value::Null).await,
-        (StatusCode::NOT_FOUND, expected)
-    );
+    assert_eq!(sim.ask(Method::GET, NEG, None).await, (404, expected));
     let url = format!("http://{}{NEG}", sim.server.local_addr());
     let answer = sim.client.get(url).send().await.unwrap();
-    assert_eq!(answer.status(), StatusCode::UNAUTHORIZED);
+    assert_eq!(answer.status(), 401);
     sim.insert("GCE_VM_IP_PORT").await;
     let again = json!({"name": "n", "networkEndpointType": "GCE_VM_IP"});
-    let negs = NEG.strip_suffix("/n").unwrap();
-    let (status, answer) = sim.send(Method::POST, negs, &again).await;
-    assert_eq!((status, reason(&answer)), (StatusCode::CONFLICT, "alreadyExists"));
+    let (status, answer) = sim.ask(Method::POST, NEGS, Some(&again)).await;
+    assert_eq!((status, reason(&answer)), (409, "alreadyExists"));
     let message = "The resource 'projects/p/zones/z-a/networkEndpointGroups/n' already exists";
     assert_eq!(answer["error"]["message"], message);
 }
@@ -98,26 +64,26 @@ async fn an_operation_is_pending_then_done_and_has_its_effect_then() {
         operation_ms: 150,
         ..ServerConfig::default()
     };
-    let sim = Sim::new(config).await;
+    let sim = start_sim(config).await;
     let body = json!({"name": "n", "networkEndpointType": "GCE_VM_IP_PORT"});
     let id = "11111111-1111-1111-1111-111111111111";
-    let negs = format!("{}?requestId={id}", NEG.strip_suffix("/n").unwrap());
-    let begun = sim.ok(Method::POST, &negs, &body).await;
+    let negs = format!("{NEGS}?requestId={id}");
+    let begun = sim.post(&negs, &body).await;
     assert_eq!(
         (&begun["kind"], &begun["status"]),
         (&json!("compute#operation"), &json!("PENDING"))
     );
     assert_eq!(begun["clientOperationId"], id);
     assert!(begun["id"].is_string() && begun.get("error").is_none());
-    assert_eq!(sim.send(Method::GET, NEG, &Value::Null).await.0, StatusCode::NOT_FOUND);
+    assert_eq!(sim.ask(Method::GET, NEG, None).await.0, 404);
     let path = format!(
         "/compute/v1/projects/p/zones/z-a/operations/{}/wait",
         begun["name"].as_str().unwrap()
     );
-    let done = sim.ok(Method::POST, &path, &Value::Null).await;
+    let done = sim.post(&path, &json!({})).await;
     assert_eq!((&done["status"], &done["progress"]), (&json!("DONE"), &json!(100)));
-    assert_eq!(sim.ok(Method::GET, NEG, &Value::Null).await["size"], 0);
-    let again = sim.ok(Method::POST, &negs, &body).await;
+    assert_eq!(sim.get(NEG).await["size"], 0);
+    let again = sim.post(&negs, &body).await;
     assert_eq!(again["id"], begun["id"], "the same request is the same operation");
 }
 
@@ -128,16 +94,16 @@ async fn waiting_ends_at_its_limit() {
         wait_ms: 20,
         ..ServerConfig::default()
     };
-    let sim = Sim::new(config).await;
+    let sim = start_sim(config).await;
     sim.insert("GCE_VM_IP").await;
-    let ledger = sim.ok(Method::GET, "/operations", &Value::Null).await;
+    let ledger = sim.get("/operations").await;
     let path = format!("/compute/v1/projects/p/zones/z-a/operations/{}/wait", ledger[0]["id"]);
-    assert_eq!(sim.ok(Method::POST, &path, &Value::Null).await["status"], "PENDING");
+    assert_eq!(sim.post(&path, &json!({})).await["status"], "PENDING");
 }
 
 #[tokio::test]
 async fn what_cannot_be_attached_is_refused_at_once() {
-    let sim = Sim::new(ServerConfig::default()).await;
+    let sim = start_sim(ServerConfig::default()).await;
     sim.insert("GCE_VM_IP_PORT").await;
     let one = |number: usize| json!({"ipAddress": format!("10.0.{}.{}", number / 256, number % 256), "port": 1});
     for endpoints in [
@@ -154,46 +120,31 @@ async fn what_cannot_be_attached_is_refused_at_once() {
         json!([{"ipAddress": "10.0.0.1", "port": 80, "node": "vm"}]),
     ] {
         let (status, answer) = sim.attach(endpoints.clone()).await;
-        assert_eq!(
-            (status, reason(&answer)),
-            (StatusCode::BAD_REQUEST, "invalid"),
-            "{endpoints}"
-        );
+        assert_eq!((status, reason(&answer)), (400, "invalid"), "{endpoints}");
     }
-    assert!(
-        sim.attach(json!((0..500).map(one).collect::<Vec<_>>()))
-            .await
-            .0
-            .is_success()
-    );
-    let without_ports = Sim::new(ServerConfig::default()).await;
+    assert!(sim.attach(json!((0..500).map(one).collect::<Vec<_>>())).await.0 == 200);
+    let without_ports = start_sim(ServerConfig::default()).await;
     without_ports.insert("GCE_VM_IP").await;
-    assert_eq!(without_ports.attach(json!([one(1)])).await.0, StatusCode::BAD_REQUEST);
-    assert!(
-        without_ports
-            .attach(json!([{"ipAddress": "10.0.0.1"}]))
-            .await
-            .0
-            .is_success()
-    );
+    assert_eq!(without_ports.attach(json!([one(1)])).await.0, 400);
+    assert!(without_ports.attach(json!([{"ipAddress": "10.0.0.1"}])).await.0 == 200);
 }
 
 #[tokio::test]
 async fn request_ids_are_uuids_and_not_zero() {
-    let sim = Sim::new(ServerConfig::default()).await;
+    let sim = start_sim(ServerConfig::default()).await;
     for id in ["x", "00000000-0000-0000-0000-000000000000"] {
         let path = format!("{NEG}/attachNetworkEndpoints?requestId={id}");
-        let (status, answer) = sim.send(Method::POST, &path, &json!({})).await;
-        assert_eq!((status, reason(&answer)), (StatusCode::BAD_REQUEST, "invalid"));
+        let (status, answer) = sim.ask(Method::POST, &path, Some(&json!({}))).await;
+        assert_eq!((status, reason(&answer)), (400, "invalid"));
     }
 }
 
 #[tokio::test]
 async fn pages_are_as_long_as_asked_for_and_miss_items_when_empty() {
-    let sim = Sim::new(ServerConfig::default()).await;
+    let sim = start_sim(ServerConfig::default()).await;
     sim.insert("GCE_VM_IP").await;
     let list = format!("{NEG}/listNetworkEndpoints");
-    let empty = sim.ok(Method::POST, &list, &json!({"healthStatus": "SKIP"})).await;
+    let empty = sim.post(&list, &json!({"healthStatus": "SKIP"})).await;
     assert!(empty.get("items").is_none() && empty.get("nextPageToken").is_none());
     let endpoints: Vec<_> = (0..5)
         .map(|number| json!({"ipAddress": format!("10.0.0.{number}")}))
@@ -215,12 +166,10 @@ async fn pages_are_as_long_as_asked_for_and_miss_items_when_empty() {
     }
     assert_eq!(lengths, [2, 2, 1]);
     for query in ["maxResults=501", "maxResults=-1", "pageToken=x"] {
-        let answer = sim.send(Method::POST, &format!("{list}?{query}"), &json!({})).await;
-        assert_eq!(
-            (answer.0, reason(&answer.1)),
-            (StatusCode::BAD_REQUEST, "invalid"),
-            "{query}"
-        );
+        let answer = sim
+            .ask(Method::POST, &format!("{list}?{query}"), Some(&json!({})))
+            .await;
+        assert_eq!((answer.0, reason(&answer.1)), (400, "invalid"), "{query}");
     }
 }
 
@@ -232,17 +181,17 @@ async fn limits_are_told_apart() {
         rate_limit_status: 403,
         ..ServerConfig::default()
     };
-    let sim = Sim::new(config).await;
+    let sim = start_sim(config).await;
     sim.insert("GCE_VM_IP").await;
     let three: Vec<_> = (1..4)
         .map(|number| json!({"ipAddress": format!("10.0.0.{number}")}))
         .collect();
     let (status, answer) = sim.attach(json!(three)).await;
-    assert_eq!((status, reason(&answer)), (StatusCode::FORBIDDEN, "quotaExceeded"));
+    assert_eq!((status, reason(&answer)), (403, "quotaExceeded"));
     let mut limited = None;
     for _ in 0..1_000 {
         let answer = sim.request(Method::GET, NEG).send().await.unwrap();
-        if answer.status() == StatusCode::FORBIDDEN {
+        if answer.status() == 403 {
             limited = Some(answer);
             break;
         }
@@ -260,14 +209,14 @@ async fn chance_is_the_same_for_the_same_seed() {
             seed,
             ..ServerConfig::default()
         };
-        let sim = Sim::new(config).await;
+        let sim = start_sim(config).await;
         let behind = json!({"project": "p", "zone": "z-a", "neg": "n",
                             "insert": {"name": "n", "networkEndpointType": "GCE_VM_IP"}});
-        sim.ok(Method::POST, "/behind", &behind).await;
+        sim.post("/behind", &behind).await;
         for number in 0..20 {
             sim.attach(json!([{"ipAddress": format!("10.0.0.{number}")}])).await;
         }
-        let ledger = sim.ok(Method::GET, "/operations", &Value::Null).await;
+        let ledger = sim.get("/operations").await;
         let failed = |operation: &Value| operation["failure"].is_string();
         ledger.as_array().unwrap().iter().map(failed).collect::<Vec<_>>()
     };
@@ -284,13 +233,13 @@ async fn a_state_file_outlives_its_server() {
         state_file: Some(folder.path().join("state.json")),
         ..ServerConfig::default()
     };
-    let sim = Sim::new(config()).await;
+    let sim = start_sim(config()).await;
     sim.insert("GCE_VM_IP").await;
     sim.attach(json!([{"ipAddress": "10.0.0.1"}])).await;
-    sim.ok(Method::GET, NEG, &Value::Null).await;
-    let state = sim.ok(Method::GET, "/state", &Value::Null).await;
+    sim.get(NEG).await;
+    let state = sim.get("/state").await;
     sim.server.stop().await;
-    let sim = Sim::new(config()).await;
-    assert_eq!(sim.ok(Method::GET, "/state", &Value::Null).await, state);
-    assert_eq!(sim.ok(Method::GET, NEG, &Value::Null).await["size"], 1);
+    let sim = start_sim(config()).await;
+    assert_eq!(sim.get("/state").await, state);
+    assert_eq!(sim.get(NEG).await["size"], 1);
 }

@@ -20,14 +20,14 @@ use super::{
     refusal::Refusal,
     state_file::{self, StateFile},
     target::Target,
-    world::{Dump, Effect, Object, World},
+    world::{Effect, Object, World},
 };
 use crate::base::{faults::Faults, server::Problem, service::Request, state_file::StateFileError};
 
 /// A simulated Engine without its network.
 pub(super) struct Engine {
-    world: World,
-    store: Option<StateFile>,
+    pub(super) world: World,
+    pub(super) store: Option<StateFile>,
     pub(super) faults: Faults<EngineFaultText>,
     pub(super) config: ServerConfig,
 }
@@ -85,21 +85,6 @@ impl Engine {
                 })
             }
         }
-    }
-
-    /// The whole state.
-    pub(super) fn dump(&self) -> Dump {
-        self.world.dump()
-    }
-
-    /// Replaces the whole state.
-    pub(super) fn load(&mut self, dump: Dump) -> Result<(), Refusal> {
-        let world = World::from_dump(self.world.seed(), dump).map_err(Refusal::unprocessable)?;
-        if let Some(store) = &mut self.store {
-            *store = StateFile::create(store.path(), &world).map_err(not_stored)?;
-        }
-        self.world = world;
-        Ok(())
     }
 
     /// Settles the objects that are due: each is deployed, or fails if a fault says so.
@@ -283,7 +268,7 @@ fn ok(body: Value) -> Response {
     Json(body).into_response()
 }
 
-fn not_stored(error: StateFileError) -> Refusal {
+pub(super) fn not_stored(error: StateFileError) -> Refusal {
     tracing::error!(target: super::LOG_TARGET, error = &error as &dyn std::error::Error, "an effect was not stored");
     Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
 }

@@ -8,11 +8,12 @@ use axum::http::{Method, StatusCode};
 use axum::response::Response;
 
 use super::config::ServerConfig;
-use super::engine::Engine;
+use super::engine::{Engine, not_stored};
 use super::refusal::Refusal;
+use super::state_file::StateFile;
 use super::taggings::Taggings;
 use super::target::Target;
-use super::world::Dump;
+use super::world::{Dump, World};
 use super::{EngineFaultText, LOG_TARGET};
 use crate::base::faults::{FaultFields, Faults};
 use crate::base::pipeline::Pipeline;
@@ -114,11 +115,16 @@ impl Service for Engine {
     }
 
     fn state(&self) -> Dump {
-        self.dump()
+        self.world.dump()
     }
 
     fn replace(&mut self, state: Dump) -> Result<(), Refusal> {
-        self.load(state)
+        let world = World::from_dump(self.world.seed(), state).map_err(Refusal::unprocessable)?;
+        if let Some(store) = &mut self.store {
+            *store = StateFile::create(store.path(), &world).map_err(not_stored)?;
+        }
+        self.world = world;
+        Ok(())
     }
 
     fn begin(pipeline: &Arc<Pipeline<Self>>, method: &Method, target: Option<&Target>) -> Option<Tagging> {

@@ -2,11 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use reqwest::{Client, Method, Response};
+use reqwest::Method;
 use serde_json::{Value, json};
 
+use crate::StartError;
+use crate::base::testing::PATIENCE;
+pub(super) use crate::base::testing::Sim;
 use crate::lbaas::{self, ServerConfig};
-use crate::{Server, StartError};
 
 pub(super) const BACKENDS: &str = "/api/LBaaS/v1/backend.json";
 pub(super) const FRONTENDS: &str = "/api/LBaaS/v1/frontend.json";
@@ -14,9 +16,6 @@ pub(super) const BINDS: &str = "/api/LBaaS/v1/bind.json";
 pub(super) const SERVERS: &str = "/api/LBaaS/v1/server.json";
 pub(super) const BALANCERS: &str = "/api/LBaaS/v1/loadbalancer.json";
 pub(super) const RESOURCES: &str = "/api/core/v1/resource.json";
-
-/// On a busy machine, even an immediate effect may take long.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Polls until the condition holds.
 pub(super) async fn until(what: &str, is_so: impl AsyncFn() -> bool) {
@@ -38,59 +37,16 @@ pub(super) async fn in_time<T>(what: &str, attempt: impl AsyncFn(u64) -> Option<
     panic!("{what}: never in time")
 }
 
-pub(super) struct Sim {
-    pub(super) engine: Server,
-    pub(super) client: Client,
+/// A client of a simulated Engine with this configuration.
+pub(super) async fn try_start(config: Value) -> Result<Sim, StartError> {
+    let config: ServerConfig = serde_json::from_value(config).unwrap();
+    let server = lbaas::start(config, "127.0.0.1:0".parse().unwrap()).await?;
+    Ok(Sim::new(server, "Token simulated"))
 }
 
 impl Sim {
     pub(super) async fn start(config: Value) -> Self {
-        Self::try_start(config).await.unwrap()
-    }
-
-    pub(super) async fn try_start(config: Value) -> Result<Self, StartError> {
-        let config: ServerConfig = serde_json::from_value(config).unwrap();
-        let engine = lbaas::start(config, "127.0.0.1:0".parse().unwrap()).await?;
-        // Another test may have been first.
-        _ = rustls::crypto::ring::default_provider().install_default();
-        let client = Client::builder().no_proxy().timeout(PATIENCE).build().unwrap();
-        Ok(Self { engine, client })
-    }
-
-    pub(super) fn url(&self, path: &str) -> String {
-        format!("http://{}{path}", self.engine.local_addr())
-    }
-
-    pub(super) async fn send(&self, method: Method, path: &str, body: Option<&Value>) -> reqwest::Result<Response> {
-        let request = self
-            .client
-            .request(method, self.url(path))
-            .header("Authorization", "Token simulated");
-        match body {
-            Some(body) => request.json(body).send().await,
-            None => request.send().await,
-        }
-    }
-
-    /// Status and body; a missing body is null.
-    pub(super) async fn ask(&self, method: Method, path: &str, body: Option<&Value>) -> (u16, Value) {
-        let response = self.send(method, path, body).await.unwrap();
-        let status = response.status().as_u16();
-        let body = response.bytes().await.unwrap();
-        (
-            status,
-            if body.is_empty() {
-                Value::Null
-            } else {
-                serde_json::from_slice(&body).unwrap()
-            },
-        )
-    }
-
-    pub(super) async fn get(&self, path: &str) -> Value {
-        let (status, body) = self.ask(Method::GET, path, None).await;
-        assert_eq!(status, 200, "GET {path}: {body}");
-        body
+        try_start(config).await.unwrap()
     }
 
     pub(super) async fn put(&self, path: &str, body: &Value) -> Value {

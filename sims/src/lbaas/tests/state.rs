@@ -9,7 +9,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
 
-use super::client::{BACKENDS, BALANCERS, RESOURCES, SERVERS, Sim, backend, server, text, until};
+use super::client::{BACKENDS, BALANCERS, RESOURCES, SERVERS, Sim, backend, server, text, try_start, until};
 use crate::lbaas::{ServerConfig, start};
 
 fn state_file(folder: &Path) -> Value {
@@ -39,7 +39,7 @@ async fn the_state_survives_in_its_file() {
     let mut text = std::fs::read(&file).unwrap();
     text.extend(br#"{"destroyed":{"identifier":""#);
     std::fs::write(&killed, text).unwrap();
-    sim.engine.stop().await;
+    sim.server.stop().await;
 
     for path in [&killed, &file, &file] {
         let sim = Sim::start(json!({"state_file": path, "load_balancers": ["lb-1"]})).await;
@@ -54,7 +54,7 @@ async fn the_state_survives_in_its_file() {
                 .all(|file| file.extension().is_none_or(|extension| extension != "new")),
             "{files:?}"
         );
-        sim.engine.stop().await;
+        sim.server.stop().await;
     }
 
     let sim = Sim::start(json!({"state_file": file, "load_balancers": ["lb-2"]})).await;
@@ -80,7 +80,7 @@ async fn settling_goes_on_after_a_restart() {
     let path = format!("{BACKENDS}/{}", sim.create(BACKENDS, backend("b")).await);
     let state = sim.get("/state").await;
     assert!(state["objects"][0]["settles_at_ms"].is_u64(), "{state}");
-    sim.engine.stop().await;
+    sim.server.stop().await;
     let sim = Sim::start(config.clone()).await;
     assert_eq!(sim.get(&path).await["state"]["id"], "4");
     assert_eq!(
@@ -88,12 +88,12 @@ async fn settling_goes_on_after_a_restart() {
         state,
         "it will have settled when it would have"
     );
-    sim.engine.stop().await;
+    sim.server.stop().await;
 
     config["settle_ms"] = json!(100);
     let sim = Sim::start(config.clone()).await;
     assert_eq!(sim.put(&path, &backend("b")).await["state"]["id"], "0");
-    sim.engine.stop().await;
+    sim.server.stop().await;
     // The new settling time does not change the old one.
     config["settle_ms"] = json!(3_600_000);
     let sim = Sim::start(config).await;
@@ -122,7 +122,7 @@ async fn a_damaged_state_file_is_refused_with_its_line() {
         ),
     ] {
         std::fs::write(&path, text).unwrap();
-        let error = Sim::try_start(json!({"state_file": path})).await.err().unwrap();
+        let error = try_start(json!({"state_file": path})).await.err().unwrap();
         let error = std::error::Error::source(&error).unwrap().to_string();
         assert!(
             error.contains(&format!("engine.jsonl`: line {line} is damaged: ")),
@@ -155,7 +155,7 @@ async fn a_state_is_dumped_and_loaded_in_one_order() {
     let other = Sim::start(state_file(folder.path())).await;
     other.put("/state", &state).await;
     assert_eq!(other.get("/state").await, state);
-    other.engine.stop().await;
+    other.server.stop().await;
     let other = Sim::start(state_file(folder.path())).await;
     assert_eq!(other.get("/state").await, state, "a state that was put is in the file");
 
@@ -198,10 +198,7 @@ async fn it_starts_on_loopback_alone_and_ends_when_told() {
             .unwrap();
         assert!(refused.to_string().contains("only loopback addresses"), "{refused}");
     }
-    let twice = Sim::try_start(json!({"load_balancers": ["a", "a"]}))
-        .await
-        .err()
-        .unwrap();
+    let twice = try_start(json!({"load_balancers": ["a", "a"]})).await.err().unwrap();
     assert_eq!(
         twice.to_string(),
         "simulated Engine: load_balancers: `a` is there twice"
@@ -225,14 +222,14 @@ async fn it_starts_on_loopback_alone_and_ends_when_told() {
     }
 
     let sim = Sim::start(json!({"faults": [{"delay_ms": 60_000}]})).await;
-    let address = sim.engine.local_addr();
+    let address = sim.server.local_addr();
     let second = start(ServerConfig::default(), address).await.err().unwrap();
     assert_eq!(
         second.to_string(),
         format!("simulated Engine: cannot listen on `{address}`")
     );
 
-    let Sim { engine, client } = sim;
+    let Sim { server, client, .. } = sim;
     let waiting = client
         .get(format!("http://{address}{BACKENDS}"))
         .header("Authorization", "Token simulated")
@@ -240,7 +237,7 @@ async fn it_starts_on_loopback_alone_and_ends_when_told() {
     let stopping = async {
         tokio::time::sleep(Duration::from_millis(50)).await;
         let asked = Instant::now();
-        engine.stop().await;
+        server.stop().await;
         asked.elapsed()
     };
     let (answer, took) = tokio::join!(waiting, stopping);

@@ -231,7 +231,7 @@ async fn a_request_whose_client_is_gone_before_its_effect_has_none() {
              Content-Type: application/json\r\nContent-Length: {}\r\n\r\n",
             body.len()
         );
-        let mut connection = TcpStream::connect(sim.engine.local_addr()).await.unwrap();
+        let mut connection = TcpStream::connect(sim.server.local_addr()).await.unwrap();
         connection.write_all((head + &body).as_bytes()).await.unwrap();
         connection
     };
