@@ -49,11 +49,11 @@ pub struct FaultFields {
     /// The requests' path as it was sent, where each `*` (the default) stands for any text, `/` and none included. A
     /// path that holds a `?` is compared with path and query.
     pub(crate) path: Option<String>,
-    /// How often; absent is without end.
+    /// How often the fault happens; absent means without end.
     pub(crate) times: Option<u32>,
-    /// The answer is an error with this status, 400 to 599.
+    /// The request is answered with an error of this status, 400 to 599.
     pub(crate) status: Option<u16>,
-    /// Of the answer; default: the usual one of the status. So are the next three.
+    /// The reason in the answer. Default: the usual one of the status, as for the message.
     pub(crate) reason: Option<String>,
     pub(crate) message: Option<String>,
     pub(crate) retry_after_s: Option<u64>,
@@ -63,10 +63,10 @@ pub struct FaultFields {
     pub(crate) delay_ms: Option<u64>,
     /// The connection is closed without an answer.
     pub(crate) close: Option<When>,
-    /// So often fails what the server does later. `code` and `message` are those of the failure.
+    /// The server's later work fails this many times, with `code` and `message`.
     pub(crate) fail: Option<u32>,
     pub(crate) code: Option<String>,
-    /// The side of `status` and `delay_ms`; default: before.
+    /// The side of `status` and `delay_ms`. Default: before.
     pub(crate) when: Option<When>,
 }
 
