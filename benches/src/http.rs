@@ -5,9 +5,10 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use serde_json::json;
 use trueup_capabilities::fence::Fence;
 use trueup_capabilities::lbaas::anexia::{Anexia, RequestMetrics, Settings, Token};
-use trueup_capabilities::lbaas::server::{Fault, FaultEffect, ServerConfig, SimulatedEngine, When};
+use trueup_sims::lbaas::{self, ServerConfig};
 
 use crate::service::{LOAD_BALANCER, Size};
 use crate::stage::{self, Stage};
@@ -53,7 +54,7 @@ fn count(requests: u64) -> f64 {
 /// If that fails.
 pub fn reconcile(stage: &Stage, size: Size, latency: Latency, concurrent: u16) -> anyhow::Result<Took> {
     stage.runtime.block_on(async {
-        let server = SimulatedEngine::start(server(latency), SocketAddr::from(([127, 0, 0, 1], 0))).await?;
+        let server = lbaas::start(server(latency)?, SocketAddr::from(([127, 0, 0, 1], 0))).await?;
         let folder = tempfile::tempdir()?;
         let token = folder.path().join("token");
         std::fs::write(&token, "simulated")?;
@@ -81,31 +82,26 @@ pub fn reconcile(stage: &Stage, size: Size, latency: Latency, concurrent: u16) -
     })
 }
 
-fn server(latency: Latency) -> ServerConfig {
+fn server(latency: Latency) -> anyhow::Result<ServerConfig> {
     let config = ServerConfig {
         load_balancers: vec![LOAD_BALANCER.into()],
         ..ServerConfig::default()
     };
     if latency.of_taggings {
-        return ServerConfig {
+        return Ok(ServerConfig {
             latency_ms: latency.ms,
             ..config
-        };
+        });
     }
-    let slow = |method: &str, path: &str| Fault {
-        method: method.to_owned(),
-        path: path.to_owned(),
-        times: None,
-        effect: FaultEffect::Delay {
-            ms: latency.ms,
-            when: When::After,
-        },
-    };
     // Everything but `POST /api/core/v1/resource.json/ID/tags/TAG`.
-    ServerConfig {
-        faults: vec![slow("*", "/api/LBaaS/*"), slow("GET", "/api/core/*")],
+    let faults = json!([
+        {"path": "/api/LBaaS/*", "delay_ms": latency.ms, "when": "after"},
+        {"method": "GET", "path": "/api/core/*", "delay_ms": latency.ms, "when": "after"},
+    ]);
+    Ok(ServerConfig {
+        faults: serde_json::from_value(faults)?,
         ..config
-    }
+    })
 }
 
 /// Counts requests by resource and method.

@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use trueup_benches::effects::{self, Effects};
-use trueup_capabilities::lbaas::server::{ServerConfig, SimulatedEngine};
+use trueup_sims::Server;
+use trueup_sims::lbaas::{self, ServerConfig};
 
 /// How often to read the file: the precision of the times.
 const LOOK: Duration = Duration::from_millis(1);
@@ -21,7 +22,7 @@ const LOOK: Duration = Duration::from_millis(1);
 /// A running Engine.
 pub(crate) struct Engine {
     runtime: tokio::runtime::Runtime,
-    engine: SimulatedEngine,
+    engine: Server,
     ended: Arc<AtomicBool>,
     reader: JoinHandle<anyhow::Result<Effects>>,
 }
@@ -38,7 +39,7 @@ impl Engine {
             state_file: Some(file.clone()),
             ..ServerConfig::default()
         };
-        let engine = runtime.block_on(SimulatedEngine::start(config, SocketAddr::from(([127, 0, 0, 1], 0))))?;
+        let engine = runtime.block_on(lbaas::start(config, SocketAddr::from(([127, 0, 0, 1], 0))))?;
         let ended = Arc::new(AtomicBool::new(false));
         let reader = {
             let ended = Arc::clone(&ended);

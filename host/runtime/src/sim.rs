@@ -6,8 +6,9 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
-use trueup_capabilities::lbaas::server::{LoadBalancer, ServerConfig, SimulatedEngine};
 use trueup_journal::regular;
+use trueup_sims::lbaas::{self, LoadBalancer, ServerConfig};
+use trueup_sims::{Server, StartError};
 
 pub use self::compute::{ComputeFlags, compute_config, start_compute};
 use crate::run::SetupError;
@@ -55,14 +56,14 @@ pub fn lbaas_config(file: Option<&Path>, flags: LbaasFlags) -> Result<ServerConf
 /// Starts a simulated Engine.
 ///
 /// # Errors
-/// One line: why it cannot listen, or cannot read its state.
-pub async fn start_lbaas(config: ServerConfig, listen: SocketAddr) -> Result<SimulatedEngine, SetupError> {
-    let started = SimulatedEngine::start(config, listen).await;
+/// One line: why it can't listen, or its state can't be read.
+pub async fn start_lbaas(config: ServerConfig, listen: SocketAddr) -> Result<Server, SetupError> {
+    let started = lbaas::start(config, listen).await;
     started.map_err(|error| not_started(listen, error))
 }
 
 /// Why a server did not start. An address of another machine counts as misuse.
-fn not_started(listen: SocketAddr, error: impl Into<anyhow::Error>) -> SetupError {
+fn not_started(listen: SocketAddr, error: StartError) -> SetupError {
     if listen.ip().is_loopback() {
         SetupError::failed(error)
     } else {

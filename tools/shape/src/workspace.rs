@@ -41,7 +41,7 @@ impl Workspace {
         })
     }
 
-    /// The files with product code: those of the host's and the guests' crates, without tests.
+    /// The files with product code: those of the crates in `host/`, `guests/` and `sims/`, without tests.
     pub(crate) fn product(&self) -> impl Iterator<Item = &Source> {
         self.rust.iter().filter(|source| is_product(&source.path))
     }
@@ -56,10 +56,12 @@ pub(crate) fn room(path: &str) -> &str {
     ends.and_then(|end| path.get(..end)).unwrap_or(path)
 }
 
-/// `host/` and `guests/` hold the product, except a guest that only tests load, and each crate's folder of tests.
+/// `host/`, `guests/` and `sims/` hold the product, except a guest that only tests load, and each crate's tests.
 fn is_product(path: &str) -> bool {
     let inside = path.strip_prefix(room(path)).unwrap_or_default();
-    (path.starts_with("host/") || path.starts_with("guests/"))
+    ["host/", "guests/", "sims/"]
+        .iter()
+        .any(|folder| path.starts_with(folder))
         && !path.starts_with("guests/misbehaving/")
         && !inside.starts_with("/tests/")
 }
@@ -189,9 +191,11 @@ mod tests {
 
     #[test]
     fn product_is_the_host_and_the_guests_without_tests() {
+        assert!(is_product("sims/src/lib.rs"));
         assert!(is_product("host/a/src/lib.rs") && is_product("host/a/build.rs") && is_product("guests/b/src/lib.rs"));
         assert!(
             !is_product("host/a/tests/x.rs")
+                && !is_product("sims/tests/x.rs")
                 && !is_product("tests/x.rs")
                 && !is_product("guests/misbehaving/src/lib.rs")
         );

@@ -4,7 +4,6 @@ pub mod anexia;
 mod binding;
 mod owners;
 pub mod planned;
-pub mod server;
 pub mod simulated;
 
 pub use crate::bindings::lbaas::api::Error;

@@ -12,7 +12,6 @@ pub mod compute;
 mod order;
 pub mod planned;
 mod request;
-pub mod server;
 pub mod simulated;
 
 pub use crate::bindings::neg::api::{Error, NegRef};

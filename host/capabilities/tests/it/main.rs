@@ -7,4 +7,3 @@ mod cri;
 mod grants;
 mod nftables;
 mod planned;
-mod sim_engine;

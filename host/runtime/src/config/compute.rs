@@ -10,7 +10,7 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use trueup_capabilities::neg::compute::Settings;
-use trueup_capabilities::neg::server::ServerConfig;
+use trueup_sims::compute::ServerConfig;
 
 use super::lbaas::{TokenAt, base_url, reaches, read_token};
 use super::neg::RESOURCE;

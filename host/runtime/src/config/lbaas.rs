@@ -11,7 +11,7 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use trueup_capabilities::lbaas::anexia::{Settings, TOKEN_ENV_DEFAULT};
-use trueup_capabilities::lbaas::server::{RetryAfter, ServerConfig};
+use trueup_sims::lbaas::{RetryAfter, ServerConfig};
 
 use super::Source;
 use super::document::Document;

@@ -10,12 +10,12 @@ use trueup_capabilities::fence::Fence;
 use trueup_capabilities::grants::{Access, NEG};
 use trueup_capabilities::metrics::Registry as Metrics;
 use trueup_capabilities::neg::compute::{Compute, Credentials, OperationsFile, OperationsInMemory};
-use trueup_capabilities::neg::server::SimulatedCompute;
 use trueup_capabilities::neg::simulated::Simulated;
 use trueup_capabilities::neg::{Api, Endpoint, Error, NegRef, Reads, RequestId};
 use trueup_capabilities::quota::Quotas;
 use trueup_capabilities::random::Seeded;
 use trueup_capabilities::{Answer, Backends};
+use trueup_sims::Server;
 
 use super::operations::{Ended, Operations};
 use crate::board::Board;
@@ -43,7 +43,7 @@ pub(crate) struct NegSetup {
     /// Starts operations.
     pub(super) operations: Arc<dyn Operations>,
     /// The simulated Compute Engine that was started for this run.
-    simulated: Option<SimulatedCompute>,
+    simulated: Option<Server>,
     /// All metrics of this process.
     pub(super) metrics: Arc<Metrics>,
     pub(super) board: Arc<Board>,
@@ -129,7 +129,7 @@ pub(super) struct Looking {
     /// Reads the NEGs as they are.
     pub(super) reads: Arc<dyn Reads>,
     pub(super) quotas: Arc<Quotas>,
-    simulated: Option<SimulatedCompute>,
+    simulated: Option<Server>,
 }
 
 impl Looking {
@@ -147,7 +147,7 @@ impl Looking {
         };
         let reads: Arc<dyn Reads> = match &neg.backend {
             NegBackend::Compute(backend) => {
-                let settings = backend.settings(simulated.as_ref().map(SimulatedCompute::local_addr));
+                let settings = backend.settings(simulated.as_ref().map(Server::local_addr));
                 let credentials = credentials(&backend.credentials)?;
                 let store = Arc::new(OperationsInMemory::default());
                 let connected = Compute::new(settings, credentials, store, Fence::open());
@@ -196,12 +196,12 @@ fn warn_of_missing_grants(neg: &Neg) {
 fn connect(
     config: &Config,
     neg: &Neg,
-    simulated: Option<&SimulatedCompute>,
+    simulated: Option<&Server>,
     fence: Fence,
 ) -> Result<(Arc<dyn Operations>, mpsc::Receiver<Ended>), SetupError> {
     match &neg.backend {
         NegBackend::Compute(backend) => {
-            let settings = backend.settings(simulated.map(SimulatedCompute::local_addr));
+            let settings = backend.settings(simulated.map(Server::local_addr));
             let credentials = credentials(&backend.credentials)?;
             let file = config.state_dir.join(neg::NAME).join(OPERATIONS_FILE);
             let store = Arc::new(OperationsFile::open(&file).map_err(SetupError::failed)?);
@@ -228,7 +228,7 @@ fn credentials(at: &CredentialsAt) -> Result<Credentials, SetupError> {
     }
 }
 
-async fn start_simulated(sim: &ComputeSim) -> Result<SimulatedCompute, SetupError> {
+async fn start_simulated(sim: &ComputeSim) -> Result<Server, SetupError> {
     let token = match &sim.token {
         Some(at) => Some(
             read_token(at, "the simulated Compute Engine's token")?
@@ -237,7 +237,7 @@ async fn start_simulated(sim: &ComputeSim) -> Result<SimulatedCompute, SetupErro
         ),
         None => None,
     };
-    let server = SimulatedCompute::start(sim.server(token), sim.listen)
+    let server = trueup_sims::compute::start(sim.server(token), sim.listen)
         .await
         .map_err(SetupError::failed)?;
     tracing::info!("simulated Compute Engine listens on http://{}", server.local_addr());

@@ -18,7 +18,7 @@ mod decision;
 mod difference;
 mod growth;
 mod index;
-pub use trueup_capabilities::local_only;
+pub use trueup_sims::local_only;
 mod routes;
 mod search;
 mod source;

@@ -17,7 +17,6 @@ use trueup_capabilities::faults::Faults;
 use trueup_capabilities::fence::Fence;
 use trueup_capabilities::grants::{Access, OWN, SANDBOXES};
 use trueup_capabilities::lbaas::anexia::{Anexia, Owned, RequestMetrics, Token};
-use trueup_capabilities::lbaas::server::SimulatedEngine;
 use trueup_capabilities::lbaas::simulated::Simulated;
 use trueup_capabilities::lbaas::{Api, State};
 use trueup_capabilities::metrics::{HOST, Line, Registry as Metrics};
@@ -27,6 +26,7 @@ use trueup_capabilities::{Backends, Host};
 use trueup_engine::{Engine, Options as EngineOptions};
 use trueup_journal::regular;
 use trueup_journal::{Event, Files, OPEN_FILES_MAX, Tape};
+use trueup_sims::Server;
 
 use super::active::Active;
 use super::instances::{Instances, Recorded};
@@ -200,7 +200,7 @@ pub struct Setup {
     /// All metrics of this process.
     pub metrics: Arc<Metrics>,
     /// The simulated Engine that was started for this run.
-    pub simulated_engine: Option<SimulatedEngine>,
+    pub simulated_engine: Option<Server>,
     /// Request counts of this guest, over all its instances.
     pub quotas: Arc<Quotas>,
     /// From [`Ground::audit`].
@@ -226,7 +226,7 @@ impl Setup {
             Some(sim) => Some(start_engine(sim).await?),
             None => None,
         };
-        let address = simulated_engine.as_ref().map(SimulatedEngine::local_addr);
+        let address = simulated_engine.as_ref().map(Server::local_addr);
         let intents = config.state_dir.join(INTENTS).join(lbaas::NAME);
         let (api, anexia) = connect(lbaas, address, &ground.metrics, fence, Some(&intents))?;
         let active = Active::new(Arc::new(instances));
@@ -499,9 +499,9 @@ pub(crate) fn read_token(at: &TokenAt, whose: &str) -> Result<String, SetupError
 /// The name of the simulated Engine's token in messages.
 const SIMULATED_ENGINES_TOKEN: &str = "the simulated Engine's token";
 
-async fn start_engine(sim: &LbaasSim) -> Result<SimulatedEngine, SetupError> {
+async fn start_engine(sim: &LbaasSim) -> Result<Server, SetupError> {
     let token = read_token(&sim.token, SIMULATED_ENGINES_TOKEN)?;
-    let engine = SimulatedEngine::start(sim.server(token.trim()), sim.listen)
+    let engine = trueup_sims::lbaas::start(sim.server(token.trim()), sim.listen)
         .await
         .map_err(SetupError::failed)?;
     tracing::info!("simulated Engine listens on http://{}", engine.local_addr());

@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 
-use trueup_capabilities::neg::server::{Fault, ServerConfig, SimulatedCompute};
+use trueup_sims::Server;
+use trueup_sims::compute::{self, Fault, ServerConfig};
 
 use crate::run::SetupError;
 
@@ -71,8 +72,8 @@ pub fn compute_config(file: Option<&Path>, flags: ComputeFlags) -> Result<Server
 /// Starts a simulated Compute Engine.
 ///
 /// # Errors
-/// One line: why it cannot listen, or cannot read its state.
-pub async fn start_compute(config: ServerConfig, listen: SocketAddr) -> Result<SimulatedCompute, SetupError> {
-    let started = SimulatedCompute::start(config, listen).await;
+/// One line: why it can't listen, or its state can't be read.
+pub async fn start_compute(config: ServerConfig, listen: SocketAddr) -> Result<Server, SetupError> {
+    let started = compute::start(config, listen).await;
     started.map_err(|error| super::not_started(listen, error))
 }

@@ -1,19 +1,22 @@
 //! End to end against the simulated Engine, which knows the rules of the real one and shares no code with this backend.
 
 use super::*;
-use crate::lbaas::server::{Fault, FaultEffect, RetryAfter, ServerConfig, SimulatedEngine, When};
+use trueup_sims::Server;
+use trueup_sims::lbaas::{Fault, RetryAfter, ServerConfig, start as start_server};
+
 use crate::lbaas::{Api as _, Object, State};
 
+const BEFORE: &str = "before";
+const AFTER: &str = "after";
+
 /// Small pages, so that lists have several.
-async fn start(config: ServerConfig) -> (SimulatedEngine, Anexia) {
+async fn start(config: ServerConfig) -> (Server, Anexia) {
     let config = ServerConfig {
         token: TOKEN.into(),
         load_balancers: vec!["lb".into()],
         ..config
     };
-    let sim = SimulatedEngine::start(config, ([127, 0, 0, 1], 0).into())
-        .await
-        .unwrap();
+    let sim = start_server(config, ([127, 0, 0, 1], 0).into()).await.unwrap();
     let url = format!("http://{}", sim.local_addr());
     let (engine, _) = engine_with(Settings {
         url,
@@ -27,21 +30,21 @@ fn tags() -> [String; 1] {
     [TAG.to_owned()]
 }
 
-fn fault(method: &str, path: &str, times: u32, effect: FaultEffect) -> Fault {
-    Fault {
-        method: method.to_owned(),
-        path: path.to_owned(),
-        times: Some(times),
-        effect,
-    }
+fn fault(method: &str, path: &str, times: u32, effect: Value) -> Fault {
+    let mut fault = json!({"method": method, "path": path, "times": times});
+    fault
+        .as_object_mut()
+        .unwrap()
+        .extend(effect.as_object().unwrap().clone());
+    serde_json::from_value(fault).unwrap()
 }
 
-fn status(code: u16, when: When) -> FaultEffect {
-    FaultEffect::Status {
-        code,
-        message: None,
-        when,
-    }
+fn status(code: u16, when: &str) -> Value {
+    json!({"status": code, "when": when})
+}
+
+fn close(when: &str) -> Value {
+    json!({"close": when})
 }
 
 /// Creates what failed again until everything exists, as a guest does over several calls.
@@ -176,25 +179,25 @@ async fn whatever_goes_wrong_leaves_no_orphan_and_nothing_twice() {
     let posts = "/api/LBaaS/v1/*.json";
     let taggings = "/api/core/v1/resource.json/*/tags/*";
     let cases = [
-        vec![fault("POST", posts, 4, status(503, When::After))],
-        vec![fault("POST", posts, 4, status(502, When::Before))],
-        vec![fault("POST", posts, 4, FaultEffect::Close { when: When::After })],
-        vec![fault("POST", posts, 4, FaultEffect::Close { when: When::Before })],
-        vec![fault("POST", posts, 3, status(500, When::After))],
-        vec![fault("POST", taggings, 5, status(409, When::Before))],
-        vec![fault("POST", taggings, 3, status(503, When::After))],
-        vec![fault("POST", taggings, 2, FaultEffect::Close { when: When::Before })],
+        vec![fault("POST", posts, 4, status(503, AFTER))],
+        vec![fault("POST", posts, 4, status(502, BEFORE))],
+        vec![fault("POST", posts, 4, close(AFTER))],
+        vec![fault("POST", posts, 4, close(BEFORE))],
+        vec![fault("POST", posts, 3, status(500, AFTER))],
+        vec![fault("POST", taggings, 5, status(409, BEFORE))],
+        vec![fault("POST", taggings, 3, status(503, AFTER))],
+        vec![fault("POST", taggings, 2, close(BEFORE))],
         vec![
-            fault("POST", taggings, 2, status(500, When::Before)),
-            fault("DELETE", "*", 2, status(409, When::Before)),
+            fault("POST", taggings, 2, status(500, BEFORE)),
+            fault("DELETE", "*", 2, status(409, BEFORE)),
         ],
         vec![
-            fault("POST", posts, 3, status(504, When::After)),
-            fault("GET", posts, 7, status(503, When::Before)),
+            fault("POST", posts, 3, status(504, AFTER)),
+            fault("GET", posts, 7, status(503, BEFORE)),
         ],
         vec![
-            fault("GET", "*", 9, FaultEffect::Close { when: When::After }),
-            fault("POST", posts, 1, status(429, When::Before)),
+            fault("GET", "*", 9, close(AFTER)),
+            fault("POST", posts, 1, status(429, BEFORE)),
         ],
     ];
     for faults in cases {
@@ -216,8 +219,8 @@ async fn whatever_goes_wrong_leaves_no_orphan_and_nothing_twice() {
 async fn a_host_that_comes_back_adopts_what_its_predecessor_left() {
     // Neither tagged nor destroyed.
     let faults = vec![
-        fault("POST", "/api/core/v1/resource.json/*", 3, status(500, When::Before)),
-        fault("DELETE", "*", 3, status(500, When::Before)),
+        fault("POST", "/api/core/v1/resource.json/*", 3, status(500, BEFORE)),
+        fault("DELETE", "*", 3, status(500, BEFORE)),
     ];
     let (sim, predecessor) = start(ServerConfig {
         faults,

@@ -9,11 +9,12 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
+use trueup_sims::Server;
+use trueup_sims::compute::{ServerConfig, start as start_server};
 use uuid::Uuid;
 
 use super::{Compute, Credentials, Ended, OperationStore, OperationsInMemory, Settings};
 use crate::fence::Fence;
-use crate::neg::server::{ServerConfig, SimulatedCompute};
 use crate::neg::{Api, Endpoint, NegRef, RequestId};
 
 /// A longer wait counts as a hang.
@@ -22,7 +23,7 @@ const LOCAL: &str = "127.0.0.1:0";
 
 /// A simulated Compute Engine, and a backend that talks to it.
 struct World {
-    server: SimulatedCompute,
+    server: Server,
     compute: Compute,
     ends: mpsc::Receiver<Ended>,
 }
@@ -33,7 +34,7 @@ impl World {
     }
 
     async fn with(config: ServerConfig, store: Arc<dyn OperationStore>, fence: Fence) -> Self {
-        let server = SimulatedCompute::start(config, LOCAL.parse().unwrap()).await.unwrap();
+        let server = start_server(config, LOCAL.parse().unwrap()).await.unwrap();
         let (compute, ends) = backend(&server, store, fence);
         Self { server, compute, ends }
     }
@@ -90,11 +91,7 @@ impl World {
     }
 }
 
-fn backend(
-    server: &SimulatedCompute,
-    store: Arc<dyn OperationStore>,
-    fence: Fence,
-) -> (Compute, mpsc::Receiver<Ended>) {
+fn backend(server: &Server, store: Arc<dyn OperationStore>, fence: Fence) -> (Compute, mpsc::Receiver<Ended>) {
     Compute::new(
         settings(server),
         Credentials::fixed("secret-token").unwrap(),
@@ -104,7 +101,7 @@ fn backend(
     .unwrap()
 }
 
-fn settings(server: &SimulatedCompute) -> Settings {
+fn settings(server: &Server) -> Settings {
     Settings {
         endpoint: format!("http://{}", server.local_addr()),
         requests_per_second: 1_000,

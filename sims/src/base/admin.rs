@@ -1,0 +1,72 @@
+//! The paths that tests use beside the API. They need no token.
+
+use std::sync::Arc;
+
+use axum::extract::rejection::JsonRejection;
+use axum::extract::{DefaultBodyLimit, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Json, Router, middleware};
+
+use super::faults::Fault;
+use super::local_only::for_this_machine;
+use super::pipeline::Pipeline;
+use super::service::Service;
+
+/// A replaced state takes a few hundred bytes for each object, and may hold hundreds of thousands of them.
+const STATE_BYTES_MAX: usize = 1 << 28;
+
+type Shared<S> = State<Arc<Pipeline<S>>>;
+type Body<T> = Result<Json<T>, JsonRejection>;
+
+pub(crate) fn routes<S: Service>() -> Router<Arc<Pipeline<S>>> {
+    Router::new()
+        .route("/state", get(get_state::<S>).put(put_state::<S>))
+        .route("/requests", get(get_requests::<S>).delete(delete_requests::<S>))
+        .route(
+            "/faults",
+            get(get_faults::<S>).post(post_fault::<S>).delete(delete_faults::<S>),
+        )
+        .merge(S::admin_routes())
+        .route_layer(middleware::from_fn(for_this_machine))
+        .layer(DefaultBodyLimit::max(STATE_BYTES_MAX))
+}
+
+async fn get_state<S: Service>(State(pipeline): Shared<S>) -> Result<Json<S::State>, S::Refusal> {
+    Ok(Json(pipeline.settled()?.state()))
+}
+
+async fn put_state<S: Service>(State(pipeline): Shared<S>, body: Body<S::State>) -> Result<StatusCode, S::Refusal> {
+    let Json(state) = body?;
+    pipeline.service().replace(state)?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn get_requests<S: Service>(State(pipeline): Shared<S>) -> Response {
+    Json(&pipeline.traffic().counters).into_response()
+}
+
+async fn delete_requests<S: Service>(State(pipeline): Shared<S>) -> StatusCode {
+    pipeline.traffic().clear();
+    StatusCode::NO_CONTENT
+}
+
+async fn get_faults<S: Service>(State(pipeline): Shared<S>) -> Response {
+    Json(pipeline.service().faults().left()).into_response()
+}
+
+/// Everything due has settled before the new fault applies.
+async fn post_fault<S: Service>(
+    State(pipeline): Shared<S>,
+    body: Body<Fault<S::FaultText>>,
+) -> Result<StatusCode, S::Refusal> {
+    let Json(fault) = body?;
+    pipeline.settled()?.faults().add(fault);
+    Ok(StatusCode::CREATED)
+}
+
+async fn delete_faults<S: Service>(State(pipeline): Shared<S>) -> Result<StatusCode, S::Refusal> {
+    pipeline.settled()?.faults().clear();
+    Ok(StatusCode::NO_CONTENT)
+}

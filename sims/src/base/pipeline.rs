@@ -1,0 +1,247 @@
+//! What a request passes on its way to the API and back.
+//!
+//! ```text
+//! log line -> counted -> body -> rate limit -> token -> fault before -> effect -> fault after -> latency
+//! ```
+//!
+//! A request whose client disconnects is dropped wherever it waits: before the effect without a trace, after the effect
+//! without an answer.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::{self, Body};
+use axum::extract::{ConnectInfo, State};
+use axum::http::request::Parts;
+use axum::http::{Method, StatusCode, header};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep};
+
+use super::admin;
+use super::clock::Clock;
+use super::connection::Connection;
+use super::faults::{FaultFields, When};
+use super::refusal::Refuse as _;
+use super::service::{Request, Service};
+use super::traffic::{End, Traffic};
+
+/// What all requests to one server share.
+pub(crate) struct Pipeline<S: Service> {
+    pub(crate) clock: Clock,
+    service: Mutex<S>,
+    traffic: Mutex<Traffic<S::Counters>>,
+    /// Closed when the server stops.
+    stopping: watch::Receiver<()>,
+}
+
+impl<S: Service> Pipeline<S> {
+    pub(crate) fn new(service: S, stopping: watch::Receiver<()>) -> Self {
+        Self {
+            clock: Clock::start(),
+            traffic: Mutex::new(Traffic::new(service.rate_limit_per_second())),
+            service: Mutex::new(service),
+            stopping,
+        }
+    }
+
+    pub(crate) fn router(self) -> Router {
+        let pipeline = Arc::new(self);
+        admin::routes()
+            .fallback(serve::<S>)
+            .layer(middleware::from_fn_with_state(Arc::clone(&pipeline), log::<S>))
+            .with_state(pipeline)
+    }
+
+    /// Never held across an await. The state file is written under it, which takes microseconds.
+    pub(crate) fn service(&self) -> MutexGuard<'_, S> {
+        self.service.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The service once everything due has taken effect.
+    pub(crate) fn settled(&self) -> Result<MutexGuard<'_, S>, S::Refusal> {
+        let mut service = self.service();
+        service.settle(self.clock.now_ms())?;
+        Ok(service)
+    }
+
+    /// Never held across an await.
+    pub(crate) fn traffic(&self) -> MutexGuard<'_, Traffic<S::Counters>> {
+        self.traffic.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn stopped(&self) {
+        let mut stopping = self.stopping.clone();
+        while stopping.changed().await.is_ok() {}
+    }
+
+    fn admit(&self, parts: &Parts) -> Result<(), S::Refusal> {
+        let admitted = self.traffic().admit(self.clock.now_ns());
+        let service = self.service();
+        admitted.map_err(|wait_ns| service.rate_limited(wait_ns))?;
+        let authorization = parts.headers.get(header::AUTHORIZATION);
+        service.check_token(authorization.map(|value| value.as_bytes()))
+    }
+
+    /// From the request to its answer, or to the end of its connection.
+    async fn attend(
+        self: &Arc<Self>,
+        connection: &Connection,
+        target: Option<&S::Target>,
+        parts: &Parts,
+        body: Body,
+    ) -> Result<Response, S::Refusal> {
+        // The server notices that a client disconnected only once it has read the whole request.
+        let body = body::to_bytes(body, S::BODY_BYTES_MAX)
+            .await
+            .map_err(|error| S::Refusal::unreadable(format!("the body could not be read: {error}")))?;
+        self.admit(parts)?;
+        let fault = {
+            let (method, uri) = (parts.method.as_str(), &parts.uri);
+            let mut service = self.service();
+            service.faults().for_request(method, uri.path(), uri.query())
+        };
+        let in_flight = S::begin(self, &parts.method, target);
+        if let Some(answer) = self.apply(fault.as_ref(), When::Before, connection).await {
+            return answer;
+        }
+        // The connection may notice first that its client disconnected: then there is no effect.
+        tokio::task::yield_now().await;
+
+        let request = Request {
+            parts,
+            body: &body,
+            target,
+            in_flight: &in_flight,
+        };
+        let answer = S::answer(self, request).await;
+        if let Some(answer) = self.apply(fault.as_ref(), When::After, connection).await {
+            return answer;
+        }
+        self.wait_latency().await;
+        answer
+    }
+
+    /// Applies a fault on one side of the effect. `None` if the request goes on.
+    async fn apply(
+        &self,
+        fault: Option<&FaultFields>,
+        side: When,
+        connection: &Connection,
+    ) -> Option<Result<Response, S::Refusal>> {
+        let fault = fault?;
+        if fault.close == Some(side) {
+            return Some(Ok(connection.cut()));
+        }
+        if fault.when != Some(side) {
+            return None;
+        }
+        if let Some(ms) = fault.delay_ms {
+            sleep(Duration::from_millis(ms)).await;
+        }
+        let status = StatusCode::from_u16(fault.status?).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        self.wait_latency().await;
+        Some(self.service().faulty(status, fault))
+    }
+
+    async fn wait_latency(&self) {
+        let latency_ms = self.service().latency_ms();
+        if latency_ms > 0 {
+            sleep(Duration::from_millis(latency_ms)).await;
+        }
+    }
+}
+
+/// Every path that is not for tests: the API's, and unknown ones.
+async fn serve<S: Service>(
+    State(pipeline): State<Arc<Pipeline<S>>>,
+    ConnectInfo(connection): ConnectInfo<Connection>,
+    request: axum::extract::Request,
+) -> Response {
+    let (parts, body) = request.into_parts();
+    let target = match S::target(&parts) {
+        Ok(target) => target,
+        Err(refusal) => return refusal.into_response(),
+    };
+    let visit = Visit::begin(&pipeline, S::label(&parts.method, target.as_ref()));
+    let response = match pipeline.attend(&connection, target.as_ref(), &parts, body).await {
+        Ok(response) => response,
+        Err(refusal) => refusal.into_response(),
+    };
+    visit.end(if connection.is_cut() {
+        End::Cut
+    } else {
+        End::Answered(response.status().as_u16())
+    });
+    response
+}
+
+/// A request in flight, until it ends or is dropped.
+struct Visit<'a, S: Service> {
+    pipeline: &'a Pipeline<S>,
+    end: Option<End>,
+}
+
+impl<'a, S: Service> Visit<'a, S> {
+    fn begin(pipeline: &'a Pipeline<S>, label: String) -> Self {
+        pipeline.traffic().begin(label, pipeline.clock.now_ns());
+        Self { pipeline, end: None }
+    }
+
+    fn end(mut self, end: End) {
+        self.end = Some(end);
+    }
+}
+
+impl<S: Service> Drop for Visit<'_, S> {
+    fn drop(&mut self) {
+        let end = self.end.take().unwrap_or(End::Abandoned);
+        self.pipeline.traffic().end(end);
+    }
+}
+
+/// Logs every request, however it ends, and ends all requests when the server stops.
+async fn log<S: Service>(
+    State(pipeline): State<Arc<Pipeline<S>>>,
+    ConnectInfo(connection): ConnectInfo<Connection>,
+    request: axum::extract::Request,
+    next: Next,
+) -> Response {
+    let mut line = LogLine {
+        method: request.method().clone(),
+        path: request.uri().path().to_owned(),
+        started: Instant::now(),
+        outcome: "abandoned".to_owned(),
+        write: S::log,
+    };
+    let response = tokio::select! {
+        biased;
+        () = pipeline.stopped() => connection.cut(),
+        response = next.run(request) => response,
+    };
+    line.outcome = if connection.is_cut() {
+        "closed".to_owned()
+    } else {
+        response.status().as_str().to_owned()
+    };
+    response
+}
+
+/// Written when it is dropped: a request is dropped when its client disconnects. It leaves out headers, which hold the
+/// token.
+struct LogLine {
+    method: Method,
+    path: String,
+    started: Instant,
+    outcome: String,
+    write: fn(&Method, &str, &str, u64),
+}
+
+impl Drop for LogLine {
+    fn drop(&mut self) {
+        let ms = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        (self.write)(&self.method, &self.path, &self.outcome, ms);
+    }
+}

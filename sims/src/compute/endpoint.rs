@@ -1,0 +1,193 @@
+//! Endpoints as requests and answers hold them.
+//!
+//! Two are the same if VM, addresses and port are, however these are spelt.
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use super::refusal::Refusal;
+
+/// The most endpoints that one request attaches or detaches (limit of the API).
+pub(super) const ENDPOINTS_PER_REQUEST_MAX: usize = 500;
+
+/// What kind of endpoints a NEG holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum NegType {
+    #[serde(rename = "GCE_VM_IP_PORT")]
+    VmIpPort,
+    #[serde(rename = "GCE_VM_IP")]
+    VmIp,
+}
+
+/// One endpoint.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Endpoint {
+    /// The VM's name; empty if none was given.
+    pub(super) instance: String,
+    pub(super) ip: Option<Ipv4Addr>,
+    pub(super) ipv6: Option<Ipv6Addr>,
+    pub(super) port: Option<u16>,
+    pub(super) annotations: BTreeMap<String, String>,
+}
+
+/// An endpoint as a client sends it. `null` is not a value, and a field of another kind of NEG is unknown.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase", default)]
+struct Sent {
+    instance: Option<Value>,
+    ip_address: Option<Value>,
+    ipv6_address: Option<Value>,
+    port: Option<Value>,
+    annotations: Option<BTreeMap<String, String>>,
+}
+
+impl Endpoint {
+    /// Whether both are the same endpoint, whatever their annotations.
+    pub(super) fn is(&self, other: &Self) -> bool {
+        (&self.instance, self.ip, self.ipv6, self.port) == (&other.instance, other.ip, other.ipv6, other.port)
+    }
+
+    /// Whether a NEG can't hold both: they share VM, port and an address, but differ.
+    pub(super) fn clashes_with(&self, other: &Self) -> bool {
+        let shares_ip = self.ip.is_some() && self.ip == other.ip;
+        let shares_ipv6 = self.ipv6.is_some() && self.ipv6 == other.ipv6;
+        self.key() == other.key() && (shares_ip || shares_ipv6) && !self.is(other)
+    }
+
+    /// What endpoints must share to clash.
+    pub(super) fn key(&self) -> (&str, Option<u16>) {
+        (&self.instance, self.port)
+    }
+
+    /// The endpoint in answers. With `long`, IPv6 addresses have every digit.
+    pub(super) fn json(&self, long: bool) -> Value {
+        let mut fields = Map::new();
+        if !self.instance.is_empty() {
+            fields.insert("instance".to_owned(), json!(self.instance));
+        }
+        if let Some(ip) = self.ip {
+            fields.insert("ipAddress".to_owned(), json!(ip.to_string()));
+        }
+        if let Some(ipv6) = self.ipv6 {
+            let text = if long { spelt_long(ipv6) } else { ipv6.to_string() };
+            fields.insert("ipv6Address".to_owned(), json!(text));
+        }
+        if let Some(port) = self.port {
+            fields.insert("port".to_owned(), json!(port));
+        }
+        if !self.annotations.is_empty() {
+            fields.insert("annotations".to_owned(), json!(self.annotations));
+        }
+        Value::Object(fields)
+    }
+
+    /// The endpoint in messages.
+    pub(super) fn shown(&self) -> String {
+        self.json(false).to_string()
+    }
+}
+
+/// The address with four digits in every group: one of its valid spellings.
+fn spelt_long(ipv6: Ipv6Addr) -> String {
+    let groups = ipv6.segments().map(|group| format!("{group:04X}"));
+    groups.join(":")
+}
+
+/// The endpoints of a request to attach or detach.
+pub(super) fn read_all(body: &Value, kind: NegType) -> Result<Vec<Endpoint>, Refusal> {
+    let sent = match body.get("networkEndpoints") {
+        Some(Value::Array(sent)) if !sent.is_empty() => sent,
+        // An empty list is invalid too.
+        Some(Value::Array(_)) | None => {
+            return Err(Refusal::invalid("Required field 'networkEndpoints' not specified"));
+        }
+        Some(_) => {
+            return Err(Refusal::invalid(
+                "Invalid value for field 'networkEndpoints': not a list",
+            ));
+        }
+    };
+    if sent.len() > ENDPOINTS_PER_REQUEST_MAX {
+        return Err(Refusal::invalid(format!(
+            "Invalid value for field 'networkEndpoints': {} endpoints, the limit is {ENDPOINTS_PER_REQUEST_MAX}",
+            sent.len()
+        )));
+    }
+    let read_at = |(index, sent)| read(index, sent, kind);
+    sent.iter().enumerate().map(read_at).collect()
+}
+
+/// One endpoint of a list.
+pub(super) fn read(index: usize, sent: &Value, kind: NegType) -> Result<Endpoint, Refusal> {
+    let field = |name: &str| format!("networkEndpoints[{index}].{name}");
+    let invalid = |name: &str, value: &Value, why: &str| {
+        let name = field(name);
+        Refusal::invalid(format!("Invalid value for field '{name}': '{}'. {why}", shown(value)))
+    };
+    if let Some((name, value)) = sent
+        .as_object()
+        .into_iter()
+        .flatten()
+        .find(|(_, value)| value.is_null())
+    {
+        return Err(invalid(name, value, "A field without a value is left out."));
+    }
+    let parsed = Sent::deserialize(sent)
+        .map_err(|error| Refusal::invalid(format!("Invalid value for field 'networkEndpoints[{index}]': {error}")))?;
+    let text = |name: &str, value: Option<Value>| match value {
+        None => Ok(String::new()),
+        Some(Value::String(text)) => Ok(text),
+        Some(other) => Err(invalid(name, &other, "It must be text.")),
+    };
+    let instance = text("instance", parsed.instance)?;
+    let ip_text = text("ipAddress", parsed.ip_address)?;
+    let ipv6_text = text("ipv6Address", parsed.ipv6_address)?;
+    let ip =
+        address::<Ipv4Addr>(&ip_text).map_err(|()| invalid("ipAddress", &json!(ip_text), "Not an IPv4 address."))?;
+    let ipv6 = address::<Ipv6Addr>(&ipv6_text)
+        .map_err(|()| invalid("ipv6Address", &json!(ipv6_text), "Not an IPv6 address."))?;
+    if ip.is_none() && ipv6.is_none() {
+        return Err(Refusal::invalid(format!(
+            "Invalid value for field 'networkEndpoints[{index}]': it has neither 'ipAddress' nor 'ipv6Address'"
+        )));
+    }
+    let port = match (kind, parsed.port) {
+        (NegType::VmIp, None) => None,
+        (NegType::VmIp, Some(port)) => return Err(invalid("port", &port, "A GCE_VM_IP group has no ports.")),
+        (NegType::VmIpPort, None) => {
+            let name = field("port");
+            return Err(Refusal::invalid(format!(
+                "Invalid value for field '{name}': a GCE_VM_IP_PORT group needs one"
+            )));
+        }
+        (NegType::VmIpPort, Some(port)) => {
+            let number = port.as_u64().and_then(|number| u16::try_from(number).ok());
+            Some(
+                number
+                    .filter(|number| *number > 0)
+                    .ok_or_else(|| invalid("port", &port, "It must be a whole number from 1 to 65535."))?,
+            )
+        }
+    };
+    Ok(Endpoint {
+        instance: instance.rsplit('/').next().unwrap_or_default().to_owned(),
+        ip,
+        ipv6,
+        port,
+        annotations: parsed.annotations.unwrap_or_default(),
+    })
+}
+
+fn address<T: std::str::FromStr>(text: &str) -> Result<Option<T>, ()> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    text.parse().map(Some).map_err(drop)
+}
+
+fn shown(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned)
+}

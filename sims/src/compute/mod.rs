@@ -1,0 +1,113 @@
+//! A simulated Compute Engine: an HTTP server that a client can't tell from the real one, as far as zonal network
+//! endpoint groups and their operations go.
+//!
+//! For tests and demonstrations, on this machine alone. Every project, zone, VM, network and subnetwork that a client
+//! names exists: the server refuses none as missing.
+//!
+//! ```text
+//! base -> service.rs -> calls.rs -> world.rs (neg.rs, operation.rs) -> state_file.rs
+//!         admin.rs -----^
+//! ```
+//!
+//! The API's paths may have any prefix, such as `/compute/v1/`. Beside them it has, without a token:
+//! - `GET /operations`: the ledger, every operation ever begun, in the order of arrival, each with `id`, `type`,
+//!   `neg`, `zone`, `request_id`, `repeats` (how often the same `requestId` came again), `endpoints`, `received_ms`,
+//!   `start_ms`, `done_ms` (milliseconds since 1970; null until it is done) and `failure`; `DELETE /operations` makes
+//!   the API forget the finished ones;
+//! - `GET /negs`: every NEG by its path, with its endpoints as they are now;
+//! - `GET /state`, `PUT /state`: the whole state, in the form of the state file's `world`;
+//! - `GET /requests`: the counters; `DELETE /requests` sets them to zero;
+//! - `GET /faults`, `POST /faults` (one [`Fault`]), `DELETE /faults` (all);
+//! - `GET /settings`, `PATCH /settings`: `operation_ms` (of operations that begin from then on), `wait_ms`,
+//!   `latency_ms`, `endpoints_max`, `fail_operations_percent`, `ipv6_long`;
+//! - `POST /behind`: what another client does, at once and without an operation:
+//!   `{"project", "zone", "neg", "delete": true, "insert": NEG, "remove": [E], "add": [E]}`.
+//!
+//! As configuration:
+//!
+//! ```toml
+//! token = "secret"                 # default: any bearer token
+//! operation_ms = 200
+//! wait_ms = 120000
+//! latency_ms = 5
+//! rate_limit_per_second = 20
+//! rate_limit_status = 429          # or 403
+//! retry_after = true
+//! endpoints_max = 10000
+//! fail_operations_percent = 30
+//! seed = 1
+//! keep_operations_ms = 60000
+//! ipv6_long = true
+//! state_file = "compute.json"
+//!
+//! [[faults]]
+//! method = "POST"                  # default: any
+//! path = "*/attachNetworkEndpoints"
+//! times = 2                        # default: without end
+//! status = 503                     # or delay_ms = 500, close = "after", fail_operations = 3
+//! reason = "backendError"          # of status; also message, retry_after_s, body
+//! when = "after"                   # of status and delay_ms; default: before
+//! ```
+
+mod admin;
+mod arrivals;
+mod calls;
+mod config;
+mod endpoint;
+mod neg;
+mod operation;
+mod refusal;
+mod service;
+mod state_file;
+mod target;
+#[cfg(test)]
+mod tests;
+mod time;
+mod world;
+
+use std::net::SocketAddr;
+
+pub use self::config::ServerConfig;
+use self::service::Compute;
+use crate::base::faults::{When, fault_text};
+use crate::{Server, StartError};
+
+/// The target of the simulated Compute Engine's log lines.
+const LOG_TARGET: &str = "trueup::sim::compute";
+
+fault_text! {
+    /// The fields of a fault: exactly one of `status`, `delay_ms`, `close` and `fail_operations`.
+    ///
+    /// With `fail_operations`, the next operations to begin fail without an effect. `method` and `path` are then those
+    /// of the requests that begin them; `code` is `INTERNAL_ERROR` by default.
+    ComputeFaultText, fail = "fail_operations", fail_has_message = true,
+    {
+        method: String,
+        path: String,
+        times: u32,
+        status: u16,
+        reason: String,
+        message: String,
+        retry_after_s: u64,
+        body: String,
+        delay_ms: u64,
+        close: When,
+        #[serde(rename = "fail_operations")]
+        fail: u32,
+        code: String,
+        when: When,
+    }
+}
+
+/// A fault of the simulated Compute Engine.
+pub type Fault = crate::Fault<ComputeFaultText>;
+
+/// Starts a simulated Compute Engine with the state from the state file, if there is one. Port 0 takes a free port.
+///
+/// The server runs on tasks of the current tokio runtime.
+///
+/// # Errors
+/// The address, the configuration or the state file can't be used.
+pub async fn start(config: ServerConfig, listen: SocketAddr) -> Result<Server, StartError> {
+    Server::start::<Compute>(config, listen).await
+}

@@ -1,0 +1,323 @@
+//! One network endpoint group, and what operations do to it.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use super::endpoint::{Endpoint, NegType};
+use super::operation::Failure;
+use super::refusal::Refusal;
+use super::target::{self, URL_PREFIX, Zone};
+use super::time::timestamp;
+
+/// The longest name of a NEG (RFC 1035).
+const NAME_CHARS_MAX: usize = 63;
+
+/// Endpoints with their numbers, by the key that endpoints must share to clash.
+type ByKey<'a> = BTreeMap<(&'a str, Option<u16>), Vec<(u64, &'a Endpoint)>>;
+
+/// The settings of a NEG, as an insertion gives them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct NegSpec {
+    pub(super) name: String,
+    description: String,
+    pub(super) kind: NegType,
+    network: Option<String>,
+    subnetwork: Option<String>,
+    annotations: BTreeMap<String, String>,
+}
+
+/// A network endpoint group.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Neg {
+    pub(super) id: u64,
+    pub(super) created_ms: u64,
+    #[serde(rename = "wish")]
+    pub(super) spec: NegSpec,
+    next_endpoint: u64,
+    /// In the order of attachment, which is not that of their addresses.
+    pub(super) endpoints: BTreeMap<u64, Endpoint>,
+}
+
+impl NegSpec {
+    pub(super) fn read(zone: &Zone, body: &Value) -> Result<Self, Refusal> {
+        let Value::Object(fields) = body else {
+            return Err(Refusal::invalid("the body is not a NetworkEndpointGroup"));
+        };
+        let invalid = |field: &str, value: &Value, why: &str| {
+            let value = value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned);
+            Refusal::invalid(format!("Invalid value for field 'resource.{field}': '{value}'. {why}"))
+        };
+        if let Some((field, value)) = fields.iter().find(|(_, value)| value.is_null()) {
+            return Err(invalid(field, value, "A field without a value is left out."));
+        }
+        let text = |field: &str| match fields.get(field) {
+            None => Ok(None),
+            Some(Value::String(text)) => Ok(Some(text.clone())),
+            Some(other) => Err(invalid(field, other, "It must be text.")),
+        };
+        let name = text("name")?.ok_or_else(|| Refusal::required("resource.name"))?;
+        if !is_name(&name) {
+            let why = "Must be a match of regex '(?:[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?)'";
+            return Err(invalid("name", &json!(name), why));
+        }
+        let kind = fields.get("networkEndpointType").cloned();
+        let kind = kind.ok_or_else(|| Refusal::required("resource.networkEndpointType"))?;
+        let kind = serde_json::from_value(kind.clone()).map_err(|_| {
+            invalid(
+                "networkEndpointType",
+                &kind,
+                "A zonal group is GCE_VM_IP_PORT or GCE_VM_IP.",
+            )
+        })?;
+        let url = |field: &str| match text(field)? {
+            None => Ok(None),
+            Some(sent) => target::full_url(&zone.project, &sent)
+                .map(Some)
+                .ok_or_else(|| invalid(field, &json!(sent), "The URL is malformed.")),
+        };
+        let annotations = fields.get("annotations").cloned().unwrap_or_else(|| json!({}));
+        Ok(Self {
+            name,
+            description: text("description")?.unwrap_or_default(),
+            kind,
+            network: url("network")?,
+            subnetwork: url("subnetwork")?,
+            annotations: serde_json::from_value(annotations.clone())
+                .map_err(|_| invalid("annotations", &annotations, "It must be an object of texts."))?,
+        })
+    }
+}
+
+/// RFC 1035: lower-case letters, digits and dashes, a letter first, no dash last.
+fn is_name(name: &str) -> bool {
+    name.len() <= NAME_CHARS_MAX
+        && name.starts_with(|first: char| first.is_ascii_lowercase())
+        && !name.ends_with('-')
+        && name
+            .bytes()
+            .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
+}
+
+impl Neg {
+    pub(super) fn new(id: u64, created_ms: u64, spec: NegSpec) -> Self {
+        Self {
+            id,
+            created_ms,
+            spec,
+            next_endpoint: 1,
+            endpoints: BTreeMap::new(),
+        }
+    }
+
+    /// The NEG in answers.
+    pub(super) fn json(&self, zone: &Zone) -> Value {
+        let NegSpec {
+            name,
+            description,
+            kind,
+            network,
+            subnetwork,
+            annotations,
+        } = &self.spec;
+        let default_network = || format!("{URL_PREFIX}projects/{}/global/networks/default", zone.project);
+        let mut fields = Map::from_iter([
+            ("kind".to_owned(), json!("compute#networkEndpointGroup")),
+            ("id".to_owned(), json!(self.id.to_string())),
+            ("creationTimestamp".to_owned(), json!(timestamp(self.created_ms))),
+            (
+                "selfLink".to_owned(),
+                json!(format!("{URL_PREFIX}{}", zone.neg_path(name))),
+            ),
+            ("name".to_owned(), json!(name)),
+            ("description".to_owned(), json!(description)),
+            ("networkEndpointType".to_owned(), json!(kind)),
+            ("size".to_owned(), json!(self.endpoints.len())),
+            ("zone".to_owned(), json!(format!("{URL_PREFIX}{}", zone.path()))),
+            (
+                "network".to_owned(),
+                json!(network.clone().unwrap_or_else(default_network)),
+            ),
+        ]);
+        if let Some(subnetwork) = subnetwork {
+            fields.insert("subnetwork".to_owned(), json!(subnetwork));
+        }
+        if !annotations.is_empty() {
+            fields.insert("annotations".to_owned(), json!(annotations));
+        }
+        Value::Object(fields)
+    }
+
+    /// Attaches all, or none if one can't be attached.
+    pub(super) fn attach(&mut self, endpoints: &[Endpoint]) -> Result<(), Failure> {
+        let mut there = self.by_key();
+        let mut new: Vec<&Endpoint> = Vec::new();
+        for endpoint in endpoints {
+            let same_key = there.entry(endpoint.key()).or_default();
+            if same_key.iter().any(|(_, other)| other.is(endpoint)) {
+                continue;
+            }
+            if let Some((_, other)) = same_key.iter().find(|(_, other)| other.clashes_with(endpoint)) {
+                return Err(Failure::new(
+                    400,
+                    "INVALID_USAGE",
+                    format!(
+                        "The network endpoint {} can't be attached: {} has the same VM, port and address",
+                        endpoint.shown(),
+                        other.shown()
+                    ),
+                ));
+            }
+            same_key.push((0, endpoint));
+            new.push(endpoint);
+        }
+        let new: Vec<Endpoint> = new.into_iter().cloned().collect();
+        for endpoint in new {
+            self.endpoints.insert(self.next_endpoint, endpoint);
+            self.next_endpoint += 1;
+        }
+        Ok(())
+    }
+
+    /// Detaches all, or none if one is missing.
+    pub(super) fn detach(&mut self, endpoints: &[Endpoint]) -> Result<(), Failure> {
+        let there = self.by_key();
+        let mut gone = Vec::new();
+        for endpoint in endpoints {
+            let same_key = there.get(&endpoint.key()).map(Vec::as_slice).unwrap_or_default();
+            let Some((number, _)) = same_key.iter().find(|(_, other)| other.is(endpoint)) else {
+                return Err(Failure::new(
+                    404,
+                    "RESOURCE_NOT_FOUND",
+                    format!("The network endpoint {} was not found", endpoint.shown()),
+                ));
+            };
+            gone.push(*number);
+        }
+        for number in gone {
+            self.endpoints.remove(&number);
+        }
+        Ok(())
+    }
+
+    fn by_key(&self) -> ByKey<'_> {
+        let mut by_key: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for (number, endpoint) in &self.endpoints {
+            by_key.entry(endpoint.key()).or_default().push((*number, endpoint));
+        }
+        by_key
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::endpoint::read;
+    use super::*;
+
+    fn zone() -> Zone {
+        Zone {
+            project: "p".to_owned(),
+            zone: "z".to_owned(),
+        }
+    }
+
+    fn neg() -> Neg {
+        let body =
+            json!({"name": "n", "networkEndpointType": "GCE_VM_IP_PORT", "subnetwork": "regions/r/subnetworks/s"});
+        Neg::new(1, 0, NegSpec::read(&zone(), &body).unwrap())
+    }
+
+    fn endpoints(sent: &[Value]) -> Vec<Endpoint> {
+        let read = |sent| read(0, sent, NegType::VmIpPort).unwrap();
+        sent.iter().map(read).collect()
+    }
+
+    #[test]
+    fn attaching_twice_changes_nothing_however_it_is_spelt() {
+        let mut neg = neg();
+        neg.attach(&endpoints(&[
+            json!({"instance": "v", "ipv6Address": "2001:db8::1", "port": 1}),
+        ]))
+        .unwrap();
+        let url = "https://example.com/zones/z/instances/v";
+        let again = json!({"instance": url, "ipv6Address": "2001:0DB8:0:0:0:0:0:1", "port": 1});
+        neg.attach(&endpoints(&[again.clone(), again])).unwrap();
+        assert_eq!(neg.endpoints.len(), 1);
+    }
+
+    #[test]
+    fn another_stack_can_be_attached_only_after_the_first_is_gone() {
+        let mut neg = neg();
+        let single = endpoints(&[json!({"instance": "v", "ipAddress": "10.0.0.1", "port": 1})]);
+        let dual = endpoints(&[
+            json!({"instance": "w", "ipAddress": "10.0.0.2", "port": 1}),
+            json!({"instance": "v", "ipAddress": "10.0.0.1", "ipv6Address": "::1", "port": 1}),
+        ]);
+        neg.attach(&single).unwrap();
+        assert_eq!(neg.attach(&dual).unwrap_err().http_status, 400);
+        assert_eq!(neg.endpoints.len(), 1, "nothing is attached where one can't be");
+        neg.detach(&single).unwrap();
+        neg.attach(&dual).unwrap();
+        assert_eq!(neg.endpoints.len(), 2);
+        let other_port = json!({"instance": "v", "ipAddress": "10.0.0.1", "port": 2});
+        let other_vm = json!({"instance": "x", "ipAddress": "10.0.0.1", "port": 1});
+        neg.attach(&endpoints(&[other_port, other_vm])).unwrap();
+    }
+
+    #[test]
+    fn endpoints_of_one_request_can_clash() {
+        let ip = json!({"instance": "v", "ipAddress": "10.0.0.1", "port": 1});
+        let dual = json!({"instance": "v", "ipAddress": "10.0.0.1", "ipv6Address": "::1", "port": 1});
+        assert_eq!(neg().attach(&endpoints(&[ip, dual])).unwrap_err().code, "INVALID_USAGE");
+    }
+
+    #[test]
+    fn nothing_is_detached_if_one_is_missing() {
+        let mut neg = neg();
+        let one = json!({"ipAddress": "10.0.0.1", "port": 1});
+        neg.attach(&endpoints(std::slice::from_ref(&one))).unwrap();
+        let other = json!({"ipAddress": "10.0.0.2", "port": 1});
+        let failure = neg.detach(&endpoints(&[one, other])).unwrap_err();
+        assert_eq!(
+            (failure.http_status, failure.code.as_str()),
+            (404, "RESOURCE_NOT_FOUND")
+        );
+        assert_eq!(neg.endpoints.len(), 1);
+    }
+
+    #[test]
+    fn an_insertion_is_checked() {
+        for (body, message) in [
+            (json!([]), "not a NetworkEndpointGroup"),
+            (
+                json!({"networkEndpointType": "GCE_VM_IP"}),
+                "Required field 'resource.name'",
+            ),
+            (json!({"name": "n"}), "Required field 'resource.networkEndpointType'"),
+            (
+                json!({"name": "N", "networkEndpointType": "GCE_VM_IP"}),
+                "field 'resource.name': 'N'",
+            ),
+            (
+                json!({"name": "n-", "networkEndpointType": "GCE_VM_IP"}),
+                "field 'resource.name'",
+            ),
+            (
+                json!({"name": "n", "networkEndpointType": "SERVERLESS"}),
+                "'resource.networkEndpointType': 'SERVERLESS'",
+            ),
+            (
+                json!({"name": "n", "networkEndpointType": "GCE_VM_IP", "network": "x"}),
+                "'resource.network': 'x'",
+            ),
+            (
+                json!({"name": "n", "networkEndpointType": "GCE_VM_IP", "network": null}),
+                "left out",
+            ),
+        ] {
+            let refusal = NegSpec::read(&zone(), &body).unwrap_err();
+            assert!(refusal.message.contains(message), "{body}: {}", refusal.message);
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! Operations: what each does, when it takes effect, and how it ended.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use super::endpoint::Endpoint;
+use super::neg::NegSpec;
+use super::target::{URL_PREFIX, Zone};
+use super::time::timestamp;
+
+/// The user in every operation.
+const USER: &str = "simulated@trueup.example";
+
+/// The code and message of an operation that fails by a fault without any.
+const FAULT_CODE_DEFAULT: &str = "INTERNAL_ERROR";
+const FAULT_MESSAGE_DEFAULT: &str = "Internal error. Please try again.";
+
+/// Why an operation failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Failure {
+    pub(super) http_status: u16,
+    pub(super) code: String,
+    pub(super) message: String,
+}
+
+impl Failure {
+    pub(super) fn new(http_status: u16, code: &str, message: impl Into<String>) -> Self {
+        Self {
+            http_status,
+            code: code.to_owned(),
+            message: message.into(),
+        }
+    }
+
+    /// A failure by a fault or by chance.
+    pub(super) fn by_fault(code: Option<String>, message: Option<String>) -> Self {
+        let code = code.as_deref().unwrap_or(FAULT_CODE_DEFAULT);
+        Self::new(500, code, message.as_deref().unwrap_or(FAULT_MESSAGE_DEFAULT))
+    }
+}
+
+/// The effect of an operation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Work {
+    Insert(NegSpec),
+    Attach(Vec<Endpoint>),
+    Detach(Vec<Endpoint>),
+}
+
+impl Work {
+    /// The value of `operationType`.
+    pub(super) fn name(&self) -> &'static str {
+        match self {
+            Self::Insert(_) => "insert",
+            Self::Attach(_) => "attachNetworkEndpoints",
+            Self::Detach(_) => "detachNetworkEndpoints",
+        }
+    }
+
+    pub(super) fn endpoints(&self) -> &[Endpoint] {
+        match self {
+            Self::Insert(_) => &[],
+            Self::Attach(endpoints) | Self::Detach(endpoints) => endpoints,
+        }
+    }
+}
+
+/// One operation on one NEG.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Operation {
+    pub(super) id: u64,
+    pub(super) project: String,
+    pub(super) zone: String,
+    /// The NEG's name.
+    pub(super) neg: String,
+    /// The NEG's number.
+    pub(super) target_id: u64,
+    pub(super) request_id: Option<String>,
+    /// How often the same call was repeated.
+    pub(super) repeats: u64,
+    pub(super) work: Work,
+    /// When its request arrived, in milliseconds since 1970.
+    pub(super) received_ms: u64,
+    /// When it starts to run.
+    pub(super) start_ms: u64,
+    /// When it takes effect.
+    pub(super) due_ms: u64,
+    /// Whether it took effect or failed.
+    pub(super) is_done: bool,
+    /// The failure that a fault planned.
+    pub(super) planned: Option<Failure>,
+    /// The failure, once it is done.
+    pub(super) failure: Option<Failure>,
+    /// Whether the API has forgotten it.
+    pub(super) is_forgotten: bool,
+}
+
+impl Operation {
+    pub(super) fn name(&self) -> String {
+        format!("operation-{}", self.id)
+    }
+
+    pub(super) fn zone(&self) -> Zone {
+        Zone {
+            project: self.project.clone(),
+            zone: self.zone.clone(),
+        }
+    }
+
+    fn status(&self, now_ms: u64) -> (&'static str, u8) {
+        match (self.is_done, now_ms >= self.start_ms) {
+            (true, _) => ("DONE", 100),
+            (false, true) => ("RUNNING", 50),
+            (false, false) => ("PENDING", 0),
+        }
+    }
+
+    /// The answer to the request that began it: pending, however short it is.
+    pub(super) fn json_begun(&self) -> Value {
+        let begun = Self {
+            is_done: false,
+            failure: None,
+            ..self.clone()
+        };
+        begun.json_as("PENDING", 0)
+    }
+
+    /// The operation in answers. What is due must have taken effect.
+    pub(super) fn json(&self, now_ms: u64) -> Value {
+        let (status, progress) = self.status(now_ms);
+        self.json_as(status, progress)
+    }
+
+    fn json_as(&self, status: &str, progress: u8) -> Value {
+        let zone = self.zone();
+        let url = |path: String| json!(format!("{URL_PREFIX}{path}"));
+        let mut fields = Map::from_iter([
+            ("kind".to_owned(), json!("compute#operation")),
+            ("id".to_owned(), json!(self.id.to_string())),
+            ("name".to_owned(), json!(self.name())),
+            ("zone".to_owned(), url(zone.path())),
+            ("operationType".to_owned(), json!(self.work.name())),
+            ("targetLink".to_owned(), url(zone.neg_path(&self.neg))),
+            ("targetId".to_owned(), json!(self.target_id.to_string())),
+            ("status".to_owned(), json!(status)),
+            ("progress".to_owned(), json!(progress)),
+            ("insertTime".to_owned(), json!(timestamp(self.received_ms))),
+            ("user".to_owned(), json!(USER)),
+            ("selfLink".to_owned(), url(zone.operation_path(&self.name()))),
+        ]);
+        if let Some(request_id) = &self.request_id {
+            fields.insert("clientOperationId".to_owned(), json!(request_id));
+        }
+        if status != "PENDING" {
+            fields.insert("startTime".to_owned(), json!(timestamp(self.start_ms)));
+        }
+        if status == "DONE" {
+            fields.insert("endTime".to_owned(), json!(timestamp(self.due_ms)));
+        }
+        if let Some(failure) = &self.failure {
+            let one = json!({"code": failure.code, "message": failure.message});
+            fields.insert("error".to_owned(), json!({"errors": [one]}));
+            fields.insert("httpErrorStatusCode".to_owned(), json!(failure.http_status));
+            fields.insert("httpErrorMessage".to_owned(), json!(http_message(failure.http_status)));
+        }
+        Value::Object(fields)
+    }
+
+    /// The whole operation for tests, even if the API has forgotten it.
+    pub(super) fn ledger(&self) -> Value {
+        let endpoints: Vec<_> = self
+            .work
+            .endpoints()
+            .iter()
+            .map(|endpoint| endpoint.json(false))
+            .collect();
+        let failure = self
+            .failure
+            .as_ref()
+            .map(|failure| format!("{}: {}", failure.code, failure.message));
+        json!({
+            "id": self.id,
+            "type": self.work.name(),
+            "project": self.project,
+            "zone": self.zone,
+            "neg": self.neg,
+            "request_id": self.request_id,
+            "repeats": self.repeats,
+            "endpoints": endpoints,
+            "received_ms": self.received_ms,
+            "start_ms": self.start_ms,
+            "done_ms": self.is_done.then_some(self.due_ms),
+            "failure": failure,
+            "forgotten": self.is_forgotten,
+        })
+    }
+}
+
+fn http_message(status: u16) -> String {
+    let status = axum::http::StatusCode::from_u16(status).ok();
+    let reason = status.and_then(|status| status.canonical_reason());
+    reason.unwrap_or("error").to_uppercase()
+}

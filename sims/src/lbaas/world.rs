@@ -1,0 +1,407 @@
+//! The objects of a simulated Engine, and the effects that change them.
+//!
+//! Pure: time is an argument, and nothing is decided here. An [`Effect`] is applied in the same way when it happens and
+//! when it is read from the state file, so that both lead to the same world.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rand_chacha::{
+    ChaCha8Rng,
+    rand_core::{Rng, SeedableRng},
+};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::kinds::{Kind, Shape, StateId};
+
+/// A resource of any kind. Its fields are those of its kind; references are identifiers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Object {
+    pub(super) kind: Kind,
+    pub(super) identifier: String,
+    pub(super) fields: BTreeMap<String, Value>,
+    #[serde(default)]
+    pub(super) tags: BTreeSet<String>,
+    #[serde(default = "deployed")]
+    pub(super) state: StateId,
+    /// When the state settles, in milliseconds since 1970; absent once it has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) settles_at_ms: Option<u64>,
+}
+
+fn deployed() -> StateId {
+    StateId::Deployed
+}
+
+impl Object {
+    pub(super) fn name(&self) -> &str {
+        self.fields.get("name").and_then(Value::as_str).unwrap_or_default()
+    }
+
+    /// The object's own path.
+    pub(super) fn path(&self) -> String {
+        format!("{}/{}", self.kind.path(), self.identifier)
+    }
+
+    /// The identifiers that it refers to, with field and required kind.
+    pub(super) fn references(&self) -> impl Iterator<Item = (&'static str, Kind, &Value)> {
+        self.kind.fields().iter().filter_map(|field| match field.shape {
+            Shape::Reference(kind) => Some((field.name, kind, self.fields.get(field.name)?)),
+            _ => None,
+        })
+    }
+}
+
+/// A change of the world.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub(super) enum Effect {
+    /// An object was created or replaced.
+    Put {
+        object: Object,
+        identifiers_drawn: u64,
+    },
+    Tagged {
+        identifier: String,
+        tag: String,
+        tag_identifier: String,
+        identifiers_drawn: u64,
+    },
+    Untagged {
+        identifier: String,
+        tag: String,
+    },
+    Destroyed {
+        identifier: String,
+    },
+    Settled {
+        identifier: String,
+        state: StateId,
+    },
+}
+
+/// The state of a simulated Engine.
+pub(super) struct World {
+    seed: u64,
+    objects: BTreeMap<String, Object>,
+    /// Every tag that was ever used, with its own identifier.
+    tags: BTreeMap<String, String>,
+    /// The objects with each tag. An index: clients ask for a tag far more often than they change one.
+    tagged: BTreeMap<String, BTreeSet<String>>,
+    identifiers_drawn: u64,
+    /// The objects that are still settling, earliest first.
+    settling: BTreeSet<(u64, String)>,
+}
+
+/// A world as JSON: in the state file, and over HTTP for tests.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Dump {
+    pub(super) load_balancers: Vec<Object>,
+    /// By kind, then identifier.
+    pub(super) objects: Vec<Object>,
+    #[serde(default)]
+    pub(super) tags: BTreeMap<String, String>,
+    /// How many identifiers were drawn, so that none is drawn twice.
+    #[serde(default)]
+    pub(super) identifiers_drawn: u64,
+}
+
+impl World {
+    pub(super) fn new(seed: u64) -> Self {
+        Self {
+            seed,
+            objects: BTreeMap::new(),
+            tags: BTreeMap::new(),
+            tagged: BTreeMap::new(),
+            identifiers_drawn: 0,
+            settling: BTreeSet::new(),
+        }
+    }
+
+    /// The world that the dump describes, or the first problem of the dump.
+    pub(super) fn from_dump(seed: u64, dump: Dump) -> Result<Self, String> {
+        let mut world = Self {
+            tags: dump.tags,
+            identifiers_drawn: dump.identifiers_drawn,
+            ..Self::new(seed)
+        };
+        let balancers = dump.load_balancers.into_iter().map(|object| (true, object));
+        let managed = dump.objects.into_iter().map(|object| (false, object));
+        for (is_balancer, object) in balancers.chain(managed) {
+            let identifier = &object.identifier;
+            if is_balancer != (object.kind == Kind::LoadBalancer) {
+                return Err(format!(
+                    "object `{identifier}`: load balancers, and nothing else, are in `load_balancers`"
+                ));
+            }
+            if identifier.is_empty() || world.objects.contains_key(identifier) {
+                return Err(format!(
+                    "object `{identifier}`: identifiers must differ, and not be empty"
+                ));
+            }
+            let known = |name: &String| object.kind.fields().iter().any(|field| field.name == name);
+            if let Some(name) = object.fields.keys().find(|name| !known(name)) {
+                return Err(format!(
+                    "object `{identifier}`: has a field `{name}`, which its kind has not"
+                ));
+            }
+            world.put(object);
+        }
+        for object in world.objects.values() {
+            for (field, kind, value) in object.references() {
+                let there = value
+                    .as_str()
+                    .is_some_and(|identifier| world.get(kind, identifier).is_some());
+                if !there && !value.is_null() {
+                    let identifier = &object.identifier;
+                    return Err(format!(
+                        "object `{identifier}`: `{field}` is {value}, which is not there"
+                    ));
+                }
+            }
+        }
+        let used: BTreeSet<String> = world
+            .objects
+            .values()
+            .flat_map(|object| object.tags.iter().cloned())
+            .collect();
+        for tag in used {
+            if !world.tags.contains_key(&tag) {
+                let identifier = world.draw_identifier();
+                world.tags.insert(tag, identifier);
+            }
+        }
+        Ok(world)
+    }
+
+    pub(super) fn dump(&self) -> Dump {
+        let mut objects: Vec<Object> = self.objects.values().cloned().collect();
+        // A stable sort keeps the order of identifiers within a kind.
+        objects.sort_by_key(|object| object.kind);
+        let (load_balancers, objects) = objects
+            .into_iter()
+            .partition(|object| object.kind == Kind::LoadBalancer);
+        Dump {
+            load_balancers,
+            objects,
+            tags: self.tags.clone(),
+            identifiers_drawn: self.identifiers_drawn,
+        }
+    }
+
+    pub(super) fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    pub(super) fn identifiers_drawn(&self) -> u64 {
+        self.identifiers_drawn
+    }
+
+    /// 32 lower-case hexadecimal digits that no object has or had.
+    pub(super) fn draw_identifier(&mut self) -> String {
+        /// A ChaCha word is 32 bits, an identifier 128.
+        const WORDS_PER_IDENTIFIER: u128 = 4;
+        let mut random = ChaCha8Rng::seed_from_u64(self.seed);
+        loop {
+            random.set_word_pos(u128::from(self.identifiers_drawn) * WORDS_PER_IDENTIFIER);
+            self.identifiers_drawn += 1;
+            let identifier = format!("{:016x}{:016x}", random.next_u64(), random.next_u64());
+            // A loaded state may come from another run.
+            if !self.objects.contains_key(&identifier) {
+                return identifier;
+            }
+        }
+    }
+
+    /// An object of this kind.
+    pub(super) fn get(&self, kind: Kind, identifier: &str) -> Option<&Object> {
+        self.resource(identifier).filter(|object| object.kind == kind)
+    }
+
+    /// An object of any kind.
+    pub(super) fn resource(&self, identifier: &str) -> Option<&Object> {
+        self.objects.get(identifier)
+    }
+
+    /// All objects, by identifier.
+    pub(super) fn resources(&self) -> impl Iterator<Item = &Object> {
+        self.objects.values()
+    }
+
+    /// All objects with this tag, by identifier. The cost does not depend on the other objects.
+    pub(super) fn tagged(&self, tag: &str) -> impl Iterator<Item = &Object> {
+        let identifiers = self.tagged.get(tag).into_iter().flatten();
+        identifiers.filter_map(|identifier| self.objects.get(identifier))
+    }
+
+    /// The tag's identifier; `None` if the tag was never used.
+    pub(super) fn tag_identifier(&self, tag: &str) -> Option<&str> {
+        self.tags.get(tag).map(String::as_str)
+    }
+
+    /// Whether another object refers to this one.
+    pub(super) fn is_referred_to(&self, object: &Object) -> bool {
+        // No object refers to these: most destructions need no walk through all objects.
+        if matches!(object.kind, Kind::Bind | Kind::Server) {
+            return false;
+        }
+        self.objects.values().any(|other| {
+            other
+                .references()
+                .any(|(_, kind, value)| kind == object.kind && value.as_str() == Some(&object.identifier))
+        })
+    }
+
+    /// The objects that are due to settle, earliest first.
+    pub(super) fn due(&self, now_ms: u64) -> impl Iterator<Item = &Object> {
+        let due = self.settling.iter().take_while(move |(at_ms, _)| *at_ms <= now_ms);
+        due.filter_map(|(_, identifier)| self.objects.get(identifier))
+    }
+
+    /// Applies the effect. An error if an object that it needs does not exist.
+    pub(super) fn apply(&mut self, effect: Effect) -> Result<(), String> {
+        match effect {
+            Effect::Put {
+                object,
+                identifiers_drawn,
+            } => {
+                self.identifiers_drawn = self.identifiers_drawn.max(identifiers_drawn);
+                self.put(object);
+            }
+            Effect::Tagged {
+                identifier,
+                tag,
+                tag_identifier,
+                identifiers_drawn,
+            } => {
+                self.identifiers_drawn = self.identifiers_drawn.max(identifiers_drawn);
+                self.existing(&identifier)?.tags.insert(tag.clone());
+                self.tagged.entry(tag.clone()).or_default().insert(identifier);
+                self.tags.insert(tag, tag_identifier);
+            }
+            Effect::Untagged { identifier, tag } => {
+                self.existing(&identifier)?.tags.remove(&tag);
+                self.forget_tag(&tag, &identifier);
+            }
+            Effect::Destroyed { identifier } => {
+                let gone = self.objects.remove(&identifier).ok_or_else(|| missing(&identifier))?;
+                self.forget(gone);
+            }
+            Effect::Settled { identifier, state } => {
+                let settled = Object {
+                    state,
+                    settles_at_ms: None,
+                    ..self.existing(&identifier)?.clone()
+                };
+                self.put(settled);
+            }
+        }
+        Ok(())
+    }
+
+    fn existing(&mut self, identifier: &str) -> Result<&mut Object, String> {
+        self.objects.get_mut(identifier).ok_or_else(|| missing(identifier))
+    }
+
+    fn put(&mut self, object: Object) {
+        let settling = object.settles_at_ms.map(|at_ms| (at_ms, object.identifier.clone()));
+        if let Some(before) = self.objects.remove(&object.identifier) {
+            self.forget(before);
+        }
+        for tag in &object.tags {
+            let tagged = self.tagged.entry(tag.clone()).or_default();
+            tagged.insert(object.identifier.clone());
+        }
+        self.objects.insert(object.identifier.clone(), object);
+        self.settling.extend(settling);
+    }
+
+    fn forget_tag(&mut self, tag: &str, identifier: &str) {
+        if let Some(tagged) = self.tagged.get_mut(tag) {
+            tagged.remove(identifier);
+            if tagged.is_empty() {
+                self.tagged.remove(tag);
+            }
+        }
+    }
+
+    /// Removes an object that was replaced or destroyed from the indexes.
+    fn forget(&mut self, object: Object) {
+        for tag in &object.tags {
+            self.forget_tag(tag, &object.identifier);
+        }
+        if let Some(at_ms) = object.settles_at_ms {
+            self.settling.remove(&(at_ms, object.identifier));
+        }
+    }
+}
+
+fn missing(identifier: &str) -> String {
+    format!("there is no object `{identifier}`")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn object(identifier: &str, tags: &[&str]) -> Object {
+        Object {
+            kind: Kind::Backend,
+            identifier: identifier.to_owned(),
+            fields: BTreeMap::new(),
+            tags: tags.iter().map(|&tag| tag.to_owned()).collect(),
+            state: StateId::Deployed,
+            settles_at_ms: None,
+        }
+    }
+
+    #[test]
+    fn the_index_of_tags_agrees_with_a_walk_through_all_objects() {
+        let put = |identifier, tags: &[&str]| Effect::Put {
+            object: object(identifier, tags),
+            identifiers_drawn: 0,
+        };
+        let tag = |identifier: &str, tag: &str| Effect::Tagged {
+            identifier: identifier.to_owned(),
+            tag: tag.to_owned(),
+            tag_identifier: "t".to_owned(),
+            identifiers_drawn: 0,
+        };
+        let effects = [
+            put("c", &[]),
+            put("a", &["web"]),
+            put("b", &["web", "api"]),
+            tag("c", "web"),
+            tag("c", "web"),
+            Effect::Settled {
+                identifier: "c".to_owned(),
+                state: StateId::Deployed,
+            },
+            Effect::Untagged {
+                identifier: "a".to_owned(),
+                tag: "web".to_owned(),
+            },
+            put("b", &["api"]),
+            tag("b", "web"),
+            Effect::Destroyed {
+                identifier: "c".to_owned(),
+            },
+            Effect::Destroyed {
+                identifier: "b".to_owned(),
+            },
+        ];
+        let mut world = World::new(1);
+        let mut most = 0;
+        for effect in effects {
+            world.apply(effect.clone()).unwrap();
+            for tag in ["web", "api", "none"] {
+                let walked: Vec<&Object> = world.resources().filter(|object| object.tags.contains(tag)).collect();
+                assert_eq!(world.tagged(tag).collect::<Vec<_>>(), walked, "{tag} after {effect:?}");
+                most = walked.len().max(most);
+            }
+        }
+        assert_eq!((most, world.tagged.len()), (3, 0));
+    }
+}
