@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use trueup_capabilities::fence::Fence;
+use trueup_base::fence::Fence;
 use trueup_capabilities::lbaas::anexia::{Anexia, RequestMetrics, Settings, Token};
 use trueup_capabilities::lbaas::server::{Fault, FaultEffect, ServerConfig, SimulatedEngine, When};
 

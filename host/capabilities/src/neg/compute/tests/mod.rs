@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
+use trueup_base::fence::Fence;
 use uuid::Uuid;
 
 use super::{Compute, Credentials, Ended, OperationStore, OperationsInMemory, Settings};
-use crate::fence::Fence;
 use crate::neg::server::{ServerConfig, SimulatedCompute};
 use crate::neg::{Api, Endpoint, NegRef, RequestId};
 
