@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use trueup_capabilities::fence::Fence;
+use trueup_base::fence::Fence;
 use trueup_capabilities::lbaas::anexia::{Anexia, RequestMetrics, Settings, Token};
 use trueup_sims::lbaas::{self, ServerConfig};
 

@@ -9,7 +9,7 @@ use anyhow::{Context as _, ensure};
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
-use trueup_capabilities::clock::VirtualClock;
+use trueup_base::clock::VirtualClock;
 use trueup_capabilities::faults::Faults;
 use trueup_capabilities::grants::Grants;
 use trueup_capabilities::log::NoLog;

@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
+use trueup_base::clock::VirtualClock;
 use trueup_capabilities::checkpoint::Store;
 use trueup_capabilities::checkpoint::file::{File, Settings as FileSettings};
-use trueup_capabilities::clock::VirtualClock;
 use trueup_capabilities::grants::Grants;
 use trueup_capabilities::log::NoLog;
 use trueup_capabilities::meter::Limits;
@@ -23,8 +23,9 @@ use trueup_engine::{Engine, Options};
 use trueup_journal::{Files, OPEN_FILES_MAX, Tape};
 use trueup_runtime::guests::{Program, ipam};
 use trueup_runtime::instance::{Instance, Start};
-use trueup_runtime::ipam::{Eni, Enis, Served, Settings};
+use trueup_runtime::ipam::{Served, Settings};
 use trueup_runtime::run::Instances;
+use trueup_sources::enis::{Eni, Enis};
 
 use crate::stage::{CPU_MAX, NOW_MS};
 

@@ -8,7 +8,7 @@ use anyhow::{Context as _, bail, ensure};
 use serde_json::json;
 use serde_json::value::RawValue;
 use tokio::runtime::Runtime;
-use trueup_capabilities::clock::VirtualClock;
+use trueup_base::clock::VirtualClock;
 use trueup_capabilities::grants::Grants;
 use trueup_capabilities::lbaas::Api;
 use trueup_capabilities::log::NoLog;

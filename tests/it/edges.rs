@@ -7,20 +7,32 @@ use std::process::Command;
 use serde_json::Value;
 
 /// Every edge between the host's rooms. Benches may depend on anything.
-const EDGES: [(&str, &str); 24] = [
+const EDGES: [(&str, &str); 36] = [
     ("trueup", "trueup-runtime"),
     ("trueup", "trueup-journal"),
     ("trueup", "trueup-guests-builtin"),
+    ("trueup", "trueup-base"),
     ("trueup-runtime", "trueup-engine"),
     ("trueup-runtime", "trueup-controller"),
     ("trueup-runtime", "trueup-capabilities"),
     ("trueup-runtime", "trueup-journal"),
     ("trueup-runtime", "trueup-sims"),
+    ("trueup-runtime", "trueup-sources"),
+    ("trueup-runtime", "trueup-election"),
+    ("trueup-runtime", "trueup-base"),
     ("trueup-engine", "trueup-capabilities"),
     ("trueup-engine", "trueup-journal"),
+    ("trueup-engine", "trueup-base"),
     ("trueup-capabilities", "trueup-journal"),
+    ("trueup-capabilities", "trueup-base"),
+    ("trueup-sources", "trueup-base"),
+    ("trueup-sources", "trueup-journal"),
+    ("trueup-election", "trueup-base"),
+    ("trueup-election", "trueup-journal"),
     ("trueup-sims", "trueup-journal"),
     // Only for tests.
+    ("trueup", "trueup-sources"),
+    ("trueup", "trueup-election"),
     ("trueup", "trueup-test-needs"),
     ("trueup", "trueup-test-support"),
     ("trueup-capabilities", "trueup-test-needs"),
@@ -98,6 +110,7 @@ fn rooms_keep_out_what_they_must_not_know() {
         let forbidden: &[&str] = match name.as_str() {
             "trueup-journal" => &["wasmtime", "tokio", "wit-component", "wit-parser", "axum", "reqwest"],
             "trueup-controller" => &["tokio", "wasmtime", "serde_json", "notify", "reqwest", "axum"],
+            "trueup-base" | "trueup-sources" | "trueup-election" => &["wasmtime", "wit-parser", "axum", "toml"],
             "trueup-cni" => &CNI_KEEPS_OUT,
             guest if guest.starts_with("trueup-guest-") => &["tokio", "wasmtime", "rand", "reqwest"],
             _ => &[],

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 use serde_json::value::{RawValue, to_raw_value};
+use trueup_base::clock::VirtualClock;
 use trueup_journal::{Ending, Event, Files, Options, Outcome, Segment, Tape, instance_dir, segment_files};
-use trueup_runtime::capabilities::clock::VirtualClock;
 use trueup_runtime::capabilities::faults::Faults;
 use trueup_runtime::capabilities::grants::Grants;
 use trueup_runtime::capabilities::lbaas::simulated::{Resource, Simulated};

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
+use trueup_base::clock::VirtualClock;
 use trueup_journal::{Files, Options, Tape, segment_files};
-use trueup_runtime::capabilities::clock::VirtualClock;
 use trueup_runtime::capabilities::faults::Faults;
 use trueup_runtime::capabilities::grants::Grants;
 use trueup_runtime::capabilities::log::NoLog;

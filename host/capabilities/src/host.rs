@@ -10,12 +10,12 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use tracing::{Instrument as _, Span};
+use trueup_base::clock::{Clock, SystemClock};
 use trueup_journal::{By, Journal, Refusal, Tape, TapeError};
 
 use crate::audit::Audit;
 use crate::bindings::host::{clock, log, metrics, random, timers};
 use crate::checkpoint;
-use crate::clock::{Clock, SystemClock};
 use crate::cri;
 use crate::etcd;
 use crate::grants::Grants;

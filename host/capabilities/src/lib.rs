@@ -12,16 +12,13 @@
 pub mod audit;
 pub mod bindings;
 pub mod checkpoint;
-pub mod clock;
 pub mod cri;
 pub mod etcd;
 pub mod faults;
-pub mod fence;
 pub mod grants;
 pub mod guard;
 pub mod holdings;
 pub mod host;
-mod http;
 pub mod lbaas;
 pub mod log;
 pub mod meter;
@@ -34,7 +31,6 @@ pub mod quota;
 pub mod random;
 pub mod renderer;
 pub mod size;
-pub mod text;
 pub mod timers;
 pub mod trace;
 #[cfg_attr(not(feature = "wasi"), path = "wasi/absent.rs")]

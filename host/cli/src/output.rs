@@ -5,7 +5,7 @@ use std::io::Write as _;
 use anyhow::Context as _;
 use clap::ValueEnum;
 use serde::Serialize;
-use trueup_runtime::capabilities::text;
+use trueup_base::text;
 
 /// The format of data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -2,7 +2,8 @@
 
 use std::fmt::Write as _;
 
-use trueup_capabilities::{Identity, Stop, text};
+use trueup_base::text;
+use trueup_capabilities::{Identity, Stop};
 use trueup_journal::{Ending, TapeError};
 use wasmtime::WasmBacktrace;
 

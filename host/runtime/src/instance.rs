@@ -220,7 +220,7 @@ fn unrecorded(answer: Answer) -> Result<Box<RawValue>, CallError> {
 
 /// A guest's error text, which may be empty.
 fn said(error: &str) -> String {
-    let line = crate::text::line(error);
+    let line = trueup_base::text::line(error);
     if line.is_empty() {
         "it does not say why".to_owned()
     } else {

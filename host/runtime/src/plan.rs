@@ -7,14 +7,15 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
+use trueup_base::clock::VirtualClock;
+use trueup_base::clock::{Clock as _, SystemClock};
+use trueup_base::fence::Fence;
 use trueup_capabilities::Backends;
-use trueup_capabilities::clock::VirtualClock;
-use trueup_capabilities::clock::{Clock as _, SystemClock};
-use trueup_capabilities::fence::Fence;
 use trueup_capabilities::lbaas::planned::{Planned, Reads};
 use trueup_capabilities::lbaas::{Api, Error, Kind, Object, ObjectRef, Spec};
 use trueup_capabilities::log::NoLog;
 use trueup_journal::Event;
+use trueup_sources::Batch;
 
 use crate::config::{Config, Lbaas};
 use crate::guests::lbaas::adapter::{self, Key};
@@ -27,7 +28,6 @@ use crate::run::input;
 use crate::run::wishes::Wishes;
 use crate::run::work::describe;
 use crate::run::{Ground, KnownKeys, Setup, SetupError, no_nodes, nothing_there};
-use crate::sources::Batch;
 
 /// What a run would do for one key.
 #[derive(Debug, Clone, PartialEq, Serialize)]

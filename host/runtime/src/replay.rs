@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
-use trueup_capabilities::clock::VirtualClock;
+use trueup_base::clock::VirtualClock;
 use trueup_capabilities::grants::Grants;
 use trueup_capabilities::log::{Log, NoLog};
 use trueup_capabilities::meter::Limits;

@@ -73,12 +73,12 @@ fn not_started(listen: SocketAddr, error: StartError) -> SetupError {
 
 /// A server's settings in a TOML file.
 fn read<T: DeserializeOwned>(file: &Path) -> Result<T, SetupError> {
-    let unreadable = |error| SetupError::Misused(format!("{}: {}", file.display(), crate::text::cause(&error)));
+    let unreadable = |error| SetupError::Misused(format!("{}: {}", file.display(), trueup_base::text::cause(&error)));
     let text = regular::read_text(file, regular::SMALL).map_err(unreadable)?;
     toml::from_str(&text).map_err(|error| {
         let before = text.bytes().take(error.span().unwrap_or_default().start);
         let line = 1 + before.filter(|byte| *byte == b'\n').count();
-        let what = crate::text::line(error.message());
+        let what = trueup_base::text::line(error.message());
         SetupError::Misused(format!("{}:{line}: {what}", file.display()))
     })
 }

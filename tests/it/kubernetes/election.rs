@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
-use trueup_runtime::capabilities::fence::Fence;
-use trueup_runtime::election::{Election, Settings, Standing, Times, Tried};
+use trueup_base::fence::Fence;
+use trueup_election::{Election, Settings, Standing, Times, Tried};
 
 use support::api_server::{ApiServer, Asked, Fault};
 

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::time::timeout;
-use trueup_runtime::sources::kubernetes::{Kubernetes, Settings};
-use trueup_runtime::sources::{Batch, Batches, Kind};
+use trueup_sources::kubernetes::{Kubernetes, Settings};
+use trueup_sources::{Batch, Batches, Kind};
 
 use support::api_server::{ADMIN, ApiServer};
 

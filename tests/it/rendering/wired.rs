@@ -5,8 +5,8 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use trueup_base::clock::VirtualClock;
 use trueup_journal::{Files, OPEN_FILES_MAX, Options, Tape};
-use trueup_runtime::capabilities::clock::VirtualClock;
 use trueup_runtime::capabilities::grants::Grants;
 use trueup_runtime::capabilities::log::NoLog;
 use trueup_runtime::capabilities::meter::Limits;

@@ -35,7 +35,8 @@ use trueup_journal::regular;
 pub use line::{Kind, Line};
 pub use verify::{PROBLEMS_MAX, Problem, Verdict, is_log, verify, walk};
 
-use crate::clock::{Clock as _, SystemClock};
+use trueup_base::clock::{Clock as _, SystemClock};
+
 use crate::host::Identity;
 use budget::Budgets;
 use found::Found;

@@ -13,11 +13,12 @@ use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::time::SystemTime;
 
+use trueup_base::clock::{Clock as _, SystemClock};
+
 use super::line::{Kind, Line};
 use super::verify::{SegmentFile, segments};
 use super::writer::Shared;
 use super::{Audit, AuditError, failed, line_of, sync_folder};
-use crate::clock::{Clock as _, SystemClock};
 use crate::host::Identity;
 
 /// The `call` of a line that reports removed lines.

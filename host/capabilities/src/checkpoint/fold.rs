@@ -8,11 +8,11 @@
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::Ipv4Addr;
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
+use trueup_base::address::canonical;
 
 use super::Saved;
 
@@ -137,12 +137,6 @@ fn parse_allocation(raw: &RawValue) -> Option<Allocation> {
         ipv4: text("ipv4")?,
         raw: raw.to_owned(),
     })
-}
-
-/// Parses an address, if the text is its canonical form: four numbers without leading zeros.
-pub fn canonical(text: &str) -> Option<Ipv4Addr> {
-    let address: Ipv4Addr = text.parse().ok()?;
-    (address.to_string() == text).then_some(address)
 }
 
 /// Allocations in order, indexed by key and by address.

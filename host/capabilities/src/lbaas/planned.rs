@@ -5,10 +5,11 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use trueup_base::clock::VirtualClock;
+
 use super::simulated::{Resource, Simulated};
 use super::{Api, Error, Object, ObjectRef, Spec, State};
 use crate::Answer;
-use crate::clock::VirtualClock;
 use crate::faults::Faults;
 
 /// The half of an Engine that changes nothing.

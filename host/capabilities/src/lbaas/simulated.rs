@@ -8,10 +8,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
+use trueup_base::clock::Clock;
 
 use super::{Api, Error, Kind, Object, ObjectRef, Spec, State};
 use crate::Answer;
-use crate::clock::Clock;
 use crate::faults::{Faults, Turn};
 
 /// One resource, as in scenarios and dumps.

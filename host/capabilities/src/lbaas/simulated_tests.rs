@@ -3,10 +3,10 @@
 use std::task::{Context, Poll, Waker};
 
 use proptest::prelude::*;
+use trueup_base::clock::VirtualClock;
 
 use super::super::{Backend, Bind, Frontend, Mode, Server};
 use super::*;
-use crate::clock::VirtualClock;
 use crate::faults::Fault;
 
 struct World {

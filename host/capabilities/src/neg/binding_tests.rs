@@ -3,11 +3,11 @@
 use std::sync::{Arc, Mutex};
 
 use serde_json::value::RawValue;
+use trueup_base::clock::VirtualClock;
 use trueup_journal::{Ending, FORMAT, Files, Header, Journal, Options};
 
 use super::*;
 use crate::bindings::neg::api::Host as _;
-use crate::clock::VirtualClock;
 use crate::grants::{Grant, Grants};
 use crate::meter::Limits;
 use crate::{Answer, Backends, Identity};

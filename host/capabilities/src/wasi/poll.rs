@@ -7,13 +7,13 @@
 use std::sync::Arc;
 
 use serde::Serialize;
+use trueup_base::clock::Clock;
 use wasmtime::component::Resource;
 use wasmtime_wasi::p2::DynPollable;
 use wasmtime_wasi::p2::bindings::io::poll;
 
 use super::clocks::{Monotonic, RESOLUTION_NS};
 use crate::Host;
-use crate::clock::Clock;
 use crate::host::{ask_or_end, sleep_within};
 
 /// The maximum number of pollables in one wait: as many as an instance may keep.
@@ -116,8 +116,9 @@ fn ready_at(deadlines_ns: &[Option<u64>], now_ns: u64) -> Vec<u32> {
 
 #[cfg(test)]
 mod tests {
+    use trueup_base::clock::VirtualClock;
+
     use super::*;
-    use crate::clock::VirtualClock;
 
     async fn waited(deadlines_ms: &[Option<u64>]) -> (Vec<u32>, u64) {
         let clock: Arc<dyn Clock> = Arc::new(VirtualClock::new(1_000));

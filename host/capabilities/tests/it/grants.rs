@@ -4,11 +4,11 @@ mod quotas;
 
 use std::sync::Arc;
 
+use trueup_base::clock::VirtualClock;
 use trueup_capabilities::bindings::host::clock::Host as _;
 use trueup_capabilities::bindings::host::log::{Host as _, Level};
 use trueup_capabilities::bindings::host::metrics::Host as _;
 use trueup_capabilities::bindings::lbaas::api::Host as _;
-use trueup_capabilities::clock::VirtualClock;
 use trueup_capabilities::grants::{EVERYTHING, Grant, Grants};
 use trueup_capabilities::lbaas::{Api, Error, Object, State};
 use trueup_capabilities::log::KeptLog;

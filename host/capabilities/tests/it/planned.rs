@@ -1,8 +1,8 @@
 //! A plan reads the real Engine once and never writes to it.
 use std::sync::{Arc, Mutex};
 
+use trueup_base::clock::VirtualClock;
 use trueup_capabilities::Answer;
-use trueup_capabilities::clock::VirtualClock;
 use trueup_capabilities::lbaas::planned::{Planned, Reads};
 use trueup_capabilities::lbaas::{Api, Backend, Error, Kind, Mode, Object, ObjectRef, Spec, State};
 

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
-use trueup_runtime::capabilities::clock::{Clock as _, SystemClock};
+use trueup_base::clock::{Clock as _, SystemClock};
 use trueup_runtime::config::SOCKET;
 use trueup_runtime::guests::ipam::{AddressInfo, Eni, IpamKey};
 use trueup_runtime::ipam::{self, FORGOTTEN_AFTER_MS, Shown};

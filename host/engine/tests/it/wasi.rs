@@ -4,8 +4,8 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use serde_json::value::RawValue;
+use trueup_base::clock::{Clock as _, VirtualClock};
 use trueup_capabilities::bindings::host::log::Level;
-use trueup_capabilities::clock::{Clock as _, VirtualClock};
 use trueup_capabilities::grants::Grants;
 use trueup_capabilities::log::KeptLog;
 use trueup_capabilities::meter::Limits;

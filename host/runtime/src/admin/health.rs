@@ -52,7 +52,7 @@ impl Check {
     fn line(&self) -> String {
         let name = &self.name;
         match (&self.why_not, &self.note) {
-            (Some(why), _) => format!("[-]{name} failed: {}\n", crate::text::line(why)),
+            (Some(why), _) => format!("[-]{name} failed: {}\n", trueup_base::text::line(why)),
             (None, Some(note)) => format!("[+]{name} ok: {note}\n"),
             (None, None) => format!("[+]{name} ok\n"),
         }
@@ -98,7 +98,7 @@ fn ready(reads: &Reads) -> Vec<Check> {
         Standing::Standby { leader: Some(leader) } => {
             checks.push(Check::passed(
                 "standing",
-                &format!("standby, `{}` leads", crate::text::line(leader)),
+                &format!("standby, `{}` leads", trueup_base::text::line(leader)),
             ));
         }
     }

@@ -23,8 +23,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::Value;
 use tokio::time::Instant;
-use trueup_capabilities::Answer;
-use trueup_capabilities::clock::{Clock, SystemClock};
+use trueup_base::clock::{Clock, Sleep, SystemClock};
 
 pub use self::calls::Calls;
 pub use self::histogram::{BOUNDS, Histogram};
@@ -362,7 +361,7 @@ impl Clock for SteadyClock {
         self.epoch_ms.saturating_add(passed)
     }
 
-    fn sleep_ms(&self, duration_ms: u64) -> Answer<'_, ()> {
+    fn sleep_ms(&self, duration_ms: u64) -> Sleep<'_> {
         SystemClock.sleep_ms(duration_ms)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use trueup_capabilities::clock::VirtualClock;
+use trueup_base::clock::VirtualClock;
 
 use super::*;
 

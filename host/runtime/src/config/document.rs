@@ -12,10 +12,10 @@ use std::ops::Range;
 use serde_json::Value;
 use toml::Spanned;
 use toml::de::{DeInteger, DeTable, DeValue};
+use trueup_base::text::nearest;
 
 use super::Override;
 use super::section::Place;
-use crate::text::nearest;
 
 /// The prefix of every variable that sets a key.
 pub(super) const PREFIX: &str = "TRUEUP_";

@@ -1,15 +1,15 @@
 //! `[election]`: several hosts run, and a Lease selects the one that acts. It is on by default if Services come from a
 //! Kubernetes API, so that starting a second host is safe.
 //!
-//! This module does not contact the API server: [`crate::election::Settings`] fills in a missing namespace and name.
+//! This module does not contact the API server: `run/leading.rs` fills in a missing namespace and identity.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use trueup_capabilities::fence;
+use trueup_base::fence;
+use trueup_election::Times;
 
 use super::section::{Given, Section};
-use crate::election::Times;
 
 /// The default Lease that hosts share.
 pub const LEASE_NAME_DEFAULT: &str = "trueup";

@@ -1,7 +1,7 @@
 //! `[adapter.ipam]`, `[backend.checkpoint]` and `[backend.cri]`: the node's addresses, the socket that serves them, the
 //! checkpoint with the assignments, and the container runtime. They and `[guests.ipam]` must fit together.
 //!
-//! This module reads no other file: `sources/enis.rs` checks the interfaces' file.
+//! This module reads no other file: `trueup_sources::enis` checks the interfaces' file.
 
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -9,13 +9,13 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value};
 use trueup_capabilities::checkpoint::KEEP_GENERATIONS;
 use trueup_capabilities::checkpoint::json_file::PATH_OF_THE_ORIGINAL;
+use trueup_sources::enis::{Eni, Enis, mistakes};
 
 use super::JSON_FILE_ENV;
 use super::document::Document;
 use super::guest::{Guest, GuestRef};
 use super::section::{LABEL, Place, Section, chosen, is_label, words};
-use crate::ipam::{Eni, Enis, Settings, WarmTargets};
-use crate::sources::enis::mistakes;
+use crate::ipam::{Settings, WarmTargets};
 
 /// The text for an operator who has none of these sections.
 pub(super) const ADAPTER: &str = "`[adapter.ipam]` with `enis_file = \"enis.json\"`";

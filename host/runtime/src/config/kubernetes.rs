@@ -5,9 +5,10 @@
 use std::ops::RangeInclusive;
 use std::path::Path;
 
+use trueup_sources::Kind;
+use trueup_sources::kubernetes::{PAGE_SIZE_DEFAULT, REQUEST_TIMEOUT_MS_DEFAULT, Settings};
+
 use super::section::Section;
-use crate::sources::Kind;
-use crate::sources::kubernetes::{PAGE_SIZE_DEFAULT, REQUEST_TIMEOUT_MS_DEFAULT, Settings};
 
 /// Reads the section. `needed` are the required kinds, each with what is made from it. An invalid value is reported,
 /// and a placeholder replaces it.

@@ -48,9 +48,10 @@ pub use self::nftables::{NftablesBackend, NftablesProgram};
 pub use self::node::{Address, InterfacesFrom, NODE_NAME, OnService, ThisNode};
 pub use self::telemetry::{LogFormat, Telemetry};
 
+use trueup_sources::Kind;
+
 use self::document::Document;
 use self::section::Section;
-use crate::sources::{self, Kind};
 
 /// The configuration file in a folder.
 pub const FILE_NAME: &str = "trueup.toml";
@@ -113,7 +114,7 @@ pub enum Source {
     /// `manifests`: a folder of Kubernetes YAML.
     Manifests(PathBuf),
     /// `[source.kubernetes]`: a cluster.
-    Kubernetes(sources::kubernetes::Settings),
+    Kubernetes(trueup_sources::kubernetes::Settings),
 }
 
 /// `[journal]`: how calls are recorded. Keys and defaults: `record` (true), `sync` (`"write"`, `"fsync"` or
@@ -612,7 +613,12 @@ fn environment() -> Result<BTreeMap<String, String>, ConfigError> {
 
 fn read(file: &Path) -> Result<String, String> {
     let hint = format!("give a TOML file, or a folder with `{FILE_NAME}`");
-    let unreadable = |cause: io::Error| format!("can't read the configuration: {}; {hint}", crate::text::cause(&cause));
+    let unreadable = |cause: io::Error| {
+        format!(
+            "can't read the configuration: {}; {hint}",
+            trueup_base::text::cause(&cause)
+        )
+    };
     regular::read_text(file, FILE_BYTES_MAX).map_err(|error| match error.kind() {
         io::ErrorKind::FileTooLarge => format!("longer than {FILE_BYTES_MAX} bytes, so no configuration; {hint}"),
         _ => unreadable(error),

@@ -8,6 +8,8 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
+use trueup_base::text::nearest;
+
 use super::Source;
 use super::document::{Document, offered};
 use super::guest::Guest;
@@ -15,7 +17,6 @@ use super::section::{LABEL, Section, is_label};
 use crate::guests::nodesync::IpVersion;
 use crate::guests::service::NodeContext;
 use crate::guests::service::adapter::Pattern;
-use crate::text::nearest;
 
 /// The setting of the guest `nodesync` that names this node. The adapter sets it.
 pub const NODE_NAME: &str = "node_name";

@@ -16,9 +16,9 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use toml::Spanned;
 use toml::de::{DeArray, DeTable, DeValue};
+use trueup_base::text::nearest;
 
 use super::document::{Document, offered, parsed_u64};
-use crate::text::nearest;
 
 /// What [`is_label`] requires.
 pub(super) const LABEL: &str = "be 1 to 63 letters, digits, `-`, `_` or `.`";

@@ -7,9 +7,9 @@ use serde_json::json;
 use trueup_capabilities::grants::Access;
 use trueup_capabilities::meter::Limits;
 use trueup_journal::{Keep, Options, Sync};
+use trueup_sources::Kind;
 
 use super::*;
-use crate::sources::Kind;
 
 mod election;
 mod etcd;

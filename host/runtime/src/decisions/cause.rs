@@ -2,10 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use trueup_sources::{Change, Object, ObjectRef};
 
 use super::fields::{Fields, differing};
 use super::pending::CAUSES_MAX;
-use crate::sources::{Change, Object, ObjectRef};
 
 /// Fields of objects without information about the desired state: managers, versions, and when a Node last reported
 /// itself.

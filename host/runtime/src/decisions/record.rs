@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 use tracing::Span;
-use trueup_capabilities::clock::{Clock as _, SystemClock};
+use trueup_base::clock::{Clock as _, SystemClock};
 use trueup_capabilities::meter::{Change, Effects};
 use trueup_capabilities::{Host, Identity};
 use trueup_journal::Journal;

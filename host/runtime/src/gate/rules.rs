@@ -53,7 +53,7 @@ pub fn read_accepted(file: &Path) -> Result<Accepted, String> {
             "it has {bytes} bytes, and accepted differences have {RULES_BYTES_MAX} at most"
         )));
     }
-    let text = regular::read_text(file, RULES_BYTES_MAX).map_err(|error| failed(&crate::text::cause(&error)))?;
+    let text = regular::read_text(file, RULES_BYTES_MAX).map_err(|error| failed(&trueup_base::text::cause(&error)))?;
     parse(&text).map_err(|Wrong { at, what }| match at {
         Some(at) => format!("{}:{}: {what}", file.display(), line(&text, at)),
         None => failed(&what),

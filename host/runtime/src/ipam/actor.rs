@@ -21,6 +21,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use trueup_capabilities::Backends;
 use trueup_capabilities::cri::Runtime;
+use trueup_sources::enis::Enis;
 
 use super::Managing;
 use super::datastore::{Datastore, NoAnswer};
@@ -32,9 +33,7 @@ use super::protocol::{self, Answer, Command, Done, Gc, Refusal};
 use super::released::Released;
 use super::remembered::Remembered;
 use super::spool::{Release, Spool, Whose};
-use super::{
-    Enis, Event, PHASE, PHASE_FROM_RUNTIME, READING_RETRY, READINGS_MAX_ONCE, Settings, Shown, Stats, Summary,
-};
+use super::{Event, PHASE, PHASE_FROM_RUNTIME, READING_RETRY, READINGS_MAX_ONCE, Settings, Shown, Stats, Summary};
 use crate::guests::ipam::{EniInfos, Error, IpamKey};
 use crate::run::active::Handover;
 

@@ -6,7 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 
-use super::{Eni, Enis};
+use trueup_sources::enis::{Eni, Enis};
+
 use crate::guests::ipam::EniInfos;
 
 /// What does not change about an interface while the guest has it.
@@ -291,7 +292,6 @@ fn by_number<'a>(addresses: impl IntoIterator<Item = &'a String>) -> Vec<String>
 
 #[cfg(test)]
 mod tests {
-    use super::super::Eni;
     use super::*;
 
     fn enis(list: &[(&str, i32, &[&str])]) -> Enis {

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tokio::sync::mpsc;
+use trueup_base::clock::{Clock as _, SystemClock};
 use trueup_capabilities::Identity;
-use trueup_capabilities::clock::{Clock as _, SystemClock};
 
 use super::datastore::{Datastore, NoAnswer};
 use super::protocol::Command;

@@ -32,6 +32,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use trueup_capabilities::Backends;
 use trueup_capabilities::cri::Runtime;
+use trueup_sources::enis::Enis;
 
 pub use self::client::{release, show};
 pub use self::holders::{FORGOTTEN_AFTER_MS, Forgotten};
@@ -78,32 +79,6 @@ pub struct WarmTargets {
     pub warm_ip_target: u32,
     /// Addresses on the other interfaces, assigned or not.
     pub minimum_ip_target: u32,
-}
-
-/// This node's network interfaces, as the configuration or the watched file gives them.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Enis {
-    /// The interfaces, in any order.
-    pub enis: Vec<Eni>,
-}
-
-/// One network interface.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Eni {
-    /// Its id: any text. Each id occurs once.
-    pub id: String,
-    /// Its device number.
-    pub device_number: i32,
-    /// Whether it is the node's first interface. Absent means no.
-    #[serde(default)]
-    pub is_primary: bool,
-    /// Whether it carries branch interfaces. Absent means no.
-    #[serde(default)]
-    pub is_trunk: bool,
-    /// Dotted IPv4 addresses in any order. Each occurs once on the node.
-    pub addresses: Vec<String>,
 }
 
 /// What serving pods reports to its caller.

@@ -8,7 +8,8 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use super::Enis;
+use trueup_sources::enis::Enis;
+
 use super::enis::{Addition, Inventory};
 use super::state_file;
 

@@ -1,6 +1,6 @@
 //! Inputs that are set aside, and new versions of the guest, which try them again.
 
-use trueup_capabilities::clock::{Clock as _, SystemClock};
+use trueup_base::clock::{Clock as _, SystemClock};
 
 use super::{Negs, Wanted, job};
 use crate::guests::neg::NAME;

@@ -14,11 +14,11 @@ use serde::de::DeserializeOwned;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value};
 use tracing::Instrument as _;
+use trueup_base::fence::Fence;
+use trueup_base::text;
 use trueup_capabilities::Backends;
-use trueup_capabilities::fence::Fence;
 use trueup_capabilities::meter::Effects;
 use trueup_capabilities::neg::{self, EndpointGroup};
-use trueup_capabilities::text;
 use trueup_journal::{Interrupted, Journal, JournalError};
 
 use super::inbox::Inbox;

@@ -3,7 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use trueup_capabilities::clock::{Clock as _, SystemClock};
+use trueup_base::clock::{Clock as _, SystemClock};
+use trueup_sources::{Batch, Kind, ObjectRef};
 
 use super::Negs;
 use crate::board::Look;
@@ -12,7 +13,6 @@ use crate::guests::neg::NAME;
 use crate::guests::neg::adapter::{Changed as Affected, Key, Wish};
 use crate::run::quarantine::digest_of;
 use crate::run::{Event, no_nodes, nothing_there};
-use crate::sources::{Batch, Kind, ObjectRef};
 
 /// A cluster reports one change in several parts in quick succession, such as the two EndpointSlices of a pod with
 /// two addresses. The host waits this long after the first part. An endpoint that was attached with one address would

@@ -38,8 +38,8 @@ use serde_json::{Map, Value};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior};
-use trueup_capabilities::clock::{Clock as _, SystemClock};
-use trueup_capabilities::fence::Fence;
+use trueup_base::clock::{Clock as _, SystemClock};
+use trueup_base::fence::Fence;
 use trueup_capabilities::meter::Effects;
 use trueup_capabilities::neg::EndpointGroup;
 use trueup_controller::{Backoff, Controller, Outcome, Settings as ControllerSettings};
@@ -47,6 +47,8 @@ use trueup_controller::{Backoff, Controller, Outcome, Settings as ControllerSett
 pub use self::progress::Migration;
 pub(crate) use self::setup::NegSetup;
 pub use self::summary::Summary;
+
+use trueup_sources::{Batches, Objects};
 
 use self::approval::Approval;
 use self::idle::Idle;
@@ -68,7 +70,6 @@ use crate::run::quarantine::Quarantine;
 use crate::run::troubles::Troubles;
 use crate::run::turns::Turns;
 use crate::run::{Event, SetupError};
-use crate::sources::{Batches, Objects};
 use crate::swap::Fallen;
 
 /// The maximum number of calls in work, including those that sleep. The host never cuts a call about NEGs, so the

@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use trueup_base::fence::Fence;
 use trueup_capabilities::Answer;
-use trueup_capabilities::fence::Fence;
 use trueup_capabilities::neg::{Api, Endpoint, Error, NegRef, RequestId};
 
 pub(crate) use trueup_capabilities::neg::compute::Ended;

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::mpsc;
+use trueup_base::fence::Fence;
 use trueup_capabilities::audit::Audit;
 use trueup_capabilities::faults::Faults;
-use trueup_capabilities::fence::Fence;
 use trueup_capabilities::grants::{Access, NEG};
 use trueup_capabilities::metrics::Registry as Metrics;
 use trueup_capabilities::neg::compute::{Compute, Credentials, OperationsFile, OperationsInMemory};

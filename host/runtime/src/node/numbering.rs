@@ -352,7 +352,7 @@ impl Numbering {
                 let key = String::from_utf8_lossy(&stored.key);
                 tracing::warn!(
                     "`{}` is no node's record: what follows the prefix is no number",
-                    crate::text::line(&key)
+                    trueup_base::text::line(&key)
                 );
                 continue;
             };

@@ -296,5 +296,5 @@ fn of_host(error: String) -> NoAnswer {
 
 /// The error with its causes, on one line.
 fn with_causes(error: impl Into<anyhow::Error>) -> String {
-    crate::text::line(&format!("{:#}", error.into()))
+    trueup_base::text::line(&format!("{:#}", error.into()))
 }

@@ -11,6 +11,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::{self, JoinError, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior};
 use trueup_controller::{Backoff, Controller, Outcome, Settings as ControllerSettings};
+use trueup_sources::{Batch, Batches, Objects};
 
 use super::approval::{Approval, approved};
 use super::ending::{Ending, IsAsked, STOP_GRACE};
@@ -24,12 +25,11 @@ use crate::guests::lbaas::adapter::Key;
 use crate::guests::nodesync::Change;
 use crate::guests::service::adapter::{Cluster, Told};
 use crate::guests::service::{self, NodeContext};
+use crate::kubernetes::events::{Events, Said};
 use crate::run::active::Handover;
 use crate::run::input::{From, Input, next};
 use crate::run::quarantine::SetAside;
 use crate::run::{FAILURES_MAX_ONCE, nothing_there};
-use crate::sources::kubernetes::events::{Events, Said};
-use crate::sources::{Batch, Batches, Objects};
 
 /// The maximum number of changes of one look at the source that go one by one. Above it, the processor gets a full
 /// resync: renderers take that in less time, and whatever comes next waits less.

@@ -183,7 +183,7 @@ fn read(from: &InterfacesFrom) -> Result<Interfaces, SetupError> {
         InterfacesFrom::Pattern(pattern) => Interfaces::Pattern(pattern.clone()),
         InterfacesFrom::File(file) => {
             let text = regular::read_text(file, regular::LIST).map_err(|error| {
-                let cause = crate::text::cause(&error);
+                let cause = trueup_base::text::cause(&error);
                 SetupError::Misused(format!("`pod_interfaces_file`: reading `{}`: {cause}", file.display()))
             })?;
             Interfaces::File(read_interfaces(&text, file).map_err(SetupError::Misused)?)

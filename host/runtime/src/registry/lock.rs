@@ -120,7 +120,7 @@ impl Lock {
                 )));
             }
             Err(error) => {
-                let cause = crate::text::cause(&error);
+                let cause = trueup_base::text::cause(&error);
                 return Err(unreadable(&format_args!("can't read the lock file: {cause}")));
             }
         };

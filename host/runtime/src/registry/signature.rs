@@ -203,7 +203,7 @@ fn read_small(file: &Path) -> Result<String, String> {
         std::io::ErrorKind::FileTooLarge => {
             format!("longer than {SMALL_FILE_BYTES_MAX} bytes, so neither key nor signature")
         }
-        _ => crate::text::cause(&error),
+        _ => trueup_base::text::cause(&error),
     })
 }
 

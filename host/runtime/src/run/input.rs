@@ -6,14 +6,14 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use trueup_capabilities::fence::Fence;
+use trueup_base::fence::Fence;
+use trueup_sources::kubernetes::{ClusterError, Kubernetes};
+use trueup_sources::{Batch, Batches, Objects, manifests};
 
 use super::publish::{InCluster, Publish, StatusFiles};
 use super::setup::SetupError;
 use crate::config::Source;
-use crate::sources::kubernetes::events::Events;
-use crate::sources::kubernetes::{ClusterError, Kubernetes};
-use crate::sources::{Batch, Batches, Objects, manifests};
+use crate::kubernetes::events::Events;
 
 /// An opened source.
 pub(crate) struct Input {

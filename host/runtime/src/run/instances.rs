@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::value::to_raw_value;
-use trueup_capabilities::clock::{Clock as _, SystemClock, VirtualClock};
+use trueup_base::clock::{Clock as _, SystemClock, VirtualClock};
 use trueup_capabilities::grants::Grants;
 use trueup_capabilities::log::NoLog;
 use trueup_capabilities::meter::Limits;
@@ -278,9 +278,9 @@ impl Instances {
                 guest.name,
                 guest.version,
                 recorded.name,
-                crate::text::line(&recorded.args),
+                trueup_base::text::line(&recorded.args),
                 asked.name,
-                crate::text::line(&asked.args),
+                trueup_base::text::line(&asked.args),
             ),
             None if *left > 0 => tracing::warn!(
                 instance = key,

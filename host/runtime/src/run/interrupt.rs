@@ -7,8 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::{Notify, watch};
-use trueup_capabilities::Answer;
-use trueup_capabilities::clock::Clock;
+use trueup_base::clock::{Clock, Sleep};
 
 /// The number of calls, over all instances, that now sleep or wait for their turn to compute. They occupy no worker
 /// meanwhile.
@@ -130,7 +129,7 @@ impl Clock for InterruptibleClock {
         self.clock.now_ms()
     }
 
-    fn sleep_ms(&self, duration_ms: u64) -> Answer<'_, ()> {
+    fn sleep_ms(&self, duration_ms: u64) -> Sleep<'_> {
         Box::pin(async move {
             let _asleep = Asleep::new(&self.sleepers);
             let sleeping = self.clock.sleep_ms(duration_ms);
@@ -143,7 +142,7 @@ impl Clock for InterruptibleClock {
 mod tests {
     use std::time::Duration;
 
-    use trueup_capabilities::clock::SystemClock;
+    use trueup_base::clock::SystemClock;
 
     use super::*;
 

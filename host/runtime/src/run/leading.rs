@@ -12,13 +12,13 @@ use std::time::Duration;
 
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
-use trueup_capabilities::fence::Fence;
+use trueup_base::fence::Fence;
+use trueup_election::{Election, Settings, Standing, Tried, identity_of_this_process};
 use trueup_journal::regular;
+use trueup_sources::kubernetes;
 
 use super::setup::SetupError;
 use crate::config::{Config, Lbaas, LbaasBackend, Source};
-use crate::election::{Election, Settings, Standing, Tried};
-use crate::sources::kubernetes;
 
 /// How long giving the Lease back may take when the host ends. After that, the Lease expires by itself.
 const RESIGN_MAX: Duration = Duration::from_secs(5);
@@ -154,7 +154,7 @@ impl Leading {
             }
         }
         let fence = Fence::closed();
-        let settings = Settings::new(election, &client).map_err(SetupError::Failed)?;
+        let settings = settings(election, &client).map_err(SetupError::Failed)?;
         let campaign = Arc::new(Election::new(client, settings, fence.clone(), config.seed));
         let (told, mut standing) = watch::channel(campaign.standing());
         let term_of = {
@@ -290,4 +290,23 @@ impl Leading {
             );
         }
     }
+}
+
+/// Fills in what the configuration leaves out: the namespace from the client, which knows that of its pod or context,
+/// and an identity that no other process has.
+///
+/// # Errors
+/// One line, if the kernel gives no host name or no random UUID.
+fn settings(election: &crate::config::Election, client: &kube::Client) -> Result<Settings, String> {
+    let identity = match &election.identity {
+        Some(identity) => identity.clone(),
+        None => identity_of_this_process()?,
+    };
+    let namespace = election.namespace.as_deref().unwrap_or(client.default_namespace());
+    Ok(Settings {
+        namespace: namespace.to_owned(),
+        name: election.name.clone(),
+        identity,
+        times: election.times,
+    })
 }

@@ -56,6 +56,10 @@ pub use self::reload::Reload;
 pub(crate) use self::services::{no_nodes, nothing_there};
 pub use self::setup::{Ground, Setup, SetupError};
 
+use trueup_election::{Election, Standing};
+use trueup_sources::enis::{self, Enis};
+use trueup_sources::kubernetes::Kubernetes;
+
 use self::input::Input;
 use self::leading::{Acts, Leading};
 use self::quarantine::Quarantine;
@@ -65,13 +69,10 @@ use crate::admin::{Admin, Reads};
 use crate::board::{self, Board};
 use crate::config::{Config, EnisFrom, Guest, Ipam, Lbaas, Neg, OnFailure};
 use crate::control;
-use crate::election::{Election, Standing};
-use crate::ipam::{self, Enis};
+use crate::ipam;
 use crate::neg::{self, NegSetup, Negs, SetErrorState};
 use crate::node::{self, NodeSetup, OnNode};
 use crate::registry::Registry;
-use crate::sources::enis;
-use crate::sources::kubernetes::Kubernetes;
 use crate::swap::{self, FallBack, Fallen, Managed, Manager};
 
 /// With `--once`, the host gives up a key after this many failures.

@@ -10,14 +10,14 @@
 use std::path::PathBuf;
 use std::pin::Pin;
 
-use trueup_capabilities::fence::Fence;
+use trueup_base::fence::Fence;
+use trueup_sources::kubernetes::Kubernetes;
 
 use super::files;
 use crate::guests::lbaas::AddressPorts;
 use crate::guests::lbaas::adapter::{self, Key};
-use crate::sources::kubernetes::Kubernetes;
-use crate::sources::kubernetes::events::{Events, Said};
-use crate::sources::kubernetes::write::WriteError;
+use crate::kubernetes::events::{Events, Said};
+use crate::kubernetes::write::{self, WriteError};
 
 /// A future of the publication's result.
 pub(crate) type Published<'a> = Pin<Box<dyn Future<Output = Result<(), Unpublished>> + Send + 'a>>;
@@ -156,7 +156,7 @@ impl InCluster {
 impl Publish for InCluster {
     fn claim<'a>(&'a self, key: &'a Key, uid: &'a str, fence: &'a Fence) -> Published<'a> {
         Box::pin(async move {
-            let claimed = self.cluster.claim(key, uid, fence).await;
+            let claimed = write::claim(&self.cluster, key, uid, fence).await;
             claimed.map_err(Unpublished::from)
         })
     }
@@ -172,7 +172,7 @@ impl Publish for InCluster {
             self.files.write(key, in_service)?;
             let status = adapter::status(in_service).load_balancer.unwrap_or_default();
             let ingress = status.ingress.unwrap_or_default();
-            let served = self.cluster.serve(key, uid, &ingress, fence).await;
+            let served = write::serve(&self.cluster, key, uid, &ingress, fence).await;
             served.map_err(Unpublished::from)
         })
     }
@@ -180,7 +180,7 @@ impl Publish for InCluster {
     fn release<'a>(&'a self, key: &'a Key, fence: &'a Fence) -> Published<'a> {
         Box::pin(async move {
             self.files.remove(key)?;
-            let released = self.cluster.release(key, fence).await;
+            let released = write::release(&self.cluster, key, fence).await;
             released.map_err(Unpublished::from)
         })
     }

@@ -14,9 +14,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
+use trueup_base::clock::{Clock as _, SystemClock};
 use trueup_capabilities::Identity;
 use trueup_capabilities::audit::Audit;
-use trueup_capabilities::clock::{Clock as _, SystemClock};
 use trueup_journal::regular;
 
 use super::instances::Instances;

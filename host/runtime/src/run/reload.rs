@@ -10,6 +10,7 @@
 //! ```
 
 use tokio::sync::mpsc;
+use trueup_sources::enis;
 
 use super::input::Input;
 use super::setup::{Addresses, Ground, Setup, SetupError};
@@ -17,7 +18,6 @@ use crate::config::{Config, ConfigError, EnisFrom};
 use crate::neg::NegSetup;
 use crate::node::NodeSetup;
 use crate::registry::Registry;
-use crate::sources::enis;
 
 /// Where configurations come from while a host runs.
 pub struct Reload {

@@ -21,10 +21,11 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior};
-use trueup_capabilities::clock::{Clock as _, SystemClock};
-use trueup_capabilities::fence::Fence;
+use trueup_base::clock::{Clock as _, SystemClock};
+use trueup_base::fence::Fence;
 use trueup_capabilities::meter::Effects;
 use trueup_controller::{Backoff, Controller, Outcome, Settings as ControllerSettings};
+use trueup_sources::{Batch, Batches};
 
 use super::active::Handover;
 use super::cluster::NotOurs;
@@ -47,7 +48,6 @@ use crate::config::{Config, Lbaas};
 use crate::decisions::{Came, Cause, Decided, Pending};
 use crate::guests::lbaas::adapter::{self, Key};
 use crate::guests::lbaas::{self, Desired};
-use crate::sources::{Batch, Batches};
 use crate::swap::Fallen;
 
 /// How often the host checks whether the journals of idle instances need a sync to disk.

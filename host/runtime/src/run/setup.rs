@@ -7,14 +7,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
+use trueup_base::clock::SystemClock;
+use trueup_base::fence::Fence;
 use trueup_capabilities::audit::Audit;
 use trueup_capabilities::bindings::host::metrics::Label;
 use trueup_capabilities::checkpoint::{OpenError, Store, database, file, json_file, simulated};
-use trueup_capabilities::clock::SystemClock;
 use trueup_capabilities::cri::Runtime;
 use trueup_capabilities::cri::remote::{self, Remote};
 use trueup_capabilities::faults::Faults;
-use trueup_capabilities::fence::Fence;
 use trueup_capabilities::grants::{Access, OWN, SANDBOXES};
 use trueup_capabilities::lbaas::anexia::{Anexia, Owned, RequestMetrics, Token};
 use trueup_capabilities::lbaas::simulated::Simulated;

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use trueup_capabilities::lbaas::anexia::Owned;
+use trueup_sources::{Change, Kind, Object, ObjectRef, Objects, Showing};
 
 use super::files;
 use super::known::{KnownKeys, Places};
@@ -18,7 +19,6 @@ use crate::config::Source;
 use crate::decisions::{Input, Nodes, Seen};
 use crate::guests::lbaas::adapter::{self, Key, Servers, Settings};
 use crate::guests::lbaas::{Desired, Target};
-use crate::sources::{Change, Kind, Object, ObjectRef, Objects, Showing};
 use trueup_journal::regular;
 
 /// The file in the state folder that holds the servers of the last complete look.
@@ -500,7 +500,7 @@ mod tests {
     }
 
     fn in_cluster(folder: &Path, namespaces: &[&str]) -> Wishes {
-        let source = Source::Kubernetes(crate::sources::kubernetes::Settings {
+        let source = Source::Kubernetes(trueup_sources::kubernetes::Settings {
             namespaces: namespaces.iter().map(|&namespace| namespace.to_owned()).collect(),
             ..Default::default()
         });

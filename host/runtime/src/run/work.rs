@@ -9,10 +9,11 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::to_raw_value;
 use tracing::Instrument as _;
-use trueup_capabilities::clock::Clock;
-use trueup_capabilities::fence::Fence;
+use trueup_base::clock::Clock;
+use trueup_base::fence::Fence;
+use trueup_base::text;
 use trueup_capabilities::meter::{Change, Effects};
-use trueup_capabilities::{Backends, lbaas, text};
+use trueup_capabilities::{Backends, lbaas};
 use trueup_controller::Outcome;
 use trueup_journal::{Journal, JournalError};
 

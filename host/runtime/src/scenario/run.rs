@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
-use trueup_capabilities::clock::Clock;
+use trueup_base::clock::Clock;
 use trueup_capabilities::faults::Fault;
 
 use super::compare;

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
+use trueup_base::clock::{Clock, Sleep, VirtualClock};
 use trueup_capabilities::Answer;
 use trueup_capabilities::checkpoint;
-use trueup_capabilities::clock::{Clock, VirtualClock};
 use trueup_capabilities::cri;
 use trueup_capabilities::etcd;
 use trueup_capabilities::faults::Faults;
@@ -183,7 +183,7 @@ impl Clock for FaultedClock {
             .unwrap_or_else(|| self.0.clock.now_ms())
     }
 
-    fn sleep_ms(&self, duration_ms: u64) -> Answer<'_, ()> {
+    fn sleep_ms(&self, duration_ms: u64) -> Sleep<'_> {
         match self
             .0
             .faults

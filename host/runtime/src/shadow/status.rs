@@ -4,8 +4,8 @@ use std::fmt;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
+use trueup_base::clock::{Clock, SystemClock};
 use trueup_capabilities::bindings::host::metrics::Label;
-use trueup_capabilities::clock::{Clock, SystemClock};
 use trueup_capabilities::metrics::{HOST, Line, Registry};
 use trueup_engine::Guest;
 

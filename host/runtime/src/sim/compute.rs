@@ -52,7 +52,10 @@ pub fn compute_config(file: Option<&Path>, flags: ComputeFlags) -> Result<Server
     }
     for text in &flags.faults {
         let fault: Fault = serde_json::from_str(text).map_err(|error| {
-            SetupError::Misused(format!("--fault `{text}`: {}", crate::text::line(&error.to_string())))
+            SetupError::Misused(format!(
+                "--fault `{text}`: {}",
+                trueup_base::text::line(&error.to_string())
+            ))
         })?;
         config.faults.push(fault);
     }

@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot};
+use trueup_base::clock::{Clock as _, SystemClock};
 use trueup_capabilities::Identity;
 use trueup_capabilities::audit::Audit;
-use trueup_capabilities::clock::{Clock as _, SystemClock};
 use trueup_capabilities::holdings::Waiting;
 use trueup_capabilities::metrics::Registry as Metrics;
 

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use trueup_capabilities::clock::{Clock as _, SystemClock};
+use trueup_base::clock::{Clock as _, SystemClock};
 
 use super::fetch::{Fetched, Guests};
 use super::proof::{Against, Refused, Step, gate, of_world, prove, self_test};

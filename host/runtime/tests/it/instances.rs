@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 use serde_json::value::{RawValue, to_raw_value};
+use trueup_base::clock::VirtualClock;
 use trueup_journal::{Ending, Event, Files, Options, Outcome, Segment, instance_dir, segment_files};
 use trueup_runtime::capabilities::Backends;
-use trueup_runtime::capabilities::clock::VirtualClock;
 use trueup_runtime::capabilities::grants::Grants;
 use trueup_runtime::capabilities::log::NoLog;
 use trueup_runtime::capabilities::meter::Limits;

@@ -10,6 +10,9 @@ use http::{Method, StatusCode};
 use serde_json::Value;
 use tokio::sync::{Mutex, Semaphore};
 use tokio::time::{Instant, sleep};
+use trueup_base::fence::Fence;
+use trueup_base::http::client::{Answer, Client, Trouble, Unread};
+use trueup_base::http::limit::{self, RateLimit};
 
 use super::RequestMetrics;
 use super::created::CreatedParents;
@@ -18,9 +21,6 @@ use super::leftovers::Looks;
 use super::path::{self, Collection};
 use super::settings::Token;
 use super::wire;
-use crate::fence::Fence;
-use crate::http::client::{Answer, Client, Trouble, Unread};
-use crate::http::limit::{self, RateLimit};
 use crate::lbaas::Error;
 
 /// The maximum size of an answer. A page of 1,000 entries of 1 KiB has 1 MiB.

@@ -21,8 +21,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
+use trueup_base::clock::{Clock as _, SystemClock};
 
-use crate::clock::{Clock as _, SystemClock};
 use crate::lbaas::Spec;
 
 /// The name of the marker file: the folder holds every creation that may have been interrupted.

@@ -39,15 +39,15 @@ use std::time::Duration;
 use ::http::header::{AUTHORIZATION, HeaderMap};
 use hyper_util::client::proxy::matcher::Matcher;
 use tokio::sync::{Mutex, Semaphore};
+use trueup_base::fence::Fence;
+use trueup_base::http::client::{Client, Times};
+use trueup_base::http::limit::RateLimit;
 
 use self::http::{Call, Engine, Pauses};
 use self::intents::Intents;
 use self::path::Collection;
 pub use self::settings::{Settings, SettingsError, TOKEN_ENV_DEFAULT, Token, TokenError};
 use crate::Answer;
-use crate::fence::Fence;
-use crate::http::client::{Client, Times};
-use crate::http::limit::RateLimit;
 use crate::lbaas::{Api, Error, Object, ObjectRef, Spec, State};
 
 /// The prefix of the tag that assigns a resource to a Service; the Service's uid follows.

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use trueup_journal::regular;
 use url::Url;
 
-use crate::http::client::{OPENLY, sends_openly};
+use trueup_base::http::client::{OPENLY, sends_openly};
 
 /// The default source of the token if neither `token_file` nor `token_env` is set.
 pub const TOKEN_ENV_DEFAULT: &str = "TRUEUP_LBAAS_TOKEN";
@@ -241,7 +241,7 @@ impl Token {
 
     /// The text without the token: servers and proxies echo requests in their errors, some as JSON within the text.
     pub(super) fn scrub(&self, text: String) -> String {
-        crate::text::scrub(&self.secret, text)
+        trueup_base::text::scrub(&self.secret, text)
     }
 }
 

@@ -143,7 +143,7 @@ impl Credentials {
     }
 
     fn of(source: Source) -> Self {
-        crate::http::client::use_ring();
+        trueup_base::http::client::use_ring();
         Self {
             source,
             kept: Mutex::default(),
@@ -191,7 +191,7 @@ impl Credentials {
         };
         let fetched = timeout(FETCH_TIMEOUT, credentials.access_token()).await;
         let fetched = fetched.map_err(|_| format!("no token within {} s", FETCH_TIMEOUT.as_secs()))?;
-        let fetched = fetched.map_err(|error| crate::http::client::causes(&error))?;
+        let fetched = fetched.map_err(|error| trueup_base::http::client::causes(&error))?;
         Token::new(&fetched.token).map_err(|problem| format!("the token {problem}"))
     }
 
@@ -212,7 +212,7 @@ impl Credentials {
 
 fn application_default() -> Result<AccessTokenCredentials, String> {
     let credentials = Builder::default().with_scopes([SCOPE]).build_access_token_credentials();
-    credentials.map_err(|error| crate::http::client::causes(&error))
+    credentials.map_err(|error| trueup_base::http::client::causes(&error))
 }
 
 fn metadata_server(endpoint: Option<&str>) -> Result<AccessTokenCredentials, String> {
@@ -221,7 +221,7 @@ fn metadata_server(endpoint: Option<&str>) -> Result<AccessTokenCredentials, Str
         builder = builder.with_endpoint(endpoint);
     }
     let credentials = builder.build_access_token_credentials();
-    credentials.map_err(|error| crate::http::client::causes(&error))
+    credentials.map_err(|error| trueup_base::http::client::causes(&error))
 }
 
 impl fmt::Debug for Credentials {
@@ -268,7 +268,7 @@ impl Token {
 
     /// The text without the token.
     pub(super) fn scrub(&self, text: String) -> String {
-        crate::text::scrub(&self.secret, text)
+        trueup_base::text::scrub(&self.secret, text)
     }
 }
 

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
+use trueup_base::fence::Fence;
 
 use super::Compute;
 use super::operations::Started;
 use super::watch::{now_ms, operation_of};
 use super::wire::{self, OperationFailure};
 use crate::Answer;
-use crate::fence::Fence;
 use crate::neg::{Api, Endpoint, Error, NegRef, Reads, RequestId};
 
 /// The maximum number of a list's pages: no NEG has that many endpoints.

@@ -29,6 +29,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use tokio::sync::mpsc;
+use trueup_base::fence::Fence;
 
 pub use self::credentials::{CREDENTIALS_ENV, Credentials, CredentialsError};
 use self::instance::Instance;
@@ -39,7 +40,6 @@ pub use self::settings::{ENDPOINT_DEFAULT, EndpointType, Settings, SettingsError
 pub use self::watch::Ended;
 use self::watch::{Tasks, Watch, lock};
 use super::{Api, NegRef, Reads};
-use crate::fence::Fence;
 
 /// The maximum number of unacknowledged ends; above it, further operations are polled until there is room.
 const ENDS_WAITING_MAX: usize = 1_024;

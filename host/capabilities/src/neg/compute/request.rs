@@ -10,14 +10,14 @@ use http::{Method, StatusCode};
 use hyper_util::client::proxy::matcher::Matcher;
 use serde_json::Value;
 use tokio::time::sleep;
+use trueup_base::fence::Fence;
+use trueup_base::http::client::{Answer, Client, Times, Trouble, Unread};
+use trueup_base::http::limit;
 
 use super::credentials::{Credentials, Token};
 use super::pace::Pace;
 use super::settings::{Settings, SettingsError};
 use super::wire::Said;
-use crate::fence::Fence;
-use crate::http::client::{Answer, Client, Times, Trouble, Unread};
-use crate::http::limit;
 use crate::neg::Error;
 
 /// The maximum size of an answer. A page of 500 endpoints with annotations has some hundred kilobytes.

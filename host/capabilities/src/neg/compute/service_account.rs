@@ -13,11 +13,11 @@ use http::Method;
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use hyper_util::client::proxy::matcher::Matcher;
 use serde_json::{Value, json};
+use trueup_base::fence::Fence;
+use trueup_base::http::client::{Client, Times, Trouble, Unread, causes};
 use url::Url;
 
 use super::credentials::{SCOPE, Token};
-use crate::fence::Fence;
-use crate::http::client::{Client, Times, Trouble, Unread, causes};
 
 /// The token URI for keys that don't have one.
 const TOKEN_URI_DEFAULT: &str = "https://oauth2.googleapis.com/token";
@@ -47,7 +47,7 @@ pub(super) struct ServiceAccount {
 impl ServiceAccount {
     /// From the JSON of its key.
     pub(super) fn new(mut key: Value) -> Result<Self, String> {
-        crate::http::client::use_ring();
+        trueup_base::http::client::use_ring();
         let text = |name: &str| key.get(name).and_then(Value::as_str).map(ToOwned::to_owned);
         let client_email = text("client_email").ok_or("has no `client_email`")?;
         let key_id = text("private_key_id");
@@ -82,7 +82,7 @@ impl ServiceAccount {
         let form_type = HeaderValue::from_static("application/x-www-form-urlencoded");
         let failed = |problem: String| {
             let text = format!("no token from {}: {problem}", self.token_uri);
-            crate::text::scrub(&statement, text)
+            trueup_base::text::scrub(&statement, text)
         };
         // A token changes nothing: it may be fetched whether or not this host may act.
         let always = Fence::open();

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use url::Url;
 
-use crate::http::client::{OPENLY, sends_openly};
+use trueup_base::http::client::{OPENLY, sends_openly};
 
 /// More connections than this to one API would be an attack on it.
 const CONCURRENT_REQUESTS_MAX: u64 = 1_000;

@@ -2,8 +2,8 @@
 
 use std::sync::{Arc, Mutex};
 
+use trueup_base::clock::VirtualClock;
 use trueup_capabilities::Answer;
-use trueup_capabilities::clock::VirtualClock;
 use trueup_capabilities::faults::Faults;
 use trueup_capabilities::lbaas::simulated::{Resource, Simulated};
 use trueup_capabilities::lbaas::{

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use serde_json::value::RawValue;
+use trueup_base::clock::VirtualClock;
 use trueup_capabilities::audit::{self, Audit, Line};
 use trueup_capabilities::bindings::checkpoint::store::Host as _;
 use trueup_capabilities::bindings::cri::sandboxes::Host as _;
 use trueup_capabilities::bindings::lbaas::api::Host as _;
 use trueup_capabilities::checkpoint;
-use trueup_capabilities::clock::VirtualClock;
 use trueup_capabilities::grants::{EVERYTHING, Grant, Grants};
 use trueup_capabilities::guard::AUDITED_PER_CALL_MAX;
 use trueup_capabilities::lbaas::{Api, ObjectRef};

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use trueup_election::Times;
+
 use super::super::election::{Election, LEASE_NAME_DEFAULT};
 use super::super::{Document, Section};
 use super::refused_with;
-use crate::election::Times;
 use toml::de::DeTable;
 
 /// The result of a section with these lines under a Kubernetes source.

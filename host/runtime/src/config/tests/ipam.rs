@@ -95,7 +95,7 @@ socket = "/run/crio.sock"
         }),
     };
     assert_eq!(ipam.adapter, adapter);
-    let eni = |id: &str, device_number, is_primary, is_trunk, addresses: &[&str]| crate::ipam::Eni {
+    let eni = |id: &str, device_number, is_primary, is_trunk, addresses: &[&str]| trueup_sources::enis::Eni {
         id: id.to_owned(),
         device_number,
         is_primary,
@@ -106,7 +106,7 @@ socket = "/run/crio.sock"
         eni("eni-1", 0, true, false, &["10.0.0.2", "10.0.0.3"]),
         eni("", -1, false, true, &[]),
     ];
-    assert_eq!(ipam.enis, EnisFrom::Given(crate::ipam::Enis { enis }));
+    assert_eq!(ipam.enis, EnisFrom::Given(trueup_sources::enis::Enis { enis }));
     let checkpoint = CheckpointAt::File {
         path: PathBuf::from("/var/lib/trueup/checkpoints/node-1"),
         shared_sync: false,

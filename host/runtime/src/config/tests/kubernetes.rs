@@ -1,7 +1,8 @@
 //! `[source.kubernetes]`.
 
+use trueup_sources::kubernetes;
+
 use super::*;
-use crate::sources::kubernetes;
 
 #[test]
 fn a_cluster_is_a_source_too() {

@@ -371,10 +371,10 @@ fn the_example_of_negs_fits_together() {
             .endpoint
             .starts_with("http://127.0.0.1:")
     );
-    let snapshot = sources::manifests::load(&folder.join("manifests")).unwrap();
+    let snapshot = trueup_sources::manifests::load(&folder.join("manifests")).unwrap();
     assert_eq!(snapshot.problems, []);
     let mut targets = crate::guests::neg::adapter::Targets::new(&neg(&config).adapter);
-    let changes = sources::Objects::default().changes_to(&snapshot.objects);
+    let changes = trueup_sources::Objects::default().changes_to(&snapshot.objects);
     let changed = targets.take_in(&changes, snapshot.is_complete(), false);
     assert_eq!(changed.notes, Vec::<String>::new());
     assert_eq!(targets.keys().len(), 2, "two Services");

@@ -506,7 +506,7 @@ fn the_example_of_services_fits_together() {
         };
         assert_eq!(agent.settings[key], wired, "the agent and its node agree on `{key}`");
     }
-    let snapshot = sources::manifests::load(&folder.join("manifests")).unwrap();
+    let snapshot = trueup_sources::manifests::load(&folder.join("manifests")).unwrap();
     assert_eq!(snapshot.problems, []);
     assert!(
         snapshot.objects.counts().iter().all(|(_, count)| *count > 0),

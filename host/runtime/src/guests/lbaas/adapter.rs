@@ -19,11 +19,11 @@ use k8s_openapi::api::core::v1::{
     LoadBalancerIngress, LoadBalancerStatus, Node, PortStatus, Service, ServicePort, ServiceSpec, ServiceStatus,
 };
 use serde::{Deserialize, Serialize};
+use trueup_sources::{Change, Kind, Object, ObjectRef, Objects};
 use uuid::{Uuid, uuid};
 
 use super::{AddressPorts, Desired, Port, Target};
 use crate::guests::source_ranges::SourceRanges;
-use crate::sources::{Change, Kind, Object, ObjectRef, Objects};
 
 /// The `spec.loadBalancerClass` of Services for trueup. Services without a class are for trueup too.
 pub const LOAD_BALANCER_CLASS: &str = "trueup.dev/lbaas";

@@ -26,7 +26,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use trueup_capabilities::neg::{EndpointGroup, NegRef};
 
-use crate::sources::{Kind, ObjectRef};
+use trueup_sources::{Kind, ObjectRef};
 
 pub use annotation::ANNOTATION;
 pub use names::{is_resource_name, made_name, name_in_subnet};

@@ -4,9 +4,9 @@
 
 use serde::Deserialize;
 use serde_json::Value;
+use trueup_base::text;
 
 use super::VppNode;
-use crate::text;
 
 /// The number of digits of the largest id, 4294967295.
 const DIGITS_MAX: usize = 10;

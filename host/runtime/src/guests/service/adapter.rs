@@ -33,9 +33,10 @@ mod unhonoured;
 use std::fmt;
 use std::str::FromStr;
 
+use trueup_sources::ObjectRef;
+
 use crate::guests::nodesync::Change;
 use crate::guests::service::{Event, ObjectId};
-use crate::sources::ObjectRef;
 
 pub use cluster::Cluster;
 pub use interfaces::{INTERFACE_BYTES_MAX, Interfaces, Pattern, read_interfaces};

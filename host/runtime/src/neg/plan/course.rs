@@ -11,7 +11,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::to_raw_value;
-use trueup_capabilities::clock::{Clock as _, VirtualClock};
+use trueup_base::clock::{Clock as _, VirtualClock};
 use trueup_capabilities::neg::planned::Planned;
 use trueup_capabilities::neg::{EndpointGroup, Error as ApiError};
 

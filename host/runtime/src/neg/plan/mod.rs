@@ -11,13 +11,14 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use serde_json::{Map, Value};
+use trueup_base::clock::{Clock as _, SystemClock, VirtualClock};
 use trueup_capabilities::Backends;
-use trueup_capabilities::clock::{Clock as _, SystemClock, VirtualClock};
 use trueup_capabilities::log::NoLog;
 use trueup_capabilities::metrics::Registry as Metrics;
 use trueup_capabilities::neg::planned::{Planned, UnderWay};
 use trueup_capabilities::neg::{Endpoint, EndpointGroup};
 use trueup_capabilities::random::Seeded;
+use trueup_sources::Batch;
 
 use self::course::Course;
 use self::story::Story;
@@ -30,7 +31,6 @@ use crate::guests::neg::adapter::{Key, NEG_NAMES, Targets, Wish};
 use crate::instance::Instance;
 use crate::run::setup::stream_of;
 use crate::run::{Ground, Instances, SetupError, nothing_there};
-use crate::sources::Batch;
 
 /// What a run would do for one key.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]

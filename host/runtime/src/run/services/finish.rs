@@ -1,7 +1,7 @@
 //! Handles a finished job, and the instance that it leaves.
 
 use tokio::task::JoinError;
-use trueup_capabilities::clock::{Clock as _, SystemClock};
+use trueup_base::clock::{Clock as _, SystemClock};
 use trueup_capabilities::meter::{Change, Effects};
 use trueup_controller::Outcome;
 

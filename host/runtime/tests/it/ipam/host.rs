@@ -14,9 +14,10 @@ use trueup_runtime::capabilities::log::NoLog;
 use trueup_runtime::capabilities::meter::Limits;
 use trueup_runtime::config::FailurePolicy;
 use trueup_runtime::guests::{Program, ipam};
-use trueup_runtime::ipam::{Eni, Enis, Event, Hand, Managing, Served, Settings, WarmTargets};
+use trueup_runtime::ipam::{Event, Hand, Managing, Served, Settings, WarmTargets};
 use trueup_runtime::run::Instances;
 use trueup_runtime::{Engine, EngineOptions, replay};
+use trueup_sources::enis::{Eni, Enis};
 
 use super::disk::{ANSWER_BYTES, Disk};
 

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use serde_json::json;
-use trueup_runtime::ipam::{Eni, Event, WarmTargets};
+use trueup_runtime::ipam::{Event, WarmTargets};
+use trueup_sources::enis::Eni;
 
 use super::host::{Stage, eni, enis, request};
 

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::{Arc, LazyLock, Mutex};
 
 use serde_json::json;
+use trueup_base::clock::VirtualClock;
 use trueup_journal::{Files, Options};
-use trueup_runtime::capabilities::clock::VirtualClock;
 use trueup_runtime::capabilities::grants::Grants;
 use trueup_runtime::capabilities::meter::Limits;
 use trueup_runtime::capabilities::neg::{Api, Endpoint, Error, NegRef, RequestId};

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
+use trueup_base::clock::VirtualClock;
 use trueup_journal::{Entry, Files, Options};
 use trueup_runtime::capabilities::Backends;
-use trueup_runtime::capabilities::clock::VirtualClock;
 use trueup_runtime::capabilities::faults::Faults;
 use trueup_runtime::capabilities::grants::Grants;
 use trueup_runtime::capabilities::lbaas::simulated::Simulated;

@@ -21,10 +21,10 @@ use std::time::{Duration, Instant};
 
 use hyper_util::client::proxy::matcher::Matcher;
 use serde_json::{Value, json};
+use trueup_base::fence::{Fence, Moment};
 
 use super::http::Pauses;
 use super::{Anexia, RequestMetrics, Settings, Token};
-use crate::fence::{Fence, Moment};
 use crate::lbaas::{Backend, Bind, Error, Frontend, Kind, Mode, ObjectRef, Server as ServerSpec, Spec};
 
 const TOKEN: &str = "t0p-secret-token";

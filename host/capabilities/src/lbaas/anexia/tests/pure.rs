@@ -3,9 +3,9 @@
 use std::time::SystemTime;
 
 use tokio::time::Instant;
+use trueup_base::http::limit::{RateLimit, end_of, left_ms, retry_after_ms};
 
 use super::*;
-use crate::http::limit::{RateLimit, end_of, left_ms, retry_after_ms};
 use crate::lbaas::State;
 use crate::lbaas::anexia::created::CreatedParents;
 use crate::lbaas::anexia::{SettingsError, TokenError, wire};

@@ -13,10 +13,10 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore, ServerConfig, ServerConnection, StreamOwned};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tower::Service as _;
+use trueup_base::http::connector::{Connection, Connector};
+use trueup_base::http::socket::Refused;
 
 use super::*;
-use crate::http::connector::{Connection, Connector};
-use crate::http::socket::Refused;
 
 /// A self-signed certificate of `engine.test` and its key, for these tests only; valid for a century.
 const CERTIFICATE: &[u8] = include_bytes!("engine.test.pem");

@@ -1,7 +1,8 @@
 //! The answers of the four functions.
 
+use trueup_base::fence::machine_now;
+
 use super::*;
-use crate::fence::machine_now;
 use crate::neg::Error;
 
 #[tokio::test]

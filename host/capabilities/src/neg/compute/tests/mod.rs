@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
+use trueup_base::fence::Fence;
 use trueup_sims::Server;
 use trueup_sims::compute::{ServerConfig, start as start_server};
 use uuid::Uuid;
 
 use super::{Compute, Credentials, Ended, OperationStore, OperationsInMemory, Settings};
-use crate::fence::Fence;
 use crate::neg::{Api, Endpoint, NegRef, RequestId};
 
 /// A longer wait counts as a hang.

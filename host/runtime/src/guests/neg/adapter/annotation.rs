@@ -120,7 +120,7 @@ fn read(text: &str) -> Result<Json, String> {
     let cause = match read() {
         Ok((json, false)) => return Ok(json),
         Ok((_, true)) => "a list, where none may be".to_owned(),
-        Err(error) => crate::text::line(&error.to_string()),
+        Err(error) => trueup_base::text::line(&error.to_string()),
     };
     Err(format!(
         "{cause}: must be JSON such as `{{\"exposed_ports\": {{\"80\": {{\"name\": \"web\"}}}}}}`"

@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use trueup_sources::{Kind, Object, ObjectRef};
 
 use super::annotation::{Asked, asked};
 use super::node::Facts;
 use super::{Key, SERVICE_LABEL, ServiceName, Settings, endpoints};
-use crate::sources::{Kind, Object, ObjectRef};
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Index {

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
+use trueup_sources::{Change, Object};
 
 use super::*;
-use crate::sources::{Change, Object};
 
 mod endpoints;
 mod fail_safe;

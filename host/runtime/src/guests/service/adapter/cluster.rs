@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use trueup_capabilities::bindings::kube::types::Node;
 use trueup_capabilities::quota::Quotas;
+use trueup_sources::{Batch, Kind, Object, ObjectRef, Showing};
 
 use super::index::{Fact, Index, Reading, local_pod, pod_notes};
 use super::notes::Notes;
@@ -12,7 +13,6 @@ use super::parts::{Looked, Part, Translated};
 use super::slice::united;
 use super::{Id, Interfaces, Settings, Told};
 use crate::guests::service::{Endpoints, LocalPod, Service};
-use crate::sources::{Batch, Kind, Object, ObjectRef, Showing};
 
 /// The complete input of the guests.
 #[derive(Clone, Debug)]

@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use trueup_capabilities::bindings::kube::types::Node;
+use trueup_sources::{Kind, Object, ObjectRef};
 
 use super::notes::Said;
 use super::parts::{Part, Translated};
@@ -12,7 +13,6 @@ use super::pod::Pod;
 use super::slice::{Slice, united};
 use super::{Id, Interfaces, Settings, node, service, unhonoured};
 use crate::guests::service::{LocalPod, Service};
-use crate::sources::{Kind, Object, ObjectRef};
 
 /// The Kubernetes label of an EndpointSlice that names its Service.
 const SERVICE_LABEL: &str = "kubernetes.io/service-name";

@@ -8,10 +8,10 @@ use std::path::Path;
 
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_saphyr::{DefaultMessageFormatter, MessageFormatter, Spanned};
+use trueup_base::text;
 
 use super::Id;
 use super::pod::Pod;
-use crate::text;
 
 /// The maximum length of an interface's name, in bytes: the limit of the VPP agent. The limit of Linux is 15, but only
 /// the agent's renderers use interfaces.

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::sources::ObjectRef;
+use trueup_sources::ObjectRef;
 
 /// The notes about an object.
 #[derive(Clone, Debug, Default, PartialEq)]

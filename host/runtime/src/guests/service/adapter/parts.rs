@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use trueup_capabilities::bindings::kube::types::Node;
+use trueup_sources::ObjectRef;
 
 use super::{Id, Told};
 use crate::guests::nodesync::Change;
 use crate::guests::service::{Endpoints, Event, LocalPod, Service};
-use crate::sources::ObjectRef;
 
 /// A part of the guests' input, in the order in which parts are sent.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

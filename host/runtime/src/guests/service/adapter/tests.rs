@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
+use trueup_sources::{Batch, Change as Changed, Kind, Object};
 
 use super::*;
-use crate::sources::{Batch, Change as Changed, Kind, Object};
 
 mod endpoints;
 mod fail_safe;

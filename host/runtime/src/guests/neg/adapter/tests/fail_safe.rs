@@ -1,8 +1,9 @@
 //! Unknown state changes nothing.
 
+use trueup_sources::ObjectRef;
+
 use super::*;
 use crate::config::Source;
-use crate::sources::ObjectRef;
 
 const HTTP: &str = r#"{"exposed_ports": {"80": {"name": "web"}}}"#;
 
@@ -76,7 +77,7 @@ fn a_source_without_any_object_is_one_that_is_not_there() {
     assert!(new.take_in(&[is(service), is(slice)], true, true).no_nodes && !new.is_complete());
     assert!(new.take_in(&[], true, false).completed, "there is nothing to lose");
 
-    let cluster = Source::Kubernetes(crate::sources::kubernetes::Settings::default());
+    let cluster = Source::Kubernetes(trueup_sources::kubernetes::Settings::default());
     let mut watched = Targets::new(&settings(json!({}))).of(&cluster);
     watched.take_in(&changes(), true, true);
     assert!(
@@ -88,7 +89,7 @@ fn a_source_without_any_object_is_one_that_is_not_there() {
 
 #[test]
 fn a_key_in_a_namespace_that_is_not_looked_at_is_not_gone() {
-    let cluster = Source::Kubernetes(crate::sources::kubernetes::Settings {
+    let cluster = Source::Kubernetes(trueup_sources::kubernetes::Settings {
         namespaces: vec!["shop".to_owned()],
         ..Default::default()
     });

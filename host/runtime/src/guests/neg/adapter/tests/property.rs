@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
+use trueup_sources::ObjectRef;
 
 use super::*;
-use crate::sources::ObjectRef;
 
 /// There are few names, so that changes collide.
 fn object() -> impl Strategy<Value = Object> {

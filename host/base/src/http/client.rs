@@ -1,0 +1,347 @@
+//! The HTTP client: one request and its answer, within its own time limit and that of this host's lease.
+//!
+//! Follows no redirects and repeats nothing. It reports why a request has no answer, but does not interpret it.
+
+use std::error::Error;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use http::header::{ACCEPT, HeaderMap, HeaderName, HeaderValue, PROXY_AUTHORIZATION, USER_AGENT};
+use http::{Method, Request, StatusCode, Uri};
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper_util::client::legacy::connect::capture_connection;
+use hyper_util::client::legacy::{self, Client as Pool};
+use hyper_util::client::proxy::matcher::{Intercept, Matcher};
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::{ClientConfig, RootCertStore};
+use tokio::time::{Instant, sleep_until};
+use url::Url;
+
+use super::connector::Connector;
+use super::socket::{Refused, links};
+use crate::fence::Fence;
+
+const AGENT: &str = concat!("trueup/", env!("CARGO_PKG_VERSION"));
+
+/// Below the usual idle timeouts of load balancers and servers, so that a request rarely meets a connection that is
+/// just closing. For a creation that would be a lost answer.
+const IDLE_CONNECTION: Duration = Duration::from_secs(15);
+
+/// The timeouts of a request.
+#[derive(Clone, Copy, Debug)]
+pub struct Times {
+    /// Including its whole answer.
+    pub request: Duration,
+    /// For connecting.
+    pub connect: Duration,
+}
+
+/// Sends requests to one server over persistent connections.
+pub struct Client {
+    /// The connections of the last epoch with a request.
+    connections: Mutex<Option<Connections>>,
+    way: Way,
+    /// The default headers of every request.
+    headers: HeaderMap,
+    request_timeout: Duration,
+}
+
+/// The connections of one epoch. They carry only requests of that epoch.
+struct Connections {
+    epoch: u64,
+    pool: Pool<Connector, Full<Bytes>>,
+}
+
+/// How to connect to the server.
+struct Way {
+    tls: ClientConfig,
+    proxy: Option<Intercept>,
+    scheme: String,
+    agent: HeaderValue,
+    connect_timeout: Duration,
+}
+
+impl Way {
+    fn connections(&self, fence: &Fence) -> Connections {
+        let connector = Connector::new(
+            fence.clone(),
+            self.connect_timeout,
+            self.tls.clone(),
+            self.proxy.clone(),
+            &self.scheme,
+            self.agent.clone(),
+        );
+        let pool = Pool::builder(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(IDLE_CONNECTION)
+            .build(connector);
+        Connections {
+            epoch: fence.epoch(),
+            pool,
+        }
+    }
+}
+
+/// Why there is no answer, or only a part of it.
+#[derive(Debug)]
+pub enum Trouble {
+    /// The request is not valid HTTP.
+    Unsendable(String),
+    /// This host may not act any more.
+    Fenced(Refused),
+    /// No connection could be made.
+    NotConnected(String),
+    /// No connection could be made in time.
+    NotConnectedInTime,
+    /// The connection ended before the answer did.
+    Broken(String),
+    /// The answer did not arrive within the full time.
+    TimedOut,
+}
+
+/// The answer's head, and its body while it arrives.
+pub struct Answer {
+    /// The status code.
+    pub status: StatusCode,
+    /// The headers.
+    pub headers: HeaderMap,
+    body: Incoming,
+    time: Allowed,
+}
+
+/// Why a body was not read to its end.
+pub enum Unread {
+    /// It is longer than allowed.
+    TooLong,
+    /// It did not arrive to its end.
+    Broken(Trouble),
+}
+
+impl Client {
+    /// Creates a client; it does not connect yet. `own` are headers of every request. `proxies` are ignored for a
+    /// server on this machine.
+    ///
+    /// # Errors
+    /// The TLS library's error; with `https` mostly a machine without CA certificates.
+    pub fn new(base: &Url, times: Times, own: HeaderMap, proxies: &Matcher) -> Result<Self, String> {
+        let is_encrypted = base.scheme() == "https";
+        let tls = tls(is_encrypted).map_err(|error| causes(&error))?;
+        let agent = HeaderValue::from_static(AGENT);
+        let mut headers =
+            HeaderMap::from_iter([(ACCEPT, HeaderValue::from_static("*/*")), (USER_AGENT, agent.clone())]);
+        headers.extend(own);
+        let proxy = proxy(base, proxies);
+        if let Some(auth) = proxy.as_ref().and_then(Intercept::basic_auth)
+            && !is_encrypted
+        {
+            // Through a tunnel this header would reach the server.
+            headers.insert(PROXY_AUTHORIZATION, auth.clone());
+        }
+        Ok(Self {
+            connections: Mutex::default(),
+            way: Way {
+                tls,
+                proxy,
+                scheme: base.scheme().to_owned(),
+                agent,
+                connect_timeout: times.connect,
+            },
+            headers,
+            request_timeout: times.request,
+        })
+    }
+
+    /// The connection pool of this epoch; `None` if the epoch is over. `fence` is pinned to it.
+    fn pool(&self, fence: &Fence) -> Option<Pool<Connector, Full<Bytes>>> {
+        let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*connections {
+            Some(Connections { epoch, pool }) if *epoch == fence.epoch() => Some(pool.clone()),
+            Some(Connections { epoch, .. }) if *epoch > fence.epoch() => None,
+            _ => Some(connections.insert(self.way.connections(fence)).pool.clone()),
+        }
+    }
+
+    /// Sends one request, and returns as soon as its answer begins. `fence` is pinned to the epoch of the decision.
+    pub async fn send(
+        &self,
+        fence: &Fence,
+        method: Method,
+        url: &str,
+        headers: impl IntoIterator<Item = (HeaderName, HeaderValue)>,
+        body: Option<String>,
+    ) -> Result<Answer, Trouble> {
+        let body = Full::from(body.unwrap_or_default());
+        let built = Request::builder().method(method).uri(url).body(body);
+        let mut request = built.map_err(|error| Trouble::Unsendable(causes(&error)))?;
+        request.headers_mut().clone_from(&self.headers);
+        for (name, value) in headers {
+            request.headers_mut().insert(name, value);
+        }
+        let pool = self.pool(fence).ok_or(Trouble::Fenced(Refused { begun: false }))?;
+        let connection = capture_connection(&mut request);
+        let time = Allowed {
+            until: Instant::now() + self.request_timeout,
+            fence: fence.clone(),
+        };
+        let answered = time.spend(pool.request(request)).await;
+        let response = answered.map_err(|end| {
+            // On a connection, another task writes a request at once.
+            let begun = connection.connection_metadata().is_some();
+            end.trouble(begun)
+        })?;
+        let (head, body) = response.map_err(|error| Trouble::of(&error))?.into_parts();
+        Ok(Answer {
+            status: head.status,
+            headers: head.headers,
+            body,
+            time,
+        })
+    }
+}
+
+impl Answer {
+    /// Reads the body, or as much of it as allowed.
+    pub async fn read(&mut self, max_bytes: usize) -> Result<Vec<u8>, Unread> {
+        let mut body = Vec::new();
+        loop {
+            let frame = match self.time.spend(self.body.frame()).await {
+                Err(end) => return Err(Unread::Broken(end.trouble(true))),
+                Ok(None) => return Ok(body),
+                Ok(Some(Err(error))) => return Err(Unread::Broken(Trouble::of_body(&error))),
+                Ok(Some(Ok(frame))) => frame,
+            };
+            // Ignore frames without data.
+            let chunk = frame.into_data().unwrap_or_default();
+            if chunk.len() > max_bytes.saturating_sub(body.len()) {
+                return Err(Unread::TooLong);
+            }
+            body.extend_from_slice(&chunk);
+        }
+    }
+}
+
+impl Trouble {
+    fn of(error: &legacy::Error) -> Self {
+        if let Some(refused) = Refused::among(error) {
+            return Self::Fenced(refused);
+        }
+        match (error.is_connect(), is_timeout(error)) {
+            (true, true) => Self::NotConnectedInTime,
+            (true, false) => Self::NotConnected(causes(error)),
+            (false, true) => Self::TimedOut,
+            (false, false) => Self::Broken(causes(error)),
+        }
+    }
+
+    fn of_body(error: &hyper::Error) -> Self {
+        if is_timeout(error) {
+            Self::TimedOut
+        } else {
+            Self::Broken(causes(error))
+        }
+    }
+}
+
+/// The time limit for a request and its answer.
+struct Allowed {
+    until: Instant,
+    fence: Fence,
+}
+
+/// Why the time ended.
+enum End {
+    Time,
+    Lease,
+}
+
+impl End {
+    fn trouble(self, begun: bool) -> Trouble {
+        match self {
+            Self::Time => Trouble::TimedOut,
+            Self::Lease => Trouble::Fenced(Refused { begun }),
+        }
+    }
+}
+
+impl Allowed {
+    async fn spend<T>(&self, step: impl Future<Output = T>) -> Result<T, End> {
+        tokio::select! {
+            // Prefer an answer that has arrived, even if the process was stopped meanwhile.
+            biased;
+            done = step => Ok(done),
+            () = sleep_until(self.until) => Err(End::Time),
+            () = self.fence.over() => Err(End::Lease),
+        }
+    }
+}
+
+/// An error and its causes, outermost first.
+pub fn causes(error: &(dyn Error + 'static)) -> String {
+    let chain = std::iter::successors(Some(error), |&error| error.source());
+    chain.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
+fn is_timeout(error: &(dyn Error + 'static)) -> bool {
+    links(error).any(|link| {
+        let by_system = link.downcast_ref::<std::io::Error>();
+        by_system.is_some_and(|error| error.kind() == std::io::ErrorKind::TimedOut)
+            || link
+                .downcast_ref::<hyper::Error>()
+                .is_some_and(hyper::Error::is_timeout)
+    })
+}
+
+/// Makes ring the default provider for libraries that sign or encrypt, unless the program has chosen another one.
+pub fn use_ring() {
+    // An error means that a provider is already installed, which is as good.
+    let _ = ring::default_provider().install_default();
+}
+
+/// TLS with the machine's CA certificates. A machine without them suffices if nothing is ever verified.
+fn tls(is_encrypted: bool) -> Result<ClientConfig, rustls::Error> {
+    use_ring();
+    let provider = CryptoProvider::get_default().map_or_else(|| Arc::new(ring::default_provider()), Arc::clone);
+    let config = ClientConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions()?;
+    let mut config = if is_encrypted {
+        let verifier = rustls_platform_verifier::Verifier::new(provider)?;
+        config
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(verifier))
+            .with_no_client_auth()
+    } else {
+        config
+            .with_root_certificates(RootCertStore::empty())
+            .with_no_client_auth()
+    };
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(config)
+}
+
+/// The proxy for the server, if any. None for a server on this machine: a proxy would look for it on its own machine.
+fn proxy(base: &Url, proxies: &Matcher) -> Option<Intercept> {
+    if is_loopback(base) {
+        return None;
+    }
+    // A URL that can't be looked up can't be sent to either; each request reports that.
+    proxies.intercept(&base.as_str().parse::<Uri>().ok()?)
+}
+
+/// Why a URL that [`sends_openly`] is refused.
+pub const OPENLY: &str = "must begin with `https://`: over plain `http` everyone on the way can read the token; set \
+                          `allow_http = true` where you want that";
+
+/// Whether others on the network path can read what is sent there.
+pub fn sends_openly(url: &Url) -> bool {
+    url.scheme() != "https" && !is_loopback(url)
+}
+
+fn is_loopback(url: &Url) -> bool {
+    let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
+    host == "localhost"
+        || host
+            .parse::<std::net::IpAddr>()
+            .is_ok_and(|address| address.is_loopback())
+}

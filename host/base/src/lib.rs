@@ -1,0 +1,11 @@
+//! What the host does without any guest: when it may act, what time it is, its requests over HTTP, and texts that are
+//! safe to show.
+//!
+//! Knows nothing of WebAssembly, guests or configuration files.
+#![forbid(unsafe_code)]
+
+pub mod address;
+pub mod clock;
+pub mod fence;
+pub mod http;
+pub mod text;

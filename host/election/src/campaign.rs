@@ -1,0 +1,317 @@
+//! What a host knows in an election, and how each answer of the API server changes it.
+//!
+//! No I/O and no clock: `run.rs` makes the requests, moments and wall-clock times are arguments. The property test
+//! drives many of these against a model of the API server in simulated time.
+//!
+//! ```text
+//! next -> Observe ........ observed | failed
+//!      -> Acquire, Renew . draft -> wrote | conflicted | failed
+//! ```
+
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use rand::{RngExt as _, SeedableRng as _};
+use rand_chacha::ChaCha8Rng;
+use sha2::{Digest as _, Sha256};
+use trueup_base::fence::Moment;
+
+use super::decide::{Action, Facts, Me, Seen, Why, decide};
+use super::record::{RELEASED_SECONDS, Record, kept};
+use super::settings::{Settings, Times};
+
+/// The pause between two renewals, or two looks, is longer than the retry period by up to this fraction.
+const JITTER: f64 = 0.2;
+
+/// After a conflict the host looks at the Lease at once: the other writer has finished. After this many conflicts in
+/// a row it looks at the usual pace, since a server that answers nothing else is broken.
+const CONFLICTS_AT_ONCE_MAX: u32 = 3;
+
+/// Watch events that are closer together cause one look: a Lease is not worth more requests.
+const LOOKS_APART: Duration = Duration::from_millis(50);
+
+/// One host's side of an election.
+#[derive(Debug)]
+pub struct Campaign {
+    namespace: String,
+    name: String,
+    identity: String,
+    times: Times,
+    chance: ChaCha8Rng,
+    /// The object as it was last read or answered. `None` if there is none, or the host has not looked yet.
+    lease: Option<Lease>,
+    /// What it says, and since when. `None` if the host has not looked yet.
+    seen: Option<Seen>,
+    /// Whether `seen` may be outdated.
+    doubtful: bool,
+    claim: Option<Timestamp>,
+    /// The version of the object on which the claim was made.
+    claimed_on: Option<String>,
+    /// The last written time, so that the next one differs whatever the wall clock does.
+    written: Option<Timestamp>,
+    renewed: Option<Moment>,
+    /// When this host began to lead, by the wall clock.
+    leading_since: Option<Timestamp>,
+    due: Moment,
+    looked: Option<Moment>,
+    conflicts: u32,
+}
+
+impl Campaign {
+    /// A host that knows nothing yet. The seed and the identity make its pauses differ from those of other hosts.
+    pub fn new(settings: &Settings, seed: u64, now: Moment) -> Self {
+        let mut hash = Sha256::new();
+        hash.update(seed.to_le_bytes());
+        hash.update(settings.identity.as_bytes());
+        Self {
+            namespace: settings.namespace.clone(),
+            name: settings.name.clone(),
+            identity: settings.identity.clone(),
+            times: settings.times,
+            chance: ChaCha8Rng::from_seed(hash.finalize().into()),
+            lease: None,
+            seen: None,
+            doubtful: false,
+            claim: None,
+            claimed_on: None,
+            written: None,
+            renewed: None,
+            leading_since: None,
+            due: now,
+            looked: None,
+            conflicts: 0,
+        }
+    }
+
+    /// The next action.
+    pub fn next(&self, now: Moment) -> Action {
+        let facts = Facts {
+            seen: self.seen.as_ref().filter(|_| !self.doubtful),
+            me: self.me(),
+            renewed: self.renewed,
+            due: self.due,
+        };
+        decide(&facts, now, &self.times)
+    }
+
+    /// Since when this host leads, by the wall clock. `None` if it does not lead.
+    pub fn leading_since(&self) -> Option<Timestamp> {
+        self.leading_since.filter(|_| self.renewed.is_some())
+    }
+
+    /// The host may act before this moment, by its last successful renewal. `None` if it does not lead.
+    pub fn acts_until(&self) -> Option<Moment> {
+        self.renewed.map(|renewed| renewed + self.times.acting())
+    }
+
+    /// When this host stops leading unless a renewal succeeds. `None` if it does not lead.
+    pub fn renew_deadline(&self) -> Option<Moment> {
+        self.renewed.map(|renewed| renewed + self.times.renew_deadline)
+    }
+
+    /// The Lease as it was last seen. `None` if it was not seen yet.
+    pub fn seen(&self) -> Option<&Seen> {
+        self.seen.as_ref()
+    }
+
+    /// Whether this process wrote what was last seen.
+    pub fn is_mine(&self) -> bool {
+        self.seen
+            .as_ref()
+            .is_some_and(|seen| seen.exists && self.me().wrote(&seen.record))
+    }
+
+    /// Whether this process ever tried to become the holder.
+    pub fn has_claimed(&self) -> bool {
+        self.claim.is_some()
+    }
+
+    /// Takes in an observed Lease. `None` if there is none. `now` is when the answer arrived.
+    pub fn observed(&mut self, now: Moment, lease: Option<Lease>) {
+        self.due = self.later(now);
+        self.looked = Some(now);
+        self.note(now, lease);
+    }
+
+    /// The Lease to write, as the holder. Its version tells a late answer to an earlier draft apart.
+    pub fn draft(&mut self, wall: Timestamp) -> Lease {
+        let now = self.next_written(wall);
+        let version = self
+            .lease
+            .as_ref()
+            .and_then(|lease| lease.metadata.resource_version.clone());
+        let before = self.seen.as_ref().map(|seen| &seen.record);
+        let was_mine = before.is_some_and(|record| self.me().wrote(record));
+        // An earlier draft on the same version may be the Lease now, or may still become it. This host must then
+        // recognise it as its own. As with client-go, a holder that takes its own Lease again keeps its first acquire
+        // time.
+        let same_claim = was_mine || self.renewed.is_some() || self.claimed_on == version;
+        let claim = self.claim.filter(|_| same_claim).unwrap_or(now);
+        let holder = before.and_then(|record| record.holder.as_deref());
+        let transitions = before.map_or(0, |record| record.transitions);
+        let is_from_another = self.lease.is_some() && holder != Some(self.identity.as_str());
+        let transitions = transitions.saturating_add(i32::from(is_from_another));
+        let seconds = u64::from(self.times.lease_duration_seconds().unsigned_abs());
+        let record = Record {
+            holder: Some(self.identity.clone()),
+            lease_duration: Some(Duration::from_secs(seconds)),
+            acquired: Some(claim),
+            renewed: Some(now),
+            transitions,
+        };
+        self.claim = Some(claim);
+        self.claimed_on = version;
+        self.written_into_lease(&record)
+    }
+
+    /// The Lease to write so that no other host waits for this one any more. Only if [`Campaign::is_mine`].
+    pub fn release(&mut self, wall: Timestamp) -> Lease {
+        let now = self.next_written(wall);
+        let record = Record {
+            holder: None,
+            lease_duration: Some(Duration::from_secs(RELEASED_SECONDS.unsigned_abs().into())),
+            acquired: Some(now),
+            renewed: Some(now),
+            transitions: self.seen.as_ref().map_or(0, |seen| seen.record.transitions),
+        };
+        self.written_into_lease(&record)
+    }
+
+    /// The draft that was sent at `sent` is the Lease now, as the server answered at `now`.
+    pub fn wrote(&mut self, sent: Moment, now: Moment, lease: Lease, wall: Timestamp) {
+        self.conflicts = 0;
+        self.claimed_on.clone_from(&lease.metadata.resource_version);
+        self.note(now, Some(lease));
+        if now >= sent + self.times.renew_deadline {
+            // The answer took so long that it says nothing about now. Look first.
+            self.doubt(now);
+            return;
+        }
+        // Counted from when it was sent, not from now: no other host can have seen it before.
+        self.due = self.later(sent).max(now);
+        if self.renewed.is_none() {
+            self.leading_since = Some(kept(wall));
+        }
+        self.renewed = Some(sent);
+    }
+
+    /// Another writer changed the Lease. That is not a failure: look at once.
+    pub fn conflicted(&mut self, now: Moment) {
+        self.doubtful = true;
+        self.conflicts = self.conflicts.saturating_add(1);
+        self.due = if self.conflicts <= CONFLICTS_AT_ONCE_MAX {
+            now
+        } else {
+            self.later(now)
+        };
+    }
+
+    /// A request that was begun at `sent` failed, or got no answer. A write may or may not have happened, or may
+    /// still happen.
+    pub fn failed(&mut self, sent: Moment, now: Moment) {
+        if self.claimed_on.is_none() {
+            // A write that creates the Lease may arrive late: after another host had one that was then deleted. What
+            // the Lease then says is not valid by itself, unlike that of one that replaces a version that this host
+            // saw.
+            self.claim = None;
+        }
+        self.doubtful = true;
+        self.due = self.later(sent).max(now);
+    }
+
+    /// This host no longer leads.
+    pub fn gave_up(&mut self, why: Why, now: Moment) {
+        self.renewed = None;
+        self.leading_since = None;
+        if why == Why::Late {
+            self.doubt(now);
+        }
+    }
+
+    /// Whether this host should look at once because of this change of the Lease. `None` if it was deleted.
+    pub fn is_news(&self, lease: Option<&Lease>) -> bool {
+        let Some(lease) = lease else {
+            return true;
+        };
+        let Some(seen) = &self.seen else {
+            return true;
+        };
+        let record = Record::of(lease);
+        // This process knows its own writes from their answers.
+        !self.me().wrote(&record) && (record.holder != seen.record.holder || record.acquired != seen.record.acquired)
+    }
+
+    /// The Lease changed: look before the usual time.
+    pub fn hurry(&mut self, now: Moment) {
+        let soonest = self.looked.map_or(now, |looked| now.max(looked + LOOKS_APART));
+        self.doubtful = true;
+        self.due = self.due.min(soonest);
+    }
+
+    fn me(&self) -> Me<'_> {
+        Me {
+            identity: &self.identity,
+            claim: self.claim,
+        }
+    }
+
+    fn doubt(&mut self, now: Moment) {
+        self.doubtful = true;
+        self.due = now;
+    }
+
+    /// Takes over what the Lease says. A record that is unchanged keeps the time at which it was first seen.
+    fn note(&mut self, now: Moment, lease: Option<Lease>) {
+        self.doubtful = false;
+        let (exists, record) = match (&lease, &self.seen) {
+            (Some(lease), _) => (true, Record::of(lease)),
+            (None, Some(seen)) if seen.exists => (false, self.deleted(&seen.record)),
+            (None, Some(seen)) => (false, seen.record.clone()),
+            (None, None) => (false, Record::default()),
+        };
+        let since = match &self.seen {
+            Some(seen) if seen.exists == exists && seen.record == record => seen.since,
+            _ => now,
+        };
+        self.seen = Some(Seen { record, exists, since });
+        self.lease = lease;
+    }
+
+    /// The record that binds this host after a Lease was deleted. Its last writer, whose record this host need not
+    /// have seen, may act for as long as any holder.
+    fn deleted(&self, record: &Record) -> Record {
+        Record {
+            lease_duration: Some(
+                self.times
+                    .lease_duration
+                    .max(record.holds_for(self.times.lease_duration)),
+            ),
+            transitions: record.transitions,
+            ..Record::default()
+        }
+    }
+
+    fn later(&mut self, from: Moment) -> Moment {
+        let more = self.chance.random_range(0.0..JITTER);
+        from + self.times.retry_period.mul_f64(1.0 + more)
+    }
+
+    /// The time to write: the wall clock's, but later than the last one written. An observer that waits for a change
+    /// must not mistake a renewal for the one before it, whatever the wall clock does.
+    fn next_written(&mut self, wall: Timestamp) -> Timestamp {
+        let before = self.written.filter(|before| *before >= kept(wall));
+        let next = before.and_then(|before| before.checked_add(SignedDuration::from_micros(1)).ok());
+        let next = next.unwrap_or(kept(wall));
+        self.written = Some(next);
+        next
+    }
+
+    fn written_into_lease(&self, record: &Record) -> Lease {
+        let mut lease = self.lease.clone().unwrap_or_default();
+        lease.metadata.namespace = Some(self.namespace.clone());
+        lease.metadata.name = Some(self.name.clone());
+        record.put_into(&mut lease);
+        lease
+    }
+}

@@ -1,0 +1,152 @@
+//! The four requests of an election, and their answers. Each has a timeout: a host that waits for the API server for
+//! ever would keep a lease that it no longer has.
+
+use std::error::Error as _;
+use std::time::Duration;
+
+use futures_util::{Stream, StreamExt as _};
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::api::{Api, PostParams, WatchEvent, WatchParams};
+use tokio::time::timeout;
+
+use trueup_base::text;
+
+/// The server ends a watch after this time and the host begins it anew. The API server's own default is some minutes,
+/// and a connection that died silently would block for as long.
+const WATCH_SECONDS: u32 = 60;
+
+/// How much later the host ends the watch itself.
+const WATCH_GRACE: Duration = Duration::from_secs(10);
+
+/// Why a request failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Failed {
+    /// Another writer wrote in between.
+    Conflict,
+    /// One line. It is unknown whether a write happened.
+    Other(String),
+}
+
+/// One Lease at the API server.
+#[derive(Clone)]
+pub(super) struct Requests {
+    leases: Api<Lease>,
+    namespace: String,
+    name: String,
+}
+
+impl Requests {
+    pub(super) fn new(client: kube::Client, namespace: &str, name: &str) -> Self {
+        Self {
+            leases: Api::namespaced(client, namespace),
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        }
+    }
+
+    /// The Lease. `None` if it does not exist.
+    pub(super) async fn get(&self, within: Duration) -> Result<Option<Lease>, Failed> {
+        self.answer("get", within, self.leases.get_opt(&self.name)).await
+    }
+
+    /// Writes it: replaces the version that it names, or creates it if it names none.
+    pub(super) async fn put(&self, lease: &Lease, within: Duration) -> Result<Lease, Failed> {
+        let parameters = PostParams::default();
+        if lease.metadata.resource_version.is_some() {
+            let replaced = self.leases.replace(&self.name, &parameters, lease);
+            self.answer("update", within, replaced).await
+        } else {
+            let created = self.leases.create(&parameters, lease);
+            self.answer("create", within, created).await
+        }
+    }
+
+    /// The Lease after each change. `None` if it was deleted. Begins with the server's current one. Ends when the
+    /// server or the time limit ends it.
+    pub(super) async fn changes(&self, within: Duration) -> Result<impl Stream<Item = Option<Lease>>, Failed> {
+        let parameters = WatchParams::default()
+            .fields(&format!("metadata.name={}", self.name))
+            .timeout(WATCH_SECONDS);
+        // "0" accepts any version that the server has at hand. The server never answers that this version is too old.
+        let events = self
+            .answer("watch", within, self.leases.watch(&parameters, "0"))
+            .await?;
+        let end = tokio::time::sleep(Duration::from_secs(WATCH_SECONDS.into()) + WATCH_GRACE);
+        let changes = events.map(|event| match event {
+            Ok(WatchEvent::Added(lease) | WatchEvent::Modified(lease)) => Some(Change::Is(lease)),
+            Ok(WatchEvent::Deleted(lease)) => Some(Change::Gone(lease)),
+            Ok(WatchEvent::Bookmark(_)) => Some(Change::None),
+            Ok(WatchEvent::Error(_)) | Err(_) => None,
+        });
+        let name = self.name.clone();
+        let changes = changes
+            .take_while(|change| std::future::ready(change.is_some()))
+            .filter_map(move |change| std::future::ready(change.and_then(|change| change.of(&name))));
+        Ok(changes.take_until(end))
+    }
+
+    async fn answer<T>(
+        &self,
+        verb: &str,
+        within: Duration,
+        request: impl Future<Output = kube::Result<T>>,
+    ) -> Result<T, Failed> {
+        let what = || format!("can't {verb} lease `{}/{}`", self.namespace, self.name);
+        match timeout(within, request).await {
+            Ok(Ok(answer)) => Ok(answer),
+            // "Already exists" is also a conflict: another host created it in between.
+            Ok(Err(kube::Error::Api(status))) if status.code == 409 => Err(Failed::Conflict),
+            Ok(Err(error)) => Err(Failed::Other(format!("{}: {}", what(), cause(&error)))),
+            Err(_) => {
+                let ms = within.as_millis();
+                Err(Failed::Other(format!("{}: no answer within {ms} ms", what())))
+            }
+        }
+    }
+}
+
+enum Change {
+    Is(Lease),
+    Gone(Lease),
+    None,
+}
+
+impl Change {
+    /// What the change means for the Lease of this name. `None` if nothing. A server may ignore the selector.
+    fn of(self, name: &str) -> Option<Option<Lease>> {
+        let is_named = |lease: &Lease| lease.metadata.name.as_deref() == Some(name);
+        match self {
+            Self::Is(lease) if is_named(&lease) => Some(Some(lease)),
+            Self::Gone(lease) if is_named(&lease) => Some(None),
+            Self::Is(_) | Self::Gone(_) | Self::None => None,
+        }
+    }
+}
+
+/// The cause on one line, with a hint if there is one.
+fn cause(error: &kube::Error) -> String {
+    let kube::Error::Api(status) = error else {
+        let mut said = error.to_string();
+        let mut source = error.source();
+        while let Some(error) = source {
+            // Many errors repeat their cause.
+            let cause = error.to_string();
+            if !said.contains(&cause) {
+                said = format!("{said}: {cause}");
+            }
+            source = error.source();
+        }
+        return text::line(&said);
+    };
+    let said = if status.message.is_empty() {
+        &status.reason
+    } else {
+        &status.message
+    };
+    let hint = if status.code == 403 {
+        "; allow `get`, `create`, `update` and `watch` of `leases` in `coordination.k8s.io`"
+    } else {
+        ""
+    };
+    format!("{} ({}){hint}", text::line(said), status.code)
+}

@@ -1,0 +1,394 @@
+//! Campaigns, leads, renews and gives back: makes the requests of `campaign.rs`, moves the fence, and reports
+//! changes.
+//!
+//! Decides nothing itself. Makes one request at a time. A watch beside it only triggers an early look.
+
+use std::convert::Infallible;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::jiff::Timestamp;
+use tokio::sync::{Notify, watch};
+use tokio::time::sleep;
+use trueup_base::fence::{Fence, Moment};
+
+use super::campaign::Campaign;
+use super::decide::{Action, Why};
+use super::requests::{Failed, Requests};
+use super::settings::Settings;
+use super::status::Status;
+
+/// The maximum number of tries to give a Lease back. The first succeeds, or one after a conflict with a renewal that
+/// was still under way. More conflicts mean that another writer writes all the time; the Lease then expires by
+/// itself.
+const RELEASES_MAX: u32 = 3;
+
+/// Whether this host acts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Standing {
+    /// Another host acts, or none does yet.
+    Standby {
+        /// The holder of the Lease, as last seen. `None` if there is none, or it was not seen yet.
+        holder: Option<String>,
+    },
+    /// This host acts.
+    Leading {
+        /// By the wall clock. Only for display.
+        since: Timestamp,
+    },
+}
+
+impl Standing {
+    /// Whether this host acts.
+    pub fn is_leading(&self) -> bool {
+        matches!(self, Self::Leading { .. })
+    }
+}
+
+/// The result of [`Election::try_once`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Tried {
+    /// This host leads. It keeps leading while [`Election::run`] runs.
+    Leading,
+    /// Another host leads, and was seen to renew.
+    HeldBy {
+        /// Its name.
+        holder: String,
+    },
+}
+
+/// One host's part in an election.
+pub struct Election {
+    requests: Requests,
+    settings: Settings,
+    fence: Fence,
+    state: Mutex<State>,
+    /// Notified when the Lease changed.
+    hurry: Notify,
+}
+
+struct State {
+    campaign: Campaign,
+    terms: u64,
+    renewals: u64,
+    failures: u64,
+    error: Option<String>,
+}
+
+impl Election {
+    /// Makes no request yet. The fence should be closed; it is opened while this host leads. All times are by its
+    /// clock. The seed is for pauses, which also differ between hosts by their identity.
+    pub fn new(client: kube::Client, settings: Settings, fence: Fence, seed: u64) -> Self {
+        let state = State {
+            campaign: Campaign::new(&settings, seed, fence.now()),
+            terms: 0,
+            renewals: 0,
+            failures: 0,
+            error: None,
+        };
+        Self {
+            requests: Requests::new(client, &settings.namespace, &settings.name),
+            settings,
+            fence,
+            state: Mutex::new(state),
+            hurry: Notify::new(),
+        }
+    }
+
+    /// The Lease, and this host's identity.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Whether this host leads now, or which one does.
+    pub fn standing(&self) -> Standing {
+        self.state().standing()
+    }
+
+    /// The status for operators.
+    pub fn status(&self) -> Status {
+        let state = self.state();
+        let seen = state.campaign.seen().filter(|seen| seen.exists);
+        let text = |time: Option<Timestamp>| time.map(|time| time.to_string());
+        let leading_since = state.campaign.leading_since();
+        Status {
+            lease: self.settings.lease(),
+            identity: self.settings.identity.clone(),
+            leading: leading_since.is_some(),
+            leading_since: text(leading_since),
+            holder: seen.and_then(|seen| seen.record.holder.clone()),
+            acquired: seen.and_then(|seen| text(seen.record.acquired)),
+            renewed: seen.and_then(|seen| text(seen.record.renewed)),
+            transitions: seen.map_or(0, |seen| seen.record.transitions),
+            terms: state.terms,
+            renewals: state.renewals,
+            failures: state.failures,
+            error: state.error.clone(),
+        }
+    }
+
+    /// Takes the Lease, or returns its holder. If the holder is dead, that takes as long as its lease; a live one is
+    /// known by its next renewal.
+    ///
+    /// # Errors
+    /// One line, if the API server did not answer for as long as a holder would try.
+    pub async fn try_once(&self) -> Result<Tried, String> {
+        let give_up_at = self.fence.now() + self.settings.times.renew_deadline;
+        let mut watched = None;
+        loop {
+            self.step().await;
+            let state = self.state();
+            if state.campaign.leading_since().is_some() {
+                return Ok(Tried::Leading);
+            }
+            if let Some(error) = state.error.clone().filter(|_| self.fence.now() >= give_up_at) {
+                return Err(error);
+            }
+            let Some(seen) = state.campaign.seen().filter(|_| !state.campaign.is_mine()) else {
+                continue;
+            };
+            let Some(holder) = seen.record.holder.clone() else {
+                continue;
+            };
+            if *watched.get_or_insert(seen.since) != seen.since {
+                return Ok(Tried::HeldBy { holder });
+            }
+        }
+    }
+
+    /// Campaigns for ever, and renews while it leads. Sends each change of the standing. Once `resign` resolves,
+    /// closes the fence and gives the Lease back, so that another host leads at once. `resign` must not resolve
+    /// before everything that was begun while leading has ended. Dropping this future gives nothing back; the fence
+    /// then expires by itself.
+    pub async fn run(&self, standing: watch::Sender<Standing>, resign: impl Future<Output = ()>) {
+        tokio::select! {
+            never = self.campaign(&standing) => match never {},
+            never = self.watch() => match never {},
+            () = resign => {}
+        }
+        // Comes first: another host that sees the Lease given back may act at once.
+        self.fence.close();
+        self.state().campaign.gave_up(Why::Taken, self.fence.now());
+        self.tell(&standing);
+        self.release().await;
+        self.tell(&standing);
+    }
+
+    async fn campaign(&self, standing: &watch::Sender<Standing>) -> Infallible {
+        loop {
+            self.tell(standing);
+            self.step().await;
+        }
+    }
+
+    /// Does the next step.
+    async fn step(&self) {
+        let now = self.fence.now();
+        let action = self.state().campaign.next(now);
+        match action {
+            Action::HoldOn(until) | Action::WaitUntil(until) => {
+                tokio::select! {
+                    () = sleep(until.since(now)) => {}
+                    () = self.hurry.notified() => {}
+                }
+            }
+            Action::Observe => self.observe().await,
+            Action::Acquire | Action::Renew => self.write().await,
+            Action::GiveUp(why) => self.give_up(why, now),
+        }
+        let state = self.state();
+        if state.campaign.acts_until().is_none() && !state.campaign.is_mine() && self.fence.may_act() {
+            // The fence should have expired before another host could be the holder.
+            self.fence.close();
+        }
+    }
+
+    async fn observe(&self) {
+        let sent = self.fence.now();
+        let answer = self.requests.get(self.within(sent)).await;
+        let now = self.fence.now();
+        let mut state = self.state();
+        match answer {
+            Ok(lease) => {
+                state.succeeded();
+                state.campaign.observed(now, lease);
+            }
+            Err(failed) => state.failed(failed, sent, now),
+        }
+    }
+
+    async fn write(&self) {
+        let draft = self.state().campaign.draft(Timestamp::now());
+        // Read just before the request is sent. This host's right to act is counted from here.
+        let sent = self.fence.now();
+        let answer = self.requests.put(&draft, self.within(sent)).await;
+        let now = self.fence.now();
+        let mut state = self.state();
+        match answer {
+            Ok(lease) => {
+                state.succeeded();
+                let began = state.campaign.leading_since().is_none();
+                state.campaign.wrote(sent, now, lease, Timestamp::now());
+                if let Some(until) = state.campaign.acts_until() {
+                    self.fence.extend_to(until);
+                    state.renewals += 1;
+                    if began {
+                        state.terms += 1;
+                        tracing::info!(
+                            lease = self.settings.lease(),
+                            identity = self.settings.identity,
+                            "leading"
+                        );
+                    }
+                }
+            }
+            Err(failed) => state.failed(failed, sent, now),
+        }
+    }
+
+    fn give_up(&self, why: Why, now: Moment) {
+        let mut state = self.state();
+        let holder = state.campaign.seen().and_then(|seen| seen.record.holder.clone());
+        state.campaign.gave_up(why, now);
+        let (lease, identity) = (self.settings.lease(), &self.settings.identity);
+        match why {
+            // Calls under way may still end; the fence knows until when.
+            Why::Late => tracing::warn!(
+                lease,
+                identity,
+                error = state.error,
+                "no longer leading: could not renew in time"
+            ),
+            Why::Taken => {
+                self.fence.close();
+                tracing::warn!(
+                    lease,
+                    identity,
+                    holder,
+                    "no longer leading: another host holds the lease"
+                );
+            }
+        }
+    }
+
+    /// The timeout of the next request. While leading, not beyond the moment at which this host gives up.
+    fn within(&self, sent: Moment) -> Duration {
+        let usual = self.settings.times.request_timeout();
+        let deadline = self.state().campaign.renew_deadline();
+        deadline.map_or(usual, |deadline| usual.min(deadline.since(sent)))
+    }
+
+    /// Watches the Lease, so that one that is given back is taken at once. If the API server allows this host no
+    /// watch, it still looks at every retry period.
+    async fn watch(&self) -> Infallible {
+        let times = self.settings.times;
+        loop {
+            let began = self.fence.now();
+            match self.requests.changes(times.request_timeout()).await {
+                Ok(changes) => {
+                    let mut changes = std::pin::pin!(changes);
+                    while let Some(lease) = changes.next().await {
+                        self.changed(lease.as_ref());
+                    }
+                }
+                Err(failed) => tracing::debug!(lease = self.settings.lease(), ?failed, "no watch of the lease"),
+            }
+            // At most one per retry period, whatever the server does.
+            sleep(times.retry_period.saturating_sub(self.fence.now().since(began))).await;
+        }
+    }
+
+    fn changed(&self, lease: Option<&Lease>) {
+        let mut state = self.state();
+        if state.campaign.is_news(lease) {
+            state.campaign.hurry(self.fence.now());
+            self.hurry.notify_one();
+        }
+    }
+
+    /// Gives the Lease back if this process holds it. The fence is already closed.
+    async fn release(&self) {
+        if !self.state().campaign.has_claimed() {
+            return;
+        }
+        for _ in 0..RELEASES_MAX {
+            // A write may have been under way when this host resigned. Only this look shows its result.
+            self.observe().await;
+            if self.state().error.is_some() || !self.state().campaign.is_mine() {
+                return;
+            }
+            let draft = self.state().campaign.release(Timestamp::now());
+            let sent = self.fence.now();
+            let answer = self.requests.put(&draft, self.settings.times.request_timeout()).await;
+            let now = self.fence.now();
+            let mut state = self.state();
+            match answer {
+                Ok(lease) => {
+                    state.succeeded();
+                    state.campaign.observed(now, Some(lease));
+                    tracing::info!(
+                        lease = self.settings.lease(),
+                        identity = self.settings.identity,
+                        "lease given back"
+                    );
+                    return;
+                }
+                Err(Failed::Conflict) => state.campaign.conflicted(now),
+                Err(failed) => {
+                    state.failed(failed, sent, now);
+                    return;
+                }
+            }
+        }
+    }
+
+    fn tell(&self, standing: &watch::Sender<Standing>) {
+        let now = self.standing();
+        standing.send_if_modified(|told| {
+            let is_news = *told != now;
+            *told = now;
+            is_news
+        });
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // A panic leaves no half-done state under the lock.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn standing(&self) -> Standing {
+        match self.campaign.leading_since() {
+            Some(since) => Standing::Leading { since },
+            None => {
+                let seen = self.campaign.seen().filter(|seen| seen.exists);
+                let holder = seen.and_then(|seen| seen.record.holder.clone());
+                Standing::Standby { holder }
+            }
+        }
+    }
+
+    fn succeeded(&mut self) {
+        if self.error.take().is_some() {
+            tracing::info!("the lease can be read and written again");
+        }
+    }
+
+    fn failed(&mut self, failed: Failed, sent: Moment, now: Moment) {
+        match failed {
+            Failed::Conflict => self.campaign.conflicted(now),
+            Failed::Other(error) => {
+                self.failures += 1;
+                self.campaign.failed(sent, now);
+                // An API server that is down for long gets one line, not one per try.
+                if self.error.is_none() {
+                    tracing::warn!("{error}");
+                }
+                self.error = Some(error);
+            }
+        }
+    }
+}

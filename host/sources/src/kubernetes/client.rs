@@ -1,0 +1,613 @@
+//! Finds the API server and sends it requests with limits. Errors have one line that says what to do.
+//!
+//! This module knows nothing about the meaning of objects. Every request has a timeout, and every answer a maximum
+//! length.
+//!
+//! ```text
+//! settings -> kubeconfig, or the pod's own account -> Cluster -> list, watch, get, patch
+//! ```
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use futures_util::io::{AsyncBufRead, AsyncReadExt as _};
+use http::Request as HttpRequest;
+use k8s_openapi::api::core::v1::Service;
+use kube::api::{Api, ListParams, Patch, PatchParams, WatchParams};
+use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
+use kube::core::Request;
+use serde_json::Value;
+use trueup_base::text::{self, scrub, without_credentials};
+use trueup_journal::regular;
+
+use super::Settings;
+use super::store::Scope;
+use crate::Kind;
+
+/// Our name in the API server's record of field ownership.
+const FIELD_MANAGER: &str = "trueup";
+
+/// The timeout for establishing a connection.
+const CONNECT: Duration = Duration::from_secs(10);
+
+/// A longer page is an error. 500 objects of the maximum size in etcd, 1.5 MiB, are 750 MiB.
+const PAGE_BYTES_MAX: u64 = 1 << 30;
+
+/// A longer list is not read at once. 20,000 Services or Nodes of 12 KiB reach this size, and are no problem in pages.
+const WHOLE_BYTES_MAX: u64 = 256 << 20;
+
+/// Why a cluster is unusable, in one line.
+#[derive(Debug, thiserror::Error)]
+pub enum ClusterError {
+    /// The configuration is invalid or incomplete, for the operator to fix.
+    #[error("{0}")]
+    Misused(String),
+    /// It does not answer, or not as expected.
+    #[error("{0}")]
+    Failed(String),
+}
+
+/// A failed request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failed {
+    /// One line: the request, and the API server's error.
+    pub text: String,
+    /// The API server's status code. `None` if it did not answer.
+    pub code: Option<u16>,
+}
+
+impl Failed {
+    /// Whether the requested version is too old, so that a new list is needed.
+    pub(super) fn is_expired(&self) -> bool {
+        self.code == Some(410)
+    }
+
+    /// Whether the object does not exist.
+    pub fn is_not_found(&self) -> bool {
+        self.code == Some(404)
+    }
+
+    /// Whether the object has another version by now.
+    pub fn is_conflict(&self) -> bool {
+        self.code == Some(409)
+    }
+}
+
+/// A client of an API server.
+#[derive(Clone)]
+pub(super) struct Cluster {
+    client: kube::Client,
+    server: String,
+    request_timeout: Duration,
+    page_size: u32,
+    /// The Node whose Pods are requested. `None`: all Pods.
+    pods_of: Option<String>,
+    secrets: Secrets,
+}
+
+/// Texts that must not be shown.
+#[derive(Clone)]
+struct Secrets {
+    token: Option<String>,
+    /// The file of a token that is renewed.
+    token_file: Option<PathBuf>,
+}
+
+impl Secrets {
+    fn new(config: &kube::Config) -> Self {
+        let auth = &config.auth_info;
+        // The library offers no other access to it.
+        let shown = serde_json::to_value(auth).unwrap_or_default();
+        Self {
+            token: shown.get("token").and_then(Value::as_str).map(str::to_owned),
+            token_file: auth.token_file.as_ref().map(PathBuf::from),
+        }
+    }
+
+    fn hide(&self, text: String) -> String {
+        let read = |file: &PathBuf| regular::read_text(file, regular::SMALL).ok();
+        let in_file = self.token_file.as_ref().and_then(read);
+        let known = self.token.iter().chain(&in_file);
+        let text = known.fold(text, |text, secret| scrub(secret.trim(), text));
+        without_credentials(&text)
+    }
+}
+
+impl Cluster {
+    /// Reads the API server's address and our credentials. Sends nothing yet. Requires a tokio runtime.
+    ///
+    /// # Errors
+    /// If these are not available.
+    pub(super) async fn new(settings: &Settings) -> Result<Self, ClusterError> {
+        // Ignore the error: all of this process use the first one.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let mut config = match place(settings) {
+            Place::Pod => kube::Config::incluster_env().map_err(|error| {
+                let cause = chain(&error);
+                ClusterError::Misused(format!(
+                    "reading the service account of this pod: {cause}; or name a `kubeconfig` under [source.kubernetes]"
+                ))
+            })?,
+            place => from_kubeconfig(settings, &place).await?,
+        };
+        config.connect_timeout = Some(CONNECT);
+        // Watches are quiet for a long time, and each request has its own timeout here.
+        config.read_timeout = None;
+        // A write must not be repeated automatically: another host may act by then.
+        config.default_retry = false;
+        let secrets = Secrets::new(&config);
+        let server = config.cluster_url.to_string().trim_end_matches('/').to_owned();
+        let client = kube::Client::try_from(config).map_err(|error| {
+            ClusterError::Misused(format!("connecting to the API server {server}: {}", chain(&error)))
+        })?;
+        Ok(Self {
+            client,
+            server,
+            request_timeout: Duration::from_millis(settings.request_timeout_ms),
+            page_size: settings.page_size,
+            pods_of: settings.pods_of.clone(),
+            secrets,
+        })
+    }
+
+    /// The API server's URL.
+    pub(super) fn server(&self) -> &str {
+        &self.server
+    }
+
+    pub(super) fn client(&self) -> kube::Client {
+        self.client.clone()
+    }
+
+    /// Requests a page of a list; `whole` requests all of it at once.
+    pub(super) async fn page(&self, scope: &Scope, next: Option<&str>, whole: bool) -> Result<Vec<u8>, Failed> {
+        let doing = Doing::new("list", scope);
+        let parameters = ListParams {
+            limit: (!whole).then_some(self.page_size),
+            continue_token: next.map(str::to_owned),
+            field_selector: self.field_selector(scope),
+            ..ListParams::default()
+        };
+        let request = Request::new(path(scope)).list(&parameters);
+        let request = request.map_err(|error| self.failed(&doing, &chain(&error)))?;
+        let asking = async {
+            let mut reader = self.stream(&doing, request).await?;
+            let bytes_max = if whole { WHOLE_BYTES_MAX } else { PAGE_BYTES_MAX };
+            match read_up_to(&mut reader, bytes_max).await {
+                Ok(Some(page)) => Ok(page),
+                Ok(None) if whole => Err(self.failed(
+                    &doing,
+                    &format!(
+                        "all of it at once is more than {bytes_max} bytes, and page by page it grew too old: \
+                         set another `page_size` under [source.kubernetes], or leave the kind out of `watch`"
+                    ),
+                )),
+                Ok(None) => Err(self.failed(
+                    &doing,
+                    &format!("a page is more than {bytes_max} bytes: lower `page_size` under [source.kubernetes]"),
+                )),
+                Err(error) => Err(self.failed(&doing, &chain(&error))),
+            }
+        };
+        self.within(&doing, asking).await
+    }
+
+    /// Selects objects of a scope. `None`: all. A Pod never moves to another Node, so the selection is stable.
+    fn field_selector(&self, scope: &Scope) -> Option<String> {
+        let node = self.pods_of.as_ref().filter(|_| scope.kind == Kind::Pod)?;
+        Some(format!("spec.nodeName={node}"))
+    }
+
+    /// Starts a watch at a version.
+    pub(super) async fn watch(
+        &self,
+        scope: &Scope,
+        version: &str,
+        seconds: u32,
+    ) -> Result<impl AsyncBufRead + Unpin + use<>, Failed> {
+        let doing = Doing::new("watch", scope);
+        let parameters = WatchParams {
+            field_selector: self.field_selector(scope),
+            ..WatchParams::default().timeout(seconds)
+        };
+        let request = Request::new(path(scope)).watch(&parameters, version);
+        let request = request.map_err(|error| self.failed(&doing, &chain(&error)))?;
+        self.within(&doing, self.stream(&doing, request)).await
+    }
+
+    /// Requests one Service.
+    pub(super) async fn service(&self, namespace: &str, name: &str) -> Result<Service, Failed> {
+        let doing = Doing::one("get", "services", namespace, name);
+        let api: Api<Service> = Api::namespaced(self.client(), namespace);
+        self.asked(&doing, api.get(name)).await
+    }
+
+    /// Changes a Service, or only its status. `left` is how long this host may still act.
+    pub(super) async fn patch(
+        &self,
+        namespace: &str,
+        name: &str,
+        patch: &Value,
+        status: bool,
+        left: Duration,
+    ) -> Result<Service, Failed> {
+        let api: Api<Service> = Api::namespaced(self.client(), namespace);
+        let parameters = PatchParams {
+            field_manager: Some(FIELD_MANAGER.to_owned()),
+            ..PatchParams::default()
+        };
+        let patch = Patch::Merge(patch);
+        let (resource, asking) = if status {
+            let asking = api.patch_status(name, &parameters, &patch);
+            ("services/status", futures_util::future::Either::Left(asking))
+        } else {
+            let asking = api.patch(name, &parameters, &patch);
+            ("services", futures_util::future::Either::Right(asking))
+        };
+        let doing = Doing::one("patch", resource, namespace, name);
+        match tokio::time::timeout(left, self.asked(&doing, asking)).await {
+            Ok(answer) => answer,
+            Err(_) => Err(self.failed(&doing, "given up, since this host may act no longer")),
+        }
+    }
+
+    async fn asked<T>(&self, doing: &Doing, asking: impl Future<Output = kube::Result<T>>) -> Result<T, Failed> {
+        let asking = async { asking.await.map_err(|error| self.refused(doing, &error)) };
+        self.within(doing, asking).await
+    }
+
+    async fn stream(
+        &self,
+        doing: &Doing,
+        request: HttpRequest<Vec<u8>>,
+    ) -> Result<impl AsyncBufRead + Unpin + use<>, Failed> {
+        let answer = self.client.request_stream(request).await;
+        answer.map(Box::pin).map_err(|error| self.refused(doing, &error))
+    }
+
+    async fn within<T>(&self, doing: &Doing, asking: impl Future<Output = Result<T, Failed>>) -> Result<T, Failed> {
+        match tokio::time::timeout(self.request_timeout, asking).await {
+            Ok(answer) => answer,
+            Err(_) => Err(self.failed(
+                doing,
+                &format!("no answer within {} ms", self.request_timeout.as_millis()),
+            )),
+        }
+    }
+
+    /// An error before the API server answered.
+    fn failed(&self, doing: &Doing, cause: &str) -> Failed {
+        let cause = self.secrets.hide(text::line(cause));
+        let text = format!("{doing} at the API server {}: {cause}", self.server);
+        Failed { text, code: None }
+    }
+
+    fn refused(&self, doing: &Doing, error: &kube::Error) -> Failed {
+        let kube::Error::Api(status) = error else {
+            return self.failed(doing, &chain(error));
+        };
+        let text = match status.code {
+            401 => "it does not take our credentials (401): check the user of the kubeconfig's context, or the service account".to_owned(),
+            403 => format!(
+                "not allowed (403): give this account `{}` on `{}` in a role, as in deploy/rbac.yaml",
+                doing.verb, doing.resource
+            ),
+            code => format!("{} ({code})", status.message.trim_end_matches('.')),
+        };
+        Failed {
+            code: Some(status.code),
+            ..self.failed(doing, &text)
+        }
+    }
+}
+
+/// Reads to the end. `None` if that is more than `bytes_max`.
+async fn read_up_to(reader: &mut (impl AsyncBufRead + Unpin), bytes_max: u64) -> std::io::Result<Option<Vec<u8>>> {
+    let mut read = Vec::new();
+    reader.take(bytes_max + 1).read_to_end(&mut read).await?;
+    let is_all = u64::try_from(read.len()).is_ok_and(|length| length <= bytes_max);
+    Ok(is_all.then_some(read))
+}
+
+/// The purpose of a request.
+struct Doing {
+    verb: &'static str,
+    resource: &'static str,
+    on: String,
+}
+
+impl Doing {
+    fn new(verb: &'static str, scope: &Scope) -> Self {
+        let on = scope.namespace.as_deref();
+        Self {
+            verb,
+            resource: scope.kind.resource(),
+            on: on
+                .map(|namespace| format!(" in namespace {namespace}"))
+                .unwrap_or_default(),
+        }
+    }
+
+    fn one(verb: &'static str, resource: &'static str, namespace: &str, name: &str) -> Self {
+        Self {
+            verb,
+            resource,
+            on: format!(" {namespace}/{name}"),
+        }
+    }
+}
+
+impl std::fmt::Display for Doing {
+    /// `list services in namespace a`, `patch services/status default/web`.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}{}", self.verb, self.resource, self.on)
+    }
+}
+
+fn path(scope: &Scope) -> String {
+    let version = scope.kind.api_version();
+    let group = if version.contains('/') { "apis" } else { "api" };
+    let within = match &scope.namespace {
+        Some(namespace) => format!("namespaces/{namespace}/"),
+        None => String::new(),
+    };
+    format!("/{group}/{version}/{within}{}", scope.kind.resource())
+}
+
+/// The scopes in the settings.
+pub(super) fn scopes(settings: &Settings) -> Vec<Scope> {
+    let of_kind = |kind: &Kind| -> Vec<Scope> {
+        let scope = |namespace: Option<&String>| Scope {
+            kind: *kind,
+            namespace: namespace.cloned(),
+        };
+        if settings.namespaces.is_empty() || !kind.has_namespace() {
+            return vec![scope(None)];
+        }
+        settings
+            .namespaces
+            .iter()
+            .map(|namespace| scope(Some(namespace)))
+            .collect()
+    };
+    settings.watch.iter().flat_map(of_kind).collect()
+}
+
+/// The place of our credentials.
+enum Place<'a> {
+    File(&'a Path),
+    Pod,
+    /// kubectl's rules: `$KUBECONFIG`, then `~/.kube/config`.
+    Usual,
+}
+
+fn place(settings: &Settings) -> Place<'_> {
+    match &settings.kubeconfig {
+        Some(file) => Place::File(file),
+        // A context exists only in a kubeconfig.
+        None if settings.context.is_none() && std::env::var_os("KUBERNETES_SERVICE_HOST").is_some() => Place::Pod,
+        None => Place::Usual,
+    }
+}
+
+async fn from_kubeconfig(settings: &Settings, place: &Place<'_>) -> Result<kube::Config, ClusterError> {
+    let (named, read) = match place {
+        Place::File(file) => (
+            format!("the kubeconfig `{}`", file.display()),
+            // The library would block on a named pipe.
+            regular::open(file)
+                .map_err(|error| KubeconfigError::ReadConfig(error, file.to_path_buf()))
+                .and_then(|_| Kubeconfig::read_from(file)),
+        ),
+        Place::Pod | Place::Usual => (
+            "the kubeconfig of $KUBECONFIG or ~/.kube/config".to_owned(),
+            Kubeconfig::read(),
+        ),
+    };
+    let refused = |cause: &str| ClusterError::Misused(format!("reading {named}: {}", text::line(cause)));
+    let read = read.map_err(|error| {
+        let next = "check `kubeconfig` under [source.kubernetes]";
+        match &error {
+            KubeconfigError::ReadConfig(cause, file) => refused(&format!("`{}`: {cause}; {next}", file.display())),
+            error => refused(&format!("{}; {next}", chain(error))),
+        }
+    })?;
+    let contexts: Vec<String> = read.contexts.iter().map(|context| context.name.clone()).collect();
+    let options = KubeConfigOptions {
+        context: settings.context.clone(),
+        ..KubeConfigOptions::default()
+    };
+    let proxy = proxy(&read, &options);
+    let config = kube::Config::from_custom_kubeconfig(read, &options).await;
+    let mut config = config.map_err(|error| {
+        let contexts = if contexts.is_empty() {
+            "none".to_owned()
+        } else {
+            contexts.join(", ")
+        };
+        match &error {
+            KubeconfigError::CurrentContextNotSet => refused(&format!(
+                "it has no current-context: set `context` under [source.kubernetes] (contexts: {contexts})"
+            )),
+            KubeconfigError::LoadContext(context) => refused(&format!(
+                "no context `{context}` in it: check `context` under [source.kubernetes] (contexts: {contexts})"
+            )),
+            KubeconfigError::LoadClusterOfContext(cluster) => {
+                refused(&format!("no cluster `{cluster}` in it, which its context names"))
+            }
+            error => refused(&chain(error)),
+        }
+    })?;
+    if let Some(proxy) = proxy {
+        return Err(refused(&format!("proxy-url {proxy}: proxies are not supported")));
+    }
+    // This proxy is from the environment: kubectl skips it for addresses in NO_PROXY, and this client cannot use one.
+    config.proxy_url = None;
+    Ok(config)
+}
+
+/// The proxy in the kubeconfig itself.
+fn proxy(kubeconfig: &Kubeconfig, options: &KubeConfigOptions) -> Option<String> {
+    let name = options.context.as_ref().or(kubeconfig.current_context.as_ref())?;
+    let context = kubeconfig.contexts.iter().find(|context| context.name == *name)?;
+    let cluster = &context.context.as_ref()?.cluster;
+    let cluster = kubeconfig.clusters.iter().find(|other| other.name == *cluster)?;
+    let proxy = cluster.cluster.as_ref()?.proxy_url.clone()?;
+    (!proxy.is_empty()).then_some(proxy)
+}
+
+/// An error and its causes on one line, without repetitions.
+fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut said = String::new();
+    let mut next = Some(error);
+    while let Some(error) = next {
+        let text = error.to_string();
+        if said.is_empty() {
+            said = text;
+        } else if !said.contains(&text) {
+            said = format!("{said}: {text}");
+        }
+        next = error.source();
+    }
+    text::line(&said)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(kubeconfig: &Path, context: Option<&str>) -> Settings {
+        Settings {
+            kubeconfig: Some(kubeconfig.to_owned()),
+            context: context.map(str::to_owned),
+            ..Settings::default()
+        }
+    }
+
+    #[test]
+    fn a_token_is_not_shown_wherever_it_comes_from() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("token");
+        std::fs::write(&file, "renewed-1\n").unwrap();
+        let mut config = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
+        let auth_info = serde_json::json!({ "token": "fixed-1", "tokenFile": file });
+        config.auth_info = serde_json::from_value(auth_info).unwrap();
+        let secrets = Secrets::new(&config);
+        let shown = secrets.hide("fixed-1, renewed-1 and Bearer of-a-helper-xyz".to_owned());
+        assert_eq!(shown, "***, *** and Bearer ***");
+        std::fs::write(&file, "renewed-2").unwrap();
+        assert_eq!(secrets.hide("renewed-2".to_owned()), "***");
+    }
+
+    async fn refused(kubeconfig: &str, context: Option<&str>) -> String {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("config");
+        std::fs::write(&file, kubeconfig).unwrap();
+        let refused = match Cluster::new(&settings(&file, context)).await {
+            Ok(cluster) => panic!("{}", cluster.server()),
+            Err(refused) => refused.to_string(),
+        };
+        assert!(!refused.contains('\n'), "{refused}");
+        refused.replace(&file.display().to_string(), "FILE")
+    }
+
+    const ONE: &str = "apiVersion: v1
+kind: Config
+clusters: [{name: c, cluster: {server: 'http://127.0.0.1:1'}}]
+users: [{name: u, user: {token: t}}]
+contexts: [{name: one, context: {cluster: c, user: u}}, {name: lost, context: {cluster: nowhere, user: u}}]
+";
+
+    #[tokio::test]
+    async fn each_mistake_in_a_kubeconfig_is_one_line() {
+        assert_eq!(
+            refused(ONE, None).await,
+            "reading the kubeconfig `FILE`: it has no current-context: set `context` under [source.kubernetes] (contexts: one, lost)"
+        );
+        assert_eq!(
+            refused(ONE, Some("two")).await,
+            "reading the kubeconfig `FILE`: no context `two` in it: check `context` under [source.kubernetes] (contexts: one, lost)"
+        );
+        assert_eq!(
+            refused(ONE, Some("lost")).await,
+            "reading the kubeconfig `FILE`: no cluster `nowhere` in it, which its context names"
+        );
+        let broken = refused("clusters: {", Some("one")).await;
+        assert!(broken.starts_with("reading the kubeconfig `FILE`: "), "{broken}");
+        let missing = Cluster::new(&settings(Path::new("/nonexistent/config"), None)).await;
+        let Err(missing) = missing else { panic!() };
+        assert_eq!(
+            missing.to_string(),
+            "reading the kubeconfig `/nonexistent/config`: `/nonexistent/config`: No such file or directory (os error 2); \
+             check `kubeconfig` under [source.kubernetes]"
+        );
+        let proxied = ONE.replace("'http://127.0.0.1:1'", "'http://127.0.0.1:1', proxy-url: 'http://p:1'");
+        assert!(
+            refused(&proxied, Some("one"))
+                .await
+                .ends_with("proxies are not supported")
+        );
+    }
+
+    #[tokio::test]
+    async fn a_server_that_is_not_there_is_said_in_one_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("config");
+        std::fs::write(&file, ONE).unwrap();
+        let cluster = Cluster::new(&settings(&file, Some("one"))).await.unwrap();
+        let scope = Scope {
+            kind: Kind::EndpointSlice,
+            namespace: Some("apps".to_owned()),
+        };
+        let failed = cluster.page(&scope, None, false).await.unwrap_err();
+        assert_eq!(failed.code, None);
+        let begin = "list endpointslices in namespace apps at the API server http://127.0.0.1:1: ";
+        assert!(
+            failed.text.starts_with(begin) && failed.text.contains("refused"),
+            "{}",
+            failed.text
+        );
+    }
+
+    #[tokio::test]
+    async fn of_one_node_pods_alone_are_asked_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("config");
+        std::fs::write(&file, ONE).unwrap();
+        let selectors = async |pods_of: Option<&str>| {
+            let settings = Settings {
+                pods_of: pods_of.map(str::to_owned),
+                ..settings(&file, Some("one"))
+            };
+            let cluster = Cluster::new(&settings).await.unwrap();
+            Kind::ALL.map(|kind| cluster.field_selector(&Scope { kind, namespace: None }))
+        };
+        assert_eq!(selectors(None).await, [const { None }; 4]);
+        let of_pods = Some("spec.nodeName=node-a".to_owned());
+        assert_eq!(selectors(Some("node-a")).await, [None, None, of_pods, None]);
+    }
+
+    #[tokio::test]
+    async fn what_is_longer_than_its_limit_is_not_taken_for_all_of_it() {
+        for (limit, read) in [(3, None), (4, Some(b"list".to_vec())), (5, Some(b"list".to_vec()))] {
+            let mut list: &[u8] = b"list";
+            assert_eq!(read_up_to(&mut list, limit).await.unwrap(), read, "{limit}");
+        }
+    }
+
+    #[test]
+    fn paths_are_those_of_the_api() {
+        let of = |kind, namespace: Option<&str>| {
+            path(&Scope {
+                kind,
+                namespace: namespace.map(str::to_owned),
+            })
+        };
+        assert_eq!(of(Kind::Node, None), "/api/v1/nodes");
+        assert_eq!(of(Kind::Service, Some("a")), "/api/v1/namespaces/a/services");
+        assert_eq!(
+            of(Kind::EndpointSlice, None),
+            "/apis/discovery.k8s.io/v1/endpointslices"
+        );
+    }
+}

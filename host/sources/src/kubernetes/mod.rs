@@ -1,0 +1,316 @@
+//! A Kubernetes cluster as a source: the objects in its API server, and their changes.
+//!
+//! Watching starts with [`Kubernetes::start`] and continues while the handle or a subscription exists. Each
+//! subscription receives everything first, then the changes: a host that becomes active again subscribes again. The
+//! source itself writes nothing; the active host does, with [`Kubernetes::patch_service`].
+//!
+//! ```text
+//! API server -> watch.rs (one a kind and namespace) -> store.rs -> Subscription -> Batch
+//!            <- patch_service
+//! ```
+
+mod client;
+mod decode;
+mod list;
+mod status;
+mod store;
+mod watch;
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Service;
+use rand::SeedableRng as _;
+use rand_chacha::ChaCha8Rng;
+use serde_json::Value;
+use tokio::sync::Notify;
+use tokio::task::AbortHandle;
+
+pub use self::client::{ClusterError, Failed};
+pub use self::status::{ScopeStatus, Status, WatchStatus};
+
+use self::client::Cluster;
+use self::store::Store;
+use self::watch::Watch;
+use super::{Batch, Batches, Kind, Object};
+
+/// The default page size of a list, the same as in kubectl and the controllers of Kubernetes.
+pub const PAGE_SIZE_DEFAULT: u32 = 500;
+
+/// The kinds that every Service depends on: without one of them, no desired state is known. The configuration may need
+/// more; the remaining kinds are read if possible.
+const NEEDED: [Kind; 2] = [Kind::Service, Kind::Node];
+
+/// The default timeout of an answer in ms. A list of 10,000 objects arrives in pages; watches have no such limit.
+pub const REQUEST_TIMEOUT_MS_DEFAULT: u64 = 30_000;
+
+/// `[source.kubernetes]`: the cluster, and the objects to read from it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// The kubeconfig. `None`: the pod's own service account if the host runs in a pod and `context` is not set,
+    /// otherwise kubectl's default.
+    pub kubeconfig: Option<PathBuf>,
+    /// The context in the kubeconfig. `None`: the current one.
+    pub context: Option<String>,
+    /// The namespaces to read. Empty: all. Nodes belong to none.
+    pub namespaces: Vec<String>,
+    /// The Node whose Pods are read: of a cluster's 150,000 Pods a node has 110. `None`: all Pods.
+    pub pods_of: Option<String>,
+    /// The kinds to watch.
+    pub watch: Vec<Kind>,
+    /// The required kinds among them: subscribers receive nothing before all of these were listed.
+    pub needed: Vec<Kind>,
+    /// The number of objects in a page of a list.
+    pub page_size: u32,
+    /// The timeout of an answer in milliseconds.
+    pub request_timeout_ms: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            kubeconfig: None,
+            context: None,
+            namespaces: Vec::new(),
+            pods_of: None,
+            watch: Kind::ALL.to_vec(),
+            needed: NEEDED.to_vec(),
+            page_size: PAGE_SIZE_DEFAULT,
+            request_timeout_ms: REQUEST_TIMEOUT_MS_DEFAULT,
+        }
+    }
+}
+
+/// A cluster that is watched, or was listed once. All clones share one state; watching ends with the last of them and
+/// of their subscriptions.
+#[derive(Clone)]
+pub struct Kubernetes {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    cluster: Cluster,
+    store: Arc<Store>,
+    watches: Vec<AbortHandle>,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        for watch in &self.watches {
+            watch.abort();
+        }
+    }
+}
+
+impl fmt::Debug for Kubernetes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Kubernetes")
+            .field("server", &self.inner.cluster.server())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Kubernetes {
+    /// Starts to watch. Waits for an API server that does not answer. `seed` is the seed of the pauses between tries,
+    /// and should differ between hosts.
+    ///
+    /// # Errors
+    /// If the address of the API server cannot be determined.
+    pub async fn start(settings: &Settings, seed: u64) -> Result<Self, ClusterError> {
+        let cluster = Cluster::new(settings).await?;
+        let scopes = client::scopes(settings);
+        let store = Store::new(scopes.iter().cloned(), &settings.needed);
+        let watches = (0..).zip(scopes).map(|(number, scope)| {
+            let mut chance = ChaCha8Rng::seed_from_u64(seed);
+            chance.set_stream(number);
+            let watch = Watch {
+                cluster: cluster.clone(),
+                store: Arc::clone(&store),
+                scope,
+                chance,
+            };
+            tokio::spawn(watch.run()).abort_handle()
+        });
+        let watches = watches.collect();
+        Ok(Self {
+            inner: Arc::new(Inner {
+                cluster,
+                store,
+                watches,
+            }),
+        })
+    }
+
+    /// Lists everything once, without watching.
+    ///
+    /// # Errors
+    /// If the address of the API server cannot be determined, or a required list is unavailable.
+    pub async fn once(settings: &Settings) -> Result<Self, ClusterError> {
+        let cluster = Cluster::new(settings).await?;
+        let scopes = client::scopes(settings);
+        let store = Store::new(scopes.iter().cloned(), &settings.needed);
+        let mut first_failure = None;
+        for scope in scopes {
+            match list::list(&cluster, &scope).await {
+                Ok((objects, _)) => store.replace(&scope, objects),
+                Err(failed) => {
+                    store.note(&scope, |status| status.last_error = Some(failed.text.clone()));
+                    let first = first_failure.get_or_insert(failed);
+                    if settings.needed.contains(&scope.kind) {
+                        return Err(ClusterError::Failed(first.text.clone()));
+                    }
+                }
+            }
+        }
+        let watches = Vec::new();
+        Ok(Self {
+            inner: Arc::new(Inner {
+                cluster,
+                store,
+                watches,
+            }),
+        })
+    }
+
+    /// A client of the API server, for callers that need it before the source. Sends nothing yet.
+    ///
+    /// # Errors
+    /// As [`Kubernetes::check`].
+    pub async fn connect(settings: &Settings) -> Result<kube::Client, ClusterError> {
+        Ok(Cluster::new(settings).await?.client())
+    }
+
+    /// Checks that the address of the API server can be determined. Does not connect to it: a server that is down now
+    /// may return.
+    ///
+    /// # Errors
+    /// If it cannot be determined.
+    pub async fn check(settings: &Settings) -> Result<(), ClusterError> {
+        Cluster::new(settings).await.map(drop)
+    }
+
+    /// The content and its changes. The first batch comes after every required kind was listed, and contains everything
+    /// known. A kind that cannot be listed is a problem until it can. Drop the subscription when it is no longer used:
+    /// watches wait for the slowest subscriber.
+    pub fn batches(&self) -> Batches {
+        let (number, wake) = self.inner.store.subscribe();
+        Batches::Kubernetes(Subscription {
+            inner: Arc::clone(&self.inner),
+            number,
+            wake,
+        })
+    }
+
+    /// Everything known now. `None` until every required kind was listed.
+    pub fn known(&self) -> Option<Batch> {
+        let (number, _) = self.inner.store.subscribe();
+        let all = self.inner.store.take(number);
+        self.inner.store.unsubscribe(number);
+        all
+    }
+
+    /// Whether every required kind was listed at least once.
+    pub fn is_synced(&self) -> bool {
+        self.inner.store.is_synced()
+    }
+
+    /// The status for operators.
+    pub fn status(&self) -> Status {
+        let watches = self.inner.store.statuses().into_iter();
+        Status {
+            server: self.inner.cluster.server().to_owned(),
+            synced: self.is_synced(),
+            watches: watches
+                .map(|(scope, status)| WatchStatus {
+                    kind: scope.kind.name(),
+                    namespace: scope.namespace,
+                    status,
+                })
+                .collect(),
+        }
+    }
+
+    /// Its client of the API server, for requests that do not concern objects of a source. It never repeats a request,
+    /// and has no timeout.
+    pub fn client(&self) -> kube::Client {
+        self.inner.cluster.client()
+    }
+
+    /// Whether changes are watched, so that what is known may still change by itself.
+    pub fn is_watched(&self) -> bool {
+        !self.inner.watches.is_empty()
+    }
+
+    /// The known version of a Service.
+    pub fn service(&self, namespace: &str, name: &str) -> Option<Arc<Service>> {
+        self.inner.store.service(namespace, name)
+    }
+
+    /// The API server's version of a Service now.
+    ///
+    /// # Errors
+    /// If the API server does not answer, or refuses.
+    pub async fn read_service(&self, namespace: &str, name: &str) -> Result<Arc<Service>, Failed> {
+        let service = self.inner.cluster.service(namespace, name).await?;
+        Ok(decode::trimmed(service))
+    }
+
+    /// Applies a merge patch to a Service, or to its status alone. The API server refuses it as a conflict if the
+    /// Service is no longer in the version `known`. The result is known at once, without waiting for the watch. `left`
+    /// is how long this host may still act.
+    ///
+    /// # Errors
+    /// If the API server does not answer in time, or refuses.
+    pub async fn patch_service(
+        &self,
+        known: &Arc<Service>,
+        mut patch: Value,
+        status: bool,
+        left: Duration,
+    ) -> Result<(), Failed> {
+        let version = known.metadata.resource_version.as_deref();
+        if let (Some(version), Some(metadata)) = (version, patch.get_mut("metadata").and_then(Value::as_object_mut)) {
+            metadata.insert("resourceVersion".to_owned(), Value::from(version));
+        }
+        let of = Object::Service(Arc::clone(known)).reference();
+        let patching = self.inner.cluster.patch(&of.namespace, &of.name, &patch, status, left);
+        let written = patching.await?;
+        self.inner.store.wrote(version, decode::trimmed(written));
+        Ok(())
+    }
+}
+
+/// A subscriber of a cluster.
+pub struct Subscription {
+    inner: Arc<Inner>,
+    number: u64,
+    wake: Arc<Notify>,
+}
+
+impl Subscription {
+    /// The next batch, when there is one. Cancel-safe: dropping the future loses nothing.
+    pub async fn next(&mut self) -> Batch {
+        loop {
+            if let Some(batch) = self.inner.store.take(self.number) {
+                return batch;
+            }
+            self.wake.notified().await;
+        }
+    }
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        self.inner.store.unsubscribe(self.number);
+    }
+}
+
+impl fmt::Debug for Subscription {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Subscription")
+            .field("number", &self.number)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,490 @@
+//! The known objects of the cluster, and the pending changes of each subscriber.
+//!
+//! Watches add what they receive, and subscribers take what changed. Changes are merged by object: an object that
+//! changes a thousand times before a subscriber takes it is one change. This module sends no requests; `watch.rs` does.
+//!
+//! ```text
+//! watch (one a kind and namespace) -> Known --- pending by subscriber ---> Batch
+//! ```
+//!
+//! *Bounded*: an object is stored once, and a pending change takes the space of its name. If more than [`PENDING_MAX`]
+//! changes are pending for a subscriber that could take them, watches wait for it ([`Store::room`]); the API server
+//! keeps what they have not read.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use tokio::sync::Notify;
+
+use super::decode::Read;
+use super::status::ScopeStatus;
+use crate::{Batch, Change, Kind, Object, ObjectRef, Place, Problem};
+
+/// The maximum number of pending objects per subscriber before watches wait for it. A name takes some hundred bytes; a
+/// cluster of 5,000 Nodes has at most 150,000 Pods.
+pub(super) const PENDING_MAX: usize = 500_000;
+
+/// How many unreadable objects are named. The others are counted.
+const PROBLEMS_MAX: usize = 100;
+
+/// The scope of a watch: the objects of a kind, in one namespace or in the whole cluster.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Scope {
+    pub(super) kind: Kind,
+    /// `None`: the whole cluster.
+    pub(super) namespace: Option<String>,
+}
+
+/// The known state, shared by watches, subscribers and writers.
+#[derive(Debug)]
+pub(super) struct Store {
+    state: Mutex<State>,
+    /// Notified when a subscriber took something.
+    taken: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    scopes: BTreeMap<Scope, Known>,
+    /// From all scopes.
+    unreadable: Arc<BTreeSet<ObjectRef>>,
+    subscribers: BTreeMap<u64, Subscriber>,
+    next_subscriber: u64,
+}
+
+/// The known objects of one watch.
+#[derive(Debug, Default)]
+struct Known {
+    objects: BTreeMap<ObjectRef, Object>,
+    /// Why each of these is unreadable.
+    unreadable: BTreeMap<ObjectRef, String>,
+    /// Whether the kind is required.
+    is_needed: bool,
+    /// Whether a complete list was received.
+    synced: bool,
+    status: ScopeStatus,
+}
+
+#[derive(Debug)]
+struct Subscriber {
+    pending: BTreeSet<ObjectRef>,
+    /// Whether the unreadable objects or missing scopes changed.
+    news: bool,
+    told: bool,
+    /// The problems it has received.
+    problems: Vec<Problem>,
+    wake: Arc<Notify>,
+}
+
+impl Store {
+    /// A store without any objects. Subscribers receive nothing before all of `needed` were listed.
+    pub(super) fn new(scopes: impl IntoIterator<Item = Scope>, needed: &[Kind]) -> Arc<Self> {
+        let known = |scope: &Scope| Known {
+            is_needed: needed.contains(&scope.kind),
+            ..Known::default()
+        };
+        let scopes = scopes.into_iter().map(|scope| {
+            let known = known(&scope);
+            (scope, known)
+        });
+        let scopes = scopes.collect();
+        Arc::new(Self {
+            state: Mutex::new(State {
+                scopes,
+                ..State::default()
+            }),
+            taken: Notify::new(),
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until every subscriber has room for more changes. A subscriber that takes nothing stops all watches: drop
+    /// it when it is unused. Before the first batch is available, this does not wait: the first batch could otherwise
+    /// never become available.
+    pub(super) async fn room(&self) {
+        loop {
+            let taken = self.taken.notified();
+            if self.state().has_room() {
+                return;
+            }
+            taken.await;
+        }
+    }
+
+    /// Adds an object that is new or changed.
+    pub(super) fn put(&self, scope: &Scope, read: Read) {
+        let mut state = self.state();
+        let Some(known) = state.scopes.get_mut(scope) else {
+            return;
+        };
+        let reference = read.reference.clone();
+        let effect = known.put(read);
+        state.after(&reference, effect);
+    }
+
+    /// Removes an object.
+    pub(super) fn remove(&self, scope: &Scope, reference: &ObjectRef) {
+        let mut state = self.state();
+        let Some(known) = state.scopes.get_mut(scope) else {
+            return;
+        };
+        let effect = known.remove(reference);
+        state.after(reference, effect);
+    }
+
+    /// Applies a complete list: missing objects are removed. Only differences become changes.
+    pub(super) fn replace(&self, scope: &Scope, list: Vec<Read>) {
+        let mut state = self.state();
+        let Some(known) = state.scopes.get_mut(scope) else {
+            return;
+        };
+        let listed: BTreeSet<ObjectRef> = list.iter().map(|read| read.reference.clone()).collect();
+        let all = known.objects.keys().chain(known.unreadable.keys());
+        let gone: Vec<ObjectRef> = all.filter(|reference| !listed.contains(reference)).cloned().collect();
+        let put: Vec<_> = list
+            .into_iter()
+            .map(|read| (read.reference.clone(), known.put(read)))
+            .collect();
+        let removed: Vec<_> = gone
+            .into_iter()
+            .map(|reference| {
+                let effect = known.remove(&reference);
+                (reference, effect)
+            })
+            .collect();
+        let was_missing = known.missing().is_some();
+        known.synced = true;
+        known.status.synced = true;
+        if was_missing {
+            state.news();
+        }
+        for (reference, effect) in put.into_iter().chain(removed) {
+            state.mark(&reference, effect);
+        }
+        // Wake even without differences: the last missing scope makes the first batch available.
+        state.wake();
+    }
+
+    /// Applies the result of our own write to the version `before` of a Service. Changes to our finalizer and the
+    /// status are not passed to subscribers; other changes, such as those of a webhook, are. If the watch has already
+    /// delivered another version, that one stays: it may be newer.
+    pub(super) fn wrote(&self, before: Option<&str>, service: Arc<Service>) {
+        let object = Object::Service(service);
+        let reference = object.reference();
+        let mut state = self.state();
+        let Some(scope) = state.scope_of(&reference) else {
+            return;
+        };
+        let known = state
+            .scopes
+            .get_mut(&scope)
+            .and_then(|known| known.objects.get_mut(&reference));
+        if let Some(was) = known
+            && was.metadata().uid == object.metadata().uid
+            && was.metadata().resource_version.as_deref() == before
+        {
+            let effect = Effect {
+                changed: !is_same_but_written(was, &object),
+                unreadable: false,
+            };
+            *was = object;
+            state.after(&reference, effect);
+        }
+    }
+
+    /// The known version of a Service.
+    pub(super) fn service(&self, namespace: &str, name: &str) -> Option<Arc<Service>> {
+        let reference = ObjectRef {
+            kind: Kind::Service,
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        };
+        let state = self.state();
+        let scope = state.scope_of(&reference)?;
+        match state.scopes.get(&scope)?.objects.get(&reference)? {
+            Object::Service(service) => Some(Arc::clone(service)),
+            _ => None,
+        }
+    }
+
+    /// Whether every required kind was listed at least once.
+    pub(super) fn is_synced(&self) -> bool {
+        self.state().is_synced()
+    }
+
+    /// Changes the status of one watch.
+    pub(super) fn note(&self, scope: &Scope, change: impl FnOnce(&mut ScopeStatus)) {
+        let mut state = self.state();
+        let Some(known) = state.scopes.get_mut(scope) else {
+            return;
+        };
+        let before = known.missing().map(str::to_owned);
+        change(&mut known.status);
+        if known.missing() != before.as_deref() {
+            state.news();
+        }
+    }
+
+    /// The status of each watch.
+    pub(super) fn statuses(&self) -> Vec<(Scope, ScopeStatus)> {
+        let state = self.state();
+        let statuses = state.scopes.iter().map(|(scope, known)| {
+            let status = ScopeStatus {
+                objects: known.objects.len(),
+                unreadable: known.unreadable.len(),
+                ..known.status.clone()
+            };
+            (scope.clone(), status)
+        });
+        statuses.collect()
+    }
+
+    /// A new subscriber, for which everything is pending.
+    pub(super) fn subscribe(&self) -> (u64, Arc<Notify>) {
+        let mut state = self.state();
+        let wake = Arc::new(Notify::new());
+        let pending = state.scopes.values().flat_map(|known| known.objects.keys()).cloned();
+        let subscriber = Subscriber {
+            pending: pending.collect(),
+            news: true,
+            told: false,
+            problems: Vec::new(),
+            wake: Arc::clone(&wake),
+        };
+        let number = state.next_subscriber;
+        state.next_subscriber += 1;
+        state.subscribers.insert(number, subscriber);
+        wake.notify_one();
+        (number, wake)
+    }
+
+    /// Removes a subscriber.
+    pub(super) fn unsubscribe(&self, number: u64) {
+        self.state().subscribers.remove(&number);
+        self.taken.notify_waiters();
+    }
+
+    /// The pending changes of a subscriber. `None` if there are none, or before the required lists are complete.
+    pub(super) fn take(&self, number: u64) -> Option<Batch> {
+        let batch = self.state().take(number);
+        if batch.is_some() {
+            self.taken.notify_waiters();
+        }
+        batch
+    }
+}
+
+/// The effect of an update.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Effect {
+    /// Whether the object changed.
+    changed: bool,
+    /// Whether the set of unreadable objects, or a reason, changed.
+    unreadable: bool,
+}
+
+impl Known {
+    /// Why none of this scope is known, if its kind is not required.
+    fn missing(&self) -> Option<&str> {
+        let is_missing = !self.synced && !self.is_needed;
+        self.status.last_error.as_deref().filter(|_| is_missing)
+    }
+
+    fn put(&mut self, Read { reference, object, .. }: Read) -> Effect {
+        match object {
+            Ok(object) => {
+                let unreadable = self.unreadable.remove(&reference).is_some();
+                let was = self.objects.insert(reference, object.clone());
+                Effect {
+                    // An object that is readable again is processed again, whatever version was known.
+                    changed: unreadable || !was.is_some_and(|was| is_same_but_version(&was, &object)),
+                    unreadable,
+                }
+            }
+            // Its last known version stays.
+            Err(reason) => {
+                let is_new = self.unreadable.get(&reference) != Some(&reason);
+                self.unreadable.insert(reference, reason);
+                Effect {
+                    changed: false,
+                    unreadable: is_new,
+                }
+            }
+        }
+    }
+
+    fn remove(&mut self, reference: &ObjectRef) -> Effect {
+        let changed = self.objects.remove(reference).is_some();
+        let unreadable = self.unreadable.remove(reference).is_some();
+        Effect {
+            // The deletion of an object that was never readable counts too: a subscriber may wait for it.
+            changed: changed || unreadable,
+            unreadable,
+        }
+    }
+}
+
+/// Whether both are the same for readers.
+fn is_same_but_version(was: &Object, now: &Object) -> bool {
+    is_same_metadata(was.metadata(), now.metadata())
+        && was.metadata().finalizers == now.metadata().finalizers
+        && match (was, now) {
+            (Object::EndpointSlice(was), Object::EndpointSlice(now)) => {
+                was.address_type == now.address_type && was.endpoints == now.endpoints && was.ports == now.ports
+            }
+            (Object::Node(was), Object::Node(now)) => was.spec == now.spec && was.status == now.status,
+            (Object::Pod(was), Object::Pod(now)) => was.spec == now.spec && was.status == now.status,
+            (Object::Service(was), Object::Service(now)) => was.spec == now.spec && was.status == now.status,
+            _ => false,
+        }
+}
+
+/// Whether both are the same except for what our own writes change: finalizers and status of a Service.
+fn is_same_but_written(was: &Object, now: &Object) -> bool {
+    is_same_metadata(was.metadata(), now.metadata())
+        && matches!((was, now), (Object::Service(was), Object::Service(now)) if was.spec == now.spec)
+}
+
+/// Whether both are the same except for finalizers and the fields that every write changes.
+fn is_same_metadata(was: &ObjectMeta, now: &ObjectMeta) -> bool {
+    // The fields that differ most often come first, so that most comparisons are short.
+    was.deletion_timestamp == now.deletion_timestamp
+        && was.uid == now.uid
+        && was.labels == now.labels
+        && was.annotations == now.annotations
+}
+
+impl State {
+    fn has_room(&self) -> bool {
+        let is_full = |subscriber: &Subscriber| subscriber.pending.len() >= PENDING_MAX;
+        !self.is_synced() || !self.subscribers.values().any(is_full)
+    }
+
+    fn is_synced(&self) -> bool {
+        self.scopes.values().all(|known| known.synced || !known.is_needed)
+    }
+
+    fn scope_of(&self, reference: &ObjectRef) -> Option<Scope> {
+        let all = Scope {
+            kind: reference.kind,
+            namespace: None,
+        };
+        let one = Scope {
+            kind: reference.kind,
+            namespace: Some(reference.namespace.clone()),
+        };
+        [all, one].into_iter().find(|scope| self.scopes.contains_key(scope))
+    }
+
+    fn after(&mut self, reference: &ObjectRef, effect: Effect) {
+        self.mark(reference, effect);
+        if effect.changed || effect.unreadable {
+            self.wake();
+        }
+    }
+
+    fn mark(&mut self, reference: &ObjectRef, effect: Effect) {
+        if effect.unreadable {
+            let is_in = |known: &Known| known.unreadable.contains_key(reference);
+            let set = Arc::make_mut(&mut self.unreadable);
+            if self.scopes.values().any(is_in) {
+                set.insert(reference.clone());
+            } else {
+                set.remove(reference);
+            }
+        }
+        for subscriber in self.subscribers.values_mut() {
+            if effect.changed {
+                subscriber.pending.insert(reference.clone());
+            }
+            subscriber.news |= effect.unreadable;
+        }
+    }
+
+    /// Every subscriber must receive the problems again.
+    fn news(&mut self) {
+        for subscriber in self.subscribers.values_mut() {
+            subscriber.news = true;
+        }
+        self.wake();
+    }
+
+    fn wake(&self) {
+        for subscriber in self.subscribers.values() {
+            subscriber.wake.notify_one();
+        }
+    }
+
+    fn take(&mut self, number: u64) -> Option<Batch> {
+        if !self.is_synced() {
+            return None;
+        }
+        let subscriber = self.subscribers.get_mut(&number)?;
+        if subscriber.told && subscriber.pending.is_empty() && !subscriber.news {
+            return None;
+        }
+        let pending = std::mem::take(&mut subscriber.pending);
+        let has_news = std::mem::replace(&mut subscriber.news, false);
+        subscriber.told = true;
+        let before = std::mem::take(&mut subscriber.problems);
+        let problems = if has_news { self.problems() } else { before.clone() };
+        let new_problems = problems
+            .iter()
+            .filter(|problem| !before.contains(problem))
+            .cloned()
+            .collect();
+        if let Some(subscriber) = self.subscribers.get_mut(&number) {
+            subscriber.problems.clone_from(&problems);
+        }
+        let change = |reference: ObjectRef| {
+            let scope = self.scope_of(&reference);
+            let known = scope.and_then(|scope| self.scopes.get(&scope));
+            let now = known.and_then(|known| known.objects.get(&reference)).cloned();
+            Change { reference, now }
+        };
+        let (mut changes, gone): (Vec<Change>, Vec<Change>) =
+            pending.into_iter().map(change).partition(|change| change.now.is_some());
+        changes.extend(gone);
+        Some(Batch {
+            changes,
+            problems,
+            new_problems,
+            complete: true,
+            unreadable: Arc::clone(&self.unreadable),
+        })
+    }
+
+    fn problems(&self) -> Vec<Problem> {
+        let missing = self.scopes.values().filter_map(Known::missing);
+        let mut problems: Vec<Problem> = missing
+            .map(|cause| Problem {
+                at: Place::Cluster,
+                reason: format!("{cause}; going on without them"),
+                hides_objects: false,
+            })
+            .collect();
+        let all = self.scopes.values().flat_map(|known| &known.unreadable);
+        problems.extend(all.take(PROBLEMS_MAX).map(|(reference, reason)| Problem {
+            at: Place::Object(reference.clone()),
+            reason: format!("can't be read: {reason}; what was known of it stands"),
+            hides_objects: false,
+        }));
+        let more = self.unreadable.len().saturating_sub(PROBLEMS_MAX);
+        if more > 0 {
+            problems.push(Problem {
+                at: Place::Cluster,
+                reason: format!("{more} more objects can't be read"),
+                hides_objects: false,
+            });
+        }
+        problems
+    }
+}
+
+#[cfg(test)]
+mod tests;

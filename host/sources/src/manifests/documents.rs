@@ -1,0 +1,361 @@
+//! Parses the text of a manifest file into Kubernetes objects.
+//!
+//! Pure: opens no file. Documents are independent, so an unreadable one hides no other. `List`s are expanded, and
+//! unsupported kinds are ignored.
+//!
+//! ```text
+//! text -> documents -> (items ->) objects with their lines, and problems with theirs
+//! ```
+//!
+//! JSON is read as YAML. Scalars follow YAML's core schema (`on` and `yes` are text). Types are those of Kubernetes: a
+//! number instead of a text is a problem, and so is the reverse. Like an API server with strict field validation, this
+//! module rejects an object with an unknown field, and with anything that `rules.rs` rejects.
+
+use std::sync::Arc;
+
+use serde::de::IgnoredAny;
+use serde_saphyr::{DefaultMessageFormatter, MessageFormatter, Options};
+
+use super::located::{FieldError, Located, Value, entry, read, text};
+use super::rules;
+use crate::{Kind, Object};
+
+/// The maximum number of values in a document. 10,000 Services printed by `kubectl get -o yaml` have about a million.
+const VALUES_MAX: usize = 10_000_000;
+
+/// An object and its first line.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Found {
+    pub(super) object: Object,
+    pub(super) line: u64,
+}
+
+/// Why a part of a file is not an object.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Flaw {
+    pub(super) line: u64,
+    pub(super) reason: String,
+}
+
+impl Flaw {
+    fn new(line: u64, reason: impl AsRef<str>) -> Self {
+        Self {
+            line,
+            reason: one_line(reason.as_ref()),
+        }
+    }
+}
+
+/// The content of a file, in its order.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Contents {
+    pub(super) objects: Vec<Found>,
+    pub(super) flaws: Vec<Flaw>,
+    /// Whether it contains no value: it is empty, or has only comments and markers.
+    pub(super) is_blank: bool,
+}
+
+/// Parses the text of a file.
+pub(super) fn parse(text: &str) -> Contents {
+    let mut contents = Contents {
+        is_blank: true,
+        ..Contents::default()
+    };
+    for document in split(text) {
+        let found = parse_document(document.text);
+        contents.is_blank &= found.is_blank;
+        let objects = found.objects.into_iter();
+        contents.objects.extend(objects.map(|found| Found {
+            line: found.line + document.lines_before,
+            ..found
+        }));
+        let flaws = found.flaws.into_iter();
+        contents.flaws.extend(flaws.map(|flaw| Flaw {
+            line: flaw.line + document.lines_before,
+            ..flaw
+        }));
+    }
+    contents
+}
+
+/// Parses one document. Lines count from its start.
+fn parse_document(text: &str) -> Contents {
+    let mut contents = Contents::default();
+    match serde_saphyr::from_str_with_options::<Located>(text, options()) {
+        Ok(value) => {
+            contents.is_blank = value.value == Value::Null;
+            take(&value, None, &mut contents);
+        }
+        Err(error) => contents.flaws.push(flaw_of(&error)),
+    }
+    contents
+}
+
+fn options() -> Options {
+    serde_saphyr::options! {
+        budget: serde_saphyr::budget! {
+            max_nodes: VALUES_MAX,
+            // Each value is one event; each list and map has another one for its end.
+            max_events: 2 * VALUES_MAX,
+        },
+        strict_booleans: true,
+        with_snippet: false,
+    }
+}
+
+fn flaw_of(error: &serde_saphyr::Error) -> Flaw {
+    use serde_saphyr::Error;
+    let line = error.location().map_or(1, |location| location.line().max(1));
+    let error = error.without_snippet();
+    let message = DefaultMessageFormatter.format_message(error);
+    // The library's message is for programmers; replace it with one for the author of the file.
+    if message.starts_with("budget breached") {
+        let reason = "holds too much, or aliases that repeat too much, for a manifest: not read";
+        return Flaw::new(line, reason);
+    }
+    if message.starts_with("recursion limit") {
+        return Flaw::new(line, "holds values too deep within values for a manifest: not read");
+    }
+    match error {
+        Error::DuplicateMappingKey { key: Some(key), .. } => {
+            let reason = format!("not YAML: the key `{}` stands here twice", key.escape_debug());
+            Flaw::new(line, reason)
+        }
+        _ => Flaw::new(line, format!("not YAML: {message}")),
+    }
+}
+
+/// Reasons are printed on one line, so remove the library's line breaks.
+fn one_line(reason: &str) -> String {
+    reason.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+struct Document<'a> {
+    text: &'a str,
+    lines_before: u64,
+}
+
+/// Splits at document markers. Splitting by lines is correct: YAML permits no marker at the start of a line inside a
+/// value.
+fn split(text: &str) -> Vec<Document<'_>> {
+    let mut documents = Vec::new();
+    let mut rest = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let mut lines_before = 0;
+    while !rest.is_empty() {
+        let (mut bytes, mut lines) = (0, 0);
+        for line in rest.split_inclusive('\n') {
+            if lines > 0 && is_marker(line, "---") {
+                break;
+            }
+            bytes += line.len();
+            lines += 1;
+            if is_marker(line, "...") {
+                break;
+            }
+        }
+        let (document, after) = rest.split_at_checked(bytes).unwrap_or((rest, ""));
+        if !document.lines().all(says_nothing) {
+            documents.push(Document {
+                text: document,
+                lines_before,
+            });
+        }
+        lines_before += lines;
+        rest = after;
+    }
+    documents
+}
+
+fn is_marker(line: &str, marker: &str) -> bool {
+    line.strip_prefix(marker)
+        .is_some_and(|after| after.is_empty() || after.starts_with(char::is_whitespace))
+}
+
+/// A blank line, a comment, a directive or a bare marker. A document with only such lines is empty.
+fn says_nothing(line: &str) -> bool {
+    let line = ["---", "..."]
+        .into_iter()
+        .find_map(|marker| line.strip_prefix(marker))
+        .unwrap_or(line);
+    let line = line.trim_start();
+    line.is_empty() || line.starts_with(['#', '%'])
+}
+
+/// Adds an object, or the items of a list. Items of a typed list (`ServiceList`) may omit what the list defines: `list`
+/// is then its apiVersion and the kind of its items.
+fn take(value: &Located, list: Option<(&str, &str)>, contents: &mut Contents) {
+    let line = value.referenced.line();
+    if value.value == Value::Null {
+        return;
+    }
+    if !matches!(value.value, Value::Map(_)) {
+        return contents.flaws.push(Flaw::new(
+            line,
+            "is no Kubernetes object: must be a map with apiVersion and kind",
+        ));
+    }
+    let said = |key| text(value, key).filter(|text| !text.is_empty());
+    let Some(api_version) = said("apiVersion").or(list.map(|(api_version, _)| api_version)) else {
+        return contents
+            .flaws
+            .push(Flaw::new(line, "apiVersion: must be text, such as `v1`"));
+    };
+    let Some(kind) = said("kind").or(list.map(|(_, kind)| kind)) else {
+        return contents
+            .flaws
+            .push(Flaw::new(line, "kind: must be text, such as `Service`"));
+    };
+    let is_list = kind.ends_with("List")
+        && entry(value, "metadata")
+            .and_then(|metadata| text(metadata, "name"))
+            .is_none();
+    if is_list && is_read_here(api_version, kind) {
+        let flaw = |error: FieldError| Flaw::new(error.line.unwrap_or(line), error.to_string());
+        if let Err(error) = read::<ListOfObjects>(value) {
+            return contents.flaws.push(flaw(error));
+        }
+    }
+    if let Some(items) = entry(value, "items").filter(|_| is_list) {
+        let list = kind
+            .strip_suffix("List")
+            .filter(|kind| !kind.is_empty())
+            .map(|kind| (api_version, kind));
+        return match &items.value {
+            Value::List(items) => items.iter().for_each(|item| take(item, list, contents)),
+            Value::Null => {}
+            _ => contents
+                .flaws
+                .push(Flaw::new(items.referenced.line(), "items: must be a list of objects")),
+        };
+    }
+    match object(value, api_version, kind) {
+        Ok(Some(object)) => contents.objects.push(Found { object, line }),
+        Ok(None) => tracing::debug!(
+            kind,
+            api_version,
+            line,
+            "passed over an object of a kind that is not used"
+        ),
+        Err(flaw) => contents.flaws.push(flaw),
+    }
+}
+
+/// The fields of a list, with any content: objects are parsed one by one.
+#[derive(serde::Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[expect(dead_code, reason = "names its fields, and that `items` must be there")]
+struct ListOfObjects {
+    #[serde(default)]
+    api_version: IgnoredAny,
+    #[serde(default)]
+    kind: IgnoredAny,
+    #[serde(default)]
+    metadata: IgnoredAny,
+    items: IgnoredAny,
+}
+
+/// Whether the kind of a list means that its items are of supported kinds.
+fn is_read_here(api_version: &str, kind: &str) -> bool {
+    let of_kind = |known: Kind| known.api_version() == api_version && kind.strip_suffix("List") == Some(known.name());
+    (api_version, kind) == ("v1", "List") || Kind::ALL.into_iter().any(of_kind)
+}
+
+/// One object. `None` if its kind is not used here.
+fn object(value: &Located, api_version: &str, kind: &str) -> Result<Option<Object>, Flaw> {
+    let Some(kind) = Kind::ALL.into_iter().find(|known| known.name() == kind) else {
+        return match meant(api_version, kind) {
+            None => Ok(None),
+            Some(meant) => {
+                let line = entry(value, "kind").unwrap_or(value).referenced.line();
+                let reason = format!("kind: was `{}`; did you mean `{meant}`?", kind.escape_debug());
+                Err(Flaw::new(line, reason))
+            }
+        };
+    };
+    let must = kind.api_version();
+    let group = |version: &str| version.split_once('/').map(|(group, _)| group.to_owned());
+    match api_version {
+        _ if api_version == must => {}
+        // Another group may have a kind with the same name.
+        _ if group(api_version).is_some_and(|group_of_it| Some(group_of_it) != group(must)) => return Ok(None),
+        _ => {
+            let line = entry(value, "apiVersion").unwrap_or(value).referenced.line();
+            let reason = format!(
+                "apiVersion: was `{api_version}`, must be `{must}` for kind {}",
+                kind.name()
+            );
+            return Err(Flaw::new(line, reason));
+        }
+    }
+    let object = match kind {
+        Kind::EndpointSlice => read(value).map(|slice| Object::EndpointSlice(Arc::new(slice))),
+        Kind::Pod => read(value).map(|pod| Object::Pod(Arc::new(pod))),
+        Kind::Node => read(value).map(|node| Object::Node(Arc::new(node))),
+        Kind::Service => read(value).map(|service| Object::Service(Arc::new(service))),
+    };
+    let flaw = |error: FieldError| Flaw::new(error.line.unwrap_or(1), error.to_string());
+    let object = object.map_err(flaw)?;
+    rules::check(object.kind(), value).map_err(flaw)?;
+    check_names(value, &object)?;
+    Ok(Some(object))
+}
+
+/// The supported kind that was probably meant: one letter is wrong, or two letters are swapped. Ignoring the object
+/// would silently lose it. No other kind of Kubernetes' core group is so similar.
+fn meant(api_version: &str, kind: &str) -> Option<&'static str> {
+    /// `Pod` and `Node` have 0.5, `Secret` and `Service` 0.6.
+    const LIKENESS_MIN: f64 = 0.7;
+    let near = |known: &&str| strsim::normalized_damerau_levenshtein(known, kind) >= LIKENESS_MIN;
+    let known = Kind::ALL.into_iter().map(Kind::name);
+    if api_version.contains('/') {
+        return None;
+    }
+    known.into_iter().find(|known| near(known))
+}
+
+/// Names become parts of file names, tags and resources' names, so they must follow the rules of Kubernetes.
+fn check_names(value: &Located, object: &Object) -> Result<(), Flaw> {
+    let metadata = entry(value, "metadata");
+    let line = |key| {
+        metadata
+            .and_then(|at| entry(at, key))
+            .or(metadata)
+            .unwrap_or(value)
+            .referenced
+            .line()
+    };
+    let name = object.metadata().name.as_deref().unwrap_or_default();
+    if name.is_empty() {
+        let reason = format!("metadata.name: is missing from this {}", object.kind().name());
+        return Err(Flaw::new(line("name"), reason));
+    }
+    // Lengths and characters: RFC 1123, as in Kubernetes.
+    if name.len() > 253 || !name.split('.').all(is_label) {
+        let reason = format!(
+            "metadata.name: was `{}`, must be at most 253 lower case letters, digits, `-` and `.`, with a letter or \
+             digit at each end of a part",
+            name.escape_debug()
+        );
+        return Err(Flaw::new(line("name"), reason));
+    }
+    let namespace = object.reference().namespace;
+    if object.kind().has_namespace() && (namespace.len() > 63 || !is_label(&namespace)) {
+        let reason = format!(
+            "metadata.namespace: was `{}`, must be at most 63 lower case letters, digits and `-`, with a letter or \
+             digit at each end",
+            namespace.escape_debug()
+        );
+        return Err(Flaw::new(line("namespace"), reason));
+    }
+    Ok(())
+}
+
+fn is_label(label: &str) -> bool {
+    let letter = |character: char| character.is_ascii_lowercase() || character.is_ascii_digit();
+    label.starts_with(letter)
+        && label.ends_with(letter)
+        && label.chars().all(|character| letter(character) || character == '-')
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,159 @@
+//! What an API server rejects beyond wrong types: values outside their enum, invalid ports, and missing fields.
+//!
+//! A table of rules that are checked against the parsed value, so that each problem has a line. It contains only fields
+//! that the host reads.
+
+use trueup_base::text::nearest;
+
+use super::located::{FieldError, Located, Value, entry};
+use crate::Kind;
+
+/// A rule for a value. Absent values, null and empty text (which means "not set" in Kubernetes) are not checked.
+enum Must {
+    OneOf(&'static [&'static str]),
+    /// A whole number from this to 65535. Text is a port's name.
+    Port(u16),
+    /// The entry with this name exists and is not 0.
+    Have(&'static str),
+}
+
+use Must::{Have, OneOf, Port};
+
+const PROTOCOLS: Must = OneOf(&["TCP", "UDP", "SCTP"]);
+const TRAFFIC_POLICIES: Must = OneOf(&["Cluster", "Local"]);
+
+/// Rules by path, from the API reference of Kubernetes. `[]` means each element of a list.
+const SERVICE: &[(&str, Must)] = &[
+    (
+        "spec.type",
+        OneOf(&["ClusterIP", "NodePort", "LoadBalancer", "ExternalName"]),
+    ),
+    ("spec.externalTrafficPolicy", TRAFFIC_POLICIES),
+    ("spec.internalTrafficPolicy", TRAFFIC_POLICIES),
+    ("spec.sessionAffinity", OneOf(&["None", "ClientIP"])),
+    (
+        "spec.ipFamilyPolicy",
+        OneOf(&["SingleStack", "PreferDualStack", "RequireDualStack"]),
+    ),
+    ("spec.ipFamilies[]", OneOf(&["IPv4", "IPv6"])),
+    ("spec.healthCheckNodePort", Port(0)),
+    ("spec.ports[]", Have("port")),
+    ("spec.ports[].port", Port(1)),
+    ("spec.ports[].nodePort", Port(0)),
+    ("spec.ports[].targetPort", Port(0)),
+    ("spec.ports[].protocol", PROTOCOLS),
+    ("status.loadBalancer.ingress[].ipMode", OneOf(&["VIP", "Proxy"])),
+];
+
+const ENDPOINT_SLICE: &[(&str, Must)] = &[
+    ("addressType", OneOf(&["IPv4", "IPv6", "FQDN"])),
+    ("ports[].port", Port(1)),
+    ("ports[].protocol", PROTOCOLS),
+];
+
+const NODE: &[(&str, Must)] = &[
+    (
+        "status.addresses[].type",
+        OneOf(&["Hostname", "InternalIP", "ExternalIP", "InternalDNS", "ExternalDNS"]),
+    ),
+    ("status.conditions[].status", OneOf(&["True", "False", "Unknown"])),
+];
+
+const POD: &[(&str, Must)] = &[
+    (
+        "status.phase",
+        OneOf(&["Pending", "Running", "Succeeded", "Failed", "Unknown"]),
+    ),
+    ("status.conditions[].status", OneOf(&["True", "False", "Unknown"])),
+    ("spec.containers[].ports[].containerPort", Port(1)),
+    ("spec.containers[].ports[].protocol", PROTOCOLS),
+];
+
+/// Types of Service that require a port.
+const TYPES_WITH_PORTS: [&str; 2] = ["NodePort", "LoadBalancer"];
+
+/// Checks a supported object whose types are correct.
+pub(super) fn check(kind: Kind, object: &Located) -> Result<(), FieldError> {
+    let rules = match kind {
+        Kind::EndpointSlice => ENDPOINT_SLICE,
+        Kind::Node => NODE,
+        Kind::Pod => POD,
+        Kind::Service => SERVICE,
+    };
+    rules.iter().try_for_each(|(path, must)| follow(object, path, must))?;
+    if kind == Kind::Service {
+        has_ports(object)?;
+    }
+    Ok(())
+}
+
+/// Applies the rule to every value at a path.
+fn follow(value: &Located, path: &str, must: &Must) -> Result<(), FieldError> {
+    if path.is_empty() {
+        return meets(value, must);
+    }
+    if let Some(rest) = path.strip_prefix("[]") {
+        let rest = rest.strip_prefix('.').unwrap_or(rest);
+        let Value::List(elements) = &value.value else {
+            return Ok(());
+        };
+        return elements.iter().enumerate().try_for_each(|(index, element)| {
+            follow(element, rest, must).map_err(|error| error.within(format!("[{index}]")))
+        });
+    }
+    let end = path.find(['.', '[']).unwrap_or(path.len());
+    let (field, rest) = path.split_at(end);
+    let Some(at) = entry(value, field) else { return Ok(()) };
+    let rest = rest.strip_prefix('.').unwrap_or(rest);
+    follow(at, rest, must).map_err(|error| error.within(field.to_owned()))
+}
+
+fn meets(value: &Located, must: &Must) -> Result<(), FieldError> {
+    match (must, &value.value) {
+        (OneOf(words), Value::Text(text)) if !text.is_empty() && !words.contains(&text.as_str()) => {
+            let meant = nearest(text, words.iter().copied());
+            let meant = meant
+                .map(|meant| format!("; did you mean `{meant}`?"))
+                .unwrap_or_default();
+            let words = words.join(", ");
+            let was = text.escape_debug();
+            Err(FieldError::of(
+                value,
+                format!("was `{was}`, must be one of {words}{meant}"),
+            ))
+        }
+        (Port(min), Value::Unsigned(number)) if *number < u64::from(*min) || *number > u64::from(u16::MAX) => {
+            Err(not_a_port(value, number, *min))
+        }
+        (Port(min), Value::Signed(number)) if *number < i64::from(*min) || *number > i64::from(u16::MAX) => {
+            Err(not_a_port(value, number, *min))
+        }
+        (Have(field), Value::Map(_)) if entry(value, field).is_none_or(|it| it.value == Value::Null) => {
+            Err(FieldError::of(value, "is missing").within((*field).to_owned()))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn not_a_port(value: &Located, was: impl std::fmt::Display, min: u16) -> FieldError {
+    let max = u16::MAX;
+    FieldError::of(value, format!("was {was}, must be a whole number from {min} to {max}"))
+}
+
+fn has_ports(service: &Located) -> Result<(), FieldError> {
+    let Some(spec) = entry(service, "spec") else {
+        return Ok(());
+    };
+    let Some(kind) = super::located::text(spec, "type").filter(|kind| TYPES_WITH_PORTS.contains(kind)) else {
+        return Ok(());
+    };
+    let ports = entry(spec, "ports");
+    if matches!(ports.map(|ports| &ports.value), Some(Value::List(ports)) if !ports.is_empty()) {
+        return Ok(());
+    }
+    let error = FieldError::of(
+        ports.unwrap_or(spec),
+        format!("is missing: a Service of type {kind} has at least one port"),
+    );
+    Err(error.within("ports".to_owned()).within("spec".to_owned()))
+}

@@ -1,0 +1,138 @@
+//! Waits for changes of a folder and sends them.
+//!
+//! `Folder` decides what counts as a change. This module decides when to look: after an event of the operating system,
+//! while a file has not settled, and in rescans for lost events.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher};
+use tokio::sync::{Notify, mpsc};
+use tokio::time::{Instant, sleep};
+
+use super::{Folder, FolderError};
+use crate::{Batch, Batches, Objects, Problem};
+
+/// The maximum interval between looks while the operating system reports changes: its queues may overflow, and network
+/// file systems report nothing.
+const RESCAN: Duration = Duration::from_secs(30);
+
+/// The interval between looks if the operating system cannot report changes, for example because its watches are used
+/// up.
+const RESCAN_UNWATCHED: Duration = Duration::from_secs(2);
+
+/// The delay between an event and the look: events come in bursts, and each look queries every file.
+const BURST: Duration = Duration::from_millis(50);
+
+/// The maximum number of queued batches. If the queue is full, looking waits, and the next batch contains more.
+const BATCHES_MAX: usize = 16;
+
+/// The maximum time that the first batch waits for files to settle, in ms.
+const FIRST_BATCH_MS_MAX: u64 = 5_000;
+
+/// Watches a folder. The first batch comes when its files have settled, even if there are none. Requires a tokio
+/// runtime with time.
+pub fn watch(folder: &Path) -> Result<Batches, FolderError> {
+    let folder = Folder::open(folder)?;
+    let (sender, batches) = mpsc::channel(BATCHES_MAX);
+    tokio::spawn(follow(folder, sender));
+    Ok(Batches::Manifests(batches))
+}
+
+/// The content of the last batch, without changes.
+struct Said {
+    problems: Vec<Problem>,
+    complete: bool,
+}
+
+async fn follow(mut folder: Folder, batches: mpsc::Sender<Batch>) {
+    let started = Instant::now();
+    let changed = Arc::new(Notify::new());
+    let mut watcher = None;
+    let mut said: Option<Said> = None;
+    let mut told = Objects::default();
+    loop {
+        if watcher.is_none() && folder.listed {
+            // Watch before the look: a change during it then causes an event.
+            watcher = watcher_of(&folder.root, &changed);
+        }
+        let now_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let looking = tokio::task::spawn_blocking(move || {
+            let again_in_ms = folder.look(now_ms);
+            (folder, again_in_ms)
+        });
+        // This fails only when the runtime shuts down.
+        let Ok((back, again_in_ms)) = looking.await else { return };
+        folder = back;
+        if !folder.listed {
+            // The operating system treats a recreated folder as a new one.
+            watcher = None;
+        }
+
+        let changes = told.changes_to(&folder.objects);
+        let complete = folder.is_complete();
+        // The first batch contains everything. It waits for files to settle, but not for a file that never does. An
+        // unsettled file alone is no news.
+        let news = match &said {
+            None => again_in_ms.is_none() || now_ms >= FIRST_BATCH_MS_MAX,
+            Some(said) => !changes.is_empty() || said.problems != folder.problems || (complete && !said.complete),
+        };
+        if news {
+            let before = said.take().map(|said| said.problems).unwrap_or_default();
+            let problems = folder.problems.clone();
+            let new_problems = problems
+                .iter()
+                .filter(|problem| !before.contains(problem))
+                .cloned()
+                .collect();
+            said = Some(Said {
+                problems: problems.clone(),
+                complete,
+            });
+            if batches
+                .send(Batch {
+                    changes,
+                    problems,
+                    new_problems,
+                    complete,
+                    ..Batch::default()
+                })
+                .await
+                .is_err()
+            {
+                return;
+            }
+            told.clone_from(&folder.objects);
+        }
+
+        let rescan = if watcher.is_some() { RESCAN } else { RESCAN_UNWATCHED };
+        let pause = again_in_ms.map_or(rescan, Duration::from_millis);
+        tokio::select! {
+            () = batches.closed() => return,
+            () = changed.notified() => sleep(BURST).await,
+            () = sleep(pause) => {}
+        }
+    }
+}
+
+/// Notifies `changed` of events. `None` if the operating system cannot; rescans then replace the events.
+fn watcher_of(root: &Path, changed: &Arc<Notify>) -> Option<RecommendedWatcher> {
+    let changed = Arc::clone(changed);
+    let watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
+        // Our own looks open folders and files.
+        if !event.is_ok_and(|event| matches!(event.kind, EventKind::Access(_))) {
+            changed.notify_one();
+        }
+    });
+    let watching = watcher.and_then(|mut watcher| {
+        watcher.watch(root, RecursiveMode::Recursive)?;
+        Ok(watcher)
+    });
+    watching
+        .inspect_err(|error| {
+            let seconds = RESCAN_UNWATCHED.as_secs();
+            tracing::warn!(folder = %root.display(), %error, "cannot watch the manifests: looking every {seconds} s instead");
+        })
+        .ok()
+}
