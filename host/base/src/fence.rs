@@ -10,9 +10,10 @@
 //! A host that was stopped (SIGSTOP, a suspended machine) and resumes does not know about it. Therefore the end is a
 //! point in time, not a switch that must be set in time, and its clock keeps counting during the stop.
 //!
-//! That moment is the last one at which the host may hand anything to the network. It must precede the end of the Lease
-//! by the time that a request takes to arrive. A renewal *sent* at `t` lets the host act until `t + renew deadline +
-//! request timeout`, which [`fits`] keeps below `t + lease duration`.
+//! That moment is the last one at which the host may hand anything to the network. It must precede the end of the
+//! Lease by the time that a request takes to arrive: a renewal *sent* at `t` lets the host act until `t + lease
+//! duration` less a margin (the election's). [`fits`] checks that a request that begins when the host stops renewing
+//! ends before.
 //!
 //! If a host decides now and acts later, no other host may have acted in between. Checking the fence at both moments
 //! does not ensure this: the host may have been stopped and have got the Lease again. Therefore each new period of

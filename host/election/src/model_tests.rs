@@ -1,8 +1,7 @@
 //! Hosts with wrong clocks, pauses, lost answers, deaths and clean stops, against a model of the API server in
-//! simulated time. Two hosts must never act at the same moment; and when faults end, one acts.
-//!
-//! The model drives [`Campaign`] as `run.rs` does, one request at a time. Its server keeps the API server's promises:
-//! it serializes writes, and each replaces the version that it names.
+//! simulated time. Two hosts must never act at the same moment; and when faults end, one acts. The model drives
+//! [`Campaign`] as `run.rs` does, one request at a time. Its server keeps the API server's promises: it serializes
+//! writes, and each replaces the version that it names.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -29,8 +28,7 @@ const TICK_US: u64 = 20_000;
 /// The maximum number of hosts of a plan, and the number that means the one that acts.
 const ACTING: usize = 4;
 
-/// How soon after the last fault a host must lead: a lease, the slowest look, and requests that were lost at the very
-/// end.
+/// How soon after the last fault a host must lead: a lease, the slowest look, and requests lost at the very end.
 const RECOVERY_US: u64 = 40_000_000;
 
 /// A fault.

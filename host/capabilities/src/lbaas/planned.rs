@@ -145,7 +145,8 @@ impl Planned {
     }
 }
 
-/// The object as it is once the Engine has applied it. A plan that waited would wait in vain: what it read does not change.
+/// The object as it is once the Engine has applied it. A plan that waited would wait in vain: what it read does not
+/// change.
 fn settled(object: Object) -> Object {
     let state = match object.state {
         State::Pending | State::Updating => State::Ok,

@@ -34,8 +34,8 @@ impl Approval {
         Ok(Self { held, quotas })
     }
 
-    /// A look at the source changed these keys, of which those that are gone lose all they have. Answers the keys that waited
-    /// and need not any more.
+    /// A look at the source changed these keys, of which those that are gone lose all they have. Answers the keys that
+    /// waited and need not any more.
     pub(super) fn expect(
         &self,
         keys: &BTreeSet<Key>,
@@ -85,8 +85,8 @@ impl Approval {
 }
 
 impl<T: FnMut(Event)> Negs<'_, T> {
-    /// Whether the endpoints of a key that is gone may go now. Where they may not, the key fails with the reason, and comes
-    /// again when less is to go or when it is approved.
+    /// Whether the endpoints of a key that is gone may go now. Where they may not, the key fails with the reason, and
+    /// comes again when less is to go or when it is approved.
     pub(super) fn may_go(&mut self, key: &Key) -> bool {
         let Err(why) = self.approval.admit(&key.to_string()) else {
             return true;
