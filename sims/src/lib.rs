@@ -14,6 +14,5 @@ pub mod compute;
 pub mod lbaas;
 
 pub use base::faults::Fault;
-pub use base::local_only;
 pub use base::server::{Server, StartError};
 pub use base::token::Token;

@@ -7,7 +7,7 @@ use std::process::Command;
 use serde_json::Value;
 
 /// Every edge between the host's rooms. Benches may depend on anything.
-const EDGES: [(&str, &str); 36] = [
+const EDGES: [(&str, &str); 37] = [
     ("trueup", "trueup-runtime"),
     ("trueup", "trueup-journal"),
     ("trueup", "trueup-guests-builtin"),
@@ -29,6 +29,7 @@ const EDGES: [(&str, &str); 36] = [
     ("trueup-sources", "trueup-journal"),
     ("trueup-election", "trueup-base"),
     ("trueup-election", "trueup-journal"),
+    ("trueup-sims", "trueup-base"),
     ("trueup-sims", "trueup-journal"),
     // Only for tests.
     ("trueup", "trueup-sources"),

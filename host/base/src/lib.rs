@@ -1,4 +1,4 @@
-//! What the host does without any guest: when it may act, what time it is, its requests over HTTP, and texts that are
+//! What the host does without any guest: when it may act, what time it is, its requests over HTTP, what it serves on loopback, and texts that are
 //! safe to show.
 //!
 //! Knows nothing of WebAssembly, guests or configuration files.
@@ -8,4 +8,5 @@ pub mod address;
 pub mod clock;
 pub mod fence;
 pub mod http;
+pub mod local_only;
 pub mod text;

@@ -8,9 +8,9 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router, middleware};
+use trueup_base::local_only::for_this_machine;
 
 use super::faults::Fault;
-use super::local_only::for_this_machine;
 use super::pipeline::Pipeline;
 use super::service::Service;
 

@@ -11,7 +11,6 @@ pub(crate) mod admin;
 pub(crate) mod clock;
 pub(crate) mod connection;
 pub(crate) mod faults;
-pub mod local_only;
 pub(crate) mod pattern;
 pub(crate) mod pipeline;
 pub(crate) mod rate;

@@ -11,9 +11,9 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::{Json, Router};
 use serde::Serialize;
+use trueup_base::local_only::check_host;
 
 use crate::control::Failure;
-use crate::page::local_only::check_host;
 use crate::swap::ManageError;
 
 /// Headers of every answer that does not set its own: a browser must not run, frame, cache or forward it.

@@ -18,7 +18,6 @@ mod decision;
 mod difference;
 mod growth;
 mod index;
-pub use trueup_sims::local_only;
 mod routes;
 mod search;
 mod source;

@@ -18,12 +18,12 @@ use axum::{Json, Router, middleware};
 use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, mpsc};
+use trueup_base::local_only;
 
 use super::catalog::Listed;
 use super::decision::{self, Lines, Part, Shown, ShownHeader};
 use super::difference::{self, ASKS_COMPARED_MAX};
 use super::index::{Decision, Filter, Index, Who};
-use super::local_only;
 use super::search::{Needle, Said, Search};
 use super::source::{Opened, Source};
 

@@ -6,7 +6,8 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, anyhow};
 use clap::ValueEnum;
-use trueup_runtime::page::{self, Against, Source, local_only};
+use trueup_base::local_only;
+use trueup_runtime::page::{self, Against, Source};
 use trueup_runtime::registry::Reference;
 
 use crate::exit::{Ending, Exit, misused};

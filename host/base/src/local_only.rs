@@ -82,7 +82,7 @@ pub fn check_host(headers: &HeaderMap) -> Result<(), String> {
 }
 
 /// Middleware for paths that need no token and may change something: see [`check_host`].
-pub(crate) async fn for_this_machine(request: Request, next: Next) -> Response {
+pub async fn for_this_machine(request: Request, next: Next) -> Response {
     match check_host(request.headers()) {
         Ok(()) => next.run(request).await,
         Err(why) => (StatusCode::FORBIDDEN, format!("{why}\n")).into_response(),
