@@ -237,7 +237,7 @@ impl<T: FnMut(Event)> Negs<'_, T> {
         }
         let instance = key.to_string();
         self.set_alarm(key, None);
-        if let Some(until_ms) = self.entry(key).gathers_until_ms.take() {
+        if let Some((_, until_ms)) = self.entry(key).gathers.take() {
             self.gathering.remove(&(until_ms, key.clone()));
         }
         self.controller.forget(key);

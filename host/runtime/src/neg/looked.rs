@@ -15,9 +15,12 @@ use crate::run::quarantine::digest_of;
 use crate::run::{Event, no_nodes, nothing_there};
 
 /// A cluster reports one change in several parts in quick succession, such as the two EndpointSlices of a pod with
-/// two addresses. The host waits this long after the first part. An endpoint that was attached with one address would
+/// two addresses. The host waits this long after the last part. An endpoint that was attached with one address would
 /// have to be detached again to get the second.
 const GATHER_MS: u64 = 1_000;
+
+/// A key that goes on changing is queued after this time all the same.
+const GATHER_MAX_MS: u64 = 5_000;
 
 impl<T: FnMut(Event)> Negs<'_, T> {
     /// Takes in what the source says, including what can't be read.
@@ -95,13 +98,17 @@ impl<T: FnMut(Event)> Negs<'_, T> {
 
     /// The desired state of a key has changed, and more of the same change may follow.
     fn gather(&mut self, key: Key) {
-        let until_ms = self.now_ms().saturating_add(GATHER_MS);
+        let now_ms = self.now_ms();
         let entry = self.entry(&key);
-        if entry.gathers_until_ms.is_none() {
-            entry.gathers_until_ms = Some(until_ms);
-            self.setup.board.changed(NAME, &key.to_string());
-            self.gathering.insert((until_ms, key));
+        let since_ms = entry.gathers.map_or(now_ms, |(since_ms, _)| since_ms);
+        let until_ms = now_ms
+            .saturating_add(GATHER_MS)
+            .min(since_ms.saturating_add(GATHER_MAX_MS));
+        match entry.gathers.replace((since_ms, until_ms)) {
+            Some((_, before_ms)) => _ = self.gathering.remove(&(before_ms, key.clone())),
+            None => self.setup.board.changed(NAME, &key.to_string()),
         }
+        self.gathering.insert((until_ms, key));
     }
 
     /// Queues the keys that have gathered for long enough.
@@ -112,7 +119,7 @@ impl<T: FnMut(Event)> Negs<'_, T> {
                 return;
             };
             let entry = self.entry(&key);
-            entry.gathers_until_ms = None;
+            entry.gathers = None;
             entry.inbox.sync = true;
             self.changed(&key);
         }

@@ -138,9 +138,9 @@ struct Entry {
     operation_failures: u32,
     /// Its operations in flight, as of its last job.
     in_flight: usize,
-    /// Its desired state changed and may change more: it is queued at this time of the loop's clock. `None` if it
-    /// does not gather.
-    gathers_until_ms: Option<u64>,
+    /// Its desired state changed and may change more: since when, and when it is queued, by the loop's clock. `None`
+    /// if it does not gather.
+    gathers: Option<(u64, u64)>,
     /// With `--once`: it failed too often and is not tried again.
     given_up: bool,
     standing: Option<Result<(), String>>,
@@ -419,7 +419,7 @@ impl<'a, T: FnMut(Event)> Negs<'a, T> {
 
     /// Queues a key: now, or with what it gathers.
     fn changed(&mut self, key: &Key) {
-        if self.entry(key).gathers_until_ms.is_some() {
+        if self.entry(key).gathers.is_some() {
             return;
         }
         self.setup.board.changed(NAME, &key.to_string());

@@ -22,7 +22,7 @@ use super::http::{Call, Failure};
 use super::intents::{Intent, Sought};
 use super::path::{Collection, Parent};
 use super::{Owned, SERVICE_TAG_PREFIX, ordered, wire};
-use crate::lbaas::{Error, Kind, Object};
+use crate::lbaas::{self, Error, Kind, Object};
 
 /// The number of remembered Services. Above it, all are forgotten, which costs each one lookup.
 const LOOKED_MAX: usize = 1_000_000;
@@ -109,7 +109,7 @@ pub(super) struct Look {
     pub(super) found: Vec<Leftover>,
     /// Objects that will not appear any more.
     late: Vec<Intent>,
-    /// The Service was looked up by name.
+    /// The current Service was looked up by name.
     by_name: bool,
 }
 
@@ -151,12 +151,12 @@ impl Call {
         let is_complete = epoch == 0 && self.engine.intents.is_complete();
         let owned = owned.filter(|owned| {
             let is_due = || self.engine.looks.is_due(epoch, is_complete, &owned.name_suffix);
-            self.engine.adopt_orphans && owned.may_tag(tag) && is_due()
+            self.engine.adopt_orphans && tag.starts_with(SERVICE_TAG_PREFIX) && is_due()
         });
         let mut look = Look {
             found: Vec::new(),
             late: Vec::new(),
-            by_name: owned.is_some(),
+            by_name: owned.is_some_and(|owned| owned.is_current(tag)),
         };
         let named = match owned {
             Some(owned) => self.named(owned).await?,
@@ -166,14 +166,17 @@ impl Call {
             return Ok(look);
         }
         // Skip objects that are already tagged, or were found by an intent.
-        let mut seen: BTreeSet<String> = self.tagged(tag).await?.into_iter().map(|it| it.identifier).collect();
+        let tagged: BTreeSet<String> = self.tagged(tag).await?.into_iter().map(|it| it.identifier).collect();
+        let mut seen = tagged.clone();
         self.look_for_intents(sought, &mut seen, &mut look).await?;
         for (kind, identifier) in named {
             let tags = vec![tag.to_owned()];
             if !seen.insert(identifier.clone()) {
                 continue;
             }
-            if let Some(object) = self.untagged(kind, &identifier, &tags).await? {
+            let belongs = |object: &Object| look.by_name || refers_to(object, &tagged);
+            let found = self.untagged(kind, &identifier, &tags).await?;
+            if let Some(object) = found.filter(belongs) {
                 look.found.push(Leftover {
                     object,
                     tags,
@@ -300,11 +303,18 @@ impl Call {
     }
 }
 
+/// Whether the object is below one of these, or sends its traffic there.
+fn refers_to(object: &Object, identifiers: &BTreeSet<String>) -> bool {
+    let named =
+        |owner: &lbaas::Parent| matches!(owner, lbaas::Parent::Resource(_, named) if identifiers.contains(named));
+    lbaas::referred(&object.spec).iter().any(named)
+}
+
 impl Owned {
-    /// Whether an object found by name may get this tag. A host that still knows an earlier Service of the same name
-    /// lists by that Service's tag, too. With that tag, the current Service could neither use the object nor destroy
-    /// it.
-    fn may_tag(&self, tag: &str) -> bool {
+    /// Whether this is the tag of the current Service, or of one that is gone. A host that still knows an earlier
+    /// Service of the same name lists by that Service's tag, too. Then only what is in the way of that Service's
+    /// objects gets its tag: with it, the current Service could neither use an object nor destroy it.
+    fn is_current(&self, tag: &str) -> bool {
         tag.strip_prefix(SERVICE_TAG_PREFIX)
             .is_some_and(|uid| self.service_uid.as_deref().is_none_or(|own| own == uid))
     }
