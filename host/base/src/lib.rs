@@ -1,5 +1,5 @@
-//! What the host does without any guest: when it may act, what time it is, its requests over HTTP, what it serves on loopback, and texts that are
-//! safe to show.
+//! What the host does without any guest: when it may act, what time it is, its requests over HTTP, what it serves on
+//! loopback, and texts that are safe to show.
 //!
 //! Knows nothing of WebAssembly, guests or configuration files.
 #![forbid(unsafe_code)]
