@@ -98,6 +98,7 @@ impl Cluster {
     /// Changes endpoints of different Services in a row, and waits until all nodes have rendered them.
     #[track_caller]
     pub(crate) fn set(&mut self, changes: &[(Service, Pod, Endpoint)]) {
+        let begun_us = now_us();
         let mut ended = Vec::new();
         for (service, pod, endpoint) in changes.iter().copied() {
             match (
@@ -115,6 +116,7 @@ impl Cluster {
         }
         for (service, _, _) in changes {
             self.wait_until_rendered(*service);
+            self.ready.changed(*service, begun_us, now_us());
         }
         for (service, pod) in ended {
             self.ready.ends(service, pod, now_us());
@@ -124,6 +126,7 @@ impl Cluster {
     /// Restarts a node's host without its state, and waits until it has created its tables anew.
     #[track_caller]
     pub(crate) fn start_anew(&mut self, node: Node) {
+        let begun_us = now_us();
         let tables = |network: &Network| ["ip", "ip6"].map(|family| Listing::of(network, node, family).table_handle());
         let before = tables(&self.network);
         let Host { site, running } = self.hosts.remove(&node).unwrap();
@@ -140,6 +143,7 @@ impl Cluster {
         let services: Vec<Service> = self.endpoints.keys().copied().collect();
         for service in services {
             self.wait_until_rendered(service);
+            self.ready.changed(service, begun_us, now_us());
         }
     }
 
