@@ -1,14 +1,13 @@
 //! `trueup:checkpoint/store`: durable storage of one instance's own state.
 //!
 //! ```text
-//! guest -> binding (grant, tape) -> Store: simulated, or on disk: file, database, json_file
+//! guest -> binding (grant, tape) -> Store: simulated, or on disk: file, json_file
 //! operator -> tools: what is stored, copied between stores, an earlier checkpoint brought back
 //! ```
 
 mod accept;
 mod anchor;
 mod binding;
-pub mod database;
 mod disk;
 #[cfg(test)]
 mod faulty_disk_tests;

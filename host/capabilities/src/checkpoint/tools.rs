@@ -19,13 +19,13 @@ pub use super::anchor::Mark;
 pub use super::format::Torn;
 pub use super::lock::Holder;
 
-use super::accept::{anchors, lost_rows, next_epoch, not_there, own};
+use super::accept::{next_epoch, not_there};
 use super::anchor;
 use super::disk::Real;
 use super::fold::{self, Allocation};
 use super::generations::{self, Keep};
 use super::lock::{self, Lock, OpenError};
-use super::{DATA_BYTES_MAX, ENTRY_BYTES_MAX, Error, Saved, database, format, json_file, place, within};
+use super::{DATA_BYTES_MAX, ENTRY_BYTES_MAX, Error, Saved, format, json_file, place, within};
 
 /// The format of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -33,8 +33,6 @@ use super::{DATA_BYTES_MAX, ENTRY_BYTES_MAX, Error, Saved, database, format, jso
 pub enum Kind {
     /// `checkpoint::file`.
     File,
-    /// `checkpoint::database`.
-    Database,
     /// `checkpoint::json_file`.
     JsonFile,
 }
@@ -44,7 +42,6 @@ impl Kind {
     pub fn name(self) -> &'static str {
         match self {
             Self::File => "file",
-            Self::Database => "database",
             Self::JsonFile => "json-file",
         }
     }
@@ -62,25 +59,12 @@ impl Kind {
     fn of_bytes(path: &Path, bytes: &[u8]) -> Self {
         if bytes.starts_with(format::MAGIC) {
             Self::File
-        } else if bytes.starts_with(database::MAGIC) {
-            Self::Database
         } else if bytes.trim_ascii_start().starts_with(b"{") {
             Self::JsonFile
         } else {
             Self::of_name(path)
         }
     }
-}
-
-/// A store, and the instance whose rows are meant.
-#[derive(Debug, Clone, Copy)]
-pub struct Place<'a> {
-    /// The file.
-    pub path: &'a Path,
-    /// For a file that does not exist yet; otherwise the file determines it.
-    pub kind: Option<Kind>,
-    /// The instance in a database; `None` if the database has only one.
-    pub instance: Option<&'a str>,
 }
 
 /// Why an operator's command failed. One line.
@@ -108,7 +92,7 @@ impl From<Error> for ToolError {
 pub struct Generation {
     /// 1 is the newest.
     pub generation: u32,
-    /// The size of the file; in a database, of the data.
+    /// The size of the file.
     pub bytes: u64,
 }
 
@@ -119,8 +103,6 @@ pub struct Picture {
     pub path: PathBuf,
     /// The store's kind.
     pub kind: Kind,
-    /// The instance, in a database.
-    pub instance: Option<String>,
     /// The file's size.
     pub bytes: u64,
     /// The size of the data.
@@ -240,44 +222,10 @@ pub fn kind_of(path: &Path) -> Result<Option<Kind>, ToolError> {
     Ok(Some(Kind::of_bytes(path, &bytes)))
 }
 
-fn kind_there(at: Place<'_>) -> Result<Kind, ToolError> {
-    let path = at.path.display();
-    let found = match kind_of(at.path)? {
-        Some(found) => found,
-        None => return Err(not_there(at.path)?),
-    };
-    match at.kind {
-        Some(wanted) if wanted != found => Err(ToolError::Misused(format!(
-            "`{path}`: it is of the kind `{}`, not `{}`",
-            found.name(),
-            wanted.name()
-        ))),
-        _ => Ok(found),
-    }
-}
-
-/// The instance whose rows are meant.
-fn instance_of(at: Place<'_>, database: &redb::Database) -> Result<String, ToolError> {
-    let path = at.path.display();
-    let all = database::instances(at.path, database)?;
-    let list = all
-        .iter()
-        .map(|name| format!("`{name}`"))
-        .collect::<Vec<_>>()
-        .join(", ");
-    match (at.instance, all.as_slice()) {
-        (Some(name), _) if all.iter().any(|other| other == name) => Ok(name.to_owned()),
-        (Some(name), []) => Err(ToolError::Misused(format!(
-            "`{path}`: nothing is stored for `{name}`, nor for others"
-        ))),
-        (Some(name), _) => Err(ToolError::Misused(format!(
-            "`{path}`: nothing is stored for `{name}`; there are {list}"
-        ))),
-        (None, [only]) => Ok(only.clone()),
-        (None, []) => Err(ToolError::Misused(format!("`{path}`: nothing is stored in it"))),
-        (None, _) => Err(ToolError::Misused(format!(
-            "`{path}`: it has the rows of several instances; choose with `--instance` one of {list}"
-        ))),
+fn kind_there(path: &Path) -> Result<Kind, ToolError> {
+    match kind_of(path)? {
+        Some(found) => Ok(found),
+        None => Err(not_there(path)?),
     }
 }
 
@@ -285,14 +233,12 @@ fn instance_of(at: Place<'_>, database: &redb::Database) -> Result<String, ToolE
 ///
 /// # Errors
 /// If nothing is stored there, or it can't be read.
-pub fn look(at: Place<'_>) -> Result<Picture, ToolError> {
-    let path = at.path;
-    let kind = kind_there(at)?;
+pub fn look(path: &Path) -> Result<Picture, ToolError> {
+    let kind = kind_there(path)?;
     let holder = lock::holder(path);
     let mut picture = Picture {
         path: path.to_owned(),
         kind,
-        instance: None,
         bytes: 0,
         data_bytes: 0,
         entries: 0,
@@ -302,7 +248,7 @@ pub fn look(at: Place<'_>) -> Result<Picture, ToolError> {
         lost: None,
         pid: holder.and_then(|holder| holder.pid),
         in_use: holder.is_some(),
-        generations: Vec::new(),
+        generations: generations_beside(path)?,
         allocations: None,
         not_understood: None,
         saved: Saved {
@@ -322,24 +268,10 @@ pub fn look(at: Place<'_>) -> Result<Picture, ToolError> {
             picture.last_sequence = Some(reading.saved.entries.len() as u64);
             picture.saved = reading.saved;
         }
-        Kind::Database => {
-            let known = anchors(path)?;
-            let snapshot = database::snapshot(path)?;
-            picture.lost = lost_rows(path, &snapshot, &known)?;
-            let instance = instance_of(at, &snapshot)?;
-            picture.bytes = size(path)?;
-            picture.generations = database::generations(path, &snapshot, &instance)?;
-            picture.saved = database::stored(path, &snapshot, &instance, 0)?.ok_or_else(|| gone(path))?;
-            picture.last_sequence = Some(picture.saved.entries.len() as u64);
-            picture.instance = Some(instance);
-        }
         Kind::JsonFile => {
             picture.saved = read_json(path)?;
             picture.bytes = size(path)?;
         }
-    }
-    if kind != Kind::Database {
-        picture.generations = generations_beside(path)?;
     }
     picture.data_bytes = picture.saved.data.len();
     picture.entries = picture.saved.entries.len();
@@ -382,24 +314,17 @@ pub(super) fn read_json(path: &Path) -> Result<Saved, Error> {
     })
 }
 
-/// Checks whether a store is whole: every record; every row of every instance and generation of a database; or text
-/// that is valid JSON. Takes no lock and writes nothing.
+/// Checks whether a store is whole: every record, or text that is valid JSON. Takes no lock and writes nothing.
 ///
 /// # Errors
 /// If nothing is stored there, or it can't be read at all. Damage is not an error here.
 pub fn verify(path: &Path) -> Result<(Kind, Verdict), ToolError> {
-    let at = Place {
-        path,
-        kind: None,
-        instance: None,
-    };
-    let kind = match kind_there(at) {
+    let kind = match kind_there(path) {
         Ok(kind) => kind,
         Err(ToolError::Store(Error::Corrupt(text))) => return Ok((Kind::of_name(path), Verdict::Corrupt { text })),
         Err(error) => return Err(error),
     };
-    let known = anchors(path);
-    let checked = known.and_then(|known| check(path, kind, &known));
+    let checked = anchor::look(path).and_then(|known| check(path, kind, known));
     match checked {
         Ok(verdict) => Ok((kind, verdict)),
         Err(Error::Corrupt(text)) => Ok((kind, Verdict::Corrupt { text })),
@@ -408,19 +333,12 @@ pub fn verify(path: &Path) -> Result<(Kind, Verdict), ToolError> {
 }
 
 /// Reads the whole store, which must hold at least what is `known`.
-fn check(path: &Path, kind: Kind, known: &[(Option<String>, Mark)]) -> Result<Verdict, Error> {
+fn check(path: &Path, kind: Kind, known: Option<Mark>) -> Result<Verdict, Error> {
     match kind {
-        Kind::File => read_file_in_use(path, own(known)).map(|reading| match reading.torn {
+        Kind::File => read_file_in_use(path, known).map(|reading| match reading.torn {
             None => Verdict::Whole,
             Some(tail) if lock::holder(path).is_some() => Verdict::Unfinished { tail },
             Some(tail) => Verdict::Torn { tail },
-        }),
-        Kind::Database => database::snapshot(path).and_then(|snapshot| {
-            database::check(path, &snapshot)?;
-            match lost_rows(path, &snapshot, known)? {
-                None => Ok(Verdict::Whole),
-                Some(lost) => Err(Error::Corrupt(format!("{}: {lost}", path.display()))),
-            }
         }),
         Kind::JsonFile => read_json(path).and_then(|saved| {
             let json: Result<serde::de::IgnoredAny, _> = serde_json::from_str(&saved.data);
@@ -435,8 +353,6 @@ fn check(path: &Path, kind: Kind, known: &[(Option<String>, Mark)]) -> Result<Ve
 pub struct Copied {
     /// The kind of the target store.
     pub kind: Kind,
-    /// The instance that now owns the rows, in a database.
-    pub instance: Option<String>,
     /// The size of its data.
     pub data_bytes: usize,
     /// The number of entries after the data in the target.
@@ -447,57 +363,55 @@ pub struct Copied {
     pub left_out: Option<Torn>,
 }
 
-/// The default name of the instance in a new database: that of the guest that has a store.
-const INSTANCE_DEFAULT: &str = "ipam";
-
-/// Copies the content of `from` to `to` and takes both locks. Existing content of `to` becomes a generation if
-/// `replace` allows it.
+/// Copies the content of `from` to `to` and takes both locks. `kind` is that of a new `to`; `None` goes by its name.
+/// Existing content of `to` becomes a generation if `replace` allows it.
 ///
 /// # Errors
 /// If `from` is empty or can't be read, if `to` has content and `replace` is false, or if one of them is in use.
-pub fn copy(from: Place<'_>, to: Place<'_>, replace: bool) -> Result<Copied, ToolError> {
-    let kind = kind_there(from)?;
-    if is_same(from.path, to.path) {
-        let path = from.path.display();
+pub fn copy(from: &Path, to: &Path, kind: Option<Kind>, replace: bool) -> Result<Copied, ToolError> {
+    let source = kind_there(from)?;
+    if is_same(from, to) {
+        let path = from.display();
         return Err(ToolError::Misused(format!("`{path}`: it can't be copied to itself")));
     }
-    let there = kind_of(to.path)?;
-    let target = match there {
-        Some(_) => kind_there(to)?,
-        None => to.kind.unwrap_or_else(|| Kind::of_name(to.path)),
+    let present = kind_of(to)?;
+    let target = match present {
+        Some(found) if kind.is_some_and(|wanted| wanted != found) => {
+            return Err(ToolError::Misused(format!(
+                "`{}`: it is of the kind `{}`: leave out `--kind`",
+                to.display(),
+                found.name()
+            )));
+        }
+        Some(found) => found,
+        None => kind.unwrap_or_else(|| Kind::of_name(to)),
     };
-    let _from = Lock::take(from.path)?;
-    let _to = Lock::take(to.path)?;
-    let (saved, left_out, instance) = match kind {
+    let _from = Lock::take(from)?;
+    let _to = Lock::take(to)?;
+    let (saved, left_out) = match source {
         Kind::File => {
-            let reading = read_file(from.path, anchor::look(from.path)?)?;
-            (reading.saved, reading.torn, None)
+            let reading = read_file(from, anchor::look(from)?)?;
+            (reading.saved, reading.torn)
         }
-        Kind::Database => {
-            let snapshot = database::snapshot(from.path)?;
-            let instance = instance_of(from, &snapshot)?;
-            let saved = database::stored(from.path, &snapshot, &instance, 0)?.ok_or_else(|| gone(from.path))?;
-            (saved, None, Some(instance))
-        }
-        Kind::JsonFile => (read_json(from.path)?, None, None),
+        Kind::JsonFile => (read_json(from)?, None),
     };
     let entries = saved.entries.len();
     let saved = match target {
         Kind::JsonFile => Saved {
-            data: fold::data(&saved).map_err(|why| Error::Corrupt(format!("{}: {why}", from.path.display())))?,
+            data: fold::data(&saved).map_err(|why| Error::Corrupt(format!("{}: {why}", from.display())))?,
             entries: Vec::new(),
         },
-        Kind::File | Kind::Database => saved,
+        Kind::File => saved,
     };
-    let name = to.instance.map(str::to_owned).or(instance);
-    let name = name.unwrap_or_else(|| INSTANCE_DEFAULT.to_owned());
-    if !replace {
-        refuse_full(to.path, there, &name)?;
+    if present.is_some() && !replace {
+        let path = to.display();
+        return Err(ToolError::Misused(format!(
+            "`{path}`: it holds something already; with `--replace` that becomes a generation"
+        )));
     }
-    store(to.path, target, &name, &saved)?;
+    store(to, target, &saved)?;
     Ok(Copied {
         kind: target,
-        instance: (target == Kind::Database).then_some(name),
         data_bytes: saved.data.len(),
         folded: entries - saved.entries.len(),
         entries: saved.entries.len(),
@@ -513,28 +427,8 @@ fn is_same(one: &Path, other: &Path) -> bool {
     one == other || whole(one).is_some_and(|one| Some(one) == whole(other))
 }
 
-fn refuse_full(path: &Path, there: Option<Kind>, instance: &str) -> Result<(), ToolError> {
-    let holds = match there {
-        None => false,
-        Some(Kind::Database) => {
-            let snapshot = database::snapshot(path)?;
-            database::instances(path, &snapshot)?
-                .iter()
-                .any(|name| name == instance)
-        }
-        Some(Kind::File | Kind::JsonFile) => true,
-    };
-    if !holds {
-        return Ok(());
-    }
-    let path = path.display();
-    Err(ToolError::Misused(format!(
-        "`{path}`: it holds something already; with `--replace` that becomes a generation"
-    )))
-}
-
 /// Writes the store in one step; the previous content becomes a generation.
-fn store(path: &Path, kind: Kind, instance: &str, saved: &Saved) -> Result<(), Error> {
+fn store(path: &Path, kind: Kind, saved: &Saved) -> Result<(), Error> {
     within(path, "the data", &saved.data, DATA_BYTES_MAX)?;
     for entry in &saved.entries {
         within(path, "the entry", entry, ENTRY_BYTES_MAX)?;
@@ -558,7 +452,6 @@ fn store(path: &Path, kind: Kind, instance: &str, saved: &Saved) -> Result<(), E
             put(path, &[saved.data.as_bytes(), b"\n"])?;
             anchor::set(&Real, path, Some(json_file::MARK))
         }
-        Kind::Database => database::store(path, instance, saved),
     }
 }
 
@@ -573,54 +466,24 @@ fn put(path: &Path, pieces: &[&[u8]]) -> Result<(), Error> {
 ///
 /// # Errors
 /// If the generation does not exist or is damaged, or if the store is in use.
-pub fn restore(at: Place<'_>, generation: u32) -> Result<Copied, ToolError> {
-    let path = at.path;
+pub fn restore(path: &Path, generation: u32) -> Result<Copied, ToolError> {
     let beside = generations::path_of(path, generation);
-    let present = kind_of(path)?;
-    let kind = match present {
-        Some(Kind::Database) => Kind::Database,
-        // The current file may be damaged or gone; the restored one determines the kind.
-        _ => match kind_of(&beside)? {
-            Some(kind) if generation > 0 => kind,
-            _ => return Err(no_generation(path, generation, &generations_beside(path)?)),
-        },
+    // The current file may be damaged or gone; the restored one determines the kind.
+    let kind = match kind_of(&beside)? {
+        Some(kind) if generation > 0 => kind,
+        _ => return Err(no_generation(path, generation, &generations_beside(path)?)),
     };
-    if let Some(wanted) = at.kind.filter(|wanted| *wanted != kind) {
-        let (found, wanted) = (kind.name(), wanted.name());
-        let path = path.display();
-        return Err(ToolError::Misused(format!(
-            "`{path}`: it is of the kind `{found}`, not `{wanted}`"
-        )));
-    }
     let _lock = Lock::take(path)?;
-    let mut instance = None;
-    let mut left_out = None;
-    let saved = match kind {
+    let (saved, left_out) = match kind {
         Kind::File => {
             let reading = read_file(&beside, None)?;
-            left_out = reading.torn;
-            reading.saved
+            (reading.saved, reading.torn)
         }
-        Kind::JsonFile => read_json(&beside)?,
-        Kind::Database => {
-            let snapshot = database::snapshot(path)?;
-            let name = instance_of(at, &snapshot)?;
-            let found = match generation {
-                0 => None,
-                _ => database::stored(path, &snapshot, &name, generation)?,
-            };
-            let Some(saved) = found else {
-                let all = database::generations(path, &snapshot, &name)?;
-                return Err(no_generation(path, generation, &all));
-            };
-            instance = Some(name);
-            saved
-        }
+        Kind::JsonFile => (read_json(&beside)?, None),
     };
-    store(path, kind, instance.as_deref().unwrap_or_default(), &saved)?;
+    store(path, kind, &saved)?;
     Ok(Copied {
         kind,
-        instance,
         data_bytes: saved.data.len(),
         entries: saved.entries.len(),
         folded: 0,

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::ValueEnum;
 use serde::Serialize;
 use trueup_runtime::capabilities::checkpoint::tools::{
-    self, Accepted, Copied, Kind, Mark, Picture, Place, ToolError, Torn, Verdict,
+    self, Accepted, Copied, Kind, Mark, Picture, ToolError, Torn, Verdict,
 };
 
 use crate::exit::{Ending, Exit, Failure, misused};
@@ -20,8 +20,6 @@ pub(crate) enum Command {
     Show {
         /// The store, or a generation of it.
         path: PathBuf,
-        #[command(flatten)]
-        instance: Instance,
     },
     /// Checks every stored byte. Exits 0 if the store is whole, and 1 if it is torn or corrupt. Works while a host
     /// runs.
@@ -33,7 +31,7 @@ pub(crate) enum Command {
     /// Copies one store to another, of the same kind or of a different one. For a JSON file, the entries are folded
     /// into the data. No host may run on either store.
     #[command(
-        after_help = "Examples:\n  trueup checkpoint copy /var/run/aws-node/ipam.json ipam.checkpoint\n  trueup checkpoint copy --replace ipam.checkpoint /var/run/aws-node/ipam.json\n  trueup checkpoint copy --kind database ipam.checkpoint host.redb"
+        after_help = "Examples:\n  trueup checkpoint copy /var/run/aws-node/ipam.json ipam.checkpoint\n  trueup checkpoint copy --replace ipam.checkpoint /var/run/aws-node/ipam.json"
     )]
     Copy(Copy),
     /// Restores an earlier checkpoint. The present one, damaged or not, becomes generation 1 first. No host may run on
@@ -45,8 +43,6 @@ pub(crate) enum Command {
         /// Which: 1 is the one that was replaced last.
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
         generation: u32,
-        #[command(flatten)]
-        instance: Instance,
     },
     /// Accepts a store that was cut or replaced by an older copy. If the store is gone, starts with an empty one.
     /// Missing data stays lost: addresses that pods got since are free again. No host may run on it.
@@ -57,13 +53,6 @@ pub(crate) enum Command {
         /// The store.
         path: PathBuf,
     },
-}
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct Instance {
-    /// The owner of the rows in a database. Default: the only owner that has rows.
-    #[arg(long, value_name = "NAME")]
-    instance: Option<String>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -78,8 +67,6 @@ pub(crate) struct Copy {
     /// The kind of TO if TO does not exist yet. Default: `json-file` for a name that ends in `.json`, else `file`.
     #[arg(long, value_enum)]
     kind: Option<KindArg>,
-    #[command(flatten)]
-    instance: Instance,
 }
 
 /// A kind of store, as it is typed.
@@ -87,8 +74,6 @@ pub(crate) struct Copy {
 enum KindArg {
     /// One file with checksums; a guest's changes are appended.
     File,
-    /// Rows in the host's embedded database.
-    Database,
     /// The file that the AWS VPC CNI's node agent reads and writes.
     JsonFile,
 }
@@ -97,7 +82,6 @@ impl From<KindArg> for Kind {
     fn from(kind: KindArg) -> Self {
         match kind {
             KindArg::File => Self::File,
-            KindArg::Database => Self::Database,
             KindArg::JsonFile => Self::JsonFile,
         }
     }
@@ -114,15 +98,11 @@ impl From<ToolError> for Failure {
 
 pub(crate) fn exec(command: Command, output: Output) -> Ending {
     match command {
-        Command::Show { path, instance } => show(&place(&path, &instance), output),
+        Command::Show { path } => show(&path, output),
         Command::Verify { path } => verify(&path, output),
         Command::Copy(args) => copy(&args, output),
-        Command::Restore {
-            path,
-            generation,
-            instance,
-        } => {
-            let copied = tools::restore(place(&path, &instance), generation)?;
+        Command::Restore { path, generation } => {
+            let copied = tools::restore(&path, generation)?;
             let done = format!("brought back generation {generation} of {}", path.display());
             report(&copied, &done, output)
         }
@@ -133,38 +113,24 @@ pub(crate) fn exec(command: Command, output: Output) -> Ending {
 fn accept(path: &Path, output: Output) -> Ending {
     let changed = tools::accept(path)?;
     if let Output::Json = output {
-        output::json(&changed)?;
+        output::json(&changed.as_slice())?;
         return Ok(Exit::Done);
     }
     let shown = path.display();
-    if changed.is_empty() {
-        output::line(&format!("{shown}: nothing is missing"))?;
-    }
-    for Accepted { instance, known, found } in &changed {
-        let whose = instance
-            .as_ref()
-            .map(|name| format!(" of `{name}`"))
-            .unwrap_or_default();
-        let text = |mark: &Option<Mark>, none: &str| mark.map_or_else(|| none.to_owned(), |mark| mark.to_string());
-        output::line(&format!(
-            "{shown}{whose}: going on with {}; known was {}",
+    let text = |mark: Option<Mark>, none: &str| mark.map_or_else(|| none.to_owned(), |mark| mark.to_string());
+    output::line(&match changed {
+        None => format!("{shown}: nothing is missing"),
+        Some(Accepted { known, found }) => format!(
+            "{shown}: going on with {}; known was {}",
             text(found, "an empty store"),
             text(known, "nothing"),
-        ))?;
-    }
+        ),
+    })?;
     Ok(Exit::Done)
 }
 
-fn place<'a>(path: &'a Path, instance: &'a Instance) -> Place<'a> {
-    Place {
-        path,
-        kind: None,
-        instance: instance.instance.as_deref(),
-    }
-}
-
-fn show(at: &Place<'_>, output: Output) -> Ending {
-    let picture = tools::look(*at)?;
+fn show(path: &Path, output: Output) -> Ending {
+    let picture = tools::look(path)?;
     match output {
         Output::Json => output::json(&picture)?,
         Output::Text => print(&picture)?,
@@ -176,9 +142,6 @@ fn print(picture: &Picture) -> anyhow::Result<()> {
     let fact = |name: &str, value: &str| output::line(&format!("{name:<12} {value}"));
     fact("path", &picture.path.display().to_string())?;
     fact("kind", picture.kind.name())?;
-    if let Some(instance) = &picture.instance {
-        fact("instance", instance)?;
-    }
     fact("size", &format!("{} bytes", picture.bytes))?;
     fact("data", &format!("{} bytes", picture.data_bytes))?;
     fact("entries", &picture.entries.to_string())?;
@@ -272,12 +235,7 @@ fn verify(path: &Path, output: Output) -> Ending {
 }
 
 fn copy(args: &Copy, output: Output) -> Ending {
-    let from = place(&args.from, &args.instance);
-    let to = Place {
-        kind: args.kind.map(Kind::from),
-        ..place(&args.to, &args.instance)
-    };
-    let copied = tools::copy(from, to, args.replace)?;
+    let copied = tools::copy(&args.from, &args.to, args.kind.map(Kind::from), args.replace)?;
     let done = format!("copied {} to {}", args.from.display(), args.to.display());
     report(&copied, &done, output)
 }
@@ -289,12 +247,10 @@ fn report(copied: &Copied, done: &str, output: Output) -> Ending {
     match output {
         Output::Json => output::json(copied)?,
         Output::Text => {
-            let instance = copied.instance.as_ref().map(|name| format!(" of `{name}`"));
             let folded = (copied.folded > 0).then(|| format!("; {} entries folded in", copied.folded));
             output::line(&format!(
-                "{done} ({}{}): {} bytes of data, {} entries{}",
+                "{done} ({}): {} bytes of data, {} entries{}",
                 copied.kind.name(),
-                instance.unwrap_or_default(),
                 copied.data_bytes,
                 copied.entries,
                 folded.unwrap_or_default()

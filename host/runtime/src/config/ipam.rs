@@ -79,13 +79,6 @@ pub enum CheckpointAt {
         /// How many old checkpoints are kept beside it. Default: 3.
         keep_generations: u32,
     },
-    /// `kind = "database"`: in an embedded database.
-    Database {
-        /// Default: `checkpoints.redb` in the state folder.
-        path: PathBuf,
-        /// As for a file.
-        keep_generations: u32,
-    },
     /// `kind = "json-file"`: in the file that the VPC CNI's node agent reads and writes.
     JsonFile {
         /// Default: the value of [`JSON_FILE_ENV`], else `/var/run/aws-node/ipam.json`.
@@ -280,7 +273,6 @@ struct Places<'d> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     File,
-    Database,
     JsonFile,
     Simulated,
 }
@@ -288,13 +280,12 @@ enum Kind {
 fn read_checkpoint(mut section: Section<'_>, places: &Places<'_>, guest: Option<&Guest>) -> CheckpointAt {
     /// Zero is valid. Each is as large as a checkpoint, so a hundred may fill a disk.
     const GENERATIONS: RangeInclusive<u32> = 0..=100;
-    const KINDS: [(&str, Kind); 4] = [
+    const KINDS: [(&str, Kind); 3] = [
         ("file", Kind::File),
-        ("database", Kind::Database),
         ("json-file", Kind::JsonFile),
         ("simulated", Kind::Simulated),
     ];
-    const ON_DISK: [Kind; 3] = [Kind::File, Kind::Database, Kind::JsonFile];
+    const ON_DISK: [Kind; 2] = [Kind::File, Kind::JsonFile];
     const NOT_SIMULATED: &str = "every kind but \"simulated\"";
     let kind = section.placed("kind", format_args!("be {}", words(&KINDS)), |given| {
         chosen(given, &KINDS)
@@ -329,10 +320,6 @@ fn read_checkpoint(mut section: Section<'_>, places: &Places<'_>, guest: Option<
         Kind::File => CheckpointAt::File {
             path: path.unwrap_or_else(|| places.state_dir.join("checkpoints").join(places.instance)),
             shared_sync,
-            keep_generations,
-        },
-        Kind::Database => CheckpointAt::Database {
-            path: path.unwrap_or_else(|| places.state_dir.join("checkpoints.redb")),
             keep_generations,
         },
         Kind::JsonFile => CheckpointAt::JsonFile {

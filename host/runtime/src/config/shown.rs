@@ -237,9 +237,6 @@ fn checkpoint(at: &CheckpointAt) -> Value {
         } => json!({
             "kind": "file", "path": path, "shared_sync": shared_sync, "keep_generations": keep_generations,
         }),
-        CheckpointAt::Database { path, keep_generations } => {
-            json!({ "kind": "database", "path": path, "keep_generations": keep_generations })
-        }
         CheckpointAt::JsonFile { path, keep_generations } => {
             json!({ "kind": "json-file", "path": path, "keep_generations": keep_generations })
         }

@@ -11,7 +11,7 @@ use trueup_base::clock::SystemClock;
 use trueup_base::fence::Fence;
 use trueup_capabilities::audit::Audit;
 use trueup_capabilities::bindings::host::metrics::Label;
-use trueup_capabilities::checkpoint::{OpenError, Store, database, file, json_file, simulated};
+use trueup_capabilities::checkpoint::{OpenError, Store, file, json_file, simulated};
 use trueup_capabilities::cri::Runtime;
 use trueup_capabilities::cri::remote::{self, Remote};
 use trueup_capabilities::faults::Faults;
@@ -373,7 +373,7 @@ impl Addresses {
         let backends = Backends {
             random: Arc::new(Seeded::new(config.seed, stream_of(&ipam.adapter.instance))),
             metrics: Arc::clone(&ground.metrics),
-            checkpoint: Some(open_store(&ipam.checkpoint, &ipam.adapter.instance, &ground.metrics)?),
+            checkpoint: Some(open_store(&ipam.checkpoint, &ground.metrics)?),
             sandboxes: Some(Arc::clone(&runtime)),
             quotas: Arc::default(),
             audit: ground.audit.clone(),
@@ -424,8 +424,8 @@ fn warn_of_missing_ipam_grants(ipam: &Ipam) {
     }
 }
 
-/// Opens the storage of an instance. It is exclusive until it is dropped.
-fn open_store(at: &CheckpointAt, instance: &str, metrics: &Arc<Metrics>) -> Result<Arc<dyn Store>, SetupError> {
+/// Opens a store. It is exclusive until it is dropped.
+fn open_store(at: &CheckpointAt, metrics: &Arc<Metrics>) -> Result<Arc<dyn Store>, SetupError> {
     let store: Result<Arc<dyn Store>, OpenError> = match at.clone() {
         CheckpointAt::File {
             path,
@@ -438,9 +438,6 @@ fn open_store(at: &CheckpointAt, instance: &str, metrics: &Arc<Metrics>) -> Resu
                 shared_sync,
             };
             file::File::open(settings, Arc::clone(metrics)).map(|store| Arc::new(store) as _)
-        }
-        CheckpointAt::Database { path, keep_generations } => {
-            database::Database::open(&path, instance, keep_generations).map(|store| Arc::new(store) as _)
         }
         CheckpointAt::JsonFile { path, keep_generations } => {
             let settings = json_file::Settings { path, keep_generations };

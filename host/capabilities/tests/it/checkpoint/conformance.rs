@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use trueup_capabilities::checkpoint::database::Database;
 use trueup_capabilities::checkpoint::file::File;
 use trueup_capabilities::checkpoint::json_file::{self, JsonFile};
 use trueup_capabilities::checkpoint::simulated::Simulated;
@@ -15,14 +14,12 @@ use super::{Scratch, settings, stored, told};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Backend {
     File { shared_sync: bool },
-    Database,
     JsonFile,
 }
 
-const ON_DISK: [Backend; 4] = [
+const ON_DISK: [Backend; 3] = [
     Backend::File { shared_sync: false },
     Backend::File { shared_sync: true },
-    Backend::Database,
     Backend::JsonFile,
 ];
 
@@ -37,7 +34,6 @@ impl Backend {
                 };
                 Box::new(File::open(settings, Arc::new(Registry::default())).unwrap())
             }
-            Self::Database => Box::new(Database::open(&scratch.path("host.redb"), "ipam", keep_generations).unwrap()),
             Self::JsonFile => Box::new(
                 JsonFile::open(json_file::Settings {
                     path: scratch.path("ipam.json"),
@@ -152,29 +148,6 @@ async fn what_is_too_large_is_refused_and_what_is_just_large_enough_is_kept() {
         let expected = Ok(Some((backend.read_back(&largest), vec![])));
         assert!(stored(store.as_ref()).await == expected, "{backend:?}");
     }
-}
-
-#[tokio::test]
-async fn instances_share_a_database_and_not_their_rows() {
-    let scratch = Scratch::new();
-    let path = scratch.path("host.redb");
-    let one = Database::open(&path, "one", 1).unwrap();
-    let other = Database::open(&path, "other", 1).unwrap();
-    one.checkpoint("1").await.unwrap();
-    one.append("a").await.unwrap();
-    assert_eq!(stored(&other).await, Ok(None));
-    assert_eq!(
-        told(&other.append("b").await.unwrap_err()),
-        "unavailable: nothing to append to"
-    );
-    other.checkpoint("2").await.unwrap();
-    other.checkpoint("3").await.unwrap();
-    assert_eq!(stored(&one).await, Ok(Some(("1".to_owned(), vec!["a".to_owned()]))));
-    let twice = Database::open(&path, "one", 1).unwrap_err().to_string();
-    assert!(twice.contains(&format!("pid {}", std::process::id())), "{twice}");
-    drop((one, other));
-    let one = Database::open(&path, "one", 1).unwrap();
-    assert_eq!(stored(&one).await, Ok(Some(("1".to_owned(), vec!["a".to_owned()]))));
 }
 
 #[derive(Debug, Clone)]

@@ -4,19 +4,10 @@ use std::fs;
 use std::path::Path;
 
 use trueup_capabilities::checkpoint::Store;
-use trueup_capabilities::checkpoint::database::Database;
 use trueup_capabilities::checkpoint::json_file::{self, JsonFile};
-use trueup_capabilities::checkpoint::tools::{self, Mark, Place, Verdict};
+use trueup_capabilities::checkpoint::tools::{self, Accepted, Mark, Verdict};
 
 use super::{Scratch, file, settings, stored, told};
-
-fn at(path: &Path) -> Place<'_> {
-    Place {
-        path,
-        kind: None,
-        instance: None,
-    }
-}
 
 fn json_file(path: &Path) -> JsonFile {
     JsonFile::open(json_file::Settings {
@@ -72,12 +63,16 @@ async fn a_file_cut_at_a_record_s_end_is_not_served_until_it_is_accepted() {
     let why = "it ends at checkpoint 1 with 2 entries, and was at checkpoint 1 with 3 entries";
     refuses(&file(&path), &path, why).await;
     assert_eq!(fs::read(&path).unwrap(), short);
-    let picture = tools::look(at(&path)).unwrap();
+    let picture = tools::look(&path).unwrap();
     assert!(picture.lost.unwrap().contains(why), "what is left can be looked at");
     let accepted = tools::accept(&path).unwrap();
     let mark = |records| Some(Mark { epoch: 1, records });
-    assert_eq!((accepted[0].known, accepted[0].found), (mark(3), mark(2)));
-    assert_eq!(tools::accept(&path).unwrap(), []);
+    let expected = Accepted {
+        known: mark(3),
+        found: mark(2),
+    };
+    assert_eq!(accepted, Some(expected));
+    assert_eq!(tools::accept(&path).unwrap(), None);
     let store = file(&path);
     assert_eq!(stored(&store).await.unwrap().unwrap().1, entries(2));
     store.append("again").await.unwrap();
@@ -107,7 +102,7 @@ async fn a_file_that_is_gone_or_older_is_told_from_one_that_never_was() {
     assert!(tools::accept(&path).is_err(), "a host has it");
     drop(store);
     let accepted = tools::accept(&path).unwrap();
-    assert_eq!(accepted[0].found, None);
+    assert_eq!(accepted.unwrap().found, None);
     assert_eq!(stored(&file(&path)).await, Ok(None));
 }
 
@@ -129,7 +124,7 @@ async fn a_generation_that_is_brought_back_is_all_there_is() {
     drop(store);
     fs::remove_file(&path).unwrap();
     assert!(stored(&keeping()).await.is_err());
-    tools::restore(at(&path), 1).unwrap();
+    tools::restore(&path, 1).unwrap();
     assert_eq!(tools::verify(&path).unwrap().1, Verdict::Whole);
     let store = keeping();
     let expected = Ok(Some(("one".to_owned(), vec!["entry".to_owned()])));
@@ -160,33 +155,6 @@ async fn a_damaged_anchor_is_told_and_can_be_accepted() {
     assert!(text.contains("ipam.anchor: neither of its lines is right"), "{text}");
     tools::accept(&path).unwrap();
     assert_eq!(stored(&file(&path)).await.unwrap().unwrap().1, entries(2));
-}
-
-#[tokio::test]
-async fn a_database_that_is_gone_or_older_is_not_served() {
-    let scratch = Scratch::new();
-    let path = scratch.path("host.redb");
-    let open = |instance: &str| Database::open(&path, instance, 1).unwrap();
-    for instance in ["ipam", "other"] {
-        let store = open(instance);
-        assert_eq!(stored(&store).await, Ok(None));
-        store.checkpoint("data").await.unwrap();
-        store.append("one").await.unwrap();
-    }
-    let old = fs::read(&path).unwrap();
-    open("ipam").append("two").await.unwrap();
-    fs::write(&path, &old).unwrap();
-    let why = "it ends at checkpoint 1 with 1 entries, and was at checkpoint 1 with 2 entries";
-    let text = stored(&open("ipam")).await.unwrap_err();
-    assert!(text.starts_with("corrupt: ") && text.contains(why), "{text}");
-    assert!(matches!(tools::verify(&path).unwrap().1, Verdict::Corrupt { .. }));
-    assert_eq!(stored(&open("other")).await.unwrap().unwrap().1, ["one"]);
-    fs::remove_file(&path).unwrap();
-    for instance in ["ipam", "other"] {
-        assert!(stored(&open(instance)).await.unwrap_err().contains("it is gone"));
-    }
-    assert_eq!(tools::accept(&path).unwrap().len(), 2);
-    assert_eq!(stored(&open("ipam")).await, Ok(None));
 }
 
 #[tokio::test]

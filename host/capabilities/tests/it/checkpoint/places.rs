@@ -7,7 +7,6 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use trueup_capabilities::checkpoint::database::Database;
 use trueup_capabilities::checkpoint::file::{File, Settings};
 use trueup_capabilities::checkpoint::json_file::{self, JsonFile};
 use trueup_capabilities::checkpoint::{OpenError, Store};
@@ -78,11 +77,7 @@ fn another_process_that_has_the_lock_is_named() {
         .read_line(&mut ready)
         .unwrap();
     let pid = fs::read_to_string(&lock).unwrap();
-    for refused in [
-        try_file(&path).unwrap_err(),
-        json_file(&path).unwrap_err(),
-        Database::open(&path, "ipam", 0).unwrap_err(),
-    ] {
+    for refused in [try_file(&path).unwrap_err(), json_file(&path).unwrap_err()] {
         let text = refused.to_string();
         assert!(text.contains(&format!("pid {}", pid.trim())), "{text}");
         assert!(text.contains(&path.display().to_string()), "{text}");
@@ -109,12 +104,6 @@ async fn folders_and_files_are_for_their_owner_alone() {
     assert_eq!(mode(&scratch.path("state")), 0o700);
     assert_eq!(mode(&scratch.path("state/ipam")), 0o700);
     assert_eq!(mode(&path), 0o600);
-    drop(store);
-
-    let database = scratch.path("state/host.redb");
-    let store = Database::open(&database, "ipam", 0).unwrap();
-    store.checkpoint("data").await.unwrap();
-    assert_eq!(mode(&database), 0o600);
 }
 
 #[tokio::test]
@@ -176,7 +165,6 @@ async fn what_is_not_a_plain_file_of_this_user_is_not_touched() {
         let appended = told(&file(&path).append("x").await.unwrap_err());
         assert!(appended.contains(expected), "{appended}");
         refuses(&json_file(&path).unwrap(), expected).await;
-        refuses(&Database::open(&path, "ipam", 0).unwrap(), expected).await;
         assert_eq!(fs::read(&path).unwrap(), b"{}");
     }
     let lock = scratch.path("other.lock");

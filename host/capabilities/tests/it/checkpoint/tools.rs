@@ -4,9 +4,8 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use trueup_capabilities::checkpoint::database::Database;
 use trueup_capabilities::checkpoint::file::{File, Settings};
-use trueup_capabilities::checkpoint::tools::{self, Copied, Generation, Kind, Place, Verdict};
+use trueup_capabilities::checkpoint::tools::{self, Copied, Generation, Kind, Verdict};
 use trueup_capabilities::checkpoint::{Saved, Store};
 use trueup_capabilities::metrics::Registry;
 
@@ -16,14 +15,6 @@ const DATA: &str = r#"{"version":"vpc-cni-ipam/1","allocations":[{"networkName":
 const ASSIGN: &str =
     r#"{"op":"assign","networkName":"net","containerID":"c2","ifName":"eth0","ipv4":"10.0.0.4","at":7}"#;
 const FOLDED: &str = r#"{"version":"vpc-cni-ipam/1","allocations":[{"networkName":"net","containerID":"c2","ifName":"eth0","ipv4":"10.0.0.4"},{"networkName":"net","containerID":"c1","ifName":"eth0","ipv4":"10.0.0.5"}]}"#;
-
-fn at(path: &Path) -> Place<'_> {
-    Place {
-        path,
-        kind: None,
-        instance: None,
-    }
-}
 
 fn keeping(path: &Path) -> File {
     let settings = Settings {
@@ -51,7 +42,7 @@ async fn a_store_is_shown_while_a_host_has_it() {
     let store = keeping(&path);
     fill(&store, &saved("old", &[])).await;
     fill(&store, &saved(DATA, &[ASSIGN])).await;
-    let picture = tools::look(at(&path)).unwrap();
+    let picture = tools::look(&path).unwrap();
     assert_eq!(picture.kind, Kind::File);
     assert_eq!((picture.entries, picture.last_sequence), (1, Some(1)));
     assert_eq!((picture.data_bytes, picture.end), (DATA.len(), Some(picture.bytes)));
@@ -69,55 +60,12 @@ async fn a_store_is_shown_while_a_host_has_it() {
     bytes.extend([9, 0, 0]);
     fs::write(&path, &bytes).unwrap();
     assert!(matches!(tools::verify(&path).unwrap().1, Verdict::Unfinished { .. }));
-    assert!(tools::look(at(&path)).unwrap().tail.is_some());
+    assert!(tools::look(&path).unwrap().tail.is_some());
     drop(store);
     assert!(matches!(tools::verify(&path).unwrap().1, Verdict::Torn { .. }));
-    let picture = tools::look(at(&path)).unwrap();
+    let picture = tools::look(&path).unwrap();
     assert!(!picture.in_use && picture.entries == 1);
     assert_eq!(fs::read(&path).unwrap(), bytes, "looking changes nothing");
-}
-
-#[tokio::test]
-async fn a_database_is_shown_while_a_host_has_it() {
-    let scratch = Scratch::new();
-    let path = scratch.path("host.redb");
-    let store = Database::open(&path, "ipam", 3).unwrap();
-    fill(&store, &saved("old", &["gone"])).await;
-    fill(&store, &saved(DATA, &[ASSIGN])).await;
-    let picture = tools::look(at(&path)).unwrap();
-    assert_eq!(
-        (picture.kind, picture.instance.as_deref()),
-        (Kind::Database, Some("ipam"))
-    );
-    assert_eq!((picture.entries, picture.in_use), (1, true));
-    let generation = Generation {
-        generation: 1,
-        bytes: 3,
-    };
-    assert_eq!(picture.generations, [generation]);
-    assert_eq!(tools::verify(&path).unwrap(), (Kind::Database, Verdict::Whole));
-
-    let other = Database::open(&path, "other", 3).unwrap();
-    fill(&other, &saved("x", &[])).await;
-    let which = tools::look(at(&path)).unwrap_err().to_string();
-    assert!(
-        which.contains("choose with `--instance` one of `ipam`, `other`"),
-        "{which}"
-    );
-    let chosen = Place {
-        instance: Some("other"),
-        ..at(&path)
-    };
-    assert_eq!(tools::look(chosen).unwrap().saved.data, "x");
-    let unknown = Place {
-        instance: Some("third"),
-        ..at(&path)
-    };
-    let text = tools::look(unknown).unwrap_err().to_string();
-    assert!(
-        text.ends_with("nothing is stored for `third`; there are `ipam`, `other`"),
-        "{text}"
-    );
 }
 
 #[tokio::test]
@@ -126,29 +74,20 @@ async fn what_one_store_holds_is_copied_to_another_of_any_kind() {
     let content = saved(DATA, &[ASSIGN]);
     let first = scratch.path("first");
     fill(&file(&first), &content).await;
-    let database = scratch.path("host.redb");
-    let to = Place {
-        kind: Some(Kind::Database),
-        ..at(&database)
-    };
-    let copied = tools::copy(at(&first), to, false).unwrap();
-    assert_eq!(
-        (copied.kind, copied.instance.as_deref()),
-        (Kind::Database, Some("ipam"))
-    );
-    assert_eq!((copied.entries, copied.folded, copied.left_out), (1, 0, None));
     let second = scratch.path("folder/second");
-    tools::copy(at(&database), at(&second), false).unwrap();
+    let copied = tools::copy(&first, &second, None, false).unwrap();
+    assert_eq!((copied.kind, copied.entries), (Kind::File, 1));
+    assert_eq!((copied.folded, copied.left_out), (0, None));
     let entries = vec![ASSIGN.to_owned()];
     assert_eq!(stored(&file(&second)).await, Ok(Some((DATA.to_owned(), entries))));
     assert_eq!(fs::read(&first).unwrap(), fs::read(&second).unwrap());
 
     let json = scratch.path("ipam.json");
-    let copied = tools::copy(at(&second), at(&json), false).unwrap();
+    let copied = tools::copy(&second, &json, None, false).unwrap();
     assert_eq!((copied.kind, copied.entries, copied.folded), (Kind::JsonFile, 0, 1));
     assert_eq!(fs::read_to_string(&json).unwrap(), format!("{FOLDED}\n"));
     let third = scratch.path("third");
-    tools::copy(at(&json), at(&third), false).unwrap();
+    tools::copy(&json, &third, None, false).unwrap();
     assert_eq!(stored(&file(&third)).await, Ok(Some((FOLDED.to_owned(), vec![]))));
 }
 
@@ -162,57 +101,36 @@ async fn existing_content_is_replaced_only_on_request_and_kept_as_generation() {
         "`{}`: it holds something already; with `--replace` that becomes a generation",
         to.display()
     );
-    assert_eq!(refused(tools::copy(at(&from), at(&to), false)), expected);
+    assert_eq!(refused(tools::copy(&from, &to, None, false)), expected);
     assert_eq!(stored(&file(&to)).await.unwrap().unwrap().0, "old");
-    tools::copy(at(&from), at(&to), true).unwrap();
+    tools::copy(&from, &to, None, true).unwrap();
     assert_eq!(stored(&file(&to)).await.unwrap().unwrap().0, "new");
     let generation = scratch.path("to.1");
     assert_eq!(stored(&file(&generation)).await.unwrap().unwrap().0, "old");
-
-    let database = scratch.path("host.redb");
-    let held = Database::open(&database, "ipam", 3).unwrap();
-    fill(&held, &saved("old", &[])).await;
-    assert!(refused(tools::copy(at(&from), at(&database), true)).contains("in use by the process"));
-    drop(held);
-    assert!(refused(tools::copy(at(&from), at(&database), false)).contains("--replace"));
-    // Rows of another instance do not interfere.
-    let other = Place {
-        instance: Some("other"),
-        ..at(&database)
-    };
-    tools::copy(at(&from), other, false).unwrap();
-    let ipam = Place {
-        instance: Some("ipam"),
-        ..at(&database)
-    };
-    tools::copy(at(&from), ipam, true).unwrap();
-    let picture = tools::look(ipam).unwrap();
-    assert_eq!((picture.saved.data.as_str(), picture.entries), ("new", 1));
-    assert_eq!(picture.generations.len(), 1);
 }
 
 #[tokio::test]
 async fn what_can_not_be_copied_is_said() {
     let scratch = Scratch::new();
     let (from, to) = (scratch.path("from"), scratch.path("to.json"));
-    let text = refused(tools::copy(at(&from), at(&to), false));
+    let text = refused(tools::copy(&from, &to, None, false));
     assert!(text.ends_with("there is no checkpoint"), "{text}");
     let held = file(&from);
     fill(&held, &saved("not the guest's", &["entry"])).await;
-    let text = refused(tools::copy(at(&from), at(&to), false));
+    let text = refused(tools::copy(&from, &to, None, false));
     assert!(text.contains("in use by"), "{text}");
     drop(held);
-    let text = refused(tools::copy(at(&from), at(&to), false));
+    let text = refused(tools::copy(&from, &to, None, false));
     assert!(text.ends_with("checkpoint: not JSON"), "{text}");
     assert!(!to.exists());
-    let text = refused(tools::copy(at(&from), at(&from), true));
+    let text = refused(tools::copy(&from, &from, None, true));
     assert!(text.ends_with("it can't be copied to itself"), "{text}");
-    let wrong = Place {
-        kind: Some(Kind::Database),
-        ..at(&from)
-    };
-    let text = refused(tools::copy(wrong, at(&to), false));
-    assert!(text.ends_with("it is of the kind `file`, not `database`"), "{text}");
+    fs::write(&to, "{}").unwrap();
+    let text = refused(tools::copy(&from, &to, Some(Kind::File), true));
+    assert!(
+        text.ends_with("it is of the kind `json-file`: leave out `--kind`"),
+        "{text}"
+    );
 }
 
 #[tokio::test]
@@ -224,7 +142,7 @@ async fn a_torn_tail_is_left_out_of_a_copy_and_stays_where_it_is() {
     let whole = bytes.clone();
     bytes.extend([1, 2, 3]);
     fs::write(&from, &bytes).unwrap();
-    let copied = tools::copy(at(&from), at(&to), false).unwrap();
+    let copied = tools::copy(&from, &to, None, false).unwrap();
     assert_eq!(copied.left_out.unwrap().bytes, 3);
     assert_eq!(fs::read(&from).unwrap(), bytes);
     assert_eq!(fs::read(&to).unwrap(), whole);
@@ -238,11 +156,11 @@ async fn an_earlier_checkpoint_comes_back_and_the_present_one_can_come_back_too(
     for data in ["one", "two", "three", "four"] {
         fill(&store, &saved(data, &[&format!("after {data}")])).await;
     }
-    assert!(refused(tools::restore(at(&path), 3)).contains("in use by"));
+    assert!(refused(tools::restore(&path, 3)).contains("in use by"));
     drop(store);
     let none = format!("`{}`: no generation 4; there are 1, 2, 3", path.display());
-    assert_eq!(refused(tools::restore(at(&path), 4)), none);
-    let copied = tools::restore(at(&path), 3).unwrap();
+    assert_eq!(refused(tools::restore(&path, 4)), none);
+    let copied = tools::restore(&path, 3).unwrap();
     assert_eq!((copied.entries, copied.data_bytes), (1, 3));
     let now = Ok(Some(("one".to_owned(), vec!["after one".to_owned()])));
     assert_eq!(stored(&file(&path)).await, now);
@@ -252,7 +170,7 @@ async fn an_earlier_checkpoint_comes_back_and_the_present_one_can_come_back_too(
         all.push(stored(&file(&path)).await.unwrap().unwrap().0);
     }
     assert_eq!(all, ["four", "three", "two", "one"]);
-    tools::restore(at(&path), 1).unwrap();
+    tools::restore(&path, 1).unwrap();
     assert_eq!(stored(&file(&path)).await.unwrap().unwrap().0, "four");
 }
 
@@ -265,37 +183,17 @@ async fn a_damaged_store_is_repaired_from_a_generation_and_kept_as_one() {
     fill(&store, &saved("bad", &[])).await;
     drop(store);
     fs::write(&path, "nonsense").unwrap();
-    let picture = tools::look(at(&path)).unwrap_err().to_string();
+    let picture = tools::look(&path).unwrap_err().to_string();
     assert!(picture.starts_with("corrupt: "), "{picture}");
-    tools::restore(at(&path), 1).unwrap();
+    tools::restore(&path, 1).unwrap();
     let expected = Ok(Some(("good".to_owned(), vec!["entry".to_owned()])));
     assert_eq!(stored(&keeping(&path)).await, expected);
     assert_eq!(fs::read(scratch.path("ipam.checkpoint.1")).unwrap(), b"nonsense");
-    let text = refused(tools::restore(at(&path), 1));
+    let text = refused(tools::restore(&path, 1));
     assert!(text.starts_with("corrupt: "), "{text}");
     fs::remove_file(&path).unwrap();
-    tools::restore(at(&path), 2).unwrap();
+    tools::restore(&path, 2).unwrap();
     assert_eq!(stored(&keeping(&path)).await, expected);
-}
-
-#[tokio::test]
-async fn a_generation_of_a_database_comes_back() {
-    let scratch = Scratch::new();
-    let path = scratch.path("host.redb");
-    let store = Database::open(&path, "ipam", 2).unwrap();
-    for data in ["one", "two", "three", "four"] {
-        fill(&store, &saved(data, &["entry"])).await;
-    }
-    drop(store);
-    let text = refused(tools::restore(at(&path), 3));
-    assert!(text.ends_with("no generation 3; there are 1, 2"), "{text}");
-    tools::restore(at(&path), 2).unwrap();
-    let store = Database::open(&path, "ipam", 2).unwrap();
-    let expected = Ok(Some(("two".to_owned(), vec!["entry".to_owned()])));
-    assert_eq!(stored(&store).await, expected);
-    drop(store);
-    tools::restore(at(&path), 1).unwrap();
-    assert_eq!(tools::look(at(&path)).unwrap().saved.data, "four");
 }
 
 #[tokio::test]
@@ -305,10 +203,10 @@ async fn a_json_file_is_checked_shown_and_brought_back_too() {
     fs::write(&path, format!("{DATA}\n")).unwrap();
     fs::write(scratch.path("ipam.json.1"), FOLDED).unwrap();
     assert_eq!(tools::verify(&path).unwrap(), (Kind::JsonFile, Verdict::Whole));
-    let picture = tools::look(at(&path)).unwrap();
+    let picture = tools::look(&path).unwrap();
     assert_eq!((picture.kind, picture.last_sequence), (Kind::JsonFile, None));
     assert_eq!(picture.allocations.unwrap().len(), 1);
-    tools::restore(at(&path), 1).unwrap();
+    tools::restore(&path, 1).unwrap();
     assert_eq!(fs::read_to_string(&path).unwrap(), format!("{FOLDED}\n"));
     assert_eq!(
         fs::read_to_string(scratch.path("ipam.json.1")).unwrap(),

@@ -122,25 +122,20 @@ fn checkpoints_may_be_kept_elsewhere() {
         let guest = "use = \"builtin:ipam@1\"";
         let text = PODS.replace(guest, &format!("{guest}\nsettings = {{ compact_after = 0 }}"));
         let config = load(&format!("{text}[backend.checkpoint]\n{kind}\n"), environment, &[]).unwrap();
-        let state_dir = config.state_dir.clone();
-        (ipam(&config).checkpoint.clone(), state_dir)
+        ipam(&config).checkpoint.clone()
     };
-    let (database, state_dir) = checkpoint("kind = \"database\"", &[]);
-    let path = state_dir.join("checkpoints.redb");
-    let keep_generations = 3;
-    assert_eq!(database, CheckpointAt::Database { path, keep_generations });
-    assert_eq!(checkpoint("kind = \"simulated\"", &[]).0, CheckpointAt::Simulated);
+    assert_eq!(checkpoint("kind = \"simulated\"", &[]), CheckpointAt::Simulated);
 
     let original = |path: &str| CheckpointAt::JsonFile {
         path: PathBuf::from(path),
-        keep_generations,
+        keep_generations: 3,
     };
     let (own, of_original) = ("kind = \"json-file\"", "AWS_VPC_K8S_CNI_BACKING_STORE");
-    assert_eq!(checkpoint(own, &[]).0, original("/var/run/aws-node/ipam.json"));
-    assert_eq!(checkpoint(own, &[(of_original, "/a.json")]).0, original("/a.json"));
+    assert_eq!(checkpoint(own, &[]), original("/var/run/aws-node/ipam.json"));
+    assert_eq!(checkpoint(own, &[(of_original, "/a.json")]), original("/a.json"));
     let named = format!("{own}\npath = \"/b.json\"");
     assert_eq!(
-        checkpoint(&named, &[(of_original, "/a.json")]).0,
+        checkpoint(&named, &[(of_original, "/a.json")]),
         original("/b.json"),
         "the original's variable is a default, no override"
     );
@@ -269,8 +264,8 @@ fn sections_of_pod_addresses_that_do_not_fit_are_named() {
             "trueup.toml:7: adapter.ipam.spool_dir: was true, must be a path, or false for none",
             "trueup.toml:8: unknown key `sokcet` in [adapter.ipam]; did you mean `socket`? (known: enis, enis_file, \
              instance, minimum_ip_target, released_file, socket, spool_dir, warm_ip_target)",
-            "trueup.toml:10: backend.checkpoint.kind: was \"files\", must be \"file\" or \"database\" or \"json-file\" \
-             or \"simulated\"",
+            "trueup.toml:10: backend.checkpoint.kind: was \"files\", must be \"file\" or \"json-file\" or \
+             \"simulated\"",
         ],
     );
     let long = format!("/{}", "s".repeat(107));
