@@ -39,14 +39,14 @@ const EDGES: [(&str, &str); 37] = [
     ("trueup-capabilities", "trueup-test-needs"),
     ("trueup-capabilities", "trueup-sims"),
     // Guests share no crate with the host; their common code is in one small crate.
-    ("trueup-guest-ipam", "trueup-guest-common"),
-    ("trueup-guest-lbaas", "trueup-guest-common"),
-    ("trueup-guest-misbehaving", "trueup-guest-common"),
-    ("trueup-guest-nat44", "trueup-guest-common"),
-    ("trueup-guest-neg", "trueup-guest-common"),
-    ("trueup-guest-nftables", "trueup-guest-common"),
-    ("trueup-guest-nodesync", "trueup-guest-common"),
-    ("trueup-guest-service", "trueup-guest-common"),
+    ("trueup-guest-ipam", "trueup-guest"),
+    ("trueup-guest-lbaas", "trueup-guest"),
+    ("trueup-guest-misbehaving", "trueup-guest"),
+    ("trueup-guest-nat44", "trueup-guest"),
+    ("trueup-guest-neg", "trueup-guest"),
+    ("trueup-guest-nftables", "trueup-guest"),
+    ("trueup-guest-nodesync", "trueup-guest"),
+    ("trueup-guest-service", "trueup-guest"),
 ];
 
 /// The runtime starts the CNI plugin for every pod, so it must take only a few milliseconds and a few MiB. It has no

@@ -2,8 +2,9 @@
 //!
 //! The exported functions are in `enis` and `pods`; `reading` has `read-backing-store`.
 
+use trueup_guest::Level;
+
 use crate::address::Address;
-use crate::bindings::trueup::host::log::Level;
 use crate::key::Key;
 use crate::memory::Memory;
 use crate::metrics::{self, Gauges};

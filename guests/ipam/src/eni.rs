@@ -6,7 +6,7 @@ use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use trueup_guest_common::words;
+use trueup_guest::words;
 
 use crate::address::Address;
 use crate::rests::Cooling;

@@ -1,8 +1,9 @@
 //! The exported functions about ENIs and their addresses, over any [`World`].
 
+use trueup_guest::Level;
+
 use crate::address::Address;
 use crate::bindings::exports::trueup::ipam::datastore::{AddressInfo, Eni as EniInfo, EniInfos, Error, Stats};
-use crate::bindings::trueup::host::log::Level;
 use crate::datastore::{Datastore, log_pod};
 use crate::eni::{Eni, EniKey, Traits};
 use crate::metrics::{self, count};
@@ -83,7 +84,7 @@ impl Datastore {
             self.evict(world, id, address);
             self.memory.remove_address(address);
             self.memory.rest(address, self.settings.cooling, now_ms);
-            world.counter_add(metrics::FORCE_REMOVED_IPS, 1);
+            world.counter_add(metrics::FORCE_REMOVED_IPS, &[], 1);
             self.forget(world, &[address], now_ms);
         } else {
             return Err(Error::IpInUse);
@@ -123,9 +124,9 @@ impl Datastore {
             }
         }
         if !forgotten.is_empty() {
-            world.counter_add(metrics::FORCE_REMOVED_ENIS, 1);
+            world.counter_add(metrics::FORCE_REMOVED_ENIS, &[], 1);
             let removed = u64::try_from(forgotten.len()).unwrap_or(u64::MAX);
-            world.counter_add(metrics::FORCE_REMOVED_IPS, removed);
+            world.counter_add(metrics::FORCE_REMOVED_IPS, &[], removed);
             self.forget(world, &forgotten, now_ms);
         }
         self.show(world);

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::value::RawValue;
-use trueup_guest_common::text;
+use trueup_guest::text;
 
 /// One JSON value inside a text.
 #[derive(Clone, Copy, Debug)]

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::rc::Rc;
 
-use trueup_guest_common::words;
+use trueup_guest::words;
 
 use crate::bindings::exports::trueup::ipam::datastore::IpamKey;
 

@@ -3,7 +3,7 @@
 //! A pod gets its address only after the store has it; a released address rests before it goes out again. The model is
 //! the datastore of the AWS VPC CNI's node agent, version 1.7.
 //!
-//! This file has the bindings, the exports and the imports, and decides nothing. `enis`, `pods` and `reading` have the
+//! This file has the exports and the imports, and decides nothing. `enis`, `pods` and `reading` have the
 //! exported functions, over a [`World`]; `memory` with `eni`, `openings` and `rests` keeps the state and its indexes;
 //! `stored` and `snapshot` handle texts.
 //!
@@ -14,16 +14,13 @@
 //! ```
 #![cfg_attr(not(target_family = "wasm"), forbid(unsafe_code))]
 
-use std::cell::RefCell;
-use trueup_guest_common::panics;
+use trueup_guest::{Guest, Imports};
 
-use crate::bindings::exports::trueup::guest::lifecycle;
 use crate::bindings::exports::trueup::ipam::datastore::{
     self as exported, Assignment, Eni, EniInfos, Error, IpamKey, PodIpInfo, Stats,
 };
 use crate::bindings::trueup::checkpoint::store::{self, Error as StoreError, Saved};
 use crate::bindings::trueup::cri::sandboxes::{self, Sandbox};
-use crate::bindings::trueup::host::{clock, log, metrics as meter};
 use crate::datastore::Datastore;
 use crate::settings::Settings;
 use crate::world::World;
@@ -50,54 +47,31 @@ mod tests;
 pub mod world;
 pub mod writing;
 
-/// The contract's types and functions, generated from `wit/`.
-#[expect(
-    missing_docs,
-    reason = "a case or parameter whose name says it all has no text in `wit/`"
-)]
-pub mod bindings {
-    wit_bindgen::generate!({
-        path: ["../../wit/host", "../../wit/guest", "../../wit/checkpoint", "../../wit/cri", "../../wit/ipam"],
-        world: "trueup:ipam/ipam-datastore",
-        additional_derives: [Clone, PartialEq, Eq, PartialOrd, Ord],
-        generate_all,
-    });
+trueup_guest::guest! {
+    world: "trueup:ipam/ipam-datastore",
+    wit: ["../../wit/host", "../../wit/guest", "../../wit/checkpoint", "../../wit/cri", "../../wit/ipam"],
+    with: { "trueup:host/clock@0.1.0": ::trueup_guest::bindings::trueup::host::clock },
+    derives: [Clone, PartialEq, Eq, PartialOrd, Ord],
+    state: Datastore,
 }
 
-thread_local! {
-    /// The state of this instance. A component has one thread.
-    static DATASTORE: RefCell<Datastore> = RefCell::new(Datastore::new(Settings::DEFAULT));
-}
-
-/// Reads or changes the datastore.
-fn with<T>(call: impl FnOnce(&mut Datastore) -> T) -> T {
-    DATASTORE.with_borrow_mut(call)
-}
-
-/// The exports.
-struct Ipam;
-
-impl lifecycle::Guest for Ipam {
-    fn init(config: String) -> Result<(), String> {
-        panics::report(|text| log::emit(log::Level::Error, text, &[]));
-        let settings = Settings::read(&config)?;
-        with(|datastore| {
-            *datastore = Datastore::new(settings);
-            datastore.begin(&mut Imports);
-        });
-        Ok(())
+impl Guest for Datastore {
+    fn init(config: &str) -> Result<Self, String> {
+        let mut datastore = Self::new(Settings::read(config)?);
+        datastore.begin(&mut Imports);
+        Ok(datastore)
     }
 
-    fn snapshot() -> String {
-        with(|datastore| datastore.snapshot())
+    fn snapshot(&self) -> String {
+        self.snapshot()
     }
 
-    fn restore(snapshot: String) -> Result<(), String> {
-        with(|datastore| datastore.restore(&mut Imports, &snapshot))
+    fn restore(&mut self, snapshot: &str) -> Result<(), String> {
+        self.restore(&mut Imports, snapshot)
     }
 }
 
-impl exported::Guest for Ipam {
+impl exported::Guest for Exports {
     fn add_eni(eni_id: String, device_number: i32, is_primary: bool, is_trunk: bool) -> Result<(), Error> {
         with(|datastore| datastore.add_eni(&mut Imports, &eni_id, device_number, is_primary, is_trunk))
     }
@@ -167,9 +141,6 @@ impl exported::Guest for Ipam {
     }
 }
 
-/// The component's imports.
-struct Imports;
-
 impl World for Imports {
     fn checkpoint(&mut self, data: &str) -> Result<(), StoreError> {
         store::checkpoint(data)
@@ -186,27 +157,4 @@ impl World for Imports {
     fn list_running(&mut self) -> Result<Vec<Sandbox>, String> {
         sandboxes::list_running()
     }
-
-    fn now_ms(&mut self) -> u64 {
-        clock::now_ms()
-    }
-
-    fn counter_add(&mut self, name: &str, delta: u64) {
-        meter::counter_add(name, &[], delta);
-    }
-
-    fn gauge_set(&mut self, name: &str, value: f64) {
-        meter::gauge_set(name, &[], value);
-    }
-
-    fn log(&mut self, level: log::Level, message: &str, fields: &[(&str, &str)]) {
-        let field = |&(key, value): &(&str, &str)| log::Field {
-            key: key.to_owned(),
-            value: value.to_owned(),
-        };
-        log::emit(level, message, &fields.iter().map(field).collect::<Vec<_>>());
-    }
 }
-
-#[cfg(target_family = "wasm")]
-bindings::export!(Ipam with_types_in bindings);

@@ -35,7 +35,7 @@ impl Gauges {
     pub fn send(&mut self, world: &mut impl World, memory: &Memory) {
         self.0 = gauges(memory);
         for (name, number) in GAUGES.iter().zip(self.0) {
-            world.gauge_set(name, f64::from(count(number)));
+            world.gauge_set(name, &[], f64::from(count(number)));
         }
     }
 
@@ -44,7 +44,7 @@ impl Gauges {
         for ((name, sent), number) in GAUGES.iter().zip(&mut self.0).zip(gauges(memory)) {
             if *sent != number {
                 *sent = number;
-                world.gauge_set(name, f64::from(count(number)));
+                world.gauge_set(name, &[], f64::from(count(number)));
             }
         }
     }
@@ -62,6 +62,6 @@ fn gauges(memory: &Memory) -> [usize; GAUGES.len()] {
 /// Creates all counters.
 pub fn begin(world: &mut impl World) {
     for name in COUNTERS {
-        world.counter_add(name, 0);
+        world.counter_add(name, &[], 0);
     }
 }

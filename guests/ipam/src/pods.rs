@@ -1,8 +1,9 @@
 //! The exported functions about pods: which address a key gets, returns, or has.
 
+use trueup_guest::Level;
+
 use crate::address::Address;
 use crate::bindings::exports::trueup::ipam::datastore::{Assignment, Error, IpamKey, PodIpInfo};
-use crate::bindings::trueup::host::log::Level;
 use crate::datastore::{Datastore, NO_DEVICE, log_pod};
 use crate::eni::{Eni, EniKey};
 use crate::key::Key;
@@ -27,7 +28,7 @@ impl Datastore {
         self.readable()?;
         let now_ms = self.now_ms(world);
         let Some((place, address)) = self.memory.candidate(self.settings.cooling, now_ms) else {
-            world.counter_add(metrics::NO_AVAILABLE_IP, 1);
+            world.counter_add(metrics::NO_AVAILABLE_IP, &[], 1);
             log_pod(world, Level::Error, "no address is free", &key, None, None);
             return Err(Error::NoAvailableIp);
         };

@@ -9,10 +9,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use trueup_guest::Level;
+
 use crate::address::Address;
 use crate::bindings::exports::trueup::ipam::datastore::Error;
 use crate::bindings::trueup::cri::sandboxes::Sandbox;
-use crate::bindings::trueup::host::log::Level;
 use crate::datastore::{Datastore, log_pod};
 use crate::key::Key;
 use crate::memory::{Holder, Memory};

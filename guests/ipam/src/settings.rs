@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::Value;
-use trueup_guest_common::text;
+use trueup_guest::text;
 
 use crate::rests::Cooling;
 

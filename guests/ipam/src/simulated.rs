@@ -2,11 +2,13 @@
 //!
 //! Behaves like the simulated capabilities of scenario files.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
+
+use trueup_guest::testing::{Simulated, Transcript};
+use trueup_guest::{Clock, Level};
 
 use crate::bindings::trueup::checkpoint::store::{Error as StoreError, Saved};
 use crate::bindings::trueup::cri::sandboxes::Sandbox;
-use crate::bindings::trueup::host::log::Level;
 use crate::world::World;
 
 /// A call of the store, by its function's name in `wit/`.
@@ -38,8 +40,7 @@ pub(crate) struct Simulation {
     /// The next answer to a call is its first fault.
     pub(crate) faults: VecDeque<Fault>,
     pub(crate) asked: Vec<Asked>,
-    pub(crate) metrics: BTreeMap<String, f64>,
-    pub(crate) lines: Vec<(Level, String)>,
+    pub(crate) record: Transcript,
 }
 
 impl Simulation {
@@ -70,7 +71,7 @@ impl Simulation {
 
     /// The log lines since the last call, each with its fields.
     pub(crate) fn take_lines(&mut self) -> Vec<(Level, String)> {
-        std::mem::take(&mut self.lines)
+        std::mem::take(&mut self.record.lines)
     }
 
     fn fault(&mut self, call: &str) -> Option<Fault> {
@@ -126,22 +127,17 @@ impl World for Simulation {
             None => Ok(self.sandboxes.clone()),
         }
     }
+}
 
+impl Clock for Simulation {
     fn now_ms(&mut self) -> u64 {
         self.readings += 1;
         self.now_ms
     }
+}
 
-    fn counter_add(&mut self, name: &str, delta: u64) {
-        *self.metrics.entry(name.to_owned()).or_default() += delta as f64;
-    }
-
-    fn gauge_set(&mut self, name: &str, value: f64) {
-        self.metrics.insert(name.to_owned(), value);
-    }
-
-    fn log(&mut self, level: Level, message: &str, fields: &[(&str, &str)]) {
-        let fields: Vec<String> = fields.iter().map(|(key, value)| format!(" {key}={value}")).collect();
-        self.lines.push((level, format!("{message}{}", fields.concat())));
+impl Simulated for Simulation {
+    fn record(&mut self) -> &mut Transcript {
+        &mut self.record
     }
 }

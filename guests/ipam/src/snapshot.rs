@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use trueup_guest_common::text;
+use trueup_guest::text;
 
 use crate::address::Address;
 use crate::bindings::exports::trueup::ipam::datastore::IpamKey;

@@ -2,12 +2,13 @@
 //!
 //! `lib.rs` implements it with the component's imports, the tests with a simulation that has a virtual clock.
 
+use trueup_guest::{Clock, Telemetry};
+
 use crate::bindings::trueup::checkpoint::store::{Error as StoreError, Saved};
 use crate::bindings::trueup::cri::sandboxes::Sandbox;
-use crate::bindings::trueup::host::log::Level;
 
 /// The guest's imports; each does what the function of that name in `wit/` does.
-pub trait World {
+pub trait World: Clock + Telemetry {
     /// `store.checkpoint`
     ///
     /// # Errors
@@ -28,16 +29,6 @@ pub trait World {
     /// # Errors
     /// The container runtime's error.
     fn list_running(&mut self) -> Result<Vec<Sandbox>, String>;
-
-    /// `clock.now-ms`
-    fn now_ms(&mut self) -> u64;
-
-    /// `metrics.counter-add`, without labels
-    fn counter_add(&mut self, name: &str, delta: u64);
-    /// `metrics.gauge-set`, without labels
-    fn gauge_set(&mut self, name: &str, value: f64);
-    /// `log.emit`
-    fn log(&mut self, level: Level, message: &str, fields: &[(&str, &str)]);
 }
 
 /// The store's error as the contract's `backing-store` has it.

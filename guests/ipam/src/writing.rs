@@ -3,8 +3,9 @@
 //!
 //! Tracks what the guest knows about the store. The caller decides what a failed write means for the change.
 
+use trueup_guest::Level;
+
 use crate::bindings::trueup::checkpoint::store::Error as StoreError;
-use crate::bindings::trueup::host::log::Level;
 use crate::memory::Memory;
 use crate::metrics;
 use crate::settings::Settings;
@@ -92,7 +93,7 @@ impl Book {
     fn note(&mut self, world: &mut impl World, answer: Result<(), StoreError>) -> Result<(), String> {
         answer.map_err(|error| {
             self.in_step = false;
-            world.counter_add(metrics::STORE_FAILURES, 1);
+            world.counter_add(metrics::STORE_FAILURES, &[], 1);
             words(&error)
         })
     }

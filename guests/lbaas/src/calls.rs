@@ -1,7 +1,8 @@
 //! The three exported functions over any [`World`]: check the input, ask, decide, answer.
 
+use trueup_guest::Level;
+
 use crate::bindings::exports::trueup::lbaas::reconciliation::{AddressPorts, Desired, Error, Plan, Report};
-use crate::bindings::trueup::host::log::Level;
 use crate::bindings::trueup::lbaas::api::Error as ApiError;
 use crate::metrics::{self, Tally};
 use crate::own::{self, Own};

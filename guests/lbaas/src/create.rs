@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use trueup_guest::Level;
+
 use crate::bindings::exports::trueup::lbaas::reconciliation::Error;
-use crate::bindings::trueup::host::log::Level;
 use crate::bindings::trueup::lbaas::api::Error as ApiError;
 use crate::bindings::trueup::lbaas::types::{Object, ObjectRef, Spec, State};
 use crate::metrics::{self, Phase, Tally};

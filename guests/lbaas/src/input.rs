@@ -5,8 +5,8 @@
 
 use std::collections::BTreeMap;
 
-use trueup_guest_common::address::Address;
-use trueup_guest_common::text::quoted;
+use trueup_guest::address::Address;
+use trueup_guest::text::quoted;
 
 use crate::bindings::exports::trueup::lbaas::reconciliation::{self, Desired};
 use crate::wish::{External, Port, Target, Wish, joined, tag};

@@ -57,13 +57,13 @@ pub fn set_pending(world: &mut impl World, phase: Phase, count: usize) {
     };
     // A 32-bit memory can't hold more than u32::MAX resources.
     let value = f64::from(u32::try_from(count).unwrap_or(u32::MAX));
-    world.gauge_set("trueup_lbaas_resources_pending", ("operation", operation), value);
+    world.gauge_set("trueup_lbaas_resources_pending", &[("operation", operation)], value);
 }
 
 /// Observes the time since `start_ms`, in seconds. A clock that went back gives 0.
 pub fn observe_since(world: &mut impl World, name: &str, start_ms: u64) {
     let elapsed_ms = world.now_ms().saturating_sub(start_ms);
-    world.histogram_observe(name, std::time::Duration::from_millis(elapsed_ms).as_secs_f64());
+    world.histogram_observe(name, &[], std::time::Duration::from_millis(elapsed_ms).as_secs_f64());
 }
 
 /// Counts by kind, to be sent at once.
@@ -93,7 +93,7 @@ impl Tally {
     /// Sends the counts above 0.
     pub fn send(&self, world: &mut impl World, counter: Counter) {
         for (&kind, &delta) in self.0.iter().filter(|&(_, &delta)| delta > 0) {
-            world.counter_add(counter.name, (counter.label, order::word(kind)), delta);
+            world.counter_add(counter.name, &[(counter.label, order::word(kind))], delta);
         }
     }
 }

@@ -4,7 +4,7 @@
 
 use std::cmp::Ordering;
 
-use trueup_guest_common::address;
+use trueup_guest::address;
 
 use crate::bindings::trueup::lbaas::types::{Bind, Kind, Object, ObjectRef, Server, Spec};
 

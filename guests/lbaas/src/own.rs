@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use trueup_guest_common::words;
+use trueup_guest::words;
 
 use crate::bindings::trueup::lbaas::types::{Backend, Bind, Frontend, Kind, Object, Server, Spec, State};
 use crate::order;

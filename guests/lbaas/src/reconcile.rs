@@ -5,9 +5,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use trueup_guest::Level;
+
 use crate::backoff;
 use crate::bindings::exports::trueup::lbaas::reconciliation::{Error, Report};
-use crate::bindings::trueup::host::log::Level;
 use crate::bindings::trueup::lbaas::api::Error as ApiError;
 use crate::bindings::trueup::lbaas::types::{Object, ObjectRef, Spec};
 use crate::calls::count_retrieved;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use trueup_guest_common::settings::{self, Allowed};
+use trueup_guest::settings::{self, Allowed};
 
 /// The guest's version. Its versions differ only in a default, so they share one folder.
 pub const VERSION: u32 = if cfg!(feature = "version-2") { 2 } else { 1 };

@@ -5,8 +5,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use trueup_guest::Clock;
+use trueup_guest::testing::{Simulated, Transcript};
+
 use crate::bindings::exports::trueup::lbaas::reconciliation::{Desired, Port, Target};
-use crate::bindings::trueup::host::log::Level;
 use crate::bindings::trueup::lbaas::api::Error as ApiError;
 use crate::bindings::trueup::lbaas::types::{
     Backend, Bind, Frontend, Kind, Mode, Object, ObjectRef, Server, Spec, State,
@@ -161,12 +163,7 @@ pub(crate) struct Simulation {
     /// every API call, in words
     pub(crate) calls: Vec<String>,
     pub(crate) sleeps: Vec<u64>,
-    /// `name{key="value"}`
-    pub(crate) counters: BTreeMap<String, u64>,
-    /// every value set, in order
-    pub(crate) gauges: BTreeMap<String, Vec<f64>>,
-    pub(crate) observed: BTreeMap<String, Vec<f64>>,
-    pub(crate) lines: Vec<(Level, String)>,
+    pub(crate) record: Transcript,
 }
 
 impl Simulation {
@@ -421,10 +418,6 @@ impl World for Simulation {
         self.each(errors, refs, |world, reference| world.destroy_one(reference))
     }
 
-    fn now_ms(&mut self) -> u64 {
-        self.now_ms
-    }
-
     fn sleep_ms(&mut self, duration_ms: u64) {
         self.sleeps.push(duration_ms);
         self.now_ms += duration_ms;
@@ -433,25 +426,16 @@ impl World for Simulation {
     fn next_u64(&mut self) -> u64 {
         self.random
     }
+}
 
-    fn counter_add(&mut self, name: &str, (key, value): (&str, &str), delta: u64) {
-        assert_ne!(delta, 0, "{name} {value}");
-        *self.counters.entry(format!("{name}{{{key}=\"{value}\"}}")).or_default() += delta;
+impl Clock for Simulation {
+    fn now_ms(&mut self) -> u64 {
+        self.now_ms
     }
+}
 
-    fn gauge_set(&mut self, name: &str, (key, value): (&str, &str), number: f64) {
-        self.gauges
-            .entry(format!("{name}{{{key}=\"{value}\"}}"))
-            .or_default()
-            .push(number);
-    }
-
-    fn histogram_observe(&mut self, name: &str, value: f64) {
-        self.observed.entry(name.to_owned()).or_default().push(value);
-    }
-
-    fn log(&mut self, level: Level, message: &str, fields: &[(&str, &str)]) {
-        let fields: Vec<String> = fields.iter().map(|(key, value)| format!(" {key}={value}")).collect();
-        self.lines.push((level, format!("{message}{}", fields.concat())));
+impl Simulated for Simulation {
+    fn record(&mut self) -> &mut Transcript {
+        &mut self.record
     }
 }

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use trueup_guest_common::address::Address;
+use trueup_guest::address::Address;
 
 use crate::bindings::exports::trueup::lbaas::reconciliation::AddressPorts;
 use crate::bindings::trueup::lbaas::types::State;

@@ -3,8 +3,8 @@
 //! A [`Wish`] comes only from checked input (`input`), so everything here is unique as needed. It is sorted, so that an
 //! existing resource finds its place by binary search without building a name.
 
-use trueup_guest_common::address::Address;
-use trueup_guest_common::words;
+use trueup_guest::address::Address;
+use trueup_guest::words;
 
 use crate::bindings::trueup::lbaas::types::{Backend, Bind, Frontend, Mode, Server};
 

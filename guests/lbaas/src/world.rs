@@ -2,12 +2,13 @@
 //!
 //! `lib.rs` implements it with the component's imports, the tests with a simulation with a virtual clock.
 
-use crate::bindings::trueup::host::log::Level;
+use trueup_guest::{Clock, Telemetry};
+
 use crate::bindings::trueup::lbaas::api::Error as ApiError;
 use crate::bindings::trueup::lbaas::types::{Object, ObjectRef, Spec, State};
 
 /// The guest's imports; each does what the function of that name in `wit/` does.
-pub trait World {
+pub trait World: Clock + Telemetry {
     /// `api.load-balancer`
     ///
     /// # Errors
@@ -27,21 +28,10 @@ pub trait World {
     /// `api.destroy`
     fn destroy(&mut self, refs: &[ObjectRef]) -> Vec<Result<(), ApiError>>;
 
-    /// `clock.now-ms`
-    fn now_ms(&mut self) -> u64;
     /// `clock.sleep-ms`
     fn sleep_ms(&mut self, duration_ms: u64);
     /// `random.next-u64`
     fn next_u64(&mut self) -> u64;
-
-    /// `metrics.counter-add`, with its one label
-    fn counter_add(&mut self, name: &str, label: (&str, &str), delta: u64);
-    /// `metrics.gauge-set`, with its one label
-    fn gauge_set(&mut self, name: &str, label: (&str, &str), value: f64);
-    /// `metrics.histogram-observe`, without labels
-    fn histogram_observe(&mut self, name: &str, value: f64);
-    /// `log.emit`
-    fn log(&mut self, level: Level, message: &str, fields: &[(&str, &str)]);
 }
 
 /// True if the error concerns the whole call and not the one resource: the guest must ask nothing after it.

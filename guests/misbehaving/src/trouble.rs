@@ -2,7 +2,9 @@
 
 use std::hint::black_box;
 
-use crate::bindings::trueup::host::{clock, log, metrics};
+use trueup_guest::bindings::trueup::host::{log, metrics};
+
+use crate::bindings::trueup::host::clock;
 use crate::bindings::trueup::lbaas::api;
 
 /// The values of the setting `does`; `count` makes no trouble.

@@ -2,7 +2,7 @@
 //!
 //! Pure.
 
-use trueup_guest_common::address::Address;
+use trueup_guest::address::Address;
 
 use crate::keys::IDENTITIES;
 use crate::settings::Settings;

@@ -4,7 +4,7 @@
 //! Writes only changes, and repeats writes whose result is unknown. The model is the NAT44 renderer of contiv/vpp; the
 //! specification lists the intended differences.
 //!
-//! This file has the bindings, the exports and the imports, and decides nothing. `settings`, `uplink`, `keys`,
+//! This file has the exports and the imports, and decides nothing. `settings`, `uplink`, `keys`,
 //! `values`, `dnat` and `global` are pure; `cache`, `writes` and `renderer` keep the state and ask a [`World`];
 //! `snapshot` is its text.
 //!
@@ -14,13 +14,10 @@
 //! ```
 #![cfg_attr(not(target_family = "wasm"), forbid(unsafe_code))]
 
-use std::cell::RefCell;
-use trueup_guest_common::panics;
+use trueup_guest::{Guest, Imports};
 
-use crate::bindings::exports::trueup::guest::lifecycle;
 use crate::bindings::exports::trueup::service::renderer as exported;
 use crate::bindings::trueup::etcd::kv::{self, Error, KeyValue, Operation};
-use crate::bindings::trueup::host::{log, metrics as meter};
 use crate::bindings::trueup::service::types::{ContivService, ResyncEvent};
 use crate::renderer::Renderer;
 use crate::settings::Settings;
@@ -43,14 +40,9 @@ pub mod values;
 pub mod world;
 pub mod writes;
 
-/// The contract's types and functions, generated from `wit/`.
-#[expect(
-    missing_docs,
-    reason = "a case or parameter whose name says it all has no text in `wit/`"
-)]
-pub mod bindings {
-    wit_bindgen::generate!({
-        path: [
+trueup_guest::guest! {
+    world: "trueup:service/etcd-renderer",
+    wit: [
             "../../wit/host",
             "../../wit/guest",
             "../../wit/kube",
@@ -58,44 +50,22 @@ pub mod bindings {
             "../../wit/nodesync",
             "../../wit/service",
         ],
-        world: "trueup:service/etcd-renderer",
-        // With serde, so that scenarios can be parsed into these types.
-        additional_derives: [Clone, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize],
-        generate_all,
-    });
+    with: {},
+    derives: [Clone, PartialEq, Eq, PartialOrd, Ord],
+    state: Renderer,
 }
 
-thread_local! {
-    /// The state of this instance; `None` before `init`. A component has one thread.
-    static RENDERER: RefCell<Option<Renderer>> = const { RefCell::new(None) };
-}
-
-/// Reads or changes the instance.
-fn with<T>(call: impl FnOnce(&mut Renderer) -> Result<T, String>) -> Result<T, String> {
-    RENDERER.with_borrow_mut(|renderer| match renderer {
-        Some(renderer) => call(renderer),
-        // The host calls `init` first.
-        None => Err("no settings yet: `lifecycle.init` comes first".to_owned()),
-    })
-}
-
-/// The exports.
-struct Exports;
-
-impl lifecycle::Guest for Exports {
-    fn init(config: String) -> Result<(), String> {
-        panics::report(|text| log::emit(log::Level::Error, text, &[]));
-        let settings = Settings::read(&config)?;
-        RENDERER.set(Some(Renderer::new(settings)));
-        Ok(())
+impl Guest for Renderer {
+    fn init(config: &str) -> Result<Self, String> {
+        Settings::read(config).map(Self::new)
     }
 
-    fn snapshot() -> String {
-        with(|renderer| Ok(renderer.snapshot())).unwrap_or_default()
+    fn snapshot(&self) -> String {
+        self.snapshot()
     }
 
-    fn restore(snapshot: String) -> Result<(), String> {
-        with(|renderer| renderer.restore(&snapshot))
+    fn restore(&mut self, snapshot: &str) -> Result<(), String> {
+        self.restore(snapshot)
     }
 }
 
@@ -129,9 +99,6 @@ impl exported::Guest for Exports {
     }
 }
 
-/// The component's imports.
-struct Imports;
-
 impl World for Imports {
     fn list_prefix(&mut self, prefix: &str) -> Result<Vec<KeyValue>, Error> {
         kv::list_prefix(prefix)
@@ -140,19 +107,4 @@ impl World for Imports {
     fn commit(&mut self, operations: &[Operation]) -> Result<bool, Error> {
         kv::commit(&[], operations)
     }
-
-    fn counter_add(&mut self, name: &str, delta: u64) {
-        meter::counter_add(name, &[], delta);
-    }
-
-    fn log(&mut self, level: log::Level, message: &str, fields: &[(&str, &str)]) {
-        let field = |&(key, value): &(&str, &str)| log::Field {
-            key: key.to_owned(),
-            value: value.to_owned(),
-        };
-        log::emit(level, message, &fields.iter().map(field).collect::<Vec<_>>());
-    }
 }
-
-#[cfg(target_family = "wasm")]
-bindings::export!(Exports with_types_in bindings);

@@ -2,9 +2,9 @@
 //!
 //! A change costs only the services that it affects; only a resync walks over everything.
 
-use trueup_guest_common::address::Address;
+use trueup_guest::Level;
+use trueup_guest::address::Address;
 
-use crate::bindings::trueup::host::log::Level;
 use crate::bindings::trueup::kube::types::ObjectId;
 use crate::bindings::trueup::service::types::{ContivService, ResyncEvent};
 use crate::cache::Cache;

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
-use trueup_guest_common::address::Address;
-use trueup_guest_common::network::Network;
-use trueup_guest_common::settings::{self, Allowed, Given};
+use trueup_guest::address::Address;
+use trueup_guest::network::Network;
+use trueup_guest::settings::{self, Allowed, Given};
 
 use crate::uplink::{Transport, Uplink, Wiring};
 

@@ -4,11 +4,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use serde_json::json;
-use trueup_guest_common::scenarios::Transcript;
+use trueup_guest::testing::{Simulated, Transcript};
 
 use crate::bindings::trueup::etcd::kv::{Error, KeyValue, Operation};
-use crate::bindings::trueup::host::log::Level;
 use crate::world::World;
 
 /// The next answer to a call of that name.
@@ -28,10 +26,7 @@ pub(crate) struct Simulation {
     pub(crate) faults: VecDeque<Fault>,
     /// Calls in the form of a journal, including those with a fault.
     pub(crate) asked: Vec<Asked>,
-    pub(crate) metrics: BTreeMap<String, u64>,
-    /// The same for scenarios, with their faults.
-    pub(crate) transcript: Transcript,
-    pub(crate) lines: Vec<String>,
+    pub(crate) record: Transcript,
 }
 
 /// One call.
@@ -91,9 +86,6 @@ fn check(operations: &[Operation]) {
 impl World for Simulation {
     fn list_prefix(&mut self, prefix: &str) -> Result<Vec<KeyValue>, Error> {
         self.asked.push(Asked::ListPrefix(prefix.to_owned()));
-        if let Some(fault) = self.transcript.ask("kv.list-prefix", &json!({"prefix": prefix})) {
-            return serde_json::from_value(fault).unwrap();
-        }
         if let Some(fault) = self.fault("kv.list-prefix") {
             return Err(fault.answer.unwrap_err());
         }
@@ -111,24 +103,16 @@ impl World for Simulation {
     fn commit(&mut self, operations: &[Operation]) -> Result<bool, Error> {
         check(operations);
         self.asked.push(Asked::Commit(operations.to_vec()));
-        let args = json!({"compares": [], "operations": operations});
-        if let Some(fault) = self.transcript.ask("kv.commit", &args) {
-            return serde_json::from_value(fault).unwrap();
-        }
         let fault = self.fault("kv.commit");
         if fault.as_ref().is_none_or(|fault| fault.is_stored) {
             self.store(operations);
         }
         fault.map_or(Ok(true), |fault| fault.answer)
     }
+}
 
-    fn counter_add(&mut self, name: &str, delta: u64) {
-        *self.metrics.entry(name.to_owned()).or_default() += delta;
-        self.transcript.counter_add(name, delta as f64);
-    }
-
-    fn log(&mut self, _: Level, message: &str, fields: &[(&str, &str)]) {
-        let fields: Vec<String> = fields.iter().map(|(key, value)| format!(" {key}={value}")).collect();
-        self.lines.push(format!("{message}{}", fields.concat()));
+impl Simulated for Simulation {
+    fn record(&mut self) -> &mut Transcript {
+        &mut self.record
     }
 }

@@ -1,8 +1,8 @@
 //! The whole state as text, for the next build of this guest. Of the settings it holds only the prefix of the keys.
 
 use serde::{Deserialize, Serialize};
-use trueup_guest_common::address::Address;
-use trueup_guest_common::snapshot::{check_version, misfit};
+use trueup_guest::address::Address;
+use trueup_guest::snapshot::{self, misfit};
 
 use crate::cache::Cache;
 use crate::renderer::Kept;
@@ -36,8 +36,7 @@ pub fn write(prefix: &str, kept: &Kept) -> String {
         is_complete: kept.cache.is_complete,
         keys: keys.map(|(key, value)| (key.clone(), value.clone())).collect(),
     };
-    // Texts, numbers and lists: JSON can represent all of them.
-    serde_json::to_string(&snapshot).unwrap_or_default()
+    snapshot::write(&snapshot)
 }
 
 /// Parses the text of [`write()`]: the prefix of the keys, and the kept state.
@@ -45,14 +44,12 @@ pub fn write(prefix: &str, kept: &Kept) -> String {
 /// # Errors
 /// The version that wrote the text, or what is wrong with it.
 pub fn read(snapshot: &str) -> Result<(String, Kept), String> {
-    check_version(snapshot, VERSION)?;
-    let wrong = |what: String| misfit(&what, VERSION);
-    let snapshot: Snapshot = serde_json::from_str(snapshot).map_err(|error| wrong(error.to_string()))?;
+    let snapshot: Snapshot = snapshot::read(snapshot, VERSION)?;
     let node_ips = snapshot.node_ips.iter().map(|text| Address::parse(text));
     let kept = Kept {
         node_ips: node_ips
             .collect::<Option<_>>()
-            .ok_or_else(|| wrong("`node_ips` has what is no address".to_owned()))?,
+            .ok_or_else(|| misfit("`node_ips` has what is no address", VERSION))?,
         frontends: snapshot.frontends,
         backends: snapshot.backends,
         cache: Cache {

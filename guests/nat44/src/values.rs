@@ -3,7 +3,7 @@
 //! Pure data with serde; the names are those of the Ligato VPP agent, version 3.
 
 use serde::Serialize;
-use trueup_guest_common::address::Address;
+use trueup_guest::address::Address;
 
 /// The VRF number that means all of them: the largest one.
 pub const ANY_VRF: u32 = u32::MAX;

@@ -2,11 +2,12 @@
 //!
 //! `lib.rs` implements it with the component's imports, the tests with a simulation.
 
+use trueup_guest::Telemetry;
+
 use crate::bindings::trueup::etcd::kv::{Error, KeyValue, Operation};
-use crate::bindings::trueup::host::log::Level;
 
 /// The guest's imports; each does what the function of that name in `wit/` does.
-pub trait World {
+pub trait World: Telemetry {
     /// `kv.list-prefix`
     ///
     /// # Errors
@@ -17,11 +18,6 @@ pub trait World {
     /// # Errors
     /// The database's error; the commit may have been stored.
     fn commit(&mut self, operations: &[Operation]) -> Result<bool, Error>;
-
-    /// `metrics.counter-add`, without labels
-    fn counter_add(&mut self, name: &str, delta: u64);
-    /// `log.emit`
-    fn log(&mut self, level: Level, message: &str, fields: &[(&str, &str)]);
 }
 
 /// The database's error in the form of answers.

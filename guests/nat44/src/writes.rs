@@ -43,7 +43,7 @@ impl Writes {
                 }
                 return Err(error);
             }
-            world.counter_add(metrics::WRITES, u64::try_from(batch.len()).unwrap_or(u64::MAX));
+            world.counter_add(metrics::WRITES, &[], u64::try_from(batch.len()).unwrap_or(u64::MAX));
             for operation in batch {
                 match operation {
                     Operation::Put((key, value)) => cache.put(key, value),

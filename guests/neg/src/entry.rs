@@ -5,7 +5,7 @@
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-use trueup_guest_common::words;
+use trueup_guest::words;
 
 use crate::address::{Class, Place};
 use crate::bindings::trueup::neg::types::{Endpoint, EndpointGroup, Location};

@@ -5,7 +5,7 @@
 //! carries no traffic. The model is the NEG syncer of the Kubernetes controller for Google Compute Engine with its
 //! dual-stack migrator; the specification lists the intended differences.
 //!
-//! This file has the bindings, the exports and the imports, and decides nothing. `address`, `entry`, `filter`, `target`
+//! This file has the exports and the imports, and decides nothing. `address`, `entry`, `filter`, `target`
 //! and `compare` are pure; `migrator`, `retry`, `operations` and `syncer` keep the state and ask a [`World`];
 //! `snapshot` is its text.
 //!
@@ -17,13 +17,12 @@
 //! ```
 #![cfg_attr(not(target_family = "wasm"), forbid(unsafe_code))]
 
-use std::cell::RefCell;
-use trueup_guest_common::panics;
+use trueup_guest::{Guest, Imports};
 
-use crate::bindings::exports::trueup::guest::{lifecycle, timer_events};
+use crate::bindings::exports::trueup::guest::timer_events;
 use crate::bindings::exports::trueup::neg::migrator::{self as exported_migrator, Filtered};
 use crate::bindings::exports::trueup::neg::syncer::{self as exported_syncer, SyncReport};
-use crate::bindings::trueup::host::{clock, log, metrics as meter, timers};
+use crate::bindings::trueup::host::timers;
 use crate::bindings::trueup::neg::api::{self, NegRef};
 use crate::bindings::trueup::neg::types::{Endpoint, EndpointGroup};
 use crate::neg::Neg;
@@ -49,47 +48,25 @@ pub mod target;
 mod tests;
 pub mod world;
 
-/// The contract's types and functions, generated from `wit/`.
-#[expect(
-    missing_docs,
-    reason = "a case or parameter whose name says it all has no text in `wit/`"
-)]
-pub mod bindings {
-    wit_bindgen::generate!({
-        path: ["../../wit/host", "../../wit/guest", "../../wit/neg"],
-        world: "trueup:neg/neg-syncer",
-        additional_derives: [Clone, PartialEq, Eq, PartialOrd, Ord],
-        generate_all,
-    });
+trueup_guest::guest! {
+    world: "trueup:neg/neg-syncer",
+    wit: ["../../wit/host", "../../wit/guest", "../../wit/neg"],
+    with: { "trueup:host/clock@0.1.0": ::trueup_guest::bindings::trueup::host::clock },
+    derives: [Clone, PartialEq, Eq, PartialOrd, Ord],
+    state: Neg,
 }
 
-thread_local! {
-    /// The state of this instance. A component has one thread.
-    static NEG: RefCell<Neg> = RefCell::new(Neg::new(Settings::default()));
-}
-
-/// Reads or changes the instance.
-fn with<T>(call: impl FnOnce(&mut Neg) -> T) -> T {
-    NEG.with_borrow_mut(call)
-}
-
-/// The exports.
-struct Exports;
-
-impl lifecycle::Guest for Exports {
-    fn init(config: String) -> Result<(), String> {
-        panics::report(|text| log::emit(log::Level::Error, text, &[]));
-        let settings = Settings::read(&config)?;
-        with(|neg| *neg = Neg::new(settings));
-        Ok(())
+impl Guest for Neg {
+    fn init(config: &str) -> Result<Self, String> {
+        Settings::read(config).map(Self::new)
     }
 
-    fn snapshot() -> String {
-        with(|neg| neg.snapshot())
+    fn snapshot(&self) -> String {
+        self.snapshot()
     }
 
-    fn restore(snapshot: String) -> Result<(), String> {
-        with(|neg| neg.restore(&mut Imports, &snapshot))
+    fn restore(&mut self, snapshot: &str) -> Result<(), String> {
+        self.restore(&mut Imports, snapshot)
     }
 }
 
@@ -136,9 +113,6 @@ impl exported_syncer::Guest for Exports {
     }
 }
 
-/// The component's imports.
-struct Imports;
-
 impl World for Imports {
     fn ensure(&mut self, neg: &NegRef, subnet: &str) -> Result<bool, api::Error> {
         api::ensure(neg, subnet)
@@ -156,10 +130,6 @@ impl World for Imports {
         api::detach(neg, endpoints)
     }
 
-    fn now_ms(&mut self) -> u64 {
-        clock::now_ms()
-    }
-
     fn schedule(&mut self, delay_ms: u64) -> u64 {
         timers::schedule(delay_ms)
     }
@@ -167,35 +137,4 @@ impl World for Imports {
     fn cancel(&mut self, timer: u64) -> bool {
         timers::cancel(timer)
     }
-
-    fn counter_add(&mut self, name: &str, labels: &[(&str, &str)], delta: u64) {
-        meter::counter_add(name, &labelled(labels), delta);
-    }
-
-    fn gauge_set(&mut self, name: &str, labels: &[(&str, &str)], value: f64) {
-        meter::gauge_set(name, &labelled(labels), value);
-    }
-
-    fn histogram_observe(&mut self, name: &str, value: f64) {
-        meter::histogram_observe(name, &[], value);
-    }
-
-    fn log(&mut self, level: log::Level, message: &str, fields: &[(&str, &str)]) {
-        let field = |&(key, value): &(&str, &str)| log::Field {
-            key: key.to_owned(),
-            value: value.to_owned(),
-        };
-        log::emit(level, message, &fields.iter().map(field).collect::<Vec<_>>());
-    }
 }
-
-fn labelled(labels: &[(&str, &str)]) -> Vec<meter::Label> {
-    let label = |&(key, value): &(&str, &str)| meter::Label {
-        key: key.to_owned(),
-        value: value.to_owned(),
-    };
-    labels.iter().map(label).collect()
-}
-
-#[cfg(target_family = "wasm")]
-bindings::export!(Exports with_types_in bindings);

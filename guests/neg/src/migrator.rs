@@ -82,7 +82,7 @@ impl Migrator {
         } else {
             if let Some(started_ms) = self.started_ms.take() {
                 let seconds = metrics::seconds(started_ms, now_ms);
-                world.histogram_observe(metrics::MIGRATION_DURATION_SECONDS, seconds);
+                world.histogram_observe(metrics::MIGRATION_DURATION_SECONDS, &[], seconds);
             }
             0.0
         };

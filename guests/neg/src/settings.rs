@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
-use trueup_guest_common::text;
+use trueup_guest::text;
 
 use crate::filter::Fractions;
 

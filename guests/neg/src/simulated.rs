@@ -5,7 +5,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use crate::bindings::trueup::host::log::Level;
+use trueup_guest::Clock;
+use trueup_guest::testing::{Simulated, Transcript};
+
 use crate::bindings::trueup::neg::api::{Error, NegRef};
 use crate::bindings::trueup::neg::types::Endpoint;
 use crate::operations::Kind;
@@ -36,9 +38,7 @@ pub(crate) struct Simulation {
     pub(crate) faults: VecDeque<(&'static str, Error)>,
     /// Calls of the API as text: `attach z1 web-s1 10.0.0.1`.
     pub(crate) asked: Vec<String>,
-    pub(crate) metrics: BTreeMap<String, f64>,
-    pub(crate) observed: Vec<(String, f64)>,
-    pub(crate) lines: Vec<String>,
+    pub(crate) record: Transcript,
 }
 
 /// An endpoint in the notation of tests: its addresses joined by `+`, then `:port` and `@node` unless they are `80` and
@@ -141,15 +141,6 @@ impl Simulation {
     }
 }
 
-fn labelled(name: &str, labels: &[(&str, &str)]) -> String {
-    let labels: Vec<String> = labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
-    if labels.is_empty() {
-        name.to_owned()
-    } else {
-        format!("{name}{{{}}}", labels.join(","))
-    }
-}
-
 impl World for Simulation {
     fn ensure(&mut self, neg: &NegRef, _: &str) -> Result<bool, Error> {
         let name = self.ask("ensure", neg, &[])?;
@@ -172,10 +163,6 @@ impl World for Simulation {
         self.start(Kind::Detach, neg, endpoints)
     }
 
-    fn now_ms(&mut self) -> u64 {
-        self.now_ms
-    }
-
     fn schedule(&mut self, delay_ms: u64) -> u64 {
         self.timer += 1;
         self.timers.insert(self.timer, self.now_ms + delay_ms);
@@ -185,21 +172,16 @@ impl World for Simulation {
     fn cancel(&mut self, timer: u64) -> bool {
         self.timers.remove(&timer).is_some()
     }
+}
 
-    fn counter_add(&mut self, name: &str, labels: &[(&str, &str)], delta: u64) {
-        *self.metrics.entry(labelled(name, labels)).or_default() += delta as f64;
+impl Clock for Simulation {
+    fn now_ms(&mut self) -> u64 {
+        self.now_ms
     }
+}
 
-    fn gauge_set(&mut self, name: &str, labels: &[(&str, &str)], value: f64) {
-        self.metrics.insert(labelled(name, labels), value);
-    }
-
-    fn histogram_observe(&mut self, name: &str, value: f64) {
-        self.observed.push((name.to_owned(), value));
-    }
-
-    fn log(&mut self, _: Level, message: &str, fields: &[(&str, &str)]) {
-        let fields: Vec<String> = fields.iter().map(|(key, value)| format!(" {key}={value}")).collect();
-        self.lines.push(format!("{message}{}", fields.concat()));
+impl Simulated for Simulation {
+    fn record(&mut self) -> &mut Transcript {
+        &mut self.record
     }
 }

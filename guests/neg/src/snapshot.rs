@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
-use trueup_guest_common::snapshot::{check_version, misfit};
+use trueup_guest::snapshot;
 
 use crate::bindings::trueup::neg::types::{Endpoint, Location};
 use crate::migrator::{Migrator, Pause};
@@ -85,8 +85,7 @@ pub fn write(migrator: &Migrator, syncer: &Syncer) -> String {
         sync_retry: Trial::of(&syncer.sync_retry),
         operation_retry: Trial::of(&syncer.operation_retry),
     };
-    // Texts, numbers and lists: JSON can represent all of them.
-    serde_json::to_string(&snapshot).unwrap_or_default()
+    snapshot::write(&snapshot)
 }
 
 /// Parses the text of [`write()`].
@@ -94,8 +93,7 @@ pub fn write(migrator: &Migrator, syncer: &Syncer) -> String {
 /// # Errors
 /// The version that wrote the text, or what is wrong with it.
 pub fn read(snapshot: &str) -> Result<Snapshot, String> {
-    check_version(snapshot, VERSION)?;
-    serde_json::from_str(snapshot).map_err(|error| misfit(&error.to_string(), VERSION))
+    snapshot::read(snapshot, VERSION)
 }
 
 impl Snapshot {

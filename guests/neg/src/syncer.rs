@@ -9,8 +9,9 @@
 
 use std::collections::BTreeSet;
 
+use trueup_guest::Level;
+
 use crate::bindings::exports::trueup::neg::syncer::{Error, SyncReport};
-use crate::bindings::trueup::host::log::Level;
 use crate::bindings::trueup::neg::api::{self, NegRef};
 use crate::bindings::trueup::neg::types::{Endpoint, EndpointGroup, Location};
 use crate::compare::{self, Flying};

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use trueup_guest_common::text::quoted;
+use trueup_guest::text::quoted;
 
 use crate::address::{self, Place};
 use crate::bindings::trueup::neg::types::{Endpoint, EndpointGroup, Location};

@@ -2,12 +2,13 @@
 //!
 //! `lib.rs` implements it with the component's imports, the tests with a simulation with a virtual clock.
 
-use crate::bindings::trueup::host::log::Level;
+use trueup_guest::{Clock, Telemetry};
+
 use crate::bindings::trueup::neg::api::{Error, NegRef};
 use crate::bindings::trueup::neg::types::Endpoint;
 
 /// The guest's imports; each does what the function of that name in `wit/` does.
-pub trait World {
+pub trait World: Clock + Telemetry {
     /// `api.ensure`
     ///
     /// # Errors
@@ -29,21 +30,10 @@ pub trait World {
     /// The API's error; the operation did not start.
     fn detach(&mut self, neg: &NegRef, endpoints: &[Endpoint]) -> Result<u64, Error>;
 
-    /// `clock.now-ms`
-    fn now_ms(&mut self) -> u64;
     /// `timers.schedule`
     fn schedule(&mut self, delay_ms: u64) -> u64;
     /// `timers.cancel`
     fn cancel(&mut self, timer: u64) -> bool;
-
-    /// `metrics.counter-add`
-    fn counter_add(&mut self, name: &str, labels: &[(&str, &str)], delta: u64);
-    /// `metrics.gauge-set`
-    fn gauge_set(&mut self, name: &str, labels: &[(&str, &str)], value: f64);
-    /// `metrics.histogram-observe`, without labels
-    fn histogram_observe(&mut self, name: &str, value: f64);
-    /// `log.emit`
-    fn log(&mut self, level: Level, message: &str, fields: &[(&str, &str)]);
 }
 
 /// A timer that was scheduled and has neither fired nor been cancelled.

@@ -65,7 +65,7 @@ pub fn write<W: Write>(out: &mut Writer<W>, settings: &Settings, of: Table<'_>) 
     }
 }
 
-fn prefix(network: trueup_guest_common::network::Network) -> Expression<'static> {
+fn prefix(network: trueup_guest::network::Network) -> Expression<'static> {
     Expression::Prefix {
         addr: network.address().to_string(),
         len: network.prefix_len(),

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use trueup_guest_common::address::Address;
+use trueup_guest::address::Address;
 
 use crate::bindings::trueup::service::types::{Backend, ContivService, ServicePort, TrafficPolicy};
 use crate::names::PortName;

@@ -4,7 +4,7 @@
 //! one of its endpoints; established flows keep theirs. This renderer has no original: its structure follows
 //! kube-proxy's nftables mode, and the specification describes all of it.
 //!
-//! This file has the bindings, the exports and the imports, and decides nothing. `facts`, `names`, `render`, `ruleset`,
+//! This file has the exports and the imports, and decides nothing. `facts`, `names`, `render`, `ruleset`,
 //! `step` and `change` are pure; `schema`, `base` and `transaction` produce the text for nft; `claims` and `renderer`
 //! keep the state and ask a [`World`]; `snapshot` is its text.
 //!
@@ -14,12 +14,9 @@
 //! ```
 #![cfg_attr(not(target_family = "wasm"), forbid(unsafe_code))]
 
-use std::cell::RefCell;
-use trueup_guest_common::panics;
+use trueup_guest::{Guest, Imports};
 
-use crate::bindings::exports::trueup::guest::lifecycle;
 use crate::bindings::exports::trueup::service::renderer as exported;
-use crate::bindings::trueup::host::{log, metrics as meter};
 use crate::bindings::trueup::service::nftables;
 use crate::bindings::trueup::service::types::{ContivService, ResyncEvent};
 use crate::renderer::Renderer;
@@ -46,14 +43,9 @@ mod tests;
 pub mod transaction;
 pub mod world;
 
-/// The contract's types and functions, generated from `wit/`.
-#[expect(
-    missing_docs,
-    reason = "a case or parameter whose name says it all has no text in `wit/`"
-)]
-pub mod bindings {
-    wit_bindgen::generate!({
-        path: [
+trueup_guest::guest! {
+    world: "trueup:service/nftables-renderer",
+    wit: [
             "../../wit/host",
             "../../wit/guest",
             "../../wit/kube",
@@ -61,40 +53,23 @@ pub mod bindings {
             "../../wit/nodesync",
             "../../wit/service",
         ],
-        world: "trueup:service/nftables-renderer",
-        // With serde, since a snapshot holds services as received.
-        additional_derives: [Clone, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize],
-        generate_all,
-    });
+    with: {},
+    // With serde, since a snapshot holds services as received.
+    derives: [Clone, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize],
+    state: Renderer,
 }
 
-thread_local! {
-    /// The state of this instance. A component has one thread.
-    static RENDERER: RefCell<Renderer> = RefCell::new(Renderer::new(Settings::default()));
-}
-
-/// Reads or changes the instance.
-fn with<T>(call: impl FnOnce(&mut Renderer) -> T) -> T {
-    RENDERER.with_borrow_mut(call)
-}
-
-/// The exports.
-struct Exports;
-
-impl lifecycle::Guest for Exports {
-    fn init(config: String) -> Result<(), String> {
-        panics::report(|text| log::emit(log::Level::Error, text, &[]));
-        let settings = Settings::read(&config)?;
-        with(|renderer| *renderer = Renderer::new(settings));
-        Ok(())
+impl Guest for Renderer {
+    fn init(config: &str) -> Result<Self, String> {
+        Settings::read(config).map(Self::new)
     }
 
-    fn snapshot() -> String {
-        with(|renderer| renderer.snapshot())
+    fn snapshot(&self) -> String {
+        self.snapshot()
     }
 
-    fn restore(snapshot: String) -> Result<(), String> {
-        with(|renderer| renderer.restore(&mut Imports, &snapshot))
+    fn restore(&mut self, snapshot: &str) -> Result<(), String> {
+        self.restore(&mut Imports, snapshot)
     }
 }
 
@@ -131,26 +106,8 @@ impl exported::Guest for Exports {
     }
 }
 
-/// The component's imports.
-struct Imports;
-
 impl World for Imports {
     fn apply(&mut self, ruleset: &str) -> Result<(), String> {
         nftables::apply(ruleset)
     }
-
-    fn counter_add(&mut self, name: &str, delta: u64) {
-        meter::counter_add(name, &[], delta);
-    }
-
-    fn log(&mut self, level: log::Level, message: &str, fields: &[(&str, &str)]) {
-        let field = |&(key, value): &(&str, &str)| log::Field {
-            key: key.to_owned(),
-            value: value.to_owned(),
-        };
-        log::emit(level, message, &fields.iter().map(field).collect::<Vec<_>>());
-    }
 }
-
-#[cfg(target_family = "wasm")]
-bindings::export!(Exports with_types_in bindings);

@@ -4,7 +4,7 @@
 
 use std::fmt::Write as _;
 
-use trueup_guest_common::address::Address;
+use trueup_guest::address::Address;
 
 use crate::bindings::trueup::kube::types::ObjectId;
 

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use trueup_guest_common::address::Address;
+use trueup_guest::address::Address;
 
 use crate::bindings::trueup::service::types::TrafficPolicy;
 use crate::facts::{Endpoint, Facts, Port};

@@ -4,7 +4,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::bindings::trueup::host::log::Level;
+use trueup_guest::Level;
+
 use crate::bindings::trueup::kube::types::ObjectId;
 use crate::bindings::trueup::service::types::ContivService;
 use crate::change::Change;
@@ -185,7 +186,7 @@ fn apply(world: &mut impl World, settings: &Settings, parts: &[transaction::Part
         return Ok(());
     };
     world.apply(&text)?;
-    world.counter_add(metrics::TRANSACTIONS, 1);
+    world.counter_add(metrics::TRANSACTIONS, &[], 1);
     Ok(())
 }
 

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use serde::Serialize;
-use trueup_guest_common::address::Address;
+use trueup_guest::address::Address;
 
 use crate::bindings::trueup::kube::types;
 

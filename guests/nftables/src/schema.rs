@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 
 use serde::{Serialize, Serializer};
-use trueup_guest_common::address::Address;
+use trueup_guest::address::Address;
 
 use crate::ruleset::{Family, Key, Protocol, Verdict};
 

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use serde_json::{Value, json};
-use trueup_guest_common::network::Network;
-use trueup_guest_common::settings::{self, Allowed};
+use trueup_guest::network::Network;
+use trueup_guest::settings::{self, Allowed};
 
 use crate::ruleset::Family;
 

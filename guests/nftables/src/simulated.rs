@@ -5,10 +5,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use serde_json::{Value, json};
-use trueup_guest_common::scenarios::Transcript;
+use serde_json::Value;
+use trueup_guest::testing::{Simulated, Transcript};
 
-use crate::bindings::trueup::host::log::Level;
 use crate::world::World;
 
 /// Tables by family and name.
@@ -30,18 +29,12 @@ pub(crate) struct Simulation {
     pub(crate) faults: VecDeque<String>,
     /// The transactions, including those that a fault refused.
     pub(crate) asked: Vec<String>,
-    pub(crate) metrics: BTreeMap<String, u64>,
-    /// The same for scenarios, with their faults.
-    pub(crate) transcript: Transcript,
-    pub(crate) lines: Vec<String>,
+    pub(crate) record: Transcript,
 }
 
 impl World for Simulation {
     fn apply(&mut self, ruleset: &str) -> Result<(), String> {
         self.asked.push(ruleset.to_owned());
-        if let Some(fault) = self.transcript.ask("nftables.apply", &json!({"ruleset": ruleset})) {
-            return serde_json::from_value(fault).unwrap();
-        }
         match self.faults.pop_front() {
             Some(error) => Err(error),
             None => {
@@ -50,15 +43,11 @@ impl World for Simulation {
             }
         }
     }
+}
 
-    fn counter_add(&mut self, name: &str, delta: u64) {
-        *self.metrics.entry(name.to_owned()).or_default() += delta;
-        self.transcript.counter_add(name, delta as f64);
-    }
-
-    fn log(&mut self, _: Level, message: &str, fields: &[(&str, &str)]) {
-        let fields: Vec<String> = fields.iter().map(|(key, value)| format!(" {key}={value}")).collect();
-        self.lines.push(format!("{message}{}", fields.concat()));
+impl Simulated for Simulation {
+    fn record(&mut self) -> &mut Transcript {
+        &mut self.record
     }
 }
 

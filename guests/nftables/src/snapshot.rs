@@ -2,7 +2,7 @@
 //! when they were rendered.
 
 use serde::{Deserialize, Serialize};
-use trueup_guest_common::snapshot::{check_version, misfit};
+use trueup_guest::snapshot;
 
 use crate::bindings::trueup::service::types::ContivService;
 use crate::renderer::Services;
@@ -41,8 +41,7 @@ pub fn write(settings: &Settings, services: Option<&Services>) -> String {
         settings: settings.as_text(),
         services: services.map(|services| services.values().collect()),
     };
-    // Texts, numbers and lists: JSON can represent all of them.
-    serde_json::to_string(&snapshot).unwrap_or_default()
+    snapshot::write(&snapshot)
 }
 
 /// Parses the text of [`write()`].
@@ -50,9 +49,7 @@ pub fn write(settings: &Settings, services: Option<&Services>) -> String {
 /// # Errors
 /// The version that wrote the text, or what is wrong with it.
 pub fn read(snapshot: &str) -> Result<Snapshot, String> {
-    check_version(snapshot, VERSION)?;
-    let Read { settings, services } =
-        serde_json::from_str(snapshot).map_err(|error| misfit(&error.to_string(), VERSION))?;
+    let Read { settings, services } = snapshot::read(snapshot, VERSION)?;
     let by_id = |services: Vec<ContivService>| services.into_iter().map(|one| (one.id.clone(), one)).collect();
     Ok(Snapshot {
         settings,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use trueup_guest_common::network::Network;
+use trueup_guest::network::Network;
 
 use crate::world::World;
 

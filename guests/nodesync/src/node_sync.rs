@@ -6,7 +6,7 @@
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
-use trueup_guest_common::network::Network;
+use trueup_guest::network::Network;
 
 use crate::addresses::{self, Addresses};
 use crate::allocation;
@@ -304,7 +304,7 @@ impl NodeSync {
                 true
             }
             Err(error) => {
-                world.counter_add(PUBLISH_FAILURES, 1);
+                world.counter_add(PUBLISH_FAILURES, &[], 1);
                 let error = world::words(&error);
                 world.warn(
                     "the addresses of this node are not stored; the next publish or resync tries again",
@@ -319,7 +319,7 @@ impl NodeSync {
     fn show_nodes(&self, world: &mut impl World) {
         // More than u32::MAX nodes can't have ids.
         let others = u32::try_from(self.view.node_count()).unwrap_or(u32::MAX);
-        world.gauge_set(NODES, f64::from(others) + 1.0);
+        world.gauge_set(NODES, &[], f64::from(others) + 1.0);
     }
 
     /// `lifecycle.snapshot`

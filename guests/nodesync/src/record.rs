@@ -79,7 +79,7 @@ impl Stored {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use trueup_guest_common::network::Network;
+    use trueup_guest::network::Network;
 
     fn addresses(texts: &[&str]) -> Addresses {
         texts.iter().filter_map(|text| Network::parse(text)).collect()

@@ -3,19 +3,16 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
-use trueup_guest_common::scenarios::Transcript;
+use trueup_guest::testing::{Simulated, Transcript};
 
 use crate::bindings::trueup::etcd::kv::{Error, KeyValue};
-use crate::bindings::trueup::host::log::Level;
 use crate::world::World;
 
 /// The guest's world.
 #[derive(Debug, Default)]
 pub(crate) struct Simulation {
     pub(crate) store: BTreeMap<String, String>,
-    pub(crate) transcript: Transcript,
-    /// Log lines: the message, then ` key=value` for each field.
-    pub(crate) lines: Vec<String>,
+    pub(crate) record: Transcript,
 }
 
 impl Simulation {
@@ -25,7 +22,7 @@ impl Simulation {
         args: &Value,
         answer: impl FnOnce(&mut BTreeMap<String, String>) -> T,
     ) -> Result<T, Error> {
-        match self.transcript.ask(call, args) {
+        match self.record.ask(call, args) {
             Some(fault) => serde_json::from_value(fault).unwrap(),
             None => Ok(answer(&mut self.store)),
         }
@@ -66,17 +63,10 @@ impl World for Simulation {
             is_new
         })
     }
+}
 
-    fn counter_add(&mut self, name: &str, delta: u64) {
-        self.transcript.counter_add(name, delta as f64);
-    }
-
-    fn gauge_set(&mut self, name: &str, value: f64) {
-        self.transcript.gauge_set(name, value);
-    }
-
-    fn log(&mut self, _: Level, message: &str, fields: &[(&str, &str)]) {
-        let fields: Vec<String> = fields.iter().map(|(key, value)| format!(" {key}={value}")).collect();
-        self.lines.push(format!("{message}{}", fields.concat()));
+impl Simulated for Simulation {
+    fn record(&mut self) -> &mut Transcript {
+        &mut self.record
     }
 }

@@ -5,10 +5,10 @@
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
-use trueup_guest_common::address::Address;
-use trueup_guest_common::network::Network;
-use trueup_guest_common::snapshot::{check_version, misfit};
-use trueup_guest_common::text;
+use trueup_guest::address::Address;
+use trueup_guest::network::Network;
+use trueup_guest::snapshot::{self, misfit};
+use trueup_guest::text;
 
 use crate::addresses::{self, Addresses};
 use crate::kube::Kube;
@@ -69,8 +69,7 @@ pub fn write(snapshot: &Snapshot) -> String {
         stored: addresses::write(&snapshot.stored.addresses),
         stored_is_known: snapshot.stored.is_known,
     };
-    // Texts, numbers and lists: JSON can represent all of them.
-    serde_json::to_string(&text).unwrap_or_default()
+    snapshot::write(&text)
 }
 
 /// Parses the text of [`write()`].
@@ -78,11 +77,9 @@ pub fn write(snapshot: &Snapshot) -> String {
 /// # Errors
 /// The version that wrote the text, or what is wrong with it.
 pub fn read(snapshot: &str) -> Result<Snapshot, String> {
-    check_version(snapshot, VERSION)?;
-    let wrong = |what: String| misfit(&what, VERSION);
-    let text: Text = serde_json::from_str(snapshot).map_err(|error| wrong(error.to_string()))?;
+    let text: Text = snapshot::read(snapshot, VERSION)?;
     text.read()
-        .map_err(|address| wrong(format!("{} is no address", text::quoted(&address))))
+        .map_err(|address| misfit(&format!("{} is no address", text::quoted(&address)), VERSION))
 }
 
 impl Text {

@@ -2,11 +2,12 @@
 //!
 //! `lib.rs` implements it with the component's imports, the tests with a simulation.
 
+use trueup_guest::Telemetry;
+
 use crate::bindings::trueup::etcd::kv::{Error, KeyValue};
-use crate::bindings::trueup::host::log::Level;
 
 /// The guest's imports; each does what the function of that name in `wit/` does.
-pub trait World {
+pub trait World: Telemetry {
     /// `kv.get`
     ///
     /// # Errors
@@ -27,18 +28,6 @@ pub trait World {
     /// # Errors
     /// The database's error; it may have stored the value.
     fn put_if_not_exists(&mut self, key: &str, value: &str) -> Result<bool, Error>;
-
-    /// `metrics.counter-add`, without labels
-    fn counter_add(&mut self, name: &str, delta: u64);
-    /// `metrics.gauge-set`, without labels
-    fn gauge_set(&mut self, name: &str, value: f64);
-    /// `log.emit`
-    fn log(&mut self, level: Level, message: &str, fields: &[(&str, &str)]);
-
-    /// Logs a warning about something left out, or done although it is odd.
-    fn warn(&mut self, message: &str, fields: &[(&str, &str)]) {
-        self.log(Level::Warn, message, fields);
-    }
 }
 
 /// The database's error in the contract's `database` form.

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use trueup_guest_common::address::Address;
-use trueup_guest_common::network;
+use trueup_guest::address::Address;
+use trueup_guest::network;
 
 use crate::bindings::exports::trueup::service::processor::{CustomIpAllocation, LocalPod};
 use crate::bindings::trueup::kube::types::{Endpoints as KubeEndpoints, ObjectId, Service as KubeService};

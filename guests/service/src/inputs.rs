@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use trueup_guest_common::address::Address;
+use trueup_guest::address::Address;
 
 use crate::bindings::exports::trueup::service::processor::{CustomInterface, State};
 use crate::bindings::trueup::service::types::ContivService;

@@ -5,7 +5,7 @@
 //! with the difference. The model is the service processor of Contiv-VPP; the specification lists the intended
 //! differences.
 //!
-//! This file has the bindings, the exports and the imports, and decides nothing. `door` parses, `inputs` stores,
+//! This file has the exports and the imports, and decides nothing. `door` parses, `inputs` stores,
 //! `combine` and `pods` are the function of the inputs, `view` stores their results with indexes of what an event
 //! touches; `processor` and `rendering` call a [`World`]; `snapshot` is their text.
 //!
@@ -16,12 +16,9 @@
 //! ```
 #![cfg_attr(not(target_family = "wasm"), forbid(unsafe_code))]
 
-use std::cell::RefCell;
-use trueup_guest_common::panics;
+use trueup_guest::{Guest, Imports};
 
-use crate::bindings::exports::trueup::guest::lifecycle;
 use crate::bindings::exports::trueup::service::processor::{self as exported, Event, State};
-use crate::bindings::trueup::host::{log, metrics as meter};
 use crate::bindings::trueup::kube::types::ObjectId;
 use crate::bindings::trueup::service::renderer;
 use crate::bindings::trueup::service::types::{ContivService, ResyncEvent};
@@ -48,47 +45,25 @@ pub mod view;
 pub mod wiring;
 pub mod world;
 
-/// The contract's types and functions, generated from `wit/`.
-#[expect(
-    missing_docs,
-    reason = "a case or parameter whose name says it all has no text in `wit/`"
-)]
-pub mod bindings {
-    wit_bindgen::generate!({
-        path: ["../../wit/host", "../../wit/guest", "../../wit/kube", "../../wit/etcd", "../../wit/nodesync", "../../wit/service"],
-        world: "trueup:service/service-processor",
-        additional_derives: [Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize],
-        generate_all,
-    });
+trueup_guest::guest! {
+    world: "trueup:service/service-processor",
+    wit: ["../../wit/host", "../../wit/guest", "../../wit/kube", "../../wit/etcd", "../../wit/nodesync", "../../wit/service"],
+    with: {},
+    derives: [Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize],
+    state: Processor,
 }
 
-thread_local! {
-    /// The state of this instance. A component has one thread.
-    static PROCESSOR: RefCell<Processor> = RefCell::new(Processor::new(Settings::default()));
-}
-
-/// Reads or changes the instance.
-fn with<T>(call: impl FnOnce(&mut Processor) -> T) -> T {
-    PROCESSOR.with_borrow_mut(call)
-}
-
-/// The exports.
-struct Exports;
-
-impl lifecycle::Guest for Exports {
-    fn init(config: String) -> Result<(), String> {
-        panics::report(|text| log::emit(log::Level::Error, text, &[]));
-        let settings = Settings::read(&config)?;
-        with(|processor| *processor = Processor::new(settings));
-        Ok(())
+impl Guest for Processor {
+    fn init(config: &str) -> Result<Self, String> {
+        Settings::read(config).map(Self::new)
     }
 
-    fn snapshot() -> String {
-        with(|processor| processor.snapshot())
+    fn snapshot(&self) -> String {
+        self.snapshot()
     }
 
-    fn restore(snapshot: String) -> Result<(), String> {
-        with(|processor| processor.restore(&mut Imports, &snapshot))
+    fn restore(&mut self, snapshot: &str) -> Result<(), String> {
+        self.restore(&mut Imports, snapshot)
     }
 }
 
@@ -105,9 +80,6 @@ impl exported::Guest for Exports {
         with(|processor| processor.revert(&mut Imports, pod));
     }
 }
-
-/// The component's imports.
-struct Imports;
 
 impl World for Imports {
     fn add_service(&mut self, service: &ContivService) -> Rendered {
@@ -137,19 +109,4 @@ impl World for Imports {
     fn resync(&mut self, event: &ResyncEvent) -> Rendered {
         renderer::resync(event)
     }
-
-    fn gauge_set(&mut self, name: &str, value: f64) {
-        meter::gauge_set(name, &[], value);
-    }
-
-    fn log(&mut self, level: log::Level, message: &str, fields: &[(&str, &str)]) {
-        let field = |&(key, value): &(&str, &str)| log::Field {
-            key: key.to_owned(),
-            value: value.to_owned(),
-        };
-        log::emit(level, message, &fields.iter().map(field).collect::<Vec<_>>());
-    }
 }
-
-#[cfg(target_family = "wasm")]
-bindings::export!(Exports with_types_in bindings);

@@ -2,8 +2,8 @@
 //!
 //! Pure.
 
-use trueup_guest_common::address::Address;
-use trueup_guest_common::network;
+use trueup_guest::address::Address;
+use trueup_guest::network;
 
 use crate::bindings::exports::trueup::service::processor::CustomInterface;
 use crate::id::Id;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use trueup_guest_common::address::Address;
+use trueup_guest::address::Address;
 
 use crate::id::Id;
 

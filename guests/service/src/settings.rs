@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use trueup_guest_common::settings::{self, Allowed};
+use trueup_guest::settings::{self, Allowed};
 
 /// The guest's settings. Their names are those in JSON.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,23 +1,20 @@
 //! Renderers that answer Ok, with faults and a transcript, for native tests.
 
 use serde_json::{Value, json};
-use trueup_guest_common::scenarios::Transcript;
+use trueup_guest::testing::{Simulated, Transcript};
 
-use crate::bindings::trueup::host::log::Level;
 use crate::bindings::trueup::service::types::{ContivService, ResyncEvent};
 use crate::world::{Rendered, World};
 
 /// The guest's world.
 #[derive(Debug, Default)]
 pub(crate) struct Simulation {
-    pub(crate) transcript: Transcript,
-    /// Log lines: the message, then ` key=value` for each field.
-    pub(crate) lines: Vec<String>,
+    pub(crate) record: Transcript,
 }
 
 impl Simulation {
     fn ask(&mut self, call: &str, args: &Value) -> Rendered {
-        let fault = self.transcript.ask(call, args);
+        let fault = self.record.ask(call, args);
         fault.map_or(Ok(()), |fault| serde_json::from_value(fault).unwrap())
     }
 }
@@ -51,13 +48,10 @@ impl World for Simulation {
     fn resync(&mut self, event: &ResyncEvent) -> Rendered {
         self.ask("renderer.resync", &json!({"event": event}))
     }
+}
 
-    fn gauge_set(&mut self, name: &str, value: f64) {
-        self.transcript.gauge_set(name, value);
-    }
-
-    fn log(&mut self, _: Level, message: &str, fields: &[(&str, &str)]) {
-        let fields: Vec<String> = fields.iter().map(|(key, value)| format!(" {key}={value}")).collect();
-        self.lines.push(format!("{message}{}", fields.concat()));
+impl Simulated for Simulation {
+    fn record(&mut self) -> &mut Transcript {
+        &mut self.record
     }
 }

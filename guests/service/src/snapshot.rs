@@ -8,9 +8,9 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
-use trueup_guest_common::address::Address;
-use trueup_guest_common::snapshot::{check_version, misfit};
-use trueup_guest_common::text;
+use trueup_guest::address::Address;
+use trueup_guest::snapshot::{self, misfit};
+use trueup_guest::text;
 
 use crate::bindings::exports::trueup::service::processor::{CustomInterface, NodeContext};
 use crate::bindings::trueup::kube::types::{ObjectId, Protocol};
@@ -84,8 +84,7 @@ pub fn write(known: Option<&Known>) -> String {
         version: VERSION,
         known: known.map(KnownText::of),
     };
-    // Texts, numbers and lists: JSON can represent all of them.
-    serde_json::to_string(&snapshot).unwrap_or_default()
+    snapshot::write(&snapshot)
 }
 
 /// Parses the text of [`write()`].
@@ -93,13 +92,11 @@ pub fn write(known: Option<&Known>) -> String {
 /// # Errors
 /// The version that wrote the text, or what is wrong with it.
 pub fn read(world: &mut impl World, snapshot: &str, default_pod_network: &str) -> Result<Option<Known>, String> {
-    check_version(snapshot, VERSION)?;
-    let wrong = |what: String| misfit(&what, VERSION);
-    let snapshot: Snapshot<'_> = serde_json::from_str(snapshot).map_err(|error| wrong(error.to_string()))?;
+    let snapshot: Snapshot<'_> = snapshot::read(snapshot, VERSION)?;
     let known = snapshot.known.map(|known| known.read(world, default_pod_network));
     known
         .transpose()
-        .map_err(|address| wrong(format!("{} is no address", text::quoted(&address))))
+        .map_err(|address| misfit(&format!("{} is no address", text::quoted(&address)), VERSION))
 }
 
 impl<'s> KnownText<'s> {

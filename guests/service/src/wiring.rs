@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use trueup_guest_common::address::Address;
-use trueup_guest_common::network::Network;
+use trueup_guest::address::Address;
+use trueup_guest::network::Network;
 
 use crate::bindings::exports::trueup::service::processor::NodeContext;
 use crate::door;

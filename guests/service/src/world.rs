@@ -2,14 +2,15 @@
 //!
 //! `lib.rs` implements it with the component's imports, the tests with a simulation.
 
-use crate::bindings::trueup::host::log::Level;
+use trueup_guest::Telemetry;
+
 use crate::bindings::trueup::service::types::{ContivService, ResyncEvent};
 
 /// A renderer's answer; the error is its own text.
 pub type Rendered = Result<(), String>;
 
 /// The guest's imports; each does what the function of that name in `wit/` does.
-pub trait World {
+pub trait World: Telemetry {
     /// `renderer.add-service`
     ///
     /// # Errors
@@ -45,14 +46,4 @@ pub trait World {
     /// # Errors
     /// The renderer's error.
     fn resync(&mut self, event: &ResyncEvent) -> Rendered;
-
-    /// `metrics.gauge-set`, without labels
-    fn gauge_set(&mut self, name: &str, value: f64);
-    /// `log.emit`
-    fn log(&mut self, level: Level, message: &str, fields: &[(&str, &str)]);
-
-    /// Logs a warning about something left out.
-    fn warn(&mut self, message: &str, fields: &[(&str, &str)]) {
-        self.log(Level::Warn, message, fields);
-    }
 }

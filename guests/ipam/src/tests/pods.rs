@@ -1,7 +1,8 @@
 //! The answers, log lines and clock reads of a pod's calls.
 
+use trueup_guest::Level;
+
 use super::*;
-use crate::bindings::trueup::host::log::Level;
 
 const HOLD: &str = r#"{"checkpoint_migration_phase": 2, "unknown_allocations": "hold"}"#;
 
@@ -203,8 +204,8 @@ fn errors_are_found_in_the_contracts_order() {
         node.add_address(&mut world, "eni-9", "10.0.0.1"),
         Err(Error::UnknownEni)
     );
-    assert_eq!(world.metrics["trueup_ipam_no_available_ip_total"], 0.0);
-    assert_eq!(world.metrics["trueup_ipam_store_failures_total"], 0.0);
+    assert_eq!(world.record.metrics["trueup_ipam_no_available_ip_total"], 0.0);
+    assert_eq!(world.record.metrics["trueup_ipam_store_failures_total"], 0.0);
 }
 
 #[test]

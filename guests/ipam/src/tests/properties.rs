@@ -365,7 +365,7 @@ impl Pair {
             .into_iter()
             .map(|(n, v)| (n.to_owned(), v))
             .collect();
-        assert_eq!(self.world.metrics, metrics);
+        assert_eq!(self.world.record.metrics, metrics);
         let allocated = self.guest.allocated_ips();
         let shown: Vec<_> = allocated
             .into_iter()

@@ -43,7 +43,7 @@ fn the_gauges_are_those_of_the_restored_state() {
     let (datastore, world) = restored(WHOLE).unwrap();
     let gauges = ["enis", "total_ips", "assigned_ips", "held_allocations"];
     assert_eq!(
-        gauges.map(|name| world.metrics[&format!("trueup_ipam_{name}")]),
+        gauges.map(|name| world.record.metrics[&format!("trueup_ipam_{name}")]),
         [2.0, 2.0, 1.0, 1.0]
     );
     assert_eq!(datastore.find(key("c1")), assigned("10.0.0.6", 1).ok());

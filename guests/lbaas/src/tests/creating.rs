@@ -1,7 +1,8 @@
 //! From nothing to a deployed service, and what happens if a creation or a look at one fails.
 
+use trueup_guest::Level;
+
 use super::*;
-use crate::bindings::trueup::host::log::Level;
 use crate::bindings::trueup::lbaas::api::Error as ApiError;
 use crate::simulated::{built, desired, small};
 
@@ -41,21 +42,32 @@ fn what_could_be_created_stays_and_the_first_error_is_the_answer() {
     let desired = desired(&["lb-1"], &[("http", 80, 30080), ("https", 443, 30443)], 1);
     assert_eq!(reconcile(&mut world, &DESTROY, &desired), Err(Error::Api(no)));
     assert_eq!(world.identifiers(), ["backend-1"]);
-    assert_eq!(world.counters["trueup_lbaas_created_total{kind=\"backend\"}"], 1);
-    assert_eq!(world.counters["trueup_lbaas_create_errors_total{kind=\"backend\"}"], 1);
     assert_eq!(
-        world.gauges["trueup_lbaas_resources_pending{operation=\"create\"}"],
+        world.record.metrics["trueup_lbaas_created_total{kind=\"backend\"}"],
+        1.0
+    );
+    assert_eq!(
+        world.record.metrics["trueup_lbaas_create_errors_total{kind=\"backend\"}"],
+        1.0
+    );
+    assert_eq!(
+        world.record.gauges["trueup_lbaas_resources_pending{operation=\"create\"}"],
         [2.0, 0.0]
     );
     assert!(
         !world
+            .record
             .gauges
             .contains_key("trueup_lbaas_resources_pending{operation=\"destroy\"}")
     );
     let warned = "not created kind=backend name=https.web.ns.c1 error=refused with status 422: no".to_owned();
-    assert!(world.lines.contains(&(Level::Warn, warned)), "{:?}", world.lines);
+    assert!(
+        world.record.lines.contains(&(Level::Warn, warned)),
+        "{:?}",
+        world.record.lines
+    );
     let ended = "the call ends with an error call=reconcile service_uid=u1 error=refused with status 422: no";
-    assert_eq!(world.lines.last(), Some(&(Level::Error, ended.to_owned())));
+    assert_eq!(world.record.lines.last(), Some(&(Level::Error, ended.to_owned())));
     assert_eq!(reconcile(&mut world, &DESTROY, &desired), done(9, 0, 4));
     nothing_to_do(&mut world, &DESTROY, &desired);
 }
@@ -74,11 +86,20 @@ fn a_rate_limit_ends_the_call_and_what_was_created_before_it_counts() {
         world.transcript().last().unwrap(),
         "create a.web.ns.c1 b.web.ns.c1 c.web.ns.c1"
     );
-    assert_eq!(world.counters["trueup_lbaas_created_total{kind=\"backend\"}"], 1);
-    assert_eq!(world.counters["trueup_lbaas_create_errors_total{kind=\"backend\"}"], 2);
+    assert_eq!(
+        world.record.metrics["trueup_lbaas_created_total{kind=\"backend\"}"],
+        1.0
+    );
+    assert_eq!(
+        world.record.metrics["trueup_lbaas_create_errors_total{kind=\"backend\"}"],
+        2.0
+    );
     world.fault("get", None, limit.clone(), Some(1));
     assert_eq!(reconcile(&mut world, &DESTROY, &desired), Err(Error::Api(limit)));
-    assert_eq!(world.observed["trueup_lbaas_create_resources_duration_seconds"], [0.0]);
+    assert_eq!(
+        world.record.observed["trueup_lbaas_create_resources_duration_seconds"],
+        [0.0]
+    );
 }
 
 #[test]
@@ -105,7 +126,7 @@ fn every_error_of_the_whole_call_ends_it_wherever_it_comes_from() {
                 world.transcript().last().unwrap().starts_with(call),
                 "nothing is asked after {call}"
             );
-            let pending = world.gauges.values().filter_map(|values| values.last());
+            let pending = world.record.gauges.values().filter_map(|values| values.last());
             assert!(pending.copied().all(|value| value == 0.0), "{call}");
             assert_eq!(
                 reconcile(&mut world, &DESTROY, &small()).map(|report| report.rounds > 0),
@@ -164,11 +185,8 @@ fn metrics_count_by_kind_and_time_in_seconds() {
     both.ports.extend(desired(&[], &[("https", 443, 30443)], 0).ports);
     assert_eq!(reconcile(&mut world, &DESTROY, &both), done(8, 0, 4));
     assert_eq!(reconcile(&mut world, &DESTROY, &small()), done(0, 4, 2));
-    let counters: Vec<String> = world
-        .counters
-        .iter()
-        .map(|(name, count)| format!("{name} {count}"))
-        .collect();
+    let metrics = world.record.metrics.iter();
+    let metrics: Vec<String> = metrics.map(|(name, number)| format!("{name} {number}")).collect();
     let expected = [
         "trueup_lbaas_created_total{kind=\"backend\"} 2",
         "trueup_lbaas_created_total{kind=\"bind\"} 2",
@@ -178,28 +196,30 @@ fn metrics_count_by_kind_and_time_in_seconds() {
         "trueup_lbaas_deleted_total{kind=\"bind\"} 1",
         "trueup_lbaas_deleted_total{kind=\"frontend\"} 1",
         "trueup_lbaas_deleted_total{kind=\"server\"} 1",
+        "trueup_lbaas_resources_pending{operation=\"create\"} 0",
+        "trueup_lbaas_resources_pending{operation=\"destroy\"} 0",
         "trueup_lbaas_retrieved_resources_total{type=\"backend\"} 9",
         "trueup_lbaas_retrieved_resources_total{type=\"bind\"} 5",
         "trueup_lbaas_retrieved_resources_total{type=\"frontend\"} 7",
         "trueup_lbaas_retrieved_resources_total{type=\"server\"} 7",
     ];
-    assert_eq!(counters, expected);
+    assert_eq!(metrics, expected);
     assert_eq!(
-        world.gauges["trueup_lbaas_resources_pending{operation=\"create\"}"],
+        world.record.gauges["trueup_lbaas_resources_pending{operation=\"create\"}"],
         [2.0, 0.0, 4.0, 0.0, 2.0, 0.0]
     );
-    let destroying = &world.gauges["trueup_lbaas_resources_pending{operation=\"destroy\"}"];
+    let destroying = &world.record.gauges["trueup_lbaas_resources_pending{operation=\"destroy\"}"];
     assert_eq!(destroying, &[4.0, 3.0, 2.0, 1.0, 0.0, 0.0]);
     assert_eq!(
-        world.observed["trueup_lbaas_total_duration_seconds"],
+        world.record.observed["trueup_lbaas_total_duration_seconds"],
         [2.5, 2.5, 2.5, 0.0, 0.0, 0.0]
     );
     assert_eq!(
-        world.observed["trueup_lbaas_create_resources_duration_seconds"],
+        world.record.observed["trueup_lbaas_create_resources_duration_seconds"],
         [2.5, 2.5, 2.5]
     );
     let info = |(level, line): &(Level, String)| (*level == Level::Info).then(|| line.clone());
-    let lines: Vec<String> = world.lines.iter().filter_map(info).take(4).collect();
+    let lines: Vec<String> = world.record.lines.iter().filter_map(info).take(4).collect();
     let expected = [
         "a round round=1 create=2 destroy=0",
         "a wait resources=2",

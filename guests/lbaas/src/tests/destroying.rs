@@ -1,7 +1,8 @@
 //! What the guest retries, and when it gives up.
 
+use trueup_guest::Level;
+
 use super::*;
-use crate::bindings::trueup::host::log::Level;
 use crate::bindings::trueup::lbaas::api::Error as ApiError;
 use crate::simulated::{TAG, bind, built, small};
 
@@ -56,15 +57,19 @@ fn when_a_pass_destroys_nothing_what_is_left_is_not_destroyable() {
         Err(Error::NotDestroyable(left))
     );
     assert_eq!(world.identifiers(), ["b-1", "f-1", "n-9"]);
-    assert_eq!(world.counters["trueup_lbaas_deleted_total{kind=\"server\"}"], 1);
+    assert_eq!(world.record.metrics["trueup_lbaas_deleted_total{kind=\"server\"}"], 1.0);
     assert_eq!(
-        world.counters["trueup_lbaas_delete_retries_total{kind=\"frontend\"}"],
-        2
+        world.record.metrics["trueup_lbaas_delete_retries_total{kind=\"frontend\"}"],
+        2.0
     );
-    assert_eq!(world.counters["trueup_lbaas_delete_errors_total{kind=\"backend\"}"], 1);
-    let pending = &world.gauges["trueup_lbaas_resources_pending{operation=\"destroy\"}"];
+    assert_eq!(
+        world.record.metrics["trueup_lbaas_delete_errors_total{kind=\"backend\"}"],
+        1.0
+    );
+    let pending = &world.record.gauges["trueup_lbaas_resources_pending{operation=\"destroy\"}"];
     assert_eq!(pending, &[4.0, 3.0, 2.0, 2.0, 2.0, 2.0, 2.0, 0.0]);
     let warned: Vec<_> = world
+        .record
         .lines
         .iter()
         .filter(|(level, _)| *level == Level::Warn)
@@ -86,7 +91,7 @@ fn a_rate_limit_ends_the_call_at_once_even_after_a_success() {
         Err(Error::Api(ApiError::RateLimited(Some(1500))))
     );
     assert_eq!(world.transcript()[2..], ["destroy s-1", "destroy n-1"]);
-    assert_eq!(world.counters["trueup_lbaas_deleted_total{kind=\"server\"}"], 1);
+    assert_eq!(world.record.metrics["trueup_lbaas_deleted_total{kind=\"server\"}"], 1.0);
     assert_eq!(reconcile(&mut world, &DESTROY, &gone()), done(0, 3, 2));
 }
 
@@ -96,7 +101,7 @@ fn not_found_is_destroyed_and_still_listed_is_tried_again_after_a_pause() {
     world.fault("destroy", Some("s-1"), ApiError::NotFound, Some(2));
     assert_eq!(reconcile(&mut world, &DESTROY, &without_servers()), done(0, 1, 4));
     assert_eq!(world.sleeps, [1000, 1500]);
-    assert_eq!(world.counters["trueup_lbaas_deleted_total{kind=\"server\"}"], 1);
+    assert_eq!(world.record.metrics["trueup_lbaas_deleted_total{kind=\"server\"}"], 1.0);
     assert_eq!(world.identifiers(), ["b-1", "f-1", "n-1"]);
 }
 
@@ -126,7 +131,10 @@ fn what_stays_listed_for_as_many_looks_is_not_destroyable() {
     ];
     assert_eq!(world.transcript(), expected);
     assert_eq!(world.sleeps, [1000, 1500]);
-    assert_eq!(world.counters["trueup_lbaas_delete_errors_total{kind=\"server\"}"], 1);
+    assert_eq!(
+        world.record.metrics["trueup_lbaas_delete_errors_total{kind=\"server\"}"],
+        1.0
+    );
 }
 
 #[test]

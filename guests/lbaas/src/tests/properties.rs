@@ -237,7 +237,7 @@ proptest! {
             let answer = reconcile(&mut world, &settings, &desired);
             let ended = answer.is_ok();
             answers.push(answer);
-            let pending = world.gauges.values().filter_map(|values| values.last());
+            let pending = world.record.gauges.values().filter_map(|values| values.last());
             prop_assert!(pending.copied().all(|value| value == 0.0));
             if ended {
                 break;

@@ -89,8 +89,8 @@ fn ones_reset_does_not_stop_the_other() {
     );
     // The closed one is not listed again: one backend in the first list, then one of lb-1's in each.
     assert_eq!(
-        world.counters["trueup_lbaas_retrieved_resources_total{type=\"backend\"}"],
-        1 + 3
+        world.record.metrics["trueup_lbaas_retrieved_resources_total{type=\"backend\"}"],
+        4.0
     );
 }
 
@@ -137,9 +137,9 @@ fn errors_of_two_kinds_the_first_load_balancer_given_answers() {
     assert_eq!(reconcile(&mut world, &DESTROY, &on(["lb-2", "lb-1"])), Err(late));
     // This call did not create it.
     assert!(
-        !world.counters.keys().any(|name| name.contains("create")),
+        !world.record.metrics.keys().any(|name| name.contains("create")),
         "{:?}",
-        world.counters
+        world.record.metrics
     );
     let stuck = Error::NotDestroyable(refs([(Kind::Frontend, "f-0")]));
     assert_eq!(reconcile(&mut world, &DESTROY, &on(["lb-1", "lb-2"])), Err(stuck));

@@ -69,7 +69,7 @@ fn addresses_have_one_spelling_and_invalid_ones_give_a_warning() {
     );
     let warning = |of: &str, address: &str| format!("left out what is no address of={of} address={address}");
     assert_eq!(
-        world.lines,
+        world.record.messages(),
         [
             warning("nodes", "node-a"),
             warning("default/web", "10.96.0.01"),

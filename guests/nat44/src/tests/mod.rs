@@ -1,10 +1,9 @@
-//! Whole calls against a simulated database, rule by rule; every scenario; and properties of any sequence of events.
+//! Whole calls against a simulated database, rule by rule; and properties of any sequence of events.
 
 mod mapping;
 mod model;
 mod properties;
 mod restarting;
-mod scenarios;
 mod writing;
 
 use crate::bindings::trueup::kube::types::{ObjectId, Protocol};

@@ -49,7 +49,7 @@ fn before_a_resync_nothing_is_known_so_everything_is_written() {
             vec!["nat44-global"]
         ]
     );
-    assert_eq!(world.metrics["nat44_writes_total"], 5);
+    assert_eq!(world.record.metrics["nat44_writes_total"], 5.0);
 }
 
 #[test]

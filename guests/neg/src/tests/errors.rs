@@ -36,8 +36,11 @@ fn retries_come_at_doubled_distances_until_a_sync_succeeds() {
     assert_eq!(retried_after(&mut neg, &mut world, "list", unavailable()), Some(5000));
     assert_eq!(advance(&mut neg, &mut world, 5000), [(4, true)]);
     assert!(!neg.on_timer(&mut world, 4));
-    assert_eq!(world.metrics["trueup_neg_retries_total{cause=sync}"], 4.0);
-    assert_eq!(world.metrics["trueup_neg_syncs_total{result=api-error}"], 4.0);
+    assert_eq!(world.record.metrics["trueup_neg_retries_total{cause=\"sync\"}"], 4.0);
+    assert_eq!(
+        world.record.metrics["trueup_neg_syncs_total{result=\"api-error\"}"],
+        4.0
+    );
 }
 
 #[test]
@@ -123,7 +126,7 @@ fn a_refused_operation_stops_no_other_and_an_outage_stops_the_rest() {
         assert_eq!(sync(&mut neg, &mut world, &target), Err(Error::Api(error)));
         assert_eq!(world.take_asked()[4..], *expected);
         assert_eq!(
-            world.metrics["trueup_neg_operations_total{operation=attach,result=not-started}"],
+            world.record.metrics["trueup_neg_operations_total{operation=\"attach\",result=\"not-started\"}"],
             1.0
         );
         assert_eq!(advance(&mut neg, &mut world, 5000), [(1, true)]);
@@ -173,9 +176,12 @@ fn failed_operations_share_a_timer_and_a_success_sets_the_delay_back() {
     sync(&mut neg, &mut world, &target).unwrap();
     assert!(end(&mut neg, &mut world, 6, None));
     assert_eq!(advance(&mut neg, &mut world, 10_000), [(3, true)]);
-    assert_eq!(world.metrics["trueup_neg_retries_total{cause=operation}"], 3.0);
     assert_eq!(
-        world.metrics["trueup_neg_operations_total{operation=attach,result=failure}"],
+        world.record.metrics["trueup_neg_retries_total{cause=\"operation\"}"],
+        3.0
+    );
+    assert_eq!(
+        world.record.metrics["trueup_neg_operations_total{operation=\"attach\",result=\"failure\"}"],
         4.0
     );
 }
@@ -186,5 +192,5 @@ fn an_operation_nobody_knows_asks_for_a_sync_where_it_succeeded() {
     assert!(neg.on_operation(&mut world, 7, None));
     assert!(!neg.on_operation(&mut world, 7, Some("x".to_owned())));
     assert!(!neg.on_timer(&mut world, 9));
-    assert!(world.metrics.is_empty() && world.timers.is_empty());
+    assert!(world.record.metrics.is_empty() && world.timers.is_empty());
 }

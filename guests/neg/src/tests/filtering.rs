@@ -272,7 +272,7 @@ fn switched_off_everything_passes_and_nothing_is_measured() {
     neg.pause(&mut world);
     assert!(!neg.is_paused());
     neg.resume(&mut world, None);
-    assert!(world.metrics.is_empty() && world.timers.is_empty());
+    assert!(world.record.metrics.is_empty() && world.timers.is_empty());
 }
 
 #[test]
@@ -289,22 +289,19 @@ fn a_migration_lasts_from_the_first_filter_to_the_first_empty_one() {
             committed,
             false,
         );
-        world.metrics["trueup_neg_migration_unfinished_seconds"]
+        world.record.metrics["trueup_neg_migration_unfinished_seconds"]
     };
     assert_eq!(filter(&mut world, "10.0.0.1+fd00::1", ""), 0.0);
     assert_eq!(filter(&mut world, "10.0.0.1+fd00::1", "10.0.0.1"), 0.0);
     assert_eq!(filter(&mut world, "10.0.0.1+fd00::1", "10.0.0.1"), 1.5);
-    assert!(world.observed.is_empty());
-    assert_eq!(world.metrics["trueup_neg_migration_endpoints"], 1.0);
-    assert_eq!(world.metrics["trueup_neg_migration_detachments_total"], 2.0);
+    assert!(world.record.observed.is_empty());
+    assert_eq!(world.record.metrics["trueup_neg_migration_endpoints"], 1.0);
+    assert_eq!(world.record.metrics["trueup_neg_migration_detachments_total"], 2.0);
     assert_eq!(filter(&mut world, "", "10.0.0.1"), 0.0);
     assert_eq!(filter(&mut world, "", ""), 0.0);
-    assert_eq!(
-        world.observed,
-        [("trueup_neg_migration_duration_seconds".to_owned(), 3.0)]
-    );
-    assert_eq!(world.metrics["trueup_neg_migration_endpoints"], 0.0);
-    let committed = |stack: &str| world.metrics[&format!("trueup_neg_committed_endpoints{{type={stack}}}")];
+    assert_eq!(world.record.observed["trueup_neg_migration_duration_seconds"], [3.0]);
+    assert_eq!(world.record.metrics["trueup_neg_migration_endpoints"], 0.0);
+    let committed = |stack: &str| world.record.metrics[&format!("trueup_neg_committed_endpoints{{type=\"{stack}\"}}")];
     assert_eq!(
         [committed("ipv4"), committed("ipv6"), committed("dual")],
         [2.0, 1.0, 1.0]

@@ -17,20 +17,20 @@ fn a_new_neg_is_made_and_filled_and_pending_attachments_count() {
     assert_eq!(world.take_asked(), asked);
     assert_eq!(sync(&mut neg, &mut world, &target), Ok((0, 0, 0, None)));
     assert_eq!(world.take_asked(), ["list z1 web-s1"]);
-    assert_eq!(world.metrics["trueup_neg_in_flight_endpoints"], 2.0);
+    assert_eq!(world.record.metrics["trueup_neg_in_flight_endpoints"], 2.0);
     assert!(end(&mut neg, &mut world, 1, None));
     assert_eq!(sync(&mut neg, &mut world, &target), Ok((0, 0, 0, None)));
     assert_eq!(there(&world, "z1"), "10.0.0.1 10.0.0.2");
-    assert_eq!(world.metrics["trueup_neg_in_flight_endpoints"], 0.0);
+    assert_eq!(world.record.metrics["trueup_neg_in_flight_endpoints"], 0.0);
     assert_eq!(
-        world.metrics["trueup_neg_operations_total{operation=attach,result=success}"],
+        world.record.metrics["trueup_neg_operations_total{operation=\"attach\",result=\"success\"}"],
         1.0
     );
     assert_eq!(
-        world.metrics["trueup_neg_operation_endpoints_total{operation=attach}"],
+        world.record.metrics["trueup_neg_operation_endpoints_total{operation=\"attach\"}"],
         2.0
     );
-    assert_eq!(world.metrics["trueup_neg_syncs_total{result=ok}"], 3.0);
+    assert_eq!(world.record.metrics["trueup_neg_syncs_total{result=\"ok\"}"], 3.0);
 }
 
 #[test]
@@ -186,8 +186,8 @@ fn what_sync_refuses_has_no_effect() {
     assert_eq!((neg.snapshot(), world.take_asked()), (before, Vec::new()));
     assert_eq!(advance(&mut neg, &mut world, 3_600_000), []);
     assert_eq!(
-        world.metrics.into_iter().collect::<Vec<_>>(),
-        [("trueup_neg_syncs_total{result=invalid-input}".to_owned(), 8.0)]
+        world.record.metrics.into_iter().collect::<Vec<_>>(),
+        [("trueup_neg_syncs_total{result=\"invalid-input\"}".to_owned(), 8.0)]
     );
     let error = r#"target[0].location.subnet: "s1" is not in neg_names, known are none"#;
     let mut world = Simulation::default();

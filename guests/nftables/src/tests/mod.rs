@@ -1,11 +1,10 @@
-//! Whole calls against simulated tables, rule by rule; every scenario; properties of any sequence; and the real nft.
+//! Whole calls against simulated tables, rule by rule; properties of any sequence; and the real nft.
 
 mod claiming;
 mod kernel;
 mod properties;
 mod restarting;
 mod rules;
-mod scenarios;
 
 use crate::bindings::trueup::kube::types::{ObjectId, Protocol};
 use crate::bindings::trueup::service::types::{Backend, ContivService, PortBackends, ServicePort, TrafficPolicy};

@@ -45,8 +45,8 @@ fn other_settings_need_a_resync_since_the_tables_are_as_the_old_ones_say() {
     renderer.add_service(&mut world, web.clone()).unwrap();
     let mut new = instance(r#"{"families": ["ip"], "pod_subnets": ["10.1.0.0/16"], "masquerade_mark": 1}"#);
     new.restore(&mut world, &renderer.snapshot()).unwrap();
-    assert_eq!(world.lines.len(), 1);
-    assert!(world.lines[0].starts_with("the snapshot was taken under other settings"));
+    assert_eq!(world.record.lines.len(), 1);
+    assert!(world.record.messages()[0].starts_with("the snapshot was taken under other settings"));
     assert_eq!(
         new.add_service(&mut world, web.clone()),
         Err("no resync yet".to_owned())

@@ -42,7 +42,7 @@ fn each_family_has_what_is_of_it() {
         chains(&world, "ip6"),
         ["ep/default/dual/http/fd10..3/8080: 2", "svc/default/dual/http: 1"]
     );
-    assert_eq!(world.lines, [] as [&str; 0]);
+    assert_eq!(world.record.messages(), [] as [&str; 0]);
 }
 
 #[test]
@@ -106,9 +106,10 @@ fn what_is_no_address_is_left_out_with_a_warning() {
     );
     let warning = |address: &str| format!("left out what is no address service=default/odd address={address}");
     let expected = [warning("node-a"), warning("10.96.0.01"), warning("None")];
-    assert_eq!(std::mem::take(&mut world.lines), expected);
+    assert_eq!(world.record.messages(), expected);
+    world.record.lines.clear();
     renderer.resync(&mut world, vec![odd]).unwrap();
-    assert_eq!(world.lines, expected);
+    assert_eq!(world.record.messages(), expected);
 }
 
 #[test]
@@ -293,7 +294,7 @@ fn every_change_needs_an_accepted_resync_and_other_calls_need_none() {
     assert_eq!(renderer.add_service(&mut world, web("")), none);
     assert_eq!(renderer.update_service(&mut world, id("web"), web("")), none);
     assert_eq!(renderer.delete_service(&mut world, id("web")), none);
-    assert_eq!(world.metrics.len(), 0);
+    assert_eq!(world.record.metrics.len(), 0);
     assert_eq!(Exports::update_node_port_services(Vec::new(), vec![web("")]), Ok(()));
     assert_eq!(
         Exports::update_local_frontend_ifs(Vec::new(), vec!["a".to_owned()]),
@@ -316,5 +317,5 @@ fn a_refused_resync_leaves_what_was_acknowledged() {
     assert_eq!(world.take_asked(), [] as [&str; 0]);
     renderer.delete_service(&mut world, id("web")).unwrap();
     assert_eq!(chains(&world, "ip"), [] as [&str; 0]);
-    assert_eq!(world.metrics["nftables_transactions_total"], 3);
+    assert_eq!(world.record.metrics["nftables_transactions_total"], 3.0);
 }

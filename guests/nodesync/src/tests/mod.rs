@@ -4,7 +4,6 @@ mod conflicts;
 mod laws;
 mod racing;
 mod restarting;
-mod scenarios;
 mod telling;
 
 use crate::bindings::exports::trueup::nodesync::node_sync::{Change, ClusterState, VppNode};

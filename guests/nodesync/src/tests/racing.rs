@@ -7,10 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 use proptest::sample::Index;
+use trueup_guest::testing::{Simulated, Transcript};
 
 use crate::bindings::exports::trueup::nodesync::node_sync::{ClusterState, Error, VppNode};
 use crate::bindings::trueup::etcd::kv::{self, KeyValue};
-use crate::bindings::trueup::host::log::Level;
 use crate::node_sync::NodeSync;
 use crate::record::{self, Stored};
 use crate::settings::Settings;
@@ -41,6 +41,7 @@ enum Answer {
 struct Tape {
     answers: std::vec::IntoIter<Answer>,
     next: Option<Question>,
+    record: Transcript,
 }
 
 impl Tape {
@@ -74,10 +75,12 @@ impl World for Tape {
     fn put(&mut self, key: &str, _: &str) -> Result<u64, kv::Error> {
         panic!("a node that allocates writes {key}")
     }
+}
 
-    fn counter_add(&mut self, _: &str, _: u64) {}
-    fn gauge_set(&mut self, _: &str, _: f64) {}
-    fn log(&mut self, _: Level, _: &str, _: &[(&str, &str)]) {}
+impl Simulated for Tape {
+    fn record(&mut self) -> &mut Transcript {
+        &mut self.record
+    }
 }
 
 /// A host with its guest during a resync.
@@ -110,7 +113,7 @@ impl Host {
         let mut node_sync = NodeSync::new(Settings::read(&settings).unwrap());
         let mut tape = Tape {
             answers: self.answers.clone().into_iter(),
-            next: None,
+            ..Tape::default()
         };
         let result = node_sync.resync(&mut tape, self.listing.clone());
         if let Some(question) = tape.next {

@@ -18,7 +18,7 @@ fn everything_is_carried() {
         .unwrap();
     node_sync.update(&mut world, put_kube("no-id", "", "")).unwrap();
     let fault = json!({"call": "kv.put", "error": {"Unavailable": "down"}});
-    world.transcript.add_fault(&fault);
+    world.record.add_fault(&fault);
     let addresses = ["10.0.0.7/8".to_owned()];
     assert_eq!(
         node_sync.publish_node_ips(&mut world, &addresses, IpVersion::Ipv4),
@@ -30,7 +30,7 @@ fn everything_is_carried() {
     new.restore(&mut world, &node_sync.snapshot()).unwrap();
     assert_eq!(new.snapshot(), node_sync.snapshot());
     assert_eq!(new.all_nodes(), node_sync.all_nodes());
-    assert_eq!(world.transcript.metric("nodesync_nodes"), Some(2.0));
+    assert_eq!(world.record.metric("nodesync_nodes"), Some(2.0));
     // It knows that the write failed, and the facts from Kubernetes about a node without id.
     assert_eq!(new.publish_node_ips(&mut world, &addresses, IpVersion::Ipv4), Ok(true));
     new.update(&mut world, put(9, "no-id", "")).unwrap();
@@ -51,7 +51,7 @@ fn an_instance_without_id_is_carried_as_such() {
     let mut other = Simulation::default();
     new.restore(&mut other, &instance(CONFIG).snapshot()).unwrap();
     assert_eq!((new.node_id(), new.all_nodes()), (0, vec![]));
-    assert_eq!(other.transcript.metric("nodesync_nodes"), None);
+    assert_eq!(other.record.metric("nodesync_nodes"), None);
 }
 
 #[test]

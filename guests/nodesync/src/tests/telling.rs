@@ -16,18 +16,18 @@ fn what_cannot_be_a_record_is_ignored_with_a_warning() {
     );
     assert_eq!(lines(&node_sync.all_nodes()), ["3 a [] []", "2 me [] []"]);
     assert_eq!(
-        world.lines,
+        world.record.messages(),
         [
             "a record without id or name is ignored id=0 node=x",
             "two records have one id: the second name is ignored id=3 node=b",
             "a record without id or name is ignored id=7 node=",
         ]
     );
-    world.lines.clear();
+    world.record.lines.clear();
     assert_eq!(node_sync.update(&mut world, put(0, "x", "")), Ok(vec![]));
     assert_eq!(node_sync.update(&mut world, put(7, "", "")), Ok(vec![]));
     assert_eq!(node_sync.update(&mut world, put_kube("", "10.0.0.1", "")), Ok(vec![]));
-    assert_eq!(world.lines.len(), 3, "{:?}", world.lines);
+    assert_eq!(world.record.lines.len(), 3, "{:?}", world.record.lines);
 }
 
 #[test]
@@ -47,7 +47,7 @@ fn addresses_that_do_not_parse_are_left_out_with_a_warning() {
         ["3 a [192.168.16.3/24 fd00::3/64] [10.0.0.3]", "2 me [] []"]
     );
     assert_eq!(
-        world.lines,
+        world.record.messages(),
         [
             "an address with network does not parse and is left out node=a address=10.0.0.1",
             "an address with network does not parse and is left out node=a address=::ffff:10.0.0.1/24",
@@ -57,11 +57,11 @@ fn addresses_that_do_not_parse_are_left_out_with_a_warning() {
         ]
     );
     // A missing pod CIDR is valid, and addresses of other types are ignored.
-    world.lines.clear();
+    world.record.lines.clear();
     let mut node = kube(&("a", "node-a", ""));
     node.addresses[0].address_type = crate::bindings::trueup::kube::types::NodeAddressType::Hostname;
     node_sync.update(&mut world, Change::KubeNodePut(node)).unwrap();
-    assert!(world.lines.is_empty(), "{:?}", world.lines);
+    assert!(world.record.lines.is_empty(), "{:?}", world.record.lines);
 }
 
 #[test]
@@ -166,12 +166,12 @@ fn before_the_first_resync_there_is_nothing_and_nothing_is_kept() {
 fn the_nodes_are_counted_by_name_with_this_one() {
     let mut world = Simulation::default();
     let mut node_sync = synced(&mut world, &[(2, "me", ""), (3, "a", ""), (4, "a", ""), (5, "b", "")]);
-    assert_eq!(world.transcript.metric("nodesync_nodes"), Some(3.0));
+    assert_eq!(world.record.metric("nodesync_nodes"), Some(3.0));
     node_sync.update(&mut world, Change::VppNodeDeleted(5)).unwrap();
-    assert_eq!(world.transcript.metric("nodesync_nodes"), Some(2.0));
+    assert_eq!(world.record.metric("nodesync_nodes"), Some(2.0));
     node_sync.update(&mut world, Change::VppNodeDeleted(3)).unwrap();
-    assert_eq!(world.transcript.metric("nodesync_nodes"), Some(2.0));
-    assert_eq!(world.transcript.metric("nodesync_publish_failures_total"), None);
+    assert_eq!(world.record.metric("nodesync_nodes"), Some(2.0));
+    assert_eq!(world.record.metric("nodesync_publish_failures_total"), None);
 }
 
 #[test]

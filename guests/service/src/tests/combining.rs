@@ -137,13 +137,13 @@ fn an_external_name_is_no_service_and_a_headless_service_is_one() {
         update(&mut processor, &mut world, Event::ServicePut(web.clone())),
         ["delete default/web"]
     );
-    assert_eq!(world.transcript.metric("service_services"), Some(0.0));
+    assert_eq!(world.record.metric("service_services"), Some(0.0));
     web.service_type = "externalname".to_owned();
     assert_eq!(
         update(&mut processor, &mut world, Event::ServicePut(web)),
         ["add default/web"]
     );
-    assert_eq!(world.transcript.metric("service_services"), Some(1.0));
+    assert_eq!(world.record.metric("service_services"), Some(1.0));
 }
 
 #[test]
@@ -202,7 +202,7 @@ fn of_two_redirects_of_an_address_the_first_pod_s_counts_until_it_goes() {
     );
     let mut reach = |event: Event| -> String {
         processor.update(&mut world, event).unwrap();
-        let calls = world.transcript.take_calls();
+        let calls = world.record.take_calls();
         let services = calls.iter().filter(|call| call["call"] == "renderer.update-service");
         let new: Vec<ContivService> = services
             .map(|call| serde_json::from_value(call["args"]["new"].clone()).unwrap())

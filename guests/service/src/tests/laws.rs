@@ -5,11 +5,11 @@ use std::collections::VecDeque;
 
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
+use trueup_guest::testing::{Simulated, Transcript};
 
 use super::model::{Model, Rendering};
 use super::{allocation, context, id, instance, node, pod, service, subset};
 use crate::bindings::exports::trueup::service::processor::{CustomIpAllocation, Event, LocalPod, NodeContext, State};
-use crate::bindings::trueup::host::log::Level;
 use crate::bindings::trueup::kube::types::{Endpoints, Service};
 use crate::bindings::trueup::nodesync::types::Node;
 use crate::bindings::trueup::service::types::{ContivService, ResyncEvent};
@@ -30,7 +30,7 @@ struct Renderers {
     /// For each coming call, which of them refuse it. After the last one, neither does.
     refusals: VecDeque<[bool; 2]>,
     calls: Vec<String>,
-    gauge: Option<f64>,
+    record: Transcript,
 }
 
 impl Renderers {
@@ -111,13 +111,12 @@ impl World for Renderers {
             *renderer = Rendering::of(event.clone())
         })
     }
+}
 
-    fn gauge_set(&mut self, name: &str, value: f64) {
-        assert_eq!(name, "service_services");
-        self.gauge = Some(value);
+impl Simulated for Renderers {
+    fn record(&mut self) -> &mut Transcript {
+        &mut self.record
     }
-
-    fn log(&mut self, _: Level, _: &str, _: &[(&str, &str)]) {}
 }
 
 const SERVICES: [&str; 4] = ["a", "b", "ns/a", "ns/c"];
@@ -351,7 +350,7 @@ proptest! {
                 }
             }
             prop_assert_eq!(&world.calls, &models_world.calls);
-            prop_assert_eq!(world.gauge, Some(model.inputs.rendering().services.len() as f64));
+            prop_assert_eq!(world.record.metric("service_services"), Some(model.inputs.rendering().services.len() as f64));
         }
 
         // The refusals end: the next event, of any kind, completes what is pending.

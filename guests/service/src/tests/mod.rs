@@ -6,7 +6,6 @@ mod laws;
 mod model;
 mod refusals;
 mod restarting;
-mod scenarios;
 mod telling;
 mod warnings;
 
@@ -31,7 +30,7 @@ fn instance() -> Processor {
 fn synced(world: &mut Simulation, state: State) -> Processor {
     let mut processor = instance();
     processor.resync(world, state).unwrap();
-    world.transcript.take_calls();
+    world.record.take_calls();
     processor
 }
 
@@ -181,7 +180,7 @@ fn update(processor: &mut Processor, world: &mut Simulation, event: Event) -> Ve
 
 /// The calls since the last time.
 fn calls(world: &mut Simulation) -> Vec<String> {
-    world.transcript.take_calls().iter().map(short).collect()
+    world.record.take_calls().iter().map(short).collect()
 }
 
 /// `add default/web`, `update default/web`, `delete default/web`, `nodes [ips] [ids]`, `frontends [old] [new]`,
@@ -219,6 +218,6 @@ fn short(call: &serde_json::Value) -> String {
 fn handed(state: State) -> ResyncEvent {
     let mut world = Simulation::default();
     instance().resync(&mut world, state).unwrap();
-    let calls = world.transcript.take_calls();
+    let calls = world.record.take_calls();
     serde_json::from_value(calls[0]["args"]["event"].clone()).unwrap()
 }

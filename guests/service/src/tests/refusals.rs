@@ -8,7 +8,7 @@ use crate::processor::Processor;
 use crate::simulated::Simulation;
 
 fn refuse(world: &mut Simulation, call: &str, error: &str) {
-    world.transcript.add_fault(&json!({"call": call, "error": error}));
+    world.record.add_fault(&json!({"call": call, "error": error}));
 }
 
 fn one_service() -> State {
@@ -41,7 +41,7 @@ fn the_first_error_is_the_answer_and_all_that_was_refused_is_tried_again() {
     ];
     assert_eq!(calls(&mut world), expected);
     assert_eq!(
-        world.lines,
+        world.record.messages(),
         [
             "a renderer refused; the next event tries again call=update-local-frontend-ifs error=frontends",
             "a renderer refused; the next event tries again call=update-local-backend-ifs error=backends",
@@ -61,7 +61,7 @@ fn what_went_back_meanwhile_is_not_called_for() {
         "renderer.update-node-port-services",
     ] {
         world
-            .transcript
+            .record
             .add_fault(&json!({"call": call, "error": "no", "times": null}));
     }
     let mut refused = |event: Event| {
@@ -99,7 +99,7 @@ fn old_is_what_was_acknowledged_however_often_new_was_refused() {
         }
         let event = Event::EndpointsPut(endpoints("web", address, "http:8080"));
         assert_eq!(processor.update(&mut world, event).is_err(), is_refused);
-        let call = world.transcript.take_calls().remove(0);
+        let call = world.record.take_calls().remove(0);
         old.push(
             call["args"]["old"]["backends"][0]["backends"][0]["ip"]
                 .as_str()
@@ -124,7 +124,7 @@ fn a_service_whose_addition_was_refused_and_that_went_was_never_there() {
     let put = Event::EndpointsPut(endpoints("web", "", ""));
     assert_eq!(processor.update(&mut world, put), Err("full".to_owned()));
     assert_eq!(
-        world.lines,
+        world.record.messages(),
         ["a renderer refused; the next event tries again call=add-service namespace=default name=web error=full"]
     );
     calls(&mut world);
@@ -145,7 +145,7 @@ fn an_undeleted_service_still_counts_for_the_renderers_alone() {
         processor.update(&mut world, Event::ServiceDeleted(id("web"))),
         Err("busy".to_owned())
     );
-    assert_eq!(world.transcript.metric("service_services"), Some(0.0));
+    assert_eq!(world.record.metric("service_services"), Some(0.0));
     refuse(&mut world, "renderer.delete-service", "busy");
     calls(&mut world);
     let nodes = Event::Nodes(vec![node("a", &[], &["1.1.1.1"])]);
@@ -162,17 +162,17 @@ fn a_refused_resync_makes_every_call_a_resync_until_one_succeeds() {
     let mut world = Simulation::default();
     let mut processor = instance();
     world
-        .transcript
+        .record
         .add_fault(&json!({"call": "renderer.resync", "error": "not ready", "times": 3}));
     let not_ready = Err("not ready".to_owned());
     assert_eq!(processor.resync(&mut world, one_service()), not_ready);
-    assert_eq!(world.transcript.metric("service_services"), Some(1.0));
+    assert_eq!(world.record.metric("service_services"), Some(1.0));
     let more = Event::ServicePut(service("more", "", ""));
     assert_eq!(processor.update(&mut world, more), not_ready);
     processor.revert(&mut world, id("p"));
     assert_eq!(calls(&mut world), vec!["resync [default/web]"; 3]);
     assert_eq!(
-        world.lines.last().unwrap(),
+        world.record.messages().last().copied().unwrap(),
         "a renderer refused; the next event tries again call=resync error=not ready"
     );
     let endpoints = Event::EndpointsPut(endpoints("more", "10.1.1.3", ""));
@@ -205,7 +205,7 @@ fn before_the_first_resync_nothing_is_kept() {
     let event = Event::ServicePut(service("web", "", ""));
     assert_eq!(processor.update(&mut world, event), Err("no resync yet".to_owned()));
     processor.revert(&mut world, id("p"));
-    assert_eq!(world.transcript.metric("service_services"), None);
+    assert_eq!(world.record.metric("service_services"), None);
     let with_endpoints = State {
         endpoints: vec![endpoints("web", "", "")],
         ..nothing()

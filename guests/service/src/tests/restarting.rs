@@ -39,7 +39,7 @@ fn everything_is_carried_and_nothing_is_called() {
     let (mut new, mut world) = carried(&processor, "{}");
     assert!(calls(&mut world).is_empty());
     assert_eq!(new.snapshot(), processor.snapshot());
-    assert_eq!(world.transcript.metric("service_services"), Some(1.0));
+    assert_eq!(world.record.metric("service_services"), Some(1.0));
     assert!(update(&mut new, &mut world, Event::ServiceDeleted(id("nobody"))).is_empty());
     // The halves, the allocations and the indexes exist.
     assert_eq!(
@@ -72,19 +72,19 @@ fn what_was_refused_is_carried() {
     let mut world = Simulation::default();
     let mut processor = synced(&mut world, some_state());
     world
-        .transcript
+        .record
         .add_fault(&json!({"call": "renderer.update-service", "error": "no", "times": null}));
     world
-        .transcript
+        .record
         .add_fault(&json!({"call": "renderer.delete-service", "error": "no", "times": null}));
     world
-        .transcript
+        .record
         .add_fault(&json!({"call": "renderer.update-local-frontend-ifs", "error": "no", "times": null}));
     world
-        .transcript
+        .record
         .add_fault(&json!({"call": "renderer.update-local-backend-ifs", "error": "no", "times": null}));
     world
-        .transcript
+        .record
         .add_fault(&json!({"call": "renderer.update-node-port-services", "error": "no", "times": null}));
     processor
         .update(&mut world, Event::EndpointsPut(endpoints("half", "", "")))
@@ -116,16 +116,16 @@ fn a_refused_resync_is_carried() {
     let mut world = Simulation::default();
     let mut processor = instance();
     world
-        .transcript
+        .record
         .add_fault(&json!({"call": "renderer.resync", "error": "no"}));
     processor.resync(&mut world, some_state()).unwrap_err();
     let (mut new, mut world) = carried(&processor, "{}");
-    assert_eq!(world.transcript.metric("service_services"), Some(1.0));
+    assert_eq!(world.record.metric("service_services"), Some(1.0));
     assert_eq!(
         update(&mut new, &mut world, Event::ServiceDeleted(id("web"))),
         ["resync []"]
     );
-    assert_eq!(world.transcript.metric("service_services"), Some(0.0));
+    assert_eq!(world.record.metric("service_services"), Some(0.0));
 }
 
 #[test]
@@ -133,7 +133,7 @@ fn an_instance_without_resync_is_carried_as_such() {
     let (mut new, mut world) = carried(&instance(), "{}");
     let event = Event::ServiceDeleted(id("web"));
     assert_eq!(new.update(&mut world, event), Err("no resync yet".to_owned()));
-    assert_eq!(world.transcript.metric("service_services"), None);
+    assert_eq!(world.record.metric("service_services"), None);
 }
 
 #[test]

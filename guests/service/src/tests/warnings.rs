@@ -26,7 +26,7 @@ fn what_does_not_parse_is_named_once_with_whose_it_is() {
     state.context.pod_subnet_this_node = String::new();
     let mut processor = synced(&mut world, state);
     assert_eq!(
-        world.lines,
+        world.record.messages(),
         [
             "an address of this node does not parse and is left out address=host",
             "an address of this node does not parse and is left out address=192.168.16.1/24",
@@ -42,7 +42,7 @@ fn what_does_not_parse_is_named_once_with_whose_it_is() {
         ]
     );
     // An event that does not carry it gives no second warning.
-    world.lines.clear();
+    world.record.lines.clear();
     processor
         .update(&mut world, Event::PodAdded(pod("p", "10.1.1.3", "")))
         .unwrap();
@@ -51,7 +51,7 @@ fn what_does_not_parse_is_named_once_with_whose_it_is() {
     web.lb_ingress_ips = owned(&["lb.example.com"]);
     processor.update(&mut world, Event::ServicePut(web)).unwrap();
     assert_eq!(
-        world.lines,
+        world.record.messages(),
         ["an external IP does not parse and is left out namespace=ns name=web address=lb.example.com"]
     );
 }
@@ -72,7 +72,7 @@ fn an_id_that_is_given_twice_is_named_with_its_kind() {
         format!("an id is given twice: the last counts in={kind} namespace=default name={name}")
     };
     assert_eq!(
-        world.lines,
+        world.record.messages(),
         [
             line("local pods", "p"),
             line("remote pods", "p"),

@@ -1,0 +1,151 @@
+//! The life of an instance: its settings, its state, and its snapshot.
+
+use std::cell::RefCell;
+use std::thread::LocalKey;
+
+use crate::{Imports, Level, Telemetry, snapshot};
+
+/// A guest's state; [`guest!`](crate::guest!) exports it as `trueup:guest/lifecycle`.
+pub trait Guest: Sized {
+    /// A new instance with these settings, a JSON object.
+    ///
+    /// # Errors
+    /// Which setting is wrong, what it was and what it may be.
+    fn init(config: &str) -> Result<Self, String>;
+
+    /// The whole state, as text that `restore` of this and every later version reads.
+    fn snapshot(&self) -> String;
+
+    /// Replaces the state.
+    ///
+    /// # Errors
+    /// Which version wrote the snapshot, and why this one can't read it.
+    fn restore(&mut self, snapshot: &str) -> Result<(), String>;
+}
+
+/// A guest that keeps nothing but its settings between calls. Its snapshot names only the guest that wrote it.
+pub trait Stateless: Sized {
+    /// The name in its snapshot. `restore` accepts no other, so a guest that replaces another one has its name.
+    const NAME: &'static str;
+    /// The version in its snapshot. `restore` accepts every version.
+    const VERSION: u32;
+
+    /// A new instance with these settings, a JSON object.
+    ///
+    /// # Errors
+    /// Which setting is wrong, what it was and what it may be.
+    fn init(config: &str) -> Result<Self, String>;
+}
+
+impl<G: Stateless> Guest for G {
+    fn init(config: &str) -> Result<Self, String> {
+        G::init(config)
+    }
+
+    fn snapshot(&self) -> String {
+        snapshot::write_stateless(G::NAME, G::VERSION)
+    }
+
+    fn restore(&mut self, snapshot: &str) -> Result<(), String> {
+        snapshot::read_stateless(snapshot, G::NAME, G::VERSION)
+    }
+}
+
+/// The state of this instance; `None` before `init`. A component has one thread.
+pub type State<G> = RefCell<Option<G>>;
+
+/// For [`guest!`](crate::guest!): begins an instance. A panic's text, file and line go to the log from then on: the
+/// host adds the guest's last line at error level to the text of a trap.
+#[doc(hidden)]
+pub fn init<G: Guest>(state: &'static LocalKey<State<G>>, config: &str) -> Result<(), String> {
+    std::panic::set_hook(Box::new(|panic| Imports.log(Level::Error, &panic.to_string(), &[])));
+    state.set(Some(G::init(config)?));
+    Ok(())
+}
+
+/// For [`guest!`](crate::guest!): reads or changes the instance.
+#[doc(hidden)]
+#[expect(clippy::panic, reason = "the host calls `init` first")]
+pub fn with<G, T>(state: &'static LocalKey<State<G>>, call: impl FnOnce(&mut G) -> T) -> T {
+    state.with_borrow_mut(|state| match state {
+        Some(guest) => call(guest),
+        None => panic!("no settings yet: `lifecycle.init` comes first"),
+    })
+}
+
+/// Makes this crate a guest of a world. Adds to the crate's root:
+///
+/// - `bindings`: the types and functions of the world, generated from its WIT. Log and metrics are those of this crate;
+///   `with` shares further ones, as in `wit_bindgen::generate!`.
+/// - `Exports`: implements `trueup:guest/lifecycle` with the [`Guest`] `state`. The crate implements the world's other
+///   exports for it.
+/// - `with(call)`: calls a function with the state.
+///
+/// ```text
+/// trueup_guest::guest! {
+///     world: "trueup:lbaas/lbaas-reconciler",
+///     wit: ["wit/host", "wit/guest", "wit/lbaas"],
+///     with: { "trueup:host/clock@0.1.0": trueup_guest::bindings::trueup::host::clock },
+///     derives: [Clone, PartialEq, Eq],
+///     state: Settings,
+/// }
+/// ```
+#[macro_export]
+macro_rules! guest {
+    (
+        world: $world:literal,
+        wit: $wit:tt,
+        with: { $($with:tt)* },
+        derives: $derives:tt,
+        state: $state:ty $(,)?
+    ) => {
+        /// The contract's types and functions, generated from `wit/`.
+        #[expect(
+            missing_docs,
+            reason = "a case or parameter whose name says it all has no text in `wit/`"
+        )]
+        pub mod bindings {
+            $crate::wit_bindgen::generate!({
+                path: $wit,
+                world: $world,
+                runtime_path: "::trueup_guest::wit_bindgen::rt",
+                additional_derives: $derives,
+                with: {
+                    "trueup:host/log@0.1.0": ::trueup_guest::bindings::trueup::host::log,
+                    "trueup:host/metrics@0.1.0": ::trueup_guest::bindings::trueup::host::metrics,
+                    $($with)*
+                },
+                generate_all,
+            });
+        }
+
+        thread_local! {
+            static STATE: $crate::State<$state> = const { $crate::State::new(None) };
+        }
+
+        /// Reads or changes the instance.
+        fn with<T>(call: impl FnOnce(&mut $state) -> T) -> T {
+            $crate::with(&STATE, call)
+        }
+
+        /// The exports.
+        struct Exports;
+
+        impl bindings::exports::trueup::guest::lifecycle::Guest for Exports {
+            fn init(config: String) -> Result<(), String> {
+                $crate::init(&STATE, &config)
+            }
+
+            fn snapshot() -> String {
+                with(|state| $crate::Guest::snapshot(state))
+            }
+
+            fn restore(snapshot: String) -> Result<(), String> {
+                with(|state| $crate::Guest::restore(state, &snapshot))
+            }
+        }
+
+        #[cfg(target_family = "wasm")]
+        bindings::export!(Exports with_types_in bindings);
+    };
+}

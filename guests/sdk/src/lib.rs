@@ -1,0 +1,51 @@
+//! What every guest of trueup needs, so that a guest's own crate holds only its decisions.
+//!
+//! - [`guest!`] generates the bindings of a world, keeps the guest's state and exports `lifecycle`.
+//! - [`Telemetry`] and [`Clock`] are the log, metrics and clock; [`Imports`] asks the host for them.
+//! - [`settings`] reads the settings, [`snapshot`] the state of an earlier version.
+//! - [`address`], [`network`], [`text`] and [`words`] are pure helpers.
+//! - [`testing`] (the feature of that name) records what a guest asks, for its native tests.
+//!
+//! Knows no world. docs/guests.md describes how to write a guest.
+#![cfg_attr(not(target_family = "wasm"), forbid(unsafe_code))]
+
+pub mod address;
+mod guest;
+mod host;
+pub mod network;
+pub mod settings;
+pub mod snapshot;
+#[cfg(feature = "testing")]
+pub mod testing;
+pub mod text;
+pub mod words;
+
+pub use guest::{Guest, Stateless};
+#[doc(hidden)]
+pub use guest::{State, init, with};
+pub use host::{Clock, Imports, Level, Telemetry};
+/// For [`guest!`], which generates bindings with it.
+#[doc(hidden)]
+pub use wit_bindgen;
+
+/// The interfaces of `trueup:host` that guests share, generated from `wit/`.
+#[expect(
+    missing_docs,
+    reason = "a case or parameter whose name says it all has no text in `wit/`"
+)]
+pub mod bindings {
+    wit_bindgen::generate!({
+        path: "../../wit/host",
+        inline: "
+            package trueup:sdk;
+            world host {
+                import trueup:host/clock@0.1.0;
+                import trueup:host/log@0.1.0;
+                import trueup:host/metrics@0.1.0;
+            }
+        ",
+        world: "trueup:sdk/host",
+        additional_derives: [Clone, PartialEq, Eq, PartialOrd, Ord],
+        generate_all,
+    });
+}
