@@ -46,13 +46,13 @@ pub mod world;
 trueup_guest::guest! {
     world: "trueup:service/nftables-renderer",
     wit: [
-            "../../wit/host",
-            "../../wit/guest",
-            "../../wit/kube",
-            "../../wit/etcd",
-            "../../wit/nodesync",
-            "../../wit/service",
-        ],
+        "../../wit/host",
+        "../../wit/guest",
+        "../../wit/kube",
+        "../../wit/etcd",
+        "../../wit/nodesync",
+        "../../wit/service",
+    ],
     with: {},
     // With serde, since a snapshot holds services as received.
     derives: [Clone, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize],
