@@ -152,6 +152,29 @@ fn last_leaf(value: &Value) -> Option<String> {
 }
 
 #[test]
+fn recordings_of_earlier_versions_replay_identically() {
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/corpus");
+    let mut files = Vec::new();
+    collect(&corpus, &mut files);
+    assert_eq!(files.len(), 29, "{files:?}");
+    let ran = replay(&files, &[]).exits(0);
+    let identical = ran.stdout.lines().filter(|line| line.contains(": identical: "));
+    assert_eq!(identical.count(), files.len(), "{ran}");
+}
+
+/// The recordings below this folder.
+fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            collect(&path, files);
+        } else if path.extension().is_some_and(|ending| ending == "jsonl") {
+            files.push(path);
+        }
+    }
+}
+
+#[test]
 fn the_recordings_of_a_run_replay_identically_twice() {
     let engine = Engine::start(&["--settle-ms", "20"]);
     let site = Site::against(&engine);
