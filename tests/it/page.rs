@@ -303,6 +303,12 @@ fn another_guest_is_held_against_the_recording() {
         "{differs}"
     );
     assert!((1..10).contains(&at));
+    // The whole segment compared: its first difference is a problem, although the decision ended well.
+    let problems = |served: &Served| rows(&served.ask("rows?r=a.jsonl&count=100&outcome=problems")).clone();
+    assert!(problems(&served).is_empty());
+    assert_eq!(served.ask("against?r=a.jsonl&segment=0")["diverged_at"], at);
+    let found = problems(&served);
+    assert_eq!((found.len(), &found[0]["n"], &found[0]["outcome"]), (1, &json!(1), &json!("ok")));
     // The page decides a later decision independently.
     let last = rows(&served.ask("rows?r=a.jsonl&count=100")).last().unwrap()["n"]
         .as_u64()

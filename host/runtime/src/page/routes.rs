@@ -589,7 +589,9 @@ async fn against(State(source): State<Source>, Query(asked): Query<AgainstOf>) -
         .segment
         .and_then(|at| opened.index().segments.get(at).map(|segment| segment.path.clone()));
     let path = path.ok_or_else(|| Refused::not_found("there is no such segment".to_owned()))?;
-    Ok(Json(other.segment(&path).await).into_response())
+    let standing = other.segment(&path).await;
+    opened.compared(&path, standing.diverged_at);
+    Ok(Json(standing).into_response())
 }
 
 #[derive(Deserialize)]
