@@ -216,6 +216,10 @@ fn filters_and_positions_agree_with_what_was_recorded() {
         (place["position"].clone(), place["n"].clone()),
         (json!(10), tenth["n"].clone())
     );
+    // An entry that is gone, or was never there, is in no decision.
+    for n in [0, 9_999_999] {
+        assert_eq!(served.ask(&format!("position?r=a.jsonl&n={n}"))["n"], Value::Null, "{n}");
+    }
     let at = served.ask(&format!("position?r=a.jsonl&at_ms={}", tenth["at_ms"]));
     let there = served.ask(&format!("rows?r=a.jsonl&from={}&count=1", at["position"]));
     assert_eq!(rows(&there)[0]["at_ms"], tenth["at_ms"]);

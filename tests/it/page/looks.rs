@@ -103,6 +103,11 @@ fn keys_lead_through_decisions() {
         browser
             .until(&format!("{SHOWN} === '{third}' && {SELECTED} === '{third}'"))
             .await;
+        // One whose entry is gone says so, and shows no other decision.
+        open(&browser, &served, "?gone#n=9999999").await;
+        let gone = "document.getElementById('detail').innerText.includes('No decision with entry 9999999 is listed')";
+        browser.until(gone).await;
+        assert_eq!(number(&browser, "document.querySelectorAll('.row.selected').length").await, 0);
         browser.end().await;
     });
 }

@@ -336,11 +336,13 @@ impl Index {
         };
     }
 
-    /// The position in the whole list of the decision with entry `n`.
+    /// The position in the whole list of the decision with entry `n`. `None` if that is before the first or after the last.
     pub(super) fn holding(&self, n: u64) -> Option<usize> {
+        let after = self.decisions.last().is_some_and(|last| last.last() < n);
         self.decisions
             .partition_point(|decision| decision.n <= n)
             .checked_sub(1)
+            .filter(|_| !after)
     }
 
     pub(super) fn name_of(&self, decision: &Decision) -> &str {
@@ -514,6 +516,7 @@ mod tests {
         assert_eq!((reconcile.offset, reconcile.bytes), (CALLS[0].len() as u64 + 1, bytes));
         assert_eq!(index.holding(4), Some(1));
         assert_eq!(index.holding(0), None);
+        assert_eq!((index.holding(10), index.holding(99_999)), (Some(3), None));
     }
 
     #[test]

@@ -199,6 +199,11 @@ export function openAll(box) {
   cards.forEach((card) => card.open(isAnyClosed));
 }
 
+/** An address, or a mark, led to an entry that is not in the list. */
+export function none(n, isRead) {
+  return el("div", { class: "welcome" }, el("div", { text: `No decision with entry ${n} is listed here: ${isRead ? "it was removed, or not recorded yet" : "the recording is still being read"}.` }), el("div", { text: "Choose another: j and k, the arrows, or a click." }));
+}
+
 export function welcome(recording, wanted) {
   return el("div", { class: "welcome" }, el("div", { text: recording ? "Choose a decision: j and k, the arrows, or a click." : wanted ? `There is no recording ${wanted} here, or not any more: choose one above.` : "There is no recording yet." }), recording && recording.bytes !== undefined && el("div", { text: `${several(recording.files, "file")}, ${bytes(recording.bytes)}` }));
 }

@@ -205,11 +205,18 @@ async function chooseRow(position, options) {
 async function go(n, options = {}) {
   try {
     let placed = await ask("position", { ...list.query(), n });
-    if (placed.n === null || placed.n > n) {
+    if (placed.n === null) {
       state.filter = { outcome: "", writes: false, name: "" };
       filters();
       await refill();
       placed = await ask("position", { ...list.query(), n });
+    }
+    if (placed.n === null) {
+      box.replaceChildren(detail.none(n, placed.is_read));
+      const { recording, n: chosen } = state;
+      // Until the recording is read, the entry may appear, unless something else is chosen meanwhile.
+      if (!placed.is_read) setTimeout(() => state.recording === recording && state.n === chosen && go(n, options), POLL_MS);
+      return;
     }
     if (placed.listed > list.total) { list.total = placed.listed; list.space.style.height = `${list.height}px`; }
     await choose(placed.position, { ...options, entry: n, centre: true, now: true });
