@@ -278,7 +278,7 @@ fn an_operator_sets_the_error_state_of_a_key_and_it_outlives_a_kill() {
     };
     let ran = set(&stage, "shop/web/81", "on");
     assert!(ran.code != Some(0) && ran.stdout.is_empty(), "{ran}");
-    assert!(ran.stderr.contains("no NEG is wished for it"), "{ran}");
+    assert!(ran.stderr.contains("no NEG is desired for it"), "{ran}");
     set(&stage, "shop/web/80", "on").exits(0);
     stage.wait_until("the guest to be told", |stage| is_told(stage, true));
     let status = |stage: &Stage| {

@@ -361,7 +361,7 @@ async fn plan_key(setup: &Setup, config: &Config, key: &Key, api: Arc<dyn Api>, 
             break;
         }
         let Ok(args) = to_raw_value(&Args { desired }) else {
-            return Outcome::failed("the wish is no JSON".to_owned());
+            return Outcome::failed("the desired state is no JSON".to_owned());
         };
         let answer = match instance.call("reconciliation.reconcile", &args).await {
             Ok(answer) => answer,

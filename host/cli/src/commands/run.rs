@@ -334,7 +334,7 @@ fn say_of_pods(event: &ipam::Event) {
             error,
             stands,
         } => output::talk(&format!(
-            "warning: {instance}: what the store took is lost, and whoever waited for it was told ({error}): going on from \
+            "warning: {instance}: what the store took is lost, and the requests that waited failed ({error}): going on from \
              entry {stands} of the journal"
         )),
         Pods::ReadingFailed {

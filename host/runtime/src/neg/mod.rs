@@ -496,7 +496,7 @@ impl<'a, T: FnMut(Event)> Negs<'a, T> {
             let is_known = self.known.settings(&key).is_some() || self.targets.wish(&key).is_some();
             is_known
                 .then_some(key)
-                .ok_or_else(|| format!("key `{text}`: no NEG is wished for it; `trueup status --keys` shows all keys"))
+                .ok_or_else(|| format!("key `{text}`: no NEG is desired for it; `trueup status --keys` shows all keys"))
         });
         let answer = key.map(|key| {
             let inbox = &mut self.entry(&key).inbox;

@@ -163,7 +163,7 @@ mod tests {
         interrupt.want();
         assert!(
             tokio::time::timeout(A_WHILE, interrupt.reached()).await.is_err(),
-            "nobody sleeps"
+            "no call sleeps"
         );
         let clock = clock(&interrupt);
         let slept = tokio::time::timeout(A_WHILE, clock.sleep_ms(0));
