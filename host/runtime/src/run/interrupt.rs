@@ -129,6 +129,10 @@ impl Clock for InterruptibleClock {
         self.clock.now_ms()
     }
 
+    fn steady_ms(&self) -> u64 {
+        self.clock.steady_ms()
+    }
+
     fn sleep_ms(&self, duration_ms: u64) -> Sleep<'_> {
         Box::pin(async move {
             let _asleep = Asleep::new(&self.sleepers);
