@@ -227,6 +227,9 @@ fn negs_of_more_than_half_wait_for_an_approval_also_after_a_kill() {
         let mut command = support::program();
         support::ran(command.args([name, "--config"]).arg(stage.site.folder()))
     };
+    let planned = support::ran(support::program().arg("plan").arg(stage.site.folder())).exits(3);
+    let waits = "a run waits for an approval before it destroys these 12 of 18 objects: `trueup approve neg`, or `trueup run --once";
+    assert!(planned.stderr.contains(waits), "{planned}");
     let well = "guest `neg` waits for an approval to destroy 12 of 18 objects: trueup approve neg";
     let status = command("status").exits(1);
     assert!(status.stdout.contains(well), "{status}");
