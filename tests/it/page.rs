@@ -218,7 +218,11 @@ fn filters_and_positions_agree_with_what_was_recorded() {
     );
     // An entry that is gone, or was never there, is in no decision.
     for n in [0, 9_999_999] {
-        assert_eq!(served.ask(&format!("position?r=a.jsonl&n={n}"))["n"], Value::Null, "{n}");
+        assert_eq!(
+            served.ask(&format!("position?r=a.jsonl&n={n}"))["n"],
+            Value::Null,
+            "{n}"
+        );
     }
     let at = served.ask(&format!("position?r=a.jsonl&at_ms={}", tenth["at_ms"]));
     let there = served.ask(&format!("rows?r=a.jsonl&from={}&count=1", at["position"]));
@@ -312,7 +316,10 @@ fn another_guest_is_held_against_the_recording() {
     assert!(problems(&served).is_empty());
     assert_eq!(served.ask("against?r=a.jsonl&segment=0")["diverged_at"], at);
     let found = problems(&served);
-    assert_eq!((found.len(), &found[0]["n"], &found[0]["outcome"]), (1, &json!(1), &json!("ok")));
+    assert_eq!(
+        (found.len(), &found[0]["n"], &found[0]["outcome"]),
+        (1, &json!(1), &json!("ok"))
+    );
     // The page decides a later decision independently.
     let last = rows(&served.ask("rows?r=a.jsonl&count=100")).last().unwrap()["n"]
         .as_u64()

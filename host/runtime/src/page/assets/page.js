@@ -57,7 +57,9 @@ function fillRecordings() {
 /** Goes where the address says. */
 async function lookUp() {
   const said = new URLSearchParams(location.hash.slice(1));
-  const wanted = said.get("r") ?? state.recording ?? state.recordings[0]?.id ?? null;
+  // Where the address says nothing: the recording that was written last.
+  const latest = state.recordings.reduce((one, other) => ((other.changed_ms ?? 0) > (one?.changed_ms ?? -1) ? other : one), null);
+  const wanted = said.get("r") ?? state.recording ?? latest?.id ?? null;
   const number = (name) => (/^\d+$/.test(said.get(name) ?? "") ? Number(said.get(name)) : null);
   if (wanted !== state.recording) await openRecording(wanted);
   state.marked = number("d");
