@@ -1,12 +1,17 @@
 //! Which running host a command addresses, and how it names guests to that host.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use trueup_runtime::control::{Client, ClientError};
 
 use crate::exit::{Failure, misused};
+use crate::output;
+
+/// How long a command waits for its answer before it says what takes so long.
+const SILENCE_MAX: Duration = Duration::from_secs(3);
 
 /// The host that runs with a configuration.
 #[derive(Debug, clap::Args)]
@@ -40,7 +45,16 @@ impl Host {
         path: &str,
         body: &impl Serialize,
     ) -> Result<T, Failure> {
-        self.ask(async |client| client.post(path, body).await)
+        self.ask(async |client| {
+            let mut asking = std::pin::pin!(client.post(path, body));
+            if let Ok(answer) = tokio::time::timeout(SILENCE_MAX, &mut asking).await {
+                return answer;
+            }
+            output::talk(
+                "waiting for the host: a large guest takes up to a minute to compile, and the gate replays calls",
+            );
+            asking.await
+        })
     }
 
     fn ask<T>(&self, question: impl AsyncFnOnce(&Client) -> Result<T, ClientError>) -> Result<T, Failure> {
