@@ -252,3 +252,11 @@ fn a_target_that_cannot_be_added_ends_the_build_with_one_line() {
     assert!(last.ends_with(cause), "{stderr}");
     assert_eq!(stderr.lines().count(), 2, "{stderr}");
 }
+
+    let toolchain = Toolchain::new("echo 'info: component rust-std is up to date' >&2");
+    let output = toolchain.start("-vV").wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    let cause = "lacks: rustup believes that it is installed, but its files are gone; type: rustup target remove --toolchain \
+                 some wasm32-unknown-unknown; then build again\n";
+    assert!(stderr.ends_with(cause), "{stderr}");
