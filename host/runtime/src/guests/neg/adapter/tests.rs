@@ -320,6 +320,9 @@ fn of_two_that_come_to_one_name_the_first_keeps_it() {
         [key("a", 80), key("b", 80)].into(),
         "and no other key"
     );
+    assert!(all.wish(&key("b", 80)).unwrap().is_ok());
+    assert!(all.is_gone(&key("a", 80)));
+    assert_eq!(all.owner("x"), Some(&key("b", 80)), "emptying NEGs leaves this one");
 
     let changed = all.take_in(&[is(a)], true, true);
     assert_eq!(changed.affected, [key("a", 80), key("b", 80)].into());
