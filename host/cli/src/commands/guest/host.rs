@@ -50,9 +50,7 @@ impl Host {
             if let Ok(answer) = tokio::time::timeout(SILENCE_MAX, &mut asking).await {
                 return answer;
             }
-            output::talk(
-                "waiting for the host: a large guest takes up to a minute to compile, and the gate replays calls",
-            );
+            output::talk("waiting for the host, which may be compiling a large guest: that takes up to a minute");
             asking.await
         })
     }
