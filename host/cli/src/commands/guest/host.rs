@@ -1,5 +1,6 @@
 //! Which running host a command addresses, and how it names guests to that host.
 
+use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -50,7 +51,10 @@ impl Host {
             if let Ok(answer) = tokio::time::timeout(SILENCE_MAX, &mut asking).await {
                 return answer;
             }
-            output::talk("waiting for the host, which may be compiling a large guest: that takes up to a minute");
+            // For a script, stderr holds the error alone.
+            if std::io::stderr().is_terminal() {
+                output::talk("waiting for the host, which may be compiling a large guest: that takes up to a minute");
+            }
             asking.await
         })
     }
