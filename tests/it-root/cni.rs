@@ -408,7 +408,7 @@ fn twenty_pods_connect_and_survive_a_killed_host_with_cni_1_0_0() {
 
 #[needs(cni, netns, root)]
 #[test]
-fn an_address_that_del_freed_is_given_to_nobody_while_it_rests() {
+fn an_address_that_del_freed_is_not_given_while_it_rests() {
     // Longer than the test takes on any machine.
     let host = Host::new(&format!("cooling_period_ms = {A_DAY_MS}"), &[3]);
     let mut node = node("1.0.0", host, 5);
@@ -568,7 +568,7 @@ fn a_host_that_is_down_blocks_no_pod_and_catches_up_on_releases() {
 }
 
 #[test]
-fn cni_1_1_0_is_served_to_whoever_asks_directly() {
+fn cni_1_1_0_is_served_to_direct_requests() {
     let mut host = Host::new("cooling_period_ms = 0", &[2, 2]);
     assert_eq!(refusal(host.ask("STATUS", "")).0, 50, "it is not there yet");
     host.start();
@@ -695,7 +695,7 @@ fn gc_frees_what_was_learned_from_the_runtime_only_where_it_is_told_to() {
 }
 
 #[test]
-fn a_store_that_cannot_be_read_serves_nobody_until_it_can() {
+fn a_store_that_cannot_be_read_serves_no_pod_until_it_can() {
     const DAMAGED: &str = "this is no checkpoint";
     let mut host = Host::new("cooling_period_ms = 0", &[1]);
     let file = host.site.path("checkpoint");

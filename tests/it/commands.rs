@@ -294,6 +294,28 @@ fn misuse_exits_2_and_says_so_on_stderr_alone() {
 }
 
 #[test]
+fn every_command_about_a_configuration_takes_it_as_an_option() {
+    for command in [
+        &["run"][..],
+        &["plan"],
+        &["status"],
+        &["explain", "default/web"],
+        &["guest", "lock"],
+        &["guest", "verify"],
+        &["ipam", "show"],
+        &["ipam", "release"],
+        &["audit", "show"],
+        &["audit", "verify"],
+    ] {
+        let ran = trueup(command.iter().chain(&["--config", "/nowhere"])).exits(2);
+        let is_the_folder = ran.stderr.contains("/nowhere") && !ran.stderr.contains("Usage:");
+        assert!(is_the_folder, "{command:?}: {ran}");
+    }
+    let both = trueup(["plan", "one", "--config", "another"]).exits(2);
+    assert!(both.stderr.contains("cannot be used with"), "{both}");
+}
+
+#[test]
 fn a_wrong_configuration_is_named_with_file_and_line_and_the_nearest_key() {
     let engine = Engine::start(&[]);
     for (from, to, said) in [

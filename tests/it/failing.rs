@@ -303,6 +303,6 @@ fn a_run_that_ends_fails_as_long_as_something_is_set_aside_and_says_why() {
     assert_eq!(
         fs::read_dir(&folder).unwrap().count(),
         0,
-        "no file of what nobody wishes for"
+        "no file of what is not desired"
     );
 }

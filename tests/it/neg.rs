@@ -227,6 +227,9 @@ fn negs_of_more_than_half_wait_for_an_approval_also_after_a_kill() {
         let mut command = support::program();
         support::ran(command.args([name, "--config"]).arg(stage.site.folder()))
     };
+    let planned = support::ran(support::program().arg("plan").arg(stage.site.folder())).exits(3);
+    let waits = "a run waits for an approval before it destroys these 12 of 18 objects: `trueup approve neg`, or `trueup run --once";
+    assert!(planned.stderr.contains(waits), "{planned}");
     let well = "guest `neg` waits for an approval to destroy 12 of 18 objects: trueup approve neg";
     let status = command("status").exits(1);
     assert!(status.stdout.contains(well), "{status}");
@@ -278,7 +281,7 @@ fn an_operator_sets_the_error_state_of_a_key_and_it_outlives_a_kill() {
     };
     let ran = set(&stage, "shop/web/81", "on");
     assert!(ran.code != Some(0) && ran.stdout.is_empty(), "{ran}");
-    assert!(ran.stderr.contains("no NEG is wished for it"), "{ran}");
+    assert!(ran.stderr.contains("no NEG is desired for it"), "{ran}");
     set(&stage, "shop/web/80", "on").exits(0);
     stage.wait_until("the guest to be told", |stage| is_told(stage, true));
     let status = |stage: &Stage| {

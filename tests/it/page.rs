@@ -216,6 +216,14 @@ fn filters_and_positions_agree_with_what_was_recorded() {
         (place["position"].clone(), place["n"].clone()),
         (json!(10), tenth["n"].clone())
     );
+    // An entry that is gone, or was never there, is in no decision.
+    for n in [0, 9_999_999] {
+        assert_eq!(
+            served.ask(&format!("position?r=a.jsonl&n={n}"))["n"],
+            Value::Null,
+            "{n}"
+        );
+    }
     let at = served.ask(&format!("position?r=a.jsonl&at_ms={}", tenth["at_ms"]));
     let there = served.ask(&format!("rows?r=a.jsonl&from={}&count=1", at["position"]));
     assert_eq!(rows(&there)[0]["at_ms"], tenth["at_ms"]);
@@ -303,6 +311,15 @@ fn another_guest_is_held_against_the_recording() {
         "{differs}"
     );
     assert!((1..10).contains(&at));
+    // The whole segment compared: its first difference is a problem, although the decision ended well.
+    let problems = |served: &Served| rows(&served.ask("rows?r=a.jsonl&count=100&outcome=problems")).clone();
+    assert!(problems(&served).is_empty());
+    assert_eq!(served.ask("against?r=a.jsonl&segment=0")["diverged_at"], at);
+    let found = problems(&served);
+    assert_eq!(
+        (found.len(), &found[0]["n"], &found[0]["outcome"]),
+        (1, &json!(1), &json!("ok"))
+    );
     // The page decides a later decision independently.
     let last = rows(&served.ask("rows?r=a.jsonl&count=100")).last().unwrap()["n"]
         .as_u64()

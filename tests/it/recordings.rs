@@ -197,7 +197,7 @@ fn the_recordings_of_a_run_replay_identically_twice() {
     assert_eq!(once.stdout, twice.stdout);
     let after: Vec<Vec<u8>> = journals.iter().map(|file| fs::read(file).unwrap()).collect();
     assert!(before == after, "a replay writes nothing");
-    assert_eq!(engine.requests(), requests, "a replay asks nobody");
+    assert_eq!(engine.requests(), requests, "a replay asks no backend");
 }
 
 #[test]

@@ -478,10 +478,10 @@ fn a_guest_of_a_registry_must_be_signed_by_one_of_the_keys() {
     verify_with(&site, &registry.tag("1"), "\"mine.pub\", \"yours.pub\"");
     let _mine = Signer::new(&site, "mine.pub");
     let yours = Signer::new(&site, "yours.pub");
-    let nobodys = Signer::new(&site, "nobodys.pub");
+    let unlisted = Signer::new(&site, "unlisted.pub");
 
     refused(lock(&site), 2, "is not signed; sign it with `cosign sign");
-    registry.put_signatures(one, &[nobodys.signed(one)]);
+    registry.put_signatures(one, &[unlisted.signed(one)]);
     refused(lock(&site), 2, "none of its 1 signatures is by any of the keys");
     registry.put_signatures(one, &[yours.signed(two)]);
     refused(lock(&site), 2, &format!("its signature is of another manifest, {two}"));
@@ -489,7 +489,7 @@ fn a_guest_of_a_registry_must_be_signed_by_one_of_the_keys() {
     refused(lock(&site), 2, "none of its 1 signatures");
     assert!(!site.path("trueup.lock").exists(), "what is not signed is not locked");
 
-    registry.put_signatures(one, &[nobodys.signed(one), yours.signed(one)]);
+    registry.put_signatures(one, &[unlisted.signed(one), yours.signed(one)]);
     lock(&site).exits(0);
     registry.stop();
     assert_eq!(run_by(&site), digest_of("1"));

@@ -80,7 +80,7 @@ fn what_can_not_be_used_changes_nothing_and_is_said() {
         });
         std::fs::write(site.path(CONFIG), &good).unwrap();
     }
-    assert_eq!(engine.requests(), before, "nobody asked the Engine anything");
+    assert_eq!(engine.requests(), before, "no request went to the Engine");
     assert!(!host.stdout().contains("read again and taken"), "{}", host.stdout());
 
     // It goes on as before.

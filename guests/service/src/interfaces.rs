@@ -107,7 +107,7 @@ mod tests {
                         interfaces.hold(&name.to_string());
                     }
                     Step::Release(index) if index < uses.len() => interfaces.release(&uses.swap_remove(index)),
-                    Step::Release(_) => interfaces.release("nobody uses it"),
+                    Step::Release(_) => interfaces.release("no pod uses it"),
                     Step::Acknowledge => {
                         copy = uses.iter().cloned().collect();
                         interfaces.acknowledge();

@@ -4,8 +4,9 @@
 //! request or when slept on.
 
 use std::pin::Pin;
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Ends when a sleep is over. Boxed, so that clocks can be `Arc<dyn Clock>`.
 pub type Sleep<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
@@ -14,6 +15,9 @@ pub type Sleep<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 pub trait Clock: Send + Sync {
     /// Milliseconds since the Unix epoch.
     fn now_ms(&self) -> u64;
+    /// Milliseconds for measuring durations, monotonic: setting the machine's clock does not move it. Only two values of
+    /// one process can be compared.
+    fn steady_ms(&self) -> u64;
     /// Returns after `duration_ms`.
     fn sleep_ms(&self, duration_ms: u64) -> Sleep<'_>;
     /// The guest has seen `now_ms`, so a virtual clock must not show less from now on.
@@ -24,11 +28,19 @@ pub trait Clock: Send + Sync {
 #[derive(Debug, Default, Clone, Copy)]
 pub struct SystemClock;
 
+/// Where [`SystemClock::steady_ms`] starts: the machine's time when it was first asked.
+static BEGAN: LazyLock<(Instant, u64)> = LazyLock::new(|| (Instant::now(), SystemClock.now_ms()));
+
 impl Clock for SystemClock {
     fn now_ms(&self) -> u64 {
         // If the machine's clock is before 1970, use 0: no decision depends on the exact time then.
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX)
+    }
+
+    fn steady_ms(&self) -> u64 {
+        let (began, at_ms) = *BEGAN;
+        at_ms.saturating_add(u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX))
     }
 
     fn sleep_ms(&self, duration_ms: u64) -> Sleep<'_> {
@@ -64,6 +76,10 @@ impl Clock for VirtualClock {
 
     fn now_ms(&self) -> u64 {
         self.0.load(Ordering::SeqCst)
+    }
+
+    fn steady_ms(&self) -> u64 {
+        self.now_ms()
     }
 
     fn sleep_ms(&self, duration_ms: u64) -> Sleep<'_> {

@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_that_nobody_asks_for_use_up_nothing() {
+    fn entries_that_are_not_asked_for_use_up_nothing() {
         let faults = Faults::default();
         faults.add(fault(json!({"Err": "late"}), Some(1), None));
         drop(faults.turn("kv.put"));

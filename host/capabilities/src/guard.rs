@@ -68,7 +68,7 @@ impl Guard<'_> {
     pub(crate) fn count(&mut self, call: &str, capability: &str, entries: usize) -> Result<(), String> {
         let limit = self.grants.grant(capability).and_then(|grant| grant.calls_per_minute);
         let Some(limit) = limit else { return Ok(()) };
-        let now_ms = self.backends.clock.now_ms();
+        let now_ms = self.backends.clock.steady_ms();
         if self.backends.quotas.admit(capability, limit, now_ms) {
             return Ok(());
         }

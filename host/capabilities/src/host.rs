@@ -499,7 +499,7 @@ impl timers::Host for Host {
             &mut self.meter,
             "timers.schedule",
             &Args { delay_ms },
-            || timers.schedule(clock.now_ms(), delay_ms),
+            || timers.schedule(clock.steady_ms(), delay_ms),
         )
     }
 

@@ -1,6 +1,7 @@
 //! `trueup:host/timers`: the wake-ups that an instance requested.
 //!
-//! Keeps the order in which timers fire (by time, then id); does not fire them itself.
+//! Keeps the order in which timers fire (by time, then id); does not fire them itself. All times are those of
+//! `Clock::steady_ms`: a timer measures a duration, whatever happens to the wall clock.
 
 use std::collections::{BTreeMap, BTreeSet};
 

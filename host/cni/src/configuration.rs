@@ -336,7 +336,10 @@ mod tests {
             assert_eq!(json!(read.result.routes), json!([{"dst": "::/0"}]));
         }
         let wrong = with_ipam("routes", json!([{"dst": "::/0", "mtu": "1"}]));
-        assert!(settings(wrong.clone(), Version::V1_0_0).is_ok(), "nobody named it");
+        assert!(
+            settings(wrong.clone(), Version::V1_0_0).is_ok(),
+            "the attachments are not named"
+        );
         assert!(settings(wrong, Version::V1_1_0).is_err());
     }
 

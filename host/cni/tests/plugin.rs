@@ -208,7 +208,7 @@ fn a_socket_that_is_missing_says_so() {
 }
 
 #[test]
-fn a_socket_that_nobody_listens_on_says_so() {
+fn a_socket_without_a_listener_says_so() {
     let node = Node::new();
     drop(UnixListener::bind(node.socket()).unwrap());
     assert!(node.socket().exists());
@@ -239,7 +239,7 @@ fn the_plugin_waits_for_a_silent_host_as_long_as_configured() {
 }
 
 #[test]
-fn a_host_that_accepts_nobody_any_more_is_given_up_in_time_too() {
+fn a_host_that_accepts_no_connection_is_given_up_in_time_too() {
     let node = Node::new();
     let address = SocketAddrUnix::new(node.socket()).unwrap();
     let stuck = || socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::NONBLOCK, None).unwrap();

@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_of_nobody_is_free() {
+    fn a_lease_without_a_holder_is_free() {
         check(Some((Record::default(), false)), None, 101, Action::Acquire);
         check(Some((Record::default(), true)), None, 101, Action::Acquire);
         let given_back = Record {
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn who_gave_up_looks_first_and_takes_again_what_nobody_else_took() {
+    fn a_host_that_gave_up_looks_first_and_takes_a_free_lease_again() {
         check(None, None, 102, Action::Observe);
         check(mine(), None, 101, Action::Acquire);
         check(anothers(), None, 101, Action::WaitUntil(at(102)));

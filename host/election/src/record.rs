@@ -103,7 +103,7 @@ mod tests {
     #[test]
     fn what_makes_no_sense_is_taken_for_what_is_safe() {
         let holds_for = |spec| Record::of(&lease(spec)).holds_for(USUAL).as_secs();
-        assert_eq!(holds_for(json!({})), 0, "nobody was ever here");
+        assert_eq!(holds_for(json!({})), 0, "no host ever held it");
         assert_eq!(holds_for(json!({ "holderIdentity": "" })), 0);
         assert_eq!(
             holds_for(json!({ "holderIdentity": "", "leaseDurationSeconds": 1 })),

@@ -62,6 +62,9 @@ pub enum LoadError {
     Engine(String),
 }
 
+/// Guests of this size take seconds to compile: those with an interpreter.
+const SLOW_BYTES: usize = 2_000_000;
+
 /// A compiled guest, cheap to clone.
 #[derive(Clone)]
 pub struct Guest {
@@ -98,6 +101,12 @@ impl Guest {
         let component = match cache.get(&engine.wasmtime, &digest) {
             Some(component) => component,
             None => {
+                if bytes.len() >= SLOW_BYTES {
+                    let size = bytes.len() / 1_000_000;
+                    tracing::info!(
+                        "compiling a guest of {size} MB, {digest}: this takes up to a minute, and is done once"
+                    );
+                }
                 let compiled = Component::from_binary(&engine.wasmtime, component_bytes);
                 // Report truncated bytes differently from an error of the compiler.
                 let component =
@@ -114,9 +123,11 @@ impl Guest {
             .imports(&engine.wasmtime)
             .map(|(name, _)| name.to_owned())
             .collect();
+        // Toolchains add exports of their own, such as `exports` of componentize-py. An interface's name has a namespace.
         let mut exports: Vec<String> = kind
             .exports(&engine.wasmtime)
             .map(|(name, _)| name.to_owned())
+            .filter(|name| name.contains(':'))
             .collect();
         imports.sort();
         exports.sort();

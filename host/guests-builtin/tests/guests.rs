@@ -162,6 +162,46 @@ fn building_in_another_folder_gives_the_same_bytes() {
     }
 }
 
+/// The metric names of a guest: string literals that begin with its name, with or without `trueup_`.
+fn metric_names(guest: &str, folder: &Path, names: &mut BTreeSet<String>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            metric_names(guest, &path, names);
+            continue;
+        }
+        let text = std::fs::read_to_string(&path).unwrap();
+        let literals = text.split('"').skip(1).step_by(2);
+        let is_name = |text: &&str| {
+            let own = text.strip_prefix("trueup_").unwrap_or(text);
+            let rest = own.strip_prefix(guest).and_then(|rest| rest.strip_prefix('_'));
+            rest.is_some_and(|rest| {
+                rest.chars()
+                    .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
+            })
+        };
+        names.extend(literals.filter(is_name).map(str::to_owned));
+    }
+}
+
+#[test]
+fn the_docs_name_every_metric_of_every_guest() {
+    let pages = std::fs::read_dir(root().join("docs")).unwrap();
+    let pages = pages.map(|page| page.unwrap().path()).filter(|page| page.is_file());
+    let docs: String = pages.map(|page| std::fs::read_to_string(page).unwrap()).collect();
+    for guest in GUESTS.iter().map(|guest| guest.name).collect::<BTreeSet<_>>() {
+        let mut names = BTreeSet::new();
+        metric_names(guest, &root().join("guests").join(guest).join("src"), &mut names);
+        assert!(!names.is_empty(), "{guest} has metrics");
+        for name in names {
+            assert!(
+                docs.contains(&format!("`{name}`")),
+                "no page of docs/ names `{name}` of {guest}"
+            );
+        }
+    }
+}
+
 /// A toolchain without the guests' target, and a rustup that adds it, or cannot.
 struct Toolchain {
     folder: tempfile::TempDir,
@@ -251,4 +291,12 @@ fn a_target_that_cannot_be_added_ends_the_build_with_one_line() {
         "lacks: rustup could not add it (no network); type: rustup target add --toolchain some wasm32-unknown-unknown";
     assert!(last.ends_with(cause), "{stderr}");
     assert_eq!(stderr.lines().count(), 2, "{stderr}");
+
+    let toolchain = Toolchain::new("echo 'info: component rust-std is up to date' >&2");
+    let output = toolchain.start("-vV").wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    let cause = "lacks: rustup believes that it is installed, but its files are gone; type: rustup target remove --toolchain \
+                 some wasm32-unknown-unknown; then build again\n";
+    assert!(stderr.ends_with(cause), "{stderr}");
 }

@@ -11,13 +11,14 @@ use trueup_base::clock::VirtualClock;
 use trueup_base::clock::{Clock as _, SystemClock};
 use trueup_base::fence::Fence;
 use trueup_capabilities::Backends;
+use trueup_capabilities::holdings::Kept;
 use trueup_capabilities::lbaas::planned::{Planned, Reads};
 use trueup_capabilities::lbaas::{Api, Error, Kind, Object, ObjectRef, Spec};
 use trueup_capabilities::log::NoLog;
 use trueup_journal::Event;
 use trueup_sources::Batch;
 
-use crate::config::{Config, Lbaas};
+use crate::config::{Config, Guest, Lbaas};
 use crate::guests::lbaas::adapter::{self, Key};
 use crate::guests::lbaas::{self, Desired, Error as Reconciliation, Report};
 use crate::neg::plan::NegPlan;
@@ -171,7 +172,12 @@ pub async fn plan(config: &Config, registry: &Registry, orphans: bool) -> Result
     if let Some(neg) = &config.neg {
         let negs = Box::pin(crate::neg::plan::plan(config, neg, &ground, &all)).await?;
         plan.negs = negs.keys;
-        plan.notes = negs.notes;
+        plan.notes.extend(negs.notes);
+        // Only the endpoints of keys that are gone wait.
+        let gone = plan.negs.iter().filter(|key| key.gone);
+        let going = |kept: &Kept| gone.filter_map(|key| kept.held.get(&key.key)).sum();
+        plan.notes
+            .extend(waits(config, crate::guests::neg::NAME, &neg.guest, going)?);
         plan.held.extend(negs.held);
         // Report it only once.
         plan.problems
@@ -232,7 +238,8 @@ async fn plan_services(
             error: outcome.error,
         });
     }
-    plan.notes.extend(waits(plan, config, lbaas)?);
+    let going = plan.destroyed() as u64;
+    plan.notes.extend(waits(config, lbaas::NAME, &lbaas.guest, |_| going)?);
     if orphans {
         plan.orphans = find_orphans(&setup, &lbaas.adapter.load_balancers).await?;
     }
@@ -242,22 +249,23 @@ async fn plan_services(
     Ok(())
 }
 
-/// Why a run would wait for an approval first, in one line.
-fn waits(plan: &Plan, config: &Config, lbaas: &Lbaas) -> Result<Option<String>, SetupError> {
-    let kept = Held::open(&config.state_dir, lbaas::NAME)
-        .map_err(SetupError::misused)?
-        .kept();
-    let going = plan.destroyed() as u64;
+/// Why a run would wait for an approval first, in one line. `going`: how many objects it destroys, from what it holds.
+fn waits(
+    config: &Config,
+    name: &str,
+    guest: &Guest,
+    going: impl FnOnce(&Kept) -> u64,
+) -> Result<Option<String>, SetupError> {
+    let kept = Held::open(&config.state_dir, name).map_err(SetupError::misused)?.kept();
+    let going = going(&kept);
     let all = kept.held.values().sum::<u64>() + kept.destroyed;
     // Without counts, the fraction is unknown.
     let is_known = !kept.held.is_empty();
-    let above = lbaas.guest.approve_above;
-    let waits = is_known && above.is_above(going + kept.destroyed, all.max(going));
+    let waits = is_known && guest.approve_above.is_above(going + kept.destroyed, all.max(going));
     Ok(waits.then(|| {
         format!(
             "a run waits for an approval before it destroys these {going} of {all} objects: `trueup approve {name}`, or `trueup run \
-             --once --approve`",
-            name = lbaas::NAME
+             --once --approve`"
         )
     }))
 }
@@ -361,7 +369,7 @@ async fn plan_key(setup: &Setup, config: &Config, key: &Key, api: Arc<dyn Api>, 
             break;
         }
         let Ok(args) = to_raw_value(&Args { desired }) else {
-            return Outcome::failed("the wish is no JSON".to_owned());
+            return Outcome::failed("the desired state is no JSON".to_owned());
         };
         let answer = match instance.call("reconciliation.reconcile", &args).await {
             Ok(answer) => answer,

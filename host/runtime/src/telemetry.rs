@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spans_are_counted_by_whoever_runs() {
+    fn spans_are_counted_for_the_running_subscriber() {
         // No host runs yet, or the last one has ended.
         dropped(1);
         let metrics = Arc::new(Registry::default());

@@ -48,12 +48,12 @@ fn connections_reach_exactly_the_right_pods() {
     local_traffic_stays_at_its_node(agents);
     others_reach_what_is_local_from_inside(agents);
     a_single_endpoint_reaches_itself_and_sees_who_comes(agents);
-    nobody_is_there_where_there_are_no_endpoints(agents);
+    a_service_without_endpoints_is_not_served(agents);
     // An endpoint comes, and goes again.
     cluster.set(&[(EMPTY, pods()[0], Endpoint::Ready)]);
     the_only_endpoint_is_reached_from_everywhere(&mut cluster.agents);
     cluster.set(&[(EMPTY, pods()[0], Endpoint::NotReady)]);
-    nobody_is_there_where_there_are_no_endpoints(&mut cluster.agents);
+    a_service_without_endpoints_is_not_served(&mut cluster.agents);
 }
 
 fn ready(pods: &[Pod]) -> Vec<(Pod, Endpoint)> {
@@ -332,7 +332,7 @@ fn addresses_of_empty() -> Vec<(From, SocketAddr)> {
 }
 
 #[track_caller]
-fn nobody_is_there_where_there_are_no_endpoints(agents: &mut Agents) {
+fn a_service_without_endpoints_is_not_served(agents: &mut Agents) {
     let addresses = addresses_of_empty().into_iter();
     let dials: Vec<(String, Dial)> = addresses.map(|(from, to)| (from.name(), Dial::to(to, 1))).collect();
     assert_eq!(refusals(agents, &dials), vec![REFUSED; dials.len()]);

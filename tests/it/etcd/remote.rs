@@ -230,7 +230,7 @@ async fn where_one_member_is_dead_or_hangs_the_next_one_answers() {
 
 #[needs(etcd)]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_that_nobody_answers_ends() {
+async fn a_request_without_an_answer_ends() {
     let server = Server::start().await;
     let proxy = Proxy::to(server.address()).await;
     proxy.hang(true);

@@ -264,7 +264,7 @@ fn a_version_that_becomes_active_is_the_cause_of_what_it_begins_anew() {
 }
 
 #[test]
-fn a_key_that_nobody_knows_and_one_without_decisions_are_one_line() {
+fn an_unknown_key_and_one_without_decisions_are_one_line() {
     let engine = Engine::start(&SETTLE);
     let site = site(&engine);
     let none = explain(&site, "default/web", &[]).exits(2);

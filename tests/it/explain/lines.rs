@@ -33,7 +33,7 @@ fn each_line_of_a_decision_says_to_which_it_belongs() {
             line.get("span").is_none() && line.get("otel.name").is_none(),
             "{line:#}"
         );
-        assert_eq!(line.get("trace"), None, "nobody takes traces");
+        assert_eq!(line.get("trace"), None, "no exporter takes traces");
     }
     let explanation = explained(&site, "default/web", &[]);
     let id = &jobs(&explanation)[0]["job"]["decisions"][0]["id"];

@@ -49,7 +49,7 @@ fn a_destroy_and_create_cycle_stops_its_key_and_is_named() {
     let name = "http.late.default.quickstart";
     assert!(
         error.starts_with(&format!("a cycle: create backend `{name}`, destroy backend `{name}`, "))
-            && error.contains(" times with the same wish"),
+            && error.contains(" times with the same desired state"),
         "{error}"
     );
     assert!(entry["failures"].as_u64().unwrap() >= 3, "{entry}");

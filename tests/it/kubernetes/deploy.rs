@@ -297,7 +297,7 @@ fn what_is_under_deploy_is_applied_by_every_kubectl_and_its_parts_fit() {
         for mount in list(&container["volumeMounts"]) {
             let path = text(&mount["mountPath"]);
             let is_named = config.contains(path) || list(&container["args"]).contains(&json!(path));
-            assert!(is_named, "nobody reads {path}");
+            assert!(is_named, "no part reads {path}");
         }
     }
 }

@@ -337,7 +337,7 @@ fn until(cluster: &Cluster, host: &Started, is_so: impl Fn() -> bool) {
 }
 
 fn force_away(cluster: &Cluster, name: &str) {
-    wait_until("nobody else to write", || {
+    wait_until("no other client to write", || {
         let bare = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": "default", "finalizers": []}});
         cluster.server.apply(bare).unwrap();
         cluster.server.delete("services", "default", name).unwrap()
@@ -429,7 +429,7 @@ fn the_host_waits_for_the_api_server_and_finds_missed_changes() {
 }
 
 #[test]
-fn whoever_else_writes_is_not_fought_and_what_they_spoil_is_mended() {
+fn other_writers_are_not_fought_and_what_they_spoil_is_mended() {
     let cluster = Cluster::new();
     // The first tries lose against another client, three times each.
     let conflict = || Fault::Refused {
@@ -482,7 +482,7 @@ fn whoever_else_writes_is_not_fought_and_what_they_spoil_is_mended() {
     assert_eq!(
         cluster.engine.requests(),
         requests,
-        "nobody asked the Engine because of a Pod"
+        "no Pod made the host ask the Engine"
     );
     host.terminate().0.exits(0);
 }
@@ -539,8 +539,8 @@ fn what_is_wrong_with_a_cluster_is_one_line() {
         assert!(line.starts_with("error: ") && line.contains(says), "`{says}` in {ran}");
     };
     cluster.server.enforce_rbac(true);
-    let nobody = cluster.server.kubeconfig("nobody", "a-token");
-    fs::write(cluster.site.path("kubeconfig"), nobody).unwrap();
+    let unknown = cluster.server.kubeconfig("unknown", "a-token");
+    fs::write(cluster.site.path("kubeconfig"), unknown).unwrap();
     refused("not allowed (403): give this account `list` on `endpointslices` in a role, as in deploy/rbac.yaml");
     cluster.server.refuse_unknown_tokens(true);
     cluster.site.edit("kubeconfig", "a-token", "another-token");

@@ -185,7 +185,7 @@ impl Stage {
         for change in changes {
             let said = told
                 .get(&change.id)
-                .unwrap_or_else(|| panic!("nobody was told of {change:?}"));
+                .unwrap_or_else(|| panic!("no client was told of {change:?}"));
             assert_eq!(*said, BTreeSet::from([change.failure.is_some()]), "{change:?}");
         }
         judged

@@ -73,7 +73,7 @@ fn fifty_hosts_that_start_at_once_get_the_numbers_1_to_50() {
     let exhausted = hosts
         .iter()
         .filter(|host| host.stderr().contains("others were faster in each of 11 attempts"));
-    assert_ne!(exhausted.count(), 0, "nobody lost all attempts");
+    assert_ne!(exhausted.count(), 0, "no node lost all attempts");
     hosts.iter().for_each(Host::ask_to_end);
     for host in &mut hosts {
         let ended = host.wait_for_end().exits(0);

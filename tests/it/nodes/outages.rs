@@ -84,7 +84,7 @@ fn nothing_is_lost(gone: impl FnOnce(&mut Etcd), back: impl FnOnce(&mut Etcd)) {
     assert_eq!(
         (b.number(), c.number()),
         (None, None),
-        "nobody is numbered without the store"
+        "no node is numbered without the store"
     );
     back(&mut etcd);
 
@@ -160,7 +160,7 @@ fn a_first_member_that_never_answers_leaves_the_number_to_the_second() {
     assert_eq!(host.wait_for_number(), 1);
     // The host asked it first.
     silent.set_nonblocking(true).unwrap();
-    assert!(silent.accept().is_ok(), "nobody came to the first member");
+    assert!(silent.accept().is_ok(), "no request came to the first member");
     // The watch uses the second, too.
     etcd.put(
         &format!("{RECORDS}9"),

@@ -103,6 +103,14 @@ fn keys_lead_through_decisions() {
         browser
             .until(&format!("{SHOWN} === '{third}' && {SELECTED} === '{third}'"))
             .await;
+        // One whose entry is gone says so, and shows no other decision.
+        open(&browser, &served, "?gone#n=9999999").await;
+        let gone = "document.getElementById('detail').innerText.includes('No decision with entry 9999999 is listed')";
+        browser.until(gone).await;
+        assert_eq!(
+            number(&browser, "document.querySelectorAll('.row.selected').length").await,
+            0
+        );
         browser.end().await;
     });
 }
@@ -287,6 +295,14 @@ fn light_and_dark_are_both_drawn() {
         browser
             .until("document.documentElement.scrollWidth <= window.innerWidth")
             .await;
+        // There, a row shows when, and which function; the interface before it has no room.
+        let first = "document.querySelector('.row:not(.head):not([hidden])')";
+        let time = browser
+            .run(&format!("return {first}.querySelector('.time').offsetWidth;"))
+            .await;
+        assert!(time.as_u64() > Some(60), "{time}");
+        let name = format!("return {first}.querySelector('.name').innerText;");
+        assert_eq!(browser.run(&name).await, "reconcile");
         browser.end().await;
     });
 }

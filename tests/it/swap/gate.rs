@@ -70,7 +70,7 @@ fn a_worse_version_is_refused_with_the_first_differing_field() {
     assert_eq!(revisions(site), [revision(1, "lbaas@1", "configuration")]);
     assert_eq!(active(site), (1, "lbaas@1".to_owned()));
     assert_eq!(engine.objects(), objects);
-    assert_eq!(recorded::calls(site).len(), before, "nobody was called");
+    assert_eq!(recorded::calls(site).len(), before, "no guest was called");
 }
 
 #[test]

@@ -102,7 +102,7 @@ fn what_can_not_be_done_says_why_in_one_line_and_changes_nothing() {
 }
 
 #[test]
-fn without_a_host_there_is_nobody_to_ask_and_history_is_read_all_the_same() {
+fn without_a_host_a_swap_fails_and_history_is_read_all_the_same() {
     let site = Site::quickstart();
     for args in [
         &["swap", "lbaas", "lbaas@2"][..],

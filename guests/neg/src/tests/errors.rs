@@ -187,7 +187,7 @@ fn failed_operations_share_a_timer_and_a_success_sets_the_delay_back() {
 }
 
 #[test]
-fn an_operation_nobody_knows_asks_for_a_sync_where_it_succeeded() {
+fn an_unknown_operation_asks_for_a_sync_where_it_succeeded() {
     let (mut neg, mut world) = (instance(CONFIG), Simulation::default());
     assert!(neg.on_operation(&mut world, 7, None));
     assert!(!neg.on_operation(&mut world, 7, Some("x".to_owned())));

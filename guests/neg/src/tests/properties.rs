@@ -271,7 +271,7 @@ impl Run {
         let Some(timer) = self.world.next_timer(until_ms) else {
             return Ok(false);
         };
-        prop_assert!(self.neg.on_timer(&mut self.world, timer), "a timer nobody knows");
+        prop_assert!(self.neg.on_timer(&mut self.world, timer), "an unknown timer");
         self.sync()?;
         Ok(true)
     }

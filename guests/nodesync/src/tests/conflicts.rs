@@ -24,7 +24,7 @@ fn unavailable(world: &mut Simulation, call: &str) {
 }
 
 #[test]
-fn whoever_is_faster_each_time_ends_the_allocation_after_the_last_attempt() {
+fn a_faster_node_each_time_ends_the_allocation_at_last() {
     for (config, attempts) in [
         (CONFIG, 11),
         (r#"{"node_name": "me", "allocation_attempts": 1}"#, 1),

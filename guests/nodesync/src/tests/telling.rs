@@ -107,7 +107,7 @@ fn an_id_that_moves_to_another_name_tells_of_both_by_name() {
 }
 
 #[test]
-fn a_kube_change_of_a_node_without_id_is_kept_and_told_to_nobody() {
+fn a_kube_change_of_a_node_without_id_is_kept_and_not_sent() {
     let mut world = Simulation::default();
     let mut node_sync = instance(CONFIG);
     let nodes = [

@@ -189,7 +189,7 @@ fn a_head_that_is_behind_is_no_damage_and_one_that_is_ahead_is() {
     fs::remove_file(folder.path().join("head")).unwrap();
     assert_eq!(
         problems(folder.path()),
-        ["`head` is missing, so that nobody can say whether lines are missing at the end"]
+        ["`head` is missing, so it is unknown whether lines are missing at the end"]
     );
 }
 

@@ -350,7 +350,7 @@ impl Walk {
         let last = self.last.as_ref().map(|(name, _)| name.clone());
         let about_head = |what: &str| Some((head::NAME.to_owned(), what.to_owned()));
         match &self.head {
-            None => about_head("is missing, so that nobody can say whether lines are missing at the end"),
+            None => about_head("is missing, so it is unknown whether lines are missing at the end"),
             Some(Err(what)) => about_head(what),
             Some(Ok(head)) if head.lines > self.next_n => Some((
                 last.unwrap_or_else(|| head::NAME.to_owned()),

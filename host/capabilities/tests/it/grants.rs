@@ -235,7 +235,7 @@ async fn a_list_spares_the_writes_that_follow_it_a_look() {
 }
 
 #[tokio::test]
-async fn where_everything_is_granted_nobody_asks_whose_it_is() {
+async fn where_everything_is_granted_no_owner_is_looked_up() {
     let engine = engine();
     let mut host = host(&engine, Grants::everything(), Limits::default());
     assert_eq!(shorter(&host.destroy(refs(&["n1", "n2"])).await.unwrap()), ["ok", "ok"]);

@@ -171,7 +171,7 @@ async fn writes_go_to_the_simulation_alone_and_are_seen_there() {
     assert_eq!(
         real.asked(),
         ["load-balancer lb-1", "list-tagged one"],
-        "what the plan made or destroyed is nobody's to read"
+        "what the plan made or destroyed cannot be read"
     );
     // The real list of another tag still holds what the plan destroyed.
     assert_eq!(listed(&planned, "two").await, ["b-3"]);

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use trueup_runtime::capabilities::audit::{self, AuditError, Line, Verdict};
 
+use super::run::ConfigArg;
 use crate::exit::{Ending, Exit, Failure, misused};
 use crate::output::{self, Output};
 
@@ -25,10 +26,10 @@ pub(crate) enum Command {
 }
 
 #[derive(Debug, clap::Args)]
+#[command(mut_arg("config", |arg| arg.value_name("CONFIG|FOLDER").help("A configuration, a state folder, or the folder of an audit log")))]
 pub(crate) struct At {
-    /// A configuration, a state folder, or the folder of an audit log.
-    #[arg(value_name = "CONFIG|FOLDER", default_value = ".")]
-    path: PathBuf,
+    #[command(flatten)]
+    at: ConfigArg,
 }
 
 #[derive(Debug, clap::Args)]
@@ -52,7 +53,7 @@ impl From<AuditError> for Failure {
 pub(crate) fn exec(command: Command, output: Output) -> Ending {
     match command {
         Command::Show(args) => show(&args, output),
-        Command::Verify { at } => verify(&folder(&at.path)?, output),
+        Command::Verify { at } => verify(&folder(at.at.path())?, output),
     }
 }
 
@@ -73,7 +74,7 @@ fn folder(path: &Path) -> Result<PathBuf, Failure> {
 
 fn show(args: &Show, output: Output) -> Ending {
     let since_ms = args.since.as_deref().map(since_ms).transpose()?;
-    let folder = folder(&args.at.path)?;
+    let folder = folder(args.at.at.path())?;
     let mut lines = Vec::new();
     let verdict = audit::walk(&folder, |line| {
         let of_guest = args.guest.as_ref().is_none_or(|guest| *guest == line.guest);

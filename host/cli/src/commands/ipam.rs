@@ -43,7 +43,11 @@ pub(crate) struct Release {
 #[derive(Debug, clap::Args)]
 pub(crate) struct Asked {
     /// The configuration of the host: a TOML file, or a folder with `trueup.toml`. Default: none is read.
+    #[arg(value_name = "CONFIG")]
     config: Option<PathBuf>,
+    /// The same as CONFIG.
+    #[arg(long = "config", value_name = "CONFIG", conflicts_with = "config")]
+    option: Option<PathBuf>,
     /// The socket of the host. Default: the configuration's, else `/run/trueup/cni.sock`.
     #[arg(long)]
     socket: Option<PathBuf>,
@@ -69,7 +73,7 @@ pub(crate) fn exec(command: Command, output: Output) -> Ending {
 impl Asked {
     /// The state of the instance, and the socket that answered.
     fn ask(&self) -> Result<(PathBuf, Shown), crate::exit::Failure> {
-        let (socket, instance) = match &self.config {
+        let (socket, instance) = match self.config.as_ref().or(self.option.as_ref()) {
             Some(config) => {
                 let (socket, instance) = configured(config)?;
                 (self.socket.clone().unwrap_or(socket), Some(instance))

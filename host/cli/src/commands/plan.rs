@@ -2,12 +2,11 @@
 
 mod negs;
 
-use std::path::PathBuf;
-
 use trueup_runtime::config::{Config, Source};
 use trueup_runtime::plan::{self, Action, KeyPlan, Plan, Write};
 use trueup_runtime::run::StateLock;
 
+use super::run::ConfigArg;
 use crate::exit::{Ending, Exit, Failure};
 use crate::output::{self, Output};
 
@@ -21,15 +20,15 @@ use crate::output::{self, Output};
     after_help = "Examples:\n  trueup plan examples/quickstart\n  trueup plan /etc/trueup --output json\n  trueup plan /etc/trueup --orphans"
 )]
 pub(crate) struct Args {
-    /// A TOML file, or a folder with `trueup.toml`.
-    config: PathBuf,
+    #[command(flatten)]
+    config: ConfigArg,
     /// Also lists children of the configured load balancers that no Service owns.
     #[arg(long)]
     orphans: bool,
 }
 
 pub(crate) fn exec(args: Args, output: Output) -> Ending {
-    let mut config = super::run::read(&args.config, &[])?;
+    let mut config = super::run::read(args.config.path(), &[])?;
     // An embedded simulated Engine, or Compute Engine, writes to the same file as that of a running host. While a host
     // runs, ask its servers instead.
     let has_own = config.lbaas.as_ref().is_some_and(|lbaas| lbaas.sim.is_some())

@@ -29,8 +29,8 @@ use crate::telemetry::{self, Traces};
     after_help = "Examples:\n  trueup run examples/quickstart --once\n  TRUEUP_LOG=info,guest=info,trueup::sim=warn trueup run /etc/trueup\n  trueup run trueup.toml --no-record"
 )]
 pub(crate) struct Args {
-    /// A TOML file, or a folder with `trueup.toml`.
-    config: PathBuf,
+    #[command(flatten)]
+    config: ConfigArg,
     /// Ends when every key has succeeded, or failed 5 times; exits 0 if none failed and everything could be read. For
     /// pod addresses: reads the store and works off what was left while no host ran; serves no pod.
     #[arg(long)]
@@ -41,6 +41,23 @@ pub(crate) struct Args {
     /// Keeps no recordings beyond what a restart needs.
     #[arg(long)]
     no_record: bool,
+}
+
+/// The configuration that a command is about: as its argument, or as `--config`, which commands take that ask a host.
+#[derive(Debug, clap::Args)]
+pub(super) struct ConfigArg {
+    /// A TOML file, or a folder with `trueup.toml`.
+    #[arg(value_name = "CONFIG", default_value = ".")]
+    config: PathBuf,
+    /// The same as CONFIG.
+    #[arg(long = "config", value_name = "CONFIG", conflicts_with = "config")]
+    option: Option<PathBuf>,
+}
+
+impl ConfigArg {
+    pub(super) fn path(&self) -> &std::path::Path {
+        self.option.as_ref().unwrap_or(&self.config)
+    }
 }
 
 /// Reads a configuration; environment variables and the values of flags override it.
@@ -75,7 +92,7 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
         value: "false".to_owned(),
     };
     let overrides = if args.no_record { vec![no_record] } else { Vec::new() };
-    let mut config = read(&args.config, &overrides)?;
+    let mut config = read(args.config.path(), &overrides)?;
     if args.approve {
         let lbaas = config.lbaas.as_mut().map(|lbaas| &mut lbaas.guest);
         let service = config.node.as_mut().and_then(|node| node.service.as_mut());
@@ -101,7 +118,7 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
         }))?
     } else {
         let (ask, asked) = mpsc::channel(1);
-        let from = args.config.clone();
+        let from = args.config.path().to_owned();
         let reload = Reload::new(asked, move || Config::load_under(&from, &overrides));
         super::block_on(traced(traces, async {
             let stop = asked_to_stop(super::listen_for_stop());
@@ -334,7 +351,7 @@ fn say_of_pods(event: &ipam::Event) {
             error,
             stands,
         } => output::talk(&format!(
-            "warning: {instance}: what the store took is lost, and whoever waited for it was told ({error}): going on from \
+            "warning: {instance}: what the store took is lost, and the requests that waited failed ({error}): going on from \
              entry {stands} of the journal"
         )),
         Pods::ReadingFailed {

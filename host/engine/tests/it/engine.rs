@@ -214,6 +214,18 @@ async fn relaxed_simd_is_not() {
 }
 
 #[test]
+fn only_interfaces_are_listed_as_exports() {
+    let bytes = wat::parse_str(
+        r#"(component
+            (instance $of)
+            (export "exports" (instance $of))
+            (export "my:world/decisions@0.1.0" (instance $of)))"#,
+    );
+    let guest = engine(None).load(&bytes.unwrap()).unwrap();
+    assert_eq!(guest.exports, ["my:world/decisions@0.1.0"]);
+}
+
+#[test]
 fn what_is_no_guest_is_refused_in_one_line() {
     let threads = wat::parse_str("(component (core module (memory 1 1 shared)))").unwrap();
     let cut = constant(42)[..40].to_vec();

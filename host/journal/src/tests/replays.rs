@@ -29,7 +29,9 @@ fn replay(recording: Segment, digest: &str, guest: &Guest<'_>) -> (Outcome, Opti
     );
     let mut stopped = None;
     for (name, args) in guest.asks {
-        let answer = tape.ask_now(name, args, || -> Result<Value, _> { panic!("a replay asks nobody") });
+        let answer = tape.ask_now(name, args, || -> Result<Value, _> {
+            panic!("a replay asks no backend")
+        });
         if let Err(error) = answer {
             stopped = Some(error);
             break;
@@ -74,7 +76,7 @@ fn the_same_is_identical_and_gets_the_recorded_answers() {
     check(&[CALL, GET, CREATE, RESULT], &guest, "identical: 1 call, 5 entries");
     let mut tape = Tape::replay(segment(&[r#"{"n":1,"ask":"a.b","args":{},"answer":[1,"x"]}"#]), "");
     let answer: (u32, String) = tape
-        .ask_now("a.b", &json!({}), || panic!("a replay asks nobody"))
+        .ask_now("a.b", &json!({}), || panic!("a replay asks no backend"))
         .unwrap();
     assert_eq!(answer, (1, "x".to_owned()));
     assert!(tape.next_call().is_none());
@@ -140,7 +142,7 @@ fn an_edited_answer_diverges_where_something_depends_on_it() {
     let mut tape = Tape::replay(segment(&recording), DIGEST);
     tape.next_call().unwrap();
     let port: u32 = tape
-        .ask_now("a.size", &json!({}), || panic!("a replay asks nobody"))
+        .ask_now("a.size", &json!({}), || panic!("a replay asks no backend"))
         .unwrap();
     let (name, args) = create(port);
     assert!(matches!(
@@ -163,7 +165,7 @@ fn an_answer_of_another_type_diverges_at_its_entry() {
     let mut tape = Tape::replay(segment(&[CALL, GET, CREATE, RESULT]), DIGEST);
     tape.next_call().unwrap();
     let answer = tape.ask_now("api.get", &get().1, || -> Result<u32, _> {
-        panic!("a replay asks nobody")
+        panic!("a replay asks no backend")
     });
     assert!(matches!(answer, Err(TapeError::Diverged)));
     let told = tape.replay_outcome().unwrap().to_string();
@@ -494,7 +496,9 @@ fn replay_accepting(rules: &[(&str, &str)], port: u32, created: u32) -> Outcome 
     let mut tape = Tape::replay_accepting(recording, DIGEST, accepting(rules));
     tape.next_call().unwrap();
     let (name, args) = create(port);
-    let answer = tape.ask_now(name, &args, || -> Result<Value, _> { panic!("a replay asks nobody") });
+    let answer = tape.ask_now(name, &args, || -> Result<Value, _> {
+        panic!("a replay asks no backend")
+    });
     if let Ok(answer) = answer {
         assert_eq!(answer, json!({"Ok": "bind-1"}), "the recorded answer");
         let _ = tape.end_call(&Ending::result(&json!({"Ok": {"created": created, "rounds": 1}})).unwrap());
@@ -539,7 +543,9 @@ fn a_replay_goes_on_with_what_is_recorded_meanwhile_and_counts_anew() {
     let call = |tape: &mut Tape, port: u32| {
         tape.next_call().unwrap();
         let (name, args) = create(port);
-        let answer = tape.ask_now(name, &args, || -> Result<Value, _> { panic!("a replay asks nobody") });
+        let answer = tape.ask_now(name, &args, || -> Result<Value, _> {
+            panic!("a replay asks no backend")
+        });
         let _ = tape.end_call(&answer.map_or(Ending::Trap("stopped".into()), |_| result(1)));
         tape.replay_outcome().unwrap().one_line()
     };

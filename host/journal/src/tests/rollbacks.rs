@@ -91,7 +91,7 @@ fn a_replay_passes_over_it() {
     let mut tape = Tape::replay(segment(&[CALL, ASK, RESULT, &rolled_back(4, 0)]), "");
     tape.next_call().unwrap();
     let _: u32 = tape
-        .ask_now("c.d", &json!({}), || panic!("a replay asks nobody"))
+        .ask_now("c.d", &json!({}), || panic!("a replay asks no backend"))
         .unwrap();
     tape.end_call(&Ending::result(&()).unwrap()).unwrap();
     assert!(tape.next_call().is_none());

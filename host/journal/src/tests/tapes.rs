@@ -137,7 +137,7 @@ fn a_tape_used_out_of_order_says_so() {
     call(&mut tape, 0);
     assert!(
         ask(&mut tape, "a.b", json!(1), json!(1)).is_err(),
-        "between two calls nobody asks"
+        "between two calls there is no question"
     );
     tape.begin_call(0, "a.b", &raw(&json!({}))).unwrap();
     assert!(
@@ -154,11 +154,11 @@ fn a_tape_used_out_of_order_says_so() {
 }
 
 #[test]
-fn a_tap_gives_what_the_journal_takes_and_nothing_where_nobody_asks() {
+fn a_tap_gives_what_the_journal_takes_and_nothing_untapped() {
     let dir = TempDir::new().unwrap();
     let mut tape = begun(dir.path(), Options::default());
     call(&mut tape, 1);
-    assert!(tape.take_entries().is_empty(), "nobody asked");
+    assert!(tape.take_entries().is_empty(), "the tap was not taken");
     tape.keep_entries(true);
     call(&mut tape, 2);
     // A repeated call keeps the existing entries.

@@ -58,7 +58,7 @@ pub(super) fn guests(manager: &Manager) -> Vec<GuestShown> {
 /// What an operator should look at, one line each.
 fn problems(reads: &Reads, status: &Status) -> Vec<String> {
     let mut problems = health::why_not_ready(reads);
-    problems.extend(nobody_acts(status));
+    problems.extend(no_host_acts(status));
     let pods = status.pods.iter().flat_map(|pods| &pods.problems);
     problems.extend(pods.map(|problem| format!("pod-addresses: {problem}")));
     problems.extend(status.source.as_ref().and_then(|source| not_watched(&source.more)));
@@ -114,7 +114,7 @@ fn waits(guest: &str, waiting: &Waiting) -> String {
 }
 
 /// A standby that knows of no active leader: the last leader it saw is itself or none.
-fn nobody_acts(status: &Status) -> Option<String> {
+fn no_host_acts(status: &Status) -> Option<String> {
     let host = &status.host;
     let by_another = host.leader.as_ref().is_some_and(|leader| *leader != host.identity);
     (host.standing == StandingShown::Standby && !by_another)
@@ -169,15 +169,15 @@ mod tests {
     }
 
     #[test]
-    fn a_standby_that_knows_of_nobody_else_says_so() {
+    fn a_standby_that_knows_no_other_host_says_so() {
         let mut status = Board::new(crate::board::Facts::default()).status();
-        assert_eq!(nobody_acts(&status), None);
+        assert_eq!(no_host_acts(&status), None);
         status.host.standing = StandingShown::Standby;
         status.host.identity = "a".to_owned();
-        assert!(nobody_acts(&status).is_some());
+        assert!(no_host_acts(&status).is_some());
         status.host.leader = Some("a".to_owned());
-        assert!(nobody_acts(&status).is_some());
+        assert!(no_host_acts(&status).is_some());
         status.host.leader = Some("b".to_owned());
-        assert_eq!(nobody_acts(&status), None);
+        assert_eq!(no_host_acts(&status), None);
     }
 }

@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::Value;
 use tokio::time::Instant;
-use trueup_base::clock::{Clock, Sleep, SystemClock};
+use trueup_base::clock::{Clock, SystemClock};
 
 pub use self::calls::Calls;
 pub use self::histogram::{BOUNDS, Histogram};
@@ -141,13 +141,13 @@ impl Board {
     /// An empty board. Its clock starts at the machine's time and then runs monotonically, so that pauses and durations
     /// stay correct if the machine's clock is set.
     pub fn new(facts: Facts) -> Arc<Self> {
-        Self::with_clock(facts, Arc::new(SteadyClock::new()))
+        Self::with_clock(facts, Arc::new(SystemClock))
     }
 
     /// The same with the caller's clock.
     pub fn with_clock(facts: Facts, clock: Arc<dyn Clock>) -> Arc<Self> {
         Arc::new(Self {
-            started_ms: clock.now_ms(),
+            started_ms: clock.steady_ms(),
             facts,
             clock,
             loops: Loops::default(),
@@ -161,7 +161,7 @@ impl Board {
 
     /// Milliseconds since the Unix epoch, by the board's clock.
     pub fn now_ms(&self) -> u64 {
-        self.clock.now_ms()
+        self.clock.steady_ms()
     }
 
     /// The facts that do not change.
@@ -337,31 +337,5 @@ impl Board {
     pub fn pods_wait(&self) -> Option<String> {
         self.facts.pods.as_ref()?;
         self.inner().pods.why_not()
-    }
-}
-
-/// The machine's time at the start plus the time elapsed since then.
-struct SteadyClock {
-    started: Instant,
-    epoch_ms: u64,
-}
-
-impl SteadyClock {
-    fn new() -> Self {
-        Self {
-            started: Instant::now(),
-            epoch_ms: SystemClock.now_ms(),
-        }
-    }
-}
-
-impl Clock for SteadyClock {
-    fn now_ms(&self) -> u64 {
-        let passed = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
-        self.epoch_ms.saturating_add(passed)
-    }
-
-    fn sleep_ms(&self, duration_ms: u64) -> Sleep<'_> {
-        SystemClock.sleep_ms(duration_ms)
     }
 }

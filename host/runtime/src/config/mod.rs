@@ -279,8 +279,7 @@ impl Config {
         // may hold the lease of the hosts that act for the cluster.
         let is_acted_for = has_lbaas || has_neg;
         if has_node && election.is_some() && !is_acted_for && root.has("election") {
-            let text =
-                "is about load balancers and network endpoint groups: a host acts for its node whoever else runs";
+            let text = "is about load balancers and network endpoint groups: a host acts for its node whatever other hosts run";
             root.wrong_key("election", text);
         }
         let election = election.filter(|_| is_acted_for);

@@ -396,7 +396,7 @@ fn a_variable_may_choose_the_simulation_over_what_the_file_says() {
     let text = format!("{LEAST}url = \"http://127.0.0.1:9480\"\n[sim.lbaas]\nlisten = \"127.0.0.1:9480\"\n");
     let config = load(&text, &[("TRUEUP_BACKEND_LBAAS_KIND", "simulated")], &[]).unwrap();
     assert_eq!(lbaas(&config).backend, LbaasBackend::Simulated);
-    assert!(lbaas(&config).sim.is_none(), "nobody would speak to it");
+    assert!(lbaas(&config).sim.is_none(), "nothing would ask it");
 }
 
 #[test]

@@ -482,7 +482,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_is_none_and_a_key_that_nobody_knows_are_said() {
+    fn a_path_that_is_no_folder_and_an_unknown_key_are_said() {
         let dir = tempfile::tempdir().unwrap();
         let wanted = Wanted {
             last: 1,

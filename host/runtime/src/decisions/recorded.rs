@@ -182,7 +182,7 @@ fn requested(call: &Call) -> String {
             format!("interface {} has {} no more", text("/eni_id"), text("/ipv4"))
         }
         "datastore.remove-eni-from-data-store" => format!("interface {} left the list", text("/eni_id")),
-        "datastore.remove-unused-eni-from-store" => "the host looks for interfaces that nobody uses".to_owned(),
+        "datastore.remove-unused-eni-from-store" => "the host looks for interfaces that no pod uses".to_owned(),
         name if name.ends_with(".resync") => format!("input: everything from the beginning{}", by(call)),
         _ => format!("{}{}", given(&call.name, &args), by(call)),
     }

@@ -245,10 +245,7 @@ enum Linked {
 }
 
 /// An instance of one of the worlds.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "one for each instance, and nobody has lists of them"
-)]
+#[expect(clippy::large_enum_variant, reason = "one for each instance, and never in lists")]
 pub(crate) enum Running {
     Ipam(Instance<ipam::IpamDatastore>),
     Lbaas(Instance<lbaas::LbaasReconciler>),

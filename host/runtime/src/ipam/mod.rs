@@ -274,7 +274,7 @@ pub async fn serve(
         Err(_) => {
             server.abort();
             tracing::warn!(
-                "requests did not end within {} s: whoever asked finds no answer, and asks again",
+                "requests did not end within {} s: the callers get no answer, and ask again",
                 STOP_GRACE.as_secs()
             );
         }

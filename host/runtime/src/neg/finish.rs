@@ -66,7 +66,7 @@ impl<T: FnMut(Event)> Negs<'_, T> {
         let now_ms = self.now_ms();
         let due_ms = self.controller.done(&key, outcome, now_ms);
         let by_queue = due_ms.map(|due_ms| due_ms.saturating_sub(now_ms));
-        let by_timer = timer_ms.map(|timer_ms| timer_ms.saturating_sub(SystemClock.now_ms()));
+        let by_timer = timer_ms.map(|timer_ms| timer_ms.saturating_sub(SystemClock.steady_ms()));
         let again_in_ms = by_queue.filter(|_| outcome != Outcome::Success).or(by_timer);
         let finished = on_the_board(&end, &came, failures, again_in_ms);
         self.setup.board.finished(NAME, &key.to_string(), finished);

@@ -51,7 +51,7 @@ pub(super) struct Live {
 }
 
 impl Live {
-    /// When its first timer is due, in milliseconds since 1970. `None` if it has no timer.
+    /// When its first timer is due, by `Clock::steady_ms`. `None` if it has no timer.
     pub(super) fn timer_ms(&self) -> Option<u64> {
         self.instance.host().timers.next_due_ms()
     }
@@ -469,7 +469,7 @@ impl Work<'_> {
             }
             let due = self.live.as_mut().and_then(|live| {
                 let host = live.instance.host_mut();
-                let now_ms = host.backends.clock.now_ms();
+                let now_ms = host.backends.clock.steady_ms();
                 host.timers.take_due(now_ms)
             });
             let Some((_, timer)) = due else { break };

@@ -76,8 +76,7 @@ use crate::swap::Fallen;
 /// limit is higher than for Services. An instance takes 1 MiB or two.
 const JOBS_MAX: usize = 512;
 
-/// How often the host checks whether the journals of idle instances need a sync to disk. Also the maximum delay with
-/// which it notices a timer after the wall clock was set.
+/// How often the host checks whether the journals of idle instances need a sync to disk.
 const SYNC: Duration = Duration::from_secs(1);
 
 /// How long a call that waits for a backend may go on after the host is stopped. The next process finishes a call
@@ -130,7 +129,7 @@ struct Entry {
     inbox: Inbox,
     /// The digest of the last desired state.
     wish: Option<String>,
-    /// When the first timer of its instance is due, in milliseconds since 1970.
+    /// When the first timer of its instance is due, by `Clock::steady_ms`.
     timer_ms: Option<u64>,
     last_at_ms: u64,
     /// The number of syncs in a row that met an error, and of operations in a row that failed.
@@ -179,7 +178,7 @@ pub(crate) struct Negs<'a, T> {
     running: BTreeMap<Key, Running>,
     idle: Idle,
     entries: BTreeMap<Key, Entry>,
-    /// When the timers of each key are due.
+    /// When the timers of each key are due, by `Clock::steady_ms`.
     alarms: BTreeSet<(u64, Key)>,
     /// Until when the changes of each key are gathered, by the loop's clock.
     gathering: BTreeSet<(u64, Key)>,
@@ -373,7 +372,7 @@ impl<'a, T: FnMut(Event)> Negs<'a, T> {
         let turn = self.controller.next_due_ms().filter(|_| self.has_room());
         let turn = turn.map(|due_ms| due_ms.saturating_sub(self.now_ms()));
         let timer = self.alarms.first();
-        let timer = timer.map(|(due_ms, _)| due_ms.saturating_sub(SystemClock.now_ms()));
+        let timer = timer.map(|(due_ms, _)| due_ms.saturating_sub(SystemClock.steady_ms()));
         let gathered = self.gathering.first();
         let gathered = gathered.map(|(until_ms, _)| until_ms.saturating_sub(self.now_ms()));
         let next = turn.into_iter().chain(timer).chain(gathered).min();
@@ -462,13 +461,13 @@ impl<'a, T: FnMut(Event)> Negs<'a, T> {
 
     /// Queues the keys whose timers are due. Their jobs use the current instance or rebuild it.
     fn take_due(&mut self) {
-        let now_ms = SystemClock.now_ms();
+        let now_ms = SystemClock.steady_ms();
         while let Some((due_ms, key)) = self.alarms.pop_first() {
             if due_ms > now_ms {
                 self.alarms.insert((due_ms, key));
                 return;
             }
-            self.pending.because(&key, now_ms, Cause::Timer);
+            self.pending.because(&key, SystemClock.now_ms(), Cause::Timer);
             self.changed(&key);
         }
     }
@@ -496,7 +495,7 @@ impl<'a, T: FnMut(Event)> Negs<'a, T> {
             let is_known = self.known.settings(&key).is_some() || self.targets.wish(&key).is_some();
             is_known
                 .then_some(key)
-                .ok_or_else(|| format!("key `{text}`: no NEG is wished for it; `trueup status --keys` shows all keys"))
+                .ok_or_else(|| format!("key `{text}`: no NEG is desired for it; `trueup status --keys` shows all keys"))
         });
         let answer = key.map(|key| {
             let inbox = &mut self.entry(&key).inbox;
@@ -661,7 +660,7 @@ impl<'a, T: FnMut(Event)> Negs<'a, T> {
             return;
         }
         let live = self.idle.take(&key);
-        let now_ms = SystemClock.now_ms();
+        let now_ms = SystemClock.steady_ms();
         let entry = self.entry(&key);
         let mut inbox = std::mem::take(&mut entry.inbox);
         if inbox.is_empty() && entry.timer_ms.is_none_or(|timer_ms| timer_ms > now_ms) {

@@ -77,6 +77,6 @@ mod tests {
         assert!(turn().begin(0), "another Lease");
         assert!(!turn().begin(1));
         std::fs::write(folder.path().join("neg/term.json"), "{").unwrap();
-        assert!(turn().begin(2), "nobody knows");
+        assert!(turn().begin(2), "the outcome is unknown");
     }
 }

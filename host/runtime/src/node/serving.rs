@@ -564,14 +564,10 @@ impl Serving {
             if renderer.is_in_step {
                 summary.rendered.push(renderer.name);
             } else {
-                let why = renderer.error.unwrap_or_else(|| {
-                    let cause = if self.parts.cluster.is_complete() {
-                        ""
-                    } else {
-                        ": not everything of the source could be read"
-                    };
-                    format!("it was told nothing{cause}")
-                });
+                let is_complete = self.parts.cluster.is_complete();
+                let why = renderer
+                    .error
+                    .unwrap_or_else(|| renderers::nothing_sent(&end, is_complete));
                 summary.failed.push((renderer.name, why));
             }
         }

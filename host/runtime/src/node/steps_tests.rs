@@ -161,7 +161,7 @@ fn a_renderer_that_took_a_refused_call_is_resynced_if_not_retried() {
 }
 
 #[test]
-fn where_nobody_takes_a_call_it_is_refused() {
+fn a_call_without_a_receiver_is_refused() {
     let mut world = World::new(1);
     world.call(&resync(&[]), &[]).unwrap();
     world.call(&add("a", 1), &[0]).unwrap_err();

@@ -41,7 +41,7 @@ pub(super) struct Standing {
     /// If it was replayed separately: the position of the earlier difference.
     alone_since: Option<u64>,
     /// The first entry that differs.
-    diverged_at: Option<u64>,
+    pub(super) diverged_at: Option<u64>,
     /// The result as text: the first line, then details.
     words: String,
     outcome: Option<Outcome>,
@@ -73,10 +73,9 @@ impl Against {
         let whole = self.whole(file).await;
         let diverged_at = whole.as_ref().ok().and_then(Outcome::diverged_at);
         let Some(diverged_at) = diverged_at.filter(|at| *at < decision.n) else {
-            let last = decision.n + u64::from(decision.asks) + 1;
             let standing = Standing::of(whole, None);
             return match diverged_at {
-                Some(at) if at > last => Standing {
+                Some(at) if at > decision.last() => Standing {
                     same: true,
                     diverged_at: None,
                     words: format!("the same; the recording is left later, at entry {at}"),

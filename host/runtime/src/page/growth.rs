@@ -57,6 +57,7 @@ impl Growth {
                 write(index).segments.push(Segment {
                     path: path.clone(),
                     who: None,
+                    differs_at: None,
                     note: None,
                 });
             }

@@ -13,6 +13,9 @@ use trueup_journal::{Ask, Call, Ending, Entry, Event, Kind};
 /// Further decisions are not listed: 2,000,000 of them take 200 MB.
 pub(super) const DECISIONS_MAX: usize = 2_000_000;
 
+/// The filter that selects decisions with a problem.
+const PROBLEMS: &str = "problems";
+
 /// The name of the call for questions while a guest starts.
 const STARTING: &str = "init and restore";
 
@@ -94,6 +97,8 @@ pub(super) struct Decision {
 pub(super) struct Segment {
     pub(super) path: PathBuf,
     pub(super) who: Option<Who>,
+    /// The first entry where another guest, which the recording was compared with, decides differently.
+    pub(super) differs_at: Option<u64>,
     /// What is wrong with the file, as the reader reports it.
     pub(super) note: Option<String>,
 }
@@ -138,7 +143,8 @@ pub(super) struct Located {
 /// Selects the decisions to list.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 pub(super) struct Filter {
-    /// `problems` selects all except `ok` and `open`; otherwise outcomes separated by commas.
+    /// `problems` selects all except `ok` and `open`, and those where another guest is known to differ; otherwise outcomes
+    /// separated by commas.
     #[serde(default)]
     pub(super) outcome: String,
     /// If `true`, only decisions that write something.
@@ -162,9 +168,13 @@ impl Filter {
     fn outcome(&self, outcome: Outcome) -> bool {
         match self.outcome.as_str() {
             "" => true,
-            "problems" => !matches!(outcome, Outcome::Ok | Outcome::Open),
+            PROBLEMS => !matches!(outcome, Outcome::Ok | Outcome::Open),
             several => several.split(',').any(|word| word == outcome.word()),
         }
+    }
+
+    fn is_problems(&self) -> bool {
+        self.outcome == PROBLEMS
     }
 }
 
@@ -326,11 +336,13 @@ impl Index {
         };
     }
 
-    /// The position in the whole list of the decision with entry `n`.
+    /// The position in the whole list of the decision with entry `n`. `None` if that is before the first or after the last.
     pub(super) fn holding(&self, n: u64) -> Option<usize> {
+        let after = self.decisions.last().is_some_and(|last| last.last() < n);
         self.decisions
             .partition_point(|decision| decision.n <= n)
             .checked_sub(1)
+            .filter(|_| !after)
     }
 
     pub(super) fn name_of(&self, decision: &Decision) -> &str {
@@ -346,6 +358,12 @@ impl Index {
             .and_then(|at| self.segments.get(at))
     }
 
+    /// Whether another guest is known to differ first in this decision.
+    fn differs(&self, decision: &Decision) -> bool {
+        let at = self.segment_of(decision).and_then(|segment| segment.differs_at);
+        at.is_some_and(|at| (decision.n..=decision.last()).contains(&at))
+    }
+
     /// The decisions that pass a filter, in order.
     pub(super) fn listed<'i>(&'i self, filter: &'i Filter) -> Box<dyn Iterator<Item = &'i Decision> + 'i> {
         if filter.lets_all_through() {
@@ -359,7 +377,9 @@ impl Index {
                 .is_some_and(|wanted| *wanted)
         };
         let fits = move |decision: &&Decision| {
-            named(decision.name) && filter.outcome(decision.outcome) && (!filter.writes || decision.writes > 0)
+            named(decision.name)
+                && (filter.outcome(decision.outcome) || filter.is_problems() && self.differs(decision))
+                && (!filter.writes || decision.writes > 0)
         };
         Box::new(self.decisions.iter().filter(fits))
     }
@@ -390,6 +410,11 @@ impl Index {
 }
 
 impl Decision {
+    /// The number of its last entry, or of the one that would end it.
+    pub(super) fn last(&self) -> u64 {
+        self.n + u64::from(self.asks) + 1
+    }
+
     fn ask(&mut self, ask: &Ask) {
         self.asks = self.asks.saturating_add(1);
         self.writes = self.writes.saturating_add(u32::from(is_write(&ask.name)));
@@ -425,6 +450,7 @@ mod tests {
         index.segments.push(Segment {
             path: PathBuf::new(),
             who: None,
+            differs_at: None,
             note: None,
         });
         let mut offset = 0;
@@ -490,6 +516,7 @@ mod tests {
         assert_eq!((reconcile.offset, reconcile.bytes), (CALLS[0].len() as u64 + 1, bytes));
         assert_eq!(index.holding(4), Some(1));
         assert_eq!(index.holding(0), None);
+        assert_eq!((index.holding(10), index.holding(99_999)), (Some(3), None));
     }
 
     #[test]

@@ -354,9 +354,11 @@ async fn position(State(source): State<Source>, Query(asked): Query<Placing>) ->
     struct Answer {
         generation: u64,
         position: usize,
-        /// The first entry of the decision. `None` if the filter excludes it.
+        /// The first entry of the decision. `None` if the filter excludes it, or if no decision has that entry.
         n: Option<u64>,
         listed: usize,
+        /// Whether all there is has been read. Until then, a later answer may know the decision.
+        is_read: bool,
     }
     let opened = open(&source, &asked.r).await?;
     if let Some(n) = asked.n {
@@ -379,8 +381,9 @@ async fn position(State(source): State<Source>, Query(asked): Query<Placing>) ->
         Json(Answer {
             generation: index.generation,
             position,
-            n: there.filter(|n| wanted.is_none_or(|wanted| wanted == *n)),
+            n: there.filter(|n| asked.n.is_none() || wanted == Some(*n)),
             listed: index.count(&asked.filter),
+            is_read: index.is_read,
         })
         .into_response()
     })
@@ -589,7 +592,9 @@ async fn against(State(source): State<Source>, Query(asked): Query<AgainstOf>) -
         .segment
         .and_then(|at| opened.index().segments.get(at).map(|segment| segment.path.clone()));
     let path = path.ok_or_else(|| Refused::not_found("there is no such segment".to_owned()))?;
-    Ok(Json(other.segment(&path).await).into_response())
+    let standing = other.segment(&path).await;
+    opened.compared(&path, standing.diverged_at);
+    Ok(Json(standing).into_response())
 }
 
 #[derive(Deserialize)]

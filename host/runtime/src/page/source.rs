@@ -140,6 +140,15 @@ impl Opened {
         self.index.read().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Another guest was compared with this file: where it differs first, if it does.
+    pub(super) fn compared(&self, file: &Path, differs_at: Option<u64>) {
+        let mut index = self.index.write().unwrap_or_else(PoisonError::into_inner);
+        // By its path: its position may have changed meanwhile.
+        if let Some(segment) = index.segments.iter_mut().find(|segment| segment.path == file) {
+            segment.differs_at = differs_at;
+        }
+    }
+
     /// Reads new entries in the background. Returns at once; only one look runs at a time.
     pub(super) fn look(self: &Arc<Self>) {
         {

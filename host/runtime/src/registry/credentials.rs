@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn credentials_are_those_of_the_host_and_nobody_elses() {
+    fn credentials_are_those_of_the_host_alone() {
         let me = RegistryAuth::Basic("me".to_owned(), "pass:word".to_owned());
         let auth = STANDARD.encode("me:pass:word");
         for (text, host, auth) in [

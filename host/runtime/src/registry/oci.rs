@@ -18,8 +18,11 @@ use base64::engine::general_purpose::STANDARD;
 use oci_client::client::{ClientConfig, ClientProtocol, Config, ImageLayer};
 use oci_client::errors::{OciDistributionError, OciErrorCode};
 use oci_client::manifest::{OCI_IMAGE_MEDIA_TYPE, OciImageManifest};
-use oci_client::{Client, annotations};
-use reqwest::header::HeaderValue;
+use oci_client::secrets::RegistryAuth;
+use oci_client::{Client, RegistryOperation, annotations};
+use reqwest::StatusCode;
+use reqwest::header::{ACCEPT, HeaderValue};
+use tokio::io::AsyncWriteExt as _;
 use tokio::sync::OnceCell;
 use trueup_engine::{Digest, Guest};
 
@@ -45,6 +48,12 @@ const PAYLOAD_BYTES_MAX: usize = 64 << 10;
 
 /// Each one costs another request, and no guest has this many signers.
 const SIGNATURES_MAX: usize = 64;
+
+/// How requests name this program.
+pub(super) const AGENT: &str = concat!("trueup/", env!("CARGO_PKG_VERSION"));
+
+/// The maximum number of characters of a server's own words in an error.
+const SAID_CHARS_MAX: usize = 200;
 
 /// A registry that has not accepted the connection by then is unreachable.
 pub(super) const CONNECT_MAX: Duration = Duration::from_secs(10);
@@ -86,7 +95,7 @@ impl Remote {
             platform_resolver: None,
             read_timeout: Some(SILENCE_MAX),
             connect_timeout: Some(CONNECT_MAX),
-            user_agent: concat!("trueup/", env!("CARGO_PKG_VERSION")),
+            user_agent: AGENT,
             // Plain HTTP stays on this machine: this proxy, which no request uses, overrides the environment's.
             http_proxy: place.is_loopback().then(|| "http://localhost".to_owned()),
             no_proxy: place.is_loopback().then(|| "*,0.0.0.0/0,::/0".to_owned()),
@@ -206,25 +215,56 @@ impl Remote {
         ];
         self.admit("asking for its manifest").await?;
         let reference = client_reference(place);
-        let pull = self
-            .client
-            .pull_manifest_raw(&reference, &self.credentials.auth, &ACCEPTED);
+        let pull = self.manifest_body(&reference, &ACCEPTED);
         let bytes = match tokio::time::timeout(ANSWER_MAX, pull).await {
-            Ok(Ok((bytes, _))) => bytes,
+            Ok(Ok(bytes)) => bytes,
             Ok(Err(error)) if is_missing(&error) => return Ok(None),
             Ok(Err(error)) => return Err(self.failed("asking for its manifest", &error)),
             Err(_) => return Err(self.too_slow("asking for its manifest")),
         };
-        if bytes.len() > MANIFEST_BYTES_MAX {
-            return Err(self.wrong(&format!("its manifest is longer than {MANIFEST_BYTES_MAX} bytes")));
-        }
         let found = Digest::of(&bytes).to_string();
         match &place.digest {
             Some(asked) if *asked != found => {
                 Err(self.wrong(&format!("the registry answered another manifest, {found}, for {asked}")))
             }
-            _ => Ok(Some(bytes.to_vec())),
+            _ => Ok(Some(bytes)),
         }
+    }
+
+    /// Asks for a manifest without `oci-client`, which holds a body of any length in memory.
+    async fn manifest_body(
+        &self,
+        reference: &oci_client::Reference,
+        accepted: &[&str],
+    ) -> Result<Vec<u8>, OciDistributionError> {
+        let auth = &self.credentials.auth;
+        let which = reference.digest().or(reference.tag()).unwrap_or("latest");
+        let url = format!("{}/v2/{}/manifests/{which}", self.base(), reference.repository());
+        let request = realm::client(self.place.is_loopback())?
+            .get(&url)
+            .header(ACCEPT, accepted.join(", "));
+        let token = self.client.auth(reference, auth, RegistryOperation::Pull).await;
+        let request = match (token, auth) {
+            (Ok(Some(token)), _) => request.bearer_auth(token),
+            (Ok(None), RegistryAuth::Basic(name, password)) => request.basic_auth(name, Some(password)),
+            // The registry's answer to a request without credentials says what is wrong.
+            _ => request,
+        };
+        let mut answer = request.send().await?;
+        let mut body = Bounded {
+            bytes: Vec::new(),
+            max: MANIFEST_BYTES_MAX,
+        };
+        while let Some(chunk) = answer.chunk().await? {
+            body.write_all(&chunk).await?;
+        }
+        refusal_of(answer.status(), &body.bytes, url).map_or(Ok(body.bytes), Err)
+    }
+
+    /// Scheme and host of the registry.
+    fn base(&self) -> String {
+        let scheme = if self.place.is_loopback() { "http" } else { "https" };
+        format!("{scheme}://{}", client_reference(&self.place).resolve_registry())
     }
 
     async fn blob(&self, digest: &str, max: usize) -> Result<Vec<u8>, NotLoaded> {
@@ -251,10 +291,7 @@ impl Remote {
         if !realm::is_secret(&self.credentials.auth) {
             return Ok(());
         }
-        let reference = client_reference(&self.place);
-        let is_loopback = self.place.is_loopback();
-        let scheme = if is_loopback { "http" } else { "https" };
-        let base = format!("{scheme}://{}", reference.resolve_registry());
+        let (base, is_loopback) = (self.base(), self.place.is_loopback());
         let check = async || match tokio::time::timeout(ANSWER_MAX, realm::check(&base, is_loopback)).await {
             Ok(checked) => checked.map_err(|why| self.wrong(&format!("{what}: {why}"))),
             Err(_) => Err(self.too_slow(what)),
@@ -309,6 +346,24 @@ fn client_reference(place: &OciReference) -> oci_client::Reference {
         (Some(digest), _) => oci_client::Reference::with_digest(host, repository, digest.clone()),
         (None, tag) => oci_client::Reference::with_tag(host, repository, tag.clone().unwrap_or_default()),
     }
+}
+
+/// The error in an answer, as `oci-client` has it. `None` if the answer is what was asked for.
+fn refusal_of(status: StatusCode, body: &[u8], url: String) -> Option<OciDistributionError> {
+    if status == StatusCode::OK {
+        return None;
+    }
+    if status == StatusCode::UNAUTHORIZED {
+        return Some(OciDistributionError::UnauthorizedError { url });
+    }
+    Some(match serde_json::from_slice(body) {
+        Ok(envelope) if status.is_client_error() => OciDistributionError::RegistryError { envelope, url },
+        _ => OciDistributionError::ServerError {
+            code: status.as_u16(),
+            url,
+            message: String::from_utf8_lossy(body).chars().take(SAID_CHARS_MAX).collect(),
+        },
+    })
 }
 
 fn is_missing(error: &OciDistributionError) -> bool {
@@ -378,7 +433,7 @@ mod tests {
     /// A registry that answers everything with this challenge or redirect, and counts how often it receives
     /// credentials.
     async fn registry(header: &'static str) -> (OciReference, Arc<AtomicUsize>) {
-        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+        use tokio::io::AsyncReadExt as _;
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let place = format!("{}/lbaas:2", listener.local_addr().unwrap());
         let given = Arc::new(AtomicUsize::new(0));
@@ -411,7 +466,7 @@ mod tests {
     async fn asked_with_credentials(header: &'static str) -> (String, usize) {
         let (place, given) = registry(header).await;
         let mut remote = Remote::new(&place).unwrap();
-        remote.credentials.auth = oci_client::secrets::RegistryAuth::Basic("me".into(), "pa55word".into());
+        remote.credentials.auth = RegistryAuth::Basic("me".into(), "pa55word".into());
         let error = remote.manifest().await.err().unwrap().to_string();
         (error, given.load(Ordering::SeqCst))
     }
@@ -434,8 +489,36 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn an_endless_manifest_is_refused_in_one_line() {
+        use tokio::io::AsyncReadExt as _;
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let place = format!("{}/lbaas:2", listener.local_addr().unwrap());
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                tokio::spawn(async move {
+                    let mut request = Vec::new();
+                    while !request.ends_with(b"\r\n\r\n")
+                        && stream.read_buf(&mut request).await.is_ok_and(|read| read > 0)
+                    {}
+                    let is_manifest = String::from_utf8_lossy(&request).contains("/manifests/");
+                    let length = if is_manifest { "" } else { "Content-Length: 0\r\n" };
+                    let head = format!("HTTP/1.1 200 OK\r\n{length}Connection: close\r\n\r\n");
+                    let mut going = stream.write_all(head.as_bytes()).await;
+                    while is_manifest && going.is_ok() {
+                        going = stream.write_all(&[b' '; 1 << 16]).await;
+                    }
+                });
+            }
+        });
+        let remote = Remote::new(&OciReference::parse(&place).unwrap()).unwrap();
+        let answer = tokio::time::timeout(Duration::from_secs(30), remote.manifest());
+        let error = answer.await.expect("it ends").err().unwrap().to_string();
+        let said = "asking for its manifest: it is longer than 4194304 bytes";
+        assert!(error.ends_with(said) && !error.contains('\n'), "{error}");
+    }
+
+    #[tokio::test]
     async fn more_bytes_than_allowed_are_not_taken() {
-        use tokio::io::AsyncWriteExt as _;
         let mut out = Bounded {
             bytes: Vec::new(),
             max: 4,

@@ -11,7 +11,7 @@ use reqwest::Url;
 use reqwest::header::{HeaderMap, WWW_AUTHENTICATE};
 use reqwest::redirect::{Attempt, Policy};
 
-use super::oci::{CONNECT_MAX, SILENCE_MAX, causes};
+use super::oci::{AGENT, CONNECT_MAX, SILENCE_MAX, causes};
 
 /// The same limit as in the OCI client.
 const REDIRECTS_MAX: usize = 10;
@@ -26,13 +26,7 @@ pub(super) fn is_secret(auth: &RegistryAuth) -> bool {
 /// # Errors
 /// If the place does not use HTTPS, or the registry does not answer.
 pub(super) async fn check(base: &str, is_loopback: bool) -> Result<(), String> {
-    let client = reqwest::Client::builder()
-        .connect_timeout(CONNECT_MAX)
-        .read_timeout(SILENCE_MAX)
-        .redirect(Policy::custom(follow));
-    // Plain HTTP stays on this machine.
-    let client = if is_loopback { client.no_proxy() } else { client };
-    let client = client.build().map_err(|error| causes(&error))?;
+    let client = client(is_loopback).map_err(|error| causes(&error))?;
     let answer = client.get(format!("{base}/v2/")).send().await;
     let answer = answer.map_err(|error| format!("asking where to send credentials: {}", causes(&error)))?;
     match open_realm(answer.headers()) {
@@ -41,6 +35,21 @@ pub(super) async fn check(base: &str, is_loopback: bool) -> Result<(), String> {
             "the registry wants the credentials sent to `{realm}`, which is not HTTPS: they are not sent"
         )),
     }
+}
+
+/// A client for requests of our own. Like the OCI client, but it follows a redirect only to a safe place.
+///
+/// # Errors
+/// If TLS can't be set up.
+pub(super) fn client(is_loopback: bool) -> reqwest::Result<reqwest::Client> {
+    let client = reqwest::Client::builder()
+        .user_agent(AGENT)
+        .connect_timeout(CONNECT_MAX)
+        .read_timeout(SILENCE_MAX)
+        .redirect(Policy::custom(follow));
+    // Plain HTTP stays on this machine.
+    let client = if is_loopback { client.no_proxy() } else { client };
+    client.build()
 }
 
 fn follow(attempt: Attempt<'_>) -> reqwest::redirect::Action {

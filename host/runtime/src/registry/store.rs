@@ -190,12 +190,12 @@ mod tests {
     fn what_was_put_comes_back_by_its_digest_and_nothing_else_does() {
         let state = tempfile::tempdir().unwrap();
         let store = Store::at(&state.path().join("not-yet-there"));
-        let nobody = Digest::of(b"nobody").to_string();
-        assert!(store.get(&nobody).unwrap().is_none(), "no folder is no error");
+        let missing = Digest::of(b"missing").to_string();
+        assert!(store.get(&missing).unwrap().is_none(), "no folder is no error");
         let digest = store.put(b"a guest").unwrap().to_string();
         assert_eq!(store.put(b"a guest").unwrap().to_string(), digest);
         assert_eq!(store.get(&digest).unwrap().unwrap(), b"a guest");
-        assert!(store.get(&nobody).unwrap().is_none());
+        assert!(store.get(&missing).unwrap().is_none());
         let folder = store.path(&digest).unwrap().parent().unwrap().to_owned();
         assert_eq!(fs::metadata(&folder).unwrap().permissions().mode() & 0o777, 0o700);
         assert_eq!(fs::read_dir(folder).unwrap().count(), 1, "no draft is left");

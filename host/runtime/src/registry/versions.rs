@@ -244,7 +244,7 @@ mod tests {
         assert_eq!(
             at(&folder, "/nothing@2").unwrap(),
             "nothing@2",
-            "whoever opens it says that it is not there"
+            "opening it reports that it is not there"
         );
     }
 }

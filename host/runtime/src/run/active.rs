@@ -134,7 +134,13 @@ impl Active {
             },
         };
         let settings = state.is_some().then(|| instance.settings().clone());
+        // The shadow knows the recorded times alone, which are the wall clock's.
+        let clock = &instance.host().backends.clock;
+        let (now_ms, steady_ms) = (clock.now_ms(), clock.steady_ms());
         let mut timers = instance.host().timers.waiting();
+        for (due_ms, _) in &mut timers {
+            *due_ms = now_ms.saturating_add(due_ms.saturating_sub(steady_ms));
+        }
         // The adapter took this timer to fire it; in the guest's state it still waits.
         timers.extend(shadow::fired(call, args).map(|timer| (at_ms, timer)));
         let begun = Instant::now();

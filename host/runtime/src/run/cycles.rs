@@ -69,7 +69,8 @@ impl Cycles {
         let rounds = turns.rounds();
         Some(Cycle {
             text: format!(
-                "a cycle: create {kind} `{name}`, destroy {kind} `{name}`, {rounds} times with the same wish{more}"
+                "a cycle: create {kind} `{name}`, destroy {kind} `{name}`, {rounds} times with the same \
+                 desired state{more}"
             ),
             rounds,
         })
@@ -139,7 +140,8 @@ mod tests {
         assert_eq!(
             cycles.take_in(&[destroyed("3")], true, 2),
             Some(Cycle {
-                text: "a cycle: create backend `a`, destroy backend `a`, 2 times with the same wish".to_owned(),
+                text: "a cycle: create backend `a`, destroy backend `a`, 2 times with the same desired state"
+                    .to_owned(),
                 rounds: 2,
             })
         );
@@ -162,7 +164,7 @@ mod tests {
         assert!(
             cycle
                 .text
-                .ends_with("4 times with the same wish, and so 1 other object"),
+                .ends_with("4 times with the same desired state, and so 1 other object"),
             "{}",
             cycle.text
         );

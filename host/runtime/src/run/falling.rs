@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_wish_is_under_way_at_a_time_until_it_is_answered_or_nobody_can() {
+    async fn one_wish_is_under_way_until_it_is_answered_or_cannot_be() {
         let (wishes, mut wished) = mpsc::unbounded_channel();
         let mut falling = Falling::new(wishes);
         assert!(!falling.is_under_way());
@@ -92,9 +92,9 @@ mod tests {
 
         falling.wish(&entry("c"));
         drop(wished.recv().await.unwrap());
-        assert!(!falling.is_under_way(), "nobody answers");
+        assert!(!falling.is_under_way(), "no receiver answers");
         drop(wished);
         falling.wish(&entry("d"));
-        assert!(!falling.is_under_way(), "nobody takes it");
+        assert!(!falling.is_under_way(), "no receiver takes it");
     }
 }

@@ -129,6 +129,10 @@ impl Clock for InterruptibleClock {
         self.clock.now_ms()
     }
 
+    fn steady_ms(&self) -> u64 {
+        self.clock.steady_ms()
+    }
+
     fn sleep_ms(&self, duration_ms: u64) -> Sleep<'_> {
         Box::pin(async move {
             let _asleep = Asleep::new(&self.sleepers);
@@ -163,7 +167,7 @@ mod tests {
         interrupt.want();
         assert!(
             tokio::time::timeout(A_WHILE, interrupt.reached()).await.is_err(),
-            "nobody sleeps"
+            "no call sleeps"
         );
         let clock = clock(&interrupt);
         let slept = tokio::time::timeout(A_WHILE, clock.sleep_ms(0));

@@ -183,6 +183,10 @@ impl Clock for FaultedClock {
             .unwrap_or_else(|| self.0.clock.now_ms())
     }
 
+    fn steady_ms(&self) -> u64 {
+        self.0.clock.steady_ms()
+    }
+
     fn sleep_ms(&self, duration_ms: u64) -> Sleep<'_> {
         match self
             .0

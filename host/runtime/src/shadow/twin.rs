@@ -180,7 +180,7 @@ impl Twin {
         match replay::begin(engine, program, segment, Arc::new(NoLog), options).await {
             Ok(Ok(instance)) => Ok(instance),
             Ok(Err(_)) if !self.knows_start(versions).await => Err(Judged::Not(
-                "nobody saw what the active guest asked in `init` and `restore`".to_owned(),
+                "the host did not record what the active guest asked in `init` and `restore`".to_owned(),
             )),
             Ok(Err(outcome)) => Err(Judged::from(&outcome)),
             Err(error) => Err(Judged::not_started(&error)),

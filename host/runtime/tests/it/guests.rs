@@ -76,7 +76,7 @@ async fn a_core_module_with_its_type_section_is_the_component_that_it_becomes() 
     assert_eq!(
         (module.name.as_str(), module.version.as_str()),
         ("unknown", "unknown"),
-        "nobody named it"
+        "its metadata has no name"
     );
     assert_ne!(component.digest, module.digest, "of the bytes as they were given");
     assert_eq!(

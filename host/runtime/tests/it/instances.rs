@@ -511,7 +511,7 @@ async fn a_stop_cuts_a_sleep_and_the_recording_says_so() {
     .unwrap();
     assert!(
         begun.elapsed() < Duration::from_secs(60),
-        "nobody waited for the hour to pass"
+        "the test did not wait for the hour to pass"
     );
 
     let [segment] = <[Segment; 1]>::try_from(segments(&config.state_dir, "journals")).unwrap();

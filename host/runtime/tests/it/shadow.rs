@@ -460,7 +460,7 @@ async fn calls_of_another_version_than_the_active_one_are_not_compared() {
     assert_eq!(
         stage.shadow.interest("k", &COUNTING_2.guest.digest),
         Interest::Nothing,
-        "nobody takes a snapshot for it"
+        "the host takes no snapshot for it"
     );
     // It asks another question, which would be a difference.
     let made = make(&mut anothers, RECONCILE, &args).await;

@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_comes_without_what_nobody_reads() {
+    fn an_object_comes_without_what_is_never_read() {
         let pod = json!({"type": "ADDED", "object": {
             "apiVersion": "v1", "kind": "Pod",
             "metadata": {

@@ -140,7 +140,15 @@ impl Connection {
 
     /// Returns the connection, making it if there is none. Concurrent callers wait for the same one.
     pub(super) async fn link(&self, until: Instant) -> Result<Link, Failed> {
-        let mut current = self.current.lock().await;
+        // A request that is over gives up no member: it has not tried one.
+        let current = timeout_at(until, self.current.lock()).await.ok();
+        let current = current.filter(|current| current.client.is_some() || Instant::now() < until);
+        let Some(mut current) = current else {
+            return Err(Failed {
+                failure: Failure::NotSent("there was no connection in time".to_owned()),
+                endpoint: self.settings.endpoints.join(", "),
+            });
+        };
         let endpoint = self.settings.endpoints.get(current.member).cloned().unwrap_or_default();
         let failure = match &current.client {
             Some(client) => {
@@ -200,5 +208,24 @@ pub(super) struct Failed {
 impl Failed {
     pub(super) fn of_read(self) -> Error {
         self.failure.of_read(&self.endpoint)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_request_that_is_over_waits_for_no_connection_and_gives_up_no_member() {
+        let settings = Settings::new(vec!["http://127.0.0.1:1".to_owned(), "http://127.0.0.1:2".to_owned()]);
+        let connection = Connection::new(settings);
+        let connecting = connection.current.lock().await;
+        let waiting = connection.link(Instant::now() + Duration::from_millis(20));
+        let ended = tokio::time::timeout(Duration::from_secs(10), waiting).await;
+        assert!(ended.expect("it ends while another request connects").is_err());
+        drop(connecting);
+        assert!(connection.link(Instant::now()).await.is_err());
+        let current = connection.current.lock().await;
+        assert_eq!((current.member, current.generation), (0, 0));
     }
 }

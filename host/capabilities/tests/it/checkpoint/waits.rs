@@ -18,7 +18,7 @@ fn sharing(path: &Path) -> File {
 }
 
 #[tokio::test]
-async fn without_shared_sync_nobody_counts() {
+async fn without_shared_sync_no_writer_counts() {
     let scratch = Scratch::new();
     let store = file(&scratch.path("ipam.checkpoint"));
     store.checkpoint("data").await.unwrap();

@@ -200,7 +200,7 @@ fn unframed(frame: &[u8]) -> Vec<u8> {
     let (head, message) = frame.split_at(5);
     assert_eq!(
         head[0], 0,
-        "a compressed message, and nobody said that it could be read"
+        "a compressed message, which the client did not offer to read"
     );
     let length = u32::from_be_bytes(head[1..].try_into().unwrap());
     assert_eq!(length as usize, message.len(), "one message, and all of it");

@@ -1,12 +1,14 @@
 //! How often a guest may make requests, how much one call may destroy, and which refusals are audited.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde_json::value::RawValue;
-use trueup_base::clock::VirtualClock;
+use trueup_base::clock::{Clock, Sleep, VirtualClock};
 use trueup_capabilities::audit::{self, Audit, Line};
 use trueup_capabilities::bindings::checkpoint::store::Host as _;
 use trueup_capabilities::bindings::cri::sandboxes::Host as _;
+use trueup_capabilities::bindings::host::timers::Host as _;
 use trueup_capabilities::bindings::lbaas::api::Host as _;
 use trueup_capabilities::checkpoint;
 use trueup_capabilities::grants::{EVERYTHING, Grant, Grants};
@@ -53,6 +55,53 @@ fn instance(key: &str, grants: &Grants, backends: &Backends) -> Host {
         backends.clone(),
         Limits::default(),
     )
+}
+
+/// A machine whose clock is set while time passes.
+struct Machine {
+    wall_ms: AtomicU64,
+    passed: VirtualClock,
+}
+
+impl Clock for Machine {
+    fn now_ms(&self) -> u64 {
+        self.wall_ms.load(Ordering::SeqCst)
+    }
+
+    fn steady_ms(&self) -> u64 {
+        self.passed.now_ms()
+    }
+
+    fn sleep_ms(&self, duration_ms: u64) -> Sleep<'_> {
+        self.passed.sleep_ms(duration_ms)
+    }
+}
+
+#[tokio::test]
+async fn a_clock_that_is_set_moves_neither_a_quota_nor_a_timer() {
+    const DAY_MS: u64 = 86_400_000;
+    for set_to_ms in [11 * DAY_MS, 9 * DAY_MS] {
+        let machine = Arc::new(Machine {
+            wall_ms: AtomicU64::new(10 * DAY_MS),
+            passed: VirtualClock::new(10 * DAY_MS),
+        });
+        let clock: Arc<dyn Clock> = Arc::<Machine>::clone(&machine);
+        let backends = Backends {
+            clock,
+            ..backends(&engine(), &Arc::default())
+        };
+        let mut host = instance("default/a", &limited(Some(1), None, None), &backends);
+        host.load_balancer("lb-1".into()).await.unwrap().unwrap();
+        let timer = host.schedule(60_000).await.unwrap();
+        machine.wall_ms.store(set_to_ms, Ordering::SeqCst);
+        machine.passed.advance_ms(59_999);
+        host.load_balancer("lb-1".into()).await.unwrap().unwrap_err();
+        assert_eq!(host.timers.take_due(machine.steady_ms()), None, "{set_to_ms}");
+        machine.passed.advance_ms(1);
+        host.load_balancer("lb-1".into()).await.unwrap().unwrap();
+        let due = host.timers.take_due(machine.steady_ms()).map(|(_, timer)| timer);
+        assert_eq!(due, Some(timer), "{set_to_ms}");
+    }
 }
 
 const TOO_OFTEN: &str = "`lbaas` was asked 3 times within a minute, the limit `calls_per_minute`";

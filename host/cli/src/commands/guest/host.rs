@@ -1,12 +1,18 @@
 //! Which running host a command addresses, and how it names guests to that host.
 
+use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use trueup_runtime::control::{Client, ClientError};
 
 use crate::exit::{Failure, misused};
+use crate::output;
+
+/// How long a command waits for its answer before it says what takes so long.
+const SILENCE_MAX: Duration = Duration::from_secs(3);
 
 /// The host that runs with a configuration.
 #[derive(Debug, clap::Args)]
@@ -40,7 +46,17 @@ impl Host {
         path: &str,
         body: &impl Serialize,
     ) -> Result<T, Failure> {
-        self.ask(async |client| client.post(path, body).await)
+        self.ask(async |client| {
+            let mut asking = std::pin::pin!(client.post(path, body));
+            if let Ok(answer) = tokio::time::timeout(SILENCE_MAX, &mut asking).await {
+                return answer;
+            }
+            // For a script, stderr holds the error alone.
+            if std::io::stderr().is_terminal() {
+                output::talk("waiting for the host, which may be compiling a large guest: that takes up to a minute");
+            }
+            asking.await
+        })
     }
 
     fn ask<T>(&self, question: impl AsyncFnOnce(&Client) -> Result<T, ClientError>) -> Result<T, Failure> {

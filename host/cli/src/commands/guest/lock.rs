@@ -2,7 +2,7 @@
 
 use trueup_runtime::registry::{Change, ChangeKind, LOCK_FILE_NAME, NotLoaded, Pin};
 
-use super::ConfigArg;
+use crate::commands::run::ConfigArg;
 use crate::exit::{Ending, Exit, Failure, misused};
 use crate::output::{self, Output};
 
@@ -21,7 +21,7 @@ pub(crate) struct Args {
 }
 
 pub(super) fn exec(args: Args, output: Output) -> Ending {
-    let config = crate::commands::run::read(&args.config.config, &[])?;
+    let config = crate::commands::run::read(args.config.path(), &[])?;
     let engine = crate::commands::engine()?;
     let registry = crate::commands::registry();
     let changes = crate::commands::block_on(registry.lock(&engine, &config))?.map_err(all)?;

@@ -13,8 +13,6 @@ mod status;
 mod swap;
 mod verify;
 
-use std::path::PathBuf;
-
 use serde::Serialize;
 use trueup_runtime::Guest;
 use trueup_runtime::guests::World;
@@ -37,14 +35,6 @@ pub(crate) enum Command {
     Pull(pull::Args),
     Push(push::Args),
     Verify(verify::Args),
-}
-
-/// The configuration that a command is about.
-#[derive(Debug, clap::Args)]
-struct ConfigArg {
-    /// A TOML file, or a folder with `trueup.toml`.
-    #[arg(default_value = ".")]
-    config: PathBuf,
 }
 
 pub(crate) fn exec(command: Command, output: Output) -> Ending {

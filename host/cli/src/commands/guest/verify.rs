@@ -4,7 +4,7 @@ use serde::Serialize;
 use trueup_runtime::registry::{NotLoaded, Pinned, Reference, Registry, Vouched};
 use trueup_runtime::{Engine, config::Config};
 
-use super::ConfigArg;
+use crate::commands::run::ConfigArg;
 use crate::exit::{Ending, Exit};
 use crate::output::{self, Output};
 
@@ -39,7 +39,7 @@ struct Verified {
 }
 
 pub(super) fn exec(args: Args, output: Output) -> Ending {
-    let config = crate::commands::run::read(&args.config.config, &[])?;
+    let config = crate::commands::run::read(args.config.path(), &[])?;
     let engine = crate::commands::engine()?;
     let registry = crate::commands::registry().at(&config);
     let all = crate::commands::block_on(verify(&engine, &registry, &config))?;

@@ -81,7 +81,7 @@ pub(super) fn conclude(summary: &Summary, place: Option<&str>) {
 
 fn names(renderers: &[String]) -> String {
     if renderers.is_empty() {
-        "nobody".to_owned()
+        "no renderer".to_owned()
     } else {
         renderers.join(", ")
     }

@@ -54,7 +54,7 @@ fn a_service_processor_needs_only_a_renderer_and_the_node_name() {
     assert_eq!(config.source(), Some(&Source::Manifests(folder.join("manifests"))));
     let this = node(&config);
     assert_eq!((this.name.as_str(), this.addresses.as_slice()), ("node-a", &[][..]));
-    assert!(this.nodesync.is_none(), "nobody numbers it");
+    assert!(this.nodesync.is_none(), "no guest numbers it");
     let wired = json!(this.context);
     for (key, value) in wired.as_object().unwrap() {
         assert!(value == "" || value == &json!([]), "{key}: {value}");
@@ -178,7 +178,7 @@ kind = "simulated"
 }
 
 #[test]
-fn renderers_that_nobody_lists_are_called_by_name() {
+fn renderers_that_no_list_names_are_called_by_name() {
     let more = "[guests.nat44]\nuse = \"builtin:nat44@1\"\n[guests.nodesync]\nuse = \"builtin:nodesync@1\"\n";
     let config = load(&with("", more), &[], &[]).unwrap();
     assert_eq!(
@@ -436,8 +436,8 @@ fn a_host_of_a_node_waits_for_no_other() {
     let of_node = SERVES.replace("manifests = \"manifests\"", "kubernetes = {}");
     assert!(load(&of_node, &[], &[]).unwrap().election.is_none());
     let error = load(&format!("{of_node}[election]\n"), &[], &[]).unwrap_err();
-    let said = "trueup.toml:11: election: is about load balancers and network endpoint groups: a host acts for its node whoever \
-                else runs";
+    let said = "trueup.toml:11: election: is about load balancers and network endpoint groups: a host acts for its node whatever \
+                other hosts run";
     assert_eq!(error, said);
     let of_negs = "[guests.neg]\nuse = \"builtin:neg@1\"\n[adapter.neg]\ncluster = \"c1\"\nsubnet = \"default\"\n[backend.neg]\n\
                    kind = \"simulated\"\n";
@@ -487,7 +487,7 @@ fn what_is_in_force_is_shown_without_secrets() {
     assert_eq!(least["backend"]["etcd"]["kind"], json!("embedded"));
     assert_eq!(least["guests"].get("nodesync"), None);
     let other = load(LEAST, &[], &[]).unwrap().shown();
-    assert_eq!(other["backend"].get("etcd"), None, "nobody uses it");
+    assert_eq!(other["backend"].get("etcd"), None, "no guest uses it");
 }
 
 #[test]

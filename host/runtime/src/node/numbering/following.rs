@@ -51,7 +51,11 @@ impl Following {
     pub(super) async fn next(&mut self) -> Option<Result<Followed, etcd::Error>> {
         let (follow, followed) = match self.coming.join_next().await? {
             Ok(came) => came,
-            Err(error) => return Some(Err(etcd::Error::Unavailable(format!("whoever reads it: {error}")))),
+            Err(error) => {
+                return Some(Err(etcd::Error::Unavailable(format!(
+                    "the task that reads it: {error}"
+                ))));
+            }
         };
         if followed.is_ok() {
             self.coming.spawn(step(follow));
@@ -210,7 +214,7 @@ mod tests {
         assert!(following.next().await.is_none());
         following.list_again();
         following.end().await;
-        assert_eq!(Arc::strong_count(&store), 1, "nobody has the store any more");
+        assert_eq!(Arc::strong_count(&store), 1, "the store is released");
     }
 
     #[tokio::test]

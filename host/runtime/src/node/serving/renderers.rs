@@ -3,7 +3,7 @@
 use tokio::task::{self, JoinError};
 use trueup_controller::Outcome;
 
-use super::{Serving, Work};
+use super::{LoopEnd, Serving, Work};
 use crate::node::rendering::RendererAt;
 use crate::node::{Event, guest_of};
 use crate::run::active::Handover;
@@ -187,5 +187,33 @@ impl Serving {
                 .board
                 .finished(guest_of(&at.name), &at.name, self.finished(work, error));
         }
+    }
+}
+
+/// Why a renderer without an error has not received the Services.
+pub(super) fn nothing_sent(end: &LoopEnd, is_complete: bool) -> String {
+    let cause = match end {
+        LoopEnd::Stopped => ": the host was stopped before",
+        _ if is_complete => "",
+        _ => ": not everything of the source could be read",
+    };
+    format!("it has not received the Services{cause}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interrupted_start_says_why_nothing_is_rendered() {
+        let said = |end| nothing_sent(&end, false);
+        assert_eq!(
+            said(LoopEnd::Stopped),
+            "it has not received the Services: the host was stopped before"
+        );
+        assert_eq!(
+            said(LoopEnd::NothingLeft),
+            "it has not received the Services: not everything of the source could be read"
+        );
     }
 }

@@ -18,7 +18,7 @@ export function decision(given, page) {
   const out = [el("header", {},
     el("div", { class: "title" }, outcome(row.outcome), el("h2", { text: given.name }), el("div", { class: "actions" },
       el("button", { type: "button", class: "plain back", text: "Back", onclick: page.back }),
-      given.twin && button(`≠ ${who(given.twin.who)}`, `Another version was asked the same at entry ${given.twin.n} (v)`, () => page.difference(row.n, given.twin.n)),
+      given.twin && button(`Compare with ${who(given.twin.who)}`, `Another version was asked the same at entry ${given.twin.n} (v)`, () => page.difference(row.n, given.twin.n)),
       button(page.marked === null ? "Mark (d)" : page.marked === row.n ? "Marked" : `Difference to ${page.marked} (d)`, "Mark it, then choose another: what differs is shown", page.mark),
       button("Copy link", "The address of this decision", page.copy))),
     el("div", { class: "facts" },
@@ -197,6 +197,11 @@ export function openAll(box) {
   const cards = [...box.querySelectorAll(".asks > .card")].filter((card) => card.open);
   const isAnyClosed = cards.some((card) => !card.isOpen());
   cards.forEach((card) => card.open(isAnyClosed));
+}
+
+/** An address, or a mark, led to an entry that is not in the list. */
+export function none(n, isRead) {
+  return el("div", { class: "welcome" }, el("div", { text: `No decision with entry ${n} is listed here: ${isRead ? "it was removed, or not recorded yet" : "the recording is still being read"}.` }), el("div", { text: "Choose another: j and k, the arrows, or a click." }));
 }
 
 export function welcome(recording, wanted) {

@@ -177,7 +177,10 @@ export class List {
     text(cells.day, given.at_ms === null ? "" : day(given.at_ms));
     cells.dayBox.classList.toggle("same", !isNewDay);
     text(cells.time, clock(given.at_ms));
-    text(cells.name, this.names[given.name] ?? "");
+    const name = this.names[given.name] ?? "";
+    const end = name.indexOf(".") + 1;
+    text(cells.of, name.slice(0, end));
+    text(cells.name, name.slice(end));
     text(cells.took, duration(given.took_ms));
     const long = given.took_ms ? Math.min(1, Math.log10(1 + given.took_ms) / LOG_LONGEST) : 0;
     cells.bar.style.width = `${Math.round(long * 100)}%`;
@@ -203,13 +206,13 @@ export class List {
 
 function makeRow(at) {
   const node = () => document.createTextNode("");
-  const cells = { outcome: node(), n: node(), day: node(), time: node(), name: node(), took: node(), asks: node(), writes: node(), who: node(), verdict: node(), mark: el("i", { class: "mark", "aria-hidden": "true" }), bar: el("i", { class: "bar" }) };
+  const cells = { outcome: node(), n: node(), day: node(), time: node(), of: node(), name: node(), took: node(), asks: node(), writes: node(), who: node(), verdict: node(), mark: el("i", { class: "mark", "aria-hidden": "true" }), bar: el("i", { class: "bar" }) };
   // In the first column, which every width of the page shows.
   cells.outcomeBox = el("span", { class: "outcome" }, cells.mark, cells.outcome, el("b", { class: "compared" }, cells.verdict));
   cells.dayBox = el("small", {}, cells.day);
   const cell = (name, ...children) => el("span", { class: name, role: "gridcell" }, ...children);
   const element = el("div", { class: "row", role: "row", id: `row-${at}` },
-    cell("cell", cells.outcomeBox), cell("num n", cells.n), cell("time", cells.dayBox, cells.time), cell("name", cells.name),
+    cell("cell", cells.outcomeBox), cell("num n", cells.n), cell("time", cells.dayBox, cells.time), cell("name", el("span", { class: "of" }, cells.of), cells.name),
     cell("took", el("span", { class: "track" }, cells.bar), el("span", { class: "ms" }, cells.took)), cell("num", cells.asks), cell("num writes", cells.writes),
     cell("who", cells.who));
   return { element, cells };

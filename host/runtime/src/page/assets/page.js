@@ -57,7 +57,9 @@ function fillRecordings() {
 /** Goes where the address says. */
 async function lookUp() {
   const said = new URLSearchParams(location.hash.slice(1));
-  const wanted = said.get("r") ?? state.recording ?? state.recordings[0]?.id ?? null;
+  // Where the address says nothing: the recording that was written last.
+  const latest = state.recordings.reduce((one, other) => ((other.changed_ms ?? 0) > (one?.changed_ms ?? -1) ? other : one), null);
+  const wanted = said.get("r") ?? state.recording ?? latest?.id ?? null;
   const number = (name) => (/^\d+$/.test(said.get(name) ?? "") ? Number(said.get(name)) : null);
   if (wanted !== state.recording) await openRecording(wanted);
   state.marked = number("d");
@@ -100,7 +102,8 @@ function stand(standing) {
   state.generation = standing.generation;
   const before = state.standing;
   state.standing = standing;
-  if (isOther) list.forget(0);
+  // Positions changed, those of segments too.
+  if (isOther) { list.forget(0); list.verdicts.clear(); }
   list.take(standing);
   const names = [...standing.names].sort();
   const select = byId("name");
@@ -204,11 +207,18 @@ async function chooseRow(position, options) {
 async function go(n, options = {}) {
   try {
     let placed = await ask("position", { ...list.query(), n });
-    if (placed.n === null || placed.n > n) {
+    if (placed.n === null) {
       state.filter = { outcome: "", writes: false, name: "" };
       filters();
       await refill();
       placed = await ask("position", { ...list.query(), n });
+    }
+    if (placed.n === null) {
+      box.replaceChildren(detail.none(n, placed.is_read));
+      const { recording, n: chosen } = state;
+      // Until the recording is read, the entry may appear, unless something else is chosen meanwhile.
+      if (!placed.is_read) setTimeout(() => state.recording === recording && state.n === chosen && go(n, options), POLL_MS);
+      return;
     }
     if (placed.listed > list.total) { list.total = placed.listed; list.space.style.height = `${list.height}px`; }
     await choose(placed.position, { ...options, entry: n, centre: true, now: true });
@@ -276,18 +286,24 @@ function closeDifference() {
   if (state.n !== null) show(state.n); else box.replaceChildren(detail.welcome(null));
 }
 
-/** Segments in sight are held against the other guest, one after the other. */
+/** Segments are compared with the other guest, one after the other: those in sight; for the filter on problems, all of them. */
 let judging = false;
 async function verdicts(from, to) {
   if (!state.against || judging) return;
-  const segment = [...Array(Math.max(0, to - from)).keys()].map((at) => list.row(from + at)?.segment).find((one) => one !== undefined && !list.verdicts.has(one));
+  const seen = [...Array(Math.max(0, to - from)).keys()].map((at) => list.row(from + at)?.segment);
+  const all = state.filter.outcome === "problems" ? list.segments.keys() : [];
+  const segment = [...seen, ...all].find((one) => one !== undefined && !list.verdicts.has(one));
   if (segment === undefined) return;
   judging = true;
   const id = state.recording;
   let standing;
   try { standing = await ask("against", { r: id, segment }); } catch (error) { standing = { error: error.message }; }
   judging = false;
-  if (id === state.recording) { list.verdicts.set(segment, standing); list.draw(); }
+  if (id !== state.recording) return;
+  list.verdicts.set(segment, standing);
+  // It is a problem now: positions after it change.
+  if (state.filter.outcome === "problems" && typeof standing.diverged_at === "number") list.forget(0);
+  list.draw();
 }
 
 // ---- the timeline
@@ -493,7 +509,7 @@ document.addEventListener("keydown", (event) => {
   else if (key === "n") goToHit(state.hit + 1);
   else if (key === "N") goToHit(state.hit - 1);
   else if (key === "d") mark();
-  else if (key === "v") [...box.querySelectorAll(".actions .plain")].find((one) => one.textContent.startsWith("≠"))?.click();
+  else if (key === "v") [...box.querySelectorAll(".actions .plain")].find((one) => one.textContent.startsWith("Compare with"))?.click();
   else if (key === "o") detail.openAll(box);
   else if (key === "p") byId("problems").click();
   else if (key === "w") byId("writes").click();

@@ -113,7 +113,7 @@ async fn an_answer_and_the_pods_end_forgive() {
     assert_eq!(hand.set_aside().len(), 1);
     // No address was assigned, so its release needs no change of the store.
     host.del(BAD).await;
-    assert_eq!(hand.set_aside(), [], "nobody asks about this pod any more");
+    assert_eq!(hand.set_aside(), [], "no request is about this pod any more");
     host.stop().await;
 }
 

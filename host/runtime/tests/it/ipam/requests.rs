@@ -149,7 +149,7 @@ async fn what_a_call_stored_before_it_ended_is_known_afterwards() {
 }
 
 #[tokio::test]
-async fn a_request_that_ends_the_instance_each_time_stops_nobody_else() {
+async fn a_request_that_ends_the_instance_each_time_stops_no_other() {
     let stage = stage();
     let host = stage.start().await;
     assert_eq!(host.add("c1").await, "10.0.0.1");

@@ -147,7 +147,7 @@ items:
 }
 
 #[test]
-fn kinds_that_nobody_reads_are_passed_over() {
+fn kinds_that_are_never_read_are_passed_over() {
     check(
         "{apiVersion: apps/v1, kind: Deployment, metadata: {name: x}, spec: {replicas: many}}",
         &[],

@@ -211,7 +211,7 @@ async fn a_parent_of_an_earlier_epoch_may_hold_orphans_of_another_host() {
     let parent = create(&engine, backend("b")).await.unwrap().identifier;
     let before = lists(&server);
     create(&engine, server_of("s1", &parent)).await.unwrap();
-    assert_eq!(lists(&server), before, "nobody else acted");
+    assert_eq!(lists(&server), before, "no other request acted");
     // The other host was killed between its creation and the tagging.
     let orphan = json!({"name": "s2", "ip": "10.0.0.1", "port": 30443, "check": "enabled", "backend": parent});
     fake.put("server", "of-another", orphan, &[]);
@@ -470,7 +470,7 @@ async fn a_rate_limit_while_tagging_leaves_orphans_for_the_next_call() {
 }
 
 #[tokio::test]
-async fn whoever_stops_waiting_for_a_creation_is_not_left_with_an_orphan() {
+async fn a_creation_that_is_not_waited_for_leaves_no_orphan() {
     let (fake, server) = Fake::start().await;
     let engine = engine(&server.url);
     let parent = create(&engine, backend("b")).await.unwrap().identifier;

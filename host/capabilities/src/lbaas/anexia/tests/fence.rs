@@ -173,7 +173,7 @@ async fn a_connection_under_way_is_given_up_with_the_lease() {
 }
 
 #[tokio::test]
-async fn whoever_waits_for_an_answer_or_a_slot_stops_with_the_lease() {
+async fn a_wait_for_an_answer_or_a_slot_stops_with_the_lease() {
     let close = |fence: &Fence, _: &AtomicU64| fence.close();
     let jump = |_: &Fence, hand: &AtomicU64| hand.store(AFTER_THE_LEASE, SeqCst);
     for end in [&close as &dyn Fn(&Fence, &AtomicU64), &jump] {
@@ -244,7 +244,7 @@ async fn what_was_decided_on_in_one_epoch_is_not_sent_in_the_next() {
 }
 
 #[tokio::test]
-async fn whoever_waits_for_an_answer_or_a_slot_stops_with_its_epoch() {
+async fn a_wait_for_an_answer_or_a_slot_stops_with_its_epoch() {
     let server = Server::start(|seen| match seen.line().as_str() {
         GET_S1 => Reply::status(200).after_ms(600_000),
         _ => Reply::json(200, server_json("s2")),

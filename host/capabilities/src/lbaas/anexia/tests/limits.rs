@@ -204,7 +204,7 @@ async fn a_limit_is_seen_between_the_tries_of_a_request() {
 }
 
 #[tokio::test]
-async fn whoever_stops_waiting_leaves_nothing_running() {
+async fn a_caller_that_stops_waiting_leaves_nothing_running() {
     let server = Server::start(|_| Reply::status(404).after_ms(600_000)).await;
     let (engine, counted) = engine_with(Settings {
         url: server.url.clone(),

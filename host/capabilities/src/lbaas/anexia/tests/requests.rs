@@ -208,9 +208,9 @@ async fn a_timeout_is_unavailable_and_not_tried_again() {
 #[tokio::test]
 async fn without_a_server_three_connections_are_tried() {
     // Bound but not listening, so that no other process gets the port meanwhile.
-    let nobody = tokio::net::TcpSocket::new_v4().unwrap();
-    nobody.bind("127.0.0.1:0".parse().unwrap()).unwrap();
-    let url = format!("http://{}", nobody.local_addr().unwrap());
+    let unused = tokio::net::TcpSocket::new_v4().unwrap();
+    unused.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let url = format!("http://{}", unused.local_addr().unwrap());
     let (engine, counted) = engine_with(Settings {
         url,
         ..Settings::default()

@@ -131,7 +131,7 @@ async fn a_service_lives_and_dies() {
     assert_eq!(
         engine.list_tagged(TAG).await,
         Ok(Vec::new()),
-        "nobody has used the tag yet"
+        "the tag is unused so far"
     );
     let created = build(&engine).await;
     assert_true(&engine, &created).await;

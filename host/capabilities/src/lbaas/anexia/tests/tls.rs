@@ -162,9 +162,9 @@ async fn below_tls_nothing_is_written_after_the_lease() {
 }
 
 #[tokio::test]
-async fn a_certificate_of_another_or_of_nobody_known_is_refused() {
-    let nobody = client_config(RootCertStore::empty());
-    for (tls, expected) in [(trusting(), "not valid for name"), (nobody, "UnknownIssuer")] {
+async fn a_certificate_of_another_or_of_an_unknown_issuer_is_refused() {
+    let trusting_none = client_config(RootCertStore::empty());
+    for (tls, expected) in [(trusting(), "not valid for name"), (trusting_none, "UnknownIssuer")] {
         let pongs = Pongs::start(false);
         let engine: Uri = format!("https://{}/", pongs.address).parse().unwrap();
         let mut connector = connector(&Fence::open(), tls, &Matcher::builder().build(), &engine);

@@ -315,14 +315,14 @@ fn of_two_that_come_to_one_name_the_first_keeps_it() {
     assert_eq!(all.owner("x"), Some(&key("a", 80)));
 
     let changed = all.take_in(&[gone(&a)], true, true);
-    assert_eq!(changed.affected, [key("a", 80), key("b", 80)].into(), "and nobody else");
+    assert_eq!(
+        changed.affected,
+        [key("a", 80), key("b", 80)].into(),
+        "and no other key"
+    );
     assert!(all.wish(&key("b", 80)).unwrap().is_ok());
     assert!(all.is_gone(&key("a", 80)));
-    assert_eq!(
-        all.owner("x"),
-        Some(&key("b", 80)),
-        "whoever empties NEGs leaves this one"
-    );
+    assert_eq!(all.owner("x"), Some(&key("b", 80)), "emptying NEGs leaves this one");
 
     let changed = all.take_in(&[is(a)], true, true);
     assert_eq!(changed.affected, [key("a", 80), key("b", 80)].into());

@@ -259,7 +259,7 @@ fn endpoints_that_no_neg_can_have_are_counted_and_told_once() {
 }
 
 #[test]
-fn a_node_that_only_reports_itself_concerns_nobody() {
+fn a_node_that_only_reports_itself_affects_no_key() {
     let mut all = targets([
         service("web", HTTP),
         node("n1", json!({})),

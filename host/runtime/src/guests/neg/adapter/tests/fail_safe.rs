@@ -20,7 +20,7 @@ fn changes() -> Vec<Change> {
 }
 
 #[test]
-fn before_everything_was_read_once_nobody_wishes_for_anything() {
+fn before_everything_was_read_once_nothing_is_desired() {
     let mut all = Targets::new(&settings(json!({})));
     let web = key("web", 80);
     let first = all.take_in(&changes(), false, true);

@@ -61,8 +61,8 @@ fn all_slices_of_a_service_are_united_by_their_ports() {
 fn slices_of_other_services_are_theirs() {
     let ours = slice("web-1", http(80), json!([ready(1)]));
     let foreign = slice_of("api", "web-2", json!({"ports": http(80), "endpoints": [ready(2)]}));
-    let nobodys = slice_of("", "web-3", json!({"ports": http(80), "endpoints": [ready(3)]}));
-    let cluster = with([ours, foreign, nobodys]);
+    let ownerless = slice_of("", "web-3", json!({"ports": http(80), "endpoints": [ready(3)]}));
+    let cluster = with([ours, foreign, ownerless]);
     let all: Vec<Vec<String>> = cluster.endpoints().iter().map(subsets).collect();
     assert_eq!(
         all,

@@ -87,7 +87,7 @@ const DECIDED: &[(&str, &[&str], &str)] = &[
     (
         "other",
         &["ServiceSpec.loadBalancerClass", "ServiceSpec.loadBalancerIP"],
-        "for whoever makes a load balancer",
+        "for the provider of a load balancer",
     ),
     ("other", &["ServiceSpec.externalName"], "nothing is rendered for it"),
     (
