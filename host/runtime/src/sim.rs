@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
-use trueup_journal::regular;
+use trueup_base::regular;
 use trueup_sims::lbaas::{self, LoadBalancer, ServerConfig};
 use trueup_sims::{Server, StartError};
 

@@ -32,8 +32,8 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use toml::de::DeTable;
+use trueup_base::regular;
 use trueup_capabilities::lbaas::anexia::TOKEN_ENV_DEFAULT;
-use trueup_journal::regular;
 use trueup_journal::{Keep, Options, Sync};
 
 pub use self::admin::{Admin, AdminAt};

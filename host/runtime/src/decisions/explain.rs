@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
-use trueup_journal::regular;
+use trueup_base::regular;
 
 use super::calls::{Recordings, Told};
 use super::cause::Cause;

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use trueup_journal::regular;
+use trueup_base::regular;
 
 use crate::guests::neg::NAME;
 use crate::guests::neg::adapter::{Key, Places};

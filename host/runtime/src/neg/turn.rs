@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::guests::neg::NAME;
 use crate::run::files;
-use trueup_journal::regular;
+use trueup_base::regular;
 
 /// The format of the file.
 #[derive(Debug, Serialize, Deserialize)]

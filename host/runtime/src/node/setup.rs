@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use trueup_base::regular;
 use trueup_capabilities::etcd;
 use trueup_capabilities::grants::{Access, ETCD, NFTABLES};
 use trueup_capabilities::quota::Quotas;
 use trueup_capabilities::random::Seeded;
 use trueup_capabilities::{Backends, nftables};
-use trueup_journal::regular;
 
 use crate::config::{Config, Guest, InterfacesFrom, OnService, ThisNode};
 use crate::guests::service::adapter::{Interfaces, read_interfaces};

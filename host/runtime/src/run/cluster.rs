@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::files;
 use crate::config::Source;
-use trueup_journal::regular;
+use trueup_base::regular;
 
 /// The name of the file in the state folder.
 const FILE: &str = "cluster.json";

@@ -13,8 +13,8 @@ use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use trueup_base::fence::Fence;
+use trueup_base::regular;
 use trueup_election::{Election, Settings, Standing, Tried, identity_of_this_process};
-use trueup_journal::regular;
 use trueup_sources::kubernetes;
 
 use super::setup::SetupError;

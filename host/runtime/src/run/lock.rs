@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, Mode, flock};
 use rustix::process::{geteuid, umask};
-use trueup_journal::regular;
+use trueup_base::regular;
 
 use super::setup::SetupError;
 

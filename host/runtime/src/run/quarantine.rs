@@ -15,9 +15,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use trueup_base::clock::{Clock as _, SystemClock};
+use trueup_base::regular;
 use trueup_capabilities::Identity;
 use trueup_capabilities::audit::Audit;
-use trueup_journal::regular;
 
 use super::instances::Instances;
 use super::troubles::TooMuch;

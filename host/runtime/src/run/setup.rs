@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use trueup_base::clock::SystemClock;
 use trueup_base::fence::Fence;
+use trueup_base::regular;
 use trueup_capabilities::audit::Audit;
 use trueup_capabilities::bindings::host::metrics::Label;
 use trueup_capabilities::checkpoint::{OpenError, Store, file, json_file, simulated};
@@ -24,7 +25,6 @@ use trueup_capabilities::quota::Quotas;
 use trueup_capabilities::random::Seeded;
 use trueup_capabilities::{Backends, Host};
 use trueup_engine::{Engine, Options as EngineOptions};
-use trueup_journal::regular;
 use trueup_journal::{Event, Files, OPEN_FILES_MAX, Tape};
 use trueup_sims::Server;
 

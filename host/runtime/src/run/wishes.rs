@@ -19,7 +19,7 @@ use crate::config::Source;
 use crate::decisions::{Input, Nodes, Seen};
 use crate::guests::lbaas::adapter::{self, Key, Servers, Settings};
 use crate::guests::lbaas::{Desired, Target};
-use trueup_journal::regular;
+use trueup_base::regular;
 
 /// The file in the state folder that holds the servers of the last complete look.
 const SERVERS_FILE: &str = "servers.json";
