@@ -11,7 +11,7 @@ use trueup_sims::lbaas::{self, LoadBalancer, ServerConfig};
 use trueup_sims::{Server, StartError};
 
 pub use self::compute::{ComputeFlags, compute_config, start_compute};
-use crate::run::SetupError;
+use crate::setup::SetupError;
 
 /// The command line flags of a simulated Engine. They override the file.
 #[derive(Debug, Clone, Default)]

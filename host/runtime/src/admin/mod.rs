@@ -33,8 +33,8 @@ pub(crate) use self::listen::OwnUser;
 use crate::board::Board;
 use crate::config::Config;
 use crate::page;
-use crate::run::Ground;
 use crate::swap::Manager;
+use crate::work::ground::Ground;
 
 /// Where the answers come from.
 pub struct Reads {

@@ -41,7 +41,7 @@ pub use self::compute::{ComputeBackend, ComputeSim, CredentialsAt, NegBackend, S
 pub use self::election::{Election, LEASE_NAME_DEFAULT};
 pub use self::etcd::{EtcdBackend, EtcdCluster};
 pub use self::guest::{FailurePolicy, Guest, GuestRef, OnFailure, Proof, Verify};
-pub use self::ipam::{CheckpointAt, EnisFrom, Ipam, SOCKET};
+pub use self::ipam::{CheckpointAt, EnisFrom, Ipam, SOCKET, Settings, WarmTargets};
 pub use self::lbaas::{AnexiaBackend, Lbaas, LbaasBackend, LbaasSim, TokenAt};
 pub use self::neg::Neg;
 pub use self::nftables::{NftablesBackend, NftablesProgram};

@@ -14,7 +14,7 @@ use super::pending::{TimedCause, Why};
 use super::record::{Came, Made, Record};
 use super::{file, recorded};
 use crate::guests::{lbaas, neg};
-use crate::run::SetAside;
+use crate::lifecycle::quarantine::SetAside;
 
 /// How many known keys are suggested for an unknown one.
 const OFFERED_MAX: usize = 3;

@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::files;
 use crate::guests::neg::NAME;
-use crate::run::files;
 use trueup_base::regular;
 
 /// The format of the file.

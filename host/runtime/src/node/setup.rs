@@ -12,10 +12,11 @@ use trueup_capabilities::{Backends, nftables};
 use crate::config::{Config, Guest, InterfacesFrom, OnService, ThisNode};
 use crate::guests::service::adapter::{Interfaces, read_interfaces};
 use crate::guests::{capability_of, nodesync, renderer, service};
-use crate::run::active::Active;
-use crate::run::setup::{Version, stream_of};
-use crate::run::{Ground, Instances, SetupError};
+use crate::instances::Instances;
+use crate::lifecycle::active::Active;
+use crate::setup::SetupError;
 use crate::swap::Revisions;
+use crate::work::ground::{Ground, Version, stream_of};
 
 /// One guest of this node, ready to be called.
 pub(crate) struct Seated {

@@ -17,8 +17,8 @@ use trueup_base::regular;
 use trueup_election::{Election, Settings, Standing, Tried, identity_of_this_process};
 use trueup_sources::kubernetes;
 
-use super::setup::SetupError;
 use crate::config::{Config, Lbaas, LbaasBackend, Source};
+use crate::setup::SetupError;
 
 /// How long giving the Lease back may take when the host ends. After that, the Lease expires by itself.
 const RESIGN_MAX: Duration = Duration::from_secs(5);

@@ -19,10 +19,9 @@ use trueup_base::regular;
 use trueup_capabilities::Identity;
 use trueup_capabilities::audit::Audit;
 
-use super::instances::Instances;
 use super::troubles::TooMuch;
-use super::{Event, files};
-use crate::decisions::Cause;
+use crate::files;
+use crate::instances::Instances;
 
 /// An input that is set aside.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,24 +55,6 @@ impl SetAside {
             error,
             instance,
             failures,
-        }
-    }
-
-    /// The event that reports it to operators.
-    pub(crate) fn event(&self) -> Event {
-        Event::Quarantined {
-            key: self.instance.clone(),
-            error: self.error.clone(),
-            failures: self.failures,
-            journal: self.journal.clone(),
-        }
-    }
-
-    /// The cause of a job that tries it again.
-    pub(crate) fn cause(&self) -> Cause {
-        Cause::Released {
-            since_ms: self.at_ms,
-            error: self.error.clone(),
         }
     }
 }

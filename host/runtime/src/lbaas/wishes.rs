@@ -13,10 +13,10 @@ use std::sync::Arc;
 use trueup_capabilities::lbaas::anexia::Owned;
 use trueup_sources::{Change, Kind, Object, ObjectRef, Objects, Showing};
 
-use super::files;
 use super::known::{KnownKeys, Places};
 use crate::config::Source;
 use crate::decisions::{Input, Nodes, Seen};
+use crate::files;
 use crate::guests::lbaas::adapter::{self, Key, Servers, Settings};
 use crate::guests::lbaas::{Desired, Target};
 use trueup_base::regular;
