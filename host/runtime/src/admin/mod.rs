@@ -27,6 +27,7 @@ use serde_json::Value;
 use tokio::sync::Semaphore;
 use trueup_capabilities::metrics::Registry as Metrics;
 
+pub use self::http::Failure;
 pub(crate) use self::http::{answer, complete, failed, secured};
 pub use self::listen::Admin;
 pub(crate) use self::listen::OwnUser;

@@ -4,7 +4,7 @@
 //! begins while fewer than `workers` calls are awake. A call that sleeps blocks no other job.
 //!
 //! ```text
-//! manifests -> objects -> controller -> job (work.rs) -> status, known keys
+//! manifests -> objects -> controller -> job (job.rs) --> status, known keys
 //!                 ^                       |
 //!                 +------ done -----------+
 //! ```

@@ -1,6 +1,6 @@
 //! Decides when a key is set aside: the guest failed with it too often in a row, or goes round in circles.
 //!
-//! Pure: takes how each job ended and what it changed, returns the decision. `services.rs` acts on it.
+//! Pure: takes how each job ended and what it changed, returns the decision. The loops act on it.
 //!
 //! ```text
 //! succeeded, nothing to do           -> all is forgotten

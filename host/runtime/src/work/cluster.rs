@@ -9,10 +9,10 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
 use serde::{Deserialize, Serialize};
-
-use crate::config::Source;
-use crate::files;
 use trueup_base::regular;
+use trueup_sources::Source;
+
+use crate::files;
 
 /// The name of the file in the state folder.
 const FILE: &str = "cluster.json";

@@ -6,9 +6,10 @@ use trueup_capabilities::audit::Audit;
 use trueup_capabilities::metrics::Registry as Metrics;
 use trueup_engine::{Engine, Options as EngineOptions};
 use trueup_journal::{Files, OPEN_FILES_MAX};
+use trueup_sources::Source;
 
 use crate::board::{Board, Facts};
-use crate::config::{Config, Guest, Source};
+use crate::config::{Config, Guest};
 use crate::instances::{Instances, Recorded};
 use crate::registry::{Registry, Store as GuestStore};
 use crate::setup::SetupError;

@@ -1,17 +1,17 @@
 //! The source of the desired state: opens the source that the configuration names, read once or watched, and creates
 //! what publishes status there.
 //!
-//! `services.rs` takes in what the source says.
+//! The loops take in what the source says.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use trueup_base::fence::Fence;
+use trueup_sources::Source;
 use trueup_sources::kubernetes::{ClusterError, Kubernetes};
 use trueup_sources::{Batch, Batches, Objects, manifests};
 
 use super::publish::{InCluster, Publish, StatusFiles};
-use crate::config::Source;
 use crate::kubernetes::events::Events;
 use crate::setup::SetupError;
 

@@ -15,9 +15,9 @@ use tokio::task::JoinHandle;
 use trueup_base::fence::Fence;
 use trueup_base::regular;
 use trueup_election::{Election, Settings, Standing, Tried, identity_of_this_process};
-use trueup_sources::kubernetes;
+use trueup_sources::{Source, kubernetes};
 
-use crate::config::{Config, Lbaas, LbaasBackend, Source};
+use crate::config::{Config, Lbaas, LbaasBackend};
 use crate::setup::SetupError;
 
 /// How long giving the Lease back may take when the host ends. After that, the Lease expires by itself.
