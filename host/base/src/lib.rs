@@ -1,5 +1,5 @@
 //! What the host does without any guest: when it may act, what time it is, its requests over HTTP, what it serves on
-//! loopback, and texts that are safe to show.
+//! loopback, how it reads and replaces files, and texts that are safe to show.
 //!
 //! Knows nothing of WebAssembly, guests or configuration files.
 #![forbid(unsafe_code)]
@@ -9,4 +9,6 @@ pub mod clock;
 pub mod fence;
 pub mod http;
 pub mod local_only;
+pub mod regular;
+pub mod replace;
 pub mod text;

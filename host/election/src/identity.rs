@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use trueup_journal::regular;
+use trueup_base::regular;
 
 /// The kernel's host name; in a pod, the pod's name.
 const HOST_NAME: &str = "/proc/sys/kernel/hostname";

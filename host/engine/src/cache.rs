@@ -15,7 +15,7 @@ use sha2::{Digest as _, Sha256};
 use wasmtime::component::Component;
 
 use crate::guest::Digest;
-use trueup_journal::regular;
+use trueup_base::regular;
 
 /// Gives each draft of an entry its own name within this process.
 static DRAFTS: AtomicU64 = AtomicU64::new(0);

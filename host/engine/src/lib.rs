@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cache::Cache;
-use trueup_journal::regular;
+use trueup_base::regular;
 
 /// How often the engine checks whether a call has used up its CPU time. A call may overrun its limit by this much.
 const EPOCH: Duration = Duration::from_millis(10);

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::regular;
+use trueup_base::regular;
 
 /// The default number of open journal files: a quarter of 1,024, the usual limit of a process.
 pub const OPEN_FILES_MAX: usize = 256;

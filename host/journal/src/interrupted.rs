@@ -19,10 +19,10 @@ use crate::divergence::Asked;
 use crate::entry::{Ask, Call, Event};
 use crate::folder::failed;
 use crate::reader::{ReadError, Segment};
-use crate::regular;
-use crate::replace::{Durable, replace_file};
 use crate::tape::AskedAnew;
 use crate::writer::JournalError;
+use trueup_base::regular;
+use trueup_base::replace::{Durable, replace_file};
 
 /// Its name in a journal's folder, which is not that of a segment.
 const FILE: &str = "interrupted.json";

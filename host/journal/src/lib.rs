@@ -25,8 +25,6 @@ mod key;
 mod line;
 mod order;
 mod reader;
-pub mod regular;
-mod replace;
 mod scan;
 mod tape;
 #[cfg(test)]
@@ -44,7 +42,6 @@ pub use folder::{SegmentFile, segment_files, segment_numbers, segment_path};
 pub use interrupted::{Answered, GivenAgain, Interrupted};
 pub use key::{guest_dir, instance_dir, key_of, path_component};
 pub use reader::{ReadError, Segment, Torn};
-pub use replace::{Durable, replace_file};
 pub use scan::Scan;
 pub use tape::{AskedAnew, Kind, Question, Questions, RecordedCall, Refusal, Tape, TapeError};
 pub use writer::{Journal, JournalError, Keep, Opened, Options, Sync};

@@ -6,8 +6,8 @@ use std::{fmt, io};
 
 use crate::entry::{Ending, Entry, Event, Header};
 use crate::order::Position;
-use crate::regular;
 use crate::scan::Scan;
+use trueup_base::regular;
 
 /// One segment of a journal, read completely.
 #[derive(Debug, Clone)]

@@ -5,11 +5,11 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use trueup_base::regular;
 use trueup_capabilities::etcd::Api;
 use trueup_capabilities::etcd::embedded::Embedded;
 use trueup_capabilities::etcd::remote::{Etcd, Settings, Tls};
 use trueup_capabilities::etcd::simulated::Simulated;
-use trueup_journal::regular;
 
 use crate::config::{EtcdBackend, EtcdCluster};
 

@@ -4,7 +4,20 @@
 //! source -> adapter -> controller -> instance (guest, tape, limits) -> effects
 //! ```
 //!
-//! This crate implements all commands, but not the command line itself, and not the shipped guests.
+//! This crate implements all commands, but not the command line itself, and not the shipped guests. Its folders lie in
+//! layers; none imports from one above it:
+//!
+//! ```text
+//! run                          begins what the configuration names, joins the loops, ends them
+//! control, admin, page         what operators see and ask
+//! lbaas, neg, node, ipam       one loop for each kind of guest
+//! work                         what the loops share
+//! swap                         how another version of a guest becomes active
+//! lifecycle, decisions, board  which version decides, what becomes of failures, what is kept about decisions
+//! config, registry, scenario   what is configured, where guests come from, what they must do
+//! shadow, gate                 how two versions are compared
+//! guests                       the worlds, and the adapters that build a guest's input
+//! ```
 #![forbid(unsafe_code)]
 
 pub mod admin;
@@ -13,12 +26,17 @@ pub mod config;
 pub mod control;
 pub mod decisions;
 pub mod etcd;
+mod event;
+mod files;
 pub mod gate;
 pub mod guests;
 pub mod infer;
 pub mod instance;
+mod instances;
 pub mod ipam;
 mod kubernetes;
+mod lbaas;
+mod lifecycle;
 pub mod neg;
 pub mod nftables;
 pub mod node;
@@ -28,11 +46,13 @@ pub mod registry;
 pub mod replay;
 pub mod run;
 pub mod scenario;
+mod setup;
 pub mod shadow;
 pub mod sim;
 mod socket;
 pub mod swap;
 pub mod telemetry;
+mod work;
 
 pub use trueup_capabilities as capabilities;
 pub use trueup_engine::{Engine, Guest, Options as EngineOptions};

@@ -21,14 +21,18 @@ use trueup_sources::Batch;
 use crate::config::{Config, Guest, Lbaas};
 use crate::guests::lbaas::adapter::{self, Key};
 use crate::guests::lbaas::{self, Desired, Error as Reconciliation, Report};
+use crate::lbaas::granted;
+use crate::lbaas::job::describe;
+use crate::lbaas::known::KnownKeys;
+use crate::lbaas::setup::Setup;
+use crate::lbaas::wishes::Wishes;
 use crate::neg::plan::NegPlan;
 use crate::registry::Registry;
-use crate::run::granted;
-use crate::run::held::Held;
-use crate::run::input;
-use crate::run::wishes::Wishes;
-use crate::run::work::describe;
-use crate::run::{Ground, KnownKeys, Setup, SetupError, no_nodes, nothing_there};
+use crate::setup::SetupError;
+use crate::work::ground::Ground;
+use crate::work::held::Held;
+use crate::work::input;
+use crate::work::input::{no_nodes, nothing_there};
 
 /// What a run would do for one key.
 #[derive(Debug, Clone, PartialEq, Serialize)]

@@ -6,12 +6,12 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
-use trueup_journal::regular;
+use trueup_base::regular;
 use trueup_sims::lbaas::{self, LoadBalancer, ServerConfig};
 use trueup_sims::{Server, StartError};
 
 pub use self::compute::{ComputeFlags, compute_config, start_compute};
-use crate::run::SetupError;
+use crate::setup::SetupError;
 
 /// The command line flags of a simulated Engine. They override the file.
 #[derive(Debug, Clone, Default)]

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, OFlags, flock};
 use tokio::net::{UnixListener, UnixStream};
 
-use crate::run::SetupError;
+use crate::setup::SetupError;
 
 /// Only the host's user may access folders on the way to the socket.
 const DIR_MODE: u32 = 0o700;

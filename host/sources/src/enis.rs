@@ -20,8 +20,8 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::sleep;
 use trueup_base::address::canonical;
+use trueup_base::regular;
 use trueup_base::text;
-use trueup_journal::regular;
 
 /// A list of 50,000 addresses is about a megabyte. A larger file is the wrong file.
 pub const FILE_BYTES_MAX: u64 = 16 << 20;

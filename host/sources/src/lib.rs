@@ -13,6 +13,7 @@
 pub mod enis;
 pub mod kubernetes;
 pub mod manifests;
+mod source;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -23,6 +24,8 @@ use k8s_openapi::api::core::v1::{Node, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use tokio::sync::mpsc;
+
+pub use self::source::Source;
 
 /// The kinds of objects that adapters read. A new kind needs a variant here and in [`Object`], and arms in the matches
 /// of this file, of `manifests/documents.rs` and of `kubernetes/decode.rs`; the compiler finds them.

@@ -34,8 +34,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 use std::{fs, io};
 
+use trueup_base::regular;
 use trueup_base::text;
-use trueup_journal::regular;
 
 pub use watch::watch;
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use trueup_journal::regular;
+use trueup_base::regular;
 
 /// The only format of both servers' files.
 const FORMAT: u32 = 1;

@@ -6,7 +6,7 @@
 
 use std::path::Path;
 
-use trueup_journal::{Durable, replace_file};
+use trueup_base::replace::{Durable, replace_file};
 
 use super::world::World;
 use crate::base::state_file::{self, StateFileError};

@@ -10,7 +10,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use trueup_journal::{Durable, replace_file};
+use trueup_base::replace::{Durable, replace_file};
 
 use super::world::{Effect, World};
 use crate::base::state_file::{self, StateFileError};

@@ -9,7 +9,7 @@ use super::head::{self, Head};
 use super::line::{NO_HASH, sha256};
 use super::verify::{Walk, segments};
 use super::{AuditError, Open, failed};
-use trueup_journal::regular;
+use trueup_base::regular;
 
 /// The state of a log's folder before the log continues.
 pub(super) struct Found {

@@ -9,7 +9,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
 use super::line::NO_HASH;
-use trueup_journal::regular;
+use trueup_base::regular;
 
 /// The file's name.
 pub(super) const NAME: &str = "head";

@@ -30,7 +30,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
-use trueup_journal::regular;
+use trueup_base::regular;
 
 pub use line::{Kind, Line};
 pub use verify::{PROBLEMS_MAX, Problem, Verdict, is_log, verify, walk};

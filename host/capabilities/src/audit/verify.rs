@@ -7,7 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
-use trueup_journal::regular;
+use trueup_base::regular;
 
 use super::head::{self, Head};
 use super::line::{Kind, Line, NO_HASH, sha256};

@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
-use trueup_journal::regular;
+use trueup_base::regular;
 
 use rustix::fs::{MemfdFlags, memfd_create};
 use tokio::process::{Child, Command};

@@ -10,11 +10,17 @@ use axum::http::{HeaderValue, Method, StatusCode};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::{Json, Router};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use trueup_base::local_only::check_host;
 
-use crate::control::Failure;
 use crate::swap::ManageError;
+
+/// The body of every error response.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    /// One line.
+    pub error: String,
+}
 
 /// Headers of every answer that does not set its own: a browser must not run, frame, cache or forward it.
 const HEADERS: [(HeaderName, &str); 6] = [

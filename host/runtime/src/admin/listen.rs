@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 
 use super::{Reads, connections, http};
 use crate::config::{self, AdminAt};
-use crate::run::SetupError;
+use crate::setup::SetupError;
 use crate::socket::{Place, may_ask};
 
 /// Right after a configuration change, a previous host in this process may still hold an address.

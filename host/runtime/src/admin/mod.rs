@@ -27,14 +27,15 @@ use serde_json::Value;
 use tokio::sync::Semaphore;
 use trueup_capabilities::metrics::Registry as Metrics;
 
+pub use self::http::Failure;
 pub(crate) use self::http::{answer, complete, failed, secured};
 pub use self::listen::Admin;
 pub(crate) use self::listen::OwnUser;
 use crate::board::Board;
 use crate::config::Config;
 use crate::page;
-use crate::run::Ground;
 use crate::swap::Manager;
+use crate::work::ground::Ground;
 
 /// Where the answers come from.
 pub struct Reads {

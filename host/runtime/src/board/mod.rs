@@ -13,7 +13,7 @@ mod histogram;
 mod keys;
 mod loops;
 mod negs;
-mod pods;
+pub mod pods;
 mod shown;
 #[cfg(test)]
 mod tests;
@@ -29,7 +29,7 @@ pub use self::calls::Calls;
 pub use self::histogram::{BOUNDS, Histogram};
 pub use self::keys::{Decided, Finished, GONE_MAX, KeyState, Outcome, RECENT_MAX};
 pub use self::loops::{BEAT_MAX, Beating, Late};
-pub use self::negs::{MigrationShown, NegsShown, OperationShown};
+pub use self::negs::{Migration, MigrationShown, NegsShown, OperationShown};
 pub(crate) use self::negs::{NegAt, OperationAt};
 pub(crate) use self::shown::Measured;
 pub use self::shown::{

@@ -1,10 +1,8 @@
 //! What the host knows of NEGs: operations in flight, and migrations in progress.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
-
-use crate::neg::Migration;
 
 /// The maximum number of migrations shown. Beyond it, the count is more useful than a list.
 const MIGRATIONS_SHOWN_MAX: usize = 100;
@@ -14,6 +12,21 @@ const ERROR_STATES_SHOWN_MAX: usize = 100;
 
 /// The maximum number of operations in flight shown, those in flight the longest.
 const OPERATIONS_SHOWN_MAX: usize = 100;
+
+/// The progress of a migration.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Migration {
+    /// Endpoints that are still to change their stack, as of the last sync.
+    pub migrating: u64,
+    /// The number of existing desired endpoints, including these.
+    pub of: u64,
+    /// Zones and subnets of its detachments in flight, such as `zone-a/default`.
+    pub detaching_at: BTreeSet<String>,
+    /// Whether it is paused: nothing more is detached for it now.
+    pub paused: bool,
+    /// When the pause ends, in milliseconds since 1970. `None` if it lasts until what is in flight has ended.
+    pub paused_until_ms: Option<u64>,
+}
 
 /// What a job observed about the NEGs of its key.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -1,7 +1,105 @@
 //! The state of pod addresses, as the events report it.
 
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
 use super::shown::PodsShown;
-use crate::ipam::{Event, Stats};
+
+/// What serving pods reports to its caller.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Event {
+    /// The store was read: pods get addresses from here on. Sent after every reading, also that of a rebuilt
+    /// instance.
+    Read {
+        /// The instance.
+        instance: String,
+        /// The current counts.
+        stats: Stats,
+    },
+    /// The number of addresses or the problems with them changed. Sent at most once a second.
+    Counted {
+        /// The instance.
+        instance: String,
+        /// The current counts.
+        stats: Stats,
+        /// One line each. Empty if there are no problems.
+        problems: Vec<String>,
+    },
+    /// The store could not be read: pods get no addresses until it can.
+    ReadingFailed {
+        /// The instance.
+        instance: String,
+        /// One line.
+        error: String,
+        /// When the host tries again. `None` if it has given up.
+        again_in_ms: Option<u64>,
+    },
+    /// The host accepts requests of pods.
+    Listening {
+        /// The socket.
+        socket: PathBuf,
+    },
+    /// An interface was given up, and can be detached.
+    Released {
+        /// The instance.
+        instance: String,
+        /// The interface's id.
+        eni: String,
+    },
+    /// The host worked off releases that the CNI plugin left while the host was down.
+    Spool {
+        /// The instance.
+        instance: String,
+        /// The number of releases that are done; their files are removed.
+        done: usize,
+        /// The number of releases that failed. The host tries them again.
+        kept: usize,
+    },
+    /// The instance ended during a call. The requester got the answer to try again.
+    Ended {
+        /// The instance.
+        instance: String,
+        /// One line.
+        error: String,
+    },
+    /// The instance could not be built or rebuilt.
+    Down {
+        /// The instance.
+        instance: String,
+        /// One line.
+        error: String,
+        /// When the host tries again. `None` if it has given up.
+        again_in_ms: Option<u64>,
+    },
+    /// The store lost writes before they were durable. Answers that waited for them became errors, and the host
+    /// rebuilds the instance from what is durable.
+    RolledBack {
+        /// The instance.
+        instance: String,
+        /// The store's error.
+        error: String,
+        /// The last valid entry of the journal.
+        stands: u64,
+    },
+}
+
+/// How many addresses there are.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stats {
+    /// Interfaces.
+    pub enis: usize,
+    /// Their addresses.
+    pub addresses: usize,
+    /// How many of these are assigned to pods.
+    pub assigned: usize,
+    /// Allocations whose address is on no interface.
+    pub held: usize,
+    /// Addresses of interfaces that no pod has, including those that rest. 0 in the answer of an earlier host.
+    #[serde(default)]
+    pub free: usize,
+}
 
 /// See the module.
 #[derive(Debug, Default)]

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::keys::{KeyState, Outcome, Worked, line_of};
+use super::pods::Stats;
 use super::{Board, Histogram, NegsShown, PROBLEMS_MAX, Standing};
-use crate::ipam::Stats;
 
 /// The number of keys in each state.
 pub type Counts = BTreeMap<KeyState, usize>;

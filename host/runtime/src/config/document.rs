@@ -14,8 +14,18 @@ use toml::Spanned;
 use toml::de::{DeInteger, DeTable, DeValue};
 use trueup_base::text::nearest;
 
-use super::Override;
 use super::section::Place;
+
+/// A command line flag that sets a key. It takes precedence over environment and file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Override {
+    /// The flag as the operator typed it, for error texts: `--no-record`.
+    pub flag: String,
+    /// The key, with its sections: `journal.record`.
+    pub key: String,
+    /// The value in the form of the key's variable: `false`.
+    pub value: String,
+}
 
 /// The prefix of every variable that sets a key.
 pub(super) const PREFIX: &str = "TRUEUP_";

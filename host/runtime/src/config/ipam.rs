@@ -15,7 +15,6 @@ use super::JSON_FILE_ENV;
 use super::document::Document;
 use super::guest::{Guest, GuestRef};
 use super::section::{LABEL, Place, Section, chosen, is_label, words};
-use crate::ipam::{Settings, WarmTargets};
 
 /// The text for an operator who has none of these sections.
 pub(super) const ADAPTER: &str = "`[adapter.ipam]` with `enis_file = \"enis.json\"`";
@@ -56,6 +55,30 @@ pub struct Ipam {
     pub checkpoint: CheckpointAt,
     /// `[backend.cri]`, `socket`: the container runtime. `None`: the first of the usual places that exists.
     pub runtime_socket: Option<PathBuf>,
+}
+
+/// The adapter's settings.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// The instance's name. A network configuration may name it, and it is the key of its journal.
+    pub instance: String,
+    /// The socket for pod requests.
+    pub socket: PathBuf,
+    /// Where the CNI plugin leaves releases while the host is down. `None` if it leaves none.
+    pub spool_dir: Option<PathBuf>,
+    /// The file of interfaces that were given up and can be detached.
+    pub released_file: PathBuf,
+    /// When to give up interfaces. `None` if never.
+    pub warm: Option<WarmTargets>,
+}
+
+/// What must remain when an unused interface is given up. 0 sets no target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WarmTargets {
+    /// Unassigned addresses on the other interfaces.
+    pub warm_ip_target: u32,
+    /// Addresses on the other interfaces, assigned or not.
+    pub minimum_ip_target: u32,
 }
 
 /// Where the list of this node's network interfaces comes from.

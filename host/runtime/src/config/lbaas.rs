@@ -12,11 +12,12 @@ use std::path::{Path, PathBuf};
 
 use trueup_capabilities::lbaas::anexia::{Settings, TOKEN_ENV_DEFAULT};
 use trueup_sims::lbaas::{RetryAfter, ServerConfig};
+use trueup_sources::Source;
 
-use super::Source;
 use super::document::Document;
 use super::guest::Guest;
 use super::section::{Given, LABEL, Place, Section, chosen, is_label, words};
+use super::source::report_missing_source;
 use crate::guests::lbaas::adapter;
 
 /// Everything about load balancers at an Anexia Engine.
@@ -196,7 +197,7 @@ impl Lbaas {
     ) -> Option<Self> {
         let (has_source, source) = source;
         if !has_source && sections.is_any_present() {
-            Source::say_it_is_missing(document);
+            report_missing_source(document);
         }
         sections.say_what_is_missing();
         let Sections {

@@ -22,6 +22,7 @@ mod nftables;
 mod node;
 mod section;
 mod shown;
+mod source;
 mod telemetry;
 #[cfg(test)]
 mod tests;
@@ -32,21 +33,23 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use toml::de::DeTable;
+use trueup_base::regular;
 use trueup_capabilities::lbaas::anexia::TOKEN_ENV_DEFAULT;
-use trueup_journal::regular;
 use trueup_journal::{Keep, Options, Sync};
 
 pub use self::admin::{Admin, AdminAt};
 pub use self::compute::{ComputeBackend, ComputeSim, CredentialsAt, NegBackend, SIM_TOKEN};
+pub use self::document::Override;
 pub use self::election::{Election, LEASE_NAME_DEFAULT};
 pub use self::etcd::{EtcdBackend, EtcdCluster};
 pub use self::guest::{FailurePolicy, Guest, GuestRef, OnFailure, Proof, Verify};
-pub use self::ipam::{CheckpointAt, EnisFrom, Ipam, SOCKET};
+pub use self::ipam::{CheckpointAt, EnisFrom, Ipam, SOCKET, Settings, WarmTargets};
 pub use self::lbaas::{AnexiaBackend, Lbaas, LbaasBackend, LbaasSim, TokenAt};
 pub use self::neg::Neg;
 pub use self::nftables::{NftablesBackend, NftablesProgram};
 pub use self::node::{Address, InterfacesFrom, NODE_NAME, OnService, ThisNode};
 pub use self::telemetry::{LogFormat, Telemetry};
+pub use trueup_sources::Source;
 
 use trueup_sources::Kind;
 
@@ -108,15 +111,6 @@ const STATE_DIR: &str = "state_dir";
 const STATE_DIR_ENV: &str = "TRUEUP_STATE_DIR";
 const STATE_DIR_DEFAULT: &str = ".trueup";
 
-/// `[source]`: where the desired state comes from.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Source {
-    /// `manifests`: a folder of Kubernetes YAML.
-    Manifests(PathBuf),
-    /// `[source.kubernetes]`: a cluster.
-    Kubernetes(trueup_sources::kubernetes::Settings),
-}
-
 /// `[journal]`: how calls are recorded. Keys and defaults: `record` (true), `sync` (`"write"`, `"fsync"` or
 /// `"interval"`; the first), `interval_ms` (1000, for the last), `segment_bytes` (1 MiB), `segment_entries` (1000),
 /// `keep_bytes` (256 MiB for each instance), `keep_total_bytes` (2 GiB) and `keep_gone_days` (30).
@@ -152,17 +146,6 @@ pub struct Run {
     pub backoff_initial_ms: u64,
     /// The maximum backoff of a failed key, in milliseconds. Default: 300,000.
     pub backoff_max_ms: u64,
-}
-
-/// A command line flag that sets a key. It takes precedence over environment and file.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Override {
-    /// The flag as the operator typed it, for error texts: `--no-record`.
-    pub flag: String,
-    /// The key, with its sections: `journal.record`.
-    pub key: String,
-    /// The value in the form of the key's variable: `false`.
-    pub value: String,
 }
 
 /// The problems of a configuration, one line each.
@@ -283,7 +266,7 @@ impl Config {
             root.wrong_key("election", text);
         }
         let election = election.filter(|_| is_acted_for);
-        let source = Source::read(source, folder, &needed(has_lbaas, has_neg, has_node));
+        let source = source::read(source, folder, &needed(has_lbaas, has_neg, has_node));
         let lbaas = Lbaas::read(document, (has_source, source.clone()), for_lbaas, folder, seed);
         let neg = Neg::read(document, (has_source, source.clone()), for_neg, folder, seed);
         let node = ThisNode::read(document, (has_source, source), for_node, renderers, folder);
@@ -416,7 +399,7 @@ fn say_what_there_is_to_do(document: &Document<'_>, has_source: bool) {
     let source = if has_source {
         String::new()
     } else {
-        format!("{}, ", Source::SECTION)
+        format!("{}, ", source::SECTION)
     };
     document.wrong(format_args!(
         "nothing to do: for load balancers add {source}{}, {}, and {}; for pod addresses add {}, and {}; for \
@@ -443,65 +426,6 @@ impl Config {
         let neg = self.neg.as_ref().map(|neg| &neg.source);
         let node = self.node.as_ref().map(|node| &node.source);
         lbaas.or(neg).or(node)
-    }
-}
-
-impl Source {
-    /// The key of `[source]` that names it.
-    pub fn kind(&self) -> &'static str {
-        match self {
-            Self::Manifests(_) => "manifests",
-            Self::Kubernetes(_) => "kubernetes",
-        }
-    }
-
-    /// Whether it is a cluster: the API server's answer is final.
-    pub fn is_cluster(&self) -> bool {
-        matches!(self, Self::Kubernetes(_))
-    }
-
-    /// The source, as in `a problem in the manifests`.
-    pub fn place(&self) -> &'static str {
-        match self {
-            Self::Manifests(_) => "the manifests",
-            Self::Kubernetes(_) => "the cluster",
-        }
-    }
-
-    /// What may hide an object, so that objects without a source object are kept, in the words of this source.
-    pub fn hidden(&self) -> &'static str {
-        match self {
-            Self::Manifests(_) => "a manifest can't be read",
-            Self::Kubernetes(_) => "not everything in the cluster is known",
-        }
-    }
-
-    /// The text for an operator who has no such section.
-    const SECTION: &str = "`[source]` with `manifests = \"manifests\"`, a folder of Kubernetes YAML, or with `kubernetes = {}`, a cluster";
-
-    fn say_it_is_missing(document: &Document<'_>) {
-        document.missing_on(
-            None,
-            "source",
-            format_args!("[source] is missing: add {}", Self::SECTION),
-        );
-    }
-
-    fn read(mut section: Section<'_>, folder: &Path, needed: &[(Kind, &str)]) -> Option<Self> {
-        let cluster = section.section("kubernetes");
-        if cluster.is_present() {
-            if section.has("manifests") {
-                section.wrong_key("manifests", "goes without `kubernetes`: leave one of them out");
-            }
-            // Read the key to mark it as known.
-            _ = section.path("manifests");
-            section.end();
-            return Some(Self::Kubernetes(kubernetes::read(cluster, folder, needed)));
-        }
-        let must = "be a folder of Kubernetes YAML; or in its place `kubernetes = {}`, a cluster";
-        let manifests = section.required("manifests", must, |given| given.filled().map(|path| folder.join(path)));
-        section.end();
-        manifests.map(Self::Manifests)
     }
 }
 

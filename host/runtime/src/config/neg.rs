@@ -4,11 +4,13 @@
 
 use std::path::Path;
 
-use super::Source;
+use trueup_sources::Source;
+
 use super::compute::{ComputeSim, NegBackend, read_backend};
 use super::document::Document;
 use super::guest::Guest;
 use super::section::{LABEL, Section, is_label};
+use super::source::report_missing_source;
 use crate::guests::neg::adapter::{self, NEG_NAMES, ZONES, is_resource_name};
 
 /// What [`is_resource_name`] requires.
@@ -105,7 +107,7 @@ impl Neg {
     ) -> Option<Self> {
         let (has_source, source) = source;
         if !has_source && sections.is_any_present() {
-            Source::say_it_is_missing(document);
+            report_missing_source(document);
         }
         sections.say_what_is_missing();
         let Sections {

@@ -9,11 +9,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use trueup_base::text::nearest;
+use trueup_sources::Source;
 
-use super::Source;
 use super::document::{Document, offered};
 use super::guest::Guest;
 use super::section::{LABEL, Section, is_label};
+use super::source::report_missing_source;
 use crate::guests::nodesync::IpVersion;
 use crate::guests::service::NodeContext;
 use crate::guests::service::adapter::Pattern;
@@ -160,7 +161,7 @@ impl ThisNode {
     ) -> Option<Self> {
         let (has_source, source) = source;
         if !has_source && sections.is_any_present() {
-            Source::say_it_is_missing(document);
+            report_missing_source(document);
         }
         sections.say_what_is_missing();
         let Sections {

@@ -7,7 +7,7 @@ use reqwest::{Method, Response, StatusCode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::Failure;
+use crate::admin::Failure;
 use crate::socket::Reachable;
 
 /// The client of a running host.

@@ -104,10 +104,3 @@ pub struct ErrorState {
     /// Whether the guest is to treat the key as being in its error state.
     pub on: bool,
 }
-
-/// The body of every error response.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Failure {
-    /// One line.
-    pub error: String,
-}

@@ -17,7 +17,7 @@ use super::{Approve, Approved, ErrorState, Promote, Rollback, StartShadow, Swap}
 use crate::admin::{self, OwnUser, Reads, answer, failed};
 use crate::config::GuestRef;
 use crate::neg::SetErrorState;
-use crate::run::SetupError;
+use crate::setup::SetupError;
 use crate::socket::Place;
 use crate::swap::{Candidate, ManageError, Manager};
 

@@ -6,6 +6,8 @@ use trueup_sources::{Change, Object, ObjectRef};
 
 use super::fields::{Fields, differing};
 use super::pending::CAUSES_MAX;
+use crate::instances::Instances;
+use crate::lifecycle::quarantine::SetAside;
 
 /// Fields of objects without information about the desired state: managers, versions, and when a Node last reported
 /// itself.
@@ -78,6 +80,31 @@ pub enum Cause {
         /// The reason.
         error: String,
     },
+}
+
+impl Cause {
+    /// The cause with which keys run again after a version change.
+    pub(crate) fn became_active(before: &Instances, now: &Instances) -> Self {
+        let named = |instances: &Instances| {
+            let guest = &instances.program.guest;
+            format!("{}@{}", guest.name, guest.version)
+        };
+        Self::Version {
+            guest: named(now),
+            digest: now.program.guest.digest.to_string(),
+            before: named(before),
+        }
+    }
+}
+
+impl From<&SetAside> for Cause {
+    /// The cause of a job that tries it again.
+    fn from(entry: &SetAside) -> Self {
+        Self::Released {
+            since_ms: entry.at_ms,
+            error: entry.error.clone(),
+        }
+    }
 }
 
 /// An object that changed.

@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
-use trueup_journal::regular;
+use trueup_base::regular;
 
 use super::calls::{Recordings, Told};
 use super::cause::Cause;
@@ -14,7 +14,7 @@ use super::pending::{TimedCause, Why};
 use super::record::{Came, Made, Record};
 use super::{file, recorded};
 use crate::guests::{lbaas, neg};
-use crate::run::SetAside;
+use crate::lifecycle::quarantine::SetAside;
 
 /// How many known keys are suggested for an unknown one.
 const OFFERED_MAX: usize = 3;

@@ -13,7 +13,7 @@ use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 
 use super::record::{Effected, FORMAT, Record};
-use trueup_journal::regular;
+use trueup_base::regular;
 
 /// At this size a file becomes the old one. At 1 KiB a job this holds some two hundred jobs, and the old file as many.
 pub const FILE_BYTES_MAX: u64 = 256 << 10;

@@ -13,7 +13,7 @@ use trueup_journal::{Ask, Call, Event, Segment};
 
 use super::calls::{Action, Write};
 use super::fields::{Field, Fields};
-use crate::neg::shown;
+use crate::guests::neg::shown;
 
 /// The call that notifies a guest of an end.
 const ON_OPERATION: &str = "syncer.on-operation";

@@ -15,6 +15,7 @@ use super::fields::is_zero;
 use super::file;
 use super::pending::{TimedCause, Why};
 use super::spans;
+use crate::lifecycle::end::End;
 
 /// The format version of the lines.
 pub const FORMAT: u32 = 1;
@@ -113,6 +114,18 @@ pub enum Came {
         /// One line.
         error: String,
     },
+}
+
+impl From<&End> for Came {
+    fn from(end: &End) -> Self {
+        match end.clone() {
+            End::True { gone: false } => Self::True,
+            End::True { gone: true } => Self::Gone,
+            End::Interrupted => Self::Interrupted,
+            End::Failed { error, .. } => Self::Failed { error },
+            End::Fault { error } => Self::Fault { error },
+        }
+    }
 }
 
 /// The effects of a job.

@@ -10,7 +10,7 @@ use std::io::{self, BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use trueup_journal::regular;
+use trueup_base::regular;
 use trueup_journal::{JournalError, ReadError, Segment, key_of, segment_numbers, segment_path};
 
 /// The maximum number of keys per folder; recordings of further keys are not found. A cluster has 10,000 services at

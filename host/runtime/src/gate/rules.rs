@@ -18,7 +18,7 @@ use std::path::Path;
 use serde::Deserialize;
 use serde_json::Value;
 use toml::Spanned;
-use trueup_journal::regular;
+use trueup_base::regular;
 use trueup_journal::{Accepted, Rule};
 
 /// A file above this size was given by mistake.

@@ -2,6 +2,7 @@
 
 pub mod adapter;
 mod migrator;
+pub mod shown;
 
 use serde::{Deserialize, Serialize};
 use trueup_capabilities::neg::EndpointGroup;

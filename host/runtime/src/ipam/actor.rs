@@ -35,7 +35,7 @@ use super::remembered::Remembered;
 use super::spool::{Release, Spool, Whose};
 use super::{Event, PHASE, PHASE_FROM_RUNTIME, READING_RETRY, READINGS_MAX_ONCE, Settings, Shown, Stats, Summary};
 use crate::guests::ipam::{EniInfos, Error, IpamKey};
-use crate::run::active::Handover;
+use crate::lifecycle::active::Handover;
 
 /// How often the actor looks at the spool. Retries failed releases and finds new ones.
 const SPOOL_PERIOD: Duration = Duration::from_secs(30);

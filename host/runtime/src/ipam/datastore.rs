@@ -22,10 +22,9 @@ use crate::guests::ipam::{
     RemoveUnusedEni, Stats as Counts,
 };
 use crate::instance::Instance;
-use crate::run::Instances;
-use crate::run::active::Active;
-use crate::run::cancel;
-use crate::run::quarantine;
+use crate::instances::{Instances, cancel};
+use crate::lifecycle::active::Active;
+use crate::lifecycle::quarantine;
 
 /// The timeout of a call that sleeps. Pods, versions and a stop wait behind it, and CNI plugins wait for 10 s. The
 /// first reading asks the container runtime up to six times.

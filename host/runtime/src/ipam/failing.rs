@@ -14,10 +14,10 @@ use super::datastore::{Datastore, NoAnswer};
 use super::protocol::Command;
 use crate::config::FailurePolicy;
 use crate::guests::ipam::IpamKey;
-use crate::run::falling::Falling;
-use crate::run::quarantine::{Quarantine, SetAside};
-use crate::run::troubles::enough;
+use crate::lifecycle::quarantine::{Quarantine, SetAside};
+use crate::lifecycle::troubles::enough;
 use crate::swap::Fallen;
+use crate::work::falling::Falling;
 
 /// The maximum number of failing requests that are counted. A node has fewer pods.
 const FAILING_MAX: usize = 1_000;

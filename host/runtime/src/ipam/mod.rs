@@ -18,11 +18,11 @@ mod released;
 mod remembered;
 mod router;
 mod server;
+pub(crate) mod setup;
 mod spool;
 mod state_file;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,6 +37,8 @@ use trueup_sources::enis::Enis;
 pub use self::client::{release, show};
 pub use self::holders::{FORGOTTEN_AFTER_MS, Forgotten};
 pub use self::server::CONNECTIONS_MAX;
+pub use crate::board::pods::{Event, Stats};
+pub use crate::config::{Settings, WarmTargets};
 
 pub(crate) use self::failing::Failing;
 
@@ -45,9 +47,10 @@ use self::released::Released;
 use self::remembered::Remembered;
 use self::router::{Door, QUEUE_MAX, Router};
 use crate::config::FailurePolicy;
-use crate::run::active::{Active, Handover};
-use crate::run::quarantine::Quarantine;
-use crate::run::{Instances, SetAside, SetupError};
+use crate::instances::Instances;
+use crate::lifecycle::active::{Active, Handover};
+use crate::lifecycle::quarantine::{Quarantine, SetAside};
+use crate::setup::SetupError;
 use crate::socket::Place;
 use crate::swap::Fallen;
 
@@ -55,126 +58,7 @@ use crate::swap::Fallen;
 pub const READING_RETRY: Duration = Duration::from_secs(5);
 
 /// [`once`] gives up after this many failed readings, as for the keys of other guests.
-pub const READINGS_MAX_ONCE: u32 = crate::run::FAILURES_MAX_ONCE;
-
-/// The adapter's settings.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Settings {
-    /// The instance's name. A network configuration may name it, and it is the key of its journal.
-    pub instance: String,
-    /// The socket for pod requests.
-    pub socket: PathBuf,
-    /// Where the CNI plugin leaves releases while the host is down. `None` if it leaves none.
-    pub spool_dir: Option<PathBuf>,
-    /// The file of interfaces that were given up and can be detached.
-    pub released_file: PathBuf,
-    /// When to give up interfaces. `None` if never.
-    pub warm: Option<WarmTargets>,
-}
-
-/// What must remain when an unused interface is given up. 0 sets no target.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct WarmTargets {
-    /// Unassigned addresses on the other interfaces.
-    pub warm_ip_target: u32,
-    /// Addresses on the other interfaces, assigned or not.
-    pub minimum_ip_target: u32,
-}
-
-/// What serving pods reports to its caller.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Event {
-    /// The store was read: pods get addresses from here on. Sent after every reading, also that of a rebuilt
-    /// instance.
-    Read {
-        /// The instance.
-        instance: String,
-        /// The current counts.
-        stats: Stats,
-    },
-    /// The number of addresses or the problems with them changed. Sent at most once a second.
-    Counted {
-        /// The instance.
-        instance: String,
-        /// The current counts.
-        stats: Stats,
-        /// One line each. Empty if there are no problems.
-        problems: Vec<String>,
-    },
-    /// The store could not be read: pods get no addresses until it can.
-    ReadingFailed {
-        /// The instance.
-        instance: String,
-        /// One line.
-        error: String,
-        /// When the host tries again. `None` if it has given up.
-        again_in_ms: Option<u64>,
-    },
-    /// The host accepts requests of pods.
-    Listening {
-        /// The socket.
-        socket: PathBuf,
-    },
-    /// An interface was given up, and can be detached.
-    Released {
-        /// The instance.
-        instance: String,
-        /// The interface's id.
-        eni: String,
-    },
-    /// The host worked off releases that the CNI plugin left while the host was down.
-    Spool {
-        /// The instance.
-        instance: String,
-        /// The number of releases that are done; their files are removed.
-        done: usize,
-        /// The number of releases that failed. The host tries them again.
-        kept: usize,
-    },
-    /// The instance ended during a call. The requester got the answer to try again.
-    Ended {
-        /// The instance.
-        instance: String,
-        /// One line.
-        error: String,
-    },
-    /// The instance could not be built or rebuilt.
-    Down {
-        /// The instance.
-        instance: String,
-        /// One line.
-        error: String,
-        /// When the host tries again. `None` if it has given up.
-        again_in_ms: Option<u64>,
-    },
-    /// The store lost writes before they were durable. Answers that waited for them became errors, and the host
-    /// rebuilds the instance from what is durable.
-    RolledBack {
-        /// The instance.
-        instance: String,
-        /// The store's error.
-        error: String,
-        /// The last valid entry of the journal.
-        stands: u64,
-    },
-}
-
-/// How many addresses there are.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Stats {
-    /// Interfaces.
-    pub enis: usize,
-    /// Their addresses.
-    pub addresses: usize,
-    /// How many of these are assigned to pods.
-    pub assigned: usize,
-    /// Allocations whose address is on no interface.
-    pub held: usize,
-    /// Addresses of interfaces that no pod has, including those that rest. 0 in the answer of an earlier host.
-    #[serde(default)]
-    pub free: usize,
-}
+pub const READINGS_MAX_ONCE: u32 = crate::lifecycle::troubles::FAILURES_MAX_ONCE;
 
 /// The result of [`once`].
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]

@@ -8,7 +8,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use rustix::fs::OFlags;
-use trueup_journal::{Durable, replace_file};
+use trueup_base::replace::{Durable, replace_file};
 
 /// Four times the longest list of interfaces, so that what left it and is still used fits too. A longer file is not
 /// the host's.

@@ -11,10 +11,10 @@ use trueup_capabilities::quota::Quotas;
 
 use super::Negs;
 use crate::config::Guest;
+use crate::event::Event;
 use crate::guests::neg::NAME;
 use crate::guests::neg::adapter::{Key, Wish};
-use crate::run::Event;
-use crate::run::held::Held;
+use crate::work::held::Held;
 
 /// How many endpoints each key has, in memory and on disk, and how many may go.
 pub(super) struct Approval {

@@ -3,12 +3,14 @@
 use trueup_base::clock::{Clock as _, SystemClock};
 
 use super::{Negs, Wanted, job};
+use crate::decisions::Cause;
+use crate::event::Event;
 use crate::guests::neg::NAME;
 use crate::guests::neg::adapter::Key;
-use crate::run::Event;
-use crate::run::active::{Handover, became_active};
-use crate::run::quarantine::{self, SetAside};
-use crate::run::troubles::TooMuch;
+use crate::lifecycle::active::Handover;
+use crate::lifecycle::quarantine;
+use crate::lifecycle::quarantine::SetAside;
+use crate::lifecycle::troubles::TooMuch;
 
 impl<T: FnMut(Event)> Negs<'_, T> {
     /// Starts a job, unless exactly this input is set aside.
@@ -24,7 +26,7 @@ impl<T: FnMut(Event)> Negs<'_, T> {
         };
         let Some(held) = held else {
             if let Some(released) = self.quarantine.release(&instance) {
-                self.pending.because(&key, SystemClock.now_ms(), released.cause());
+                self.pending.because(&key, SystemClock.now_ms(), Cause::from(&released));
             }
             self.start(key, wanted);
             return;
@@ -33,7 +35,7 @@ impl<T: FnMut(Event)> Negs<'_, T> {
         self.rest(&key);
         let standing = Some(Err(held.error.clone()));
         if self.entry(&key).standing != standing {
-            (self.tell)(held.event());
+            (self.tell)(Event::from(&held));
             // The process that set it aside may have ended before another version became active.
             self.falling.wish(&held);
             self.entry(&key).standing = standing;
@@ -53,7 +55,7 @@ impl<T: FnMut(Event)> Negs<'_, T> {
         self.setup
             .board
             .set_aside(NAME, &entry.instance, &entry.error, entry.failures);
-        (self.tell)(entry.event());
+        (self.tell)(Event::from(&entry));
         self.falling.wish(&entry);
         self.entry(&key).standing = Some(Err(entry.error));
     }
@@ -69,7 +71,7 @@ impl<T: FnMut(Event)> Negs<'_, T> {
         } = handover;
         let committed = commit();
         if committed.is_ok() {
-            let cause = became_active(&self.shared.active.instances(), &instances);
+            let cause = Cause::became_active(&self.shared.active.instances(), &instances);
             self.shared.active.set(instances);
             self.versions += 1;
             let since_ms = SystemClock.now_ms();
@@ -79,7 +81,7 @@ impl<T: FnMut(Event)> Negs<'_, T> {
                 let Ok(key) = entry.instance.parse::<Key>() else {
                     continue;
                 };
-                self.pending.because(&key, since_ms, entry.cause());
+                self.pending.because(&key, since_ms, Cause::from(entry));
                 again.push(key);
             }
             self.became_active = Some(cause.clone());

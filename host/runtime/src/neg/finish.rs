@@ -8,12 +8,12 @@ use super::inbox::Inbox;
 use super::job::{self, Came, Done};
 use super::{Negs, Running};
 use crate::board::{self, Finished, NegAt, OperationAt};
+use crate::event::Event;
 use crate::guests::neg::NAME;
 use crate::guests::neg::adapter::Key;
-use crate::run::quarantine;
-use crate::run::troubles::TooMuch;
-use crate::run::work::End;
-use crate::run::{Event, FAILURES_MAX_ONCE};
+use crate::lifecycle::end::End;
+use crate::lifecycle::quarantine;
+use crate::lifecycle::troubles::{FAILURES_MAX_ONCE, TooMuch};
 
 impl<T: FnMut(Event)> Negs<'_, T> {
     pub(super) fn finish(&mut self, done: Result<(tokio::task::Id, Done), JoinError>) {

@@ -15,7 +15,6 @@ use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value};
 use tracing::Instrument as _;
 use trueup_base::fence::Fence;
-use trueup_base::text;
 use trueup_capabilities::Backends;
 use trueup_capabilities::meter::Effects;
 use trueup_capabilities::neg::{self, EndpointGroup};
@@ -24,16 +23,17 @@ use trueup_journal::{Interrupted, Journal, JournalError};
 use super::inbox::Inbox;
 use super::operations::{self, InFlight, NOT_FOUND, Noted, Operations, Started};
 use super::progress::State;
-use crate::decisions::Decided;
+use crate::decisions::{self, Decided};
 use crate::guests::dispatch::{self, Answer, InvokeError, Unreadable};
 use crate::guests::neg::adapter::Key;
+use crate::guests::neg::shown::describe;
 use crate::guests::neg::{Error, OnOperation, OnTimer, SetErrorState, Sync, SyncReport};
 use crate::instance::Instance;
-use crate::run::active::Active;
-use crate::run::interrupt::{Interrupt, InterruptibleClock, Sleepers};
-use crate::run::turns::{Paced, Turns};
-use crate::run::work::End;
-use crate::run::{Instances, OpenError, Reopened};
+use crate::instances::{Instances, OpenError, Reopened};
+use crate::lifecycle::active::Active;
+use crate::lifecycle::end::End;
+use crate::work::interrupt::{Interrupt, InterruptibleClock, Sleepers};
+use crate::work::turns::{Paced, Turns};
 
 /// The maximum number of timers that one job fires. The guest has three; one that schedules another in each call must
 /// not occupy a worker for ever.
@@ -230,7 +230,7 @@ pub(super) async fn run(shared: Arc<Shared>, job: Job, backends: Backends) -> Do
         created: work.came.attaching,
         destroyed: work.came.detaching,
     };
-    work.decided.end(end.came(), effects, &[]);
+    work.decided.end(decisions::Came::from(&end), effects, &[]);
     Done {
         key: work.key,
         live: work.live,
@@ -589,30 +589,6 @@ fn not_opened(error: OpenError) -> Trouble {
 /// The error with its causes, on one line.
 fn with_causes(error: impl Into<anyhow::Error>) -> String {
     format!("{:#}", error.into())
-}
-
-/// An error of the guest, in an operator's words. Cut to size, since a guest may fill a whole answer.
-pub(crate) fn describe(error: &Error) -> String {
-    text::error(in_words(error))
-}
-
-fn in_words(error: &Error) -> String {
-    match error {
-        Error::InvalidInput(text) => format!("invalid input: {text}"),
-        Error::Api(error) => match error {
-            neg::Error::NotFound => "Compute Engine does not know the NEG, or not any more".to_owned(),
-            neg::Error::RateLimited(Some(ms)) => {
-                format!("Compute Engine limits the rate of requests, for {ms} ms from now")
-            }
-            neg::Error::RateLimited(None) => "Compute Engine limits the rate of requests".to_owned(),
-            neg::Error::Unauthorized => {
-                "Compute Engine refuses the credentials: check those of [backend.neg]".to_owned()
-            }
-            neg::Error::Refused((status, text)) => format!("Compute Engine refuses it: {status} {text}"),
-            neg::Error::Unavailable(text) => format!("Compute Engine is not available: {text}"),
-            neg::Error::AccessDenied(text) => format!("access denied: {text}; see `grants` in [guests.neg]"),
-        },
-    }
 }
 
 #[cfg(test)]

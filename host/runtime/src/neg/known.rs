@@ -13,11 +13,11 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use trueup_journal::regular;
+use trueup_base::regular;
 
+use crate::files;
 use crate::guests::neg::NAME;
 use crate::guests::neg::adapter::{Key, Places};
-use crate::run::files;
 
 /// What is known of one key: the format of its file.
 #[derive(Debug, Serialize, Deserialize)]

@@ -9,10 +9,11 @@ use trueup_sources::{Batch, Kind, ObjectRef};
 use super::Negs;
 use crate::board::Look;
 use crate::decisions::{Input as Changed, Nodes, Seen};
+use crate::event::Event;
 use crate::guests::neg::NAME;
 use crate::guests::neg::adapter::{Changed as Affected, Key, Wish};
-use crate::run::quarantine::digest_of;
-use crate::run::{Event, no_nodes, nothing_there};
+use crate::lifecycle::quarantine::digest_of;
+use crate::work::input::{no_nodes, nothing_there};
 
 /// A cluster reports one change in several parts in quick succession, such as the two EndpointSlices of a pod with
 /// two addresses. The host waits this long after the last part. An endpoint that was attached with one address would

@@ -24,7 +24,6 @@ mod operations;
 pub mod plan;
 mod progress;
 mod setup;
-pub mod shown;
 mod summary;
 mod turn;
 
@@ -44,9 +43,10 @@ use trueup_capabilities::meter::Effects;
 use trueup_capabilities::neg::EndpointGroup;
 use trueup_controller::{Backoff, Controller, Outcome, Settings as ControllerSettings};
 
-pub use self::progress::Migration;
 pub(crate) use self::setup::NegSetup;
 pub use self::summary::Summary;
+pub use crate::board::Migration;
+pub use crate::guests::neg::shown;
 
 use trueup_sources::{Batches, Objects};
 
@@ -60,17 +60,18 @@ use self::summary::LoopEnd;
 use self::turn::LastTurn;
 use crate::config::{Config, Neg};
 use crate::decisions::{Came, Cause, Decided, Pending};
+use crate::event::Event;
 use crate::guests::neg::NAME;
 use crate::guests::neg::adapter::{Key, NEG_NAMES, Targets, Wish};
-use crate::run::active::Handover;
-use crate::run::falling::Falling;
-use crate::run::input::{From, Input, next};
-use crate::run::leading::Acts;
-use crate::run::quarantine::Quarantine;
-use crate::run::troubles::Troubles;
-use crate::run::turns::Turns;
-use crate::run::{Event, SetupError};
+use crate::lifecycle::active::Handover;
+use crate::lifecycle::quarantine::Quarantine;
+use crate::lifecycle::troubles::Troubles;
+use crate::setup::SetupError;
 use crate::swap::Fallen;
+use crate::work::falling::Falling;
+use crate::work::input::{From, Input, next};
+use crate::work::leading::Acts;
+use crate::work::turns::Turns;
 
 /// The maximum number of calls in work, including those that sleep. The host never cuts a call about NEGs, so the
 /// limit is higher than for Services. An instance takes 1 MiB or two.

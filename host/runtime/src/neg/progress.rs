@@ -5,29 +5,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde::Deserialize;
 use serde::de::IgnoredAny;
-use serde::{Deserialize, Serialize};
 use trueup_capabilities::metrics::Registry;
 
 use super::operations::Started;
+use crate::board::Migration;
 
 /// The guest's gauge of endpoints that are still to change their stack.
 pub(super) const MIGRATION_ENDPOINTS: &str = "trueup_neg_migration_endpoints";
-
-/// The progress of a migration.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Migration {
-    /// Endpoints that are still to change their stack, as of the last sync.
-    pub migrating: u64,
-    /// The number of existing desired endpoints, including these.
-    pub of: u64,
-    /// Zones and subnets of its detachments in flight, such as `zone-a/default`.
-    pub detaching_at: BTreeSet<String>,
-    /// Whether it is paused: nothing more is detached for it now.
-    pub paused: bool,
-    /// When the pause ends, in milliseconds since 1970. `None` if it lasts until what is in flight has ended.
-    pub paused_until_ms: Option<u64>,
-}
 
 /// What a guest's state says.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

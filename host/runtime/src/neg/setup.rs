@@ -21,10 +21,11 @@ use super::operations::{Ended, Operations};
 use crate::board::Board;
 use crate::config::{ComputeSim, Config, CredentialsAt, Neg, NegBackend, SIM_TOKEN, TokenAt};
 use crate::guests::neg;
-use crate::run::active::Active;
-use crate::run::setup::{Version, read_token, stream_of};
-use crate::run::{Ground, Instances, SetupError};
+use crate::instances::Instances;
+use crate::lifecycle::active::Active;
+use crate::setup::{SetupError, read_token};
 use crate::swap::Revisions;
+use crate::work::ground::{Ground, Version, stream_of};
 
 /// The file in the state folder's `neg` with the operations of whose end the guest does not know yet.
 const OPERATIONS_FILE: &str = "operations.redb";

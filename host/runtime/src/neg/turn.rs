@@ -11,10 +11,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use trueup_base::regular;
 
+use crate::files;
 use crate::guests::neg::NAME;
-use crate::run::files;
-use trueup_journal::regular;
 
 /// The format of the file.
 #[derive(Debug, Serialize, Deserialize)]

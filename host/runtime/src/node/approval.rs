@@ -7,8 +7,8 @@ use trueup_capabilities::holdings::{Kept, Waiting};
 
 use crate::config::Guest;
 use crate::guests::service;
-use crate::run::active::Active;
-use crate::run::held::Held;
+use crate::lifecycle::active::Active;
+use crate::work::held::Held;
 
 /// The part of the processor that approvals need.
 pub(super) struct Approval {

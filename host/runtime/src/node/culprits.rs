@@ -18,7 +18,7 @@ use trueup_capabilities::{Answer, Backends};
 use trueup_journal::By;
 
 use crate::guests::service::{Event, Resync, State};
-use crate::run::Instances;
+use crate::instances::Instances;
 
 /// The maximum number of objects to find. If there are more, the guest itself is wrong, or lacks some resource.
 const CULPRITS_MAX: usize = 8;

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use crate::config::FailurePolicy;
-use crate::run::Instances;
-use crate::run::falling::Falling;
-use crate::run::quarantine::{self, Quarantine, SetAside};
-use crate::run::troubles::{TooMuch, enough};
+use crate::instances::Instances;
+use crate::lifecycle::quarantine;
+use crate::lifecycle::quarantine::{Quarantine, SetAside};
+use crate::lifecycle::troubles::{TooMuch, enough};
+use crate::work::falling::Falling;
 
 /// One for each guest.
 pub(super) struct Failing {

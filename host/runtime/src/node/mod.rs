@@ -43,13 +43,13 @@ use self::serving::Serving;
 use crate::board::Board;
 use crate::config::{Config, ThisNode};
 use crate::guests::service::adapter::{Cluster, Settings};
-use crate::run::FAILURES_MAX_ONCE;
-use crate::run::active::Handover;
-use crate::run::falling::Falling;
-use crate::run::input::Input;
-use crate::run::quarantine::Quarantine;
-use crate::run::setup::stream_of;
+use crate::lifecycle::active::Handover;
+use crate::lifecycle::quarantine::Quarantine;
+use crate::lifecycle::troubles::FAILURES_MAX_ONCE;
 use crate::swap::Fallen;
+use crate::work::falling::Falling;
+use crate::work::ground::stream_of;
+use crate::work::input::Input;
 
 /// How often the host checks whether the journals of idle instances need a sync to disk.
 const SYNC: Duration = Duration::from_secs(1);

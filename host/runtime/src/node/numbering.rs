@@ -36,10 +36,10 @@ use crate::guests::nodesync::{
     Change, ClusterState, Error, IpVersion, KubeNode, Node, NodeUpdate, Nothing, PublishNodeIps, Resync, Update,
     VppNode,
 };
-use crate::run::Instances;
-use crate::run::active::{Active, Handover};
-use crate::run::falling::Falling;
-use crate::run::quarantine::Quarantine;
+use crate::instances::Instances;
+use crate::lifecycle::active::{Active, Handover};
+use crate::lifecycle::quarantine::Quarantine;
+use crate::work::falling::Falling;
 
 /// The guest's setting of this name, and its default.
 const KEY_PREFIX: (&str, &str) = ("key_prefix", "/vnf-agent/contiv-ksr/");

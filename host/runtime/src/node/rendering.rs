@@ -14,8 +14,8 @@ use trueup_journal::By;
 use super::seat::{NoAnswer, Seat};
 use super::steps::{Steps, Turn};
 use crate::config::FailurePolicy;
-use crate::run::active::{Active, Handover};
-use crate::run::troubles::{TooMuch, enough};
+use crate::lifecycle::active::{Active, Handover};
+use crate::lifecycle::troubles::{TooMuch, enough};
 
 /// How often a renderer catches up beside the loop after its resync. After that it gets what it still missed while
 /// all others wait: changes may come faster than it takes them.
@@ -138,7 +138,7 @@ impl Rendering {
     }
 
     /// Those that failed so often in a row that they are to be set aside. Returns each once, with its active version.
-    pub(super) async fn take_too_much(&self) -> Vec<(usize, Arc<crate::run::Instances>, TooMuch)> {
+    pub(super) async fn take_too_much(&self) -> Vec<(usize, Arc<crate::instances::Instances>, TooMuch)> {
         let mut inner = self.0.lock().await;
         let all = inner.renderers.iter_mut().enumerate();
         all.filter_map(|(at, renderer)| Some((at, renderer.active.instances(), renderer.too_much.take()?)))

@@ -17,8 +17,8 @@ use trueup_journal::{By, Journal};
 use crate::decisions;
 use crate::guests::dispatch::{self, InvokeError, Unreadable};
 use crate::instance::Instance;
-use crate::run::Instances;
-use crate::run::active::{Active, Handover};
+use crate::instances::Instances;
+use crate::lifecycle::active::{Active, Handover};
 
 /// The guest gave no answer.
 #[derive(Debug, Clone, PartialEq, Eq)]

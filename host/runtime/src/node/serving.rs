@@ -26,10 +26,10 @@ use crate::guests::nodesync::Change;
 use crate::guests::service::adapter::{Cluster, Told};
 use crate::guests::service::{self, NodeContext};
 use crate::kubernetes::events::{Events, Said};
-use crate::run::active::Handover;
-use crate::run::input::{From, Input, next};
-use crate::run::quarantine::SetAside;
-use crate::run::{FAILURES_MAX_ONCE, nothing_there};
+use crate::lifecycle::active::Handover;
+use crate::lifecycle::quarantine::SetAside;
+use crate::lifecycle::troubles::FAILURES_MAX_ONCE;
+use crate::work::input::{From, Input, next, nothing_there};
 
 /// The maximum number of changes of one look at the source that go one by one. Above it, the processor gets a full
 /// resync: renderers take that in less time, and whatever comes next waits less.

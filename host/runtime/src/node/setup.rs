@@ -2,20 +2,21 @@
 
 use std::sync::Arc;
 
+use trueup_base::regular;
 use trueup_capabilities::etcd;
 use trueup_capabilities::grants::{Access, ETCD, NFTABLES};
 use trueup_capabilities::quota::Quotas;
 use trueup_capabilities::random::Seeded;
 use trueup_capabilities::{Backends, nftables};
-use trueup_journal::regular;
 
 use crate::config::{Config, Guest, InterfacesFrom, OnService, ThisNode};
 use crate::guests::service::adapter::{Interfaces, read_interfaces};
 use crate::guests::{capability_of, nodesync, renderer, service};
-use crate::run::active::Active;
-use crate::run::setup::{Version, stream_of};
-use crate::run::{Ground, Instances, SetupError};
+use crate::instances::Instances;
+use crate::lifecycle::active::Active;
+use crate::setup::SetupError;
 use crate::swap::Revisions;
+use crate::work::ground::{Ground, Version, stream_of};
 
 /// One guest of this node, ready to be called.
 pub(crate) struct Seated {

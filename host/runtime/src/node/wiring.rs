@@ -9,8 +9,8 @@ use super::rendering::Rendering;
 use super::seat::{NoAnswer, Seat};
 use crate::config::FailurePolicy;
 use crate::guests::service::{Event, Resync, State, Update};
-use crate::run::Instances;
-use crate::run::active::Active;
+use crate::instances::Instances;
+use crate::lifecycle::active::Active;
 
 /// A processor with its renderers.
 pub struct Wiring {

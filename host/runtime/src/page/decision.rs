@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde::Serialize;
 use serde_json::value::RawValue;
-use trueup_journal::regular;
+use trueup_base::regular;
 use trueup_journal::{Ask, Call, Ending, Entry, Event, Header};
 
 use super::growth::LINE_BYTES_MAX;

@@ -10,7 +10,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{PoisonError, RwLock};
 
-use trueup_journal::regular;
+use trueup_base::regular;
 use trueup_journal::{ReadError, Scan};
 
 use super::index::{Index, Located, Segment};

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::growth::LINE_BYTES_MAX;
 use super::index::Outcome;
-use trueup_journal::regular;
+use trueup_base::regular;
 
 /// The maximum number of hits shown. The others are counted.
 pub(super) const HITS_MAX: u64 = 500;

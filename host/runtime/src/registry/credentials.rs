@@ -13,7 +13,7 @@ use oci_client::secrets::RegistryAuth;
 use serde::Deserialize;
 
 use super::NoGuest;
-use trueup_journal::regular;
+use trueup_base::regular;
 
 /// The credentials for a host.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -21,7 +21,7 @@ use toml::Spanned;
 
 use super::store::{is_digest, write_whole};
 use super::{NoGuest, one_line};
-use trueup_journal::regular;
+use trueup_base::regular;
 
 /// The file's name, beside the configuration.
 pub const FILE_NAME: &str = "trueup.lock";

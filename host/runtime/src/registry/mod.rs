@@ -30,8 +30,8 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use trueup_base::regular;
 use trueup_engine::{Digest, Engine, Guest};
-use trueup_journal::regular;
 
 use crate::config::{Config, Verify};
 use crate::guests::Program;

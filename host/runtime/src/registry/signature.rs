@@ -19,7 +19,7 @@ use rustls::pki_types::pem::PemObject as _;
 use serde::{Deserialize, Serialize};
 
 use super::NoGuest;
-use trueup_journal::regular;
+use trueup_base::regular;
 
 /// A PEM file of a key has 200 bytes, a signature 100. A larger file is the wrong file.
 const SMALL_FILE_BYTES_MAX: u64 = 64 << 10;

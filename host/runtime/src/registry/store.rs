@@ -15,8 +15,8 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use trueup_base::regular;
 use trueup_engine::Digest;
-use trueup_journal::regular;
 
 use super::GUEST_BYTES_MAX;
 

@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, Mode, flock};
 use rustix::process::{geteuid, umask};
-use trueup_journal::regular;
+use trueup_base::regular;
 
-use super::setup::SetupError;
+use crate::setup::SetupError;
 
 /// The mode of the state folder.
 const DIR_MODE: u32 = 0o700;

@@ -2,7 +2,7 @@
 //! some of them, once or until stopped.
 //!
 //! This module holds only what they share: how they begin, how they stop, and their results. What each does is in
-//! `services.rs`, in [`crate::neg`], in [`crate::node`] and in [`crate::ipam`].
+//! [`crate::lbaas`], in [`crate::neg`], in [`crate::node`] and in [`crate::ipam`].
 //!
 //! ```text
 //! stop ---+-> services (manifests -> objects -> controller -> jobs) ---+-> Ended
@@ -11,161 +11,50 @@
 //!         +-> pod addresses (interfaces, spool, socket -> instance) ---+
 //! ```
 
-pub(crate) mod active;
-mod cluster;
-mod cycles;
-pub(crate) mod falling;
-pub(crate) mod files;
-pub(crate) mod granted;
-pub(crate) mod held;
 mod housekeeping;
-pub(crate) mod input;
-mod instances;
-pub(crate) mod interrupt;
-mod known;
-pub(crate) mod leading;
 mod lock;
-pub(crate) mod publish;
-pub(crate) mod quarantine;
 mod reload;
-mod services;
-pub(crate) mod setup;
-pub(crate) mod troubles;
-pub(crate) mod turns;
-pub(crate) mod wishes;
-pub(crate) mod work;
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::convert::Infallible;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::Serialize;
 use tokio::sync::{OnceCell, mpsc, watch as channel};
 use tokio::task::JoinSet;
 use trueup_capabilities::Backends;
 
-pub(crate) use self::instances::cancel;
-pub use self::instances::{Instances, OpenError, Recorded, Reopened};
-pub use self::known::KnownKeys;
 pub use self::lock::{StateLock, Taken};
-pub use self::quarantine::SetAside;
 pub use self::reload::Reload;
-pub(crate) use self::services::{no_nodes, nothing_there};
-pub use self::setup::{Ground, Setup, SetupError};
+pub use crate::event::Event;
+pub use crate::instances::{Instances, OpenError, Recorded, Reopened};
+pub use crate::lbaas::known::KnownKeys;
+pub use crate::lbaas::setup::Setup;
+pub use crate::lbaas::summary::Summary;
+pub use crate::lifecycle::quarantine::SetAside;
+pub use crate::lifecycle::troubles::FAILURES_MAX_ONCE;
+pub use crate::setup::SetupError;
+pub use crate::work::ground::Ground;
 
 use trueup_election::{Election, Standing};
 use trueup_sources::enis::{self, Enis};
 use trueup_sources::kubernetes::Kubernetes;
 
-use self::input::Input;
-use self::leading::{Acts, Leading};
-use self::quarantine::Quarantine;
-use self::services::Services;
-use self::setup::Addresses;
 use crate::admin::{Admin, Reads};
 use crate::board::{self, Board};
 use crate::config::{Config, EnisFrom, Guest, Ipam, Lbaas, Neg, OnFailure};
 use crate::control;
 use crate::ipam;
+use crate::ipam::setup::Addresses;
+use crate::lbaas::{self, Services};
+use crate::lifecycle::quarantine::Quarantine;
 use crate::neg::{self, NegSetup, Negs, SetErrorState};
 use crate::node::{self, NodeSetup, OnNode};
 use crate::registry::Registry;
 use crate::swap::{self, FallBack, Fallen, Managed, Manager};
-
-/// With `--once`, the host gives up a key after this many failures.
-pub const FAILURES_MAX_ONCE: u32 = 5;
-
-/// What a run reports to its caller.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Event {
-    /// A manifest can't be read or is not used, or the list of network interfaces can't be read any more.
-    Problem(String),
-    /// No manifest names the key, but its objects are kept: one that can't be read may name it.
-    Held {
-        /// `namespace/name`.
-        key: String,
-        /// What can't be read, such as `a manifest can't be read`.
-        why: &'static str,
-    },
-    /// A key is in its desired state, or is gone.
-    True {
-        /// `namespace/name`.
-        key: String,
-        /// The Service was deleted, and its objects are gone too.
-        gone: bool,
-        /// Objects created by this job.
-        created: u64,
-        /// Objects destroyed by this job.
-        destroyed: u64,
-        /// The addresses and ports in service.
-        in_service: Vec<(String, Vec<u16>)>,
-    },
-    /// The NEGs of a key were compared with the endpoints that they should have.
-    Synced {
-        /// `namespace/name/port`.
-        key: String,
-        /// The key is no longer desired, and nothing of it is left.
-        gone: bool,
-        /// Endpoints that are being attached from now on.
-        attaching: u64,
-        /// Endpoints that are being detached from now on.
-        detaching: u64,
-    },
-    /// A key failed.
-    Failed {
-        /// `namespace/name`.
-        key: String,
-        /// One line.
-        error: String,
-        /// When the host tries it again. `None` if it has given up.
-        again_in_ms: Option<u64>,
-    },
-    /// An input is set aside. What is applied stays until the input or the guest changes.
-    Quarantined {
-        /// `namespace/name`.
-        key: String,
-        /// One line.
-        error: String,
-        /// How often the guest failed with it.
-        failures: u32,
-        /// The folder of its recording.
-        journal: PathBuf,
-    },
-    /// Another configuration is to replace the one before.
-    Reloaded {
-        /// The file from which it was read.
-        file: PathBuf,
-    },
-    /// Another version of a guest became active, or should have.
-    Guest(swap::Event),
-    /// An event about pod addresses.
-    Ipam(ipam::Event),
-    /// An event about this node's number, or the Services on it.
-    Node(node::Event),
-}
-
-/// The result of a run of Services.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Summary {
-    /// Keys that are in their desired state.
-    pub succeeded: usize,
-    /// Keys that failed, and why.
-    pub failed: BTreeMap<String, String>,
-    /// Objects created.
-    pub created: u64,
-    /// Objects destroyed.
-    pub destroyed: u64,
-    /// Manifests that could not be read or were not used.
-    pub problems: Vec<String>,
-    /// Keys that no manifest names but whose objects are kept: a manifest that can't be read may name them.
-    pub held: Vec<String>,
-    /// Why it ended early. `None` if it did not.
-    pub cut_short: Option<String>,
-}
+use crate::work::cluster;
+use crate::work::input::Input;
+use crate::work::leading::{Acts, Leading};
 
 /// The results of a run, one for each part that the configuration names.
 #[derive(Debug, Default)]
@@ -180,32 +69,6 @@ pub struct Ended {
     pub addresses: Option<ipam::Summary>,
     /// Why serving pod addresses could not begin, which ended a run that would have continued.
     pub error: Option<SetupError>,
-}
-
-impl Summary {
-    /// Whether every key is in its desired state and everything could be read.
-    pub fn is_true(&self) -> bool {
-        self.failed.is_empty() && self.problems.is_empty() && self.cut_short.is_none()
-    }
-}
-
-impl std::fmt::Display for Summary {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let keys = self.succeeded + self.failed.len();
-        let word = if keys == 1 { "service" } else { "services" };
-        let Self {
-            succeeded,
-            failed,
-            created,
-            destroyed,
-            ..
-        } = self;
-        write!(
-            f,
-            "{keys} {word}: {succeeded} true, {} failed; {created} created, {destroyed} destroyed",
-            failed.len()
-        )
-    }
 }
 
 /// Runs once: until every key has succeeded or failed [`FAILURES_MAX_ONCE`] times, or until `stop`.
@@ -635,7 +498,7 @@ impl Management {
         setup: &mut Setup,
         ground: &Ground,
         acts: Acts,
-    ) -> services::Managing {
+    ) -> lbaas::Managing {
         let (hand_over, handovers) = mpsc::channel(HANDOVERS_MAX);
         let name = crate::guests::lbaas::NAME;
         let quarantine = Arc::new(Quarantine::load(&config.state_dir, name).audited(ground.audit.clone()));
@@ -650,7 +513,7 @@ impl Management {
             Arc::clone(&quarantine),
             Arc::clone(&ground.metrics),
         ));
-        services::Managing {
+        lbaas::Managing {
             quarantine,
             handovers,
             fall_back,

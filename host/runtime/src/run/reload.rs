@@ -12,12 +12,15 @@
 use tokio::sync::mpsc;
 use trueup_sources::enis;
 
-use super::input::Input;
-use super::setup::{Addresses, Ground, Setup, SetupError};
 use crate::config::{Config, ConfigError, EnisFrom};
+use crate::ipam::setup::Addresses;
+use crate::lbaas::setup::Setup;
 use crate::neg::NegSetup;
 use crate::node::NodeSetup;
 use crate::registry::Registry;
+use crate::setup::SetupError;
+use crate::work::ground::Ground;
+use crate::work::input::Input;
 
 /// Where configurations come from while a host runs.
 pub struct Reload {

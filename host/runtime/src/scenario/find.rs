@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::file;
 use super::model::Scenario;
 use super::node::ParseError;
-use trueup_journal::regular;
+use trueup_base::regular;
 
 /// The scenarios of one file.
 #[derive(Debug)]

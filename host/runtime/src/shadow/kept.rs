@@ -7,7 +7,8 @@ use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use trueup_journal::{Durable, Segment, path_component, replace_file};
+use trueup_base::replace::{Durable, replace_file};
+use trueup_journal::{Segment, path_component};
 
 use super::Status;
 use super::rate::Rate;

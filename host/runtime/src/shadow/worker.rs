@@ -17,7 +17,7 @@ use super::status::{Difference, Verdict};
 use super::twin::{Judged, Twin, Versions};
 use super::{Setup, Shared, Version};
 use crate::instance::{Instance, Start};
-use crate::run::Instances;
+use crate::instances::Instances;
 
 /// The maximum number of keys for which the candidate has instances. Above it, drops the one that was not called for
 /// the longest. All guests share the engine's pool of instances, and the active guest must not lack room.

@@ -22,8 +22,8 @@ use super::revisions::{By, Revision, Revisions};
 use crate::config::{Guest, GuestRef, Proof};
 use crate::gate::Mode;
 use crate::guests::Program;
-use crate::run::active::{Active, Handover};
-use crate::run::quarantine::{Quarantine, SetAside};
+use crate::lifecycle::active::{Active, Handover};
+use crate::lifecycle::quarantine::{Quarantine, SetAside};
 use crate::shadow::{self, Shadow};
 
 /// How long a version that has just become active may take for its first calls before another one is refused because
@@ -768,7 +768,11 @@ fn changing(managed: &Managed) -> Result<tokio::sync::MutexGuard<'_, ()>, Manage
 }
 
 /// Hands a version over to the loop or actor of the guest. Returns its number when it is active.
-async fn hand_over(managed: &Managed, instances: crate::run::Instances, revision: Revision) -> Result<u64, Refused> {
+async fn hand_over(
+    managed: &Managed,
+    instances: crate::instances::Instances,
+    revision: Revision,
+) -> Result<u64, Refused> {
     let revisions = Arc::clone(&managed.revisions);
     let number = managed.revisions().next_number();
     let commit = Box::new(move || {

@@ -12,15 +12,18 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
+use trueup_capabilities::Host;
 use trueup_capabilities::grants::Access;
+use trueup_journal::{Event, Tape};
 
 use crate::config::Proof;
 use crate::gate::{self, Gate, Mode, Verdict};
 use crate::guests::{Program, capability_of};
+use crate::instance::{Instance, Start};
+use crate::instances::Instances;
 use crate::registry::Registry;
-use crate::run::Instances;
-use crate::run::setup::initial_state;
 use crate::scenario;
+use crate::setup::SetupError;
 
 /// The step at which a candidate was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -239,6 +242,43 @@ pub(super) fn gate(proof: &Proof) -> Result<Gate, String> {
         afresh: proof.afresh,
         ..Gate::default()
     })
+}
+
+/// The state of an instance that received only its settings. If the guest refuses its settings, this fails once,
+/// before anything runs.
+pub(crate) async fn initial_state(instances: &Instances) -> Result<String, SetupError> {
+    let host = Host::new(
+        instances.identity("setup"),
+        Tape::memory(),
+        instances.grants.clone(),
+        Instances::trial(),
+        instances.limits,
+    );
+    let start = Start {
+        settings: &instances.settings,
+        snapshot: None,
+        cpu_max: Duration::from_millis(instances.limits.cpu_ms),
+    };
+    let started = Instance::start(&instances.engine, &instances.program, host, start).await;
+    let mut instance = started.map_err(|(_, error)| SetupError::misused(error))?;
+    instance.host_mut().tape.take_entries();
+    let snapshot = instance.snapshot().await.map_err(SetupError::misused)?;
+    // A snapshot is taken between calls, where a recording has no place for questions.
+    if let Some(Event::Ask(ask)) = instance
+        .host_mut()
+        .tape
+        .take_entries()
+        .into_iter()
+        .map(|entry| entry.event)
+        .next()
+    {
+        let guest = &instances.program.guest;
+        return Err(SetupError::Misused(format!(
+            "guest `{}@{}` asks `{}` in `lifecycle.snapshot`, which may use nothing but log and metrics",
+            guest.name, guest.version, ask.name
+        )));
+    }
+    Ok(snapshot)
 }
 
 /// How many scenarios of the self-test a version passes. `None` if the configuration names none.

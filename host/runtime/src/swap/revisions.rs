@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::config::Verify;
-use crate::run::files;
+use crate::files;
 
 /// The maximum number of revisions remembered: a file of some tens of KiB, and months of a guest that is swapped each
 /// day.

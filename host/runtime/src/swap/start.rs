@@ -7,13 +7,13 @@ use std::time::Duration;
 use trueup_base::clock::{Clock as _, SystemClock};
 
 use super::fetch::{Fetched, Guests};
-use super::proof::{Against, Refused, Step, gate, of_world, prove, self_test};
+use super::proof::{Against, Refused, Step, gate, initial_state, of_world, prove, self_test};
 use super::revisions::{By, Configured, Revision, Revisions};
 use crate::config::{Guest, OnFailure};
 use crate::guests::Program;
+use crate::instances::Instances;
 use crate::registry::{NoGuest, NotLoaded, Reference};
-use crate::run::setup::initial_state;
-use crate::run::{Instances, SetupError};
+use crate::setup::SetupError;
 
 /// A guest at the start.
 pub(crate) struct Begun {

@@ -17,8 +17,8 @@ use kube::api::{Api, ListParams, Patch, PatchParams, WatchParams};
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::core::Request;
 use serde_json::Value;
+use trueup_base::regular;
 use trueup_base::text::{self, scrub, without_credentials};
-use trueup_journal::regular;
 
 use super::Settings;
 use super::store::Scope;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use http::header::HeaderValue;
 use serde::Deserialize;
-use trueup_journal::regular;
+use trueup_base::regular;
 use url::Url;
 
 use trueup_base::http::client::{OPENLY, sends_openly};

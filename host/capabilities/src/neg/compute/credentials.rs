@@ -15,7 +15,7 @@ use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 
 use super::service_account::ServiceAccount;
-use trueup_journal::regular;
+use trueup_base::regular;
 
 /// The requested scope of tokens.
 pub(super) const SCOPE: &str = "https://www.googleapis.com/auth/compute";

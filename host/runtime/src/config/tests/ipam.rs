@@ -29,7 +29,7 @@ fn pod_addresses_need_no_more_than_a_guest_and_a_list_of_interfaces() {
     let ipam = ipam(&config);
     assert_eq!(ipam.guest.settings, json!({}));
     assert_eq!(ipam.enis, EnisFrom::File(folder.join("enis.json")));
-    let adapter = crate::ipam::Settings {
+    let adapter = Settings {
         instance: "ipam".to_owned(),
         socket: PathBuf::from("/run/trueup/cni.sock"),
         spool_dir: Some(PathBuf::from("/var/lib/trueup/cni-spool")),
@@ -84,12 +84,12 @@ socket = "/run/crio.sock"
     assert!(grants.allow("checkpoint", Access::Read, "own") && grants.allow("checkpoint", Access::Write, "own"));
     assert!(grants.allow("cri", Access::Read, "sandboxes"));
     assert!(ipam.reads_from_runtime());
-    let adapter = crate::ipam::Settings {
+    let adapter = Settings {
         instance: "node-1".to_owned(),
         socket: folder.join("cni.sock"),
         spool_dir: Some(folder.join("spool")),
         released_file: PathBuf::from("/run/released.json"),
-        warm: Some(crate::ipam::WarmTargets {
+        warm: Some(WarmTargets {
             warm_ip_target: 0,
             minimum_ip_target: 5,
         }),

@@ -16,10 +16,8 @@ use trueup_capabilities::neg::planned::Planned;
 use trueup_capabilities::neg::{EndpointGroup, Error as ApiError};
 
 use super::story::Story;
-use crate::guests::neg::{Error, OnOperation, OnTimer, Sync, SyncReport};
+use crate::guests::neg::{Error, OnOperation, OnTimer, Sync, SyncReport, shown};
 use crate::instance::Instance;
-use crate::neg::job::describe;
-use crate::neg::shown;
 
 /// The maximum number of guest calls for one key. A move of 10,000 endpoints in steps of a hundredth takes some
 /// hundred. A guest that never ends must not keep a plan from ending.
@@ -126,8 +124,10 @@ impl Course {
         match answer {
             Ok(_) => Ok(Looked::Well),
             // One NEG failed; the guest goes on with the others.
-            Err(error @ Error::Api(ApiError::NotFound | ApiError::Refused(_))) => Ok(Looked::InPart(describe(&error))),
-            Err(error) => Err(describe(&error)),
+            Err(error @ Error::Api(ApiError::NotFound | ApiError::Refused(_))) => {
+                Ok(Looked::InPart(shown::describe(&error)))
+            }
+            Err(error) => Err(shown::describe(&error)),
         }
     }
 

@@ -29,8 +29,10 @@ use super::setup::Looking;
 use crate::config::{Config, Neg};
 use crate::guests::neg::adapter::{Key, NEG_NAMES, Targets, Wish};
 use crate::instance::Instance;
-use crate::run::setup::stream_of;
-use crate::run::{Ground, Instances, SetupError, nothing_there};
+use crate::instances::Instances;
+use crate::setup::SetupError;
+use crate::work::ground::{Ground, stream_of};
+use crate::work::input::nothing_there;
 
 /// What a run would do for one key.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]

@@ -14,7 +14,7 @@ use trueup_capabilities::neg::{Endpoint, Error, NegRef};
 use trueup_journal::{Ask, Event};
 
 use super::{Action, Step};
-use crate::neg::shown;
+use crate::guests::neg::shown;
 
 /// The steps of one key so far.
 #[derive(Debug, Default)]

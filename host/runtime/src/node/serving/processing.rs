@@ -8,9 +8,9 @@ use super::{Serving, Work};
 use crate::board::{self, Finished};
 use crate::guests::nodesync::Node;
 use crate::guests::service::{self, ObjectId, Resync, State, Update};
+use crate::lifecycle::quarantine::SetAside;
 use crate::node::seat::{NoAnswer, Seat};
 use crate::node::{Event, culprits, guest_of};
-use crate::run::quarantine::SetAside;
 
 impl Serving {
     pub(super) async fn tell_event(&mut self, event: service::Event) {

@@ -4,9 +4,9 @@ use tokio::task::{self, JoinError};
 use trueup_controller::Outcome;
 
 use super::{LoopEnd, Serving, Work};
+use crate::lifecycle::active::Handover;
 use crate::node::rendering::RendererAt;
 use crate::node::{Event, guest_of};
-use crate::run::active::Handover;
 
 impl Serving {
     /// Starts a full resync of a renderer, beside the loop.

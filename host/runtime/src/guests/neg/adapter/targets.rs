@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 use trueup_capabilities::neg::NegRef;
+use trueup_sources::Source;
 use trueup_sources::{Change, Kind, ObjectRef, Showing};
 
 use super::annotation::{Asked, Exposed};
@@ -18,7 +19,6 @@ use super::names::{made_name, name_in_subnet};
 use super::node::Facts;
 use super::notes::Notes;
 use super::{Changed, Concern, Key, NEG_NAMES, Places, ServiceName, Settings, Wish, ZONES};
-use crate::config::Source;
 
 /// Everything that NEGs depend on, and the request of each key.
 #[derive(Clone, Debug)]

@@ -1,9 +1,9 @@
 //! Unknown state changes nothing.
 
 use trueup_sources::ObjectRef;
+use trueup_sources::Source;
 
 use super::*;
-use crate::config::Source;
 
 const HTTP: &str = r#"{"exposed_ports": {"80": {"name": "web"}}}"#;
 

@@ -10,25 +10,11 @@ use tokio::sync::{Notify, oneshot};
 use trueup_capabilities::meter::Usage;
 use trueup_capabilities::quota::Quotas;
 
-use super::instances::Instances;
 use crate::board::Calls;
-use crate::decisions::Cause;
 use crate::guests::dispatch::Answer;
 use crate::instance::Instance;
+use crate::instances::Instances;
 use crate::shadow::{self, Interest, Observed, Shadow};
-
-/// The cause with which keys run again after a version change.
-pub(crate) fn became_active(before: &Instances, now: &Instances) -> Cause {
-    let named = |instances: &Instances| {
-        let guest = &instances.program.guest;
-        format!("{}@{}", guest.name, guest.version)
-    };
-    Cause::Version {
-        guest: named(now),
-        digest: now.program.guest.digest.to_string(),
-        before: named(before),
-    }
-}
 
 /// The active version of one guest, and its shadow.
 pub(crate) struct Active {

@@ -3,10 +3,10 @@
 
 use std::collections::BTreeSet;
 
-use super::super::Event;
-use super::super::work::End;
 use super::{Services, key_of};
+use crate::event::Event;
 use crate::guests::lbaas::adapter::{self, Key};
+use crate::lifecycle::end::End;
 
 impl<T: FnMut(Event)> Services<'_, T> {
     /// Before anything is destroyed: how much these keys are to lose, so that either all of it waits or nothing.

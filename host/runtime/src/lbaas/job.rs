@@ -14,21 +14,22 @@ use trueup_base::fence::Fence;
 use trueup_base::text;
 use trueup_capabilities::meter::{Change, Effects};
 use trueup_capabilities::{Backends, lbaas};
-use trueup_controller::Outcome;
 use trueup_journal::{Journal, JournalError};
 
-use super::active::Active;
 use super::granted;
-use super::instances::{self, Instances, OpenError};
-use super::interrupt::{Interrupt, InterruptibleClock, Sleepers};
 use super::known::{KnownKeys, Places};
-use super::publish::{Publish, Unpublished};
-use super::turns::{Paced, Turns};
 use crate::decisions::{Came, Decided};
 use crate::guests::dispatch::{self, InvokeError, Unreadable};
 use crate::guests::lbaas::adapter::{self, Key};
 use crate::guests::lbaas::{AddressPorts, Desired, Error as Reconciliation, Report};
 use crate::instance::Instance;
+use crate::instances;
+use crate::instances::{Instances, OpenError};
+use crate::lifecycle::active::Active;
+use crate::lifecycle::end::End;
+use crate::work::interrupt::{Interrupt, InterruptibleClock, Sleepers};
+use crate::work::publish::{Publish, Unpublished};
+use crate::work::turns::{Paced, Turns};
 
 /// The call that reconciles a Service.
 const RECONCILE: &str = "reconciliation.reconcile";
@@ -96,51 +97,6 @@ pub(super) struct Done {
     pub(super) changes: Vec<Change>,
     /// What is in service now, if the job found it out.
     pub(super) in_service: Vec<AddressPorts>,
-}
-
-/// How a job ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum End {
-    /// The key is in its desired state. With `gone`, the key does not exist any more.
-    True { gone: bool },
-    /// It was cut while it slept, for a newer input or a stop; or the Service changed or was deleted while it ran.
-    Interrupted,
-    /// One line, and when to try again if the Engine said so.
-    Failed { error: String, retry_after_ms: Option<u64> },
-    /// The guest failed, not the backend: it trapped, exceeded a limit, or gave no valid answer. One line.
-    Fault { error: String },
-}
-
-impl End {
-    /// Whether the guest failed.
-    pub(crate) fn is_fault(&self) -> bool {
-        matches!(self, Self::Fault { .. })
-    }
-
-    pub(crate) fn came(&self) -> Came {
-        match self.clone() {
-            Self::True { gone: false } => Came::True,
-            Self::True { gone: true } => Came::Gone,
-            Self::Interrupted => Came::Interrupted,
-            Self::Failed { error, .. } => Came::Failed { error },
-            Self::Fault { error } => Came::Fault { error },
-        }
-    }
-
-    pub(crate) fn outcome(&self) -> Outcome {
-        match self {
-            Self::True { .. } => Outcome::Success,
-            Self::Interrupted => Outcome::Interrupted,
-            Self::Failed {
-                retry_after_ms: Some(ms),
-                ..
-            } => Outcome::RetryAfter(*ms),
-            Self::Failed {
-                retry_after_ms: None, ..
-            }
-            | Self::Fault { .. } => Outcome::Failure,
-        }
-    }
 }
 
 /// Why a step of a job stopped.
@@ -240,7 +196,7 @@ pub(super) async fn run(shared: Arc<Shared>, job: Job, backends: Backends) -> Do
         Err(Trouble::Failed { error, retry_after_ms }) => End::Failed { error, retry_after_ms },
         Err(Trouble::Fault(error)) => End::Fault { error },
     };
-    work.decided.end(end.came(), work.effects, &work.changes);
+    work.decided.end(Came::from(&end), work.effects, &work.changes);
     Done {
         key: work.key,
         live: work.live,

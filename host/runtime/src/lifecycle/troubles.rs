@@ -1,6 +1,6 @@
 //! Decides when a key is set aside: the guest failed with it too often in a row, or goes round in circles.
 //!
-//! Pure: takes how each job ended and what it changed, returns the decision. `services.rs` acts on it.
+//! Pure: takes how each job ended and what it changed, returns the decision. The loops act on it.
 //!
 //! ```text
 //! succeeded, nothing to do           -> all is forgotten
@@ -14,8 +14,11 @@ use std::collections::BTreeMap;
 use trueup_capabilities::meter::Change;
 
 use super::cycles::{Cycle, Cycles};
-use super::work::End;
+use super::end::End;
 use crate::config::{FailurePolicy, OnFailure};
+
+/// With `--once`, the host gives up a key after this many failures.
+pub const FAILURES_MAX_ONCE: u32 = 5;
 
 /// Why a key is set aside.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -15,14 +15,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use trueup_base::clock::{Clock as _, SystemClock};
+use trueup_base::regular;
 use trueup_capabilities::Identity;
 use trueup_capabilities::audit::Audit;
-use trueup_journal::regular;
 
-use super::instances::Instances;
 use super::troubles::TooMuch;
-use super::{Event, files};
-use crate::decisions::Cause;
+use crate::files;
+use crate::instances::Instances;
 
 /// An input that is set aside.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,24 +55,6 @@ impl SetAside {
             error,
             instance,
             failures,
-        }
-    }
-
-    /// The event that reports it to operators.
-    pub(crate) fn event(&self) -> Event {
-        Event::Quarantined {
-            key: self.instance.clone(),
-            error: self.error.clone(),
-            failures: self.failures,
-            journal: self.journal.clone(),
-        }
-    }
-
-    /// The cause of a job that tries it again.
-    pub(crate) fn cause(&self) -> Cause {
-        Cause::Released {
-            since_ms: self.at_ms,
-            error: self.error.clone(),
         }
     }
 }

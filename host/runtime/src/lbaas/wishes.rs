@@ -10,16 +10,16 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use trueup_base::regular;
 use trueup_capabilities::lbaas::anexia::Owned;
+use trueup_sources::Source;
 use trueup_sources::{Change, Kind, Object, ObjectRef, Objects, Showing};
 
-use super::files;
 use super::known::{KnownKeys, Places};
-use crate::config::Source;
 use crate::decisions::{Input, Nodes, Seen};
+use crate::files;
 use crate::guests::lbaas::adapter::{self, Key, Servers, Settings};
 use crate::guests::lbaas::{Desired, Target};
-use trueup_journal::regular;
 
 /// The file in the state folder that holds the servers of the last complete look.
 const SERVERS_FILE: &str = "servers.json";

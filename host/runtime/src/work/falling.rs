@@ -4,7 +4,7 @@
 
 use tokio::sync::{mpsc, oneshot};
 
-use super::quarantine::SetAside;
+use crate::lifecycle::quarantine::SetAside;
 use crate::swap::Fallen;
 
 /// The requests for another version of one guest.

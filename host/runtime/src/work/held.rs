@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use trueup_capabilities::holdings::{Holdings, Kept};
 
-use super::files;
+use crate::files;
 
 /// The minimum time between writes of the file while nothing waits for an approval.
 const PAUSE: Duration = Duration::from_secs(60);

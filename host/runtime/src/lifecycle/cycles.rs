@@ -28,16 +28,16 @@ type Object = (&'static str, String);
 
 /// The same objects, created and destroyed again.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Cycle {
+pub(crate) struct Cycle {
     /// In words, on one line.
-    pub(super) text: String,
+    pub(crate) text: String,
     /// The number of rounds.
-    pub(super) rounds: u32,
+    pub(crate) rounds: u32,
 }
 
 /// The objects of one key since its desired input last changed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Cycles {
+pub(crate) struct Cycles {
     turns: BTreeMap<Object, Turns>,
     /// Names of the objects that were created here and still exist, by kind and identifier.
     names: BTreeMap<Object, String>,
@@ -49,7 +49,7 @@ impl Cycles {
     ///
     /// `is_true`: the job succeeded. Its retries then led somewhere, so they count as one turn at most. A key whose
     /// jobs keep succeeding without ever having nothing to do is still a cycle.
-    pub(super) fn take_in(&mut self, changes: &[Change], is_true: bool, max: u32) -> Option<Cycle> {
+    pub(crate) fn take_in(&mut self, changes: &[Change], is_true: bool, max: u32) -> Option<Cycle> {
         for (object, made) in self.made(changes) {
             if self.turns.len() >= OBJECTS_MAX && !self.turns.contains_key(&object) {
                 continue;

@@ -13,12 +13,12 @@ use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use trueup_base::fence::Fence;
+use trueup_base::regular;
 use trueup_election::{Election, Settings, Standing, Tried, identity_of_this_process};
-use trueup_journal::regular;
-use trueup_sources::kubernetes;
+use trueup_sources::{Source, kubernetes};
 
-use super::setup::SetupError;
-use crate::config::{Config, Lbaas, LbaasBackend, Source};
+use crate::config::{Config, Lbaas, LbaasBackend};
+use crate::setup::SetupError;
 
 /// How long giving the Lease back may take when the host ends. After that, the Lease expires by itself.
 const RESIGN_MAX: Duration = Duration::from_secs(5);

@@ -15,8 +15,9 @@ use std::path::Path;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use trueup_base::regular;
+use trueup_base::replace::{Durable, replace_file};
 use trueup_engine::Digest;
-use trueup_journal::{Durable, regular, replace_file};
 
 /// The checksum's key. It is the last key of a file that has one.
 const CHECKSUM: &str = "checksum";

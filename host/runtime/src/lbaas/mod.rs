@@ -4,7 +4,7 @@
 //! begins while fewer than `workers` calls are awake. A call that sleeps blocks no other job.
 //!
 //! ```text
-//! manifests -> objects -> controller -> job (work.rs) -> status, known keys
+//! manifests -> objects -> controller -> job (job.rs) --> status, known keys
 //!                 ^                       |
 //!                 +------ done -----------+
 //! ```
@@ -12,7 +12,13 @@
 mod approval;
 mod aside;
 mod finish;
+pub(crate) mod granted;
+pub(crate) mod job;
+pub(crate) mod known;
 mod room;
+pub(crate) mod setup;
+pub(crate) mod summary;
+pub(crate) mod wishes;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -27,28 +33,30 @@ use trueup_capabilities::meter::Effects;
 use trueup_controller::{Backoff, Controller, Outcome, Settings as ControllerSettings};
 use trueup_sources::{Batch, Batches};
 
-use super::active::Handover;
-use super::cluster::NotOurs;
-use super::falling::Falling;
-use super::held::Held;
-use super::input::{From, Input, next};
-use super::interrupt::{Interrupt, Waits};
-use super::known::KnownKeys;
-use super::leading::Acts;
-use super::publish::{News, Publish};
-use super::quarantine::Quarantine;
-use super::setup::{Setup, SetupError};
-use super::troubles::Troubles;
-use super::turns::Turns;
-use super::wishes::Wishes;
-use super::work::{self, Done, Job, Live, Shared};
-use super::{Event, Summary};
+use self::job::{Done, Job, Live, Shared};
+use self::known::KnownKeys;
+use self::setup::Setup;
+use self::summary::Summary;
+use self::wishes::Wishes;
 use crate::board::Look;
 use crate::config::{Config, Lbaas};
 use crate::decisions::{Came, Cause, Decided, Pending};
+use crate::event::Event;
 use crate::guests::lbaas::adapter::{self, Key};
 use crate::guests::lbaas::{self, Desired};
+use crate::lifecycle::active::Handover;
+use crate::lifecycle::quarantine::Quarantine;
+use crate::lifecycle::troubles::Troubles;
+use crate::setup::SetupError;
 use crate::swap::Fallen;
+use crate::work::cluster::NotOurs;
+use crate::work::falling::Falling;
+use crate::work::held::Held;
+use crate::work::input::{From, Input, next, no_nodes, nothing_there};
+use crate::work::interrupt::{Interrupt, Waits};
+use crate::work::leading::Acts;
+use crate::work::publish::{News, Publish};
+use crate::work::turns::Turns;
 
 /// How often the host checks whether the journals of idle instances need a sync to disk.
 const SYNC: Duration = Duration::from_secs(1);
@@ -581,7 +589,7 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
             live,
             interrupt,
         };
-        let task = self.jobs.spawn(work::run(Arc::clone(&self.shared), job, backends));
+        let task = self.jobs.spawn(job::run(Arc::clone(&self.shared), job, backends));
         self.tasks.insert(task.id(), key);
     }
 
@@ -606,30 +614,6 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
             },
         }
     }
-}
-
-/// The message for a source without a single object, although objects of its Services exist.
-pub(crate) fn nothing_there(is_cluster: bool) -> String {
-    if is_cluster {
-        return "the cluster holds no object at all, though there are objects of its Services: nothing is removed; check that \
-                it is the right one, and create an object, such as a Node, where it is"
-            .to_owned();
-    }
-    "the manifests hold no object at all: nothing is removed; leave one, such as a Node, where that is what you want"
-        .to_owned()
-}
-
-/// The message for a source without a Node, although load balancers have servers.
-pub(crate) fn no_nodes(is_cluster: bool) -> String {
-    let source = if is_cluster {
-        "the cluster has"
-    } else {
-        "the manifests hold"
-    };
-    format!(
-        "{source} no Node at all: what was known of them stays, and nothing is removed; leave one that is not Ready, where no \
-         Node is what you want"
-    )
 }
 
 /// Parses `namespace/name`. `None` if it is not a key.

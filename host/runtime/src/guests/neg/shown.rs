@@ -2,10 +2,10 @@
 
 use std::fmt::Write as _;
 
+use trueup_base::text;
 use trueup_capabilities::neg::{Endpoint, Error};
 
-use super::job::describe;
-use crate::guests::neg::Error as GuestError;
+use super::Error as GuestError;
 
 /// How many endpoints of one operation a line names. It counts the others; JSON has all.
 pub const ENDPOINTS_NAMED_MAX: usize = 5;
@@ -51,6 +51,28 @@ pub fn are_twins(one: &Endpoint, other: &Endpoint) -> bool {
 /// An error of the API, in an operator's words.
 pub(crate) fn in_words(error: &Error) -> String {
     describe(&GuestError::Api(error.clone()))
+}
+
+/// An error of the guest, in an operator's words. Cut to size, since a guest may fill a whole answer.
+pub(crate) fn describe(error: &GuestError) -> String {
+    text::error(guest_error(error))
+}
+
+fn guest_error(error: &GuestError) -> String {
+    match error {
+        GuestError::InvalidInput(text) => format!("invalid input: {text}"),
+        GuestError::Api(error) => match error {
+            Error::NotFound => "Compute Engine does not know the NEG, or not any more".to_owned(),
+            Error::RateLimited(Some(ms)) => {
+                format!("Compute Engine limits the rate of requests, for {ms} ms from now")
+            }
+            Error::RateLimited(None) => "Compute Engine limits the rate of requests".to_owned(),
+            Error::Unauthorized => "Compute Engine refuses the credentials: check those of [backend.neg]".to_owned(),
+            Error::Refused((status, text)) => format!("Compute Engine refuses it: {status} {text}"),
+            Error::Unavailable(text) => format!("Compute Engine is not available: {text}"),
+            Error::AccessDenied(text) => format!("access denied: {text}; see `grants` in [guests.neg]"),
+        },
+    }
 }
 
 #[cfg(test)]

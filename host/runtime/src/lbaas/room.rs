@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use super::super::Event;
 use super::{Running, Services};
+use crate::event::Event;
 
 /// The maximum number of calls in work, including those that sleep. The engine's pool has room for these and for idle
 /// instances.

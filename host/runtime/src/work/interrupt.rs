@@ -29,10 +29,10 @@ impl Sleepers {
 }
 
 /// Counts a sleep until it is dropped, whether it ended or was cut.
-pub(super) struct Asleep(Arc<Sleepers>);
+pub(crate) struct Asleep(Arc<Sleepers>);
 
 impl Asleep {
-    pub(super) fn new(sleepers: &Arc<Sleepers>) -> Self {
+    pub(crate) fn new(sleepers: &Arc<Sleepers>) -> Self {
         sleepers.count.fetch_add(1, Ordering::SeqCst);
         sleepers.changed.notify_one();
         Self(Arc::clone(sleepers))
@@ -71,7 +71,7 @@ impl Interrupt {
     }
 
     /// What its call waits for now. `None` if it waits for neither.
-    pub(super) fn waits(&self) -> Option<Waits> {
+    pub(crate) fn waits(&self) -> Option<Waits> {
         *self.waits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -81,7 +81,7 @@ impl Interrupt {
 
     /// The result of `waiting`. Once an interrupt is wanted it never returns: the caller waits for
     /// [`Interrupt::reached`] and drops the call.
-    pub(super) async fn unless_wanted<R>(&self, waits: Waits, waiting: impl Future<Output = R>) -> R {
+    pub(crate) async fn unless_wanted<R>(&self, waits: Waits, waiting: impl Future<Output = R>) -> R {
         let mut wanted = self.wanted.subscribe();
         self.set_waits(Some(waits));
         let came = tokio::select! {
@@ -100,18 +100,18 @@ impl Interrupt {
     }
 
     /// Asks to end the running call at its current sleep or its next one.
-    pub(super) fn want(&self) {
+    pub(crate) fn want(&self) {
         self.wanted.send_replace(true);
     }
 
     /// A new call begins, which is not to be ended yet.
-    pub(super) fn clear(&self) {
+    pub(crate) fn clear(&self) {
         self.wanted.send_replace(false);
         self.set_waits(None);
     }
 
     /// Returns when an interrupt is wanted and the call sleeps.
-    pub(super) async fn reached(&self) {
+    pub(crate) async fn reached(&self) {
         self.asleep.notified().await;
     }
 }

@@ -13,7 +13,7 @@ use std::pin::Pin;
 use trueup_base::fence::Fence;
 use trueup_sources::kubernetes::Kubernetes;
 
-use super::files;
+use crate::files;
 use crate::guests::lbaas::AddressPorts;
 use crate::guests::lbaas::adapter::{self, Key};
 use crate::kubernetes::events::{Events, Said};

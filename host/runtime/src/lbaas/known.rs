@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::files;
+use crate::files;
 
 /// Where objects of a key may exist: UID to load balancers.
 pub(crate) type Places = BTreeMap<String, BTreeSet<String>>;

@@ -1,25 +1,25 @@
 //! The source of the desired state: opens the source that the configuration names, read once or watched, and creates
 //! what publishes status there.
 //!
-//! `services.rs` takes in what the source says.
+//! The loops take in what the source says.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use trueup_base::fence::Fence;
+use trueup_sources::Source;
 use trueup_sources::kubernetes::{ClusterError, Kubernetes};
 use trueup_sources::{Batch, Batches, Objects, manifests};
 
 use super::publish::{InCluster, Publish, StatusFiles};
-use super::setup::SetupError;
-use crate::config::Source;
 use crate::kubernetes::events::Events;
+use crate::setup::SetupError;
 
 /// An opened source.
 pub(crate) struct Input {
     pub(crate) from: From,
     /// For its status. `None` if the source is a folder.
-    pub(super) cluster: Option<Kubernetes>,
+    pub(crate) cluster: Option<Kubernetes>,
 }
 
 /// Read once, or watched.
@@ -33,7 +33,7 @@ impl Input {
     ///
     /// # Errors
     /// If the source does not exist or does not answer.
-    pub(super) async fn once(source: &Source) -> Result<Self, SetupError> {
+    pub(crate) async fn once(source: &Source) -> Result<Self, SetupError> {
         let (all, cluster) = all(source).await?;
         Ok(Self {
             from: From::Once(all),
@@ -45,7 +45,7 @@ impl Input {
     ///
     /// # Errors
     /// If the source does not exist any more.
-    pub(super) fn once_more(&self, source: &Source) -> Result<Self, SetupError> {
+    pub(crate) fn once_more(&self, source: &Source) -> Result<Self, SetupError> {
         let from = match (&self.from, &self.cluster, source) {
             (From::Once(all), ..) => From::Once(all.clone()),
             (From::Watched(_), Some(cluster), _) => From::Watched(cluster.batches()),
@@ -66,7 +66,7 @@ impl Input {
     ///
     /// # Errors
     /// As [`Input::watched`].
-    pub(super) async fn check(source: &Source) -> Result<(), SetupError> {
+    pub(crate) async fn check(source: &Source) -> Result<(), SetupError> {
         match source {
             Source::Manifests(folder) => std::fs::read_dir(folder).map(drop).map_err(|cause| {
                 SetupError::misused(manifests::FolderError {
@@ -82,7 +82,7 @@ impl Input {
     ///
     /// # Errors
     /// If the source does not exist.
-    pub(super) async fn watched(source: &Source) -> Result<Self, SetupError> {
+    pub(crate) async fn watched(source: &Source) -> Result<Self, SetupError> {
         Ok(match source {
             Source::Manifests(folder) => Self {
                 from: From::Watched(manifests::watch(folder).map_err(SetupError::misused)?),
@@ -103,7 +103,7 @@ impl Input {
     ///
     /// # Errors
     /// As [`Input::watched`].
-    pub(super) async fn client(source: &Source) -> Result<Option<kube::Client>, SetupError> {
+    pub(crate) async fn client(source: &Source) -> Result<Option<kube::Client>, SetupError> {
         match source {
             Source::Manifests(_) => Ok(None),
             Source::Kubernetes(settings) => {
@@ -120,7 +120,7 @@ impl Input {
     }
 
     /// Publishes status: in status files below `folder`, and in the cluster itself while `fence` allows it.
-    pub(super) fn publish(&self, folder: PathBuf, fence: Fence) -> Arc<dyn Publish> {
+    pub(crate) fn publish(&self, folder: PathBuf, fence: Fence) -> Arc<dyn Publish> {
         match &self.cluster {
             Some(cluster) => Arc::new(InCluster::new(folder, cluster.clone(), fence)),
             None => Arc::new(StatusFiles::new(folder)),
@@ -169,4 +169,28 @@ pub(crate) async fn next(batches: &mut Option<Batches>) -> Option<Batch> {
         Some(batches) => batches.recv().await,
         None => std::future::pending().await,
     }
+}
+
+/// The message for a source without a single object, although objects of its Services exist.
+pub(crate) fn nothing_there(is_cluster: bool) -> String {
+    if is_cluster {
+        return "the cluster holds no object at all, though there are objects of its Services: nothing is removed; check that \
+                it is the right one, and create an object, such as a Node, where it is"
+            .to_owned();
+    }
+    "the manifests hold no object at all: nothing is removed; leave one, such as a Node, where that is what you want"
+        .to_owned()
+}
+
+/// The message for a source without a Node, although load balancers have servers.
+pub(crate) fn no_nodes(is_cluster: bool) -> String {
+    let source = if is_cluster {
+        "the cluster has"
+    } else {
+        "the manifests hold"
+    };
+    format!(
+        "{source} no Node at all: what was known of them stays, and nothing is removed; leave one that is not Ready, where no \
+         Node is what you want"
+    )
 }

@@ -5,17 +5,18 @@ use trueup_base::clock::{Clock as _, SystemClock};
 use trueup_capabilities::meter::{Change, Effects};
 use trueup_controller::Outcome;
 
-use super::super::interrupt::Waits;
-use super::super::publish::News;
-use super::super::quarantine;
-use super::super::troubles::TooMuch;
-use super::super::work::{Done, End, Live};
-use super::super::{Event, FAILURES_MAX_ONCE};
+use super::job::{Done, Live};
 use super::room::GAVE_WAY_PAUSE_MS;
 use super::{Running, Services};
 use crate::board::{self, Finished};
+use crate::event::Event;
 use crate::guests::lbaas::adapter::Key;
 use crate::guests::lbaas::{self, AddressPorts};
+use crate::lifecycle::end::End;
+use crate::lifecycle::quarantine;
+use crate::lifecycle::troubles::{FAILURES_MAX_ONCE, TooMuch};
+use crate::work::interrupt::Waits;
+use crate::work::publish::News;
 
 /// The maximum number of idle instances. Above it, the host drops the one that is idle for the longest, and rebuilds
 /// it from its recording when its key changes again.

@@ -3,14 +3,16 @@
 use trueup_base::clock::{Clock as _, SystemClock};
 use trueup_controller::Outcome;
 
-use super::super::Event;
-use super::super::active::{Handover, became_active};
-use super::super::publish::News;
-use super::super::quarantine::{self, SetAside};
-use super::super::troubles::TooMuch;
 use super::{Services, key_of};
+use crate::decisions::Cause;
+use crate::event::Event;
 use crate::guests::lbaas::adapter::Key;
 use crate::guests::lbaas::{self, Desired};
+use crate::lifecycle::active::Handover;
+use crate::lifecycle::quarantine;
+use crate::lifecycle::quarantine::SetAside;
+use crate::lifecycle::troubles::TooMuch;
+use crate::work::publish::News;
 
 impl<T: FnMut(Event)> Services<'_, T> {
     /// Starts a job, unless exactly this input is set aside.
@@ -26,7 +28,7 @@ impl<T: FnMut(Event)> Services<'_, T> {
         };
         let Some(held) = held else {
             if let Some(released) = self.quarantine.release(&instance) {
-                self.pending.because(&key, SystemClock.now_ms(), released.cause());
+                self.pending.because(&key, SystemClock.now_ms(), Cause::from(&released));
             }
             self.start(key, desired);
             return;
@@ -68,7 +70,7 @@ impl<T: FnMut(Event)> Services<'_, T> {
         if let Some(key) = key_of(&entry.instance) {
             self.shared.publish.say(&key, News::SetAside(&entry.error));
         }
-        (self.tell)(entry.event());
+        (self.tell)(Event::from(entry));
     }
 
     /// Another version is active from here on. Running calls end on their version; sleeping ones end now. The new
@@ -81,7 +83,7 @@ impl<T: FnMut(Event)> Services<'_, T> {
         } = handover;
         let committed = commit();
         if committed.is_ok() {
-            let cause = became_active(&self.shared.active.instances(), &instances);
+            let cause = Cause::became_active(&self.shared.active.instances(), &instances);
             self.shared.active.set(instances);
             for running in self.running.values() {
                 running.interrupt.want();
@@ -97,7 +99,7 @@ impl<T: FnMut(Event)> Services<'_, T> {
             }
             for entry in &released {
                 if let Some(key) = key_of(&entry.instance) {
-                    self.pending.because(&key, since_ms, entry.cause());
+                    self.pending.because(&key, since_ms, Cause::from(entry));
                 }
             }
             self.became_active = Some(cause.clone());

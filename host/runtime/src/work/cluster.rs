@@ -9,10 +9,10 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
 use serde::{Deserialize, Serialize};
+use trueup_base::regular;
+use trueup_sources::Source;
 
-use super::files;
-use crate::config::Source;
-use trueup_journal::regular;
+use crate::files;
 
 /// The name of the file in the state folder.
 const FILE: &str = "cluster.json";
@@ -33,11 +33,11 @@ struct Remembered {
 /// Why this state folder can't be used with these Services, in one line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub(super) struct NotOurs(String);
+pub(crate) struct NotOurs(String);
 
 /// Checks that a state folder belongs to the cluster. A folder that belongs to no cluster yet becomes this one's. If
 /// the API server does not answer, asks again. If it refuses to give the UID, logs a warning and accepts the cluster.
-pub(super) async fn belongs(state_dir: &Path, client: &kube::Client) -> Result<(), NotOurs> {
+pub(crate) async fn belongs(state_dir: &Path, client: &kube::Client) -> Result<(), NotOurs> {
     loop {
         let namespaces: Api<Namespace> = Api::all(client.clone());
         let asked = tokio::time::timeout(ASK_MAX, namespaces.get(NAMESPACE)).await;
@@ -60,7 +60,7 @@ pub(super) async fn belongs(state_dir: &Path, client: &kube::Client) -> Result<(
 }
 
 /// The same for a source that is no cluster: the folder must not belong to a cluster.
-pub(super) fn is_no_clusters(state_dir: &Path, source: &Source) -> Result<(), NotOurs> {
+pub(crate) fn is_no_clusters(state_dir: &Path, source: &Source) -> Result<(), NotOurs> {
     match (source, remembered(state_dir)?) {
         (Source::Manifests(folder), Some(_)) => Err(NotOurs(format!(
             "{}: holds what is known of a cluster's Services, which the manifests in `{}` are not: give them a `state_dir` of their \

@@ -1,0 +1,36 @@
+//! `[source]`: where the desired state comes from.
+
+use std::path::Path;
+
+use trueup_sources::{Kind, Source};
+
+use super::document::Document;
+use super::kubernetes;
+use super::section::Section;
+
+/// The text for an operator who has no such section.
+pub(super) const SECTION: &str =
+    "`[source]` with `manifests = \"manifests\"`, a folder of Kubernetes YAML, or with `kubernetes = {}`, a cluster";
+
+/// Reports that `[source]` is missing.
+pub(super) fn report_missing_source(document: &Document<'_>) {
+    document.missing_on(None, "source", format_args!("[source] is missing: add {}", SECTION));
+}
+
+/// `None` only if a problem was found.
+pub(super) fn read(mut section: Section<'_>, folder: &Path, needed: &[(Kind, &str)]) -> Option<Source> {
+    let cluster = section.section("kubernetes");
+    if cluster.is_present() {
+        if section.has("manifests") {
+            section.wrong_key("manifests", "goes without `kubernetes`: leave one of them out");
+        }
+        // Read the key to mark it as known.
+        _ = section.path("manifests");
+        section.end();
+        return Some(Source::Kubernetes(kubernetes::read(cluster, folder, needed)));
+    }
+    let must = "be a folder of Kubernetes YAML; or in its place `kubernetes = {}`, a cluster";
+    let manifests = section.required("manifests", must, |given| given.filled().map(|path| folder.join(path)));
+    section.end();
+    manifests.map(Source::Manifests)
+}

@@ -1,0 +1,9 @@
+//! Which version of a guest decides, and what becomes of its failures.
+//!
+//! Knows no source, no loop and no world.
+
+pub(crate) mod active;
+mod cycles;
+pub(crate) mod end;
+pub(crate) mod quarantine;
+pub(crate) mod troubles;
