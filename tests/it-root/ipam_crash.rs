@@ -14,13 +14,7 @@ pub(crate) mod rounds;
 use ledger::{Answered, Asked, Key};
 use real::{Config, Real};
 use rounds::{ANSWERS_MAX, CLIENTS, Course, Host as _, Tally, done, drive};
-
-/// The seed, unless the variable `CRASH_TEST_SEED` sets another.
-const SEED: u64 = 20_261_121;
-
-fn seed() -> u64 {
-    std::env::var("CRASH_TEST_SEED").map_or(SEED, |seed| seed.parse().expect("CRASH_TEST_SEED is a number"))
-}
+use support::kills::{moments, seed};
 
 /// How often to kill the host with each kind of store, unless the variable `KILL_TEST_MOMENTS` sets another number.
 const KILLS: u32 = 50;
@@ -46,7 +40,7 @@ fn killed_and_killed(shared_sync: bool, cooling_period_ms: u64) {
         compact_after: COMPACT_AFTER,
         limits: "",
     };
-    let kills = support::kill_moments(KILLS);
+    let kills = moments(KILLS);
     let course = Course {
         seed: seed() + u64::from(shared_sync),
         rounds: kills,
