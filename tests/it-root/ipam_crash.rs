@@ -22,8 +22,8 @@ const KILLS: u32 = 50;
 /// Makes kills hit whole checkpoints and entries alike.
 const COMPACT_AFTER: u32 = 7;
 
-/// The least number of answers from each by then.
-const ANSWERS_MIN: usize = 250;
+/// The least number of answers for each kill.
+const ANSWERS_MIN: usize = 5;
 
 /// Runs the whole course on a host. The recordings must replay.
 fn driven(config: Config, course: Course) -> (Real, Tally) {
@@ -52,7 +52,10 @@ fn killed_and_killed(shared_sync: bool, cooling_period_ms: u64) {
     };
     let (host, tally) = driven(config, course);
     // The test has covered its subject: interrupted work, both ways, and exhausted addresses.
-    assert!(tally.answers > ANSWERS_MIN && tally.full > 0, "{tally:?}");
+    assert!(
+        tally.answers > ANSWERS_MIN * kills as usize && tally.full > 0,
+        "{tally:?}"
+    );
     assert!(tally.held > 0 && tally.free > 0, "kills must hit work: {tally:?}");
     assert!(
         tally.spooled > 0 && tally.in_vain > 0 && tally.unrouted > 0,
