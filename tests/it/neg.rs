@@ -209,6 +209,29 @@ fn the_negs_of_a_service_that_goes_are_emptied_and_it_is_forgotten() {
 }
 
 #[test]
+fn a_service_with_another_name_keeps_its_negs_and_all_is_well() {
+    let mut cluster = Cluster::of(FEW, Stack::Single);
+    cluster.add("api", FEW, Stack::Single);
+    let mut stage = Stage::new(cluster, Compute::start(OPERATION_MS, &[]));
+    stage.start();
+    stage.comes_true();
+    stage.wait_until("both keys", |stage| stage.known_keys().len() == 2);
+    let before = stage.compute.changes().len();
+    stage.change(|cluster| cluster.rename("web", "www"));
+    stage.wait_until("the other key", |stage| {
+        stage.known_keys() == ["shop/api/80", "shop/www/80"]
+    });
+    let status = |stage: &Stage| {
+        let mut command = support::program();
+        support::ran(command.args(["status", "--config"]).arg(stage.site.folder()))
+    };
+    stage.wait_until("all to be well", |stage| status(stage).stdout.contains("all is well"));
+    assert_eq!(stage.compute.changes().len(), before, "its endpoints stay");
+    stage.terminate();
+    stage.replays(None);
+}
+
+#[test]
 fn negs_of_more_than_half_wait_for_an_approval_also_after_a_kill() {
     let mut cluster = Cluster::of(2 * FEW, Stack::Single);
     cluster.add("api", FEW, Stack::Single);

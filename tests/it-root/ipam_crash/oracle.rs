@@ -3,7 +3,7 @@
 use super::fake::{Fake, Lie};
 use super::ledger::Wrong;
 use super::rounds::{ANSWERS_MAX, CLIENTS, Course, drive};
-use super::seed;
+use support::kills::seed;
 
 #[test]
 fn nothing_is_wrong_with_an_honest_host() {

@@ -1,7 +1,7 @@
 //! Clients that get and release addresses until the host dies under them, again and again.
 //!
 //! ```text
-//! start -> read all -> clients ask --kill--> inspect -> (releases, other ENIs) -> start -> ...
+//! start -> read all -> clients ask --kill--> inspect -> releases, other ENIs -> start -> ...
 //! ```
 //! Each client has its own network, so that it knows every request for its keys; all share the pool of addresses. The
 //! ledger decides what is right and wrong, not this code.
@@ -19,6 +19,8 @@ use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
 
+use support::kills::{self, World};
+
 use super::ledger::{Answered, Asked, Broken, FULL, Key, Ledger};
 
 /// How many clients ask at the same time by default.
@@ -33,6 +35,9 @@ const ADDRESSES: u8 = 24;
 
 /// Device numbers of the ENIs, which share the addresses.
 const DEVICES: [i64; 2] = [0, 1];
+
+/// The device number of an ENI that takes another's place.
+const SPARE_DEVICE: i64 = 2;
 
 /// The default for the most answers before a round ends.
 pub(crate) const ANSWERS_MAX: usize = 15;
@@ -81,7 +86,7 @@ pub(crate) trait Host: Sync {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Course {
     pub(crate) seed: u64,
-    /// The most rounds.
+    /// The most rounds; with kills, the number of kills.
     pub(crate) rounds: u32,
     /// How many clients ask at the same time.
     pub(crate) clients: u64,
@@ -296,7 +301,6 @@ struct Rounds<'a, H> {
     course: Course,
     ledger: Ledger,
     clients: Vec<Client>,
-    random: ChaCha8Rng,
     pool: Pool,
     counts: Counts,
     tally: Tally,
@@ -311,7 +315,6 @@ pub(crate) fn drive(host: &impl Host, course: Course) -> Result<Tally, Broken> {
         course,
         ledger: Ledger::new(keys, course.failures),
         clients,
-        random: ChaCha8Rng::seed_from_u64(course.seed),
         pool: whole_pool(),
         counts: Counts::default(),
         tally: Tally::default(),
@@ -338,39 +341,32 @@ pub(crate) fn drive(host: &impl Host, course: Course) -> Result<Tally, Broken> {
 
 impl<H: Host> Rounds<'_, H> {
     fn all(&mut self) -> Result<(), Broken> {
-        for round in 0..self.course.rounds {
-            if self.host.is_done() {
-                break;
-            }
-            if round == 0 || self.course.kills {
-                self.start(round);
-            }
-            self.read()?;
-            self.work();
-            self.ledger.broken()?;
-            if self.course.kills {
-                self.ledger.note(format!("killed in round {round}"));
-                self.while_down()?;
-            }
-        }
+        let mut random = ChaCha8Rng::seed_from_u64(self.course.seed);
         if self.course.kills {
+            kills::drive(self, self.course.rounds, &mut random);
+            self.ledger.broken()?;
             self.change_pool(whole_pool());
-            self.start(self.course.rounds);
         }
-        self.read()?;
+        self.start(&mut random);
+        self.read();
+        while !self.course.kills && !self.is_over() {
+            self.work(&mut random);
+            self.read();
+        }
+        self.ledger.broken()?;
         self.hand_out_all()
     }
 
     /// Starts the host. Now and then kills it before it serves.
-    fn start(&mut self, round: u32) {
-        if self.course.kills && self.random.random_range(0..8) == 0 {
-            let lives = Duration::from_millis(self.random.random_range(0..400));
+    fn start(&mut self, random: &mut ChaCha8Rng) {
+        if self.course.kills && random.random_range(0..8) == 0 {
+            let lives = Duration::from_millis(random.random_range(0..400));
             self.host.start_in_vain(lives);
             self.tally.in_vain += 1;
             self.ledger.note(format!("started for {lives:?}, and killed"));
         }
         self.host.start();
-        self.ledger.note(format!("started for round {round}"));
+        self.ledger.note("started".to_owned());
     }
 
     fn change_pool(&mut self, pool: Pool) {
@@ -380,7 +376,7 @@ impl<H: Host> Rounds<'_, H> {
     }
 
     /// Reads all holders while no client asks for anything.
-    fn read(&mut self) -> Result<(), Broken> {
+    fn read(&mut self) {
         let mut found = BTreeMap::new();
         for client in &mut self.clients {
             client.unrouted.clear();
@@ -424,14 +420,13 @@ impl<H: Host> Rounds<'_, H> {
         let decided = self.ledger.read(&found, &self.host.shown());
         self.tally.held += decided.held;
         self.tally.free += decided.free;
-        self.ledger.broken()
     }
 
     /// All clients ask until the round has enough answers; then, while they still ask, kills the host.
-    fn work(&mut self) {
-        let enough = self.counts.answers.load(Ordering::Relaxed) + self.random.random_range(0..self.course.answers_max);
-        let delay = Duration::from_micros(self.random.random_range(0..DELAY_MAX_US));
-        let pool = (self.course.kills && self.random.random_range(0..5) == 0).then(|| other_pool(&mut self.random));
+    fn work(&mut self, random: &mut ChaCha8Rng) {
+        let enough = self.counts.answers.load(Ordering::Relaxed) + random.random_range(0..self.course.answers_max);
+        let delay = Duration::from_micros(random.random_range(0..DELAY_MAX_US));
+        let pool = (self.course.kills && random.random_range(0..5) == 0).then(|| other_pool(random));
         let (host, ledger, counts, stop) = (self.host, &self.ledger, &self.counts, &AtomicBool::new(false));
         let kills = self.course.kills;
         thread::scope(|scope| {
@@ -454,35 +449,6 @@ impl<H: Host> Rounds<'_, H> {
             }
             stop.store(true, Ordering::Relaxed);
         });
-    }
-
-    /// The steps while there is no host.
-    fn while_down(&mut self) -> Result<(), Broken> {
-        // The next host would hide any damage, so check now.
-        if self.random.random_range(0..4) == 0
-            && let Err(wrong) = self.host.inspect()
-        {
-            self.ledger.breaks(&[], wrong);
-        }
-        if self.random.random_range(0..6) == 0 && !self.course.failures {
-            for _ in 0..self.random.random_range(1..4) {
-                let client = &self.clients[self.random.random_range(0..self.clients.len())];
-                let key = &client.keys[self.random.random_range(0..client.keys.len())];
-                let release = Asked::Release(key);
-                self.ledger
-                    .carry_out("while it is down", release, || self.host.release(key));
-                self.tally.spooled += 1;
-            }
-        }
-        match self.random.random_range(0..12) {
-            0 => {
-                let pool = other_pool(&mut self.random);
-                self.change_pool(pool);
-            }
-            1..4 => self.change_pool(whole_pool()),
-            _ => {}
-        }
-        self.ledger.broken()
     }
 
     /// Nothing got lost: each address can be given out exactly once.
@@ -528,5 +494,59 @@ impl<H: Host> Rounds<'_, H> {
             thread::sleep(Duration::from_millis(1));
         }
         self.ledger.broken()
+    }
+}
+
+impl<H: Host> World for Rounds<'_, H> {
+    fn edit(&mut self, random: &mut ChaCha8Rng) {
+        let address = address(random.random_range(0..ADDRESSES));
+        let device = DEVICES[random.random_range(0..DEVICES.len())];
+        let mut pool = self.pool.clone();
+        match random.random_range(0..9) {
+            0..3 if !self.course.failures => {
+                let client = &self.clients[random.random_range(0..self.clients.len())];
+                let key = &client.keys[random.random_range(0..client.keys.len())];
+                let release = Asked::Release(key);
+                self.ledger
+                    .carry_out("while it is down", release, || self.host.release(key));
+                self.tally.spooled += 1;
+                return;
+            }
+            // An address leaves, or comes to an ENI, perhaps another one.
+            3 => _ = pool.insert(address, None),
+            4 => _ = pool.insert(address, Some(device)),
+            // An ENI is replaced.
+            5 => {
+                let its = pool.values_mut().filter(|is| **is == Some(device));
+                its.for_each(|is| *is = Some(SPARE_DEVICE));
+            }
+            6 => pool = other_pool(random),
+            _ => pool = whole_pool(),
+        }
+        self.change_pool(pool);
+    }
+
+    fn kill(&mut self, random: &mut ChaCha8Rng) -> bool {
+        self.start(random);
+        self.read();
+        self.work(random);
+        self.ledger.note("killed".to_owned());
+        // The next host would hide any damage, so check now.
+        if random.random_range(0..4) == 0
+            && let Err(wrong) = self.host.inspect()
+        {
+            self.ledger.breaks(&[], wrong);
+        }
+        true
+    }
+
+    fn settle(&mut self, random: &mut ChaCha8Rng) {
+        self.start(random);
+        self.read();
+        self.host.kill();
+    }
+
+    fn is_over(&self) -> bool {
+        self.host.is_done() || self.ledger.is_broken()
     }
 }

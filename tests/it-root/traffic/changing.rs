@@ -7,9 +7,10 @@ use std::net::SocketAddr;
 use super::agent::{Order, Released};
 use super::cluster::Cluster;
 use super::ready::Ready;
-use super::ruleset::Listing;
+use super::ruleset;
 use super::services::{EXTERNAL, Endpoint, IPV6, LOCAL, NODE_PORT, PLAIN, STICKY, Service};
 use super::topology::{CLIENT, NODES, Node, Pod, pods};
+use support::network::Listing;
 
 const CHANGES: usize = 200;
 
@@ -111,7 +112,7 @@ fn change(cluster: &Cluster, number: usize) -> (Service, Pod, Endpoint) {
 fn listings(cluster: &Cluster) -> BTreeMap<(Node, &'static str), Listing> {
     let families = |node| ["ip", "ip6"].map(|family| (node, family));
     let all = NODES.into_iter().flat_map(families);
-    all.map(|(node, family)| ((node, family), Listing::of(&cluster.network, node, family)))
+    all.map(|(node, family)| ((node, family), ruleset::listing(&cluster.network, node, family)))
         .collect()
 }
 

@@ -14,7 +14,7 @@ use super::agents::Agents;
 use super::compiled;
 use super::dialing::now_us;
 use super::ready::Ready;
-use super::ruleset::{self, Listing};
+use super::ruleset;
 use super::services::{self, Endpoint, Service};
 use super::topology::{self, NODES, Node, PODS, PODS_6, Pod, pods};
 use support::network::Network;
@@ -127,7 +127,8 @@ impl Cluster {
     #[track_caller]
     pub(crate) fn start_anew(&mut self, node: Node) {
         let begun_us = now_us();
-        let tables = |network: &Network| ["ip", "ip6"].map(|family| Listing::of(network, node, family).table_handle());
+        let tables =
+            |network: &Network| ["ip", "ip6"].map(|family| ruleset::listing(network, node, family).table_handle());
         let before = tables(&self.network);
         let Host { site, running } = self.hosts.remove(&node).unwrap();
         let (ran, _) = running.terminate();

@@ -6,62 +6,15 @@ use serde_json::Value;
 
 use super::services::Service;
 use super::topology::Node;
-use support::network::Network;
+use support::network::{Listing, Network};
 use support::{Ran, ran};
 
 const TABLE: &str = "trueup";
 
-/// A table with its contents.
-pub(crate) struct Listing {
-    objects: Vec<(String, Value)>,
-}
-
-impl Listing {
-    /// Empty if there is no such table.
-    #[track_caller]
-    pub(crate) fn of(network: &Network, node: Node, family: &str) -> Self {
-        Self::read(&nft(network, node, &["table", family, TABLE]))
-    }
-
-    #[track_caller]
-    fn read(ran: &Ran) -> Self {
-        if ran.code != Some(0) {
-            assert!(ran.stderr.contains("No such file or directory"), "{ran}");
-            return Self { objects: Vec::new() };
-        }
-        let objects = ran.json()["nftables"].as_array().unwrap().clone();
-        let objects = objects.iter().flat_map(|object| object.as_object().unwrap().clone());
-        let objects = objects.filter(|(kind, _)| kind != "metainfo").collect();
-        Self { objects }
-    }
-
-    /// A number that changes with every new table, even one of the same name.
-    pub(crate) fn table_handle(&self) -> Option<u64> {
-        let (_, table) = self.objects.iter().find(|(kind, _)| kind == "table")?;
-        table["handle"].as_u64()
-    }
-
-    /// A line for each object, without handles: chains, sets and their elements sorted, rules in the order of their
-    /// chain.
-    pub(crate) fn lines(&self) -> Vec<String> {
-        let mut lines = Vec::new();
-        for (kind, content) in &self.objects {
-            let mut content = content.clone();
-            content.as_object_mut().unwrap().remove("handle");
-            if let Some(elements) = content.get_mut("elem").and_then(Value::as_array_mut) {
-                elements.sort_by_key(Value::to_string);
-            }
-            let chain = content["chain"].as_str().unwrap_or_default().to_owned();
-            // The stable sort keeps a chain's rules in order.
-            let order = if kind == "rule" { chain } else { content.to_string() };
-            lines.push((kind.clone(), order, content));
-        }
-        lines.sort_by(|one, other| (&one.0, &one.1).cmp(&(&other.0, &other.1)));
-        lines
-            .into_iter()
-            .map(|(kind, _, content)| format!("{kind} {content}"))
-            .collect()
-    }
+/// A table with its contents; empty if there is no such table.
+#[track_caller]
+pub(crate) fn listing(network: &Network, node: Node, family: &str) -> Listing {
+    Listing::read(&nft(network, node, &["table", family, TABLE]))
 }
 
 /// The chains of the endpoints among which a node chooses for a Service; `None` if it does not know the Service.

@@ -26,6 +26,8 @@ pub(crate) enum Stack {
 /// A Service with port 80, which names its NEGs.
 #[derive(Debug, Clone)]
 struct Service {
+    /// The name of its NEGs.
+    neg: String,
     /// Its number in its pods' addresses.
     number: u8,
     pods_per_zone: u8,
@@ -55,10 +57,12 @@ impl Cluster {
         cluster
     }
 
-    /// Another Service.
+    /// Another Service, whose NEGs have its name.
     pub(crate) fn add(&mut self, name: &str, pods_per_zone: u8, stack: Stack) {
+        let is_free = |number: &u8| self.services.values().all(|service| service.number != *number);
         let service = Service {
-            number: u8::try_from(self.services.len()).unwrap(),
+            neg: name.to_owned(),
+            number: (0..=u8::MAX).find(is_free).unwrap(),
             pods_per_zone,
             stack,
             spec: json!({}),
@@ -71,8 +75,25 @@ impl Cluster {
         self.services.get_mut(name).unwrap().spec = spec;
     }
 
-    pub(crate) fn has(&self, name: &str) -> bool {
-        self.services.contains_key(name)
+    /// The Services' names.
+    pub(crate) fn names(&self) -> Vec<String> {
+        self.services.keys().cloned().collect()
+    }
+
+    /// Whether a Service's NEGs have this name.
+    pub(crate) fn has_neg(&self, neg: &str) -> bool {
+        self.services.values().any(|service| service.neg == neg)
+    }
+
+    /// Gives a Service another name; it keeps its pods and its NEGs.
+    pub(crate) fn rename(&mut self, name: &str, other: &str) {
+        let service = self.services.remove(name).unwrap();
+        assert!(self.services.insert(other.to_owned(), service).is_none(), "{other}");
+    }
+
+    /// Gives a Service's NEGs another name.
+    pub(crate) fn rename_neg(&mut self, name: &str, neg: &str) {
+        self.services.get_mut(name).unwrap().neg = neg.to_owned();
     }
 
     /// Sets a Service's pods in each zone.
@@ -106,18 +127,23 @@ impl Cluster {
         objects
     }
 
+    /// The same, as manifests.
+    pub(crate) fn manifests(&self) -> String {
+        let documents: Vec<String> = self.objects().iter().map(Value::to_string).collect();
+        documents.join("\n---\n")
+    }
+
     /// Writes them as manifests.
     pub(crate) fn write(&self, site: &Site) {
-        let documents: Vec<String> = self.objects().iter().map(Value::to_string).collect();
-        site.put_manifest("negs.yaml", &documents.join("\n---\n"));
+        site.put_manifest("negs.yaml", &self.manifests());
     }
 
     /// The desired contents of its Services' NEGs.
     pub(crate) fn contents(&self) -> Contents {
         let mut contents = Contents::new();
-        for (name, service) in &self.services {
+        for service in self.services.values() {
             for pod in service.pods() {
-                let place = (ZONES[usize::from(pod.zone)].to_owned(), name.clone());
+                let place = (ZONES[usize::from(pod.zone)].to_owned(), service.neg.clone());
                 contents.entry(place).or_default().insert(service.endpoint(pod));
             }
         }
@@ -167,7 +193,7 @@ impl Service {
     }
 
     fn object(&self, name: &str) -> Value {
-        let annotation = json!({"exposed_ports": {"80": {"name": name}}}).to_string();
+        let annotation = json!({"exposed_ports": {"80": {"name": self.neg}}}).to_string();
         let mut spec = json!({"ports": [{"name": "http", "port": 80, "nodePort": 30_080, "targetPort": TARGET_PORT}]});
         spec.as_object_mut()
             .unwrap()

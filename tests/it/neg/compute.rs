@@ -137,7 +137,7 @@ impl Compute {
     /// Ends all operations in flight now. Only while no request comes.
     pub(crate) fn end_operations(&self) {
         let now_ms = now_ms();
-        let mut state = self.0.get("/state");
+        let mut state = self.state();
         let pending: Vec<u64> = state["pending"]
             .as_array()
             .unwrap()
@@ -148,7 +148,17 @@ impl Compute {
             state["operations"][id.to_string()]["due_ms"] = now_ms.into();
         }
         state["pending"] = pending.iter().map(|id| json!([now_ms, id])).collect();
-        self.0.put("/state", &state);
+        self.put_state(&state);
+    }
+
+    /// All that it holds.
+    pub(crate) fn state(&self) -> Value {
+        self.0.get("/state")
+    }
+
+    /// Replaces all that it holds. Only while no request comes.
+    pub(crate) fn put_state(&self, state: &Value) {
+        self.0.put("/state", state);
     }
 
     /// Changes its settings.

@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::cluster::{Cluster, Stack};
-use super::compute::Compute;
+use super::compute::{Compute, Contents};
 use super::stage::{HELD_MS, OPERATION_MS, Stage};
 use super::{FEW, MANY};
-use support::kill_moments;
+use support::kills::{self, converge, seed};
+use support::{Site, Started};
 
 /// How often to kill the host during its work. Three more kills come while there is none.
 const KILLS: usize = 20;
@@ -20,8 +21,8 @@ const KILLS: usize = 20;
 /// How often to kill it while Services are edited, unless the variable `KILL_TEST_MOMENTS` sets another number.
 const EDITED_KILLS: u32 = 12;
 
-/// The seed, unless the variable `NEG_TEST_SEED` sets another.
-const SEED: u64 = 20_261_122;
+/// The longest wait for a call, which may not come.
+const CALL_MAX: Duration = Duration::from_millis(1_500);
 
 /// The calls during which to kill the host, and whether the request has taken effect by then.
 const CUTS: [(&str, &str); 5] = [
@@ -47,136 +48,178 @@ impl Kills {
     fn count(&self) -> usize {
         self.cut.iter().sum::<usize>() + self.anytime
     }
-}
 
-fn up_to(random: &mut ChaCha8Rng, ms: u64) -> Duration {
-    Duration::from_millis(random.random_range(0..=ms))
-}
-
-/// Kills the host inside a call, which never gets its answer.
-fn kill_within(stage: &mut Stage, cut: usize, random: &mut ChaCha8Rng, kills: &mut Kills) {
-    let (call, when) = CUTS[cut];
-    let path = format!("*/{call}");
-    stage
-        .compute
-        .fault(&json!({"path": path, "times": 1, "delay_ms": HELD_MS, "when": when}));
-    stage.start();
-    stage.wait_until("such a call", |stage| stage.compute.is_faultless() || stage.is_true());
-    std::thread::sleep(up_to(random, 100));
-    stage.kill();
-    if stage.compute.is_faultless() {
-        kills.cut[cut] += 1;
+    /// Counts a kill at the moment of [`strike`].
+    fn add(&mut self, compute: &Compute, cut: Option<usize>) {
+        let Some(cut) = cut.filter(|_| compute.is_faultless()) else {
+            self.anytime += 1;
+            return compute.clear_faults();
+        };
+        self.cut[cut] += 1;
+        let (call, when) = CUTS[cut];
         if when == "after" && call != "listNetworkEndpoints" {
-            let last = stage.compute.changes().pop().unwrap();
-            kills.untold.insert(last.id);
+            let last = compute.changes().pop().unwrap();
+            self.untold.insert(last.id);
         }
-    } else {
-        kills.anytime += 1;
     }
-    stage.compute.clear_faults();
 }
 
-/// Kills the host at an arbitrary moment.
-fn kill_anytime(stage: &mut Stage, random: &mut ChaCha8Rng, kills: &mut Kills) {
-    let before = stage.compute.requests();
-    stage.start();
-    stage.wait_until("the first request", |stage| stage.compute.requests() > before);
-    std::thread::sleep(up_to(random, 500));
-    stage.kill();
-    kills.anytime += 1;
+/// Starts a host, and returns it inside a call, which never gets its answer; or at any moment.
+fn strike(stage: &Stage, cut: Option<usize>, args: &[&str], random: &mut ChaCha8Rng) -> Started {
+    let compute = &stage.compute;
+    if let Some((call, when)) = cut.map(|cut| CUTS[cut]) {
+        let path = format!("*/{call}");
+        compute.fault(&json!({"path": path, "times": 1, "delay_ms": HELD_MS, "when": when}));
+        let mut host = stage.site.start("run", args);
+        kills::wait_at_most(CALL_MAX, &mut host, || compute.is_faultless());
+        kills::sleep_at_most(100, random);
+        host
+    } else {
+        let before = compute.requests();
+        let mut host = stage.site.start("run", args);
+        kills::wait_at_most(CALL_MAX, &mut host, || compute.requests() > before);
+        kills::sleep_at_most(500, random);
+        host
+    }
 }
 
-fn seeded() -> ChaCha8Rng {
-    let seed = std::env::var("NEG_TEST_SEED").map_or(SEED, |seed| seed.parse().expect("NEG_TEST_SEED is a number"));
-    // Printed for a failed test.
-    println!("NEG_TEST_SEED={seed}");
-    ChaCha8Rng::seed_from_u64(seed)
+impl kills::Wish for Cluster {
+    fn edit(&mut self, random: &mut ChaCha8Rng) {
+        let names = self.names();
+        let name = &names[random.random_range(0..names.len())];
+        // Names come back, too.
+        let other = ["web", "api", "dns", "db"][random.random_range(0..4)];
+        let neg = format!("{other}-{}", random.random_range(0..10));
+        match random.random_range(0..7) {
+            0 if !names.iter().any(|name| name == other) => {
+                self.add(other, FEW, Stack::Single);
+                let spare = (0..).map(|number| format!("{other}-{number}"));
+                let spare = spare.into_iter().find(|neg| !self.has_neg(neg)).unwrap();
+                self.rename_neg(other, &spare);
+            }
+            1 if names.len() > 1 => self.remove(name),
+            2 if !names.iter().any(|name| name == other) => self.rename(name, other),
+            3 if !self.has_neg(&neg) => self.rename_neg(name, &neg),
+            4 => self.set_stack([Stack::Single, Stack::Dual][random.random_range(0..2)]),
+            _ => self.resize(name, random.random_range(1..4)),
+        }
+    }
+
+    fn manifests(&self) -> String {
+        Self::manifests(self)
+    }
 }
 
-/// One change: of pods, of their addresses, or of a Service that comes or goes.
-fn edit(cluster: &mut Cluster, random: &mut ChaCha8Rng) {
-    match random.random_range(0..4) {
-        0 if cluster.has("api") => cluster.remove("api"),
-        0 | 1 if !cluster.has("api") => cluster.add("api", FEW, Stack::Single),
-        1 => cluster.resize("api", random.random_range(1..4)),
-        2 => cluster.set_stack([Stack::Single, Stack::Dual][random.random_range(0..2)]),
-        _ => cluster.resize("web", random.random_range(1..4)),
+/// NEGs and their host.
+struct Place {
+    stage: Stage,
+    /// Compute Engine's state at the beginning.
+    empty: Value,
+    cut: Option<usize>,
+    kills: Kills,
+}
+
+impl Place {
+    fn new() -> Self {
+        let stage = Stage::new(Cluster::default(), Compute::start(OPERATION_MS, &[]));
+        // The edits remove more than half at once.
+        stage.site.edit(
+            "trueup.toml",
+            "\n[guests.neg]\n",
+            "\n[guests.neg]\napprove_above_percent = 100\n",
+        );
+        stage.site.remove_manifest("negs.yaml");
+        Self {
+            empty: stage.compute.state(),
+            stage,
+            cut: None,
+            kills: Kills::default(),
+        }
+    }
+}
+
+impl kills::Place for Place {
+    fn site(&self) -> &Site {
+        &self.stage.site
+    }
+
+    fn held(&self) -> Option<Vec<String>> {
+        let lines = |contents: Contents| {
+            let endpoints = contents.into_iter().flat_map(|(place, there)| {
+                let lines = there.into_iter().map(move |endpoint| format!("{place:?} {endpoint:?}"));
+                lines.collect::<Vec<_>>()
+            });
+            endpoints.collect()
+        };
+        self.stage.compute.at_rest().map(lines)
+    }
+
+    fn empty(&mut self) {
+        self.stage.compute.put_state(&self.empty);
+    }
+
+    fn strike(&mut self, args: &[&str], random: &mut ChaCha8Rng) -> Started {
+        self.cut = Some(random.random_range(0..=CUTS.len())).filter(|cut| *cut < CUTS.len());
+        strike(&self.stage, self.cut, args, random)
+    }
+
+    fn killed(&mut self, _: &mut ChaCha8Rng) {
+        self.kills.add(&self.stage.compute, self.cut);
+    }
+
+    fn is_covered(&self) -> bool {
+        self.kills.cut.iter().all(|count| *count > 0)
     }
 }
 
 #[test]
 fn a_killed_host_converges_though_services_are_edited_meanwhile() {
-    let mut random = seeded();
-    let mut stage = Stage::new(Cluster::of(FEW, Stack::Single), Compute::start(OPERATION_MS, &[]));
-    let mut kills = Kills::default();
-    for _ in 0..kill_moments(EDITED_KILLS) {
-        match random.random_range(0..=CUTS.len()) {
-            cut if cut < CUTS.len() => kill_within(&mut stage, cut, &mut random, &mut kills),
-            _ => kill_anytime(&mut stage, &mut random, &mut kills),
-        }
-        stage.change(|cluster| edit(cluster, &mut random));
-        // Now and then, kill the next host too.
-        if random.random_range(0..3) == 0 {
-            continue;
-        }
-        stage.start();
-        stage.comes_true();
-        stage.kill();
-        stage.change(|cluster| edit(cluster, &mut random));
-    }
-    println!("{kills:?}");
-    assert!(kills.cut.iter().sum::<usize>() > 0, "{kills:?}");
-    stage.start();
-    stage.comes_true();
-    stage.kill();
-    stage.replays(None);
+    let places = [(), ()].map(|()| Place::new());
+    let place = converge(Cluster::of(FEW, Stack::Single), places, EDITED_KILLS);
+    println!("{:?}", place.kills);
 }
 
 #[test]
 fn a_killed_host_goes_on_where_it_was_and_asks_for_nothing_twice() {
-    let mut random = seeded();
+    let mut random = ChaCha8Rng::seed_from_u64(seed());
     let mut stage = Stage::new(Cluster::of(MANY, Stack::Single), Compute::start(OPERATION_MS, &[]));
-    let (mut kills, mut deck) = (Kills::default(), Vec::new());
+    let (mut hits, mut deck) = (Kills::default(), Vec::new());
     // Creating and filling the NEGs, the move there, and back; repeated if a move was faster than the kills.
     let enough = [KILLS / 5, KILLS * 3 / 5, KILLS];
     for phase in 0.. {
-        if phase >= enough.len() && kills.count() >= KILLS {
+        if phase >= enough.len() && hits.count() >= KILLS {
             break;
         }
         let enough = enough.get(phase).copied().unwrap_or(KILLS);
         let stacks = [Stack::Single, Stack::Dual];
         stage.change(|cluster| cluster.set_stack(stacks[phase % 2]));
-        while kills.count() < enough && !stage.is_true() {
+        while hits.count() < enough && !stage.is_true() {
             // In random order, each equally often.
             if deck.is_empty() {
                 deck.extend(0..=CUTS.len());
             }
-            match deck.swap_remove(random.random_range(0..deck.len())) {
-                cut if cut < CUTS.len() => kill_within(&mut stage, cut, &mut random, &mut kills),
-                _ => kill_anytime(&mut stage, &mut random, &mut kills),
-            }
+            let cut = Some(deck.swap_remove(random.random_range(0..deck.len()))).filter(|cut| *cut < CUTS.len());
+            strike(&stage, cut, &[], &mut random).kill();
+            hits.add(&stage.compute, cut);
             // Operations may end meanwhile.
-            std::thread::sleep(up_to(&mut random, 200));
+            kills::sleep_at_most(200, &mut random);
         }
         stage.start();
         stage.comes_true();
         stage.kill();
     }
-    println!("{kills:?}");
+    println!("{hits:?}");
     // Only the next host may get the last event.
     stage.start();
     let judged = stage.judge();
     assert_eq!(judged.failed, 0, "{judged}");
     // The test has covered its subject.
-    let cuts_hit = kills.cut.iter().all(|count| *count > 0);
-    assert!(
-        kills.count() >= KILLS && cuts_hit && kills.untold.len() >= 3,
-        "{kills:?}"
-    );
+    let cuts_hit = hits.cut.iter().all(|count| *count > 0);
+    assert!(hits.count() >= KILLS && cuts_hit && hits.untold.len() >= 3, "{hits:?}");
     for operation in stage.compute.changes() {
         let asked_again = operation.repeats > 0;
         assert!(
-            asked_again || !kills.untold.contains(&operation.id),
+            asked_again || !hits.untold.contains(&operation.id),
             "its number was never asked for again: {operation:?}"
         );
     }

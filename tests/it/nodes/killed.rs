@@ -1,99 +1,166 @@
-//! The test kills the host of a node (`kill -9`) repeatedly, and edits Services while it is down: afterwards the node
-//! renders exactly the manifests.
+//! The test kills the host of a node (`kill -9`) repeatedly, and edits everything while it is down: afterwards the node's
+//! number and addresses, its kernel's packet filter and its agent's configuration are exactly those of the manifests.
 
-use std::collections::BTreeMap;
-use std::time::Duration;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 
-use rand::{RngExt as _, SeedableRng as _};
+use needs::needs;
+use rand::RngExt as _;
 use rand_chacha::ChaCha8Rng;
-use serde_json::Value;
 
-use super::manifests::Manifests;
-use super::site::{Config, Host, wait_until};
+use super::manifests::{self, Manifests};
+use super::site::{Config, Host};
 use super::store::Etcd;
-use support::{kill_moments, trueup};
+use support::kills::{self, converge};
+use support::network::{Listing, Network};
+use support::{Site, Started, ran};
 
 /// How often to kill the host, unless the variable `KILL_TEST_MOMENTS` sets another number.
 const MOMENTS: u32 = 12;
 
-/// The seed, unless the variable `KILL_TEST_SEED` sets another.
-const SEED: u64 = 20_261_122;
-
 /// The latest time of a kill after the start: about as long as its work takes.
 const WORK_MS: u64 = 800;
 
-const NODE_ADDRESS: &str = "172.30.1.1";
-
-/// The node ports that the node's agent offers at the node's address, by Service.
-fn offered(etcd: &Etcd) -> BTreeMap<String, Vec<u64>> {
-    let folder = "/vnf-agent/node-a/config/vpp/nat/v2/dnat44/shop/";
-    let ports = |value: String| {
-        let value: Value = serde_json::from_str(&value).unwrap();
-        let mappings = value["st_mappings"].as_array().cloned().unwrap_or_default();
-        let at_node = mappings.iter().filter(|mapping| mapping["external_ip"] == NODE_ADDRESS);
-        at_node
-            .map(|mapping| mapping["external_port"].as_u64().unwrap())
-            .collect()
-    };
-    let entries = etcd.under(folder).into_iter();
-    entries
-        .map(|(key, value)| (key[folder.len()..].to_owned(), ports(value)))
-        .collect()
+/// The contents of the folder of manifests.
+struct Wish {
+    /// Name to the last number of its address; `node-a` among them.
+    nodes: BTreeMap<String, u8>,
+    services: BTreeMap<String, Service>,
 }
 
-/// One change: a Service comes, goes, or gets another node port.
-fn edit(services: &mut BTreeMap<String, Vec<u64>>, manifests: &Manifests, random: &mut ChaCha8Rng) {
-    let number = random.random_range(1..6_u8);
-    let name = format!("s{number}");
-    if random.random_range(0..3) == 0 && services.len() > 1 && services.remove(&name).is_some() {
-        manifests.remove(&format!("service-{name}.yaml"));
-        manifests.remove(&format!("endpoints-{name}.yaml"));
-        return;
+struct Service {
+    /// The last number of its cluster IP.
+    last: u8,
+    /// 0 means none.
+    node_port: u16,
+    /// The last numbers of its endpoints' addresses.
+    pods: BTreeSet<u8>,
+}
+
+impl Wish {
+    fn add_service(&mut self, name: &str, random: &mut ChaCha8Rng) {
+        let is_free = |last: &u8| self.services.values().all(|service| service.last != *last);
+        let last = (1..).find(is_free).unwrap();
+        let service = Service {
+            last,
+            node_port: 30_000 + u16::from(last),
+            pods: [random.random_range(2..9)].into(),
+        };
+        self.services.insert(name.to_owned(), service);
     }
-    let port = 30_000 + 100 * u16::from(number) + random.random_range(0..100);
-    manifests.put_service(&name, number, port);
-    manifests.put_endpoints(&name, &[&format!("10.1.1.{}", 10 + number)]);
-    services.insert(name, vec![port.into()]);
 }
 
+impl kills::Wish for Wish {
+    fn edit(&mut self, random: &mut ChaCha8Rng) {
+        // Names come back, too.
+        let other = format!("s{}", random.random_range(1..6));
+        let name = self.services.keys().nth(random.random_range(0..self.services.len()));
+        let name = name.unwrap().clone();
+        let (is_free, is_one) = (!self.services.contains_key(&other), self.services.len() == 1);
+        let service = self.services.get_mut(&name).unwrap();
+        match random.random_range(0..8) {
+            0 if is_free => self.add_service(&other, random),
+            1 if !is_one => _ = self.services.remove(&name),
+            2 if is_free => {
+                // The same cluster IP and node port under another name.
+                let renamed = self.services.remove(&name).unwrap();
+                self.services.insert(other, renamed);
+            }
+            3 => service.node_port = random.random_range(0..2) * (30_000 + 10 * u16::from(service.last)),
+            4 if service.pods.len() > 1 => _ = service.pods.pop_first(),
+            5 => _ = self.nodes.insert("node-a".to_owned(), random.random_range(1..4)),
+            6 if self.nodes.remove("node-b").is_none() => {
+                self.nodes.insert("node-b".to_owned(), random.random_range(4..8));
+            }
+            _ => _ = service.pods.insert(random.random_range(2..9)),
+        }
+    }
+
+    fn manifests(&self) -> String {
+        let nodes = self.nodes.iter();
+        let nodes = nodes.map(|(name, last)| manifests::node(name, &format!("172.30.1.{last}")));
+        let services = self.services.iter().flat_map(|(name, service)| {
+            let pods: Vec<String> = service.pods.iter().map(|pod| format!("10.1.1.{pod}")).collect();
+            [
+                manifests::service(name, service.last, service.node_port),
+                manifests::endpoints(name, &pods),
+            ]
+        });
+        nodes.chain(services).collect::<Vec<_>>().join("---\n")
+    }
+}
+
+/// A node: its host, its kernel, and its store.
+struct Place {
+    host: Host,
+    manifests: Manifests,
+    network: Network,
+    etcd: Etcd,
+}
+
+impl Place {
+    fn new() -> Self {
+        let (manifests, network, etcd) = (Manifests::new(), Network::start(), Etcd::start());
+        let config = Config::new("node-a", &manifests).against(&etcd.url()).numbered();
+        let config = config.publishing(&["192.168.16.1/24"]).serving(&["nftables", "nat44"]);
+        let nft = manifests.folder().join(".nft");
+        let entering = network.command("nft");
+        let words: Vec<_> = entering.get_args().map(|word| word.to_str().unwrap()).collect();
+        fs::write(&nft, format!("#!/bin/sh\nexec nsenter {} \"$@\"\n", words.join(" "))).unwrap();
+        fs::set_permissions(&nft, fs::Permissions::from_mode(0o755)).unwrap();
+        Self {
+            host: Host::new(config.filtering(nft)),
+            manifests,
+            network,
+            etcd,
+        }
+    }
+
+    fn nft(&self, args: &[&str]) -> support::Ran {
+        ran(self.network.command("nft").args(args)).exits(0)
+    }
+}
+
+impl kills::Place for Place {
+    fn site(&self) -> &Site {
+        &self.host.site
+    }
+
+    fn put(&self, manifests: &str) {
+        self.manifests.put("all.yaml", manifests);
+    }
+
+    fn held(&self) -> Option<Vec<String>> {
+        let filter = Listing::read(&self.nft(&["--json", "list", "ruleset"]));
+        let stored = self.etcd.under("/").into_iter();
+        let stored = stored.map(|(key, value)| format!("{key} {value}"));
+        Some(stored.chain(filter.lines()).collect())
+    }
+
+    fn empty(&mut self) {
+        self.etcd.clear();
+        self.nft(&["flush", "ruleset"]);
+    }
+
+    fn strike(&mut self, args: &[&str], random: &mut ChaCha8Rng) -> Started {
+        let host = self.site().start("run", args);
+        kills::sleep_at_most(WORK_MS, random);
+        host
+    }
+}
+
+#[needs(etcd, netns, nft, root)]
 #[test]
 fn a_killed_host_renders_what_was_edited_meanwhile() {
-    let seed = std::env::var("KILL_TEST_SEED").map_or(SEED, |seed| seed.parse().expect("KILL_TEST_SEED is a number"));
-    // Printed for a failed test.
-    println!("KILL_TEST_SEED={seed}");
-    let mut random = ChaCha8Rng::seed_from_u64(seed);
-    let etcd = Etcd::start();
-    let manifests = Manifests::new();
-    manifests.put_node("node-a", NODE_ADDRESS);
-    let config = Config::new("node-a", &manifests).against(&etcd.url()).numbered();
-    let mut host = Host::new(config.publishing(&["192.168.16.1/24"]).serving(&["nftables", "nat44"]));
-    let (mut services, mut halves) = (BTreeMap::new(), 0);
-    for _ in 0..kill_moments(MOMENTS) {
-        for _ in 0..random.random_range(1..6) {
-            edit(&mut services, &manifests, &mut random);
-        }
-        host.start();
-        std::thread::sleep(Duration::from_millis(random.random_range(0..WORK_MS)));
-        host.kill();
-        halves += u32::from(offered(&etcd) != services);
-        edit(&mut services, &manifests, &mut random);
-        // Now and then, kill the next host too.
-        if random.random_range(0..3) == 0 {
-            continue;
-        }
-        host.start();
-        wait_until("what is offered to be what is wished for", || {
-            offered(&etcd) == services
-        });
-        host.kill();
-    }
-    assert!(halves > 0, "no kill came before the work was done");
-    host.start();
-    wait_until("what is offered to be what is wished for", || {
-        offered(&etcd) == services
-    });
-    host.wait_until_up();
-    host.terminate().exits(0);
-    let words = [std::ffi::OsString::from("replay")].into_iter();
-    trueup(words.chain(host.site.journals().into_iter().map(Into::into))).exits(0);
+    let service = |last| Service {
+        last,
+        node_port: 30_000 + u16::from(last),
+        pods: [last].into(),
+    };
+    let wish = Wish {
+        nodes: [("node-a".to_owned(), 1)].into(),
+        services: [("s1".to_owned(), service(1)), ("s2".to_owned(), service(2))].into(),
+    };
+    converge(wish, [(), ()].map(|()| Place::new()), MOMENTS);
 }

@@ -34,43 +34,46 @@ impl Manifests {
 
     /// A Node with this management address.
     pub(crate) fn put_node(&self, name: &str, internal_ip: &str) {
-        self.put(
-            &format!("{name}.yaml"),
-            &format!(
-                "apiVersion: v1\nkind: Node\nmetadata: {{ name: {name} }}\nstatus: {{ addresses: [{{ type: InternalIP, address: \
-                 {internal_ip} }}] }}\n"
-            ),
-        );
+        self.put(&format!("{name}.yaml"), &node(name, internal_ip));
     }
 
     /// A Service of this name with a cluster IP, `10.96.0.LAST`, and this node port; 0 means none.
     pub(crate) fn put_service(&self, name: &str, last: u8, node_port: u16) {
-        let (kind, port) = match node_port {
-            0 => ("ClusterIP", String::new()),
-            _ => ("NodePort", format!(", nodePort: {node_port}")),
-        };
-        self.put(
-            &format!("service-{name}.yaml"),
-            &format!(
-                "apiVersion: v1\nkind: Service\nmetadata: {{ name: {name}, namespace: shop, uid: uid-{name} }}\n\
-                 spec: {{ type: {kind}, clusterIP: 10.96.0.{last}, ports: [{{ name: http, port: 80{port} }}] }}\n"
-            ),
-        );
+        self.put(&format!("service-{name}.yaml"), &service(name, last, node_port));
     }
 
     /// A Service's ready endpoints, all at port 8080.
     pub(crate) fn put_endpoints(&self, service: &str, addresses: &[&str]) {
-        let entries: String = addresses
-            .iter()
-            .map(|address| format!("- {{ addresses: [{address}], conditions: {{ ready: true }} }}\n"))
-            .collect();
-        self.put(
-            &format!("endpoints-{service}.yaml"),
-            &format!(
-                "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\n\
-                 metadata: {{ name: {service}-1, namespace: shop, uid: uid-{service}-1, labels: {{ kubernetes.io/service-name: {service} }} }}\n\
-                 addressType: IPv4\nports: [{{ name: http, port: 8080 }}]\nendpoints:\n{entries}"
-            ),
-        );
+        self.put(&format!("endpoints-{service}.yaml"), &endpoints(service, addresses));
     }
+}
+
+pub(crate) fn node(name: &str, internal_ip: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: Node\nmetadata: {{ name: {name} }}\nstatus: {{ addresses: [{{ type: InternalIP, address: \
+         {internal_ip} }}] }}\n"
+    )
+}
+
+pub(crate) fn service(name: &str, last: u8, node_port: u16) -> String {
+    let (kind, port) = match node_port {
+        0 => ("ClusterIP", String::new()),
+        _ => ("NodePort", format!(", nodePort: {node_port}")),
+    };
+    format!(
+        "apiVersion: v1\nkind: Service\nmetadata: {{ name: {name}, namespace: shop, uid: uid-{name} }}\n\
+         spec: {{ type: {kind}, clusterIP: 10.96.0.{last}, ports: [{{ name: http, port: 80{port} }}] }}\n"
+    )
+}
+
+pub(crate) fn endpoints(service: &str, addresses: &[impl std::fmt::Display]) -> String {
+    let entries: String = addresses
+        .iter()
+        .map(|address| format!("- {{ addresses: [{address}], conditions: {{ ready: true }} }}\n"))
+        .collect();
+    format!(
+        "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\n\
+         metadata: {{ name: {service}-1, namespace: shop, uid: uid-{service}-1, labels: {{ kubernetes.io/service-name: {service} }} }}\n\
+         addressType: IPv4\nports: [{{ name: http, port: 8080 }}]\nendpoints:\n{entries}"
+    )
 }

@@ -54,6 +54,8 @@ pub(crate) struct Config {
     is_numbered: bool,
     /// If empty, there is no service processor.
     renderers: Vec<&'static str>,
+    /// The packet filter's program; `None` means a simulated packet filter.
+    nft: Option<PathBuf>,
 }
 
 impl Config {
@@ -67,6 +69,7 @@ impl Config {
             addresses: Vec::new(),
             is_numbered: false,
             renderers: Vec::new(),
+            nft: None,
         }
     }
 
@@ -106,13 +109,21 @@ impl Config {
         self
     }
 
+    /// With a kernel's packet filter, which this program changes.
+    pub(crate) fn filtering(mut self, nft: PathBuf) -> Self {
+        self.nft = Some(nft);
+        self
+    }
+
     fn text(&self) -> String {
         let Self { node, addresses, .. } = self;
+        let simulated = || "kind = \"simulated\"".to_owned();
+        let filter = self.nft.as_ref().map_or_else(simulated, |nft| format!("nft = {nft:?}"));
         let manifests = self.manifests.display();
         let mut text = format!(
             "[source]\nmanifests = \"{manifests}\"\n\
              [run]\nbackoff_initial_ms = 20\nbackoff_max_ms = 400\n\
-             [backend.nftables]\nkind = \"simulated\"\n\
+             [backend.nftables]\n{filter}\n\
              [adapter.node]\nname = \"{node}\"\naddresses = {addresses:?}\n"
         );
         if !self.renderers.is_empty() {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use etcd_client::GetOptions;
+use etcd_client::{DeleteOptions, GetOptions};
 use rustix::process::Signal;
 use serde_json::Value;
 use tokio::runtime::Runtime;
@@ -91,6 +91,15 @@ impl Etcd {
         self.runtime.block_on(async {
             let mut client = self.server.client().await;
             client.put(key, value, None).await.unwrap();
+        });
+    }
+
+    /// Deletes everything.
+    pub(crate) fn clear(&self) {
+        self.runtime.block_on(async {
+            let mut client = self.server.client().await;
+            let all = DeleteOptions::new().with_all_keys();
+            client.delete("", Some(all)).await.unwrap();
         });
     }
 

@@ -14,6 +14,7 @@
 
 pub mod api_server;
 pub mod etcd;
+pub mod kills;
 pub mod network;
 pub mod plugins;
 
@@ -44,15 +45,6 @@ pub static TRUEUP: LazyLock<PathBuf> = LazyLock::new(|| {
     let folder = test.ancestors().nth(2).unwrap();
     folder.join("trueup")
 });
-
-/// How often a test kills a host: the variable `KILL_TEST_MOMENTS`, or else this.
-pub fn kill_moments(default: u32) -> u32 {
-    let given = std::env::var("KILL_TEST_MOMENTS");
-    let moments = given.map_or(default, |text| text.parse().expect("KILL_TEST_MOMENTS is a number"));
-    // Printed for a failed test.
-    println!("KILL_TEST_MOMENTS={moments}");
-    moments
-}
 
 /// The binary, in an environment without any of trueup's variables.
 pub fn program() -> Command {
@@ -579,7 +571,7 @@ impl Engine {
 
     /// All existing objects except load balancers, by kind and identifier.
     pub fn objects(&self) -> Vec<Object> {
-        serde_json::from_value(self.0.get("/state")["objects"].take()).unwrap()
+        serde_json::from_value(self.state()["objects"].take()).unwrap()
     }
 
     /// The objects of one Service of the quickstart: `web.default`.
@@ -614,16 +606,26 @@ impl Engine {
         self.0.delete("/faults");
     }
 
+    /// All that it holds.
+    pub fn state(&self) -> Value {
+        self.0.get("/state")
+    }
+
+    /// Replaces all that it holds. Only while no other client changes anything.
+    pub fn put_state(&self, state: &Value) {
+        self.0.put("/state", state);
+    }
+
     /// Marks the one matching object as failed, as if its deployment had failed. Only while no other client changes
     /// anything.
     pub fn fail_one(&self, fits: impl Fn(&Object) -> bool) {
-        let mut state = self.0.get("/state");
+        let mut state = self.state();
         let objects = state["objects"].as_array_mut().unwrap().iter_mut();
         let mut fitting = objects.filter(|object| fits(&serde_json::from_value((**object).clone()).unwrap()));
         let object = fitting.next().unwrap();
         assert!(fitting.next().is_none(), "more than one object fits");
         object["state"] = FAILED.into();
-        self.0.put("/state", &state);
+        self.put_state(&state);
     }
 }
 

@@ -115,3 +115,52 @@ impl Drop for Network {
         _ = self.node.wait();
     }
 }
+
+/// What `nft --json list` printed: a ruleset, a table or a chain.
+pub struct Listing {
+    /// The kind and the contents of each object.
+    pub objects: Vec<(String, Value)>,
+}
+
+impl Listing {
+    /// Empty if there is no such thing.
+    #[track_caller]
+    pub fn read(ran: &Ran) -> Self {
+        if ran.code != Some(0) {
+            assert!(ran.stderr.contains("No such file or directory"), "{ran}");
+            return Self { objects: Vec::new() };
+        }
+        let objects = ran.json()["nftables"].as_array().unwrap().clone();
+        let objects = objects.iter().flat_map(|object| object.as_object().unwrap().clone());
+        let objects = objects.filter(|(kind, _)| kind != "metainfo").collect();
+        Self { objects }
+    }
+
+    /// A number that changes with every new table, even one of the same name.
+    pub fn table_handle(&self) -> Option<u64> {
+        let (_, table) = self.objects.iter().find(|(kind, _)| kind == "table")?;
+        table["handle"].as_u64()
+    }
+
+    /// A line for each object, without handles: chains, sets and their elements sorted, rules in the order of their
+    /// chain.
+    pub fn lines(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        for (kind, content) in &self.objects {
+            let mut content = content.clone();
+            content.as_object_mut().unwrap().remove("handle");
+            if let Some(elements) = content.get_mut("elem").and_then(Value::as_array_mut) {
+                elements.sort_by_key(Value::to_string);
+            }
+            let chain = content["chain"].as_str().unwrap_or_default().to_owned();
+            // The stable sort keeps a chain's rules in order.
+            let order = if kind == "rule" { chain } else { content.to_string() };
+            lines.push((kind.clone(), order, content));
+        }
+        lines.sort_by(|one, other| (&one.0, &one.1).cmp(&(&other.0, &other.1)));
+        lines
+            .into_iter()
+            .map(|(kind, _, content)| format!("{kind} {content}"))
+            .collect()
+    }
+}

@@ -305,6 +305,20 @@ impl Keys {
         self.put(key, entry);
     }
 
+    /// Nothing is desired for a key, and no work on it is left, although it may have been queued.
+    pub(super) fn gone(&mut self, key: &str, now_ms: u64) {
+        if self.all.get(key).is_none_or(|entry| entry.state == KeyState::Gone) {
+            return;
+        }
+        self.stands(key, KeyState::Gone, None, now_ms);
+        let (key, mut entry) = self.taken(key, now_ms);
+        entry.open_ms = None;
+        entry.recent.shrink_to_fit();
+        self.gone.push_back(Arc::clone(&key));
+        self.put(key, entry);
+        self.forget_gone();
+    }
+
     fn forget_gone(&mut self) {
         while self.gone.len() > GONE_MAX
             && let Some(key) = self.gone.pop_front()

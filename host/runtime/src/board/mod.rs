@@ -291,6 +291,12 @@ impl Board {
         self.inner().keys.stands(&line, KeyState::Held, None, now_ms);
     }
 
+    /// Nothing is desired for a key, and no work on it is left, although it may have been queued.
+    pub fn gone(&self, guest: &str, key: &str) {
+        let now_ms = self.now_ms();
+        self.inner().keys.gone(&line_of(guest, key), now_ms);
+    }
+
     /// What a job observed about the NEGs of a key.
     pub(crate) fn neg(&self, key: &str, at: NegAt) {
         let now_ms = self.now_ms();

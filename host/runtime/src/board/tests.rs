@@ -144,6 +144,19 @@ fn keys_that_are_gone_are_kept_for_a_while_and_those_that_came_back_stay() {
 }
 
 #[test]
+fn a_queued_key_for_which_nothing_is_left_to_do_waits_no_longer() {
+    let (_clock, board) = board();
+    board.changed("neg", "a/b/80");
+    board.gone("neg", "a/b/80");
+    // Not of a key that the board does not have.
+    board.gone("neg", "a/c/80");
+    let status = board.status();
+    assert_eq!(status.queue.unwrap(), QueueShown::default());
+    assert_eq!((status.keys[&KeyState::Gone], status.keys[&KeyState::Queued]), (1, 0));
+    assert_eq!(board.key("neg", "a/c/80"), None);
+}
+
+#[test]
 fn keys_come_in_pages() {
     let (_clock, board) = board();
     for key in ["a/a", "a/b", "b/a"] {

@@ -488,7 +488,9 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
                 Some(Ok(desired)) => self.start_or_hold(key, Some(desired)),
                 None if self.wishes.is_gone(&key) => self.start_or_hold(key, None),
                 None => {
-                    if !self.wishes.places(&self.known(), &key).is_empty() {
+                    if self.wishes.places(&self.known(), &key).is_empty() {
+                        self.setup.board.gone(lbaas::NAME, &key.to_string());
+                    } else {
                         self.hold(key.clone());
                     }
                     self.controller.forget(&key);

@@ -251,6 +251,7 @@ impl<T: FnMut(Event)> Negs<'_, T> {
         self.troubles.forget(key);
         self.setup.metrics.forget(&instance);
         self.setup.board.forget_neg(&instance);
+        self.setup.board.gone(NAME, &instance);
         if let Err(error) = self.known.forget(key) {
             tracing::warn!(%key, "it is looked for once more at the next start: {error}");
         }

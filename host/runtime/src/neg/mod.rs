@@ -574,6 +574,8 @@ impl<'a, T: FnMut(Event)> Negs<'a, T> {
                 None => {
                     if self.known.settings(&key).is_some() {
                         self.hold(key.clone());
+                    } else {
+                        self.setup.board.gone(NAME, &key.to_string());
                     }
                     self.rest(&key);
                 }
