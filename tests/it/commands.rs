@@ -262,6 +262,13 @@ fn test_takes_another_build_of_a_guest() {
     let missing = format!("lbaas={}/missing.wasm", desk.path());
     let ran = trueup(["test", "--guest", &missing, &reset]).exits(2);
     assert!(ran.stderr.contains("missing.wasm"), "{ran}");
+    assert!(!ran.stderr.contains("no scenario here"), "the name is right: {ran}");
+    let ran = trueup(["test", "--guest", &format!("lbas={two}"), &reset]).exits(2);
+    assert!(
+        ran.stderr
+            .contains("--guest lbas=...: no scenario here is for a guest `lbas`"),
+        "{ran}"
+    );
     for misused in ["lbaas", "=two.wasm", "lbaas="] {
         let ran = trueup(["test", "--guest", misused, &reset]).exits(2);
         assert!(ran.stderr.contains("NAME=FILE"), "{ran}");
@@ -285,6 +292,8 @@ fn misuse_exits_2_and_says_so_on_stderr_alone() {
         &["ipam"],
         &["ipam", "show", "one", "another"],
         &["sim", "lbaas", "--listen", "nowhere"],
+        &["sim", "lbaas", "--listen", "0.0.0.0:0"],
+        &["sim", "compute", "--listen", "0.0.0.0:0"],
         &["completions", "cobol"],
         &["guest", "list", "--output", "xml"],
     ] {
