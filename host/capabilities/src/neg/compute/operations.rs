@@ -15,6 +15,7 @@ use std::sync::{Mutex, PoisonError};
 use redb::backends::FileBackend;
 use redb::{ReadableDatabase as _, ReadableTable as _, TableDefinition};
 use serde::{Deserialize, Serialize};
+use trueup_journal::regular;
 
 const OPERATIONS: TableDefinition<'_, (&str, u64), &[u8]> = TableDefinition::new("trueup_neg_operations");
 
@@ -33,7 +34,7 @@ fn own_file(path: &Path, sync_folder: impl FnMut(&Path) -> io::Result<()>) -> io
     DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false).mode(0o600);
-    let file = options.open(&path)?;
+    let file = regular::open_own(&mut options, &path)?;
     folder.ancestors().take(new + 1).try_for_each(sync_folder)?;
     Ok(file)
 }
@@ -274,6 +275,10 @@ mod tests {
         let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!((mode(&path), mode(path.parent().unwrap())), (0o600, 0o700));
         OperationsFile::open(&path).expect("it opens again");
+        let link = dir.path().join("link.redb");
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        let error = OperationsFile::open(&link).unwrap_err().to_string();
+        assert!(error.contains("a symbolic link, must be a regular file"), "{error}");
     }
 
     #[test]
