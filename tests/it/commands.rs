@@ -198,6 +198,15 @@ fn test_tells_passed_from_failed_from_nothing_to_do() {
         ran.last_line().contains("1 passed") && ran.last_line().contains("1 failed"),
         "{ran}"
     );
+    // The load balancer is not there, which the guest logs.
+    let logs = desk.put(
+        "fails.yaml",
+        PASSES.replace("load_balancers: [lb-1]", "load_balancers: [lb-2]"),
+    );
+    for (log, is_shown) in [(&[][..], false), (&["--log"], true)] {
+        let ran = trueup([&["test", &logs], log].concat()).exits(1);
+        assert_eq!(ran.stderr.contains("the call ends with an error"), is_shown, "{ran}");
+    }
     let summary = trueup(["test", &desk.path(), "--output", "json"]).exits(1).json();
     assert_eq!((&summary["passed"], &summary["failed"]), (&json!(1), &json!(1)));
 
@@ -262,6 +271,13 @@ fn test_takes_another_build_of_a_guest() {
     let missing = format!("lbaas={}/missing.wasm", desk.path());
     let ran = trueup(["test", "--guest", &missing, &reset]).exits(2);
     assert!(ran.stderr.contains("missing.wasm"), "{ran}");
+    assert!(!ran.stderr.contains("no scenario here"), "the name is right: {ran}");
+    let ran = trueup(["test", "--guest", &format!("lbas={two}"), &reset]).exits(2);
+    assert!(
+        ran.stderr
+            .contains("--guest lbas=...: no scenario here is for a guest `lbas`"),
+        "{ran}"
+    );
     for misused in ["lbaas", "=two.wasm", "lbaas="] {
         let ran = trueup(["test", "--guest", misused, &reset]).exits(2);
         assert!(ran.stderr.contains("NAME=FILE"), "{ran}");
@@ -285,6 +301,8 @@ fn misuse_exits_2_and_says_so_on_stderr_alone() {
         &["ipam"],
         &["ipam", "show", "one", "another"],
         &["sim", "lbaas", "--listen", "nowhere"],
+        &["sim", "lbaas", "--listen", "0.0.0.0:0"],
+        &["sim", "compute", "--listen", "0.0.0.0:0"],
         &["completions", "cobol"],
         &["guest", "list", "--output", "xml"],
     ] {
@@ -362,6 +380,14 @@ fn a_wrong_configuration_is_named_with_file_and_line_and_the_nearest_key() {
             assert!(!is_of_the_file || ran.stderr.contains(&place), "`{place}`: {ran}");
         }
     }
+    let site = Site::against(&engine);
+    site.edit("trueup.toml", "cluster = ", &format!("{} = ", "c".repeat(100_000)));
+    let long = ran(&mut site.command("plan", &[])).exits(2);
+    assert!(
+        long.stderr.len() < 10_000,
+        "a long error is cut: {} bytes",
+        long.stderr.len()
+    );
     let nowhere = trueup(["run", "/nowhere", "--once"]).exits(2);
     assert!(nowhere.stderr.contains("/nowhere"), "{nowhere}");
     let site = Site::against(&engine);

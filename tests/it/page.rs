@@ -38,6 +38,26 @@ impl Desk {
     fn serve(&self) -> Served {
         Served::start(&[self.path("a.jsonl").as_os_str()])
     }
+
+    /// Serves it beside another guest.
+    fn against(&self, guest: &str) -> Served {
+        Served::start(&[self.path("a.jsonl").as_os_str(), "--against".as_ref(), guest.as_ref()])
+    }
+
+    /// The guest diverges from this recording where the arguments of a question are edited.
+    fn serve_a_difference(&self) -> Served {
+        let file = self.path("a.jsonl");
+        write(&RECORDED, &file);
+        let text = fs::read_to_string(&file).unwrap();
+        let edited = text.replacen(
+            "\"ask\":\"api.list-tagged\",\"args\":{\"tag\":\"",
+            "\"ask\":\"api.list-tagged\",\"args\":{\"tag\":\"x",
+            1,
+        );
+        assert_ne!(text, edited);
+        fs::write(&file, edited).unwrap();
+        self.against("lbaas@1")
+    }
 }
 
 fn rows(answer: &Value) -> &Vec<Value> {
@@ -285,24 +305,13 @@ fn two_decisions_are_compared() {
 fn another_guest_is_held_against_the_recording() {
     let desk = Desk::new();
     write(&RECORDED, &desk.path("a.jsonl"));
-    let file = desk.path("a.jsonl");
-    let against = |guest: &str| Served::start(&[file.as_os_str(), "--against".as_ref(), guest.as_ref()]);
-    let same = against("lbaas@1").ask("against?r=a.jsonl&n=1");
+    let same = desk.against("lbaas@1").ask("against?r=a.jsonl&n=1");
     assert_eq!(
         (&same["same"], &same["diverged_at"]),
         (&json!(true), &Value::Null),
         "{same}"
     );
-    // A question's arguments are edited: there the guest diverges from the recording.
-    let text = fs::read_to_string(&file).unwrap();
-    let edited = text.replacen(
-        "\"ask\":\"api.list-tagged\",\"args\":{\"tag\":\"",
-        "\"ask\":\"api.list-tagged\",\"args\":{\"tag\":\"x",
-        1,
-    );
-    assert_ne!(text, edited);
-    fs::write(&file, edited).unwrap();
-    let served = against("lbaas@1");
+    let served = desk.serve_a_difference();
     let differs = served.ask("against?r=a.jsonl&n=1");
     assert_eq!(differs["same"], false);
     let at = differs["diverged_at"].as_u64().unwrap();
@@ -330,6 +339,7 @@ fn another_guest_is_held_against_the_recording() {
         (&json!(true), &json!(at)),
         "{alone}"
     );
+    let file = desk.path("a.jsonl");
     trueup(["journal", "serve", file.to_str().unwrap(), "--against", "nobody@9"]).exits(2);
 }
 

@@ -68,8 +68,7 @@ fn what_can_not_be_used_changes_nothing_and_is_said() {
         ("manifests = \"manifests\"", "manifests = \"nowhere\"", "nowhere"),
         ("# What should be:", "state_dir = \"elsewhere\"\n#", "state_dir: was"),
     ];
-    for (from, to, says) in mistakes {
-        site.edit(CONFIG, from, to);
+    let is_refused = |says: &str| {
         host.signal(Signal::HUP);
         wait_until(says, || {
             let said = host.stderr();
@@ -79,7 +78,15 @@ fn what_can_not_be_used_changes_nothing_and_is_said() {
             line.is_some_and(|line| line.contains(says))
         });
         std::fs::write(site.path(CONFIG), &good).unwrap();
+    };
+    for (from, to, says) in mistakes {
+        site.edit(CONFIG, from, to);
+        is_refused(says);
     }
+    // A version comes with settings that the active one does not take either: the reason is the version's.
+    site.edit(CONFIG, "builtin:lbaas@1", "builtin:lbaas@2");
+    site.edit(CONFIG, "settings = {", "settings = { max_servers = 3,");
+    is_refused("builtin:lbaas@2 is refused at ");
     assert_eq!(engine.requests(), before, "no request went to the Engine");
     assert!(!host.stdout().contains("read again and taken"), "{}", host.stdout());
 

@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use trueup_base::text;
 use trueup_runtime::registry::NotLoaded;
 use trueup_runtime::run::SetupError;
 
@@ -73,7 +74,7 @@ pub(crate) fn report(ending: Ending) -> ExitCode {
     };
     // An error of several lines holds several problems, one on each line.
     for line in format!("{error:#}").lines() {
-        output::talk(&format!("error: {line}"));
+        output::talk(&text::error(format!("error: {line}")));
     }
     ExitCode::from(code)
 }

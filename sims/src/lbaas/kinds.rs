@@ -173,6 +173,7 @@ impl StateId {
             Self::Deployed => ("3", "Deployed", 1),
             Self::NewlyCreated => ("4", "NewlyCreated", 2),
         };
-        json!({"id": id, "text": text, "type": kind})
+        // Clients read the name as `text` or as `title`.
+        json!({"id": id, "text": text, "title": text, "type": kind})
     }
 }

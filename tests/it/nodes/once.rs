@@ -76,11 +76,18 @@ fn a_node_is_numbered_and_its_services_rendered_and_the_last_line_says_so() {
 
 #[test]
 fn what_cannot_be_read_is_a_failure_that_is_named() {
-    let manifests = manifests();
-    manifests.put("broken.yaml", "kind: Service\n  this: is no YAML\n");
-    let host = Host::new(config(&manifests));
-    let ended = host.site.run_once().exits(1);
-    assert!(ended.stderr.contains("broken.yaml"), "{ended}");
+    let port = "apiVersion: v1\nkind: Service\nmetadata: {name: odd, namespace: default}\n\
+                spec: {clusterIP: 10.96.0.77, ports: [{port: 808100}]}\n";
+    for (text, says) in [
+        ("kind: Service\n  this: is no YAML\n", "broken.yaml"),
+        (port, "spec.ports[0].port: was 808100"),
+    ] {
+        let manifests = manifests();
+        manifests.put("broken.yaml", text);
+        let host = Host::new(config(&manifests));
+        let ended = host.site.run_once().exits(1);
+        assert!(ended.stderr.contains(says), "{ended}");
+    }
 }
 
 #[test]

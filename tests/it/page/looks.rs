@@ -193,6 +193,33 @@ fn two_decisions_are_marked_and_compared() {
 
 #[needs(chromium)]
 #[test]
+fn a_decision_that_differs_from_another_guests_is_red_at_every_width() {
+    let desk = Desk::new();
+    let served = desk.serve_a_difference();
+    in_browser(async {
+        for width in [1280, 1920] {
+            let browser = Browser::start(width, 900).await;
+            open(&browser, &served, "").await;
+            // Shown, and no green "ok".
+            let colour = "getComputedStyle(document.querySelector('.row.differs .outcome')).color";
+            let error = "getComputedStyle(document.querySelector('.row.differs .compared')).color";
+            let same = "getComputedStyle(document.querySelector('.row:not(.differs) .compared')).color";
+            browser
+                .until("document.querySelector('.row.differs .compared')?.innerText === '≠'")
+                .await;
+            browser
+                .until("document.querySelector('.row.differs .compared').offsetWidth > 0")
+                .await;
+            browser
+                .until(&format!("{colour} === {error} && {error} !== {same}"))
+                .await;
+            browser.end().await;
+        }
+    });
+}
+
+#[needs(chromium)]
+#[test]
 fn hostile_texts_stay_texts() {
     let desk = Desk::new();
     let hostile = r#"<img src=x onerror=window.hurt=1><script>window.hurt=1</script>"#;

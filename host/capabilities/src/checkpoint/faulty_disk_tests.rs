@@ -392,6 +392,33 @@ async fn who_waits_meanwhile_shares_the_next_sync() {
 }
 
 #[tokio::test]
+async fn a_failed_sync_is_an_error_even_if_the_file_is_gone_meanwhile() {
+    let world = Arc::new(World::new(false).await);
+    let syncs = world.disk.synced.load(Ordering::Relaxed);
+    let during_sync = Arc::clone(&world);
+    let (is_shut, shut_now) = tokio::sync::oneshot::channel();
+    let gate = std::thread::spawn(move || {
+        let World { disk, store, .. } = during_sync.as_ref();
+        let _guard = disk.gate.lock().unwrap();
+        is_shut.send(()).unwrap();
+        while disk.synced.load(Ordering::Relaxed) == syncs {
+            std::thread::yield_now();
+        }
+        disk.fail(&[Op::SyncData]);
+        fs::remove_file(during_sync.path()).unwrap();
+        // A second reader, which the turn excludes today.
+        store.shared.load().unwrap_err();
+    });
+    shut_now.await.unwrap();
+    let told = world.append("lost").await.unwrap_err();
+    assert!(
+        told.ends_with("syncing an entry: Input/output error (os error 5)"),
+        "{told}"
+    );
+    gate.join().unwrap();
+}
+
+#[tokio::test]
 async fn a_checkpoint_makes_durable_what_a_sync_then_fails_to() {
     let world = Arc::new(World::new(true).await);
     world.append("entry").await.unwrap();

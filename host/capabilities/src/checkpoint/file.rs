@@ -53,11 +53,11 @@ pub struct Settings {
 /// A store in a file of its own.
 #[derive(Debug)]
 pub struct File {
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
 }
 
 #[derive(Debug)]
-struct Shared {
+pub(super) struct Shared {
     settings: Settings,
     disk: Arc<dyn Disk>,
     metrics: Arc<Registry>,
@@ -274,7 +274,7 @@ impl Shared {
     }
 
     /// Reads the file from scratch, unless it is the one already found damaged.
-    fn load(&self) -> Result<Option<Saved>, Error> {
+    pub(super) fn load(&self) -> Result<Option<Saved>, Error> {
         if let Content::Damaged(error, identity) = &self.lock().content
             && self.identity_at_path() == Some(*identity)
         {

@@ -86,8 +86,8 @@ fn text(of: &Explanation) -> Vec<String> {
         ));
     }
     if of.unread > 0 {
-        let lines_are = if of.unread == 1 { "line" } else { "lines" };
-        lines.push(format!("! {} kept {lines_are} can't be read: passed over", of.unread));
+        let lines_are = super::status::counted(of.unread as u64, "kept line", "kept lines");
+        lines.push(format!("! {lines_are} can't be read: passed over"));
     }
     lines
 }

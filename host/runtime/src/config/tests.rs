@@ -419,6 +419,12 @@ fn variables_and_flags_are_named_where_they_are_wrong() {
              (`TRUEUP_A_B` sets the key `b` in [a])",
         ),
         (
+            // The prefix, which all variables share, makes no other one similar.
+            "TRUEUP_CONFIG",
+            "examples/quickstart",
+            "TRUEUP_CONFIG: unknown variable (`TRUEUP_A_B` sets the key `b` in [a])",
+        ),
+        (
             "TRUEUP_ADAPTER_LBAAS_ADDRESSES",
             "203.0.113.10",
             "TRUEUP_ADAPTER_LBAAS_ADDRESSES: `adapter.lbaas.addresses` is a list or a table, which the file alone can set",

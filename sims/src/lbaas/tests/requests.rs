@@ -18,7 +18,7 @@ async fn objects_are_created_read_changed_and_destroyed() {
     let bind_id = sim.create(BINDS, bind).await;
     let server_id = sim.create(SERVERS, server("node-1.http.web", &backend_id)).await;
 
-    let deployed = json!({"id": "3", "text": "Deployed", "type": 1});
+    let deployed = json!({"id": "3", "text": "Deployed", "title": "Deployed", "type": 1});
     assert_eq!(
         sim.get(&format!("{FRONTENDS}/{frontend_id}")).await,
         json!({

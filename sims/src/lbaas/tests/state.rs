@@ -245,3 +245,19 @@ async fn it_starts_on_loopback_alone_and_ends_when_told() {
     assert!(took < Duration::from_secs(30), "{took:?}");
     assert!(TcpStream::connect(address).await.is_err());
 }
+
+#[tokio::test]
+async fn a_foreign_page_neither_reads_nor_changes_the_simulated_world() {
+    let sim = Sim::start(json!({})).await;
+    for (path, methods) in [
+        ("/state", &[Method::GET, Method::PUT][..]),
+        ("/requests", &[Method::GET, Method::DELETE]),
+        ("/faults", &[Method::GET, Method::POST, Method::DELETE]),
+    ] {
+        for method in methods {
+            let rebound = sim.request(method.clone(), path).header("Host", "evil.example");
+            assert_eq!(rebound.send().await.unwrap().status(), 403, "{method} {path}");
+        }
+    }
+    assert_eq!(sim.get("/faults").await, json!([]), "its own name is let in");
+}

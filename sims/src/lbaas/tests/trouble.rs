@@ -13,7 +13,10 @@ async fn a_changed_object_takes_its_time_to_settle() {
     let sim = Sim::start(json!({"settle_ms": 100})).await;
     let created = Instant::now();
     let (_, body) = sim.ask(Method::POST, BACKENDS, Some(&backend("b"))).await;
-    assert_eq!(body["state"], json!({"id": "4", "text": "NewlyCreated", "type": 2}));
+    assert_eq!(
+        body["state"],
+        json!({"id": "4", "text": "NewlyCreated", "title": "NewlyCreated", "type": 2})
+    );
     let path = format!("{BACKENDS}/{}", text(&body, "/identifier"));
     let settled = async |from: &str| {
         loop {

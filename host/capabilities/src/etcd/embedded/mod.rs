@@ -8,18 +8,19 @@
 //! tables: keys -> what is stored · history -> what each revision changed · state -> revision, compacted, sizes
 //! ```
 
+mod caught;
 mod tables;
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use redb::backends::FileBackend;
-use rustix::fs::OFlags;
 use tokio::sync::watch;
+use trueup_journal::regular;
 
+use self::caught::caught;
 use self::tables::Applied;
 use super::history::{Cursor, HISTORY_BYTES_MAX, HISTORY_REVISIONS_MAX, History, Look};
 use super::{Api, Compare, Error, KeyValue, Listing, Operation, Stored, Watch, WatchEnd, rules};
@@ -183,8 +184,8 @@ impl Embedded {
 
 /// The database may panic on a file that changed underneath it.
 fn guarded<T>(work: impl FnOnce() -> Result<T, redb::Error>) -> Result<T, redb::Error> {
-    let damaged = |_| redb::Error::Corrupted("the database could not make sense of it".to_owned());
-    catch_unwind(AssertUnwindSafe(work)).map_err(damaged).flatten()
+    let damaged = || redb::Error::Corrupted("the database could not make sense of it".to_owned());
+    caught(work).ok_or_else(damaged).flatten()
 }
 
 fn open_file(path: &Path) -> Result<redb::Database, redb::Error> {
@@ -205,11 +206,9 @@ fn open_file(path: &Path) -> Result<redb::Database, redb::Error> {
 
 /// Opens the store's file. A new file is for this user alone. Never follows a link to another file.
 fn own_file(path: &Path) -> std::io::Result<File> {
-    #[expect(clippy::cast_possible_wrap, reason = "open(2) takes its flags as an int")]
-    let no_link = OFlags::NOFOLLOW.bits() as i32;
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false);
-    options.mode(FILE_MODE).custom_flags(no_link).open(path)
+    regular::open_own(options.mode(FILE_MODE), path)
 }
 
 fn told(error: &redb::Error) -> String {

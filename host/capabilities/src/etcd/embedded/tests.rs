@@ -51,6 +51,10 @@ async fn one_process_has_the_file_and_a_damaged_one_is_refused() {
         "{error}"
     );
     drop(store);
+    let link = folder.path().join("link.redb");
+    std::os::unix::fs::symlink(&path, &link).unwrap();
+    let error = Embedded::open(&link).unwrap_err().to_string();
+    assert!(error.contains("a symbolic link, must be a regular file"), "{error}");
     std::fs::write(&path, "no database").unwrap();
     let error = Embedded::open(&path).unwrap_err().to_string();
     assert!(error.starts_with("etcd store `") && !error.contains('\n'), "{error}");

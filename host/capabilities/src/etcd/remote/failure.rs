@@ -118,6 +118,8 @@ fn status_text(status: &Status) -> String {
     let text = match status.source() {
         Some(source) => chain(source),
         None if status.message().is_empty() => format!("{:?}", status.code()),
+        // The library suspects a proxy, but a member that stops ends its streams like this.
+        None if status.message().contains("missing grpc-status") => "the connection ended before the answer".to_owned(),
         None => status.message().to_owned(),
     };
     // Keep it on one line, whatever a server wrote.
@@ -210,6 +212,15 @@ mod tests {
         ] {
             assert!(matches!(of(code, message), Failure::Lost(_)), "{message}");
         }
+        let stopped = of(
+            Code::Unknown,
+            "protocol error: missing grpc-status trailer, stream was terminated without a final status (possible \
+             truncation by a proxy or load balancer)",
+        );
+        assert_eq!(
+            stopped.of_read("http://e:2379"),
+            Error::Unavailable("etcd at `http://e:2379`: the connection ended before the answer".to_owned())
+        );
         let lost = of(Code::Unavailable, "etcdserver: leader\nchanged");
         assert_eq!(
             lost.clone().of_write("http://e:2379"),

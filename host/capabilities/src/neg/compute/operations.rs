@@ -15,6 +15,7 @@ use std::sync::{Mutex, PoisonError};
 use redb::backends::FileBackend;
 use redb::{ReadableDatabase as _, ReadableTable as _, TableDefinition};
 use serde::{Deserialize, Serialize};
+use trueup_journal::regular;
 
 const OPERATIONS: TableDefinition<'_, (&str, u64), &[u8]> = TableDefinition::new("trueup_neg_operations");
 
@@ -25,15 +26,16 @@ const LAYOUT_VERSION: u32 = 1;
 /// The size of the database's cache: there are few operations at a time.
 const CACHE_BYTES: usize = 1 << 20;
 
-/// Opens the file. A new file is for this user alone, and its name survives a power failure.
-fn own_file(path: &Path) -> io::Result<File> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    let folder = folder.unwrap_or(Path::new("."));
+/// Opens the file. A new file is for this user alone, and its name and those of new folders survive a power failure.
+fn own_file(path: &Path, sync_folder: impl FnMut(&Path) -> io::Result<()>) -> io::Result<File> {
+    let path = std::path::absolute(path)?;
+    let folder = path.parent().unwrap_or(&path);
+    let new = folder.ancestors().take_while(|folder| !folder.exists()).count();
     DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false).mode(0o600);
-    let file = options.open(path)?;
-    File::open(folder)?.sync_all()?;
+    let file = regular::open_own(&mut options, &path)?;
+    folder.ancestors().take(new + 1).try_for_each(sync_folder)?;
     Ok(file)
 }
 
@@ -105,7 +107,8 @@ impl OperationsFile {
         };
         let mut builder = redb::Database::builder();
         builder.set_cache_size(CACHE_BYTES);
-        let file = own_file(path).map_err(|error| failed(error.to_string()))?;
+        let file = own_file(path, |folder| File::open(folder)?.sync_all());
+        let file = file.map_err(|error| failed(error.to_string()))?;
         let created = FileBackend::new(file).and_then(|backend| builder.create_with_backend(backend));
         let database = created.map_err(|error| failed(error.to_string()))?;
         let version = begin_layout(&database).map_err(|error| failed(error.to_string()))?;
@@ -272,6 +275,28 @@ mod tests {
         let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!((mode(&path), mode(path.parent().unwrap())), (0o600, 0o700));
         OperationsFile::open(&path).expect("it opens again");
+        let link = dir.path().join("link.redb");
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        let error = OperationsFile::open(&link).unwrap_err().to_string();
+        assert!(error.contains("a symbolic link, must be a regular file"), "{error}");
+    }
+
+    #[test]
+    fn the_names_of_the_file_and_of_new_folders_are_synced() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("state/neg/operations.redb");
+        let synced = || {
+            let mut synced = Vec::new();
+            let sync = |folder: &Path| {
+                assert!(path.exists(), "a sync before the name is there is none of it");
+                synced.push(folder.strip_prefix(dir.path()).unwrap().display().to_string());
+                Ok(())
+            };
+            own_file(&path, sync).unwrap();
+            synced
+        };
+        assert_eq!(synced(), ["state/neg", "state", ""]);
+        assert_eq!(synced(), ["state/neg"]);
     }
 
     #[test]

@@ -421,6 +421,10 @@ mod tests {
             [0, 9_999, 10_000, 119_999, 120_000, 7_200_000, 864_000_000].map(passed),
             ["0.0 s", "9.9 s", "10 s", "119 s", "2 min", "2 h", "10 d"]
         );
+        assert_eq!(
+            [0, 1, 2].map(|count| counted(count, "decision", "decisions")),
+            ["0 decisions", "1 decision", "2 decisions"]
+        );
     }
 
     #[test]
