@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use redb::backends::FileBackend;
 use tokio::sync::watch;
-use trueup_journal::regular;
+use trueup_base::regular;
 
 use self::caught::caught;
 use self::tables::Applied;

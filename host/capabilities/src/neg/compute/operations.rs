@@ -15,7 +15,7 @@ use std::sync::{Mutex, PoisonError};
 use redb::backends::FileBackend;
 use redb::{ReadableDatabase as _, ReadableTable as _, TableDefinition};
 use serde::{Deserialize, Serialize};
-use trueup_journal::regular;
+use trueup_base::regular;
 
 const OPERATIONS: TableDefinition<'_, (&str, u64), &[u8]> = TableDefinition::new("trueup_neg_operations");
 
