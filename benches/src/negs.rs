@@ -19,8 +19,8 @@ use trueup_capabilities::neg::{Api, EndpointGroup};
 use trueup_capabilities::random::Seeded;
 use trueup_capabilities::{Backends, Host, Identity};
 use trueup_engine::{Engine, Options};
+use trueup_guest::{Clock, Level, Telemetry};
 use trueup_guest_neg::bindings::exports::trueup::neg::syncer as native_syncer;
-use trueup_guest_neg::bindings::trueup::host::log::Level;
 use trueup_guest_neg::bindings::trueup::neg::{api as native_api, types as native_types};
 use trueup_guest_neg::neg::Neg as NativeNeg;
 use trueup_guest_neg::settings::Settings;
@@ -275,10 +275,6 @@ impl World for Listed {
         Err(native_api::Error::Unauthorized)
     }
 
-    fn now_ms(&mut self) -> u64 {
-        NOW_MS
-    }
-
     fn schedule(&mut self, _: u64) -> u64 {
         0
     }
@@ -286,14 +282,22 @@ impl World for Listed {
     fn cancel(&mut self, _: u64) -> bool {
         false
     }
+}
+
+impl Clock for Listed {
+    fn now_ms(&mut self) -> u64 {
+        NOW_MS
+    }
+}
+
+impl Telemetry for Listed {
+    fn log(&mut self, _: Level, _: &str, _: &[(&str, &str)]) {}
 
     fn counter_add(&mut self, _: &str, _: &[(&str, &str)], _: u64) {}
 
     fn gauge_set(&mut self, _: &str, _: &[(&str, &str)], _: f64) {}
 
-    fn histogram_observe(&mut self, _: &str, _: f64) {}
-
-    fn log(&mut self, _: Level, _: &str, _: &[(&str, &str)]) {}
+    fn histogram_observe(&mut self, _: &str, _: &[(&str, &str)], _: f64) {}
 }
 
 /// Makes instances reach a target from nothing, one after another, and empties the NEGs for each. So the contents of
