@@ -1,5 +1,5 @@
-//! The tests kill the host (`kill -9`) repeatedly while it creates, changes and destroys a load balancer's objects. After
-//! each restart everything converges: no object exists twice, none is without an owner, and none is missing.
+//! The tests kill the host (`kill -9`) repeatedly while it creates, changes and destroys a load balancer's objects.
+//! After each restart everything converges: no object exists twice, none is without an owner, and none is missing.
 //!
 //! The Engine is a simulated one in its own process. It is slow enough that kills interrupt work at every point, most
 //! of all between a creation and its tagging. The desired state changes between a kill and the restart: the host finds

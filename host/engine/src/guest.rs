@@ -83,6 +83,12 @@ pub struct Guest {
     component: Component,
 }
 
+/// Compiles a component. Reports truncated bytes differently from an error of the compiler.
+fn compile(engine: &Engine, bytes: &[u8], component: &[u8]) -> Result<Component, LoadError> {
+    let compiled = Component::from_binary(&engine.wasmtime, component);
+    compiled.map_err(|error| cut_off(bytes).unwrap_or_else(|| LoadError::Compile(one_line(&error))))
+}
+
 impl Guest {
     pub(crate) fn load(engine: &Engine, cache: &Cache, bytes: &[u8]) -> Result<Self, LoadError> {
         let digest = Digest::of(bytes);
@@ -107,10 +113,7 @@ impl Guest {
                         "compiling a guest of {size} MB, {digest}: this takes up to a minute, and is done once"
                     );
                 }
-                let compiled = Component::from_binary(&engine.wasmtime, component_bytes);
-                // Report truncated bytes differently from an error of the compiler.
-                let component =
-                    compiled.map_err(|error| cut_off(bytes).unwrap_or_else(|| LoadError::Compile(one_line(&error))))?;
+                let component = compile(engine, bytes, component_bytes)?;
                 cache.put(&digest, &component);
                 component
             }
@@ -123,7 +126,7 @@ impl Guest {
             .imports(&engine.wasmtime)
             .map(|(name, _)| name.to_owned())
             .collect();
-        // Toolchains add exports of their own, such as `exports` of componentize-py. An interface's name has a namespace.
+        // Toolchains add exports of their own, such as componentize-py's `exports`. An interface's name has a namespace.
         let mut exports: Vec<String> = kind
             .exports(&engine.wasmtime)
             .map(|(name, _)| name.to_owned())

@@ -120,13 +120,7 @@ impl Active {
             },
         };
         let settings = state.is_some().then(|| instance.settings().clone());
-        // The shadow knows the recorded times alone, which are the wall clock's.
-        let clock = &instance.host().backends.clock;
-        let (now_ms, steady_ms) = (clock.now_ms(), clock.steady_ms());
-        let mut timers = instance.host().timers.waiting();
-        for (due_ms, _) in &mut timers {
-            *due_ms = now_ms.saturating_add(due_ms.saturating_sub(steady_ms));
-        }
+        let mut timers = waiting(instance);
         // The adapter took this timer to fire it; in the guest's state it still waits.
         timers.extend(shadow::fired(call, args).map(|timer| (at_ms, timer)));
         let begun = Instant::now();
@@ -146,6 +140,15 @@ impl Active {
         });
         answer
     }
+}
+
+/// The timers of an instance, due by the wall clock: the shadow knows recorded times alone, which are that clock's.
+fn waiting(instance: &Instance) -> Vec<(u64, u64)> {
+    let clock = &instance.host().backends.clock;
+    let (now_ms, steady_ms) = (clock.now_ms(), clock.steady_ms());
+    let timers = instance.host().timers.waiting().into_iter();
+    let wall = |due_ms: u64| now_ms.saturating_add(due_ms.saturating_sub(steady_ms));
+    timers.map(|(due_ms, timer)| (wall(due_ms), timer)).collect()
 }
 
 /// A version that is to become the active one. It passed every check that can run beside the active one.

@@ -143,8 +143,8 @@ pub(super) struct Located {
 /// Selects the decisions to list.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 pub(super) struct Filter {
-    /// `problems` selects all except `ok` and `open`, and those where another guest is known to differ; otherwise outcomes
-    /// separated by commas.
+    /// `problems` selects all except `ok` and `open`, and those where another guest is known to differ; otherwise
+    /// outcomes separated by commas.
     #[serde(default)]
     pub(super) outcome: String,
     /// If `true`, only decisions that write something.
@@ -336,7 +336,8 @@ impl Index {
         };
     }
 
-    /// The position in the whole list of the decision with entry `n`. `None` if that is before the first or after the last.
+    /// The position in the whole list of the decision with entry `n`. `None` if that is before the first or after the
+    /// last.
     pub(super) fn holding(&self, n: u64) -> Option<usize> {
         let after = self.decisions.last().is_some_and(|last| last.last() < n);
         self.decisions
