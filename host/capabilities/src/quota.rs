@@ -30,8 +30,8 @@ pub struct Quotas {
 }
 
 impl Quotas {
-    /// Counts a request to `capability` at `now_ms`, by a monotonic clock. Returns false, without counting, if it has made
-    /// `per_minute` requests within the last [`WINDOW_MS`].
+    /// Counts a request to `capability` at `now_ms`, by a monotonic clock. Returns false, without counting, if it has
+    /// made `per_minute` requests within the last [`WINDOW_MS`].
     pub fn admit(&self, capability: &str, per_minute: u32, now_ms: u64) -> bool {
         let mut all = self.asked_at_ms.lock().unwrap_or_else(PoisonError::into_inner);
         let asked = all.entry(capability.to_owned()).or_default();

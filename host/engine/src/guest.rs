@@ -126,7 +126,7 @@ impl Guest {
             .imports(&engine.wasmtime)
             .map(|(name, _)| name.to_owned())
             .collect();
-        // Toolchains add exports of their own, such as componentize-py's `exports`. An interface's name has a namespace.
+        // Toolchains add exports of their own, as componentize-py its `exports`. An interface's name has a namespace.
         let mut exports: Vec<String> = kind
             .exports(&engine.wasmtime)
             .map(|(name, _)| name.to_owned())

@@ -1,5 +1,6 @@
 //! The test kills the host of a node (`kill -9`) repeatedly, and edits everything while it is down: afterwards the
-//! node's number and addresses, its kernel's packet filter and its agent's configuration are exactly those of the manifests.
+//! node's number and addresses, its kernel's packet filter and its agent's configuration are exactly those of the
+//! manifests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
