@@ -182,17 +182,18 @@ impl<W: Wish, P: Place> World for Manifests<W, P> {
 
     fn settle(&mut self, random: &mut ChaCha8Rng) {
         let manifests = self.wish.manifests();
-        self.place.put(&manifests);
-        let said = if random.random() {
-            self.place.site().run_once().exits(0).to_string()
-        } else {
-            in_sync(self.place.site())
-        };
         self.fresh.empty();
         forget(self.fresh.site());
         self.fresh.put(&manifests);
         self.fresh.site().run_once().exits(0);
-        let (held, fresh) = (self.place.held(), self.fresh.held());
+        let fresh = self.fresh.held();
+        self.place.put(&manifests);
+        let said = if random.random() {
+            self.place.site().run_once().exits(0).to_string()
+        } else {
+            in_sync(&self.place, &fresh)
+        };
+        let held = self.place.held();
         assert!(
             held.is_some() && held == fresh,
             "{}{manifests}\n{said}",
@@ -208,17 +209,26 @@ impl<W: Wish, P: Place> World for Manifests<W, P> {
     }
 }
 
-/// Starts a host that runs on, waits until it reports that all is well, and ends it in order. Returns its output.
-fn in_sync(site: &Site) -> String {
+/// Starts a host that runs on, waits until the backend holds this and the host reports that all is well, and ends it in
+/// order. Returns its output. All may be well while a NEG's endpoints still move, a tenth at a time.
+fn in_sync(place: &impl Place, fresh: &Option<Vec<String>>) -> String {
+    let site = place.site();
     let mut host = site.start("run", &[]);
     let began = Instant::now();
     loop {
         let status = ran(program().args(["status", "--config"]).arg(site.folder()));
-        if status.code == Some(0) && status.stdout.contains("all is well") {
+        let held = place.held();
+        if held == *fresh && status.code == Some(0) && status.stdout.contains("all is well") {
             break;
         }
         let is_late = host.ended().is_some() || began.elapsed() > PATIENCE;
-        assert!(!is_late, "not in sync: {status}\n{}{}", host.stdout(), host.stderr());
+        assert!(
+            !is_late,
+            "not in sync: {}{status}\n{}{}",
+            differences(&held, fresh),
+            host.stdout(),
+            host.stderr()
+        );
         std::thread::sleep(Duration::from_millis(20));
     }
     let (ended, _) = host.terminate();
