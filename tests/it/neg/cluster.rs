@@ -80,20 +80,10 @@ impl Cluster {
         self.services.keys().cloned().collect()
     }
 
-    /// Whether a Service's NEGs have this name.
-    pub(crate) fn has_neg(&self, neg: &str) -> bool {
-        self.services.values().any(|service| service.neg == neg)
-    }
-
     /// Gives a Service another name; it keeps its pods and its NEGs.
     pub(crate) fn rename(&mut self, name: &str, other: &str) {
         let service = self.services.remove(name).unwrap();
         assert!(self.services.insert(other.to_owned(), service).is_none(), "{other}");
-    }
-
-    /// Gives a Service's NEGs another name.
-    pub(crate) fn rename_neg(&mut self, name: &str, neg: &str) {
-        self.services.get_mut(name).unwrap().neg = neg.to_owned();
     }
 
     /// Sets a Service's pods in each zone.
