@@ -1,61 +1,31 @@
-//! The workspace's packages depend on each other as the map shows: no other edges, and none back.
+//! The workspace's packages depend on each other as the picture in docs/architecture.md shows: no other edges, and none
+//! back.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::path::Path;
 use std::process::Command;
 
 use serde_json::Value;
 
-/// Every edge between the host's rooms. Benches may depend on anything.
-const EDGES: [(&str, &str); 35] = [
-    ("trueup", "trueup-runtime"),
-    ("trueup", "trueup-journal"),
-    ("trueup", "trueup-guests-builtin"),
-    ("trueup", "trueup-base"),
-    ("trueup-runtime", "trueup-engine"),
-    ("trueup-runtime", "trueup-controller"),
-    ("trueup-runtime", "trueup-capabilities"),
-    ("trueup-runtime", "trueup-journal"),
-    ("trueup-runtime", "trueup-sims"),
-    ("trueup-runtime", "trueup-sources"),
-    ("trueup-runtime", "trueup-election"),
-    ("trueup-runtime", "trueup-base"),
-    ("trueup-engine", "trueup-capabilities"),
-    ("trueup-engine", "trueup-journal"),
-    ("trueup-engine", "trueup-base"),
-    ("trueup-capabilities", "trueup-journal"),
-    ("trueup-capabilities", "trueup-base"),
-    ("trueup-journal", "trueup-base"),
-    ("trueup-sources", "trueup-base"),
-    ("trueup-election", "trueup-base"),
-    ("trueup-sims", "trueup-base"),
-    // Only for tests.
-    ("trueup", "trueup-sources"),
-    ("trueup", "trueup-election"),
-    ("trueup", "trueup-test-needs"),
-    ("trueup", "trueup-test-support"),
-    ("trueup-capabilities", "trueup-test-needs"),
-    ("trueup-capabilities", "trueup-sims"),
-    // Guests share no crate with the host; their common code is in one small crate.
-    ("trueup-guest-ipam", "trueup-guest"),
-    ("trueup-guest-lbaas", "trueup-guest"),
-    ("trueup-guest-misbehaving", "trueup-guest"),
-    ("trueup-guest-nat44", "trueup-guest"),
-    ("trueup-guest-neg", "trueup-guest"),
-    ("trueup-guest-nftables", "trueup-guest"),
-    ("trueup-guest-nodesync", "trueup-guest"),
-    ("trueup-guest-service", "trueup-guest"),
-];
+const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+
+/// The page with the picture, and what encloses it.
+const PAGE: &str = "docs/architecture.md";
+const BEGIN: &str = "```mermaid\n";
+const END: &str = "```";
+
+/// If this variable is `write`, the test writes the picture instead of comparing it.
+const WRITE: &str = "MAP";
 
 /// The runtime starts the CNI plugin for every pod, so it must take only a few milliseconds and a few MiB. It has no
 /// edge in the map either.
 const CNI_KEEPS_OUT: [&str; 4] = ["wasmtime", "tokio", "axum", "reqwest"];
 
 fn metadata() -> Value {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let output = Command::new(env!("CARGO"))
         .args(["metadata", "--format-version", "1", "--no-deps", "--locked"])
-        .current_dir(root)
+        .current_dir(ROOT)
         .output()
         .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -79,28 +49,64 @@ fn packages(metadata: &Value, kinds: &[Option<&str>]) -> Vec<(String, BTreeSet<S
         .collect()
 }
 
-#[test]
-fn rooms_have_the_edges_of_the_map_and_no_others() {
-    let metadata = metadata();
-    let allowed: BTreeSet<(String, String)> = EDGES
+/// The room of a package: its folder's last name. The guests that decide are one room.
+fn room(package: &Value) -> String {
+    let manifest = Path::new(package["manifest_path"].as_str().unwrap());
+    let folder = manifest.parent().unwrap();
+    let name = folder.file_name().unwrap().to_str().unwrap();
+    let is_guest = folder.parent().unwrap().ends_with("guests");
+    if is_guest && name != "sdk" {
+        "guests".to_owned()
+    } else {
+        name.to_owned()
+    }
+}
+
+/// The edges between rooms, as lines of Mermaid: `a --> b`, and `a -.-> b` for tests only. Benches may depend on anything.
+fn picture(metadata: &Value) -> String {
+    let packages = metadata["packages"].as_array().unwrap();
+    let rooms: BTreeMap<&str, String> = packages
         .iter()
-        .map(|(from, to)| ((*from).to_owned(), (*to).to_owned()))
+        .map(|package| (package["name"].as_str().unwrap(), room(package)))
         .collect();
-    for (name, dependencies) in packages(&metadata, &[None, Some("build"), Some("dev")]) {
-        for dependency in dependencies
-            .into_iter()
-            .filter(|dependency| dependency.starts_with("trueup"))
-        {
-            assert!(
-                allowed.contains(&(name.clone(), dependency.clone())),
-                "`{name}` depends on `{dependency}`: not an edge of the map"
-            );
+    let mut edges: BTreeMap<(&str, &str), bool> = BTreeMap::new();
+    for package in packages.iter().filter(|package| package["name"] != "trueup-benches") {
+        let from = &rooms[package["name"].as_str().unwrap()];
+        for dependency in package["dependencies"].as_array().unwrap() {
+            let Some(to) = rooms.get(dependency["name"].as_str().unwrap()).filter(|to| *to != from) else {
+                continue;
+            };
+            let is_for_tests = dependency["kind"] == "dev";
+            let known = edges.entry((from, to)).or_insert(is_for_tests);
+            *known &= is_for_tests;
         }
     }
-    let members: BTreeSet<String> = packages(&metadata, &[None]).into_iter().map(|(name, _)| name).collect();
-    for (name, _) in EDGES.iter().filter(|(name, _)| !name.starts_with("trueup-guest-")) {
-        assert!(members.contains(*name), "the map names `{name}`, which is no package");
+    let arrow = |is_for_tests| if is_for_tests { "-.->" } else { "-->" };
+    let lines = edges
+        .into_iter()
+        .map(|((from, to), is_for_tests)| format!("    {from} {} {to}\n", arrow(is_for_tests)));
+    format!("graph TD\n{}", lines.collect::<String>())
+}
+
+#[test]
+fn rooms_have_the_edges_of_the_map_and_no_others() {
+    let path = Path::new(ROOT).join(PAGE);
+    let page = fs::read_to_string(&path).unwrap();
+    let (before, rest) = page.split_once(BEGIN).unwrap();
+    let (shown, after) = rest.split_once(END).unwrap();
+    let found = picture(&metadata());
+    if std::env::var(WRITE).is_ok_and(|value| value == "write") {
+        fs::write(&path, [before, BEGIN, &found, END, after].concat()).unwrap();
+        return;
     }
+    let lines = |text: &str| -> BTreeSet<String> { text.lines().map(str::to_owned).collect() };
+    let (shown, found) = (lines(shown), lines(&found));
+    let unwanted: Vec<&String> = found.difference(&shown).collect();
+    let missing: Vec<&String> = shown.difference(&found).collect();
+    assert!(
+        unwanted.is_empty() && missing.is_empty(),
+        "{PAGE} lacks {unwanted:?}, and has {missing:?} too much"
+    );
 }
 
 #[test]
@@ -126,11 +132,10 @@ fn rooms_keep_out_what_they_must_not_know() {
 
 #[test]
 fn the_cni_plugin_keeps_out_the_host_and_its_libraries_behind_others_too() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let output = Command::new(env!("CARGO"))
         .args(["tree", "--locked", "--offline", "--package", "trueup-cni"])
         .args(["--edges", "normal,build", "--prefix", "none", "--format", "{p}"])
-        .current_dir(root)
+        .current_dir(ROOT)
         .output()
         .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
