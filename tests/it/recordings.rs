@@ -156,7 +156,7 @@ fn recordings_of_earlier_versions_replay_identically() {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/corpus");
     let mut files = Vec::new();
     collect(&corpus, &mut files);
-    assert_eq!(files.len(), 29, "{files:?}");
+    assert!(files.len() >= 29, "recordings stay for good: {files:?}");
     let ran = replay(&files, &[]).exits(0);
     let identical = ran.stdout.lines().filter(|line| line.contains(": identical: "));
     assert_eq!(identical.count(), files.len(), "{ran}");

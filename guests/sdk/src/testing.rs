@@ -25,7 +25,7 @@ pub trait Simulated {
 struct Fault {
     call: String,
     answer: Value,
-    /// `None` means for ever
+    /// How many more calls it answers; `None` answers all.
     times: Option<u64>,
     /// Applies only to calls whose arguments contain this.
     matching: Value,

@@ -15,8 +15,9 @@ pub type Sleep<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 pub trait Clock: Send + Sync {
     /// Milliseconds since the Unix epoch.
     fn now_ms(&self) -> u64;
-    /// Milliseconds for measuring durations, monotonic: setting the machine's clock does not move it. Only values of
-    /// one process can be compared.
+    /// Milliseconds for measuring durations, monotonic: setting the machine's clock does not move it. It counts from
+    /// the Unix epoch as the machine's clock had it when this process first asked, so that it can be shown as a time.
+    /// Values of different processes can't be compared.
     fn steady_ms(&self) -> u64;
     /// Returns after `duration_ms`.
     fn sleep_ms(&self, duration_ms: u64) -> Sleep<'_>;

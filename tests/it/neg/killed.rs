@@ -87,7 +87,8 @@ impl kills::Wish for Cluster {
     fn edit(&mut self, random: &mut ChaCha8Rng) {
         let names = self.names();
         let name = &names[random.random_range(0..names.len())];
-        // A name that never comes back: under another NEG name, a key would leave the endpoints in its old NEGs.
+        // A key that gets another NEG name leaves the endpoints in its old NEGs, as docs/neg.md says. So no name comes
+        // back: it would come back with another NEG name.
         let other = format!("s{}", random.random_range(0..100_000));
         match random.random_range(0..6) {
             0 if names.len() < 3 => self.add(&other, FEW, Stack::Single),

@@ -159,7 +159,7 @@ impl Board {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Milliseconds since the Unix epoch, by the board's clock.
+    /// Milliseconds since the Unix epoch, by [`Clock::steady_ms`] of the board's clock.
     pub fn now_ms(&self) -> u64 {
         self.clock.steady_ms()
     }

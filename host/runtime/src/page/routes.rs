@@ -357,7 +357,7 @@ async fn position(State(source): State<Source>, Query(asked): Query<Placing>) ->
         /// The first entry of the decision. `None` if the filter excludes it, or if no decision has that entry.
         n: Option<u64>,
         listed: usize,
-        /// Whether all there is has been read. Until then, a later answer may know the decision.
+        /// Whether the whole recording has been read. Until then, a later answer may find the decision.
         is_read: bool,
     }
     let opened = open(&source, &asked.r).await?;

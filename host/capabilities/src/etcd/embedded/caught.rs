@@ -1,4 +1,4 @@
-//! Panics of the database's own code: on a file that changed underneath it, it may panic.
+//! Catches panics of the database, which may panic on a file that changed underneath it.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};

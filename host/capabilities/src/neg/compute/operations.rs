@@ -288,7 +288,7 @@ mod tests {
         let synced = || {
             let mut synced = Vec::new();
             let sync = |folder: &Path| {
-                assert!(path.exists(), "a sync before the name is there is none of it");
+                assert!(path.exists(), "a sync before the file exists does not keep its name");
                 synced.push(folder.strip_prefix(dir.path()).unwrap().display().to_string());
                 Ok(())
             };
