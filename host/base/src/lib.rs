@@ -7,6 +7,7 @@
 pub mod address;
 pub mod clock;
 pub mod fence;
+pub mod file_lock;
 pub mod http;
 pub mod local_only;
 pub mod regular;

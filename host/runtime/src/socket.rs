@@ -6,8 +6,9 @@ use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, OFlags, flock};
+use rustix::fs::OFlags;
 use tokio::net::{UnixListener, UnixStream};
+use trueup_base::file_lock::{FileLock, NotLocked};
 
 use crate::setup::SetupError;
 
@@ -64,7 +65,7 @@ pub(crate) struct Place {
     path: PathBuf,
     /// Held as long as the socket is ours. Otherwise two hosts that start at the same time would remove each other's
     /// socket.
-    _lock: File,
+    _lock: FileLock,
     is_bound: bool,
 }
 
@@ -93,17 +94,17 @@ impl Place {
         let lock = File::options()
             .create(true)
             .truncate(false)
+            .read(true)
             .write(true)
             .mode(LOCK_MODE)
             // The target of a link may belong to another user.
             .custom_flags(OFlags::NOFOLLOW.bits().cast_signed())
             .open(lock)
             .map_err(failed)?;
-        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(rustix::io::Errno::WOULDBLOCK) => return Err(taken()),
-            Err(error) => return Err(failed(error.into())),
-        }
+        let lock = FileLock::take(lock).map_err(|error| match error {
+            NotLocked::Taken(_) => taken(),
+            NotLocked::Failed(error) => failed(error),
+        })?;
         match std::fs::symlink_metadata(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(failed(error)),

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::anchor::{self, Mark};
 use super::disk::Real;
-use super::lock::Lock;
+use super::lock;
 use super::tools::{Kind, ToolError, kind_of, read_bytes, read_file, read_json};
 use super::{Error, format, json_file, place};
 
@@ -45,7 +45,7 @@ pub struct Accepted {
 /// # Errors
 /// If the store is in use or damaged in itself. A damaged store must first be moved away or restored.
 pub fn accept(path: &Path) -> Result<Option<Accepted>, ToolError> {
-    let _lock = Lock::take(path)?;
+    let _lock = lock::take(path)?;
     let found = match kind_of(path)? {
         Some(Kind::File) => Some(read_file(path, None)?.mark),
         Some(Kind::JsonFile) => read_json(path).map(|_| Some(json_file::MARK))?,

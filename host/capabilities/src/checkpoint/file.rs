@@ -20,12 +20,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{Notify, OwnedMutexGuard};
+use trueup_base::file_lock::FileLock;
 
 use super::anchor::{self, Anchor, Mark};
 use super::disk::{Disk, Real};
 use super::format::{self, Torn, Version};
 use super::generations::{self, Keep};
-use super::lock::{Lock, OpenError};
+use super::lock::{self, OpenError};
 use super::syncs::Syncs;
 use super::{DATA_BYTES_MAX, ENTRY_BYTES_MAX, Error, Saved, Store, blocking, place, within};
 use crate::Answer;
@@ -67,7 +68,7 @@ pub(super) struct Shared {
     state: Mutex<State>,
     /// A sync ended, or the state changed in another way that affects waiting callers.
     settled: Arc<Notify>,
-    _lock: Lock,
+    _lock: FileLock,
 }
 
 #[derive(Debug)]
@@ -136,7 +137,7 @@ impl File {
     }
 
     pub(super) fn open_on(disk: Arc<dyn Disk>, settings: Settings, metrics: Arc<Registry>) -> Result<Self, OpenError> {
-        let lock = Lock::take(&settings.path)?;
+        let lock = lock::take(&settings.path)?;
         let anchor = Anchor::of(&settings.path);
         metrics.take(HOST, TORN_TAILS_TOTAL, &[], Line::CounterAdd(0));
         let shared = Shared {

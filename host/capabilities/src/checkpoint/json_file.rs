@@ -11,10 +11,12 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use trueup_base::file_lock::FileLock;
+
 use super::anchor::{self, Anchor, Mark};
 use super::disk::{Disk, Real};
 use super::generations::{self, Keep};
-use super::lock::{Lock, OpenError};
+use super::lock::{self, OpenError};
 use super::{DATA_BYTES_MAX, Error, Saved, Store, blocking, place, within};
 use crate::Answer;
 
@@ -45,7 +47,7 @@ struct Shared {
     disk: Arc<dyn Disk>,
     /// Only one replacement runs at a time.
     turn: Mutex<Anchor>,
-    _lock: Lock,
+    _lock: FileLock,
 }
 
 impl JsonFile {
@@ -58,7 +60,7 @@ impl JsonFile {
     }
 
     pub(super) fn open_on(disk: Arc<dyn Disk>, settings: Settings) -> Result<Self, OpenError> {
-        let lock = Lock::take(&settings.path)?;
+        let lock = lock::take(&settings.path)?;
         let anchor = Anchor::of(&settings.path);
         Ok(Self {
             shared: Arc::new(Shared {

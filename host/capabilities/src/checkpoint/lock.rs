@@ -3,9 +3,11 @@
 //! The lock file is never deleted. Otherwise a process that waits for the deleted file would hold a lock that no other
 //! process sees.
 
-use std::fs::{File, TryLockError};
-use std::io::{self, Read as _, Seek as _, Write as _};
+use std::fs::File;
+use std::io;
 use std::path::{Path, PathBuf};
+
+use trueup_base::file_lock::{FileLock, NotLocked, written_pid};
 
 use super::place;
 
@@ -38,62 +40,28 @@ pub enum OpenError {
     },
 }
 
-/// The lock on a store; released on drop.
-#[derive(Debug)]
-pub(super) struct Lock {
-    file: File,
-}
-
-impl Drop for Lock {
-    fn drop(&mut self) {
-        // A child process that is just starting has the file open until it executes another program, so closing alone
-        // would leave the lock with it. If unlocking fails, only the close releases it.
-        let _ = self.file.unlock();
-    }
-}
-
-impl Lock {
-    /// Creates the folder if it is missing, and takes the lock of the store at `path`.
-    pub(super) fn take(path: &Path) -> Result<Self, OpenError> {
-        let failed = |what, place: &Path| {
-            let place = place.to_owned();
-            move |source| OpenError::Place {
-                path: path.to_owned(),
-                what,
-                place,
-                source,
-            }
-        };
-        let folder = place::folder(path);
-        place::create_folder(folder).map_err(failed("creating the folder", folder))?;
-        let beside = place::beside(path, ".lock");
-        let mut file = place::open_lock(&beside).map_err(failed("opening the lock file", &beside))?;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                return Err(OpenError::Locked {
-                    path: path.to_owned(),
-                    holder: written_pid(&mut file),
-                });
-            }
-            Err(TryLockError::Error(source)) => return Err(failed("locking", &beside)(source)),
+/// Creates the folder if it is missing, and takes the lock of the store at `path`.
+pub(super) fn take(path: &Path) -> Result<FileLock, OpenError> {
+    let failed = |what, place: &Path| {
+        let place = place.to_owned();
+        move |source| OpenError::Place {
+            path: path.to_owned(),
+            what,
+            place,
+            source,
         }
-        write_pid(&mut file).map_err(failed("writing the pid to", &beside))?;
-        Ok(Self { file })
-    }
-}
-
-fn write_pid(file: &mut File) -> io::Result<()> {
-    file.set_len(0)?;
-    file.rewind()?;
-    file.write_all(format!("{}\n", std::process::id()).as_bytes())
-}
-
-fn written_pid(file: &mut File) -> Option<u32> {
-    let mut text = String::new();
-    // A pid and a newline. Do not read a larger file whole, because it is not ours.
-    file.take(32).read_to_string(&mut text).ok()?;
-    text.trim().parse().ok()
+    };
+    let folder = place::folder(path);
+    place::create_folder(folder).map_err(failed("creating the folder", folder))?;
+    let beside = place::beside(path, ".lock");
+    let file = place::open_lock(&beside).map_err(failed("opening the lock file", &beside))?;
+    FileLock::take(file).map_err(|error| match error {
+        NotLocked::Taken(holder) => OpenError::Locked {
+            path: path.to_owned(),
+            holder,
+        },
+        NotLocked::Failed(source) => failed("locking", &beside)(source),
+    })
 }
 
 /// Returns the process that currently holds the lock of the store at `path`, for read-only callers. It does not take

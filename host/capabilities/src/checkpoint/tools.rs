@@ -24,7 +24,7 @@ use super::anchor;
 use super::disk::Real;
 use super::fold::{self, Allocation};
 use super::generations::{self, Keep};
-use super::lock::{self, Lock, OpenError};
+use super::lock::{self, OpenError};
 use super::{DATA_BYTES_MAX, ENTRY_BYTES_MAX, Error, Saved, format, json_file, place, within};
 
 /// The format of a store.
@@ -386,8 +386,8 @@ pub fn copy(from: &Path, to: &Path, kind: Option<Kind>, replace: bool) -> Result
         Some(found) => found,
         None => kind.unwrap_or_else(|| Kind::of_name(to)),
     };
-    let _from = Lock::take(from)?;
-    let _to = Lock::take(to)?;
+    let _from = lock::take(from)?;
+    let _to = lock::take(to)?;
     let (saved, left_out) = match source {
         Kind::File => {
             let reading = read_file(from, anchor::look(from)?)?;
@@ -473,7 +473,7 @@ pub fn restore(path: &Path, generation: u32) -> Result<Copied, ToolError> {
         Some(kind) if generation > 0 => kind,
         _ => return Err(no_generation(path, generation, &generations_beside(path)?)),
     };
-    let _lock = Lock::take(path)?;
+    let _lock = lock::take(path)?;
     let (saved, left_out) = match kind {
         Kind::File => {
             let reading = read_file(&beside, None)?;

@@ -3,12 +3,13 @@
 
 use std::fmt;
 use std::fs::{DirBuilder, File, Permissions};
-use std::io::{self, Read as _, Write as _};
+use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, Mode, flock};
+use rustix::fs::Mode;
 use rustix::process::{geteuid, umask};
+use trueup_base::file_lock::{FileLock, NotLocked};
 use trueup_base::regular;
 
 use crate::setup::SetupError;
@@ -16,13 +17,10 @@ use crate::setup::SetupError;
 /// The mode of the state folder.
 const DIR_MODE: u32 = 0o700;
 
-/// The maximum length of a process id, in bytes.
-const PID_BYTES_MAX: u64 = 32;
-
 /// Holds the state folder until it is dropped or the process ends, however it ends.
 #[derive(Debug)]
 pub struct StateLock {
-    _file: File,
+    _lock: FileLock,
 }
 
 impl StateLock {
@@ -54,23 +52,14 @@ impl StateLock {
         made.and_then(|()| narrow(state_dir)).map_err(|error| failed(&error))?;
         let mut options = File::options();
         options.create(true).truncate(false).read(true).write(true);
-        let mut file = regular::open_own(&mut options, &state_dir.join("lock")).map_err(|error| failed(&error))?;
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {
-                // The process id is only shown. The host goes on even if the disk is full.
-                let _ = file.set_len(0).and_then(|()| write!(file, "{}", std::process::id()));
-                Ok(Ok(Self { _file: file }))
-            }
-            Err(rustix::io::Errno::WOULDBLOCK) => {
-                let mut text = String::new();
-                // The file of an older trueup is empty.
-                let _ = file.take(PID_BYTES_MAX).read_to_string(&mut text);
-                Ok(Err(Taken {
-                    state_dir: state_dir.to_owned(),
-                    pid: text.trim().parse().ok(),
-                }))
-            }
-            Err(error) => Err(failed(&error)),
+        let file = regular::open_own(&mut options, &state_dir.join("lock")).map_err(|error| failed(&error))?;
+        match FileLock::take(file) {
+            Ok(lock) => Ok(Ok(Self { _lock: lock })),
+            Err(NotLocked::Taken(pid)) => Ok(Err(Taken {
+                state_dir: state_dir.to_owned(),
+                pid,
+            })),
+            Err(NotLocked::Failed(error)) => Err(failed(&error)),
         }
     }
 }
