@@ -6,6 +6,8 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use trueup_base::regular;
+
 use crate::writer::JournalError;
 
 const EXTENSION: &str = ".jsonl";
@@ -73,9 +75,7 @@ pub(crate) fn write_whole(
 
 pub(crate) fn truncate(path: &Path, bytes: u64) -> Result<(), JournalError> {
     let cut = |file: File| file.set_len(bytes).and_then(|()| file.sync_all());
-    OpenOptions::new()
-        .write(true)
-        .open(path)
+    regular::open_own(OpenOptions::new().write(true), path)
         .and_then(cut)
         .map_err(failed("cut the torn end off", path))
 }

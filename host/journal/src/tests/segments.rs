@@ -330,6 +330,21 @@ fn a_torn_header_gives_way_to_the_segment_before() {
 }
 
 #[test]
+fn a_torn_end_behind_a_link_is_not_cut_off() {
+    let (dir, path) = written();
+    let elsewhere = TempDir::new().unwrap();
+    let target = elsewhere.path().join("target");
+    let mut bytes = fs::read(&path).unwrap();
+    bytes.extend_from_slice(b"{\"n\":9,\"ca");
+    fs::write(&target, &bytes).unwrap();
+    fs::remove_file(&path).unwrap();
+    std::os::unix::fs::symlink(&target, &path).unwrap();
+    let refused = Journal::open(dir.path(), Options::default(), &Files::default()).map(drop);
+    assert!(matches!(refused, Err(JournalError::Io { .. })));
+    assert_eq!(fs::read(&target).unwrap(), bytes);
+}
+
+#[test]
 fn entries_lost_before_an_empty_newest_segment_leave_no_damage() {
     // A power failure: the end of the first file never reached the disk, and the second has only a name.
     let (dir, path) = written();
