@@ -326,15 +326,15 @@ where
     F: FnOnce() -> Fut + Send,
     Fut: Future<Output = Result<R, Refusal>> + Send,
 {
-    count(meter, name, args)?;
     let entered = Instant::now();
+    count(meter, entered, name, args)?;
     let span = trace::question(name, args);
     let asking = tape.call(name, args, question);
     let answer = asking.instrument(span.clone().unwrap_or_else(Span::none)).await;
     trace::answered(span.as_ref(), &answer);
     meter.used.waited += entered.elapsed();
     answer.map_err(|stop| match stop {
-        TapeError::Refused(_) if meter.is_over() => too_long(meter).into(),
+        TapeError::Refused(_) if meter.is_over(Instant::now()) => too_long(meter).into(),
         stop => Stop::from(stop).into(),
     })
 }
@@ -352,10 +352,10 @@ where
     R: Serialize + DeserializeOwned + AnswerSize,
     F: FnOnce() -> R,
 {
-    count(meter, name, args)?;
-    let limit = meter.limits.answer_bytes;
     // Answering takes no time, but recording may wait for the disk if every line is synced.
     let entered = Instant::now();
+    count(meter, entered, name, args)?;
+    let limit = meter.limits.answer_bytes;
     let span = trace::question(name, args);
     let answer = {
         let _in_span = span.as_ref().map(Span::enter);
@@ -369,10 +369,10 @@ where
 /// The beginning of a panic's text in Rust.
 const PANICKED: &str = "panicked at ";
 
-fn count<A: Serialize + ?Sized>(meter: &mut Meter, name: &'static str, args: &A) -> Result<(), Stop> {
+fn count<A: Serialize + ?Sized>(meter: &mut Meter, now: Instant, name: &'static str, args: &A) -> Result<(), Stop> {
     // A call that waits for an answer does not compute.
     meter.holding.end();
-    if meter.is_over() {
+    if meter.is_over(now) {
         return Err(too_long(meter));
     }
     if !meter.question() {

@@ -178,9 +178,9 @@ impl Meter {
         Some(must_end.saturating_duration_since(Instant::now()))
     }
 
-    /// Whether the running call has used up its `call_ms`.
-    pub fn is_over(&self) -> bool {
-        self.time_left().is_some_and(|left| left.is_zero())
+    /// Whether the running call has used up its `call_ms` at `now`.
+    pub fn is_over(&self, now: Instant) -> bool {
+        self.must_end.is_some_and(|must_end| must_end <= now)
     }
 
     /// Counts a request; returns false if the call has reached its limit.

@@ -1,7 +1,8 @@
 //! Turns for calls that compute for long: they let short calls go first.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::Answer;
@@ -20,7 +21,14 @@ pub trait Pace: Send + Sync {
 
 /// The turn of one call, if it has one. It ends with the call, and while the call waits for an answer.
 #[derive(Clone, Default)]
-pub struct Holding(Arc<Mutex<Held>>);
+pub struct Holding(Arc<Shared>);
+
+#[derive(Default)]
+struct Shared {
+    /// Whether a call of the instance ever waited. Most never do; their ends then cost one load.
+    has_waited: AtomicBool,
+    held: Mutex<Held>,
+}
 
 #[derive(Default)]
 struct Held {
@@ -32,13 +40,19 @@ struct Held {
 impl Holding {
     /// Ends the turn.
     pub fn end(&self) {
-        let ended = self.0.lock().unwrap_or_else(PoisonError::into_inner).turn.take();
-        drop(ended);
+        if self.0.has_waited.load(Ordering::Acquire) {
+            let ended = self.0.held().turn.take();
+            drop(ended);
+        }
     }
 
     /// Takes the time spent waiting for turns since the last call.
     pub fn take_waited(&self) -> Duration {
-        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner).waited)
+        if self.0.has_waited.load(Ordering::Acquire) {
+            std::mem::take(&mut self.0.held().waited)
+        } else {
+            Duration::ZERO
+        }
     }
 
     /// Waits for the next turn of a call that has computed for `computed`, and holds it.
@@ -46,9 +60,16 @@ impl Holding {
         self.end();
         let begun = Instant::now();
         let turn = pace.turn(computed).await;
-        let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.0.held();
         held.turn = Some(turn);
         held.waited += begun.elapsed();
+        self.0.has_waited.store(true, Ordering::Release);
+    }
+}
+
+impl Shared {
+    fn held(&self) -> MutexGuard<'_, Held> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -62,7 +62,7 @@ impl<B> Instance<B> {
                 return Err(Stop::Tape(TapeError::Ended).into());
             }
             let meter = &mut data.host.meter;
-            if meter.is_over() {
+            if meter.is_over(Now::now()) {
                 let limit_ms = meter.limits.call_ms;
                 return Err(Stop::TooLong { limit_ms }.into());
             }
