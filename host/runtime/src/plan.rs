@@ -213,14 +213,10 @@ async fn plan_services(
     }
     let mut keys = wishes.keys();
     keys.extend(wishes.left_over());
-    for (namespace, name) in known.keys().filter_map(|key| key.split_once('/')) {
-        let key = Key {
-            namespace: namespace.to_owned(),
-            name: name.to_owned(),
-        };
-        if wishes.is_gone(&key) || wishes.wish(&key).is_some() {
-            keys.insert(key);
-        } else if wishes.is_seen(&key) {
+    for key in known.keys() {
+        if wishes.is_gone(key) || wishes.wish(key).is_some() {
+            keys.insert(key.clone());
+        } else if wishes.is_seen(key) {
             plan.held.push(key.to_string());
         }
     }

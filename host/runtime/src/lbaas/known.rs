@@ -1,14 +1,13 @@
 //! The keys for which this host has created objects: under which UIDs, on which load balancers. The host uses them to
-//! clean up after a Service that was deleted while the host was down. One file per key, so that the cost of one
-//! Service does not depend on the number of Services.
+//! clean up after a Service that was deleted while the host was down.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::files;
+use crate::guests::lbaas::adapter::Key;
+use crate::work::keyed::known::{Known, Record};
 
 /// Where objects of a key may exist: UID to load balancers.
 pub(crate) type Places = BTreeMap<String, BTreeSet<String>>;
@@ -16,62 +15,34 @@ pub(crate) type Places = BTreeMap<String, BTreeSet<String>>;
 /// What is known of one key: the format of its file.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Known {
+pub(crate) struct Uids {
     key: String,
     uids: Places,
 }
 
-/// All known keys of one guest, in memory and on disk.
-#[derive(Debug)]
-pub struct KnownKeys {
-    folder: PathBuf,
-    places: BTreeMap<String, Places>,
+impl Record for Uids {
+    type Key = Key;
+    const SAYS: &'static str = "where the objects of a Service are, should that go away";
+
+    fn key(&self) -> &str {
+        &self.key
+    }
 }
 
-impl KnownKeys {
-    /// Reads the keys in `folder`. Empty if the folder does not exist yet.
-    ///
-    /// # Errors
-    /// If a file can't be read. The error names it. Nothing is guessed: a key that is not known is never cleaned up.
-    pub fn load(folder: &Path) -> io::Result<Self> {
-        let mut known = Self {
-            folder: folder.to_owned(),
-            places: BTreeMap::new(),
-        };
-        let entries = match std::fs::read_dir(folder) {
-            Ok(entries) => entries,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(known),
-            Err(error) => return Err(named(folder, &error)),
-        };
-        for entry in entries {
-            let file = entry.map_err(|error| named(folder, &error))?.path();
-            if file.extension().is_none_or(|extension| extension != "json") {
-                continue;
-            }
-            let read: Option<Known> = files::read_sealed(&file).map_err(|error| {
-                let next = "repair it: it says where the objects of a Service are, should that go away";
-                named(&file, &format!("{error}; {next}"))
-            })?;
-            known.places.extend(read.map(|read| (read.key, read.uids)));
-        }
-        Ok(known)
-    }
+/// All known keys.
+pub(crate) type KnownKeys = Known<Uids>;
 
-    /// All keys.
-    pub fn keys(&self) -> impl Iterator<Item = &str> {
-        self.places.keys().map(String::as_str)
-    }
-
+impl Known<Uids> {
     /// Where objects of `key` may exist.
-    pub fn places(&self, key: &str) -> Places {
-        self.places.get(key).cloned().unwrap_or_default()
+    pub(crate) fn places(&self, key: &Key) -> Places {
+        self.get(key).map(|known| known.uids.clone()).unwrap_or_default()
     }
 
     /// Remembers that objects of `key` may exist under `uid` on `load_balancers`. It is on disk before this returns.
     ///
     /// # Errors
     /// If it can't be written. The caller must then create nothing.
-    pub fn remember(&mut self, key: &str, uid: &str, load_balancers: &[String]) -> io::Result<()> {
+    pub(crate) fn remember(&mut self, key: &Key, uid: &str, load_balancers: &[String]) -> io::Result<()> {
         let mut places = self.places(key);
         let on = places.entry(uid.to_owned()).or_default();
         let before = on.len();
@@ -86,7 +57,7 @@ impl KnownKeys {
     ///
     /// # Errors
     /// If it can't be written. The host then looks for them once more next time.
-    pub fn forget(&mut self, key: &str, uid: &str, load_balancers: &[String]) -> io::Result<()> {
+    pub(crate) fn forget(&mut self, key: &Key, uid: &str, load_balancers: &[String]) -> io::Result<()> {
         let mut places = self.places(key);
         let Some(on) = places.get_mut(uid) else { return Ok(()) };
         on.retain(|identifier| !load_balancers.contains(identifier));
@@ -94,36 +65,24 @@ impl KnownKeys {
             places.remove(uid);
         }
         if places.is_empty() {
-            files::remove(&self.file(key))?;
-            self.places.remove(key);
-            return Ok(());
+            return self.remove(key);
         }
         self.write(key, places)
     }
 
-    fn write(&mut self, key: &str, uids: Places) -> io::Result<()> {
-        let known = Known {
-            key: key.to_owned(),
-            uids,
-        };
-        files::replace_sealed(&self.file(key), &known)?;
-        self.places.insert(known.key, known.uids);
-        Ok(())
+    fn write(&mut self, key: &Key, uids: Places) -> io::Result<()> {
+        let key_text = key.to_string();
+        self.put(key, Uids { key: key_text, uids })
     }
-
-    fn file(&self, key: &str) -> PathBuf {
-        self.folder
-            .join(format!("{}.json", trueup_journal::path_component(key)))
-    }
-}
-
-fn named(path: &Path, error: &dyn std::fmt::Display) -> io::Error {
-    io::Error::other(format!("{}: {error}", path.display()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn key(text: &str) -> Key {
+        text.parse().unwrap()
+    }
 
     fn on(identifiers: &[&str]) -> Vec<String> {
         identifiers.iter().map(|&identifier| identifier.to_owned()).collect()
@@ -134,28 +93,31 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path().join("keys");
         let mut known = KnownKeys::load(&folder).unwrap();
-        known.remember("default/web", "u1", &on(&["lb-1"])).unwrap();
-        known.remember("default/web", "u1", &on(&["lb-2"])).unwrap();
-        known.remember("default/web", "u2", &on(&["lb-2"])).unwrap();
-        known.remember("apps/api", "u3", &on(&["lb-1"])).unwrap();
+        known.remember(&key("default/web"), "u1", &on(&["lb-1"])).unwrap();
+        known.remember(&key("default/web"), "u1", &on(&["lb-2"])).unwrap();
+        known.remember(&key("default/web"), "u2", &on(&["lb-2"])).unwrap();
+        known.remember(&key("apps/api"), "u3", &on(&["lb-1"])).unwrap();
 
         let mut again = KnownKeys::load(&folder).unwrap();
-        assert_eq!(again.keys().collect::<Vec<_>>(), ["apps/api", "default/web"]);
+        assert_eq!(
+            again.keys().collect::<Vec<_>>(),
+            [&key("apps/api"), &key("default/web")]
+        );
         let places: Places = [
             ("u1".to_owned(), on(&["lb-1", "lb-2"]).into_iter().collect()),
             ("u2".to_owned(), on(&["lb-2"]).into_iter().collect()),
         ]
         .into();
-        assert_eq!(again.places("default/web"), places);
-        again.forget("default/web", "u1", &on(&["lb-1"])).unwrap();
-        again.forget("default/web", "u2", &on(&["lb-1", "lb-2"])).unwrap();
-        again.forget("apps/api", "u3", &on(&["lb-1"])).unwrap();
-        again.forget("apps/api", "u3", &on(&["lb-1"])).unwrap();
+        assert_eq!(again.places(&key("default/web")), places);
+        again.forget(&key("default/web"), "u1", &on(&["lb-1"])).unwrap();
+        again.forget(&key("default/web"), "u2", &on(&["lb-1", "lb-2"])).unwrap();
+        again.forget(&key("apps/api"), "u3", &on(&["lb-1"])).unwrap();
+        again.forget(&key("apps/api"), "u3", &on(&["lb-1"])).unwrap();
 
         let last = KnownKeys::load(&folder).unwrap();
-        assert_eq!(last.keys().collect::<Vec<_>>(), ["default/web"]);
+        assert_eq!(last.keys().collect::<Vec<_>>(), [&key("default/web")]);
         assert_eq!(
-            last.places("default/web"),
+            last.places(&key("default/web")),
             [("u1".to_owned(), on(&["lb-2"]).into_iter().collect())].into()
         );
     }
@@ -164,9 +126,9 @@ mod tests {
     fn a_file_that_somebody_removed_stops_nothing() {
         let folder = tempfile::tempdir().unwrap();
         let mut known = KnownKeys::load(folder.path()).unwrap();
-        known.remember("default/web", "u1", &on(&["lb-1"])).unwrap();
+        known.remember(&key("default/web"), "u1", &on(&["lb-1"])).unwrap();
         std::fs::remove_file(folder.path().join("default%2Fweb.json")).unwrap();
-        known.forget("default/web", "u1", &on(&["lb-1"])).unwrap();
+        known.forget(&key("default/web"), "u1", &on(&["lb-1"])).unwrap();
         assert_eq!(known.keys().count(), 0);
     }
 
@@ -182,7 +144,7 @@ mod tests {
     fn another_uid_than_was_written_is_damage() {
         let folder = tempfile::tempdir().unwrap();
         let mut known = KnownKeys::load(folder.path()).unwrap();
-        known.remember("default/web", "u1", &on(&["lb-1"])).unwrap();
+        known.remember(&key("default/web"), "u1", &on(&["lb-1"])).unwrap();
         let file = folder.path().join("default%2Fweb.json");
         let text = std::fs::read_to_string(&file).unwrap();
         std::fs::write(&file, text.replace("u1", "u3")).unwrap();

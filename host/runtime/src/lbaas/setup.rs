@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
 
 use trueup_base::clock::SystemClock;
 use trueup_base::fence::Fence;
@@ -130,6 +131,15 @@ impl Setup {
             ..Backends::default()
         }
     }
+}
+
+/// The setting that says how long a request to the Engine may take, and its value. `None` without an Engine over HTTP.
+pub(crate) fn request_timeout(lbaas: &Lbaas) -> Option<(&'static str, Duration)> {
+    let LbaasBackend::Anexia(engine) = &lbaas.backend else {
+        return None;
+    };
+    let timeout = Duration::from_millis(engine.settings(None).request_timeout_ms);
+    Some(("backend.lbaas.request_timeout_ms", timeout))
 }
 
 /// A guest without the grants it needs fails at each call. Warns once, at the start.

@@ -205,7 +205,7 @@ impl Wishes {
     /// Where objects of a key may exist: where this host is known to have created some, and, for a Service that it no
     /// longer manages, where the finalizer says so. The latter holds even if this host never saw the Service.
     pub(crate) fn places(&self, known: &KnownKeys, key: &Key) -> Places {
-        let mut places = known.places(&key.to_string());
+        let mut places = known.places(key);
         if let Some(uid) = self.left_over_uid(key) {
             let on = places.entry(uid).or_default();
             on.extend(self.settings.load_balancers.iter().cloned());

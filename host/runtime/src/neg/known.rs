@@ -1,12 +1,11 @@
 //! The keys that this host has worked on, with the zones and the names of their NEGs. The host uses them to empty the
-//! NEGs of a Service that was deleted while the host was down. One file per key.
+//! NEGs of a Service that was deleted while the host was down.
 //!
 //! ```text
 //! state_dir/keys/neg/<key>.json    a key, and the settings that the adapter gave it
 //! state_dir/neg/places.json        zones and subnets that Nodes were in
 //! ```
 
-use std::collections::BTreeMap;
 use std::io;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -18,21 +17,30 @@ use trueup_base::regular;
 use crate::files;
 use crate::guests::neg::NAME;
 use crate::guests::neg::adapter::{Key, Places};
+use crate::work::keyed::known::{Known, Record, named};
 
 /// What is known of one key: the format of its file.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Known {
+struct Settings {
     key: String,
     settings: Map<String, Value>,
 }
 
-/// All known keys, in memory and on disk.
+impl Record for Settings {
+    type Key = Key;
+    const SAYS: &'static str = "which NEGs a Service has, should that go away";
+
+    fn key(&self) -> &str {
+        &self.key
+    }
+}
+
+/// All known keys, and where Nodes were.
 #[derive(Debug)]
 pub(super) struct KnownNegs {
-    folder: PathBuf,
+    keys: Known<Settings>,
     places: PathBuf,
-    keys: BTreeMap<Key, Map<String, Value>>,
 }
 
 impl KnownNegs {
@@ -41,32 +49,10 @@ impl KnownNegs {
     /// # Errors
     /// If a file can't be read. The error names it. Nothing is guessed: a key that is not known is never emptied.
     pub(super) fn load(state_dir: &Path) -> io::Result<Self> {
-        let mut known = Self {
-            folder: state_dir.join("keys").join(NAME),
+        Ok(Self {
+            keys: Known::load(&state_dir.join("keys").join(NAME))?,
             places: state_dir.join(NAME).join("places.json"),
-            keys: BTreeMap::new(),
-        };
-        let entries = match std::fs::read_dir(&known.folder) {
-            Ok(entries) => entries,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(known),
-            Err(error) => return Err(named(&known.folder, &error)),
-        };
-        for entry in entries {
-            let file = entry.map_err(|error| named(&known.folder, &error))?.path();
-            if file.extension().is_none_or(|extension| extension != "json") {
-                continue;
-            }
-            let damaged = |error: &dyn std::fmt::Display| {
-                let next = "repair it: it says which NEGs a Service has, should that go away";
-                named(&file, &format!("{error}; {next}"))
-            };
-            let Some(read) = files::read_sealed::<Known>(&file).map_err(|error| damaged(&error))? else {
-                continue;
-            };
-            let key = read.key.parse().map_err(|error: String| damaged(&error))?;
-            known.keys.insert(key, read.settings);
-        }
-        Ok(known)
+        })
     }
 
     /// All keys.
@@ -76,12 +62,12 @@ impl KnownNegs {
 
     /// The keys in a range.
     pub(super) fn range(&self, keys: RangeInclusive<Key>) -> impl Iterator<Item = &Key> {
-        self.keys.range(keys).map(|(key, _)| key)
+        self.keys.range(keys)
     }
 
     /// The last settings of a key. `None` if it is not known.
     pub(super) fn settings(&self, key: &Key) -> Option<&Map<String, Value>> {
-        self.keys.get(key)
+        self.keys.get(key).map(|known| &known.settings)
     }
 
     /// Remembers that a key may have endpoints in these NEGs. It is on disk before this returns.
@@ -89,32 +75,22 @@ impl KnownNegs {
     /// # Errors
     /// If it can't be written. The caller must then attach nothing.
     pub(super) fn remember(&mut self, key: &Key, settings: &Map<String, Value>) -> io::Result<()> {
-        if self.keys.get(key) == Some(settings) {
+        if self.settings(key) == Some(settings) {
             return Ok(());
         }
-        let known = Known {
+        let known = Settings {
             key: key.to_string(),
             settings: settings.clone(),
         };
-        files::replace_sealed(&self.file(key), &known)?;
-        self.keys.insert(key.clone(), known.settings);
-        Ok(())
+        self.keys.put(key, known)
     }
 
     /// Forgets a key that has nothing in any NEG.
     ///
     /// # Errors
-    /// If the file can't be removed. The host then looks for the key once more after the next start.
+    /// If the file can't be removed. The host then looks for the key once more.
     pub(super) fn forget(&mut self, key: &Key) -> io::Result<()> {
-        if self.keys.remove(key).is_none() {
-            return Ok(());
-        }
-        files::remove(&self.file(key))
-    }
-
-    fn file(&self, key: &Key) -> PathBuf {
-        let name = trueup_journal::path_component(&key.to_string());
-        self.folder.join(format!("{name}.json"))
+        self.keys.remove(key)
     }
 
     /// Where Nodes were when the last process ended.
@@ -136,10 +112,6 @@ impl KnownNegs {
     pub(super) fn keep_places(&self, places: &Places) -> io::Result<()> {
         files::replace_json(&self.places, places)
     }
-}
-
-fn named(path: &Path, error: &dyn std::fmt::Display) -> io::Error {
-    io::Error::other(format!("{}: {error}", path.display()))
 }
 
 #[cfg(test)]
@@ -181,7 +153,7 @@ mod tests {
         let mut known = KnownNegs::load(dir.path()).unwrap();
         let key: Key = "shop/web/80".parse().unwrap();
         known.remember(&key, &Map::new()).unwrap();
-        let file = known.file(&key);
+        let file = known.keys.file(&key);
         let moved = std::fs::read_to_string(&file).unwrap().replace("80", "81");
         for text in ["{", r#"{"key":"shop/web","settings":{}}"#, &moved] {
             std::fs::write(&file, text).unwrap();

@@ -7,13 +7,10 @@ use trueup_base::clock::{Clock as _, SystemClock};
 use trueup_sources::{Batch, Kind, ObjectRef};
 
 use super::Negs;
-use crate::board::Look;
 use crate::decisions::{Input as Changed, Nodes, Seen};
-use crate::event::Event;
-use crate::guests::neg::NAME;
 use crate::guests::neg::adapter::{Changed as Affected, Key, Wish};
 use crate::lifecycle::quarantine::digest_of;
-use crate::work::input::{no_nodes, nothing_there};
+use crate::work::keyed::Looked;
 
 /// A cluster reports one change in several parts in quick succession, such as the two EndpointSlices of a pod with
 /// two addresses. The host waits this long after the last part. An endpoint that was attached with one address would
@@ -23,15 +20,9 @@ const GATHER_MS: u64 = 1_000;
 /// A key that goes on changing is queued after this time all the same.
 const GATHER_MAX_MS: u64 = 5_000;
 
-impl<T: FnMut(Event)> Negs<'_, T> {
+impl Negs<'_> {
     /// Takes in what the source says, including what can't be read.
-    pub(super) fn take_in(&mut self, batch: Batch) {
-        if !self.source_is_told {
-            for problem in &batch.new_problems {
-                (self.tell)(Event::Problem(problem.to_string()));
-            }
-        }
-        self.problems = batch.problems.iter().map(ToString::to_string).collect();
+    pub(super) fn take_in(&mut self, batch: &Batch) -> Looked<Key> {
         let mut inputs: BTreeMap<ObjectRef, Changed> = BTreeMap::new();
         for change in &batch.changes {
             let before = self.objects.apply(change);
@@ -42,88 +33,72 @@ impl<T: FnMut(Event)> Negs<'_, T> {
         let mut changed = self.targets.take_in(&batch.changes, batch.complete, has_keys);
         changed.affected.extend(unreadable);
         changed.affected.extend(self.known_and_affected(&changed));
-        let nothing = changed.is_empty.then(|| nothing_there(self.is_cluster));
-        if let Some(problem) = nothing.or_else(|| changed.no_nodes.then(|| no_nodes(self.is_cluster))) {
-            if !self.source_is_told {
-                (self.tell)(Event::Problem(problem.clone()));
-            }
-            self.problems.push(problem);
-        }
-        for note in &changed.notes {
-            tracing::warn!("{note}");
-        }
         if changed.more_places
             && let Err(error) = self.known.keep_places(self.targets.places())
         {
             tracing::warn!("zones and subnets are not remembered for the next start: {error}");
         }
+        let mut held = Vec::new();
         if changed.completed {
             // Keys that were deleted while the host was down, or while something could not be read.
             changed.affected.extend(self.gone());
         } else if !self.targets.is_complete() {
-            for key in self.missing() {
-                self.hold(key);
-            }
-        }
-        if !self.source_is_told {
-            self.setup.board.looked(Look {
-                objects: &self.objects.counts(),
-                changes: batch.changes.len(),
-                complete: self.targets.is_complete(),
-                problems: &self.problems,
-            });
+            held = self.missing();
         }
         let affected: BTreeSet<Key> = changed.affected.into_iter().filter(|key| self.is_news(key)).collect();
+        let gathers = self.is_cluster && !self.once && !changed.completed;
+        for key in &affected {
+            if gathers {
+                self.gather(key);
+            } else {
+                self.entry(key).inbox.sync = true;
+            }
+        }
         let seen = changed.seen.into_iter().filter_map(|concern| {
             let input = inputs.get(&concern.reference)?.clone();
             let keys = concern.keys.into_iter().collect();
             Some(Seen { input, keys })
         });
-        let seen = (seen.collect(), Nodes::default());
-        self.pending
-            .take_in(SystemClock.now_ms(), seen, &affected, self.targets.is_complete());
-        let is_gone = |key: &Key| self.targets.is_gone(key);
-        let freed = self.approval.expect(&affected, is_gone, self.jobs.is_empty());
-        let freed: Vec<Key> = freed.iter().filter_map(|key| key.parse().ok()).collect();
-        self.try_again(&freed);
-        let gathers = self.is_cluster && !self.once && !changed.completed;
-        for key in affected {
-            if gathers {
-                self.gather(key);
-            } else {
-                self.entry(&key).inbox.sync = true;
-                self.changed(&key);
-            }
+        Looked {
+            affected,
+            held,
+            seen: seen.collect(),
+            nodes: Nodes::default(),
+            notes: changed.notes,
+            is_empty: changed.is_empty,
+            no_nodes: changed.no_nodes,
+            complete: self.targets.is_complete(),
+            objects: self.objects.counts(),
         }
     }
 
     /// The desired state of a key has changed, and more of the same change may follow.
-    fn gather(&mut self, key: Key) {
-        let now_ms = self.now_ms();
-        let entry = self.entry(&key);
+    fn gather(&mut self, key: &Key) {
+        let now_ms = SystemClock.steady_ms();
+        let entry = self.entry(key);
         let since_ms = entry.gathers.map_or(now_ms, |(since_ms, _)| since_ms);
         let until_ms = now_ms
             .saturating_add(GATHER_MS)
             .min(since_ms.saturating_add(GATHER_MAX_MS));
-        match entry.gathers.replace((since_ms, until_ms)) {
-            Some((_, before_ms)) => _ = self.gathering.remove(&(before_ms, key.clone())),
-            None => self.setup.board.changed(NAME, &key.to_string()),
+        if let Some((_, before_ms)) = entry.gathers.replace((since_ms, until_ms)) {
+            self.gathering.remove(&(before_ms, key.clone()));
         }
-        self.gathering.insert((until_ms, key));
+        self.gathering.insert((until_ms, key.clone()));
     }
 
-    /// Queues the keys that have gathered for long enough.
-    pub(super) fn take_gathered(&mut self) {
-        let now_ms = self.now_ms();
+    /// The keys that have gathered for long enough.
+    pub(super) fn take_gathered(&mut self, now_ms: u64) -> Vec<Key> {
+        let mut gathered = Vec::new();
         while self.gathering.first().is_some_and(|(until_ms, _)| *until_ms <= now_ms) {
             let Some((_, key)) = self.gathering.pop_first() else {
-                return;
+                break;
             };
             let entry = self.entry(&key);
             entry.gathers = None;
             entry.inbox.sync = true;
-            self.changed(&key);
+            gathered.push(key);
         }
+        gathered
     }
 
     /// Known keys that a look may not name: those of Services that changed, and all keys once a look is complete
@@ -172,16 +147,5 @@ impl<T: FnMut(Event)> Negs<'_, T> {
     pub(super) fn gone(&self) -> Vec<Key> {
         let missing = self.missing().into_iter();
         missing.filter(|key| self.targets.is_gone(key)).collect()
-    }
-
-    /// Keeps the endpoints of a key while something that can't be read may name it.
-    pub(super) fn hold(&mut self, key: Key) {
-        self.setup.board.held(NAME, &key.to_string());
-        if self.held.insert(key.clone()) {
-            (self.tell)(Event::Held {
-                key: key.to_string(),
-                why: self.hidden,
-            });
-        }
     }
 }

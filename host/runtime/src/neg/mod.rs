@@ -1,21 +1,10 @@
-//! Runs NEGs as a controller: queues changes, ends of operations and due timers by key, and calls each key's
-//! instance.
+//! NEGs as a world of keys: the endpoints that the NEGs of a key should have, the calls of its turn (job.rs), and what
+//! comes for it beside the source: ends of operations, due timers, and the error state that an operator requests.
 //!
-//! Only the loop decides what runs when, and it does no work itself. Jobs run beside it, at most one per key. A
-//! guest's calls start operations that go on without it, so the host never cuts a call, and first finishes one that a
-//! kill cut short.
-//!
-//! ```text
-//! source -> targets --+
-//! ends of operations -+-> inbox of the key -> controller -> job (job.rs) -> board, known keys
-//! timers -------------+                          ^            |
-//! error state --------+                          +--- done ---+
-//! ```
+//! A guest's calls start operations that go on without it, so the host never cuts a call, and first finishes one that
+//! a kill cut short. The loop is that of [`crate::work::keyed`].
 
 mod approval;
-mod aside;
-mod finish;
-mod idle;
 mod inbox;
 mod job;
 mod known;
@@ -26,63 +15,36 @@ mod progress;
 mod setup;
 mod summary;
 mod turn;
+mod world;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::{Map, Value};
 use tokio::sync::{mpsc, oneshot};
-use tokio::task::JoinSet;
-use tokio::time::{Instant, MissedTickBehavior};
 use trueup_base::clock::{Clock as _, SystemClock};
-use trueup_base::fence::Fence;
-use trueup_capabilities::meter::Effects;
 use trueup_capabilities::neg::EndpointGroup;
-use trueup_controller::{Backoff, Controller, Outcome, Settings as ControllerSettings};
+use trueup_sources::Objects;
 
 pub(crate) use self::setup::NegSetup;
 pub use self::summary::Summary;
 pub use crate::board::Migration;
 pub use crate::guests::neg::shown;
 
-use trueup_sources::{Batches, Objects};
-
-use self::approval::Approval;
-use self::idle::Idle;
 use self::inbox::Inbox;
-use self::job::{Done, Job, Shared};
+use self::job::Out;
 use self::known::KnownNegs;
-use self::operations::Ended;
-use self::summary::LoopEnd;
+use self::operations::{Ended, InFlight};
 use self::turn::LastTurn;
+use crate::board::{NegAt, OperationAt};
 use crate::config::{Config, Neg};
-use crate::decisions::{Came, Cause, Decided, Pending};
+use crate::decisions::Cause;
 use crate::event::Event;
-use crate::guests::neg::NAME;
-use crate::guests::neg::adapter::{Key, NEG_NAMES, Targets, Wish};
-use crate::lifecycle::active::Handover;
+use crate::guests::neg::adapter::{Key, NEG_NAMES, Targets};
 use crate::lifecycle::quarantine::Quarantine;
-use crate::lifecycle::troubles::Troubles;
 use crate::setup::SetupError;
-use crate::swap::Fallen;
-use crate::work::falling::Falling;
-use crate::work::input::{From, Input, next};
-use crate::work::leading::Acts;
-use crate::work::turns::Turns;
-
-/// The maximum number of calls in work, including those that sleep. The host never cuts a call about NEGs, so the
-/// limit is higher than for Services. An instance takes 1 MiB or two.
-const JOBS_MAX: usize = 512;
-
-/// How often the host checks whether the journals of idle instances need a sync to disk.
-const SYNC: Duration = Duration::from_secs(1);
-
-/// How long a call that waits for a backend may go on after the host is stopped. The next process finishes a call
-/// that was cut.
-const STOP_GRACE: Duration = Duration::from_secs(20);
+use crate::work::keyed::{Keyed, Managing, Parts};
 
 /// An operator's request to set a key's error state.
 pub(crate) struct SetErrorState {
@@ -92,39 +54,15 @@ pub(crate) struct SetErrorState {
     pub(crate) reply: oneshot::Sender<Result<(), String>>,
 }
 
-/// What connects the loop with the manager of the guest.
-pub(crate) struct Managing {
-    pub(crate) quarantine: Arc<Quarantine>,
-    pub(crate) handovers: mpsc::Receiver<Handover>,
-    pub(crate) fall_back: mpsc::UnboundedSender<Fallen>,
-    pub(crate) acts: Acts,
-    /// Receives nothing without a control socket.
-    pub(crate) error_states: mpsc::Receiver<SetErrorState>,
-    /// Another loop reads the same source and reports its problems.
-    pub(crate) source_is_told: bool,
-    /// With `--once`: the loop ends when nothing is left to do, and gives up keys that fail too often.
-    pub(crate) once: bool,
-}
-
-/// The desired result of a job.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-struct Wanted {
+/// What a turn is to do.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Desired {
     settings: Map<String, Value>,
     target: Vec<EndpointGroup>,
     is_gone: bool,
 }
 
-/// A running job, as the loop sees it.
-struct Running {
-    ending: Arc<AtomicBool>,
-    /// The fence of the epoch in which it began.
-    fence: Fence,
-    wanted: Wanted,
-    /// The version it began with, as counted by [`Negs::versions`].
-    version: u64,
-}
-
-/// What the loop knows of a key, with or without an instance.
+/// What is known of a key, with or without an instance.
 #[derive(Debug, Default)]
 struct Entry {
     inbox: Inbox,
@@ -136,316 +74,111 @@ struct Entry {
     /// The number of syncs in a row that met an error, and of operations in a row that failed.
     sync_failures: u32,
     operation_failures: u32,
-    /// Its operations in flight, as of its last job.
+    /// Its operations in flight, as of its last turn.
     in_flight: usize,
-    /// Its desired state changed and may change more: since when, and when it is queued, by the loop's clock. `None`
+    /// The operations of its instance, while there is one.
+    operations: InFlight,
+    /// Its desired state changed and may change more: since when, and when it is queued, by `Clock::steady_ms`. `None`
     /// if it does not gather.
     gathers: Option<(u64, u64)>,
     /// With `--once`: it failed too often and is not tried again.
     given_up: bool,
-    standing: Option<Result<(), String>>,
 }
 
-/// The loop's state.
-pub(crate) struct Negs<'a, T> {
+/// What the loop needs to know of NEGs.
+pub(crate) struct Negs<'a> {
     setup: &'a NegSetup,
-    shared: Arc<Shared>,
     seed: u64,
-    workers: usize,
     once: bool,
-    tell: T,
-    /// The queue measures time from here, independent of the wall clock.
-    started: Instant,
-    controller: Controller<Key>,
     targets: Targets,
     /// The contents of the source, to find out what changed.
     objects: Objects,
     known: KnownNegs,
-    approval: Approval,
     last_turn: LastTurn,
     /// Calls that began before this time are not finished, since others have acted since. In milliseconds since 1970;
     /// 0 if no other host has acted.
     finishes_from_ms: u64,
     is_cluster: bool,
-    source_is_told: bool,
-    problems: Vec<String>,
-    /// What can't be read and may still name such a key, in the words of the source.
-    hidden: &'static str,
-    /// Keys that are not desired, but may be named by something that can't be read.
-    held: BTreeSet<Key>,
-    jobs: JoinSet<Done>,
-    /// The key of each task, for a task that ends without a result.
-    tasks: HashMap<tokio::task::Id, Key>,
-    running: BTreeMap<Key, Running>,
-    idle: Idle,
     entries: BTreeMap<Key, Entry>,
     /// When the timers of each key are due, by `Clock::steady_ms`.
     alarms: BTreeSet<(u64, Key)>,
-    /// Until when the changes of each key are gathered, by the loop's clock.
+    /// Until when the changes of each key are gathered, by the same clock.
     gathering: BTreeSet<(u64, Key)>,
     attached: u64,
     detached: u64,
     quarantine: Arc<Quarantine>,
-    troubles: Troubles<Key>,
-    pending: Pending<Key>,
-    /// The version that became active last. `None` if none has since the start.
-    became_active: Option<Cause>,
-    handovers: mpsc::Receiver<Handover>,
-    /// The number of versions that became active since the start.
-    versions: u64,
-    acts: Acts,
-    falling: Falling,
     error_states: mpsc::Receiver<SetErrorState>,
     ends: mpsc::Receiver<Ended>,
 }
 
-impl<'a, T: FnMut(Event)> Negs<'a, T> {
-    /// Ready to run. Takes the setup's receiver of ends of operations: each setup has one loop.
-    ///
-    /// # Errors
-    /// If the state folder can't be read.
-    pub(crate) fn new(
-        config: &Config,
-        neg: &Neg,
-        setup: &'a NegSetup,
-        ends: mpsc::Receiver<Ended>,
-        managing: Managing,
-        tell: T,
-    ) -> Result<Self, SetupError> {
-        let Managing {
-            quarantine,
-            handovers,
-            fall_back,
-            acts,
-            error_states,
-            source_is_told,
-            once,
-        } = managing;
-        let unreadable = |error| SetupError::Misused(format!("reading the known keys: {error}"));
-        let known = KnownNegs::load(&config.state_dir).map_err(unreadable)?;
-        let places = known.places().map_err(unreadable)?;
-        let approval = Approval::new(Arc::clone(&setup.active.quotas), &config.state_dir, &neg.guest);
-        let approval = approval.map_err(SetupError::misused)?;
-        let run = &config.run;
-        let workers = usize::try_from(run.workers).unwrap_or(usize::MAX);
-        let backoff = Backoff {
-            initial_ms: run.backoff_initial_ms,
-            max_ms: run.backoff_max_ms,
-            ..Backoff::default()
-        };
-        let shared = Shared {
-            active: Arc::clone(&setup.active),
-            operations: Arc::clone(&setup.operations),
-            sleepers: Arc::default(),
-            turns: Turns::new(workers),
-        };
-        Ok(Self {
-            setup,
-            shared: Arc::new(shared),
-            seed: config.seed,
-            workers,
-            once,
-            tell,
-            started: Instant::now(),
-            controller: Controller::new(
-                ControllerSettings {
-                    backoff,
-                    resync_ms: if once { 0 } else { run.resync_ms },
-                },
-                config.seed,
-            ),
-            targets: Targets::new(&neg.adapter).of(&neg.source).with_places(places),
-            objects: Objects::default(),
-            known,
-            approval,
-            last_turn: LastTurn::new(&config.state_dir),
-            finishes_from_ms: 0,
-            is_cluster: neg.source.is_cluster(),
-            source_is_told,
-            problems: Vec::new(),
-            hidden: neg.source.hidden(),
-            held: BTreeSet::new(),
-            jobs: JoinSet::new(),
-            tasks: HashMap::new(),
-            running: BTreeMap::new(),
-            idle: Idle::default(),
-            entries: BTreeMap::new(),
-            alarms: BTreeSet::new(),
-            gathering: BTreeSet::new(),
-            attached: 0,
-            detached: 0,
-            quarantine,
-            troubles: Troubles::new(neg.guest.failure.clone()),
-            pending: Pending::default(),
-            became_active: None,
-            handovers,
-            versions: 0,
-            acts,
-            falling: Falling::new(fall_back),
-            error_states,
-            ends,
-        })
-    }
+/// The loop of NEGs, ready to run. Takes the setup's receiver of ends of operations, as each setup has one loop, and a
+/// receiver of requests, which receives nothing without a control socket.
+///
+/// # Errors
+/// If the state folder can't be read.
+pub(crate) fn negs<'a, T: FnMut(Event)>(
+    config: &Config,
+    neg: &Neg,
+    setup: &'a NegSetup,
+    (ends, error_states): (mpsc::Receiver<Ended>, mpsc::Receiver<SetErrorState>),
+    managing: Managing,
+    tell: T,
+) -> Result<Keyed<Negs<'a>, T>, SetupError> {
+    let unreadable = |error| SetupError::Misused(format!("reading the known keys: {error}"));
+    let known = KnownNegs::load(&config.state_dir).map_err(unreadable)?;
+    let places = known.places().map_err(unreadable)?;
+    let world = Negs {
+        setup,
+        seed: config.seed,
+        once: managing.once,
+        targets: Targets::new(&neg.adapter).of(&neg.source).with_places(places),
+        objects: Objects::default(),
+        known,
+        last_turn: LastTurn::new(&config.state_dir),
+        finishes_from_ms: 0,
+        is_cluster: neg.source.is_cluster(),
+        entries: BTreeMap::new(),
+        alarms: BTreeSet::new(),
+        gathering: BTreeSet::new(),
+        attached: 0,
+        detached: 0,
+        quarantine: Arc::clone(&managing.quarantine),
+        error_states,
+        ends,
+    };
+    let parts = Parts {
+        active: &setup.active,
+        board: &setup.board,
+        metrics: &setup.metrics,
+        guest: &neg.guest,
+        source: &neg.source,
+    };
+    Keyed::new(config, &parts, world, managing, tell)
+}
 
-    /// Reconciles what the source says, to its end or until `stop`. Takes nothing in before `belongs` confirms that
-    /// the state folder belongs to this cluster.
-    pub(crate) async fn run<E: std::fmt::Display>(
-        mut self,
-        input: Input,
-        belongs: impl Future<Output = Result<(), E>>,
-        stop: impl Future<Output = ()>,
-    ) -> Summary {
-        let batches = match input.from {
-            From::Once(all) => {
-                self.take_in(all);
-                None
-            }
-            From::Watched(batches) => Some(batches),
-        };
-        let end = self.work(batches, belongs, stop).await;
-        self.summary(end)
-    }
-
-    /// Milliseconds since the start, independent of the wall clock.
-    fn now_ms(&self) -> u64 {
-        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
-    }
-
-    /// Runs until `stop`; with `once`, until nothing is left to do.
-    async fn work<E: std::fmt::Display>(
-        &mut self,
-        mut batches: Option<Batches>,
-        belongs: impl Future<Output = Result<(), E>>,
-        stop: impl Future<Output = ()>,
-    ) -> LoopEnd {
-        let (mut belongs, mut is_ours) = (std::pin::pin!(belongs), false);
-        let mut stop = std::pin::pin!(stop);
-        let mut standing = self.acts.clone();
-        let term = self.acts.term();
-        let mut sync = tokio::time::interval(SYNC);
-        sync.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let beating = self.setup.board.begin_loop("negs");
-        self.begin_turn();
-        let sleepers = Arc::clone(&self.shared.sleepers);
-        let end = loop {
-            beating.beat();
-            if self.once && (term.is_none() || self.acts.term() != term) {
-                break LoopEnd::TermEnded;
-            }
-            self.take_due();
-            self.take_gathered();
-            self.start_jobs();
-            if self.once && self.acts.may() && self.is_settled() && !self.falling.is_under_way() {
-                break LoopEnd::NothingLeft;
-            }
-            let pause = self.pause();
-            tokio::select! {
-                biased;
-                () = &mut stop => break LoopEnd::Stopped,
-                () = standing.changed() => self.stand(),
-                Some(handover) = self.handovers.recv() => self.hand_over(handover),
-                Some(done) = self.jobs.join_next_with_id() => self.finish(done),
-                Some(ended) = self.ends.recv() => self.take_end(ended),
-                Some(wish) = self.error_states.recv() => self.set_error_state(wish),
-                () = self.setup.active.approved.notified() => self.try_waiting(),
-                () = self.falling.answered() => {}
-                ours = &mut belongs, if !is_ours => match ours {
-                    Ok(()) => is_ours = true,
-                    Err(why) => break LoopEnd::NotOurs(why.to_string()),
-                },
-                batch = next(&mut batches), if is_ours => match batch {
-                    Some(batch) => self.take_in(batch),
-                    None => break LoopEnd::SourceEnded,
-                },
-                () = sleepers.more() => {}
-                () = tokio::time::sleep(pause) => {}
-                _ = sync.tick() => self.sync_idle(),
-            }
-        };
-        // Draining may take its time; the loop no longer reports that it is alive.
-        drop(beating);
-        self.drain().await;
-        end
-    }
-
-    /// The time until the next key or timer is due, or [`SYNC`] if nothing is.
-    fn pause(&self) -> Duration {
-        let turn = self.controller.next_due_ms().filter(|_| self.has_room());
-        let turn = turn.map(|due_ms| due_ms.saturating_sub(self.now_ms()));
-        let timer = self.alarms.first();
-        let timer = timer.map(|(due_ms, _)| due_ms.saturating_sub(SystemClock.steady_ms()));
-        let gathered = self.gathering.first();
-        let gathered = gathered.map(|(until_ms, _)| until_ms.saturating_sub(self.now_ms()));
-        let next = turn.into_iter().chain(timer).chain(gathered).min();
-        next.map_or(SYNC, Duration::from_millis)
-    }
-
-    /// Whether nothing runs, waits or is in flight, and no timer is set, except for keys that were given up. Anything
-    /// that came for a key since has queued it.
-    fn is_settled(&self) -> bool {
-        self.controller.is_idle()
-            && self.entries.values().all(|entry| {
-                // What is set aside or refused is not tried again.
-                let is_left = matches!(entry.standing, Some(Err(_)));
-                entry.given_up || (entry.timer_ms.is_none() && (entry.in_flight == 0 || is_left))
-            })
-    }
-
-    /// Lets running jobs end, within limits. The next process finishes what is cut.
-    async fn drain(&mut self) {
-        for running in self.running.values() {
-            running.ending.store(true, Ordering::SeqCst);
-        }
-        let until = Instant::now() + STOP_GRACE;
-        while let Ok(Some(done)) = tokio::time::timeout_at(until, self.jobs.join_next_with_id()).await {
-            self.finish(done);
-        }
-        if !self.jobs.is_empty() {
-            tracing::warn!(
-                "{} calls about NEGs did not end within {} s: the next process finishes them",
-                self.jobs.len(),
-                STOP_GRACE.as_secs()
-            );
-            self.acts.leave_behind();
-            self.jobs.shutdown().await;
-        }
-        self.idle.sync();
-        self.approval.keep(true);
-    }
-
+impl Negs<'_> {
     fn entry(&mut self, key: &Key) -> &mut Entry {
         self.entries.entry(key.clone()).or_default()
     }
 
-    /// Queues a key: now, or with what it gathers.
-    fn changed(&mut self, key: &Key) {
-        if self.entry(key).gathers.is_some() {
-            return;
-        }
-        self.setup.board.changed(NAME, &key.to_string());
-        if let Err(error) = self.controller.changed(key, self.now_ms()) {
-            tracing::error!(%key, "{error}");
-            self.setup.board.refused(NAME, &key.to_string(), &error.to_string());
-            self.entry(key).standing = Some(Err(error.to_string()));
-        }
+    fn is_known(&self, key: &Key) -> bool {
+        self.known.settings(key).is_some() || self.targets.wish(key).is_some()
     }
 
-    /// An operation has ended. Queues the key that started it, if the key still exists.
-    fn take_end(&mut self, ended: Ended) {
+    /// An operation has ended. Returns the key that started it, if the key still exists.
+    fn take_end(&mut self, ended: Ended, is_running: impl Fn(&Key) -> bool) -> Option<(Key, Cause)> {
         let Ended {
             instance,
             operation,
             failure,
         } = ended;
-        let key = instance.parse::<Key>().ok().filter(|key| {
-            self.running.contains_key(key) || self.known.settings(key).is_some() || self.targets.wish(key).is_some()
-        });
-        let Some(key) = key else {
+        let key = instance.parse::<Key>().ok();
+        let Some(key) = key.filter(|key| is_running(key) || self.is_known(key)) else {
             tracing::info!(instance, operation, "an operation of a key that is no more has ended");
             let operations = Arc::clone(&self.setup.operations);
             // This need not complete: if the process ends first, the end comes again.
             tokio::spawn(async move { operations.told(&instance, operation).await });
-            return;
+            return None;
         };
         let cause = Cause::Operation {
             operation,
@@ -453,24 +186,39 @@ impl<'a, T: FnMut(Event)> Negs<'a, T> {
         };
         let entry = self.entry(&key);
         entry.inbox.ends.insert(operation, failure);
-        if entry.given_up {
-            return;
-        }
-        self.pending.because(&key, SystemClock.now_ms(), cause);
-        self.changed(&key);
+        (!entry.given_up).then_some((key, cause))
     }
 
-    /// Queues the keys whose timers are due. Their jobs use the current instance or rebuild it.
-    fn take_due(&mut self) {
-        let now_ms = SystemClock.steady_ms();
-        while let Some((due_ms, key)) = self.alarms.pop_first() {
-            if due_ms > now_ms {
-                self.alarms.insert((due_ms, key));
-                return;
-            }
-            self.pending.because(&key, SystemClock.now_ms(), Cause::Timer);
-            self.changed(&key);
+    fn set_error_state(&mut self, wish: SetErrorState, may_act: bool) -> Option<(Key, Cause)> {
+        let SetErrorState { key: text, on, reply } = wish;
+        if !may_act {
+            let error = "this host does not act now: ask the one that leads".to_owned();
+            // The caller may have disconnected.
+            let _ = reply.send(Err(error));
+            return None;
         }
+        let key = text.parse::<Key>().and_then(|key| {
+            self.is_known(&key)
+                .then_some(key)
+                .ok_or_else(|| format!("key `{text}`: no NEG is desired for it; `trueup status --keys` shows all keys"))
+        });
+        // The caller may have disconnected; the request still applies.
+        let _ = reply.send(key.as_ref().map(|_| ()).map_err(Clone::clone));
+        let key = key.ok()?;
+        let inbox = &mut self.entry(&key).inbox;
+        inbox.error_state = Some(on);
+        inbox.sync = true;
+        Some((key, Cause::ErrorState { on }))
+    }
+
+    /// The keys whose timers are due. Their turns use the current instance or rebuild it.
+    fn take_due(&mut self, now_ms: u64) -> Vec<(Key, Option<Cause>)> {
+        let mut due = Vec::new();
+        while self.alarms.first().is_some_and(|(due_ms, _)| *due_ms <= now_ms) {
+            let key = self.alarms.pop_first().map(|(_, key)| (key, Some(Cause::Timer)));
+            due.extend(key);
+        }
+        due
     }
 
     /// Sets when the first timer of a key's instance is due.
@@ -484,220 +232,40 @@ impl<'a, T: FnMut(Event)> Negs<'a, T> {
         }
     }
 
-    fn set_error_state(&mut self, wish: SetErrorState) {
-        let SetErrorState { key: text, on, reply } = wish;
-        if !self.acts.may() {
-            let error = "this host does not act now: ask the one that leads".to_owned();
-            // The caller may have disconnected.
-            let _ = reply.send(Err(error));
-            return;
-        }
-        let key = text.parse::<Key>().and_then(|key| {
-            let is_known = self.known.settings(&key).is_some() || self.targets.wish(&key).is_some();
-            is_known
-                .then_some(key)
-                .ok_or_else(|| format!("key `{text}`: no NEG is desired for it; `trueup status --keys` shows all keys"))
+    fn show(&self, key: &Key, out: &Out) {
+        let Some(state) = &out.came.state else { return };
+        let instance = key.to_string();
+        let in_flight = state.in_flight.iter().map(|(operation, started)| OperationAt {
+            operation: *operation,
+            attaches: started.attaches,
+            endpoints: started.endpoints,
+            at: state.in_flight_at.get(operation).cloned().unwrap_or_default(),
         });
-        let answer = key.map(|key| {
-            let inbox = &mut self.entry(&key).inbox;
-            inbox.error_state = Some(on);
-            inbox.sync = true;
-            self.pending
-                .because(&key, SystemClock.now_ms(), Cause::ErrorState { on });
-            self.changed(&key);
-        });
-        // The caller may have disconnected; the request still applies.
-        let _ = reply.send(answer);
-    }
-
-    /// This host begins to act, or stops acting. Another host that acted in between may have left anything half-done,
-    /// so it reconciles every key.
-    fn stand(&mut self) {
-        if self.acts.term().is_none() {
-            return;
-        }
-        self.begin_turn();
-        self.all_again(&Cause::Acts);
-    }
-
-    /// Reconciles every key, if this host acts.
-    fn all_again(&mut self, cause: &Cause) {
-        if self.acts.term().is_none() {
-            return;
-        }
-        let mut keys = self.targets.keys();
-        if self.targets.is_complete() {
-            keys.extend(self.gone());
-        }
-        for key in keys {
-            self.entry(&key).inbox.sync = true;
-            self.pending.because(&key, SystemClock.now_ms(), cause.clone());
-            self.changed(&key);
-        }
-    }
-
-    /// If this host acts and others have acted since, does not finish what it had begun before.
-    fn begin_turn(&mut self) {
-        let transitions = self.acts.term().and_then(|term| term.transitions);
-        if let Some(transitions) = transitions
-            && self.last_turn.begin(transitions)
-        {
-            self.finishes_from_ms = SystemClock.now_ms();
-        }
-    }
-
-    fn has_room(&self) -> bool {
-        let awake = self.jobs.len().saturating_sub(self.shared.sleepers.count());
-        self.acts.may() && awake < self.workers && self.jobs.len() < JOBS_MAX
-    }
-
-    fn start_jobs(&mut self) {
-        while self.has_room() {
-            let Some(key) = self.controller.take_ready(self.now_ms()) else {
-                return;
-            };
-            match self.targets.wish(&key) {
-                Some(Err(error)) => self.refuse(key, error),
-                Some(Ok(Wish { settings, target, .. })) => {
-                    let wanted = Wanted {
-                        settings,
-                        target,
-                        is_gone: false,
-                    };
-                    self.start_or_hold(key, wanted);
-                }
-                None if self.targets.is_gone(&key) => {
-                    if self.may_go(&key) {
-                        self.start_emptying(key);
-                    }
-                }
-                None => {
-                    if self.known.settings(&key).is_some() {
-                        self.hold(key.clone());
-                    } else {
-                        self.setup.board.gone(NAME, &key.to_string());
-                    }
-                    self.rest(&key);
-                }
-            }
-        }
-    }
-
-    /// Ends the key's turn without a job.
-    fn rest(&mut self, key: &Key) {
-        // The next job fires the timers that were due.
-        self.set_alarm(key, None);
-        self.controller.done(key, Outcome::Success, self.now_ms());
-    }
-
-    /// Empties the NEGs of a key that is not desired, except those that belong to another key by now.
-    fn start_emptying(&mut self, key: Key) {
-        let mut settings = self.known.settings(&key).cloned().unwrap_or_default();
-        let names = settings.get_mut(NEG_NAMES).and_then(Value::as_object_mut);
-        let is_left = names.is_some_and(|names| {
-            names.retain(|_, name| {
-                let owner = name.as_str().and_then(|name| self.targets.owner(name));
-                owner.is_none_or(|owner| *owner == key)
-            });
-            !names.is_empty()
-        });
-        if is_left {
-            let wanted = Wanted {
-                settings,
-                target: Vec::new(),
-                is_gone: true,
-            };
-            self.start_or_hold(key, wanted);
-            return;
-        }
-        self.quarantine.release(&key.to_string());
-        self.rest(&key);
-        self.forget(&key);
-    }
-
-    /// The desired state can't be computed. Nothing changes until the input does.
-    fn refuse(&mut self, key: Key, error: String) {
-        // The entry was for another input.
-        self.quarantine.release(&key.to_string());
-        self.setup.board.refused(NAME, &key.to_string(), &error);
-        self.rest(&key);
-        let standing = Some(Err(error.clone()));
-        if self.entry(&key).standing != standing {
-            self.decided(&key)
-                .end(Came::Refused { error: error.clone() }, Effects::default(), &[]);
-            (self.tell)(Event::Failed {
-                key: key.to_string(),
-                error,
-                again_in_ms: None,
-            });
-        }
-        self.entry(&key).standing = standing;
-    }
-
-    /// A job of this key is about to begin. Records why.
-    fn decided(&mut self, key: &Key) -> Decided {
-        let status = self.controller.status(key);
-        let failures = status.map_or(0, |status| status.failures);
-        let error = self.entries.get(key).and_then(|entry| entry.standing.clone()?.err());
-        let otherwise = || match status.and_then(|status| status.last) {
-            None => Cause::Start,
-            Some(Outcome::Success) => Cause::Resync,
-            Some(Outcome::Interrupted | Outcome::GaveWay(_)) => Cause::Interrupted,
-            Some(Outcome::Failure | Outcome::RetryAfter(_)) => Cause::Retry {
-                failures,
-                error: error.unwrap_or_default(),
-            },
+        let at = NegAt {
+            in_flight: in_flight.collect(),
+            attached: out.came.attached,
+            detached: out.came.detached,
+            migration: state.migration(&self.setup.metrics, &instance),
+            in_error_state: state.in_error_state,
         };
-        let why = self.pending.begin(key, SystemClock.now_ms(), otherwise);
-        let instances = self.shared.active.instances();
-        Decided::new(&instances.state_dir, instances.name, key.to_string(), why, failures)
+        self.setup.board.neg(&instance, at);
     }
 
-    fn start(&mut self, key: Key, wanted: Wanted) {
-        self.held.remove(&key);
-        // On disk before anything is attached, so that it can be found again whatever happens next.
-        if !wanted.is_gone
-            && let Err(error) = self.known.remember(&key, &wanted.settings)
-        {
-            self.fail(&key, &error.to_string());
-            return;
-        }
-        let live = self.idle.take(&key);
-        let now_ms = SystemClock.steady_ms();
-        let entry = self.entry(&key);
-        let mut inbox = std::mem::take(&mut entry.inbox);
-        if inbox.is_empty() && entry.timer_ms.is_none_or(|timer_ms| timer_ms > now_ms) {
-            // Nothing happened since the last job: sync all the same.
-            inbox.sync = true;
-        }
-        let last_at_ms = entry.last_at_ms;
-        self.set_alarm(&key, None);
-        self.setup.board.began(NAME, &key.to_string());
-        let fence = self.acts.fence().of_this_epoch();
-        let ending = Arc::new(AtomicBool::new(false));
-        let decided = self.decided(&key);
-        let job = Job {
-            decided,
-            key: key.clone(),
-            settings: wanted.settings.clone(),
-            target: wanted.target.clone(),
-            is_gone: wanted.is_gone,
-            inbox,
-            live,
-            last_at_ms,
-            finishes_from_ms: self.finishes_from_ms,
-            fence: fence.clone(),
-            ending: Arc::clone(&ending),
-        };
-        let running = Running {
-            ending,
-            fence,
-            wanted,
-            version: self.versions,
-        };
-        self.running.insert(key.clone(), running);
-        let backends = self.setup.backends(self.seed, &key.to_string());
-        let task = self.jobs.spawn(job::run(Arc::clone(&self.shared), job, backends));
-        self.tasks.insert(task.id(), key);
+    /// When the first timer of a key is due, in milliseconds from now.
+    fn timer_in_ms(&self, key: &Key) -> Option<u64> {
+        let timer_ms = self.entries.get(key)?.timer_ms?;
+        Some(timer_ms.saturating_sub(SystemClock.steady_ms()))
     }
+}
+
+/// The last settings of a key that is not desired, with those of its NEGs that belong to no other key by now. `None` if
+/// there are none.
+fn left_of(key: &Key, known: &KnownNegs, targets: &Targets) -> Option<Map<String, Value>> {
+    let mut settings = known.settings(key)?.clone();
+    let names = settings.get_mut(NEG_NAMES).and_then(Value::as_object_mut)?;
+    names.retain(|_, name| {
+        let owner = name.as_str().and_then(|name| targets.owner(name));
+        owner.is_none_or(|owner| owner == key)
+    });
+    (!names.is_empty()).then_some(settings)
 }

@@ -4,8 +4,6 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::{Entry, Negs};
-
 /// The result of a run of NEGs.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Summary {
@@ -44,46 +42,5 @@ impl std::fmt::Display for Summary {
             self.attached,
             self.detached
         )
-    }
-}
-
-/// Why the loop ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum LoopEnd {
-    NothingLeft,
-    Stopped,
-    SourceEnded,
-    /// With `--once`: the term in which the source was listed has ended.
-    TermEnded,
-    /// The state folder belongs to another cluster; one line.
-    NotOurs(String),
-}
-
-impl<T> Negs<'_, T> {
-    pub(super) fn summary(&self, end: LoopEnd) -> Summary {
-        let standing = |entry: &Entry| entry.standing.clone();
-        let failed = self
-            .entries
-            .iter()
-            .filter_map(|(key, entry)| Some((key.to_string(), standing(entry)?.err()?)));
-        let succeeded = self
-            .entries
-            .values()
-            .filter(|entry| matches!(entry.standing, Some(Ok(()))));
-        Summary {
-            succeeded: succeeded.count(),
-            failed: failed.collect(),
-            attached: self.attached,
-            detached: self.detached,
-            problems: self.problems.clone(),
-            held: self.held.iter().map(ToString::to_string).collect(),
-            cut_short: match end {
-                LoopEnd::Stopped if self.once => Some("stopped before its end".to_owned()),
-                LoopEnd::SourceEnded => Some("the source can't be watched any more".to_owned()),
-                LoopEnd::TermEnded => Some("the lease could not be renewed: another host may act now".to_owned()),
-                LoopEnd::NotOurs(why) => Some(why),
-                LoopEnd::NothingLeft | LoopEnd::Stopped => None,
-            },
-        }
     }
 }

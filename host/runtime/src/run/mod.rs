@@ -28,7 +28,6 @@ pub use self::lock::{StateLock, Taken};
 pub use self::reload::Reload;
 pub use crate::event::Event;
 pub use crate::instances::{Instances, OpenError, Recorded, Reopened};
-pub use crate::lbaas::known::KnownKeys;
 pub use crate::lbaas::setup::Setup;
 pub use crate::lbaas::summary::Summary;
 pub use crate::lifecycle::quarantine::SetAside;
@@ -42,18 +41,20 @@ use trueup_sources::kubernetes::Kubernetes;
 
 use crate::admin::{Admin, Reads};
 use crate::board::{self, Board};
-use crate::config::{Config, EnisFrom, Guest, Ipam, Lbaas, Neg, OnFailure};
+use crate::config::{Config, EnisFrom, Guest, Ipam, OnFailure};
 use crate::control;
 use crate::ipam;
 use crate::ipam::setup::Addresses;
-use crate::lbaas::{self, Services};
+use crate::lbaas;
+use crate::lifecycle::active::Active;
 use crate::lifecycle::quarantine::Quarantine;
-use crate::neg::{self, NegSetup, Negs, SetErrorState};
+use crate::neg::{self, NegSetup};
 use crate::node::{self, NodeSetup, OnNode};
 use crate::registry::Registry;
-use crate::swap::{self, FallBack, Fallen, Managed, Manager};
+use crate::swap::{self, FallBack, Fallen, Managed, Manager, Revisions};
 use crate::work::cluster;
 use crate::work::input::Input;
+use crate::work::keyed;
 use crate::work::leading::{Acts, Leading};
 
 /// The results of a run, one for each part that the configuration names.
@@ -245,7 +246,10 @@ async fn run(
     let (set_error_state, error_states) = mpsc::channel(ERROR_STATES_MAX);
     let negs = match (&config.neg, &mut neg_setup, &input) {
         (Some(neg), Some((setup, _)), Some((source, input))) => {
-            let managing = management.negs(config, neg, setup, &ground, (acts.clone(), error_states), extent);
+            let versions = (&setup.active, &mut setup.revisions, &mut setup.problem);
+            let names = (crate::guests::neg::NAME, crate::guests::neg::WORLDS);
+            let acting = (acts.clone(), config.lbaas.is_some(), extent);
+            let managing = management.keyed(config, &ground, names, &neg.guest, versions, acting);
             Some((neg, managing, input.once_more(source)?))
         }
         _ => None,
@@ -254,7 +258,8 @@ async fn run(
         (Some((neg, managing, input)), Some((setup, ends))) => {
             // Only one loop takes them.
             let ends = std::mem::replace(ends, mpsc::channel(1).1);
-            Some((Negs::new(config, neg, setup, ends, managing, tell)?, input))
+            let negs = neg::negs(config, neg, setup, (ends, error_states), managing, tell)?;
+            Some((negs, input))
         }
         _ => None,
     };
@@ -267,13 +272,18 @@ async fn run(
         _ => None,
     };
     let managed = match (&config.lbaas, &mut setup) {
-        (Some(lbaas), Some(setup)) => Some(management.services(config, lbaas, setup, &ground, acts)),
+        (Some(lbaas), Some(setup)) => {
+            let versions = (&setup.active, &mut setup.revisions, &mut setup.problem);
+            let names = (crate::guests::lbaas::NAME, crate::guests::lbaas::WORLDS);
+            let acting = (acts, false, extent);
+            Some(management.keyed(config, &ground, names, &lbaas.guest, versions, acting))
+        }
         _ => None,
     };
     let services = match (&config.lbaas, input, &setup, managed) {
         (Some(lbaas), Some((_, input)), Some(setup), Some(managed)) => {
-            let publish = input.publish(config.state_dir.join("status"), fence);
-            let services = Services::new(config, lbaas, setup, managed, publish, extent == Extent::Once, tell)?;
+            let publish = lbaas::publish::of(&input, config.state_dir.join("status"), fence);
+            let services = lbaas::services(config, lbaas, setup, managed, publish, tell)?;
             Some((services, input))
         }
         _ => None,
@@ -418,7 +428,8 @@ async fn lead<'l>(
         Some(kept) if kept.fits(config) => kept,
         other => {
             resign(other).await;
-            Leading::new(config, client)?
+            let timeout = config.lbaas.as_ref().and_then(lbaas::setup::request_timeout);
+            Leading::new(config, client, timeout)?
         }
     };
     Ok(leading.insert(kept))
@@ -491,66 +502,35 @@ impl Management {
         wish
     }
 
-    fn services(
+    /// For a guest that works by key. Passes its revisions to the manager.
+    fn keyed(
         &mut self,
         config: &Config,
-        lbaas: &Lbaas,
-        setup: &mut Setup,
         ground: &Ground,
-        acts: Acts,
-    ) -> lbaas::Managing {
+        (name, worlds): (&'static str, &'static [&'static str]),
+        guest: &Guest,
+        (active, revisions, problem): (&Arc<Active>, &mut Revisions, &mut Option<String>),
+        (acts, source_is_told, extent): (Acts, bool, Extent),
+    ) -> keyed::Managing {
         let (hand_over, handovers) = mpsc::channel(HANDOVERS_MAX);
-        let name = crate::guests::lbaas::NAME;
         let quarantine = Arc::new(Quarantine::load(&config.state_dir, name).audited(ground.audit.clone()));
-        let fall_back = self.wishes(name, &lbaas.guest);
-        self.problems.extend(setup.problem.take());
+        let fall_back = self.wishes(name, guest);
+        self.problems.extend(problem.take());
         self.managed.push(Managed::new(
-            (name, crate::guests::lbaas::WORLDS),
-            lbaas.guest.clone(),
-            Arc::clone(&setup.active),
-            std::mem::take(&mut setup.revisions),
+            (name, worlds),
+            guest.clone(),
+            Arc::clone(active),
+            std::mem::take(revisions),
             hand_over,
             Arc::clone(&quarantine),
             Arc::clone(&ground.metrics),
         ));
-        lbaas::Managing {
+        keyed::Managing {
             quarantine,
             handovers,
             fall_back,
             acts,
-        }
-    }
-
-    fn negs(
-        &mut self,
-        config: &Config,
-        neg: &Neg,
-        setup: &mut NegSetup,
-        ground: &Ground,
-        (acts, error_states): (Acts, mpsc::Receiver<SetErrorState>),
-        extent: Extent,
-    ) -> neg::Managing {
-        let (hand_over, handovers) = mpsc::channel(HANDOVERS_MAX);
-        let name = crate::guests::neg::NAME;
-        let quarantine = Arc::new(Quarantine::load(&config.state_dir, name).audited(ground.audit.clone()));
-        let fall_back = self.wishes(name, &neg.guest);
-        self.problems.extend(setup.problem.take());
-        self.managed.push(Managed::new(
-            (name, crate::guests::neg::WORLDS),
-            neg.guest.clone(),
-            Arc::clone(&setup.active),
-            std::mem::take(&mut setup.revisions),
-            hand_over,
-            Arc::clone(&quarantine),
-            Arc::clone(&ground.metrics),
-        ));
-        neg::Managing {
-            quarantine,
-            handovers,
-            fall_back,
-            acts,
-            error_states,
-            source_is_told: config.lbaas.is_some(),
+            source_is_told,
             once: extent == Extent::Once,
         }
     }

@@ -1,17 +1,12 @@
-//! The source of the desired state: opens the source that the configuration names, read once or watched, and creates
-//! what publishes status there.
+//! The source of the desired state: opens the source that the configuration names, read once or watched.
 //!
 //! The loops take in what the source says.
-
-use std::path::PathBuf;
-use std::sync::Arc;
 
 use trueup_base::fence::Fence;
 use trueup_sources::Source;
 use trueup_sources::kubernetes::{ClusterError, Kubernetes};
 use trueup_sources::{Batch, Batches, Objects, manifests};
 
-use super::publish::{InCluster, Publish, StatusFiles};
 use crate::kubernetes::events::Events;
 use crate::setup::SetupError;
 
@@ -117,14 +112,6 @@ impl Input {
     pub(crate) fn events(&self) -> Option<Events> {
         let cluster = self.cluster.clone()?;
         Some(Events::new(cluster, Fence::open()))
-    }
-
-    /// Publishes status: in status files below `folder`, and in the cluster itself while `fence` allows it.
-    pub(crate) fn publish(&self, folder: PathBuf, fence: Fence) -> Arc<dyn Publish> {
-        match &self.cluster {
-            Some(cluster) => Arc::new(InCluster::new(folder, cluster.clone(), fence)),
-            None => Arc::new(StatusFiles::new(folder)),
-        }
     }
 }
 

@@ -104,6 +104,11 @@ impl Interrupt {
         self.wanted.send_replace(true);
     }
 
+    /// Whether it is wanted.
+    pub(crate) fn is_wanted(&self) -> bool {
+        *self.wanted.borrow()
+    }
+
     /// A new call begins, which is not to be ended yet.
     pub(crate) fn clear(&self) {
         self.wanted.send_replace(false);

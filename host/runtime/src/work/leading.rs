@@ -2,8 +2,8 @@
 //! host runs one after another, so that a reload does not change which host acts.
 //!
 //! ```text
-//! election -> standing -> acts (the loop of Services begins jobs, or rests)
-//!     +-----> fence (requests to the Engine are let through, or not)
+//! election -> standing -> acts (loops begin turns, or rest)
+//!     +-----> fence (requests to backends are let through, or not)
 //! ```
 
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use trueup_base::regular;
 use trueup_election::{Election, Settings, Standing, Tried, identity_of_this_process};
 use trueup_sources::{Source, kubernetes};
 
-use crate::config::{Config, Lbaas, LbaasBackend};
+use crate::config::Config;
 use crate::setup::SetupError;
 
 /// How long giving the Lease back may take when the host ends. After that, the Lease expires by itself.
@@ -134,24 +134,24 @@ impl Leading {
         }
     }
 
-    /// Ready to campaign, if the configuration has an election.
+    /// Ready to campaign, if the configuration has an election. `longest_request`: the setting that says how long a
+    /// request to a backend may take, and its value; `None` if no backend has one.
     ///
     /// # Errors
     /// One line: this host has no valid identity.
-    pub(crate) fn new(config: &Config, client: Option<kube::Client>) -> Result<Self, SetupError> {
+    pub(crate) fn new(
+        config: &Config,
+        client: Option<kube::Client>,
+        longest_request: Option<(&'static str, Duration)>,
+    ) -> Result<Self, SetupError> {
         let (Some(begun_with), Some(client)) = (BegunWith::new(config), client) else {
             return Ok(Self::alone());
         };
         let election = &begun_with.election;
-        if let Some(Lbaas {
-            backend: LbaasBackend::Anexia(engine),
-            ..
-        }) = &config.lbaas
+        if let Some((setting, timeout)) = longest_request
+            && let Some(note) = election.cuts_requests(setting, timeout)
         {
-            let timeout = Duration::from_millis(engine.settings(None).request_timeout_ms);
-            if let Some(note) = election.cuts_requests("backend.lbaas.request_timeout_ms", timeout) {
-                tracing::info!("{note}");
-            }
+            tracing::info!("{note}");
         }
         let fence = Fence::closed();
         let settings = settings(election, &client).map_err(SetupError::Failed)?;

@@ -1,6 +1,6 @@
 //! What the loops of all guests share: how they begin, where their input comes from, and when they act, wait and stop.
 //!
-//! Knows no guest by name, but for what is published about Services ([`publish`]).
+//! Knows no guest by name.
 
 pub(crate) mod cluster;
 pub(crate) mod falling;
@@ -8,6 +8,6 @@ pub(crate) mod ground;
 pub(crate) mod held;
 pub(crate) mod input;
 pub(crate) mod interrupt;
+pub(crate) mod keyed;
 pub(crate) mod leading;
-pub(crate) mod publish;
 pub(crate) mod turns;

@@ -14,6 +14,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
+use std::str::FromStr;
 
 use k8s_openapi::api::core::v1::{
     LoadBalancerIngress, LoadBalancerStatus, Node, PortStatus, Service, ServicePort, ServiceSpec, ServiceStatus,
@@ -77,6 +78,19 @@ impl fmt::Display for Key {
     /// `default/web`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+impl FromStr for Key {
+    type Err = String;
+
+    /// Parses that text.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (namespace, name) = text.split_once('/').ok_or("a key is `NAMESPACE/NAME`")?;
+        Ok(Self {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        })
     }
 }
 

@@ -22,17 +22,18 @@ use trueup_sources::Batch;
 
 use self::course::Course;
 use self::story::Story;
-use super::job::of_key;
 use super::known::KnownNegs;
+use super::left_of;
 use super::progress::MIGRATION_ENDPOINTS;
 use super::setup::Looking;
 use crate::config::{Config, Neg};
-use crate::guests::neg::adapter::{Key, NEG_NAMES, Targets, Wish};
+use crate::guests::neg::adapter::{Key, Targets, Wish};
 use crate::instance::Instance;
 use crate::instances::Instances;
 use crate::setup::SetupError;
 use crate::work::ground::{Ground, stream_of};
 use crate::work::input::nothing_there;
+use crate::work::keyed::turn::with_settings;
 
 /// What a run would do for one key.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
@@ -178,8 +179,13 @@ pub(crate) async fn plan(config: &Config, neg: &Neg, ground: &Ground, all: &Batc
         let wanted = match targets.wish(&key) {
             Some(Ok(wish)) => Ok(Wanted::of(wish)),
             Some(Err(error)) => Err(error),
-            None if targets.is_gone(&key) => match emptying(&key, &known, &targets) {
-                Some(wanted) => Ok(wanted),
+            None if targets.is_gone(&key) => match left_of(&key, &known, &targets) {
+                Some(settings) => Ok(Wanted {
+                    settings,
+                    target: Vec::new(),
+                    is_gone: true,
+                    left_out: 0,
+                }),
                 None => continue,
             },
             None => {
@@ -220,23 +226,6 @@ impl Wanted {
     }
 }
 
-/// Empties the NEGs of a key that is not desired, except those that belong to another key by now. `None` if it has
-/// none.
-fn emptying(key: &Key, known: &KnownNegs, targets: &Targets) -> Option<Wanted> {
-    let mut settings = known.settings(key)?.clone();
-    let names = settings.get_mut(NEG_NAMES).and_then(Value::as_object_mut)?;
-    names.retain(|_, name| {
-        let owner = name.as_str().and_then(|name| targets.owner(name));
-        owner.is_none_or(|owner| owner == key)
-    });
-    (!names.is_empty()).then_some(Wanted {
-        settings,
-        target: Vec::new(),
-        is_gone: true,
-        left_out: 0,
-    })
-}
-
 /// Uses the real grants: a plan is refused what a run would be refused.
 async fn plan_key(looking: &Looking, seed: u64, key: &Key, wanted: Wanted) -> NegPlan {
     let Wanted {
@@ -250,7 +239,7 @@ async fn plan_key(looking: &Looking, seed: u64, key: &Key, wanted: Wanted) -> Ne
         left_out,
         ..NegPlan::default()
     };
-    let instances = of_key(&looking.instances, &settings);
+    let instances = with_settings(&looking.instances, &settings);
     let instance = key.to_string();
     let snapshot = match instances.state_now(&instance).await {
         Ok(snapshot) => snapshot,

@@ -1,7 +1,7 @@
 //! What others see of a Service: that this host manages it, where it is served, and what went wrong.
 //!
 //! For manifests that is a status file beside the state; for a cluster also the Service itself. Decides nothing about
-//! load balancers: `work.rs` says before and after what is in service.
+//! load balancers: `job.rs` says before and after what is in service.
 //!
 //! ```text
 //! claim -> (create, change) -> serve -> ... -> (remove) -> release
@@ -9,6 +9,7 @@
 
 use std::path::PathBuf;
 use std::pin::Pin;
+use std::sync::Arc;
 
 use trueup_base::fence::Fence;
 use trueup_sources::kubernetes::Kubernetes;
@@ -18,6 +19,8 @@ use crate::guests::lbaas::AddressPorts;
 use crate::guests::lbaas::adapter::{self, Key};
 use crate::kubernetes::events::{Events, Said};
 use crate::kubernetes::write::{self, WriteError};
+use crate::work::input::Input;
+use crate::work::keyed;
 
 /// A future of the publication's result.
 pub(crate) type Published<'a> = Pin<Box<dyn Future<Output = Result<(), Unpublished>> + Send + 'a>>;
@@ -72,6 +75,15 @@ pub(crate) trait Publish: Send + Sync {
     fn flush(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
 }
 
+/// Publishes status: in status files below `folder`, and in the cluster itself, if the input is one, while `fence`
+/// allows it.
+pub(crate) fn of(input: &Input, folder: PathBuf, fence: Fence) -> Arc<dyn Publish> {
+    match &input.cluster {
+        Some(cluster) => Arc::new(InCluster::new(folder, cluster.clone(), fence)),
+        None => Arc::new(StatusFiles::new(folder)),
+    }
+}
+
 /// What happened to a Service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum News<'a> {
@@ -83,12 +95,8 @@ pub(crate) enum News<'a> {
     },
     /// Its objects are gone.
     Deleted { destroyed: u64 },
-    /// It can't reach its desired state now; one line.
-    Failed(&'a str),
-    /// It stays as it is until it or the guest changes; one line.
-    SetAside(&'a str),
-    /// It asks for something impossible; one line.
-    Refused(&'a str),
+    /// It is not in its desired state.
+    Not(keyed::News<'a>),
 }
 
 /// For manifests: a file per Service, in the form of its `status`.
@@ -223,12 +231,12 @@ fn said(key: &Key, news: News<'_>) -> Option<Said> {
             "DeleteLoadBalancer",
             format!("{destroyed} destroyed; nothing is left of it"),
         ),
-        News::Failed(error) => (true, "SyncLoadBalancerFailed", ENSURE, error.to_owned()),
-        News::SetAside(error) => {
+        News::Not(keyed::News::Failed(error)) => (true, "SyncLoadBalancerFailed", ENSURE, error.to_owned()),
+        News::Not(keyed::News::SetAside(error)) => {
             let note = format!("set aside until it or the guest changes: {error}");
             (true, "LoadBalancerSetAside", ENSURE, note)
         }
-        News::Refused(error) => (true, "InvalidLoadBalancer", ENSURE, error.to_owned()),
+        News::Not(keyed::News::Refused(error)) => (true, "InvalidLoadBalancer", ENSURE, error.to_owned()),
     };
     Some(Said {
         key: key.clone(),
@@ -285,8 +293,12 @@ mod tests {
             event.note,
             "3 created, 0 destroyed; in service: 203.0.113.10:80,443 and [2001:db8::20]:443"
         );
-        for news in [News::Failed("why"), News::SetAside("why"), News::Refused("why")] {
-            let event = said(&key(), news).unwrap();
+        for news in [
+            keyed::News::Failed("why"),
+            keyed::News::SetAside("why"),
+            keyed::News::Refused("why"),
+        ] {
+            let event = said(&key(), News::Not(news)).unwrap();
             assert!(event.warning && event.note.ends_with("why"), "{event:?}");
             assert!(event.reason.chars().all(|c| c.is_ascii_alphabetic()), "{event:?}");
         }

@@ -3,23 +3,31 @@
 
 use std::collections::BTreeMap;
 
-use super::job::Live;
-use crate::guests::neg::adapter::Key;
+use super::turn::Live;
 
-/// The same limit as for Services. The engine's pool has room for both, and for the working instances.
+/// The maximum number of idle instances of one guest. The engine's pool has room for these and for those in work.
 const IDLE_INSTANCES_MAX: usize = 256;
 
 /// Idle instances by key, and the order in which they became idle.
-#[derive(Default)]
-pub(super) struct Idle {
-    by_key: BTreeMap<Key, (u64, Live)>,
-    order: BTreeMap<u64, Key>,
+pub(crate) struct Idle<K> {
+    by_key: BTreeMap<K, (u64, Live)>,
+    order: BTreeMap<u64, K>,
     rests: u64,
 }
 
-impl Idle {
+impl<K> Default for Idle<K> {
+    fn default() -> Self {
+        Self {
+            by_key: BTreeMap::new(),
+            order: BTreeMap::new(),
+            rests: 0,
+        }
+    }
+}
+
+impl<K: Ord + Clone + std::fmt::Display> Idle<K> {
     /// Keeps an instance. If there are too many, drops the one that is idle for the longest.
-    pub(super) fn rest(&mut self, key: Key, live: Live) {
+    pub(crate) fn rest(&mut self, key: K, live: Live) {
         self.rests += 1;
         self.order.insert(self.rests, key.clone());
         self.by_key.insert(key, (self.rests, live));
@@ -31,21 +39,21 @@ impl Idle {
     }
 
     /// The instance of a key, for its next job. `None` if the job must rebuild it.
-    pub(super) fn take(&mut self, key: &Key) -> Option<Live> {
+    pub(crate) fn take(&mut self, key: &K) -> Option<Live> {
         let (rest, live) = self.by_key.remove(key)?;
         self.order.remove(&rest);
         Some(live)
     }
 
     /// Drops the instance of a key after syncing its recording to disk.
-    pub(super) fn let_go(&mut self, key: &Key) {
+    pub(crate) fn let_go(&mut self, key: &K) {
         if let Some(mut live) = self.take(key) {
             live.sync();
         }
     }
 
     /// Syncs the recordings to disk if the configuration says so and they are due.
-    pub(super) fn sync_if_due(&mut self) {
+    pub(crate) fn sync_if_due(&mut self) {
         for (key, (_, live)) in &mut self.by_key {
             if let Err(error) = live.sync_if_due() {
                 tracing::warn!(instance = %key, "{error}");
@@ -54,7 +62,7 @@ impl Idle {
     }
 
     /// Syncs all recordings to disk.
-    pub(super) fn sync(&mut self) {
+    pub(crate) fn sync(&mut self) {
         for (_, live) in self.by_key.values_mut() {
             live.sync();
         }

@@ -1,0 +1,74 @@
+//! Keys whose objects are destroyed only after an approval: how much a change of the source is to destroy, and when
+//! these keys are tried again.
+
+use std::collections::BTreeSet;
+
+use trueup_capabilities::holdings::Holdings;
+
+use super::{Keyed, Reconciler};
+use crate::event::Event;
+use crate::lifecycle::end::End;
+
+impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
+    pub(super) fn holdings(&self) -> &Holdings {
+        &self.shared.active.quotas.holdings
+    }
+
+    /// Before anything is destroyed: how much these keys are to lose, so that either all of it waits or nothing.
+    pub(super) fn expect(&mut self, affected: &BTreeSet<W::Key>) {
+        let holdings = self.holdings();
+        if self.jobs.is_empty() {
+            holdings.begin_round();
+        }
+        for key in affected {
+            let text = key.to_string();
+            let has = holdings.held(&text);
+            holdings.expect(&text, has.saturating_sub(self.world.leaves(key, has)));
+        }
+        let freed = holdings.freed();
+        for key in freed.iter().filter_map(|key| key.parse().ok()) {
+            self.queue_anew(&key);
+        }
+    }
+
+    /// The operator approved what waits.
+    pub(super) fn try_waiting(&mut self) {
+        let failed = self.standings.iter().filter(|(_, standing)| standing.is_err());
+        let keys: Vec<W::Key> = failed.map(|(key, _)| key.clone()).collect();
+        for key in &keys {
+            self.queue_anew(key);
+        }
+    }
+
+    /// The end of a turn. If it was not allowed to destroy, that is its error, whatever the guest reported.
+    pub(super) fn waits(&self, key: &W::Key, end: End) -> End {
+        match (end, self.holdings().refusal(&key.to_string())) {
+            (End::Failed { retry_after_ms, .. }, Some(why)) => End::Failed {
+                error: self.with_hint(&why),
+                retry_after_ms,
+            },
+            (end, _) => end,
+        }
+    }
+
+    /// Why a key waits for an approval, with what to type next.
+    pub(super) fn with_hint(&self, why: &str) -> String {
+        let name = self.shared.active.instances().name;
+        let once = if self.once {
+            ", or run it with --once --approve"
+        } else {
+            ""
+        };
+        format!("{why} {name}{once}")
+    }
+
+    /// Keeps for the next process how many objects each key has: `now`, or when it is time.
+    pub(super) fn keep_held(&mut self, now: bool) {
+        if let Err(error) = self.held_objects.keep(&self.shared.active.quotas.holdings, now) {
+            tracing::warn!(
+                "how many {} has is not kept for the next start: {error}",
+                W::RULES.counted
+            );
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! Inputs that are set aside, and new versions of the guest, which try them again.
+
+use trueup_base::clock::{Clock as _, SystemClock};
+
+use super::{Keyed, News, Reconciler};
+use crate::decisions::Cause;
+use crate::event::Event;
+use crate::lifecycle::active::Handover;
+use crate::lifecycle::quarantine::{self, SetAside};
+use crate::lifecycle::troubles::TooMuch;
+
+impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
+    /// Starts a turn, unless exactly this input is set aside.
+    pub(super) fn start_or_hold(&mut self, key: W::Key, desired: W::Desired) {
+        let instance = key.to_string();
+        let held = if self.quarantine.has(&instance) {
+            let instances = self.world.version(self.shared.active.instances(), &desired);
+            let digest = instances.program.guest.digest.to_string();
+            let input = quarantine::input(&instances, &desired);
+            self.quarantine.holds(&instance, &input, &digest)
+        } else {
+            None
+        };
+        let Some(held) = held else {
+            if let Some(released) = self.quarantine.release(&instance) {
+                self.pending.because(&key, SystemClock.now_ms(), Cause::from(&released));
+            }
+            self.start(key, desired);
+            return;
+        };
+        self.rest(&key);
+        let is_new = self.is_new(&key, &held.error);
+        self.show_set_aside(key, held, is_new);
+    }
+
+    /// Sets the input aside. What is applied stays as it is until the input or the guest changes.
+    pub(super) fn set_aside(&mut self, key: W::Key, input: String, too_much: TooMuch) {
+        let instances = self.shared.active.instances();
+        let about = instances.identity(&key.to_string());
+        let entry = SetAside::new(&instances, key.to_string(), input, too_much);
+        self.world.rest(&key, false);
+        // Write it before the operator sees the event, so that it is already there.
+        if let Err(error) = self.quarantine.set_aside(&about, entry.clone()) {
+            tracing::warn!(%key, "it is set aside until the next start alone: {error}");
+        }
+        self.show_set_aside(key, entry, true);
+    }
+
+    fn show_set_aside(&mut self, key: W::Key, entry: SetAside, is_new: bool) {
+        self.board
+            .set_aside(W::RULES.guest, &entry.instance, &entry.error, entry.failures);
+        if is_new {
+            self.world.say(&key, News::SetAside(&entry.error));
+            (self.tell)(Event::from(&entry));
+            // Also for an old entry: the process that wrote it may have ended before another version became active.
+            self.falling.wish(&entry);
+            self.standings.insert(key, Err(entry.error));
+        }
+    }
+
+    /// Another version is active from here on. Running calls end on their version; sleeping ones that may be cut end
+    /// now. The new version reconciles every key, including those that were set aside or back off because the guest
+    /// failed.
+    pub(super) fn hand_over(&mut self, handover: Handover) {
+        let Handover {
+            instances,
+            commit,
+            reply,
+        } = handover;
+        let committed = commit();
+        if committed.is_ok() {
+            let cause = Cause::became_active(&self.shared.active.instances(), &instances);
+            self.shared.active.set(instances);
+            self.cut_calls();
+            self.versions += 1;
+            self.try_with_new_version(&cause);
+            self.became_active = Some(cause);
+        }
+        // The caller may have disconnected; the version is active all the same.
+        let _ = reply.send(committed);
+    }
+
+    fn try_with_new_version(&mut self, cause: &Cause) {
+        let since_ms = SystemClock.now_ms();
+        let released = self.quarantine.release_all();
+        let mut again = self.troubles.forget_all();
+        for key in &again {
+            self.pending.because(key, since_ms, cause.clone());
+        }
+        for entry in &released {
+            if let Ok(key) = entry.instance.parse::<W::Key>() {
+                self.pending.because(&key, since_ms, cause.clone());
+                self.pending.because(&key, since_ms, Cause::from(entry));
+                again.push(key);
+            }
+        }
+        self.all_again(cause);
+        for key in &again {
+            self.queue_anew(key);
+        }
+    }
+}
