@@ -24,7 +24,7 @@ use trueup_capabilities::cri::Runtime;
 use trueup_sources::enis::Enis;
 
 use super::Managing;
-use super::datastore::{Datastore, NoAnswer};
+use super::datastore::Datastore;
 use super::durability::{Answers, Lost};
 use super::enis::{Addition, Inventory, Removal, Traits};
 use super::failing::Failing;
@@ -36,6 +36,7 @@ use super::spool::{Release, Spool, Whose};
 use super::{Event, PHASE, PHASE_FROM_RUNTIME, READING_RETRY, READINGS_MAX_ONCE, Settings, Shown, Stats, Summary};
 use crate::guests::ipam::{EniInfos, Error, IpamKey};
 use crate::lifecycle::active::Handover;
+use crate::work::slot::Failure;
 
 /// How often the actor looks at the spool. Retries failed releases and finds new ones.
 const SPOOL_PERIOD: Duration = Duration::from_secs(30);
@@ -261,7 +262,7 @@ impl Actor {
         } = parts.managed;
         let after_end = Begin::after_end(&active.instances().settings);
         let active_dir = active.instances().state_dir.clone();
-        let datastore = Datastore::new(active, parts.settings.instance.clone(), parts.backends);
+        let datastore = Datastore::new(active, &parts.settings.instance, parts.backends);
         let spool = parts.settings.spool_dir.as_deref().map(Spool::new);
         let holders = Holders::new(&active_dir, &parts.settings.instance);
         Self {
@@ -375,7 +376,7 @@ impl Actor {
         }
         let stats = match self.datastore.stats().await {
             Ok(stats) => stats,
-            Err(NoAnswer { error: why, .. }) => {
+            Err(Failure { error: why, .. }) => {
                 error.get_or_insert(why);
                 Stats::default()
             }
@@ -428,7 +429,7 @@ impl Actor {
     async fn begin(&mut self, mut how: Begin) {
         self.due.begin = None;
         loop {
-            let Err(NoAnswer { error, .. }) = self.try_begin(how).await else {
+            let Err(Failure { error, .. }) = self.try_begin(how).await else {
                 break;
             };
             self.datastore.end();
@@ -455,7 +456,7 @@ impl Actor {
         self.stand();
     }
 
-    async fn try_begin(&mut self, how: Begin) -> Result<(), NoAnswer> {
+    async fn try_begin(&mut self, how: Begin) -> Result<(), Failure> {
         self.unread = Some("the instance is being built again".to_owned());
         let should_have = match how {
             Begin::FromStore => {
@@ -480,7 +481,7 @@ impl Actor {
         let additions = self.has.additions_to(&should_have);
         self.remembered
             .add(&additions)
-            .map_err(|error| NoAnswer::of_host(format!("the interfaces can't be remembered: {error}")))?;
+            .map_err(|error| Failure::of_host(format!("the interfaces can't be remembered: {error}")))?;
         self.add(&should_have).await?;
         self.read().await?;
         self.datastore.rest().await
@@ -510,7 +511,7 @@ impl Actor {
             reply,
         } = handover;
         let was_live = self.datastore.is_live();
-        let handed_over = self.datastore.hand_over(&instances, commit).await;
+        let handed_over = self.datastore.hand_over(instances, commit).await;
         if handed_over.is_ok() {
             self.failing.forget();
         }
@@ -547,7 +548,7 @@ impl Actor {
     }
 
     /// Makes the guest read its store. Tries again later if that fails.
-    async fn read(&mut self) -> Result<(), NoAnswer> {
+    async fn read(&mut self) -> Result<(), Failure> {
         self.due.reading = None;
         match self.datastore.read_backing_store().await? {
             Ok(()) => {
@@ -623,11 +624,11 @@ impl Actor {
                 }
                 (answer, None)
             }
-            Err(no_answer) => {
+            Err(failure) => {
                 if !matches!(command, Command::Del(_)) {
-                    self.failing.failed(&command, &no_answer, &self.datastore);
+                    self.failing.failed(&command, &failure, &self.datastore);
                 }
-                let error = no_answer.error;
+                let error = failure.error;
                 let told = format!("the instance gave no answer: {error}");
                 (Err(Refusal::later(told)), Some(error))
             }
@@ -652,7 +653,7 @@ impl Actor {
         }
     }
 
-    async fn carry_out(&mut self, command: &Command, freed: &mut Vec<String>) -> Result<Answer, NoAnswer> {
+    async fn carry_out(&mut self, command: &Command, freed: &mut Vec<String>) -> Result<Answer, Failure> {
         Ok(match command {
             Command::Add(key) => {
                 let assigned = self.datastore.assign(key.clone()).await?;
@@ -676,7 +677,7 @@ impl Actor {
     }
 
     /// Frees the address of a key. Succeeds too if there is none.
-    async fn free(&mut self, key: IpamKey, freed: &mut Vec<String>) -> Result<Result<(), Refusal>, NoAnswer> {
+    async fn free(&mut self, key: IpamKey, freed: &mut Vec<String>) -> Result<Result<(), Refusal>, Failure> {
         let command = Command::Del(key.clone());
         if let Some(why) = self.failing.set_aside(&command, &self.datastore) {
             return Ok(Err(Refusal::later(why)));
@@ -684,7 +685,7 @@ impl Actor {
         let unassigned = self.datastore.unassign(key).await;
         match &unassigned {
             Ok(_) => self.failing.answered(&command, &self.datastore),
-            Err(no_answer) => self.failing.failed(&command, no_answer, &self.datastore),
+            Err(failure) => self.failing.failed(&command, failure, &self.datastore),
         }
         let unassigned = protocol::unassigned(unassigned?);
         Ok(unassigned.map(|assignment| {
@@ -695,14 +696,14 @@ impl Actor {
     }
 
     /// Frees what is not in use. A failure does not stop the others; returns the first one.
-    async fn collect(&mut self, gc: &Gc, freed: &mut Vec<String>) -> Result<Answer, NoAnswer> {
+    async fn collect(&mut self, gc: &Gc, freed: &mut Vec<String>) -> Result<Answer, Failure> {
         let unused = gc.unused(self.datastore.allocated().await?);
         let mut first = None;
         for key in unused {
             let refusal = match self.free(key.clone(), freed).await {
                 Ok(Ok(())) => continue,
                 Ok(Err(refusal)) => refusal,
-                Err(NoAnswer { error, .. }) => {
+                Err(Failure { error, .. }) => {
                     let refusal = Refusal::later(format!("the instance gave no answer: {error}"));
                     self.recover(error).await;
                     refusal
@@ -719,7 +720,7 @@ impl Actor {
         Ok(first.map_or(Ok(Done::Nothing {}), Err))
     }
 
-    async fn show(&mut self) -> Result<Shown, NoAnswer> {
+    async fn show(&mut self) -> Result<Shown, Failure> {
         let (infos, allocated) = if self.datastore.is_live() {
             (self.datastore.eni_infos().await?, self.datastore.allocated().await?)
         } else {
@@ -760,12 +761,12 @@ impl Actor {
     /// Follows a call that freed these addresses, once its answer is on its way.
     async fn after(&mut self, freed: &[String]) {
         let done = self.try_after(freed).await;
-        if let Err(NoAnswer { error, .. }) = done {
+        if let Err(Failure { error, .. }) = done {
             self.recover(error).await;
         }
     }
 
-    async fn try_after(&mut self, freed: &[String]) -> Result<(), NoAnswer> {
+    async fn try_after(&mut self, freed: &[String]) -> Result<(), Failure> {
         let mut has_left = false;
         for ip in freed {
             has_left |= self.remove_freed(ip).await?;
@@ -788,12 +789,12 @@ impl Actor {
             self.begin(Begin::FromStore).await;
         }
         let done = self.try_due().await;
-        if let Err(NoAnswer { error, .. }) = done {
+        if let Err(Failure { error, .. }) = done {
             self.recover(error).await;
         }
     }
 
-    async fn try_due(&mut self) -> Result<(), NoAnswer> {
+    async fn try_due(&mut self) -> Result<(), Failure> {
         if take_due(&mut self.due.reading) && self.datastore.is_live() {
             self.read().await?;
         }
@@ -925,14 +926,14 @@ impl Actor {
             return;
         }
         let followed = self.follow().await;
-        if let Err(NoAnswer { error, .. }) = followed {
+        if let Err(Failure { error, .. }) = followed {
             self.recover(error).await;
         }
     }
 
     /// Changes the guest's interfaces to the desired ones, as far as no pod uses what is to be removed. Before the
     /// reading it is unknown what pods use, so nothing is removed.
-    async fn follow(&mut self) -> Result<(), NoAnswer> {
+    async fn follow(&mut self) -> Result<(), Failure> {
         if self.unread.is_none() {
             for removal in self.has.removals_to(&self.wanted) {
                 self.remove(removal).await?;
@@ -941,7 +942,7 @@ impl Actor {
         self.add(&self.wanted.clone()).await
     }
 
-    async fn add(&mut self, should_have: &Inventory) -> Result<(), NoAnswer> {
+    async fn add(&mut self, should_have: &Inventory) -> Result<(), Failure> {
         let mut additions = self.has.additions_to(should_have);
         additions.retain(|addition| match addition {
             Addition::Eni { .. } => true,
@@ -974,7 +975,7 @@ impl Actor {
         Ok(())
     }
 
-    async fn add_address(&mut self, id: String, ip: String) -> Result<(), NoAnswer> {
+    async fn add_address(&mut self, id: String, ip: String) -> Result<(), Failure> {
         match self.datastore.add_address(&id, &ip).await? {
             Ok(()) => {
                 self.has.add_address(&id, &ip);
@@ -994,7 +995,7 @@ impl Actor {
     }
 
     /// Never by force: what a pod uses stays, and is tried again.
-    async fn remove(&mut self, removal: Removal) -> Result<(), NoAnswer> {
+    async fn remove(&mut self, removal: Removal) -> Result<(), Failure> {
         match removal {
             Removal::Address { id, ip } => self.remove_address(&id, &ip).await,
             Removal::Eni(id) => {
@@ -1029,7 +1030,7 @@ impl Actor {
 
     /// Removes the free addresses of an interface that is to be removed at once. Otherwise a new pod on it would keep
     /// it for ever.
-    async fn remove_free(&mut self, id: &str) -> Result<(), NoAnswer> {
+    async fn remove_free(&mut self, id: &str) -> Result<(), Failure> {
         for ip in self.has.addresses(id) {
             self.remove_address(id, &ip).await?;
         }
@@ -1039,7 +1040,7 @@ impl Actor {
     /// Removes a freed address if it is to be removed, and its interface with it. The cost does not depend on how
     /// many addresses there are: others on the interface are still used, or were removed before. `true` if it was to
     /// be removed.
-    async fn remove_freed(&mut self, ip: &str) -> Result<bool, NoAnswer> {
+    async fn remove_freed(&mut self, ip: &str) -> Result<bool, Failure> {
         match self.has.removal_after(ip, &self.wanted) {
             None => return Ok(false),
             Some(Removal::Address { id, ip }) => self.remove_address(&id, &ip).await?,
@@ -1081,7 +1082,7 @@ impl Actor {
     }
 
     /// `false` if pods use it.
-    async fn remove_eni(&mut self, id: &str) -> Result<bool, NoAnswer> {
+    async fn remove_eni(&mut self, id: &str) -> Result<bool, Failure> {
         match self.datastore.remove_eni(id).await? {
             Ok(()) | Err(Error::UnknownEni) => {
                 self.has.remove_eni(id);
@@ -1102,7 +1103,7 @@ impl Actor {
         }
     }
 
-    async fn remove_address(&mut self, id: &str, ip: &str) -> Result<(), NoAnswer> {
+    async fn remove_address(&mut self, id: &str, ip: &str) -> Result<(), Failure> {
         match self.datastore.del_address(id, ip).await? {
             Ok(()) | Err(Error::UnknownIp | Error::UnknownEni) => {
                 self.has.remove_address(ip);
@@ -1123,7 +1124,7 @@ impl Actor {
 
     /// Gives up interfaces that are not needed, each on disk before the next. Otherwise the operator might detach one
     /// that a pod still uses, because the release of its address was lost.
-    async fn give_up_unused(&mut self) -> Result<(), NoAnswer> {
+    async fn give_up_unused(&mut self) -> Result<(), Failure> {
         let Some(targets) = self.settings.warm.filter(|_| self.is_serving()) else {
             return Ok(());
         };
@@ -1193,7 +1194,7 @@ impl Actor {
             match worked_off {
                 Ok(Ok(())) => files.push(release.file),
                 Ok(Err(refusal)) => self.keep_release(&release.file, &refusal.msg),
-                Err(NoAnswer { error, .. }) => {
+                Err(Failure { error, .. }) => {
                     self.keep_release(&release.file, &error);
                     ended = Some(error);
                 }

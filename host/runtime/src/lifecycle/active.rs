@@ -151,11 +151,13 @@ fn waiting(instance: &Instance) -> Vec<(u64, u64)> {
     timers.map(|(due_ms, timer)| (wall(due_ms), timer)).collect()
 }
 
+/// Makes a version the active one for the next start too. Called when nothing can refuse it any more.
+pub(crate) type Commit = Box<dyn FnOnce() -> Result<(), String> + Send>;
+
 /// A version that is to become the active one. It passed every check that can run beside the active one.
 pub(crate) struct Handover {
     pub(crate) instances: Arc<Instances>,
-    /// Makes it the active version for the next start too. Called when nothing can refuse it any more.
-    pub(crate) commit: Box<dyn FnOnce() -> Result<(), String> + Send>,
+    pub(crate) commit: Commit,
     /// Whether it became the active one, or why not.
     pub(crate) reply: oneshot::Sender<Result<(), String>>,
 }

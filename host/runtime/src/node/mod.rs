@@ -13,7 +13,6 @@
 mod approval;
 mod culprits;
 mod ending;
-mod failing;
 mod numbering;
 mod rendering;
 mod seat;
@@ -35,7 +34,6 @@ pub use self::wiring::Wiring;
 pub(crate) use self::setup::{NodeSetup, Seated};
 
 use self::approval::Approval;
-use self::failing::Failing;
 use self::numbering::CHANGES_WAITING_MAX;
 use self::rendering::Rendering;
 use self::seat::Seat;
@@ -47,9 +45,9 @@ use crate::lifecycle::active::Handover;
 use crate::lifecycle::quarantine::Quarantine;
 use crate::lifecycle::troubles::FAILURES_MAX_ONCE;
 use crate::swap::Fallen;
-use crate::work::falling::Falling;
 use crate::work::ground::stream_of;
 use crate::work::input::Input;
+use crate::work::supervisor::Supervisor;
 
 /// How often the host checks whether the journals of idle instances need a sync to disk.
 const SYNC: Duration = Duration::from_secs(1);
@@ -187,6 +185,13 @@ pub(crate) struct Managing {
     pub(crate) fall_back: mpsc::UnboundedSender<Fallen>,
 }
 
+impl Managing {
+    fn supervisor(&self, seated: &Seated) -> Supervisor {
+        let policy = seated.guest.failure.clone();
+        Supervisor::new(Arc::clone(&self.quarantine), policy, self.fall_back.clone())
+    }
+}
+
 /// The same for each guest of this node, in the form of [`NodeSetup`].
 pub(crate) struct AllManaging {
     pub(crate) nodesync: Option<Managing>,
@@ -237,7 +242,7 @@ impl OnNode {
         let once = managing.once;
         let numbering = match (nodesync, managing.nodesync, kube.take()) {
             (Some(seated), Some(managing), Some(kube)) => {
-                let policy = seated.guest.failure.clone();
+                let supervisor = managing.supervisor(&seated);
                 Some(Numbering::new(numbering::Parts {
                     node: node.name.clone(),
                     seat: Seat::new(seated.active, &node.name, seated.backends),
@@ -248,7 +253,7 @@ impl OnNode {
                     seed,
                     kube,
                     handovers: managing.handovers,
-                    failing: Failing::new(managing.quarantine, policy, Falling::new(managing.fall_back)),
+                    supervisor,
                     board: Arc::clone(board),
                     events: tell.clone(),
                 }))
@@ -259,14 +264,11 @@ impl OnNode {
             }
         };
         let mut handovers = Vec::new();
-        let mut failing_renderers = Vec::new();
         let mut seats = Vec::new();
         for (seated, managing) in renderers.into_iter().zip(managing.renderers) {
-            let policy = seated.guest.failure.clone();
+            let supervisor = managing.supervisor(&seated);
             handovers.push(managing.handovers);
-            let falling = Falling::new(managing.fall_back);
-            failing_renderers.push(Failing::new(managing.quarantine, policy.clone(), falling));
-            seats.push((Seat::new(seated.active, &node.name, seated.backends), policy));
+            seats.push((Seat::new(seated.active, &node.name, seated.backends), supervisor));
         }
         let rendering = Rendering::new(seats);
         let wired = |processor| Wiring {
@@ -282,11 +284,11 @@ impl OnNode {
                     &config.state_dir,
                     &seated.guest,
                 ));
-                let policy = seated.guest.failure.clone();
+                let supervisor = managing.supervisor(&seated);
                 Some(serving::Processor {
                     wiring: wired(Seat::new(seated.active, &node.name, seated.backends)),
                     handovers: managing.handovers,
-                    failing: Failing::new(managing.quarantine, policy, Falling::new(managing.fall_back)),
+                    supervisor,
                 })
             }
             _ => None,
@@ -309,7 +311,7 @@ impl OnNode {
             is_cluster: node.source.is_cluster(),
             processor,
             rendering,
-            renderers: handovers.into_iter().zip(failing_renderers).collect(),
+            renderers: handovers,
             nodes,
             feed: feed.take(),
             backoff,

@@ -27,10 +27,10 @@ use trueup_journal::By;
 
 use self::following::Following;
 use super::ending::Ending;
-use super::seat::{NoAnswer, Seat};
-use super::{Event, Failing, SYNC, guest_of};
+use super::seat::Seat;
+use super::{Event, SYNC, guest_of};
 use crate::board::{self, Board, Facts, Finished};
-use crate::config::{Address, FailurePolicy};
+use crate::config::Address;
 use crate::guests::nodesync::records;
 use crate::guests::nodesync::{
     Change, ClusterState, Error, IpVersion, KubeNode, Node, NodeUpdate, Nothing, PublishNodeIps, Resync, Update,
@@ -38,8 +38,8 @@ use crate::guests::nodesync::{
 };
 use crate::instances::Instances;
 use crate::lifecycle::active::{Active, Handover};
-use crate::lifecycle::quarantine::Quarantine;
-use crate::work::falling::Falling;
+use crate::work::slot::Failure;
+use crate::work::supervisor::Supervisor;
 
 /// The guest's setting of this name, and its default.
 const KEY_PREFIX: (&str, &str) = ("key_prefix", "/vnf-agent/contiv-ksr/");
@@ -91,7 +91,7 @@ pub(super) struct Parts {
     pub(super) seed: u64,
     pub(super) kube: mpsc::Receiver<Vec<Change>>,
     pub(super) handovers: mpsc::Receiver<Handover>,
-    pub(super) failing: Failing,
+    pub(super) supervisor: Supervisor,
     pub(super) board: Arc<Board>,
     pub(super) events: mpsc::UnboundedSender<Event>,
 }
@@ -141,7 +141,7 @@ pub struct Numbering {
     is_fed: bool,
     handovers: mpsc::Receiver<Handover>,
     is_managed: bool,
-    failing: Failing,
+    supervisor: Supervisor,
     board: Arc<Board>,
     events: mpsc::UnboundedSender<Event>,
     known: watch::Sender<Known>,
@@ -158,10 +158,9 @@ impl Numbering {
         addresses: Vec<Address>,
         seed: u64,
     ) -> Self {
-        // The receivers are dropped: requests for versions and events are ignored.
-        let (wishes, _) = mpsc::unbounded_channel();
+        // The receiver is dropped: events are ignored.
         let (events, _) = mpsc::unbounded_channel();
-        let quarantine = Quarantine::load(&instances.state_dir, instances.name);
+        let supervisor = Supervisor::alone(&instances);
         let backends = Backends {
             etcd: Some(Arc::clone(&store)),
             ..backends
@@ -176,7 +175,7 @@ impl Numbering {
             seed,
             kube: mpsc::channel(1).1,
             handovers: mpsc::channel(1).1,
-            failing: Failing::new(Arc::new(quarantine), FailurePolicy::default(), Falling::new(wishes)),
+            supervisor,
             board: Board::new(Facts::default()),
             events,
         })
@@ -215,7 +214,7 @@ impl Numbering {
             is_fed: true,
             handovers: parts.handovers,
             is_managed: true,
-            failing: parts.failing,
+            supervisor: parts.supervisor,
             board: parts.board,
             events: parts.events,
             known: watch::Sender::default(),
@@ -274,8 +273,8 @@ impl Numbering {
         match step {
             Step::Begin => {
                 // The nodes that were known before, until there is a listing.
-                if let Err(no_answer) = self.tell_nodes().await {
-                    tracing::warn!("the nodes are told later: {}", no_answer.error);
+                if let Err(failure) = self.tell_nodes().await {
+                    tracing::warn!("the nodes are told later: {}", failure.error);
                     self.known.send_replace(Known::default());
                 }
                 self.wish();
@@ -463,8 +462,8 @@ impl Numbering {
             vpp_nodes: self.records.values().cloned().collect(),
             kube_nodes: self.kube_nodes.values().cloned().collect(),
         };
-        if let Err(no_answer) = self.give_up_what_is_anothers().await {
-            return self.unanswered(no_answer);
+        if let Err(failure) = self.give_up_what_is_anothers().await {
+            return self.unanswered(failure);
         }
         let answer = self.seat.tell_all("node-sync.resync", &Resync { state }, None).await;
         if self.answered::<()>(answer).await.is_none() {
@@ -473,20 +472,20 @@ impl Numbering {
         self.is_synced = true;
         let id = match self.id_it_has().await {
             Ok(id) => id,
-            Err(no_answer) => return self.unanswered(no_answer),
+            Err(failure) => return self.unanswered(failure),
         };
         self.id = id;
         self.publish().await;
         // Reports the number after the nodes, so that a loop that waits for the number also finds the nodes.
         if self.are_told().await {
-            self.failing.took_all_but(|_| false);
+            self.supervisor.took_all_but(|_| false);
             self.numbered();
         }
     }
 
     /// A number that an earlier process had, and that another node has by now, is not a claim: the node gets a new
     /// number. If this process has the number, it is a claim: two nodes then have one number.
-    async fn give_up_what_is_anothers(&mut self) -> Result<(), NoAnswer> {
+    async fn give_up_what_is_anothers(&mut self) -> Result<(), Failure> {
         if self.id != 0 || self.is_over {
             return Ok(());
         }
@@ -504,7 +503,7 @@ impl Numbering {
         }
     }
 
-    async fn id_it_has(&mut self) -> Result<u32, NoAnswer> {
+    async fn id_it_has(&mut self) -> Result<u32, Failure> {
         self.seat.ask("node-sync.get-node-id", &Nothing {}, None).await
     }
 
@@ -520,24 +519,21 @@ impl Numbering {
     }
 
     /// The result of a call. `None` if it failed: that is reported, and tried again with a fresh listing.
-    async fn answered<R>(&mut self, answer: Result<Result<R, Error>, NoAnswer>) -> Option<R> {
+    async fn answered<R>(&mut self, answer: Result<Result<R, Error>, Failure>) -> Option<R> {
         match answer {
             Ok(Ok(answer)) => return Some(answer),
             Ok(Err(Error::IdTaken(name))) => self.over(&name).await,
             Ok(Err(error)) => self.begin_again(describe(&error)),
-            Err(no_answer) => self.unanswered(no_answer),
+            Err(failure) => self.unanswered(failure),
         }
         None
     }
 
-    fn unanswered(&mut self, no_answer: NoAnswer) {
-        if no_answer.is_fault {
-            let too_much = self.failing.failed(&no_answer.error);
-            if let Some(too_much) = too_much {
-                self.failing.wish(&self.seat.instances(), &self.key, too_much);
-            }
+    fn unanswered(&mut self, failure: Failure) {
+        if let Some(too_much) = self.supervisor.failed(&self.key, &failure) {
+            self.supervisor.fall_back(&self.seat.instances(), &self.key, too_much);
         }
-        self.begin_again(no_answer.error);
+        self.begin_again(failure.error);
     }
 
     /// A call failed that may have stored something. The guest gets nothing before the next listing.
@@ -622,10 +618,10 @@ impl Numbering {
     /// Whether the followers got the nodes. If not, that is an ordinary failure: they have outdated ones.
     async fn are_told(&mut self) -> bool {
         let told = self.tell_nodes().await;
-        told.map_err(|no_answer| self.unanswered(no_answer)).is_ok()
+        told.map_err(|failure| self.unanswered(failure)).is_ok()
     }
 
-    async fn tell_nodes(&mut self) -> Result<(), NoAnswer> {
+    async fn tell_nodes(&mut self) -> Result<(), Failure> {
         let nodes: Vec<Node> = self.seat.ask("node-sync.get-all-nodes", &Nothing {}, None).await?;
         let by = self.seat.last_entry();
         self.board.knows_nodes(nodes.len());
@@ -650,7 +646,7 @@ impl Numbering {
             let why = match self.seat.ask::<Result<bool, Error>>(call, &args, None).await {
                 Ok(Ok(_)) => continue,
                 Ok(Err(error)) => describe(&error),
-                Err(no_answer) => no_answer.error,
+                Err(failure) => failure.error,
             };
             let error = format!("publishing this node's addresses: {why}");
             tracing::warn!("{error}");
@@ -683,7 +679,7 @@ impl Numbering {
 
     async fn hand_over(&mut self, handover: Handover) {
         if self.seat.hand_over(handover).await {
-            self.failing.is_new();
+            self.supervisor.began_version();
             self.is_over = false;
             self.following.rest();
             self.begin();

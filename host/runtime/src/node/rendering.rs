@@ -11,11 +11,13 @@ use trueup_capabilities::Answer;
 use trueup_capabilities::renderer::{Call, Renderers, ResyncEvent};
 use trueup_journal::By;
 
-use super::seat::{NoAnswer, Seat};
+use super::seat::Seat;
 use super::steps::{Steps, Turn};
-use crate::config::FailurePolicy;
 use crate::lifecycle::active::{Active, Handover};
-use crate::lifecycle::troubles::{TooMuch, enough};
+use crate::lifecycle::quarantine::SetAside;
+use crate::lifecycle::troubles::TooMuch;
+use crate::work::slot::{Blame, Failure};
+use crate::work::supervisor::Supervisor;
 
 /// How often a renderer catches up beside the loop after its resync. After that it gets what it still missed while
 /// all others wait: changes may come faster than it takes them.
@@ -41,9 +43,7 @@ struct Renderer {
     /// Locked by the current call. Code that holds the lock of all renderers never waits for one that gets a full
     /// resync.
     seat: Arc<Mutex<Seat>>,
-    policy: FailurePolicy,
-    /// Calls in a row in which the guest itself failed.
-    faults: u32,
+    supervisor: Supervisor,
     /// The last error. `None` if it did not fail.
     error: Option<String>,
     /// Set if it is to be set aside and has not been yet.
@@ -62,14 +62,13 @@ pub(super) struct RendererAt {
 }
 
 impl Rendering {
-    pub(super) fn new(renderers: Vec<(Seat, FailurePolicy)>) -> Self {
+    pub(super) fn new(renderers: Vec<(Seat, Supervisor)>) -> Self {
         let steps = Steps::new(renderers.len());
-        let renderers = renderers.into_iter().map(|(seat, policy)| Renderer {
+        let renderers = renderers.into_iter().map(|(seat, supervisor)| Renderer {
             name: seat.name(),
             active: seat.active(),
             seat: Arc::new(Mutex::new(seat)),
-            policy,
-            faults: 0,
+            supervisor,
             error: None,
             too_much: None,
         });
@@ -137,17 +136,28 @@ impl Rendering {
         self.0.lock().await.steps.not_told(renderer);
     }
 
-    /// Those that failed so often in a row that they are to be set aside. Returns each once, with its active version.
-    pub(super) async fn take_too_much(&self) -> Vec<(usize, Arc<crate::instances::Instances>, TooMuch)> {
+    /// Sets aside those that failed too often in a row: they are not called until another version is active.
+    pub(super) async fn set_aside(&self) -> Vec<(usize, SetAside)> {
         let mut inner = self.0.lock().await;
-        let all = inner.renderers.iter_mut().enumerate();
-        all.filter_map(|(at, renderer)| Some((at, renderer.active.instances(), renderer.too_much.take()?)))
-            .collect()
+        let Inner { steps, renderers } = &mut *inner;
+        let mut set_aside = Vec::new();
+        for (at, its) in renderers.iter_mut().enumerate() {
+            let Some(too_much) = its.too_much.take() else { continue };
+            let instances = its.active.instances();
+            let entry = its
+                .supervisor
+                .set_aside(&instances, &its.name, &its.name, &its.name, too_much);
+            steps.set_aside(at);
+            set_aside.push((at, entry));
+        }
+        set_aside
     }
 
-    /// Stops calling it until another version of it is active.
-    pub(super) async fn set_aside(&self, renderer: usize) {
-        self.0.lock().await.steps.set_aside(renderer);
+    /// A renderer is in step: releases it.
+    pub(super) async fn took_all(&self, renderer: usize) {
+        if let Some(its) = self.0.lock().await.renderers.get_mut(renderer) {
+            its.supervisor.took_all_but(|_| false);
+        }
     }
 
     /// Makes another version of a renderer active; it is then out of step.
@@ -162,7 +172,8 @@ impl Rendering {
         let is_active = seat.lock().await.hand_over(handover).await;
         let mut inner = self.0.lock().await;
         if let (true, Some(its)) = (is_active, inner.renderers.get_mut(renderer)) {
-            (its.faults, its.error, its.too_much) = (0, None, None);
+            (its.error, its.too_much) = (None, None);
+            its.supervisor.began_version();
             inner.steps.is_new(renderer);
         }
         is_active
@@ -209,27 +220,27 @@ impl Rendering {
 
 impl Renderer {
     /// Takes in the result of a call. Errors get the renderer's name.
-    fn came(&mut self, answer: Result<Result<(), String>, NoAnswer>) -> Result<(), String> {
-        let (answer, is_fault) = match answer {
-            Ok(answer) => (answer, false),
-            Err(no_answer) => (Err(no_answer.error), no_answer.is_fault),
+    fn came(&mut self, answer: Result<Result<(), String>, Failure>) -> Result<(), String> {
+        let named = |error| format!("renderer `{}`: {error}", self.active.instances().name);
+        let answer = match answer {
+            Err(mut failure) if failure.blame == Blame::Guest => {
+                failure.error = named(failure.error);
+                let too_much = self.supervisor.failed(&self.name, &failure);
+                self.too_much = too_much.or(self.too_much.take());
+                Err(failure.error)
+            }
+            other => {
+                self.supervisor.succeeded(&self.name);
+                other.unwrap_or_else(|failure| Err(failure.error)).map_err(named)
+            }
         };
-        let answer = answer.map_err(|error| format!("renderer `{}`: {error}", self.active.instances().name));
         self.error = answer.as_ref().err().cloned();
-        self.faults = if is_fault { self.faults.saturating_add(1) } else { 0 };
-        if let (true, Some(error)) = (self.faults >= enough(&self.policy), &self.error) {
-            self.too_much = Some(TooMuch {
-                error: error.clone(),
-                failures: self.faults,
-            });
-            self.faults = 0;
-        }
         answer
     }
 }
 
 /// Makes several calls, until one is refused.
-async fn tell(seat: &mut Seat, calls: &[Call]) -> Result<Result<(), String>, NoAnswer> {
+async fn tell(seat: &mut Seat, calls: &[Call]) -> Result<Result<(), String>, Failure> {
     for call in calls {
         match put(seat, call, None).await {
             Ok(Ok(())) => {}
@@ -240,7 +251,7 @@ async fn tell(seat: &mut Seat, calls: &[Call]) -> Result<Result<(), String>, NoA
 }
 
 /// Makes one call. All but a resync depend on what the renderer got before.
-async fn put(seat: &mut Seat, call: &Call, by: Option<By>) -> Result<Result<(), String>, NoAnswer> {
+async fn put(seat: &mut Seat, call: &Call, by: Option<By>) -> Result<Result<(), String>, Failure> {
     match call {
         Call::Resync { .. } => seat.tell_all(call.name(), call, by).await,
         _ => seat.ask(call.name(), call, by).await,
@@ -257,7 +268,7 @@ impl Inner {
         self.came(renderer, answer)
     }
 
-    fn came(&mut self, renderer: usize, answer: Result<Result<(), String>, NoAnswer>) -> Result<(), String> {
+    fn came(&mut self, renderer: usize, answer: Result<Result<(), String>, Failure>) -> Result<(), String> {
         let its = self.renderers.get_mut(renderer);
         its.map_or(Ok(()), |its| its.came(answer))
     }

@@ -15,7 +15,6 @@ use trueup_sources::{Batch, Batches, Objects};
 
 use super::approval::{Approval, approved};
 use super::ending::{Ending, IsAsked, STOP_GRACE};
-use super::failing::Failing;
 use super::numbering::Known;
 use super::rendering::{RendererAt, Rendering};
 use super::wiring::Wiring;
@@ -30,6 +29,7 @@ use crate::lifecycle::active::Handover;
 use crate::lifecycle::quarantine::SetAside;
 use crate::lifecycle::troubles::FAILURES_MAX_ONCE;
 use crate::work::input::{From, Input, next, nothing_there};
+use crate::work::supervisor::Supervisor;
 
 /// The maximum number of changes of one look at the source that go one by one. Above it, the processor gets a full
 /// resync: renderers take that in less time, and whatever comes next waits less.
@@ -43,7 +43,7 @@ const SERVICES_A_CHANGE: usize = 32;
 pub(super) struct Processor {
     pub(super) wiring: Wiring,
     pub(super) handovers: mpsc::Receiver<Handover>,
-    pub(super) failing: Failing,
+    pub(super) supervisor: Supervisor,
 }
 
 /// The parts of the loop.
@@ -57,8 +57,8 @@ pub(super) struct Parts {
     /// `None` if the loop only passes on Nodes.
     pub(super) processor: Option<Processor>,
     pub(super) rendering: Rendering,
-    /// For each renderer, in order.
-    pub(super) renderers: Vec<(mpsc::Receiver<Handover>, Failing)>,
+    /// The versions of each renderer, in order.
+    pub(super) renderers: Vec<mpsc::Receiver<Handover>>,
     /// `None` if this node has no numbering.
     pub(super) nodes: Option<watch::Receiver<Known>>,
     pub(super) feed: Option<mpsc::Sender<Vec<Change>>>,
@@ -510,7 +510,7 @@ impl Serving {
             return;
         };
         if processor.wiring.processor.hand_over(handover).await {
-            processor.failing.is_new();
+            processor.supervisor.began_version();
             self.suspects.clear();
             self.show_left_out(BTreeMap::new());
             // Another version may combine the same input differently.
@@ -588,12 +588,12 @@ impl Serving {
 /// The next version of any of the guests: of the processor first, then of renderers in their order.
 async fn handed_over(
     processor: &mut Option<Processor>,
-    renderers: &mut [(mpsc::Receiver<Handover>, Failing)],
+    renderers: &mut [mpsc::Receiver<Handover>],
 ) -> (Option<usize>, Handover) {
     let processor = processor.iter_mut().map(|processor| (None, &mut processor.handovers));
     let renderers = renderers.iter_mut().enumerate();
     let mut all: Vec<_> = processor
-        .chain(renderers.map(|(at, (handovers, _))| (Some(at), handovers)))
+        .chain(renderers.map(|(at, handovers)| (Some(at), handovers)))
         .collect();
     std::future::poll_fn(move |context| {
         for (of, handovers) in &mut all {

@@ -6,11 +6,12 @@ use trueup_capabilities::Backends;
 use trueup_journal::By;
 
 use super::rendering::Rendering;
-use super::seat::{NoAnswer, Seat};
-use crate::config::FailurePolicy;
+use super::seat::Seat;
 use crate::guests::service::{Event, Resync, State, Update};
 use crate::instances::Instances;
 use crate::lifecycle::active::Active;
+use crate::work::slot::Failure;
+use crate::work::supervisor::Supervisor;
 
 /// A processor with its renderers.
 pub struct Wiring {
@@ -28,7 +29,10 @@ impl Wiring {
     ) -> Self {
         let seat = |instances, backends| Seat::new(Active::new(instances), node, backends);
         let renderers = renderers.into_iter();
-        let renderers = renderers.map(|(instances, backends)| (seat(instances, backends), FailurePolicy::default()));
+        let renderers = renderers.map(|(instances, backends)| {
+            let supervisor = Supervisor::alone(&instances);
+            (seat(instances, backends), supervisor)
+        });
         let rendering = Rendering::new(renderers.collect());
         let backends = Backends {
             renderers: Some(Arc::new(rendering.clone())),
@@ -58,16 +62,16 @@ impl Wiring {
         self.settled(answer).await
     }
 
-    async fn settled(&self, answer: Result<Result<(), String>, NoAnswer>) -> Result<Result<(), String>, String> {
+    async fn settled(&self, answer: Result<Result<(), String>, Failure>) -> Result<Result<(), String>, String> {
         self.rendering.settle().await;
-        answer.map_err(|no_answer| no_answer.error)
+        answer.map_err(|failure| failure.error)
     }
 
-    pub(super) async fn tell_all(&mut self, args: &Resync, by: Option<By>) -> Result<Result<(), String>, NoAnswer> {
+    pub(super) async fn tell_all(&mut self, args: &Resync, by: Option<By>) -> Result<Result<(), String>, Failure> {
         self.processor.tell_all("processor.resync", args, by).await
     }
 
-    pub(super) async fn ask(&mut self, args: &Update, by: Option<By>) -> Result<Result<(), String>, NoAnswer> {
+    pub(super) async fn ask(&mut self, args: &Update, by: Option<By>) -> Result<Result<(), String>, Failure> {
         self.processor.ask("processor.update", args, by).await
     }
 

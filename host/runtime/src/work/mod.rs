@@ -10,4 +10,6 @@ pub(crate) mod input;
 pub(crate) mod interrupt;
 pub(crate) mod keyed;
 pub(crate) mod leading;
+pub(crate) mod slot;
+pub(crate) mod supervisor;
 pub(crate) mod turns;

@@ -9,8 +9,9 @@ use crate::board::{self, Finished};
 use crate::guests::nodesync::Node;
 use crate::guests::service::{self, ObjectId, Resync, State, Update};
 use crate::lifecycle::quarantine::SetAside;
-use crate::node::seat::{NoAnswer, Seat};
+use crate::node::seat::Seat;
 use crate::node::{Event, culprits, guest_of};
+use crate::work::slot::{Blame, Failure};
 
 impl Serving {
     pub(super) async fn tell_event(&mut self, event: service::Event) {
@@ -20,7 +21,7 @@ impl Serving {
             && self.left_out.contains_key(what)
         {
             // The object changed, so it is tried again in a full resync.
-            processor.failing.release(what);
+            processor.supervisor.release(what);
             self.show_tried_again(what);
             self.is_synced = false;
         }
@@ -132,7 +133,7 @@ impl Serving {
         self.is_synced = answer.is_ok();
         if self.is_synced {
             let left_out = &self.left_out;
-            processor.failing.took_all_but(|what| left_out.contains_key(what));
+            processor.supervisor.took_all_but(|what| left_out.contains_key(what));
         }
         self.came(answer, None).await;
     }
@@ -154,15 +155,15 @@ impl Serving {
     /// Removes objects that are set aside in their current form.
     fn leave_out(&mut self, state: &mut State) {
         let Some(processor) = &self.parts.processor else { return };
-        let (failing, seat) = (&processor.failing, &processor.wiring.processor);
+        let (supervisor, seat) = (&processor.supervisor, &processor.wiring.processor);
         let mut left_out = BTreeMap::new();
-        if !failing.is_empty() {
+        if !supervisor.is_empty() {
             let instances = seat.instances();
             let mut is_told = |what: String, event: &dyn Fn() -> service::Event| {
-                if !failing.has(&what) {
+                if !supervisor.has(&what) {
                     return true;
                 }
-                let entry = failing.holds(&instances, &what, &event());
+                let entry = supervisor.held(&instances, &what, &event());
                 let is_told = entry.is_none();
                 left_out.extend(entry.map(|entry| (what, entry)));
                 is_told
@@ -217,24 +218,23 @@ impl Serving {
     }
 
     /// Takes in the result of a processor's call, and which renderers are out of step since.
-    async fn came(&mut self, answer: Result<Result<(), String>, NoAnswer>, suspect: Option<(String, service::Event)>) {
+    async fn came(&mut self, answer: Result<Result<(), String>, Failure>, suspect: Option<(String, service::Event)>) {
         let error = match answer {
             Ok(answer) => {
                 if let Some(processor) = &mut self.parts.processor {
-                    processor.failing.took();
+                    let name = processor.wiring.processor.name();
+                    processor.supervisor.succeeded(&name);
                 }
                 self.suspects.clear();
                 self.is_pending = answer.is_err();
                 self.is_tried_anew &= self.is_pending;
                 answer.err()
             }
-            Err(no_answer) => {
+            Err(failure) => {
                 // The host rebuilds its instance without this call, and resyncs it.
                 self.is_synced = false;
-                if no_answer.is_fault {
-                    self.faulted(&no_answer.error, suspect).await;
-                }
-                Some(no_answer.error)
+                self.failed(&failure, suspect).await;
+                Some(failure.error)
             }
         };
         let failed = error.is_some();
@@ -256,19 +256,21 @@ impl Serving {
         }
     }
 
-    /// The processor failed. If that was once too often, leaves out what it fails with.
-    async fn faulted(&mut self, error: &str, suspect: Option<(String, service::Event)>) {
-        self.suspects.extend(suspect);
+    /// The processor gave no answer. If it failed once too often, leaves out what it fails with.
+    async fn failed(&mut self, failure: &Failure, suspect: Option<(String, service::Event)>) {
         let Some(processor) = &mut self.parts.processor else {
             return;
         };
-        let Some(too_much) = processor.failing.failed(error) else {
+        if failure.blame == Blame::Guest {
+            self.suspects.extend(suspect);
+        }
+        let name = processor.wiring.processor.name();
+        let Some(too_much) = processor.supervisor.failed(&name, failure) else {
             return;
         };
         let instances = processor.wiring.processor.instances();
         // Comes first, since the search below takes time.
-        let name = processor.wiring.processor.name();
-        processor.failing.wish(&instances, &name, too_much.clone());
+        processor.supervisor.fall_back(&instances, &name, too_much.clone());
         let mut state = self.state();
         self.leave_out(&mut state);
         let culprits = culprits::find(&instances, state).await;
@@ -295,7 +297,9 @@ impl Serving {
         self.is_left_out_anew = true;
         let mut left_out = self.left_out.clone();
         for (what, event) in fails_in {
-            let entry = processor.failing.set_aside(&instances, &what, &event, too_much.clone());
+            let entry = processor
+                .supervisor
+                .set_aside(&instances, &what, &what, &event, too_much.clone());
             left_out.insert(what, entry);
         }
         self.show_left_out(left_out);

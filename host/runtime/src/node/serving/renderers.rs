@@ -54,9 +54,6 @@ impl Serving {
         if !self.parts.rendering.hand_over(renderer, handover).await {
             return;
         }
-        if let Some((_, failing)) = self.parts.renderers.get_mut(renderer) {
-            failing.is_new();
-        }
         self.follow_renderers().await;
         // The new version has no failures.
         self.controller.forget(&Work::Renderer(renderer));
@@ -107,16 +104,10 @@ impl Serving {
     /// Queues a full resync of each renderer that fell out of step.
     pub(super) async fn follow_renderers(&mut self) {
         let out = self.parts.rendering.out_of_step().await;
-        for (renderer, instances, too_much) in self.parts.rendering.take_too_much().await {
-            let what = format!("{}/{}", instances.name, self.parts.node);
-            let Some((_, failing)) = self.parts.renderers.get_mut(renderer) else {
-                continue;
-            };
-            let entry = failing.set_aside(&instances, &what, &what, too_much);
-            self.parts.rendering.set_aside(renderer).await;
+        for (renderer, entry) in self.parts.rendering.set_aside().await {
             self.controller.forget(&Work::Renderer(renderer));
             _ = self.parts.events.send(Event::SetAside {
-                what,
+                what: entry.instance,
                 error: entry.error,
                 failures: entry.failures,
             });
@@ -145,8 +136,8 @@ impl Serving {
                 .get(renderer)
                 .is_some_and(|shown| shown.as_ref() != Some(&at))
             {
-                if let (true, Some((_, failing))) = (at.is_in_step, self.parts.renderers.get_mut(renderer)) {
-                    failing.took_all_but(|_| false);
+                if at.is_in_step {
+                    self.parts.rendering.took_all(renderer).await;
                 }
                 self.show_renderer(renderer, &at);
                 if let Some(shown) = self.shown.get_mut(renderer) {

@@ -1,0 +1,160 @@
+//! Handles repeated failures of a guest as its failure policy says: counts them for each input, sets an input aside,
+//! and requests another version.
+//!
+//! For guests with one instance. An input is what fails and is tried again as one: an instance, an object, a request.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::Serialize;
+use tokio::sync::mpsc;
+
+use super::falling::Falling;
+use super::slot::{Blame, Failure};
+use crate::config::FailurePolicy;
+use crate::instances::Instances;
+use crate::lifecycle::quarantine::{self, Quarantine, SetAside};
+use crate::lifecycle::troubles::{TooMuch, enough};
+use crate::swap::Fallen;
+
+/// The maximum number of failing inputs that are counted, far more than one instance has at a time.
+const FAILING_MAX: usize = 1_000;
+
+/// One for each guest.
+pub(crate) struct Supervisor {
+    quarantine: Arc<Quarantine>,
+    policy: FailurePolicy,
+    falling: Falling,
+    /// Calls in a row in which the guest failed, by input.
+    failures: BTreeMap<String, u32>,
+}
+
+impl Supervisor {
+    pub(crate) fn new(
+        quarantine: Arc<Quarantine>,
+        policy: FailurePolicy,
+        fall_back: mpsc::UnboundedSender<Fallen>,
+    ) -> Self {
+        Self {
+            quarantine,
+            policy,
+            falling: Falling::new(fall_back),
+            failures: BTreeMap::new(),
+        }
+    }
+
+    /// For a guest without a manager: has the default policy, and ignores requests for another version.
+    pub(crate) fn alone(instances: &Instances) -> Self {
+        let quarantine = Quarantine::load(&instances.state_dir, instances.name);
+        Self::new(
+            Arc::new(quarantine),
+            FailurePolicy::default(),
+            mpsc::unbounded_channel().0,
+        )
+    }
+
+    /// The guest answered a call with this input.
+    pub(crate) fn succeeded(&mut self, what: &str) {
+        self.failures.remove(what);
+    }
+
+    /// There was no answer. Returns the reason if that was the guest's fault once too often, and then counts anew.
+    pub(crate) fn failed(&mut self, what: &str, failure: &Failure) -> Option<TooMuch> {
+        if failure.blame != Blame::Guest {
+            return None;
+        }
+        if self.failures.len() >= FAILING_MAX && !self.failures.contains_key(what) {
+            self.failures.clear();
+        }
+        let failures = self.failures.entry(what.to_owned()).or_default();
+        *failures = failures.saturating_add(1);
+        let failures = *failures;
+        if failures < enough(&self.policy) {
+            return None;
+        }
+        self.failures.remove(what);
+        Some(TooMuch {
+            error: failure.error.clone(),
+            failures,
+        })
+    }
+
+    /// Requests another version, as the policy says. Sets nothing aside: the next call has the same input.
+    pub(crate) fn fall_back(&mut self, instances: &Instances, what: &str, too_much: TooMuch) {
+        self.falling.wish(&entry(instances, what, &what, too_much));
+    }
+
+    /// Sets `what` aside, and requests another version. `input` is that with which the guest failed, and `audited` the
+    /// instance in the audit log.
+    pub(crate) fn set_aside(
+        &mut self,
+        instances: &Instances,
+        audited: &str,
+        what: &str,
+        input: &impl Serialize,
+        too_much: TooMuch,
+    ) -> SetAside {
+        let entry = entry(instances, what, input, too_much);
+        if let Err(error) = self.quarantine.set_aside(&instances.identity(audited), entry.clone()) {
+            tracing::warn!("{what} is set aside until the next start alone: {error}");
+        }
+        // The version that becomes active finds it set aside, and releases it.
+        self.falling.wish(&entry);
+        entry
+    }
+
+    /// Whether there is no failure and nothing is set aside.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.failures.is_empty() && self.quarantine.is_empty()
+    }
+
+    /// Whether `what` is set aside, in its current form or an earlier one.
+    pub(crate) fn has(&self, what: &str) -> bool {
+        self.quarantine.has(what)
+    }
+
+    /// The entry, if `what` is set aside in this form for this version.
+    pub(crate) fn held(&self, instances: &Instances, what: &str, input: &impl Serialize) -> Option<SetAside> {
+        if !self.has(what) {
+            return None;
+        }
+        let digest = instances.program.guest.digest.to_string();
+        self.quarantine
+            .holds(what, &quarantine::input(instances, input), &digest)
+    }
+
+    /// The guest took everything except what is `still` set aside. Releases everything else.
+    pub(crate) fn took_all_but(&mut self, still: impl Fn(&str) -> bool) {
+        self.failures.clear();
+        for entry in self.quarantine.all() {
+            if !still(&entry.instance) {
+                self.release(&entry.instance);
+            }
+        }
+    }
+
+    /// Releases `what`, to be tried again.
+    pub(crate) fn release(&self, what: &str) {
+        self.quarantine.release(what);
+    }
+
+    /// If more than `max` are set aside, releases the oldest.
+    pub(crate) fn keep_newest(&self, max: usize) {
+        self.quarantine.keep_newest(max);
+    }
+
+    /// Another version is active: releases everything.
+    pub(crate) fn began_version(&mut self) {
+        self.failures.clear();
+        self.quarantine.release_all();
+    }
+}
+
+fn entry(instances: &Instances, what: &str, input: &impl Serialize, too_much: TooMuch) -> SetAside {
+    let input = quarantine::input(instances, input);
+    let mut entry = SetAside::new(instances, what.to_owned(), input, too_much);
+    // The recording is that of the instance, whichever object it failed with.
+    let key = what.split(' ').next().unwrap_or(what);
+    entry.journal = instances.recording(key.rsplit('/').next().unwrap_or(key));
+    entry
+}
