@@ -25,7 +25,7 @@ const CALL_MAX: Duration = Duration::from_secs(60);
 
 /// One instance of the guest, or its place while there is none.
 pub(super) struct Datastore {
-    slot: InstanceSlot,
+    pub(super) slot: InstanceSlot,
     was_read: bool,
     /// What the current request is about, for traces.
     about: Option<String>,
@@ -43,20 +43,6 @@ impl Datastore {
     /// The next requests are about this pod, `namespace/name`.
     pub(super) fn about(&mut self, pod: Option<String>) {
         self.about = pod.map(|pod| format!("request of pod {pod}"));
-    }
-
-    pub(super) fn is_live(&self) -> bool {
-        self.slot.is_live()
-    }
-
-    /// The key of its journal.
-    pub(super) fn key(&self) -> &str {
-        self.slot.key()
-    }
-
-    /// The active version.
-    pub(super) fn instances(&self) -> Arc<Instances> {
-        self.slot.instances()
     }
 
     /// The guest, for display.
@@ -92,11 +78,6 @@ impl Datastore {
         self.slot.last_entry().unwrap_or_default()
     }
 
-    /// Begins it with only its settings. `stands`: the store lost what it had stored with later entries than this.
-    pub(super) async fn begin(&mut self, stands: Option<u64>) -> Result<(), Failure> {
-        self.slot.begin(stands).await
-    }
-
     /// Begins it again with the state after the calls that it answered. A recording of an earlier process may lag
     /// behind the store.
     pub(super) async fn begin_again(&mut self) -> Result<(), Failure> {
@@ -104,16 +85,6 @@ impl Datastore {
             return Err(Failure::of_host("it has no recording of this process".to_owned()));
         }
         self.slot.resume().await
-    }
-
-    /// Ends it, and closes its recording.
-    pub(super) fn end(&mut self) {
-        self.slot.end();
-    }
-
-    /// Syncs the whole recording to disk: nothing will sync it later.
-    pub(super) fn sync(&mut self) {
-        self.slot.sync();
     }
 
     /// Call between calls: syncs the recording if it is due, and continues in a new segment if the old one is long

@@ -36,8 +36,8 @@ impl Failing {
     /// Why a request is refused without calling the guest. `None` if the guest is to be called.
     pub(super) fn set_aside(&self, command: &Command, datastore: &Datastore) -> Option<String> {
         let supervisor = self.0.as_ref().filter(|supervisor| !supervisor.is_empty())?;
-        let request = name_of(command, datastore.key())?;
-        let held = supervisor.held(&datastore.instances(), &request, &request)?;
+        let request = name_of(command, datastore.slot.key())?;
+        let held = supervisor.held(&datastore.slot.instances(), &request, &request)?;
         Some(format!(
             "the guest failed in this {} times in a row, and is not asked again until another version is active: {}",
             held.failures, held.error
@@ -55,7 +55,7 @@ impl Failing {
             _ => Vec::new(),
         };
         for request in std::iter::once(command).chain(&ended) {
-            if let Some(request) = name_of(request, datastore.key()) {
+            if let Some(request) = name_of(request, datastore.slot.key()) {
                 supervisor.succeeded(&request);
                 supervisor.release(&request);
             }
@@ -65,7 +65,7 @@ impl Failing {
     /// The guest gave no answer. If the guest is to blame, may set the request aside and request another version.
     pub(super) fn failed(&mut self, command: &Command, failure: &Failure, datastore: &Datastore) {
         let Some(supervisor) = &mut self.0 else { return };
-        let Some(request) = name_of(command, datastore.key()) else {
+        let Some(request) = name_of(command, datastore.slot.key()) else {
             return;
         };
         let Some(too_much) = supervisor.failed(&request, failure) else {
@@ -76,7 +76,13 @@ impl Failing {
             too_much.failures,
             too_much.error
         );
-        supervisor.set_aside(&datastore.instances(), datastore.key(), &request, &request, too_much);
+        supervisor.set_aside(
+            &datastore.slot.instances(),
+            datastore.slot.key(),
+            &request,
+            &request,
+            too_much,
+        );
         supervisor.keep_newest(SET_ASIDE_MAX);
     }
 

@@ -22,7 +22,7 @@ pub(crate) mod setup;
 mod spool;
 mod state_file;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -42,9 +42,7 @@ pub use crate::config::{Settings, WarmTargets};
 
 pub(crate) use self::failing::Failing;
 
-use self::actor::{Actor, Parts, Standing};
-use self::released::Released;
-use self::remembered::Remembered;
+use self::actor::Actor;
 use self::router::{Door, QUEUE_MAX, Router};
 use crate::config::FailurePolicy;
 use crate::instances::Instances;
@@ -137,7 +135,7 @@ pub async fn serve(
     }
     tell(Event::Listening { socket });
     let (close, closing) = watch::channel(false);
-    let mut server = tokio::spawn(server::serve(listener, Arc::new(served.router.clone()), closing));
+    let server = tokio::spawn(server::serve(listener, Arc::new(served.router.clone()), closing));
     loop {
         tokio::select! {
             biased;
@@ -147,6 +145,15 @@ pub async fn serve(
     }
     // Ignore the error: without a receiver the server is already gone.
     let _ = close.send(true);
+    end(server, served).await;
+    while let Ok(event) = told.try_recv() {
+        tell(event);
+    }
+    Ok(())
+}
+
+/// Lets requests end, within limits.
+async fn end(mut server: JoinHandle<()>, served: Served) {
     let ended = tokio::time::timeout(STOP_GRACE, async {
         let answered = (&mut server).await;
         served.stop().await;
@@ -163,10 +170,6 @@ pub async fn serve(
             );
         }
     }
-    while let Ok(event) = told.try_recv() {
-        tell(event);
-    }
-    Ok(())
 }
 
 /// The guest that serves pods, and what connects it with its manager. A bare [`Instances`] converts to a guest
@@ -274,12 +277,11 @@ impl Served {
         events: mpsc::UnboundedSender<Event>,
     ) -> Result<Self, SetupError> {
         let name = settings.instance.clone();
-        let standing = Arc::new(Standing::new());
-        let parts = parts(settings, managed.into(), backends, enis, Arc::clone(&standing), events)?;
+        let mut actor = Actor::new(settings, managed.into(), backends, enis, events)?;
+        let standing = actor.standing();
         let (jobs, asked) = mpsc::channel(QUEUE_MAX);
         let (up, is_up) = watch::channel(false);
         let task = tokio::spawn(async move {
-            let mut actor = Actor::new(parts);
             actor.start().await;
             // The receiver may be gone.
             let _ = up.send(true);
@@ -310,30 +312,6 @@ impl Served {
     }
 }
 
-fn parts(
-    settings: Settings,
-    managed: Managing,
-    backends: Backends,
-    enis: watch::Receiver<Enis>,
-    standing: Arc<Standing>,
-    events: mpsc::UnboundedSender<Event>,
-) -> Result<Parts, SetupError> {
-    let released = Released::load(&settings.released_file).map_err(SetupError::Misused)?;
-    let remembered = Remembered::place(&managed.active.instances().state_dir, &settings.instance);
-    let remembered = Remembered::load(remembered, released.ids()).map_err(SetupError::Misused)?;
-    Ok(Parts {
-        all: BTreeSet::from([settings.instance.clone()]),
-        settings,
-        managed,
-        backends,
-        enis,
-        released,
-        remembered,
-        standing,
-        events,
-    })
-}
-
 /// As [`serve`], but without a socket. It ends when the store was read and the spool worked off, when the reading
 /// failed [`READINGS_MAX_ONCE`] times, or with `stop`.
 ///
@@ -349,15 +327,8 @@ pub async fn once(
 ) -> Result<Summary, SetupError> {
     let (events, mut told) = mpsc::unbounded_channel();
     let (_list, enis) = watch::channel(enis);
-    let parts = parts(
-        settings,
-        managed.into(),
-        backends,
-        enis,
-        Arc::new(Standing::new()),
-        events,
-    )?;
-    let mut work = std::pin::pin!(Actor::new(parts).run_once(stop));
+    let actor = Actor::new(settings, managed.into(), backends, enis, events)?;
+    let mut work = std::pin::pin!(actor.run_once(stop));
     let summary = loop {
         tokio::select! {
             biased;

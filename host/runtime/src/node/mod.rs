@@ -13,7 +13,7 @@
 mod approval;
 mod culprits;
 mod ending;
-mod numbering;
+mod nodesync;
 mod rendering;
 mod seat;
 mod serving;
@@ -26,21 +26,23 @@ use std::time::Duration;
 
 use serde::Serialize;
 use tokio::sync::{mpsc, watch};
+use trueup_capabilities::etcd;
 use trueup_controller::Backoff;
 
-pub use self::numbering::{Numbering, Standing};
+pub use self::nodesync::{Numbering, Standing};
 pub use self::wiring::Wiring;
 
 pub(crate) use self::setup::{NodeSetup, Seated};
 
 use self::approval::Approval;
-use self::numbering::CHANGES_WAITING_MAX;
+use self::nodesync::CHANGES_WAITING_MAX;
 use self::rendering::Rendering;
 use self::seat::Seat;
 use self::serving::Serving;
-use crate::board::Board;
+use crate::board::{Board, Finished, Outcome};
 use crate::config::{Config, ThisNode};
-use crate::guests::service::adapter::{Cluster, Settings};
+use crate::guests::nodesync::{Change, NAME};
+use crate::guests::service::adapter::{Cluster, Interfaces, Settings};
 use crate::lifecycle::active::Handover;
 use crate::lifecycle::quarantine::Quarantine;
 use crate::lifecycle::troubles::FAILURES_MAX_ONCE;
@@ -55,6 +57,19 @@ const SYNC: Duration = Duration::from_secs(1);
 /// The guest in the name of an instance, `NAME/NODE`, or of an object that is left out of its input.
 fn guest_of(what: &str) -> &str {
     what.split_once('/').map_or(what, |(guest, _)| guest)
+}
+
+/// How work on an input ended, in the form of the board.
+fn finished(error: Option<String>, failures: u32, again_in_ms: Option<u64>) -> Finished {
+    Finished {
+        outcome: error.as_ref().map_or(Outcome::True, |_| Outcome::Failed),
+        error,
+        failures,
+        again_in_ms,
+        created: 0,
+        destroyed: 0,
+        in_service: Vec::new(),
+    }
 }
 
 /// What happens on this node.
@@ -162,6 +177,20 @@ impl Summary {
     pub fn is_true(&self) -> bool {
         self.failed.is_empty() && self.problems.is_empty() && self.cut_short.is_none()
     }
+
+    fn number(&mut self, numbered: Option<watch::Receiver<Standing>>, node: &str, once: bool) {
+        match numbered.map(|numbered| numbered.borrow().clone()) {
+            Some(Standing::Numbered(id)) => self.id = Some(id),
+            Some(Standing::Failed { error, .. }) => {
+                self.failed.push((format!("{NAME}/{node}"), error));
+            }
+            Some(Standing::Begins) if once => {
+                let error = "it has no number yet".to_owned();
+                self.failed.push((NAME.to_owned(), error));
+            }
+            Some(Standing::Begins) | None => {}
+        }
+    }
 }
 
 impl std::fmt::Display for Summary {
@@ -186,10 +215,21 @@ pub(crate) struct Managing {
 }
 
 impl Managing {
-    fn supervisor(&self, seated: &Seated) -> Supervisor {
-        let policy = seated.guest.failure.clone();
-        Supervisor::new(Arc::clone(&self.quarantine), policy, self.fall_back.clone())
+    /// The instance of a guest, with what watches it.
+    fn seat(self, seated: Seated, node: &ThisNode) -> Watched {
+        Watched {
+            supervisor: Supervisor::new(self.quarantine, seated.guest.failure, self.fall_back),
+            seat: Seat::new(seated.active, &node.name, seated.backends),
+            handovers: self.handovers,
+        }
     }
+}
+
+/// An instance, and what watches it.
+struct Watched {
+    seat: Seat,
+    supervisor: Supervisor,
+    handovers: mpsc::Receiver<Handover>,
 }
 
 /// The same for each guest of this node, in the form of [`NodeSetup`].
@@ -213,6 +253,71 @@ pub(crate) struct OnNode {
     once: bool,
 }
 
+/// What the loops of this node share.
+struct Shared<'a> {
+    config: &'a Config,
+    node: &'a ThisNode,
+    board: &'a Arc<Board>,
+    events: mpsc::UnboundedSender<Event>,
+    once: bool,
+}
+
+impl Shared<'_> {
+    fn backoff(&self) -> Backoff {
+        Backoff {
+            initial_ms: self.config.run.backoff_initial_ms,
+            max_ms: self.config.run.backoff_max_ms,
+            ..Backoff::default()
+        }
+    }
+
+    /// Hosts that lost one store must not come back to it all at once.
+    fn seed(&self) -> u64 {
+        self.config.seed ^ stream_of(&self.node.name)
+    }
+
+    fn numbering(&self, of: Watched, api: Arc<dyn etcd::Api>, kube: mpsc::Receiver<Vec<Change>>) -> Numbering {
+        Numbering::new(nodesync::Parts {
+            node: self.node.name.clone(),
+            of,
+            api,
+            addresses: self.node.addresses.clone(),
+            backoff: self.backoff(),
+            resync_ms: if self.once { 0 } else { self.config.run.resync_ms },
+            seed: self.seed(),
+            kube,
+            board: Arc::clone(self.board),
+            events: self.events.clone(),
+        })
+    }
+
+    fn processor(&self, mut seated: Seated, managing: Managing, rendering: &Rendering) -> serving::Processor {
+        seated.backends.renderers = Some(Arc::new(rendering.clone()));
+        let Watched {
+            seat,
+            supervisor,
+            handovers,
+        } = managing.seat(seated, self.node);
+        serving::Processor {
+            wiring: Wiring {
+                processor: seat,
+                rendering: rendering.clone(),
+            },
+            handovers,
+            supervisor,
+        }
+    }
+
+    fn cluster(&self, interfaces: Interfaces, approval: Option<&Approval>) -> Cluster {
+        let node = self.node.name.clone();
+        let cluster = Cluster::new(Settings { node, interfaces }).of(self.node.source.is_cluster());
+        match approval {
+            Some(approval) => cluster.guarded(Arc::clone(&approval.active.quotas)),
+            None => cluster,
+        }
+    }
+}
+
 impl OnNode {
     /// Ready to run.
     pub(crate) fn new(
@@ -222,108 +327,45 @@ impl OnNode {
         managing: AllManaging,
         board: &Arc<Board>,
     ) -> Self {
-        let NodeSetup {
-            etcd,
-            nodesync,
-            service,
-            renderers,
-            interfaces,
-        } = setup;
         let (tell, events) = mpsc::unbounded_channel();
-        let backoff = Backoff {
-            initial_ms: config.run.backoff_initial_ms,
-            max_ms: config.run.backoff_max_ms,
-            ..Backoff::default()
+        let shared = Shared {
+            config,
+            node,
+            board,
+            events: tell,
+            once: managing.once,
         };
-        // Hosts that lost one store must not come back to it all at once.
-        let seed = config.seed ^ stream_of(&node.name);
         let (feed, kube) = mpsc::channel(CHANGES_WAITING_MAX);
-        let (mut feed, mut kube) = (Some(feed), Some(kube));
-        let once = managing.once;
-        let numbering = match (nodesync, managing.nodesync, kube.take()) {
-            (Some(seated), Some(managing), Some(kube)) => {
-                let supervisor = managing.supervisor(&seated);
-                Some(Numbering::new(numbering::Parts {
-                    node: node.name.clone(),
-                    seat: Seat::new(seated.active, &node.name, seated.backends),
-                    api: etcd,
-                    addresses: node.addresses.clone(),
-                    backoff,
-                    resync_ms: if once { 0 } else { config.run.resync_ms },
-                    seed,
-                    kube,
-                    handovers: managing.handovers,
-                    supervisor,
-                    board: Arc::clone(board),
-                    events: tell.clone(),
-                }))
-            }
-            _ => {
-                feed = None;
-                None
-            }
-        };
-        let mut handovers = Vec::new();
-        let mut seats = Vec::new();
-        for (seated, managing) in renderers.into_iter().zip(managing.renderers) {
-            let supervisor = managing.supervisor(&seated);
-            handovers.push(managing.handovers);
-            seats.push((Seat::new(seated.active, &node.name, seated.backends), supervisor));
-        }
+        let numbering = setup.nodesync.zip(managing.nodesync);
+        let numbering =
+            numbering.map(|(seated, managing)| shared.numbering(managing.seat(seated, node), setup.etcd, kube));
+        let renderers = setup.renderers.into_iter().zip(managing.renderers);
+        let renderers = renderers.map(|(seated, managing)| managing.seat(seated, node));
+        let (seats, renderers) = renderers.map(|of| ((of.seat, of.supervisor), of.handovers)).unzip();
         let rendering = Rendering::new(seats);
-        let wired = |processor| Wiring {
-            processor,
-            rendering: rendering.clone(),
-        };
-        let mut approval = None;
-        let processor = match (service, managing.service) {
-            (Some(mut seated), Some(managing)) => {
-                seated.backends.renderers = Some(Arc::new(rendering.clone()));
-                approval = Some(Approval::new(
-                    Arc::clone(&seated.active),
-                    &config.state_dir,
-                    &seated.guest,
-                ));
-                let supervisor = managing.supervisor(&seated);
-                Some(serving::Processor {
-                    wiring: wired(Seat::new(seated.active, &node.name, seated.backends)),
-                    handovers: managing.handovers,
-                    supervisor,
-                })
-            }
-            _ => None,
-        };
-        let nodes = numbering.as_ref().map(Numbering::known);
+        let guarded = |seated: &Seated| Approval::new(Arc::clone(&seated.active), &config.state_dir, &seated.guest);
+        let approval = setup.service.as_ref().map(guarded);
+        let processor = setup.service.zip(managing.service);
+        let processor = processor.map(|(seated, managing)| shared.processor(seated, managing, &rendering));
         let numbered = numbering.as_ref().map(Numbering::standing);
-        let mut cluster = Cluster::new(Settings {
-            node: node.name.clone(),
-            interfaces,
-        })
-        .of(node.source.is_cluster());
-        if let Some(approval) = &approval {
-            cluster = cluster.guarded(Arc::clone(&approval.active.quotas));
-        }
+        let repeats = node.service.as_ref().filter(|_| !managing.once);
         let serving = Serving::new(serving::Parts {
             node: node.name.clone(),
             context: node.context.clone(),
-            cluster,
+            cluster: shared.cluster(setup.interfaces, approval.as_ref()),
             approval,
             is_cluster: node.source.is_cluster(),
             processor,
             rendering,
-            renderers: handovers,
-            nodes,
-            feed: feed.take(),
-            backoff,
-            resync_ms: node
-                .service
-                .as_ref()
-                .filter(|_| !once)
-                .map_or(0, |service| service.resync_ms),
-            seed: seed.wrapping_add(1),
+            renderers,
+            nodes: numbering.as_ref().map(Numbering::known),
+            feed: numbering.as_ref().map(|_| feed),
+            backoff: shared.backoff(),
+            resync_ms: repeats.map_or(0, |service| service.resync_ms),
+            seed: shared.seed().wrapping_add(1),
             source_is_told: managing.source_is_told,
             board: Arc::clone(board),
-            events: tell,
+            events: shared.events,
         });
         Self {
             node: node.name.clone(),
@@ -331,7 +373,7 @@ impl OnNode {
             serving,
             numbered,
             events,
-            once,
+            once: managing.once,
         }
     }
 
@@ -357,18 +399,16 @@ impl OnNode {
             // The sender outlives both.
             _ = ending.wait_for(|ending| *ending).await;
         };
-        let numbers = {
-            let ended = ended(ending.subscribe());
-            async {
-                if let Some(numbering) = numbering {
-                    numbering.run(ended).await;
-                }
+        let numbers_ended = ended(ending.subscribe());
+        let numbers = async {
+            if let Some(numbering) = numbering {
+                numbering.run(numbers_ended).await;
             }
         };
         let is_settled = async {
-            match (once, numbered.clone()) {
-                (true, numbered) => settled(numbered).await,
-                (false, _) => std::future::pending().await,
+            match once {
+                true => settled(numbered.clone()).await,
+                false => std::future::pending().await,
             }
         };
         // Both loops hear of it at once. Each may then go on for a limited time.
@@ -396,17 +436,7 @@ impl OnNode {
         while let Ok(event) = events.try_recv() {
             tell(event);
         }
-        let numbering_key = format!("{}/{node}", crate::guests::nodesync::NAME);
-        match numbered.map(|numbered| numbered.borrow().clone()) {
-            Some(Standing::Numbered(id)) => summary.id = Some(id),
-            Some(Standing::Failed { error, .. }) => summary.failed.push((numbering_key, error)),
-            Some(Standing::Begins) if once => {
-                summary
-                    .failed
-                    .push(("nodesync".to_owned(), "it has no number yet".to_owned()));
-            }
-            Some(Standing::Begins) | None => {}
-        }
+        summary.number(numbered, &node, once);
         summary
     }
 }

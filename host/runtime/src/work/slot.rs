@@ -20,7 +20,7 @@ use trueup_journal::{By, Journal, JournalError};
 use crate::decisions;
 use crate::guests::dispatch::{self, InvokeError, Unreadable};
 use crate::instance::Instance;
-use crate::instances::{Instances, OpenError, RotateError, cancel};
+use crate::instances::{Instances, cancel};
 use crate::lifecycle::active::{Active, Commit};
 
 /// Why there is no answer.
@@ -47,6 +47,10 @@ impl Failure {
         Self { error, blame }
     }
 
+    fn unopened(error: impl Into<anyhow::Error>) -> Self {
+        Self::new(Blame::Host, error)
+    }
+
     fn new(blame: Blame, error: impl Into<anyhow::Error>) -> Self {
         let error = trueup_base::text::line(&format!("{:#}", error.into()));
         Self { error, blame }
@@ -63,18 +67,6 @@ impl From<InvokeError> for Failure {
 impl From<Unreadable> for Failure {
     fn from(error: Unreadable) -> Self {
         Self::new(Blame::Guest, error)
-    }
-}
-
-impl From<OpenError> for Failure {
-    fn from(error: OpenError) -> Self {
-        Self::new(Blame::Host, error)
-    }
-}
-
-impl From<RotateError> for Failure {
-    fn from(error: RotateError) -> Self {
-        Self::new(Blame::Host, error)
     }
 }
 
@@ -152,7 +144,8 @@ impl InstanceSlot {
     pub(crate) async fn begin(&mut self, stands: Option<u64>) -> Result<(), Failure> {
         self.end();
         let version = self.active.instances();
-        self.live = Some(version.open_fresh(&self.key, self.backends.clone(), stands).await?);
+        let fresh = version.open_fresh(&self.key, self.backends.clone(), stands).await;
+        self.live = Some(fresh.map_err(Failure::unopened)?);
         self.is_recorded = true;
         Ok(())
     }
@@ -170,7 +163,7 @@ impl InstanceSlot {
         } else {
             version.open(&self.key, backends).await
         };
-        self.live = Some(opened?);
+        self.live = Some(opened.map_err(Failure::unopened)?);
         self.is_recorded = true;
         Ok(())
     }
@@ -244,7 +237,8 @@ impl InstanceSlot {
         let Some(instance) = self.live.take() else {
             return Ok(());
         };
-        self.live = Some(self.active.instances().rotate_if_long(instance).await?);
+        let rotated = self.active.instances().rotate_if_long(instance).await;
+        self.live = Some(rotated.map_err(Failure::unopened)?);
         Ok(())
     }
 

@@ -12,29 +12,28 @@
 //! ```
 
 mod following;
+mod publishing;
+mod taking;
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, MissedTickBehavior};
 use trueup_capabilities::Backends;
-use trueup_capabilities::etcd::{self, Changes, Followed, Listing};
+use trueup_capabilities::etcd::{self, Followed};
 use trueup_controller::{Backoff, Controller, Outcome, Settings as ControllerSettings};
 use trueup_journal::By;
 
 use self::following::Following;
 use super::ending::Ending;
 use super::seat::Seat;
-use super::{Event, SYNC, guest_of};
-use crate::board::{self, Board, Facts, Finished};
+use super::{Event, SYNC, Watched, finished, guest_of};
+use crate::board::{Board, Facts};
 use crate::config::Address;
-use crate::guests::nodesync::records;
 use crate::guests::nodesync::{
-    Change, ClusterState, Error, IpVersion, KubeNode, Node, NodeUpdate, Nothing, PublishNodeIps, Resync, Update,
-    VppNode,
+    Change, ClusterState, Error, KubeNode, Node, NodeUpdate, Nothing, Resync, Update, VppNode,
 };
 use crate::instances::Instances;
 use crate::lifecycle::active::{Active, Handover};
@@ -46,10 +45,6 @@ const KEY_PREFIX: (&str, &str) = ("key_prefix", "/vnf-agent/contiv-ksr/");
 
 /// The part of each record's key after the prefix.
 const ALLOCATED_IDS: &str = "allocatedIDs/";
-
-/// The host publishes addresses that the store lacks again after this time. If the store has them, the watch usually
-/// reports it sooner.
-const PUBLISH_PAUSE: Duration = Duration::from_secs(5);
 
 /// The maximum number of waiting changes of Kubernetes' Nodes. Above it, the loop that sends them blocks.
 pub(super) const CHANGES_WAITING_MAX: usize = 1_024;
@@ -83,15 +78,13 @@ pub enum Standing {
 /// The parts of the numbering.
 pub(super) struct Parts {
     pub(super) node: String,
-    pub(super) seat: Seat,
+    pub(super) of: Watched,
     pub(super) api: Arc<dyn etcd::Api>,
     pub(super) addresses: Vec<Address>,
     pub(super) backoff: Backoff,
     pub(super) resync_ms: u64,
     pub(super) seed: u64,
     pub(super) kube: mpsc::Receiver<Vec<Change>>,
-    pub(super) handovers: mpsc::Receiver<Handover>,
-    pub(super) supervisor: Supervisor,
     pub(super) board: Arc<Board>,
     pub(super) events: mpsc::UnboundedSender<Event>,
 }
@@ -160,22 +153,23 @@ impl Numbering {
     ) -> Self {
         // The receiver is dropped: events are ignored.
         let (events, _) = mpsc::unbounded_channel();
-        let supervisor = Supervisor::alone(&instances);
         let backends = Backends {
             etcd: Some(Arc::clone(&store)),
             ..backends
         };
         Self::new(Parts {
             node: node.to_owned(),
-            seat: Seat::new(Active::new(instances), node, backends),
+            of: Watched {
+                supervisor: Supervisor::alone(&instances),
+                seat: Seat::new(Active::new(instances), node, backends),
+                handovers: mpsc::channel(1).1,
+            },
             api: store,
             addresses,
             backoff: Backoff::default(),
             resync_ms: 0,
             seed,
             kube: mpsc::channel(1).1,
-            handovers: mpsc::channel(1).1,
-            supervisor,
             board: Board::new(Facts::default()),
             events,
         })
@@ -183,7 +177,12 @@ impl Numbering {
 
     /// Ready to run.
     pub(super) fn new(parts: Parts) -> Self {
-        let instances = parts.seat.instances();
+        let Watched {
+            seat,
+            supervisor,
+            handovers,
+        } = parts.of;
+        let instances = seat.instances();
         let (setting, default) = KEY_PREFIX;
         let set = instances.settings.get(setting).and_then(serde_json::Value::as_str);
         let prefix = format!("{}{ALLOCATED_IDS}", set.unwrap_or(default));
@@ -192,10 +191,10 @@ impl Numbering {
             resync_ms: parts.resync_ms,
         };
         Self {
-            key: parts.seat.name(),
+            key: seat.name(),
             following: Following::new(parts.api, prefix.clone()),
             prefix,
-            seat: parts.seat,
+            seat,
             node: parts.node,
             addresses: parts.addresses,
             controller: Controller::new(settings, parts.seed),
@@ -212,9 +211,9 @@ impl Numbering {
             kube_nodes: BTreeMap::new(),
             kube: parts.kube,
             is_fed: true,
-            handovers: parts.handovers,
+            handovers,
             is_managed: true,
-            supervisor: parts.supervisor,
+            supervisor,
             board: parts.board,
             events: parts.events,
             known: watch::Sender::default(),
@@ -342,120 +341,6 @@ impl Numbering {
         }
     }
 
-    async fn take_listing(&mut self, listing: Listing) {
-        self.begin();
-        let mut all = BTreeMap::new();
-        self.unreadable.clear();
-        for stored in listing.entries {
-            let Some(id) = self.id_of(&stored.key) else {
-                let key = String::from_utf8_lossy(&stored.key);
-                tracing::warn!(
-                    "`{}` is no node's record: what follows the prefix is no number",
-                    trueup_base::text::line(&key)
-                );
-                continue;
-            };
-            if let Some(record) = self.record(id, &stored.value) {
-                all.insert(id, record);
-            }
-        }
-        self.records = all;
-        self.show_unreadable();
-        self.resync().await;
-    }
-
-    async fn take_changes(&mut self, changes: Changes) {
-        let was_published = self.is_published();
-        for event in changes.events {
-            let (key, value) = match &event {
-                etcd::Event::Put(stored) => (&stored.key, Some(&stored.value)),
-                etcd::Event::Deleted(key) => (key, None),
-            };
-            let Some(id) = self.id_of(key) else { continue };
-            // A record that can't be read counts as deleted.
-            let change = match value.and_then(|value| self.record(id, value)) {
-                Some(record) => {
-                    self.records.insert(id, record.clone());
-                    Change::VppNodePut(record)
-                }
-                None => {
-                    self.records.remove(&id);
-                    if value.is_none() {
-                        self.unreadable.remove(&id);
-                    }
-                    Change::VppNodeDeleted(id)
-                }
-            };
-            self.update(change).await;
-        }
-        self.show_unreadable();
-        self.check_published();
-        if was_published && self.is_synced && !self.is_published() {
-            self.show_overwritten();
-        }
-    }
-
-    /// This node's record had its addresses and now has others. The host writes it again; so will the other writer.
-    fn show_overwritten(&mut self) {
-        let Some(record) = self.records.get(&self.id) else {
-            return;
-        };
-        let text = format!(
-            "its record `{}{}` was overwritten, with the addresses [{}]: does another host have the name `{}`?",
-            self.prefix,
-            self.id,
-            record.ip_addresses.join(", "),
-            self.node
-        );
-        self.show(Err((text.clone(), 1)), self.publish_in_ms());
-        if self.overwritten.as_ref() != Some(&text) {
-            tracing::warn!("{text}");
-        }
-        self.overwritten = Some(text);
-    }
-
-    fn id_of(&self, key: &[u8]) -> Option<u32> {
-        records::id_of(&self.prefix, std::str::from_utf8(key).ok()?)
-    }
-
-    fn show_unreadable(&self) {
-        let problems = self.unreadable.values().cloned().collect();
-        self.board.node_problems(problems);
-    }
-
-    fn record(&mut self, id: u32, value: &[u8]) -> Option<VppNode> {
-        self.unreadable.remove(&id);
-        match records::record(id, value) {
-            Ok(records::Record { node, warning }) => {
-                if let Some(warning) = warning {
-                    tracing::warn!("`{}{id}` {warning}", self.prefix);
-                }
-                Some(node)
-            }
-            Err(why) => {
-                let problem = format!("`{}{id}` {why}", self.prefix);
-                tracing::warn!("{problem}");
-                self.unreadable.insert(id, problem);
-                None
-            }
-        }
-    }
-
-    async fn take_kube(&mut self, changes: Vec<Change>) {
-        for change in changes {
-            match &change {
-                Change::KubeNodePut(node) => {
-                    self.kube_nodes.insert(node.name.clone(), node.clone());
-                }
-                Change::KubeNodeDeleted(name) => {
-                    self.kube_nodes.remove(name);
-                }
-                Change::VppNodePut(_) | Change::VppNodeDeleted(_) => {}
-            }
-            self.update(change).await;
-        }
-    }
-
     /// Calls the guest with everything known, then publishes the addresses.
     async fn resync(&mut self) {
         let state = ClusterState {
@@ -549,17 +434,7 @@ impl Numbering {
         let due_ms = self.controller.done(&Resyncing, Outcome::Failure, now_ms);
         let failures = self.controller.status(&Resyncing).map_or(1, |status| status.failures);
         let again_in_ms = due_ms.map(|due_ms| due_ms.saturating_sub(now_ms));
-        self.show(Err((error.clone(), failures)), again_in_ms);
-        _ = self.events.send(Event::NotNumbered {
-            node: self.node.clone(),
-            error: error.clone(),
-            again_in_ms,
-        });
-        self.standing.send_replace(Standing::Failed {
-            error,
-            failures,
-            is_over: false,
-        });
+        self.tell_failed(error, failures, again_in_ms);
     }
 
     /// The number belongs to another node.
@@ -583,16 +458,20 @@ impl Numbering {
         let now_ms = self.now_ms();
         self.controller.done(&Resyncing, Outcome::Failure, now_ms);
         self.board.numbered(None);
-        self.show(Err((error.clone(), 1)), None);
+        self.tell_failed(error, 1, None);
+    }
+
+    fn tell_failed(&self, error: String, failures: u32, again_in_ms: Option<u64>) {
+        self.show(Err((error.clone(), failures)), again_in_ms);
         _ = self.events.send(Event::NotNumbered {
             node: self.node.clone(),
             error: error.clone(),
-            again_in_ms: None,
+            again_in_ms,
         });
         self.standing.send_replace(Standing::Failed {
             error,
-            failures: 1,
-            is_over: true,
+            failures,
+            is_over: self.is_over,
         });
     }
 
@@ -629,54 +508,6 @@ impl Numbering {
         Ok(())
     }
 
-    /// Publishes each address family separately. What could not be stored shows in the record, which the watch
-    /// reports.
-    async fn publish(&mut self) {
-        if self.addresses.is_empty() {
-            return;
-        }
-        self.unpublished = None;
-        for version in [IpVersion::Ipv4, IpVersion::Ipv6] {
-            let of_family = self.addresses.iter().filter(|address| address.version == version);
-            let args = PublishNodeIps {
-                addresses: of_family.map(|address| address.text.clone()).collect(),
-                version,
-            };
-            let call = "node-sync.publish-node-ips";
-            let why = match self.seat.ask::<Result<bool, Error>>(call, &args, None).await {
-                Ok(Ok(_)) => continue,
-                Ok(Err(error)) => describe(&error),
-                Err(failure) => failure.error,
-            };
-            let error = format!("publishing this node's addresses: {why}");
-            tracing::warn!("{error}");
-            self.unpublished = Some(error);
-        }
-        self.check_published();
-        if self.unpublished.is_some() && self.said.is_some() {
-            self.show_numbered();
-        }
-    }
-
-    /// Checks that this node's record has its addresses. If not, the watch reports them soon, or the host publishes
-    /// them again.
-    fn check_published(&mut self) {
-        if self.is_published() {
-            let was_wrong = self.unpublished.take().is_some() || self.overwritten.is_some();
-            if self.publish_at.take().is_some() && was_wrong && self.is_synced {
-                self.show_numbered();
-            }
-        } else if self.is_synced && self.publish_at.is_none() {
-            self.publish_at = Some(Instant::now() + PUBLISH_PAUSE);
-        }
-    }
-
-    fn is_published(&self) -> bool {
-        let stored = self.records.get(&self.id).map(|record| record.ip_addresses.as_slice());
-        let wanted = self.addresses.iter().map(|address| address.text.as_str());
-        self.addresses.is_empty() || set_of(wanted) == set_of(stored.unwrap_or_default().iter().map(String::as_str))
-    }
-
     async fn hand_over(&mut self, handover: Handover) {
         if self.seat.hand_over(handover).await {
             self.supervisor.began_version();
@@ -695,36 +526,11 @@ impl Numbering {
         self.show(came, again_in_ms);
     }
 
-    fn publish_in_ms(&self) -> Option<u64> {
-        let pause = self.publish_at.map(|at| at.saturating_duration_since(Instant::now()));
-        pause.map(|pause| u64::try_from(pause.as_millis()).unwrap_or(u64::MAX))
-    }
-
     fn show(&self, came: Result<(), (String, u32)>, again_in_ms: Option<u64>) {
-        let (outcome, error, failures) = match came {
-            Ok(()) => (board::Outcome::True, None, 0),
-            Err((error, failures)) => (board::Outcome::Failed, Some(error), failures),
-        };
-        let finished = Finished {
-            outcome,
-            error,
-            failures,
-            again_in_ms,
-            created: 0,
-            destroyed: 0,
-            in_service: Vec::new(),
-        };
+        let (error, failures) = came.err().unzip();
+        let finished = finished(error, failures.unwrap_or_default(), again_in_ms);
         self.board.finished(guest_of(&self.key), &self.key, finished);
     }
-}
-
-/// Parses addresses, so that their spelling does not matter.
-fn set_of<'a>(addresses: impl Iterator<Item = &'a str>) -> BTreeSet<(Option<IpAddr>, &'a str)> {
-    let parts = addresses.map(|text| {
-        let (address, length) = text.split_once('/').unwrap_or((text, ""));
-        (address.parse().ok(), length)
-    });
-    parts.collect()
 }
 
 fn words(error: &etcd::Error) -> String {
