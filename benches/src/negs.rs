@@ -27,7 +27,7 @@ use trueup_guest_neg::settings::Settings;
 use trueup_guest_neg::world::World;
 use trueup_journal::{Files, OPEN_FILES_MAX, Tape};
 use trueup_runtime::guests::neg::{Filtered, NegSyncer, NegSyncerPre, OnOperation, Sync, SyncReport};
-use trueup_runtime::guests::{Program, neg};
+use trueup_runtime::guests::{Program, linked, neg};
 use trueup_runtime::instance::{Instance, Start};
 use trueup_runtime::run::Instances;
 
@@ -60,7 +60,7 @@ impl Stage {
         let engine = Engine::new(&Options::default())?;
         let builtin = trueup_guests_builtin::find("neg", "1").context("no guest `neg@1` is built in")?;
         let guest = engine.load(builtin.bytes)?;
-        let typed = neg::link(&engine, &guest)?;
+        let typed = linked::<NegSyncer>(&engine, &guest)?;
         let program = Arc::new(Program::new(&engine, guest).map_err(anyhow::Error::msg)?);
         Ok(Self {
             runtime,

@@ -19,7 +19,7 @@ pub const REPLAY_GUARD: Duration = Duration::from_secs(120);
 
 /// An instance that has received its settings and, if it had one, its state.
 pub struct Instance {
-    running: Running,
+    running: Box<dyn Running>,
     program: Arc<Program>,
     settings: Value,
 }

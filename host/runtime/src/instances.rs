@@ -347,7 +347,7 @@ impl Instances {
     }
 
     fn open_journal(&self, folder: &Path) -> Result<Opened, JournalError> {
-        if self.program.world.is_stateless() {
+        if self.program.world.is_stateless {
             return self.open_or_set_aside(folder);
         }
         Journal::open(folder, self.options(), &self.files)

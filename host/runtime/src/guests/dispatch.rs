@@ -1,7 +1,7 @@
 //! Translates a call's name and JSON arguments into a typed call, and back.
 
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
 use trueup_engine::{CallError, Instance};
 
@@ -43,7 +43,25 @@ pub(crate) fn read<T: DeserializeOwned>(call: &str, answer: &RawValue) -> Result
 }
 
 /// The exports of `trueup:guest/lifecycle`, which every world has.
-pub(crate) const LIFECYCLE: [&str; 3] = ["lifecycle.init", "lifecycle.snapshot", "lifecycle.restore"];
+const LIFECYCLE: [&str; 3] = ["lifecycle.init", "lifecycle.snapshot", "lifecycle.restore"];
+
+/// The arguments of `lifecycle.init`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Init {
+    pub(super) config: String,
+}
+
+/// The arguments of `lifecycle.restore`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Restore {
+    pub(super) snapshot: String,
+}
+
+/// Calls without arguments.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Nothing {}
 
 /// Parses the arguments of a call. Unknown keys at any depth are errors: the generated types would ignore a misspelt
 /// key.
@@ -85,86 +103,6 @@ fn json_within<R: Serialize>(result: &R, limit: u64) -> wasmtime::Result<Box<Raw
     }
     Ok(json)
 }
-
-/// The arms of `dispatch` that are the same in every world: `lifecycle`, and unknown calls.
-macro_rules! lifecycle {
-    ($instance:expr, $call:expr, $args:expr, $calls:expr) => {{
-        #[derive(serde::Deserialize)]
-        #[serde(deny_unknown_fields)]
-        struct Init {
-            config: String,
-        }
-        #[derive(serde::Deserialize)]
-        #[serde(deny_unknown_fields)]
-        struct Restore {
-            snapshot: String,
-        }
-        match $call {
-            "lifecycle.init" => {
-                let args: Init = $crate::guests::dispatch::args($call, $args)?;
-                $instance.enter();
-                let (store, bindings) = $instance.parts();
-                let result = bindings.trueup_guest_lifecycle().call_init(store, &args.config).await;
-                $crate::guests::dispatch::answer($instance, $call, result)
-            }
-            "lifecycle.restore" => {
-                let args: Restore = $crate::guests::dispatch::args($call, $args)?;
-                $instance.enter();
-                let (store, bindings) = $instance.parts();
-                let result = bindings
-                    .trueup_guest_lifecycle()
-                    .call_restore(store, &args.snapshot)
-                    .await;
-                $crate::guests::dispatch::answer($instance, $call, result)
-            }
-            "lifecycle.snapshot" => {
-                $instance.enter();
-                let (store, bindings) = $instance.parts();
-                let result = bindings.trueup_guest_lifecycle().call_snapshot(store).await;
-                $crate::guests::dispatch::answer($instance, $call, result)
-            }
-            other => Err($crate::guests::dispatch::unknown(other, $calls)),
-        }
-    }};
-}
-pub(crate) use lifecycle;
-
-/// Defines a world's `CALLS` and `dispatch` from its exports by name: arguments, interface and function of each. If all
-/// exports share one interface, it is given once, after the world.
-macro_rules! exports {
-    (
-        $world:ty, $interface:ident;
-        $($name:literal: $args:ty => |$export:ident, $store:ident, $a:ident| $call:expr;)*
-    ) => {
-        $crate::guests::dispatch::exports! { $world; $($name: $args => |$interface as $export, $store, $a| $call;)* }
-    };
-    (
-        $world:ty;
-        $($name:literal: $args:ty => |$interface:ident as $export:ident, $store:ident, $a:ident| $call:expr;)*
-    ) => {
-        /// The calls of a guest of this world besides `lifecycle`.
-        pub const CALLS: &[&str] = &[$($name),*];
-
-        pub(super) async fn dispatch(
-            instance: &mut trueup_engine::Instance<$world>,
-            call: &str,
-            args: &serde_json::value::RawValue,
-        ) -> $crate::guests::dispatch::Answer {
-            match call {
-                $($name => {
-                    let $a = $crate::guests::dispatch::args::<$args>(call, args)?;
-                    instance.enter();
-                    let ($store, bindings) = instance.parts();
-                    let $export = bindings.$interface();
-                    let result = $call.await;
-                    $crate::guests::dispatch::answer(instance, call, result)
-                })*
-                _ => $crate::guests::dispatch::lifecycle!(instance, call, args, CALLS),
-            }
-        }
-    };
-}
-pub(crate) use exports;
 
 #[cfg(test)]
 mod tests {

@@ -1,55 +1,30 @@
 //! The world `trueup:ipam/ipam-datastore`: its bindings, and its exports by name.
 
 use serde::{Deserialize, Serialize};
-use trueup_engine::{Data, Engine, Guest};
+use trueup_engine::Data;
 
-use super::dispatch::exports;
+pub use super::dispatch::Nothing;
+use super::world::{bindings, world};
 
 /// The name of this guest in configuration and state, whatever name the component has.
 pub const NAME: &str = "ipam";
 
-/// The name of its world in WIT.
-pub const WORLD: &str = "trueup:ipam/ipam-datastore@0.1.0";
-
 /// The worlds that a guest of this name may have.
-pub(crate) const WORLDS: &[&str] = &[WORLD];
+pub(crate) const WORLDS: &[&str] = &[WORLD.name];
 
-#[expect(missing_docs, reason = "generated from wit/, where the documentation stands")]
-mod bindings {
-    wasmtime::component::bindgen!({
-        path: [
-            "../../wit/host",
-            "../../wit/guest",
-            "../../wit/checkpoint",
-            "../../wit/cri",
-            "../../wit/ipam",
-        ],
-        world: "trueup:ipam/ipam-datastore",
-        with: {
-            "trueup:host": trueup_capabilities::bindings::host,
-            "trueup:checkpoint": trueup_capabilities::bindings::checkpoint,
-            "trueup:cri": trueup_capabilities::bindings::cri,
-        },
-        require_store_data_send: true,
-        exports: { default: async },
-        additional_derives: [Clone, PartialEq, serde::Serialize, serde::Deserialize],
-    });
+bindings! {
+    ["../../wit/host", "../../wit/guest", "../../wit/checkpoint", "../../wit/cri", "../../wit/ipam"],
+    "trueup:ipam/ipam-datastore",
+    {
+        "trueup:checkpoint": trueup_capabilities::bindings::checkpoint,
+        "trueup:cri": trueup_capabilities::bindings::cri,
+    }
 }
 
 pub use bindings::exports::trueup::ipam::datastore::{
     AddressInfo, Assignment, Eni, EniInfos, Error, IpamKey, PodIpInfo, Stats,
 };
 pub use bindings::{IpamDatastore, IpamDatastorePre};
-
-/// Links a guest of this world.
-///
-/// # Errors
-/// If an import or export does not have the type in `wit/`.
-pub fn link(engine: &Engine, guest: &Guest) -> wasmtime::Result<IpamDatastorePre<Data>> {
-    let mut linker = trueup_engine::linker_for(engine, guest)?;
-    IpamDatastore::add_to_linker::<_, wasmtime::component::HasSelf<_>>(&mut linker, |data: &mut Data| &mut data.host)?;
-    IpamDatastorePre::new(linker.instantiate_pre(guest.component())?)
-}
 
 /// The arguments of `datastore.add-eni`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -125,11 +100,20 @@ pub struct EniNeedsIp {
     pub skip_primary: bool,
 }
 
-/// Calls without arguments.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub struct Nothing {}
-
-exports! { IpamDatastore, trueup_ipam_datastore;
+world! {
+    "trueup:ipam/ipam-datastore@0.1.0" as IpamDatastore, IpamDatastorePre<Data>, IpamDatastore;
+    imports: [
+        "trueup:checkpoint/store@0.1.0",
+        "trueup:cri/sandboxes@0.1.0",
+        "trueup:host/clock@0.1.0",
+        "trueup:host/log@0.1.0",
+        "trueup:host/metrics@0.1.0",
+    ];
+    exports: [
+        "trueup:guest/lifecycle@0.1.0",
+        "trueup:ipam/datastore@0.1.0",
+    ];
+    is_stateless: false; trueup_ipam_datastore:
     "datastore.add-eni": AddEni => |e, s, a| e.call_add_eni(s, &a.eni_id, a.device_number, a.is_primary, a.is_trunk);
     "datastore.add-ipv4-address-to-store": AddAddress => |e, s, a| e.call_add_ipv4_address_to_store(s, &a.eni_id, &a.ipv4);
     "datastore.allocated-ips": Nothing => |e, s, _a| e.call_allocated_ips(s);

@@ -1,6 +1,7 @@
 //! The worlds that a guest may implement, and calls by the name of an export.
 //!
-//! Each world has a module with its bindings. Everything above this module uses JSON with the names in WIT.
+//! Each world has a module with its bindings. Everything above this module uses JSON with the names in WIT. A new world
+//! is a module of its own and a line in [`WORLDS`].
 
 pub mod dispatch;
 pub mod ipam;
@@ -10,145 +11,30 @@ pub mod nodesync;
 pub mod renderer;
 pub mod service;
 pub(crate) mod source_ranges;
+mod world;
 
-use serde_json::value::RawValue;
+use std::time::Duration;
+
 use trueup_capabilities::grants::CAPABILITIES;
 use trueup_capabilities::{Host, wasi};
-use trueup_engine::{CallError, Data, Engine, Guest, Instance};
+use trueup_engine::{CallError, Engine, Guest};
 
-/// One of the worlds in `wit/`, by its interfaces.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct World {
-    /// The name in WIT.
-    pub name: &'static str,
-    /// What a guest of this world may import, ascending.
-    pub imports: &'static [&'static str],
-    /// What it must export, ascending.
-    pub exports: &'static [&'static str],
-    /// The calls, with the names that scenarios and journals use.
-    pub calls: &'static [&'static str],
-}
-
-impl World {
-    /// Whether a guest of this world may start without the state of its predecessor: the host sends it the whole
-    /// desired state, and it neither stores anything nor sets timers.
-    pub fn state_is_told_again(&self) -> bool {
-        !self.imports.contains(&TIMERS) && !self.imports.contains(&STORE)
-    }
-}
-
-/// The import through which a guest stores persistent data.
-const STORE: &str = "trueup:checkpoint/store@0.1.0";
-
-/// The import through which an instance sets timers.
-const TIMERS: &str = "trueup:host/timers@0.1.0";
+use world::Linked;
+pub(crate) use world::Running;
+pub use world::{Bindings, World, linked};
 
 /// Every world that this build knows.
 pub const WORLDS: &[World] = &[
-    World {
-        name: ipam::WORLD,
-        imports: &[
-            "trueup:checkpoint/store@0.1.0",
-            "trueup:cri/sandboxes@0.1.0",
-            "trueup:host/clock@0.1.0",
-            "trueup:host/log@0.1.0",
-            "trueup:host/metrics@0.1.0",
-        ],
-        exports: &["trueup:guest/lifecycle@0.1.0", "trueup:ipam/datastore@0.1.0"],
-        calls: ipam::CALLS,
-    },
-    World {
-        name: lbaas::WORLD,
-        imports: &[
-            "trueup:host/clock@0.1.0",
-            "trueup:host/log@0.1.0",
-            "trueup:host/metrics@0.1.0",
-            "trueup:host/random@0.1.0",
-            "trueup:lbaas/api@0.1.0",
-            "trueup:lbaas/types@0.1.0",
-        ],
-        exports: &["trueup:guest/lifecycle@0.1.0", "trueup:lbaas/reconciliation@0.1.0"],
-        calls: lbaas::CALLS,
-    },
-    World {
-        name: neg::WORLD,
-        imports: &[
-            "trueup:host/clock@0.1.0",
-            "trueup:host/log@0.1.0",
-            "trueup:host/metrics@0.1.0",
-            TIMERS,
-            "trueup:neg/api@0.1.0",
-            "trueup:neg/types@0.1.0",
-        ],
-        exports: &[
-            "trueup:guest/lifecycle@0.1.0",
-            "trueup:guest/timer-events@0.1.0",
-            "trueup:neg/migrator@0.1.0",
-            "trueup:neg/syncer@0.1.0",
-        ],
-        calls: neg::CALLS,
-    },
-    World {
-        name: nodesync::WORLD,
-        imports: &[
-            "trueup:etcd/kv@0.1.0",
-            "trueup:host/log@0.1.0",
-            "trueup:host/metrics@0.1.0",
-            "trueup:kube/types@0.1.0",
-            "trueup:nodesync/types@0.1.0",
-        ],
-        exports: &["trueup:guest/lifecycle@0.1.0", "trueup:nodesync/node-sync@0.1.0"],
-        calls: nodesync::CALLS,
-    },
-    World {
-        name: service::WORLD,
-        imports: &[
-            "trueup:host/log@0.1.0",
-            "trueup:host/metrics@0.1.0",
-            "trueup:kube/types@0.1.0",
-            "trueup:nodesync/types@0.1.0",
-            "trueup:service/renderer@0.1.0",
-            "trueup:service/types@0.1.0",
-        ],
-        exports: &["trueup:guest/lifecycle@0.1.0", "trueup:service/processor@0.1.0"],
-        calls: service::CALLS,
-    },
-    World {
-        name: renderer::etcd::WORLD,
-        imports: &[
-            "trueup:etcd/kv@0.1.0",
-            "trueup:host/log@0.1.0",
-            "trueup:host/metrics@0.1.0",
-            "trueup:kube/types@0.1.0",
-            "trueup:service/types@0.1.0",
-        ],
-        exports: RENDERER_EXPORTS,
-        calls: renderer::CALLS,
-    },
-    World {
-        name: renderer::nftables::WORLD,
-        imports: &[
-            "trueup:host/log@0.1.0",
-            "trueup:host/metrics@0.1.0",
-            "trueup:kube/types@0.1.0",
-            "trueup:service/nftables@0.1.0",
-            "trueup:service/types@0.1.0",
-        ],
-        exports: RENDERER_EXPORTS,
-        calls: renderer::CALLS,
-    },
+    ipam::WORLD,
+    lbaas::WORLD,
+    neg::WORLD,
+    nodesync::WORLD,
+    service::WORLD,
+    renderer::etcd::WORLD,
+    renderer::nftables::WORLD,
 ];
 
-/// The exports of every renderer. Its imports determine its world.
-const RENDERER_EXPORTS: &[&str] = &["trueup:guest/lifecycle@0.1.0", "trueup:service/renderer@0.1.0"];
-
 impl World {
-    /// Whether an instance decides only by what it reads. If its recording is lost, a new instance decides the same,
-    /// and only history is lost.
-    pub fn is_stateless(&self) -> bool {
-        self.name == lbaas::WORLD
-    }
-
     /// The world of a guest, determined from its exports.
     ///
     /// # Errors
@@ -200,10 +86,6 @@ impl World {
         }
         Ok(world)
     }
-
-    fn may_import(&self, import: &str) -> bool {
-        self.imports.contains(&import) || wasi::provides(import)
-    }
 }
 
 /// The capability of an import, as grants name it. `None` if it needs no grant.
@@ -231,44 +113,7 @@ pub struct Program {
     pub guest: Guest,
     /// Its world.
     pub world: &'static World,
-    linked: Linked,
-}
-
-enum Linked {
-    Ipam(ipam::IpamDatastorePre<Data>),
-    Lbaas(lbaas::LbaasReconcilerPre<Data>),
-    Neg(neg::NegSyncerPre),
-    Nodesync(nodesync::NodeSyncerPre<Data>),
-    Service(service::ServiceProcessorPre<Data>),
-    EtcdRenderer(renderer::etcd::EtcdRendererPre<Data>),
-    NftablesRenderer(renderer::nftables::NftablesRendererPre<Data>),
-}
-
-/// An instance of one of the worlds.
-#[expect(clippy::large_enum_variant, reason = "one for each instance, and never in lists")]
-pub(crate) enum Running {
-    Ipam(Instance<ipam::IpamDatastore>),
-    Lbaas(Instance<lbaas::LbaasReconciler>),
-    Neg(Instance<neg::NegSyncer>),
-    Nodesync(Instance<nodesync::NodeSyncer>),
-    Service(Instance<service::ServiceProcessor>),
-    EtcdRenderer(Instance<renderer::etcd::EtcdRenderer>),
-    NftablesRenderer(Instance<renderer::nftables::NftablesRenderer>),
-}
-
-/// The same expression for an instance of any world.
-macro_rules! each {
-    ($running:expr, $instance:ident => $body:expr) => {
-        match $running {
-            Running::Ipam($instance) => $body,
-            Running::Lbaas($instance) => $body,
-            Running::Neg($instance) => $body,
-            Running::Nodesync($instance) => $body,
-            Running::Service($instance) => $body,
-            Running::EtcdRenderer($instance) => $body,
-            Running::NftablesRenderer($instance) => $body,
-        }
-    };
+    linked: Box<dyn Linked>,
 }
 
 impl Program {
@@ -278,16 +123,7 @@ impl Program {
     /// One line: why this guest cannot run here.
     pub fn new(engine: &Engine, guest: Guest) -> Result<Self, String> {
         let world = World::of(&guest)?;
-        let linked = match world.name {
-            ipam::WORLD => ipam::link(engine, &guest).map(Linked::Ipam),
-            neg::WORLD => neg::link(engine, &guest).map(Linked::Neg),
-            nodesync::WORLD => nodesync::link(engine, &guest).map(Linked::Nodesync),
-            service::WORLD => service::link(engine, &guest).map(Linked::Service),
-            renderer::etcd::WORLD => renderer::etcd::link(engine, &guest).map(Linked::EtcdRenderer),
-            renderer::nftables::WORLD => renderer::nftables::link(engine, &guest).map(Linked::NftablesRenderer),
-            _ => lbaas::link(engine, &guest).map(Linked::Lbaas),
-        };
-        let linked = linked.map_err(|error| {
+        let linked = (world.link)(engine, &guest).map_err(|error| {
             format!(
                 "guest `{}@{}` does not fit its world {}: {error:#}",
                 guest.name, guest.version, world.name
@@ -299,68 +135,67 @@ impl Program {
     /// Whether an instance may schedule timers. Its `restore` schedules the pending ones again, and the recording has a
     /// place for that only at the head of a segment.
     pub(crate) fn has_timers(&self) -> bool {
-        self.guest.imports.iter().any(|import| import == TIMERS)
+        self.guest.imports.iter().any(|import| import == world::TIMERS)
     }
 
     pub(crate) async fn instantiate(
         &self,
         engine: &Engine,
         host: Host,
-        cpu_max: std::time::Duration,
-    ) -> Result<Running, (Box<Host>, CallError)> {
-        /// The same for any world: only the types differ.
-        macro_rules! new {
-            ($linked:expr, $running:expr) => {
-                Instance::new(engine, host, cpu_max, async |store| {
-                    $linked.instantiate_async(store).await
-                })
-                .await
-                .map($running)
-            };
-        }
-        match &self.linked {
-            Linked::Ipam(linked) => new!(linked, Running::Ipam),
-            Linked::Lbaas(linked) => new!(linked, Running::Lbaas),
-            Linked::Neg(linked) => new!(linked, Running::Neg),
-            Linked::Nodesync(linked) => new!(linked, Running::Nodesync),
-            Linked::Service(linked) => new!(linked, Running::Service),
-            Linked::EtcdRenderer(linked) => new!(linked, Running::EtcdRenderer),
-            Linked::NftablesRenderer(linked) => new!(linked, Running::NftablesRenderer),
-        }
+        cpu_max: Duration,
+    ) -> Result<Box<dyn Running>, (Box<Host>, CallError)> {
+        self.linked.instantiate(engine, host, cpu_max).await
     }
 }
 
-impl Running {
-    /// Calls an export by its name; `lifecycle` is the same in every world.
-    pub(crate) async fn dispatch(&mut self, call: &str, args: &RawValue) -> dispatch::Answer {
-        match self {
-            Self::Ipam(instance) => ipam::dispatch(instance, call, args).await,
-            Self::Lbaas(instance) => lbaas::dispatch(instance, call, args).await,
-            Self::Neg(instance) => neg::dispatch(instance, call, args).await,
-            Self::Nodesync(instance) => nodesync::dispatch(instance, call, args).await,
-            Self::Service(instance) => service::dispatch(instance, call, args).await,
-            Self::EtcdRenderer(instance) => renderer::etcd::dispatch(instance, call, args).await,
-            Self::NftablesRenderer(instance) => renderer::nftables::dispatch(instance, call, args).await,
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use wit_parser::{Resolve, UnresolvedPackageGroup, WorldItem, WorldKey};
+
+    use super::*;
+
+    /// Every package in `wit/`.
+    fn wit() -> Resolve {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../wit");
+        let mut groups: Vec<UnresolvedPackageGroup> = std::fs::read_dir(folder)
+            .unwrap()
+            .map(|entry| UnresolvedPackageGroup::parse_dir(entry.unwrap().path()).unwrap())
+            .collect();
+        let main = groups.pop().unwrap();
+        let mut resolve = Resolve::default();
+        resolve.push_groups(main, groups).unwrap();
+        resolve
+    }
+
+    #[test]
+    fn every_world_has_the_interfaces_and_calls_of_its_wit() {
+        let wit = wit();
+        for world in WORLDS {
+            let is_it = |(_, of): &(_, &wit_parser::World)| {
+                of.package.is_some_and(|id| wit.id_of_name(id, &of.name) == world.name)
+            };
+            let (_, of) = wit.worlds.iter().find(is_it).unwrap();
+            let names = |items: &mut dyn Iterator<Item = &WorldKey>| {
+                let mut names: Vec<String> = items.map(|key| wit.name_world_key(key)).collect();
+                names.sort();
+                names
+            };
+            assert_eq!(names(&mut of.imports.keys()), world.imports, "{}", world.name);
+            assert_eq!(names(&mut of.exports.keys()), world.exports, "{}", world.name);
+            let mut calls: Vec<String> = Vec::new();
+            for item in of.exports.values() {
+                let WorldItem::Interface { id, .. } = item else {
+                    panic!("{item:?}")
+                };
+                let interface = &wit.interfaces[*id];
+                let of = interface.name.as_deref().unwrap();
+                calls.extend(interface.functions.keys().map(|name| format!("{of}.{name}")));
+            }
+            calls.retain(|call| !call.starts_with("lifecycle."));
+            calls.sort();
+            assert_eq!(calls, world.calls, "{}", world.name);
         }
-    }
-
-    pub(crate) fn host(&self) -> &Host {
-        each!(self, instance => instance.host())
-    }
-
-    pub(crate) fn host_mut(&mut self) -> &mut Host {
-        each!(self, instance => instance.host_mut())
-    }
-
-    pub(crate) fn set_cpu_max(&mut self, cpu_max: std::time::Duration) {
-        each!(self, instance => instance.set_cpu_max(cpu_max));
-    }
-
-    pub(crate) fn is_usable(&self) -> bool {
-        each!(self, instance => instance.is_usable())
-    }
-
-    pub(crate) fn into_host(self) -> Host {
-        each!(self, instance => instance.into_host())
     }
 }

@@ -6,49 +6,40 @@ pub mod shown;
 
 use serde::{Deserialize, Serialize};
 use trueup_capabilities::neg::EndpointGroup;
-use trueup_engine::{Data, Engine, Guest};
+use trueup_engine::Data;
 use wasmtime::Store;
 use wasmtime::component::InstancePre;
 
-use super::dispatch::exports;
+pub use super::dispatch::Nothing;
+use super::world::{bindings, world};
 
 /// The name of this guest in configuration and state, whatever name the component has.
 pub const NAME: &str = "neg";
 
-/// The name of its world in WIT.
-pub const WORLD: &str = "trueup:neg/neg-syncer@0.1.0";
-
 /// The worlds that a guest of this name may have.
-pub(crate) const WORLDS: &[&str] = &[WORLD];
+pub(crate) const WORLDS: &[&str] = &[WORLD.name];
 
-#[expect(missing_docs, reason = "generated from wit/, where the documentation stands")]
-mod bindings {
-    wasmtime::component::bindgen!({
-        path: ["../../wit/host", "../../wit/guest", "../../wit/neg"],
-        // The world without `migrator`: see that module.
-        inline: "
-            package trueup:neg-syncer;
-            world syncer {
-                import trueup:host/log@0.1.0;
-                import trueup:host/clock@0.1.0;
-                import trueup:host/timers@0.1.0;
-                import trueup:host/metrics@0.1.0;
-                import trueup:neg/api@0.1.0;
-                export trueup:guest/lifecycle@0.1.0;
-                export trueup:guest/timer-events@0.1.0;
-                export trueup:neg/syncer@0.1.0;
-            }
-        ",
-        world: "trueup:neg-syncer/syncer",
-        with: {
-            "trueup:host": trueup_capabilities::bindings::host,
-            "trueup:neg/types": trueup_capabilities::bindings::neg::types,
-            "trueup:neg/api": trueup_capabilities::bindings::neg::api,
-        },
-        require_store_data_send: true,
-        exports: { default: async },
-        additional_derives: [Clone, PartialEq, serde::Serialize, serde::Deserialize],
-    });
+bindings! {
+    ["../../wit/host", "../../wit/guest", "../../wit/neg"],
+    // The world without `migrator`: see that module.
+    inline: "
+        package trueup:neg-syncer;
+        world syncer {
+            import trueup:host/log@0.1.0;
+            import trueup:host/clock@0.1.0;
+            import trueup:host/timers@0.1.0;
+            import trueup:host/metrics@0.1.0;
+            import trueup:neg/api@0.1.0;
+            export trueup:guest/lifecycle@0.1.0;
+            export trueup:guest/timer-events@0.1.0;
+            export trueup:neg/syncer@0.1.0;
+        }
+    ",
+    "trueup:neg-syncer/syncer",
+    {
+        "trueup:neg/types": trueup_capabilities::bindings::neg::types,
+        "trueup:neg/api": trueup_capabilities::bindings::neg::api,
+    }
 }
 
 pub use bindings::exports::trueup::neg::syncer::{Error, SyncReport};
@@ -67,24 +58,15 @@ pub struct NegSyncer {
     migrator: Migrator,
 }
 
-/// Links a guest of this world.
-///
-/// # Errors
-/// If an import or export does not have the type in `wit/`.
-pub fn link(engine: &Engine, guest: &Guest) -> wasmtime::Result<NegSyncerPre> {
-    let mut linker = trueup_engine::linker_for(engine, guest)?;
-    bindings::Syncer::add_to_linker::<_, wasmtime::component::HasSelf<_>>(&mut linker, |data: &mut Data| {
-        &mut data.host
-    })?;
-    let linked = linker.instantiate_pre(guest.component())?;
-    Ok(NegSyncerPre {
-        syncer: bindings::SyncerIndices::new(&linked)?,
-        migrator: migrator::Indices::new(guest.component())?,
-        linked,
-    })
-}
-
 impl NegSyncerPre {
+    fn new(linked: InstancePre<Data>) -> wasmtime::Result<Self> {
+        Ok(Self {
+            syncer: bindings::SyncerIndices::new(&linked)?,
+            migrator: migrator::Indices::new(linked.component())?,
+            linked,
+        })
+    }
+
     /// Creates an instance.
     ///
     /// # Errors
@@ -172,11 +154,23 @@ pub struct OnTimer {
     pub timer: u64,
 }
 
-/// Calls without arguments.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub struct Nothing {}
-
-exports! { NegSyncer;
+world! {
+    "trueup:neg/neg-syncer@0.1.0" as NegSyncer, NegSyncerPre, bindings::Syncer;
+    imports: [
+        "trueup:host/clock@0.1.0",
+        "trueup:host/log@0.1.0",
+        "trueup:host/metrics@0.1.0",
+        "trueup:host/timers@0.1.0",
+        "trueup:neg/api@0.1.0",
+        "trueup:neg/types@0.1.0",
+    ];
+    exports: [
+        "trueup:guest/lifecycle@0.1.0",
+        "trueup:guest/timer-events@0.1.0",
+        "trueup:neg/migrator@0.1.0",
+        "trueup:neg/syncer@0.1.0",
+    ];
+    is_stateless: false;
     "migrator.continue": Continue => |migrator as migrator, s, a| migrator.call_continue(s, a.detach_failure.as_deref());
     "migrator.filter": Filter => |migrator as migrator, s, a| migrator.call_filter(s, &a.add, &a.remove, &a.committed, a.in_error_state);
     "migrator.is-paused": Nothing => |migrator as migrator, s, _a| migrator.call_is_paused(s);

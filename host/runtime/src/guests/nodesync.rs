@@ -3,40 +3,25 @@
 pub mod records;
 
 use serde::{Deserialize, Serialize};
-use trueup_engine::{Data, Engine, Guest};
+use trueup_engine::Data;
 
-use super::dispatch::exports;
+pub use super::dispatch::Nothing;
+use super::world::{bindings, world};
 
 /// The name of this guest in configuration and state, whatever name the component has.
 pub const NAME: &str = "nodesync";
 
-/// The name of its world in WIT.
-pub const WORLD: &str = "trueup:nodesync/node-syncer@0.1.0";
-
 /// The worlds that a guest of this name may have.
-pub(crate) const WORLDS: &[&str] = &[WORLD];
+pub(crate) const WORLDS: &[&str] = &[WORLD.name];
 
-#[expect(missing_docs, reason = "generated from wit/, where the documentation stands")]
-mod bindings {
-    wasmtime::component::bindgen!({
-        path: [
-            "../../wit/host",
-            "../../wit/guest",
-            "../../wit/kube",
-            "../../wit/etcd",
-            "../../wit/nodesync",
-        ],
-        world: "trueup:nodesync/node-syncer",
-        with: {
-            "trueup:host": trueup_capabilities::bindings::host,
-            "trueup:etcd": trueup_capabilities::bindings::etcd,
-            "trueup:kube": trueup_capabilities::bindings::kube,
-            "trueup:nodesync/types": trueup_capabilities::bindings::nodesync::types,
-        },
-        require_store_data_send: true,
-        exports: { default: async },
-        additional_derives: [Clone, PartialEq, serde::Serialize, serde::Deserialize],
-    });
+bindings! {
+    ["../../wit/host", "../../wit/guest", "../../wit/kube", "../../wit/etcd", "../../wit/nodesync"],
+    "trueup:nodesync/node-syncer",
+    {
+        "trueup:etcd": trueup_capabilities::bindings::etcd,
+        "trueup:kube": trueup_capabilities::bindings::kube,
+        "trueup:nodesync/types": trueup_capabilities::bindings::nodesync::types,
+    }
 }
 
 pub use bindings::exports::trueup::nodesync::node_sync::{
@@ -45,16 +30,6 @@ pub use bindings::exports::trueup::nodesync::node_sync::{
 pub use trueup_capabilities::bindings::kube::types::Node as KubeNode;
 
 pub use bindings::{NodeSyncer, NodeSyncerPre};
-
-/// Links a guest of this world.
-///
-/// # Errors
-/// If an import or export does not have the type in `wit/`.
-pub fn link(engine: &Engine, guest: &Guest) -> wasmtime::Result<NodeSyncerPre<Data>> {
-    let mut linker = trueup_engine::linker_for(engine, guest)?;
-    NodeSyncer::add_to_linker::<_, wasmtime::component::HasSelf<_>>(&mut linker, |data: &mut Data| &mut data.host)?;
-    NodeSyncerPre::new(linker.instantiate_pre(guest.component())?)
-}
 
 /// The arguments of `node-sync.resync`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -79,11 +54,20 @@ pub struct PublishNodeIps {
     pub version: IpVersion,
 }
 
-/// Calls without arguments.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub struct Nothing {}
-
-exports! { NodeSyncer, trueup_nodesync_node_sync;
+world! {
+    "trueup:nodesync/node-syncer@0.1.0" as NodeSyncer, NodeSyncerPre<Data>, NodeSyncer;
+    imports: [
+        "trueup:etcd/kv@0.1.0",
+        "trueup:host/log@0.1.0",
+        "trueup:host/metrics@0.1.0",
+        "trueup:kube/types@0.1.0",
+        "trueup:nodesync/types@0.1.0",
+    ];
+    exports: [
+        "trueup:guest/lifecycle@0.1.0",
+        "trueup:nodesync/node-sync@0.1.0",
+    ];
+    is_stateless: false; trueup_nodesync_node_sync:
     "node-sync.get-all-nodes": Nothing => |e, s, _a| e.call_get_all_nodes(s);
     "node-sync.get-node-id": Nothing => |e, s, _a| e.call_get_node_id(s);
     "node-sync.publish-node-ips": PublishNodeIps => |e, s, a| e.call_publish_node_ips(s, &a.addresses, a.version);

@@ -3,42 +3,25 @@
 pub mod adapter;
 
 use serde::{Deserialize, Serialize};
-use trueup_engine::{Data, Engine, Guest};
+use trueup_engine::Data;
 
-use super::dispatch::exports;
+use super::world::{bindings, world};
 
 /// The name of this guest in configuration and state, whatever name the component has.
 pub const NAME: &str = "service";
 
-/// The name of its world in WIT.
-pub const WORLD: &str = "trueup:service/service-processor@0.1.0";
-
 /// The worlds that a guest of this name may have.
-pub(crate) const WORLDS: &[&str] = &[WORLD];
+pub(crate) const WORLDS: &[&str] = &[WORLD.name];
 
-#[expect(missing_docs, reason = "generated from wit/, where the documentation stands")]
-mod bindings {
-    wasmtime::component::bindgen!({
-        path: [
-            "../../wit/host",
-            "../../wit/guest",
-            "../../wit/kube",
-            "../../wit/etcd",
-            "../../wit/nodesync",
-            "../../wit/service",
-        ],
-        world: "trueup:service/service-processor",
-        with: {
-            "trueup:host": trueup_capabilities::bindings::host,
-            "trueup:kube": trueup_capabilities::bindings::kube,
-            "trueup:nodesync/types": trueup_capabilities::bindings::nodesync::types,
-            "trueup:service/types": trueup_capabilities::bindings::service::types,
-            "trueup:service/renderer": trueup_capabilities::bindings::service::renderer,
-        },
-        require_store_data_send: true,
-        exports: { default: async },
-        additional_derives: [Clone, PartialEq, serde::Serialize, serde::Deserialize],
-    });
+bindings! {
+    ["../../wit/host", "../../wit/guest", "../../wit/kube", "../../wit/etcd", "../../wit/nodesync", "../../wit/service"],
+    "trueup:service/service-processor",
+    {
+        "trueup:kube": trueup_capabilities::bindings::kube,
+        "trueup:nodesync/types": trueup_capabilities::bindings::nodesync::types,
+        "trueup:service/types": trueup_capabilities::bindings::service::types,
+        "trueup:service/renderer": trueup_capabilities::bindings::service::renderer,
+    }
 }
 
 pub use bindings::exports::trueup::service::processor::{
@@ -48,18 +31,6 @@ pub use bindings::{ServiceProcessor, ServiceProcessorPre};
 pub use trueup_capabilities::bindings::kube::types::{
     EndpointAddress, EndpointPort, EndpointSubset, Endpoints, ObjectId, Protocol, Service, ServicePort,
 };
-
-/// Links a guest of this world.
-///
-/// # Errors
-/// If an import or export does not have the type in `wit/`.
-pub fn link(engine: &Engine, guest: &Guest) -> wasmtime::Result<ServiceProcessorPre<Data>> {
-    let mut linker = trueup_engine::linker_for(engine, guest)?;
-    ServiceProcessor::add_to_linker::<_, wasmtime::component::HasSelf<_>>(&mut linker, |data: &mut Data| {
-        &mut data.host
-    })?;
-    ServiceProcessorPre::new(linker.instantiate_pre(guest.component())?)
-}
 
 /// The arguments of `processor.resync`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -82,7 +53,21 @@ pub struct Revert {
     pub pod: ObjectId,
 }
 
-exports! { ServiceProcessor, trueup_service_processor;
+world! {
+    "trueup:service/service-processor@0.1.0" as ServiceProcessor, ServiceProcessorPre<Data>, ServiceProcessor;
+    imports: [
+        "trueup:host/log@0.1.0",
+        "trueup:host/metrics@0.1.0",
+        "trueup:kube/types@0.1.0",
+        "trueup:nodesync/types@0.1.0",
+        "trueup:service/renderer@0.1.0",
+        "trueup:service/types@0.1.0",
+    ];
+    exports: [
+        "trueup:guest/lifecycle@0.1.0",
+        "trueup:service/processor@0.1.0",
+    ];
+    is_stateless: false; trueup_service_processor:
     "processor.resync": Resync => |e, s, a| e.call_resync(s, &a.state);
     "processor.revert": Revert => |e, s, a| e.call_revert(s, &a.pod);
     "processor.update": Update => |e, s, a| e.call_update(s, &a.event);

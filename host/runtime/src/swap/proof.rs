@@ -188,7 +188,7 @@ pub(crate) fn of_world(program: &Program, worlds: &[&str]) -> Result<(), Refused
 /// # Errors
 /// If it is to begin without a state that only the active version has.
 pub(crate) fn may_begin_afresh(program: &Program, afresh: bool) -> Result<(), Refused> {
-    if !afresh || program.world.state_is_told_again() {
+    if !afresh || program.world.may_start_without_state() {
         return Ok(());
     }
     Err(Refused {

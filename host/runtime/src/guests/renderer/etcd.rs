@@ -1,44 +1,28 @@
 //! The world `trueup:service/etcd-renderer`: a renderer that writes into etcd.
 
-use trueup_engine::{Data, Engine, Guest};
+use trueup_engine::Data;
 
-/// Its name in WIT.
-pub const WORLD: &str = "trueup:service/etcd-renderer@0.1.0";
+use crate::guests::world::bindings;
 
-#[expect(missing_docs, reason = "generated from wit/, where the documentation stands")]
-mod bindings {
-    wasmtime::component::bindgen!({
-        path: [
-            "../../wit/host",
-            "../../wit/guest",
-            "../../wit/kube",
-            "../../wit/etcd",
-            "../../wit/nodesync",
-            "../../wit/service",
-        ],
-        world: "trueup:service/etcd-renderer",
-        with: {
-            "trueup:host": trueup_capabilities::bindings::host,
-            "trueup:kube": trueup_capabilities::bindings::kube,
-            "trueup:etcd": trueup_capabilities::bindings::etcd,
-            "trueup:service/types": trueup_capabilities::bindings::service::types,
-        },
-        require_store_data_send: true,
-        exports: { default: async },
-        additional_derives: [Clone, PartialEq, serde::Serialize, serde::Deserialize],
-    });
+bindings! {
+    ["../../wit/host", "../../wit/guest", "../../wit/kube", "../../wit/etcd", "../../wit/nodesync", "../../wit/service"],
+    "trueup:service/etcd-renderer",
+    {
+        "trueup:kube": trueup_capabilities::bindings::kube,
+        "trueup:etcd": trueup_capabilities::bindings::etcd,
+        "trueup:service/types": trueup_capabilities::bindings::service::types,
+    }
 }
 
 pub use bindings::{EtcdRenderer, EtcdRendererPre};
 
-/// Links a guest of this world.
-///
-/// # Errors
-/// If an import or export does not have the type in `wit/`.
-pub fn link(engine: &Engine, guest: &Guest) -> wasmtime::Result<EtcdRendererPre<Data>> {
-    let mut linker = trueup_engine::linker_for(engine, guest)?;
-    EtcdRenderer::add_to_linker::<_, wasmtime::component::HasSelf<_>>(&mut linker, |data: &mut Data| &mut data.host)?;
-    EtcdRendererPre::new(linker.instantiate_pre(guest.component())?)
+super::renderer! {
+    "trueup:service/etcd-renderer@0.1.0" as EtcdRenderer, EtcdRendererPre<Data>;
+    imports: [
+        "trueup:etcd/kv@0.1.0",
+        "trueup:host/log@0.1.0",
+        "trueup:host/metrics@0.1.0",
+        "trueup:kube/types@0.1.0",
+        "trueup:service/types@0.1.0",
+    ];
 }
-
-super::exports!(EtcdRenderer);

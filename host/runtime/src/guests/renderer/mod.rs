@@ -47,64 +47,28 @@ pub struct Resync {
     pub event: ResyncEvent,
 }
 
-/// The calls of a renderer besides `lifecycle`.
-pub const CALLS: &[&str] = &[
-    "renderer.add-service",
-    "renderer.delete-service",
-    "renderer.resync",
-    "renderer.update-local-backend-ifs",
-    "renderer.update-local-frontend-ifs",
-    "renderer.update-node-port-services",
-    "renderer.update-service",
-];
+/// The world of a renderer: renderers differ only by their imports.
+macro_rules! renderer {
+    ($name:literal as $world:ident, $pre:ty; imports: $imports:tt;) => {
+        use $crate::guests::renderer::{OfService, Resync, UpdateInterfaces, UpdateNodePortServices, UpdateService};
 
-/// `dispatch` for the bindings of one world.
-macro_rules! exports {
-    ($world:ty) => {
-        pub(in crate::guests) async fn dispatch(
-            instance: &mut trueup_engine::Instance<$world>,
-            call: &str,
-            args: &serde_json::value::RawValue,
-        ) -> $crate::guests::dispatch::Answer {
-            use $crate::guests::dispatch;
-            use $crate::guests::renderer::{
-                CALLS, OfService, Resync, UpdateInterfaces, UpdateNodePortServices, UpdateService,
-            };
-            macro_rules! called {
-                (|$args:ident: $type:ty, $store:ident, $export:ident| $made:expr) => {{
-                    let $args = dispatch::args::<$type>(call, args)?;
-                    instance.enter();
-                    let ($store, bindings) = instance.parts();
-                    let $export = bindings.trueup_service_renderer();
-                    let result = $made.await;
-                    dispatch::answer(instance, call, result)
-                }};
-            }
-            match call {
-                "renderer.add-service" => called!(|a: OfService, s, e| e.call_add_service(s, &a.service)),
-                "renderer.delete-service" => called!(|a: OfService, s, e| e.call_delete_service(s, &a.service)),
-                "renderer.resync" => called!(|a: Resync, s, e| e.call_resync(s, &a.event)),
-                "renderer.update-local-backend-ifs" => {
-                    called!(|a: UpdateInterfaces, s, e| e.call_update_local_backend_ifs(s, &a.old, &a.new))
-                }
-                "renderer.update-local-frontend-ifs" => {
-                    called!(|a: UpdateInterfaces, s, e| e.call_update_local_frontend_ifs(s, &a.old, &a.new))
-                }
-                "renderer.update-node-port-services" => {
-                    called!(
-                        |a: UpdateNodePortServices, s, e| e.call_update_node_port_services(s, &a.node_ips, &a.services)
-                    )
-                }
-                "renderer.update-service" => {
-                    called!(|a: UpdateService, s, e| e.call_update_service(s, &a.old, &a.new))
-                }
-                _ => dispatch::lifecycle!(instance, call, args, CALLS),
-            }
+        $crate::guests::world::world! {
+            $name as $world, $pre, $world;
+            imports: $imports;
+            exports: ["trueup:guest/lifecycle@0.1.0", "trueup:service/renderer@0.1.0"];
+            is_stateless: false;
+            trueup_service_renderer:
+            "renderer.add-service": OfService => |e, s, a| e.call_add_service(s, &a.service);
+            "renderer.delete-service": OfService => |e, s, a| e.call_delete_service(s, &a.service);
+            "renderer.resync": Resync => |e, s, a| e.call_resync(s, &a.event);
+            "renderer.update-local-backend-ifs": UpdateInterfaces => |e, s, a| e.call_update_local_backend_ifs(s, &a.old, &a.new);
+            "renderer.update-local-frontend-ifs": UpdateInterfaces => |e, s, a| e.call_update_local_frontend_ifs(s, &a.old, &a.new);
+            "renderer.update-node-port-services": UpdateNodePortServices => |e, s, a| e.call_update_node_port_services(s, &a.node_ips, &a.services);
+            "renderer.update-service": UpdateService => |e, s, a| e.call_update_service(s, &a.old, &a.new);
         }
     };
 }
-
-use exports;
+use renderer;
 
 /// The worlds of renderers.
-pub(crate) const WORLDS: &[&str] = &[etcd::WORLD, nftables::WORLD];
+pub(crate) const WORLDS: &[&str] = &[etcd::WORLD.name, nftables::WORLD.name];

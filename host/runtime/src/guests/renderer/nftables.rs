@@ -1,46 +1,28 @@
 //! The world `trueup:service/nftables-renderer`: a renderer that programs the kernel.
 
-use trueup_engine::{Data, Engine, Guest};
+use trueup_engine::Data;
 
-/// Its name in WIT.
-pub const WORLD: &str = "trueup:service/nftables-renderer@0.1.0";
+use crate::guests::world::bindings;
 
-#[expect(missing_docs, reason = "generated from wit/, where the documentation stands")]
-mod bindings {
-    wasmtime::component::bindgen!({
-        path: [
-            "../../wit/host",
-            "../../wit/guest",
-            "../../wit/kube",
-            "../../wit/etcd",
-            "../../wit/nodesync",
-            "../../wit/service",
-        ],
-        world: "trueup:service/nftables-renderer",
-        with: {
-            "trueup:host": trueup_capabilities::bindings::host,
-            "trueup:kube": trueup_capabilities::bindings::kube,
-            "trueup:service/nftables": trueup_capabilities::bindings::service::nftables,
-            "trueup:service/types": trueup_capabilities::bindings::service::types,
-        },
-        require_store_data_send: true,
-        exports: { default: async },
-        additional_derives: [Clone, PartialEq, serde::Serialize, serde::Deserialize],
-    });
+bindings! {
+    ["../../wit/host", "../../wit/guest", "../../wit/kube", "../../wit/etcd", "../../wit/nodesync", "../../wit/service"],
+    "trueup:service/nftables-renderer",
+    {
+        "trueup:kube": trueup_capabilities::bindings::kube,
+        "trueup:service/nftables": trueup_capabilities::bindings::service::nftables,
+        "trueup:service/types": trueup_capabilities::bindings::service::types,
+    }
 }
 
 pub use bindings::{NftablesRenderer, NftablesRendererPre};
 
-/// Links a guest of this world.
-///
-/// # Errors
-/// If an import or export does not have the type in `wit/`.
-pub fn link(engine: &Engine, guest: &Guest) -> wasmtime::Result<NftablesRendererPre<Data>> {
-    let mut linker = trueup_engine::linker_for(engine, guest)?;
-    NftablesRenderer::add_to_linker::<_, wasmtime::component::HasSelf<_>>(&mut linker, |data: &mut Data| {
-        &mut data.host
-    })?;
-    NftablesRendererPre::new(linker.instantiate_pre(guest.component())?)
+super::renderer! {
+    "trueup:service/nftables-renderer@0.1.0" as NftablesRenderer, NftablesRendererPre<Data>;
+    imports: [
+        "trueup:host/log@0.1.0",
+        "trueup:host/metrics@0.1.0",
+        "trueup:kube/types@0.1.0",
+        "trueup:service/nftables@0.1.0",
+        "trueup:service/types@0.1.0",
+    ];
 }
-
-super::exports!(NftablesRenderer);
