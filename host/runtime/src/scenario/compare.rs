@@ -1,7 +1,6 @@
 //! Compares the result of a step with the expected one.
 
 use serde_json::{Number, Value};
-use trueup_capabilities::neg::simulated::Neg;
 use trueup_capabilities::questions;
 use trueup_journal::{Kind, differences_under};
 
@@ -48,52 +47,6 @@ pub(super) fn calls(expected: &[Value], asked: &[Value]) -> Option<Problem> {
     Some(Problem { message, differences })
 }
 
-/// Resources of the LBaaS API by kind then identifier, tags sorted.
-pub(super) fn sorted_resources(mut resources: Vec<Value>) -> Value {
-    /// The order of the contract.
-    const KINDS: [&str; 4] = ["Backend", "Frontend", "Bind", "Server"];
-    for resource in &mut resources {
-        if let Some(Value::Array(tags)) = resource.get_mut("tags") {
-            tags.sort_by(|a, b| a.as_str().cmp(&b.as_str()));
-        }
-    }
-    resources.sort_by_cached_key(|resource| {
-        let kind = resource
-            .get("spec")
-            .and_then(|spec| KINDS.iter().position(|kind| spec.get(kind).is_some()));
-        let identifier = resource.get("identifier").and_then(Value::as_str).unwrap_or_default();
-        (kind, identifier.to_owned())
-    });
-    Value::Array(resources)
-}
-
-/// NEGs sorted by name and zone, with endpoints in their order. Anything else remains unchanged.
-pub(super) fn sorted_negs(negs: Vec<Value>) -> Value {
-    let typed: Result<Vec<Neg>, _> = negs.iter().cloned().map(serde_json::from_value).collect();
-    let Ok(mut sorted) = typed else {
-        return Value::Array(negs);
-    };
-    sorted.sort_by_cached_key(Neg::key);
-    sorted.iter_mut().for_each(|neg| neg.endpoints.sort());
-    serde_json::to_value(sorted).unwrap_or(Value::Array(negs))
-}
-
-/// Compares stored checkpoints. `data` is compared as JSON if both sides are JSON text.
-pub(super) fn checkpoints(mut expected: Value, mut was: Value) -> Option<Problem> {
-    let json = |checkpoint: &Value| -> Option<Value> {
-        let data = checkpoint.get("data")?.as_str()?;
-        serde_json::from_str(data).ok()
-    };
-    if let (Some(wanted), Some(is)) = (json(&expected), json(&was)) {
-        for (checkpoint, data) in [(&mut expected, wanted), (&mut was, is)] {
-            if let Some(place) = checkpoint.get_mut("data") {
-                *place = data;
-            }
-        }
-    }
-    values("checkpoint", &expected, &was)
-}
-
 /// Numbers in a common form: `5.0` becomes 5.
 fn plain(value: &Value) -> Value {
     match value {
@@ -133,24 +86,6 @@ mod tests {
     }
 
     #[test]
-    fn stored_data_is_compared_as_json_where_both_sides_are() {
-        let stored = |data: &str| json!({"data": data, "entries": ["{}"]});
-        assert_eq!(
-            checkpoints(stored(r#"{"a":1,"b":[]}"#), stored(r#"{"b": [], "a": 1}"#)),
-            None
-        );
-        assert_eq!(checkpoints(stored("no JSON"), stored("no JSON")), None);
-        assert_eq!(checkpoints(Value::Null, Value::Null), None);
-        let problem = checkpoints(stored(r#"{"a":1}"#), stored(r#"{"a":2}"#)).unwrap();
-        assert_eq!(problem.differences[0].path, "data.a");
-        assert!(
-            checkpoints(stored("x"), stored(r#""x""#)).is_some(),
-            "text is not a JSON string"
-        );
-        assert!(checkpoints(Value::Null, stored("x")).is_some());
-    }
-
-    #[test]
     fn the_first_call_that_differs_is_named() {
         let call = |name: &str, value: u64| json!({"call": name, "args": {"v": value}});
         let all = [call("kv.get", 1), call("kv.put", 2)];
@@ -171,48 +106,5 @@ mod tests {
                 .message
                 .starts_with("call 1 of the step differs (expected 0, were 1):\n  expected none")
         );
-    }
-
-    #[test]
-    fn negs_come_by_name_then_zone_and_what_is_none_stays() {
-        let endpoint = |ip: &str| json!({"ip": ip, "ipv6": "", "port": "80", "node": "n"});
-        let neg = |name: &str, zone: &str, ips: &[&str]| {
-            let endpoints: Vec<Value> = ips.iter().map(|ip| endpoint(ip)).collect();
-            json!({"name": name, "zone": zone, "subnet": "s", "endpoints": endpoints})
-        };
-        let sorted = sorted_negs(vec![
-            neg("b", "z1", &["10.0.0.10", "10.0.0.9"]),
-            neg("a", "z2", &[]),
-            neg("a", "z1", &[]),
-        ]);
-        let expected = [
-            neg("a", "z1", &[]),
-            neg("a", "z2", &[]),
-            neg("b", "z1", &["10.0.0.9", "10.0.0.10"]),
-        ];
-        assert_eq!(sorted, json!(expected));
-        let none = vec![json!({"name": "b"}), json!(1)];
-        assert_eq!(sorted_negs(none.clone()), Value::Array(none));
-    }
-
-    #[test]
-    fn resources_come_by_kind_then_identifier() {
-        let resource =
-            |kind: &str, identifier: &str| json!({"identifier": identifier, "tags": ["b", "a"], "spec": {kind: {}}});
-        let sorted = sorted_resources(vec![
-            resource("Server", "a"),
-            resource("Bind", "b"),
-            resource("Backend", "z"),
-            resource("Frontend", "c"),
-            resource("Backend", "b-10"),
-        ]);
-        let names: Vec<_> = sorted
-            .as_array()
-            .unwrap()
-            .iter()
-            .map(|r| r["identifier"].as_str().unwrap())
-            .collect();
-        assert_eq!(names, ["b-10", "z", "c", "b", "a"]);
-        assert_eq!(sorted[0]["tags"], json!(["a", "b"]));
     }
 }

@@ -129,6 +129,36 @@ pub(super) fn items<'a>(node: &'a Node, place: &str) -> Result<Vec<(String, &'a 
     }
 }
 
+/// The items of a list, each read with `read`.
+pub(super) fn list<'a, T>(
+    node: &'a Node,
+    place: &str,
+    read: impl Fn(&'a Node, &str) -> Result<T, ParseError>,
+) -> Result<Vec<T>, ParseError> {
+    items(node, place)?
+        .into_iter()
+        .map(|(place, item)| read(item, &place))
+        .collect()
+}
+
+/// A list of records whose fields are all texts.
+pub(super) fn records(node: &Node, place: &str, keys: &[&str]) -> Result<Value, ParseError> {
+    list(node, place, |node, place| {
+        let fields = Fields::of(node, place, keys)?;
+        keys.iter()
+            .try_for_each(|key| text(fields.required(key)?, &fields.place(key)).map(|_| ()))
+    })?;
+    Ok(node.to_value())
+}
+
+/// An object of texts.
+pub(super) fn texts(node: &Node, place: &str) -> Result<Value, ParseError> {
+    for entry in entries(node, place)? {
+        text(&entry.value, &join(place, &entry.key))?;
+    }
+    Ok(node.to_value())
+}
+
 /// Text.
 pub(super) fn text(node: &Node, place: &str) -> Result<String, ParseError> {
     match &node.content {

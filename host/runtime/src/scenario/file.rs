@@ -1,19 +1,18 @@
 //! The scenario file format: from text to [`Scenario`]s.
 //!
-//! An unknown key anywhere is an error that names the key, the place and the valid keys. Parts of the format for
-//! capabilities without a simulation in this build are checked too.
+//! An unknown key anywhere is an error that names the key, the place and the valid keys. [`simulated`] reads the parts
+//! of each capability.
 
 use std::collections::BTreeMap;
+use std::iter;
 
 use serde_json::{Value, json};
 use trueup_capabilities::faults::Fault;
-use trueup_capabilities::lbaas::simulated::Resource;
-use trueup_capabilities::metrics::is_series_name;
-use trueup_capabilities::neg::simulated::Neg;
 
-use super::fields::{Fields, count, entries, error, items, join, name, number, object, text, truth, typed};
-use super::model::{Action, ExpectedState, Given, GivenLbaas, Scenario, Step};
+use super::fields::{Fields, count, entries, error, items, join, list, name, object, text, truth};
+use super::model::{Action, Given, Scenario, Step};
 use super::node::{self, Content, Node, ParseError};
+use super::simulated::{self, Parts, Reader};
 
 /// Reads the scenarios of one file, YAML or JSON: one, or a list of them.
 ///
@@ -85,117 +84,21 @@ fn scenario(node: &Node, place: &str) -> Result<Scenario, ParseError> {
     })
 }
 
-fn list<'a, T>(
-    node: &'a Node,
-    place: &str,
-    read: impl Fn(&'a Node, &str) -> Result<T, ParseError>,
-) -> Result<Vec<T>, ParseError> {
-    items(node, place)?
-        .into_iter()
-        .map(|(place, item)| read(item, &place))
-        .collect()
-}
-
 fn given(node: &Node, place: &str) -> Result<Given, ParseError> {
-    let fields = Fields::of(
-        node,
-        place,
-        &["now_ms", "checkpoint", "sandboxes", "etcd", "lbaas", "neg"],
-    )?;
-    let checkpoint = |node: &Node, place: &str| checkpoint(node, place).and_then(|_| typed(node, place));
-    let sandboxes = |node: &Node, place: &str| {
-        records(node, place, &["id", "ip", "namespace", "name"])?;
-        list(node, place, typed)
-    };
-    let etcd = |node: &Node, place: &str| texts(node, place).and_then(|_| typed(node, place));
+    let keys: Vec<&str> = iter::once("now_ms")
+        .chain(simulated::given().map(|(key, _)| key))
+        .collect();
+    let fields = Fields::of(node, place, &keys)?;
     Ok(Given {
         now_ms: fields.read("now_ms", count)?.unwrap_or_default(),
-        lbaas: fields.read("lbaas", given_lbaas)?,
-        negs: fields.read("neg", given_negs)?.unwrap_or_default(),
-        checkpoint: fields.read("checkpoint", checkpoint)?.flatten(),
-        sandboxes: fields.read("sandboxes", sandboxes)?.unwrap_or_default(),
-        etcd: fields.read("etcd", etcd)?.unwrap_or_default(),
+        parts: parts(&fields, simulated::given())?,
     })
 }
 
-fn given_lbaas(node: &Node, place: &str) -> Result<GivenLbaas, ParseError> {
-    let fields = Fields::of(node, place, &["load_balancers", "objects", "settle_ms"])?;
-    Ok(GivenLbaas {
-        load_balancers: fields.read("load_balancers", typed)?.unwrap_or_default(),
-        objects: fields
-            .read("objects", |node, place| list(node, place, typed))?
-            .unwrap_or_default(),
-        settle_ms: fields.read("settle_ms", count)?.unwrap_or_default(),
-    })
-}
-
-fn checkpoint(node: &Node, place: &str) -> Result<Value, ParseError> {
-    if node.content != Content::Null {
-        let fields = Fields::of(node, place, &["data", "entries"])?;
-        text(fields.required("data")?, &fields.place("data"))?;
-        list(fields.required("entries")?, &fields.place("entries"), text)?;
-    }
-    Ok(node.to_value())
-}
-
-fn texts(node: &Node, place: &str) -> Result<Value, ParseError> {
-    for entry in entries(node, place)? {
-        text(&entry.value, &join(place, &entry.key))?;
-    }
-    Ok(node.to_value())
-}
-
-fn negs<'a, T>(
-    node: &'a Node,
-    place: &str,
-    read: impl Fn(&'a Node, &str) -> Result<T, ParseError>,
-) -> Result<Vec<T>, ParseError> {
-    let fields = Fields::of(node, place, &["negs"])?;
-    list(fields.required("negs")?, &fields.place("negs"), |node, place| {
-        let fields = Fields::of(node, place, &["name", "zone", "subnet", "endpoints"])?;
-        for key in ["name", "zone", "subnet"] {
-            text(fields.required(key)?, &fields.place(key))?;
-        }
-        records(
-            fields.required("endpoints")?,
-            &fields.place("endpoints"),
-            &["ip", "ipv6", "port", "node"],
-        )?;
-        read(node, place)
-    })
-}
-
-fn given_negs(node: &Node, place: &str) -> Result<Vec<Neg>, ParseError> {
-    let negs: Vec<(u64, Neg)> = negs(node, place, |node, place| Ok((node.line, typed(node, place)?)))?;
-    let mut lines = BTreeMap::new();
-    for (line, neg) in &negs {
-        if let Some(first) = lines.insert(neg.key(), line) {
-            let message = format!(
-                "`{place}.negs`: NEG {:?} in zone {:?} is there already, on line {first}",
-                neg.name, neg.zone
-            );
-            return Err(ParseError {
-                line: Some(*line),
-                message,
-            });
-        }
-    }
-    Ok(negs.into_iter().map(|(_, neg)| neg).collect())
-}
-
-/// Kept as values, since they may contain `${name}`.
-fn expected_negs(node: &Node, place: &str) -> Result<Vec<Value>, ParseError> {
-    negs(node, place, |node, _| Ok(node.to_value()))
-}
-
-/// A list of records whose fields are all texts.
-fn records(node: &Node, place: &str, keys: &[&str]) -> Result<Value, ParseError> {
-    list(node, place, |node, place| {
-        let fields = Fields::of(node, place, keys)?;
-        keys.iter()
-            .try_for_each(|key| text(fields.required(key)?, &fields.place(key)).map(|_| ()))
-    })?;
-    Ok(node.to_value())
+/// The parts of `given` or `expect_state` that are present. They may contain `${name}`, so they stay values.
+fn parts(fields: &Fields<'_>, readers: impl Iterator<Item = (&'static str, Reader)>) -> Result<Parts, ParseError> {
+    let read = readers.filter_map(|(key, read)| Some((key, fields.read(key, read).transpose()?)));
+    read.map(|(key, part)| Ok((key, part?))).collect()
 }
 
 /// The key that selects what a step does, and the keys that may accompany it.
@@ -228,7 +131,7 @@ fn step(node: &Node, place: &str) -> Result<Step, ParseError> {
             format!("does both `{kind}` and `{second}`; these are two steps"),
         ));
     }
-    let keys: Vec<&str> = std::iter::once(kind).chain(*beside).copied().collect();
+    let keys: Vec<&str> = iter::once(kind).chain(*beside).copied().collect();
     let fields = Fields::of(node, place, &keys)?;
     let what = fields.required(kind)?;
     let place = fields.place(kind);
@@ -353,37 +256,9 @@ fn fault(node: &Node, place: &str) -> Result<Fault, ParseError> {
     })
 }
 
-fn expected_state(node: &Node, place: &str) -> Result<ExpectedState, ParseError> {
-    let fields = Fields::of(node, place, &["etcd", "checkpoint", "lbaas", "neg", "metrics"])?;
-    Ok(ExpectedState {
-        lbaas: fields.read("lbaas", expected_objects)?,
-        neg: fields.read("neg", expected_negs)?,
-        metrics: fields.read("metrics", metrics)?,
-        checkpoint: fields.read("checkpoint", checkpoint)?,
-        etcd: fields.read("etcd", texts)?,
-    })
-}
-
-fn expected_objects(node: &Node, place: &str) -> Result<Vec<Value>, ParseError> {
-    let fields = Fields::of(node, place, &["objects"])?;
-    let objects = fields.required("objects")?;
-    // Read with their types to check the keys, but kept as values, since they may contain `${name}`.
-    list(objects, &fields.place("objects"), |node, place| {
-        typed::<Resource>(node, place).map(|_| node.to_value())
-    })
-}
-
-fn metrics(node: &Node, place: &str) -> Result<BTreeMap<String, f64>, ParseError> {
-    let read = |entry: &node::Entry| {
-        let place = join(place, &entry.key);
-        if !is_series_name(&entry.key) {
-            let must =
-                "is no series, must be `name` or `name{key=\"value\",...}` with the labels in order of their keys";
-            return Err(error(&entry.value, &place, must));
-        }
-        Ok((entry.key.clone(), number(&entry.value, &place)?))
-    };
-    entries(node, place)?.iter().map(read).collect()
+fn expected_state(node: &Node, place: &str) -> Result<Parts, ParseError> {
+    let keys: Vec<&str> = simulated::expected().map(|(key, _)| key).collect();
+    parts(&Fields::of(node, place, &keys)?, simulated::expected())
 }
 
 #[cfg(test)]

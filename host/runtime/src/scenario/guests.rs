@@ -14,7 +14,7 @@ use trueup_capabilities::{Answer, Backends, Host, Identity};
 use trueup_engine::Engine;
 use trueup_journal::{Event, Tape};
 
-use super::stage::{Actor, Asked, FaultedClock, FaultedRandom, NotStarted, Stage, World};
+use super::stage::{Actor, Asked, NotStarted, Stage, World};
 use crate::guests::Program;
 use crate::instance::{Instance, Start, StartError};
 use crate::registry::{Reference, Registry};
@@ -115,18 +115,9 @@ impl Stage for Guests {
                 instance: "scenario".to_owned(),
             };
             let backends = Backends {
-                clock: Arc::new(FaultedClock(world.clone())),
-                random: Arc::new(FaultedRandom(world.clone())),
                 log: Arc::clone(&self.log),
-                metrics: Arc::clone(&world.metrics),
-                lbaas: Some(world.lbaas.clone()),
-                checkpoint: Some(world.checkpoint.clone()),
-                sandboxes: Some(world.sandboxes.clone()),
-                neg: Some(world.neg.clone()),
-                etcd: Some(world.etcd.clone()),
-                nftables: Some(world.nftables.clone()),
-                renderers: Some(world.renderers.clone()),
-                ..Backends::default()
+                quotas: Arc::default(),
+                ..world.backends.clone()
             };
             let limits = Limits::default();
             let host = Host::new(identity, Tape::memory(), Grants::everything(), backends, limits);

@@ -16,6 +16,7 @@ mod model;
 mod node;
 mod report;
 mod run;
+mod simulated;
 mod stage;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,10 +28,10 @@ use tokio::task::JoinSet;
 pub use file::parse;
 pub use find::{FileError, ScenarioFile};
 pub use guests::Guests;
-pub use model::{Action, ExpectedState, Given, GivenLbaas, Scenario, Step};
+pub use model::{Action, Given, Scenario, Step};
 pub use node::ParseError;
 pub use report::{Failure, Outcome, Problem, Summary};
-pub use stage::{Actor, Asked, FaultedClock, FaultedRandom, NotStarted, Stage, World};
+pub use stage::{Actor, Asked, NotStarted, Stage, World};
 
 /// Runs every scenario under `paths`, a few at a time, and passes each outcome to `tell` in the order of the files.
 ///
@@ -50,22 +51,7 @@ async fn run_files(
         errors,
         ..Summary::default()
     };
-    let guests: BTreeSet<&str> = files
-        .iter()
-        .flat_map(|file| &file.scenarios)
-        .map(|scenario| scenario.guest.as_str())
-        .collect();
-    let mut loaded = BTreeSet::new();
-    for guest in guests {
-        match stage.load(guest).await {
-            Ok(()) => {
-                loaded.insert(guest.to_owned());
-            }
-            Err(error) => summary
-                .errors
-                .push(format!("guest `{guest}` could not be loaded: {error}")),
-        }
-    }
+    let loaded = load(&*stage, &files, &mut summary.errors).await;
     let mut waiting = files
         .into_iter()
         .flat_map(|file| {
@@ -109,6 +95,22 @@ async fn run_files(
         summary.take(outcome);
     }
     summary
+}
+
+/// Loads the guests of all scenarios. Returns those that can run.
+async fn load(stage: &dyn Stage, files: &[ScenarioFile], errors: &mut Vec<String>) -> BTreeSet<String> {
+    let scenarios = files.iter().flat_map(|file| &file.scenarios);
+    let guests: BTreeSet<&str> = scenarios.map(|scenario| scenario.guest.as_str()).collect();
+    let mut loaded = BTreeSet::new();
+    for guest in guests {
+        match stage.load(guest).await {
+            Ok(()) => {
+                loaded.insert(guest.to_owned());
+            }
+            Err(error) => errors.push(format!("guest `{guest}` could not be loaded: {error}")),
+        }
+    }
+    loaded
 }
 
 async fn outcome(stage: &dyn Stage, file: String, scenario: &Scenario) -> Outcome {

@@ -3,11 +3,9 @@
 use std::collections::BTreeMap;
 
 use serde_json::Value;
-use trueup_capabilities::checkpoint::Saved;
-use trueup_capabilities::cri::Sandbox;
 use trueup_capabilities::faults::Fault;
-use trueup_capabilities::lbaas::{State, simulated::Resource};
-use trueup_capabilities::neg::simulated::Neg;
+
+use super::simulated::Parts;
 
 /// One scenario.
 #[derive(Debug, Clone, PartialEq)]
@@ -35,27 +33,8 @@ pub struct Scenario {
 pub struct Given {
     /// The time of the clock.
     pub now_ms: u64,
-    /// The LBaaS API.
-    pub lbaas: Option<GivenLbaas>,
-    /// The NEG API.
-    pub negs: Vec<Neg>,
-    /// The stored checkpoint. `None` if there never was one.
-    pub checkpoint: Option<Saved>,
-    /// The sandboxes in the container runtime.
-    pub sandboxes: Vec<Sandbox>,
-    /// The stored values by key.
-    pub etcd: BTreeMap<String, String>,
-}
-
-/// The initial state of the simulated LBaaS API.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct GivenLbaas {
-    /// By identifier.
-    pub load_balancers: BTreeMap<String, State>,
-    /// The objects.
-    pub objects: Vec<Resource>,
-    /// How long an applied change takes to settle.
-    pub settle_ms: u64,
+    /// Its other parts, by the key of the capability.
+    pub(super) parts: Parts,
 }
 
 /// One step and its line.
@@ -96,13 +75,13 @@ pub enum Action {
     Fault(Fault),
     /// Removes all faults.
     ClearFaults,
-    /// Ends a NEG operation.
+    /// Ends an operation of a capability.
     OperationDone {
         /// Its number.
         operation: u64,
         /// Why it failed.
         failure: Option<String>,
-        /// The answer of `syncer.on-operation`.
+        /// The answer of the export that is called then.
         expect: Option<Value>,
         /// The expected questions, in order.
         expect_calls: Option<Vec<Value>>,
@@ -112,21 +91,6 @@ pub enum Action {
         /// Whether the new instance restores the old one's snapshot.
         carry_state: bool,
     },
-    /// Compares the world.
-    ExpectState(ExpectedState),
-}
-
-/// The expected world. Missing parts are not compared.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct ExpectedState {
-    /// `objects` of the LBaaS API.
-    pub lbaas: Option<Vec<Value>>,
-    /// `negs` of the NEG API.
-    pub neg: Option<Vec<Value>>,
-    /// Expected metrics by series.
-    pub metrics: Option<BTreeMap<String, f64>>,
-    /// The stored checkpoint, `null` for none.
-    pub checkpoint: Option<Value>,
-    /// The stored values: an object of texts.
-    pub etcd: Option<Value>,
+    /// Compares the world: its parts by the key of the capability. Missing parts are not compared.
+    ExpectState(Parts),
 }

@@ -7,8 +7,9 @@ use trueup_base::clock::Clock;
 use trueup_capabilities::faults::Fault;
 
 use super::compare;
-use super::model::{Action, ExpectedState, Scenario, Step};
+use super::model::{Action, Scenario, Step};
 use super::report::{Failure, Problem};
+use super::simulated::{self, Parts};
 use super::stage::{Actor, NotStarted, Stage, World};
 
 /// The maximum number of timers in one step. A guest whose every timer schedules another one for now would never end.
@@ -26,7 +27,7 @@ pub(super) async fn run(stage: &dyn Stage, scenario: &Scenario) -> Result<(), Fa
         doing: "at the start".to_owned(),
         problems: vec![problem],
     };
-    let world = World::new(scenario.given.clone());
+    let world = World::new(scenario.given.clone()).map_err(|error| at_start(said(format!("given: {error}"))))?;
     let mut run = Run {
         stage,
         scenario,
@@ -247,11 +248,12 @@ impl Run<'_> {
     }
 
     fn fault(&self, fault: &Fault) -> Vec<Problem> {
-        if !World::FAULTED.contains(&fault.call.as_str()) {
-            let imports = World::FAULTED.join(", ");
+        let imports = simulated::imports();
+        if !imports.contains(&fault.call.as_str()) {
             return vec![said(format!(
-                "`{}` is no import that this build simulates; these are {imports}",
-                fault.call
+                "`{}` is no import that this build simulates; these are {}",
+                fault.call,
+                imports.join(", ")
             ))];
         }
         self.world.faults.add(Fault {
@@ -263,12 +265,13 @@ impl Run<'_> {
         Vec::new()
     }
 
-    /// Ends a NEG operation and notifies the guest. The guest is notified even if the operation never started or has
+    /// Ends an operation and notifies the guest. The guest is notified even if the operation never started or has
     /// already ended: a host that crashed before recording its notification does the same.
     async fn end_operation(&mut self, operation: u64, failure: Option<String>) -> Result<Value, Problem> {
-        self.world.neg.end(operation, failure.is_none());
+        let export = self.world.simulations.end_operation(operation, failure.is_none());
+        let export = export.ok_or_else(|| said("no simulated capability has operations"))?;
         let args = json!({ "operation": operation, "failure": failure });
-        self.call("syncer.on-operation", &args).await
+        self.call(export, &args).await
     }
 
     async fn restart(&mut self, carry_state: bool) -> Result<(), Problem> {
@@ -281,50 +284,9 @@ impl Run<'_> {
         }
     }
 
-    fn compare_state(&self, expected: &ExpectedState) -> Vec<Problem> {
-        let lbaas = expected.lbaas.as_ref().and_then(|objects| {
-            let objects = objects.iter().map(|object| self.filled(object)).collect();
-            let now = match serde_json::to_value(self.world.lbaas.resources()) {
-                Ok(Value::Array(now)) => compare::sorted_resources(now),
-                Ok(other) => other,
-                Err(error) => return Some(said(format!("lbaas.objects are no JSON: {error}"))),
-            };
-            compare::values("lbaas.objects", &compare::sorted_resources(objects), &now)
-        });
-        let neg = expected.neg.as_ref().and_then(|negs| {
-            let expected = negs.iter().map(|neg| self.filled(neg)).collect();
-            let now = match serde_json::to_value(self.world.neg.negs()) {
-                Ok(now) => now,
-                Err(error) => return Some(said(format!("neg.negs are no JSON: {error}"))),
-            };
-            compare::values("neg.negs", &compare::sorted_negs(expected), &now)
-        });
-        let metrics = expected.metrics.as_ref().and_then(|series| {
-            let now: BTreeMap<&String, f64> = series
-                .keys()
-                .filter_map(|name| Some((name, self.world.metrics.number(name)?)))
-                .collect();
-            compare::values("metrics", &json!(series), &json!(now))
-        });
-        let checkpoint = expected.checkpoint.as_ref().and_then(|saved| {
-            let now = match serde_json::to_value(self.world.checkpoint.saved()) {
-                Ok(now) => now,
-                Err(error) => return Some(said(format!("checkpoint is no JSON: {error}"))),
-            };
-            let expected = self.filled(saved);
-            compare::checkpoints(expected, now)
-        });
-        let etcd = expected
-            .etcd
-            .as_ref()
-            .and_then(|entries| compare::values("etcd", &self.filled(entries), &json!(self.world.etcd.entries())));
-        lbaas
-            .into_iter()
-            .chain(neg)
-            .chain(etcd)
-            .chain(checkpoint)
-            .chain(metrics)
-            .collect()
+    fn compare_state(&self, expected: &Parts) -> Vec<Problem> {
+        let filled = expected.iter().map(|(key, part)| (*key, self.filled(part)));
+        self.world.simulations.compare(filled.collect())
     }
 
     /// The value with every `${name}` in its strings replaced by the saved value: text unchanged, anything else as

@@ -7,13 +7,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use trueup_capabilities::Answer;
-use trueup_capabilities::lbaas::{Api, Kind, ObjectRef};
+use trueup_capabilities::lbaas::{Kind, ObjectRef};
 use trueup_capabilities::metrics::Line;
-use trueup_capabilities::neg::{Api as _, Endpoint, NegRef, RequestId};
-use trueup_capabilities::random::Random;
+use trueup_capabilities::neg::{Endpoint, NegRef, RequestId};
 
 use super::super::find::ScenarioFile;
-use super::super::stage::{Asked, FaultedClock, FaultedRandom};
+use super::super::stage::Asked;
 use super::super::{Summary, parse, run_files};
 use super::*;
 
@@ -77,15 +76,18 @@ impl Actor for Echo {
                 "echo.trap" => Err("unreachable executed".to_owned()),
                 "echo.count" => {
                     self.counter += 1;
-                    self.world.metrics.take("i", "echo_total", &[], Line::CounterAdd(1));
+                    self.world
+                        .backends
+                        .metrics
+                        .take("i", "echo_total", &[], Line::CounterAdd(1));
                     Ok(json!(self.counter))
                 }
-                "echo.now" => Ok(json!(FaultedClock(self.world.clone()).now_ms())),
+                "echo.now" => Ok(json!(self.world.backends.clock.now_ms())),
                 "echo.sleep" => {
-                    FaultedClock(self.world.clone()).sleep_ms(number("ms")).await;
+                    self.world.backends.clock.sleep_ms(number("ms")).await;
                     Ok(Value::Null)
                 }
-                "echo.random" => Ok(json!(FaultedRandom(self.world.clone()).next_u64())),
+                "echo.random" => Ok(json!(self.world.backends.random.next_u64())),
                 "echo.look" => {
                     let refs = [ObjectRef {
                         kind: Kind::Backend,
@@ -99,7 +101,7 @@ impl Actor for Echo {
                         call: "api.get".into(),
                         args: json!({ "refs": refs }),
                     });
-                    Ok(json!(self.world.lbaas.get(&refs).await))
+                    Ok(json!(self.world.backends.lbaas.as_ref().unwrap().get(&refs).await))
                 }
                 "echo.attach" => {
                     let neg = NegRef {
@@ -113,7 +115,8 @@ impl Actor for Echo {
                         node: "n1".into(),
                     };
                     let request = RequestId(uuid::Uuid::from_u128(1));
-                    Ok(json!(self.world.neg.attach(&neg, &[endpoint], request).await))
+                    let negs = self.world.backends.neg.as_ref().unwrap();
+                    Ok(json!(negs.attach(&neg, &[endpoint], request).await))
                 }
                 "syncer.on-operation" => Ok(args.clone()),
                 "echo.schedule" => {

@@ -2,21 +2,13 @@
 
 use std::sync::Arc;
 
-use serde_json::{Value, json};
-use trueup_base::clock::{Clock, Sleep, VirtualClock};
-use trueup_capabilities::Answer;
-use trueup_capabilities::checkpoint;
-use trueup_capabilities::cri;
-use trueup_capabilities::etcd;
+use serde_json::Value;
+use trueup_base::clock::VirtualClock;
 use trueup_capabilities::faults::Faults;
-use trueup_capabilities::lbaas::simulated::Simulated;
-use trueup_capabilities::metrics::Registry;
-use trueup_capabilities::neg;
-use trueup_capabilities::nftables;
-use trueup_capabilities::random::Random;
-use trueup_capabilities::renderer;
+use trueup_capabilities::{Answer, Backends};
 
 use super::model::Given;
+use super::simulated::Simulations;
 
 /// The source of guests.
 pub trait Stage: Send + Sync {
@@ -78,133 +70,31 @@ pub struct Asked {
 }
 
 /// Everything that one scenario simulates. It outlives the instances.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct World {
     /// Moves with `advance_ms` and with sleeps.
-    pub clock: Arc<VirtualClock>,
+    pub(super) clock: Arc<VirtualClock>,
     /// The faults to inject.
-    pub faults: Arc<Faults>,
-    /// The LBaaS API.
-    pub lbaas: Arc<Simulated>,
-    /// The NEG API.
-    pub neg: Arc<neg::simulated::Simulated>,
-    /// The key-value database.
-    pub etcd: Arc<etcd::simulated::Simulated>,
-    /// The packet filter.
-    pub nftables: Arc<nftables::simulated::Simulated>,
-    /// The renderers of a service processor.
-    pub renderers: Arc<renderer::simulated::Simulated>,
-    /// The stored checkpoint, which outlives instances.
-    pub checkpoint: Arc<checkpoint::simulated::Simulated>,
-    /// The container runtime.
-    pub sandboxes: Arc<cri::simulated::Simulated>,
-    /// The metrics of every instance.
-    pub metrics: Arc<Registry>,
+    pub(super) faults: Arc<Faults>,
+    /// The simulated capabilities.
+    pub(super) simulations: Simulations,
+    /// The backends of every instance: the simulations.
+    pub(super) backends: Backends,
 }
 
 impl World {
-    /// The imports that can return a fault. A fault on any other import would have no effect.
-    pub const FAULTED: [&'static str; 32] = [
-        "api.attach",
-        "api.create",
-        "api.destroy",
-        "api.detach",
-        "api.ensure",
-        "api.get",
-        "api.list-endpoints",
-        "api.list-tagged",
-        "api.load-balancer",
-        "api.reset",
-        "clock.now-ms",
-        "clock.sleep-ms",
-        "kv.commit",
-        "kv.delete",
-        "kv.get",
-        "kv.list-keys",
-        "kv.list-prefix",
-        "kv.put",
-        "kv.put-if-not-exists",
-        "nftables.apply",
-        "random.next-u64",
-        "renderer.add-service",
-        "renderer.delete-service",
-        "renderer.resync",
-        "renderer.update-local-backend-ifs",
-        "renderer.update-local-frontend-ifs",
-        "renderer.update-node-port-services",
-        "renderer.update-service",
-        "sandboxes.list-running",
-        "store.append",
-        "store.checkpoint",
-        "store.restore",
-    ];
-
     /// The initial world.
-    pub(super) fn new(given: Given) -> Self {
-        let clock = Arc::new(VirtualClock::new(given.now_ms));
-        let faults = Arc::new(Faults::default());
-        let checkpoint = checkpoint::simulated::Simulated::new(faults.clone(), given.checkpoint);
-        let sandboxes = cri::simulated::Simulated::new(faults.clone(), given.sandboxes);
-        let neg = neg::simulated::Simulated::new(faults.clone());
-        given.negs.into_iter().for_each(|of| neg.put(of));
-        let etcd = etcd::simulated::Simulated::new(faults.clone(), given.etcd);
-        let given = given.lbaas.unwrap_or_default();
-        let lbaas = Simulated::new(clock.clone(), faults.clone(), given.settle_ms);
-        for (identifier, state) in given.load_balancers {
-            lbaas.put_load_balancer(identifier, state);
-        }
-        for resource in given.objects {
-            lbaas.put(resource);
-        }
-        Self {
-            nftables: Arc::new(nftables::simulated::Simulated::new(faults.clone())),
-            renderers: Arc::new(renderer::simulated::Simulated::new(faults.clone())),
-            etcd: Arc::new(etcd),
-            clock,
-            faults,
-            lbaas: Arc::new(lbaas),
-            neg: Arc::new(neg),
-            checkpoint: Arc::new(checkpoint),
-            sandboxes: Arc::new(sandboxes),
-            metrics: Arc::default(),
-        }
-    }
-}
-
-/// The guests' clock: faults take precedence.
-#[derive(Debug)]
-pub struct FaultedClock(pub World);
-
-impl Clock for FaultedClock {
-    fn now_ms(&self) -> u64 {
-        self.0
-            .faults
-            .whole("clock.now-ms", &json!({}))
-            .unwrap_or_else(|| self.0.clock.now_ms())
-    }
-
-    fn steady_ms(&self) -> u64 {
-        self.0.clock.steady_ms()
-    }
-
-    fn sleep_ms(&self, duration_ms: u64) -> Sleep<'_> {
-        match self
-            .0
-            .faults
-            .whole("clock.sleep-ms", &json!({ "duration_ms": duration_ms }))
-        {
-            Some(()) => Box::pin(std::future::ready(())),
-            None => self.0.clock.sleep_ms(duration_ms),
-        }
-    }
-}
-
-/// The guests' random numbers: 0, unless a fault returns another value.
-#[derive(Debug)]
-pub struct FaultedRandom(pub World);
-
-impl Random for FaultedRandom {
-    fn next_u64(&self) -> u64 {
-        self.0.faults.whole("random.next-u64", &json!({})).unwrap_or(0)
+    ///
+    /// # Errors
+    /// If a part does not have the type of its simulation.
+    pub(super) fn new(given: Given) -> serde_json::Result<Self> {
+        let mut world = Self {
+            clock: Arc::new(VirtualClock::new(given.now_ms)),
+            faults: Arc::default(),
+            simulations: Simulations::default(),
+            backends: Backends::default(),
+        };
+        world.simulations = Simulations::start(&mut world, given.parts)?;
+        Ok(world)
     }
 }

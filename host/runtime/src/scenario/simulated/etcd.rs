@@ -1,0 +1,39 @@
+//! The key-value database: an object of texts by key.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use trueup_capabilities::etcd::simulated::Simulated;
+
+use super::super::compare;
+use super::super::fields::texts;
+use super::{Capability, Problem, Simulation};
+
+pub(super) const CAPABILITY: Capability = Capability {
+    key: "etcd",
+    imports: &[
+        "kv.commit",
+        "kv.delete",
+        "kv.get",
+        "kv.list-keys",
+        "kv.list-prefix",
+        "kv.put",
+        "kv.put-if-not-exists",
+    ],
+    given: Some(texts),
+    expected: Some(texts),
+    on_operation: None,
+    start: |world, given| {
+        let entries: Option<BTreeMap<String, String>> = serde_json::from_value(given)?;
+        let etcd = Arc::new(Simulated::new(world.faults.clone(), entries.unwrap_or_default()));
+        world.backends.etcd = Some(etcd.clone());
+        Ok(etcd)
+    },
+};
+
+impl Simulation for Simulated {
+    fn compare(&self, expected: Value) -> Option<Problem> {
+        compare::values("etcd", &expected, &json!(self.entries()))
+    }
+}

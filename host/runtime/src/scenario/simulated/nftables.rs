@@ -1,0 +1,22 @@
+//! The packet filter: accepts every ruleset.
+
+use std::sync::Arc;
+
+use trueup_capabilities::nftables::simulated::Simulated;
+
+use super::{Capability, Simulation};
+
+pub(super) const CAPABILITY: Capability = Capability {
+    key: "nftables",
+    imports: &["nftables.apply"],
+    given: None,
+    expected: None,
+    on_operation: None,
+    start: |world, _| {
+        let kernel = Arc::new(Simulated::new(world.faults.clone()));
+        world.backends.nftables = Some(kernel.clone());
+        Ok(kernel)
+    },
+};
+
+impl Simulation for Simulated {}
