@@ -167,13 +167,13 @@ impl Verdict {
     }
 }
 
-impl fmt::Display for Verdict {
-    /// One line.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Verdict {
+    /// What was compared, or why nothing was.
+    fn fmt_compared(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let recordings = count(self.recordings, "recording", "recordings");
         let calls = count(self.identical + self.differ, "call", "calls");
         match (&self.refused, &self.first) {
-            (Some(why), _) => write!(f, "refused: {why}")?,
+            (Some(why), _) => write!(f, "refused: {why}"),
             (None, Some(first)) => write!(
                 f,
                 "{} of {calls} in {recordings} {}; the first in `{}` {} (`{}`)",
@@ -182,19 +182,26 @@ impl fmt::Display for Verdict {
                 first.key,
                 first.what,
                 first.file.display()
-            )?,
+            ),
             (None, None) if self.mode == Mode::Off => write!(
                 f,
                 "nothing replayed: the gate is off; started from {}",
                 count(self.recordings, "snapshot", "snapshots")
-            )?,
-            (None, None) if self.recordings == 0 && self.given_up.is_some() => f.write_str("nothing replayed")?,
+            ),
+            (None, None) if self.recordings == 0 && self.given_up.is_some() => f.write_str("nothing replayed"),
             (None, None) if self.calls_read == 0 => {
-                f.write_str("nothing replayed: the active version recorded no calls")?;
+                f.write_str("nothing replayed: the active version recorded no calls")
             }
-            (None, None) if self.identical == 0 => write!(f, "nothing decided in {recordings}")?,
-            (None, None) => write!(f, "identical: {calls} in {recordings}")?,
+            (None, None) if self.identical == 0 => write!(f, "nothing decided in {recordings}"),
+            (None, None) => write!(f, "identical: {calls} in {recordings}"),
         }
+    }
+}
+
+impl fmt::Display for Verdict {
+    /// One line.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.fmt_compared(f)?;
         if let Some(first) = &self.first_undecided {
             let undecided = count(self.undecided, "call", "calls");
             write!(

@@ -4,234 +4,30 @@
 //! it, hands it over, and records it.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot};
 use trueup_base::clock::{Clock as _, SystemClock};
 use trueup_capabilities::Identity;
 use trueup_capabilities::audit::Audit;
 use trueup_capabilities::holdings::Waiting;
-use trueup_capabilities::metrics::Registry as Metrics;
 
 use super::fetch::{Fetched, Guests};
-use super::proof::{Against, Proven, Refused, Report, Step, prove, refused, trusted, with_gate};
-use super::revisions::{By, Revision, Revisions};
-use crate::config::{Guest, GuestRef, Proof};
-use crate::gate::Mode;
+use super::managed::{Activated, Candidate, Event, ManageError, Managed, Standing};
+use super::proof::{Against, Proven, Refused, Step, prove, refused, trusted, with_gate};
+use super::revisions::{By, Revision};
+use crate::config::{GuestRef, Proof};
 use crate::guests::Program;
-use crate::lifecycle::active::{Active, Handover};
-use crate::lifecycle::quarantine::{Quarantine, SetAside};
-use crate::shadow::{self, Shadow};
+use crate::lifecycle::active::Handover;
 
 /// How long a version that has just become active may take for its first calls before another one is refused because
 /// there is nothing to compare it with. Every key is reconciled at once then.
 const FIRST_CALLS_MAX: Duration = Duration::from_secs(5);
 
-/// A running guest, as the manager sees it.
-pub(crate) struct Managed {
-    pub(crate) name: &'static str,
-    pub(crate) worlds: &'static [&'static str],
-    pub(crate) config: Guest,
-    pub(crate) state_dir: PathBuf,
-    pub(crate) active: Arc<Active>,
-    pub(crate) revisions: Arc<Mutex<Revisions>>,
-    /// To the loop or the actor that calls the guest.
-    pub(crate) handovers: mpsc::Sender<Handover>,
-    pub(crate) quarantine: Arc<Quarantine>,
-    pub(crate) metrics: Arc<Metrics>,
-    /// Locked during a change.
-    changing: tokio::sync::Mutex<()>,
-    compared: Mutex<Option<Compared>>,
-    promotion: Mutex<Option<Awaited>>,
-}
-
-/// A candidate in shadow.
-#[derive(Clone)]
-struct Compared {
-    shadow: Arc<Shadow>,
-    program: Arc<Program>,
-    reference: String,
-    vouched: Option<String>,
-    afresh: bool,
-}
-
-/// A promotion that waits for its count.
-struct Awaited {
-    after: u64,
-    task: tokio::task::JoinHandle<()>,
-}
-
-impl Drop for Awaited {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
-}
-
-impl Managed {
-    pub(crate) fn new(
-        (name, worlds): (&'static str, &'static [&'static str]),
-        config: Guest,
-        active: Arc<Active>,
-        revisions: Revisions,
-        handovers: mpsc::Sender<Handover>,
-        quarantine: Arc<Quarantine>,
-        metrics: Arc<Metrics>,
-    ) -> Self {
-        Self {
-            name,
-            worlds,
-            config,
-            state_dir: active.instances().state_dir.clone(),
-            active,
-            revisions: Arc::new(Mutex::new(revisions)),
-            handovers,
-            quarantine,
-            metrics,
-            changing: tokio::sync::Mutex::default(),
-            compared: Mutex::default(),
-            promotion: Mutex::default(),
-        }
-    }
-
-    fn revisions(&self) -> MutexGuard<'_, Revisions> {
-        self.revisions.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn compared(&self) -> MutexGuard<'_, Option<Compared>> {
-        self.compared.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn promotion(&self) -> MutexGuard<'_, Option<Awaited>> {
-        self.promotion.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// A version that became active, or would.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Activated {
-    /// The guest.
-    pub guest: String,
-    /// Its revision number. `None` for a dry run.
-    pub revision: Option<u64>,
-    /// The name in its metadata.
-    pub name: String,
-    /// Its version.
-    pub version: String,
-    /// `sha256:` and the digest of its bytes.
-    pub digest: String,
-    /// Why it became active.
-    pub by: By,
-    /// The results of its checks.
-    pub proof: Report,
-}
-
-impl std::fmt::Display for Activated {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self {
-            name, version, proof, ..
-        } = self;
-        match self.revision {
-            Some(revision) => write!(f, "`{name}@{version}` is active as revision {revision}: {proof}"),
-            None => write!(f, "`{name}@{version}` would become active: {proof}"),
-        }
-    }
-}
-
-/// A version to make active, and how to check it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Candidate {
-    /// The guest's reference.
-    pub reference: GuestRef,
-    /// The gate's mode, if it replaces the configured one.
-    pub gate: Option<Mode>,
-    /// Whether to only check it.
-    pub dry_run: bool,
-    /// Whether it begins without the state of the active version.
-    pub afresh: bool,
-}
-
-/// Why nothing was done.
-#[derive(Debug, thiserror::Error)]
-pub enum ManageError {
-    /// This host has no such guest.
-    #[error("no guest `{name}` runs here; there are: {all}", all = known.join(", "))]
-    Unknown {
-        /// The requested name.
-        name: String,
-        /// The guests that run.
-        known: Vec<String>,
-    },
-    /// Another change of the guest is under way.
-    #[error("guest `{0}` is being changed by another command; try again when it is done")]
-    Busy(String),
-    /// The candidate was refused: the active version stays active.
-    #[error("guest `{guest}`: {reference} is {refused}; {active} stays active")]
-    Refused {
-        /// The guest.
-        guest: String,
-        /// The candidate's reference.
-        reference: String,
-        /// At which step, and why.
-        refused: Refused,
-        /// The active version.
-        active: String,
-    },
-    /// There is no version or shadow to which the command applies.
-    #[error("guest `{guest}`: {why}")]
-    Nothing {
-        /// The guest.
-        guest: String,
-        /// What is missing.
-        why: String,
-    },
-}
-
-/// The state of a promotion.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Promotion {
-    /// It is done.
-    Done(Box<Activated>),
-    /// It follows when this many calls in a row are the same.
-    Awaited {
-        /// The required number of calls.
-        after: u64,
-        /// The number so far.
-        same_in_a_row: u64,
-    },
-}
-
-/// The state of a guest.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Standing {
-    /// The guest.
-    pub guest: String,
-    /// Its active revision.
-    pub active: Option<Revision>,
-    /// Inputs that are set aside, by instance.
-    pub quarantined: Vec<SetAside>,
-    /// The status of the shadow. `None` if there is none.
-    pub shadow: Option<shadow::Status>,
-    /// How many calls in a row must be the same before the shadow is promoted. `None` if only a command promotes it.
-    pub promoted_after: Option<u64>,
-}
-
-/// A change of a guest.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Event {
-    /// Another version is active.
-    Activated(Box<Activated>),
-    /// A version did not become active, in a change that has no waiting caller.
-    Refused(String),
-}
-
 /// All guests of a running host.
 pub struct Manager {
-    guests: Guests,
+    pub(super) guests: Guests,
     managed: BTreeMap<&'static str, Managed>,
     events: mpsc::UnboundedSender<Event>,
     audit: Option<Arc<Audit>>,
@@ -254,7 +50,7 @@ impl Manager {
     }
 
     /// Writes a line of the audit log: the action on a guest, the version that it was about, and its outcome.
-    fn write_down(&self, managed: &Managed, action: &str, scope: &str, outcome: &str) {
+    pub(super) fn write_down(&self, managed: &Managed, action: &str, scope: &str, outcome: &str) {
         let Some(audit) = &self.audit else { return };
         let about = Identity {
             instance: String::new(),
@@ -265,7 +61,7 @@ impl Manager {
         }
     }
 
-    fn managed(&self, name: &str) -> Result<&Managed, ManageError> {
+    pub(super) fn managed(&self, name: &str) -> Result<&Managed, ManageError> {
         self.managed.get(name).ok_or_else(|| ManageError::Unknown {
             name: name.to_owned(),
             known: self.managed.keys().map(|name| (*name).to_owned()).collect(),
@@ -443,7 +239,7 @@ impl Manager {
         let _ = self.events.send(Event::Refused(error.to_string()));
     }
 
-    async fn activate(
+    pub(super) async fn activate(
         &self,
         managed: &Managed,
         fetched: Result<Fetched, Refused>,
@@ -528,193 +324,6 @@ impl Manager {
             proof: report,
         })
     }
-
-    /// Begins to compare a candidate with the active version. Stops an earlier comparison.
-    ///
-    /// # Errors
-    /// Why it can't be compared.
-    pub async fn shadow_start(
-        &self,
-        name: &str,
-        reference: &GuestRef,
-        strict: bool,
-        afresh: bool,
-    ) -> Result<shadow::Status, ManageError> {
-        let managed = self.managed(name)?;
-        let _changing = changing(managed)?;
-        let refused = |refused: Refused| ManageError::Refused {
-            guest: name.to_owned(),
-            reference: reference.to_string(),
-            refused,
-            active: "what is active".to_owned(),
-        };
-        let Fetched {
-            program,
-            bytes,
-            vouched,
-        } = self
-            .guests
-            .named(reference, &managed.config.verify)
-            .await
-            .map_err(refused)?;
-        super::proof::of_world(&program, managed.worlds).map_err(refused)?;
-        let afresh = afresh || managed.config.proof.afresh;
-        super::proof::may_begin_afresh(&program, afresh).map_err(refused)?;
-        if let Some(bytes) = bytes {
-            self.guests.keep(&bytes).map_err(refused)?;
-        }
-        let with = managed.active.instances();
-        let folder = managed.state_dir.join("shadow").join(managed.name);
-        let version = |program: &Arc<Program>| shadow::Version {
-            program: Arc::clone(program),
-            settings: with.settings.clone(),
-            limits: with.limits,
-        };
-        let setup = shadow::Setup {
-            engine: with.engine.clone(),
-            name: managed.name.to_owned(),
-            active: version(&with.program),
-            candidate: version(&program),
-            how: shadow::How {
-                compare: match strict {
-                    true => Mode::Strict.compares(),
-                    false => managed.config.proof.gate.compares(),
-                },
-                afresh,
-            },
-            folder,
-            metrics: Arc::clone(&managed.metrics),
-        };
-        let shadow = Shadow::start(setup).await.map_err(|why| {
-            refused(Refused {
-                step: Step::Settings,
-                why,
-            })
-        })?;
-        let shadow = Arc::new(shadow);
-        let status = shadow.status();
-        self.end_shadow(managed);
-        managed.active.set_shadow(Some(Arc::clone(&shadow)));
-        *managed.compared() = Some(Compared {
-            shadow,
-            program,
-            reference: reference.to_string(),
-            vouched,
-            afresh,
-        });
-        self.write_down(managed, "shadow start", &reference.to_string(), "begun");
-        Ok(status)
-    }
-
-    /// The status of the comparison.
-    ///
-    /// # Errors
-    /// If there is none.
-    pub fn shadow_status(&self, name: &str) -> Result<shadow::Status, ManageError> {
-        Ok(self.compared(name)?.1.shadow.status())
-    }
-
-    /// Ends the comparison. Returns its last status.
-    ///
-    /// # Errors
-    /// If there is none.
-    pub fn shadow_stop(&self, name: &str) -> Result<shadow::Status, ManageError> {
-        let managed = self.managed(name)?;
-        let _changing = changing(managed)?;
-        let (_, compared) = self.compared(name)?;
-        self.end_shadow(managed);
-        let status = compared.shadow.status();
-        let outcome = format!("{} calls compared, {} the same", status.compared, status.same);
-        self.write_down(managed, "shadow stop", &compared.reference, &outcome);
-        Ok(status)
-    }
-
-    /// Makes the compared candidate the active version: at once, or when `after` calls in a row were the same.
-    ///
-    /// # Errors
-    /// If there is none, or it did not become active now.
-    pub async fn promote(self: &Arc<Self>, name: &str, after: Option<u64>) -> Result<Promotion, ManageError> {
-        let managed = self.managed(name)?;
-        let _changing = changing(managed)?;
-        let (_, compared) = self.compared(name)?;
-        let mut same = compared.shadow.same_in_a_row();
-        let reached = *same.borrow_and_update();
-        let Some(after) = after.filter(|after| *after > reached) else {
-            let activated = self.promote_now(managed, &compared).await?;
-            return Ok(Promotion::Done(Box::new(activated)));
-        };
-        let manager = Arc::clone(self);
-        let name = managed.name;
-        let task = tokio::spawn(async move {
-            // Ending the comparison also aborts this task.
-            if same.wait_for(|same| *same >= after).await.is_ok() {
-                manager.promote_reached(name, &compared).await;
-            }
-        });
-        *managed.promotion() = Some(Awaited { after, task });
-        Ok(Promotion::Awaited {
-            after,
-            same_in_a_row: reached,
-        })
-    }
-
-    /// The count was reached. Promotes the candidate once no other change is under way, if it is still compared then.
-    async fn promote_reached(&self, name: &str, compared: &Compared) {
-        let Ok(managed) = self.managed(name) else { return };
-        let _changing = managed.changing.lock().await;
-        let is_current = managed
-            .compared()
-            .as_ref()
-            .is_some_and(|current| Arc::ptr_eq(&current.shadow, &compared.shadow));
-        if !is_current {
-            return;
-        }
-        if let Err(error) = self.promote_now(managed, compared).await {
-            self.tell_refused(&error);
-            // It is not retried automatically. This aborts the task, which has nothing left to do.
-            *managed.promotion() = None;
-        }
-    }
-
-    /// The caller must hold `changing`.
-    async fn promote_now(&self, managed: &Managed, compared: &Compared) -> Result<Activated, ManageError> {
-        let status = compared.shadow.status();
-        let activation = Activation {
-            reference: compared.reference.clone(),
-            by: By::Promote,
-            proof: Proof {
-                afresh: compared.afresh || managed.config.proof.afresh,
-                ..managed.config.proof.clone()
-            },
-            dry_run: false,
-            note: Some(format!(
-                "after {} calls in shadow, {} the same",
-                status.compared, status.same
-            )),
-        };
-        let fetched = Fetched {
-            program: Arc::clone(&compared.program),
-            bytes: None,
-            vouched: compared.vouched.clone(),
-        };
-        self.activate(managed, Ok(fetched), activation).await
-    }
-
-    fn compared(&self, name: &str) -> Result<(&Managed, Compared), ManageError> {
-        let managed = self.managed(name)?;
-        let compared = managed.compared().clone().ok_or_else(|| ManageError::Nothing {
-            guest: name.to_owned(),
-            why: format!("nothing runs in shadow; begin with `trueup guest shadow start {name} CANDIDATE`"),
-        })?;
-        Ok((managed, compared))
-    }
-
-    /// The candidate's thread ends when the last reference to the shadow is dropped.
-    fn end_shadow(&self, managed: &Managed) {
-        *managed.promotion() = None;
-        managed.active.set_shadow(None);
-        *managed.compared() = None;
-    }
 }
 
 /// A version failed with an input so often that it is set aside.
@@ -754,15 +363,15 @@ pub(crate) async fn fall_back(manager: &Arc<Manager>, mut wanted: mpsc::Unbounde
 }
 
 /// How a version becomes active.
-struct Activation {
-    reference: String,
-    by: By,
-    proof: Proof,
-    dry_run: bool,
-    note: Option<String>,
+pub(super) struct Activation {
+    pub(super) reference: String,
+    pub(super) by: By,
+    pub(super) proof: Proof,
+    pub(super) dry_run: bool,
+    pub(super) note: Option<String>,
 }
 
-fn changing(managed: &Managed) -> Result<tokio::sync::MutexGuard<'_, ()>, ManageError> {
+pub(super) fn changing(managed: &Managed) -> Result<tokio::sync::MutexGuard<'_, ()>, ManageError> {
     let changing = managed.changing.try_lock();
     changing.map_err(|_| ManageError::Busy(managed.name.to_owned()))
 }

@@ -9,15 +9,19 @@
 //! and take the handover between two calls.
 
 mod fetch;
+mod managed;
 mod manager;
 mod proof;
 mod revisions;
+mod shadowing;
 mod start;
 
-pub use self::manager::{Activated, Candidate, Event, ManageError, Manager, Promotion, Standing};
+pub use self::managed::{Activated, Candidate, Event, ManageError, Promotion, Standing};
+pub use self::manager::Manager;
 pub use self::proof::{Refused, Report, Step};
 pub use self::revisions::{By, Configured, REVISIONS_MAX, Revision, Revisions};
 
 pub(crate) use self::fetch::Guests;
-pub(crate) use self::manager::{FallBack, Fallen, Managed, fall_back};
+pub(crate) use self::managed::Managed;
+pub(crate) use self::manager::{FallBack, Fallen, fall_back};
 pub(crate) use self::start::{Wish, begin};

@@ -50,87 +50,54 @@ pub(crate) async fn begin(
     let active = active(guests, wish, &revisions)?;
     let begun_afresh = revisions.active().filter(|active| active.afresh);
     let begun_afresh = begun_afresh.map(|active| active.digest.clone());
-    let instances = |program: Arc<Program>| {
-        let digest = program.guest.digest.to_string();
-        Instances {
-            afresh: wish.guest.proof.afresh || begun_afresh.as_ref() == Some(&digest),
-            ..instances(program)
-        }
+    let instances = |program: Arc<Program>| Instances {
+        afresh: wish.guest.proof.afresh || begun_afresh.as_ref() == Some(&program.guest.digest.to_string()),
+        ..instances(program)
     };
-    if let Err(error) = reserves(guests, wish).await {
+    match (reserves(guests, wish).await, &active) {
+        (Ok(()), _) => {}
         // At a first start the operator must correct it now. Otherwise the active version goes on all the same.
-        if active.is_none() {
-            return Err(error);
-        }
-        tracing::warn!("{error}");
+        (Err(error), None) => return Err(error),
+        (Err(error), Some(_)) => tracing::warn!("{error}"),
     }
     let wished = match wished(guests, wish).await {
         Ok(wished) => wished,
         Err(error) => {
             let (active, problem) = wish.without(error, active, &revisions)?;
-            return Ok(Begun {
-                instances: wish.accepted(instances(active)).await?,
-                revisions,
-                problem: Some(problem),
-            });
+            return wish.begun(instances(active), revisions, Some(problem)).await;
         }
     };
-    let reference = wish.guest.reference.to_string();
     let configured = Configured {
-        reference: reference.clone(),
+        reference: wish.guest.reference.to_string(),
         digest: wished.program.guest.digest.to_string(),
     };
     let is_edited = revisions.configured() != Some(&configured);
     let program = match active {
         Some(active) if !is_edited || active.guest.digest == wished.program.guest.digest => active,
-        Some(active) => {
-            let with = instances(Arc::clone(&active));
-            let proven = prove(
-                Arc::clone(&wished.program),
-                wish.worlds,
-                &wish.against(guests, &with, &reference),
-            )
-            .await;
-            match proven {
-                Ok(proven) => tracing::info!(
-                    "guest `{}`: {} passed: {}",
-                    wish.name,
-                    wish.guest.reference,
-                    proven.report
-                ),
-                Err(refused) => {
-                    if write {
-                        let noted = revisions.refuse(configured);
-                        noted.map_err(|error| wish.failed(&error))?;
-                    }
-                    // The active version may refuse settings that came with the refused version.
-                    let accepted = wish.accepted(instances(Arc::clone(&active))).await;
-                    let instances = accepted.map_err(|error| wish.neither(&refused, error))?;
-                    return Ok(Begun {
-                        instances,
-                        problem: Some(wish.stays(&refused.to_string(), &active, &revisions)),
-                        revisions,
-                    });
+        Some(active) => match wish
+            .proven(guests, &wished.program, &instances(Arc::clone(&active)))
+            .await
+        {
+            Ok(()) => Arc::clone(&wished.program),
+            Err(refused) => {
+                if write {
+                    let noted = revisions.refuse(configured);
+                    noted.map_err(|error| wish.failed(&error))?;
                 }
+                return wish.refused(&refused, instances(active), revisions).await;
             }
-            Arc::clone(&wished.program)
-        }
+        },
         None => {
-            let with = instances(Arc::clone(&wished.program));
-            let tested = self_test(&with, &wish.against(guests, &with, &reference)).await;
-            tested.map_err(|refused| wish.misused(&refused.to_string()))?;
+            wish.tested(guests, &instances(Arc::clone(&wished.program))).await?;
             Arc::clone(&wished.program)
         }
     };
-    let instances = wish.accepted(instances(program)).await?;
+    let mut begun = wish.begun(instances(program), revisions, None).await?;
     if write {
-        write_down(guests, wish, &wished, &instances.program, &mut revisions, configured)?;
+        let program = &begun.instances.program;
+        write_down(guests, wish, &wished, program, &mut begun.revisions, configured)?;
     }
-    Ok(Begun {
-        instances,
-        revisions,
-        problem: None,
-    })
+    Ok(begun)
 }
 
 impl Wish<'_> {
@@ -153,8 +120,45 @@ impl Wish<'_> {
         Ok(instances)
     }
 
+    async fn begun(
+        &self,
+        instances: Instances,
+        revisions: Revisions,
+        problem: Option<String>,
+    ) -> Result<Begun, SetupError> {
+        Ok(Begun {
+            instances: self.accepted(instances).await?,
+            revisions,
+            problem,
+        })
+    }
+
+    /// The configured version is refused. The active version goes on, unless it refuses settings that came with the
+    /// refused one.
+    async fn refused(&self, refused: &Refused, active: Instances, revisions: Revisions) -> Result<Begun, SetupError> {
+        let problem = self.stays(&refused.to_string(), &active.program, &revisions);
+        let begun = self.begun(active, revisions, Some(problem)).await;
+        begun.map_err(|error| self.neither(refused, error))
+    }
+
     fn failed(&self, error: &dyn std::fmt::Display) -> SetupError {
         SetupError::Failed(format!("guest `{}`: {error}", self.name))
+    }
+
+    /// Proves the configured version against the active one.
+    async fn proven(&self, guests: &Guests, wished: &Arc<Program>, active: &Instances) -> Result<(), Refused> {
+        let reference = self.guest.reference.to_string();
+        let against = self.against(guests, active, &reference);
+        let proven = prove(Arc::clone(wished), self.worlds, &against).await?;
+        tracing::info!("guest `{}`: {reference} passed: {}", self.name, proven.report);
+        Ok(())
+    }
+
+    /// Tests the configured version by itself: there is no active one.
+    async fn tested(&self, guests: &Guests, wished: &Instances) -> Result<(), SetupError> {
+        let reference = self.guest.reference.to_string();
+        let tested = self_test(wished, &self.against(guests, wished, &reference)).await;
+        tested.map(drop).map_err(|refused| self.misused(&refused.to_string()))
     }
 
     fn against<'a>(&'a self, guests: &'a Guests, active: &'a Instances, reference: &'a str) -> Against<'a> {
