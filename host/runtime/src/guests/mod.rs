@@ -8,6 +8,7 @@ pub mod ipam;
 pub mod lbaas;
 pub mod neg;
 pub mod nodesync;
+pub(crate) mod objects;
 pub mod renderer;
 pub mod service;
 pub(crate) mod source_ranges;

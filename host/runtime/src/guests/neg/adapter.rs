@@ -28,15 +28,13 @@ use trueup_capabilities::neg::{EndpointGroup, NegRef};
 
 use trueup_sources::{Kind, ObjectRef};
 
+pub(crate) use crate::guests::objects::Id as ServiceName;
 pub use annotation::ANNOTATION;
 pub use names::{is_resource_name, made_name, name_in_subnet};
 pub use targets::Targets;
 
 /// The Kubernetes label of a Node that names its zone.
 pub const ZONE_LABEL: &str = "topology.kubernetes.io/zone";
-
-/// The Kubernetes label of an EndpointSlice that names its Service.
-pub const SERVICE_LABEL: &str = "kubernetes.io/service-name";
 
 /// The setting of the guest that names NEGs by subnet. The adapter sets it, and the configuration must not.
 pub const NEG_NAMES: &str = "neg_names";
@@ -96,20 +94,6 @@ impl FromStr for Key {
             _ => None,
         };
         key.ok_or_else(|| format!("key `{text}`: must be NAMESPACE/SERVICE/PORT, such as `shop/web/80`"))
-    }
-}
-
-/// A Service by namespace and name. In key order, its keys are adjacent.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct ServiceName {
-    pub(crate) namespace: String,
-    pub(crate) name: String,
-}
-
-impl fmt::Display for ServiceName {
-    /// `shop/web`.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.namespace, self.name)
     }
 }
 

@@ -30,14 +30,12 @@ mod service;
 mod slice;
 mod unhonoured;
 
-use std::fmt;
-use std::str::FromStr;
-
 use trueup_sources::ObjectRef;
 
 use crate::guests::nodesync::Change;
 use crate::guests::service::{Event, ObjectId};
 
+pub use crate::guests::objects::Id;
 pub use cluster::Cluster;
 pub use interfaces::{INTERFACE_BYTES_MAX, Interfaces, Pattern, read_interfaces};
 
@@ -50,54 +48,11 @@ pub struct Settings {
     pub interfaces: Interfaces,
 }
 
-/// An object by namespace and name. In order, the objects of a namespace are adjacent.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Id {
-    /// The object's namespace.
-    pub namespace: String,
-    /// The object's name.
-    pub name: String,
-}
-
-impl fmt::Display for Id {
-    /// `shop/web`.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.namespace, self.name)
-    }
-}
-
-impl FromStr for Id {
-    type Err = String;
-
-    /// Parses that text.
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text.split_once('/') {
-            Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() && !name.contains('/') => Ok(Self {
-                namespace: namespace.to_owned(),
-                name: name.to_owned(),
-            }),
-            _ => Err(format!(
-                "was `{}`, must be NAMESPACE/NAME, such as `shop/web-0`",
-                text.escape_debug()
-            )),
-        }
-    }
-}
-
 impl From<&Id> for ObjectId {
     fn from(id: &Id) -> Self {
         Self {
             namespace: id.namespace.clone(),
             name: id.name.clone(),
-        }
-    }
-}
-
-impl From<&ObjectRef> for Id {
-    fn from(reference: &ObjectRef) -> Self {
-        Self {
-            namespace: reference.namespace.clone(),
-            name: reference.name.clone(),
         }
     }
 }

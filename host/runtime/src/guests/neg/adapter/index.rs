@@ -11,16 +11,16 @@ use trueup_sources::{Kind, Object, ObjectRef};
 
 use super::annotation::{Asked, asked};
 use super::node::Facts;
-use super::{Key, SERVICE_LABEL, ServiceName, Settings, endpoints};
+use super::{Key, ServiceName, Settings, endpoints};
+use crate::guests::objects::{Id, Slices, service_of};
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Index {
     /// Every Service, and its request.
     services: BTreeMap<ServiceName, Option<Asked>>,
-    /// The slices of each Service by name. The Service itself may not exist.
-    slices: BTreeMap<ServiceName, BTreeMap<String, Arc<EndpointSlice>>>,
-    /// The Service of each slice, by the slice's namespace and name. `None` if it has none.
-    service_of: BTreeMap<ServiceName, Option<ServiceName>>,
+    slices: Slices<Arc<EndpointSlice>>,
+    /// The slices that name no Service.
+    unlabelled: BTreeSet<Id>,
     nodes: BTreeMap<String, Facts>,
     /// For each Node, the Services with ready endpoints on it, and the number of their slices. The Node itself may not
     /// exist.
@@ -46,17 +46,10 @@ impl Touched {
     }
 }
 
-fn name_of(reference: &ObjectRef) -> ServiceName {
-    ServiceName {
-        namespace: reference.namespace.clone(),
-        name: reference.name.clone(),
-    }
-}
-
 impl Index {
     /// The number of objects.
     pub(super) fn len(&self) -> usize {
-        self.services.len() + self.service_of.len() + self.nodes.len()
+        self.services.len() + self.slices.len() + self.unlabelled.len() + self.nodes.len()
     }
 
     /// The number of Nodes.
@@ -66,8 +59,11 @@ impl Index {
 
     pub(super) fn has(&self, reference: &ObjectRef) -> bool {
         match reference.kind {
-            Kind::Service => self.services.contains_key(&name_of(reference)),
-            Kind::EndpointSlice => self.service_of.contains_key(&name_of(reference)),
+            Kind::Service => self.services.contains_key(&ServiceName::from(reference)),
+            Kind::EndpointSlice => {
+                let id = Id::from(reference);
+                self.slices.service_of(&id).is_some() || self.unlabelled.contains(&id)
+            }
             Kind::Node => self.nodes.contains_key(&reference.name),
             Kind::Pod => false,
         }
@@ -76,8 +72,8 @@ impl Index {
     /// An object is new or changed.
     pub(super) fn put(&mut self, reference: &ObjectRef, object: &Object, settings: &Settings) -> Touched {
         match object {
-            Object::Service(service) => self.put_service(name_of(reference), service),
-            Object::EndpointSlice(slice) => self.put_slice(name_of(reference), slice),
+            Object::Service(service) => self.put_service(ServiceName::from(reference), service),
+            Object::EndpointSlice(slice) => self.put_slice(Id::from(reference), slice),
             Object::Node(node) => self.put_node(&reference.name, node, settings),
             // Slices contain everything that matters about a Pod here.
             Object::Pod(_) => Touched::default(),
@@ -88,11 +84,11 @@ impl Index {
     pub(super) fn remove(&mut self, reference: &ObjectRef) -> Touched {
         match reference.kind {
             Kind::Service => {
-                let name = name_of(reference);
+                let name = ServiceName::from(reference);
                 let was = self.services.remove(&name).flatten();
                 self.moved(&name, was.as_ref(), None)
             }
-            Kind::EndpointSlice => self.take_slice(&name_of(reference)),
+            Kind::EndpointSlice => self.take_slice(&Id::from(reference)),
             Kind::Node => match self.nodes.remove(&reference.name) {
                 Some(_) => self.on(&reference.name),
                 None => Touched::default(),
@@ -124,41 +120,24 @@ impl Index {
         }
     }
 
-    fn put_slice(&mut self, name: ServiceName, slice: &Arc<EndpointSlice>) -> Touched {
-        let mut touched = self.take_slice(&name);
-        let labels = slice.metadata.labels.as_ref();
-        let service = labels.and_then(|labels| labels.get(SERVICE_LABEL));
-        let service = service
-            .filter(|service| !service.is_empty())
-            .map(|service| ServiceName {
-                namespace: name.namespace.clone(),
-                name: service.clone(),
-            });
-        if let Some(service) = &service {
-            for node in endpoints::nodes(slice) {
-                let on_node = self.on_node.entry(node.to_owned()).or_default();
-                *on_node.entry(service.clone()).or_default() += 1;
-            }
-            let slices = self.slices.entry(service.clone()).or_default();
-            slices.insert(name.name.clone(), Arc::clone(slice));
-            touched.extend(self.of_slice(service, slice));
+    fn put_slice(&mut self, id: Id, slice: &Arc<EndpointSlice>) -> Touched {
+        let mut touched = self.take_slice(&id);
+        let Some(service) = service_of(&id, slice) else {
+            self.unlabelled.insert(id);
+            return touched;
+        };
+        for node in endpoints::nodes(slice) {
+            let on_node = self.on_node.entry(node.to_owned()).or_default();
+            *on_node.entry(service.clone()).or_default() += 1;
         }
-        self.service_of.insert(name, service);
+        touched.extend(self.of_slice(&service, slice));
+        self.slices.insert(id, service, Arc::clone(slice));
         touched
     }
 
-    fn take_slice(&mut self, name: &ServiceName) -> Touched {
-        let Some(Some(service)) = self.service_of.remove(name) else {
-            return Touched::default();
-        };
-        let Some(slices) = self.slices.get_mut(&service) else {
-            return Touched::default();
-        };
-        let slice = slices.remove(&name.name);
-        if slices.is_empty() {
-            self.slices.remove(&service);
-        }
-        let Some(slice) = slice else {
+    fn take_slice(&mut self, id: &Id) -> Touched {
+        self.unlabelled.remove(id);
+        let Some((service, slice)) = self.slices.remove(id) else {
             return Touched::default();
         };
         for node in endpoints::nodes(&slice) {
@@ -221,7 +200,7 @@ impl Index {
     }
 
     pub(super) fn named_slices(&self, service: &ServiceName) -> impl Iterator<Item = (&str, &EndpointSlice)> {
-        let slices = self.slices.get(service).into_iter().flatten();
+        let slices = self.slices.of(service).into_iter().flatten();
         slices.map(|(name, slice)| (name.as_str(), slice.as_ref()))
     }
 

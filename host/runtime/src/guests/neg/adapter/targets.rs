@@ -154,7 +154,7 @@ impl Targets {
         let mut keys = BTreeSet::new();
         for reference in before.symmetric_difference(unreadable) {
             match reference.kind {
-                Kind::Service => keys.extend(self.index.keys_of(&service_of(reference))),
+                Kind::Service => keys.extend(self.index.keys_of(&ServiceName::from(reference))),
                 Kind::EndpointSlice => keys.extend(self.index.keys_in(&reference.namespace)),
                 Kind::Node => {
                     let services = self.index.services_on(&reference.name);
@@ -339,13 +339,6 @@ impl Targets {
         Some(format!(
             "service `{service}`: {hidden} can't be read, so that it is not known which endpoints there are: repair it"
         ))
-    }
-}
-
-fn service_of(reference: &ObjectRef) -> ServiceName {
-    ServiceName {
-        namespace: reference.namespace.clone(),
-        name: reference.name.clone(),
     }
 }
 

@@ -6,6 +6,8 @@ use serde_json::{Value, json};
 use trueup_sources::{Change, Object};
 
 use super::*;
+use crate::guests::objects::SERVICE_LABEL;
+use crate::guests::objects::testing::{gone, is, merge};
 
 mod endpoints;
 mod fail_safe;
@@ -68,36 +70,6 @@ pub(super) fn on(node: &str, pod: &str, address: &str) -> Value {
         "addresses": [address], "nodeName": node, "conditions": {"ready": true},
         "targetRef": {"kind": "Pod", "name": pod, "uid": format!("uid-{pod}")},
     })
-}
-
-/// Applies a JSON merge patch: null removes.
-pub(super) fn merge(into: &mut Value, patch: Value) {
-    match (into, patch) {
-        (Value::Object(into), Value::Object(patch)) => {
-            for (key, value) in patch {
-                if value.is_null() {
-                    into.remove(&key);
-                } else {
-                    merge(into.entry(key).or_insert_with(|| json!({})), value);
-                }
-            }
-        }
-        (into, patch) => *into = patch,
-    }
-}
-
-pub(super) fn is(object: Object) -> Change {
-    Change {
-        reference: object.reference(),
-        now: Some(object),
-    }
-}
-
-pub(super) fn gone(object: &Object) -> Change {
-    Change {
-        reference: object.reference(),
-        now: None,
-    }
 }
 
 pub(super) fn targets_with(settings: &Settings, objects: impl IntoIterator<Item = Object>) -> (Targets, Changed) {

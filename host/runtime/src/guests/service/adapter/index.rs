@@ -12,18 +12,13 @@ use super::parts::{Part, Translated};
 use super::pod::Pod;
 use super::slice::{Slice, united};
 use super::{Id, Interfaces, Settings, node, service, unhonoured};
+use crate::guests::objects::{Slices, service_of};
 use crate::guests::service::{LocalPod, Service};
-
-/// The Kubernetes label of an EndpointSlice that names its Service.
-const SERVICE_LABEL: &str = "kubernetes.io/service-name";
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Index {
     services: BTreeMap<Id, Service>,
-    /// The slices of each Service by name. The Service itself may not exist.
-    slices: BTreeMap<Id, BTreeMap<String, Slice>>,
-    /// The Service of each slice.
-    service_of: BTreeMap<Id, Id>,
+    slices: Slices<Slice>,
     pods: BTreeMap<Id, Pod>,
     nodes: BTreeMap<String, Node>,
     /// Objects that exist but are not part of the input.
@@ -60,14 +55,8 @@ impl Reading {
                 Self::from(used, &format!("service `{id}`"), id)
             }
             Object::EndpointSlice(slice) => {
-                let labels = slice.metadata.labels.as_ref();
-                let service = labels.and_then(|labels| labels.get(SERVICE_LABEL));
-                let Some(service) = service.filter(|service| !service.is_empty()) else {
+                let Some(service) = service_of(&id, slice) else {
                     return Self::unused();
-                };
-                let service = Id {
-                    namespace: id.namespace.clone(),
-                    name: service.clone(),
                 };
                 let unhonoured = unhonoured::of_slice(&service, slice);
                 let used = Slice::read(&id, slice).map(|(slice, mut notes)| {
@@ -128,14 +117,14 @@ pub(super) fn pod_notes(id: &Id, pod: &Pod, interfaces: &Interfaces) -> BTreeSet
 impl Index {
     /// The number of objects.
     pub(super) fn len(&self) -> usize {
-        self.services.len() + self.service_of.len() + self.pods.len() + self.nodes.len() + self.unused.len()
+        self.services.len() + self.slices.len() + self.pods.len() + self.nodes.len() + self.unused.len()
     }
 
     pub(super) fn has(&self, reference: &ObjectRef) -> bool {
         let id = || Id::from(reference);
         let is_used = match reference.kind {
             Kind::Service => self.services.contains_key(&id()),
-            Kind::EndpointSlice => self.service_of.contains_key(&id()),
+            Kind::EndpointSlice => self.slices.service_of(&id()).is_some(),
             Kind::Pod => self.pods.contains_key(&id()),
             Kind::Node => self.nodes.contains_key(&reference.name),
         };
@@ -158,7 +147,7 @@ impl Index {
                     Some(Fact::Slice(service, _)) => Some(service),
                     _ => None,
                 };
-                let services = self.service_of.get(&id).into_iter().chain(now);
+                let services = self.slices.service_of(&id).into_iter().chain(now);
                 services.cloned().map(Part::Endpoints).collect()
             }
         }
@@ -172,11 +161,7 @@ impl Index {
             Some(Fact::Service(service)) => _ = self.services.insert(id, service),
             Some(Fact::Pod(pod)) => _ = self.pods.insert(id, pod),
             Some(Fact::Node(node)) => _ = self.nodes.insert(reference.name.clone(), node),
-            Some(Fact::Slice(service, slice)) => {
-                let slices = self.slices.entry(service.clone()).or_default();
-                slices.insert(id.name.clone(), slice);
-                self.service_of.insert(id, service);
-            }
+            Some(Fact::Slice(service, slice)) => self.slices.insert(id, service, slice),
             None => _ = self.unused.insert(reference.clone()),
         }
     }
@@ -189,19 +174,7 @@ impl Index {
             Kind::Service => _ = self.services.remove(&id),
             Kind::Pod => _ = self.pods.remove(&id),
             Kind::Node => _ = self.nodes.remove(&reference.name),
-            Kind::EndpointSlice => self.remove_slice(&id),
-        }
-    }
-
-    fn remove_slice(&mut self, id: &Id) {
-        let Some(service) = self.service_of.remove(id) else {
-            return;
-        };
-        if let Some(slices) = self.slices.get_mut(&service) {
-            slices.remove(&id.name);
-            if slices.is_empty() {
-                self.slices.remove(&service);
-            }
+            Kind::EndpointSlice => _ = self.slices.remove(&id),
         }
     }
 
@@ -210,7 +183,7 @@ impl Index {
         match part {
             Part::Service(id) => self.services.get(id).cloned().map(Translated::Service),
             Part::Endpoints(id) => {
-                let slices = self.slices.get(id)?;
+                let slices = self.slices.of(id)?;
                 Some(Translated::Endpoints(united(id, slices.values())))
             }
             Part::Pod(id) => {
@@ -228,7 +201,7 @@ impl Index {
 
     /// The slices of all Services that have any, by id. The Service itself may not exist.
     pub(super) fn slices(&self) -> impl Iterator<Item = (&Id, &BTreeMap<String, Slice>)> {
-        self.slices.iter()
+        self.slices.all()
     }
 
     /// All Nodes, by name.

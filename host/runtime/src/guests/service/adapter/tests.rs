@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use trueup_sources::{Batch, Change as Changed, Kind, Object};
 
 use super::*;
+use crate::guests::objects::testing::{gone, is, merge};
 
 mod endpoints;
 mod fail_safe;
@@ -38,20 +39,6 @@ fn with(objects: impl IntoIterator<Item = Object>) -> Cluster {
     let told = cluster.take_in(&look(objects.into_iter().map(is)));
     assert_eq!((told.events, told.nodes), (vec![], vec![]), "a resync tells it");
     cluster
-}
-
-fn is(object: Object) -> Changed {
-    Changed {
-        reference: object.reference(),
-        now: Some(object),
-    }
-}
-
-fn gone(object: &Object) -> Changed {
-    Changed {
-        reference: object.reference(),
-        now: None,
-    }
 }
 
 fn reference(kind: Kind, name: &str) -> ObjectRef {
@@ -127,22 +114,6 @@ fn node(name: &str, ip: &str) -> Object {
         "status": {"addresses": [{"type": "InternalIP", "address": ip}]},
     });
     Object::Node(Arc::new(serde_json::from_value(node).unwrap()))
-}
-
-/// Applies a JSON merge patch: null removes.
-fn merge(into: &mut Value, patch: Value) {
-    match (into, patch) {
-        (Value::Object(into), Value::Object(patch)) => {
-            for (key, value) in patch {
-                if value.is_null() {
-                    into.remove(&key);
-                } else {
-                    merge(into.entry(key).or_insert_with(|| json!({})), value);
-                }
-            }
-        }
-        (into, patch) => *into = patch,
-    }
 }
 
 /// Events in short form: the action and its object.
