@@ -12,19 +12,19 @@
 //! being ours counts as deleted.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::net::IpAddr;
-use std::str::FromStr;
 
 use k8s_openapi::api::core::v1::{
     LoadBalancerIngress, LoadBalancerStatus, Node, PortStatus, Service, ServicePort, ServiceSpec, ServiceStatus,
 };
 use serde::{Deserialize, Serialize};
-use trueup_sources::{Change, Kind, Object, ObjectRef, Objects};
+use trueup_sources::{Change, Kind, Object, Objects};
 use uuid::{Uuid, uuid};
 
 use super::{AddressPorts, Desired, Port, Target};
 use crate::guests::source_ranges::SourceRanges;
+
+pub use crate::guests::objects::Id as Key;
 
 /// The `spec.loadBalancerClass` of Services for trueup. Services without a class are for trueup too.
 pub const LOAD_BALANCER_CLASS: &str = "trueup.dev/lbaas";
@@ -63,44 +63,6 @@ pub struct Settings {
 
 fn backoff_steps_default() -> u32 {
     BACKOFF_STEPS_DEFAULT
-}
-
-/// A Service by namespace and name.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Key {
-    /// Its namespace.
-    pub namespace: String,
-    /// Its name.
-    pub name: String,
-}
-
-impl fmt::Display for Key {
-    /// `default/web`.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.namespace, self.name)
-    }
-}
-
-impl FromStr for Key {
-    type Err = String;
-
-    /// Parses that text.
-    fn from_str(text: &str) -> Result<Self, String> {
-        let (namespace, name) = text.split_once('/').ok_or("a key is `NAMESPACE/NAME`")?;
-        Ok(Self {
-            namespace: namespace.to_owned(),
-            name: name.to_owned(),
-        })
-    }
-}
-
-impl From<&ObjectRef> for Key {
-    fn from(reference: &ObjectRef) -> Self {
-        Self {
-            namespace: reference.namespace.clone(),
-            name: reference.name.clone(),
-        }
-    }
 }
 
 /// Why a Service cannot be reconciled. One line with the Service's name.

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::*;
+use crate::guests::objects::testing::merge;
 
 fn settings() -> Settings {
     let settings = json!({"cluster": "c1", "load_balancers": ["lb-1", "lb-2"], "addresses": ["203.0.113.10"]});
@@ -40,17 +41,6 @@ fn node(name: &str, patch: Value) -> Object {
     });
     merge(&mut node, patch);
     Object::Node(std::sync::Arc::new(serde_json::from_value(node).unwrap()))
-}
-
-fn merge(into: &mut Value, patch: Value) {
-    match (into, patch) {
-        (Value::Object(into), Value::Object(patch)) => {
-            for (key, value) in patch {
-                merge(into.entry(key).or_insert(Value::Null), value);
-            }
-        }
-        (into, patch) => *into = patch,
-    }
 }
 
 fn wish_for(service: Object) -> Option<Result<Desired, AdapterError>> {
@@ -218,6 +208,17 @@ fn a_service_that_went_away_wishes_for_nothing_under_its_old_uid() {
     );
 }
 
+/// Checks whether the change of one object, beside `others`, affects the Service.
+fn check_affected(others: &[Object], was: Option<&Object>, now: Option<&Object>, of: &Object, is_affected: bool) {
+    let before: Objects = others.iter().chain(was).cloned().collect();
+    let change = Change {
+        reference: of.reference(),
+        now: now.cloned(),
+    };
+    let expected = if is_affected { vec![key()] } else { vec![] };
+    assert_eq!(affected(&change, &before), expected, "{was:?} {now:?}");
+}
+
 #[test]
 fn a_change_of_a_service_concerns_it_where_it_is_or_was_ours() {
     let ours = service(json!({}));
@@ -231,16 +232,7 @@ fn a_change_of_a_service_concerns_it_where_it_is_or_was_ours() {
         (Some(&other), None, false),
         (None, None, false),
     ] {
-        let before: Objects = was.cloned().into_iter().collect();
-        let change = Change {
-            reference: ours.reference(),
-            now: now.cloned(),
-        };
-        assert_eq!(
-            affected(&change, &before),
-            if concerned { vec![key()] } else { vec![] },
-            "{was:?} {now:?}"
-        );
+        check_affected(&[], was, now, &ours, concerned);
     }
 }
 
@@ -256,6 +248,8 @@ fn a_change_of_a_node_concerns_all_services_where_load_balancers_see_it() {
         json!({"status": {"addresses": [{"type": "InternalIP", "address": "10.1.0.9"}]}}),
     );
     let excluded = node("n1", json!({"metadata": {"labels": {EXCLUDE_LABEL: ""}}}));
+    let other = service(json!({"metadata": {"name": "api"}, "spec": {"type": "ClusterIP"}}));
+    let others = [service(json!({})), other];
     for (was, now, concerned) in [
         (Some(&plain), Some(&beaten), false),
         (Some(&plain), Some(&moved), true),
@@ -265,17 +259,7 @@ fn a_change_of_a_node_concerns_all_services_where_load_balancers_see_it() {
         (None, Some(&plain), true),
         (Some(&plain), None, true),
     ] {
-        let other = service(json!({"metadata": {"name": "api"}, "spec": {"type": "ClusterIP"}}));
-        let before: Objects = [service(json!({})), other].into_iter().chain(was.cloned()).collect();
-        let change = Change {
-            reference: plain.reference(),
-            now: now.cloned(),
-        };
-        assert_eq!(
-            affected(&change, &before),
-            if concerned { vec![key()] } else { vec![] },
-            "{was:?} {now:?}"
-        );
+        check_affected(&others, was, now, &plain, concerned);
     }
 }
 
