@@ -174,6 +174,7 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
         (self.tell)(event);
         self.standings.insert(key.clone(), Ok(()));
         self.holdings().done(&key.to_string());
+        self.keep_held(false);
         if gone {
             self.forget(&key);
         }
