@@ -21,6 +21,9 @@ const COMPUTED_FOR_LONG: &str = "the guest computed for long while many other ke
 /// seldom that restarting them costs little.
 const GAVE_WAY_PAUSE_MS: u64 = 30_000;
 
+/// The end of a turn's task.
+type Joined<W> = Result<(tokio::task::Id, Done<<W as Reconciler>::Key, <W as Reconciler>::Out>), JoinError>;
+
 /// How a turn ended, as the loop sees it.
 struct Ended<K, D, O> {
     key: K,
@@ -34,7 +37,7 @@ struct Ended<K, D, O> {
 }
 
 impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
-    pub(super) fn finish(&mut self, done: Result<(tokio::task::Id, Done<W::Key, W::Out>), JoinError>) {
+    pub(super) fn finish(&mut self, done: Joined<W>) {
         let Some(Done {
             key,
             live,
@@ -75,10 +78,7 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
     }
 
     /// The result of a turn. A turn that ended without one counts as failed. `None` if the task has no key.
-    fn done(
-        &mut self,
-        done: Result<(tokio::task::Id, Done<W::Key, W::Out>), JoinError>,
-    ) -> Option<Done<W::Key, W::Out>> {
+    fn done(&mut self, done: Joined<W>) -> Option<Done<W::Key, W::Out>> {
         let error = match done {
             Ok((id, done)) => {
                 self.tasks.remove(&id);
