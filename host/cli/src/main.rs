@@ -8,9 +8,6 @@ mod telemetry;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 fn main() -> ExitCode {
-    let cli = commands::Cli::parse();
-    exit::report(commands::exec(cli))
+    exit::report(commands::exec(commands::Cli::read()))
 }

@@ -12,9 +12,6 @@ use crate::output::{self, Output, printable};
 /// reports it, and `trueup plan` lists the changes. Limits: `approve_above` and `approve_above_percent` in
 /// [guests.NAME].
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  trueup approve --config /etc/trueup\n  trueup approve lbaas\n\nWhere no host runs: trueup run --once --approve CONFIG"
-)]
 pub(crate) struct Args {
     /// The guest, such as `lbaas`. Default: every guest with a waiting change.
     guest: Option<String>,

@@ -12,13 +12,9 @@ use crate::output::{self, Output};
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
     /// Shows the audit log, a line an event. Works while a host runs.
-    #[command(
-        after_help = "Examples:\n  trueup audit show examples/quickstart\n  trueup audit show /etc/trueup --guest lbaas --since 24h\n  trueup audit show --since 2026-05-01T00:00:00Z --output json /var/lib/trueup/audit | jq ."
-    )]
     Show(Show),
     /// Checks every byte of the audit log. Exits 0 if the log is intact, and 1 if an entry was edited, removed,
     /// inserted or moved; names the file and the line.
-    #[command(after_help = "Examples:\n  trueup audit verify examples/quickstart\n  trueup audit verify /backup/audit")]
     Verify {
         #[command(flatten)]
         at: At,

@@ -14,29 +14,21 @@ use crate::output::{self, Output};
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
     /// Shows the stored facts, and which key holds which address. Works while a host runs.
-    #[command(
-        after_help = "Examples:\n  trueup checkpoint show /var/lib/trueup/ipam.checkpoint\n  trueup checkpoint show ipam.checkpoint.1\n  trueup checkpoint show --output json ipam.checkpoint | jq '.allocations | length'"
-    )]
     Show {
         /// The store, or a generation of it.
         path: PathBuf,
     },
     /// Checks every stored byte. Exits 0 if the store is whole, and 1 if it is torn or corrupt. Works while a host
     /// runs.
-    #[command(after_help = "Examples:\n  trueup checkpoint verify /var/lib/trueup/ipam.checkpoint")]
     Verify {
         /// The store, or a generation of it.
         path: PathBuf,
     },
     /// Copies one store to another, of the same kind or of a different one. For a JSON file, the entries are folded
     /// into the data. No host may run on either store.
-    #[command(
-        after_help = "Examples:\n  trueup checkpoint copy /var/run/aws-node/ipam.json ipam.checkpoint\n  trueup checkpoint copy --replace ipam.checkpoint /var/run/aws-node/ipam.json"
-    )]
     Copy(Copy),
     /// Restores an earlier checkpoint. The present one, damaged or not, becomes generation 1 first. No host may run on
     /// it.
-    #[command(after_help = "Examples:\n  trueup checkpoint restore ipam.checkpoint --generation 1")]
     Restore {
         /// The store.
         path: PathBuf,
@@ -46,9 +38,6 @@ pub(crate) enum Command {
     },
     /// Accepts a store that was cut or replaced by an older copy. If the store is gone, starts with an empty one.
     /// Missing data stays lost: addresses that pods got since are free again. No host may run on it.
-    #[command(
-        after_help = "Examples:\n  trueup checkpoint verify ipam.checkpoint\n  trueup checkpoint accept ipam.checkpoint"
-    )]
     Accept {
         /// The store.
         path: PathBuf,

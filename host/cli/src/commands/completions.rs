@@ -8,7 +8,6 @@ use crate::output;
 
 /// Prints completions for a shell.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  trueup completions bash > /etc/bash_completion.d/trueup")]
 pub(crate) struct Args {
     /// The shell.
     #[arg(value_enum)]

@@ -18,9 +18,6 @@ use crate::output::{self, Output, printable};
 ///
 /// Reads only the state folder: of a running host, of one that ended, or a copy of it.
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  trueup explain default/web --config examples/quickstart\n  trueup explain default/web --last 5\n  trueup explain default/web --decision 57 --state-dir /backup/.trueup --output json\n  trueup explain shop/web/80 --last 3\n  trueup explain 10.0.0.3 --guest ipam --config /etc/trueup\n  trueup explain shop/web --guest nftables --config /etc/trueup"
-)]
 pub(crate) struct Args {
     /// A Service, `NAMESPACE/NAME`, or a port of one that has NEGs, `NAMESPACE/NAME/PORT`. For pod addresses and a
     /// node's guests: the instance, which is the node's name; or, with `--guest`, a container's id, an address, or a

@@ -12,9 +12,6 @@ pub(crate) enum Command {
     /// Proposes the smallest grant that would have allowed what recordings ask, as TOML to paste under `[guests.NAME]`.
     ///
     /// Lists refused calls separately, and does not grant them.
-    #[command(
-        after_help = "Examples:\n  trueup grants infer examples/quickstart/.trueup\n  trueup grants infer .trueup/journals/lbaas/default%2Fweb\n  trueup grants infer --output json 0.jsonl 1042.jsonl | jq '.[].grants'"
-    )]
     Infer {
         /// Recordings, or folders of them.
         #[arg(required = true, value_name = "JOURNAL")]

@@ -15,15 +15,9 @@ use crate::output::{self, Output, printable, table};
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
     /// Shows network interfaces, their addresses and the pods that have them. Asks the running host; changes nothing.
-    #[command(
-        after_help = "Examples:\n  trueup ipam show\n  trueup ipam show /etc/trueup\n  trueup ipam show --socket /run/trueup/cni.sock --output json | jq '.stats'"
-    )]
     Show(Asked),
     /// Frees addresses of containers that the container runtime forgot: an address whose container the runtime has not
     /// listed for 5 minutes, or one of a container that you name. Prints what it would free; `--apply` frees it.
-    #[command(
-        after_help = "Examples:\n  trueup ipam release /etc/trueup\n  trueup ipam release /etc/trueup --apply\n  trueup ipam release --container 3f1c9e --apply"
-    )]
     Release(Release),
 }
 

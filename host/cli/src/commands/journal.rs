@@ -14,14 +14,8 @@ use crate::output::{self, Output};
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
     /// Shows a recording, one line for each entry.
-    #[command(
-        after_help = "Examples:\n  trueup journal show 0.jsonl\n  trueup journal show --call api.create --call reconcile 0.jsonl\n  trueup journal show --output json 0.jsonl | jq ."
-    )]
     Show(Show),
     /// Shows recordings on a page in the browser, on this machine only, until it is stopped.
-    #[command(
-        after_help = "Examples:\n  trueup journal serve 0.jsonl\n  trueup journal serve .trueup --listen 127.0.0.1:9490\n  trueup journal serve incident.jsonl --against lbaas@2\n\nThe one line on stdout is the page's address. What grows while it is looked at is followed; nothing is changed."
-    )]
     Serve(serve::Args),
 }
 

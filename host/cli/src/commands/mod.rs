@@ -23,7 +23,7 @@ mod top;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use trueup_runtime::capabilities::log::{Log, NoLog, TracingLog};
 use trueup_runtime::registry::{Builtin, Registry};
 use trueup_runtime::{Engine, EngineOptions};
@@ -35,7 +35,7 @@ use crate::telemetry;
 /// Reconciles network control planes: runs decision logic as WebAssembly guests, records every question that they ask,
 /// and replays it.
 #[derive(Debug, Parser)]
-#[command(version, propagate_version = true, after_help = EXAMPLES)]
+#[command(version, propagate_version = true)]
 pub(crate) struct Cli {
     /// How data is written to stdout.
     #[arg(long, global = true, value_enum, default_value = "text")]
@@ -45,6 +45,12 @@ pub(crate) struct Cli {
 }
 
 impl Cli {
+    /// Reads the command line. Ends the process if it asks for help, or is wrong.
+    pub(crate) fn read() -> Self {
+        let matches = with_examples(Self::command(), "trueup").get_matches();
+        Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+    }
+
     /// Whether this process is a simulated server.
     fn is_simulator(&self) -> bool {
         matches!(self.command, Command::Sim(_))
@@ -56,18 +62,19 @@ impl Cli {
     }
 }
 
-const EXAMPLES: &str = "\
-Examples:
-  trueup run examples/quickstart --once     bring everything true once, and end
-  trueup plan examples/quickstart           what a run would do now; changes nothing
-  trueup test tests/scenarios               what the guests must do
-  trueup status --config /etc/trueup        how the host that runs there stands
-  trueup replay FILE.jsonl                  decide a recording again, and compare
-  trueup journal show FILE.jsonl            read a recording
-  trueup explain default/web                why it is as it is
-
-Exit codes: 0 done; 1 failed; 2 misused, unreadable input, or nothing to do it on; 3 differs.
-Log: TRUEUP_TELEMETRY_LOG=json; TRUEUP_LOG=debug, or TRUEUP_LOG=info,guest=info,trueup::sim=warn for what the guests say.";
+/// Ends the help of `command` and of all below it with their texts in `examples.txt`, which a line `# COMMAND` begins.
+fn with_examples(command: clap::Command, path: &str) -> clap::Command {
+    let texts = include_str!("examples.txt").strip_prefix("# ").unwrap_or_default();
+    let text = texts.split("\n# ").find_map(|text| text.strip_prefix(path)?.strip_prefix('\n'));
+    let command = command.mut_subcommands(|command| {
+        let path = format!("{path} {}", command.get_name());
+        with_examples(command, &path)
+    });
+    match text {
+        Some(text) => command.after_help(text.trim_end()),
+        None => command,
+    }
+}
 
 #[derive(Debug, Subcommand)]
 enum Command {
@@ -106,12 +113,12 @@ enum Command {
     Completions(completions::Args),
 }
 
-/// Runs the command.
 /// Where log lines of replayed or tested guests go.
 fn guest_log(shown: bool) -> Arc<dyn Log> {
     if shown { Arc::new(TracingLog) } else { Arc::new(NoLog) }
 }
 
+/// Runs the command.
 pub(crate) fn exec(cli: Cli) -> Ending {
     if !cli.starts_its_log() {
         telemetry::start_plain(cli.is_simulator()).map_err(|error| misused(anyhow::Error::msg(error)))?;

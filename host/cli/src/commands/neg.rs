@@ -16,9 +16,6 @@ pub(crate) enum Command {
 /// In the error state, a migration between stacks does not go on while many attachments are pending. The state persists
 /// over restarts of the host, until you change it.
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  trueup neg error-state shop/web/80 on\n  trueup neg error-state shop/web/80 off --config /etc/trueup"
-)]
 pub(crate) struct Args {
     /// The key: namespace, Service and port, such as `shop/web/80`.
     key: String,

@@ -16,9 +16,6 @@ use crate::output::{self, Output};
 /// For NEGs, the plan includes the pauses of a migration and the steps after each. Exits 3 if there are changes, 1 if
 /// something would fail.
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  trueup plan examples/quickstart\n  trueup plan /etc/trueup --output json\n  trueup plan /etc/trueup --orphans"
-)]
 pub(crate) struct Args {
     #[command(flatten)]
     config: ConfigArg,

@@ -22,9 +22,6 @@ use crate::output::{self, Output};
 ///
 /// Exits 0 if all are identical (as far as recorded), 3 if one is not.
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  trueup replay .trueup/journals/lbaas/default%2Fweb/0.jsonl\n  trueup replay --guest target/my-guest.wasm incident.jsonl\n  trueup replay --guest lbaas@2 incident.jsonl"
-)]
 pub(crate) struct Args {
     /// Recordings, or folders of them. Each file is independent.
     #[arg(required = true)]

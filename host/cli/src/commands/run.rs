@@ -25,9 +25,6 @@ use crate::telemetry::{self, Traces};
 /// endpoint groups; numbers this node and renders the Services on it; gives pods their addresses. It runs the parts
 /// that the configuration names, all in one process. Records every question that a guest asks under `state_dir`.
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  trueup run examples/quickstart --once\n  TRUEUP_LOG=info,guest=info,trueup::sim=warn trueup run /etc/trueup\n  trueup run trueup.toml --no-record"
-)]
 pub(crate) struct Args {
     #[command(flatten)]
     config: ConfigArg,

@@ -11,9 +11,6 @@ use crate::output::{self, Output};
 
 /// Runs scenarios: what guests must do, against simulated capabilities with a virtual clock.
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  trueup test tests/scenarios\n  trueup test --guest lbaas=target/my-lbaas.wasm tests/scenarios/lbaas"
-)]
 pub(crate) struct Args {
     /// Scenario files, or folders of them: YAML or JSON.
     #[arg(required = true)]

@@ -8,9 +8,6 @@ use crate::output::{self, Output, table};
 
 /// Shows which versions of a guest were active, the newest last. Works without a running host.
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  trueup guest history lbaas\n  trueup guest history lbaas --config /etc/trueup --output json | jq '.[-1].digest'"
-)]
 pub(crate) struct Args {
     /// The guest, as in [guests.NAME].
     guest: String,

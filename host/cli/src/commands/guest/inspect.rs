@@ -11,9 +11,6 @@ use crate::output::{self, Output};
 
 /// Shows what a guest is, what it may ask, and what it answers.
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  trueup guest inspect lbaas@2\n  trueup guest inspect target/my-guest.wasm\n  trueup guest inspect file:guests@1.10\n  trueup guest inspect oci:registry.example/lbaas:2"
-)]
 pub(crate) struct Args {
     /// A name such as `lbaas@1`, a file, a folder of versions (`file:FOLDER`, `file:FOLDER@VERSION`), or
     /// `oci:HOST/REPO:TAG`. Ignores lock files and signatures, and keeps nothing.

@@ -8,7 +8,6 @@ use crate::output::{self, Output};
 
 /// Lists the guests that ship with this host.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  trueup guest list\n  trueup guest list --output json | jq -r '.[].digest'")]
 pub(crate) struct Args {}
 
 pub(super) fn exec(_: Args, output: Output) -> Ending {

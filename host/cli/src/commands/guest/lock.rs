@@ -12,9 +12,6 @@ use crate::output::{self, Output};
 /// them. A run then needs no network. Prints what changed. If one guest has a problem, writes nothing. Guests that ship
 /// with the host need no pin.
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  trueup guest lock\n  trueup guest lock /etc/trueup\n  trueup guest lock /etc/trueup --output json | jq -r '.[] | select(.change == \"moved\").use'"
-)]
 pub(crate) struct Args {
     #[command(flatten)]
     config: ConfigArg,

@@ -15,9 +15,6 @@ use crate::output::{self, Output};
 /// With a configuration: what its lock file pins, with signatures if the configuration requires them; a run then needs
 /// no network. With a reference: what it means now. A tag pins nothing.
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  trueup guest pull /etc/trueup\n  trueup guest pull oci:registry.example/lbaas:2 --to lbaas.wasm\n  trueup guest pull oci:localhost:5000/lbaas:1 oci:localhost:5000/lbaas:2 --config /etc/trueup"
-)]
 pub(crate) struct Args {
     /// A configuration (a TOML file, or a folder with `trueup.toml`), or references such as `oci:HOST/REPO:TAG`.
     #[arg(value_name = "CONFIG | oci:REF", default_value = ".")]

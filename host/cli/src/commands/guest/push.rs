@@ -11,9 +11,6 @@ use crate::output::{self, Output};
 ///
 /// The file must be a guest of a world that this host knows. Credentials are those that `docker login` has written.
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  trueup guest push target/my-guest.wasm oci:registry.example/team/my-guest:1.2\n  cosign sign --key cosign.key $(trueup guest push my-guest.wasm oci:localhost:5000/my-guest:1 | sed s/oci://)"
-)]
 pub(crate) struct Args {
     /// A component, or a core module with wit-bindgen's type section.
     file: PathBuf,

@@ -12,9 +12,6 @@ use crate::output::Output;
 /// That version was active once, so it is not checked against recorded calls again. It must still accept its settings
 /// and take the state of the active version.
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  trueup guest rollback lbaas\n  trueup guest rollback lbaas --to 3 --config /etc/trueup"
-)]
 pub(crate) struct Args {
     /// The guest, as in [guests.NAME].
     guest: String,

@@ -12,22 +12,12 @@ use crate::output::{self, Output, printable, table};
 pub(crate) enum Command {
     /// Starts to compare a candidate with the active version. It gets every call with the recorded answers, and decides
     /// nothing.
-    #[command(
-        after_help = "Examples:\n  trueup guest shadow start lbaas lbaas@2\n  trueup guest shadow start lbaas target/my-guest.wasm --config /etc/trueup"
-    )]
     Start(Start),
     /// Shows the state of the comparison.
-    #[command(
-        after_help = "Examples:\n  trueup guest shadow status lbaas\n  trueup guest shadow status lbaas --output json | jq '.different'"
-    )]
     Status(Of),
     /// Ends the comparison, and shows its result.
-    #[command(after_help = "Example:\n  trueup guest shadow stop lbaas")]
     Stop(Of),
     /// Makes the candidate the active version, as `trueup guest swap` does.
-    #[command(
-        after_help = "Examples:\n  trueup guest shadow promote lbaas\n  trueup guest shadow promote lbaas --after 100-same"
-    )]
     Promote(Promote),
 }
 

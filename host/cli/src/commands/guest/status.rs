@@ -10,9 +10,6 @@ use crate::output::{self, Output, table};
 /// Shows which version of each guest decides, which inputs are set aside, and what runs in shadow. Asks the running
 /// host.
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  trueup guest status\n  trueup guest status lbaas --config /etc/trueup --output json | jq '.[0].quarantined'"
-)]
 pub(crate) struct Args {
     /// One guest, as in [guests.NAME]. Default: all.
     guest: Option<String>,

@@ -15,9 +15,6 @@ use crate::output::{self, Output};
 /// pass the self-test, replay the newest recorded calls of the active version, and take its state. If any of that
 /// fails, the active version stays, and the command reports why. Running calls end on the version that they began with.
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  trueup guest swap lbaas lbaas@2 --config /etc/trueup\n  trueup guest swap lbaas target/my-guest.wasm --dry-run\n  trueup guest swap ipam oci:127.0.0.1:5000/guests/ipam:1.4 --gate report"
-)]
 pub(crate) struct Args {
     /// The guest, as in [guests.NAME].
     guest: String,

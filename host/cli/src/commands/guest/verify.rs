@@ -13,9 +13,6 @@ use crate::output::{self, Output};
 ///
 /// Exits 1 if anything is wrong. Asks a registry only for what the store does not have.
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  trueup guest verify\n  trueup guest verify /etc/trueup\n  trueup guest verify /etc/trueup --output json | jq '.[] | select(.problem)'"
-)]
 pub(crate) struct Args {
     #[command(flatten)]
     config: ConfigArg,

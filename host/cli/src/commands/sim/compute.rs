@@ -11,7 +11,6 @@ use crate::exit::{Ending, Exit};
 /// Starts a simulated Compute Engine (zonal network endpoint groups and their operations) on loopback, and serves until
 /// it is stopped.
 #[derive(Debug, clap::Args)]
-#[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// The address to listen on; port 0 takes a free one.
     #[arg(long, default_value = "127.0.0.1:9481")]
@@ -53,15 +52,6 @@ pub(crate) struct Args {
     #[arg(long)]
     state_file: Option<PathBuf>,
 }
-
-const EXAMPLES: &str = r#"Examples:
-  trueup sim compute --listen 127.0.0.1:9481
-  trueup sim compute --listen 127.0.0.1:0 --operation-ms 500 --fail-operations-percent 30 --seed 7
-  trueup sim compute --fault '{"path": "*/attachNetworkEndpoints", "times": 1, "close": "after"}'
-
-The first line on stdout is the address: listening on http://ADDR
-Beside the API under /compute/v1/: GET and DELETE /operations (the ledger; forget the finished ones), GET /negs,
-GET and PUT /state, GET and DELETE /requests, GET, POST and DELETE /faults, GET and PATCH /settings, POST /behind."#;
 
 pub(crate) fn exec(args: Args) -> Ending {
     let flags = sim::ComputeFlags {

@@ -9,9 +9,6 @@ use crate::exit::{Ending, Exit};
 
 /// Starts a simulated Anexia Engine on loopback, and serves until it is stopped.
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  trueup sim lbaas --listen 127.0.0.1:9480\n  trueup sim lbaas --listen 127.0.0.1:0 --config engine.toml --settle-ms 500 --state-file engine.jsonl\n\nThe first line on stdout is the address: listening on http://ADDR\nBeside the Engine's API: GET and PUT /state, GET /requests, POST and DELETE /faults."
-)]
 pub(crate) struct Args {
     /// The address to listen on; port 0 takes a free one.
     #[arg(long, default_value = "127.0.0.1:9480")]

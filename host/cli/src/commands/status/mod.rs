@@ -18,9 +18,6 @@ pub(super) use self::text::{bytes, counted, negs_of, next_try, passed, since, wh
 /// Exits 0 if all is well. Exits 1 if a key failed or is set aside, something in the source can't be used, or the host
 /// is not ready or does not answer.
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  trueup status --config /etc/trueup\n  trueup status --keys\n  trueup status --admin http://127.0.0.1:9482 --output json | jq .problems"
-)]
 pub(crate) struct Args {
     #[command(flatten)]
     reach: Reach,

@@ -34,7 +34,6 @@ const NOTICED: Duration = Duration::from_millis(100);
 ///
 /// Keys: q ends; arrows and PgUp, PgDn move; / filters; s sorts; Enter shows one key; ? helps. Needs a terminal.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  trueup top --config /etc/trueup\n  trueup top --admin http://127.0.0.1:9482")]
 pub(crate) struct Args {
     #[command(flatten)]
     reach: Reach,
