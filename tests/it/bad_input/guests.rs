@@ -13,33 +13,12 @@ use super::{RUN, lbaas};
 /// The command that loads a guest.
 const INSPECT: &str = "guest inspect CASE/guest.wasm";
 
-/// Guests in a file: `guest.wasm`, which the configuration names.
+/// Guests in a file, `guest.wasm`, that another command than a run reports.
 const FILES: &[(&str, usize, &str)] = &[
-    ("answer-out-of-memory", 1, RUN),
-    ("asks-a-function-that-is-none", 1, RUN),
     ("asks-for-the-network", 1, INSPECT),
-    ("asks-what-its-world-lacks", 1, RUN),
-    ("binary", 1, RUN),
-    ("empty", 1, RUN),
-    ("exports-of-a-wrong-type", 1, RUN),
     ("exports-without-functions", 1, INSPECT),
-    ("grows-in-init", 1, RUN),
-    ("half-a-world", 1, RUN),
     ("later-version-of-its-world", 1, INSPECT),
-    ("never-ends-init", 1, RUN),
-    ("no-type-section", 1, RUN),
-    ("no-world", 1, RUN),
-    ("recurses-in-init", 1, RUN),
-    ("refusal-of-several-lines", 1, RUN),
-    ("refusal-that-goes-on", 1, RUN),
-    ("refusal-that-is-not-text", 1, RUN),
-    ("refusal-without-a-word", 1, RUN),
     ("text", 1, INSPECT),
-    ("threads", 1, RUN),
-    ("too-much-memory-at-start", 1, RUN),
-    ("traps-at-start", 1, RUN),
-    ("traps-in-init", 1, RUN),
-    ("world-of-others", 1, RUN),
 ];
 
 /// A guest from one of the texts, as bytes.
@@ -74,7 +53,7 @@ fn named(name: Option<&str>, version: Option<&str>) -> Vec<u8> {
 
 #[test]
 fn guests_in_a_file() {
-    super::check("guests", FILES, |case, _, file| {
+    super::check("guests", RUN, FILES, |case, _, file| {
         case.put("guest.wasm", built(file));
         case.configure(
             "use = \"builtin:lbaas@1\"\n",
