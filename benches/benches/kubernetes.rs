@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use trueup_benches::effects::Times;
 use trueup_benches::measure::{digits, ratio, show};
+use trueup_benches::table;
 
 use cluster::{Cluster, Seen};
 
@@ -51,13 +52,10 @@ const TRIAL: Effort = Effort {
 const TURNS: usize = 5;
 
 fn main() -> anyhow::Result<()> {
-    let is_bench = std::env::args().any(|arg| arg == "--bench");
+    let is_bench = table::is_bench();
     let effort = if is_bench { FULL } else { TRIAL };
     let wanted: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
     let is_wanted = |part: &str| !is_bench || wanted.is_empty() || wanted.iter().any(|wanted| wanted == part);
-    if !is_bench {
-        println!("A trial, to see that it works; these numbers mean nothing.\n");
-    }
     println!("| what | p50 | p99 | longest |");
     println!("|---|---|---|---|");
     if is_wanted("load") {

@@ -12,6 +12,7 @@ use trueup_benches::endpoints::{self, NativeSets, Sets, Stack, ZONES, native_gro
 use trueup_benches::measure::{digits, pss_kib, quickest, ratio, show, timed};
 use trueup_benches::negs::{self, Filling, Native, Stage};
 use trueup_benches::probe::Probe;
+use trueup_benches::table::{self, against, row, times};
 use trueup_guest_neg::filter::{Facts, filter};
 use trueup_guest_neg::settings::Settings;
 use trueup_runtime::guests::neg::Filtered;
@@ -45,37 +46,12 @@ const TRIAL: Effort = Effort {
 const ORIGINAL: &str = "24 ms";
 
 fn main() -> anyhow::Result<()> {
-    let is_bench = std::env::args().any(|arg| arg == "--bench");
-    let effort = if is_bench { FULL } else { TRIAL };
-    if !is_bench {
-        println!("A trial, to see that it works; these numbers mean nothing.\n");
-    }
-    let stage = Stage::new()?;
-    println!("| what | ratio | absolute | goal |");
-    println!("|---|---|---|---|");
-    let parts: [(&str, Part); 3] = [("filter", filters), ("sync", syncs), ("instances", instances)];
-    let wanted: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
-    for (name, part) in parts {
-        if wanted.is_empty() || wanted.iter().any(|wanted| wanted == name) {
-            part(&stage, &effort)?;
-        }
-    }
-    Ok(())
-}
-
-/// Some rows of the table.
-type Part = fn(&Stage, &Effort) -> anyhow::Result<()>;
-
-fn row(what: &str, ratio: &str, absolute: &str, goal: &str) {
-    println!("| {what} | {ratio} | {absolute} | {goal} |");
-}
-
-fn times(ratio: f64) -> String {
-    format!("{}x", digits(ratio))
-}
-
-fn against(left: Duration, right: Duration) -> String {
-    format!("{} against {}", show(left), show(right))
+    let effort = if table::is_bench() { FULL } else { TRIAL };
+    table::print(
+        &Stage::new()?,
+        &effort,
+        &[("filter", filters), ("sync", syncs), ("instances", instances)],
+    )
 }
 
 /// `filter` of a migration to dual-stack: the guest across the boundary, and the same code natively.

@@ -10,6 +10,7 @@ use std::time::Duration;
 use trueup_benches::measure::{digits, quickest, ratio, show, timed};
 use trueup_benches::plugin::{self, Plugin};
 use trueup_benches::pods::{self, Stage};
+use trueup_benches::table::{self, against, row, times};
 use trueup_capabilities::checkpoint::simulated::Simulated;
 
 /// How much to measure.
@@ -41,45 +42,19 @@ const TRIAL: Effort = Effort {
     processes: 2,
 };
 
-/// Some rows of the table.
-type Part = fn(&Stage, &Effort) -> anyhow::Result<()>;
-
 fn main() -> anyhow::Result<()> {
     if plugin::launch()? {
         return Ok(());
     }
-    let is_bench = std::env::args().any(|arg| arg == "--bench");
+    let is_bench = table::is_bench();
     let effort = if is_bench { FULL } else { TRIAL };
-    if !is_bench {
-        println!("A trial, to see that it works; these numbers mean nothing.\n");
-    }
-    let stage = Stage::new()?;
-    println!("| what | ratio | absolute | goal |");
-    println!("|---|---|---|---|");
-    let mut parts: Vec<(&str, Part)> = vec![("growth", growth), ("syncs", syncs), ("sharing", sharing)];
+    let mut parts: Vec<(&str, table::Part<Stage, Effort>)> =
+        vec![("growth", growth), ("syncs", syncs), ("sharing", sharing)];
     if is_bench {
         // In a trial the plugin may not be built yet; its own tests check it.
         parts.push(("plugin", plugins));
     }
-    let wanted: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
-    for (name, part) in parts {
-        if wanted.is_empty() || wanted.iter().any(|wanted| wanted == name) {
-            part(&stage, &effort)?;
-        }
-    }
-    Ok(())
-}
-
-fn row(what: &str, ratio: &str, absolute: &str, goal: &str) {
-    println!("| {what} | {ratio} | {absolute} | {goal} |");
-}
-
-fn times(ratio: f64) -> String {
-    format!("{}x", digits(ratio))
-}
-
-fn against(left: Duration, right: Duration) -> String {
-    format!("{} against {}", show(left), show(right))
+    table::print(&Stage::new()?, &effort, &parts)
 }
 
 fn per(time: Duration, count: u32) -> Duration {

@@ -11,6 +11,7 @@ use trueup_benches::measure::{digits, quickest, ratio, show, timed};
 use trueup_benches::probe::Probe;
 use trueup_benches::service::{self, Listed, Size};
 use trueup_benches::stage::{self, Stage};
+use trueup_benches::table::{self, against, row, times};
 use trueup_engine::{Engine, Options};
 use trueup_guest_lbaas::settings::Settings;
 use trueup_runtime::Guest;
@@ -62,43 +63,18 @@ const TRIAL: Effort = Effort {
 };
 
 fn main() -> anyhow::Result<()> {
-    let is_bench = std::env::args().any(|arg| arg == "--bench");
-    let effort = if is_bench { FULL } else { TRIAL };
-    if !is_bench {
-        println!("A trial, to see that it works; these numbers mean nothing.\n");
-    }
-    let stage = Stage::new()?;
-    println!("| what | ratio | absolute | goal |");
-    println!("|---|---|---|---|");
-    let parts: [(&str, Part); 5] = [
-        ("boundary", boundary),
-        ("starts", starts),
-        ("checks", checks),
-        ("recording", recording),
-        ("concurrency", concurrency),
-    ];
-    let wanted: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
-    for (name, part) in parts {
-        if wanted.is_empty() || wanted.iter().any(|wanted| wanted == name) {
-            part(&stage, &effort)?;
-        }
-    }
-    Ok(())
-}
-
-/// Some rows of the table.
-type Part = fn(&Stage, &Effort) -> anyhow::Result<()>;
-
-fn row(what: &str, ratio: &str, absolute: &str, goal: &str) {
-    println!("| {what} | {ratio} | {absolute} | {goal} |");
-}
-
-fn times(ratio: f64) -> String {
-    format!("{}x", digits(ratio))
-}
-
-fn against(left: Duration, right: Duration) -> String {
-    format!("{} against {}", show(left), show(right))
+    let effort = if table::is_bench() { FULL } else { TRIAL };
+    table::print(
+        &Stage::new()?,
+        &effort,
+        &[
+            ("boundary", boundary),
+            ("starts", starts),
+            ("checks", checks),
+            ("recording", recording),
+            ("concurrency", concurrency),
+        ],
+    )
 }
 
 /// How many for each call of a guest: a hundred of them take as long as one.

@@ -15,6 +15,7 @@ use trueup_benches::measure::{digits, quickest, ratio, show, timed};
 use trueup_benches::rendering::{
     Alone, Heard, Stage, Transactions, backends, change, renderer_args, resync_args, state, taken, update_args,
 };
+use trueup_benches::table::{self, row};
 use trueup_capabilities::nftables::nft::{Nft, Settings, TIMEOUT};
 use trueup_capabilities::nftables::{Api as _, simulated::Simulated};
 use trueup_capabilities::{Backends, etcd, renderer};
@@ -66,29 +67,12 @@ fn main() -> anyhow::Result<()> {
         let number = |at: usize| args.get(at).and_then(|arg| arg.parse().ok()).context("a number");
         return resync_alone(number(1)?, number(2)?);
     }
-    let is_bench = args.iter().any(|arg| arg == "--bench");
-    let effort = if is_bench { FULL } else { TRIAL };
-    if !is_bench {
-        println!("A trial, to see that it works; these numbers mean nothing.\n");
-    }
-    let stage = Stage::new()?;
-    println!("| what | ratio | absolute | goal |");
-    println!("|---|---|---|---|");
-    let parts: [(&str, Part); 3] = [("change", changes), ("resync", resyncs), ("kernel", kernel)];
-    let wanted: Vec<&String> = args.iter().filter(|arg| !arg.starts_with('-')).collect();
-    for (name, part) in parts {
-        if wanted.is_empty() || wanted.iter().any(|wanted| *wanted == name) {
-            part(&stage, &effort)?;
-        }
-    }
-    Ok(())
-}
-
-/// Some rows of the table.
-type Part = fn(&Stage, &Effort) -> anyhow::Result<()>;
-
-fn row(what: &str, ratio: &str, absolute: &str, goal: &str) {
-    println!("| {what} | {ratio} | {absolute} | {goal} |");
+    let effort = if table::is_bench() { FULL } else { TRIAL };
+    table::print(
+        &Stage::new()?,
+        &effort,
+        &[("change", changes), ("resync", resyncs), ("kernel", kernel)],
+    )
 }
 
 /// Guests and hosts with this many services, all at once, so that the sizes are measured in turn.

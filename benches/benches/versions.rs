@@ -8,15 +8,13 @@ use trueup_benches::measure::{digits, pss_kib, show};
 use trueup_benches::service::{Listed, Size};
 use trueup_benches::stage::{self, Stage};
 use trueup_benches::swaps::{Load, Seen, swap_under_load};
+use trueup_benches::table;
 
 /// The one question to every instance.
 const SMALL: Size = Size { ports: 1, servers: 3 };
 
 fn main() -> anyhow::Result<()> {
-    let is_bench = std::env::args().any(|arg| arg == "--bench");
-    if !is_bench {
-        println!("A trial, to see that it works; these numbers mean nothing.\n");
-    }
+    let is_bench = table::is_bench();
     println!("| what | absolute | goal |");
     println!("|---|---|---|");
     instances(if is_bench { 2_000 } else { 20 })?;

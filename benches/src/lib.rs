@@ -1,8 +1,8 @@
 //! Benchmarks: what trueup costs, as ratios measured in one run.
 //!
-//! This crate has the measurements. `benches/ratios.rs`, `benches/pods.rs`, `benches/neg.rs`, `benches/rendering.rs`,
-//! `benches/versions.rs` and `benches/kubernetes.rs` print the README's tables, `benches/figures.rs` the single figures
-//! with their spread.
+//! This crate has the measurements, and `table` prints them. `benches/ratios.rs`, `benches/pods.rs`, `benches/neg.rs`,
+//! `benches/rendering.rs`, `benches/versions.rs` and `benches/kubernetes.rs` print the README's tables,
+//! `benches/figures.rs` the single figures with their spread.
 //!
 //! ```text
 //! service (what is wanted, what is there) -> stage (guest, host, recording) -> ratios, figures
@@ -28,3 +28,4 @@ pub mod rendering;
 pub mod service;
 pub mod stage;
 pub mod swaps;
+pub mod table;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::{Context as _, ensure};
+use anyhow::ensure;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
@@ -18,7 +18,7 @@ use trueup_capabilities::neg::simulated::{Neg, Simulated};
 use trueup_capabilities::neg::{Api, EndpointGroup};
 use trueup_capabilities::random::Seeded;
 use trueup_capabilities::{Backends, Host, Identity};
-use trueup_engine::{Engine, Options};
+use trueup_engine::Engine;
 use trueup_guest::{Clock, Level, Telemetry};
 use trueup_guest_neg::bindings::exports::trueup::neg::syncer as native_syncer;
 use trueup_guest_neg::bindings::trueup::neg::{api as native_api, types as native_types};
@@ -32,7 +32,7 @@ use trueup_runtime::instance::{Instance, Start};
 use trueup_runtime::run::Instances;
 
 use crate::endpoints::{SUBNET, Sets, ZONES, groups, native_groups};
-use crate::stage::{CPU_MAX, NOW_MS};
+use crate::stage::{self, CPU_MAX, NOW_MS};
 
 /// The NEGs' name, the same in each zone.
 const NAME: &str = "web";
@@ -53,15 +53,9 @@ impl Stage {
     /// # Errors
     /// If the guest does not run here.
     pub fn new() -> anyhow::Result<Self> {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(2)
-            .enable_all()
-            .build()?;
-        let engine = Engine::new(&Options::default())?;
-        let builtin = trueup_guests_builtin::find("neg", "1").context("no guest `neg@1` is built in")?;
-        let guest = engine.load(builtin.bytes)?;
-        let typed = linked::<NegSyncer>(&engine, &guest)?;
-        let program = Arc::new(Program::new(&engine, guest).map_err(anyhow::Error::msg)?);
+        let (runtime, engine) = stage::begin()?;
+        let program = stage::program(&engine, "neg")?;
+        let typed = linked::<NegSyncer>(&engine, &program.guest)?;
         Ok(Self {
             runtime,
             engine,

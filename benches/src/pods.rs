@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, ensure};
+use anyhow::ensure;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
@@ -19,7 +19,7 @@ use trueup_capabilities::log::NoLog;
 use trueup_capabilities::meter::Limits;
 use trueup_capabilities::random::Seeded;
 use trueup_capabilities::{Backends, Host, Identity};
-use trueup_engine::{Engine, Options};
+use trueup_engine::Engine;
 use trueup_journal::{Files, OPEN_FILES_MAX, Tape};
 use trueup_runtime::guests::{Program, ipam};
 use trueup_runtime::instance::{Instance, Start};
@@ -27,7 +27,7 @@ use trueup_runtime::ipam::{Served, Settings};
 use trueup_runtime::run::Instances;
 use trueup_sources::enis::{Eni, Enis};
 
-use crate::stage::{CPU_MAX, NOW_MS};
+use crate::stage::{self, CPU_MAX, NOW_MS};
 
 /// Addresses of an interface, as on the larger instance types.
 const ADDRESSES_PER_ENI: usize = 100;
@@ -49,14 +49,8 @@ impl Stage {
     /// # Errors
     /// If the guest does not run here.
     pub fn new() -> anyhow::Result<Self> {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(2)
-            .enable_all()
-            .build()?;
-        let engine = Engine::new(&Options::default())?;
-        let builtin = trueup_guests_builtin::find("ipam", "1").context("no guest `ipam@1` is built in")?;
-        let guest = engine.load(builtin.bytes)?;
-        let program = Arc::new(Program::new(&engine, guest).map_err(anyhow::Error::msg)?);
+        let (runtime, engine) = stage::begin()?;
+        let program = stage::program(&engine, "ipam")?;
         Ok(Self {
             runtime,
             engine,

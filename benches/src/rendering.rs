@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use anyhow::{Context as _, anyhow, ensure};
+use anyhow::{anyhow, ensure};
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
@@ -14,9 +14,8 @@ use trueup_capabilities::log::NoLog;
 use trueup_capabilities::meter::Limits;
 use trueup_capabilities::renderer::{Call, Renderers};
 use trueup_capabilities::{Answer, Backends, Host, Identity, etcd, nftables, renderer};
-use trueup_engine::{Engine, Options};
+use trueup_engine::Engine;
 use trueup_journal::{By, Files, OPEN_FILES_MAX, Tape};
-use trueup_runtime::guests::Program;
 use trueup_runtime::guests::service::{
     EndpointAddress, EndpointPort, EndpointSubset, Endpoints, Event, NodeContext, ObjectId, Protocol, Resync, Service,
     ServicePort, State, Update,
@@ -25,7 +24,7 @@ use trueup_runtime::instance::{Instance, Start};
 use trueup_runtime::node::Wiring;
 use trueup_runtime::run::Instances;
 
-use crate::stage::{CPU_MAX, NOW_MS};
+use crate::stage::{self, CPU_MAX, NOW_MS};
 
 /// The guest `service` keeps inputs and acknowledged state: 50,000 services take more than the default of 256 MiB.
 const MEMORY_BYTES: u64 = 2 << 30;
@@ -52,21 +51,8 @@ impl Stage {
     /// # Errors
     /// If guests do not run here.
     pub fn new() -> anyhow::Result<Self> {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(2)
-            .enable_all()
-            .build()?;
-        Ok(Self {
-            runtime,
-            engine: Engine::new(&Options::default())?,
-        })
-    }
-
-    fn program(&self, name: &str) -> anyhow::Result<Arc<Program>> {
-        let builtin =
-            trueup_guests_builtin::find(name, "1").with_context(|| format!("no guest `{name}@1` is built in"))?;
-        let guest = self.engine.load(builtin.bytes)?;
-        Ok(Arc::new(Program::new(&self.engine, guest).map_err(anyhow::Error::msg)?))
+        let (runtime, engine) = stage::begin()?;
+        Ok(Self { runtime, engine })
     }
 
     /// An instance of a guest, without a recording.
@@ -87,7 +73,7 @@ impl Stage {
             snapshot: None,
             cpu_max: CPU_MAX,
         };
-        let started = Instance::start(&self.engine, &self.program(name)?, host, start).await;
+        let started = Instance::start(&self.engine, &stage::program(&self.engine, name)?, host, start).await;
         Ok(Alone(started.map_err(|(_, error)| error)?))
     }
 
@@ -110,7 +96,7 @@ impl Stage {
             afresh: false,
             name,
             engine: self.engine.clone(),
-            program: self.program(name)?,
+            program: stage::program(&self.engine, name)?,
             recorded: Arc::new(|_| None),
             settings: settings(name),
             grants: Grants::everything(),

@@ -46,13 +46,8 @@ impl Stage {
     /// # Errors
     /// If the guest does not run here.
     pub fn new() -> anyhow::Result<Self> {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(2)
-            .enable_all()
-            .build()?;
-        let engine = Engine::new(&Options::default())?;
-        let guest = engine.load(lbaas()?.bytes)?;
-        let program = Arc::new(Program::new(&engine, guest).map_err(anyhow::Error::msg)?);
+        let (runtime, engine) = begin()?;
+        let program = program(&engine, "lbaas")?;
         Ok(Self {
             runtime,
             engine,
@@ -128,7 +123,26 @@ impl Stage {
 /// # Errors
 /// If this build embeds none.
 pub fn lbaas() -> anyhow::Result<&'static Builtin> {
-    trueup_guests_builtin::find("lbaas", "1").context("no guest `lbaas@1` is built in")
+    builtin("lbaas")
+}
+
+fn builtin(name: &str) -> anyhow::Result<&'static Builtin> {
+    trueup_guests_builtin::find(name, "1").with_context(|| format!("no guest `{name}@1` is built in"))
+}
+
+/// Threads, and an engine without a cache.
+pub(crate) fn begin() -> anyhow::Result<(Runtime, Engine)> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()?;
+    Ok((runtime, Engine::new(&Options::default())?))
+}
+
+/// Compiles version 1 of a built-in guest.
+pub(crate) fn program(engine: &Engine, name: &str) -> anyhow::Result<Arc<Program>> {
+    let guest = engine.load(builtin(name)?.bytes)?;
+    Ok(Arc::new(Program::new(engine, guest).map_err(anyhow::Error::msg)?))
 }
 
 /// Loads the guest with a compile cache in `folder`: compiles it the first time, reads the cache from then on.
