@@ -1,5 +1,7 @@
 //! Tests of the crate as its users see it: written data is read, replayed and compared.
 
+mod accepted;
+mod decisions;
 mod interrupted;
 mod journals;
 mod replays;

@@ -145,28 +145,40 @@ struct Growing {
 }
 
 impl Growing {
+    fn of(file: SegmentFile, segment: &Segment) -> Self {
+        Self {
+            file,
+            header_bytes: segment.header_bytes,
+            entries: segment.entries.len() as u64,
+            position: segment.position,
+        }
+    }
+
     /// The number of the entry after its last one.
     fn next_n(&self) -> u64 {
         self.file.first.saturating_add(1).saturating_add(self.entries)
     }
 }
 
-impl Journal {
-    /// Opens the journal in a folder, creating the folder if it is missing. Cuts off a torn last line and reports it;
-    /// any other damage of the newest segment is an error.
-    pub fn open(dir: &Path, options: Options, files: &Files) -> Result<Opened, JournalError> {
-        let in_use = files.enter(dir);
-        create_dir(dir, options.sync != Sync::Write)?;
-        let mut older = VecDeque::from(segment_files(dir)?);
-        let mut next_n = 0;
-        let mut torn = None;
-        let mut newest = None;
-        while let Some(file) = older.pop_back() {
+/// Where a folder's segments end.
+#[derive(Default)]
+struct Ends {
+    /// The number of the next entry.
+    next_n: u64,
+    newest: Option<(SegmentFile, Segment)>,
+    torn: Option<Torn>,
+}
+
+impl Ends {
+    /// Takes the newest segment from the end of `files`. Cuts off its torn last line, and removes empty segments.
+    fn of(files: &mut VecDeque<SegmentFile>) -> Result<Self, JournalError> {
+        let mut ends = Self::default();
+        while let Some(file) = files.pop_back() {
             match Segment::read(&file.path) {
                 Ok(mut segment) => {
                     if let Some(cut) = segment.torn.take() {
                         truncate(&file.path, segment.bytes)?;
-                        torn = torn.or(Some(cut));
+                        ends.torn = ends.torn.or(Some(cut));
                     }
                     if segment.first != file.first {
                         let reason = format!("entry {} begins a file named for entry {}", segment.first, file.first);
@@ -177,37 +189,35 @@ impl Journal {
                         }
                         .into());
                     }
-                    next_n = next_n.max(segment.next_n());
-                    newest = Some((
-                        SegmentFile {
-                            bytes: segment.bytes,
-                            ..file
-                        },
-                        segment,
-                    ));
+                    ends.next_n = ends.next_n.max(segment.next_n());
+                    let bytes = segment.bytes;
+                    ends.newest = Some((SegmentFile { bytes, ..file }, segment));
                     break;
                 }
                 // The host was killed while it wrote the header: the previous segment is the newest one.
                 Err(ReadError::Empty { torn: cut, .. }) => {
                     fs::remove_file(&file.path).map_err(failed("remove", &file.path))?;
-                    torn = torn.or(cut);
-                    next_n = next_n.max(file.first);
+                    ends.torn = ends.torn.or(cut);
+                    ends.next_n = ends.next_n.max(file.first);
                 }
                 Err(error) => return Err(error.into()),
             }
         }
-        let (found, newest) = match newest {
-            Some((file, segment)) => {
-                let growing = Growing {
-                    file,
-                    header_bytes: segment.header_bytes,
-                    entries: segment.entries.len() as u64,
-                    position: segment.position,
-                };
-                (Some(growing), Some(segment))
-            }
-            None => (None, None),
-        };
+        Ok(ends)
+    }
+}
+
+impl Journal {
+    /// Opens the journal in a folder, creating the folder if it is missing. Cuts off a torn last line and reports it;
+    /// any other damage of the newest segment is an error.
+    pub fn open(dir: &Path, options: Options, files: &Files) -> Result<Opened, JournalError> {
+        let in_use = files.enter(dir);
+        create_dir(dir, options.sync != Sync::Write)?;
+        let mut older = VecDeque::from(segment_files(dir)?);
+        let Ends { next_n, newest, torn } = Ends::of(&mut older)?;
+        let (found, newest) = newest
+            .map(|(file, segment)| (Growing::of(file, &segment), segment))
+            .unzip();
         let journal = Self {
             dir: dir.to_owned(),
             options,
