@@ -11,6 +11,7 @@
 
 mod client;
 mod decode;
+mod kubeconfig;
 mod list;
 mod status;
 mod store;
@@ -28,7 +29,8 @@ use serde_json::Value;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
-pub use self::client::{ClusterError, Failed};
+pub use self::client::Failed;
+pub use self::kubeconfig::ClusterError;
 pub use self::status::{ScopeStatus, Status, WatchStatus};
 
 use self::client::Cluster;

@@ -40,18 +40,51 @@ pub fn watch(folder: &Path) -> Result<Batches, FolderError> {
     Ok(Batches::Manifests(batches))
 }
 
-/// The content of the last batch, without changes.
-struct Said {
-    problems: Vec<Problem>,
-    complete: bool,
+/// What the receiver knows.
+#[derive(Default)]
+struct Known {
+    objects: Objects,
+    /// The rest of the last batch: its problems, and whether it was complete. `None` before the first batch.
+    last: Option<(Vec<Problem>, bool)>,
+}
+
+impl Known {
+    /// The batch that the receiver lacks, which it knows from then on. `None` if the folder holds nothing new.
+    fn news(&mut self, folder: &Folder, is_settled: bool) -> Option<Batch> {
+        let changes = self.objects.changes_to(&folder.objects);
+        let complete = folder.is_complete();
+        // The first batch contains everything. It waits for files to settle, but not for a file that never does. An
+        // unsettled file alone is no news.
+        let is_news = match &self.last {
+            None => is_settled,
+            Some((problems, was_complete)) => {
+                !changes.is_empty() || *problems != folder.problems || (complete && !was_complete)
+            }
+        };
+        if !is_news {
+            return None;
+        }
+        let (before, _) = self
+            .last
+            .replace((folder.problems.clone(), complete))
+            .unwrap_or_default();
+        let is_new = |problem: &&Problem| !before.contains(problem);
+        self.objects.clone_from(&folder.objects);
+        Some(Batch {
+            changes,
+            problems: folder.problems.clone(),
+            new_problems: folder.problems.iter().filter(is_new).cloned().collect(),
+            complete,
+            ..Batch::default()
+        })
+    }
 }
 
 async fn follow(mut folder: Folder, batches: mpsc::Sender<Batch>) {
     let started = Instant::now();
     let changed = Arc::new(Notify::new());
     let mut watcher = None;
-    let mut said: Option<Said> = None;
-    let mut told = Objects::default();
+    let mut known = Known::default();
     loop {
         if watcher.is_none() && folder.listed {
             // Watch before the look: a change during it then causes an event.
@@ -69,43 +102,12 @@ async fn follow(mut folder: Folder, batches: mpsc::Sender<Batch>) {
             // The operating system treats a recreated folder as a new one.
             watcher = None;
         }
-
-        let changes = told.changes_to(&folder.objects);
-        let complete = folder.is_complete();
-        // The first batch contains everything. It waits for files to settle, but not for a file that never does. An
-        // unsettled file alone is no news.
-        let news = match &said {
-            None => again_in_ms.is_none() || now_ms >= FIRST_BATCH_MS_MAX,
-            Some(said) => !changes.is_empty() || said.problems != folder.problems || (complete && !said.complete),
-        };
-        if news {
-            let before = said.take().map(|said| said.problems).unwrap_or_default();
-            let problems = folder.problems.clone();
-            let new_problems = problems
-                .iter()
-                .filter(|problem| !before.contains(problem))
-                .cloned()
-                .collect();
-            said = Some(Said {
-                problems: problems.clone(),
-                complete,
-            });
-            if batches
-                .send(Batch {
-                    changes,
-                    problems,
-                    new_problems,
-                    complete,
-                    ..Batch::default()
-                })
-                .await
-                .is_err()
-            {
-                return;
-            }
-            told.clone_from(&folder.objects);
+        let is_settled = again_in_ms.is_none() || now_ms >= FIRST_BATCH_MS_MAX;
+        if let Some(batch) = known.news(&folder, is_settled)
+            && batches.send(batch).await.is_err()
+        {
+            return;
         }
-
         let rescan = if watcher.is_some() { RESCAN } else { RESCAN_UNWATCHED };
         let pause = again_in_ms.map_or(rescan, Duration::from_millis);
         tokio::select! {

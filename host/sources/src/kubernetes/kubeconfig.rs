@@ -1,0 +1,182 @@
+//! Finds the kubeconfig and reads it. Errors have one line that says what to do.
+
+use std::path::Path;
+
+use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
+use trueup_base::{regular, text};
+
+use super::Settings;
+
+/// Why a cluster is unusable, in one line.
+#[derive(Debug, thiserror::Error)]
+pub enum ClusterError {
+    /// The configuration is invalid or incomplete, for the operator to fix.
+    #[error("{0}")]
+    Misused(String),
+    /// It does not answer, or not as expected.
+    #[error("{0}")]
+    Failed(String),
+}
+
+/// The place of our credentials.
+pub(super) enum Place<'a> {
+    File(&'a Path),
+    Pod,
+    /// kubectl's rules: `$KUBECONFIG`, then `~/.kube/config`.
+    Usual,
+}
+
+pub(super) fn place(settings: &Settings) -> Place<'_> {
+    match &settings.kubeconfig {
+        Some(file) => Place::File(file),
+        // A context exists only in a kubeconfig.
+        None if settings.context.is_none() && std::env::var_os("KUBERNETES_SERVICE_HOST").is_some() => Place::Pod,
+        None => Place::Usual,
+    }
+}
+
+pub(super) async fn from_kubeconfig(settings: &Settings, place: &Place<'_>) -> Result<kube::Config, ClusterError> {
+    let (named, read) = match place {
+        Place::File(file) => (
+            format!("the kubeconfig `{}`", file.display()),
+            // The library would block on a named pipe.
+            regular::open(file)
+                .map_err(|error| KubeconfigError::ReadConfig(error, file.to_path_buf()))
+                .and_then(|_| Kubeconfig::read_from(file)),
+        ),
+        Place::Pod | Place::Usual => (
+            "the kubeconfig of $KUBECONFIG or ~/.kube/config".to_owned(),
+            Kubeconfig::read(),
+        ),
+    };
+    let refused = |cause: &str| ClusterError::Misused(format!("reading {named}: {}", text::line(cause)));
+    let read = read.map_err(|error| {
+        let next = "check `kubeconfig` under [source.kubernetes]";
+        match &error {
+            KubeconfigError::ReadConfig(cause, file) => refused(&format!("`{}`: {cause}; {next}", file.display())),
+            error => refused(&format!("{}; {next}", chain(error))),
+        }
+    })?;
+    let contexts: Vec<String> = read.contexts.iter().map(|context| context.name.clone()).collect();
+    let options = KubeConfigOptions {
+        context: settings.context.clone(),
+        ..KubeConfigOptions::default()
+    };
+    let proxy = proxy(&read, &options);
+    let config = kube::Config::from_custom_kubeconfig(read, &options).await;
+    let mut config = config.map_err(|error| {
+        let contexts = if contexts.is_empty() {
+            "none".to_owned()
+        } else {
+            contexts.join(", ")
+        };
+        match &error {
+            KubeconfigError::CurrentContextNotSet => refused(&format!(
+                "it has no current-context: set `context` under [source.kubernetes] (contexts: {contexts})"
+            )),
+            KubeconfigError::LoadContext(context) => refused(&format!(
+                "no context `{context}` in it: check `context` under [source.kubernetes] (contexts: {contexts})"
+            )),
+            KubeconfigError::LoadClusterOfContext(cluster) => {
+                refused(&format!("no cluster `{cluster}` in it, which its context names"))
+            }
+            error => refused(&chain(error)),
+        }
+    })?;
+    if let Some(proxy) = proxy {
+        return Err(refused(&format!("proxy-url {proxy}: proxies are not supported")));
+    }
+    // This proxy is from the environment: kubectl skips it for addresses in NO_PROXY, and this client cannot use one.
+    config.proxy_url = None;
+    Ok(config)
+}
+
+/// The proxy in the kubeconfig itself.
+fn proxy(kubeconfig: &Kubeconfig, options: &KubeConfigOptions) -> Option<String> {
+    let name = options.context.as_ref().or(kubeconfig.current_context.as_ref())?;
+    let context = kubeconfig.contexts.iter().find(|context| context.name == *name)?;
+    let cluster = &context.context.as_ref()?.cluster;
+    let cluster = kubeconfig.clusters.iter().find(|other| other.name == *cluster)?;
+    let proxy = cluster.cluster.as_ref()?.proxy_url.clone()?;
+    (!proxy.is_empty()).then_some(proxy)
+}
+
+/// An error and its causes on one line, without repetitions.
+pub(super) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut said = String::new();
+    let mut next = Some(error);
+    while let Some(error) = next {
+        let text = error.to_string();
+        if said.is_empty() {
+            said = text;
+        } else if !said.contains(&text) {
+            said = format!("{said}: {text}");
+        }
+        next = error.source();
+    }
+    text::line(&said)
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::super::client::Cluster;
+    use super::*;
+
+    pub(in super::super) fn settings(kubeconfig: &Path, context: Option<&str>) -> Settings {
+        Settings {
+            kubeconfig: Some(kubeconfig.to_owned()),
+            context: context.map(str::to_owned),
+            ..Settings::default()
+        }
+    }
+
+    async fn refused(kubeconfig: &str, context: Option<&str>) -> String {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("config");
+        std::fs::write(&file, kubeconfig).unwrap();
+        let refused = match Cluster::new(&settings(&file, context)).await {
+            Ok(cluster) => panic!("{}", cluster.server()),
+            Err(refused) => refused.to_string(),
+        };
+        assert!(!refused.contains('\n'), "{refused}");
+        refused.replace(&file.display().to_string(), "FILE")
+    }
+
+    pub(in super::super) const ONE: &str = "apiVersion: v1
+kind: Config
+clusters: [{name: c, cluster: {server: 'http://127.0.0.1:1'}}]
+users: [{name: u, user: {token: t}}]
+contexts: [{name: one, context: {cluster: c, user: u}}, {name: lost, context: {cluster: nowhere, user: u}}]
+";
+
+    #[tokio::test]
+    async fn each_mistake_in_a_kubeconfig_is_one_line() {
+        assert_eq!(
+            refused(ONE, None).await,
+            "reading the kubeconfig `FILE`: it has no current-context: set `context` under [source.kubernetes] (contexts: one, lost)"
+        );
+        assert_eq!(
+            refused(ONE, Some("two")).await,
+            "reading the kubeconfig `FILE`: no context `two` in it: check `context` under [source.kubernetes] (contexts: one, lost)"
+        );
+        assert_eq!(
+            refused(ONE, Some("lost")).await,
+            "reading the kubeconfig `FILE`: no cluster `nowhere` in it, which its context names"
+        );
+        let broken = refused("clusters: {", Some("one")).await;
+        assert!(broken.starts_with("reading the kubeconfig `FILE`: "), "{broken}");
+        let missing = Cluster::new(&settings(Path::new("/nonexistent/config"), None)).await;
+        let Err(missing) = missing else { panic!() };
+        assert_eq!(
+            missing.to_string(),
+            "reading the kubeconfig `/nonexistent/config`: `/nonexistent/config`: No such file or directory (os error 2); \
+             check `kubeconfig` under [source.kubernetes]"
+        );
+        let proxied = ONE.replace("'http://127.0.0.1:1'", "'http://127.0.0.1:1', proxy-url: 'http://p:1'");
+        assert!(
+            refused(&proxied, Some("one"))
+                .await
+                .ends_with("proxies are not supported")
+        );
+    }
+}
