@@ -65,7 +65,9 @@ impl Cli {
 /// Ends the help of `command` and of all below it with their texts in `examples.txt`, which a line `# COMMAND` begins.
 fn with_examples(command: clap::Command, path: &str) -> clap::Command {
     let texts = include_str!("examples.txt").strip_prefix("# ").unwrap_or_default();
-    let text = texts.split("\n# ").find_map(|text| text.strip_prefix(path)?.strip_prefix('\n'));
+    let text = texts
+        .split("\n# ")
+        .find_map(|text| text.strip_prefix(path)?.strip_prefix('\n'));
     let command = command.mut_subcommands(|command| {
         let path = format!("{path} {}", command.get_name());
         with_examples(command, &path)

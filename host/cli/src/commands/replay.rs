@@ -1,7 +1,7 @@
 //! `trueup replay`: decides recordings again and compares.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::anyhow;
@@ -85,28 +85,8 @@ async fn replay_all(args: &Args, engine: &Engine, registry: &Registry, log: &Arc
                 program
             }
         };
-        let mut segment = segment;
-        if args.afresh {
-            segment.header.snapshot = None;
-        }
-        let (header, torn) = (segment.header.clone(), segment.torn.as_ref().map(ToString::to_string));
-        let options = replay::Options {
-            compare: match args.guest.is_some() && !args.strict {
-                true => replay::Compare::Decisions,
-                false => replay::Compare::Everything,
-            },
-            ..replay::Options::default()
-        };
-        let outcome = replay::replay_with(engine, &program, segment, Arc::clone(log), options).await;
-        let outcome = outcome.map_err(|error| misused(anyhow!("{}: {error}", file.display())))?;
-        let replayed = Replayed {
-            file: file.display().to_string(),
-            guest: format!("{}@{}", program.guest.name, program.guest.version),
-            recorded_digest: header.digest,
-            replayed_digest: program.guest.digest.to_string(),
-            torn,
-            outcome,
-        };
+        let replayed = replay_one(args, engine, &program, file, segment, log).await;
+        let replayed = replayed.map_err(|error| misused(anyhow!("{}: {error}", file.display())))?;
         if output == Output::Text {
             show(&replayed)?;
         }
@@ -128,11 +108,41 @@ async fn replay_all(args: &Args, engine: &Engine, registry: &Registry, log: &Arc
     })
 }
 
+async fn replay_one(
+    args: &Args,
+    engine: &Engine,
+    program: &Arc<Program>,
+    file: &Path,
+    mut segment: Segment,
+    log: &Arc<dyn Log>,
+) -> Result<Replayed, replay::ReplayError> {
+    if args.afresh {
+        segment.header.snapshot = None;
+    }
+    let recorded_digest = segment.header.digest.clone();
+    let torn = segment.torn.as_ref().map(ToString::to_string);
+    let options = replay::Options {
+        compare: match args.guest.is_some() && !args.strict {
+            true => replay::Compare::Decisions,
+            false => replay::Compare::Everything,
+        },
+        ..replay::Options::default()
+    };
+    Ok(Replayed {
+        file: file.display().to_string(),
+        guest: format!("{}@{}", program.guest.name, program.guest.version),
+        recorded_digest,
+        replayed_digest: program.guest.digest.to_string(),
+        torn,
+        outcome: replay::replay_with(engine, program, segment, Arc::clone(log), options).await?,
+    })
+}
+
 /// The requested guest; else the recorded one, by its digest; else the one of its name and version.
 fn reference(wanted: Option<&str>, segment: &Segment) -> Reference {
     let header = &segment.header;
     match wanted {
-        Some(file) if std::path::Path::new(file).is_file() => Reference::File(file.into()),
+        Some(file) if Path::new(file).is_file() => Reference::File(file.into()),
         Some(name) => Reference::builtin(name),
         None => {
             let recorded = trueup_guests_builtin::GUESTS

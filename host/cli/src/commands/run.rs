@@ -91,11 +91,7 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
     let overrides = if args.no_record { vec![no_record] } else { Vec::new() };
     let mut config = read(args.config.path(), &overrides)?;
     if args.approve {
-        let lbaas = config.lbaas.as_mut().map(|lbaas| &mut lbaas.guest);
-        let service = config.node.as_mut().and_then(|node| node.service.as_mut());
-        for guest in lbaas.into_iter().chain(service.map(|service| &mut service.guest)) {
-            guest.approve_above.percent = 100;
-        }
+        approve(&mut config);
     }
     let traces = telemetry::start(&config.telemetry).map_err(|error| misused(anyhow::Error::msg(error)))?;
     let _lock = run::StateLock::take(&config.state_dir)?;
@@ -128,17 +124,7 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
     }?;
     match output {
         Output::Json if args.once => output::json(&document(&events, &ended).context("writing JSON")?)?,
-        Output::Json => {
-            if let Some(negs) = &ended.negs {
-                output::json_if_read(negs);
-            }
-            if let Some(node) = &ended.node {
-                output::json_if_read(node);
-            }
-            if let Some(services) = &ended.services {
-                output::json_if_read(services);
-            }
-        }
+        Output::Json => lines(&ended),
         Output::Text => conclude(&ended, place, args.once),
     }
     if let Some(error) = ended.error {
@@ -149,6 +135,15 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
     } else {
         Exit::Done
     })
+}
+
+/// Every guest may destroy anything without waiting for an approval.
+fn approve(config: &mut Config) {
+    let lbaas = config.lbaas.as_mut().map(|lbaas| &mut lbaas.guest);
+    let service = config.node.as_mut().and_then(|node| node.service.as_mut());
+    for guest in lbaas.into_iter().chain(service.map(|service| &mut service.guest)) {
+        guest.approve_above.percent = 100;
+    }
 }
 
 /// Exports traces during the run, if there are any, and sends the rest at the end.
@@ -191,47 +186,41 @@ async fn ask_at_hangup(ask: mpsc::Sender<()>) -> Infallible {
 
 /// A run without an end of its own has failed if it ended at all.
 fn has_failed(ended: &Ended, once: bool) -> bool {
-    let services = ended.services.as_ref().is_some_and(|services| {
-        if once {
-            !services.is_true()
-        } else {
-            services.cut_short.is_some()
-        }
-    });
-    let negs = ended.negs.as_ref().is_some_and(|negs| {
-        if once {
-            !negs.is_true()
-        } else {
-            negs.cut_short.is_some()
-        }
-    });
-    let on_node = ended.node.as_ref().is_some_and(|node| {
-        if once {
-            !node.is_true()
-        } else {
-            node.cut_short.is_some()
-        }
-    });
+    let failed = |is_true: bool, cut_short: bool| if once { !is_true } else { cut_short };
+    let services = ended.services.as_ref();
+    let negs = ended.negs.as_ref();
+    let on_node = ended.node.as_ref();
     let addresses = ended.addresses.as_ref();
-    services || negs || on_node || addresses.is_some_and(|addresses| addresses.error.is_some())
+    services.is_some_and(|services| failed(services.is_true(), services.cut_short.is_some()))
+        || negs.is_some_and(|negs| failed(negs.is_true(), negs.cut_short.is_some()))
+        || on_node.is_some_and(|node| failed(node.is_true(), node.cut_short.is_some()))
+        || addresses.is_some_and(|addresses| addresses.error.is_some())
 }
 
 /// A run that ended, as one document. Leaves out what the configuration does not name.
 fn document(events: &[Event], ended: &Ended) -> serde_json::Result<Map<String, Value>> {
-    let mut document = Map::from_iter([("events".to_owned(), serde_json::to_value(events)?)]);
-    if let Some(services) = &ended.services {
-        document.insert("summary".to_owned(), serde_json::to_value(services)?);
-    }
+    let parts = [
+        ("events", serde_json::to_value(events)?),
+        ("summary", serde_json::to_value(&ended.services)?),
+        ("negs", serde_json::to_value(&ended.negs)?),
+        ("node", serde_json::to_value(&ended.node)?),
+        ("addresses", serde_json::to_value(&ended.addresses)?),
+    ];
+    let named = parts.into_iter().filter(|(_, part)| !part.is_null());
+    Ok(named.map(|(name, part)| (name.to_owned(), part)).collect())
+}
+
+/// A run that ended, as one line for each part.
+fn lines(ended: &Ended) {
     if let Some(negs) = &ended.negs {
-        document.insert("negs".to_owned(), serde_json::to_value(negs)?);
+        output::json_if_read(negs);
     }
     if let Some(node) = &ended.node {
-        document.insert("node".to_owned(), serde_json::to_value(node)?);
+        output::json_if_read(node);
     }
-    if let Some(addresses) = &ended.addresses {
-        document.insert("addresses".to_owned(), serde_json::to_value(addresses)?);
+    if let Some(services) = &ended.services {
+        output::json_if_read(services);
     }
-    Ok(document)
 }
 
 /// One line for each event: the outcome of a key to stdout, warnings to stderr.
@@ -274,9 +263,8 @@ fn say(event: &Event) {
         } => {
             // What has started must still end; a later look reports when nothing is left.
             let word = if attaching + detaching == 0 { "true" } else { "started" };
-            output::line_if_read(&format!(
-                "{key:<24} {word:<8} {attaching} attaching, {detaching} detaching"
-            ));
+            let did = format!("{attaching} attaching, {detaching} detaching");
+            output::line_if_read(&format!("{key:<24} {word:<8} {did}"));
         }
         Event::True {
             key,
@@ -291,25 +279,30 @@ fn say(event: &Event) {
             destroyed,
             in_service,
         } => {
-            let serving = in_service.iter().map(|(address, ports)| {
-                let word = if ports.len() == 1 { "port" } else { "ports" };
-                let ports: Vec<String> = ports.iter().map(ToString::to_string).collect();
-                format!("{address} {word} {}", ports.join(", "))
-            });
-            let serving = serving.collect::<Vec<_>>().join("; ");
-            let serving = if serving.is_empty() {
-                "nothing in service".to_owned()
-            } else {
-                format!("in service: {serving}")
-            };
-            let did = if (*created, *destroyed) == (0, 0) {
-                "nothing to do".to_owned()
-            } else {
-                format!("{created} created, {destroyed} destroyed")
-            };
-            output::line_if_read(&format!("{key:<24} true     {did}; {serving}"));
+            let did = did(*created, *destroyed);
+            output::line_if_read(&format!("{key:<24} true     {did}; {}", serving(in_service)));
         }
     }
+}
+
+fn did(created: u64, destroyed: u64) -> String {
+    match (created, destroyed) {
+        (0, 0) => "nothing to do".to_owned(),
+        _ => format!("{created} created, {destroyed} destroyed"),
+    }
+}
+
+/// `in service: 192.0.2.1 ports 80, 443; 192.0.2.2 port 80`.
+fn serving(in_service: &[(String, Vec<u16>)]) -> String {
+    if in_service.is_empty() {
+        return "nothing in service".to_owned();
+    }
+    let serving = in_service.iter().map(|(address, ports)| {
+        let word = if ports.len() == 1 { "port" } else { "ports" };
+        let ports: Vec<String> = ports.iter().map(ToString::to_string).collect();
+        format!("{address} {word} {}", ports.join(", "))
+    });
+    format!("in service: {}", serving.collect::<Vec<_>>().join("; "))
 }
 
 /// The same for pod addresses.
@@ -424,16 +417,8 @@ fn conclude_negs(negs: &neg::Summary, place: Option<&str>, once: bool) {
     if let Some(why) = &negs.cut_short {
         output::talk(&format!("warning: {why}"));
     }
-    if let (Some(place), false) = (place, negs.problems.is_empty()) {
-        let held = if negs.held.is_empty() {
-            String::new()
-        } else {
-            format!("; kept for that: {}", negs.held.join(", "))
-        };
-        output::talk(&format!(
-            "warning: {} in {place}, see above{held}",
-            problems(negs.problems.len())
-        ));
+    if let Some(place) = place {
+        warn_of_problems(negs.problems.len(), place, &negs.held);
     }
     output::line_if_read(&negs.to_string());
 }
@@ -457,18 +442,18 @@ fn conclude_services(summary: &Summary, place: &str, once: bool) {
     if let Some(why) = &summary.cut_short {
         output::talk(&format!("warning: {why}"));
     }
-    if !summary.problems.is_empty() {
-        let held = if summary.held.is_empty() {
-            String::new()
-        } else {
-            format!("; kept for that: {}", summary.held.join(", "))
-        };
-        output::talk(&format!(
-            "warning: {} in {place}, see above{held}",
-            problems(summary.problems.len())
-        ));
-    }
+    warn_of_problems(summary.problems.len(), place, &summary.held);
     output::line_if_read(&summary.to_string());
+}
+
+fn warn_of_problems(count: usize, place: &str, held: &[String]) {
+    if count > 0 {
+        let held = match held {
+            [] => String::new(),
+            held => format!("; kept for that: {}", held.join(", ")),
+        };
+        output::talk(&format!("warning: {} in {place}, see above{held}", problems(count)));
+    }
 }
 
 fn problems(count: usize) -> String {
