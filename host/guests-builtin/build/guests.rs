@@ -137,32 +137,7 @@ pub(crate) fn compile(root: &Path, target_dir: &Path, source: &Source) -> Result
     if !source.features.is_empty() {
         command.arg("--features").arg(source.features.join(","));
     }
-    // The outer build's settings must not apply to the guest: its flags, its features, its jobserver.
-    for (name, _) in std::env::vars_os() {
-        let text = name.to_string_lossy();
-        let outer = [
-            "CARGO_FEATURE_",
-            "CARGO_CFG_",
-            "DEP_",
-            "CARGO_PROFILE_",
-            "RUSTC",
-            "CARGO_PKG_",
-            "CARGO_BUILD_",
-        ];
-        let named = [
-            "RUSTFLAGS",
-            "CARGO_ENCODED_RUSTFLAGS",
-            "CARGO_TARGET_DIR",
-            "MAKEFLAGS",
-            "CARGO_MAKEFLAGS",
-            "MFLAGS",
-            "TARGET",
-            "PROFILE",
-        ];
-        if outer.iter().any(|prefix| text.starts_with(prefix)) || named.contains(&text.as_ref()) {
-            command.env_remove(&name);
-        }
-    }
+    remove_outer_settings(&mut command);
     // The wrapper's path would become part of the guest's symbol names.
     command.env("RUSTC_WORKSPACE_WRAPPER", "");
     command.env("CARGO_ENCODED_RUSTFLAGS", remap_flags(root, target_dir)?.join("\u{1f}"));
@@ -178,6 +153,35 @@ pub(crate) fn compile(root: &Path, target_dir: &Path, source: &Source) -> Result
     }
     let file = artifact(target_dir, source, "wasm");
     std::fs::read(&file).map_err(|error| format!("reading {}: {error}", file.display()))
+}
+
+/// The outer build's settings must not apply to the guest: its flags, its features, its jobserver.
+fn remove_outer_settings(command: &mut Command) {
+    const STARTS: [&str; 7] = [
+        "CARGO_FEATURE_",
+        "CARGO_CFG_",
+        "DEP_",
+        "CARGO_PROFILE_",
+        "RUSTC",
+        "CARGO_PKG_",
+        "CARGO_BUILD_",
+    ];
+    const NAMES: [&str; 8] = [
+        "RUSTFLAGS",
+        "CARGO_ENCODED_RUSTFLAGS",
+        "CARGO_TARGET_DIR",
+        "MAKEFLAGS",
+        "CARGO_MAKEFLAGS",
+        "MFLAGS",
+        "TARGET",
+        "PROFILE",
+    ];
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        if STARTS.iter().any(|start| text.starts_with(start)) || NAMES.contains(&text.as_ref()) {
+            command.env_remove(&name);
+        }
+    }
 }
 
 /// The workspace files of the last build of `source` in `target_dir`: its sources, those of the guest crates that it
