@@ -89,15 +89,7 @@ impl Settings {
     /// # Errors
     /// The first unknown setting by name, else the first wrong one in the order of the specification's table.
     pub fn read(config: &str) -> Result<Self, String> {
-        let members = match serde_json::from_str(config) {
-            Ok(Value::Object(members)) => members,
-            Ok(value) => return Err(wrong("config", &value, "a JSON object")),
-            Err(_) => return Err("config: is not JSON, may be a JSON object".to_owned()),
-        };
-        if let Some(name) = members.keys().filter(|name| !NAMES.contains(&name.as_str())).min() {
-            return Err(format!("{name}: unknown setting, may be one of {}", NAMES.join(", ")));
-        }
-        let given = Given(&members);
+        let given = Given::read(config)?;
         let mut settings = Self::default();
         given.set(
             &mut settings.enable_dual_stack,
@@ -160,9 +152,21 @@ const MS_FROM_0: &str = "a whole number of milliseconds, 0 or more";
 const MS_FROM_1: &str = "a whole number of milliseconds, 1 or more";
 
 /// The given members.
-struct Given<'m>(&'m Map<String, Value>);
+struct Given(Map<String, Value>);
 
-impl Given<'_> {
+impl Given {
+    fn read(config: &str) -> Result<Self, String> {
+        let members = match serde_json::from_str(config) {
+            Ok(Value::Object(members)) => members,
+            Ok(value) => return Err(wrong("config", &value, "a JSON object")),
+            Err(_) => return Err("config: is not JSON, may be a JSON object".to_owned()),
+        };
+        match members.keys().filter(|name| !NAMES.contains(&name.as_str())).min() {
+            Some(name) => Err(format!("{name}: unknown setting, may be one of {}", NAMES.join(", "))),
+            None => Ok(Self(members)),
+        }
+    }
+
     /// Keeps the default if the member is missing.
     fn set<T>(
         &self,

@@ -3,11 +3,16 @@
 //! Shares the settings, the simulated world and the contract's types with the guest, and nothing else: it keeps no
 //! index, undoes by copying everything, and reads stored text its own way.
 
+mod reading;
+mod stored;
+
 use serde_json::{Value, json};
 
+use self::stored::{error_text, members, migrated, missing, text};
+pub(super) use self::stored::{number, read_back};
 use crate::bindings::exports::trueup::ipam::datastore::{Assignment, Error, IpamKey};
-use crate::bindings::trueup::checkpoint::store::{Error as StoreError, Saved};
-use crate::settings::{Settings, Source, Unknown};
+use crate::bindings::trueup::checkpoint::store::Error as StoreError;
+use crate::settings::Settings;
 use crate::simulated::Simulation;
 use crate::world::World;
 
@@ -54,152 +59,6 @@ const FORCED_ENIS: usize = 0;
 const FORCED_IPS: usize = 1;
 const NO_IP: usize = 2;
 const FAILURES: usize = 3;
-
-/// An address's number, if its text is canonical.
-pub(super) fn number(text: &str) -> Option<u32> {
-    let parts: Vec<&str> = text.split('.').collect();
-    let mut number = 0;
-    for part in &parts {
-        let canonical = part.bytes().all(|b| b.is_ascii_digit()) && (part.len() == 1 || !part.starts_with('0'));
-        let value: u32 = part.parse().ok().filter(|&value| canonical && value <= 255)?;
-        number = (number << 8) | value;
-        if parts.len() != 4 {
-            return None;
-        }
-    }
-    Some(number)
-}
-
-fn text(ip: u32) -> String {
-    let [a, b, c, d] = ip.to_be_bytes();
-    format!("{a}.{b}.{c}.{d}")
-}
-
-fn missing(key: &IpamKey) -> Option<&'static str> {
-    if key.network_name.is_empty() {
-        Some("network-name")
-    } else if key.container_id.is_empty() {
-        Some("container-id")
-    } else if key.if_name.is_empty() {
-        Some("if-name")
-    } else {
-        None
-    }
-}
-
-fn migrated(container_id: &str) -> IpamKey {
-    IpamKey {
-        network_name: "_migrated-from-cri".to_owned(),
-        container_id: container_id.to_owned(),
-        if_name: "unknown".to_owned(),
-    }
-}
-
-fn members(key: &IpamKey) -> String {
-    let quoted = |text: &str| Value::from(text).to_string();
-    format!(
-        "\"networkName\":{},\"containerID\":{},\"ifName\":{}",
-        quoted(&key.network_name),
-        quoted(&key.container_id),
-        quoted(&key.if_name)
-    )
-}
-
-fn error_text(error: StoreError) -> String {
-    match error {
-        StoreError::Unavailable(text) => format!("unavailable: {text}"),
-        StoreError::Corrupt(text) => format!("corrupt: {text}"),
-        StoreError::AccessDenied(text) => format!("access-denied: {text}"),
-    }
-}
-
-/// What is stored, read back: claims in order, and the last time of each address named by an entry.
-pub(super) type ReadBack = (Vec<(IpamKey, String)>, Vec<(u32, u64)>);
-
-/// Reads what is stored.
-pub(super) fn read_back(saved: &Saved) -> Result<ReadBack, String> {
-    let value: Value = serde_json::from_str(&saved.data).map_err(|_| "checkpoint: not JSON")?;
-    let version = value["version"].as_str().ok_or("checkpoint: no version")?;
-    if version != "vpc-cni-ipam/1" {
-        return Err(format!(
-            "checkpoint: unknown version \"{version}\"; this guest reads \"vpc-cni-ipam/1\""
-        ));
-    }
-    let none = vec![];
-    let list = match &value["allocations"] {
-        Value::Null => &none,
-        Value::Array(list) => list,
-        _ => return Err("checkpoint: allocations is not a list".to_owned()),
-    };
-    let mut claims = Vec::new();
-    for (index, element) in list.iter().enumerate() {
-        let malformed = || format!("checkpoint: allocation {} is malformed", index + 1);
-        let field = |name: &str| match &element[name] {
-            Value::Null => Ok(String::new()),
-            Value::String(text) => Ok(text.clone()),
-            _ => Err(malformed()),
-        };
-        if !element.is_object() {
-            return Err(malformed());
-        }
-        let key = IpamKey {
-            network_name: field("networkName")?,
-            container_id: field("containerID")?,
-            if_name: field("ifName")?,
-        };
-        claims.push((key, field("ipv4")?));
-    }
-    let mut times: Vec<(u32, u64)> = Vec::new();
-    for (index, entry) in saved.entries.iter().enumerate() {
-        let malformed = || format!("checkpoint: entry {} is malformed", index + 1);
-        let entry: Value = serde_json::from_str(entry).map_err(|_| malformed())?;
-        let field = |name: &str| entry[name].as_str().map(str::to_owned).ok_or_else(malformed);
-        let at = || entry["at"].as_u64().ok_or_else(malformed);
-        let op = field("op")?;
-        let mut name = |ip: u32, at: u64| {
-            times.retain(|(other, _)| *other != ip);
-            times.push((ip, at));
-        };
-        match op.as_str() {
-            "assign" | "unassign" => {
-                let key = IpamKey {
-                    network_name: field("networkName")?,
-                    container_id: field("containerID")?,
-                    if_name: field("ifName")?,
-                };
-                let ipv4 = field("ipv4")?;
-                let ip = number(&ipv4).ok_or_else(malformed)?;
-                let at = at()?;
-                if missing(&key).is_some() {
-                    return Err(malformed());
-                }
-                if op == "assign" {
-                    claims.retain(|(other, text)| *other != key && *text != ipv4);
-                    claims.push((key, ipv4));
-                } else {
-                    claims.retain(|(other, text)| *other != key || *text != ipv4);
-                    name(ip, at);
-                }
-            }
-            "forget" => {
-                let at = at()?;
-                for address in entry["ipv4"].as_array().ok_or_else(malformed)? {
-                    let ip = address.as_str().and_then(number).ok_or_else(malformed)?;
-                    claims.retain(|(_, claimed)| number(claimed) != Some(ip));
-                    name(ip, at);
-                }
-            }
-            "rest" => {
-                for rest in entry["addresses"].as_array().ok_or_else(malformed)? {
-                    let ip = rest["ipv4"].as_str().and_then(number).ok_or_else(malformed)?;
-                    name(ip, rest["at"].as_u64().ok_or_else(malformed)?);
-                }
-            }
-            _ => return Err(format!("checkpoint: entry {} has the unknown op \"{op}\"", index + 1)),
-        }
-    }
-    Ok((claims, times))
-}
 
 impl Lists {
     fn place(&self, ip: u32) -> Option<&Address> {
@@ -604,99 +463,6 @@ impl Model {
     pub(super) fn find(&self, key: &IpamKey) -> Option<Assignment> {
         let ip = if missing(key).is_none() { self.found(key) } else { None };
         ip.map(|ip| self.answer(ip))
-    }
-
-    pub(super) fn read_backing_store(&mut self) -> Result<(), Error> {
-        let answer = match self.settings.source {
-            Source::Runtime => self.read_runtime(),
-            Source::Store => self.read_store(),
-        };
-        self.blocked = answer.clone().err();
-        answer.map_err(Error::BackingStore)
-    }
-
-    fn read_runtime(&mut self) -> Result<(), String> {
-        let sandboxes = self.world.list_running();
-        let sandboxes = sandboxes.map_err(|why| format!("container runtime: {why}"))?;
-        let now = self.now();
-        let before = self.lists.clone();
-        for sandbox in sandboxes {
-            self.take(migrated(&sandbox.id), &sandbox.ip, now);
-        }
-        let answer = self.write_whole(now);
-        if answer.is_err() {
-            self.lists = before;
-        }
-        answer
-    }
-
-    fn read_store(&mut self) -> Result<(), String> {
-        let Some(saved) = self.world.restore().map_err(error_text)? else {
-            (self.in_step, self.entries) = (false, 0);
-            return Ok(());
-        };
-        let (claims, times) = read_back(&saved)?;
-        let now = self.now();
-        for (ip, at) in times {
-            let at = at.min(now);
-            let known = match self.lists.place(ip) {
-                Some(address) => address.at,
-                None => self
-                    .lists
-                    .remembered
-                    .iter()
-                    .find(|(other, _)| *other == ip)
-                    .map(|(_, at)| *at),
-            };
-            let at = known.map_or(at, |known| known.max(at));
-            if self.lists.place(ip).is_some() || self.rests(at, now) {
-                self.lists.set_at(ip, at);
-            }
-        }
-        let mut dropped = false;
-        for (key, ipv4) in &claims {
-            dropped |= self.take(key.clone(), ipv4, now);
-        }
-        let claimed = |ip: u32, key: &IpamKey| claims.contains(&(key.clone(), text(ip)));
-        let assigned = self.lists.addresses.iter();
-        let mut assigned = assigned.filter_map(|address| Some((address.ip, address.key.as_ref()?)));
-        let all =
-            assigned.all(|(ip, key)| claimed(ip, key)) && self.lists.held.iter().all(|(ip, key)| claimed(*ip, key));
-        self.in_step = all && !dropped;
-        self.entries = saved.entries.len() as u64;
-        Ok(())
-    }
-
-    /// True if anything was dropped.
-    fn take(&mut self, key: IpamKey, ipv4: &str, now: u64) -> bool {
-        let Some(ip) = number(ipv4) else { return true };
-        let in_eni = self.lists.place(ip).is_some();
-        let holder = self.lists.holder(ip);
-        if self.settings.unknown == Unknown::Drop && !in_eni && holder.is_none() {
-            return true;
-        }
-        if let Some(holder) = holder {
-            return *holder != key;
-        }
-        if missing(&key).is_some() {
-            self.rest(ip, now);
-            return true;
-        }
-        let held = self.lists.held_by(&key);
-        if self.lists.assigned_to(&key).is_some() || (held.is_some() && !in_eni) {
-            self.rest(ip, now);
-            return true;
-        }
-        if !in_eni {
-            self.lists.held.push((ip, key));
-            return false;
-        }
-        self.lists.assign(ip, Some(key));
-        if let Some(held) = held {
-            self.lists.held.retain(|(other, _)| *other != held);
-            self.rest(held, now);
-        }
-        held.is_some()
     }
 
     /// The `lifecycle.snapshot` of this state.

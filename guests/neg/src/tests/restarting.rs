@@ -74,22 +74,10 @@ fn a_snapshot_that_cannot_be_read_changes_nothing() {
     let (mut neg, mut world) = (instance(CONFIG), Simulation::default());
     neg.pause(&mut world);
     let before = neg.snapshot();
-    let none = "snapshot: has no version, may be a snapshot of version 1";
-    for (snapshot, error) in [
-        (
-            r#"{"version": 7}"#,
-            "snapshot: was written by version 7, may be version 1",
-        ),
-        (
-            r#"{"version": "x"}"#,
-            r#"snapshot: was written by version "x", may be version 1"#,
-        ),
-        ("{}", none),
-        ("[1]", none),
-        ("", none),
-    ] {
-        assert_eq!(neg.restore(&mut world, snapshot), Err(error.to_owned()), "{snapshot}");
-    }
+    assert_eq!(
+        neg.restore(&mut world, r#"{"version": 7}"#),
+        Err("snapshot: was written by version 7, may be version 1".to_owned())
+    );
     let error = neg.restore(&mut world, r#"{"version": 1}"#).unwrap_err();
     assert!(error.starts_with("snapshot: missing field"), "{error}");
     assert_eq!(neg.snapshot(), before);

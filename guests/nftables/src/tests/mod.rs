@@ -5,9 +5,10 @@ mod kernel;
 mod properties;
 mod restarting;
 mod rules;
+#[path = "../../../nat44/src/tests/services.rs"]
+mod services;
 
-use crate::bindings::trueup::kube::types::{ObjectId, Protocol};
-use crate::bindings::trueup::service::types::{Backend, ContivService, PortBackends, ServicePort, TrafficPolicy};
+use self::services::{id, service, with_port};
 use crate::renderer::Renderer;
 use crate::settings::Settings;
 use crate::simulated::Simulation;
@@ -26,56 +27,6 @@ fn synced(config: &str) -> (Renderer, Simulation) {
     renderer.resync(&mut world, Vec::new()).unwrap();
     world.take_asked();
     (renderer, world)
-}
-
-fn id(name: &str) -> ObjectId {
-    ObjectId {
-        namespace: "default".to_owned(),
-        name: name.to_owned(),
-    }
-}
-
-/// A service `default/<name>` with these addresses and no ports.
-fn service(name: &str, cluster_ips: &str, external_ips: &str) -> ContivService {
-    let list = |texts: &str| texts.split_whitespace().map(str::to_owned).collect();
-    ContivService {
-        id: id(name),
-        traffic_policy: TrafficPolicy::ClusterWide,
-        session_affinity_timeout_s: 0,
-        cluster_ips: list(cluster_ips),
-        external_ips: list(external_ips),
-        ports: Vec::new(),
-        backends: Vec::new(),
-    }
-}
-
-/// The service with one more TCP port. Backends are written `10.1.1.3#8080`; a trailing asterisk makes one local.
-fn with_port(mut service: ContivService, name: &str, port: u16, node_port: u16, backends: &str) -> ContivService {
-    service.ports.push(ServicePort {
-        name: name.to_owned(),
-        protocol: Protocol::Tcp,
-        port,
-        node_port,
-    });
-    service.backends.push(PortBackends {
-        port_name: name.to_owned(),
-        backends: backends.split_whitespace().map(backend).collect(),
-    });
-    service
-}
-
-fn backend(text: &str) -> Backend {
-    let (address, local) = match text.strip_suffix('*') {
-        Some(address) => (address, true),
-        None => (text, false),
-    };
-    let (ip, port) = address.split_once('#').unwrap();
-    Backend {
-        ip: ip.to_owned(),
-        port: port.parse().unwrap(),
-        local,
-        host_network: false,
-    }
 }
 
 /// The table's maps, a line for each element: `service-ips 10.96.0.1 tcp 80: svc/default/web/http`.

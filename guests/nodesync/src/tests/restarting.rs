@@ -59,20 +59,12 @@ fn a_snapshot_that_cannot_be_read_changes_nothing() {
     let mut world = Simulation::default();
     let mut node_sync = synced(&mut world, &[(2, "me", "10.0.0.2/8"), (3, "a", "")]);
     let before = node_sync.snapshot();
-    let none = "snapshot: has no version, may be a snapshot of version 1";
     let wrong_address = before.replace("10.0.0.2/8", "10.0.0.2/99");
     for (snapshot, error) in [
         (
             r#"{"version": 7}"#,
             "snapshot: was written by version 7, may be version 1",
         ),
-        (
-            r#"{"version": "x"}"#,
-            r#"snapshot: was written by version "x", may be version 1"#,
-        ),
-        ("{}", none),
-        ("[1]", none),
-        ("", none),
         (
             wrong_address.as_str(),
             r#"snapshot: "10.0.0.2/99" is no address, may be what a snapshot of version 1 holds"#,

@@ -156,20 +156,12 @@ fn a_snapshot_that_cannot_be_read_changes_nothing() {
     let mut world = Simulation::default();
     let mut processor = synced(&mut world, some_state());
     let before = processor.snapshot();
-    let none = "snapshot: has no version, may be a snapshot of version 1";
     let wrong_address = before.replace("10.1.1.3", "10.1.1.300");
     for (snapshot, error) in [
         (
             r#"{"version": 7}"#,
             "snapshot: was written by version 7, may be version 1",
         ),
-        (
-            r#"{"version": "x"}"#,
-            r#"snapshot: was written by version "x", may be version 1"#,
-        ),
-        ("{}", none),
-        ("[]", none),
-        ("", none),
         (
             wrong_address.as_str(),
             r#"snapshot: "10.1.1.300" is no address, may be what a snapshot of version 1 holds"#,
