@@ -1,7 +1,7 @@
 //! Guests in a real registry, Debian's `docker-registry` on loopback: pushed, locked, pulled, run with and without it,
 //! signed and unsigned, and the messages about guests that do not match their lock.
 //!
-//! Tests beside the rules, in `host/runtime/src/registry/`, cover them separately.
+//! Tests beside the rules, in `host/registry/`, cover them separately.
 
 use needs::needs;
 use std::fs;

@@ -1,11 +1,12 @@
 //! What the host does without any guest: when it may act, what time it is, its requests over HTTP, what it serves on
-//! loopback, how it reads and replaces files, and texts that are safe to show.
+//! loopback, how it reads and replaces files, what bytes a guest is, and texts that are safe to show.
 //!
-//! Knows nothing of WebAssembly, guests or configuration files.
+//! Compiles and runs no guest, and knows nothing of configuration files.
 #![forbid(unsafe_code)]
 
 pub mod address;
 pub mod clock;
+pub mod component;
 pub mod fence;
 pub mod file_lock;
 pub mod http;

@@ -14,8 +14,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use sha2::{Digest as _, Sha256};
 use wasmtime::component::Component;
 
-use crate::guest::Digest;
+use trueup_base::component::Digest;
 use trueup_base::regular;
+use trueup_base::text::hex;
 
 /// Gives each draft of an entry its own name within this process.
 static DRAFTS: AtomicU64 = AtomicU64::new(0);
@@ -183,13 +184,4 @@ impl Hasher for Sha256Hasher {
             .take(8)
             .fold(0, |number, byte| number << 8 | u64::from(*byte))
     }
-}
-
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        // Writing to a `String` cannot fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }

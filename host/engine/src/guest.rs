@@ -2,43 +2,14 @@
 
 use std::path::PathBuf;
 
-use serde::{Serialize, Serializer};
-use sha2::{Digest as _, Sha256};
+use trueup_base::component::{Digest, not_webassembly};
 use wasmtime::component::Component;
 
 use crate::Engine;
-use crate::cache::{Cache, hex};
+use crate::cache::Cache;
 
 /// The name and the version of a guest without metadata.
 pub const UNKNOWN: &str = "unknown";
-
-/// SHA-256 of a guest's original bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Digest([u8; 32]);
-
-impl Digest {
-    /// The digest of these bytes.
-    pub fn of(bytes: &[u8]) -> Self {
-        Self(Sha256::digest(bytes).into())
-    }
-
-    /// 64 lower-case hexadecimal digits.
-    pub fn hex(&self) -> String {
-        hex(&self.0)
-    }
-}
-
-impl std::fmt::Display for Digest {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "sha256:{}", self.hex())
-    }
-}
-
-impl Serialize for Digest {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
 
 /// Why a guest can't be loaded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -153,25 +124,6 @@ impl Guest {
     pub fn component(&self) -> &Component {
         &self.component
     }
-}
-
-/// A description of bytes that are neither a component nor a core module: their beginning often identifies them. `None`
-/// if they are one.
-pub fn not_webassembly(bytes: &[u8]) -> Option<String> {
-    /// Enough for `<!DOCTYPE html>`, and for the beginning of other files.
-    const SHOWN_BYTES: usize = 16;
-    if wasmparser::Parser::is_component(bytes) || wasmparser::Parser::is_core_wasm(bytes) {
-        return None;
-    }
-    if bytes.is_empty() {
-        return Some("it is empty".to_owned());
-    }
-    if bytes.starts_with(b"\0asm") || b"\0asm".starts_with(bytes) {
-        return Some(format!("it is cut off after {} bytes", bytes.len()));
-    }
-    let start = bytes.get(..bytes.len().min(SHOWN_BYTES)).unwrap_or_default();
-    let line = start.split(|byte| *byte == b'\n').next().unwrap_or_default();
-    Some(format!("it starts with `{}`", line.escape_ascii()))
 }
 
 /// Detects missing sections: from an aborted download, or a full disk.

@@ -14,21 +14,20 @@ mod instance;
 mod limiter;
 
 pub use ending::CallError;
-pub use guest::{Digest, Guest, LoadError, UNKNOWN, not_webassembly};
+pub use guest::{Guest, LoadError, UNKNOWN};
 pub use instance::{Data, Instance, linker, linker_for};
+pub use trueup_base::component::Digest;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use cache::Cache;
+use trueup_base::component::GUEST_BYTES_MAX;
 use trueup_base::regular;
 
 /// How often the engine checks whether a call has used up its CPU time. A call may overrun its limit by this much.
 const EPOCH: Duration = Duration::from_millis(10);
-
-/// The maximum size of a guest's file.
-const GUEST_BYTES_MAX: u64 = 256 << 20;
 
 /// Call stack of a guest, in bytes: deep recursion ends in a trap, not in the host's own stack.
 const WASM_STACK_BYTES: usize = 512 << 10;
@@ -123,7 +122,7 @@ impl Engine {
             file: file.to_owned(),
             error,
         };
-        let bytes = regular::read(file, GUEST_BYTES_MAX).map_err(|error| named(error.to_string()))?;
+        let bytes = regular::read(file, GUEST_BYTES_MAX as u64).map_err(|error| named(error.to_string()))?;
         self.load(&bytes).map_err(|error| named(error.to_string()))
     }
 }

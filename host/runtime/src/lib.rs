@@ -14,7 +14,7 @@
 //! work                         what the loops share
 //! swap                         how another version of a guest becomes active
 //! lifecycle, decisions, board  which version decides, what becomes of failures, what is kept about decisions
-//! config, registry, scenario   what is configured, where guests come from, what they must do
+//! config, scenario             what is configured, what guests must do
 //! shadow, gate                 how two versions are compared
 //! guests                       the worlds, and the adapters that build a guest's input
 //! ```
@@ -42,7 +42,6 @@ pub mod nftables;
 pub mod node;
 pub mod page;
 pub mod plan;
-pub mod registry;
 pub mod replay;
 pub mod run;
 pub mod scenario;
@@ -56,3 +55,4 @@ mod work;
 
 pub use trueup_capabilities as capabilities;
 pub use trueup_engine::{Engine, Guest, Options as EngineOptions};
+pub use trueup_registry as registry;

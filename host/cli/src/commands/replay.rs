@@ -8,7 +8,7 @@ use anyhow::anyhow;
 use serde::Serialize;
 use trueup_journal::{Outcome, Segment};
 use trueup_runtime::capabilities::log::Log;
-use trueup_runtime::guests::Program;
+use trueup_runtime::guests::{Program, load};
 use trueup_runtime::registry::{Reference, Registry};
 use trueup_runtime::{Engine, infer, replay};
 
@@ -170,7 +170,7 @@ fn load(
     segment: &Segment,
 ) -> Result<Arc<Program>, Failure> {
     let header = &segment.header;
-    registry.program(engine, reference).map_err(|error| match wanted {
+    load::program(registry, engine, reference).map_err(|error| match wanted {
         true => misused(error),
         false => misused(anyhow!(
             "{}: was recorded by guest `{}@{}` ({}): {error}; give it with --guest FILE",

@@ -3,7 +3,6 @@
 //! This module checks only the form of the guest's reference; loading the guest checks whether it exists.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
@@ -17,10 +16,7 @@ use trueup_capabilities::meter::Limits;
 
 use super::section::Section;
 use crate::gate::{self, Mode};
-use crate::registry::OciReference;
-
-/// The text of errors about `use`.
-const USE: &str = "must be `builtin:NAME@VERSION`, `file:PATH` or `oci:HOST/REPO:TAG`";
+use crate::registry::{MUST, Reference, Verify};
 
 /// One `[guests.NAME]`.
 #[derive(Debug, Clone, PartialEq)]
@@ -28,7 +24,7 @@ pub struct Guest {
     /// The position of the section, `FILE:LINE`, for errors found when the guest is loaded.
     pub place: String,
     /// `use`: the component.
-    pub reference: GuestRef,
+    pub reference: Reference,
     /// `verify`: who must have signed it, unless it ships with the host. Default: no signature required.
     pub verify: Verify,
     /// `settings`: the JSON object passed to `init`. Default: empty. The guest itself validates it.
@@ -105,82 +101,12 @@ pub enum OnFailure {
     /// The host sets it aside at once: what is applied remains unchanged.
     Hold,
     /// Instead of setting it aside, the host makes another version active.
-    FallBack(GuestRef),
-}
-
-/// The required signatures of a guest.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Verify {
-    /// Files of public keys, any of which may have signed. Empty: no signature is required.
-    pub keys: Vec<PathBuf>,
-}
-
-/// The place of a guest's component.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum GuestRef {
-    /// `builtin:NAME@VERSION`: a guest in this binary.
-    Builtin {
-        /// The guest's name.
-        name: String,
-        /// Its version. A name without a version always means version 1.
-        version: u32,
-    },
-    /// `file:PATH`: a component, or a core module that can be converted to one. If PATH is a folder: the newest version
-    /// in it, or with `@VERSION` after its name that version.
-    File(PathBuf),
-    /// `oci:HOST/REPO:TAG` or `oci:HOST/REPO@sha256:...`: in a registry.
-    Oci(OciReference),
-}
-
-impl GuestRef {
-    /// Reads `builtin:NAME[@VERSION]`, `file:PATH` or `oci:...`. A relative path is relative to `folder`. The error
-    /// says what the text must be.
-    pub fn parse(text: &str, folder: &Path) -> Result<Self, String> {
-        match text.split_once(':') {
-            Some(("builtin", rest)) => {
-                let (name, version) = rest.split_once('@').unwrap_or((rest, "1"));
-                let version = version.parse().ok().filter(|version| *version > 0);
-                match version {
-                    Some(version) if is_name(name) => Ok(Self::Builtin {
-                        name: name.to_owned(),
-                        version,
-                    }),
-                    _ => Err("must be `builtin:NAME@VERSION`, the version a whole number from 1".to_owned()),
-                }
-            }
-            Some(("file", "")) => Err("must be `file:PATH`".to_owned()),
-            Some(("file", path)) => Ok(Self::File(folder.join(path))),
-            Some(("oci", rest)) => OciReference::parse(rest).map(Self::Oci),
-            None if text.contains('/') || text.ends_with(".wasm") || text.ends_with(".wat") => {
-                Err(format!("must say what it is: `file:{text}`"))
-            }
-            None if is_name(text.split('@').next().unwrap_or_default()) => {
-                Err(format!("must say what it is: `builtin:{text}`, or `file:{text}`"))
-            }
-            _ => Err(USE.to_owned()),
-        }
-    }
-}
-
-impl fmt::Display for GuestRef {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Builtin { name, version } => write!(f, "builtin:{name}@{version}"),
-            Self::File(path) => write!(f, "file:{}", path.display()),
-            Self::Oci(reference) => write!(f, "oci:{reference}"),
-        }
-    }
-}
-
-/// The rules for crate names, since a built-in guest is a crate.
-fn is_name(text: &str) -> bool {
-    let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-    text.starts_with(|c: char| c.is_ascii_lowercase()) && text.chars().all(allowed)
+    FallBack(Reference),
 }
 
 impl Guest {
     /// Every component that may decide at some point: each is pinned and verified.
-    pub fn references(&self) -> impl Iterator<Item = &GuestRef> {
+    pub fn references(&self) -> impl Iterator<Item = &Reference> {
         let fall_back = match &self.failure.on_failure {
             OnFailure::FallBack(reference) => Some(reference),
             OnFailure::Retry | OnFailure::Hold => None,
@@ -194,16 +120,16 @@ impl Guest {
             Some(given) => {
                 let reference = given
                     .text()
-                    .ok_or(USE.to_owned())
-                    .and_then(|text| GuestRef::parse(text, folder));
+                    .ok_or(MUST.to_owned())
+                    .and_then(|text| Reference::configured(text, folder));
                 reference.map_err(|reason| section.wrong_value(&given, reason)).ok()
             }
             None => {
-                section.missing("use", USE);
+                section.missing("use", MUST);
                 None
             }
         };
-        let verify = Verify::read(section.section("verify"), folder);
+        let verify = read_verify(section.section("verify"), folder);
         let settings = Value::Object(section.json_object("settings"));
         let grants = read_grants(section.section("grants"));
         let limits = read_limits(section.section("limits"));
@@ -279,7 +205,10 @@ impl FailurePolicy {
         }
         let fall_back = given.and_then(|given| {
             let must = "must name a guest, such as `builtin:lbaas@1`".to_owned();
-            let reference = given.text().ok_or(must).and_then(|text| GuestRef::parse(text, folder));
+            let reference = given
+                .text()
+                .ok_or(must)
+                .and_then(|text| Reference::configured(text, folder));
             reference.map_err(|reason| section.wrong_value(&given, reason)).ok()
         });
         Self {
@@ -309,22 +238,28 @@ impl super::Config {
         let alone = [ipam, lbaas, neg, nodesync, processor].into_iter().flatten();
         alone.chain(renderers).collect()
     }
+
+    /// Each of their components that may decide at some point, with its required signatures.
+    pub fn references(&self) -> Vec<(Reference, &Verify)> {
+        let guests = self.guests().into_iter();
+        guests
+            .flat_map(|(_, guest)| guest.references().map(|reference| (reference.clone(), &guest.verify)))
+            .collect()
+    }
 }
 
-impl Verify {
-    fn read(mut section: Section<'_>, folder: &Path) -> Self {
-        let file = |text: &str| (!text.is_empty()).then(|| folder.join(text));
-        let keys = if section.is_present() {
-            // An empty list would look as if the guest were verified.
-            section.filled_list("keys", "be the file of a public key", "at least one public key", file)
-        } else {
-            section
-                .list("keys", "be the file of a public key", file)
-                .unwrap_or_default()
-        };
-        section.end();
-        Self { keys }
-    }
+fn read_verify(mut section: Section<'_>, folder: &Path) -> Verify {
+    let file = |text: &str| (!text.is_empty()).then(|| folder.join(text));
+    let keys = if section.is_present() {
+        // An empty list would look as if the guest were verified.
+        section.filled_list("keys", "be the file of a public key", "at least one public key", file)
+    } else {
+        section
+            .list("keys", "be the file of a public key", file)
+            .unwrap_or_default()
+    };
+    section.end();
+    Verify { keys }
 }
 
 fn read_grants(mut section: Section<'_>) -> Grants {

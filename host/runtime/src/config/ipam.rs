@@ -13,8 +13,9 @@ use trueup_sources::enis::{Eni, Enis, mistakes};
 
 use super::JSON_FILE_ENV;
 use super::document::Document;
-use super::guest::{Guest, GuestRef};
+use super::guest::Guest;
 use super::section::{LABEL, Place, Section, chosen, is_label, words};
+use crate::registry::Reference;
 
 /// The text for an operator who has none of these sections.
 pub(super) const ADAPTER: &str = "`[adapter.ipam]` with `enis_file = \"enis.json\"`";
@@ -360,11 +361,11 @@ fn read_checkpoint(mut section: Section<'_>, places: &Places<'_>, guest: Option<
 /// another one, the store reports the problem.
 fn writes_whole_checkpoints(guest: Option<&Guest>) -> bool {
     guest.is_none_or(|guest| match &guest.reference {
-        GuestRef::Builtin { .. } => {
+        Reference::Builtin { .. } => {
             let settings: Option<&Map<String, Value>> = guest.settings.as_object();
             settings.and_then(|settings| settings.get(COMPACT_AFTER)?.as_u64()) == Some(0)
         }
-        GuestRef::File(_) | GuestRef::Oci(_) => true,
+        Reference::File(_) | Reference::Oci(_) => true,
     })
 }
 

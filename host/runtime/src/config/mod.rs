@@ -42,7 +42,7 @@ pub use self::compute::{ComputeBackend, ComputeSim, CredentialsAt, NegBackend, S
 pub use self::document::Override;
 pub use self::election::{Election, LEASE_NAME_DEFAULT};
 pub use self::etcd::{EtcdBackend, EtcdCluster};
-pub use self::guest::{FailurePolicy, Guest, GuestRef, OnFailure, Proof, Verify};
+pub use self::guest::{FailurePolicy, Guest, OnFailure, Proof};
 pub use self::ipam::{CheckpointAt, EnisFrom, Ipam, SOCKET, Settings, WarmTargets};
 pub use self::lbaas::{AnexiaBackend, Lbaas, LbaasBackend, LbaasSim, TokenAt};
 pub use self::neg::Neg;

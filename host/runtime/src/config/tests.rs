@@ -10,6 +10,7 @@ use trueup_journal::{Keep, Options, Sync};
 use trueup_sources::Kind;
 
 use super::*;
+use crate::registry::Reference;
 
 mod election;
 mod etcd;
@@ -94,9 +95,9 @@ fn the_least_configuration_has_every_default() {
     let guest = &lbaas(&config).guest;
     assert_eq!(
         guest.reference,
-        GuestRef::Builtin {
+        Reference::Builtin {
             name: "lbaas".to_owned(),
-            version: 1
+            version: "1".to_owned()
         }
     );
     assert_eq!(guest.settings, json!({}));
@@ -222,7 +223,7 @@ backoff_max_ms = 500
     );
 
     let guest = &lbaas(&config).guest;
-    assert_eq!(guest.reference, GuestRef::File(folder.join("guests/lbaas.wasm")));
+    assert_eq!(guest.reference, Reference::File(folder.join("guests/lbaas.wasm")));
     assert_eq!(
         guest.settings,
         json!({"failed_objects": "reset", "deep": {"list": [1, -2, 2.5, true]}})

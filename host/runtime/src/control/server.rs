@@ -15,8 +15,8 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::{Approve, Approved, ErrorState, Promote, Rollback, StartShadow, Swap};
 use crate::admin::{self, OwnUser, Reads, answer, failed};
-use crate::config::GuestRef;
 use crate::neg::SetErrorState;
+use crate::registry::Reference;
 use crate::setup::SetupError;
 use crate::socket::Place;
 use crate::swap::{Candidate, ManageError, Manager};
@@ -84,8 +84,8 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
     }
 }
 
-fn reference(text: &str) -> Result<GuestRef, Box<Response>> {
-    GuestRef::parse(text, Path::new("/")).map_err(|reason| {
+fn reference(text: &str) -> Result<Reference, Box<Response>> {
+    Reference::configured(text, Path::new("/")).map_err(|reason| {
         Box::new(failed(
             StatusCode::BAD_REQUEST,
             format!("use: was \"{text}\", {reason}"),

@@ -6,6 +6,7 @@
 pub mod dispatch;
 pub mod ipam;
 pub mod lbaas;
+pub mod load;
 pub mod neg;
 pub mod nodesync;
 pub(crate) mod objects;

@@ -15,7 +15,7 @@ use trueup_engine::Engine;
 use trueup_journal::{Event, Tape};
 
 use super::stage::{Actor, Asked, NotStarted, Stage, World};
-use crate::guests::Program;
+use crate::guests::{Program, load};
 use crate::instance::{Instance, Start, StartError};
 use crate::registry::{Reference, Registry};
 
@@ -72,13 +72,10 @@ impl Guests {
             Some(file) => Reference::File(file.clone()),
             None => Reference::builtin(guest),
         };
-        let program = self
-            .registry
-            .program(&self.engine, &reference)
-            .map_err(|error| match &reference {
-                Reference::File(_) => error.to_string(),
-                _ => format!("{error}; a guest of your own is named with `--guest {guest}=FILE`"),
-            })?;
+        let program = load::program(&self.registry, &self.engine, &reference).map_err(|error| match &reference {
+            Reference::File(_) => error.to_string(),
+            _ => format!("{error}; a guest of your own is named with `--guest {guest}=FILE`"),
+        })?;
         loaded.insert(name, Arc::clone(&program));
         Ok(program)
     }

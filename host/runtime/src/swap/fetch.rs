@@ -7,9 +7,8 @@ use trueup_engine::Engine;
 
 use super::proof::{Refused, Step, refused};
 use super::revisions::HOST;
-use crate::config::{GuestRef, Verify};
-use crate::guests::Program;
-use crate::registry::{NoGuest, NotLoaded, Reference, Registry, Store, Vouched};
+use crate::guests::{Program, load};
+use crate::registry::{NoGuest, NotLoaded, Reference, Registry, Store, Verify, Vouched};
 
 /// A fetched guest.
 pub(crate) struct Fetched {
@@ -61,7 +60,7 @@ impl Guests {
     ///
     /// # Errors
     /// Why it is not available.
-    pub(crate) async fn named(&self, reference: &GuestRef, verify: &Verify) -> Result<Fetched, Refused> {
+    pub(crate) async fn named(&self, reference: &Reference, verify: &Verify) -> Result<Fetched, Refused> {
         let loaded = self.load(reference, verify).await;
         loaded.map_err(|error| refused(Step::Load)(error.into()))
     }
@@ -70,18 +69,18 @@ impl Guests {
     ///
     /// # Errors
     /// Why it is not available.
-    pub(crate) async fn load(&self, reference: &GuestRef, verify: &Verify) -> Result<Fetched, NotLoaded> {
-        let (this, reference, verify) = (self.clone(), Reference::from(reference), verify.clone());
+    pub(crate) async fn load(&self, reference: &Reference, verify: &Verify) -> Result<Fetched, NotLoaded> {
+        let (this, reference, verify) = (self.clone(), reference.clone(), verify.clone());
         // Compiling is slow, so it runs on a thread of its own.
         let loading = tokio::runtime::Handle::current();
         let loaded = tokio::task::spawn_blocking(move || {
-            loading.block_on(this.registry.load(&this.engine, &reference, &verify))
+            loading.block_on(load::configured(&this.registry, &this.engine, &reference, &verify))
         });
         let loaded = loaded.await.map_err(|error| NotLoaded::Failed(error.to_string()))??;
         self.remember(&loaded.program);
         Ok(Fetched {
             program: loaded.program,
-            bytes: Some(loaded.bytes.into()),
+            bytes: Some(loaded.found.bytes.into()),
             vouched: match loaded.vouched {
                 Vouched::Host => Some(HOST.to_owned()),
                 Vouched::Key(key) => Some(key.display().to_string()),
@@ -126,7 +125,7 @@ impl Guests {
         if let Some(program) = self.loaded(digest) {
             return Ok(Some(program));
         }
-        let stored = self.registry.stored(&self.engine, digest);
+        let stored = load::stored(&self.registry, &self.engine, digest);
         let stored = stored.map_err(|error| refused(Step::Load)(error.into()))?;
         if let Some(program) = &stored {
             self.remember(program);

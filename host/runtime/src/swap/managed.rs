@@ -9,7 +9,8 @@ use trueup_capabilities::metrics::Registry as Metrics;
 
 use super::proof::{Refused, Report};
 use super::revisions::{By, Revision, Revisions};
-use crate::config::{Guest, GuestRef};
+use crate::config::Guest;
+use crate::registry::Reference;
 use crate::gate::Mode;
 use crate::guests::Program;
 use crate::lifecycle::active::{Active, Handover};
@@ -130,7 +131,7 @@ impl std::fmt::Display for Activated {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Candidate {
     /// The guest's reference.
-    pub reference: GuestRef,
+    pub reference: Reference,
     /// The gate's mode, if it replaces the configured one.
     pub gate: Option<Mode>,
     /// Whether to only check it.

@@ -17,7 +17,8 @@ use super::fetch::{Fetched, Guests};
 use super::managed::{Activated, Candidate, Event, ManageError, Managed, Standing};
 use super::proof::{Against, Proven, Refused, Step, prove, refused, trusted, with_gate};
 use super::revisions::{By, Revision};
-use crate::config::{GuestRef, Proof};
+use crate::config::Proof;
+use crate::registry::Reference;
 use crate::guests::Program;
 use crate::lifecycle::active::Handover;
 
@@ -204,7 +205,7 @@ impl Manager {
     async fn fall_back(
         &self,
         name: &str,
-        to: &GuestRef,
+        to: &Reference,
         failed: &str,
         why: &str,
     ) -> Result<Option<Activated>, ManageError> {
@@ -340,7 +341,7 @@ pub(crate) struct Fallen {
 /// A request for the version of a failure policy.
 pub(crate) struct FallBack {
     pub(crate) guest: &'static str,
-    pub(crate) to: GuestRef,
+    pub(crate) to: Reference,
     pub(crate) fallen: Fallen,
 }
 

@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::config::Verify;
 use crate::files;
+use crate::registry::Verify;
 
 /// The maximum number of revisions remembered: a file of some tens of KiB, and months of a guest that is swapped each
 /// day.

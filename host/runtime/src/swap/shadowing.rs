@@ -7,7 +7,8 @@ use super::managed::{Activated, Awaited, Compared, ManageError, Managed, Promoti
 use super::manager::{Activation, Manager, changing};
 use super::proof::{Refused, Step, may_begin_afresh, of_world};
 use super::revisions::By;
-use crate::config::{GuestRef, Proof};
+use crate::config::Proof;
+use crate::registry::Reference;
 use crate::gate::Mode;
 use crate::guests::Program;
 use crate::shadow::{self, Shadow};
@@ -20,7 +21,7 @@ impl Manager {
     pub async fn shadow_start(
         &self,
         name: &str,
-        reference: &GuestRef,
+        reference: &Reference,
         strict: bool,
         afresh: bool,
     ) -> Result<shadow::Status, ManageError> {

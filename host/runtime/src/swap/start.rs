@@ -267,8 +267,8 @@ impl NotWished {
 
 async fn wished(guests: &Guests, wish: &Wish<'_>) -> Result<Fetched, NotWished> {
     guests.check_lock().map_err(NotWished::Lock)?;
-    let reference = Reference::from(&wish.guest.reference);
-    let is_pinned = guests.registry().pins(&reference).map_err(NotWished::Lock)?;
+    let reference = &wish.guest.reference;
+    let is_pinned = guests.registry().pins(reference).map_err(NotWished::Lock)?;
     let is_trusted = is_pinned || !wish.guest.verify.keys.is_empty() || matches!(reference, Reference::Oci(_));
     let refused = |refused| {
         if is_trusted {

@@ -44,7 +44,11 @@ impl Ground {
         };
         let engine = Engine::new(&options).map_err(SetupError::misused)?;
         Ok(Self {
-            guests: Guests::new(engine.clone(), registry.at(config), GuestStore::at(&config.state_dir)),
+            guests: Guests::new(
+                engine.clone(),
+                registry.at(&config.file, &config.state_dir),
+                GuestStore::at(&config.state_dir),
+            ),
             engine,
             metrics: Arc::default(),
             files: Files::new(OPEN_FILES_MAX),

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use trueup_runtime::guests::Program;
+use trueup_runtime::guests::{Program, load};
 use trueup_runtime::registry::{NoGuest, NotLoaded, Reference};
 
 use super::Shown;
@@ -27,7 +27,9 @@ pub(super) fn exec(args: Args, output: Output) -> Ending {
             let loaded = engine.load(&bytes);
             loaded.map_err(|error| NotLoaded::NoGuest(NoGuest(format!("guest {reference}: {error}"))))?
         }
-        Reference::Builtin { .. } | Reference::File(_) => registry.guest(&engine, &reference).map_err(misused)?,
+        Reference::Builtin { .. } | Reference::File(_) => {
+            load::guest(&registry, &engine, &reference).map_err(misused)?
+        }
     };
     // Also check that the guest links: matching names are not enough.
     let refused = Program::new(&engine, guest.clone()).err();

@@ -1,5 +1,6 @@
 //! `trueup guest list`: the guests that ship with this host.
 
+use trueup_runtime::guests::load;
 use trueup_runtime::registry::Reference;
 
 use super::Shown;
@@ -18,7 +19,7 @@ pub(super) fn exec(_: Args, output: Output) -> Ending {
         .iter()
         .map(|guest| Reference::builtin(&format!("{}@{}", guest.name, guest.version)));
     let guests: Vec<Shown> = references
-        .map(|reference| registry.guest(&engine, &reference).map(Shown::from))
+        .map(|reference| load::guest(&registry, &engine, &reference).map(Shown::from))
         .collect::<Result<_, _>>()
         .map_err(anyhow::Error::from)?;
     match output {

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, anyhow};
 use serde::Serialize;
-use trueup_runtime::config::Verify;
-use trueup_runtime::registry::{self, Loaded, NoGuest, NotLoaded, OciReference, Reference, Registry};
+use trueup_runtime::guests::load::{self, Loaded};
+use trueup_runtime::registry::{NoGuest, NotLoaded, OciReference, Reference, Registry, Verify};
 
 use crate::exit::{Ending, Exit, misused};
 use crate::output::{self, Output};
@@ -61,16 +61,16 @@ pub(super) fn exec(args: Args, output: Output) -> Ending {
 /// What a configuration's lock pins.
 fn of_config(config: &Path, output: Output) -> Ending {
     let config = crate::commands::run::read(config, &[])?;
-    let registry = crate::commands::registry().at(&config);
+    let registry = crate::commands::registry().at(&config.file, &config.state_dir);
     let engine = crate::commands::engine()?;
-    let all = registry::references(&config).into_iter();
+    let all = config.references().into_iter();
     let wanted: Vec<(Reference, &Verify)> = all
         .filter(|(reference, _)| matches!(reference, Reference::Oci(_)))
         .collect();
     let pulled = crate::commands::block_on(async {
         let mut pulled = Vec::new();
         for (reference, verify) in wanted {
-            let loaded = registry.load(&engine, &reference, verify).await?;
+            let loaded = load::configured(&registry, &engine, &reference, verify).await?;
             pulled.push(Pulled::new(&reference, &loaded));
         }
         Ok::<_, NotLoaded>(pulled)
@@ -81,7 +81,7 @@ fn of_config(config: &Path, output: Output) -> Ending {
 /// Pulls what references mean now into a store.
 fn into_store(references: &[OciReference], config: &Path, output: Output) -> Ending {
     let config = crate::commands::run::read(config, &[])?;
-    let registry = crate::commands::registry().at(&config);
+    let registry = crate::commands::registry().at(&config.file, &config.state_dir);
     let engine = crate::commands::engine()?;
     let pulled = crate::commands::block_on(async {
         let mut pulled = Vec::new();
@@ -89,7 +89,7 @@ fn into_store(references: &[OciReference], config: &Path, output: Output) -> End
             let manifest = Registry::resolve(reference).await?;
             // A reference by digest needs no lock.
             let exact = Reference::Oci(reference.at_digest(&manifest));
-            let loaded = registry.load(&engine, &exact, &Verify::default()).await?;
+            let loaded = load::configured(&registry, &engine, &exact, &Verify::default()).await?;
             pulled.push(Pulled::new(&Reference::Oci(reference.clone()), &loaded));
         }
         Ok::<_, NotLoaded>(pulled)
@@ -119,8 +119,8 @@ impl Pulled {
         Self {
             r#use: reference.to_string(),
             digest: loaded.program.guest.digest.to_string(),
-            manifest: loaded.manifest.clone(),
-            fetched: loaded.fetched,
+            manifest: loaded.found.manifest.clone(),
+            fetched: loaded.found.fetched,
         }
     }
 }

@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use trueup_runtime::registry::{self, Reference};
+use trueup_runtime::guests::load;
+use trueup_runtime::registry::Reference;
 
 use crate::exit::{Ending, Exit, misused};
 use crate::output::{self, Output};
@@ -29,7 +30,7 @@ pub(super) fn exec(args: Args, output: Output) -> Ending {
         }
     };
     let engine = crate::commands::engine()?;
-    let pushed = crate::commands::block_on(registry::push(&engine, &args.file, &to))??;
+    let pushed = crate::commands::block_on(load::push(&engine, &args.file, &to))??;
     match output {
         Output::Json => output::json(&pushed)?,
         Output::Text => {

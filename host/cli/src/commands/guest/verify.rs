@@ -1,7 +1,8 @@
 //! `trueup guest verify`: whether each guest of a configuration is what it should be.
 
 use serde::Serialize;
-use trueup_runtime::registry::{NotLoaded, Pinned, Reference, Registry, Vouched};
+use trueup_runtime::guests::load;
+use trueup_runtime::registry::{NotLoaded, Pinned, Registry, Vouched};
 use trueup_runtime::{Engine, config::Config};
 
 use crate::commands::run::ConfigArg;
@@ -38,7 +39,7 @@ struct Verified {
 pub(super) fn exec(args: Args, output: Output) -> Ending {
     let config = crate::commands::run::read(args.config.path(), &[])?;
     let engine = crate::commands::engine()?;
-    let registry = crate::commands::registry().at(&config);
+    let registry = crate::commands::registry().at(&config.file, &config.state_dir);
     let all = crate::commands::block_on(verify(&engine, &registry, &config))?;
     match output {
         Output::Json => output::json(&all)?,
@@ -51,8 +52,8 @@ pub(super) fn exec(args: Args, output: Output) -> Ending {
 async fn verify(engine: &Engine, registry: &Registry, config: &Config) -> Vec<Verified> {
     let mut all = Vec::new();
     for (name, guest) in config.guests() {
-        for reference in guest.references().map(Reference::from) {
-            let loaded = registry.load(engine, &reference, &guest.verify).await;
+        for reference in guest.references() {
+            let loaded = load::configured(registry, engine, reference, &guest.verify).await;
             let mut verified = Verified {
                 guest: name,
                 r#use: reference.to_string(),
@@ -66,8 +67,8 @@ async fn verify(engine: &Engine, registry: &Registry, config: &Config) -> Vec<Ve
             match loaded {
                 Ok(loaded) => {
                     verified.digest = Some(loaded.program.guest.digest.to_string());
-                    verified.manifest = loaded.manifest;
-                    verified.pinned = Some(loaded.pinned);
+                    verified.manifest = loaded.found.manifest;
+                    verified.pinned = Some(loaded.found.pinned);
                     (verified.signature, verified.key) = signature(&loaded.vouched);
                 }
                 Err(NotLoaded::NoGuest(error)) => verified.problem = Some(error.to_string()),

@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context as _, anyhow};
 use clap::ValueEnum;
 use trueup_base::local_only;
+use trueup_runtime::guests::load;
 use trueup_runtime::page::{self, Against, Source};
 use trueup_runtime::registry::Reference;
 
@@ -49,9 +50,7 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
     if let Some(guest) = &args.against {
         let engine = crate::commands::engine()?;
         let reference = Reference::parse(guest, Path::new("")).map_err(misused)?;
-        let program = crate::commands::registry()
-            .program(&engine, &reference)
-            .map_err(misused)?;
+        let program = load::program(&crate::commands::registry(), &engine, &reference).map_err(misused)?;
         source = source.against(Against::new(engine, program));
     }
     let (listen, open) = (args.listen, args.open);

@@ -95,7 +95,11 @@ fn a_guest_says_what_it_is() {
         &[&format!("trueup.toml:4: guests.lbaas.use: is missing, {all}")],
     );
 
-    let parse = |text| GuestRef::parse(text, Path::new("/etc/trueup")).unwrap().to_string();
+    let parse = |text| {
+        Reference::configured(text, Path::new("/etc/trueup"))
+            .unwrap()
+            .to_string()
+    };
     assert_eq!(
         parse("builtin:lbaas"),
         "builtin:lbaas@1",

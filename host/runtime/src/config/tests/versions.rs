@@ -23,10 +23,10 @@ fn guest_refused(keys: &str, said: &[&str]) {
     refused(&with(keys), said);
 }
 
-fn builtin(version: u32) -> GuestRef {
-    GuestRef::Builtin {
+fn builtin(version: u32) -> Reference {
+    Reference::Builtin {
         name: "lbaas".to_owned(),
-        version,
+        version: version.to_string(),
     }
 }
 

@@ -1,8 +1,9 @@
 //! Requests on which the guest always fails: each is set aside, while all others are served.
 
 use serde_json::json;
-use trueup_runtime::config::{FailurePolicy, GuestRef, OnFailure};
+use trueup_runtime::config::{FailurePolicy, OnFailure};
 use trueup_runtime::ipam::Event;
+use trueup_runtime::registry::Reference;
 
 use super::host::{Host, INSTANCE, Stage, eni, request};
 use super::spool::leave;
@@ -159,9 +160,9 @@ async fn a_release_set_aside_ends_no_instance_from_the_spool_or_gc_either() {
 #[tokio::test]
 async fn another_version_is_wished_for_and_again_once_that_wish_is_answered() {
     let stage = stage();
-    let to = GuestRef::Builtin {
+    let to = Reference::Builtin {
         name: "ipam".to_owned(),
-        version: 1,
+        version: "1".to_owned(),
     };
     let (mut host, mut hand) = stage.watched(policy(OnFailure::FallBack(to))).await;
     for _ in 0..3 {

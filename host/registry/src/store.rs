@@ -15,10 +15,8 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use trueup_base::component::{Digest, GUEST_BYTES_MAX};
 use trueup_base::regular;
-use trueup_engine::Digest;
-
-use super::GUEST_BYTES_MAX;
 
 /// Makes the names of draft files unique in this process.
 static DRAFTS: AtomicU64 = AtomicU64::new(0);

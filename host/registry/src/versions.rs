@@ -110,7 +110,7 @@ fn read_folder(folder: &Path) -> Result<Vec<Version>, NoGuest> {
 fn read(file: PathBuf) -> Result<Version, NoGuest> {
     let bytes = read_guest(&file)?;
     let named = |what: &str| NoGuest(format!("guest {}: {what}", file.display()));
-    if let Some(what) = trueup_engine::not_webassembly(&bytes) {
+    if let Some(what) = trueup_base::component::not_webassembly(&bytes) {
         return Err(named(&format!("not WebAssembly: {what}")));
     }
     let payload = wasm_metadata::Payload::from_binary(&bytes)

@@ -5,9 +5,10 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
-use trueup_engine::Guest;
 
-use super::GUEST_BYTES_MAX;
+use trueup_base::component::GUEST_BYTES_MAX;
+
+use super::About;
 use super::store::is_digest;
 
 /// The layer of a component (CNCF's layout of WebAssembly in OCI).
@@ -75,7 +76,7 @@ pub(super) fn layer_of(manifest: &[u8]) -> Result<String, String> {
 }
 
 /// The layout's configuration of a component. It contains no time, so that the same guest has the same manifest.
-pub(super) fn config_json(guest: &Guest) -> Vec<u8> {
+pub(super) fn config_json(guest: &About) -> Vec<u8> {
     let config = serde_json::json!({
         "created": "1970-01-01T00:00:00Z",
         "architecture": "wasm",

@@ -3,12 +3,26 @@
 use std::path::Path;
 
 use serde::Serialize;
-use trueup_engine::Engine;
+use trueup_base::component::Digest;
 
 use super::oci::Remote;
 use super::reference::OciReference;
-use super::{NoGuest, NotLoaded, Reference, compile, read_guest};
-use crate::guests::Program;
+use super::{NoGuest, NotLoaded, read_guest};
+
+/// What a manifest says about a guest.
+#[derive(Debug, Clone)]
+pub struct About {
+    /// The name in its metadata.
+    pub name: String,
+    /// The version in its metadata.
+    pub version: String,
+    /// The digest of its bytes.
+    pub digest: Digest,
+    /// The imported interfaces, ascending.
+    pub imports: Vec<String>,
+    /// The exported interfaces, ascending.
+    pub exports: Vec<String>,
+}
 
 /// The result of a push.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -25,17 +39,20 @@ pub struct Pushed {
     pub reference: String,
 }
 
-/// Pushes a file, if it is a guest that this host could run.
+/// Pushes a file. `about` reads what a guest says of itself, and refuses what is none.
 ///
 /// # Errors
-/// One line: it is no guest of a known world, the place has no tag, or the registry refuses it.
-pub async fn push(engine: &Engine, file: &Path, to: &OciReference) -> Result<Pushed, NotLoaded> {
+/// One line: the place has no tag, the file is refused, or the registry refuses it.
+pub async fn push(
+    file: &Path,
+    to: &OciReference,
+    about: impl FnOnce(&[u8]) -> Result<About, NoGuest>,
+) -> Result<Pushed, NotLoaded> {
     if to.digest.is_some() || to.tag.is_none() {
         return Err(NoGuest(format!("`oci:{to}`: must be pushed under a tag, `oci:HOST/REPO:TAG`")).into());
     }
     let bytes = read_guest(file)?;
-    let guest = compile(engine, &Reference::File(file.to_owned()), &bytes)?;
-    let guest = Program::new(engine, guest).map_err(NoGuest)?.guest;
+    let guest = about(&bytes)?;
     let manifest = Remote::new(to)?.push(&guest, &bytes).await?;
     Ok(Pushed {
         digest: guest.digest.to_string(),

@@ -11,10 +11,9 @@
 //! This module compiles and runs nothing.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use serde::Serialize;
-use trueup_engine::Digest;
+use trueup_base::component::Digest;
 
 use super::lock::{Lock, Pin};
 use super::manifest::layer_of;
@@ -22,22 +21,19 @@ use super::oci::{Manifest, Remote};
 use super::reference::{OciReference, Reference};
 use super::signature::{Keys, Signed};
 use super::store::{Store, StoreError};
-use super::{Builtin, NoGuest, NotLoaded, folder_of, read_guest, versions};
-use crate::config::{Config, Verify};
-use crate::guests::Program;
+use super::{Builtin, NoGuest, NotLoaded, Verify, read_guest, versions};
 
-/// A guest, loaded according to its configuration.
-pub struct Loaded {
-    /// Ready to be instantiated.
-    pub program: Arc<Program>,
+/// A guest's bytes, and where they came from.
+#[derive(Debug)]
+pub struct Found {
     /// The original bytes.
     pub bytes: Vec<u8>,
+    digest: String,
     /// The digest of the registry's manifest. `None` if it is not from a registry.
     pub manifest: Option<String>,
+    file: Option<PathBuf>,
     /// What pins it to these bytes.
     pub pinned: Pinned,
-    /// What vouches for it.
-    pub vouched: Vouched,
     /// Whether it was just fetched from a registry.
     pub fetched: bool,
 }
@@ -75,29 +71,6 @@ pub(super) struct Local {
     store: Store,
 }
 
-/// A guest's bytes, and where they came from.
-pub(super) struct Found {
-    pub(super) bytes: Vec<u8>,
-    digest: String,
-    manifest: Option<String>,
-    file: Option<PathBuf>,
-    pinned: Pinned,
-    fetched: bool,
-}
-
-impl Loaded {
-    pub(super) fn new(program: Arc<Program>, found: Found, vouched: Vouched) -> Self {
-        Self {
-            program,
-            bytes: found.bytes,
-            manifest: found.manifest,
-            pinned: found.pinned,
-            vouched,
-            fetched: found.fetched,
-        }
-    }
-}
-
 impl Found {
     pub(super) fn builtin(guest: Builtin) -> Self {
         Self {
@@ -120,11 +93,11 @@ impl Found {
 }
 
 impl Local {
-    pub(super) fn of(config: &Config) -> Self {
+    pub(super) fn of(config: &Path, state_dir: &Path) -> Self {
         Self {
-            config: config.file.clone(),
-            folder: folder_of(config),
-            store: Store::at(&config.state_dir),
+            config: config.to_owned(),
+            folder: config.parent().unwrap_or(Path::new("")).to_owned(),
+            store: Store::at(state_dir),
         }
     }
 

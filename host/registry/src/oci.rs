@@ -24,7 +24,7 @@ use reqwest::StatusCode;
 use reqwest::header::{ACCEPT, HeaderValue};
 use tokio::io::AsyncWriteExt as _;
 use tokio::sync::OnceCell;
-use trueup_engine::{Digest, Guest};
+use trueup_base::component::{Digest, GUEST_BYTES_MAX};
 
 use super::credentials::{self, Credentials};
 use super::manifest::{CONFIG, LAYER, Parts, config_json, layer_of};
@@ -32,7 +32,7 @@ use super::realm;
 use super::reference::OciReference;
 use super::signature::Signed;
 use super::store::is_digest;
-use super::{GUEST_BYTES_MAX, NotLoaded, one_line};
+use super::{About, NotLoaded, one_line};
 
 /// The media type of a signature's layer.
 const SIGNATURE_LAYER: &str = "application/vnd.dev.cosign.simplesigning.v1+json";
@@ -171,7 +171,7 @@ impl Remote {
     ///
     /// # Errors
     /// If the registry refuses it.
-    pub(super) async fn push(&self, guest: &Guest, bytes: &[u8]) -> Result<String, NotLoaded> {
+    pub(super) async fn push(&self, guest: &About, bytes: &[u8]) -> Result<String, NotLoaded> {
         self.admit("pushing it").await?;
         let reference = client_reference(&self.place);
         let layer = ImageLayer::new(bytes.to_vec(), LAYER.to_owned(), None);

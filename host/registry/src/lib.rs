@@ -1,11 +1,12 @@
 //! The origins of guests: built-in guests, files, folders of versions, and OCI registries.
 //!
 //! ```text
-//! reference -> found (store, file, network) -> held against the lock -> signature, where one is asked for -> program
+//! reference -> found (store, file, network) -> held against the lock -> signature, where one is asked for -> bytes
 //! ```
 //!
 //! A configuration has a lock file beside it and a store in its state folder ([`Registry::at`]): a guest that is in
-//! both needs no network. This module does not decide which version is active.
+//! both needs no network. This crate compiles no guest, and does not decide which version is active.
+#![forbid(unsafe_code)]
 
 #[cfg(feature = "oci")]
 mod credentials;
@@ -30,22 +31,16 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use trueup_base::component::{Digest, GUEST_BYTES_MAX};
 use trueup_base::regular;
-use trueup_engine::{Digest, Engine, Guest};
 
-use crate::config::{Config, Verify};
-use crate::guests::Program;
-
-pub use self::local::{Loaded, Pinned, Vouched};
+pub use self::local::{Found, Pinned, Vouched};
 pub use self::lock::{Change, FILE_NAME as LOCK_FILE_NAME, Kind as ChangeKind, Lock, Pin};
-pub use self::push::{Pushed, push};
-pub use self::reference::{OciReference, Reference};
+pub use self::push::{About, Pushed, push};
+pub use self::reference::{MUST, OciReference, Reference};
 pub use self::store::{Store, StoreError};
 
 use self::local::Local;
-
-/// A Python guest with its interpreter has 60 MB. The engine holds the bytes in memory while it compiles them.
-pub const GUEST_BYTES_MAX: usize = 256 << 20;
 
 /// A guest in the host's binary.
 #[derive(Debug, Clone, Copy)]
@@ -63,6 +58,13 @@ pub struct Builtin {
 pub struct Registry {
     builtins: Arc<[Builtin]>,
     local: Option<Arc<Local>>,
+}
+
+/// The required signatures of a guest.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Verify {
+    /// Files of public keys, any of which may have signed. Empty: no signature is required.
+    pub keys: Vec<PathBuf>,
 }
 
 /// Why a guest is unavailable, for the operator to fix.
@@ -96,11 +98,11 @@ impl Registry {
         }
     }
 
-    /// The same with the lock file and the store of a configuration. Does not read them yet.
-    pub fn at(&self, config: &Config) -> Self {
+    /// The same with the lock file beside a configuration and the store in its state folder. Does not read them yet.
+    pub fn at(&self, config: &Path, state_dir: &Path) -> Self {
         Self {
             builtins: Arc::clone(&self.builtins),
-            local: Some(Arc::new(Local::of(config))),
+            local: Some(Arc::new(Local::of(config, state_dir))),
         }
     }
 
@@ -126,23 +128,14 @@ impl Registry {
         &self.builtins
     }
 
-    /// Loads a built-in guest or a file and links it to its world. Ignores lock and signatures.
+    /// The bytes of a built-in guest or of a file. Ignores lock and signatures.
     ///
     /// # Errors
-    /// One line: why it cannot run here. For an unknown name, the existing ones.
-    pub fn program(&self, engine: &Engine, reference: &Reference) -> Result<Arc<Program>, NoGuest> {
-        let guest = self.guest(engine, reference)?;
-        Program::new(engine, guest).map(Arc::new).map_err(NoGuest)
-    }
-
-    /// The same for a guest of any world.
-    ///
-    /// # Errors
-    /// As [`Registry::program`].
-    pub fn guest(&self, engine: &Engine, reference: &Reference) -> Result<Guest, NoGuest> {
+    /// One line: why it is unavailable. For an unknown name, the existing ones.
+    pub fn bytes(&self, reference: &Reference) -> Result<Vec<u8>, NoGuest> {
         match reference {
-            Reference::Builtin { name, version } => compile(engine, reference, self.builtin(name, version)?.bytes),
-            Reference::File(path) => compile(engine, reference, &read_guest(&versions::locate(path)?)?),
+            Reference::Builtin { name, version } => Ok(self.builtin(name, version)?.bytes.to_vec()),
+            Reference::File(path) => read_guest(&versions::locate(path)?),
             Reference::Oci(place) => Err(NoGuest(format!(
                 "guest `oci:{place}` is in a registry: get it first, with `trueup guest pull oci:{place} --to FILE`"
             ))),
@@ -155,15 +148,12 @@ impl Registry {
     /// # Errors
     /// One line: why it is unavailable.
     pub async fn fetch(&self, reference: &Reference) -> Result<Vec<u8>, NotLoaded> {
-        match reference {
-            Reference::Builtin { name, version } => Ok(self.builtin(name, version)?.bytes.to_vec()),
-            Reference::File(path) => Ok(read_guest(&versions::locate(path)?)?),
-            Reference::Oci(place) => {
-                let remote = oci::Remote::new(place)?;
-                let manifest = remote.manifest().await?;
-                remote.guest(&manifest.layer).await
-            }
-        }
+        let Reference::Oci(place) = reference else {
+            return Ok(self.bytes(reference)?);
+        };
+        let remote = oci::Remote::new(place)?;
+        let manifest = remote.manifest().await?;
+        remote.guest(&manifest.layer).await
     }
 
     /// The digest of the manifest that a place in a registry means now.
@@ -174,62 +164,60 @@ impl Registry {
         Ok(oci::Remote::new(place)?.manifest().await?.digest)
     }
 
-    /// Loads a guest for a configuration: the one that its lock pins, with its signature if required. Asks a registry
+    /// Finds a guest for a configuration: the one that its lock pins, with its signature if required. Asks a registry
     /// only for what the store lacks. Without a configuration ([`Registry::at`]) nothing is pinned or stored.
     ///
     /// # Errors
     /// One line: why it is unavailable, or how it contradicts the lock or the keys.
-    pub async fn load(&self, engine: &Engine, reference: &Reference, verify: &Verify) -> Result<Loaded, NotLoaded> {
-        let (found, vouched) = match (&self.local, reference) {
+    pub async fn find(&self, reference: &Reference, verify: &Verify) -> Result<(Found, Vouched), NotLoaded> {
+        match (&self.local, reference) {
             (_, Reference::Builtin { name, version }) => {
                 // Report a damaged lock file before anything relies on it.
-                self.local.as_ref().map_or(Ok(Lock::default()), |local| local.lock())?;
-                (local::Found::builtin(self.builtin(name, version)?), Vouched::Host)
+                self.check_lock()?;
+                Ok((Found::builtin(self.builtin(name, version)?), Vouched::Host))
             }
-            (Some(local), _) => local.load(reference, verify).await?,
-            (None, _) => {
-                return Err(NotLoaded::Failed(format!(
-                    "guest {reference}: no configuration says what it is"
-                )));
-            }
-        };
-        let program = Program::new(engine, compile(engine, reference, &found.bytes)?).map_err(NoGuest)?;
-        Ok(Loaded::new(Arc::new(program), found, vouched))
+            (Some(local), _) => local.load(reference, verify).await,
+            (None, _) => Err(NotLoaded::Failed(format!(
+                "guest {reference}: no configuration says what it is"
+            ))),
+        }
     }
 
-    /// Loads a built-in or stored guest by the digest of its bytes. `None` if there is none.
+    /// The bytes of a built-in or stored guest by their digest. `None` if there is none.
     ///
     /// # Errors
-    /// One line: the text is no digest, the store's entry is damaged, or the guest cannot run here.
-    pub fn stored(&self, engine: &Engine, digest: &str) -> Result<Option<Arc<Program>>, NotLoaded> {
+    /// One line: the text is no digest, or the store's entry is damaged.
+    pub fn stored(&self, digest: &str) -> Result<Option<Vec<u8>>, StoreError> {
         let ships = self
             .builtins
             .iter()
             .find(|guest| Digest::of(guest.bytes).to_string() == digest);
-        let bytes = match (ships, &self.local) {
-            (Some(guest), _) => Some(guest.bytes.to_vec()),
-            (None, Some(local)) => local.store().get(digest)?,
-            (None, None) => None,
-        };
-        let Some(bytes) = bytes else { return Ok(None) };
-        let guest = engine
-            .load(&bytes)
-            .map_err(|error| NoGuest(format!("stored guest {digest}: {error}")))?;
-        let program = Program::new(engine, guest).map_err(NoGuest)?;
-        Ok(Some(Arc::new(program)))
+        match (ships, &self.local) {
+            (Some(guest), _) => Ok(Some(guest.bytes.to_vec())),
+            (None, Some(local)) => local.store().get(digest),
+            (None, None) => Ok(None),
+        }
     }
 
-    /// Resolves each guest of a configuration, stores guests from registries, and writes the lock file: for all of
-    /// them, or not at all if there is an error.
+    /// Resolves these guests of a configuration ([`Registry::at`]), stores those from registries, and writes the lock
+    /// file: for all of them, or not at all if there is an error. `check` refuses bytes that cannot run here.
     ///
     /// # Errors
     /// The problems, one line each.
-    pub async fn lock(&self, engine: &Engine, config: &Config) -> Result<Vec<Change>, Vec<NotLoaded>> {
-        let local = Local::of(config);
+    pub async fn lock(
+        &self,
+        guests: Vec<(Reference, &Verify)>,
+        check: impl Fn(&Reference, &[u8]) -> Result<(), NoGuest>,
+    ) -> Result<Vec<Change>, Vec<NotLoaded>> {
+        let Some(local) = &self.local else {
+            return Err(vec![NotLoaded::Failed(
+                "no configuration says where the lock file is".to_owned(),
+            )]);
+        };
         let before = local.lock().map_err(|error| vec![error.into()])?;
         let mut lock = Lock::default();
         let mut wrong = Vec::new();
-        for (reference, verify) in references(config) {
+        for (reference, verify) in guests {
             if let Reference::Builtin { name, version } = &reference {
                 if let Err(error) = self.builtin(name, version) {
                     wrong.push(error.into());
@@ -238,7 +226,7 @@ impl Registry {
             }
             let pinned = async {
                 let (found, _) = local.load_fresh(&reference, verify).await?;
-                Program::new(engine, compile(engine, &reference, &found.bytes)?).map_err(NoGuest)?;
+                check(&reference, &found.bytes)?;
                 Ok(found.pin())
             };
             match pinned.await {
@@ -274,28 +262,6 @@ impl Registry {
     }
 }
 
-/// Every guest in a configuration, with its required signatures.
-pub fn references(config: &Config) -> Vec<(Reference, &Verify)> {
-    let guests = config.guests().into_iter();
-    guests
-        .flat_map(|(_, guest)| {
-            guest
-                .references()
-                .map(|reference| (Reference::from(reference), &guest.verify))
-        })
-        .collect()
-}
-
-fn compile(engine: &Engine, reference: &Reference, bytes: &[u8]) -> Result<Guest, NoGuest> {
-    engine.load(bytes).map_err(|error| {
-        NoGuest(match reference {
-            Reference::Builtin { name, version } => format!("guest `{name}@{version}`: {error}"),
-            Reference::File(path) => format!("guest {}: {error}", path.display()),
-            Reference::Oci(place) => format!("guest oci:{place}: {error}"),
-        })
-    })
-}
-
 /// The bytes of a guest's file.
 fn read_guest(file: &Path) -> Result<Vec<u8>, NoGuest> {
     let wrong = |error: &dyn std::fmt::Display| NoGuest(format!("guest {}: {error}", file.display()));
@@ -307,9 +273,4 @@ fn read_guest(file: &Path) -> Result<Vec<u8>, NoGuest> {
 
 fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
-}
-
-/// The folder for a configuration's relative paths.
-fn folder_of(config: &Config) -> PathBuf {
-    config.file.parent().unwrap_or(Path::new("")).to_owned()
 }

@@ -15,7 +15,9 @@ use std::path::{Path, PathBuf};
 
 use super::NoGuest;
 use super::store::is_digest;
-use crate::config::GuestRef;
+
+/// What a reference in a configuration must be.
+pub const MUST: &str = "must be `builtin:NAME@VERSION`, `file:PATH` or `oci:HOST/REPO:TAG`";
 
 /// A reference to a guest.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -79,19 +81,43 @@ impl Reference {
             _ => Ok(Self::builtin(text)),
         }
     }
-}
 
-impl From<&GuestRef> for Reference {
-    fn from(reference: &GuestRef) -> Self {
-        match reference {
-            GuestRef::Builtin { name, version } => Self::Builtin {
-                name: name.clone(),
-                version: version.to_string(),
-            },
-            GuestRef::File(path) => Self::File(path.clone()),
-            GuestRef::Oci(reference) => Self::Oci(reference.clone()),
+    /// Parses what a configuration holds: `builtin:NAME[@VERSION]`, `file:PATH` or `oci:...`. A relative path is
+    /// relative to `folder`.
+    ///
+    /// # Errors
+    /// What the text must be.
+    pub fn configured(text: &str, folder: &Path) -> Result<Self, String> {
+        match text.split_once(':') {
+            Some(("builtin", rest)) => {
+                let (name, version) = rest.split_once('@').unwrap_or((rest, "1"));
+                let version = version.parse::<u32>().ok().filter(|version| *version > 0);
+                match version {
+                    Some(version) if is_name(name) => Ok(Self::Builtin {
+                        name: name.to_owned(),
+                        version: version.to_string(),
+                    }),
+                    _ => Err("must be `builtin:NAME@VERSION`, the version a whole number from 1".to_owned()),
+                }
+            }
+            Some(("file", "")) => Err("must be `file:PATH`".to_owned()),
+            Some(("file", path)) => Ok(Self::File(folder.join(path))),
+            Some(("oci", rest)) => OciReference::parse(rest).map(Self::Oci),
+            None if text.contains('/') || text.ends_with(".wasm") || text.ends_with(".wat") => {
+                Err(format!("must say what it is: `file:{text}`"))
+            }
+            None if is_name(text.split('@').next().unwrap_or_default()) => {
+                Err(format!("must say what it is: `builtin:{text}`, or `file:{text}`"))
+            }
+            _ => Err(MUST.to_owned()),
         }
     }
+}
+
+/// The rules for crate names, since a built-in guest is a crate.
+fn is_name(text: &str) -> bool {
+    let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    text.starts_with(|c: char| c.is_ascii_lowercase()) && text.chars().all(allowed)
 }
 
 impl fmt::Display for Reference {

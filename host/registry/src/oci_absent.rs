@@ -1,10 +1,8 @@
 //! Replaces registries in a host that is built without the cargo feature `oci`: every use is an error.
 
-use trueup_engine::Guest;
-
-use super::NotLoaded;
 use super::reference::OciReference;
 use super::signature::Signed;
+use super::{About, NotLoaded};
 
 /// A place in a registry. It has no values.
 pub(super) enum Remote {}
@@ -37,7 +35,7 @@ impl Remote {
         match *self {}
     }
 
-    pub(super) async fn push(&self, _guest: &Guest, _bytes: &[u8]) -> Result<String, NotLoaded> {
+    pub(super) async fn push(&self, _guest: &About, _bytes: &[u8]) -> Result<String, NotLoaded> {
         match *self {}
     }
 }
