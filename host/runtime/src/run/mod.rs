@@ -13,16 +13,20 @@
 
 mod housekeeping;
 mod lock;
+mod loops;
+mod management;
+mod pods;
 mod reload;
+mod setups;
 
 use std::cell::RefCell;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{OnceCell, mpsc, watch as channel};
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use trueup_capabilities::Backends;
+use trueup_election::Standing;
 
 pub use self::lock::{StateLock, Taken};
 pub use self::reload::Reload;
@@ -35,27 +39,21 @@ pub use crate::lifecycle::troubles::FAILURES_MAX_ONCE;
 pub use crate::setup::SetupError;
 pub use crate::work::ground::Ground;
 
-use trueup_election::{Election, Standing};
-use trueup_sources::enis::{self, Enis};
-use trueup_sources::kubernetes::Kubernetes;
-
+use self::loops::{Belongs, Loops, Stopping};
+use self::management::Management;
+use self::pods::Pods;
+use self::setups::{Around, Setups};
 use crate::admin::{Admin, Reads};
 use crate::board::{self, Board};
-use crate::config::{Config, EnisFrom, Guest, Ipam, OnFailure};
-use crate::control;
-use crate::ipam;
-use crate::ipam::setup::Addresses;
-use crate::lbaas;
-use crate::lifecycle::active::Active;
-use crate::lifecycle::quarantine::Quarantine;
-use crate::neg::{self, NegSetup};
-use crate::node::{self, NodeSetup, OnNode};
+use crate::config::Config;
+use crate::neg::{self, SetErrorState};
 use crate::registry::Registry;
-use crate::swap::{self, FallBack, Fallen, Managed, Manager, Revisions};
-use crate::work::cluster;
-use crate::work::input::Input;
-use crate::work::keyed;
-use crate::work::leading::{Acts, Leading};
+use crate::swap;
+use crate::work::leading::Leading;
+use crate::{control, ipam, node};
+
+/// The maximum number of requested error states that wait. An operator sends them one by one.
+const ERROR_STATES_MAX: usize = 16;
 
 /// The results of a run, one for each part that the configuration names.
 #[derive(Debug, Default)]
@@ -182,10 +180,9 @@ async fn run(
     // All parts report from this one task, and no part waits while it reports.
     let tell = RefCell::new(tell);
     let ground = Ground::new(config, registry)?.with_state(config)?;
-    let board = Arc::clone(&ground.board);
     let tell = |event: Event| {
         if let Event::Ipam(event) = &event {
-            board.told_of_pods(event);
+            ground.board.told_of_pods(event);
         }
         (tell.borrow_mut())(event);
     };
@@ -196,179 +193,89 @@ async fn run(
         Extent::Once => None,
         Extent::UntilStopped => Some(Admin::start(&config.admin, &reads).await?),
     };
-    let (fall_back, wanted) = mpsc::unbounded_channel();
-    let mut management = Management::new(fall_back);
-    let pods = match &config.ipam {
-        Some(ipam) => Some(Pods::new(config, ipam, &ground, extent, &mut management).await?),
-        None => None,
-    };
-    let alone = Leading::alone();
-    let (mut acts, mut election) = (alone.acts(), alone.election());
-    let mut client = None;
-    let (mut input, mut setup, mut neg_setup, mut node_setup) = (None, None, None, None);
-    match config.source() {
+    let (mut management, wanted) = Management::new(config, &ground, extent);
+    let pods = Pods::new(&mut management).await?;
+    let (mut setups, around) = match config.source() {
         Some(source) => {
-            Input::check(source).await?;
-            client = Input::client(source).await?;
-            if client.is_none() {
-                cluster::is_no_clusters(&config.state_dir, source).map_err(SetupError::misused)?;
-            }
-            let leading = lead(leading, config, client.clone()).await?;
-            (acts, election) = (leading.acts(), leading.election());
-            if let Some(lbaas) = &config.lbaas {
-                setup = Some(Box::pin(Setup::new(config, lbaas, &ground, acts.fence().clone())).await?);
-            }
-            if let Some(neg) = &config.neg {
-                neg_setup = Some(Box::pin(NegSetup::new(config, neg, &ground, acts.fence().clone())).await?);
-            }
-            if let Some(node) = &config.node {
-                node_setup = Some(Box::pin(NodeSetup::new(config, node, &ground, None)).await?);
-            }
-            if let (Extent::Once, Some(client)) = (extent, &client) {
-                // Reports problems with the source before the host takes the Lease.
-                Input::once(source).await?;
-                cluster::belongs(&config.state_dir, client)
-                    .await
-                    .map_err(SetupError::misused)?;
-            }
-            leading.begin(extent == Extent::Once).await?;
-            // With `--once`, the host lists after it has taken the Lease.
-            let all = match extent {
-                Extent::Once => Input::once(source).await,
-                Extent::UntilStopped => Input::watched(source).await,
-            }?;
-            input = Some((source, all));
+            let (setups, around) = Setups::new(config, source, &ground, extent, leading).await?;
+            (Some(setups), around)
         }
-        None => resign(leading.take()).await,
-    }
-    let fence = acts.fence().clone();
-    let cluster = input.as_ref().and_then(|(_, input)| input.cluster.clone());
+        None => {
+            resign(leading.take()).await;
+            (None, Around::default())
+        }
+    };
     let (set_error_state, error_states) = mpsc::channel(ERROR_STATES_MAX);
-    let negs = match (&config.neg, &mut neg_setup, &input) {
-        (Some(neg), Some((setup, _)), Some((source, input))) => {
-            let versions = (&setup.active, &mut setup.revisions, &mut setup.problem);
-            let names = (crate::guests::neg::NAME, crate::guests::neg::WORLDS);
-            let acting = (acts.clone(), config.lbaas.is_some(), extent);
-            let managing = management.keyed(config, &ground, names, &neg.guest, versions, acting);
-            Some((neg, managing, input.once_more(source)?))
-        }
-        _ => None,
+    let loops = match &mut setups {
+        Some(setups) => setups.loops(&mut management, error_states, tell)?,
+        None => Loops::default(),
     };
-    let negs = match (negs, neg_setup.as_mut()) {
-        (Some((neg, managing, input)), Some((setup, ends))) => {
-            // Only one loop takes them.
-            let ends = std::mem::replace(ends, mpsc::channel(1).1);
-            let negs = neg::negs(config, neg, setup, (ends, error_states), managing, tell)?;
-            Some((negs, input))
-        }
-        _ => None,
+    let loops = Loops { pods, ..loops };
+    let beside = Beside {
+        management,
+        wanted,
+        set_error_state: config.neg.is_some().then_some(set_error_state),
+        reads,
+        around,
     };
-    let on_node = match (&config.node, node_setup, &input) {
-        (Some(node), Some(setup), Some((source, input))) => {
-            let (setup, managing) = management.node(config, setup, &ground, extent);
-            let on_node = OnNode::new(config, node, setup, managing, &board);
-            Some((on_node, input.once_more(source)?))
-        }
-        _ => None,
-    };
-    let managed = match (&config.lbaas, &mut setup) {
-        (Some(lbaas), Some(setup)) => {
-            let versions = (&setup.active, &mut setup.revisions, &mut setup.problem);
-            let names = (crate::guests::lbaas::NAME, crate::guests::lbaas::WORLDS);
-            let acting = (acts, false, extent);
-            Some(management.keyed(config, &ground, names, &lbaas.guest, versions, acting))
-        }
-        _ => None,
-    };
-    let services = match (&config.lbaas, input, &setup, managed) {
-        (Some(lbaas), Some((_, input)), Some(setup), Some(managed)) => {
-            let publish = lbaas::publish::of(&input, config.state_dir.join("status"), fence);
-            let services = lbaas::services(config, lbaas, setup, managed, publish, tell)?;
-            Some((services, input))
-        }
-        _ => None,
-    };
+    let ended = to_its_end(loops, beside, stop, tell).await?;
+    if let Some(admin) = admin {
+        admin.stop().await;
+    }
+    if let Some(setups) = setups {
+        setups.stop().await;
+    }
+    Ok(ended)
+}
+
+/// What goes on beside the loops.
+struct Beside<'a> {
+    management: Management<'a>,
+    /// Requests for the versions that failure policies name.
+    wanted: mpsc::UnboundedReceiver<swap::FallBack>,
+    set_error_state: Option<mpsc::Sender<SetErrorState>>,
+    reads: Arc<Reads>,
+    around: Around,
+}
+
+/// Runs the loops until each has ended, and meanwhile manages versions, answers commands, keeps the state folder within
+/// its limits, and reports that the host is alive.
+async fn to_its_end<T: Fn(Event) + Copy>(
+    loops: Loops<'_, T>,
+    beside: Beside<'_>,
+    stop: impl Future<Output = ()>,
+    tell: T,
+) -> Result<Ended, SetupError> {
+    let Beside {
+        mut management,
+        wanted,
+        set_error_state,
+        reads,
+        around,
+    } = beside;
+    let (config, ground, extent) = (management.config, management.ground, management.extent);
     for problem in management.problems.drain(..) {
         tell(Event::Problem(problem));
     }
     let (events, mut changed) = mpsc::unbounded_channel();
-    let manager = Manager::new(
-        ground.guests().clone(),
-        management.managed,
-        events,
-        ground.audit.clone(),
-    );
+    let manager = management.manager(events);
     reads.loaded(&manager);
     let mut serving = JoinSet::new();
-    serving.spawn(housekeeping::run(housekeeping::Limits::of(config, &ground)));
-    match extent {
-        // A run that ends by itself does not live long enough to receive commands.
-        Extent::Once => {}
-        Extent::UntilStopped => {
-            let control = control::listen(&config.state_dir).await?;
-            // A task of its own answers while the loops are busy.
-            let set_error_state = config.neg.is_some().then_some(set_error_state);
-            serving.spawn(control::serve(
-                control,
-                Arc::clone(&manager),
-                Arc::clone(&reads),
-                set_error_state,
-            ));
-        }
+    serving.spawn(housekeeping::run(housekeeping::Limits::of(config, ground)));
+    // A run that ends by itself does not live long enough to receive commands.
+    if extent == Extent::UntilStopped {
+        let control = control::listen(&config.state_dir).await?;
+        // A task of its own answers while the loops are busy.
+        serving.spawn(control::serve(control, Arc::clone(&manager), reads, set_error_state));
     }
-
-    let stopping = channel::Sender::new(false);
-    let stopped = || {
-        let mut wanted = stopping.subscribe();
-        async move {
-            // The sender outlives both.
-            _ = wanted.wait_for(|wanted| *wanted).await;
-        }
-    };
-    let end_all = || {
-        if extent == Extent::UntilStopped {
-            stopping.send_replace(true);
-        }
-    };
-    // All loops wait for one answer.
-    let asked = OnceCell::new();
-    let belongs = async || {
-        let ask = async || match &client {
-            Some(client) if extent == Extent::UntilStopped => cluster::belongs(&config.state_dir, client).await,
-            // The check ran before anything was listed.
-            _ => Ok(()),
-        };
-        asked.get_or_init(ask).await.clone()
-    };
-    let services = async {
-        let (services, input) = services?;
-        // Each of these futures is large and one task runs them all, so each is boxed.
-        let summary = Box::pin(services.run(input, belongs(), stopped())).await;
-        end_all();
-        Some(summary)
-    };
-    let negs = async {
-        let (negs, input) = negs?;
-        let summary = Box::pin(negs.run(input, belongs(), stopped())).await;
-        end_all();
-        Some(summary)
-    };
-    let on_node = async {
-        let (on_node, input) = on_node?;
-        let tell_of_node = |event| tell(Event::Node(event));
-        let summary = Box::pin(on_node.run(input, belongs(), stopped(), tell_of_node)).await;
-        end_all();
-        Some(summary)
-    };
-    let addresses = async {
-        let ended = Box::pin(pods?.run(stopped(), tell)).await;
-        end_all();
-        Some(ended)
-    };
+    // A run that ends by itself has checked this before it listed anything.
+    let client = around.client.as_ref().filter(|_| extent == Extent::UntilStopped);
+    let belongs = Belongs::new(&config.state_dir, client);
+    let stopping = Stopping::new(extent);
     let relay = async {
         stop.await;
-        board.stopping();
-        stopping.send_replace(true);
+        ground.board.stopping();
+        stopping.stop();
         std::future::pending::<Infallible>().await
     };
     let managing = async {
@@ -377,15 +284,11 @@ async fn run(
                 tell(Event::Guest(event));
             }
         };
-        tokio::join!(
-            told,
-            beats(&board, election.as_deref(), cluster.as_ref()),
-            swap::fall_back(&manager, wanted)
-        );
+        tokio::join!(told, beats(&ground.board, &around), swap::fall_back(&manager, wanted));
         std::future::pending::<Infallible>().await
     };
-    let (services, negs, on_node, addresses) = tokio::select! {
-        ended = async { tokio::join!(services, negs, on_node, addresses) } => ended,
+    let ended = tokio::select! {
+        ended = loops.run(&belongs, &stopping, tell) => ended,
         never = relay => match never {},
         never = managing => match never {},
     };
@@ -394,313 +297,28 @@ async fn run(
         tell(Event::Guest(event));
     }
     serving.shutdown().await;
-    if let Some(admin) = admin {
-        admin.stop().await;
-    }
-    drop(manager);
-    if let Some(engine) = setup.and_then(|setup| setup.simulated_engine) {
-        engine.stop().await;
-    }
-    if let Some((setup, _)) = neg_setup {
-        setup.stop().await;
-    }
-    let (addresses, error) = match addresses {
-        Some(Ok(summary)) => (summary, None),
-        Some(Err(error)) => (None, Some(error)),
-        None => (None, None),
-    };
-    Ok(Ended {
-        services,
-        negs,
-        node: on_node,
-        addresses,
-        error,
-    })
-}
-
-/// The leader state: that of the configuration before, if it fits this one.
-async fn lead<'l>(
-    leading: &'l mut Option<Leading>,
-    config: &Config,
-    client: Option<kube::Client>,
-) -> Result<&'l mut Leading, SetupError> {
-    let kept = match leading.take() {
-        Some(kept) if kept.fits(config) => kept,
-        other => {
-            resign(other).await;
-            let timeout = config.lbaas.as_ref().and_then(lbaas::setup::request_timeout);
-            Leading::new(config, client, timeout)?
-        }
-    };
-    Ok(leading.insert(kept))
+    Ok(ended)
 }
 
 /// How often the main task reports that it is alive.
 const BEAT: Duration = Duration::from_secs(1);
 
 /// Reports that this task is alive, and what is known of other hosts and of the cluster.
-async fn beats(board: &Arc<Board>, election: Option<&Election>, cluster: Option<&Kubernetes>) {
+async fn beats(board: &Arc<Board>, around: &Around) {
     let beating = board.begin_loop("host");
     loop {
-        if let Some(election) = election {
+        if let Some(election) = &around.election {
             board.set_identity(&election.settings().identity);
             board.set_standing(match election.standing() {
                 Standing::Leading { .. } => board::Standing::Leading,
                 Standing::Standby { holder } => board::Standing::Standby { leader: holder },
             });
         }
-        if let Some(cluster) = cluster {
+        if let Some(cluster) = &around.cluster {
             // A status that can't be serialized is not shown.
             board.set_source(serde_json::to_value(cluster.status()).unwrap_or_default());
         }
         tokio::time::sleep(BEAT).await;
         beating.beat();
     }
-}
-
-/// What the manager needs of each guest, collected before the guests run.
-struct Management {
-    managed: Vec<Managed>,
-    /// Why versions that the configuration names are not active.
-    problems: Vec<String>,
-    fall_back: mpsc::UnboundedSender<FallBack>,
-}
-
-/// The maximum number of requested error states that wait. An operator sends them one by one.
-const ERROR_STATES_MAX: usize = 16;
-
-/// The maximum number of versions that wait to be handed over. Changes of one guest come one after another.
-const HANDOVERS_MAX: usize = 1;
-
-impl Management {
-    fn new(fall_back: mpsc::UnboundedSender<FallBack>) -> Self {
-        Self {
-            managed: Vec::new(),
-            problems: Vec::new(),
-            fall_back,
-        }
-    }
-
-    /// The sender of requests for the version that the failure policy names.
-    fn wishes(&self, name: &'static str, guest: &Guest) -> mpsc::UnboundedSender<Fallen> {
-        let (wish, mut wishes) = mpsc::unbounded_channel();
-        if let OnFailure::FallBack(to) = &guest.failure.on_failure {
-            let (all, to) = (self.fall_back.clone(), to.clone());
-            tokio::spawn(async move {
-                while let Some(fallen) = wishes.recv().await {
-                    let to = to.clone();
-                    let fall_back = FallBack {
-                        guest: name,
-                        to,
-                        fallen,
-                    };
-                    // The manager ends with the host. The requester then sees its channel closed.
-                    let _ = all.send(fall_back);
-                }
-            });
-        }
-        wish
-    }
-
-    /// For a guest that works by key. Passes its revisions to the manager.
-    fn keyed(
-        &mut self,
-        config: &Config,
-        ground: &Ground,
-        (name, worlds): (&'static str, &'static [&'static str]),
-        guest: &Guest,
-        (active, revisions, problem): (&Arc<Active>, &mut Revisions, &mut Option<String>),
-        (acts, source_is_told, extent): (Acts, bool, Extent),
-    ) -> keyed::Managing {
-        let (hand_over, handovers) = mpsc::channel(HANDOVERS_MAX);
-        let quarantine = Arc::new(Quarantine::load(&config.state_dir, name).audited(ground.audit.clone()));
-        let fall_back = self.wishes(name, guest);
-        self.problems.extend(problem.take());
-        self.managed.push(Managed::new(
-            (name, worlds),
-            guest.clone(),
-            Arc::clone(active),
-            std::mem::take(revisions),
-            hand_over,
-            Arc::clone(&quarantine),
-            Arc::clone(&ground.metrics),
-        ));
-        keyed::Managing {
-            quarantine,
-            handovers,
-            fall_back,
-            acts,
-            source_is_told,
-            once: extent == Extent::Once,
-        }
-    }
-
-    /// Passes the revisions of each guest to the manager.
-    fn node(
-        &mut self,
-        config: &Config,
-        mut setup: NodeSetup,
-        ground: &Ground,
-        extent: Extent,
-    ) -> (NodeSetup, node::AllManaging) {
-        let mut managing = |seated: &mut node::Seated| {
-            let (hand_over, handovers) = mpsc::channel(HANDOVERS_MAX);
-            let quarantine = Quarantine::load(&config.state_dir, seated.name).audited(ground.audit.clone());
-            let quarantine = Arc::new(quarantine);
-            let fall_back = self.wishes(seated.name, &seated.guest);
-            self.problems.extend(seated.problem.take());
-            self.managed.push(Managed::new(
-                (seated.name, seated.worlds),
-                seated.guest.clone(),
-                Arc::clone(&seated.active),
-                std::mem::take(&mut seated.revisions),
-                hand_over,
-                Arc::clone(&quarantine),
-                Arc::clone(&ground.metrics),
-            ));
-            node::Managing {
-                quarantine,
-                handovers,
-                fall_back,
-            }
-        };
-        let all = node::AllManaging {
-            nodesync: setup.nodesync.as_mut().map(&mut managing),
-            service: setup.service.as_mut().map(&mut managing),
-            renderers: setup.renderers.iter_mut().map(&mut managing).collect(),
-            source_is_told: config.lbaas.is_some() || config.neg.is_some(),
-            once: extent == Extent::Once,
-        };
-        (setup, all)
-    }
-
-    fn addresses(&mut self, config: &Config, ipam: &Ipam, addresses: Addresses, ground: &Ground) -> ipam::Managing {
-        let (hand_over, handovers) = mpsc::channel(HANDOVERS_MAX);
-        let name = crate::guests::ipam::NAME;
-        let quarantine = Arc::new(Quarantine::load(&config.state_dir, name).audited(ground.audit.clone()));
-        let fall_back = self.wishes(name, &ipam.guest);
-        self.problems.extend(addresses.problem);
-        self.managed.push(Managed::new(
-            (name, crate::guests::ipam::WORLDS),
-            ipam.guest.clone(),
-            Arc::clone(&addresses.active),
-            addresses.revisions,
-            hand_over,
-            Arc::clone(&quarantine),
-            Arc::clone(&ground.metrics),
-        ));
-        ipam::Managing {
-            active: addresses.active,
-            handovers,
-            failing: ipam::Failing::new(quarantine, ipam.guest.failure.clone(), fall_back),
-            runtime: ipam.runtime_socket.as_ref().map(|_| addresses.runtime),
-        }
-    }
-}
-
-/// Pod addresses, ready to be served.
-struct Pods {
-    settings: ipam::Settings,
-    managed: ipam::Managing,
-    backends: Backends,
-    interfaces: Interfaces,
-    board: Arc<Board>,
-}
-
-/// This node's network interfaces, fixed or watched.
-enum Interfaces {
-    Once(Enis),
-    Watched {
-        enis: channel::Receiver<Enis>,
-        /// `None` if they can't have problems.
-        problems: Option<mpsc::UnboundedReceiver<Option<String>>>,
-    },
-}
-
-impl Interfaces {
-    /// # Errors
-    /// If there is no list to begin with.
-    fn new(from: &EnisFrom, extent: Extent) -> Result<Self, SetupError> {
-        Ok(match (from, extent) {
-            (EnisFrom::Given(enis), Extent::Once) => Self::Once(enis.clone()),
-            (EnisFrom::Given(enis), Extent::UntilStopped) => Self::Watched {
-                // Without a sender the interfaces never change.
-                enis: channel::Sender::new(enis.clone()).subscribe(),
-                problems: None,
-            },
-            (EnisFrom::File(file), Extent::Once) => Self::Once(enis::load(file).map_err(SetupError::misused)?),
-            (EnisFrom::File(file), Extent::UntilStopped) => {
-                let enis::Watched { enis, problems } = enis::watch(file).map_err(SetupError::misused)?;
-                Self::Watched {
-                    enis,
-                    problems: Some(problems),
-                }
-            }
-        })
-    }
-}
-
-impl Pods {
-    async fn new(
-        config: &Config,
-        ipam: &Ipam,
-        ground: &Ground,
-        extent: Extent,
-        management: &mut Management,
-    ) -> Result<Self, SetupError> {
-        let interfaces = Interfaces::new(&ipam.enis, extent)?;
-        let addresses = Addresses::new(config, ipam, ground).await?;
-        let backends = addresses.backends.clone();
-        Ok(Self {
-            settings: ipam.adapter.clone(),
-            managed: management.addresses(config, ipam, addresses, ground),
-            backends,
-            interfaces,
-            board: Arc::clone(&ground.board),
-        })
-    }
-
-    /// Runs to its end. Returns a summary if it was to end by itself.
-    async fn run(
-        self,
-        stop: impl Future<Output = ()>,
-        tell: impl Fn(Event),
-    ) -> Result<Option<ipam::Summary>, SetupError> {
-        let Self {
-            settings,
-            managed,
-            backends,
-            interfaces,
-            board,
-        } = self;
-        let tell_of_pods = |event| tell(Event::Ipam(event));
-        match interfaces {
-            Interfaces::Once(enis) => ipam::once(settings, managed, backends, enis, stop, tell_of_pods)
-                .await
-                .map(Some),
-            Interfaces::Watched { enis, problems } => {
-                let serving = ipam::serve(settings, managed, backends, enis, stop, tell_of_pods);
-                tokio::select! {
-                    served = serving => served.map(|()| None),
-                    never = tell_problems(problems, &board, &tell) => match never {},
-                }
-            }
-        }
-    }
-}
-
-async fn tell_problems(
-    problems: Option<mpsc::UnboundedReceiver<Option<String>>>,
-    board: &Board,
-    tell: &impl Fn(Event),
-) -> Infallible {
-    if let Some(mut problems) = problems {
-        while let Some(problem) = problems.recv().await {
-            board.interfaces(problem.clone());
-            if let Some(problem) = problem {
-                tell(Event::Problem(problem));
-            }
-        }
-    }
-    std::future::pending().await
 }

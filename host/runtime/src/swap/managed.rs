@@ -10,11 +10,11 @@ use trueup_capabilities::metrics::Registry as Metrics;
 use super::proof::{Refused, Report};
 use super::revisions::{By, Revision, Revisions};
 use crate::config::Guest;
-use crate::registry::Reference;
 use crate::gate::Mode;
 use crate::guests::Program;
 use crate::lifecycle::active::{Active, Handover};
 use crate::lifecycle::quarantine::{Quarantine, SetAside};
+use crate::registry::Reference;
 use crate::shadow::{self, Shadow};
 
 /// A running guest, as the manager sees it.

@@ -18,9 +18,9 @@ use super::managed::{Activated, Candidate, Event, ManageError, Managed, Standing
 use super::proof::{Against, Proven, Refused, Step, prove, refused, trusted, with_gate};
 use super::revisions::{By, Revision};
 use crate::config::Proof;
-use crate::registry::Reference;
 use crate::guests::Program;
 use crate::lifecycle::active::Handover;
+use crate::registry::Reference;
 
 /// How long a version that has just become active may take for its first calls before another one is refused because
 /// there is nothing to compare it with. Every key is reconciled at once then.

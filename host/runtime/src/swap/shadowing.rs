@@ -8,9 +8,9 @@ use super::manager::{Activation, Manager, changing};
 use super::proof::{Refused, Step, may_begin_afresh, of_world};
 use super::revisions::By;
 use crate::config::Proof;
-use crate::registry::Reference;
 use crate::gate::Mode;
 use crate::guests::Program;
+use crate::registry::Reference;
 use crate::shadow::{self, Shadow};
 
 impl Manager {
