@@ -10,9 +10,10 @@
 
 use std::collections::BTreeSet;
 
+use crate::backends::Backends;
 use crate::bindings::host::metrics::Label;
 use crate::grants::{Access, Grants};
-use crate::host::{Backends, Identity};
+use crate::identity::Identity;
 use crate::metrics::{HOST, Line};
 
 /// The maximum number of refusals of one call in the audit log. A guest that guesses identifiers makes 100,000

@@ -9,7 +9,10 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod answer;
+mod ask;
 pub mod audit;
+mod backends;
 pub mod bindings;
 pub mod checkpoint;
 pub mod cri;
@@ -18,9 +21,11 @@ pub mod faults;
 pub mod grants;
 pub mod guard;
 pub mod holdings;
-pub mod host;
+mod host;
+mod identity;
 pub mod lbaas;
 pub mod log;
+mod means;
 pub mod meter;
 pub mod metrics;
 pub mod neg;
@@ -36,9 +41,8 @@ pub mod trace;
 #[cfg_attr(not(feature = "wasi"), path = "wasi/absent.rs")]
 pub mod wasi;
 
-use std::pin::Pin;
-
-pub use host::{Backends, Host, Identity, Stop};
-
-/// The return type of a backend's methods: boxed, so that backends can be `Arc<dyn ...>`.
-pub type Answer<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+pub use answer::Answer;
+pub use ask::Stop;
+pub use backends::Backends;
+pub use host::Host;
+pub use identity::Identity;

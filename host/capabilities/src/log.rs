@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use trueup_base::text::printable;
 
 use crate::bindings::host::log::{Field, Level};
-use crate::host::Identity;
+use crate::identity::Identity;
 
 /// The maximum length of a line in bytes. Longer lines are cut: a log is not the place for data.
 pub const LINE_BYTES_MAX: usize = 16 << 10;

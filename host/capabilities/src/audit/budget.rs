@@ -108,8 +108,8 @@ impl Budget {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::audit::line_of;
-    use crate::host::Identity;
+    use crate::audit::line::line_of;
+    use crate::identity::Identity;
 
     const MINUTE: Duration = Duration::from_secs(60);
     const ROOM: usize = 10;

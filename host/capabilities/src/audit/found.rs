@@ -5,10 +5,11 @@
 use std::fs::{self, OpenOptions};
 use std::path::{Path, PathBuf};
 
+use super::error::{AuditError, failed};
 use super::head::{self, Head};
 use super::line::{NO_HASH, sha256};
+use super::segment::Open;
 use super::verify::{Walk, segments};
-use super::{AuditError, Open, failed};
 use trueup_base::regular;
 
 /// The state of a log's folder before the log continues.

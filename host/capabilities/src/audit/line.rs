@@ -11,6 +11,8 @@
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
+use crate::identity::Identity;
+
 /// `prev` of the very first line, which has no predecessor.
 pub(super) const NO_HASH: &str = "0000000000000000000000000000000000000000000000000000000000000000";
 
@@ -138,5 +140,24 @@ fn cut(text: &mut String) {
         }
         text.truncate(end);
         text.push_str(MORE);
+    }
+}
+
+/// An action's line before it has its place in the chain.
+pub(super) fn line_of(kind: Kind, at_ms: u64, about: &Identity, call: &str, scope: &str, outcome: &str) -> Line {
+    Line {
+        n: 0,
+        at_ms,
+        kind,
+        guest: about.guest.clone(),
+        version: about.version.clone(),
+        digest: about.digest.clone(),
+        instance: about.instance.clone(),
+        decision: String::new(),
+        call: call.to_owned(),
+        scope: scope.to_owned(),
+        outcome: outcome.to_owned(),
+        prev: String::new(),
+        hash: String::new(),
     }
 }

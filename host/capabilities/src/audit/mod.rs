@@ -15,10 +15,12 @@
 //! ```
 
 mod budget;
+mod error;
 mod found;
 mod head;
 mod line;
 mod retention;
+mod segment;
 #[cfg(test)]
 mod tests;
 mod verify;
@@ -26,21 +28,24 @@ mod writer;
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 use trueup_base::regular;
 
+pub use error::AuditError;
 pub use line::{Kind, Line};
 pub use verify::{PROBLEMS_MAX, Problem, Verdict, is_log, verify, walk};
 
 use trueup_base::clock::{Clock as _, SystemClock};
 
-use crate::host::Identity;
+use crate::identity::Identity;
 use budget::Budgets;
+use error::failed;
 use found::Found;
-use verify::segment_name;
+use line::line_of;
+use segment::sync_folder;
 use writer::{End, Shared};
 
 /// Above this length the log begins a new file. The host checks all of the newest file at each start: 16 MiB are some
@@ -53,54 +58,6 @@ pub const LINES_PER_MINUTE_MAX: u32 = 600;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// Why an audit log can't be opened, read or written. One line.
-#[derive(Debug, thiserror::Error)]
-pub enum AuditError {
-    /// There is no log.
-    #[error("no audit log in `{}`; a host keeps it under `audit` in its state folder", .0.display())]
-    None(PathBuf),
-    /// The operating system returned an error.
-    #[error("can't {tried} `{}`", path.display())]
-    Io {
-        /// The operation that failed.
-        tried: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// The error of the operating system.
-        source: io::Error,
-    },
-    /// A line has no JSON form.
-    #[error("a line of the audit log can't be written")]
-    Unwritable(#[from] serde_json::Error),
-    /// The host could not undo a failed write.
-    #[error("nothing more is written to the audit log until the host is started again: a write failed in part")]
-    Stopped,
-}
-
-fn failed(tried: &'static str, path: &Path) -> impl FnOnce(io::Error) -> AuditError {
-    move |source| AuditError::Io {
-        tried,
-        path: path.to_owned(),
-        source,
-    }
-}
-
-impl AuditError {
-    /// A copy of this error for another waiting caller.
-    fn again(&self) -> Self {
-        match self {
-            Self::None(folder) => Self::None(folder.clone()),
-            Self::Io { tried, path, source } => Self::Io {
-                tried,
-                path: path.clone(),
-                source: io::Error::new(source.kind(), source.to_string()),
-            },
-            Self::Unwritable(error) => Self::Unwritable(serde::ser::Error::custom(error)),
-            Self::Stopped => Self::Stopped,
-        }
-    }
-}
-
 /// An audit log that is open for writing. The lock of the state folder ensures that only one process has it open.
 /// Dropping it first writes all queued lines.
 #[derive(Debug)]
@@ -108,13 +65,6 @@ pub struct Audit {
     shared: Arc<Shared>,
     /// `None` once dropped.
     thread: Option<JoinHandle<()>>,
-}
-
-#[derive(Debug)]
-struct Open {
-    file: File,
-    path: PathBuf,
-    bytes: u64,
 }
 
 impl Audit {
@@ -247,44 +197,4 @@ fn start_head(folder: &Path, end: &End) -> io::Result<()> {
     end.head.write(&end.head_file)?;
     end.head_file.sync_all()?;
     File::open(folder)?.sync_all()
-}
-
-impl Open {
-    fn create(folder: &Path, first: u64) -> Result<Self, AuditError> {
-        let path = folder.join(segment_name(first));
-        // Append mode: after the host undoes a line, the next one begins where the file ends.
-        let file = regular::open_own(OpenOptions::new().append(true).create(true), &path);
-        let file = file.map_err(failed("create", &path))?;
-        // An earlier attempt may have created the file. A file with content belongs to another process.
-        let is_empty = file.metadata().map(|about| about.len() == 0);
-        if !is_empty.map_err(failed("look at", &path))? {
-            return Err(failed("create", &path)(io::ErrorKind::AlreadyExists.into()));
-        }
-        sync_folder(folder)?;
-        Ok(Self { file, path, bytes: 0 })
-    }
-}
-
-fn sync_folder(folder: &Path) -> Result<(), AuditError> {
-    File::open(folder)
-        .and_then(|folder| folder.sync_all())
-        .map_err(failed("sync", folder))
-}
-
-fn line_of(kind: Kind, at_ms: u64, about: &Identity, call: &str, scope: &str, outcome: &str) -> Line {
-    Line {
-        n: 0,
-        at_ms,
-        kind,
-        guest: about.guest.clone(),
-        version: about.version.clone(),
-        digest: about.digest.clone(),
-        instance: about.instance.clone(),
-        decision: String::new(),
-        call: call.to_owned(),
-        scope: scope.to_owned(),
-        outcome: outcome.to_owned(),
-        prev: String::new(),
-        hash: String::new(),
-    }
 }

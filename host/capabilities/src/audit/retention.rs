@@ -15,11 +15,13 @@ use std::time::SystemTime;
 
 use trueup_base::clock::{Clock as _, SystemClock};
 
-use super::line::{Kind, Line};
+use super::Audit;
+use super::error::{AuditError, failed};
+use super::line::{Kind, Line, line_of};
+use super::segment::sync_folder;
 use super::verify::{SegmentFile, segments};
 use super::writer::Shared;
-use super::{Audit, AuditError, failed, line_of, sync_folder};
-use crate::host::Identity;
+use crate::identity::Identity;
 
 /// The `call` of a line that reports removed lines.
 const CALL: &str = "audit.drop";

@@ -1,11 +1,13 @@
 //! What an audit log keeps, what a crash may do to it, and that any other change is detected.
 
+use std::path::PathBuf;
 use std::time::SystemTime;
 
 use proptest::prelude::*;
 use tempfile::TempDir;
 
 use super::line::{NO_HASH, sha256};
+use super::segment::Open;
 use super::verify::segments;
 use super::*;
 

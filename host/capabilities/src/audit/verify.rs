@@ -9,9 +9,11 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use trueup_base::regular;
 
+use super::error::{AuditError, failed};
 use super::head::{self, Head};
 use super::line::{Kind, Line, NO_HASH, sha256};
-use super::{AuditError, failed, retention};
+use super::retention;
+use super::segment::segment_name;
 
 /// The maximum number of problems in a verdict: a log that was cut to pieces has one per line.
 pub const PROBLEMS_MAX: usize = 100;
@@ -101,11 +103,6 @@ pub(super) fn segments(folder: &Path) -> Result<Vec<SegmentFile>, AuditError> {
     }
     found.sort_by_key(|file| file.first);
     Ok(found)
-}
-
-/// The name of the file that begins with line `first`.
-pub(super) fn segment_name(first: u64) -> String {
-    format!("{first}.jsonl")
 }
 
 /// Returns whether this folder holds an audit log.

@@ -17,9 +17,10 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use super::budget::Budgets;
+use super::error::{AuditError, failed};
 use super::head::{self, Head};
 use super::line::{Kind, Line};
-use super::{AuditError, Open, failed};
+use super::segment::Open;
 
 /// The maximum number of queued refusals; the log only counts the rest. A line has 400 bytes.
 pub(super) const QUEUE_LINES_MAX: usize = 1_000;

@@ -3,10 +3,11 @@
 use serde::Serialize;
 
 use super::{Error, Saved, Store};
+use crate::ask::ask;
 use crate::bindings::checkpoint::store;
 use crate::grants::{Access, OWN};
 use crate::guard::Guard;
-use crate::host::{Host, ask};
+use crate::host::Host;
 
 impl<'a> Guard<'a> {
     /// Returns the store if the guest may make this request.

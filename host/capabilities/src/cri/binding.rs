@@ -3,9 +3,10 @@
 use serde::Serialize;
 
 use super::Sandbox;
+use crate::ask::ask;
 use crate::bindings::cri::sandboxes;
 use crate::grants::{Access, SANDBOXES};
-use crate::host::{Host, ask};
+use crate::host::Host;
 
 impl sandboxes::Host for Host {
     async fn list_running(&mut self) -> wasmtime::Result<Result<Vec<Sandbox>, String>> {

@@ -6,10 +6,11 @@
 use serde::Serialize;
 
 use super::{Api, Compare, Error, KeyValue, Operation};
+use crate::ask::ask;
 use crate::bindings::etcd::kv;
 use crate::grants::{Access, ETCD};
 use crate::guard::Guard;
-use crate::host::{Host, ask};
+use crate::host::Host;
 
 #[derive(Serialize)]
 struct OfKey<'a> {

@@ -8,10 +8,11 @@ use serde::Serialize;
 
 use super::owners::{Owners, Parent, parent, referred};
 use super::{Api, Error, Object, ObjectRef, Spec, State};
+use crate::ask::ask;
 use crate::bindings::lbaas::{api, types};
 use crate::grants::{Access, EVERYTHING, Grant, Grants};
 use crate::guard::Guard;
-use crate::host::{Host, ask};
+use crate::host::Host;
 use crate::meter::Change;
 use crate::quota::Blast;
 

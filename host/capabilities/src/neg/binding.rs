@@ -11,10 +11,11 @@ use trueup_journal::{Tape, TapeError};
 
 use super::request::{Began, Place};
 use super::{Api, ENDPOINTS_PER_OPERATION_MAX, Endpoint, Error, NegRef, RequestId};
+use crate::ask::{Stop, ask};
 use crate::bindings::neg::{api, types};
 use crate::grants::{Access, NEG, neg_scope};
 use crate::guard::Guard;
-use crate::host::{Host, Stop, ask};
+use crate::host::Host;
 use crate::meter::Meter;
 
 #[derive(Serialize)]

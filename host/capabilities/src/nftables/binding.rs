@@ -7,10 +7,11 @@ use serde::Serialize;
 
 use super::Api;
 use super::scope::{self, Unclear};
+use crate::ask::ask;
 use crate::bindings::service::nftables;
 use crate::grants::{Access, NFTABLES};
 use crate::guard::Guard;
-use crate::host::{Host, ask};
+use crate::host::Host;
 
 #[derive(Serialize)]
 struct Apply<'a> {

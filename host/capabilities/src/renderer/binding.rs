@@ -3,9 +3,10 @@
 use trueup_journal::{By, Journal};
 
 use super::{Call, ContivService, ResyncEvent};
+use crate::ask::ask;
 use crate::bindings::service::{self, renderer};
 use crate::bindings::{kube, nodesync};
-use crate::host::{Host, ask};
+use crate::host::Host;
 
 impl Host {
     async fn render(&mut self, call: Call) -> wasmtime::Result<Result<(), String>> {

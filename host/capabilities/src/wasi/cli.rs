@@ -8,9 +8,9 @@ use wasmtime_wasi::p2::bindings::cli::{
 use wasmtime_wasi::p2::pipe::{ClosedInputStream, SinkOutputStream};
 use wasmtime_wasi::p2::{DynInputStream, DynOutputStream};
 
-use super::Output;
+use super::state::Output;
 use crate::Host;
-use crate::host::Stop;
+use crate::ask::Stop;
 
 impl environment::Host for Host {
     fn get_environment(&mut self) -> wasmtime::Result<Vec<(String, String)>> {

@@ -14,35 +14,30 @@
 mod cli;
 mod clocks;
 mod lines;
+mod monotonic;
 mod poll;
 mod random;
+mod state;
 mod streams;
-
-use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use wasmtime::component::{HasSelf, Linker, Resource, ResourceTable, ResourceTableError};
-use wasmtime_wasi::filesystem::{WasiFilesystem, WasiFilesystemCtx, WasiFilesystemCtxView};
+use wasmtime::component::{HasSelf, Linker};
+use wasmtime_wasi::filesystem::{WasiFilesystem, WasiFilesystemCtxView};
 use wasmtime_wasi::p2::bindings;
-use wasmtime_wasi::p2::{DynPollable, Pollable, subscribe};
-use wasmtime_wasi::sockets::{WasiSockets, WasiSocketsCtx, WasiSocketsCtxView};
+use wasmtime_wasi::sockets::{WasiSockets, WasiSocketsCtxView};
 
 use crate::Host;
-use crate::host::ask_now;
+use crate::ask::ask_now;
 use crate::size::AnswerSize;
 use crate::timers::Timers;
 
 pub use lines::LINE_BYTES_MAX;
 pub use random::RANDOM_BYTES_PER_CALL_MAX;
+pub use state::RESOURCES_MAX;
+pub(crate) use state::Slot;
 
-use clocks::Monotonic;
-use lines::Lines;
-
-/// The maximum number of streams and pollables (two entries each) of one instance. A runtime has three streams and a
-/// pollable per wait; an instance with thousands leaks them.
-pub const RESOURCES_MAX: usize = 4_096;
+use state::{Output, Wasi};
 
 /// The interfaces that guests get, of any version 0.2.x.
 pub const PROVIDED: [&str; 27] = [
@@ -133,104 +128,6 @@ pub fn add_to_linker<T: HasHost>(linker: &mut Linker<T>) -> wasmtime::Result<()>
     sockets::tcp::add_to_linker::<T, WasiSockets>(linker, |data| data.host().sockets())?;
     sockets::udp_create_socket::add_to_linker::<T, WasiSockets>(linker, |data| data.host().sockets())?;
     sockets::udp::add_to_linker::<T, WasiSockets>(linker, |data| data.host().sockets())
-}
-
-/// The WASI state of the running instance, created on first use: a guest without WASI imports pays nothing. The lock is
-/// never contended, since only its owner reaches it. It makes a host shareable although the table is not.
-#[derive(Default)]
-pub(crate) struct Slot(Option<Box<Mutex<Wasi>>>);
-
-impl Slot {
-    fn get(&mut self) -> &mut Wasi {
-        self.0
-            .get_or_insert_default()
-            .get_mut()
-            .unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn existing(&mut self) -> Option<&mut Wasi> {
-        let wasi = self.0.as_mut()?;
-        Some(wasi.get_mut().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
-/// The WASI state of one instance.
-struct Wasi {
-    table: ResourceTable,
-    filesystem: WasiFilesystemCtx,
-    sockets: WasiSocketsCtx,
-    monotonic: Monotonic,
-    /// By the pollable's number: when it is ready, on the monotonic clock. Pollables that are always ready have no
-    /// entry.
-    deadlines_ns: BTreeMap<u32, u64>,
-    /// By the stream's number.
-    outputs: BTreeMap<u32, Output>,
-    stdout: Lines,
-    stderr: Lines,
-    /// Drawn by the running call.
-    random_bytes: u64,
-}
-
-/// The destination of a stream's bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Output {
-    Stdout,
-    Stderr,
-}
-
-impl Default for Wasi {
-    fn default() -> Self {
-        let mut table = ResourceTable::new();
-        table.set_max_capacity(RESOURCES_MAX);
-        Self {
-            table,
-            filesystem: WasiFilesystemCtx::default(),
-            sockets: WasiSocketsCtx::default(),
-            monotonic: Monotonic::default(),
-            deadlines_ns: BTreeMap::new(),
-            outputs: BTreeMap::new(),
-            stdout: Lines::default(),
-            stderr: Lines::default(),
-            random_bytes: 0,
-        }
-    }
-}
-
-impl Wasi {
-    /// A pollable that is ready at `deadline_ns`; `None` if it is always ready.
-    fn pollable(&mut self, deadline_ns: Option<u64>) -> wasmtime::Result<Resource<DynPollable>> {
-        /// Never polled itself: `poll.rs` knows when it is ready.
-        struct Due;
-
-        #[wasmtime_wasi::async_trait]
-        impl Pollable for Due {
-            async fn ready(&mut self) {}
-        }
-
-        let due = self.push(Due)?;
-        let pollable =
-            subscribe(&mut self.table, due).map_err(|error| match error.downcast::<ResourceTableError>() {
-                Ok(full) => too_many(full),
-                Err(error) => error,
-            })?;
-        if let Some(deadline_ns) = deadline_ns {
-            self.deadlines_ns.insert(pollable.rep(), deadline_ns);
-        }
-        Ok(pollable)
-    }
-
-    fn push<R: Send + 'static>(&mut self, resource: R) -> wasmtime::Result<Resource<R>> {
-        self.table.push(resource).map_err(too_many)
-    }
-}
-
-fn too_many(error: ResourceTableError) -> wasmtime::Error {
-    match error {
-        ResourceTableError::Full => wasmtime::format_err!(
-            "keeps more than {RESOURCES_MAX} streams and pollables of WASI; a guest drops what it is done with"
-        ),
-        other => other.into(),
-    }
 }
 
 impl Host {

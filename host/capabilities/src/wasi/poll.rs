@@ -12,9 +12,9 @@ use wasmtime::component::Resource;
 use wasmtime_wasi::p2::DynPollable;
 use wasmtime_wasi::p2::bindings::io::poll;
 
-use super::clocks::{Monotonic, RESOLUTION_NS};
+use super::monotonic::{Monotonic, RESOLUTION_NS};
 use crate::Host;
-use crate::host::{ask_or_end, sleep_within};
+use crate::ask::{ask_or_end, sleep_within};
 
 /// The maximum number of pollables in one wait: as many as an instance may keep.
 const POLLED_MAX: usize = super::RESOURCES_MAX;

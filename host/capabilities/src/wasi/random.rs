@@ -4,7 +4,7 @@ use serde::Serialize;
 use wasmtime_wasi::p2::bindings::random::{insecure, insecure_seed, random};
 
 use crate::Host;
-use crate::host::{Nothing, Stop};
+use crate::ask::{Nothing, Stop};
 
 /// The maximum number of random bytes per call: each takes four bytes of recording. A hash seed takes 24, a key 32; a
 /// guest that needs more can stretch its seed.

@@ -4,7 +4,7 @@ use wasmtime::component::Resource;
 use wasmtime_wasi::p2::bindings::io::{error, streams};
 use wasmtime_wasi::p2::{DynInputStream, DynOutputStream, DynPollable, IoError, StreamError};
 
-use super::Output;
+use super::state::Output;
 use crate::Host;
 use crate::bindings::host::log::Level;
 

@@ -1,0 +1,186 @@
+//! One request of a guest: counted against the limits, and recorded or replayed by the tape.
+//!
+//! The grant is checked inside the request, so that a refusal is recorded like any other answer.
+
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tracing::{Instrument as _, Span};
+use trueup_journal::{Refusal, Tape, TapeError};
+
+use crate::meter::Meter;
+use crate::size::{AnswerSize, json_bytes};
+use crate::trace;
+
+/// Why the host ended a call at a request. The instance no longer exists then.
+#[derive(Debug, thiserror::Error)]
+pub enum Stop {
+    /// The call made more requests than allowed.
+    #[error(
+        "asked more than {limit} questions in one call, the last one `{name}`; a guest that needs more must split its work, or get a higher `imports_per_call`"
+    )]
+    TooManyQuestions {
+        /// `imports_per_call`.
+        limit: u32,
+        /// The request that exceeded the limit.
+        name: &'static str,
+    },
+    /// The call's arguments are larger than allowed.
+    #[error(
+        "asked with more than {limit} bytes of arguments in one call, the last question was `{name}`; a guest that needs more must split its work, or get a higher `question_bytes`"
+    )]
+    TooLargeQuestions {
+        /// `question_bytes`.
+        limit: u64,
+        /// The request that exceeded the limit.
+        name: &'static str,
+    },
+    /// The call took longer than allowed, including all waiting.
+    #[error("took longer than {limit_ms} ms, its limit `call_ms`")]
+    TooLong {
+        /// `call_ms`.
+        limit_ms: u64,
+    },
+    /// The call drew more of `wasi:random` than allowed.
+    #[error("drew more than {limit} random bytes in one call; a guest that needs more stretches what it has")]
+    TooMuchRandom {
+        /// [`crate::wasi::RANDOM_BYTES_PER_CALL_MAX`].
+        limit: u64,
+    },
+    /// The guest called `wasi:cli/exit`.
+    #[error("exited with status {status}; a guest answers its calls, and must not exit")]
+    Exited {
+        /// 0 for success.
+        status: u8,
+    },
+    /// The tape could not record, or the replay ended here.
+    #[error(transparent)]
+    Tape(#[from] TapeError),
+}
+
+/// Makes one request: counted, and recorded or replayed. The future borrows the backend, not the tape.
+///
+/// # Errors
+/// A [`Stop`]: the guest gets no answer, and its call ends.
+pub(crate) async fn ask<A, R, F, Fut>(
+    tape: &mut Tape,
+    meter: &mut Meter,
+    name: &'static str,
+    args: &A,
+    question: F,
+) -> wasmtime::Result<R>
+where
+    A: Serialize + Sync + ?Sized,
+    R: Serialize + DeserializeOwned + AnswerSize + Send,
+    F: FnOnce() -> Fut + Send,
+    Fut: Future<Output = R> + Send,
+{
+    let limit = meter.limits.answer_bytes;
+    ask_or_end(tape, meter, name, args, async || sized(question().await, name, limit)).await
+}
+
+/// [`ask`] for a request that may end the call.
+pub(crate) async fn ask_or_end<A, R, F, Fut>(
+    tape: &mut Tape,
+    meter: &mut Meter,
+    name: &'static str,
+    args: &A,
+    question: F,
+) -> wasmtime::Result<R>
+where
+    A: Serialize + Sync + ?Sized,
+    R: Serialize + DeserializeOwned + AnswerSize + Send,
+    F: FnOnce() -> Fut + Send,
+    Fut: Future<Output = Result<R, Refusal>> + Send,
+{
+    let entered = Instant::now();
+    count(meter, entered, name, args)?;
+    let span = trace::question(name, args);
+    let asking = tape.call(name, args, question);
+    let answer = asking.instrument(span.clone().unwrap_or_else(Span::none)).await;
+    trace::answered(span.as_ref(), &answer);
+    meter.used.waited += entered.elapsed();
+    answer.map_err(|stop| match stop {
+        TapeError::Refused(_) if meter.is_over(Instant::now()) => too_long(meter).into(),
+        stop => Stop::from(stop).into(),
+    })
+}
+
+/// [`ask`] for a request that is answered at once.
+pub(crate) fn ask_now<A, R, F>(
+    tape: &mut Tape,
+    meter: &mut Meter,
+    name: &'static str,
+    args: &A,
+    question: F,
+) -> wasmtime::Result<R>
+where
+    A: Serialize + ?Sized,
+    R: Serialize + DeserializeOwned + AnswerSize,
+    F: FnOnce() -> R,
+{
+    // Answering takes no time, but recording may wait for the disk if every line is synced.
+    let entered = Instant::now();
+    count(meter, entered, name, args)?;
+    let limit = meter.limits.answer_bytes;
+    let span = trace::question(name, args);
+    let answer = {
+        let _in_span = span.as_ref().map(Span::enter);
+        tape.ask_now(name, args, || sized(question(), name, limit))
+    };
+    trace::answered(span.as_ref(), &answer);
+    meter.used.waited += entered.elapsed();
+    answer.map_err(|stop| Stop::from(stop).into())
+}
+
+fn count<A: Serialize + ?Sized>(meter: &mut Meter, now: Instant, name: &'static str, args: &A) -> Result<(), Stop> {
+    // A call that waits for an answer does not compute.
+    meter.holding.end();
+    if meter.is_over(now) {
+        return Err(too_long(meter));
+    }
+    if !meter.question() {
+        let limit = meter.limits.imports_per_call;
+        return Err(Stop::TooManyQuestions { limit, name });
+    }
+    // Check before the tape: a recording never holds a request that is too large, and a replay refuses it again.
+    let Some(bytes) = json_bytes(args, meter.question_bytes_left()) else {
+        let limit = meter.limits.question_bytes;
+        return Err(Stop::TooLargeQuestions { limit, name });
+    };
+    meter.used.question_bytes += bytes;
+    Ok(())
+}
+
+fn too_long(meter: &Meter) -> Stop {
+    Stop::TooLong {
+        limit_ms: meter.limits.call_ms,
+    }
+}
+
+fn sized<R: AnswerSize>(answer: R, name: &str, limit: u64) -> Result<R, Refusal> {
+    let bytes = answer.bytes() as u64;
+    if bytes > limit {
+        return Err(Refusal(format!(
+            "the answer of `{name}` is {bytes} bytes, above the limit `answer_bytes` of {limit}"
+        )));
+    }
+    Ok(answer)
+}
+
+/// Sleeps for the request `name`, but no longer than the call's remaining time `left`. `None` means no limit.
+pub(crate) async fn sleep_within<R>(
+    name: &str,
+    left: Option<Duration>,
+    sleeping: impl Future<Output = R>,
+) -> Result<R, Refusal> {
+    let Some(left) = left else {
+        return Ok(sleeping.await);
+    };
+    let slept = tokio::time::timeout(left, sleeping).await;
+    slept.map_err(|_| Refusal(format!("`{name}` would last longer than the call may")))
+}
+
+#[derive(Serialize)]
+pub(crate) struct Nothing {}

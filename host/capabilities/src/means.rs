@@ -1,0 +1,157 @@
+//! `trueup:host`: log, clock, timers, randomness and metrics, which every guest has without a grant.
+
+use std::time::Instant;
+
+use serde::Serialize;
+
+use crate::ask::{Nothing, ask_now, ask_or_end, sleep_within};
+use crate::bindings::host::{clock, log, metrics, random, timers};
+use crate::host::Host;
+use crate::metrics::{Line, Origin};
+
+/// The beginning of a panic's text in Rust.
+const PANICKED: &str = "panicked at ";
+
+impl log::Host for Host {
+    fn emit(&mut self, level: log::Level, message: String, fields: Vec<log::Field>) -> wasmtime::Result<()> {
+        self.log_line(level, &message, &fields);
+        Ok(())
+    }
+}
+
+impl Host {
+    /// Passes one line to the log, or drops and counts it if the call has reached its limit.
+    pub(crate) fn log_line(&mut self, level: log::Level, message: &str, fields: &[log::Field]) {
+        let is_panic = level == log::Level::Error && message.starts_with(PANICKED);
+        // Rust puts the location on a line of its own.
+        let on_one_line = is_panic.then(|| message.replacen('\n', " ", 1));
+        let message = on_one_line.as_deref().unwrap_or(message);
+        if is_panic {
+            self.last_words = Some(crate::log::line(message, fields));
+        }
+        if self.meter.log_line() {
+            // A slow log reader must not cost the guest time.
+            let entered = Instant::now();
+            self.backends
+                .log
+                .emit(&self.identity, level, &crate::log::line(message, fields));
+            self.meter.used.waited += entered.elapsed();
+        } else {
+            self.count("trueup_log_lines_dropped_total");
+        }
+    }
+}
+
+impl Host {
+    /// A recorded time also applies to what the host answers after it.
+    fn told_the_time(&self, now_ms: u64) {
+        if self.tape.is_replay() {
+            self.backends.clock.at_least_ms(now_ms);
+        }
+    }
+}
+
+impl clock::Host for Host {
+    async fn now_ms(&mut self) -> wasmtime::Result<u64> {
+        let clock = &self.backends.clock;
+        let now_ms = ask_now(&mut self.tape, &mut self.meter, "clock.now-ms", &Nothing {}, || {
+            clock.now_ms()
+        })?;
+        self.told_the_time(now_ms);
+        Ok(now_ms)
+    }
+
+    async fn sleep_ms(&mut self, duration_ms: u64) -> wasmtime::Result<()> {
+        #[derive(Serialize)]
+        struct Args {
+            duration_ms: u64,
+        }
+        let clock = &self.backends.clock;
+        let due_ms = clock.now_ms().saturating_add(duration_ms);
+        let left = self.meter.time_left();
+        let name = "clock.sleep-ms";
+        ask_or_end(&mut self.tape, &mut self.meter, name, &Args { duration_ms }, || {
+            sleep_within(name, left, clock.sleep_ms(duration_ms))
+        })
+        .await?;
+        self.told_the_time(due_ms);
+        Ok(())
+    }
+}
+
+impl timers::Host for Host {
+    async fn schedule(&mut self, delay_ms: u64) -> wasmtime::Result<u64> {
+        #[derive(Serialize)]
+        struct Args {
+            delay_ms: u64,
+        }
+        let (timers, clock) = (&mut self.timers, &self.backends.clock);
+        ask_now(
+            &mut self.tape,
+            &mut self.meter,
+            "timers.schedule",
+            &Args { delay_ms },
+            || timers.schedule(clock.steady_ms(), delay_ms),
+        )
+    }
+
+    async fn cancel(&mut self, timer: u64) -> wasmtime::Result<bool> {
+        #[derive(Serialize)]
+        struct Args {
+            timer: u64,
+        }
+        let timers = &mut self.timers;
+        ask_now(
+            &mut self.tape,
+            &mut self.meter,
+            "timers.cancel",
+            &Args { timer },
+            || timers.cancel(timer),
+        )
+    }
+}
+
+impl random::Host for Host {
+    async fn next_u64(&mut self) -> wasmtime::Result<u64> {
+        let random = &self.backends.random;
+        ask_now(&mut self.tape, &mut self.meter, "random.next-u64", &Nothing {}, || {
+            random.next_u64()
+        })
+    }
+}
+
+impl Host {
+    fn metric(&mut self, name: &str, labels: &[metrics::Label], line: Line) {
+        if !self.meter.metric_line() {
+            self.count("trueup_metric_lines_dropped_total");
+        } else if !self.backends.metrics.take_of(
+            Origin {
+                guest: &self.identity.guest,
+                instance: &self.identity.instance,
+            },
+            name,
+            labels,
+            line,
+        ) {
+            self.meter.used.metric_lines_dropped += 1;
+            self.count("trueup_metric_lines_dropped_total");
+        }
+    }
+}
+
+impl metrics::Host for Host {
+    fn counter_add(&mut self, name: String, labels: Vec<metrics::Label>, delta: u64) -> wasmtime::Result<()> {
+        self.metric(&name, &labels, Line::CounterAdd(delta));
+        Ok(())
+    }
+
+    fn gauge_set(&mut self, name: String, labels: Vec<metrics::Label>, value: f64) -> wasmtime::Result<()> {
+        self.metric(&name, &labels, Line::GaugeSet(value));
+        Ok(())
+    }
+
+    fn histogram_observe(&mut self, name: String, labels: Vec<metrics::Label>, value: f64) -> wasmtime::Result<()> {
+        self.metric(&name, &labels, Line::HistogramObserve(value));
+        Ok(())
+    }
+}
