@@ -34,6 +34,7 @@ pub mod pace;
 pub mod questions;
 pub mod quota;
 pub mod random;
+pub mod reading;
 pub mod renderer;
 pub mod size;
 pub mod timers;

@@ -1,10 +1,24 @@
-//! Classifies each request as the guest's means, a read of the world, or a write. This is the only such list.
+//! The list of the capabilities, and the classification of each question by it.
 //!
-//! Scenarios ignore the guest's means in `expect_calls`. The gate, the shadow and `trueup replay --guest` compare
-//! writes, in order for each object. The page counts writes.
+//! A question is the guest's means, a read of the world, or a write. Scenarios ignore the guest's means in
+//! `expect_calls`. The gate, the shadow and `trueup replay --guest` compare writes, in order for each object. The page
+//! counts writes, `trueup explain` shows them, and `trueup grants infer` reads the needed grants from questions.
 
-use serde_json::Value;
 use trueup_journal::{Kind, Question};
+
+use crate::reading::{Capability, Function, Reading};
+use crate::{checkpoint, cri, etcd, lbaas, neg, nftables, renderer};
+
+/// Every capability beyond the guest's means.
+pub static CAPABILITIES: [&Capability; 7] = [
+    &checkpoint::reading::CAPABILITY,
+    &cri::reading::CAPABILITY,
+    &etcd::reading::CAPABILITY,
+    &lbaas::reading::CAPABILITY,
+    &neg::reading::CAPABILITY,
+    &nftables::reading::CAPABILITY,
+    &renderer::reading::CAPABILITY,
+];
 
 /// Interfaces that are a guest's means. Log and metrics return nothing and are not recorded.
 const MEANS: [&str; 11] = [
@@ -22,94 +36,77 @@ const MEANS: [&str; 11] = [
     "insecure-seed",
 ];
 
-/// Requests that read the world. All others but [`MEANS`] change it.
-const READS: [&str; 9] = [
-    "api.get",
-    "api.list-endpoints",
-    "api.list-tagged",
-    "api.load-balancer",
-    "kv.get",
-    "kv.list-keys",
-    "kv.list-prefix",
-    "sandboxes.list-running",
-    "store.restore",
-];
+/// The capability with the question of this name (`interface.function`), and the function. `None` for the guest's means
+/// and for unknown names.
+pub fn find(name: &str) -> Option<(&'static Capability, &'static Function)> {
+    CAPABILITIES.into_iter().find_map(|capability| {
+        let function = capability.functions.iter().find(|function| function.name == name)?;
+        Some((capability, function))
+    })
+}
 
-/// The kind of the request with this name (`interface.function`). An unknown one counts as a write.
+/// The kind of the request with this name. An unknown one counts as a write.
 pub fn kind(name: &str) -> Kind {
-    let interface = name.split('.').next().unwrap_or_default();
-    if MEANS.contains(&interface) {
-        Kind::Means
-    } else if READS.contains(&name) {
-        Kind::Read
-    } else {
-        Kind::Write
-    }
+    question(name).kind
 }
 
 /// How to compare the request with this name.
 pub fn question(name: &str) -> Question {
-    let (list, object): (_, fn(&Value) -> String) = match name {
-        "api.get" | "api.reset" | "api.destroy" => (Some("refs"), referred),
-        "api.create" => (Some("specs"), specified),
-        "api.ensure" | "api.attach" | "api.detach" => (None, group),
-        "kv.put" | "kv.put-if-not-exists" | "kv.delete" => (None, key),
-        "kv.commit" => (None, keys),
-        _ if name.starts_with("store.") => (None, |_| "the store".to_owned()),
-        _ if name.starts_with("renderer.") => (None, |_| "the renderer".to_owned()),
-        _ => (None, |_| "the world".to_owned()),
+    if let Some((_, function)) = find(name) {
+        return function.question;
+    }
+    let interface = name.split('.').next().unwrap_or_default();
+    let kind = if MEANS.contains(&interface) {
+        Kind::Means
+    } else {
+        Kind::Write
     };
-    let kind = kind(name);
-    Question { kind, list, object }
+    Question {
+        kind,
+        list: None,
+        object: |_| "the world".to_owned(),
+    }
 }
 
-fn text<'a>(value: &'a Value, field: &str) -> &'a str {
-    value.get(field).and_then(Value::as_str).unwrap_or_default()
+/// A reader for each capability.
+pub struct Readers(Vec<(&'static Capability, Box<dyn Reading>)>);
+
+impl Default for Readers {
+    fn default() -> Self {
+        Self(
+            CAPABILITIES
+                .map(|capability| (capability, (capability.reader)()))
+                .into(),
+        )
+    }
 }
 
-/// An existing resource of the Engine: its kind and identifier.
-fn referred(object: &Value) -> String {
-    format!("{} {}", text(object, "kind"), text(object, "identifier"))
-}
+impl Readers {
+    /// The capability with the question of this name, and its reader. `None` for the guest's means and for unknown
+    /// names.
+    pub fn of(&mut self, name: &str) -> Option<(&'static Capability, &mut dyn Reading)> {
+        let has = |function: &Function| function.name == name;
+        let of = |(capability, _): &&mut (&Capability, _)| capability.functions.iter().any(has);
+        let (capability, reader) = self.0.iter_mut().find(of)?;
+        Some((capability, reader.as_mut()))
+    }
 
-/// A desired resource of the Engine: its kind, its name, and its owner.
-fn specified(spec: &Value) -> String {
-    let Some((kind, spec)) = spec.as_object().and_then(|spec| spec.iter().next()) else {
-        return spec.to_string();
-    };
-    let owner = ["load_balancer", "frontend", "backend"].map(|field| text(spec, field));
-    format!("new {kind} {} of {}", text(spec, "name"), owner.concat())
-}
-
-fn group(args: &Value) -> String {
-    let neg = args.get("neg").unwrap_or(&Value::Null);
-    format!("{} in {}", text(neg, "name"), text(neg, "zone"))
-}
-
-fn key(args: &Value) -> String {
-    text(args, "key").to_owned()
-}
-
-/// What a transaction changes, ordered by key.
-fn keys(args: &Value) -> String {
-    let operations = args.get("operations").and_then(Value::as_array);
-    let key = |operation: &Value| match operation {
-        Value::Object(one) => one.values().next().map(|what| match what {
-            Value::Array(pair) => pair.first().and_then(Value::as_str).unwrap_or_default().to_owned(),
-            what => what.as_str().unwrap_or_default().to_owned(),
-        }),
-        _ => None,
-    };
-    let mut keys: Vec<String> = operations.into_iter().flatten().filter_map(key).collect();
-    keys.sort();
-    keys.join(" ")
+    /// All of them.
+    pub fn all(&mut self) -> impl Iterator<Item = &mut (&'static Capability, Box<dyn Reading>)> {
+        self.0.iter_mut()
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use serde_json::{Value, json};
+    use trueup_journal::Ask;
 
     use super::*;
+    use crate::grants::Access;
+    use crate::reading::Need;
 
     #[test]
     fn means_reads_and_writes_are_told_apart() {
@@ -145,5 +142,125 @@ mod tests {
         assert_eq!(object("kv.put", &json!({"key": "/a", "value": "1"})), "/a");
         let neg = json!({"neg": {"name": "n", "zone": "z"}, "endpoints": []});
         assert_eq!(object("api.attach", &neg), "n in z");
+    }
+
+    fn ask(name: &str, args: &Value, answer: &Value) -> Ask {
+        let raw = |value: &Value| serde_json::value::to_raw_value(value).unwrap();
+        Ask {
+            name: name.to_owned(),
+            args: raw(args),
+            answer: Some(raw(answer)),
+        }
+    }
+
+    #[test]
+    fn every_function_that_a_guest_may_import_is_listed_under_its_package() {
+        let wit = std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../wit"));
+        let packages = std::fs::read_dir(wit).unwrap().map(|folder| {
+            let name = folder.unwrap().file_name().into_string().unwrap();
+            let text = std::fs::read_to_string(wit.join(&name).join(format!("{name}.wit"))).unwrap();
+            (name, text)
+        });
+        let packages: BTreeMap<String, String> = packages.collect();
+        let mut declared = BTreeSet::new();
+        let lines = packages
+            .iter()
+            .flat_map(|(name, text)| text.lines().map(move |line| (name.as_str(), line)));
+        for (own, line) in lines {
+            let Some(import) = line.strip_prefix("  import ") else {
+                continue;
+            };
+            let import = import.split(['@', ';']).next().unwrap();
+            let of_other = import.strip_prefix("trueup:").and_then(|import| import.split_once('/'));
+            let (package, interface) = of_other.unwrap_or((own, import));
+            let begin = format!("interface {interface} {{");
+            let text = packages[package].split(&begin).nth(1).unwrap();
+            let functions = text.split("\n}").next().unwrap().lines();
+            for line in functions.filter(|line| line.contains(": func(") || line.contains(": async func(")) {
+                let name = line.trim().split(':').next().unwrap();
+                if package != "host" {
+                    declared.insert((package.to_owned(), format!("{interface}.{name}")));
+                }
+            }
+        }
+        let functions = |capability: &Capability| {
+            let package = capability.package.to_owned();
+            let each = capability.functions.iter();
+            each.map(move |function| (package.clone(), function.name.to_owned()))
+        };
+        let listed: Vec<_> = CAPABILITIES.into_iter().flat_map(functions).collect();
+        let names: BTreeSet<&String> = listed.iter().map(|(_, name)| name).collect();
+        assert_eq!(names.len(), listed.len(), "no two have the same name");
+        assert_eq!(listed.into_iter().collect::<BTreeSet<_>>(), declared);
+    }
+
+    #[test]
+    fn writes_of_every_capability_are_read_with_name_details_and_error() {
+        let put = json!({"key": "/a", "value": "1"});
+        let commit = json!({"compares": [], "operations": [{"Put": ["/b", "2"]}, {"Delete": "/c"}]});
+        let denied = json!({"Err": {"AccessDenied": "x"}});
+        let mut readers = Readers::default();
+        let mut wrote = |name: &str, args: &Value, answer: &Value| {
+            let ask = ask(name, args, answer);
+            let (_, reader) = readers.of(name).unwrap();
+            let each = reader.wrote(7, &ask).into_iter();
+            each.map(|it| format!("{:?} {} {} {} {:?}", it.action, it.kind, it.name, it.details, it.error))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(wrote("kv.put", &put, &json!({"Ok": 4})), ["Store key /a 1 None"]);
+        assert_eq!(
+            wrote("kv.put", &put, &denied),
+            [r#"Store key /a 1 Some("{\"AccessDenied\":\"x\"}")"#]
+        );
+        assert_eq!(
+            wrote("kv.commit", &commit, &json!({"Ok": true})),
+            ["Store key /b 2 None", "Destroy key /c  None"]
+        );
+        let nothing: [&str; 0] = [];
+        assert_eq!(
+            wrote("kv.commit", &commit, &json!({"Ok": false})),
+            nothing,
+            "a compare failed"
+        );
+        assert_eq!(wrote("kv.get", &json!({"key": "/a"}), &json!({"Ok": null})), nothing);
+        assert_eq!(
+            wrote("nftables.apply", &json!({"ruleset": "{}"}), &json!({"Ok": null})),
+            ["Store ruleset  {} None"]
+        );
+        assert_eq!(
+            wrote("store.append", &json!({"entry": "e"}), &json!({"Ok": null})),
+            ["Store record  e None"]
+        );
+        assert_eq!(
+            wrote("store.checkpoint", &json!({"data": "d"}), &json!({"Ok": null})),
+            ["Store checkpoint  d None"]
+        );
+    }
+
+    #[test]
+    fn a_question_needs_its_scope_or_was_refused() {
+        let mut readers = Readers::default();
+        let mut needs = |name: &str, args: &Value, answer: &Value| {
+            let (_, reader) = readers.of(name).unwrap();
+            reader.needs(&ask(name, args, answer))
+        };
+        let access = |access, scope: &str| Need::Access(access, scope.to_owned());
+        assert_eq!(
+            needs("kv.list-prefix", &json!({"prefix": ""}), &json!({"Ok": []})),
+            [access(Access::Read, "*")]
+        );
+        assert_eq!(
+            needs(
+                "sandboxes.list-running",
+                &json!({}),
+                &json!({"Err": "access denied: no"})
+            ),
+            [Need::Refused("no".to_owned())]
+        );
+        assert_eq!(
+            needs("store.restore", &json!({}), &json!({"Ok": null})),
+            [access(Access::Read, "own")]
+        );
+        assert_eq!(needs("renderer.resync", &json!({}), &json!({"Ok": null})), []);
     }
 }

@@ -1,10 +1,9 @@
 //! Infers the smallest grants that would allow the questions in recordings.
 //!
-//! It only reads recordings: it runs no guest and contacts no backend. The load balancer of a resource is found in the
-//! answers, in any recording of the same guest.
+//! It only reads recordings: it runs no guest and contacts no backend. Each capability reads its own questions.
 //!
 //! ```text
-//! recordings -> what belongs to what -> each question: granted (capability, access, scope), or refused, or not known
+//! recordings -> readers of the capabilities -> each question: granted (capability, access, scope), refused, or unknown
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,20 +11,10 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
-use serde::de::DeserializeOwned;
-use serde_json::value::RawValue;
-use trueup_capabilities::checkpoint;
-use trueup_capabilities::etcd;
-use trueup_capabilities::grants::{
-    Access, ETCD, EVERYTHING, Grant, NEG, NFTABLES, OWN, SANDBOXES, is_etcd_scope, is_neg_scope, is_nftables_scope,
-    neg_scope,
-};
-use trueup_capabilities::lbaas::{Error, Object, ObjectRef, Parent, Spec, parent, referred};
-use trueup_capabilities::neg::{self, NegRef};
-use trueup_capabilities::nftables::scope::{Table, tables};
+use trueup_capabilities::grants::{Access, Grant};
+use trueup_capabilities::questions::{CAPABILITIES, Readers};
+use trueup_capabilities::reading::{Action, Need, Write};
 use trueup_journal::{Ask, Entry, Event, Header, ReadError, Segment, Torn};
-
-use crate::guests::lbaas;
 
 /// The maximum number of refusals listed for a guest: a guest that guesses has a different one for each question.
 pub const REFUSED_MAX: usize = 50;
@@ -151,47 +140,22 @@ fn name_of(file: &Path, segment: &Segment) -> String {
     }
 }
 
-/// The load balancers of one `reconcile`.
-type Named = BTreeSet<String>;
-
 #[derive(Default)]
 struct Inference {
     inferred: Inferred,
-    parents: BTreeMap<(u8, String), Parent>,
-    /// The load balancers of each reconcile.
-    named: BTreeSet<Named>,
+    readers: Readers,
     refused: BTreeMap<(String, String), Refused>,
+    /// What the current call destroyed.
     destroyed: u64,
 }
 
-/// The position of a question.
-struct At<'a> {
-    file: &'a str,
-    n: u64,
-    call: &'a str,
-}
-
 impl Inference {
-    /// Records which resource belongs to which.
+    /// Records what answers show: an earlier question may need it.
     fn learn(&mut self, entry: &Entry) {
-        let Event::Ask(ask) = &entry.event else { return };
-        let Some(answer) = &ask.answer else { return };
-        let objects: Vec<Object> = match ask.name.as_str() {
-            "api.list-tagged" => parsed::<Result<Vec<Object>, Error>>(answer)
-                .into_iter()
-                .flatten()
-                .flatten()
-                .collect(),
-            "api.get" | "api.create" => parsed::<Vec<Result<Object, Error>>>(answer)
-                .into_iter()
-                .flatten()
-                .flatten()
-                .collect(),
-            _ => return,
-        };
-        for object in objects {
-            let key = (object.spec.kind() as u8, object.identifier);
-            self.parents.insert(key, parent(&object.spec));
+        if let Event::Ask(ask) = &entry.event
+            && let Some((_, reader)) = self.readers.of(&ask.name)
+        {
+            reader.learn(ask);
         }
     }
 
@@ -202,308 +166,72 @@ impl Inference {
                 Event::Call(call) => {
                     self.inferred.calls += 1;
                     self.destroyed = 0;
-                    if call.name == "reconciliation.reconcile" {
-                        self.named.extend(named(&call.args));
-                    }
+                    self.readers.all().for_each(|(_, reader)| reader.called(call));
                 }
                 Event::Ask(ask) => {
                     self.inferred.questions += 1;
-                    let at = At {
-                        file: &segment.name,
-                        n: entry.n,
-                        call: &ask.name,
-                    };
-                    self.question(&at, ask);
+                    self.question(&segment.name, entry.n, ask);
                 }
                 Event::Header(_) | Event::Ending(_) | Event::RolledBack(_) => {}
             }
         }
     }
 
-    fn question(&mut self, at: &At<'_>, ask: &Ask) {
-        let answer = ask.answer.as_deref();
-        match at.call {
-            "api.load-balancer" => self.load_balancer(at, &ask.args, answer),
-            "api.list-tagged" => self.list(at, answer),
-            "api.get" => self.refs(at, Access::Read, &ask.args, answer),
-            "api.reset" | "api.destroy" => self.refs(at, Access::Write, &ask.args, answer),
-            "api.create" => self.create(at, &ask.args, answer),
-            "store.checkpoint" | "store.append" => self.store(at, Access::Write, answer),
-            "store.restore" => self.store(at, Access::Read, answer),
-            "sandboxes.list-running" => match answer.and_then(denied_in_words) {
-                Some(what) => self.refuse(at, &what),
-                None => self.grant("cri", Access::Read, SANDBOXES),
-            },
-            "nftables.apply" => match answer.and_then(denied_in_words) {
-                Some(what) => self.refuse(at, &what),
-                None => self.nftables(&ask.args),
-            },
-            "api.list-endpoints" => self.neg(at, Access::Read, &ask.args, answer),
-            "api.ensure" | "api.attach" | "api.detach" => self.neg(at, Access::Write, &ask.args, answer),
-            "kv.get" | "kv.list-prefix" | "kv.list-keys" => self.etcd(at, Access::Read, &ask.args, answer),
-            "kv.put" | "kv.put-if-not-exists" | "kv.delete" | "kv.commit" => {
-                self.etcd(at, Access::Write, &ask.args, answer);
-            }
-            // Log, clock, timers, randomness and metrics need no grant.
-            _ => {}
+    /// Reads the question at entry `n`. Log, clock, timers, randomness and metrics need no grant.
+    fn question(&mut self, file: &str, n: u64, ask: &Ask) {
+        let Self { inferred, readers, .. } = self;
+        let Some((capability, reader)) = readers.of(&ask.name) else {
+            return;
+        };
+        let Some(name) = capability.grant else { return };
+        if capability.limits_destroying {
+            let is_destroyed = |write: &Write| write.action == Action::Destroy && write.error.is_none();
+            let wrote = reader.wrote(n, ask);
+            self.destroyed += wrote.iter().filter(|write| is_destroyed(write)).count() as u64;
+            inferred.destroyed_max = inferred.destroyed_max.max(self.destroyed);
         }
-    }
-
-    fn load_balancer(&mut self, at: &At<'_>, args: &RawValue, answer: Option<&RawValue>) {
-        #[derive(serde::Deserialize)]
-        struct Args {
-            identifier: String,
-        }
-        if let Some(what) = answer.and_then(denied) {
-            self.refuse(at, &what);
-        } else if let Some(args) = parsed::<Args>(args) {
-            self.grant(lbaas::NAME, Access::Read, &args.identifier);
-        }
-    }
-
-    /// A list shows what the guest may read and omits the rest, so grant what it shows.
-    fn list(&mut self, at: &At<'_>, answer: Option<&RawValue>) {
-        let listed = answer.and_then(parsed::<Result<Vec<Object>, Error>>);
-        match listed {
-            Some(Ok(objects)) => objects
-                .iter()
-                .for_each(|object| self.belongs(at, Access::Read, parent(&object.spec))),
-            Some(Err(Error::AccessDenied(what))) => self.refuse(at, &what),
-            _ => {}
-        }
-    }
-
-    fn refs(&mut self, at: &At<'_>, access: Access, args: &RawValue, answer: Option<&RawValue>) {
-        #[derive(serde::Deserialize)]
-        struct Args {
-            refs: Vec<ObjectRef>,
-        }
-        let Some(args) = parsed::<Args>(args) else { return };
-        let answers = answer.and_then(parsed::<Vec<Result<serde::de::IgnoredAny, Error>>>);
-        let mut answers = answers.unwrap_or_default().into_iter();
-        for asked in args.refs {
-            let answer = answers.next();
-            if at.call == "api.destroy" && matches!(answer, Some(Ok(_))) {
-                self.destroyed += 1;
-                self.inferred.destroyed_max = self.inferred.destroyed_max.max(self.destroyed);
-            }
-            match answer {
-                Some(Err(Error::AccessDenied(what))) => self.refuse(at, &what),
-                // A missing resource is never refused.
-                Some(Err(Error::NotFound))
-                    if !self.parents.contains_key(&(asked.kind as u8, asked.identifier.clone())) => {}
-                _ => self.belongs(at, access, Parent::Resource(asked.kind, asked.identifier)),
-            }
-        }
-    }
-
-    fn create(&mut self, at: &At<'_>, args: &RawValue, answer: Option<&RawValue>) {
-        #[derive(serde::Deserialize)]
-        struct Args {
-            specs: Vec<Spec>,
-        }
-        let Some(args) = parsed::<Args>(args) else { return };
-        let answers = answer.and_then(parsed::<Vec<Result<serde::de::IgnoredAny, Error>>>);
-        let mut answers = answers.unwrap_or_default().into_iter();
-        for spec in args.specs {
-            match answers.next() {
-                Some(Err(Error::AccessDenied(what))) => self.refuse(at, &what),
-                _ => referred(&spec)
-                    .into_iter()
-                    .for_each(|owner| self.belongs(at, Access::Write, owner)),
-            }
-        }
-    }
-
-    fn store(&mut self, at: &At<'_>, access: Access, answer: Option<&RawValue>) {
-        let answer = answer.and_then(parsed::<Result<serde::de::IgnoredAny, checkpoint::Error>>);
-        match answer {
-            Some(Err(checkpoint::Error::AccessDenied(what))) => self.refuse(at, &what),
-            _ => self.grant("checkpoint", access, OWN),
-        }
-    }
-
-    fn neg(&mut self, at: &At<'_>, access: Access, args: &RawValue, answer: Option<&RawValue>) {
-        #[derive(serde::Deserialize)]
-        struct Args {
-            neg: NegRef,
-        }
-        let answer = answer.and_then(parsed::<Result<serde::de::IgnoredAny, neg::Error>>);
-        if let Some(Err(neg::Error::AccessDenied(what))) = answer {
-            return self.refuse(at, &what);
-        }
-        let scope = parsed::<Args>(args).map(|args| neg_scope(&args.neg.name, &args.neg.zone));
-        // No configuration accepts any other, and no NEG has such a name.
-        if let Some(scope) = scope.filter(|scope| is_neg_scope(scope)) {
-            self.grant(NEG, access, &scope);
-        }
-    }
-
-    /// Grants a key by name, and a prefix as a prefix.
-    fn etcd(&mut self, at: &At<'_>, access: Access, args: &RawValue, answer: Option<&RawValue>) {
-        #[derive(Default, serde::Deserialize)]
-        #[serde(default)]
-        struct Args {
-            key: Option<String>,
-            prefix: Option<String>,
-            compares: Vec<etcd::Compare>,
-            operations: Vec<etcd::Operation>,
-        }
-        let answer = answer.and_then(parsed::<Result<serde::de::IgnoredAny, etcd::Error>>);
-        if let Some(Err(etcd::Error::AccessDenied(what))) = answer {
-            return self.refuse(at, &what);
-        }
-        let args = parsed::<Args>(args).unwrap_or_default();
-        let asked = args
-            .key
-            .iter()
-            .chain(&args.prefix)
-            .map(|scope| (access, scope.as_str()));
-        let compared = args.compares.iter().map(|compare| (Access::Read, compare.key()));
-        let changed = args.operations.iter().map(|operation| (access, operation.key()));
-        for (access, scope) in asked.chain(compared).chain(changed) {
-            match scope {
-                // No other scope includes the prefix of all keys.
-                "" if args.prefix.is_some() => self.grant(ETCD, access, EVERYTHING),
-                scope if is_etcd_scope(scope) => self.grant(ETCD, access, scope),
-                _ => {}
-            }
-        }
-    }
-
-    /// Grants each table in the transaction, whatever its result.
-    fn nftables(&mut self, args: &RawValue) {
-        #[derive(serde::Deserialize)]
-        struct Args {
-            ruleset: String,
-        }
-        let touched = parsed::<Args>(args).and_then(|args| tables(&args.ruleset).ok());
-        for scope in touched.iter().flatten().map(Table::scope) {
-            // No configuration accepts a name with whitespace.
-            if is_nftables_scope(&scope) {
-                self.grant(NFTABLES, Access::Write, &scope);
-            }
-        }
-    }
-
-    /// Grants the load balancer at the end of the chain of parents.
-    fn belongs(&mut self, at: &At<'_>, access: Access, from: Parent) {
-        let mut next = Some(from);
-        // Bind, frontend, load balancer: a longer chain means an edited recording with a cycle.
-        for _ in 0..3 {
-            match next {
-                Some(Parent::LoadBalancer(identifier)) => return self.grant(lbaas::NAME, access, &identifier),
-                Some(Parent::Resource(kind, identifier)) => {
-                    next = self.parents.get(&(kind as u8, identifier)).cloned();
+        for need in reader.needs(ask) {
+            match need {
+                Need::Access(access, scope) => {
+                    let grant = inferred.grants.entry(name.to_owned()).or_default();
+                    match access {
+                        Access::Read => grant.read.insert(scope),
+                        Access::Write => grant.write.insert(scope),
+                    };
                 }
-                None => break,
-            }
-        }
-        self.inferred.unattributed += 1;
-        self.inferred
-            .first_unattributed
-            .get_or_insert_with(|| format!("{} in {} entry {}", at.call, at.file, at.n));
-    }
-
-    fn grant(&mut self, capability: &str, access: Access, scope: &str) {
-        let grant = self.inferred.grants.entry(capability.to_owned()).or_default();
-        let scopes = match access {
-            Access::Read => &mut grant.read,
-            Access::Write => &mut grant.write,
-        };
-        if !scopes.contains(scope) {
-            scopes.insert(scope.to_owned());
-        }
-    }
-
-    fn refuse(&mut self, at: &At<'_>, what: &str) {
-        let refused = self.refused.entry((at.call.to_owned(), what.to_owned()));
-        let refused = refused.or_insert_with(|| Refused {
-            call: at.call.to_owned(),
-            what: what.to_owned(),
-            times: 0,
-            first: format!("{} entry {}", at.file, at.n),
-        });
-        refused.times += 1;
-    }
-
-    /// A reconcile needs read access to all load balancers that it names, and write access to all or none of them. A
-    /// refused one is not granted just because it is named.
-    fn cover_named(&mut self) {
-        let refused = |access: Access, named: &str| {
-            let what = format!("no grant to {access} load balancer `{named}`");
-            self.refused.values().any(|refused| refused.what == what)
-        };
-        let mut to_read = BTreeSet::new();
-        let mut writable: Vec<&Named> = Vec::new();
-        for named in &self.named {
-            if named.iter().any(|named| refused(Access::Read, named)) {
-                continue;
-            }
-            to_read.extend(named.iter().cloned());
-            if !named.iter().any(|named| refused(Access::Write, named)) {
-                writable.push(named);
-            }
-        }
-        let grant = self.inferred.grants.get(lbaas::NAME);
-        let mut to_write = grant.map(|grant| grant.write.clone()).unwrap_or_default();
-        // One reconcile may add needs of another.
-        loop {
-            let before = to_write.len();
-            for named in &writable {
-                if !named.is_disjoint(&to_write) {
-                    to_write.extend(named.iter().cloned());
+                Need::Refused(what) => {
+                    let refused = self.refused.entry((ask.name.clone(), what.clone()));
+                    let refused = refused.or_insert_with(|| Refused {
+                        call: ask.name.clone(),
+                        what,
+                        times: 0,
+                        first: format!("{file} entry {n}"),
+                    });
+                    refused.times += 1;
+                }
+                Need::Unknown => {
+                    inferred.unattributed += 1;
+                    let first = &mut inferred.first_unattributed;
+                    first.get_or_insert_with(|| format!("{} in {file} entry {n}", ask.name));
                 }
             }
-            if to_write.len() == before {
-                break;
-            }
-        }
-        for named in to_read {
-            self.grant(lbaas::NAME, Access::Read, &named);
-        }
-        for named in to_write {
-            self.grant(lbaas::NAME, Access::Write, &named);
         }
     }
 
     fn end(mut self, guest: String) -> Inferred {
-        self.cover_named();
+        for (capability, reader) in self.readers.all() {
+            let Some(name) = capability.grant else { continue };
+            let mut grant = self.inferred.grants.remove(name).unwrap_or_default();
+            reader.complete(&mut grant);
+            if grant != Grant::default() {
+                self.inferred.grants.insert(name.to_owned(), grant);
+            }
+        }
         self.inferred.guest = guest;
         self.inferred.more_refused = self.refused.len().saturating_sub(REFUSED_MAX);
         self.inferred.refused = self.refused.into_values().take(REFUSED_MAX).collect();
         self.inferred
     }
-}
-
-fn parsed<T: DeserializeOwned>(raw: &RawValue) -> Option<T> {
-    serde_json::from_str(raw.get()).ok()
-}
-
-/// The error in an answer of type `result<_, error>` if it was refused.
-fn denied(answer: &RawValue) -> Option<String> {
-    match parsed::<Result<serde::de::IgnoredAny, Error>>(answer) {
-        Some(Err(Error::AccessDenied(what))) => Some(what),
-        _ => None,
-    }
-}
-
-/// The same for an error that is text.
-fn denied_in_words(answer: &RawValue) -> Option<String> {
-    let error = parsed::<Result<serde::de::IgnoredAny, String>>(answer)?.err()?;
-    error.strip_prefix("access denied: ").map(str::to_owned)
-}
-
-fn named(args: &RawValue) -> Option<Named> {
-    #[derive(serde::Deserialize)]
-    struct Args {
-        desired: Desired,
-    }
-    #[derive(serde::Deserialize)]
-    struct Desired {
-        load_balancers: Named,
-    }
-    parsed::<Args>(args).map(|args| args.desired.load_balancers)
 }
 
 impl Inferred {
@@ -530,14 +258,18 @@ impl Inferred {
             let _ = writeln!(text, "{line}");
         };
         say(format!("grants = {grants}"));
-        if let Some(grant) = self.grants.get(lbaas::NAME) {
+        let limited = CAPABILITIES.iter().filter(|capability| capability.limits_destroying);
+        for capability in limited.filter_map(|capability| capability.grant) {
+            let Some(grant) = self.grants.get(capability) else {
+                continue;
+            };
             if grant.write.is_empty() {
                 say("# nothing was written, so nothing is granted to write".to_owned());
             }
             say(match self.destroyed_max {
-                0 => "# no call destroyed anything; a limit of lbaas would be: destroy_max = 0".to_owned(),
+                0 => format!("# no call destroyed anything; a limit of {capability} would be: destroy_max = 0"),
                 max => format!(
-                    "# one call destroyed {} at most; a limit of lbaas would be: destroy_max = {max}",
+                    "# one call destroyed {} at most; a limit of {capability} would be: destroy_max = {max}",
                     counted(max, "object")
                 ),
             });

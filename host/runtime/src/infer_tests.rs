@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use trueup_capabilities::lbaas::Spec;
 
 use super::*;
 

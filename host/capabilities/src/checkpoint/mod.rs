@@ -18,6 +18,7 @@ mod generations;
 pub mod json_file;
 mod lock;
 mod place;
+pub(crate) mod reading;
 pub mod simulated;
 mod syncs;
 pub mod tools;

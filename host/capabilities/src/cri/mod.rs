@@ -6,6 +6,7 @@
 
 mod binding;
 mod messages;
+pub(crate) mod reading;
 pub mod remote;
 pub mod simulated;
 

@@ -12,6 +12,7 @@ mod binding;
 pub mod embedded;
 mod follow;
 mod history;
+pub(crate) mod reading;
 pub mod remote;
 mod rules;
 pub mod simulated;

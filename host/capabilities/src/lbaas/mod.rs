@@ -4,6 +4,7 @@ pub mod anexia;
 mod binding;
 mod owners;
 pub mod planned;
+pub(crate) mod reading;
 pub mod simulated;
 
 pub use crate::bindings::lbaas::api::Error;

@@ -11,7 +11,9 @@ mod binding;
 pub mod compute;
 mod order;
 pub mod planned;
+pub(crate) mod reading;
 mod request;
+pub mod shown;
 pub mod simulated;
 
 pub use crate::bindings::neg::api::{Error, NegRef};

@@ -7,6 +7,7 @@
 
 mod binding;
 pub mod nft;
+pub(crate) mod reading;
 pub mod scope;
 pub mod simulated;
 

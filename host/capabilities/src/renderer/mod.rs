@@ -5,6 +5,7 @@
 //! no grant: the configuration names a processor's renderers.
 
 mod binding;
+pub(crate) mod reading;
 pub mod simulated;
 
 use serde::Serialize;

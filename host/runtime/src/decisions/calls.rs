@@ -9,13 +9,12 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use serde_json::Value;
-use serde_json::value::RawValue;
-use trueup_capabilities::etcd::Operation;
-use trueup_capabilities::lbaas::{Error, Kind, Object, ObjectRef, Spec};
-use trueup_journal::{Ask, Call, Ending, Entry, Event, Segment, segment_numbers, segment_path};
+use trueup_capabilities::questions::Readers;
+use trueup_capabilities::reading::{Write, cut, parsed};
+use trueup_journal::{Call, Ending, Entry, Event, Segment, segment_numbers, segment_path};
 
-use super::fields::{Fields, VALUE_CHARS_MAX, differing};
-use super::negs::{self, Ends};
+use super::fields::{Fields, differing};
+use super::negs;
 use super::recorded;
 
 /// How many writes of a decision are listed. The others are counted, since more would fill many screens.
@@ -56,46 +55,6 @@ pub struct Wish {
     /// The changed fields.
     #[serde(flatten)]
     pub fields: Fields,
-}
-
-/// One object that a decision wrote, or tried to write.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Write {
-    /// The entry number of the question.
-    pub n: u64,
-    /// The action.
-    pub action: Action,
-    /// `backend`, `server`, `record`, `neg`, `key` (of etcd), `ruleset` (of nftables).
-    pub kind: String,
-    /// Its name, or its identifier if the recording does not contain the name. Empty if it has neither.
-    pub name: String,
-    /// Further details.
-    pub details: String,
-    /// Why the write failed. `None` if it succeeded.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub error: Option<String>,
-    /// For endpoints of a NEG: the operation that it started and that ends later. `None` if the write was complete when
-    /// it was answered.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub operation: Option<negs::Operation>,
-}
-
-/// The action on an object.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Action {
-    /// Created.
-    Create,
-    /// Applied again unchanged.
-    Reset,
-    /// Destroyed.
-    Destroy,
-    /// Stored.
-    Store,
-    /// Its endpoints were to be attached.
-    Attach,
-    /// Its endpoints were to be detached.
-    Detach,
 }
 
 /// The recordings of one instance.
@@ -155,21 +114,25 @@ impl Recordings {
                 .map(|first| segment_path(&folder, *first))
                 .collect();
             let wish = self.wish(call, n, before);
-            let ends = self.ends(&folder, numbers.iter().skip(at.saturating_sub(1)), n);
-            return Ok(told(path, &entries, wish, &ends));
+            let readers = self.readers(&folder, numbers.iter().skip(at.saturating_sub(1)), n);
+            return Ok(told(path, &entries, wish, readers));
         }
         Err(gone.to_owned())
     }
 
-    /// How the operations ended that began at entry `n` or later, read from the segments starting with that entry's.
-    fn ends<'a>(&mut self, folder: &Path, numbers: impl Iterator<Item = &'a u64>, n: u64) -> Ends {
-        let mut ends = Ends::default();
+    /// Readers that know how the operations ended that began at entry `n` or later, from the segments starting with
+    /// that entry's.
+    fn readers<'a>(&mut self, folder: &Path, numbers: impl Iterator<Item = &'a u64>, n: u64) -> Readers {
+        let mut readers = Readers::default();
         for first in numbers.take(1 + SEGMENTS_AHEAD_MAX) {
-            if let Some(segment) = self.segment(&segment_path(folder, *first)) {
-                negs::take_in_ends(&mut ends, segment, n);
+            let Some(segment) = self.segment(&segment_path(folder, *first)) else {
+                continue;
+            };
+            for entry in segment.entries.iter().filter(|entry| entry.n >= n) {
+                readers.all().for_each(|(_, reader)| reader.after(entry));
             }
         }
-        ends
+        readers
     }
 
     /// How a call differs from the previous one about the same thing.
@@ -273,7 +236,7 @@ fn in_call(n: u64) -> impl FnMut(&&Entry) -> bool {
     }
 }
 
-fn told(file: PathBuf, entries: &[Entry], wish: Option<Wish>, ends: &Ends) -> Told {
+fn told(file: PathBuf, entries: &[Entry], wish: Option<Wish>, mut readers: Readers) -> Told {
     let mut told = Told {
         file,
         wish,
@@ -283,13 +246,15 @@ fn told(file: PathBuf, entries: &[Entry], wish: Option<Wish>, ends: &Ends) -> To
         ending: "its recording ends inside it".to_owned(),
         failed: true,
     };
-    let mut seen = Objects::default();
     for entry in entries {
         match &entry.event {
             Event::Ask(ask) => {
                 *told.asked.entry(ask.name.clone()).or_default() += 1;
-                seen.take_in(ask);
-                for write in writes(entry.n, ask, &seen, ends) {
+                let Some((_, reader)) = readers.of(&ask.name) else {
+                    continue;
+                };
+                reader.learn(ask);
+                for write in reader.wrote(entry.n, ask) {
                     if told.writes.len() < WRITES_MAX {
                         told.writes.push(write);
                     } else {
@@ -318,182 +283,6 @@ fn ended(ending: &Ending) -> String {
         Ending::Memory(text) => format!("memory: {text}"),
         Ending::Cancelled(text) => format!("cancelled: {text}"),
     }
-}
-
-fn cut(text: &str) -> String {
-    match text.char_indices().nth(VALUE_CHARS_MAX) {
-        Some((end, _)) => format!("{}...", text.get(..end).unwrap_or_default()),
-        None => text.to_owned(),
-    }
-}
-
-/// The objects in the answers of a call, by identifier.
-#[derive(Default)]
-struct Objects(BTreeMap<String, Spec>);
-
-impl Objects {
-    fn take_in(&mut self, ask: &Ask) {
-        let Some(answer) = &ask.answer else { return };
-        let objects: Vec<Object> = match ask.name.as_str() {
-            "api.list-tagged" => parsed::<Result<Vec<Object>, Error>>(answer)
-                .and_then(Result::ok)
-                .unwrap_or_default(),
-            "api.get" | "api.create" => {
-                let each = parsed::<Vec<Result<Object, Error>>>(answer).unwrap_or_default();
-                each.into_iter().flatten().collect()
-            }
-            _ => return,
-        };
-        let named = objects.into_iter().map(|object| (object.identifier, object.spec));
-        self.0.extend(named);
-    }
-
-    fn name(&self, identifier: &str) -> String {
-        let spec = self.0.get(identifier);
-        spec.map_or_else(|| identifier.to_owned(), |spec| spec.name().to_owned())
-    }
-
-    fn details(&self, spec: &Spec) -> String {
-        let at = |address: &str, port: u16| {
-            if address.contains(':') {
-                format!("[{address}]:{port}")
-            } else {
-                format!("{address}:{port}")
-            }
-        };
-        match spec {
-            Spec::Backend(backend) => format!("on {}", backend.load_balancer),
-            Spec::Frontend(frontend) => {
-                format!(
-                    "on {}, to {}",
-                    frontend.load_balancer,
-                    self.name(&frontend.default_backend)
-                )
-            }
-            Spec::Bind(bind) => format!("{} of {}", at(&bind.address, bind.port), self.name(&bind.frontend)),
-            Spec::Server(server) => format!("{} in {}", at(&server.ip, server.port), self.name(&server.backend)),
-        }
-    }
-}
-
-fn parsed<T: serde::de::DeserializeOwned>(text: &RawValue) -> Option<T> {
-    serde_json::from_str(text.get()).ok()
-}
-
-/// What a question wrote. Empty if it is a read.
-fn writes(n: u64, ask: &Ask, seen: &Objects, ends: &Ends) -> Vec<Write> {
-    let args: Value = serde_json::from_str(ask.args.get()).unwrap_or_default();
-    let of = |name: &str| args.get(name).cloned().unwrap_or_default();
-    match ask.name.as_str() {
-        "api.create" => {
-            let specs: Vec<Spec> = serde_json::from_value(of("specs")).unwrap_or_default();
-            let refused = refusals(ask, specs.len());
-            let each = specs.iter().zip(refused).map(|(spec, error)| Write {
-                n,
-                action: Action::Create,
-                kind: spec.kind().name().to_owned(),
-                name: spec.name().to_owned(),
-                details: seen.details(spec),
-                error,
-                operation: None,
-            });
-            each.collect()
-        }
-        "api.destroy" | "api.reset" => {
-            let refs: Vec<ObjectRef> = serde_json::from_value(of("refs")).unwrap_or_default();
-            let refused = refusals(ask, refs.len());
-            let action = if ask.name == "api.destroy" {
-                Action::Destroy
-            } else {
-                Action::Reset
-            };
-            let each = refs.iter().zip(refused).map(|(reference, error)| Write {
-                n,
-                action,
-                kind: Kind::name(reference.kind).to_owned(),
-                name: seen.name(&reference.identifier),
-                details: seen
-                    .0
-                    .get(&reference.identifier)
-                    .map(|spec| seen.details(spec))
-                    .unwrap_or_default(),
-                error,
-                operation: None,
-            });
-            each.collect()
-        }
-        "store.append" => vec![stored(n, ask, "record", String::new(), of("entry"))],
-        "store.checkpoint" => vec![stored(n, ask, "checkpoint", String::new(), of("data"))],
-        "nftables.apply" => vec![stored(n, ask, "ruleset", String::new(), of("ruleset"))],
-        "kv.put" | "kv.put-if-not-exists" | "kv.delete" | "kv.commit" => etcd_writes(n, ask),
-        _ => negs::write(n, ask, ends).into_iter().collect(),
-    }
-}
-
-/// A text that was stored, or was to be stored.
-fn stored(n: u64, ask: &Ask, kind: &str, name: String, text: Value) -> Write {
-    Write {
-        n,
-        action: Action::Store,
-        kind: kind.to_owned(),
-        name,
-        details: cut(text.as_str().unwrap_or_default()),
-        error: refusal(ask),
-        operation: None,
-    }
-}
-
-/// Why a question with one answer failed. `None` if it succeeded.
-fn refusal(ask: &Ask) -> Option<String> {
-    let Some(answer) = &ask.answer else {
-        return Some("no answer".to_owned());
-    };
-    parsed::<Value>(answer)?.get("Err").map(ToString::to_string)
-}
-
-/// What a question wrote to etcd. A transaction whose comparison failed wrote nothing.
-fn etcd_writes(n: u64, ask: &Ask) -> Vec<Write> {
-    #[derive(Default, serde::Deserialize)]
-    #[serde(default)]
-    struct Args {
-        key: String,
-        value: Value,
-        operations: Vec<Operation>,
-    }
-    let Some(Args { key, value, operations }) = parsed(&ask.args) else {
-        return Vec::new();
-    };
-    let answer = ask.answer.as_deref().and_then(parsed::<Value>).unwrap_or_default();
-    if answer.get("Ok") == Some(&Value::Bool(false)) {
-        return Vec::new();
-    }
-    let destroyed = |key: String| Write {
-        action: Action::Destroy,
-        ..stored(n, ask, "key", key, Value::Null)
-    };
-    match ask.name.as_str() {
-        "kv.delete" => vec![destroyed(key)],
-        "kv.commit" => {
-            let each = operations.into_iter().map(|operation| match operation {
-                Operation::Put((key, value)) => stored(n, ask, "key", key, value.into()),
-                Operation::Delete(key) => destroyed(key),
-            });
-            each.collect()
-        }
-        _ => vec![stored(n, ask, "key", key, value)],
-    }
-}
-
-/// Why each entry of a list failed. `None` if it succeeded.
-fn refusals(ask: &Ask, entries: usize) -> Vec<Option<String>> {
-    let Some(answer) = &ask.answer else {
-        return vec![Some("no answer".to_owned()); entries];
-    };
-    let answers: Vec<Value> = parsed(answer).unwrap_or_default();
-    let error = |answer: &Value| answer.get("Err").map(ToString::to_string);
-    let mut refusals: Vec<Option<String>> = answers.iter().map(error).collect();
-    refusals.resize(entries, None);
-    refusals
 }
 
 #[cfg(test)]

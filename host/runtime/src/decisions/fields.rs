@@ -11,13 +11,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use trueup_capabilities::reading::VALUE_CHARS_MAX;
 
 /// How many changed fields are kept, the first by path. The object itself has the rest.
 pub const FIELDS_MAX: usize = 20;
-
-/// The maximum length of a value, in characters of JSON: enough for an address, a name or a port, but not for an
-/// annotation that holds a manifest.
-pub const VALUE_CHARS_MAX: usize = 200;
 
 /// Fields that identify list elements; the first that all elements have is used. These are the ones in Kubernetes
 /// (`name`, and `type` for conditions and addresses) and in the arguments of guests.

@@ -24,15 +24,15 @@ mod record;
 mod recorded;
 mod spans;
 
-pub use self::calls::{Action, Told, WRITES_MAX, Wish, Write};
+pub use self::calls::{Told, WRITES_MAX, Wish};
 pub use self::cause::{Cause, Happened, Input};
 pub use self::explain::{CallTold, ExplainError, Explained, Explanation, Origin, Wanted, explain};
-pub use self::fields::{FIELDS_MAX, Field, Fields, VALUE_CHARS_MAX, differing};
+pub use self::fields::{FIELDS_MAX, Field, Fields, differing};
 pub use self::file::{FILE_BYTES_MAX, RECORD_BYTES_MAX};
-pub use self::negs::{Operation, OperationEnd};
 pub use self::pending::{CAUSES_MAX, TimedCause};
 pub use self::record::{Came, Created, Destroyed, EFFECTS_MAX, Effected, FORMAT, Made, Record};
 pub use self::spans::{SPAN_TARGET, name_traces};
+pub use trueup_capabilities::reading::{Action, Operation, OperationEnd, Write};
 
 pub(crate) use self::cause::{Nodes, Seen};
 pub(crate) use self::pending::Pending;

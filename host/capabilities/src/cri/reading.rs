@@ -1,0 +1,24 @@
+//! How the questions about the container runtime are read.
+
+use trueup_journal::Ask;
+
+use crate::grants::{Access, SANDBOXES};
+use crate::reading::{Capability, Function, Need, Reading, refused_in_words, unless_refused};
+
+pub(crate) static CAPABILITY: Capability = Capability {
+    package: "cri",
+    grant: Some("cri"),
+    limits_destroying: false,
+    functions: &[Function::read("sandboxes.list-running")],
+    reader: || Box::new(Reader),
+};
+
+struct Reader;
+
+impl Reading for Reader {
+    fn needs(&mut self, ask: &Ask) -> Vec<Need> {
+        let needed = || vec![Need::Access(Access::Read, SANDBOXES.to_owned())];
+        // A question that got no answer needed the grant, too.
+        unless_refused(ask, refused_in_words, needed)
+    }
+}

@@ -1,0 +1,295 @@
+//! How the questions about an Engine are read: the load balancers that they need, and the resources that they wrote.
+//!
+//! The load balancer of a resource, and its name, are found in the answers of any question of the same guest.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Deserialize;
+use serde::de::{DeserializeOwned, IgnoredAny};
+use serde_json::Value;
+use trueup_journal::{Ask, Call};
+
+use super::owners::{Parent, parent, referred};
+use super::{Error, Kind, Object, ObjectRef, Spec};
+use crate::grants::{Access, Grant};
+use crate::reading::{
+    Action, Capability, Function, NO_ANSWER, Need, Reading, Write, answer, args, parsed, text, unless_refused,
+};
+
+pub(crate) static CAPABILITY: Capability = Capability {
+    package: "lbaas",
+    grant: Some("lbaas"),
+    limits_destroying: true,
+    functions: &[
+        Function::write("api.create", specified).each("specs", specified),
+        Function::write("api.destroy", existing).each("refs", existing),
+        Function::read("api.get").each("refs", existing),
+        Function::read("api.list-tagged"),
+        Function::read("api.load-balancer"),
+        Function::write("api.reset", existing).each("refs", existing),
+    ],
+    reader: || Box::new(Reader::default()),
+};
+
+/// An existing resource: its kind and identifier.
+fn existing(object: &Value) -> String {
+    format!("{} {}", text(object, "kind"), text(object, "identifier"))
+}
+
+/// A desired resource: its kind, its name, and its owner.
+fn specified(spec: &Value) -> String {
+    let Some((kind, spec)) = spec.as_object().and_then(|spec| spec.iter().next()) else {
+        return spec.to_string();
+    };
+    let owner = ["load_balancer", "frontend", "backend"].map(|field| text(spec, field));
+    format!("new {kind} {} of {}", text(spec, "name"), owner.concat())
+}
+
+#[derive(Default)]
+struct Reader {
+    /// The resources in answers, by kind and identifier.
+    seen: BTreeMap<(u8, String), Spec>,
+    /// The load balancers of each `reconcile`.
+    named: BTreeSet<BTreeSet<String>>,
+    refused: BTreeSet<String>,
+}
+
+#[derive(Deserialize)]
+struct Specs {
+    specs: Vec<Spec>,
+}
+
+#[derive(Deserialize)]
+struct Refs {
+    refs: Vec<ObjectRef>,
+}
+
+impl Reading for Reader {
+    fn learn(&mut self, ask: &Ask) {
+        let objects: Vec<Object> = match ask.name.as_str() {
+            "api.list-tagged" => {
+                let listed = answer::<Result<Vec<Object>, Error>>(ask);
+                listed.and_then(Result::ok).unwrap_or_default()
+            }
+            "api.get" | "api.create" => answers(ask).flatten().collect(),
+            _ => return,
+        };
+        for Object { identifier, spec, .. } in objects {
+            self.seen.insert((spec.kind() as u8, identifier), spec);
+        }
+    }
+
+    fn called(&mut self, call: &Call) {
+        #[derive(Deserialize)]
+        struct Args {
+            desired: Desired,
+        }
+        #[derive(Deserialize)]
+        struct Desired {
+            load_balancers: BTreeSet<String>,
+        }
+        if call.name == "reconciliation.reconcile" {
+            let named = parsed::<Args>(&call.args).map(|args| args.desired.load_balancers);
+            self.named.extend(named);
+        }
+    }
+
+    fn needs(&mut self, ask: &Ask) -> Vec<Need> {
+        let needs = match ask.name.as_str() {
+            "api.load-balancer" => unless_refused(ask, refusal, || {
+                let args: Value = args(ask).unwrap_or_default();
+                let identifier = args.get("identifier").and_then(Value::as_str);
+                let need = identifier.map(|identifier| Need::Access(Access::Read, identifier.to_owned()));
+                need.into_iter().collect()
+            }),
+            // A list shows what the guest may read and omits the rest, so it needs what it shows.
+            "api.list-tagged" => match answer::<Result<Vec<Object>, Error>>(ask) {
+                Some(Ok(objects)) => {
+                    let owners = objects.iter().map(|object| parent(&object.spec));
+                    owners.map(|owner| self.owner(Access::Read, owner)).collect()
+                }
+                Some(Err(error)) => refusal(error).map(Need::Refused).into_iter().collect(),
+                None => Vec::new(),
+            },
+            "api.create" => self.of_created(ask),
+            "api.get" => self.of_existing(Access::Read, ask),
+            _ => self.of_existing(Access::Write, ask),
+        };
+        let refused = needs.iter().filter_map(|need| match need {
+            Need::Refused(what) => Some(what.clone()),
+            Need::Access(..) | Need::Unknown => None,
+        });
+        self.refused.extend(refused);
+        needs
+    }
+
+    /// A reconcile needs read access to all load balancers that it names, and write access to all or none of them. A
+    /// refused one is not granted just because it is named.
+    fn complete(&self, grant: &mut Grant) {
+        let refused = |access: Access, named: &str| {
+            self.refused
+                .contains(&format!("no grant to {access} load balancer `{named}`"))
+        };
+        let mut writable = Vec::new();
+        for named in &self.named {
+            if named.iter().any(|named| refused(Access::Read, named)) {
+                continue;
+            }
+            grant.read.extend(named.iter().cloned());
+            if !named.iter().any(|named| refused(Access::Write, named)) {
+                writable.push(named);
+            }
+        }
+        // One reconcile may add needs of another.
+        loop {
+            let before = grant.write.len();
+            for named in &writable {
+                if !named.is_disjoint(&grant.write) {
+                    grant.write.extend(named.iter().cloned());
+                }
+            }
+            if grant.write.len() == before {
+                break;
+            }
+        }
+    }
+
+    fn wrote(&self, n: u64, ask: &Ask) -> Vec<Write> {
+        let action = match ask.name.as_str() {
+            "api.create" => Action::Create,
+            "api.destroy" => Action::Destroy,
+            "api.reset" => Action::Reset,
+            _ => return Vec::new(),
+        };
+        let objects: Vec<(Kind, String, String)> = if action == Action::Create {
+            let specs = args(ask).map_or_else(Vec::new, |Specs { specs }| specs);
+            let each = specs.iter();
+            each.map(|spec| (spec.kind(), spec.name().to_owned(), self.details(spec)))
+                .collect()
+        } else {
+            let refs = args(ask).map_or_else(Vec::new, |Refs { refs }| refs);
+            let each = refs.into_iter().map(|ObjectRef { kind, identifier }| {
+                let spec = self.seen.get(&(kind as u8, identifier.clone()));
+                let details = spec.map(|spec| self.details(spec)).unwrap_or_default();
+                (kind, self.name(kind, &identifier), details)
+            });
+            each.collect()
+        };
+        let errors = errors(ask, objects.len());
+        let each = objects.into_iter().zip(errors);
+        each.map(|((kind, name, details), error)| Write {
+            n,
+            action,
+            kind: kind.name().to_owned(),
+            name,
+            details,
+            error,
+            operation: None,
+        })
+        .collect()
+    }
+}
+
+impl Reader {
+    fn of_created(&self, ask: &Ask) -> Vec<Need> {
+        let specs = args(ask).map_or_else(Vec::new, |Specs { specs }| specs);
+        let mut answers = answers::<IgnoredAny>(ask);
+        let mut needs = Vec::new();
+        for spec in specs {
+            match answers.next() {
+                Some(Err(Error::AccessDenied(what))) => needs.push(Need::Refused(what)),
+                _ => needs.extend(
+                    referred(&spec)
+                        .into_iter()
+                        .map(|owner| self.owner(Access::Write, owner)),
+                ),
+            }
+        }
+        needs
+    }
+
+    fn of_existing(&self, access: Access, ask: &Ask) -> Vec<Need> {
+        let refs = args(ask).map_or_else(Vec::new, |Refs { refs }| refs);
+        let mut answers = answers::<IgnoredAny>(ask);
+        let needs = refs
+            .into_iter()
+            .filter_map(|ObjectRef { kind, identifier }| match answers.next() {
+                Some(Err(Error::AccessDenied(what))) => Some(Need::Refused(what)),
+                // A missing resource is never refused.
+                Some(Err(Error::NotFound)) if !self.seen.contains_key(&(kind as u8, identifier.clone())) => None,
+                _ => Some(self.owner(access, Parent::Resource(kind, identifier))),
+            });
+        needs.collect()
+    }
+
+    /// Access to the load balancer at the end of the chain of parents.
+    fn owner(&self, access: Access, from: Parent) -> Need {
+        let mut next = Some(from);
+        // Bind, frontend, load balancer: a longer chain means an edited recording with a cycle.
+        for _ in 0..3 {
+            match next {
+                Some(Parent::LoadBalancer(identifier)) => return Need::Access(access, identifier),
+                Some(Parent::Resource(kind, identifier)) => {
+                    next = self.seen.get(&(kind as u8, identifier)).map(parent);
+                }
+                None => break,
+            }
+        }
+        Need::Unknown
+    }
+
+    /// The name of a resource, or its identifier if no answer shows the name.
+    fn name(&self, kind: Kind, identifier: &str) -> String {
+        let spec = self.seen.get(&(kind as u8, identifier.to_owned()));
+        spec.map_or_else(|| identifier.to_owned(), |spec| spec.name().to_owned())
+    }
+
+    fn details(&self, spec: &Spec) -> String {
+        let at = |address: &str, port: u16| {
+            if address.contains(':') {
+                format!("[{address}]:{port}")
+            } else {
+                format!("{address}:{port}")
+            }
+        };
+        match spec {
+            Spec::Backend(backend) => format!("on {}", backend.load_balancer),
+            Spec::Frontend(frontend) => {
+                let backend = self.name(Kind::Backend, &frontend.default_backend);
+                format!("on {}, to {backend}", frontend.load_balancer)
+            }
+            Spec::Bind(bind) => {
+                let frontend = self.name(Kind::Frontend, &bind.frontend);
+                format!("{} of {frontend}", at(&bind.address, bind.port))
+            }
+            Spec::Server(server) => {
+                let backend = self.name(Kind::Backend, &server.backend);
+                format!("{} in {backend}", at(&server.ip, server.port))
+            }
+        }
+    }
+}
+
+fn refusal(error: Error) -> Option<String> {
+    match error {
+        Error::AccessDenied(what) => Some(what),
+        _ => None,
+    }
+}
+
+/// The answers of a question with a list, one for each element.
+fn answers<T: DeserializeOwned>(ask: &Ask) -> impl Iterator<Item = Result<T, Error>> + use<T> {
+    answer::<Vec<Result<T, Error>>>(ask).unwrap_or_default().into_iter()
+}
+
+/// Why each of `count` elements failed. `None` if it succeeded.
+fn errors(ask: &Ask, count: usize) -> Vec<Option<String>> {
+    if ask.answer.is_none() {
+        return vec![Some(NO_ANSWER.to_owned()); count];
+    }
+    let answers: Vec<Value> = answer(ask).unwrap_or_default();
+    let error = |answer: &Value| answer.get("Err").map(ToString::to_string);
+    let mut errors: Vec<Option<String>> = answers.iter().map(error).collect();
+    errors.resize(count, None);
+    errors
+}

@@ -1,0 +1,245 @@
+//! How the questions about NEGs are read: which NEGs they need, what they wrote, and how the operations ended that they
+//! started.
+//!
+//! An operation ends after the call that started it: a later call of the same instance reports its end.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::Value;
+use trueup_journal::{Ask, Call, Entry, Event};
+
+use super::{Endpoint, Error, NegRef, shown};
+use crate::grants::{Access, NEG, is_neg_scope, neg_scope};
+use crate::reading::{
+    Action, Capability, Function, NO_ANSWER, Need, Operation, OperationEnd, Reading, Write, answer, args, parsed, text,
+    unless_refused,
+};
+
+/// The call that notifies a guest of an end.
+const ON_OPERATION: &str = "syncer.on-operation";
+
+pub(crate) static CAPABILITY: Capability = Capability {
+    package: "neg",
+    grant: Some(NEG),
+    limits_destroying: false,
+    functions: &[
+        Function::write("api.attach", group),
+        Function::write("api.detach", group),
+        Function::write("api.ensure", group),
+        Function::read("api.list-endpoints"),
+    ],
+    reader: || Box::new(Reader::default()),
+};
+
+fn group(args: &Value) -> String {
+    let neg = args.get("neg").unwrap_or(&Value::Null);
+    format!("{} in {}", text(neg, "name"), text(neg, "zone"))
+}
+
+#[derive(Default)]
+struct Reader {
+    /// How operations ended, by number.
+    ends: BTreeMap<u64, OperationEnd>,
+}
+
+impl Reading for Reader {
+    /// The first report of each operation counts.
+    fn after(&mut self, entry: &Entry) {
+        #[derive(Deserialize)]
+        struct Args {
+            operation: u64,
+            #[serde(default)]
+            failure: Option<String>,
+        }
+        let Event::Call(Call { at_ms, name, args, .. }) = &entry.event else {
+            return;
+        };
+        if name != ON_OPERATION {
+            return;
+        }
+        if let Some(Args { operation, failure }) = parsed(args) {
+            let (n, at_ms) = (entry.n, *at_ms);
+            let end = OperationEnd { n, at_ms, failure };
+            self.ends.entry(operation).or_insert(end);
+        }
+    }
+
+    fn needs(&mut self, ask: &Ask) -> Vec<Need> {
+        #[derive(Deserialize)]
+        struct Args {
+            neg: NegRef,
+        }
+        let refused = |error| match error {
+            Error::AccessDenied(what) => Some(what),
+            _ => None,
+        };
+        unless_refused(ask, refused, || {
+            let access = match ask.name.as_str() {
+                "api.list-endpoints" => Access::Read,
+                _ => Access::Write,
+            };
+            let scope = args::<Args>(ask).map(|args| neg_scope(&args.neg.name, &args.neg.zone));
+            // No configuration accepts any other, and no NEG has such a name.
+            let scope = scope.filter(|scope| is_neg_scope(scope));
+            scope.map(|scope| Need::Access(access, scope)).into_iter().collect()
+        })
+    }
+
+    fn wrote(&self, n: u64, ask: &Ask) -> Vec<Write> {
+        let write = match ask.name.as_str() {
+            "api.ensure" => ensured(n, ask),
+            "api.attach" => self.started(n, ask, Action::Attach),
+            "api.detach" => self.started(n, ask, Action::Detach),
+            _ => None,
+        };
+        write.into_iter().collect()
+    }
+}
+
+impl Reader {
+    fn started(&self, n: u64, ask: &Ask, action: Action) -> Option<Write> {
+        #[derive(Deserialize)]
+        struct Args {
+            neg: NegRef,
+            endpoints: Vec<Endpoint>,
+        }
+        let Args { neg, endpoints } = args(ask)?;
+        let details = format!(
+            "in {}: {} {}: {}",
+            neg.zone,
+            endpoints.len(),
+            if endpoints.len() == 1 { "endpoint" } else { "endpoints" },
+            shown::endpoints(&endpoints)
+        );
+        let (operation, error) = match answer::<Result<u64, Error>>(ask) {
+            Some(Ok(number)) => {
+                let ended = self.ends.get(&number).cloned();
+                let operation = Operation {
+                    number,
+                    endpoints,
+                    ended,
+                };
+                (Some(operation), None)
+            }
+            other => (None, Some(why_not(other))),
+        };
+        Some(Write {
+            n,
+            action,
+            kind: NEG.to_owned(),
+            name: neg.name,
+            details,
+            error,
+            operation,
+        })
+    }
+}
+
+/// The creation of a NEG; `None` if it existed already.
+fn ensured(n: u64, ask: &Ask) -> Option<Write> {
+    #[derive(Deserialize)]
+    struct Args {
+        neg: NegRef,
+        subnet: String,
+    }
+    let Args { neg, subnet } = args(ask)?;
+    let error = match answer::<Result<bool, Error>>(ask) {
+        Some(Ok(false)) => return None,
+        Some(Ok(true)) => None,
+        other => Some(why_not(other)),
+    };
+    Some(Write {
+        n,
+        action: Action::Create,
+        kind: NEG.to_owned(),
+        name: neg.name,
+        details: format!("in {}, subnet {subnet}", neg.zone),
+        error,
+        operation: None,
+    })
+}
+
+fn why_not<T>(answer: Option<Result<T, Error>>) -> String {
+    match answer {
+        Some(Err(error)) => shown::in_words(&error),
+        _ => NO_ANSWER.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use trueup_journal::Segment;
+
+    use super::*;
+
+    const HEADER: &str = r#"{"n":0,"header":{"format":1,"guest":"neg","version":"1","digest":"sha256:x","world":"w","host":"0","settings":{},"limits":{}}}"#;
+
+    #[test]
+    fn writes_are_told_with_their_endpoints_and_how_their_operations_ended() {
+        let neg = json!({"name": "web", "zone": "a"});
+        let endpoint = json!({"ip": "10.0.0.1", "ipv6": "fd00::1", "port": "80", "node": "vm"});
+        let change = |n: u64, call: &str, answer: Value| json!({"n": n, "ask": call, "args": {"neg": neg, "endpoints": [endpoint]}, "answer": answer});
+        let told = |n: u64, operation: u64, failure: Value| json!({"n": n, "at_ms": 50 + n, "call": ON_OPERATION, "args": {"operation": operation, "failure": failure}});
+        let lines = [
+            json!({"n": 1, "at_ms": 1, "call": "syncer.sync", "args": {"target": []}}),
+            json!({"n": 2, "ask": "api.ensure", "args": {"neg": neg, "subnet": "s"}, "answer": {"Ok": true}}),
+            json!({"n": 3, "ask": "api.ensure", "args": {"neg": neg, "subnet": "s"}, "answer": {"Ok": false}}),
+            change(4, "api.attach", json!({"Ok": 7})),
+            change(5, "api.detach", json!({"Ok": 8})),
+            change(6, "api.detach", json!({"Ok": 9})),
+            change(7, "api.attach", json!({"Err": {"Refused": [403, "too many"]}})),
+            json!({"n": 8, "result": {"Ok": {}}}),
+            told(9, 7, Value::Null),
+            json!({"n": 10, "result": true}),
+            told(11, 8, json!("no")),
+            json!({"n": 12, "result": false}),
+        ];
+        let lines = lines.map(|line| line.to_string()).join("\n");
+        let segment = Segment::from_bytes("test", format!("{HEADER}\n{lines}\n").as_bytes()).unwrap();
+        let mut reader = Reader::default();
+        segment.entries.iter().for_each(|entry| reader.after(entry));
+        let wrote = |entry: &Entry| match &entry.event {
+            Event::Ask(ask) => reader.wrote(entry.n, ask),
+            _ => Vec::new(),
+        };
+        let writes: Vec<Write> = segment.entries.iter().flat_map(wrote).collect();
+        let lines: Vec<String> = writes
+            .iter()
+            .map(|it| format!("{:?} {} {} {} {:?}", it.action, it.kind, it.name, it.details, it.error))
+            .collect();
+        let of = "in a: 1 endpoint: 10.0.0.1+[fd00::1]:80 (vm)";
+        assert_eq!(
+            lines,
+            [
+                "Create neg web in a, subnet s None".to_owned(),
+                format!("Attach neg web {of} None"),
+                format!("Detach neg web {of} None"),
+                format!("Detach neg web {of} None"),
+                format!("Attach neg web {of} Some(\"Compute Engine refuses it: 403 too many\")"),
+            ]
+        );
+        let ended: Vec<Option<(u64, Option<OperationEnd>)>> = writes
+            .iter()
+            .map(|write| write.operation.as_ref().map(|it| (it.number, it.ended.clone())))
+            .collect();
+        let end = |n, failure: Option<&str>| {
+            Some(OperationEnd {
+                n,
+                at_ms: 50 + n,
+                failure: failure.map(str::to_owned),
+            })
+        };
+        assert_eq!(
+            ended,
+            [
+                None,
+                Some((7, end(9, None))),
+                Some((8, end(11, Some("no")))),
+                Some((9, None)),
+                None
+            ]
+        );
+    }
+}
