@@ -20,8 +20,9 @@ use tokio::time::sleep;
 use super::created::Unaccounted;
 use super::http::{Call, Failure, Fate};
 use super::intents::Intent;
+use super::owned::SERVICE_TAG_PREFIX;
 use super::path::{self, Collection, Parent};
-use super::{SERVICE_TAG_PREFIX, ordered, wire};
+use super::{ordered, wire};
 use crate::lbaas::{Error, Kind, Object, Spec};
 
 /// Identifiers by name of one parent's children of one kind, or why they are unknown.

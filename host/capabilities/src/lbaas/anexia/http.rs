@@ -14,7 +14,6 @@ use trueup_base::fence::Fence;
 use trueup_base::http::client::{Answer, Client, Trouble, Unread};
 use trueup_base::http::limit::{self, RateLimit};
 
-use super::RequestMetrics;
 use super::created::CreatedParents;
 use super::intents::Intents;
 use super::leftovers::Looks;
@@ -50,6 +49,15 @@ impl Default for Pauses {
             tagging: Duration::from_secs(1),
         }
     }
+}
+
+/// Receives every single HTTP request: `trueup_engine_requests_total` and `trueup_engine_requests_in_flight`.
+pub trait RequestMetrics: Send + Sync {
+    /// A request ended. `resource` is the path without identifiers and tags. `status` is the HTTP status, or `timeout`,
+    /// `connection` (there was none, or it broke), or `abandoned` (the caller no longer waited).
+    fn request(&self, resource: &str, method: &str, status: &str);
+    /// The number of requests in flight changed.
+    fn in_flight(&self, delta: i64);
 }
 
 /// One Engine, for the whole host: the shared state of all calls to it.

@@ -20,8 +20,9 @@ use super::create::is_foreign;
 use super::created::Unaccounted;
 use super::http::{Call, Failure};
 use super::intents::{Intent, Sought};
+use super::owned::{Owned, SERVICE_TAG_PREFIX};
 use super::path::{Collection, Parent};
-use super::{Owned, SERVICE_TAG_PREFIX, ordered, wire};
+use super::{ordered, wire};
 use crate::lbaas::{self, Error, Kind, Object};
 
 /// The number of remembered Services. Above it, all are forgotten, which costs each one lookup.

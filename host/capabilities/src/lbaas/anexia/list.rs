@@ -7,9 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use super::http::{Call, Failure};
+use super::ordered;
+use super::owned::SERVICE_TAG_PREFIX;
 use super::path::{self, Collection, Parent};
 use super::wire::{self, Entry, ResourceType};
-use super::{SERVICE_TAG_PREFIX, ordered};
 use crate::lbaas::{Error, Kind, Object};
 
 /// A list that has not ended by this page never will: at the default page size it would have a million entries.

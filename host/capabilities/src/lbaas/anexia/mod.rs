@@ -25,13 +25,13 @@ mod intents;
 mod leftovers;
 mod list;
 mod ordered;
+mod owned;
 mod path;
 mod settings;
 #[cfg(test)]
 mod tests;
 mod wire;
 
-use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,36 +43,14 @@ use trueup_base::fence::Fence;
 use trueup_base::http::client::{Client, Times};
 use trueup_base::http::limit::RateLimit;
 
+pub use self::http::RequestMetrics;
 use self::http::{Call, Engine, Pauses};
 use self::intents::Intents;
+pub use self::owned::Owned;
 use self::path::Collection;
 pub use self::settings::{Settings, SettingsError, TOKEN_ENV_DEFAULT, Token, TokenError};
 use crate::Answer;
 use crate::lbaas::{Api, Error, Object, ObjectRef, Spec, State};
-
-/// The prefix of the tag that assigns a resource to a Service; the Service's uid follows.
-const SERVICE_TAG_PREFIX: &str = "anxccm-svc-uid=";
-
-/// Receives every single HTTP request: `trueup_engine_requests_total` and `trueup_engine_requests_in_flight`.
-pub trait RequestMetrics: Send + Sync {
-    /// A request ended. `resource` is the path without identifiers and tags. `status` is the HTTP status, or `timeout`,
-    /// `connection` (there was none, or it broke), or `abandoned` (the caller no longer waited).
-    fn request(&self, resource: &str, method: &str, status: &str);
-    /// The number of requests in flight changed.
-    fn in_flight(&self, delta: i64);
-}
-
-/// Identifies the objects of one Service: by their names, and by the load balancers above them.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Owned {
-    /// The name of each of its objects equals this or ends with it after a dot.
-    pub name_suffix: String,
-    /// Objects found by name get the tag of this Service. `None` means that the Service is gone. Then any listed tag
-    /// will do, since everything under it is destroyed.
-    pub service_uid: Option<String>,
-    /// The load balancers that may hold its objects.
-    pub load_balancers: BTreeSet<String>,
-}
 
 /// The Anexia Engine. One for the whole host: its requests share one limit, and its taggings one queue.
 pub struct Anexia {
