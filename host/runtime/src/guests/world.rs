@@ -93,6 +93,9 @@ pub(super) fn link<B: Bindings>(engine: &Engine, guest: &Guest) -> wasmtime::Res
     linked::<B>(engine, guest).map(|pre| Box::new(LinkedTo::<B>(pre)) as Box<dyn Linked>)
 }
 
+/// An instance; or the host, for another try, and why there is none.
+pub(crate) type Instantiated = Result<Box<dyn Running>, (Box<Host>, CallError)>;
+
 /// A guest linked to its world.
 pub(crate) trait Linked: Send + Sync {
     /// Creates an instance; an error returns the host.
@@ -101,7 +104,7 @@ pub(crate) trait Linked: Send + Sync {
         engine: &'a Engine,
         host: Host,
         cpu_max: Duration,
-    ) -> BoxFuture<'a, Result<Box<dyn Running>, (Box<Host>, CallError)>>;
+    ) -> BoxFuture<'a, Instantiated>;
 }
 
 struct LinkedTo<B: Bindings>(B::Pre);
@@ -112,7 +115,7 @@ impl<B: Bindings> Linked for LinkedTo<B> {
         engine: &'a Engine,
         host: Host,
         cpu_max: Duration,
-    ) -> BoxFuture<'a, Result<Box<dyn Running>, (Box<Host>, CallError)>> {
+    ) -> BoxFuture<'a, Instantiated> {
         Box::pin(async move {
             let instance = Instance::<B>::new(engine, host, cpu_max, async |store: &mut Store<Data>| {
                 B::instantiate(&self.0, store).await
