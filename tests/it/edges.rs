@@ -117,6 +117,7 @@ fn rooms_keep_out_what_they_must_not_know() {
             "trueup-journal" => &["wasmtime", "tokio", "wit-component", "wit-parser", "axum", "reqwest"],
             "trueup-controller" => &["tokio", "wasmtime", "serde_json", "notify", "reqwest", "axum"],
             "trueup-base" => &["wasmtime", "wit-parser", "toml"],
+            "trueup-config" => &["wasmtime", "wit-parser", "axum", "tokio", "trueup-engine"],
             "trueup-registry" => &["wasmtime", "wit-parser", "axum", "trueup-engine"],
             "trueup-sources" | "trueup-election" => &["wasmtime", "wit-parser", "axum", "toml"],
             "trueup-cni" => &CNI_KEEPS_OUT,

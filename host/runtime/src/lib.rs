@@ -14,7 +14,7 @@
 //! work                         what the loops share
 //! swap                         how another version of a guest becomes active
 //! lifecycle, decisions, board  which version decides, what becomes of failures, what is kept about decisions
-//! config, scenario             what is configured, what guests must do
+//! scenario                     what guests must do
 //! shadow, gate                 how two versions are compared
 //! guests                       the worlds, and the adapters that build a guest's input
 //! ```
@@ -22,7 +22,6 @@
 
 pub mod admin;
 pub mod board;
-pub mod config;
 pub mod control;
 pub mod decisions;
 pub mod etcd;
@@ -54,5 +53,6 @@ pub mod telemetry;
 mod work;
 
 pub use trueup_capabilities as capabilities;
+pub use trueup_config as config;
 pub use trueup_engine::{Engine, Guest, Options as EngineOptions};
 pub use trueup_registry as registry;

@@ -16,20 +16,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
 use trueup_capabilities::log::NoLog;
 use trueup_engine::Engine;
 use trueup_journal::{Accepted, Event, Outcome, ReadError, Segment};
 
 pub use self::rules::{RULES_BYTES_MAX, read_accepted};
 pub use self::verdict::{FirstDifference, Verdict};
+pub use trueup_config::{GATE_CALLS, Mode};
 
 use self::newest::{Found, Newest};
 use crate::guests::Program;
 use crate::replay::{self, Compare, Cpu, Options, ReplayError};
-
-/// The default number of calls to replay: seconds at most, and every kind of change of a day.
-pub const CALLS: u64 = 100;
 
 /// The limit of the whole gate in wall-clock time. Reading and replaying 100 calls takes less than a second. An
 /// operator who waits for a swap looks at the screen for about this long.
@@ -62,7 +59,7 @@ impl Default for Gate {
     fn default() -> Self {
         Self {
             mode: Mode::default(),
-            calls: CALLS,
+            calls: GATE_CALLS,
             accepted: Arc::default(),
             afresh: false,
             wall_max: WALL_MAX,
@@ -70,28 +67,11 @@ impl Default for Gate {
     }
 }
 
-/// How much may differ.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Mode {
-    /// Only accepted differences of results and writes. Reads, clock and random values may differ.
-    #[default]
-    Identical,
-    /// Only accepted differences of requests and results.
-    Strict,
-    /// Anything may differ, and is reported.
-    Report,
-    /// Nothing is replayed. The candidate must still read snapshots.
-    Off,
-}
-
-impl Mode {
-    /// What is compared of a recorded call.
-    pub fn compares(self) -> Compare {
-        match self {
-            Self::Strict => Compare::Everything,
-            Self::Identical | Self::Report | Self::Off => Compare::Decisions,
-        }
+/// What is compared of a recorded call.
+pub fn compares(mode: Mode) -> Compare {
+    match mode {
+        Mode::Strict => Compare::Everything,
+        Mode::Identical | Mode::Report | Mode::Off => Compare::Decisions,
     }
 }
 
@@ -221,7 +201,7 @@ impl Proof {
             segment.header.snapshot = None;
         }
         let options = Options {
-            compare: self.gate.mode.compares(),
+            compare: compares(self.gate.mode),
             accepted: Arc::clone(&self.gate.accepted),
             cpu: Cpu::AsRecorded,
             ..Options::default()
@@ -272,7 +252,7 @@ impl Proof {
             file: found.path.clone(),
         };
         let is_undecided = matches!(outcome, Outcome::AskedUnrecorded { .. });
-        if is_undecided && self.gate.mode.compares() == Compare::Decisions {
+        if is_undecided && compares(self.gate.mode) == Compare::Decisions {
             verdict.undecided += 1;
             verdict.first_undecided.get_or_insert_with(first);
         } else {

@@ -32,6 +32,31 @@ pub use trueup_capabilities::bindings::kube::types::{
     EndpointAddress, EndpointPort, EndpointSubset, Endpoints, ObjectId, Protocol, Service, ServicePort,
 };
 
+impl From<trueup_config::NodeContext> for NodeContext {
+    fn from(context: trueup_config::NodeContext) -> Self {
+        let trueup_config::NodeContext {
+            node_ip,
+            host_ips,
+            pod_subnet_this_node,
+            pod_subnet_all_nodes,
+            main_interface,
+            other_interfaces,
+            vxlan_bvi_interface,
+            host_interconnect_interface,
+        } = context;
+        Self {
+            node_ip,
+            host_ips,
+            pod_subnet_this_node,
+            pod_subnet_all_nodes,
+            main_interface,
+            other_interfaces,
+            vxlan_bvi_interface,
+            host_interconnect_interface,
+        }
+    }
+}
+
 /// The arguments of `processor.resync`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Resync {

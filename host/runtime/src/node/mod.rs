@@ -351,7 +351,7 @@ impl OnNode {
         let repeats = node.service.as_ref().filter(|_| !managing.once);
         let serving = Serving::new(serving::Parts {
             node: node.name.clone(),
-            context: node.context.clone(),
+            context: node.context.clone().into(),
             cluster: shared.cluster(setup.interfaces, approval.as_ref()),
             approval,
             is_cluster: node.source.is_cluster(),

@@ -8,7 +8,7 @@ use super::manager::{Activation, Manager, changing};
 use super::proof::{Refused, Step, may_begin_afresh, of_world};
 use super::revisions::By;
 use crate::config::Proof;
-use crate::gate::Mode;
+use crate::gate::{self, Mode};
 use crate::guests::Program;
 use crate::registry::Reference;
 use crate::shadow::{self, Shadow};
@@ -197,8 +197,8 @@ fn shadow_setup(managed: &Managed, candidate: &Arc<Program>, strict: bool, afres
         candidate: version(candidate),
         how: shadow::How {
             compare: match strict {
-                true => Mode::Strict.compares(),
-                false => managed.config.proof.gate.compares(),
+                true => gate::compares(Mode::Strict),
+                false => gate::compares(managed.config.proof.gate),
             },
             afresh,
         },

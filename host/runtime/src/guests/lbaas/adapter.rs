@@ -17,9 +17,10 @@ use std::net::IpAddr;
 use k8s_openapi::api::core::v1::{
     LoadBalancerIngress, LoadBalancerStatus, Node, PortStatus, Service, ServicePort, ServiceSpec, ServiceStatus,
 };
-use serde::{Deserialize, Serialize};
 use trueup_sources::{Change, Kind, Object, Objects};
 use uuid::{Uuid, uuid};
+
+pub use trueup_config::LbaasAdapter as Settings;
 
 use super::{AddressPorts, Desired, Port, Target};
 use crate::guests::source_ranges::SourceRanges;
@@ -38,32 +39,9 @@ pub const ADDRESSES_ANNOTATION: &str = "trueup.dev/addresses";
 /// A Node with this label, whatever its value, gets no traffic from load balancers: a rule of Kubernetes.
 pub const EXCLUDE_LABEL: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
 
-/// The default number of checks before a wait for resources gives up.
-pub const BACKOFF_STEPS_DEFAULT: u32 = 30;
-
 /// The UUID namespace of [`made_uid`]: the UUIDv5 of `trueup.dev` in the namespace for DNS names. Changing it would
 /// orphan every resource of a Service without a UID.
 const UID_NAMESPACE: Uuid = uuid!("281b00b3-e540-5cd8-a112-8d29a465c6e6");
-
-/// How Services become desired objects: `[adapter.lbaas]`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Settings {
-    /// The cluster's name, the last part of every resource's name.
-    pub cluster: String,
-    /// The load balancers that serve every Service.
-    pub load_balancers: Vec<String>,
-    /// The external addresses of Services that name none.
-    #[serde(default)]
-    pub addresses: Vec<String>,
-    /// The number of checks before a wait for resources gives up.
-    #[serde(default = "backoff_steps_default")]
-    pub backoff_steps: u32,
-}
-
-fn backoff_steps_default() -> u32 {
-    BACKOFF_STEPS_DEFAULT
-}
 
 /// Why a Service cannot be reconciled. One line with the Service's name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

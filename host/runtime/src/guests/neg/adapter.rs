@@ -30,34 +30,12 @@ use trueup_sources::{Kind, ObjectRef};
 
 pub(crate) use crate::guests::objects::Id as ServiceName;
 pub use annotation::ANNOTATION;
-pub use names::{is_resource_name, made_name, name_in_subnet};
+pub use names::{made_name, name_in_subnet};
 pub use targets::Targets;
+pub use trueup_config::{NEG_NAMES, NegAdapter as Settings, ZONES, is_resource_name};
 
 /// The Kubernetes label of a Node that names its zone.
 pub const ZONE_LABEL: &str = "topology.kubernetes.io/zone";
-
-/// The setting of the guest that names NEGs by subnet. The adapter sets it, and the configuration must not.
-pub const NEG_NAMES: &str = "neg_names";
-
-/// The setting of the guest that lists zones. The same rule applies.
-pub const ZONES: &str = "zones";
-
-/// How Services become desired NEGs: `[adapter.neg]`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Settings {
-    /// The cluster's name, which is part of the generated names of NEGs.
-    pub cluster: String,
-    /// The subnet of Nodes that name none, whose NEGs have the plain name. `None`: each Node names its own.
-    #[serde(default)]
-    pub subnet: Option<String>,
-    /// The label by which Nodes name their subnet. `None`: all Nodes are in `subnet`.
-    #[serde(default)]
-    pub subnet_label: Option<String>,
-    /// Zones that are always examined, with or without Nodes.
-    #[serde(default)]
-    pub zones: Vec<String>,
-}
 
 /// A port of a Service. It has one instance, and one NEG for each zone and subnet.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

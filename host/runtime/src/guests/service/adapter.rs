@@ -37,7 +37,7 @@ use crate::guests::service::{Event, ObjectId};
 
 pub use crate::guests::objects::Id;
 pub use cluster::Cluster;
-pub use interfaces::{INTERFACE_BYTES_MAX, Interfaces, Pattern, read_interfaces};
+pub use interfaces::{Interfaces, Pattern, read_interfaces};
 
 /// The settings of the translation: `[adapter.node]` and `[adapter.service]`.
 #[derive(Clone, Debug, PartialEq)]

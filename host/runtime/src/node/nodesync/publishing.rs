@@ -41,7 +41,10 @@ impl Numbering {
         }
         self.unpublished = None;
         for version in [IpVersion::Ipv4, IpVersion::Ipv6] {
-            let of_family = self.addresses.iter().filter(|address| address.version == version);
+            let of_family = self
+                .addresses
+                .iter()
+                .filter(|address| address.is_ipv6 == (version == IpVersion::Ipv6));
             let args = PublishNodeIps {
                 addresses: of_family.map(|address| address.text.clone()).collect(),
                 version,

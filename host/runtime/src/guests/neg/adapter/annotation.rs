@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use super::ServiceName;
-use super::names::is_resource_name;
+use super::is_resource_name;
 
 /// The annotation of a Service: `{"exposed_ports": {"80": {"name": "web"}, "443": {}}}`.
 pub const ANNOTATION: &str = "cloud.google.com/neg";

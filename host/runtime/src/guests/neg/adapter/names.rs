@@ -3,11 +3,9 @@
 use std::fmt::Write as _;
 
 use sha2::{Digest as _, Sha256};
+use trueup_config::RESOURCE_NAME_MAX;
 
 use super::Key;
-
-/// The maximum length of a resource's name in Compute Engine (RFC 1035).
-const NAME_MAX: usize = 63;
 
 /// The number of hex digits of the hash in a generated name: 80 bits, so that the names of any two Services in any
 /// clusters differ.
@@ -15,16 +13,6 @@ const MADE_DIGITS: usize = 20;
 
 /// The number of hex digits that distinguish the subnets of a name: a region has some dozen.
 const SUBNET_DIGITS: usize = 6;
-
-/// Whether Compute Engine accepts it as a resource name: 1 to 63 lower case letters, digits and `-`, beginning with a
-/// letter and not ending with `-`.
-pub fn is_resource_name(text: &str) -> bool {
-    let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-    (1..=NAME_MAX).contains(&text.len())
-        && text.starts_with(|c: char| c.is_ascii_lowercase())
-        && !text.ends_with('-')
-        && text.chars().all(allowed)
-}
 
 /// The name of a NEG without a name in the annotation: `trueup-` and the first 20 hex digits of the SHA-256 of cluster,
 /// namespace, Service and port, each preceded by its length (8 bytes, big-endian).
@@ -42,7 +30,7 @@ pub fn made_name(cluster: &str, key: &Key) -> String {
 /// The name in a subnet other than the default: `NAME-` and the first 6 hex digits of the SHA-256 of the subnet's name.
 /// NAME is cut so that the result has at most 63 characters.
 pub fn name_in_subnet(name: &str, subnet: &str) -> String {
-    let room = NAME_MAX - SUBNET_DIGITS - 1;
+    let room = RESOURCE_NAME_MAX - SUBNET_DIGITS - 1;
     let cut = name.get(..room).unwrap_or(name);
     format!("{cut}-{}", digits(&Sha256::digest(subnet), SUBNET_DIGITS))
 }

@@ -318,3 +318,29 @@ fn a_name_that_another_one_comes_to_in_a_subnet_is_taken_too() {
     assert!(changed.more_places);
     assert!(all.wish(&key("b", 80)).unwrap().is_err());
 }
+
+#[test]
+fn the_example_of_negs_may_write_the_negs_it_names() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/neg");
+    let config = trueup_config::Config::load_with(&folder, &std::collections::BTreeMap::new(), &[]).unwrap();
+    let neg = config.neg.as_ref().unwrap();
+    let snapshot = trueup_sources::manifests::load(&folder.join("manifests")).unwrap();
+    assert_eq!(snapshot.problems, []);
+    let mut targets = Targets::new(&neg.adapter);
+    let changes = trueup_sources::Objects::default().changes_to(&snapshot.objects);
+    let changed = targets.take_in(&changes, snapshot.is_complete(), false);
+    assert_eq!(changed.notes, Vec::<String>::new());
+    assert_eq!(targets.keys().len(), 2, "two Services");
+    for key in targets.keys() {
+        let wish = targets.wish(&key).unwrap().unwrap();
+        let zones: BTreeSet<_> = wish.target.iter().map(|group| &group.location.zone).collect();
+        assert_eq!(zones.len(), 3, "in three zones");
+        for neg_ref in &wish.negs {
+            assert!(neg.guest.grants.allow_neg(
+                trueup_capabilities::grants::Access::Write,
+                &neg_ref.name,
+                &neg_ref.zone
+            ));
+        }
+    }
+}

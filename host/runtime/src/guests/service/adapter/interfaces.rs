@@ -9,13 +9,12 @@ use std::path::Path;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_saphyr::{DefaultMessageFormatter, MessageFormatter, Spanned};
 use trueup_base::text;
+use trueup_config::interfaces::mistake;
+
+pub use trueup_config::interfaces::Pattern;
 
 use super::Id;
 use super::pod::Pod;
-
-/// The maximum length of an interface's name, in bytes: the limit of the VPP agent. The limit of Linux is 15, but only
-/// the agent's renderers use interfaces.
-pub const INTERFACE_BYTES_MAX: usize = 63;
 
 /// The names of the interfaces of this node's pods.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -29,21 +28,6 @@ pub enum Interfaces {
     File(BTreeMap<Id, String>),
 }
 
-/// A name with placeholders: `tap-{namespace}-{name}`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Pattern {
-    text: String,
-    pieces: Vec<Piece>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Piece {
-    Text(String),
-    Namespace,
-    Name,
-    Uid,
-}
-
 impl Interfaces {
     /// The interface of a pod. `None` if it has none of its own, or it is unknown.
     ///
@@ -55,106 +39,22 @@ impl Interfaces {
         }
         match self {
             Self::None => Ok(None),
-            Self::Pattern(pattern) => pattern.filled(id, &pod.uid).map(Some),
+            Self::Pattern(pattern) => filled(pattern, id, &pod.uid).map(Some),
             Self::File(names) => Ok(names.get(id).cloned()),
         }
     }
 }
 
-impl Pattern {
-    /// Reads a pattern. Without a placeholder, all pods have the same interface.
-    ///
-    /// # Errors
-    /// What it may be.
-    pub fn parse(text: &str) -> Result<Self, String> {
-        let refused = |cause: &str| Err(format!("was `{}`, {cause}", text.escape_debug()));
-        let mut pieces = Vec::new();
-        let mut rest = text;
-        while let Some((before, after)) = rest.split_once('{') {
-            let Some((place, after)) = after.split_once('}') else {
-                return refused("must have a `}` for each `{`");
-            };
-            pieces.extend(Piece::text(before));
-            pieces.push(match place {
-                "namespace" => Piece::Namespace,
-                "name" => Piece::Name,
-                "uid" => Piece::Uid,
-                _ => return refused("may have `{namespace}`, `{name}` and `{uid}` in it, and nothing else in braces"),
-            });
-            rest = after;
-        }
-        pieces.extend(Piece::text(rest));
-        let texts = || {
-            pieces.iter().filter_map(|piece| match piece {
-                Piece::Text(text) => Some(text.as_str()),
-                _ => None,
-            })
-        };
-        let bytes: usize = texts().map(str::len).sum();
-        if text.is_empty() {
-            return refused("must be a name of interfaces, such as `tap-{namespace}-{name}`");
-        }
-        if texts().any(|text| text.contains('}')) {
-            return refused("must have a `{` for each `}`");
-        }
-        if texts().any(|text| text.contains(is_foreign)) {
-            return refused("must have no `/`, space or control character in it");
-        }
-        if bytes > INTERFACE_BYTES_MAX {
-            return refused(&format!("must leave names of at most {INTERFACE_BYTES_MAX} bytes"));
-        }
-        Ok(Self {
-            text: text.to_owned(),
-            pieces,
-        })
+/// The name of a pod's interface by a pattern.
+fn filled(pattern: &Pattern, id: &Id, uid: &str) -> Result<String, String> {
+    let refused = |cause: &str| Err(format!("pod `{id}`: no interface is known: by `{pattern}` {cause}"));
+    let Some(name) = pattern.filled(&id.namespace, &id.name, uid) else {
+        return refused("it takes its uid, and it has none");
+    };
+    match mistake(&name) {
+        None => Ok(name),
+        Some(cause) => refused(&format!("it would be `{}`, which {cause}", name.escape_debug())),
     }
-
-    fn filled(&self, id: &Id, uid: &str) -> Result<String, String> {
-        let refused = |cause: &str| Err(format!("pod `{id}`: no interface is known: by `{self}` {cause}"));
-        if uid.is_empty() && self.pieces.contains(&Piece::Uid) {
-            return refused("it takes its uid, and it has none");
-        }
-        let piece = |piece: &Piece| match piece {
-            Piece::Text(text) => text.clone(),
-            Piece::Namespace => id.namespace.clone(),
-            Piece::Name => id.name.clone(),
-            Piece::Uid => uid.to_owned(),
-        };
-        let name: String = self.pieces.iter().map(piece).collect();
-        match broken(&name) {
-            None => Ok(name),
-            Some(cause) => refused(&format!("it would be `{}`, which {cause}", name.escape_debug())),
-        }
-    }
-}
-
-impl fmt::Display for Pattern {
-    /// The original text.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
-    }
-}
-
-impl Piece {
-    fn text(text: &str) -> Option<Self> {
-        (!text.is_empty()).then(|| Self::Text(text.to_owned()))
-    }
-}
-
-/// Linux permits these in no interface name, and they would hide where a name ends.
-fn is_foreign(character: char) -> bool {
-    character == '/' || character.is_whitespace() || character.is_control()
-}
-
-/// Why a text is no interface name.
-fn broken(name: &str) -> Option<String> {
-    if name.is_empty() {
-        return Some("is empty".to_owned());
-    }
-    if matches!(name, "." | "..") || name.contains(is_foreign) {
-        return Some("is no name of an interface".to_owned());
-    }
-    (name.len() > INTERFACE_BYTES_MAX).then(|| format!("has {} bytes, and may have {INTERFACE_BYTES_MAX}", name.len()))
 }
 
 /// Reads the text of an interface file: YAML, `namespace/name: interface` for each pod. An empty file lists none.
@@ -182,7 +82,7 @@ pub fn read_interfaces(text: &str, file: &Path) -> Result<BTreeMap<Id, String>, 
             Ok(id) => id,
             Err(cause) => return refused(line, &format!("the pod {cause}")),
         };
-        if let Some(cause) = broken(&interface.value) {
+        if let Some(cause) = mistake(&interface.value) {
             let name = interface.value.escape_debug();
             return refused(line, &format!("pod `{id}`: the interface `{name}` {cause}"));
         }

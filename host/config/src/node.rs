@@ -8,16 +8,15 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
+use serde::Serialize;
 use trueup_base::text::nearest;
 use trueup_sources::Source;
 
 use super::document::{Document, offered};
 use super::guest::Guest;
+use super::interfaces::Pattern;
 use super::section::{LABEL, Section, is_label};
 use super::source::report_missing_source;
-use crate::guests::nodesync::IpVersion;
-use crate::guests::service::NodeContext;
-use crate::guests::service::adapter::Pattern;
 
 /// The setting of the guest `nodesync` that names this node. The adapter sets it.
 pub const NODE_NAME: &str = "node_name";
@@ -51,6 +50,27 @@ pub struct ThisNode {
     pub service: Option<OnService>,
 }
 
+/// How a node is wired. Each text is empty if its key is absent.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct NodeContext {
+    /// The node's address for other nodes.
+    pub node_ip: String,
+    /// The addresses of the host's own network.
+    pub host_ips: Vec<String>,
+    /// The network of this node's pods.
+    pub pod_subnet_this_node: String,
+    /// The network of all nodes' pods.
+    pub pod_subnet_all_nodes: String,
+    /// The interface to the other nodes.
+    pub main_interface: String,
+    /// The host's other interfaces.
+    pub other_interfaces: Vec<String>,
+    /// The bridge's interface of the overlay.
+    pub vxlan_bvi_interface: String,
+    /// The interface to the host's network stack.
+    pub host_interconnect_interface: String,
+}
+
 /// `[guests.service]`, `[adapter.service]` and the renderers.
 #[derive(Debug, Clone)]
 pub struct OnService {
@@ -82,8 +102,8 @@ pub enum InterfacesFrom {
 pub struct Address {
     /// The original text, such as `192.168.16.1/24`.
     pub text: String,
-    /// Its address family.
-    pub version: IpVersion,
+    /// Its family: IPv6, or IPv4.
+    pub is_ipv6: bool,
 }
 
 impl Address {
@@ -94,14 +114,14 @@ impl Address {
         let is_decimal =
             length == "0" || (!length.starts_with('0') && length.bytes().all(|byte| byte.is_ascii_digit()));
         let (address, length): (IpAddr, u8) = (address.parse().ok()?, length.parse().ok().filter(|_| is_decimal)?);
-        let (version, most) = match address {
-            IpAddr::V4(_) => (IpVersion::Ipv4, 32),
+        let (is_ipv6, most) = match address {
+            IpAddr::V4(_) => (false, 32),
             IpAddr::V6(address) if address.to_ipv4_mapped().is_some() => return None,
-            IpAddr::V6(_) => (IpVersion::Ipv6, 128),
+            IpAddr::V6(_) => (true, 128),
         };
         (length <= most).then(|| Self {
             text: text.to_owned(),
-            version,
+            is_ipv6,
         })
     }
 }

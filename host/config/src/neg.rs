@@ -4,17 +4,43 @@
 
 use std::path::Path;
 
+use serde::{Deserialize, Serialize};
 use trueup_sources::Source;
 
 use super::compute::{ComputeSim, NegBackend, read_backend};
 use super::document::Document;
 use super::guest::Guest;
+use super::keyed::{Names, Sections};
 use super::section::{LABEL, Section, is_label};
-use super::source::report_missing_source;
-use crate::guests::neg::adapter::{self, NEG_NAMES, ZONES, is_resource_name};
+
+/// The setting of the guest that names NEGs by subnet. The adapter sets it, and the configuration must not.
+pub const NEG_NAMES: &str = "neg_names";
+
+/// The setting of the guest that lists zones. The same rule applies.
+pub const ZONES: &str = "zones";
+
+/// The maximum length of a resource's name in Compute Engine (RFC 1035).
+pub const RESOURCE_NAME_MAX: usize = 63;
 
 /// What [`is_resource_name`] requires.
 pub(super) const RESOURCE: &str = "be 1 to 63 lower case letters, digits and `-`, with a letter first and no `-` last";
+
+/// How Services become desired NEGs: `[adapter.neg]`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NegAdapter {
+    /// The cluster's name, which is part of the generated names of NEGs.
+    pub cluster: String,
+    /// The subnet of Nodes that name none, whose NEGs have the plain name. `None`: each Node names its own.
+    #[serde(default)]
+    pub subnet: Option<String>,
+    /// The label by which Nodes name their subnet. `None`: all Nodes are in `subnet`.
+    #[serde(default)]
+    pub subnet_label: Option<String>,
+    /// Zones that are always examined, with or without Nodes.
+    #[serde(default)]
+    pub zones: Vec<String>,
+}
 
 /// Everything about network endpoint groups.
 #[derive(Debug, Clone)]
@@ -24,7 +50,7 @@ pub struct Neg {
     /// `[guests.neg]`: the guest that decides. The adapter, not its settings, names NEGs and zones.
     pub guest: Guest,
     /// `[adapter.neg]`: how Services map to NEGs. Required: `cluster`, and one of `subnet` and `subnet_label`.
-    pub adapter: adapter::Settings,
+    pub adapter: NegAdapter,
     /// `[backend.neg]`: the Compute Engine that the host reads from and writes to.
     pub backend: NegBackend,
     /// `[sim.compute]`: a simulated Compute Engine that the host starts, and that the backend uses over HTTP.
@@ -51,50 +77,14 @@ pub(super) const GUEST: &str = "`[guests.neg]` with `use = \"builtin:neg@1\"` an
 pub(super) const BACKEND: &str = "`[backend.neg]` with `kind = \"compute\"` and `project = \"my-project\"`, or with \
      `kind = \"simulated\"`";
 
-/// The sections about NEGs, except `[source]`.
-pub(super) struct Sections<'d> {
-    pub(super) guest: Section<'d>,
-    pub(super) adapter: Section<'d>,
-    pub(super) backend: Section<'d>,
-    pub(super) sim: Section<'d>,
-}
-
-impl Sections<'_> {
-    pub(super) fn is_any_present(&self) -> bool {
-        [&self.guest, &self.adapter, &self.backend, &self.sim]
-            .iter()
-            .any(|section| section.is_present())
-    }
-
-    /// Reports which sections to add, with their contents.
-    fn say_what_is_missing(&self) {
-        let Self {
-            guest,
-            adapter,
-            backend,
-            sim,
-        } = self;
-        if !adapter.is_present() {
-            let others = [("guests.neg", guest), ("backend.neg", backend), ("sim.compute", sim)];
-            if let Some((name, section)) = others.iter().find(|(_, section)| section.is_present()) {
-                section.wrong_without("adapter.neg", format_args!("[{name}] needs an adapter: add {ADAPTER}"));
-            }
-            return;
-        }
-        if !guest.is_present() {
-            adapter.wrong_without(
-                "guests.neg",
-                format_args!("[adapter.neg] needs a guest that decides: add {GUEST}"),
-            );
-        }
-        if !backend.is_present() {
-            adapter.wrong_without(
-                "backend.neg",
-                format_args!("[adapter.neg] needs a backend that acts: add {BACKEND}"),
-            );
-        }
-    }
-}
+/// The sections about NEGs.
+const NAMES: Names = Names {
+    name: "neg",
+    sim: "sim.compute",
+    adapter: ADAPTER,
+    guest: GUEST,
+    backend: BACKEND,
+};
 
 impl Neg {
     /// `None` if none of the sections is present, or a problem was found.
@@ -106,10 +96,7 @@ impl Neg {
         seed: u64,
     ) -> Option<Self> {
         let (has_source, source) = source;
-        if !has_source && sections.is_any_present() {
-            report_missing_source(document);
-        }
-        sections.say_what_is_missing();
+        sections.say_what_is_missing(document, has_source, &NAMES);
         let Sections {
             guest,
             adapter,
@@ -142,7 +129,7 @@ impl Neg {
     }
 }
 
-fn read_adapter(mut section: Section<'_>) -> Option<adapter::Settings> {
+fn read_adapter(mut section: Section<'_>) -> Option<NegAdapter> {
     // It is part of the generated names of NEGs.
     let cluster = section.required("cluster", LABEL, |given| given.text().filter(|text| is_label(text)));
     let subnet = section.value("subnet", RESOURCE, |given| {
@@ -162,12 +149,22 @@ fn read_adapter(mut section: Section<'_>) -> Option<adapter::Settings> {
         is_resource_name(text).then(|| text.to_owned())
     });
     section.end();
-    Some(adapter::Settings {
+    Some(NegAdapter {
         cluster: cluster?.to_owned(),
         subnet: subnet.map(str::to_owned),
         subnet_label: subnet_label.map(str::to_owned),
         zones: zones.unwrap_or_default(),
     })
+}
+
+/// Whether Compute Engine accepts it as a resource name: 1 to 63 lower case letters, digits and `-`, beginning with a
+/// letter and not ending with `-`.
+pub fn is_resource_name(text: &str) -> bool {
+    let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    (1..=RESOURCE_NAME_MAX).contains(&text.len())
+        && text.starts_with(|c: char| c.is_ascii_lowercase())
+        && !text.ends_with('-')
+        && text.chars().all(allowed)
 }
 
 /// `[PREFIX/]NAME`, as in Kubernetes. Checks each character; the API server checks the lengths.

@@ -13,6 +13,20 @@ use super::{
 impl Config {
     /// The effective configuration with every default filled in.
     pub fn shown(&self) -> Value {
+        let mut shown = self.shown_in_general();
+        for (section, key, value) in self.shown_below() {
+            if let Some(all) = shown.as_object_mut() {
+                let section = all.entry(section).or_insert_with(|| json!({}));
+                if let Some(section) = section.as_object_mut() {
+                    section.insert(key.to_owned(), value);
+                }
+            }
+        }
+        shown
+    }
+
+    /// The sections that every host has.
+    fn shown_in_general(&self) -> Value {
         let options = &self.journal.options;
         let (sync, interval_ms) = match options.sync {
             Sync::Write => ("write", None),
@@ -23,7 +37,7 @@ impl Config {
             Keep::Bytes(bytes) => Some(bytes),
             _ => None,
         };
-        let mut shown = json!({
+        json!({
             "file": self.file,
             "state_dir": self.state_dir,
             "seed": self.seed,
@@ -59,72 +73,68 @@ impl Config {
                 "listen": self.admin.listen.as_ref().map(AdminAt::to_string),
                 "metrics_listen": self.admin.metrics_listen,
             },
-        });
-        let mut put = |pointer: [&str; 2], value: Value| {
-            let [section, key] = pointer;
-            if let Some(all) = shown.as_object_mut() {
-                let section = all.entry(section).or_insert_with(|| json!({}));
-                if let Some(section) = section.as_object_mut() {
-                    section.insert(key.to_owned(), value);
-                }
-            }
-        };
+        })
+    }
+
+    /// The sections that it has by what it does, as `[SECTION.KEY]`.
+    fn shown_below(&self) -> Vec<(&'static str, &'static str, Value)> {
+        let mut all = Vec::new();
         if let Some(source) = self.source() {
-            let from = match source {
-                Source::Manifests(folder) => json!(folder),
-                Source::Kubernetes(cluster) => json!({
-                    "kubeconfig": cluster.kubeconfig,
-                    "context": cluster.context,
-                    "namespaces": cluster.namespaces,
-                    "watch": cluster.watch.iter().map(|kind| kind.name()).collect::<Vec<_>>(),
-                    "page_size": cluster.page_size,
-                    "request_timeout_ms": cluster.request_timeout_ms,
-                }),
-            };
-            put(["source", source.kind()], from);
+            all.push(("source", source.kind(), from(source)));
         }
         if let Some(lbaas) = &self.lbaas {
-            put(["guests", "lbaas"], guest(&lbaas.guest));
-            put(["adapter", "lbaas"], adapter(lbaas));
-            put(["backend", "lbaas"], backend(lbaas));
+            all.push(("guests", "lbaas", guest(&lbaas.guest)));
+            all.push(("adapter", "lbaas", adapter(lbaas)));
+            all.push(("backend", "lbaas", backend(lbaas)));
             if let Some(sim) = &lbaas.sim {
-                put(
-                    ["sim", "lbaas"],
-                    json!({ "listen": sim.listen, "token": sim.token.to_string() }),
-                );
+                let shown = json!({ "listen": sim.listen, "token": sim.token.to_string() });
+                all.push(("sim", "lbaas", shown));
             }
         }
         if let Some(ipam) = &self.ipam {
-            put(["guests", "ipam"], guest(&ipam.guest));
-            put(["adapter", "ipam"], pods(ipam));
-            put(["backend", "checkpoint"], checkpoint(&ipam.checkpoint));
-            put(["backend", "cri"], json!({ "socket": ipam.runtime_socket }));
+            all.push(("guests", "ipam", guest(&ipam.guest)));
+            all.push(("adapter", "ipam", pods(ipam)));
+            all.push(("backend", "checkpoint", checkpoint(&ipam.checkpoint)));
+            all.push(("backend", "cri", json!({ "socket": ipam.runtime_socket })));
         }
         if let Some(neg) = &self.neg {
-            put(["guests", "neg"], guest(&neg.guest));
-            put(["adapter", "neg"], json!(neg.adapter));
-            put(["backend", "neg"], compute(neg));
+            all.push(("guests", "neg", guest(&neg.guest)));
+            all.push(("adapter", "neg", json!(neg.adapter)));
+            all.push(("backend", "neg", compute(neg)));
             if let Some(sim) = &neg.sim {
                 let token = sim.token.as_ref().map(ToString::to_string);
-                put(["sim", "compute"], json!({ "listen": sim.listen, "token": token }));
+                all.push(("sim", "compute", json!({ "listen": sim.listen, "token": token })));
             }
         }
         if let Some(node) = &self.node {
-            put(["adapter", "node"], this_node(node));
+            all.push(("adapter", "node", this_node(node)));
             if let Some(nodesync) = &node.nodesync {
-                put(["guests", "nodesync"], guest(nodesync));
+                all.push(("guests", "nodesync", guest(nodesync)));
             }
             if let Some(service) = &node.service {
-                put(["guests", "service"], guest(&service.guest));
-                put(["adapter", "service"], on_service(service));
-                for (name, renderer) in &service.renderers {
-                    put(["guests", name], guest(renderer));
-                }
+                all.push(("guests", "service", guest(&service.guest)));
+                all.push(("adapter", "service", on_service(service)));
+                let renderers = service.renderers.iter();
+                all.extend(renderers.map(|(name, renderer)| ("guests", *name, guest(renderer))));
             }
-            put(["backend", "etcd"], etcd(&self.etcd));
-            put(["backend", "nftables"], nftables(&self.nftables));
+            all.push(("backend", "etcd", etcd(&self.etcd)));
+            all.push(("backend", "nftables", nftables(&self.nftables)));
         }
-        shown
+        all
+    }
+}
+
+fn from(source: &Source) -> Value {
+    match source {
+        Source::Manifests(folder) => json!(folder),
+        Source::Kubernetes(cluster) => json!({
+            "kubeconfig": cluster.kubeconfig,
+            "context": cluster.context,
+            "namespaces": cluster.namespaces,
+            "watch": cluster.watch.iter().map(|kind| kind.name()).collect::<Vec<_>>(),
+            "page_size": cluster.page_size,
+            "request_timeout_ms": cluster.request_timeout_ms,
+        }),
     }
 }
 

@@ -5,20 +5,43 @@
 //! This module never reads a token: [`TokenAt`] says where to find it.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU32;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
+use serde::{Deserialize, Serialize};
 use trueup_capabilities::lbaas::anexia::{Settings, TOKEN_ENV_DEFAULT};
 use trueup_sims::lbaas::{RetryAfter, ServerConfig};
 use trueup_sources::Source;
 
 use super::document::Document;
 use super::guest::Guest;
+use super::keyed::{Names, Sections, read_listen};
 use super::section::{Given, LABEL, Place, Section, chosen, is_label, words};
-use super::source::report_missing_source;
-use crate::guests::lbaas::adapter;
+
+/// The default number of checks before a wait for resources gives up.
+const BACKOFF_STEPS_DEFAULT: u32 = 30;
+
+/// How Services become desired objects: `[adapter.lbaas]`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LbaasAdapter {
+    /// The cluster's name, the last part of every resource's name.
+    pub cluster: String,
+    /// The load balancers that serve every Service.
+    pub load_balancers: Vec<String>,
+    /// The external addresses of Services that name none.
+    #[serde(default)]
+    pub addresses: Vec<String>,
+    /// The number of checks before a wait for resources gives up.
+    #[serde(default = "backoff_steps_default")]
+    pub backoff_steps: u32,
+}
+
+fn backoff_steps_default() -> u32 {
+    BACKOFF_STEPS_DEFAULT
+}
 
 /// Everything about load balancers at an Anexia Engine.
 #[derive(Debug, Clone)]
@@ -28,7 +51,7 @@ pub struct Lbaas {
     /// `[guests.lbaas]`: the guest that decides.
     pub guest: Guest,
     /// `[adapter.lbaas]`: how Services map to load balancers. Required: `cluster` and `load_balancers`.
-    pub adapter: adapter::Settings,
+    pub adapter: LbaasAdapter,
     /// `[backend.lbaas]`: the Engine that the host reads from and writes to.
     pub backend: LbaasBackend,
     /// `[sim.lbaas]`: a simulated Engine that the host starts, and that the backend uses over HTTP.
@@ -137,54 +160,14 @@ pub(super) const GUEST: &str = "`[guests.lbaas]` with `use = \"builtin:lbaas@1\"
 pub(super) const BACKEND: &str = "`[backend.lbaas]` with `kind = \"anexia\"` and `token_file = \"token\"`, \
      or with `kind = \"simulated\"`";
 
-/// The sections about load balancers, except `[source]`.
-pub(super) struct Sections<'d> {
-    pub(super) guest: Section<'d>,
-    pub(super) adapter: Section<'d>,
-    pub(super) backend: Section<'d>,
-    pub(super) sim: Section<'d>,
-}
-
-impl Sections<'_> {
-    /// Whether any of them is present.
-    pub(super) fn is_any_present(&self) -> bool {
-        [&self.guest, &self.adapter, &self.backend, &self.sim]
-            .iter()
-            .any(|section| section.is_present())
-    }
-
-    /// Reports which sections to add, with their contents.
-    fn say_what_is_missing(&self) {
-        let Self {
-            guest,
-            adapter,
-            backend,
-            sim,
-        } = self;
-        if !adapter.is_present() {
-            let others = [("guests", guest), ("backend", backend), ("sim", sim)];
-            if let Some((name, section)) = others.iter().find(|(_, section)| section.is_present()) {
-                section.wrong_without(
-                    "adapter.lbaas",
-                    format_args!("[{name}.lbaas] needs an adapter: add {ADAPTER}"),
-                );
-            }
-            return;
-        }
-        if !guest.is_present() {
-            adapter.wrong_without(
-                "guests.lbaas",
-                format_args!("[adapter.lbaas] needs a guest that decides: add {GUEST}"),
-            );
-        }
-        if !backend.is_present() {
-            adapter.wrong_without(
-                "backend.lbaas",
-                format_args!("[adapter.lbaas] needs a backend that acts: add {BACKEND}"),
-            );
-        }
-    }
-}
+/// The sections about load balancers.
+const NAMES: Names = Names {
+    name: "lbaas",
+    sim: "sim.lbaas",
+    adapter: ADAPTER,
+    guest: GUEST,
+    backend: BACKEND,
+};
 
 impl Lbaas {
     /// `None` if none of the sections is present, or a problem was found.
@@ -196,10 +179,7 @@ impl Lbaas {
         seed: u64,
     ) -> Option<Self> {
         let (has_source, source) = source;
-        if !has_source && sections.is_any_present() {
-            report_missing_source(document);
-        }
-        sections.say_what_is_missing();
+        sections.say_what_is_missing(document, has_source, &NAMES);
         let Sections {
             guest,
             adapter,
@@ -231,7 +211,7 @@ impl Lbaas {
     }
 }
 
-fn read_adapter(mut section: Section<'_>) -> Option<adapter::Settings> {
+fn read_adapter(mut section: Section<'_>) -> Option<LbaasAdapter> {
     /// A check a second for three hours: a longer wait is a wrong unit.
     const BACKOFF_STEPS: RangeInclusive<u32> = 1..=10_000;
     // Every resource's name ends with the cluster's name.
@@ -244,9 +224,9 @@ fn read_adapter(mut section: Section<'_>) -> Option<adapter::Settings> {
     );
     let must = "be an IP address that is not the unspecified one";
     let addresses = section.list("addresses", must, external_address).unwrap_or_default();
-    let backoff_steps = section.whole("backoff_steps", adapter::BACKOFF_STEPS_DEFAULT, BACKOFF_STEPS);
+    let backoff_steps = section.whole("backoff_steps", BACKOFF_STEPS_DEFAULT, BACKOFF_STEPS);
     section.end();
-    Some(adapter::Settings {
+    Some(LbaasAdapter {
         cluster: cluster?.to_owned(),
         load_balancers,
         addresses: addresses.iter().map(IpAddr::to_string).collect(),
@@ -396,7 +376,7 @@ impl LbaasSim {
         mut section: Section<'_>,
         folder: &Path,
         seed: u64,
-        adapter: Option<&adapter::Settings>,
+        adapter: Option<&LbaasAdapter>,
         backend: &LbaasBackend,
         url: Option<&str>,
     ) -> Option<Self> {
@@ -406,23 +386,7 @@ impl LbaasSim {
         const REQUESTS_PER_SECOND: RangeInclusive<u32> = 1..=1_000_000;
 
         let must = "be a loopback address with a port, such as `127.0.0.1:9480`";
-        let listen = section.placed("listen", must, |given| {
-            given
-                .text()?
-                .parse()
-                .ok()
-                .filter(|listen: &SocketAddr| listen.ip().is_loopback())
-        });
-        if let (Some((listen, Place::File)), Some(url)) = (&listen, url)
-            && !reaches(url, *listen)
-        {
-            section.wrong_key(
-                "listen",
-                format_args!(
-                    "was {listen}, must be where `backend.lbaas.url` is, {url}; or leave `url` out, and it follows"
-                ),
-            );
-        }
+        let listen = read_listen(&mut section, must, "backend.lbaas", url, |url| url);
         let state_file = section.path("state_file").map(|path| folder.join(path));
         let token = read_token(&mut section, folder);
         let default = ServerConfig::default();
@@ -462,17 +426,10 @@ impl LbaasSim {
             LbaasBackend::Anexia(backend) => Some(backend.token()),
             LbaasBackend::Simulated => None,
         });
-        let listen = listen.map_or(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), |(listen, _)| listen);
         Some(Self {
             listen,
             token: token?,
             server,
         })
     }
-}
-
-/// Whether a request to this URL reaches this address.
-pub(super) fn reaches(url: &str, listen: SocketAddr) -> bool {
-    let place = url.strip_prefix("http://").unwrap_or_default();
-    place == listen.to_string() || place == format!("localhost:{}", listen.port())
 }

@@ -1,12 +1,13 @@
 //! The operator's configuration: flags, environment variables and a TOML file, in this order of precedence.
 //!
-//! This module checks everything: what [`Config::load_with`] returns has every default filled in, every path resolved
+//! This crate checks everything: what [`Config::load_with`] returns has every default filled in, every path resolved
 //! and every number in its range. Whether a folder, a token or a guest's file exists is checked by the code that opens
-//! it. This module never reads tokens, only their locations.
+//! it. This crate never reads tokens, only their locations.
 //!
 //! ```text
 //! flags > TRUEUP_... variables > trueup.toml -> Config, or every problem, one a line
 //! ```
+#![forbid(unsafe_code)]
 
 mod admin;
 mod compute;
@@ -14,7 +15,9 @@ mod document;
 mod election;
 mod etcd;
 mod guest;
+pub mod interfaces;
 mod ipam;
+mod keyed;
 mod kubernetes;
 mod lbaas;
 mod neg;
@@ -42,12 +45,12 @@ pub use self::compute::{ComputeBackend, ComputeSim, CredentialsAt, NegBackend, S
 pub use self::document::Override;
 pub use self::election::{Election, LEASE_NAME_DEFAULT};
 pub use self::etcd::{EtcdBackend, EtcdCluster};
-pub use self::guest::{FailurePolicy, Guest, OnFailure, Proof};
+pub use self::guest::{FailurePolicy, GATE_CALLS, Guest, Mode, OnFailure, Proof};
 pub use self::ipam::{CheckpointAt, EnisFrom, Ipam, SOCKET, Settings, WarmTargets};
-pub use self::lbaas::{AnexiaBackend, Lbaas, LbaasBackend, LbaasSim, TokenAt};
-pub use self::neg::Neg;
+pub use self::lbaas::{AnexiaBackend, Lbaas, LbaasAdapter, LbaasBackend, LbaasSim, TokenAt};
+pub use self::neg::{NEG_NAMES, Neg, NegAdapter, RESOURCE_NAME_MAX, ZONES, is_resource_name};
 pub use self::nftables::{NftablesBackend, NftablesProgram};
-pub use self::node::{Address, InterfacesFrom, NODE_NAME, OnService, ThisNode};
+pub use self::node::{Address, InterfacesFrom, NODE_NAME, NodeContext, OnService, ThisNode};
 pub use self::telemetry::{LogFormat, Telemetry};
 pub use trueup_sources::Source;
 
@@ -245,43 +248,19 @@ impl Config {
         let (has_lbaas, has_ipam) = (for_lbaas.is_any_present(), for_ipam.is_any_present());
         let (has_neg, has_node) = (for_neg.is_any_present(), for_node.is_any_present());
         let has_source = source.is_present();
-        if !has_lbaas && !has_ipam && !has_neg && !has_node {
+        let takes_from_source = has_lbaas || has_neg || has_node;
+        if !takes_from_source && !has_ipam {
             say_what_there_is_to_do(document, has_source);
-        } else if !has_lbaas && !has_neg && !has_node && has_source {
-            source.wrong(format_args!(
-                "[source] needs an adapter that takes from it: add {}, or {}, or {}",
-                lbaas::ADAPTER,
-                neg::ADAPTER,
-                node::ADAPTER,
-            ));
+        } else if !takes_from_source && has_source {
+            say_what_takes_from(&source);
         }
         // The source's reader does the same: variables alone can select a cluster.
         let has_kubernetes = source.has("kubernetes") || document.has_outside("source.kubernetes");
-        let election = Election::read(root.section("election"), has_kubernetes);
-        // A node's host always acts for its node. The hosts of a cluster's nodes do not wait for each other, and none
-        // may hold the lease of the hosts that act for the cluster.
-        let is_acted_for = has_lbaas || has_neg;
-        if has_node && election.is_some() && !is_acted_for && root.has("election") {
-            let text = "is about load balancers and network endpoint groups: a host acts for its node whatever other hosts run";
-            root.wrong_key("election", text);
-        }
-        let election = election.filter(|_| is_acted_for);
+        let election = read_election(&mut root, has_kubernetes, has_lbaas || has_neg, has_node);
         let source = source::read(source, folder, &needed(has_lbaas, has_neg, has_node));
         let lbaas = Lbaas::read(document, (has_source, source.clone()), for_lbaas, folder, seed);
         let neg = Neg::read(document, (has_source, source.clone()), for_neg, folder, seed);
         let node = ThisNode::read(document, (has_source, source), for_node, renderers, folder);
-        let (mut lbaas, mut neg, mut node) = (lbaas, neg, node);
-        if let Some(name) = node.as_ref().map(|node| node.name.clone()) {
-            // The cluster is watched once for everything, but Pods matter only for this node.
-            let lbaas = lbaas.as_mut().map(|lbaas| &mut lbaas.source);
-            let neg = neg.as_mut().map(|neg| &mut neg.source);
-            let node = node.as_mut().map(|node| &mut node.source);
-            for source in lbaas.into_iter().chain(neg).chain(node) {
-                if let Source::Kubernetes(cluster) = source {
-                    cluster.pods_of = Some(name.clone());
-                }
-            }
-        }
         let ipam = Ipam::read(document, for_ipam, folder, &state_dir);
         let etcd = EtcdBackend::read(for_etcd, folder, &state_dir);
         let nftables = NftablesBackend::read(for_nftables, folder);
@@ -291,7 +270,7 @@ impl Config {
         let admin = Admin::read(root.section("admin"), folder);
         let telemetry = Telemetry::read(root.section("telemetry"));
         root.end();
-        Some(Self {
+        let mut config = Self {
             file: file.to_owned(),
             state_dir,
             seed,
@@ -307,16 +286,53 @@ impl Config {
             admin,
             telemetry,
             election,
-        })
+        };
+        config.watch_pods_of_this_node();
+        Some(config)
     }
+
+    /// The cluster is watched once for everything, but Pods matter only for this node.
+    fn watch_pods_of_this_node(&mut self) {
+        let Some(node) = &mut self.node else { return };
+        let lbaas = self.lbaas.as_mut().map(|lbaas| &mut lbaas.source);
+        let neg = self.neg.as_mut().map(|neg| &mut neg.source);
+        for source in lbaas.into_iter().chain(neg).chain([&mut node.source]) {
+            if let Source::Kubernetes(cluster) = source {
+                cluster.pods_of = Some(node.name.clone());
+            }
+        }
+    }
+}
+
+/// How hosts elect the one that acts for the cluster. `None` if this host acts for its own node alone.
+fn read_election(root: &mut Section<'_>, has_kubernetes: bool, is_acted_for: bool, has_node: bool) -> Option<Election> {
+    let election = Election::read(root.section("election"), has_kubernetes);
+    // A node's host always acts for its node. The hosts of a cluster's nodes do not wait for each other, and none
+    // may hold the lease of the hosts that act for the cluster.
+    if has_node && election.is_some() && !is_acted_for && root.has("election") {
+        let text =
+            "is about load balancers and network endpoint groups: a host acts for its node whatever other hosts run";
+        root.wrong_key("election", text);
+    }
+    election.filter(|_| is_acted_for)
+}
+
+/// Reports a source that nothing reads.
+fn say_what_takes_from(source: &Section<'_>) {
+    source.wrong(format_args!(
+        "[source] needs an adapter that takes from it: add {}, or {}, or {}",
+        lbaas::ADAPTER,
+        neg::ADAPTER,
+        node::ADAPTER,
+    ));
 }
 
 /// The sections grouped by subject.
 struct Apart<'d> {
     source: Section<'d>,
-    lbaas: lbaas::Sections<'d>,
+    lbaas: keyed::Sections<'d>,
     ipam: ipam::Sections<'d>,
-    neg: neg::Sections<'d>,
+    neg: keyed::Sections<'d>,
     node: node::Sections<'d>,
     renderers: node::Renderers<'d>,
     etcd: Section<'d>,
@@ -329,7 +345,7 @@ fn sections<'d>(root: &mut Section<'d>) -> Apart<'d> {
     let mut adapters = root.section("adapter");
     let mut backends = root.section("backend");
     let mut sims = root.section("sim");
-    let for_lbaas = lbaas::Sections {
+    let for_lbaas = keyed::Sections {
         guest: guests.section("lbaas"),
         adapter: adapters.section("lbaas"),
         backend: backends.section("lbaas"),
@@ -341,7 +357,7 @@ fn sections<'d>(root: &mut Section<'d>) -> Apart<'d> {
         checkpoint: backends.section("checkpoint"),
         cri: backends.section("cri"),
     };
-    let for_neg = neg::Sections {
+    let for_neg = keyed::Sections {
         guest: guests.section("neg"),
         adapter: adapters.section("neg"),
         backend: backends.section("neg"),

@@ -15,7 +15,7 @@ use super::JSON_FILE_ENV;
 use super::document::Document;
 use super::guest::Guest;
 use super::section::{LABEL, Place, Section, chosen, is_label, words};
-use crate::registry::Reference;
+use trueup_registry::Reference;
 
 /// The text for an operator who has none of these sections.
 pub(super) const ADAPTER: &str = "`[adapter.ipam]` with `enis_file = \"enis.json\"`";

@@ -1,7 +1,5 @@
 //! `[guests.NAME]`: what a candidate must prove, and what happens to an input on which a guest fails.
 
-use crate::gate::Mode;
-
 use super::*;
 
 const USE: &str = "use = \"builtin:lbaas@1\"";

@@ -4,7 +4,7 @@
 //! This module never reads a token or a key: [`CredentialsAt`] says where to find them.
 
 use std::fmt;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -12,10 +12,10 @@ use std::path::{Path, PathBuf};
 use trueup_capabilities::neg::compute::Settings;
 use trueup_sims::compute::ServerConfig;
 
-use super::lbaas::{TokenAt, base_url, reaches, read_token};
-use super::neg::RESOURCE;
+use super::keyed::read_listen;
+use super::lbaas::{TokenAt, base_url, read_token};
+use super::neg::{RESOURCE, is_resource_name};
 use super::section::{Place, Section, chosen, words};
-use crate::guests::neg::adapter::is_resource_name;
 
 /// The token of a backend that follows `[sim.compute]` and names none: the simulation then accepts any token.
 pub const SIM_TOKEN: &str = "simulated";
@@ -107,60 +107,23 @@ pub(super) fn read_backend(
     folder: &Path,
     sim: &Section<'_>,
 ) -> Option<(NegBackend, Option<String>)> {
-    /// Up to a week: no operation runs that long.
-    const OPERATION_MS: RangeInclusive<u64> = 1..=604_800_000;
-    /// Up to an hour: a longer timeout for one answer is a wrong unit.
-    const TIMEOUT_MS: RangeInclusive<u64> = 1..=3_600_000;
-    /// A project may send some dozens a second; a simulation takes more.
-    const REQUESTS_PER_SECOND: RangeInclusive<u32> = 1..=1_000;
-    /// More connections than this to one API would look like an attack.
-    const CONCURRENT: RangeInclusive<u16> = 1..=1000;
     const KINDS: [(&str, bool); 2] = [("compute", false), ("simulated", true)];
 
     let kind = section.required("kind", format_args!("be {}", words(&KINDS)), |given| {
         Some((chosen(given, &KINDS)?, given.place()))
     });
-    let (project, network_project) = (
-        read_project(&mut section, "project"),
-        read_project(&mut section, "network_project"),
-    );
-    let network = section.value("network", RESOURCE, |given| {
-        given.text().filter(|text| is_resource_name(text)).map(str::to_owned)
-    });
+    let project = read_project(&mut section, "project");
+    let has_project = project.is_some() || section.has("project");
     let url = section
         .given("url")
         .and_then(|given| Some((base_url(&section, &given)?, given.place())));
     let at_sim = url.is_none() && sim.is_present();
     let credentials = read_credentials(&mut section, folder, at_sim);
-    let has_project = project.is_some() || section.has("project");
     // A placeholder never leaves this function: the missing key is already reported.
-    let default = Settings::new(project.unwrap_or_default());
-    let poll_min_ms = section.whole("poll_min_ms", default.poll_min_ms, TIMEOUT_MS);
-    let poll_max_ms = section.whole("poll_max_ms", default.poll_max_ms.max(poll_min_ms), TIMEOUT_MS);
-    if poll_max_ms < poll_min_ms {
-        section.wrong_key(
-            "poll_max_ms",
-            format_args!("was {poll_max_ms}, must be at least `poll_min_ms`, {poll_min_ms}"),
-        );
+    let mut settings = read_settings(&mut section, Settings::new(project.unwrap_or_default()));
+    if let Some((url, _)) = &url {
+        settings.endpoint.clone_from(url);
     }
-    let settings = Settings {
-        network,
-        network_project,
-        endpoint: url
-            .as_ref()
-            .map_or_else(|| default.endpoint.clone(), |(url, _)| url.clone()),
-        requests_per_second: section.whole("requests_per_second", default.requests_per_second, REQUESTS_PER_SECOND),
-        max_concurrent_requests: section.whole("concurrent", default.max_concurrent_requests, CONCURRENT),
-        operation_timeout_ms: section.whole("operation_timeout_ms", default.operation_timeout_ms, OPERATION_MS),
-        request_timeout_ms: section.whole("request_timeout_ms", default.request_timeout_ms, TIMEOUT_MS),
-        connect_timeout_ms: section.whole("connect_timeout_ms", default.connect_timeout_ms, TIMEOUT_MS),
-        allow_http: section.truth("allow_http", default.allow_http),
-        wait_timeout_ms: section.whole("wait_timeout_ms", default.wait_timeout_ms, TIMEOUT_MS),
-        ensure_timeout_ms: section.whole("ensure_timeout_ms", default.ensure_timeout_ms, TIMEOUT_MS),
-        poll_min_ms,
-        poll_max_ms,
-        ..default
-    };
     let backend = ComputeBackend {
         settings,
         at_sim,
@@ -179,6 +142,46 @@ pub(super) fn read_backend(
         (false, _) => NegBackend::Compute(Box::new(backend)),
     };
     Some((backend, url))
+}
+
+/// Everything but the project, the place and the credentials.
+fn read_settings(section: &mut Section<'_>, default: Settings) -> Settings {
+    /// Up to a week: no operation runs that long.
+    const OPERATION_MS: RangeInclusive<u64> = 1..=604_800_000;
+    /// Up to an hour: a longer timeout for one answer is a wrong unit.
+    const TIMEOUT_MS: RangeInclusive<u64> = 1..=3_600_000;
+    /// A project may send some dozens a second; a simulation takes more.
+    const REQUESTS_PER_SECOND: RangeInclusive<u32> = 1..=1_000;
+    /// More connections than this to one API would look like an attack.
+    const CONCURRENT: RangeInclusive<u16> = 1..=1000;
+
+    let network_project = read_project(section, "network_project");
+    let network = section.value("network", RESOURCE, |given| {
+        given.text().filter(|text| is_resource_name(text)).map(str::to_owned)
+    });
+    let poll_min_ms = section.whole("poll_min_ms", default.poll_min_ms, TIMEOUT_MS);
+    let poll_max_ms = section.whole("poll_max_ms", default.poll_max_ms.max(poll_min_ms), TIMEOUT_MS);
+    if poll_max_ms < poll_min_ms {
+        section.wrong_key(
+            "poll_max_ms",
+            format_args!("was {poll_max_ms}, must be at least `poll_min_ms`, {poll_min_ms}"),
+        );
+    }
+    Settings {
+        network,
+        network_project,
+        requests_per_second: section.whole("requests_per_second", default.requests_per_second, REQUESTS_PER_SECOND),
+        max_concurrent_requests: section.whole("concurrent", default.max_concurrent_requests, CONCURRENT),
+        operation_timeout_ms: section.whole("operation_timeout_ms", default.operation_timeout_ms, OPERATION_MS),
+        request_timeout_ms: section.whole("request_timeout_ms", default.request_timeout_ms, TIMEOUT_MS),
+        connect_timeout_ms: section.whole("connect_timeout_ms", default.connect_timeout_ms, TIMEOUT_MS),
+        allow_http: section.truth("allow_http", default.allow_http),
+        wait_timeout_ms: section.whole("wait_timeout_ms", default.wait_timeout_ms, TIMEOUT_MS),
+        ensure_timeout_ms: section.whole("ensure_timeout_ms", default.ensure_timeout_ms, TIMEOUT_MS),
+        poll_min_ms,
+        poll_max_ms,
+        ..default
+    }
 }
 
 fn read_project(section: &mut Section<'_>, key: &'static str) -> Option<String> {
@@ -245,20 +248,7 @@ impl ComputeSim {
         const PERCENT: RangeInclusive<u8> = 0..=100;
 
         let must = "be a loopback address with a port, such as `127.0.0.1:9481`";
-        let listen = section.placed("listen", must, |given| {
-            let listen: SocketAddr = given.text()?.parse().ok()?;
-            listen.ip().is_loopback().then_some(listen)
-        });
-        if let (Some((listen, Place::File)), Some(url)) = (&listen, url)
-            && !reaches(origin(url), *listen)
-        {
-            section.wrong_key(
-                "listen",
-                format_args!(
-                    "was {listen}, must be where `backend.neg.url` is, {url}; or leave `url` out, and it follows"
-                ),
-            );
-        }
+        let listen = read_listen(&mut section, must, "backend.neg", url, origin);
         let token = read_token(&mut section, folder);
         let default = ServerConfig::default();
         let server = ServerConfig {
@@ -293,11 +283,7 @@ impl ComputeSim {
             },
             _ => None,
         });
-        Self {
-            listen: listen.map_or(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), |(listen, _)| listen),
-            token,
-            server,
-        }
+        Self { listen, token, server }
     }
 }
 

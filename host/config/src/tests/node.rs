@@ -3,8 +3,7 @@
 use trueup_capabilities::grants::NFTABLES;
 
 use super::*;
-use crate::guests::nodesync::IpVersion;
-use crate::guests::service::adapter::Pattern;
+use crate::interfaces::Pattern;
 
 /// The smallest valid configuration for the Services of a node. The tests below change it.
 const SERVES: &str = r#"
@@ -127,13 +126,10 @@ kind = "simulated"
 "#;
     let config = load(text, &[], &[]).unwrap();
     let this = node(&config);
-    let told = |address: &Address| (address.text.clone(), address.version);
+    let told = |address: &Address| (address.text.clone(), address.is_ipv6);
     assert_eq!(
         this.addresses.iter().map(told).collect::<Vec<_>>(),
-        [
-            ("192.168.16.1/24".to_owned(), IpVersion::Ipv4),
-            ("FD00::1/64".to_owned(), IpVersion::Ipv6)
-        ]
+        [("192.168.16.1/24".to_owned(), false), ("FD00::1/64".to_owned(), true)]
     );
     assert_eq!(
         json!(this.context),

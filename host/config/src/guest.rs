@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use trueup_capabilities::grants::{
     CAPABILITIES, ETCD, EVERYTHING, Grant, Grants, NEG, NFTABLES, OWN, SANDBOXES, is_etcd_scope, is_neg_scope,
@@ -13,10 +14,27 @@ use trueup_capabilities::grants::{
 };
 use trueup_capabilities::holdings::ApproveAbove;
 use trueup_capabilities::meter::Limits;
+use trueup_registry::{MUST, Reference, Verify};
 
 use super::section::Section;
-use crate::gate::{self, Mode};
-use crate::registry::{MUST, Reference, Verify};
+
+/// The default number of calls that the gate of a swap replays: seconds at most, and every kind of change of a day.
+pub const GATE_CALLS: u64 = 100;
+
+/// How much may differ at the gate of a swap.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mode {
+    /// Only accepted differences of results and writes. Reads, clock and random values may differ.
+    #[default]
+    Identical,
+    /// Only accepted differences of requests and results.
+    Strict,
+    /// Anything may differ, and is reported.
+    Report,
+    /// Nothing is replayed. The candidate must still read snapshots.
+    Off,
+}
 
 /// One `[guests.NAME]`.
 #[derive(Debug, Clone, PartialEq)]
@@ -48,7 +66,7 @@ pub struct Guest {
 pub struct Proof {
     /// How the candidate's answers to recorded calls must compare.
     pub gate: Mode,
-    /// How many of the newest recorded calls of the active version the host replays. Default: [`gate::CALLS`].
+    /// How many of the newest recorded calls of the active version the host replays. Default: [`GATE_CALLS`].
     pub gate_calls: u64,
     /// A file of accepted differences.
     pub accepted_differences: Option<PathBuf>,
@@ -63,7 +81,7 @@ impl Default for Proof {
     fn default() -> Self {
         Self {
             gate: Mode::default(),
-            gate_calls: gate::CALLS,
+            gate_calls: GATE_CALLS,
             accepted_differences: None,
             self_test: None,
             afresh: false,
@@ -164,7 +182,7 @@ impl Proof {
     fn read(section: &mut Section<'_>, folder: &Path) -> Self {
         /// As many as the default 1 MiB segments of a hundred keys hold. Each takes at least a fraction of a
         /// millisecond.
-        const GATE_CALLS: RangeInclusive<u64> = 1..=100_000;
+        const GATE_CALLS_RANGE: RangeInclusive<u64> = 1..=100_000;
         let modes = [
             ("identical", Mode::Identical),
             ("strict", Mode::Strict),
@@ -173,7 +191,7 @@ impl Proof {
         ];
         Self {
             gate: section.choice("gate", Mode::Identical, &modes),
-            gate_calls: section.whole("gate_calls", gate::CALLS, GATE_CALLS),
+            gate_calls: section.whole("gate_calls", GATE_CALLS, GATE_CALLS_RANGE),
             accepted_differences: section.path("accepted_differences").map(|path| folder.join(path)),
             self_test: section.path("self_test").map(|path| folder.join(path)),
             afresh: section.truth("afresh", false),

@@ -10,7 +10,7 @@ use trueup_journal::{Keep, Options, Sync};
 use trueup_sources::Kind;
 
 use super::*;
-use crate::registry::Reference;
+use trueup_registry::Reference;
 
 mod election;
 mod etcd;
@@ -726,7 +726,7 @@ fn a_file_that_cannot_be_read_is_named() {
 
 #[test]
 fn the_deployments_volume_holds_what_the_defaults_keep() {
-    let deployment = include_str!("../../../../deploy/deployment.yaml");
+    let deployment = include_str!("../../../deploy/deployment.yaml");
     let limit = deployment
         .split("sizeLimit: ")
         .nth(1)

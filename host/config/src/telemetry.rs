@@ -61,7 +61,7 @@ impl Telemetry {
         let url = "be the URL of a collector, such as http://127.0.0.1:4318";
         let otlp = section.value("otlp", url, |given| {
             let text = given.filled()?;
-            let url = reqwest::Url::parse(text).ok()?;
+            let url = url::Url::parse(text).ok()?;
             let is_http = matches!(url.scheme(), "http" | "https") && url.has_host() && url.query().is_none();
             // The log shows the URL. Secrets belong in `OTEL_EXPORTER_OTLP_HEADERS`.
             let is_public = url.username().is_empty() && url.password().is_none();
