@@ -71,7 +71,7 @@ impl Pattern {
         })
     }
 
-    /// The name for a pod, which may be no valid one ([`mistake`]). `None` if it takes the pod's uid, and that is empty.
+    /// The name for a pod, which may be an invalid one ([`mistake`]). `None` if it takes the pod's uid, which is empty.
     pub fn filled(&self, namespace: &str, name: &str, uid: &str) -> Option<String> {
         if uid.is_empty() && self.pieces.contains(&Piece::Uid) {
             return None;

@@ -99,23 +99,13 @@ pub(crate) type Instantiated = Result<Box<dyn Running>, (Box<Host>, CallError)>;
 /// A guest linked to its world.
 pub(crate) trait Linked: Send + Sync {
     /// Creates an instance; an error returns the host.
-    fn instantiate<'a>(
-        &'a self,
-        engine: &'a Engine,
-        host: Host,
-        cpu_max: Duration,
-    ) -> BoxFuture<'a, Instantiated>;
+    fn instantiate<'a>(&'a self, engine: &'a Engine, host: Host, cpu_max: Duration) -> BoxFuture<'a, Instantiated>;
 }
 
 struct LinkedTo<B: Bindings>(B::Pre);
 
 impl<B: Bindings> Linked for LinkedTo<B> {
-    fn instantiate<'a>(
-        &'a self,
-        engine: &'a Engine,
-        host: Host,
-        cpu_max: Duration,
-    ) -> BoxFuture<'a, Instantiated> {
+    fn instantiate<'a>(&'a self, engine: &'a Engine, host: Host, cpu_max: Duration) -> BoxFuture<'a, Instantiated> {
         Box::pin(async move {
             let instance = Instance::<B>::new(engine, host, cpu_max, async |store: &mut Store<Data>| {
                 B::instantiate(&self.0, store).await
