@@ -1,5 +1,5 @@
-//! What the sections of load balancers and of network endpoint groups share: a guest, an adapter, a backend, and perhaps
-//! a simulated server that the backend reaches.
+//! What the sections of load balancers and of network endpoint groups share: a guest, an adapter, a backend, and
+//! perhaps a simulated server that the backend reaches.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
