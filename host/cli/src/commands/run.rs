@@ -410,8 +410,8 @@ fn conclude(ended: &Ended, place: &str, once: bool) {
 }
 
 /// `place`: where to look for problems, if no other part counts them.
-fn conclude_negs(negs: &neg::Summary, place: Option<&str>, once: bool) {
-    if once && negs.is_true() && (negs.attached, negs.detached) == (0, 0) {
+fn conclude_negs(negs: &Summary, place: Option<&str>, once: bool) {
+    if once && negs.changed_nothing() {
         output::line_if_read("nothing changed: every NEG was true already");
     }
     if let Some(why) = &negs.cut_short {
@@ -436,7 +436,7 @@ fn conclude_addresses(summary: &ipam::Summary) {
 }
 
 fn conclude_services(summary: &Summary, place: &str, once: bool) {
-    if once && summary.is_true() && (summary.created, summary.destroyed) == (0, 0) {
+    if once && summary.changed_nothing() {
         output::line_if_read("nothing changed: everything was true already");
     }
     if let Some(why) = &summary.cut_short {

@@ -8,7 +8,6 @@ pub(crate) mod job;
 pub(crate) mod known;
 pub(crate) mod publish;
 pub(crate) mod setup;
-pub(crate) mod summary;
 pub(crate) mod wishes;
 
 use std::collections::BTreeSet;
@@ -22,7 +21,6 @@ use self::job::{Job, Shared};
 use self::known::KnownKeys;
 use self::publish::Publish;
 use self::setup::Setup;
-use self::summary::Summary;
 use self::wishes::Wishes;
 use crate::config::{Config, Lbaas};
 use crate::decisions::Cause;
@@ -32,7 +30,7 @@ use crate::guests::lbaas::{self, AddressPorts, Desired};
 use crate::lifecycle::quarantine::Quarantine;
 use crate::setup::SetupError;
 use crate::work::keyed::turn::{CutCalls, Turn};
-use crate::work::keyed::{Keyed, Looked, Managing, News, Parts, Reconciler, Rules, Standings, Summed, Turning, Wanted};
+use crate::work::keyed::{Keyed, Looked, Managing, News, Parts, Reconciler, Rules, Standings, Turning, Wanted};
 
 /// What the loop needs to know of Services.
 pub(crate) struct Services<'a> {
@@ -131,11 +129,11 @@ impl Reconciler for Services<'_> {
     /// What is in service now, if the turn found it out.
     type Out = Vec<AddressPorts>;
     type Mail = Infallible;
-    type Summary = Summary;
 
     const RULES: Rules = Rules {
         guest: lbaas::NAME,
         name: "services",
+        word: "service",
         jobs_max: 256,
         cut: CutCalls::Dropped,
         left_behind: "calls",
@@ -304,15 +302,7 @@ impl Reconciler for Services<'_> {
         self.shared.publish.flush().await;
     }
 
-    fn summary(self, summed: Summed) -> Summary {
-        Summary {
-            succeeded: summed.succeeded,
-            failed: summed.failed,
-            created: summed.effects.created,
-            destroyed: summed.effects.destroyed,
-            problems: summed.problems,
-            held: summed.held,
-            cut_short: summed.cut_short,
-        }
+    fn did(&self, effects: Effects) -> [(&'static str, u64); 2] {
+        [("created", effects.created), ("destroyed", effects.destroyed)]
     }
 }

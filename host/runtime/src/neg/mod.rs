@@ -13,7 +13,6 @@ mod operations;
 pub mod plan;
 mod progress;
 mod setup;
-mod summary;
 mod turn;
 mod world;
 
@@ -28,7 +27,6 @@ use trueup_capabilities::neg::EndpointGroup;
 use trueup_sources::Objects;
 
 pub(crate) use self::setup::NegSetup;
-pub use self::summary::Summary;
 pub use crate::board::Migration;
 pub use crate::guests::neg::shown;
 

@@ -11,7 +11,6 @@ use trueup_sources::Batch;
 use super::inbox::Inbox;
 use super::job::{self, Came, Job, Out};
 use super::operations::Ended;
-use super::summary::Summary;
 use super::{Desired, Negs, SetErrorState, left_of, operations};
 use crate::decisions::Cause;
 use crate::event::Event;
@@ -21,7 +20,7 @@ use crate::instances::Instances;
 use crate::lifecycle::end::End;
 use crate::lifecycle::troubles::FAILURES_MAX_ONCE;
 use crate::work::keyed::turn::{CutCalls, Live, Turn, with_settings};
-use crate::work::keyed::{Looked, Reconciler, Rules, Standings, Summed, Turning, Wanted};
+use crate::work::keyed::{Looked, Reconciler, Rules, Standings, Turning, Wanted};
 use crate::work::leading::Acts;
 
 /// What comes for a key beside the source.
@@ -35,11 +34,11 @@ impl Reconciler for Negs<'_> {
     type Desired = Desired;
     type Out = Out;
     type Mail = Mail;
-    type Summary = Summary;
 
     const RULES: Rules = Rules {
         guest: NAME,
         name: "negs",
+        word: "neg",
         // A call that sleeps is never cut, so the limit is higher than where it makes room. An instance takes 1 MiB or
         // two.
         jobs_max: 512,
@@ -300,15 +299,7 @@ impl Reconciler for Negs<'_> {
         })
     }
 
-    fn summary(self, summed: Summed) -> Summary {
-        Summary {
-            succeeded: summed.succeeded,
-            failed: summed.failed,
-            attached: self.attached,
-            detached: self.detached,
-            problems: summed.problems,
-            held: summed.held,
-            cut_short: summed.cut_short,
-        }
+    fn did(&self, _effects: Effects) -> [(&'static str, u64); 2] {
+        [("attached", self.attached), ("detached", self.detached)]
     }
 }

@@ -33,11 +33,11 @@ pub use self::reload::Reload;
 pub use crate::event::Event;
 pub use crate::instances::{Instances, OpenError, Recorded, Reopened};
 pub use crate::lbaas::setup::Setup;
-pub use crate::lbaas::summary::Summary;
 pub use crate::lifecycle::quarantine::SetAside;
 pub use crate::lifecycle::troubles::FAILURES_MAX_ONCE;
 pub use crate::setup::SetupError;
 pub use crate::work::ground::Ground;
+pub use crate::work::keyed::Summary;
 
 use self::loops::{Belongs, Loops, Stopping};
 use self::management::Management;
@@ -61,7 +61,7 @@ pub struct Ended {
     /// The Services.
     pub services: Option<Summary>,
     /// The NEGs.
-    pub negs: Option<neg::Summary>,
+    pub negs: Option<Summary>,
     /// This node's number, and the Services on it.
     pub node: Option<node::Summary>,
     /// Pod addresses, if the run was to end by itself.

@@ -18,6 +18,7 @@ mod idle;
 mod jobs;
 pub(crate) mod known;
 mod look;
+mod summary;
 pub(crate) mod turn;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -38,6 +39,7 @@ use trueup_controller::{Backoff, Controller, Outcome, Settings as ControllerSett
 use trueup_sources::{Batch, Batches, Source};
 
 use self::idle::Idle;
+pub use self::summary::Summary;
 use self::turn::{CutCalls, Done, Live, Shared, Turn};
 use crate::board::Board;
 use crate::config::{Config, Guest};
@@ -73,6 +75,8 @@ pub(crate) struct Rules {
     /// idle instances.
     pub(crate) jobs_max: usize,
     pub(crate) cut: CutCalls,
+    /// What one key is called in the summary.
+    pub(crate) word: &'static str,
     /// What is left running when the host stops, after its number.
     pub(crate) left_behind: &'static str,
     /// What is counted of each key for approvals.
@@ -135,16 +139,6 @@ pub(crate) enum Wanted<W> {
     Forget,
 }
 
-/// The common part of the result of a run.
-pub(crate) struct Summed {
-    pub(crate) succeeded: usize,
-    pub(crate) failed: BTreeMap<String, String>,
-    pub(crate) effects: Effects,
-    pub(crate) problems: Vec<String>,
-    pub(crate) held: Vec<String>,
-    pub(crate) cut_short: Option<String>,
-}
-
 /// The result of the last turn of each key.
 pub(crate) type Standings<K> = BTreeMap<K, Result<(), String>>;
 
@@ -171,7 +165,6 @@ pub(crate) trait Reconciler: Sized {
     type Out: Send + 'static;
     /// What comes for keys from elsewhere than the source.
     type Mail;
-    type Summary;
 
     const RULES: Rules;
 
@@ -289,7 +282,8 @@ pub(crate) trait Reconciler: Sized {
     fn flush(&self) -> impl Future<Output = ()> {
         std::future::ready(())
     }
-    fn summary(self, summed: Summed) -> Self::Summary;
+    /// What all turns did, such as `created`, and how often. `effects`: as the instances counted.
+    fn did(&self, effects: Effects) -> [(&'static str, u64); 2];
 }
 
 /// Why the loop ended.
@@ -443,7 +437,7 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
         input: Input,
         belongs: impl Future<Output = Result<(), E>>,
         stop: impl Future<Output = ()>,
-    ) -> W::Summary {
+    ) -> Summary {
         let batches = match input.from {
             From::Once(all) => {
                 self.take_in(&all);
@@ -453,8 +447,7 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
         };
         let end = self.work(batches, belongs, stop).await;
         self.drain().await;
-        let summed = self.summed(end);
-        self.world.summary(summed)
+        self.summary(end)
     }
 
     /// Milliseconds since the start, independent of the wall clock.
@@ -569,16 +562,16 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
         self.world.flush().await;
     }
 
-    fn summed(&mut self, end: LoopEnd) -> Summed {
-        let standings = std::mem::take(&mut self.standings);
-        let succeeded = standings.values().filter(|standing| standing.is_ok()).count();
-        let failed = standings.into_iter();
+    fn summary(self, end: LoopEnd) -> Summary {
+        let succeeded = self.standings.values().filter(|standing| standing.is_ok()).count();
+        let failed = self.standings.into_iter();
         let failed = failed.filter_map(|(key, standing)| Some((key.to_string(), standing.err()?)));
-        Summed {
+        Summary {
+            word: W::RULES.word,
             succeeded,
             failed: failed.collect(),
-            effects: self.effects,
-            problems: std::mem::take(&mut self.problems),
+            did: self.world.did(self.effects).into(),
+            problems: self.problems,
             held: self.held.iter().map(ToString::to_string).collect(),
             cut_short: match end {
                 LoopEnd::Stopped if self.once => Some("stopped before its end".to_owned()),

@@ -6,9 +6,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use trueup_runtime::config::Config;
-use trueup_runtime::neg::Summary;
 use trueup_runtime::registry::{Builtin, Registry};
-use trueup_runtime::run::{self, Event};
+use trueup_runtime::run::{self, Event, Summary};
 
 use super::host::GUEST;
 

@@ -1,0 +1,49 @@
+//! The result of a run of keys.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+/// The result of a run of keys.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Summary {
+    /// What one key is called, such as `service`.
+    #[serde(skip)]
+    pub word: &'static str,
+    /// Keys that are in their desired state.
+    pub succeeded: usize,
+    /// Keys that failed, and why.
+    pub failed: BTreeMap<String, String>,
+    /// What was done, such as `created`, and how often.
+    #[serde(flatten)]
+    pub did: BTreeMap<&'static str, u64>,
+    /// What could not be read, or is not used.
+    pub problems: Vec<String>,
+    /// Keys that nothing names but whose objects are kept: something that can't be read may name them.
+    pub held: Vec<String>,
+    /// Why it ended early. `None` if it did not.
+    pub cut_short: Option<String>,
+}
+
+impl Summary {
+    /// Whether every key is in its desired state and everything could be read.
+    pub fn is_true(&self) -> bool {
+        self.failed.is_empty() && self.problems.is_empty() && self.cut_short.is_none()
+    }
+
+    /// Whether every key was in its desired state before.
+    pub fn changed_nothing(&self) -> bool {
+        self.is_true() && self.did.values().all(|count| *count == 0)
+    }
+}
+
+impl std::fmt::Display for Summary {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let failed = self.failed.len();
+        let keys = self.succeeded + failed;
+        let plural = if keys == 1 { "" } else { "s" };
+        let did: Vec<String> = self.did.iter().map(|(word, count)| format!("{count} {word}")).collect();
+        let (word, succeeded, did) = (self.word, self.succeeded, did.join(", "));
+        write!(f, "{keys} {word}{plural}: {succeeded} true, {failed} failed; {did}")
+    }
+}
