@@ -9,4 +9,5 @@
 pub mod client;
 pub mod connector;
 pub mod limit;
+pub mod secret;
 pub mod socket;

@@ -2,15 +2,15 @@
 //!
 //! Reads the token's file or environment variable; opens no connection.
 
-use std::fmt;
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 
-use http::header::HeaderValue;
 use serde::Deserialize;
 use trueup_base::regular;
 use url::Url;
 
 use trueup_base::http::client::{OPENLY, sends_openly};
+use trueup_base::http::secret::Secret;
 
 /// The default source of the token if neither `token_file` nor `token_env` is set.
 pub const TOKEN_ENV_DEFAULT: &str = "TRUEUP_LBAAS_TOKEN";
@@ -138,10 +138,15 @@ impl Settings {
 }
 
 /// The Engine's token. Its debug output is `***`.
-#[derive(Clone)]
-pub struct Token {
-    secret: String,
-    header: HeaderValue,
+#[derive(Clone, Debug)]
+pub struct Token(Secret);
+
+impl Deref for Token {
+    type Target = Secret;
+
+    fn deref(&self) -> &Secret {
+        &self.0
+    }
 }
 
 /// Why there is no token. Never holds the token.
@@ -211,42 +216,10 @@ impl Token {
 
     /// A token from text; `origin` is the source for error texts.
     pub fn new(text: &str, origin: &str) -> Result<Self, TokenError> {
-        let unusable = |reason| TokenError::Unusable {
+        let secret = Secret::new("Token", text).map_err(|reason| TokenError::Unusable {
             origin: origin.to_owned(),
             reason,
-        };
-        let secret = text.trim();
-        if secret.is_empty() {
-            return Err(unusable("is empty"));
-        }
-        if !secret.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return Err(unusable(
-                "holds blanks or characters beyond ASCII, so no header can carry it",
-            ));
-        }
-        let mut header =
-            HeaderValue::try_from(format!("Token {secret}")).map_err(|_| unusable("can't be carried by a header"))?;
-        // Keeps the token out of the HTTP library's own debug output.
-        header.set_sensitive(true);
-        Ok(Self {
-            secret: secret.to_owned(),
-            header,
-        })
-    }
-
-    /// The `Authorization` header's value.
-    pub(super) fn header(&self) -> HeaderValue {
-        self.header.clone()
-    }
-
-    /// The text without the token: servers and proxies echo requests in their errors, some as JSON within the text.
-    pub(super) fn scrub(&self, text: String) -> String {
-        trueup_base::text::scrub(&self.secret, text)
-    }
-}
-
-impl fmt::Debug for Token {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("***")
+        })?;
+        Ok(Self(secret))
     }
 }

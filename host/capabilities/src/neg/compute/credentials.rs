@@ -9,12 +9,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use google_cloud_auth::credentials::{AccessTokenCredentials, Builder, mds};
-use http::header::HeaderValue;
 use serde_json::Value;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 
 use super::service_account::ServiceAccount;
+use trueup_base::http::secret::Secret;
 use trueup_base::regular;
 
 /// The requested scope of tokens.
@@ -36,7 +36,7 @@ pub struct Credentials {
 type MakeCredentials = Box<dyn Fn() -> Result<AccessTokenCredentials, String> + Send + Sync>;
 
 enum Source {
-    Fixed(Token),
+    Fixed(Secret),
     /// Read for each request: the file's writer decides how long a token lasts.
     File(PathBuf),
     ServiceAccount(Box<ServiceAccount>),
@@ -46,7 +46,7 @@ enum Source {
 
 #[derive(Default)]
 struct Kept {
-    token: Option<(Token, Instant)>,
+    token: Option<(Secret, Instant)>,
     library: Option<AccessTokenCredentials>,
 }
 
@@ -99,9 +99,7 @@ impl Credentials {
     /// # Errors
     /// If no header can carry it.
     pub fn fixed(token: &str) -> Result<Self, CredentialsError> {
-        Ok(Self::of(Source::Fixed(
-            Token::new(token).map_err(CredentialsError::Token)?,
-        )))
+        Ok(Self::of(Source::Fixed(bearer(token).map_err(CredentialsError::Token)?)))
     }
 
     /// The file's content at the time of a request, trimmed of white space.
@@ -154,20 +152,20 @@ impl Credentials {
     ///
     /// # Errors
     /// One line: why there is none.
-    pub(super) async fn token(&self) -> Result<Token, String> {
+    pub(super) async fn token(&self) -> Result<Secret, String> {
         match &self.source {
             Source::Fixed(token) => Ok(token.clone()),
             Source::File(path) => {
                 let text = regular::read_text(path, regular::SMALL);
                 let text = text.map_err(|error| format!("the token file `{}`: {error}", path.display()))?;
-                Token::new(&text).map_err(|problem| format!("the token in `{}` {problem}", path.display()))
+                bearer(&text).map_err(|problem| format!("the token in `{}` {problem}", path.display()))
             }
             Source::ServiceAccount(account) => self.exchanged(account).await,
             Source::Library(make) => self.by_library(make).await,
         }
     }
 
-    async fn exchanged(&self, account: &ServiceAccount) -> Result<Token, String> {
+    async fn exchanged(&self, account: &ServiceAccount) -> Result<Secret, String> {
         // Held while fetching: concurrent callers get the same token.
         let mut kept = self.kept.lock().await;
         if let Some((token, until)) = &kept.token
@@ -181,7 +179,7 @@ impl Credentials {
         Ok(token)
     }
 
-    async fn by_library(&self, make: &MakeCredentials) -> Result<Token, String> {
+    async fn by_library(&self, make: &MakeCredentials) -> Result<Secret, String> {
         let credentials = {
             let mut kept = self.kept.lock().await;
             match &kept.library {
@@ -192,22 +190,22 @@ impl Credentials {
         let fetched = timeout(FETCH_TIMEOUT, credentials.access_token()).await;
         let fetched = fetched.map_err(|_| format!("no token within {} s", FETCH_TIMEOUT.as_secs()))?;
         let fetched = fetched.map_err(|error| trueup_base::http::client::causes(&error))?;
-        Token::new(&fetched.token).map_err(|problem| format!("the token {problem}"))
+        bearer(&fetched.token).map_err(|problem| format!("the token {problem}"))
     }
 
     /// Records that this token was refused: the next one must be different if possible.
-    pub(super) async fn refused(&self, refused: &Token) {
+    pub(super) async fn refused(&self, refused: &Secret) {
         let mut kept = self.kept.lock().await;
-        if kept
-            .token
-            .as_ref()
-            .is_some_and(|(token, _)| token.secret == refused.secret)
-        {
+        if kept.token.as_ref().is_some_and(|(token, _)| token == refused) {
             kept.token = None;
         }
         // The library keeps tokens itself; only a new instance fetches again.
         kept.library = None;
     }
+}
+
+pub(super) fn bearer(text: &str) -> Result<Secret, &'static str> {
+    Secret::new("Bearer", text)
 }
 
 fn application_default() -> Result<AccessTokenCredentials, String> {
@@ -232,48 +230,5 @@ impl fmt::Debug for Credentials {
             Source::ServiceAccount(_) => "Credentials(a service account's key)",
             Source::Library(_) => "Credentials(application default)",
         })
-    }
-}
-
-/// A bearer token. Its debug output is `***`.
-#[derive(Clone)]
-pub(super) struct Token {
-    secret: String,
-    header: HeaderValue,
-}
-
-impl Token {
-    pub(super) fn new(text: &str) -> Result<Self, &'static str> {
-        let secret = text.trim();
-        if secret.is_empty() {
-            return Err("is empty");
-        }
-        if !secret.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return Err("holds blanks or characters beyond ASCII, so no header can carry it");
-        }
-        let header = HeaderValue::try_from(format!("Bearer {secret}"));
-        let mut header = header.map_err(|_| "can't be carried by a header")?;
-        // Keeps the token out of the HTTP library's own debug output.
-        header.set_sensitive(true);
-        Ok(Self {
-            secret: secret.to_owned(),
-            header,
-        })
-    }
-
-    /// The `Authorization` header's value.
-    pub(super) fn header(&self) -> HeaderValue {
-        self.header.clone()
-    }
-
-    /// The text without the token.
-    pub(super) fn scrub(&self, text: String) -> String {
-        trueup_base::text::scrub(&self.secret, text)
-    }
-}
-
-impl fmt::Debug for Token {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("***")
     }
 }

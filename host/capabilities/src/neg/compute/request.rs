@@ -13,8 +13,9 @@ use tokio::time::sleep;
 use trueup_base::fence::Fence;
 use trueup_base::http::client::{Answer, Client, Times, Trouble, Unread};
 use trueup_base::http::limit;
+use trueup_base::http::secret::Secret;
 
-use super::credentials::{Credentials, Token};
+use super::credentials::Credentials;
 use super::pace::Pace;
 use super::settings::{Settings, SettingsError};
 use super::wire::Said;
@@ -145,7 +146,7 @@ impl Requests {
         }
     }
 
-    async fn once(&self, asker: Asker<'_>, request: &Request, token: &Token) -> Result<Value, Failure> {
+    async fn once(&self, asker: Asker<'_>, request: &Request, token: &Secret) -> Result<Value, Failure> {
         let Some(_place) = self.pace.place().await else {
             let text = "the host does not send requests any more".to_owned();
             return Err(Failure::lasting(Error::Unavailable(text)));
@@ -191,7 +192,7 @@ impl Request {
 }
 
 /// Interprets an unsuccessful answer.
-async fn refusal(request: &Request, token: &Token, mut answer: Answer) -> Failure {
+async fn refusal(request: &Request, token: &Secret, mut answer: Answer) -> Failure {
     let status = answer.status;
     // An unreadable body counts as empty.
     let body = answer.read(ERROR_BODY_MAX_BYTES).await.unwrap_or_default();
@@ -219,7 +220,7 @@ fn retry_after_ms(headers: &HeaderMap) -> Option<u64> {
 }
 
 /// Interprets a request without a (whole) answer.
-fn unanswered(request: &Request, token: &Token, trouble: Trouble, times: Times) -> Failure {
+fn unanswered(request: &Request, token: &Secret, trouble: Trouble, times: Times) -> Failure {
     let (is_passing, problem) = match trouble {
         Trouble::Unsendable(reason) => (false, format!("can't be sent: {reason}")),
         Trouble::Fenced(refused) if refused.begun => (false, GIVEN_UP.to_owned()),

@@ -15,9 +15,10 @@ use hyper_util::client::proxy::matcher::Matcher;
 use serde_json::{Value, json};
 use trueup_base::fence::Fence;
 use trueup_base::http::client::{Client, Times, Trouble, Unread, causes};
+use trueup_base::http::secret::Secret;
 use url::Url;
 
-use super::credentials::{SCOPE, Token};
+use super::credentials::{SCOPE, bearer};
 
 /// The token URI for keys that don't have one.
 const TOKEN_URI_DEFAULT: &str = "https://oauth2.googleapis.com/token";
@@ -73,7 +74,7 @@ impl ServiceAccount {
     }
 
     /// A new token, and how long it lasts.
-    pub(super) async fn fetch(&self) -> Result<(Token, Duration), String> {
+    pub(super) async fn fetch(&self) -> Result<(Secret, Duration), String> {
         let statement = self.statement().await?;
         let form = url::form_urlencoded::Serializer::new(String::new())
             .append_pair("grant_type", GRANT_TYPE)
@@ -111,7 +112,7 @@ impl ServiceAccount {
         }
         let token = json.get("access_token").and_then(Value::as_str);
         let token = token.ok_or_else(|| failed("the answer has no `access_token`".to_owned()))?;
-        let token = Token::new(token).map_err(|problem| failed(format!("the token {problem}")))?;
+        let token = bearer(token).map_err(|problem| failed(format!("the token {problem}")))?;
         let lasts_s = json
             .get("expires_in")
             .and_then(Value::as_u64)

@@ -312,7 +312,7 @@ fn the_token_comes_from_one_place_and_shows_itself_nowhere() {
     std::fs::write(&path, format!("\n{TOKEN}\n")).unwrap();
     let token = from_file().unwrap();
     assert_eq!(token.header().to_str().unwrap(), format!("Token {TOKEN}"));
-    assert_eq!(format!("{token:?} {:?}", token.header()), "*** Sensitive");
+    assert_eq!(format!("{token:?} {:?}", token.header()), "Token(***) Sensitive");
     let quoted = Token::new("a\"b\\c", "the test").unwrap();
     assert_eq!(
         quoted.scrub("a\"b\\c and {\"t\":\"a\\\"b\\\\c\"}".to_owned()),
