@@ -1,6 +1,6 @@
 //! Reads one segment: header, entries, and the torn part at its end. Never changes the file.
 
-use std::io::{Read, Write};
+use std::io::Write;
 use std::path::Path;
 use std::{fmt, io};
 
@@ -132,18 +132,6 @@ impl Segment {
         match regular::read(path, regular::RECORDS) {
             Ok(bytes) => Self::from_bytes(&name, &bytes),
             Err(source) => Err(ReadError::Io { file: name, source }),
-        }
-    }
-
-    /// Reads the segment from a reader, such as the standard input; `name` replaces the file in messages.
-    pub fn from_reader(name: &str, mut reader: impl Read) -> Result<Self, ReadError> {
-        let mut bytes = Vec::new();
-        match reader.read_to_end(&mut bytes) {
-            Ok(_) => Self::from_bytes(name, &bytes),
-            Err(source) => Err(ReadError::Io {
-                file: name.to_owned(),
-                source,
-            }),
         }
     }
 

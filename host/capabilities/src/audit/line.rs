@@ -9,7 +9,7 @@
 //! `sed -n 8p 0.jsonl | sed 's/,"hash":"[0-9a-f]*"}$//' | tr -d '\n' | sha256sum`.
 
 use serde::{Deserialize, Serialize};
-use sha2::{Digest as _, Sha256};
+use trueup_base::component::Digest;
 
 use crate::identity::Identity;
 
@@ -122,13 +122,7 @@ impl Line {
 
 /// SHA-256 in 64 lower-case hexadecimal digits.
 pub(super) fn sha256(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    let mut text = String::with_capacity(NO_HASH.len());
-    for byte in Sha256::digest(bytes) {
-        // Writing to a `String` cannot fail.
-        let _ = write!(text, "{byte:02x}");
-    }
-    text
+    Digest::of(bytes).hex()
 }
 
 fn cut(text: &mut String) {

@@ -180,7 +180,7 @@ fn an_entry_in_the_wrong_place_is_damage() {
         ),
     ] {
         let text = lines.join("\n") + "\n";
-        match Segment::from_reader("-", text.as_bytes()).expect_err(reason) {
+        match Segment::from_bytes("-", text.as_bytes()).expect_err(reason) {
             ReadError::Damaged {
                 file,
                 line: at,

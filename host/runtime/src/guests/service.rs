@@ -34,25 +34,15 @@ pub use trueup_capabilities::bindings::kube::types::{
 
 impl From<trueup_config::NodeContext> for NodeContext {
     fn from(context: trueup_config::NodeContext) -> Self {
-        let trueup_config::NodeContext {
-            node_ip,
-            host_ips,
-            pod_subnet_this_node,
-            pod_subnet_all_nodes,
-            main_interface,
-            other_interfaces,
-            vxlan_bvi_interface,
-            host_interconnect_interface,
-        } = context;
         Self {
-            node_ip,
-            host_ips,
-            pod_subnet_this_node,
-            pod_subnet_all_nodes,
-            main_interface,
-            other_interfaces,
-            vxlan_bvi_interface,
-            host_interconnect_interface,
+            node_ip: context.node_ip,
+            host_ips: context.host_ips,
+            pod_subnet_this_node: context.pod_subnet_this_node,
+            pod_subnet_all_nodes: context.pod_subnet_all_nodes,
+            main_interface: context.main_interface,
+            other_interfaces: context.other_interfaces,
+            vxlan_bvi_interface: context.vxlan_bvi_interface,
+            host_interconnect_interface: context.host_interconnect_interface,
         }
     }
 }

@@ -4,7 +4,6 @@
 //! as it is, and logs it once.
 
 use std::collections::BTreeSet;
-use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
@@ -12,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
 use serde::Deserialize;
-use sha2::{Digest as _, Sha256};
+use trueup_base::component::Digest;
 
 use crate::guests::ipam::IpamKey;
 
@@ -175,14 +174,8 @@ impl Written {
     /// The file name of this key's release: an ADD of the key looks for it only there.
     fn file_name(&self) -> String {
         let fields = [&self.network_name, &self.container_id, &self.if_name].map(String::as_str);
-        let digest = Sha256::digest(fields.join("\0").as_bytes());
-        let mut name = digest.iter().fold(String::new(), |mut hex, byte| {
-            // Writing to a String can't fail.
-            let _ = write!(hex, "{byte:02x}");
-            hex
-        });
-        name.push_str(".json");
-        name
+        let digest = Digest::of(fields.join("\0").as_bytes());
+        format!("{}.json", digest.hex())
     }
 }
 

@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
-use sha2::{Digest as _, Sha256};
 use trueup_base::clock::{Clock as _, SystemClock};
+use trueup_base::component::Digest;
 use trueup_base::regular;
 use trueup_capabilities::Identity;
 use trueup_capabilities::audit::Audit;
@@ -203,9 +203,7 @@ pub(crate) fn input(instances: &Instances, called_with: &impl Serialize) -> Stri
 pub(crate) fn digest_of(input: &impl Serialize) -> String {
     // The guest's input already was JSON.
     let text = serde_json::to_vec(input).unwrap_or_default();
-    let digest: [u8; 32] = Sha256::digest(text).into();
-    let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("sha256:{hex}")
+    Digest::of(&text).to_string()
 }
 
 #[cfg(test)]

@@ -1,8 +1,7 @@
 //! The names of NEGs. Pure; `claims.rs` detects two keys with the same name.
 
-use std::fmt::Write as _;
-
 use sha2::{Digest as _, Sha256};
+use trueup_base::text::hex;
 use trueup_config::RESOURCE_NAME_MAX;
 
 use super::Key;
@@ -36,11 +35,7 @@ pub fn name_in_subnet(name: &str, subnet: &str) -> String {
 }
 
 fn digits(bytes: &[u8], count: usize) -> String {
-    let mut text = String::with_capacity(2 * bytes.len());
-    for byte in bytes {
-        // Writing to a String cannot fail.
-        _ = write!(text, "{byte:02x}");
-    }
+    let mut text = hex(bytes);
     text.truncate(count);
     text
 }
