@@ -11,7 +11,6 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use trueup_runtime::config::{Config, Override, Source};
 use trueup_runtime::ipam::{self, Stats};
-use trueup_runtime::neg;
 use trueup_runtime::run::{self, Ended, Event, Reload, Summary};
 use trueup_runtime::swap;
 

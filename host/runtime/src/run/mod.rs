@@ -46,7 +46,7 @@ use self::setups::{Around, Setups};
 use crate::admin::{Admin, Reads};
 use crate::board::{self, Board};
 use crate::config::Config;
-use crate::neg::{self, SetErrorState};
+use crate::neg::SetErrorState;
 use crate::registry::Registry;
 use crate::swap;
 use crate::work::leading::Leading;
