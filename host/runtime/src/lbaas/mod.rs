@@ -265,6 +265,7 @@ impl Reconciler for Services<'_> {
             }
         };
         self.shared.publish.say(key, news);
+        self.setup.quotas.holdings.done(&key.to_string());
         Ok(Some(Event::True {
             key: key.to_string(),
             gone,

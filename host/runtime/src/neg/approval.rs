@@ -20,7 +20,8 @@ impl Negs<'_> {
         let endpoints = match self.targets.wish(key) {
             _ if gone => 0,
             Some(Ok(Wish { target, .. })) => target.iter().map(|group| group.endpoints.len() as u64).sum(),
-            // Its wish went or broke meanwhile: its next turn tells.
+            // Its wish went or broke: its next turn tells. A key that goes loses its endpoints over several turns, and
+            // an approval is for all of them.
             Some(Err(_)) | None => return,
         };
         let (holdings, key) = (&self.setup.active.quotas.holdings, key.to_string());
@@ -28,5 +29,6 @@ impl Negs<'_> {
             holdings.destroyed(&key, holdings.held(&key));
         }
         holdings.hold(&key, endpoints);
+        holdings.done(&key);
     }
 }

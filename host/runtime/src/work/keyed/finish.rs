@@ -173,10 +173,6 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
         };
         (self.tell)(event);
         self.standings.insert(key.clone(), Ok(()));
-        // A key that goes loses its objects over several turns, and its approval is for all of them.
-        if gone || self.world.is_desired(&key) {
-            self.holdings().done(&key.to_string());
-        }
         self.keep_held(false);
         if gone {
             self.forget(&key);

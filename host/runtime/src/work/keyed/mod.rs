@@ -249,7 +249,7 @@ pub(crate) trait Reconciler: Sized {
         queued
     }
     /// The key is in its desired state, or nothing of it is left. Returns the event; `None` if the turn did not find
-    /// that out.
+    /// that out. Reports the key to the holdings as done, if it is: an approval ends with that.
     ///
     /// # Errors
     /// One line: with `--once`, the key is given up all the same.
