@@ -8,8 +8,8 @@ use super::{Running, active, candidates, configure, error, revision, revisions};
 use support::{Site, ran, wait_until};
 
 /// The gate waits this long for a candidate that never answers, as it would for the recorded guest. Long enough for an
-/// honest guest on a busy machine.
-const LIMITS: &str = "limits = { cpu_ms = 5000 }\n";
+/// honest guest, and for another command to meet the change, on a busy machine.
+const LIMITS: &str = "limits = { cpu_ms = 15000 }\n";
 
 #[test]
 fn what_can_not_be_done_says_why_in_one_line_and_changes_nothing() {
