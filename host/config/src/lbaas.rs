@@ -180,18 +180,12 @@ impl Lbaas {
     ) -> Option<Self> {
         let (has_source, source) = source;
         sections.say_what_is_missing(document, has_source, &NAMES);
-        let Sections {
-            guest,
-            adapter,
-            backend,
-            sim,
-        } = sections;
-        let (has_adapter, has_sim) = (adapter.is_present(), sim.is_present());
+        let (has_adapter, has_sim) = (sections.adapter.is_present(), sections.sim.is_present());
 
-        let guest = Guest::read(guest, folder);
-        let adapter = read_adapter(adapter);
-        let (backend, url) = read_backend(backend, folder, &sim)?;
-        let sim = LbaasSim::read(sim, folder, seed, adapter.as_ref(), &backend, url.as_deref());
+        let guest = Guest::read(sections.guest, folder);
+        let adapter = read_adapter(sections.adapter);
+        let (backend, url) = read_backend(sections.backend, folder, &sections.sim)?;
+        let sim = LbaasSim::read(sections.sim, folder, seed, adapter.as_ref(), &backend, url.as_deref());
         if !has_adapter {
             return None;
         }

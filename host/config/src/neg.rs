@@ -97,22 +97,16 @@ impl Neg {
     ) -> Option<Self> {
         let (has_source, source) = source;
         sections.say_what_is_missing(document, has_source, &NAMES);
-        let Sections {
-            guest,
-            adapter,
-            backend,
-            sim,
-        } = sections;
-        let (has_adapter, has_sim) = (adapter.is_present(), sim.is_present());
+        let (has_adapter, has_sim) = (sections.adapter.is_present(), sections.sim.is_present());
         for setting in [NEG_NAMES, ZONES] {
             let text = "is what [adapter.neg] says of each Service and cluster: leave it out";
-            guest.refuse_below("settings", setting, text);
+            sections.guest.refuse_below("settings", setting, text);
         }
-        let guest = Guest::read(guest, folder);
-        let adapter = read_adapter(adapter);
-        let (backend, url) = read_backend(backend, folder, &sim).unzip();
+        let guest = Guest::read(sections.guest, folder);
+        let adapter = read_adapter(sections.adapter);
+        let (backend, url) = read_backend(sections.backend, folder, &sections.sim).unzip();
         let url = url.flatten();
-        let sim = ComputeSim::read(sim, folder, seed, backend.as_ref(), url.as_deref());
+        let sim = ComputeSim::read(sections.sim, folder, seed, backend.as_ref(), url.as_deref());
         if !has_adapter {
             return None;
         }

@@ -1,4 +1,4 @@
-//! What an API knows this host by: never in an error, a log or debug output.
+//! The token that requests carry. It is never in an error, a log or debug output.
 
 use std::fmt;
 

@@ -71,12 +71,12 @@ impl PartialOrd for NegRef {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use proptest::prelude::*;
 
     use super::*;
 
-    fn endpoint(ip: &str, ipv6: &str, port: &str, node: &str) -> Endpoint {
+    pub(in crate::neg) fn endpoint(ip: &str, ipv6: &str, port: &str, node: &str) -> Endpoint {
         Endpoint {
             ip: ip.to_owned(),
             ipv6: ipv6.to_owned(),

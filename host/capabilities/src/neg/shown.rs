@@ -63,15 +63,7 @@ pub fn in_words(error: &Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn of(ip: &str, ipv6: &str, port: &str, node: &str) -> Endpoint {
-        Endpoint {
-            ip: ip.to_owned(),
-            ipv6: ipv6.to_owned(),
-            port: port.to_owned(),
-            node: node.to_owned(),
-        }
-    }
+    use crate::neg::order::tests::endpoint as of;
 
     #[test]
     fn endpoints_are_short_and_what_is_empty_is_left_out() {

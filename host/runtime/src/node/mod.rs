@@ -238,7 +238,7 @@ pub(crate) struct AllManaging {
     pub(crate) service: Option<Managing>,
     pub(crate) renderers: Vec<Managing>,
     /// Another loop reads the same source and reports its problems.
-    pub(crate) source_is_told: bool,
+    pub(crate) source_is_reported: bool,
     /// With `--once`: the run ends when nothing is left to do, and gives up what fails too often.
     pub(crate) once: bool,
 }
@@ -363,7 +363,7 @@ impl OnNode {
             backoff: shared.backoff(),
             resync_ms: repeats.map_or(0, |service| service.resync_ms),
             seed: shared.seed().wrapping_add(1),
-            source_is_told: managing.source_is_told,
+            source_is_reported: managing.source_is_reported,
             board: Arc::clone(board),
             events: shared.events,
         });

@@ -273,7 +273,7 @@ impl Numbering {
             Step::Begin => {
                 // The nodes that were known before, until there is a listing.
                 if let Err(failure) = self.tell_nodes().await {
-                    tracing::warn!("the nodes are told later: {}", failure.error);
+                    tracing::warn!("the guest gets the nodes later: {}", failure.error);
                     self.known.send_replace(Known::default());
                 }
                 self.wish();

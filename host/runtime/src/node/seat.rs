@@ -77,7 +77,7 @@ impl Seat {
     ) -> Result<R, Failure> {
         self.open().await?;
         if self.is_blank {
-            let error = "it lost what it was told, and is told everything again";
+            let error = "it lost its state, and gets everything again";
             return Err(Failure::of_host(error.to_owned()));
         }
         self.call(call, args, by).await
@@ -119,7 +119,7 @@ impl Seat {
         };
         tracing::warn!(
             instance = self.slot.key(),
-            "guest `{}` begins with its settings alone, and is told everything again: {error}",
+            "guest `{}` begins with its settings alone, and gets everything again: {error}",
             self.slot.instances().name
         );
         self.begin_anew().await

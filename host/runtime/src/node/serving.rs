@@ -58,7 +58,7 @@ pub(super) struct Parts {
     pub(super) backoff: Backoff,
     pub(super) resync_ms: u64,
     pub(super) seed: u64,
-    pub(super) source_is_told: bool,
+    pub(super) source_is_reported: bool,
     pub(super) board: Arc<Board>,
     pub(super) events: mpsc::UnboundedSender<Event>,
 }

@@ -123,7 +123,7 @@ impl<'a> Management<'a> {
         (name, worlds): (&'static str, &'static [&'static str]),
         guest: &Guest,
         (active, revisions, problem): (&Arc<Active>, &mut Revisions, &mut Option<String>),
-        (acts, source_is_told): (Acts, bool),
+        (acts, source_is_reported): (Acts, bool),
     ) -> keyed::Managing {
         let node::Managing {
             quarantine,
@@ -142,7 +142,7 @@ impl<'a> Management<'a> {
             handovers,
             fall_back,
             acts,
-            source_is_told,
+            source_is_reported,
             once: self.extent == Extent::Once,
         }
     }
@@ -162,7 +162,7 @@ impl<'a> Management<'a> {
             nodesync: setup.nodesync.as_mut().map(&mut managing),
             service: setup.service.as_mut().map(&mut managing),
             renderers: setup.renderers.iter_mut().map(&mut managing).collect(),
-            source_is_told: self.config.lbaas.is_some() || self.config.neg.is_some(),
+            source_is_reported: self.config.lbaas.is_some() || self.config.neg.is_some(),
             once: self.extent == Extent::Once,
         }
     }

@@ -231,20 +231,12 @@ fn cut(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::neg::order::tests::endpoint;
 
     fn neg() -> NegRef {
         NegRef {
             name: "n".to_owned(),
             zone: "r1-b".to_owned(),
-        }
-    }
-
-    fn endpoint(ip: &str, ipv6: &str, port: &str, node: &str) -> Endpoint {
-        Endpoint {
-            ip: ip.to_owned(),
-            ipv6: ipv6.to_owned(),
-            port: port.to_owned(),
-            node: node.to_owned(),
         }
     }
 

@@ -45,9 +45,7 @@ pub(super) fn say(event: &Event) {
             again_in_ms,
         } => {
             let at = again_in_ms.map_or_else(|| "at once".to_owned(), |ms| format!("in {}", seconds(ms)));
-            output::talk(&format!(
-                "warning: {renderer}: {error}; it is told everything again {at}"
-            ));
+            output::talk(&format!("warning: {renderer}: {error}; it gets everything again {at}"));
         }
         Event::OutOfStep {
             renderer, error: None, ..

@@ -91,7 +91,7 @@ impl Serving {
             unreadable: Arc::clone(&batch.unreadable),
             ..Batch::default()
         };
-        if self.parts.source_is_told {
+        if self.parts.source_is_reported {
             return;
         }
         for problem in &batch.new_problems {

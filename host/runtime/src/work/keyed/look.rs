@@ -13,7 +13,7 @@ use crate::work::keyed::turn::CutCalls;
 impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
     /// Takes in what the source says, including what can't be read.
     pub(super) fn take_in(&mut self, batch: &Batch) {
-        if !self.source_is_told {
+        if !self.source_is_reported {
             for problem in &batch.new_problems {
                 (self.tell)(Event::Problem(problem.to_string()));
             }
@@ -32,7 +32,7 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
         } = self.world.look(batch);
         let nothing = is_empty.then(|| nothing_there(self.is_cluster));
         if let Some(problem) = nothing.or_else(|| is_without_nodes.then(|| no_nodes(self.is_cluster))) {
-            if !self.source_is_told {
+            if !self.source_is_reported {
                 (self.tell)(Event::Problem(problem.clone()));
             }
             self.problems.push(problem);
@@ -43,7 +43,7 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
         for key in held {
             self.hold(key);
         }
-        if !self.source_is_told {
+        if !self.source_is_reported {
             self.board.looked(Look {
                 objects: &objects,
                 changes: batch.changes.len(),

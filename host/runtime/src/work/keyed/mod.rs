@@ -91,7 +91,7 @@ pub(crate) struct Managing {
     /// Whether this host acts. A host that does not takes in what the source says, but begins no turn.
     pub(crate) acts: Acts,
     /// Another loop reads the same source and reports its problems.
-    pub(crate) source_is_told: bool,
+    pub(crate) source_is_reported: bool,
     /// With `--once`: the loop ends when nothing is left to do, and gives up keys that fail too often.
     pub(crate) once: bool,
 }
@@ -326,7 +326,7 @@ pub(crate) struct Keyed<W: Reconciler, T> {
     controller: Controller<W::Key>,
     /// How many objects each key is known to have.
     held_objects: Held,
-    source_is_told: bool,
+    source_is_reported: bool,
     problems: Vec<String>,
     /// What can't be read and may still name such a key, in the words of the source.
     hidden: &'static str,
@@ -408,7 +408,7 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
             started: Instant::now(),
             controller: Controller::new(settings, config.seed),
             held_objects: held,
-            source_is_told: managing.source_is_told,
+            source_is_reported: managing.source_is_reported,
             problems: Vec::new(),
             hidden: parts.source.hidden(),
             is_cluster: parts.source.is_cluster(),
