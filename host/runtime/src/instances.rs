@@ -33,6 +33,9 @@ pub enum OpenError {
     /// Its recording can't be read or written.
     #[error(transparent)]
     Journal(#[from] JournalError),
+    /// A new segment of its recording can't begin.
+    #[error(transparent)]
+    Tape(#[from] TapeError),
     /// The guest did not start.
     #[error(transparent)]
     Start(#[from] StartError),
@@ -519,7 +522,7 @@ impl Instances {
 }
 
 /// The error with its causes, on one line.
-fn with_causes(error: impl Into<anyhow::Error>) -> String {
+pub(crate) fn with_causes(error: impl Into<anyhow::Error>) -> String {
     format!("{:#}", error.into())
 }
 

@@ -15,7 +15,7 @@ use super::fields::is_zero;
 use super::file;
 use super::pending::{TimedCause, Why};
 use super::spans;
-use crate::lifecycle::end::End;
+use crate::lifecycle::failure::{Blame, End, Failure};
 
 /// The format version of the lines.
 pub const FORMAT: u32 = 1;
@@ -119,11 +119,13 @@ pub enum Came {
 impl From<&End> for Came {
     fn from(end: &End) -> Self {
         match end.clone() {
-            End::True { gone: false } => Self::True,
-            End::True { gone: true } => Self::Gone,
-            End::Interrupted => Self::Interrupted,
-            End::Failed { error, .. } => Self::Failed { error },
-            End::Fault { error } => Self::Fault { error },
+            Ok(false) => Self::True,
+            Ok(true) => Self::Gone,
+            Err(Failure { error, blame, .. }) => match blame {
+                Blame::Cut => Self::Interrupted,
+                Blame::Host => Self::Failed { error },
+                Blame::Guest => Self::Fault { error },
+            },
         }
     }
 }

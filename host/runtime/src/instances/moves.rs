@@ -8,10 +8,9 @@ use trueup_base::clock::{Clock as _, SystemClock, VirtualClock};
 use trueup_capabilities::grants::Grants;
 use trueup_capabilities::log::NoLog;
 use trueup_capabilities::{Backends, Host};
-use trueup_engine::CallError;
-use trueup_journal::{Ending, Tape, TapeError};
+use trueup_journal::{Ending, Tape};
 
-use super::{Instances, with_causes};
+use super::{Instances, OpenError, with_causes};
 use crate::instance::{Instance, Start, StartError};
 
 /// How long a version that takes over may sleep in `init` and `restore`. Everything that waits for the instance waits
@@ -122,33 +121,16 @@ impl Instances {
     ///
     /// # Errors
     /// If the guest gives no snapshot or refuses it, or the segment can't be written. The instance is then gone.
-    pub async fn rotate_if_long(&self, mut instance: Instance) -> Result<Instance, RotateError> {
+    pub async fn rotate_if_long(&self, mut instance: Instance) -> Result<Instance, OpenError> {
         if !instance.host().tape.wants_rotation() {
             return Ok(instance);
         }
-        let snapshot = instance.snapshot().await?;
+        let snapshot = instance.snapshot().await.map_err(StartError::from)?;
         let header = self.header(snapshot.clone())?;
         let mut host = instance.into_host();
         host.tape.rotate(&header)?;
         self.start(host, &snapshot).await.map_err(|(_, error)| error.into())
     }
-}
-
-/// Why a new segment could not begin.
-#[derive(Debug, thiserror::Error)]
-pub enum RotateError {
-    /// The guest gave no snapshot.
-    #[error(transparent)]
-    Snapshot(#[from] CallError),
-    /// The header is not valid JSON.
-    #[error("writing the header of a recording: {0}")]
-    Header(#[from] serde_json::Error),
-    /// The segment can't be written.
-    #[error(transparent)]
-    Tape(#[from] TapeError),
-    /// The new instance did not start.
-    #[error(transparent)]
-    Start(#[from] StartError),
 }
 
 /// Ends a call that was dropped while it slept, and the instance with it.

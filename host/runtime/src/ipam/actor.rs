@@ -40,8 +40,8 @@ use super::remembered::Remembered;
 use super::spool::{Release, Spool};
 use super::{Event, Managing, PHASE, PHASE_FROM_RUNTIME, READINGS_MAX_ONCE, Settings, Stats, Summary};
 use crate::lifecycle::active::Handover;
+use crate::lifecycle::failure::Failure;
 use crate::setup::SetupError;
-use crate::work::slot::Failure;
 
 /// How often the actor tries again to remove what left the list of interfaces, if no pod's end triggered that.
 const LEAVING_PERIOD: Duration = Duration::from_secs(30);

@@ -17,7 +17,8 @@ use crate::guests::ipam::{
 };
 use crate::instances::Instances;
 use crate::lifecycle::active::{Active, Commit};
-use crate::work::slot::{About, Failure, InstanceSlot};
+use crate::lifecycle::failure::Failure;
+use crate::work::slot::{About, InstanceSlot};
 
 /// The timeout of a call that sleeps. Pods, versions and a stop wait behind it, and CNI plugins wait for 10 s. The
 /// first reading asks the container runtime up to six times.
@@ -82,7 +83,7 @@ impl Datastore {
     /// behind the store.
     pub(super) async fn begin_again(&mut self) -> Result<(), Failure> {
         if !self.slot.is_recorded() {
-            return Err(Failure::of_host("it has no recording of this process".to_owned()));
+            return Err(Failure::from("it has no recording of this process".to_owned()));
         }
         self.slot.resume().await
     }

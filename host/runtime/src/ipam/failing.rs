@@ -11,9 +11,9 @@ use super::datastore::Datastore;
 use super::protocol::Command;
 use crate::config::FailurePolicy;
 use crate::guests::ipam::IpamKey;
+use crate::lifecycle::failure::Failure;
 use crate::lifecycle::quarantine::Quarantine;
 use crate::swap::Fallen;
-use crate::work::slot::Failure;
 use crate::work::supervisor::Supervisor;
 
 /// The maximum number of requests that are set aside; the newest stay. A retried pod has a new name each time, and

@@ -14,8 +14,8 @@ use super::known::{KnownKeys, Places};
 use super::publish::{Publish, Unpublished};
 use crate::guests::lbaas::adapter::{self, Key};
 use crate::guests::lbaas::{AddressPorts, Desired, Error as Reconciliation, Report};
-use crate::lifecycle::end::End;
-use crate::work::keyed::turn::{self, Trouble, Turn};
+use crate::lifecycle::failure::Failure;
+use crate::work::keyed::turn::{self, Turn};
 
 /// The call that reconciles a Service.
 const RECONCILE: &str = "reconciliation.reconcile";
@@ -42,11 +42,11 @@ pub(super) struct Shared {
     pub(super) publish: Arc<dyn Publish>,
 }
 
-impl From<Unpublished> for Trouble {
+impl From<Unpublished> for Failure {
     fn from(error: Unpublished) -> Self {
         match error {
             // The key runs again at once, with the current Service.
-            Unpublished::Outdated => Self::Interrupted,
+            Unpublished::Outdated => Self::cut(),
             Unpublished::Failed(error) => Self::from(error),
         }
     }
@@ -74,7 +74,7 @@ pub(super) async fn run(shared: Arc<Shared>, job: Job, turn: Turn) -> Done {
         turn,
         in_service: Vec::new(),
     };
-    let end = End::from(work.all(desired, places, moved).await);
+    let end = work.all(desired, places, moved).await;
     work.turn.end(work.key, end, work.in_service)
 }
 
@@ -89,7 +89,7 @@ impl Work<'_> {
         desired: Option<Desired>,
         places: Places,
         moved: BTreeSet<String>,
-    ) -> Result<bool, Trouble> {
+    ) -> Result<bool, Failure> {
         let mut left = Vec::new();
         for (uid, on) in places {
             if moved.contains(&uid) {
@@ -132,7 +132,7 @@ impl Work<'_> {
     }
 
     /// Removes every object under `uid` on these load balancers.
-    async fn remove(&mut self, uid: &str, on: Vec<String>) -> Result<(), Trouble> {
+    async fn remove(&mut self, uid: &str, on: Vec<String>) -> Result<(), Failure> {
         let removal = adapter::removal(&self.key, uid, on.clone(), &self.shared.settings);
         self.turn.removing = true;
         let removed = self.reconcile(&removal).await;
@@ -141,12 +141,12 @@ impl Work<'_> {
         self.known(|known, key| known.forget(key, uid, &on))
     }
 
-    fn known<T>(&self, change: impl FnOnce(&mut KnownKeys, &Key) -> std::io::Result<T>) -> Result<T, Trouble> {
+    fn known<T>(&self, change: impl FnOnce(&mut KnownKeys, &Key) -> std::io::Result<T>) -> Result<T, Failure> {
         let mut known = self.shared.known.lock().unwrap_or_else(PoisonError::into_inner);
-        change(&mut known, &self.key).map_err(|error| Trouble::from(error.to_string()))
+        change(&mut known, &self.key).map_err(|error| Failure::from(error.to_string()))
     }
 
-    async fn reconcile(&mut self, desired: &Desired) -> Result<Report, Trouble> {
+    async fn reconcile(&mut self, desired: &Desired) -> Result<Report, Failure> {
         let instances = &self.turn.shared.active.instances();
         let identity = instances.identity(&self.turn.instance);
         granted::check(
@@ -162,12 +162,12 @@ impl Work<'_> {
     }
 
     /// Calls the guest, and reads its answer: `{"Ok": R}` or `{"Err": error}`.
-    async fn call<R: DeserializeOwned>(&mut self, call: &str, desired: &Desired) -> Result<R, Trouble> {
+    async fn call<R: DeserializeOwned>(&mut self, call: &str, desired: &Desired) -> Result<R, Failure> {
         self.turn.ready(None).await?;
         let read = |answer: Result<R, Reconciliation>| {
-            answer.map_err(|error| Trouble::Failed {
-                error: describe(&error),
+            answer.map_err(|error| Failure {
                 retry_after_ms: retry_after_ms(&error),
+                ..Failure::from(describe(&error))
             })
         };
         self.turn.call(call, &Args { desired }, read).await
@@ -175,11 +175,11 @@ impl Work<'_> {
 }
 
 /// What is in service, if each address is valid: it is published as the Service's.
-fn addresses_only(in_service: Vec<AddressPorts>) -> Result<Vec<AddressPorts>, Trouble> {
+fn addresses_only(in_service: Vec<AddressPorts>) -> Result<Vec<AddressPorts>, Failure> {
     let wrong = in_service.iter().find(|at| at.address.parse::<IpAddr>().is_err());
     let Some(wrong) = wrong else { return Ok(in_service) };
     let address = text::printable(&text::cut(wrong.address.clone(), ADDRESS_SHOWN_BYTES)).into_owned();
-    Err(Trouble::Fault(format!(
+    Err(Failure::of_guest(format!(
         "the guest says that `{address}` is in service, which is no IP address"
     )))
 }

@@ -4,6 +4,6 @@
 
 pub(crate) mod active;
 mod cycles;
-pub(crate) mod end;
+pub(crate) mod failure;
 pub(crate) mod quarantine;
 pub(crate) mod troubles;

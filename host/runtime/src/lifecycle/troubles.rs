@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use trueup_capabilities::meter::Change;
 
 use super::cycles::{Cycle, Cycles};
-use super::end::End;
+use super::failure::{Blame, End, Failure};
 use crate::config::{FailurePolicy, OnFailure};
 
 /// With `--once`, the host gives up a key after this many failures.
@@ -54,19 +54,17 @@ impl<K: Ord + Clone> Troubles<K> {
 
     /// Takes in the end of a job with this input. Returns why the key is to be set aside, and then forgets the key.
     pub(crate) fn after(&mut self, key: &K, input: String, end: &End, changes: &[Change]) -> Option<TooMuch> {
-        let is_true = match end {
+        let blame = end.as_ref().err().map(|failure| failure.blame);
+        match blame {
             // Counts neither way: the next job is for another input, another version, or another process.
-            End::Interrupted => return None,
+            Some(Blame::Cut) => return None,
             // The key was already in its desired state: recreating objects before was necessary.
-            End::True { .. } if changes.is_empty() => {
+            None if changes.is_empty() => {
                 self.by_key.remove(key);
                 return None;
             }
-            End::True { .. } => true,
-            End::Failed { .. } | End::Fault { .. } => false,
-        };
-        if changes.is_empty() && !end.is_fault() && !self.by_key.contains_key(key) {
-            return None;
+            Some(Blame::Host) if changes.is_empty() && !self.by_key.contains_key(key) => return None,
+            _ => {}
         }
         let trouble = self.by_key.entry(key.clone()).or_default();
         if trouble.input != input {
@@ -75,7 +73,7 @@ impl<K: Ord + Clone> Troubles<K> {
                 ..Trouble::default()
             };
         }
-        let too_much = trouble.too_much(is_true, end, changes, &self.policy);
+        let too_much = trouble.too_much(end, changes, &self.policy);
         if too_much.is_some() {
             self.by_key.remove(key);
         }
@@ -97,14 +95,19 @@ impl<K: Ord + Clone> Troubles<K> {
 }
 
 impl Trouble {
-    fn too_much(&mut self, is_true: bool, end: &End, changes: &[Change], policy: &FailurePolicy) -> Option<TooMuch> {
-        if let Some(Cycle { text, rounds }) = self.cycles.take_in(changes, is_true, policy.cycles_max) {
+    fn too_much(&mut self, end: &End, changes: &[Change], policy: &FailurePolicy) -> Option<TooMuch> {
+        if let Some(Cycle { text, rounds }) = self.cycles.take_in(changes, end.is_ok(), policy.cycles_max) {
             return Some(TooMuch {
                 error: text,
                 failures: rounds,
             });
         }
-        let End::Fault { error } = end else {
+        let Err(Failure {
+            error,
+            blame: Blame::Guest,
+            ..
+        }) = end
+        else {
             self.faults = 0;
             return None;
         };
@@ -145,19 +148,14 @@ mod tests {
     }
 
     fn trap() -> End {
-        End::Fault {
-            error: "it trapped".to_owned(),
-        }
+        Err(Failure::of_guest("it trapped"))
     }
 
     fn unavailable() -> End {
-        End::Failed {
-            error: "the Engine is not available".to_owned(),
-            retry_after_ms: None,
-        }
+        Err(Failure::from("the Engine is not available".to_owned()))
     }
 
-    const TRUE: End = End::True { gone: false };
+    const TRUE: End = Ok(false);
 
     /// What a guest did that recreated one object: it destroyed `a` and created it again.
     fn again(number: u32) -> Vec<Change> {
@@ -217,7 +215,8 @@ mod tests {
     #[test]
     fn an_interruption_neither_counts_nor_forgives() {
         let mut troubles = troubles(OnFailure::Retry);
-        let ends = [trap(), End::Interrupted, trap(), End::Interrupted, trap()];
+        let cut = || Err(Failure::cut());
+        let ends = [trap(), cut(), trap(), cut(), trap()];
         let ended: Vec<_> = ends.iter().map(|end| after(&mut troubles, "a", end, &[])).collect();
         assert_eq!(ended, [None, None, None, None, Some(3)]);
     }

@@ -20,8 +20,9 @@ use super::progress::State;
 use crate::guests::neg::adapter::Key;
 use crate::guests::neg::shown::describe;
 use crate::guests::neg::{Error, OnOperation, OnTimer, SetErrorState, Sync, SyncReport};
-use crate::lifecycle::end::End;
-use crate::work::keyed::turn::{self, Trouble, Turn, with_causes};
+use crate::instances::with_causes;
+use crate::lifecycle::failure::Failure;
+use crate::work::keyed::turn::{self, Turn};
 
 /// The maximum number of timers that one turn fires. The guest has three; one that schedules another in each call must
 /// not occupy a worker for ever.
@@ -99,14 +100,10 @@ pub(super) async fn run(job: Job, turn: Turn) -> Done {
         inbox: job.inbox,
         came: Came::default(),
     };
-    let end = End::from(work.all(job.target, job.is_gone).await);
-    let end = match (end, &work.came.error) {
-        (End::True { .. }, Some(error)) => End::Failed {
-            error: error.clone(),
-            retry_after_ms: None,
-        },
-        (end, _) => end,
-    };
+    let mut end = work.all(job.target, job.is_gone).await;
+    if let (Ok(_), Some(error)) = (&end, &work.came.error) {
+        end = Err(Failure::from(error.clone()));
+    }
     let Work {
         mut turn, inbox, came, ..
     } = work;
@@ -127,7 +124,7 @@ pub(super) async fn run(job: Job, turn: Turn) -> Done {
 
 impl Work {
     /// `true` if the key is no longer desired and nothing of it is left.
-    async fn all(&mut self, target: Vec<EndpointGroup>, is_gone: bool) -> Result<bool, Trouble> {
+    async fn all(&mut self, target: Vec<EndpointGroup>, is_gone: bool) -> Result<bool, Failure> {
         let mut wanted = self.ready().await?;
         wanted |= self.tell_ends().await?;
         wanted |= self.tell_timers().await?;
@@ -151,7 +148,7 @@ impl Work {
 
     /// Gets the instance. If it was just opened, finishes the call that a kill cut short, and looks up operations in
     /// flight that the backend does not know. `true` if it was just opened and needs a sync.
-    async fn ready(&mut self) -> Result<bool, Trouble> {
+    async fn ready(&mut self) -> Result<bool, Failure> {
         self.turn.go_on()?;
         if self.turn.live.is_none() {
             operations::of(&self.in_flight).clear();
@@ -178,19 +175,19 @@ impl Work {
     }
 
     /// The remaining changes of the call may be wrong by now. The turn syncs its NEGs in any case.
-    fn give_up(&self, interrupted: &Interrupted) -> Result<(), Trouble> {
+    fn give_up(&self, interrupted: &Interrupted) -> Result<(), Failure> {
         let (instance, call) = (&self.turn.instance, &interrupted.call);
         tracing::info!(
             instance,
             "`{call}`, inside which the host was stopped, is not finished: others have acted since"
         );
         let given_up = self.turn.shared.active.instances().give_up_interrupted(instance);
-        given_up.map_err(|error| Trouble::from(with_causes(error)))
+        given_up.map_err(|error| Failure::from(with_causes(error)))
     }
 
     /// Finishes the call inside which the recording ended. Its answer matters only if it reported the end of an
     /// operation: an instance that was just opened gets a sync in any case.
-    async fn finish(&mut self, interrupted: Interrupted) -> Result<(), Trouble> {
+    async fn finish(&mut self, interrupted: Interrupted) -> Result<(), Failure> {
         let (call, args) = (interrupted.call.clone(), interrupted.args.clone());
         self.turn.finish(interrupted).await?;
         if let Ok(OnOperation { operation, failure }) = serde_json::from_str(args.get())
@@ -201,7 +198,7 @@ impl Work {
         Ok(())
     }
 
-    async fn tell_ends(&mut self) -> Result<bool, Trouble> {
+    async fn tell_ends(&mut self) -> Result<bool, Failure> {
         let mut wanted = false;
         while let Some((&operation, failure)) = self.inbox.ends.first_key_value() {
             let failure = failure.clone();
@@ -240,7 +237,7 @@ impl Work {
         }
     }
 
-    async fn tell_timers(&mut self) -> Result<bool, Trouble> {
+    async fn tell_timers(&mut self) -> Result<bool, Failure> {
         let mut wanted = false;
         for _ in 0..TIMERS_PER_JOB_MAX {
             self.turn.go_on()?;
@@ -257,7 +254,7 @@ impl Work {
     }
 
     /// `None` if it met an error, which the guest itself retries.
-    async fn sync(&mut self, target: Vec<EndpointGroup>) -> Result<Option<SyncReport>, Trouble> {
+    async fn sync(&mut self, target: Vec<EndpointGroup>) -> Result<Option<SyncReport>, Failure> {
         let answer: Result<SyncReport, Error> = self.call("syncer.sync", &Sync { target }).await?;
         match answer {
             Ok(report) => {
@@ -273,7 +270,7 @@ impl Work {
         }
     }
 
-    async fn state(&mut self) -> Result<Option<State>, Trouble> {
+    async fn state(&mut self) -> Result<Option<State>, Failure> {
         let Some(live) = &mut self.turn.live else {
             return Ok(None);
         };
@@ -281,12 +278,12 @@ impl Work {
             Ok(snapshot) => Ok(State::read(&snapshot)),
             Err(error) => {
                 self.turn.live = None;
-                Err(Trouble::Fault(with_causes(error)))
+                Err(Failure::of_guest(with_causes(error)))
             }
         }
     }
 
-    async fn call<R: DeserializeOwned>(&mut self, call: &str, args: &impl Serialize) -> Result<R, Trouble> {
+    async fn call<R: DeserializeOwned>(&mut self, call: &str, args: &impl Serialize) -> Result<R, Failure> {
         self.turn.go_on()?;
         self.turn.call(call, args, Ok).await
     }

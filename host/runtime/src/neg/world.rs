@@ -17,7 +17,7 @@ use crate::event::Event;
 use crate::guests::neg::NAME;
 use crate::guests::neg::adapter::{Key, Wish};
 use crate::instances::Instances;
-use crate::lifecycle::end::End;
+use crate::lifecycle::failure::{self, Blame, End};
 use crate::lifecycle::troubles::FAILURES_MAX_ONCE;
 use crate::work::keyed::turn::{CutCalls, Live, Turn, with_settings};
 use crate::work::keyed::{Looked, Reconciler, Rules, Standings, Turning, Wanted};
@@ -208,8 +208,8 @@ impl Reconciler for Negs<'_> {
     /// The guest itself retries an error that it met and reported, by its timers: the next turn comes with those.
     fn outcome(&self, end: &End, out: &Out, is_open: bool) -> Outcome {
         match end {
-            End::Failed { .. } if is_open && out.came.error.is_some() => Outcome::Success,
-            end => end.outcome(),
+            Err(failure) if failure.blame == Blame::Host && is_open && out.came.error.is_some() => Outcome::Success,
+            end => failure::outcome(end),
         }
     }
 
@@ -229,13 +229,13 @@ impl Reconciler for Negs<'_> {
         if came.synced {
             entry.sync_failures = 0;
         }
-        let has_failed = match end {
-            End::Failed { .. } if came.error.is_some() => {
+        let has_failed = match end.as_ref().map_err(|failure| failure.blame) {
+            Err(Blame::Host) if came.error.is_some() => {
                 entry.sync_failures = entry.sync_failures.saturating_add(1);
                 0
             }
-            End::Failed { .. } | End::Fault { .. } => queued,
-            End::True { .. } | End::Interrupted => 0,
+            Err(Blame::Host | Blame::Guest) => queued,
+            Ok(_) | Err(Blame::Cut) => 0,
         };
         let failures = has_failed.max(entry.sync_failures).max(entry.operation_failures);
         (failures, by_queue.filter(|_| outcome != Outcome::Success).or(by_timer))

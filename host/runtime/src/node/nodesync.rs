@@ -37,7 +37,7 @@ use crate::guests::nodesync::{
 };
 use crate::instances::Instances;
 use crate::lifecycle::active::{Active, Handover};
-use crate::work::slot::Failure;
+use crate::lifecycle::failure::Failure;
 use crate::work::supervisor::Supervisor;
 
 /// The guest's setting of this name, and its default.

@@ -14,9 +14,9 @@ use trueup_journal::By;
 use super::seat::Seat;
 use super::steps::{Steps, Turn};
 use crate::lifecycle::active::{Active, Handover};
+use crate::lifecycle::failure::{Blame, Failure};
 use crate::lifecycle::quarantine::SetAside;
 use crate::lifecycle::troubles::TooMuch;
-use crate::work::slot::{Blame, Failure};
 use crate::work::supervisor::Supervisor;
 
 /// How often a renderer catches up beside the loop after its resync. After that it gets what it still missed while

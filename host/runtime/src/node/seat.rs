@@ -12,7 +12,8 @@ use trueup_journal::By;
 
 use crate::instances::Instances;
 use crate::lifecycle::active::{Active, Handover};
-use crate::work::slot::{About, Failure, InstanceSlot};
+use crate::lifecycle::failure::Failure;
+use crate::work::slot::{About, InstanceSlot};
 
 /// The place of one instance.
 pub(super) struct Seat {
@@ -78,7 +79,7 @@ impl Seat {
         self.open().await?;
         if self.is_blank {
             let error = "it lost its state, and gets everything again";
-            return Err(Failure::of_host(error.to_owned()));
+            return Err(Failure::from(error.to_owned()));
         }
         self.call(call, args, by).await
     }

@@ -10,7 +10,7 @@ use super::seat::Seat;
 use crate::guests::service::{Event, Resync, State, Update};
 use crate::instances::Instances;
 use crate::lifecycle::active::Active;
-use crate::work::slot::Failure;
+use crate::lifecycle::failure::Failure;
 use crate::work::supervisor::Supervisor;
 
 /// A processor with its renderers.

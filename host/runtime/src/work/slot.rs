@@ -18,57 +18,11 @@ use trueup_capabilities::Backends;
 use trueup_journal::{By, Journal, JournalError};
 
 use crate::decisions;
-use crate::guests::dispatch::{self, InvokeError, Unreadable};
+use crate::guests::dispatch::{self, InvokeError};
 use crate::instance::Instance;
 use crate::instances::{Instances, cancel};
 use crate::lifecycle::active::{Active, Commit};
-
-/// Why there is no answer.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Failure {
-    /// One line.
-    pub(crate) error: String,
-    pub(crate) blame: Blame,
-}
-
-/// What failed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Blame {
-    /// The guest: it trapped, exceeded a limit, or gave an invalid answer. This counts towards quarantine.
-    Guest,
-    /// Something else, such as a full disk or a missing instance.
-    Host,
-}
-
-impl Failure {
-    /// For a reason outside the guest.
-    pub(crate) fn of_host(error: String) -> Self {
-        let blame = Blame::Host;
-        Self { error, blame }
-    }
-
-    fn unopened(error: impl Into<anyhow::Error>) -> Self {
-        Self::new(Blame::Host, error)
-    }
-
-    fn new(blame: Blame, error: impl Into<anyhow::Error>) -> Self {
-        let error = trueup_base::text::line(&format!("{:#}", error.into()));
-        Self { error, blame }
-    }
-}
-
-impl From<InvokeError> for Failure {
-    fn from(error: InvokeError) -> Self {
-        let blame = if error.is_fault() { Blame::Guest } else { Blame::Host };
-        Self::new(blame, error)
-    }
-}
-
-impl From<Unreadable> for Failure {
-    fn from(error: Unreadable) -> Self {
-        Self::new(Blame::Guest, error)
-    }
-}
+use crate::lifecycle::failure::Failure;
 
 /// What a call is about, and how long it may take.
 #[derive(Debug)]
@@ -145,7 +99,7 @@ impl InstanceSlot {
         self.end();
         let version = self.active.instances();
         let fresh = version.open_fresh(&self.key, self.backends.clone(), stands).await;
-        self.live = Some(fresh.map_err(Failure::unopened)?);
+        self.live = Some(fresh.map_err(shown)?);
         self.is_recorded = true;
         Ok(())
     }
@@ -163,7 +117,7 @@ impl InstanceSlot {
         } else {
             version.open(&self.key, backends).await
         };
-        self.live = Some(opened.map_err(Failure::unopened)?);
+        self.live = Some(opened.map_err(shown)?);
         self.is_recorded = true;
         Ok(())
     }
@@ -184,9 +138,9 @@ impl InstanceSlot {
         args: &impl Serialize,
         about: About<'_>,
     ) -> Result<R, Failure> {
-        let args = to_raw_value(args).map_err(|error| Failure::of_host(format!("arguments of `{call}`: {error}")))?;
+        let args = to_raw_value(args).map_err(|error| Failure::from(format!("arguments of `{call}`: {error}")))?;
         let Some(mut instance) = self.live.take() else {
-            return Err(Failure::of_host("there is no instance".to_owned()));
+            return Err(Failure::from("there is no instance".to_owned()));
         };
         let span = decisions::span(instance.host(), call, &self.key, || about.cause.to_owned());
         instance.host_mut().by = about.by;
@@ -202,8 +156,7 @@ impl InstanceSlot {
             let error = format!("`{call}` slept for more than {seconds} s");
             decisions::came(&span, Some(&error));
             cancel(instance, &error);
-            let blame = Blame::Guest;
-            return Err(Failure { error, blame });
+            return Err(Failure::of_guest(error));
         };
         let error = match &answer {
             Ok(result) if result.get().starts_with("{\"Err\"") => Some(result.get().to_owned()),
@@ -214,7 +167,7 @@ impl InstanceSlot {
         if instance.is_usable() && !matches!(answer, Err(InvokeError::Call(_))) {
             self.live = Some(instance);
         }
-        Ok(dispatch::read(call, &answer?)?)
+        dispatch::read(call, &answer.map_err(shown)?).map_err(shown)
     }
 
     /// The entry of the last call, for calls that follow from it. `None` if there is no instance.
@@ -238,7 +191,7 @@ impl InstanceSlot {
             return Ok(());
         };
         let rotated = self.active.instances().rotate_if_long(instance).await;
-        self.live = Some(rotated.map_err(Failure::unopened)?);
+        self.live = Some(rotated.map_err(shown)?);
         Ok(())
     }
 
@@ -290,6 +243,15 @@ impl InstanceSlot {
         }
         self.active.set(next);
         Ok(())
+    }
+}
+
+/// The failure with its text cut to what an event shows.
+fn shown(error: impl Into<Failure>) -> Failure {
+    let failure = error.into();
+    Failure {
+        error: trueup_base::text::line(&failure.error),
+        ..failure
     }
 }
 

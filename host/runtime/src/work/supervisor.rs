@@ -10,9 +10,9 @@ use serde::Serialize;
 use tokio::sync::mpsc;
 
 use super::falling::Falling;
-use super::slot::{Blame, Failure};
 use crate::config::FailurePolicy;
 use crate::instances::Instances;
+use crate::lifecycle::failure::{Blame, Failure};
 use crate::lifecycle::quarantine::{self, Quarantine, SetAside};
 use crate::lifecycle::troubles::{TooMuch, enough};
 use crate::swap::Fallen;

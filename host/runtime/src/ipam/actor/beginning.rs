@@ -11,7 +11,7 @@ use crate::ipam::enis::Inventory;
 use crate::ipam::protocol;
 use crate::ipam::{Event, READING_RETRY};
 use crate::lifecycle::active::Handover;
-use crate::work::slot::Failure;
+use crate::lifecycle::failure::Failure;
 
 /// After more than this many calls in a row in which the instance ended, the actor pauses before it begins the
 /// instance again.
@@ -88,7 +88,7 @@ impl Actor {
         let additions = self.has.additions_to(&should_have);
         self.remembered
             .add(&additions)
-            .map_err(|error| Failure::of_host(format!("the interfaces can't be remembered: {error}")))?;
+            .map_err(|error| Failure::from(format!("the interfaces can't be remembered: {error}")))?;
         self.add(&should_have).await?;
         self.read().await?;
         self.datastore.rest().await

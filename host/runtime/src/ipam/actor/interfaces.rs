@@ -11,7 +11,7 @@ use crate::guests::ipam::Error;
 use crate::ipam::Event;
 use crate::ipam::enis::{Addition, Inventory, Removal};
 use crate::ipam::protocol;
-use crate::work::slot::Failure;
+use crate::lifecycle::failure::Failure;
 
 /// How long after something left the guest the actor forgets it, together with everything else that left.
 const FORGET_PAUSE: Duration = Duration::from_secs(1);

@@ -8,7 +8,7 @@ use super::{Actor, Worked};
 use crate::ipam::Event;
 use crate::ipam::protocol::Refusal;
 use crate::ipam::spool::{Release, Whose};
-use crate::work::slot::Failure;
+use crate::lifecycle::failure::Failure;
 
 /// How often the actor looks at the spool. Retries failed releases and finds new ones.
 const SPOOL_PERIOD: Duration = Duration::from_secs(30);

@@ -9,7 +9,7 @@ use crate::guests::ipam::{EniInfos, IpamKey};
 use crate::ipam::enis::Inventory;
 use crate::ipam::protocol::{self, Answer, Command, Done, Gc, Refusal};
 use crate::ipam::{Shown, Stats};
-use crate::work::slot::Failure;
+use crate::lifecycle::failure::Failure;
 
 /// The end of a pod triggers a look for unused interfaces, but not more often than this: many pods end together.
 const WARM_PAUSE: Duration = Duration::from_secs(1);

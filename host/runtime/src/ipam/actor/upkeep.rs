@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use super::{Actor, Begin, LEAVING_PERIOD, SYNC_PERIOD, WARM_PERIOD, take_due};
 use crate::ipam::Event;
-use crate::work::slot::Failure;
+use crate::lifecycle::failure::Failure;
 
 /// How often the actor asks the container runtime for its sandboxes.
 const LOOK_PERIOD: Duration = Duration::from_secs(60);

@@ -8,10 +8,10 @@ use super::{Serving, Work};
 use crate::board::{self, Finished};
 use crate::guests::nodesync::Node;
 use crate::guests::service::{self, ObjectId, Resync, State, Update};
+use crate::lifecycle::failure::{Blame, Failure};
 use crate::lifecycle::quarantine::SetAside;
 use crate::node::seat::Seat;
 use crate::node::{Event, culprits, guest_of};
-use crate::work::slot::{Blame, Failure};
 
 impl Serving {
     pub(super) async fn tell_event(&mut self, event: service::Event) {

@@ -7,7 +7,7 @@ use trueup_capabilities::holdings::Holdings;
 
 use super::{Keyed, Reconciler};
 use crate::event::Event;
-use crate::lifecycle::end::End;
+use crate::lifecycle::failure::{Blame, End};
 
 impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
     pub(super) fn holdings(&self) -> &Holdings {
@@ -41,14 +41,14 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
     }
 
     /// The end of a turn. If it was not allowed to destroy, that is its error, whatever the guest reported.
-    pub(super) fn waits(&self, key: &W::Key, end: End) -> End {
-        match (end, self.holdings().refusal(&key.to_string())) {
-            (End::Failed { retry_after_ms, .. }, Some(why)) => End::Failed {
-                error: self.with_hint(&why),
-                retry_after_ms,
-            },
-            (end, _) => end,
+    pub(super) fn waits(&self, key: &W::Key, mut end: End) -> End {
+        if let Err(failure) = &mut end
+            && failure.blame == Blame::Host
+            && let Some(why) = self.holdings().refusal(&key.to_string())
+        {
+            failure.error = self.with_hint(&why);
         }
+        end
     }
 
     /// Why a key waits for an approval, with what to type next.

@@ -9,7 +9,7 @@ use super::turn::Done;
 use super::{Keyed, News, Reconciler, Running};
 use crate::board::{self, Finished};
 use crate::event::Event;
-use crate::lifecycle::end::End;
+use crate::lifecycle::failure::{Blame, End, Failure};
 use crate::lifecycle::quarantine;
 use crate::lifecycle::troubles::{FAILURES_MAX_ONCE, TooMuch};
 use crate::work::interrupt::Waits;
@@ -88,10 +88,7 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
         };
         // A defect of the host, or an aborted turn. Its key fails; the others go on.
         let key = self.tasks.remove(&error.id())?;
-        let end = End::Failed {
-            error: format!("its job ended without a result: {error}"),
-            retry_after_ms: None,
-        };
+        let end = Err(Failure::from(format!("its job ended without a result: {error}")));
         Some(Done {
             out: self.world.lost(&key),
             key,
@@ -103,18 +100,18 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
     }
 
     /// What the end of a turn says about its key.
-    fn judged(&self, key: &W::Key, end: End, running: Option<&Running<W::Desired>>) -> End {
+    fn judged(&self, key: &W::Key, mut end: End, running: Option<&Running<W::Desired>>) -> End {
         // A failure says nothing about the key if the host had no right to act, or if the turn began in an earlier
         // epoch.
         let is_past = running.is_some_and(|running| !running.fence.may_act());
         let gave_way = running.and_then(|running| running.gives_way);
-        let end = match end {
-            End::Failed { .. } if is_past || !self.acts.may() => End::Interrupted,
-            End::Interrupted if gave_way == Some(Waits::ForTurn) => End::Fault {
-                error: COMPUTED_FOR_LONG.to_owned(),
-            },
-            end => end,
-        };
+        if let Err(failure) = &mut end {
+            match failure.blame {
+                Blame::Host if is_past || !self.acts.may() => *failure = Failure::cut(),
+                Blame::Cut if gave_way == Some(Waits::ForTurn) => *failure = Failure::of_guest(COMPUTED_FOR_LONG),
+                _ => {}
+            }
+        }
         self.waits(key, end)
     }
 
@@ -136,7 +133,9 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
     fn settle(&mut self, ended: Ended<W::Key, W::Desired, W::Out>) {
         let running = ended.running.as_ref();
         let outcome = match &ended.end {
-            End::Interrupted if running.is_some_and(|running| running.gives_way.is_some()) => {
+            Err(failure)
+                if failure.blame == Blame::Cut && running.is_some_and(|running| running.gives_way.is_some()) =>
+            {
                 Outcome::GaveWay(GAVE_WAY_PAUSE_MS)
             }
             end => self.world.outcome(end, &ended.out, ended.is_open),
@@ -153,16 +152,16 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
             key, end, effects, out, ..
         } = ended;
         match end {
-            End::Interrupted => {
+            Ok(gone) => match self.world.succeeded(&key, gone, effects, is_resync, out) {
+                Ok(event) => self.succeeded(key, gone, event),
+                Err(error) => self.failed(&key, error, FAILURES_MAX_ONCE, None),
+            },
+            Err(Failure { blame: Blame::Cut, .. }) => {
                 if let Some(cause) = self.became_active.clone().filter(|_| is_other_version) {
                     self.pending.because(&key, SystemClock.now_ms(), cause);
                 }
             }
-            End::True { gone } => match self.world.succeeded(&key, gone, effects, is_resync, out) {
-                Ok(event) => self.succeeded(key, gone, event),
-                Err(error) => self.failed(&key, error, FAILURES_MAX_ONCE, None),
-            },
-            End::Failed { error, .. } | End::Fault { error } => self.failed(&key, error, failures, again_in_ms),
+            Err(Failure { error, .. }) => self.failed(&key, error, failures, again_in_ms),
         }
     }
 
@@ -224,11 +223,13 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
     /// Shows the result of a turn on the board.
     fn show(&self, ended: &Ended<W::Key, W::Desired, W::Out>, failures: u32, again_in_ms: Option<u64>) {
         let (outcome, error) = match &ended.end {
-            End::True { gone: false } => (board::Outcome::True, None),
-            End::True { gone: true } => (board::Outcome::Gone, None),
-            End::Interrupted => (board::Outcome::Interrupted, None),
-            End::Failed { error, .. } => (board::Outcome::Failed, Some(error.clone())),
-            End::Fault { error } => (board::Outcome::Fault, Some(error.clone())),
+            Ok(false) => (board::Outcome::True, None),
+            Ok(true) => (board::Outcome::Gone, None),
+            Err(Failure { error, blame, .. }) => match blame {
+                Blame::Cut => (board::Outcome::Interrupted, None),
+                Blame::Host => (board::Outcome::Failed, Some(error.clone())),
+                Blame::Guest => (board::Outcome::Fault, Some(error.clone())),
+            },
         };
         let finished = Finished {
             outcome,

@@ -47,7 +47,7 @@ use crate::decisions::{Cause, Nodes, Pending, Seen};
 use crate::event::Event;
 use crate::instances::Instances;
 use crate::lifecycle::active::{Active, Handover};
-use crate::lifecycle::end::End;
+use crate::lifecycle::failure::{self, End};
 use crate::lifecycle::quarantine::Quarantine;
 use crate::lifecycle::troubles::Troubles;
 use crate::setup::SetupError;
@@ -235,7 +235,7 @@ pub(crate) trait Reconciler: Sized {
     fn ended(&mut self, _key: &Self::Key, _live: Option<&Live>, _out: &mut Self::Out) {}
     /// When the queue is to try the key again.
     fn outcome(&self, end: &End, _out: &Self::Out, _is_open: bool) -> Outcome {
-        end.outcome()
+        failure::outcome(end)
     }
     /// How often in a row the key failed, and in how many milliseconds it gets its next turn. `queued`: as the queue
     /// says, with this outcome.

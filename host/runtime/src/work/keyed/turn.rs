@@ -17,11 +17,11 @@ use trueup_capabilities::meter::{Change, Effects};
 use trueup_journal::{Interrupted, Journal, JournalError};
 
 use crate::decisions::{Came, Decided};
-use crate::guests::dispatch::{self, Answer, InvokeError, Unreadable};
+use crate::guests::dispatch::{self, Answer};
 use crate::instance::Instance;
-use crate::instances::{self, Instances, OpenError, Reopened};
+use crate::instances::{self, Instances, OpenError, Reopened, with_causes};
 use crate::lifecycle::active::Active;
-use crate::lifecycle::end::End;
+use crate::lifecycle::failure::{End, Failure};
 use crate::work::interrupt::{Interrupt, InterruptibleClock, Sleepers};
 use crate::work::turns::{Paced, Turns};
 
@@ -72,60 +72,6 @@ impl Live {
     pub(crate) fn sync(&mut self) {
         if let Some(Err(error)) = self.instance.host_mut().tape.journal_mut().map(Journal::sync_now) {
             tracing::warn!("{error}");
-        }
-    }
-}
-
-/// Why a step of a turn stopped.
-#[derive(Debug)]
-pub(crate) enum Trouble {
-    Interrupted,
-    Failed { error: String, retry_after_ms: Option<u64> },
-    Fault(String),
-}
-
-impl Trouble {
-    fn said(&self) -> &str {
-        match self {
-            Self::Interrupted => "ended while it slept",
-            Self::Failed { error, .. } | Self::Fault(error) => error,
-        }
-    }
-}
-
-impl From<InvokeError> for Trouble {
-    fn from(error: InvokeError) -> Self {
-        if error.is_fault() {
-            Self::Fault(with_causes(error))
-        } else {
-            Self::from(with_causes(error))
-        }
-    }
-}
-
-impl From<Unreadable> for Trouble {
-    fn from(error: Unreadable) -> Self {
-        Self::Fault(with_causes(error))
-    }
-}
-
-impl From<String> for Trouble {
-    fn from(error: String) -> Self {
-        Self::Failed {
-            error,
-            retry_after_ms: None,
-        }
-    }
-}
-
-impl From<Result<bool, Trouble>> for End {
-    /// `Ok(true)`: nothing of the key is left.
-    fn from(ended: Result<bool, Trouble>) -> Self {
-        match ended {
-            Ok(gone) => Self::True { gone },
-            Err(Trouble::Interrupted) => Self::Interrupted,
-            Err(Trouble::Failed { error, retry_after_ms }) => Self::Failed { error, retry_after_ms },
-            Err(Trouble::Fault(error)) => Self::Fault { error },
         }
     }
 }
@@ -183,9 +129,9 @@ impl Turn {
     }
 
     /// Stops a turn whose calls are never cut, between two of them.
-    pub(crate) fn go_on(&self) -> Result<(), Trouble> {
+    pub(crate) fn go_on(&self) -> Result<(), Failure> {
         if self.interrupt.is_wanted() {
-            return Err(Trouble::Interrupted);
+            return Err(Failure::cut());
         }
         Ok(())
     }
@@ -195,7 +141,7 @@ impl Turn {
     pub(crate) async fn ready(
         &mut self,
         settings: Option<&Map<String, Value>>,
-    ) -> Result<Option<Option<Interrupted>>, Trouble> {
+    ) -> Result<Option<Option<Interrupted>>, Failure> {
         let interrupt = Arc::clone(&self.interrupt);
         let base = self.shared.active.instances();
         let version = settings.map_or_else(|| Arc::clone(&base), |settings| with_settings(&base, settings));
@@ -208,7 +154,7 @@ impl Turn {
                     None => self.open(base, version).await.map(Some),
                 }
             } => ready,
-            () = interrupt.reached() => Err(Trouble::Interrupted),
+            () = interrupt.reached() => Err(Failure::cut()),
         }
     }
 
@@ -219,7 +165,7 @@ impl Turn {
         mut live: Live,
         base: Arc<Instances>,
         version: Arc<Instances>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), Failure> {
         // The backends with which it was opened may be of a past epoch.
         let before = &live.instance.host().backends;
         let backends = Backends {
@@ -250,12 +196,12 @@ impl Turn {
                     version: live.version,
                     interrupt: live.interrupt,
                 });
-                Err(Trouble::Fault(error))
+                Err(Failure::of_guest(error))
             }
         }
     }
 
-    async fn open(&mut self, base: Arc<Instances>, version: Arc<Instances>) -> Result<Option<Interrupted>, Trouble> {
+    async fn open(&mut self, base: Arc<Instances>, version: Arc<Instances>) -> Result<Option<Interrupted>, Failure> {
         let interrupt = match self.shared.cut {
             CutCalls::Dropped => Arc::clone(&self.interrupt),
             // This one is never wanted, so no call is cut.
@@ -304,18 +250,19 @@ impl Turn {
         &mut self,
         call: &str,
         args: &impl Serialize,
-        read: impl FnOnce(R) -> Result<T, Trouble>,
-    ) -> Result<T, Trouble> {
+        read: impl FnOnce(R) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
         let called = self.called(call, args).await;
         let answer = called.and_then(|answer| read(dispatch::read(call, &answer)?));
-        self.decided.end_call(answer.as_ref().err().map(Trouble::said));
+        self.decided
+            .end_call(answer.as_ref().err().map(|failure| failure.error.as_str()));
         answer
     }
 
-    async fn called(&mut self, call: &str, args: &impl Serialize) -> Result<Box<RawValue>, Trouble> {
+    async fn called(&mut self, call: &str, args: &impl Serialize) -> Result<Box<RawValue>, Failure> {
         let args = to_raw_value(args).map_err(|error| format!("arguments of `{call}`: {error}"))?;
         let Some(mut live) = self.live.take() else {
-            return Err(Trouble::from(format!("`{call}`: its instance is gone")));
+            return Err(Failure::from(format!("`{call}`: its instance is gone")));
         };
         live.instance.host_mut().removing(self.removing);
         let before = live.instance.host().meter.effects;
@@ -340,9 +287,9 @@ impl Turn {
     }
 
     /// Finishes the call inside which the recording ended, and returns its answer.
-    pub(crate) async fn finish(&mut self, interrupted: Interrupted) -> Result<Box<RawValue>, Trouble> {
+    pub(crate) async fn finish(&mut self, interrupted: Interrupted) -> Result<Box<RawValue>, Failure> {
         let Some(mut live) = self.live.take() else {
-            return Err(Trouble::from("its instance is gone".to_owned()));
+            return Err(Failure::from("its instance is gone".to_owned()));
         };
         self.last_at_ms = self.last_at_ms.max(interrupted.at_ms);
         let span = self.decided.begin(live.instance.host(), &interrupted.call, false);
@@ -352,20 +299,21 @@ impl Turn {
         let answer = finishing.instrument(span).await;
         counted.end(answer.is_ok());
         let settled = self.settled(live, Some(answer)).await;
-        self.decided.end_call(settled.as_ref().err().map(Trouble::said));
+        self.decided
+            .end_call(settled.as_ref().err().map(|failure| failure.error.as_str()));
         settled
     }
 
     /// The result of a call; `None` if it was cut. If it succeeded, the instance goes on, in a new segment if the old
     /// one is long.
-    async fn settled(&mut self, mut live: Live, answer: Option<Answer>) -> Result<Box<RawValue>, Trouble> {
+    async fn settled(&mut self, mut live: Live, answer: Option<Answer>) -> Result<Box<RawValue>, Failure> {
         self.decided.asked(live.instance.host().meter.used.imports);
         let Some(answer) = answer else {
             instances::cancel(
                 live.instance,
                 "ended while it slept or waited for its turn: the host stops, there is a newer input or version, or another key waits",
             );
-            return Err(Trouble::Interrupted);
+            return Err(Failure::cut());
         };
         let answer = answer?;
         live.sync_if_due().map_err(with_causes)?;
@@ -379,7 +327,7 @@ impl Turn {
             Ok(instance) => self.live = Some(Live { instance, ..live }),
             Err(error) if self.shared.cut == CutCalls::Finished => {
                 let error = with_causes(error);
-                return Err(Trouble::from(format!("its recording can't go on: {error}")));
+                return Err(Failure::from(format!("its recording can't go on: {error}")));
             }
             // The next call opens the instance anew and reports if that fails.
             Err(error) => tracing::warn!(
@@ -402,9 +350,9 @@ pub(crate) fn with_settings(base: &Instances, settings: &Map<String, Value>) -> 
     Arc::new(merged)
 }
 
-fn not_opened(error: OpenError) -> Trouble {
+fn not_opened(error: OpenError) -> Failure {
     if matches!(error, OpenError::Start(_)) {
-        return Trouble::Fault(with_causes(error));
+        return Failure::of_guest(with_causes(error));
     }
     let damaged = matches!(error, OpenError::Journal(JournalError::Read(_)));
     let next = if damaged {
@@ -412,25 +360,22 @@ fn not_opened(error: OpenError) -> Trouble {
     } else {
         ""
     };
-    Trouble::from(with_causes(error) + next)
-}
-
-/// The error with its causes, on one line.
-pub(crate) fn with_causes(error: impl Into<anyhow::Error>) -> String {
-    format!("{:#}", error.into())
+    Failure::from(with_causes(error) + next)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lifecycle::failure::Blame;
 
     #[test]
     fn an_unreadable_answer_is_a_fault_of_the_guest() {
         let answer = to_raw_value("yes").unwrap_or_default();
-        let trouble = dispatch::read::<bool>("timer-events.on-timer", &answer).map_err(Trouble::from);
-        let Err(Trouble::Fault(said)) = trouble else {
-            panic!("it counts as a failure that is tried again for ever");
+        let trouble = dispatch::read::<bool>("timer-events.on-timer", &answer).map_err(Failure::from);
+        let Err(Failure { error, blame, .. }) = trouble else {
+            panic!("it is an answer");
         };
-        assert!(said.starts_with("the answer of `timer-events.on-timer`: "), "{said}");
+        assert_eq!(blame, Blame::Guest, "else it is tried again for ever");
+        assert!(error.starts_with("the answer of `timer-events.on-timer`: "), "{error}");
     }
 }
