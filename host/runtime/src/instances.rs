@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::value::to_raw_value;
+use serde_json::{Map, Value};
 use trueup_capabilities::grants::Grants;
 use trueup_capabilities::meter::Limits;
 use trueup_capabilities::pace::Pace;
@@ -21,7 +22,6 @@ use trueup_journal::{
     Tape, TapeError, segment_files, segment_numbers, segment_path,
 };
 
-pub(crate) use self::moves::cancel;
 use crate::guests::Program;
 use crate::guests::dispatch::{Answer, InvokeError};
 use crate::instance::{Instance, Start, StartError};
@@ -51,14 +51,20 @@ pub enum OpenError {
 /// kept.
 pub type Recorded = Arc<dyn Fn(&str) -> Option<Arc<Program>> + Send + Sync>;
 
-/// An opened instance, and what the caller must know of its recording before the next call.
+/// An opened instance, ready for [`Instances::finish`] or a call.
 pub struct Reopened {
-    /// Ready for [`Instances::finish`] or a call.
+    /// With its recorded state.
     pub instance: Instance,
+    /// What came before.
+    pub last: LastCall,
+}
+
+/// How the recording of an instance ended before it was opened.
+pub struct LastCall {
     /// The call to finish first. `None` if the recording ended between calls.
     pub interrupted: Option<Interrupted>,
     /// When the last call of the newest segment began, in milliseconds since 1970. 0 if it has no call.
-    pub last_at_ms: u64,
+    pub at_ms: u64,
 }
 
 /// How often the host tries to read a recording that another process writes before it gives up, and the pause between
@@ -78,7 +84,7 @@ pub struct Instances {
     /// Finds the versions that recorded existing state.
     pub recorded: Recorded,
     /// For `lifecycle.init`.
-    pub settings: serde_json::Value,
+    pub settings: Value,
     /// Whether to ignore states of other guests. An instance whose state was recorded by another guest then begins
     /// with its settings alone.
     pub afresh: bool,
@@ -151,25 +157,33 @@ impl Instances {
         }
     }
 
+    /// The same version with the settings of one key over the configured ones.
+    pub(crate) fn with_settings(&self, settings: &Map<String, Value>) -> Arc<Self> {
+        let mut merged = self.clone();
+        if let Value::Object(all) = &mut merged.settings {
+            all.extend(settings.clone());
+        } else {
+            merged.settings = Value::Object(settings.clone());
+        }
+        Arc::new(merged)
+    }
+
     /// Opens the instance of `key`. Rebuilds it from its last snapshot and the calls since, except those that failed.
     ///
     /// # Errors
     /// If its recording is damaged or can't be written, or the guest refuses its settings or its state.
     pub async fn open(&self, key: &str, backends: Backends) -> Result<Instance, OpenError> {
-        let opened = self.open_from_recording(key, backends, false).await?;
+        let opened = self.open_recorded(key, backends, false).await?;
         Ok(opened.instance)
     }
 
-    /// [`Instances::open`] for a guest whose calls start work that goes on without them. If the recording ends inside
-    /// a call, the caller must finish that call before any other, with [`Instances::finish`].
+    /// [`Instances::open`], with what the caller must know before the next call. `finishes`: the guest's calls start
+    /// work that goes on without them. If the recording ends inside a call, the caller must then finish that call
+    /// before any other, with [`Instances::finish`].
     ///
     /// # Errors
     /// As [`Instances::open`].
-    pub async fn open_to_finish(&self, key: &str, backends: Backends) -> Result<Reopened, OpenError> {
-        self.open_from_recording(key, backends, true).await
-    }
-
-    async fn open_from_recording(&self, key: &str, backends: Backends, finishes: bool) -> Result<Reopened, OpenError> {
+    pub async fn open_recorded(&self, key: &str, backends: Backends, finishes: bool) -> Result<Reopened, OpenError> {
         let state_moves = self.state_moves(key);
         let folder = self.folder(self.record, key);
         let opened = self.open_journal(&folder)?;
@@ -196,7 +210,7 @@ impl Instances {
         };
         // The restored instance schedules a timer that fired anew, so it fires by itself.
         let interrupted = interrupted.filter(|interrupted| interrupted.call != FIRES);
-        let last_at_ms = newest.as_ref().and_then(Segment::last_call_at_ms).unwrap_or(0);
+        let at_ms = newest.as_ref().and_then(Segment::last_call_at_ms).unwrap_or(0);
         let old_header = newest.as_ref().map(|segment| segment.header.clone());
         let snapshot = match newest {
             Some(segment) => self.recover(key, segment, backends.pace.clone()).await?,
@@ -225,11 +239,8 @@ impl Instances {
             })?;
         }
         let instance = self.start_recorded(key, journal, backends, &snapshot).await?;
-        Ok(Reopened {
-            instance,
-            interrupted,
-            last_at_ms,
-        })
+        let last = LastCall { interrupted, at_ms };
+        Ok(Reopened { instance, last })
     }
 
     /// Runs a call again inside which the recording ended. It gets the recorded answers as long as it asks for them,

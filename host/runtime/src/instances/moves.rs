@@ -1,5 +1,5 @@
-//! What becomes of an instance that is open: it moves to another version, goes on in a new segment, or is cancelled;
-//! and instances that are only tried.
+//! What becomes of an instance that is open: it moves to another version, or goes on in a new segment; and instances
+//! that are only tried.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use trueup_base::clock::{Clock as _, SystemClock, VirtualClock};
 use trueup_capabilities::grants::Grants;
 use trueup_capabilities::log::NoLog;
 use trueup_capabilities::{Backends, Host};
-use trueup_journal::{Ending, Tape};
+use trueup_journal::Tape;
 
 use super::{Instances, OpenError, with_causes};
 use crate::instance::{Instance, Start, StartError};
@@ -130,16 +130,5 @@ impl Instances {
         let mut host = instance.into_host();
         host.tape.rotate(&header)?;
         self.start(host, &snapshot).await.map_err(|(_, error)| error.into())
-    }
-}
-
-/// Ends a call that was dropped while it slept, and the instance with it.
-pub(crate) fn cancel(instance: Instance, why: &str) {
-    let mut host = instance.into_host();
-    if let Err(error) = host.tape.end_call(&Ending::Cancelled(why.to_owned())) {
-        tracing::warn!(
-            instance = host.identity.instance,
-            "recording that a call was cancelled: {error}"
-        );
     }
 }

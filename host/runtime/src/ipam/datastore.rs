@@ -71,7 +71,7 @@ impl Datastore {
     pub(super) fn was_read(&mut self) {
         self.was_read = true;
         // A candidate beside it gets the same settings.
-        self.slot.active().set(reads_store(&self.slot.instances()));
+        self.slot.go_on_as(reads_store(&self.slot.instances()));
     }
 
     /// The number of the last entry of its recording.

@@ -147,14 +147,10 @@ impl Work<'_> {
     }
 
     async fn reconcile(&mut self, desired: &Desired) -> Result<Report, Failure> {
-        let instances = &self.turn.shared.active.instances();
-        let identity = instances.identity(&self.turn.instance);
-        granted::check(
-            &identity,
-            &instances.grants,
-            &self.turn.backends,
-            &desired.load_balancers,
-        )?;
+        let slot = &self.turn.slot;
+        let instances = slot.instances();
+        let identity = instances.identity(slot.key());
+        granted::check(&identity, &instances.grants, slot.backends(), &desired.load_balancers)?;
         self.turn.counts = true;
         let report = self.call(RECONCILE, desired).await;
         self.turn.counts = false;

@@ -222,7 +222,7 @@ impl Reconciler for Services<'_> {
         let is_moved = |uid: &&String| self.wishes.owner(uid).is_some_and(|owner| owner != key);
         let moved = places.keys().filter(is_moved).cloned().collect();
         let api = self.setup.api_of(self.wishes.owned(key, &places));
-        turn.backends = self.setup.backends(self.seed, &turn.instance, api);
+        turn.set_backends(self.setup.backends(self.seed, turn.slot.key(), api));
         let job = Job {
             key: key.clone(),
             desired,

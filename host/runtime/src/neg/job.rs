@@ -142,7 +142,7 @@ impl Work {
         }
         self.came.state = self.state().await?;
         let in_flight = !operations::of(&self.in_flight).is_empty();
-        let waits = self.turn.live.as_ref().is_some_and(|live| live.timer_ms().is_some());
+        let waits = self.turn.slot.timer_ms().is_some();
         Ok(is_gone && is_empty && !in_flight && !waits)
     }
 
@@ -150,7 +150,7 @@ impl Work {
     /// flight that the backend does not know. `true` if it was just opened and needs a sync.
     async fn ready(&mut self) -> Result<bool, Failure> {
         self.turn.go_on()?;
-        if self.turn.live.is_none() {
+        if !self.turn.slot.is_live() {
             operations::of(&self.in_flight).clear();
         }
         let Some(interrupted) = self.turn.ready(Some(&self.settings)).await? else {
@@ -164,7 +164,7 @@ impl Work {
         let known = self.state().await?.map(|state| state.in_flight).unwrap_or_default();
         for (operation, started) in known {
             operations::of(&self.in_flight).entry(operation).or_insert(started);
-            if !self.operations.is_pending(&self.turn.instance, operation) {
+            if !self.operations.is_pending(self.turn.slot.key(), operation) {
                 self.inbox
                     .ends
                     .entry(operation)
@@ -176,12 +176,12 @@ impl Work {
 
     /// The remaining changes of the call may be wrong by now. The turn syncs its NEGs in any case.
     fn give_up(&self, interrupted: &Interrupted) -> Result<(), Failure> {
-        let (instance, call) = (&self.turn.instance, &interrupted.call);
+        let (instance, call) = (self.turn.slot.key(), &interrupted.call);
         tracing::info!(
             instance,
             "`{call}`, inside which the host was stopped, is not finished: others have acted since"
         );
-        let given_up = self.turn.shared.active.instances().give_up_interrupted(instance);
+        let given_up = self.turn.slot.instances().give_up_interrupted(instance);
         given_up.map_err(|error| Failure::from(with_causes(error)))
     }
 
@@ -213,11 +213,11 @@ impl Work {
     /// The guest knows of the end of an operation, and its recording says so.
     async fn told(&mut self, operation: u64, failure: Option<&str>) {
         self.inbox.ends.remove(&operation);
-        self.operations.told(&self.turn.instance, operation).await;
+        self.operations.told(self.turn.slot.key(), operation).await;
         let started = operations::of(&self.in_flight).remove(&operation);
         if let Some(failure) = failure {
             tracing::warn!(
-                instance = self.turn.instance,
+                instance = self.turn.slot.key(),
                 operation,
                 "an operation failed: {failure}"
             );
@@ -241,8 +241,7 @@ impl Work {
         let mut wanted = false;
         for _ in 0..TIMERS_PER_JOB_MAX {
             self.turn.go_on()?;
-            let due = self.turn.live.as_mut().and_then(|live| {
-                let host = live.instance.host_mut();
+            let due = self.turn.slot.host_mut().and_then(|host| {
                 let now_ms = host.backends.clock.steady_ms();
                 host.timers.take_due(now_ms)
             });
@@ -271,16 +270,8 @@ impl Work {
     }
 
     async fn state(&mut self) -> Result<Option<State>, Failure> {
-        let Some(live) = &mut self.turn.live else {
-            return Ok(None);
-        };
-        match live.instance.snapshot().await {
-            Ok(snapshot) => Ok(State::read(&snapshot)),
-            Err(error) => {
-                self.turn.live = None;
-                Err(Failure::of_guest(with_causes(error)))
-            }
-        }
+        let snapshot = self.turn.slot.snapshot().await?;
+        Ok(snapshot.as_deref().and_then(State::read))
     }
 
     async fn call<R: DeserializeOwned>(&mut self, call: &str, args: &impl Serialize) -> Result<R, Failure> {

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use trueup_base::clock::{Clock as _, SystemClock};
+use trueup_capabilities::Backends;
 use trueup_capabilities::meter::Effects;
 use trueup_controller::Outcome;
 use trueup_sources::Batch;
@@ -19,9 +20,10 @@ use crate::guests::neg::adapter::{Key, Wish};
 use crate::instances::Instances;
 use crate::lifecycle::failure::{self, Blame, End};
 use crate::lifecycle::troubles::FAILURES_MAX_ONCE;
-use crate::work::keyed::turn::{CutCalls, Live, Turn, with_settings};
+use crate::work::keyed::turn::{CutCalls, Turn};
 use crate::work::keyed::{Looked, Reconciler, Rules, Standings, Turning, Wanted};
 use crate::work::leading::Acts;
+use crate::work::slot::InstanceSlot;
 
 /// What comes for a key beside the source.
 pub(crate) enum Mail {
@@ -136,7 +138,7 @@ impl Reconciler for Negs<'_> {
     }
 
     fn version(&self, active: Arc<Instances>, desired: &Desired) -> Arc<Instances> {
-        with_settings(&active, &desired.settings)
+        active.with_settings(&desired.settings)
     }
 
     /// What is known of a key is on disk before anything is attached, so that it can be found again whatever happens
@@ -161,12 +163,15 @@ impl Reconciler for Negs<'_> {
         turn.last_at_ms = entry.last_at_ms;
         let in_flight = Arc::clone(&entry.operations);
         self.set_alarm(key, None);
-        turn.backends = self.setup.backends(self.seed, &turn.instance);
-        turn.backends.neg = Some(Arc::new(operations::Noted {
-            api: self.setup.operations.api(&turn.instance),
+        let noted = operations::Noted {
+            api: self.setup.operations.api(turn.slot.key()),
             fence: turn.fence.clone(),
             in_flight: Arc::clone(&in_flight),
-        }));
+        };
+        turn.set_backends(Backends {
+            neg: Some(Arc::new(noted)),
+            ..self.setup.backends(self.seed, turn.slot.key())
+        });
         let job = Job {
             key: key.clone(),
             settings: desired.settings,
@@ -192,7 +197,7 @@ impl Reconciler for Negs<'_> {
         }
     }
 
-    fn ended(&mut self, key: &Key, live: Option<&Live>, out: &mut Out) {
+    fn ended(&mut self, key: &Key, slot: Option<&InstanceSlot>, out: &mut Out) {
         self.attached += out.came.attached;
         self.detached += out.came.detached;
         let entry = self.entry(key);
@@ -201,7 +206,7 @@ impl Reconciler for Negs<'_> {
         if let Some(state) = &out.came.state {
             entry.in_flight = state.in_flight.len();
         }
-        self.set_alarm(key, live.and_then(Live::timer_ms));
+        self.set_alarm(key, slot.and_then(InstanceSlot::timer_ms));
         self.show(key, out);
     }
 

@@ -31,7 +31,7 @@ use trueup_election::Standing;
 pub use self::lock::{StateLock, Taken};
 pub use self::reload::Reload;
 pub use crate::event::Event;
-pub use crate::instances::{Instances, OpenError, Recorded, Reopened};
+pub use crate::instances::{Instances, LastCall, OpenError, Recorded, Reopened};
 pub use crate::lbaas::setup::Setup;
 pub use crate::lifecycle::quarantine::SetAside;
 pub use crate::lifecycle::troubles::FAILURES_MAX_ONCE;

@@ -54,7 +54,7 @@ pub(crate) enum Waits {
     ForTurn,
 }
 
-/// One instance's interrupt. Its clock and its pace listen to it.
+/// The interrupt of one turn. The clock and the pace of its calls listen to it.
 pub(crate) struct Interrupt {
     wanted: watch::Sender<bool>,
     asleep: Notify,
@@ -107,12 +107,6 @@ impl Interrupt {
     /// Whether it is wanted.
     pub(crate) fn is_wanted(&self) -> bool {
         *self.wanted.borrow()
-    }
-
-    /// A new call begins, which is not to be ended yet.
-    pub(crate) fn clear(&self) {
-        self.wanted.send_replace(false);
-        self.set_waits(None);
     }
 
     /// Returns when an interrupt is wanted and the call sleeps.
@@ -199,7 +193,5 @@ mod tests {
         let sleep = tokio::time::timeout(A_WHILE, clock.sleep_ms(3_600_000));
         let (slept, reached, ()) = tokio::join!(sleep, tokio::time::timeout(A_WHILE, interrupt.reached()), wanted);
         assert!(slept.is_err() && reached.is_ok());
-        interrupt.clear();
-        clock.sleep_ms(1).await;
     }
 }

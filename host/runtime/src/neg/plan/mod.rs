@@ -33,7 +33,6 @@ use crate::instances::Instances;
 use crate::setup::SetupError;
 use crate::work::ground::{Ground, stream_of};
 use crate::work::input::nothing_there;
-use crate::work::keyed::turn::with_settings;
 
 /// What a run would do for one key.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
@@ -239,7 +238,7 @@ async fn plan_key(looking: &Looking, seed: u64, key: &Key, wanted: Wanted) -> Ne
         left_out,
         ..NegPlan::default()
     };
-    let instances = with_settings(&looking.instances, &settings);
+    let instances = looking.instances.with_settings(&settings);
     let instance = key.to_string();
     let snapshot = match instances.state_now(&instance).await {
         Ok(snapshot) => snapshot,

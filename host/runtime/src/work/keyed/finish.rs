@@ -40,7 +40,7 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
     pub(super) fn finish(&mut self, done: Joined<W>) {
         let Some(Done {
             key,
-            live,
+            slot,
             end,
             effects,
             changes,
@@ -52,10 +52,10 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
         let running = self.running.remove(&key);
         self.effects.created += effects.created;
         self.effects.destroyed += effects.destroyed;
-        self.world.ended(&key, live.as_ref(), &mut out);
-        let is_open = live.is_some();
-        if let Some(live) = live {
-            self.idle.rest(key.clone(), live);
+        self.world.ended(&key, slot.as_ref(), &mut out);
+        let is_open = slot.is_some();
+        if let Some(slot) = slot {
+            self.idle.rest(key.clone(), slot);
         }
         let end = self.judged(&key, end, running.as_ref());
         let ended = Ended {
@@ -92,7 +92,7 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
         Some(Done {
             out: self.world.lost(&key),
             key,
-            live: None,
+            slot: None,
             end,
             effects: Effects::default(),
             changes: Vec::new(),

@@ -14,6 +14,7 @@ use super::{Keyed, News, Reconciler, Running, Wanted};
 use crate::decisions::{Came, Cause, Decided};
 use crate::event::Event;
 use crate::work::interrupt::Interrupt;
+use crate::work::slot::InstanceSlot;
 
 /// If a key waits and all jobs are taken, the call that has slept for the longest gives way, at the earliest after this
 /// long. A key waits no longer than that for its first call.
@@ -132,11 +133,13 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
             self.fail(&key, &error);
             return;
         }
-        let live = self.idle.take(&key);
-        let kept = live.as_ref().filter(|_| W::RULES.cut == CutCalls::Dropped);
-        let interrupt = kept.map_or_else(Interrupt::new, |live| Arc::clone(&live.interrupt));
-        interrupt.clear();
-        self.board.began(W::RULES.guest, &key.to_string());
+        let instance = key.to_string();
+        let slot = self.idle.take(&key).unwrap_or_else(|| {
+            let active = Arc::clone(&self.shared.active);
+            InstanceSlot::new(active, &instance, Backends::default())
+        });
+        let interrupt = Interrupt::new();
+        self.board.began(W::RULES.guest, &instance);
         let fence = self.acts.fence().of_this_epoch();
         let decided = self.decided(&key);
         let running = Running {
@@ -151,12 +154,10 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
         self.running.insert(key.clone(), running);
         let turn = Turn {
             shared: Arc::clone(&self.shared),
-            instance: key.to_string(),
+            slot,
             decided,
-            backends: Backends::default(),
             fence,
             interrupt,
-            live,
             removing: false,
             counts: false,
             effects: Effects::default(),

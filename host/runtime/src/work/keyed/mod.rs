@@ -40,7 +40,7 @@ use trueup_sources::{Batch, Batches, Source};
 
 use self::idle::Idle;
 pub use self::summary::Summary;
-use self::turn::{CutCalls, Done, Live, Shared, Turn};
+use self::turn::{CutCalls, Done, Shared, Turn};
 use crate::board::Board;
 use crate::config::{Config, Guest};
 use crate::decisions::{Cause, Nodes, Pending, Seen};
@@ -57,6 +57,7 @@ use crate::work::held::Held;
 use crate::work::input::{From, Input, next};
 use crate::work::interrupt::{Interrupt, Waits};
 use crate::work::leading::Acts;
+use crate::work::slot::InstanceSlot;
 use crate::work::turns::Turns;
 
 /// How often the host checks whether the journals of idle instances need a sync to disk. The loop waits no longer.
@@ -232,7 +233,7 @@ pub(crate) trait Reconciler: Sized {
     /// In place of what a turn leaves that ended without a result.
     fn lost(&self, key: &Self::Key) -> Self::Out;
     /// A turn ended. Takes in what it leaves.
-    fn ended(&mut self, _key: &Self::Key, _live: Option<&Live>, _out: &mut Self::Out) {}
+    fn ended(&mut self, _key: &Self::Key, _slot: Option<&InstanceSlot>, _out: &mut Self::Out) {}
     /// When the queue is to try the key again.
     fn outcome(&self, end: &End, _out: &Self::Out, _is_open: bool) -> Outcome {
         failure::outcome(end)

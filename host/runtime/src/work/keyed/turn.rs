@@ -4,25 +4,23 @@
 //! Which calls, in which order, is up to the world.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::value::{RawValue, to_raw_value};
+use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use tracing::Instrument as _;
 use trueup_base::fence::Fence;
 use trueup_capabilities::Backends;
 use trueup_capabilities::meter::{Change, Effects};
-use trueup_journal::{Interrupted, Journal, JournalError};
+use trueup_journal::Interrupted;
 
 use crate::decisions::{Came, Decided};
 use crate::guests::dispatch::{self, Answer};
-use crate::instance::Instance;
-use crate::instances::{self, Instances, OpenError, Reopened, with_causes};
 use crate::lifecycle::active::Active;
 use crate::lifecycle::failure::{End, Failure};
 use crate::work::interrupt::{Interrupt, InterruptibleClock, Sleepers};
+use crate::work::slot::{self, InstanceSlot, Open};
 use crate::work::turns::{Paced, Turns};
 
 /// What becomes of a call that did not end.
@@ -45,52 +43,17 @@ pub(crate) struct Shared {
     pub(crate) cut: CutCalls,
 }
 
-/// An instance, and what it was opened with.
-pub(crate) struct Live {
-    pub(crate) instance: Instance,
-    /// The version that was active then.
-    base: Arc<Instances>,
-    /// The same with the settings of this key.
-    version: Arc<Instances>,
-    /// Ends its call while it sleeps.
-    pub(crate) interrupt: Arc<Interrupt>,
-}
-
-impl Live {
-    /// When its first timer is due, by `Clock::steady_ms`. `None` if it has no timer.
-    pub(crate) fn timer_ms(&self) -> Option<u64> {
-        self.instance.host().timers.next_due_ms()
-    }
-
-    /// Syncs the recording to disk if the configuration says so and it is due.
-    pub(crate) fn sync_if_due(&mut self) -> Result<(), JournalError> {
-        let journal = self.instance.host_mut().tape.journal_mut();
-        journal.map_or(Ok(()), |journal| journal.tick(Instant::now()))
-    }
-
-    /// Syncs the whole recording to disk: nothing will sync it later.
-    pub(crate) fn sync(&mut self) {
-        if let Some(Err(error)) = self.instance.host_mut().tape.journal_mut().map(Journal::sync_now) {
-            tracing::warn!("{error}");
-        }
-    }
-}
-
 /// A turn of one key.
 pub(crate) struct Turn {
     pub(crate) shared: Arc<Shared>,
-    /// The key, as text.
-    pub(crate) instance: String,
+    /// The instance of the key's last turn, if it is still there.
+    pub(crate) slot: InstanceSlot,
     /// Why it runs, and the record of its decisions.
     pub(crate) decided: Decided,
-    /// The backends for its calls. An instance that is open already gets them too.
-    pub(crate) backends: Backends,
     /// The fence of the epoch in which it begins. In a later epoch it changes nothing outside.
     pub(crate) fence: Fence,
-    /// Wanted once the turn is to end. That of `live`, if calls are dropped.
+    /// Wanted once the turn is to end.
     pub(crate) interrupt: Arc<Interrupt>,
-    /// The instance of the key's last turn, if it is still there.
-    pub(crate) live: Option<Live>,
     /// Whether the next calls are to remove everything.
     pub(crate) removing: bool,
     /// Whether the next calls say how many objects the key has.
@@ -106,7 +69,8 @@ pub(crate) struct Turn {
 /// The result of a turn.
 pub(crate) struct Done<K, O> {
     pub(crate) key: K,
-    pub(crate) live: Option<Live>,
+    /// `None` if there is no instance.
+    pub(crate) slot: Option<InstanceSlot>,
     pub(crate) end: End,
     pub(crate) effects: Effects,
     pub(crate) changes: Vec<Change>,
@@ -120,7 +84,7 @@ impl Turn {
         self.decided.end(Came::from(&end), self.effects, &self.changes);
         Done {
             key,
-            live: self.live,
+            slot: Some(self.slot).filter(InstanceSlot::is_live),
             end,
             effects: self.effects,
             changes: self.changes,
@@ -136,113 +100,49 @@ impl Turn {
         Ok(())
     }
 
-    /// Gets the instance: of the active version, with the settings of this key over the configured ones. Returns
-    /// whether it was just opened, and the call that its recording ends in, which the world must finish.
-    pub(crate) async fn ready(
-        &mut self,
-        settings: Option<&Map<String, Value>>,
-    ) -> Result<Option<Option<Interrupted>>, Failure> {
-        let interrupt = Arc::clone(&self.interrupt);
-        let base = self.shared.active.instances();
-        let version = settings.map_or_else(|| Arc::clone(&base), |settings| with_settings(&base, settings));
-        tokio::select! {
-            biased;
-            ready = async {
-                match self.live.take() {
-                    Some(live) => self.bring_up_to_date(live, base, version).await.map(|()| None),
-                    // A guest may sleep in `init` too.
-                    None => self.open(base, version).await.map(Some),
-                }
-            } => ready,
-            () = interrupt.reached() => Err(Failure::cut()),
-        }
-    }
-
-    /// Moves the state if the version or the settings changed. If the new version refuses the state, the instance
-    /// stays as it is, for when another version becomes active again.
-    async fn bring_up_to_date(
-        &mut self,
-        mut live: Live,
-        base: Arc<Instances>,
-        version: Arc<Instances>,
-    ) -> Result<(), Failure> {
-        // The backends with which it was opened may be of a past epoch.
-        let before = &live.instance.host().backends;
-        let backends = Backends {
-            clock: Arc::clone(&before.clock),
-            pace: before.pace.clone(),
-            random: Arc::clone(&before.random),
-            ..self.backends.clone()
-        };
-        live.instance.host_mut().backends = backends;
-        if Arc::ptr_eq(&base, &live.base) && version.settings == live.version.settings {
-            self.live = Some(live);
-            return Ok(());
-        }
-        match version.take_over(&self.instance, live.instance, async || Ok(())).await {
-            Ok(instance) => {
-                self.live = Some(Live {
-                    instance,
-                    base,
-                    version,
-                    interrupt: live.interrupt,
-                });
-                Ok(())
-            }
-            Err((left, error)) => {
-                self.live = left.map(|instance| Live {
-                    instance: *instance,
-                    base: live.base,
-                    version: live.version,
-                    interrupt: live.interrupt,
-                });
-                Err(Failure::of_guest(error))
-            }
-        }
-    }
-
-    async fn open(&mut self, base: Arc<Instances>, version: Arc<Instances>) -> Result<Option<Interrupted>, Failure> {
+    /// Calls get these backends. The host may cut a call while it sleeps or computes for long, if calls are dropped.
+    pub(crate) fn set_backends(&mut self, backends: Backends) {
         let interrupt = match self.shared.cut {
             CutCalls::Dropped => Arc::clone(&self.interrupt),
             // This one is never wanted, so no call is cut.
             CutCalls::Finished => Interrupt::new(),
         };
         let clock = InterruptibleClock {
-            clock: Arc::clone(&self.backends.clock),
+            clock: Arc::clone(&backends.clock),
             interrupt: Arc::clone(&interrupt),
             sleepers: Arc::clone(&self.shared.sleepers),
         };
         let pace = Paced {
             turns: Arc::clone(&self.shared.turns),
-            interrupt: Arc::clone(&interrupt),
+            interrupt,
             sleepers: Arc::clone(&self.shared.sleepers),
         };
-        let backends = Backends {
+        self.slot.set_backends(Backends {
             clock: Arc::new(clock),
             pace: Some(Arc::new(pace)),
-            ..self.backends.clone()
-        };
-        let opened = match self.shared.cut {
-            CutCalls::Dropped => version.open(&self.instance, backends).await.map(|instance| Reopened {
-                instance,
-                interrupted: None,
-                last_at_ms: 0,
-            }),
-            CutCalls::Finished => version.open_to_finish(&self.instance, backends).await,
-        };
-        let Reopened {
-            instance,
-            interrupted,
-            last_at_ms,
-        } = opened.map_err(not_opened)?;
-        self.last_at_ms = self.last_at_ms.max(last_at_ms);
-        self.live = Some(Live {
-            instance,
-            base,
-            version,
-            interrupt,
+            ..backends
         });
-        Ok(interrupted)
+    }
+
+    /// Gets the instance, as [`InstanceSlot::ready`]. Returns whether it was just opened, and the call that its
+    /// recording ends in, which the world must finish.
+    pub(crate) async fn ready(
+        &mut self,
+        settings: Option<&Map<String, Value>>,
+    ) -> Result<Option<Option<Interrupted>>, Failure> {
+        let finishes = self.shared.cut == CutCalls::Finished;
+        let opened = tokio::select! {
+            biased;
+            // A guest may sleep in `init` too.
+            ready = self.slot.ready(settings, finishes) => ready?,
+            () = self.interrupt.reached() => return Err(Failure::cut()),
+        };
+        Ok(opened.map(|last| {
+            if finishes {
+                self.last_at_ms = self.last_at_ms.max(last.at_ms);
+            }
+            last.interrupted
+        }))
     }
 
     /// Calls the guest, and reads its answer. Records one decision. Its time is later than that of any call before.
@@ -260,45 +160,40 @@ impl Turn {
     }
 
     async fn called(&mut self, call: &str, args: &impl Serialize) -> Result<Box<RawValue>, Failure> {
-        let args = to_raw_value(args).map_err(|error| format!("arguments of `{call}`: {error}"))?;
-        let Some(mut live) = self.live.take() else {
-            return Err(Failure::from(format!("`{call}`: its instance is gone")));
-        };
-        live.instance.host_mut().removing(self.removing);
-        let before = live.instance.host().meter.effects;
-        let now_ms = live.instance.host().backends.clock.now_ms();
-        self.last_at_ms = now_ms.max(self.last_at_ms.saturating_add(1));
-        let span = self.decided.begin(live.instance.host(), call, self.removing);
-        let active = &self.shared.active;
-        let calling = active.call_at(self.last_at_ms, &self.instance, &mut live.instance, call, &args);
+        let args = slot::arguments(call, args)?;
+        let mut open = self.slot.take()?;
+        let host = open.instance.host_mut();
+        host.removing(self.removing);
+        let before = host.meter.effects;
+        self.last_at_ms = host.backends.clock.now_ms().max(self.last_at_ms.saturating_add(1));
+        let span = self.decided.begin(host, call, self.removing);
+        let (active, key) = (self.slot.active(), self.slot.key());
+        let calling = active.call_at(self.last_at_ms, key, &mut open.instance, call, &args);
         let answer = tokio::select! {
             biased;
             answer = calling.instrument(span) => Some(answer),
             () = self.interrupt.reached() => None,
         };
-        if let Some(left) = live.instance.host().left().filter(|_| self.counts) {
-            self.backends.quotas.holdings.hold(&self.instance, left);
+        let host = open.instance.host_mut();
+        if let Some(left) = host.left().filter(|_| self.counts) {
+            host.backends.quotas.holdings.hold(key, left);
         }
-        let after = live.instance.host().meter.effects;
-        self.effects.created += after.created - before.created;
-        self.effects.destroyed += after.destroyed - before.destroyed;
-        self.changes.append(&mut live.instance.host_mut().changes);
-        self.settled(live, answer).await
+        self.effects.created += host.meter.effects.created - before.created;
+        self.effects.destroyed += host.meter.effects.destroyed - before.destroyed;
+        self.changes.append(&mut host.changes);
+        self.settled(open, answer).await
     }
 
     /// Finishes the call inside which the recording ended, and returns its answer.
     pub(crate) async fn finish(&mut self, interrupted: Interrupted) -> Result<Box<RawValue>, Failure> {
-        let Some(mut live) = self.live.take() else {
-            return Err(Failure::from("its instance is gone".to_owned()));
-        };
+        let mut open = self.slot.take()?;
         self.last_at_ms = self.last_at_ms.max(interrupted.at_ms);
-        let span = self.decided.begin(live.instance.host(), &interrupted.call, false);
-        let counted = self.shared.active.calls.begin();
-        let version = Arc::clone(&live.version);
-        let finishing = version.finish(&self.instance, &mut live.instance, interrupted);
+        let span = self.decided.begin(open.instance.host(), &interrupted.call, false);
+        let counted = self.slot.active().calls.begin();
+        let finishing = open.version.finish(self.slot.key(), &mut open.instance, interrupted);
         let answer = finishing.instrument(span).await;
         counted.end(answer.is_ok());
-        let settled = self.settled(live, Some(answer)).await;
+        let settled = self.settled(open, Some(answer)).await;
         self.decided
             .end_call(settled.as_ref().err().map(|failure| failure.error.as_str()));
         settled
@@ -306,65 +201,42 @@ impl Turn {
 
     /// The result of a call; `None` if it was cut. If it succeeded, the instance goes on, in a new segment if the old
     /// one is long.
-    async fn settled(&mut self, mut live: Live, answer: Option<Answer>) -> Result<Box<RawValue>, Failure> {
-        self.decided.asked(live.instance.host().meter.used.imports);
+    async fn settled(&mut self, open: Open, answer: Option<Answer>) -> Result<Box<RawValue>, Failure> {
+        self.decided.asked(open.instance.host().meter.used.imports);
         let Some(answer) = answer else {
-            instances::cancel(
-                live.instance,
+            self.slot.cancel(
+                open,
                 "ended while it slept or waited for its turn: the host stops, there is a newer input or version, or another key waits",
             );
             return Err(Failure::cut());
         };
-        let answer = answer?;
-        live.sync_if_due().map_err(with_causes)?;
+        let answer = self.slot.settle(open, answer)?;
+        self.slot.try_tick().inspect_err(|_| self.slot.end())?;
         let rotated = tokio::select! {
             biased;
-            rotated = live.version.rotate_if_long(live.instance) => rotated,
+            rotated = self.slot.rotate() => rotated,
             // The answer is valid. Its recording continues in a new instance.
-            () = self.interrupt.reached() => return Ok(answer),
+            () = self.interrupt.reached() => Ok(()),
         };
         match rotated {
-            Ok(instance) => self.live = Some(Live { instance, ..live }),
-            Err(error) if self.shared.cut == CutCalls::Finished => {
-                let error = with_causes(error);
-                return Err(Failure::from(format!("its recording can't go on: {error}")));
+            Err(Failure { error, .. }) if self.shared.cut == CutCalls::Finished => {
+                Err(Failure::from(format!("its recording can't go on: {error}")))
             }
-            // The next call opens the instance anew and reports if that fails.
-            Err(error) => tracing::warn!(
-                instance = self.instance,
-                "its recording goes on in a new instance: {error}"
-            ),
+            Err(Failure { error, .. }) => {
+                // The next call opens the instance anew and reports if that fails.
+                let instance = self.slot.key();
+                tracing::warn!(instance, "its recording goes on in a new instance: {error}");
+                Ok(answer)
+            }
+            Ok(()) => Ok(answer),
         }
-        Ok(answer)
     }
-}
-
-/// A version with the settings of one key on top of the configured ones.
-pub(crate) fn with_settings(base: &Instances, settings: &Map<String, Value>) -> Arc<Instances> {
-    let mut merged = base.clone();
-    if let Value::Object(all) = &mut merged.settings {
-        all.extend(settings.clone());
-    } else {
-        merged.settings = Value::Object(settings.clone());
-    }
-    Arc::new(merged)
-}
-
-fn not_opened(error: OpenError) -> Failure {
-    if matches!(error, OpenError::Start(_)) {
-        return Failure::of_guest(with_causes(error));
-    }
-    let damaged = matches!(error, OpenError::Journal(JournalError::Read(_)));
-    let next = if damaged {
-        "; repair it, or move its folder away to go on without what it says"
-    } else {
-        ""
-    };
-    Failure::from(with_causes(error) + next)
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::value::to_raw_value;
+
     use super::*;
     use crate::lifecycle::failure::Blame;
 

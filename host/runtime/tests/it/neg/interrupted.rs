@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use trueup_journal::{Event, Segment, instance_dir};
 use trueup_runtime::capabilities::neg::{Endpoint, NegRef};
 use trueup_runtime::instance::Instance;
-use trueup_runtime::run::{Instances, Reopened};
+use trueup_runtime::run::{Instances, LastCall, Reopened};
 
 use super::host::{Change, KEY, World, instances};
 
@@ -87,14 +87,13 @@ async fn whole() -> Whole {
     let dir = tempfile::tempdir().unwrap();
     let world = World::after(negs(), &[]);
     let opened = instances(dir.path())
-        .open_to_finish(KEY, world.backends(BEGIN_MS))
+        .open_recorded(KEY, world.backends(BEGIN_MS), true)
         .await;
     let Reopened {
         mut instance,
-        interrupted,
-        last_at_ms,
+        last: LastCall { interrupted, at_ms },
     } = opened.unwrap();
-    assert!(interrupted.is_none() && last_at_ms == 0);
+    assert!(interrupted.is_none() && at_ms == 0);
     make(&mut instance, 0).await;
     let file = folder(dir.path()).join("0.jsonl");
     let text = std::fs::read_to_string(&file).unwrap();
@@ -146,15 +145,15 @@ async fn check(whole: &Whole, entries: usize, again: &[usize]) {
             finish_and_be_killed(dir.path(), &world, *lines).await;
         }
         let reopened = instances(dir.path())
-            .open_to_finish(KEY, world.backends(9_000))
+            .open_recorded(KEY, world.backends(9_000), true)
             .await
             .unwrap();
         let mut instance = reopened.instance;
         assert!(
-            !again.is_empty() || reopened.interrupted.is_some() == is_inside,
+            !again.is_empty() || reopened.last.interrupted.is_some() == is_inside,
             "after {entries}"
         );
-        if let Some(interrupted) = reopened.interrupted {
+        if let Some(interrupted) = reopened.last.interrupted {
             instances(dir.path())
                 .finish(KEY, &mut instance, interrupted)
                 .await
@@ -181,10 +180,10 @@ async fn check(whole: &Whole, entries: usize, again: &[usize]) {
             "after {entries}, done {done}, {again:?}: and all that follows"
         );
         let mut reopened = instances(dir.path())
-            .open_to_finish(KEY, world.backends(9_000))
+            .open_recorded(KEY, world.backends(9_000), true)
             .await
             .unwrap();
-        assert!(reopened.interrupted.is_none());
+        assert!(reopened.last.interrupted.is_none());
         assert_eq!(
             state(&mut instance).await,
             state(&mut reopened.instance).await,
@@ -200,11 +199,15 @@ async fn state(instance: &mut Instance) -> Value {
 /// Runs one more process, which is killed after recording this many lines, at least its header.
 async fn finish_and_be_killed(state_dir: &Path, world: &Arc<World>, lines: usize) {
     let folder = folder(state_dir);
-    let reopened = instances(state_dir).open_to_finish(KEY, world.backends(5_000)).await;
+    let reopened = instances(state_dir)
+        .open_recorded(KEY, world.backends(5_000), true)
+        .await;
     let Reopened {
         mut instance,
-        interrupted: Some(interrupted),
-        ..
+        last: LastCall {
+            interrupted: Some(interrupted),
+            ..
+        },
     } = reopened.unwrap()
     else {
         return;
@@ -243,19 +246,19 @@ async fn a_call_that_ended_without_recording_is_not_run_again() {
             record,
             ..instances(dir.path())
         };
-        let opened = instances.open_to_finish(KEY, world.backends(9_000)).await;
+        let opened = instances.open_recorded(KEY, world.backends(9_000), true).await;
         (instances, opened.unwrap())
     };
     let (_, killed_again) = start(true).await;
-    assert!(killed_again.interrupted.is_some());
+    assert!(killed_again.last.interrupted.is_some());
     drop(killed_again);
     let (instances, mut reopened) = start(false).await;
-    let interrupted = reopened.interrupted.take().unwrap();
+    let interrupted = reopened.last.interrupted.take().unwrap();
     let finished = instances.finish(KEY, &mut reopened.instance, interrupted).await;
     finished.unwrap();
     drop(reopened);
     for _ in 0..2 {
-        assert!(start(true).await.1.interrupted.is_none());
+        assert!(start(true).await.1.last.interrupted.is_none());
     }
 }
 
@@ -267,7 +270,9 @@ async fn a_damaged_recording_that_holds_state_is_an_error() {
     let file = folder(dir.path()).join("0.jsonl");
     let text = std::fs::read_to_string(&file).unwrap();
     std::fs::write(&file, text.replacen("\"ask\"", "\"aks\"", 1)).unwrap();
-    let opened = instances(dir.path()).open_to_finish(KEY, world.backends(9_000)).await;
+    let opened = instances(dir.path())
+        .open_recorded(KEY, world.backends(9_000), true)
+        .await;
     let error = opened.err().unwrap().to_string();
     let line = text.lines().position(|line| line.contains("\"ask\"")).unwrap() + 1;
     assert!(
