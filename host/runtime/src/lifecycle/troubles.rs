@@ -1,6 +1,7 @@
-//! Decides when a key is set aside: the guest failed with it too often in a row, or goes round in circles.
+//! Decides when an input is set aside: the guest failed with it too often in a row, or goes round in circles.
 //!
-//! Pure: takes how each job ended and what it changed, returns the decision. The loops act on it.
+//! Pure: takes how each job ended and what it changed, returns the decision. The loops act on it. An input is what
+//! fails and is tried again as one: a key, an instance, an object, a request.
 //!
 //! ```text
 //! succeeded, nothing to do           -> all is forgotten
@@ -20,7 +21,7 @@ use crate::config::{FailurePolicy, OnFailure};
 /// With `--once`, the host gives up a key after this many failures.
 pub const FAILURES_MAX_ONCE: u32 = 5;
 
-/// Why a key is set aside.
+/// Why an input is set aside.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TooMuch {
     /// One line.
@@ -29,67 +30,76 @@ pub(crate) struct TooMuch {
     pub(crate) failures: u32,
 }
 
-/// What went wrong with each key since its input last changed. A key without failures takes no room.
-pub(crate) struct Troubles<K> {
+/// What went wrong with each input, by name, since it last changed. One without failures takes no room.
+pub(crate) struct Troubles {
     policy: FailurePolicy,
-    by_key: BTreeMap<K, Trouble>,
+    by_name: BTreeMap<String, Trouble>,
 }
 
 #[derive(Default)]
 struct Trouble {
-    /// The digest of the input.
+    /// The digest of its last form.
     input: String,
     /// How often in a row the guest failed.
     faults: u32,
     cycles: Cycles,
 }
 
-impl<K: Ord + Clone> Troubles<K> {
+impl Troubles {
     pub(crate) fn new(policy: FailurePolicy) -> Self {
         Self {
             policy,
-            by_key: BTreeMap::new(),
+            by_name: BTreeMap::new(),
         }
     }
 
-    /// Takes in the end of a job with this input. Returns why the key is to be set aside, and then forgets the key.
-    pub(crate) fn after(&mut self, key: &K, input: String, end: &End, changes: &[Change]) -> Option<TooMuch> {
+    /// Takes in the end of a job. `input` is the digest of the form that it worked with. Returns why the input is to be
+    /// set aside, and then counts anew.
+    pub(crate) fn after(&mut self, name: &str, input: &str, end: &End, changes: &[Change]) -> Option<TooMuch> {
         let blame = end.as_ref().err().map(|failure| failure.blame);
         match blame {
             // Counts neither way: the next job is for another input, another version, or another process.
             Some(Blame::Cut) => return None,
             // The key was already in its desired state: recreating objects before was necessary.
             None if changes.is_empty() => {
-                self.by_key.remove(key);
+                self.by_name.remove(name);
                 return None;
             }
-            Some(Blame::Host) if changes.is_empty() && !self.by_key.contains_key(key) => return None,
+            Some(Blame::Host) if changes.is_empty() && !self.by_name.contains_key(name) => return None,
             _ => {}
         }
-        let trouble = self.by_key.entry(key.clone()).or_default();
+        let trouble = self.by_name.entry(name.to_owned()).or_default();
         if trouble.input != input {
             *trouble = Trouble {
-                input,
+                input: input.to_owned(),
                 ..Trouble::default()
             };
         }
         let too_much = trouble.too_much(end, changes, &self.policy);
         if too_much.is_some() {
-            self.by_key.remove(key);
+            self.by_name.remove(name);
         }
         too_much
     }
 
-    /// Forgets a key of which nothing is left.
-    pub(crate) fn forget(&mut self, key: &K) {
-        self.by_key.remove(key);
+    /// The number of inputs with which something went wrong.
+    pub(crate) fn len(&self) -> usize {
+        self.by_name.len()
     }
 
-    /// Another version decides from here on. Returns the keys with which the one before failed: they need no backoff.
-    pub(crate) fn forget_all(&mut self) -> Vec<K> {
-        let all = std::mem::take(&mut self.by_key).into_iter();
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.by_name.contains_key(name)
+    }
+
+    pub(crate) fn forget(&mut self, name: &str) {
+        self.by_name.remove(name);
+    }
+
+    /// Returns the names of those with which the guest failed.
+    pub(crate) fn forget_all(&mut self) -> Vec<String> {
+        let all = std::mem::take(&mut self.by_name).into_iter();
         all.filter(|(_, trouble)| trouble.faults > 0)
-            .map(|(key, _)| key)
+            .map(|(name, _)| name)
             .collect()
     }
 }
@@ -130,16 +140,7 @@ pub(crate) fn enough(policy: &FailurePolicy) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::guests::lbaas::adapter::Key;
-
-    fn key(name: &str) -> Key {
-        Key {
-            namespace: "default".to_owned(),
-            name: name.to_owned(),
-        }
-    }
-
-    fn troubles(on_failure: OnFailure) -> Troubles<Key> {
+    fn troubles(on_failure: OnFailure) -> Troubles {
         Troubles::new(FailurePolicy {
             on_failure,
             quarantine_after: 3,
@@ -172,8 +173,8 @@ mod tests {
         ]
     }
 
-    fn after(troubles: &mut Troubles<Key>, input: &str, end: &End, changes: &[Change]) -> Option<u32> {
-        let too_much = troubles.after(&key("web"), input.to_owned(), end, changes);
+    fn after(troubles: &mut Troubles, input: &str, end: &End, changes: &[Change]) -> Option<u32> {
+        let too_much = troubles.after("web", input, end, changes);
         too_much.map(|too_much| too_much.failures)
     }
 
@@ -184,14 +185,14 @@ mod tests {
             assert_eq!(after(&mut troubles, "a", &trap(), &[]), None);
             assert_eq!(after(&mut troubles, "a", &trap(), &[]), None);
             assert_eq!(
-                troubles.after(&key("web"), "a".to_owned(), &trap(), &[]),
+                troubles.after("web", "a", &trap(), &[]),
                 Some(TooMuch {
                     error: "it trapped".to_owned(),
                     failures: 3
                 })
             );
         }
-        assert!(troubles.by_key.is_empty());
+        assert!(troubles.by_name.is_empty());
     }
 
     #[test]
@@ -206,7 +207,7 @@ mod tests {
         for input in ["a", "a", "b", "b", "a", "a"] {
             assert_eq!(after(&mut troubles, input, &trap(), &[]), None, "another wish");
         }
-        assert_eq!(troubles.forget_all(), [key("web")], "tried at once by another version");
+        assert_eq!(troubles.forget_all(), ["web"], "tried at once by another version");
         for _ in 0..2 {
             assert_eq!(after(&mut troubles, "a", &trap(), &[]), None, "another version");
         }
@@ -225,10 +226,10 @@ mod tests {
     fn keys_are_counted_apart() {
         let mut troubles = troubles(OnFailure::Retry);
         for name in ["a", "b", "a", "b"] {
-            assert_eq!(troubles.after(&key(name), String::new(), &trap(), &[]), None);
+            assert_eq!(troubles.after(name, "", &trap(), &[]), None);
         }
-        assert!(troubles.after(&key("a"), String::new(), &trap(), &[]).is_some());
-        assert_eq!(troubles.by_key.len(), 1);
+        assert!(troubles.after("a", "", &trap(), &[]).is_some());
+        assert_eq!(troubles.by_name.len(), 1);
     }
 
     #[test]
@@ -270,6 +271,6 @@ mod tests {
             );
             assert_eq!(after(&mut troubles, "a", &TRUE, &[]), None);
         }
-        assert!(troubles.by_key.is_empty(), "what is well takes no room");
+        assert!(troubles.by_name.is_empty(), "what is well takes no room");
     }
 }

@@ -1,20 +1,19 @@
 //! Handles repeated failures of a guest as its failure policy says: counts them for each input, sets an input aside,
 //! and requests another version.
-//!
-//! For guests with one instance. An input is what fails and is tried again as one: an instance, an object, a request.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::Serialize;
 use tokio::sync::mpsc;
+use trueup_capabilities::Identity;
+use trueup_capabilities::meter::Change;
 
 use super::falling::Falling;
 use crate::config::FailurePolicy;
 use crate::instances::Instances;
-use crate::lifecycle::failure::{Blame, Failure};
+use crate::lifecycle::failure::{Blame, End, Failure};
 use crate::lifecycle::quarantine::{self, Quarantine, SetAside};
-use crate::lifecycle::troubles::{TooMuch, enough};
+use crate::lifecycle::troubles::{TooMuch, Troubles};
 use crate::swap::Fallen;
 
 /// The maximum number of failing inputs that are counted, far more than one instance has at a time.
@@ -23,10 +22,9 @@ const FAILING_MAX: usize = 1_000;
 /// One for each guest.
 pub(crate) struct Supervisor {
     quarantine: Arc<Quarantine>,
-    policy: FailurePolicy,
-    falling: Falling,
-    /// Calls in a row in which the guest failed, by input.
-    failures: BTreeMap<String, u32>,
+    /// Requests for the version that the failure policy names.
+    pub(crate) falling: Falling,
+    troubles: Troubles,
 }
 
 impl Supervisor {
@@ -37,9 +35,8 @@ impl Supervisor {
     ) -> Self {
         Self {
             quarantine,
-            policy,
             falling: Falling::new(fall_back),
-            failures: BTreeMap::new(),
+            troubles: Troubles::new(policy),
         }
     }
 
@@ -53,9 +50,14 @@ impl Supervisor {
         )
     }
 
-    /// The guest answered a call with this input.
+    /// The guest answered a call with this input, or the input is gone.
     pub(crate) fn succeeded(&mut self, what: &str) {
-        self.failures.remove(what);
+        self.troubles.forget(what);
+    }
+
+    /// A job with this input ended. Returns the reason to set it aside, and then counts anew.
+    pub(crate) fn ended(&mut self, what: &str, input: &str, end: &End, changes: &[Change]) -> Option<TooMuch> {
+        self.troubles.after(what, input, end, changes)
     }
 
     /// There was no answer. Returns the reason if that was the guest's fault once too often, and then counts anew.
@@ -63,20 +65,10 @@ impl Supervisor {
         if failure.blame != Blame::Guest {
             return None;
         }
-        if self.failures.len() >= FAILING_MAX && !self.failures.contains_key(what) {
-            self.failures.clear();
+        if self.troubles.len() >= FAILING_MAX && !self.troubles.has(what) {
+            self.troubles.forget_all();
         }
-        let failures = self.failures.entry(what.to_owned()).or_default();
-        *failures = failures.saturating_add(1);
-        let failures = *failures;
-        if failures < enough(&self.policy) {
-            return None;
-        }
-        self.failures.remove(what);
-        Some(TooMuch {
-            error: failure.error.clone(),
-            failures,
-        })
+        self.ended(what, "", &Err(failure.clone()), &[])
     }
 
     /// Requests another version, as the policy says. Sets nothing aside: the next call has the same input.
@@ -95,17 +87,23 @@ impl Supervisor {
         too_much: TooMuch,
     ) -> SetAside {
         let entry = entry(instances, what, input, too_much);
-        if let Err(error) = self.quarantine.set_aside(&instances.identity(audited), entry.clone()) {
-            tracing::warn!("{what} is set aside until the next start alone: {error}");
-        }
+        self.put(&instances.identity(audited), &entry);
         // The version that becomes active finds it set aside, and releases it.
         self.falling.wish(&entry);
         entry
     }
 
+    /// Sets an input aside with which the guest `about` failed.
+    pub(crate) fn put(&self, about: &Identity, entry: &SetAside) {
+        if let Err(error) = self.quarantine.set_aside(about, entry.clone()) {
+            let what = &entry.instance;
+            tracing::warn!("{what} is set aside until the next start alone: {error}");
+        }
+    }
+
     /// Whether there is no failure and nothing is set aside.
     pub(crate) fn is_empty(&self) -> bool {
-        self.failures.is_empty() && self.quarantine.is_empty()
+        self.troubles.len() == 0 && self.quarantine.is_empty()
     }
 
     /// Whether `what` is set aside, in its current form or an earlier one.
@@ -125,7 +123,7 @@ impl Supervisor {
 
     /// The guest took everything except what is `still` set aside. Releases everything else.
     pub(crate) fn took_all_but(&mut self, still: impl Fn(&str) -> bool) {
-        self.failures.clear();
+        self.troubles.forget_all();
         for entry in self.quarantine.all() {
             if !still(&entry.instance) {
                 self.release(&entry.instance);
@@ -133,9 +131,9 @@ impl Supervisor {
         }
     }
 
-    /// Releases `what`, to be tried again.
-    pub(crate) fn release(&self, what: &str) {
-        self.quarantine.release(what);
+    /// Releases `what`, to be tried again. Returns its entry if it was set aside.
+    pub(crate) fn release(&self, what: &str) -> Option<SetAside> {
+        self.quarantine.release(what)
     }
 
     /// If more than `max` are set aside, releases the oldest.
@@ -143,10 +141,10 @@ impl Supervisor {
         self.quarantine.keep_newest(max);
     }
 
-    /// Another version is active: releases everything.
-    pub(crate) fn began_version(&mut self) {
-        self.failures.clear();
-        self.quarantine.release_all();
+    /// Another version is active: releases everything. Returns the entries, and the names of those with which the guest
+    /// failed since.
+    pub(crate) fn began_version(&mut self) -> (Vec<SetAside>, Vec<String>) {
+        (self.quarantine.release_all(), self.troubles.forget_all())
     }
 }
 

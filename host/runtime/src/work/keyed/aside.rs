@@ -6,23 +6,20 @@ use super::{Keyed, News, Reconciler};
 use crate::decisions::Cause;
 use crate::event::Event;
 use crate::lifecycle::active::Handover;
-use crate::lifecycle::quarantine::{self, SetAside};
-use crate::lifecycle::troubles::TooMuch;
+use crate::lifecycle::quarantine::SetAside;
 
 impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
     /// Starts a turn, unless exactly this input is set aside.
     pub(super) fn start_or_hold(&mut self, key: W::Key, desired: W::Desired) {
         let instance = key.to_string();
-        let held = if self.quarantine.has(&instance) {
-            let instances = self.world.version(self.shared.active.instances(), &desired);
-            let digest = instances.program.guest.digest.to_string();
-            let input = quarantine::input(&instances, &desired);
-            self.quarantine.holds(&instance, &input, &digest)
+        let held = if self.supervisor.has(&instance) {
+            let version = self.world.version(self.shared.active.instances(), &desired);
+            self.supervisor.held(&version, &instance, &desired)
         } else {
             None
         };
         let Some(held) = held else {
-            if let Some(released) = self.quarantine.release(&instance) {
+            if let Some(released) = self.supervisor.release(&instance) {
                 self.pending.because(&key, SystemClock.now_ms(), Cause::from(&released));
             }
             self.start(key, desired);
@@ -34,15 +31,11 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
     }
 
     /// Sets the input aside. What is applied stays as it is until the input or the guest changes.
-    pub(super) fn set_aside(&mut self, key: W::Key, input: String, too_much: TooMuch) {
-        let instances = self.shared.active.instances();
-        let about = instances.identity(&key.to_string());
-        let entry = SetAside::new(&instances, key.to_string(), input, too_much);
+    pub(super) fn set_aside(&mut self, key: W::Key, entry: SetAside) {
         self.world.rest(&key, false);
         // Write it before the operator sees the event, so that it is already there.
-        if let Err(error) = self.quarantine.set_aside(&about, entry.clone()) {
-            tracing::warn!(%key, "it is set aside until the next start alone: {error}");
-        }
+        let about = self.shared.active.instances().identity(&entry.instance);
+        self.supervisor.put(&about, &entry);
         self.show_set_aside(key, entry, true);
     }
 
@@ -53,7 +46,7 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
             self.world.say(&key, News::SetAside(&entry.error));
             (self.tell)(Event::from(&entry));
             // Also for an old entry: the process that wrote it may have ended before another version became active.
-            self.falling.wish(&entry);
+            self.supervisor.falling.wish(&entry);
             self.standings.insert(key, Err(entry.error));
         }
     }
@@ -82,8 +75,8 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
 
     fn try_with_new_version(&mut self, cause: &Cause) {
         let since_ms = SystemClock.now_ms();
-        let released = self.quarantine.release_all();
-        let mut again = self.troubles.forget_all();
+        let (released, failed) = self.supervisor.began_version();
+        let mut again: Vec<W::Key> = failed.iter().filter_map(|name| name.parse().ok()).collect();
         for key in &again {
             self.pending.because(key, since_ms, cause.clone());
         }

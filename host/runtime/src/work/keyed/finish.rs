@@ -10,8 +10,8 @@ use super::{Keyed, News, Reconciler, Running};
 use crate::board::{self, Finished};
 use crate::event::Event;
 use crate::lifecycle::failure::{Blame, End, Failure};
-use crate::lifecycle::quarantine;
-use crate::lifecycle::troubles::{FAILURES_MAX_ONCE, TooMuch};
+use crate::lifecycle::quarantine::{self, SetAside};
+use crate::lifecycle::troubles::FAILURES_MAX_ONCE;
 use crate::work::interrupt::Waits;
 
 /// The error of a call that gave way to another key and did not sleep.
@@ -68,10 +68,10 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
             is_open,
         };
         match self.trouble(&ended) {
-            Some((input, too_much)) => {
+            Some(entry) => {
                 self.controller.done(&ended.key, Outcome::Success, self.now_ms());
                 self.show(&ended, 0, None);
-                self.set_aside(ended.key, input, too_much);
+                self.set_aside(ended.key, entry);
             }
             None => self.settle(ended),
         }
@@ -115,19 +115,17 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
         self.waits(key, end)
     }
 
-    /// Whether to set the key aside after this turn. Returns the digest of its input, and why. Ignores turns of a
-    /// version that is no longer active.
-    fn trouble(&mut self, ended: &Ended<W::Key, W::Desired, W::Out>) -> Option<(String, TooMuch)> {
+    /// Whether to set the key aside after this turn. Ignores turns of a version that is no longer active.
+    fn trouble(&mut self, ended: &Ended<W::Key, W::Desired, W::Out>) -> Option<SetAside> {
         let running = ended.running.as_ref()?;
         if running.version != self.versions {
             return None;
         }
         let version = self.world.version(self.shared.active.instances(), &running.desired);
         let input = quarantine::input(&version, &running.desired);
-        let too_much = self
-            .troubles
-            .after(&ended.key, input.clone(), &ended.end, &ended.changes)?;
-        Some((input, too_much))
+        let key = ended.key.to_string();
+        let too_much = self.supervisor.ended(&key, &input, &ended.end, &ended.changes)?;
+        Some(SetAside::new(&version, key, input, too_much))
     }
 
     fn settle(&mut self, ended: Ended<W::Key, W::Desired, W::Out>) {
@@ -211,7 +209,7 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
         if !self.once {
             self.standings.remove(key);
         }
-        self.troubles.forget(key);
+        self.supervisor.succeeded(&key.to_string());
         self.metrics.forget(&key.to_string());
         self.board.gone(W::RULES.guest, &key.to_string());
         self.world.forget(key);

@@ -69,7 +69,7 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
                     self.rest(&key);
                 }
                 Wanted::Forget => {
-                    self.quarantine.release(&key.to_string());
+                    self.supervisor.release(&key.to_string());
                     self.rest(&key);
                     self.forget(&key);
                 }
@@ -86,7 +86,7 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
     /// The desired state can't be computed. Nothing changes until the input does.
     fn refuse(&mut self, key: W::Key, error: String) {
         // The entry was for another input.
-        self.quarantine.release(&key.to_string());
+        self.supervisor.release(&key.to_string());
         self.board.refused(W::RULES.guest, &key.to_string(), &error);
         self.rest(&key);
         if self.is_new(&key, &error) {

@@ -49,15 +49,14 @@ use crate::instances::Instances;
 use crate::lifecycle::active::{Active, Handover};
 use crate::lifecycle::failure::{self, End};
 use crate::lifecycle::quarantine::Quarantine;
-use crate::lifecycle::troubles::Troubles;
 use crate::setup::SetupError;
 use crate::swap::Fallen;
-use crate::work::falling::Falling;
 use crate::work::held::Held;
 use crate::work::input::{From, Input, next};
 use crate::work::interrupt::{Interrupt, Waits};
 use crate::work::leading::Acts;
 use crate::work::slot::InstanceSlot;
+use crate::work::supervisor::Supervisor;
 use crate::work::turns::Turns;
 
 /// How often the host checks whether the journals of idle instances need a sync to disk. The loop waits no longer.
@@ -341,9 +340,7 @@ pub(crate) struct Keyed<W: Reconciler, T> {
     idle: Idle<W::Key>,
     standings: Standings<W::Key>,
     effects: Effects,
-    quarantine: Arc<Quarantine>,
-    /// What went wrong with each key and its current input.
-    troubles: Troubles<W::Key>,
+    supervisor: Supervisor,
     /// Why the next turn of a key runs.
     pending: Pending<W::Key>,
     /// The version that became active last. `None` if none has since the start.
@@ -353,8 +350,6 @@ pub(crate) struct Keyed<W: Reconciler, T> {
     /// The number of versions that became active since the start.
     versions: u64,
     acts: Acts,
-    /// Requests for the version that the failure policy names.
-    falling: Falling,
 }
 
 /// What a loop works with, beside its world.
@@ -420,14 +415,12 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
             idle: Idle::default(),
             standings: BTreeMap::new(),
             effects: Effects::default(),
-            quarantine: managing.quarantine,
-            troubles: Troubles::new(parts.guest.failure.clone()),
+            supervisor: Supervisor::new(managing.quarantine, parts.guest.failure.clone(), managing.fall_back),
             pending: Pending::default(),
             became_active: None,
             handovers: managing.handovers,
             versions: 0,
             acts: managing.acts,
-            falling: Falling::new(managing.fall_back),
         })
     }
 
@@ -494,7 +487,7 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
                 Some(handover) = self.handovers.recv() => self.hand_over(handover),
                 Some(done) = self.jobs.join_next_with_id() => self.finish(done),
                 mail = self.world.mail() => self.take_mail(mail),
-                () = self.falling.answered() => {}
+                () = self.supervisor.falling.answered() => {}
                 () = shared.active.approved.notified() => self.try_waiting(),
                 ours = &mut belongs, if !is_ours => match ours {
                     Ok(()) => is_ours = true,
@@ -521,7 +514,7 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
             && self.acts.may()
             && self.controller.is_idle()
             && self.world.is_settled(&self.standings)
-            && !self.falling.is_under_way()
+            && !self.supervisor.falling.is_under_way()
     }
 
     /// The time until the next key is due, or [`SYNC`] if none is.
