@@ -5,7 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use trueup_sources::ObjectRef;
+use trueup_sources::{Kind, ObjectRef};
 
 /// The Kubernetes label of an EndpointSlice that names its Service.
 pub(crate) const SERVICE_LABEL: &str = "kubernetes.io/service-name";
@@ -17,6 +17,17 @@ pub struct Id {
     pub namespace: String,
     /// The object's name.
     pub name: String,
+}
+
+impl Id {
+    /// The object of this kind with this name.
+    pub(crate) fn of_kind(&self, kind: Kind) -> ObjectRef {
+        ObjectRef {
+            kind,
+            namespace: self.namespace.clone(),
+            name: self.name.clone(),
+        }
+    }
 }
 
 impl fmt::Display for Id {

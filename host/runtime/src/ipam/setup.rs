@@ -52,7 +52,6 @@ impl Addresses {
             sandboxes: Some(Arc::clone(&runtime)),
             quotas: Arc::default(),
             audit: ground.audit.clone(),
-            usage: Arc::clone(&active.usage),
             ..Backends::default()
         };
         Ok(Self {

@@ -143,31 +143,20 @@ impl Reconciler for Services<'_> {
     fn look(&mut self, batch: &Batch) -> Looked<Key> {
         let has_keys = self.known().keys().next().is_some();
         let unreadable = self.wishes.take_in_unreadable(&batch.unreadable);
-        let mut changed = self.wishes.take_in(&batch.changes, batch.complete, has_keys);
-        changed.affected.extend(unreadable);
+        let mut looked = self.wishes.take_in(&batch.changes, batch.complete, has_keys);
+        looked.affected.extend(unreadable);
         if let Err(error) = self.wishes.remember() {
             tracing::warn!("the servers are not remembered for the next start: {error}");
         }
-        let mut held = Vec::new();
-        if changed.completed {
+        if self.wishes.completed() {
             // Keys that were deleted while the host was down, or while a manifest could not be read.
-            changed.affected.extend(self.gone());
-            changed.affected.extend(self.set_aside_and_gone());
+            looked.affected.extend(self.gone());
+            looked.affected.extend(self.set_aside_and_gone());
             self.say_what_is_not_seen();
-        } else if !self.wishes.is_complete() {
-            held = self.gone();
+        } else if !looked.complete {
+            looked.held = self.gone();
         }
-        Looked {
-            affected: changed.affected,
-            held,
-            seen: changed.seen,
-            nodes: changed.nodes,
-            notes: changed.notes,
-            is_empty: changed.is_empty,
-            no_nodes: changed.no_nodes,
-            complete: self.wishes.is_complete(),
-            objects: self.wishes.counts(),
-        }
+        looked
     }
 
     fn keys(&self) -> BTreeSet<Key> {

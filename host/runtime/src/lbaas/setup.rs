@@ -127,7 +127,6 @@ impl Setup {
             lbaas: Some(api),
             quotas: Arc::clone(&self.quotas),
             audit: self.audit.clone(),
-            usage: Arc::clone(&self.active.usage),
             ..Backends::default()
         }
     }

@@ -12,14 +12,14 @@ use std::sync::Arc;
 
 use trueup_base::regular;
 use trueup_capabilities::lbaas::anexia::Owned;
-use trueup_sources::Source;
-use trueup_sources::{Change, Kind, Object, ObjectRef, Objects, Showing};
+use trueup_sources::{Change, Kind, Object, ObjectRef, Objects, Showing, Source};
 
 use super::known::{KnownKeys, Places};
 use crate::decisions::{Input, Nodes, Seen};
 use crate::files;
 use crate::guests::lbaas::adapter::{self, Key, Servers, Settings};
 use crate::guests::lbaas::{Desired, Target};
+use crate::work::keyed::Looked;
 
 /// The file in the state folder that holds the servers of the last complete look.
 const SERVERS_FILE: &str = "servers.json";
@@ -36,6 +36,8 @@ pub(crate) struct Wishes {
     was_complete: bool,
     /// Whether the last look was complete: an object that it does not show is gone.
     complete: bool,
+    /// The last look was complete and the one before was not: what is missing is gone.
+    completed: bool,
     /// The Services that carry each UID.
     owners: BTreeMap<String, BTreeSet<Key>>,
     /// The servers differ from those in the file.
@@ -47,24 +49,6 @@ pub(crate) struct Wishes {
     showing: Showing,
     /// Objects that exist but can't be read.
     unreadable: Arc<BTreeSet<ObjectRef>>,
-}
-
-/// What a look at the source changed.
-pub(crate) struct Changed {
-    /// Keys whose desired state may have changed.
-    pub(crate) affected: BTreeSet<Key>,
-    /// Which changes affect which keys. Changes that affect no key are left out.
-    pub(crate) seen: Vec<Seen<Key>>,
-    /// The Nodes whose change altered the servers of all keys.
-    pub(crate) nodes: Nodes,
-    /// New notes about Nodes that should be servers and can't be.
-    pub(crate) notes: Vec<String>,
-    /// The source holds no object at all, and there are objects to lose.
-    pub(crate) is_empty: bool,
-    /// The source holds no Node at all, and load balancers have servers.
-    pub(crate) no_nodes: bool,
-    /// This look is complete and the one before was not: what is missing is gone.
-    pub(crate) completed: bool,
 }
 
 impl Wishes {
@@ -88,6 +72,7 @@ impl Wishes {
             remembered,
             was_complete: false,
             complete: false,
+            completed: false,
             owners: BTreeMap::new(),
             unsaved: false,
             is_cluster: false,
@@ -125,7 +110,7 @@ impl Wishes {
     /// and a Service with our finalizer can't be missed.)
     ///
     /// The cost of one changed Service does not depend on how many there are.
-    pub(crate) fn take_in(&mut self, changes: &[Change], complete: bool, has_keys: bool) -> Changed {
+    pub(crate) fn take_in(&mut self, changes: &[Change], complete: bool, has_keys: bool) -> Looked<Key> {
         let mut affected = BTreeSet::new();
         let (mut seen, mut nodes) = (Vec::new(), Nodes::default());
         let mut is_about_servers = false;
@@ -158,11 +143,11 @@ impl Wishes {
         let no_nodes = !is_empty && !self.remembered.is_empty() && self.showing.hides(Kind::Node, shown);
         let is_missed = complete && no_nodes;
         let complete = complete && !is_empty && !no_nodes;
-        let completed = complete && !self.complete;
+        self.completed = complete && !self.complete;
         self.complete = complete;
         let had_targets = !self.servers.targets.is_empty();
         let mut notes = Vec::new();
-        if is_about_servers || completed || (no_nodes && !had_targets) {
+        if is_about_servers || self.completed || (no_nodes && !had_targets) {
             self.was_complete |= complete;
             let was = std::mem::replace(&mut self.servers, adapter::servers(&self.objects));
             self.stand_in(no_nodes);
@@ -176,18 +161,20 @@ impl Wishes {
             self.unsaved = true;
         }
         let has_services = self.objects.services().next().is_some();
-        let looked_at_nodes = had_targets || is_about_servers || completed;
+        let looked_at_nodes = had_targets || is_about_servers || self.completed;
         if self.servers.targets.is_empty() && has_services && looked_at_nodes {
             notes.push("no Node is ready and open to load balancers: Services are left without servers".to_owned());
         }
-        Changed {
+        Looked {
             affected,
+            held: Vec::new(),
             seen,
             nodes,
             notes,
-            completed,
             is_empty,
             no_nodes: is_missed,
+            complete,
+            objects: self.objects.counts(),
         }
     }
 
@@ -215,12 +202,9 @@ impl Wishes {
 
     /// The UID of a Service that this host no longer manages, but whose finalizer says that its objects may exist.
     fn left_over_uid(&self, key: &Key) -> Option<String> {
-        let service = self
-            .objects
-            .service(&key.namespace, &key.name)
-            .filter(|_| self.is_cluster);
-        let service = service.filter(|service| adapter::is_left_over(service))?;
-        service.metadata.uid.clone()
+        let service = self.objects.service(&key.namespace, &key.name)?;
+        let is_left_over = self.is_cluster && adapter::is_left_over(service);
+        service.metadata.uid.clone().filter(|_| is_left_over)
     }
 
     /// How to find the objects of a key at the Engine: by name, where they should be and where some were created.
@@ -238,7 +222,7 @@ impl Wishes {
 
     /// Whether a key that is not desired is gone: everything was read, and the source would show it if it existed.
     pub(crate) fn is_gone(&self, key: &Key) -> bool {
-        self.complete && self.is_seen(key) && !self.unreadable.contains(&service_ref(key))
+        self.complete && self.is_seen(key) && !self.unreadable.contains(&key.of_kind(Kind::Service))
     }
 
     /// Whether the source shows the namespace of a key.
@@ -249,11 +233,6 @@ impl Wishes {
     /// Whether the source is a cluster.
     pub(crate) fn is_cluster(&self) -> bool {
         self.is_cluster
-    }
-
-    /// The number of objects of each kind.
-    pub(crate) fn counts(&self) -> Vec<(&'static str, usize)> {
-        self.objects.counts()
     }
 
     /// Remembers the servers of a complete look for the next process.
@@ -350,6 +329,11 @@ impl Wishes {
         adapter::ours(&self.objects).collect()
     }
 
+    /// Whether what was missing before the last look is known to be gone since that look.
+    pub(crate) fn completed(&self) -> bool {
+        self.completed
+    }
+
     /// Whether an object that the source does not show is gone.
     pub(crate) fn is_complete(&self) -> bool {
         self.complete
@@ -360,17 +344,8 @@ impl Wishes {
     }
 }
 
-fn service_ref(key: &Key) -> ObjectRef {
-    ObjectRef {
-        kind: Kind::Service,
-        namespace: key.namespace.clone(),
-        name: key.name.clone(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
-
     use k8s_openapi::api::core::v1::{Node, Service};
     use serde_json::json;
 
@@ -453,7 +428,7 @@ mod tests {
         next.remember().unwrap();
         let changed = next.take_in(&[], true, true);
         assert_eq!(servers(&next, "web"), ["n2"], "it is in none");
-        assert!(changed.completed && changed.affected.contains(&key("web")));
+        assert!(next.completed() && changed.affected.contains(&key("web")));
 
         let changed = next.take_in(&[put(node("n3")), remove(&node("n2"))], false, true);
         assert_eq!(servers(&next, "web"), ["n3"], "what a source says is gone is gone");
@@ -483,10 +458,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut wishes = Wishes::new(settings(), folder.path()).unwrap();
         let looked = wishes.take_in(&[], true, true);
-        assert!(looked.is_empty && !looked.completed && !wishes.is_complete());
+        assert!(looked.is_empty && !wishes.completed() && !wishes.is_complete());
         let looked = wishes.take_in(&[put(service("web", "u1"))], true, true);
         assert!(
-            !looked.is_empty && looked.completed && looked.notes.len() == 1,
+            !looked.is_empty && wishes.completed() && looked.notes.len() == 1,
             "{:?}",
             looked.notes
         );
@@ -496,7 +471,8 @@ mod tests {
         assert_eq!(looked.notes.len(), 1, "{:?}", looked.notes);
 
         let mut new = Wishes::new(settings(), folder.path()).unwrap();
-        assert!(new.take_in(&[], true, false).completed, "there is nothing to lose");
+        new.take_in(&[], true, false);
+        assert!(new.completed(), "there is nothing to lose");
     }
 
     fn in_cluster(folder: &Path, namespaces: &[&str]) -> Wishes {
@@ -543,7 +519,7 @@ mod tests {
         let looked = wishes.take_in(&[], true, true);
         assert!(looked.is_empty && !wishes.is_gone(&key("web")));
         let looked = wishes.take_in(&[put(service("web", "u1"))], true, true);
-        assert!(!looked.is_empty && looked.completed);
+        assert!(!looked.is_empty && wishes.completed());
         let looked = wishes.take_in(&[remove(&service("web", "u1"))], true, true);
         assert!(
             !looked.is_empty && wishes.is_gone(&key("web")),
@@ -562,7 +538,7 @@ mod tests {
         };
         assert!(wishes.is_gone(&key("web")) && !wishes.is_gone(&elsewhere) && !wishes.is_seen(&elsewhere));
 
-        let unreadable = Arc::new([service_ref(&key("web"))].into());
+        let unreadable = Arc::new([key("web").of_kind(Kind::Service)].into());
         assert_eq!(wishes.take_in_unreadable(&unreadable), [key("web")].into());
         assert!(!wishes.is_gone(&key("web")) && wishes.is_gone(&key("api")));
         assert_eq!(wishes.take_in_unreadable(&unreadable), BTreeSet::new());
@@ -602,7 +578,7 @@ mod tests {
         assert!(next.take_in(&[put(service("web", "u1"))], true, true).no_nodes);
         assert_eq!(servers(&next), 1, "at the start as well");
         let looked = next.take_in(&[put(node("n2"))], true, true);
-        assert!(!looked.no_nodes && looked.completed);
+        assert!(!looked.no_nodes && next.completed());
         assert_eq!(next.wish(&key("web")).unwrap().unwrap().servers[0].name, "n2");
 
         let mut watched = in_cluster(folder.path(), &[]);

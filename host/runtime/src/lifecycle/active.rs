@@ -64,13 +64,8 @@ impl Active {
 
     /// Calls an instance, counts the call, and passes it to the shadow if there is one. The shadow does not see a
     /// call whose future is dropped.
-    pub(crate) async fn call(&self, key: &str, instance: &mut Instance, call: &str, args: &RawValue) -> Answer {
-        let at_ms = instance.host().backends.clock.now_ms();
-        self.call_at(at_ms, key, instance, call, args).await
-    }
-
-    /// [`Active::call`] at a time that the caller gives, in milliseconds since 1970.
-    pub(crate) async fn call_at(
+    /// `at_ms`: when it begins, in milliseconds since 1970.
+    pub(crate) async fn call(
         &self,
         at_ms: u64,
         key: &str,

@@ -117,7 +117,6 @@ impl NegSetup {
             metrics: Arc::clone(&self.metrics),
             quotas: Arc::clone(&self.active.quotas),
             audit: self.audit.clone(),
-            usage: Arc::clone(&self.active.usage),
             ..Backends::default()
         }
     }

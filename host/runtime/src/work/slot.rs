@@ -231,7 +231,8 @@ impl InstanceSlot {
         let mut open = self.take()?;
         let span = decisions::span(open.instance.host(), call, &self.key, || about.cause.to_owned());
         open.instance.host_mut().by = about.by;
-        let calling = self.active.call(&self.key, &mut open.instance, call, &args);
+        let at_ms = open.instance.host().backends.clock.now_ms();
+        let calling = self.active.call(at_ms, &self.key, &mut open.instance, call, &args);
         let calling = calling.instrument(span.clone());
         let answer = match about.sleeps_max {
             None => Some(calling.await),

@@ -168,7 +168,7 @@ impl Turn {
         self.last_at_ms = host.backends.clock.now_ms().max(self.last_at_ms.saturating_add(1));
         let span = self.decided.begin(host, call, self.removing);
         let (active, key) = (self.slot.active(), self.slot.key());
-        let calling = active.call_at(self.last_at_ms, key, &mut open.instance, call, &args);
+        let calling = active.call(self.last_at_ms, key, &mut open.instance, call, &args);
         let answer = tokio::select! {
             biased;
             answer = calling.instrument(span) => Some(answer),

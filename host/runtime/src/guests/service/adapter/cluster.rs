@@ -94,11 +94,7 @@ impl Cluster {
     pub fn set_interfaces(&mut self, interfaces: Interfaces) -> Told {
         let mut looked = Looked::default();
         for (id, pod) in self.index.pods() {
-            let reference = ObjectRef {
-                kind: Kind::Pod,
-                namespace: id.namespace.clone(),
-                name: id.name.clone(),
-            };
+            let reference = id.of_kind(Kind::Pod);
             self.touch(&reference, [Part::Pod(id.clone())].into(), &mut looked);
             let notes = pod_notes(id, pod, &interfaces);
             looked.notes.extend(self.notes.set(&reference, notes.into()));
