@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::Map;
 use serde_json::value::to_raw_value;
-use serde_json::{Map, Value};
 use trueup_capabilities::grants::Grants;
 use trueup_capabilities::meter::Limits;
 use trueup_capabilities::pace::Pace;
@@ -84,7 +84,7 @@ pub struct Instances {
     /// Finds the versions that recorded existing state.
     pub recorded: Recorded,
     /// For `lifecycle.init`.
-    pub settings: Value,
+    pub settings: serde_json::Value,
     /// Whether to ignore states of other guests. An instance whose state was recorded by another guest then begins
     /// with its settings alone.
     pub afresh: bool,
@@ -158,12 +158,12 @@ impl Instances {
     }
 
     /// The same version with the settings of one key over the configured ones.
-    pub(crate) fn with_settings(&self, settings: &Map<String, Value>) -> Arc<Self> {
+    pub(crate) fn with_settings(&self, settings: &Map<String, serde_json::Value>) -> Arc<Self> {
         let mut merged = self.clone();
-        if let Value::Object(all) = &mut merged.settings {
+        if let serde_json::Value::Object(all) = &mut merged.settings {
             all.extend(settings.clone());
         } else {
-            merged.settings = Value::Object(settings.clone());
+            merged.settings = serde_json::Value::Object(settings.clone());
         }
         Arc::new(merged)
     }

@@ -3,8 +3,8 @@
 //! Knows no world: its owner decides when it begins and from what, and which calls it gets.
 //!
 //! ```text
-//! begin | resume -> call -> rotate -> call ... -> hand_over -> call ... -> end
-//!                     \-> no answer: the instance is gone
+//! begin | resume | ready -> call -> rotate -> call ... -> hand_over | ready -> call ... -> end
+//!                            \-> no answer: the instance is gone
 //! ```
 
 use std::sync::Arc;
