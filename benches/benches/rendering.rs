@@ -115,7 +115,7 @@ impl Sized {
         let mut renderers = Vec::new();
         for name in RENDERERS {
             let of_its_own = Backends {
-                etcd: Some(Arc::new(etcd::simulated::Simulated::default())),
+                etcd: Some(Arc::new(etcd::embedded::Embedded::in_memory().unwrap())),
                 ..backends()
             };
             let mut renderer = stage.alone(name, of_its_own).await?;

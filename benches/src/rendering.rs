@@ -172,7 +172,7 @@ pub fn backends() -> Backends {
         log: Arc::new(NoLog),
         renderers: Some(Arc::new(renderer::simulated::Simulated::default())),
         nftables: Some(Arc::new(nftables::simulated::Simulated::default())),
-        etcd: Some(Arc::new(etcd::simulated::Simulated::default())),
+        etcd: Some(Arc::new(etcd::embedded::Embedded::in_memory().unwrap())),
         ..Backends::default()
     }
 }
