@@ -247,8 +247,7 @@ fn guarded<T>(work: impl FnOnce() -> Result<T, redb::Error>) -> Result<T, redb::
 }
 
 fn open_file(path: &Path) -> Result<redb::Database, redb::Error> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    let folder = folder.unwrap_or(Path::new("."));
+    let folder = regular::folder_of(path);
     std::fs::create_dir_all(folder)?;
     let database = create(FileBackend::new(own_file(path)?)?)?;
     // Make the file's name survive a crash, too.
