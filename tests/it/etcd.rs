@@ -1,6 +1,6 @@
-//! One suite for the guarantees of a store of `trueup:etcd/kv`, run against the store in a file and a Debian
-//! etcd that the test starts; a long sequence of questions also against the store in memory. Then the behaviour of only a real etcd: certificates, users, stops, members that
-//! hang.
+//! One suite for the guarantees of a store of `trueup:etcd/kv`, run against the store in a file and a Debian etcd that
+//! the test starts; a long sequence of questions also against the store in memory. Then the behaviour of only a real
+//! etcd: certificates, users, stops, members that hang.
 //!
 //! Needs `etcd` (`apt-get install etcd-server`).
 

@@ -152,9 +152,9 @@ impl Course {
         })
     }
 
-    /// Compares an ending with the recorded one, which follows the unused questions: how it differs, and whether only as
-    /// rules accept. `None` if the call was stopped because the recording has no more of it: it did all that could be
-    /// compared.
+    /// Compares an ending with the recorded one, which follows the unused questions: how it differs, and whether only
+    /// as rules accept. `None` if the call was stopped because the recording has no more of it: it did all that could
+    /// be compared.
     pub(super) fn compare_ending(&self, ending: &Ending) -> Result<Option<(Option<Divergence>, bool)>, TapeError> {
         if self.found.is_some() {
             return Err(TapeError::Diverged);
