@@ -205,6 +205,7 @@ async fn refusal(request: &Request, token: &Secret, mut answer: Answer) -> Failu
     }
 }
 
+/// Interprets a request without a (whole) answer.
 fn unanswered(request: &Request, token: &Secret, trouble: Trouble, times: Times) -> Failure {
     let is_passing = match &trouble {
         // It took its full time, and another try would take it again.
