@@ -157,7 +157,8 @@ pub struct Watched {
 pub fn watch(file: &Path) -> Result<Watched, EnisError> {
     // Watch before the first look: a change during it then causes an event.
     let mut looks = Looks::default();
-    // The folder, not the file: a writer usually replaces the file, and a ConfigMap's file is a link whose folder changes.
+    // The folder, not the file: a writer usually replaces the file, and a ConfigMap's file is a link whose folder
+    // changes.
     if let Err(error) = looks.watch(folder_of(file), RecursiveMode::NonRecursive) {
         let seconds = RESCAN_UNWATCHED.as_secs();
         tracing::warn!(file = %file.display(), %error, "cannot watch the network interfaces: looking every {seconds} s instead");
