@@ -94,7 +94,7 @@ impl Sized {
         let heard = Arc::new(Heard::default());
         let hearing = Backends {
             renderers: Some(heard.clone()),
-            ..backends()
+            ..backends()?
         };
         let mut service = stage.alone("service", hearing).await?;
         service
@@ -115,8 +115,8 @@ impl Sized {
         let mut renderers = Vec::new();
         for name in RENDERERS {
             let of_its_own = Backends {
-                etcd: Some(Arc::new(etcd::simulated::Simulated::default())),
-                ..backends()
+                etcd: Some(Arc::new(etcd::embedded::Embedded::in_memory()?)),
+                ..backends()?
             };
             let mut renderer = stage.alone(name, of_its_own).await?;
             let (call, args) = renderer_args(resync)?;
@@ -126,7 +126,7 @@ impl Sized {
         // From here on, drop the recorded calls.
         let quiet = Backends {
             renderers: Some(Arc::new(renderer::simulated::Simulated::default())),
-            ..backends()
+            ..backends()?
         };
         let mut alone = stage.alone("service", quiet).await?;
         alone

@@ -82,10 +82,10 @@ impl Stage {
     /// # Errors
     /// If a guest does not start.
     pub async fn wired(&self, folder: &Path, filter: Arc<dyn nftables::Api>) -> anyhow::Result<Wiring> {
-        let processor = (self.instances("service", folder).await?, backends());
+        let processor = (self.instances("service", folder).await?, backends()?);
         let renderer = Backends {
             nftables: Some(filter),
-            ..backends()
+            ..backends()?
         };
         let renderers = vec![(self.instances("nftables", folder).await?, renderer)];
         Ok(Wiring::new(NODE, processor, renderers))
@@ -101,7 +101,7 @@ impl Stage {
             settings: settings(name),
             grants: Grants::everything(),
             limits: limits(),
-            initial: self.alone(name, backends()).await?.0.snapshot().await?,
+            initial: self.alone(name, backends()?).await?.0.snapshot().await?,
             state_dir: folder.to_owned(),
             record: true,
             journal: trueup_journal::Options::default(),
@@ -165,16 +165,18 @@ impl nftables::Api for Transactions {
 }
 
 /// With backends that do nothing.
-#[must_use]
-pub fn backends() -> Backends {
-    Backends {
+///
+/// # Errors
+/// If the store in memory can't be created.
+pub fn backends() -> anyhow::Result<Backends> {
+    Ok(Backends {
         clock: Arc::new(VirtualClock::new(NOW_MS)),
         log: Arc::new(NoLog),
         renderers: Some(Arc::new(renderer::simulated::Simulated::default())),
         nftables: Some(Arc::new(nftables::simulated::Simulated::default())),
-        etcd: Some(Arc::new(etcd::simulated::Simulated::default())),
+        etcd: Some(Arc::new(etcd::embedded::Embedded::in_memory()?)),
         ..Backends::default()
-    }
+    })
 }
 
 fn limits() -> Limits {

@@ -1,6 +1,6 @@
-//! One suite for the guarantees of a store of `trueup:etcd/kv`, run against all three: in memory, in a file, and a
-//! Debian etcd that the test starts. Then the behaviour of only a real etcd: certificates, users, stops, members that
-//! hang.
+//! One suite for the guarantees of a store of `trueup:etcd/kv`, run against the store in a file and a Debian etcd that
+//! the test starts; a long sequence of questions also against the store in memory. Then the behaviour of only a real
+//! etcd: certificates, users, stops, members that hang.
 //!
 //! Needs `etcd` (`apt-get install etcd-server`).
 
@@ -16,12 +16,6 @@ mod watches;
 /// Each case, once for each store.
 macro_rules! for_each_store {
     ($($module:ident: $($case:ident),+ $(,)?;)+) => {
-        mod simulated {
-            $($(#[tokio::test(flavor = "multi_thread")]
-            async fn $case() {
-                crate::etcd::$module::$case(crate::etcd::store::Store::simulated()).await;
-            })+)+
-        }
         mod embedded {
             $($(#[tokio::test(flavor = "multi_thread")]
             async fn $case() {

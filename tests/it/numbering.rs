@@ -13,7 +13,6 @@ use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 use trueup_journal::{Files, OPEN_FILES_MAX, Options, Tape};
 use trueup_runtime::capabilities::etcd::embedded::Embedded;
-use trueup_runtime::capabilities::etcd::simulated::Simulated;
 use trueup_runtime::capabilities::etcd::{Api, Compare, Error, KeyValue, Listing, Operation, Watch};
 use trueup_runtime::capabilities::grants::Grants;
 use trueup_runtime::capabilities::meter::Limits;
@@ -157,20 +156,30 @@ async fn fifty_nodes_with_one_embedded_store_get_a_number_each_and_keep_it() {
 }
 
 /// A store that is slow, or does not carry out every request.
-#[derive(Default)]
 struct Poor {
-    store: Simulated,
+    store: Embedded,
     /// How long each of the host's listings takes.
     listing_takes: Duration,
     is_listing_down: AtomicBool,
     is_put_down: AtomicBool,
 }
 
+impl Default for Poor {
+    fn default() -> Self {
+        Self {
+            store: Embedded::in_memory().unwrap(),
+            listing_takes: Duration::ZERO,
+            is_listing_down: AtomicBool::default(),
+            is_put_down: AtomicBool::default(),
+        }
+    }
+}
+
 impl Poor {
-    fn put_record(&self, id: u32, name: &str) {
+    async fn put_record(&self, id: u32, name: &str) {
         let value = json!({ "id": id, "name": name, "ip_addresses": [format!("192.168.16.{id}/24")] });
-        self.store
-            .put_bytes(format!("{PREFIX}{id}").as_bytes(), value.to_string().as_bytes());
+        let stored = self.store.put(&format!("{PREFIX}{id}"), &value.to_string()).await;
+        stored.unwrap();
     }
 
     async fn delete_record(&self, id: u32) {
@@ -311,7 +320,7 @@ async fn a_listing_slower_than_the_rest_of_the_loop_completes() {
 async fn nodes_that_could_not_be_told_are_a_failure_that_is_tried_again() {
     let store = Arc::new(Poor::default());
     for id in 11..=16 {
-        store.put_record(id, &format!("node-{id}"));
+        store.put_record(id, &format!("node-{id}")).await;
     }
     // A change of one node is short enough, a list of all is not.
     let limits = Limits {
@@ -330,7 +339,7 @@ async fn nodes_that_could_not_be_told_are_a_failure_that_is_tried_again() {
 
     // Events of the watch, too.
     for id in 12..=16 {
-        store.put_record(id, &format!("node-{id}"));
+        store.put_record(id, &format!("node-{id}")).await;
     }
     let error = node.wait_for_failures(2).await;
     assert!(error.contains("above the limit `answer_bytes` of 500"), "{error}");
@@ -349,7 +358,7 @@ async fn a_number_held_by_another_node_leaves_nothing_to_publish() {
     });
     let mut node = Node::start(&store, Limits::default()).await;
     node.wait_for_number().await;
-    store.put_record(1, "node-z");
+    store.put_record(1, "node-z").await;
     let over = node
         .wait_for(|standing| matches!(standing, Standing::Failed { is_over: true, .. }))
         .await;

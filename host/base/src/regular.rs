@@ -66,6 +66,14 @@ fn not_regular(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, text)
 }
 
+/// The folder that a path lies in: `.` for a name alone.
+pub fn folder_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    }
+}
+
 /// Reads a regular file of at most `bytes_max`.
 ///
 /// # Errors

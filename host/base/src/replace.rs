@@ -5,6 +5,8 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
+use crate::regular::folder_of;
+
 /// State is for the host's user alone.
 const FILE_MODE: u32 = 0o600;
 const DIR_MODE: u32 = 0o700;
@@ -67,12 +69,6 @@ fn remove(file: &Path) -> io::Result<()> {
 
 fn sync(folder: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()
-}
-
-fn folder_of(file: &Path) -> &Path {
-    // The parent of a relative path of one component is empty, and means the working directory.
-    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
-    folder.unwrap_or(Path::new("."))
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 //! Only rewrites texts; never decides whether something is an error.
 
 use std::borrow::Cow;
+use std::error::Error;
 use std::fmt::Write as _;
 use std::io;
 
@@ -60,6 +61,23 @@ pub fn line(text: &str) -> String {
         return line.into_owned();
     }
     line.chars().take(SHOWN_CHARS_MAX).chain("...".chars()).collect()
+}
+
+/// An error and its causes, outermost first, each once: many errors repeat their cause.
+pub fn causes(error: &(dyn Error + 'static)) -> String {
+    with_causes(error.to_string(), error.source())
+}
+
+/// A text and its causes, as [`causes`].
+pub fn with_causes(mut text: String, mut cause: Option<&(dyn Error + 'static)>) -> String {
+    while let Some(error) = cause {
+        let said = error.to_string();
+        if !text.contains(&said) {
+            text = format!("{text}: {said}");
+        }
+        cause = error.source();
+    }
+    text
 }
 
 /// The known word most similar to `wanted`. `None` if no word is similar.

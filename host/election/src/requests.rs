@@ -1,7 +1,6 @@
 //! The four requests of an election, and their answers. Each has a timeout: a host that waits for the API server for
 //! ever would keep a lease that it no longer has.
 
-use std::error::Error as _;
 use std::time::Duration;
 
 use futures_util::{Stream, StreamExt as _};
@@ -126,17 +125,7 @@ impl Change {
 /// The cause on one line, with a hint if there is one.
 fn cause(error: &kube::Error) -> String {
     let kube::Error::Api(status) = error else {
-        let mut said = error.to_string();
-        let mut source = error.source();
-        while let Some(error) = source {
-            // Many errors repeat their cause.
-            let cause = error.to_string();
-            if !said.contains(&cause) {
-                said = format!("{said}: {cause}");
-            }
-            source = error.source();
-        }
-        return text::line(&said);
+        return text::line(&text::causes(error));
     };
     let said = if status.message.is_empty() {
         &status.reason

@@ -393,9 +393,8 @@ fn is_refused(error: &OciDistributionError) -> bool {
 }
 
 /// An error with its causes, on one line.
-pub(super) fn causes(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(error.source(), |cause| cause.source());
-    one_line(&causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}")))
+pub(super) fn causes(error: &(dyn std::error::Error + 'static)) -> String {
+    one_line(&trueup_base::http::client::causes(error))
 }
 
 /// Collects bytes up to a limit, independent of the announced length.

@@ -9,7 +9,6 @@ use trueup_base::regular;
 use trueup_capabilities::etcd::Api;
 use trueup_capabilities::etcd::embedded::Embedded;
 use trueup_capabilities::etcd::remote::{Etcd, Settings, Tls};
-use trueup_capabilities::etcd::simulated::Simulated;
 
 use crate::config::{EtcdBackend, EtcdCluster};
 
@@ -21,7 +20,7 @@ pub fn open(backend: &EtcdBackend) -> Result<Arc<dyn Api>, String> {
     Ok(match backend {
         EtcdBackend::Etcd(cluster) => Arc::new(Etcd::new(settings(cluster)?)),
         EtcdBackend::Embedded(path) => Arc::new(Embedded::open(path).map_err(|error| error.to_string())?),
-        EtcdBackend::Simulated => Arc::new(Simulated::default()),
+        EtcdBackend::Simulated => Arc::new(Embedded::in_memory().map_err(|error| error.to_string())?),
     })
 }
 

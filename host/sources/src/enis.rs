@@ -12,30 +12,20 @@ use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
-use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher as _};
+use notify::RecursiveMode;
 use serde::{Deserialize, Serialize};
-use tokio::sync::{Notify, mpsc, watch};
+use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 use trueup_base::address::canonical;
-use trueup_base::regular;
+use trueup_base::regular::{self, folder_of};
 use trueup_base::text;
+
+use crate::looks::{Looks, RESCAN_UNWATCHED};
 
 /// A list of 50,000 addresses is about a megabyte. A larger file is the wrong file.
 pub const FILE_BYTES_MAX: u64 = 16 << 20;
-
-/// The maximum interval between looks while the operating system reports changes: its queues may overflow, and network
-/// file systems report nothing.
-const RESCAN: Duration = Duration::from_secs(30);
-
-/// The interval between looks if the operating system cannot report changes, for example because its watches are used
-/// up.
-const RESCAN_UNWATCHED: Duration = Duration::from_secs(2);
-
-/// The delay between an event and the look: events come in bursts.
-const BURST: Duration = Duration::from_millis(50);
 
 /// An invalid file is read once more after this delay before the error is reported: it may be half-written.
 const SETTLE: Duration = Duration::from_millis(250);
@@ -166,15 +156,16 @@ pub struct Watched {
 /// As [`load`]: there is no initial list.
 pub fn watch(file: &Path) -> Result<Watched, EnisError> {
     // Watch before the first look: a change during it then causes an event.
-    let changed = Arc::new(Notify::new());
-    let watcher = watcher_of(file, &changed);
-    if let Err(error) = &watcher {
+    let mut looks = Looks::default();
+    // The folder, not the file: a writer usually replaces the file, and a ConfigMap's file is a link whose folder
+    // changes.
+    if let Err(error) = looks.watch(folder_of(file), RecursiveMode::NonRecursive) {
         let seconds = RESCAN_UNWATCHED.as_secs();
         tracing::warn!(file = %file.display(), %error, "cannot watch the network interfaces: looking every {seconds} s instead");
     }
     let (sender, enis) = watch::channel(load(file)?);
     let (tell, problems) = mpsc::unbounded_channel();
-    tokio::spawn(follow(file.to_owned(), sender, tell, changed, watcher.ok()));
+    tokio::spawn(follow(file.to_owned(), sender, tell, looks));
     Ok(Watched { enis, problems })
 }
 
@@ -182,16 +173,13 @@ async fn follow(
     file: PathBuf,
     enis: watch::Sender<Enis>,
     tell: mpsc::UnboundedSender<Option<String>>,
-    changed: Arc<Notify>,
-    mut watcher: Option<RecommendedWatcher>,
+    mut looks: Looks,
 ) {
     let mut said: Option<EnisError> = None;
     loop {
-        let rescan = if watcher.is_some() { RESCAN } else { RESCAN_UNWATCHED };
         tokio::select! {
             () = enis.closed() => return,
-            () = changed.notified() => sleep(BURST).await,
-            () = sleep(rescan) => {}
+            () = looks.next(None) => {}
         }
         let mut looked = look(&file).await;
         if looked.is_err() && looked.as_ref().err() != said.as_ref() {
@@ -221,7 +209,7 @@ async fn follow(
         }
         if said.is_some() {
             // The operating system treats a recreated folder as a new one.
-            watcher = watcher_of(&file, &changed).ok();
+            _ = looks.watch(folder_of(&file), RecursiveMode::NonRecursive);
         }
     }
 }
@@ -236,24 +224,6 @@ async fn look(file: &Path) -> Result<Enis, EnisError> {
             why: format!("reading the file ended early: {error}"),
         })
     })
-}
-
-/// Watches the folder of the file: a writer usually replaces the file, and a ConfigMap's file is a link whose folder
-/// changes. Without support by the operating system, rescans replace the events.
-fn watcher_of(file: &Path, changed: &Arc<Notify>) -> notify::Result<RecommendedWatcher> {
-    let folder = match file.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    };
-    let changed = Arc::clone(changed);
-    let mut watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
-        // Our own looks open the file.
-        if !event.is_ok_and(|event| matches!(event.kind, EventKind::Access(_))) {
-            changed.notify_one();
-        }
-    })?;
-    watcher.watch(folder, RecursiveMode::NonRecursive)?;
-    Ok(watcher)
 }
 
 #[cfg(test)]

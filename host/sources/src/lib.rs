@@ -12,6 +12,7 @@
 
 pub mod enis;
 pub mod kubernetes;
+mod looks;
 pub mod manifests;
 mod source;
 

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use tempfile::TempDir;
 use trueup_runtime::capabilities::etcd::embedded::Embedded;
 use trueup_runtime::capabilities::etcd::remote::{Etcd, Settings};
-use trueup_runtime::capabilities::etcd::simulated::Simulated;
 use trueup_runtime::capabilities::etcd::{Api, Compare, Error, FIRST_REVISION, Operation};
 
 use super::proxy::Proxy;
@@ -17,27 +16,25 @@ pub(crate) struct Store {
 }
 
 enum Kind {
-    Simulated(Simulated),
     Embedded(
         Embedded,
-        #[expect(dead_code, reason = "the file is there as long as this is")] TempDir,
+        #[expect(dead_code, reason = "the file is there as long as this is")] Option<TempDir>,
     ),
     /// With a proxy in between.
     Etcd(Box<Server>, Proxy),
 }
 
 impl Store {
-    pub(crate) fn simulated() -> Self {
-        let store = Simulated::default();
-        Self {
-            api: Arc::new(store.clone()),
-            kind: Kind::Simulated(store),
-        }
+    pub(crate) fn in_memory() -> Self {
+        Self::of(Embedded::in_memory().unwrap(), None)
     }
 
     pub(crate) fn embedded() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let store = Embedded::open(&folder.path().join("etcd.redb")).unwrap();
+        Self::of(Embedded::open(&folder.path().join("etcd.redb")).unwrap(), Some(folder))
+    }
+
+    fn of(store: Embedded, folder: Option<TempDir>) -> Self {
         Self {
             api: Arc::new(store.clone()),
             kind: Kind::Embedded(store, folder),
@@ -56,9 +53,6 @@ impl Store {
     /// Writes bytes that need not be text, like another program.
     pub(crate) async fn put_bytes(&self, key: &[u8], value: &[u8]) {
         match &self.kind {
-            Kind::Simulated(store) => {
-                store.put_bytes(key, value);
-            }
             Kind::Embedded(store, _) => {
                 store.put_bytes(key, value).await.unwrap();
             }
@@ -71,7 +65,6 @@ impl Store {
     /// Forgets everything before that revision.
     pub(crate) async fn compact(&self, revision: u64) {
         match &self.kind {
-            Kind::Simulated(store) => store.compact(revision),
             Kind::Embedded(store, _) => store.compact(revision).await.unwrap(),
             Kind::Etcd(server, _) => {
                 let revision = revision.try_into().unwrap();

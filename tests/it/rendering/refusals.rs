@@ -12,7 +12,7 @@
 //!   something that no renderer should have.
 
 use needs::needs;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -21,6 +21,7 @@ use proptest::strategy::ValueTree as _;
 use proptest::test_runner::TestCaseError;
 use serde_json::json;
 use trueup_runtime::capabilities::Backends;
+use trueup_runtime::capabilities::etcd::embedded::Embedded;
 use trueup_runtime::capabilities::etcd::simulated::Simulated;
 use trueup_runtime::guests::service::State;
 use trueup_runtime::run::Instances;
@@ -90,15 +91,12 @@ struct Node {
 }
 
 /// The renderers' output.
-type Made = (
-    std::collections::BTreeMap<String, String>,
-    Tables,
-    std::collections::BTreeMap<String, String>,
-);
+type Made = (BTreeMap<String, String>, Tables, BTreeMap<String, String>);
 
 impl Node {
     async fn new(case: &Case, folder: &Path, fates: [Fates; 2]) -> Self {
-        let (flaky, kernel, steady) = (Simulated::default(), Kernel::default(), Simulated::default());
+        let simulated = || Simulated::new(Arc::default(), &BTreeMap::new()).unwrap();
+        let (flaky, kernel, steady) = (simulated(), Kernel::default(), simulated());
         let store = |inner: &Simulated, fates: &Fates| Backends {
             etcd: Some(Arc::new(Store {
                 inner: Arc::new(inner.clone()),
@@ -128,7 +126,11 @@ impl Node {
     }
 
     fn made(&self) -> Made {
-        (self.flaky.entries(), self.kernel.tables(), self.steady.entries())
+        (
+            self.flaky.entries().unwrap(),
+            self.kernel.tables(),
+            self.steady.entries().unwrap(),
+        )
     }
 }
 
@@ -195,7 +197,7 @@ async fn run(case: &Case, node: &mut Node) -> Result<Inputs, TestCaseError> {
 async fn alone(case: &Case) -> Result<Vec<Vec<Question>>, TestCaseError> {
     let folder = tempfile::tempdir().unwrap();
     let backends = Backends {
-        etcd: Some(Arc::new(Simulated::default())),
+        etcd: Some(Arc::new(Embedded::in_memory().unwrap())),
         ..wired::backends()
     };
     let renderer = (nat44(case, "steady", folder.path()).await, backends);

@@ -271,28 +271,21 @@ fn words(workspace: &Workspace) -> Figure {
 }
 
 fn wide_comments(workspace: &Workspace) -> Figure {
-    let mut places = Vec::new();
-    for source in &workspace.rust {
-        let wide = source
-            .lines
-            .iter()
-            .enumerate()
-            .filter(|(_, line)| line.is_comment && line.width > COMMENT_WIDTH_MAX);
-        places.extend(wide.map(|(at, line)| Place::at(&source.path, at, &format!("{} characters", line.width), 1)));
-    }
-    Figure::sum("comment lines over 120 characters", places)
+    let places = workspace.rust.iter().flat_map(|source| {
+        let lines = source.lines.iter().enumerate();
+        let wide = lines.filter(|(_, line)| line.is_comment && line.width > COMMENT_WIDTH_MAX);
+        wide.map(|(at, line)| Place::at(&source.path, at, &format!("{} characters", line.width), 1))
+    });
+    Figure::sum("comment lines over 120 characters", places.collect())
 }
 
 fn long_test_names(workspace: &Workspace) -> Figure {
-    let mut places = Vec::new();
-    for source in &workspace.rust {
-        let long = source
-            .functions
-            .iter()
-            .filter(|function| function.runs && function.name.len() > TEST_NAME_MAX);
-        places.extend(long.map(|function| Place::at(&source.path, function.lines.start, &function.name, 1)));
-    }
-    Figure::sum("test names over 70 characters", places)
+    let places = workspace.rust.iter().flat_map(|source| {
+        let tests = source.functions.iter().filter(|function| function.runs);
+        let long = tests.filter(|function| function.name.len() > TEST_NAME_MAX);
+        long.map(|function| Place::at(&source.path, function.lines.start, &function.name, 1))
+    });
+    Figure::sum("test names over 70 characters", places.collect())
 }
 
 /// The contents of the lock file: all crates, and names with several versions.

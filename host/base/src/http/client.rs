@@ -4,9 +4,9 @@
 
 use std::error::Error;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use http::header::{ACCEPT, HeaderMap, HeaderName, HeaderValue, PROXY_AUTHORIZATION, USER_AGENT};
+use http::header::{ACCEPT, DATE, HeaderMap, HeaderName, HeaderValue, PROXY_AUTHORIZATION, RETRY_AFTER, USER_AGENT};
 use http::{Method, Request, StatusCode, Uri};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Bytes, Incoming};
@@ -16,14 +16,21 @@ use hyper_util::client::proxy::matcher::{Intercept, Matcher};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::{ClientConfig, RootCertStore};
+use serde_json::Value;
 use tokio::time::{Instant, sleep_until};
 use url::Url;
 
 use super::connector::Connector;
+use super::limit;
 use super::socket::{Refused, links};
 use crate::fence::Fence;
 
 const AGENT: &str = concat!("trueup/", env!("CARGO_PKG_VERSION"));
+
+/// The text for a request that this host may not send.
+pub const NOT_SENT: &str = "not sent: this host does not hold the lease any more";
+/// The text for one that was sent, wholly or in part.
+const GIVEN_UP: &str = "given up without an answer: this host does not hold the lease any more";
 
 /// Below the usual idle timeouts of load balancers and servers, so that a request rarely meets a connection that is
 /// just closing. For a creation that would be a lost answer.
@@ -116,6 +123,14 @@ pub struct Answer {
 pub enum Unread {
     /// It is longer than allowed.
     TooLong,
+    /// It did not arrive to its end.
+    Broken(Trouble),
+}
+
+/// Why an answer has no JSON.
+pub enum NoJson {
+    /// What its body is instead.
+    Unusable(String),
     /// It did not arrive to its end.
     Broken(Trouble),
 }
@@ -221,9 +236,41 @@ impl Answer {
             body.extend_from_slice(&chunk);
         }
     }
+
+    /// Reads the body as JSON.
+    ///
+    /// # Errors
+    /// If it is too long, is no JSON, or does not arrive to its end.
+    pub async fn json(&mut self, max_bytes: usize) -> Result<Value, NoJson> {
+        match self.read(max_bytes).await {
+            Ok(body) => serde_json::from_slice(&body)
+                .map_err(|error| NoJson::Unusable(format!("the answer is no JSON: {error}"))),
+            Err(Unread::TooLong) => Err(NoJson::Unusable(format!("the answer is longer than {max_bytes} bytes"))),
+            Err(Unread::Broken(trouble)) => Err(NoJson::Broken(trouble)),
+        }
+    }
+
+    /// The wait in milliseconds that its `Retry-After` asks for. `None` if it has none, or an unreadable one.
+    pub fn retry_after_ms(&self) -> Option<u64> {
+        let text = |name: HeaderName| self.headers.get(name).and_then(|value| value.to_str().ok());
+        limit::retry_after_ms(text(RETRY_AFTER), text(DATE), SystemTime::now())
+    }
 }
 
 impl Trouble {
+    /// What happened to a request with these limits, to complete the sentence `REQUEST: `.
+    pub fn text(self, times: Times) -> String {
+        match self {
+            Self::Unsendable(reason) => format!("can't be sent: {reason}"),
+            Self::Fenced(Refused { begun: true }) => GIVEN_UP.to_owned(),
+            Self::Fenced(Refused { begun: false }) => NOT_SENT.to_owned(),
+            Self::NotConnectedInTime => format!("no connection within {} ms", times.connect.as_millis()),
+            Self::NotConnected(reason) => format!("no connection: {reason}"),
+            Self::TimedOut => format!("no answer within {} ms", times.request.as_millis()),
+            Self::Broken(reason) => format!("the connection broke: {reason}"),
+        }
+    }
+
     fn of(error: &legacy::Error) -> Self {
         if let Some(refused) = Refused::among(error) {
             return Self::Fenced(refused);
@@ -329,14 +376,30 @@ fn proxy(base: &Url, proxies: &Matcher) -> Option<Intercept> {
     proxies.intercept(&base.as_str().parse::<Uri>().ok()?)
 }
 
-/// Why a URL that [`sends_openly`] is refused.
-pub const OPENLY: &str = "must begin with `https://`: over plain `http` everyone on the way can read the token; set \
-                          `allow_http = true` where you want that";
-
-/// Whether others on the network path can read what is sent there.
-pub fn sends_openly(url: &Url) -> bool {
-    url.scheme() != "https" && !is_loopback(url)
+/// Reads a server's URL from the settings. `secrets` completes the sentence `must hold no user name and no password: `.
+///
+/// # Errors
+/// What it must be.
+pub fn base_url(text: &str, allow_http: bool, secrets: &str) -> Result<Url, String> {
+    let url = Url::parse(text).map_err(|error| error.to_string())?;
+    if !matches!(url.scheme(), "http" | "https") {
+        return Err("must begin with `http://` or `https://`".to_owned());
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err(format!("must hold no user name and no password: {secrets}"));
+    }
+    if url.query().is_some() || url.fragment().is_some() {
+        return Err("must hold no query and no fragment".to_owned());
+    }
+    // Others on the network path could read what is sent there.
+    if url.scheme() != "https" && !is_loopback(&url) && !allow_http {
+        return Err(OPENLY.to_owned());
+    }
+    Ok(url)
 }
+
+const OPENLY: &str = "must begin with `https://`: over plain `http` everyone on the way can read the token; set \
+                      `allow_http = true` where you want that";
 
 fn is_loopback(url: &Url) -> bool {
     let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);

@@ -103,8 +103,7 @@ impl Audit {
         };
         if is_new {
             start_head(folder, &end).map_err(failed("write", &head_path))?;
-            let parent = folder.parent().filter(|parent| !parent.as_os_str().is_empty());
-            sync_folder(parent.unwrap_or(Path::new(".")))?;
+            sync_folder(regular::folder_of(folder))?;
         }
         let shared = Arc::new(Shared::new(folder, segment_bytes_max, budgets, end));
         if let Some(broken) = found.broken {

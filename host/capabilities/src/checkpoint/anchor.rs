@@ -130,7 +130,7 @@ pub(super) fn set(disk: &dyn Disk, path: &Path, mark: Option<Mark>) -> Result<()
         Some(mark) => write(disk, &anchor, mark).map(drop),
         None => match std::fs::remove_file(&anchor) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            removed => removed.and_then(|()| disk.sync_folder(place::folder(&anchor))),
+            removed => removed.and_then(|()| disk.sync_folder(place::folder_of(&anchor))),
         },
     };
     done.map_err(|error| place::failed(&anchor, "writing", &error))
@@ -142,7 +142,7 @@ fn write(disk: &dyn Disk, anchor: &Path, mark: Mark) -> io::Result<File> {
     let line = text(mark);
     let file = generations::write_new(disk, &new, &[&line, &line])?;
     disk.rename(&new, anchor)?;
-    disk.sync_folder(place::folder(anchor))?;
+    disk.sync_folder(place::folder_of(anchor))?;
     Ok(file)
 }
 

@@ -321,7 +321,7 @@ impl Shared {
         // A killed host may have left changes only in the system's cache; from here on they count as durable.
         let synced = self.disk.sync_data(&file);
         synced
-            .and_then(|()| self.disk.sync_folder(place::folder(path)))
+            .and_then(|()| self.disk.sync_folder(place::folder_of(path)))
             .map_err(|error| self.failed("syncing", &error))?;
         let end = End {
             offset: scan.end,
@@ -356,7 +356,7 @@ impl Shared {
             let copy = place::create_new(&kept)?;
             self.disk.write_at(&copy, tail, 0)?;
             self.disk.sync_all(&copy)?;
-            self.disk.sync_folder(place::folder(&kept))
+            self.disk.sync_folder(place::folder_of(&kept))
         };
         keep().map_err(|error| place::failed(&kept, "keeping a torn tail", &error))?;
         let cut = self.disk.cut(file, torn.offset);

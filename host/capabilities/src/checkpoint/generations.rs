@@ -46,7 +46,7 @@ pub(super) fn list(path: &Path) -> io::Result<Vec<u32>> {
         return Ok(Vec::new());
     };
     let mut found = Vec::new();
-    for entry in fs::read_dir(place::folder(path))? {
+    for entry in fs::read_dir(place::folder_of(path))? {
         let other = entry?.file_name();
         let rest = other.as_encoded_bytes().strip_prefix(name.as_encoded_bytes());
         let number = rest.and_then(|rest| rest.strip_prefix(b"."));
@@ -98,7 +98,7 @@ fn put(disk: &dyn Disk, path: &Path, keep: Keep, new: &Path) -> Result<(), (Erro
             false,
         ));
     }
-    let synced = disk.sync_folder(place::folder(path));
+    let synced = disk.sync_folder(place::folder_of(path));
     synced.map_err(|error| (place::failed(path, "syncing the folder", &error), true))
 }
 

@@ -51,7 +51,7 @@ pub(super) fn take(path: &Path) -> Result<FileLock, OpenError> {
             source,
         }
     };
-    let folder = place::folder(path);
+    let folder = place::folder_of(path);
     place::create_folder(folder).map_err(failed("creating the folder", folder))?;
     let beside = place::beside(path, ".lock");
     let file = place::open_lock(&beside).map_err(failed("opening the lock file", &beside))?;

@@ -10,6 +10,7 @@ use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as 
 use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
+pub(super) use trueup_base::regular::folder_of;
 
 use super::Error;
 
@@ -26,14 +27,6 @@ pub(super) fn beside(path: &Path, ending: &str) -> PathBuf {
     name.into()
 }
 
-/// The folder that a file is in.
-pub(super) fn folder(path: &Path) -> &Path {
-    match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    }
-}
-
 /// Creates a folder and its missing parents durably, so that they survive a crash, too.
 pub(super) fn create_folder(folder: &Path) -> io::Result<()> {
     match fs::metadata(folder) {
@@ -42,7 +35,7 @@ pub(super) fn create_folder(folder: &Path) -> io::Result<()> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         Err(_) => {}
     }
-    let above = self::folder(folder);
+    let above = folder_of(folder);
     create_folder(above)?;
     match DirBuilder::new().mode(FOLDER_MODE).create(folder) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),

@@ -421,7 +421,7 @@ pub fn copy(from: &Path, to: &Path, kind: Option<Kind>, replace: bool) -> Result
 
 fn is_same(one: &Path, other: &Path) -> bool {
     let whole = |path: &Path| {
-        let folder = std::fs::canonicalize(place::folder(path)).ok()?;
+        let folder = std::fs::canonicalize(place::folder_of(path)).ok()?;
         Some(folder.join(path.file_name()?))
     };
     one == other || whole(one).is_some_and(|one| Some(one) == whole(other))

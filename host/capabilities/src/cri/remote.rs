@@ -26,6 +26,7 @@ use tonic::transport::{Channel, Endpoint, Uri};
 use tonic::{Code, Request, Status};
 use tonic_prost::ProstCodec;
 use tower::service_fn;
+use trueup_base::text;
 
 use super::messages::{
     ListPodSandboxRequest, ListPodSandboxResponse, NamespaceMode, PodSandbox, PodSandboxFilter, PodSandboxStateValue,
@@ -291,7 +292,7 @@ async fn open_channel(socket: &Path) -> Result<Channel, String> {
     // The address only sets the request's `:authority`; gRPC over unix sockets uses `localhost`.
     let endpoint = Endpoint::from_static("http://localhost");
     let channel = endpoint.connect_with_connector(connector).await;
-    channel.map_err(|error| with_causes(error.to_string(), error.source()))
+    channel.map_err(|error| text::causes(&error))
 }
 
 /// The records of a listed sandbox: one per address, the main one first. Empty if the sandbox does not run (any more)
@@ -321,19 +322,6 @@ fn network_mode(status: &PodSandboxStatus) -> i32 {
     options.map_or(NamespaceMode::Pod.into(), |options| options.network)
 }
 
-/// A text and its causes, outermost first.
-fn with_causes(mut text: String, mut cause: Option<&(dyn std::error::Error + 'static)>) -> String {
-    while let Some(error) = cause {
-        let said = error.to_string();
-        // Some errors repeat their cause.
-        if !text.contains(&said) {
-            text = format!("{text}: {said}");
-        }
-        cause = error.source();
-    }
-    text
-}
-
 /// gRPC's code and message on one line, with advice if there is any.
 struct StatusText<'a>(&'a Status);
 
@@ -342,7 +330,7 @@ impl fmt::Display for StatusText<'_> {
         let Self(status) = self;
         write!(f, "{} ({})", name(status.code()), i32::from(status.code()))?;
         // A broken connection has no message from the runtime; its causes explain it.
-        let message = with_causes(status.message().to_owned(), status.source());
+        let message = text::with_causes(status.message().to_owned(), status.source());
         if !message.is_empty() {
             write!(f, ": {}", message.replace(['\n', '\r'], " "))?;
         }

@@ -25,7 +25,7 @@ fn grants(read: &[&str], write: &[&str]) -> Grants {
 
 fn host(grants: Grants) -> (Host, Simulated) {
     let entries = [("/a/1", "one"), ("/b/1", "two")].map(|(key, value)| (key.to_owned(), value.to_owned()));
-    let store = Simulated::new(Arc::default(), entries.into());
+    let store = Simulated::new(Arc::default(), &entries.into()).unwrap();
     let api: Arc<dyn Api> = Arc::new(store.clone());
     let identity = Identity {
         guest: "nodesync".to_owned(),
@@ -83,7 +83,7 @@ async fn keys_and_prefixes_without_a_grant_are_refused_without_a_request() {
     );
     assert_eq!(host.commit(vec![], vec![put("/c/1")]).await.unwrap(), Ok(true));
     assert_eq!(
-        store.entries().into_keys().collect::<Vec<_>>(),
+        store.entries().unwrap().into_keys().collect::<Vec<_>>(),
         ["/a/1", "/b/1", "/c/1"]
     );
     let counted = |call: &str| {

@@ -68,7 +68,7 @@ impl Follow {
 
 #[cfg(test)]
 mod tests {
-    use super::super::simulated::Simulated;
+    use super::super::embedded::Embedded;
     use super::*;
 
     fn names(listing: &Listing) -> Vec<&[u8]> {
@@ -77,21 +77,21 @@ mod tests {
 
     #[tokio::test]
     async fn a_listing_then_each_revision_and_a_listing_again_where_history_is_gone() {
-        let store = Simulated::default();
-        store.put_bytes(b"/a/1", b"x");
+        let store = Embedded::in_memory().unwrap();
+        store.put_bytes(b"/a/1", b"x").await.unwrap();
         let mut follow = Follow::new(Arc::new(store.clone()), "/a/".to_owned());
         let Followed::Listed(listing) = follow.next().await.unwrap() else {
             panic!("a listing is first");
         };
         assert_eq!((listing.revision, names(&listing)), (2, vec![b"/a/1".as_slice()]));
-        store.put_bytes(b"/b", b"elsewhere");
-        store.put_bytes(b"/a/2", b"y");
+        store.put_bytes(b"/b", b"elsewhere").await.unwrap();
+        store.put_bytes(b"/a/2", b"y").await.unwrap();
         let Followed::Changed(changes) = follow.next().await.unwrap() else {
             panic!("then a change");
         };
         assert_eq!(changes.revision, 4);
-        let revision = store.put_bytes(b"/a/3", b"z");
-        store.compact(revision);
+        let revision = store.put_bytes(b"/a/3", b"z").await.unwrap();
+        store.compact(revision).await.unwrap();
         let Followed::Listed(listing) = follow.next().await.unwrap() else {
             panic!("the change is gone");
         };

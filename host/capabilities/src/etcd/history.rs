@@ -2,6 +2,7 @@
 
 use tokio::sync::watch;
 
+use super::embedded::Embedded;
 use super::{Changes, Watch, WatchEnd};
 use crate::Answer;
 
@@ -20,25 +21,19 @@ pub(super) enum Look {
     NothingUpTo(u64),
 }
 
-/// The history of a store.
-pub(super) trait History: Send + Sync {
-    /// The first change under the prefix in a revision above `after`.
-    fn look<'a>(&'a self, prefix: &'a [u8], after: u64) -> Answer<'a, Result<Look, WatchEnd>>;
-}
-
 /// A watch of the store's own history.
-pub(super) struct Cursor<H> {
-    history: H,
+pub(super) struct Cursor {
+    store: Embedded,
     prefix: Vec<u8>,
     after: u64,
     /// Holds the store's revision, and changes with it.
     revisions: watch::Receiver<u64>,
 }
 
-impl<H: History> Cursor<H> {
-    pub(super) fn new(history: H, prefix: &str, after: u64, revisions: watch::Receiver<u64>) -> Self {
+impl Cursor {
+    pub(super) fn new(store: Embedded, prefix: &str, after: u64, revisions: watch::Receiver<u64>) -> Self {
         Self {
-            history,
+            store,
             prefix: prefix.as_bytes().to_vec(),
             after,
             revisions,
@@ -49,7 +44,7 @@ impl<H: History> Cursor<H> {
         loop {
             // Do this before the lookup, so that later changes wake the wait below.
             self.revisions.borrow_and_update();
-            match self.history.look(&self.prefix, self.after).await? {
+            match self.store.look(&self.prefix, self.after).await? {
                 Look::Changes(changes) => {
                     self.after = changes.revision;
                     return Ok(changes);
@@ -64,7 +59,7 @@ impl<H: History> Cursor<H> {
     }
 }
 
-impl<H: History> Watch for Cursor<H> {
+impl Watch for Cursor {
     fn next(&mut self) -> Answer<'_, Result<Changes, WatchEnd>> {
         Box::pin(self.advance())
     }

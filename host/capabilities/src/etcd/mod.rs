@@ -4,7 +4,7 @@
 //! after it; [`Follow`] combines the two. This module knows nothing of the stored data.
 //!
 //! ```text
-//! guest -> binding (tape, quota, grant) -> Api: simulated | embedded (redb) | remote (etcd)
+//! guest -> binding (tape, quota, grant) -> Api: embedded (redb) | simulated (embedded, with faults) | remote (etcd)
 //! host  -> Follow: listing, then watch after its revision; listing again where the history is gone
 //! ```
 
@@ -106,6 +106,3 @@ impl Error {
         }
     }
 }
-
-#[cfg(test)]
-mod equal_tests;

@@ -11,6 +11,7 @@ use trueup_journal::{Tape, TapeError};
 
 use super::request::{Began, Place};
 use super::{Api, ENDPOINTS_PER_OPERATION_MAX, Endpoint, Error, NegRef, RequestId};
+use crate::Answer;
 use crate::ask::{Stop, ask};
 use crate::bindings::neg::{api, types};
 use crate::grants::{Access, NEG, neg_scope};
@@ -37,7 +38,7 @@ struct OfEndpoints<'a> {
 
 impl<'a> Guard<'a> {
     /// Returns the backend if the guest may make this request.
-    fn neg(&mut self, call: &str, access: Access, neg: &NegRef) -> Result<&'a dyn Api, Error> {
+    fn neg(&mut self, call: &str, access: Access, neg: &NegRef) -> Result<&'a (dyn Api + 'static), Error> {
         self.count(call, NEG, 1).map_err(Error::AccessDenied)?;
         let NegRef { name, zone } = neg;
         if !self.grants.allow_neg(access, name, zone) {
@@ -115,7 +116,30 @@ impl Host {
         let (tape, meter, guard) = self.apart();
         Ok((tape, meter, guard, turn))
     }
+
+    /// Starts an operation on endpoints of the NEG.
+    async fn change(
+        &mut self,
+        call: &'static str,
+        neg: &NegRef,
+        endpoints: &[Endpoint],
+        change: Change,
+    ) -> wasmtime::Result<Result<u64, Error>> {
+        let args = OfEndpoints { neg, endpoints };
+        let (tape, meter, mut guard, turn) = self.changing(neg)?;
+        ask(tape, meter, call, &args, async || {
+            let api = guard.neg(call, Access::Write, neg)?;
+            check_number(endpoints)?;
+            let request = turn.request_id(&guard, call, &args)?;
+            change(api, neg, endpoints, request).await
+        })
+        .await
+    }
 }
+
+/// [`Api::attach`] or [`Api::detach`].
+type Change =
+    for<'a> fn(&'a (dyn Api + 'static), &'a NegRef, &'a [Endpoint], RequestId) -> Answer<'a, Result<u64, Error>>;
 
 impl types::Host for Host {}
 
@@ -146,35 +170,13 @@ impl api::Host for Host {
     }
 
     async fn attach(&mut self, neg: NegRef, endpoints: Vec<Endpoint>) -> wasmtime::Result<Result<u64, Error>> {
-        let args = OfEndpoints {
-            neg: &neg,
-            endpoints: &endpoints,
-        };
-        let call = "api.attach";
-        let (tape, meter, mut guard, turn) = self.changing(&neg)?;
-        ask(tape, meter, call, &args, async || {
-            let api = guard.neg(call, Access::Write, &neg)?;
-            check_number(&endpoints)?;
-            let request = turn.request_id(&guard, call, &args)?;
-            api.attach(&neg, &endpoints, request).await
-        })
-        .await
+        self.change("api.attach", &neg, &endpoints, <dyn Api as Api>::attach)
+            .await
     }
 
     async fn detach(&mut self, neg: NegRef, endpoints: Vec<Endpoint>) -> wasmtime::Result<Result<u64, Error>> {
-        let args = OfEndpoints {
-            neg: &neg,
-            endpoints: &endpoints,
-        };
-        let call = "api.detach";
-        let (tape, meter, mut guard, turn) = self.changing(&neg)?;
-        ask(tape, meter, call, &args, async || {
-            let api = guard.neg(call, Access::Write, &neg)?;
-            check_number(&endpoints)?;
-            let request = turn.request_id(&guard, call, &args)?;
-            api.detach(&neg, &endpoints, request).await
-        })
-        .await
+        self.change("api.detach", &neg, &endpoints, <dyn Api as Api>::detach)
+            .await
     }
 }
 

@@ -16,37 +16,22 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::compare::{Args, compare_endings, compare_values};
+use super::compare::{Args, compare_values};
+use super::course::Course;
 use super::questions::{Found, Hand, Kind, OnePart, Questions, parts_of};
-use super::replay::{Phase, why_short};
 use super::{RecordedCall, TapeError};
 use crate::accepted::Accepted;
-use crate::divergence::{Asked, Divergence, Outcome, Reads};
-use crate::entry::{Ending, Entry, Event};
+use crate::divergence::{Asked, Divergence, Outcome};
+use crate::entry::Ending;
 use crate::reader::Segment;
 
 #[derive(Debug)]
 pub(super) struct Decisions {
-    /// Without rollbacks: they concern the entries' validity, not the guest's behaviour.
-    entries: Vec<Entry>,
-    /// The number of entries in the recording, including its header.
-    recorded: u64,
-    /// The entry after the questions of the current call: how it ended.
-    at: usize,
-    phase: Phase,
+    /// Where it is after the questions of the current call: at how that call ended.
+    pub(super) course: Course,
     /// The recorded questions of the current call.
     hand: Hand,
     questions: Questions,
-    /// Number of the entry after the last.
-    end_n: u64,
-    same_guest: bool,
-    accepted: Arc<Accepted>,
-    accepted_count: u64,
-    calls: u64,
-    reads: Reads,
-    found: Option<Outcome>,
-    /// Why less could be compared than expected.
-    short: Option<String>,
 }
 
 /// Why a question has no recorded answer.
@@ -62,24 +47,9 @@ type Recorded = (u64, Option<Box<RawValue>>);
 impl Decisions {
     pub(super) fn new(segment: Segment, digest: &str, accepted: Arc<Accepted>, questions: Questions) -> Self {
         let mut decisions = Self {
-            same_guest: segment.header.digest == digest,
-            end_n: segment.next_n(),
-            recorded: segment.entries.len() as u64 + 1,
-            entries: segment
-                .entries
-                .into_iter()
-                .filter(|entry| !matches!(entry.event, Event::RolledBack(_)))
-                .collect(),
-            at: 0,
-            phase: Phase::Starting { ended: false },
+            course: Course::new(segment, digest, accepted),
             hand: Hand::default(),
             questions,
-            accepted,
-            accepted_count: 0,
-            calls: 0,
-            reads: Reads::default(),
-            found: None,
-            short: None,
         };
         decisions.take_in_hand();
         decisions
@@ -87,11 +57,10 @@ impl Decisions {
 
     /// Takes the questions from here on as those of the current call.
     fn take_in_hand(&mut self) {
-        let left = self.entries.get(self.at..).unwrap_or_default();
-        let is_question = |entry: &&Entry| matches!(entry.event, Event::Ask(_));
-        let count = left.iter().take_while(is_question).count();
-        self.hand = Hand::of(left.get(..count).unwrap_or_default(), self.questions);
-        self.at += count;
+        let asks = self.course.asks_left();
+        let count = asks.len();
+        self.hand = Hand::of(asks, self.questions);
+        self.course.at += count;
     }
 
     /// The recorded answer. `None` if the host must answer, whose clock and randomness are the same each time.
@@ -100,14 +69,7 @@ impl Decisions {
         A: Serialize + ?Sized,
         R: DeserializeOwned,
     {
-        if self.found.is_some() {
-            return Err(TapeError::Diverged);
-        }
-        match self.phase {
-            Phase::Between => return Err(TapeError::Misplaced("a question outside any call")),
-            Phase::Starting { ended: true } | Phase::InCall { ended: true, .. } => return Err(TapeError::Ended),
-            Phase::Starting { .. } | Phase::InCall { .. } => {}
-        }
+        self.course.check_may_ask()?;
         let args = serde_json::to_value(args).map_err(|source| TapeError::Unwritable {
             name: name.to_owned(),
             source,
@@ -119,20 +81,20 @@ impl Decisions {
                     ask: name.to_owned(),
                     reason: error.to_string(),
                 };
-                self.diverge(Outcome::Diverged { n, divergence })
+                self.course.diverge(Outcome::Diverged { n, divergence })
             }),
             Ok(Some((_, None))) | Err(Missing::Ended) => {
-                self.cut_short();
+                self.course.cut_short();
                 Err(TapeError::Ended)
             }
-            Err(Missing::Otherwise(outcome)) => Err(self.diverge(outcome)),
+            Err(Missing::Otherwise(outcome)) => Err(self.course.diverge(outcome)),
         }
     }
 
     /// The recorded answer; for a list, one combined from its elements' answers. `None` if the host must answer.
     fn answer(&mut self, name: &str, args: &Value) -> Result<Option<Recorded>, Missing> {
         let question = (self.questions)(name);
-        let mut from = self.ending_n();
+        let mut from = self.course.next_n();
         let mut answers = Vec::new();
         let parts = parts_of(&question, args.clone());
         let is_list = parts.first().is_none_or(|part| part.element.is_some());
@@ -164,11 +126,11 @@ impl Decisions {
     fn write(&mut self, name: &str, part: &OnePart, object: &str, args: &Value) -> Result<Recorded, Missing> {
         let diverged = |n, divergence| Err(Missing::Otherwise(Outcome::Diverged { n, divergence }));
         let Some((at, recorded)) = self.hand.write(object) else {
-            if self.is_cut() {
+            if self.course.is_cut() {
                 return Err(self.undecided(name, args, None));
             }
             let asked = asked(name, args);
-            return diverged(self.ending_n(), Divergence::Unrecorded { asked });
+            return diverged(self.course.next_n(), Divergence::Unrecorded { asked });
         };
         let n = recorded.n;
         if recorded.name != name {
@@ -176,10 +138,10 @@ impl Decisions {
             let asked = asked(name, args);
             return diverged(n, Divergence::Question { recorded, asked });
         }
-        match compare_values(name, &recorded.asked, part, &self.accepted) {
+        match compare_values(name, &recorded.asked, part, &self.course.accepted) {
             Args::Differ(divergence) => diverged(n, divergence),
             compared => {
-                self.accepted_count += u64::from(compared == Args::Accepted);
+                self.course.accepted_count += u64::from(compared == Args::Accepted);
                 Ok((n, self.hand.take(at).and_then(|part| part.answer.clone())))
             }
         }
@@ -188,82 +150,32 @@ impl Decisions {
     /// The recording can't tell how the world would have answered. If it was cut and all else was asked, it is just
     /// over.
     fn undecided(&self, name: &str, args: &Value, elsewhere: Option<u64>) -> Missing {
-        if self.is_cut() && self.hand.unmade().is_none() {
+        if self.course.is_cut() && self.hand.unmade().is_none() {
             return Missing::Ended;
         }
         Missing::Otherwise(Outcome::AskedUnrecorded {
-            n: self.ending_n(),
+            n: self.course.next_n(),
             asked: asked(name, args),
             elsewhere,
         })
     }
 
-    /// As [`super::replay::Replay::feed`].
-    pub(super) fn feed(&mut self, entries: Vec<Entry>) -> Result<(), TapeError> {
-        let all_used = self.at >= self.entries.len();
-        let ended = matches!(self.phase, Phase::Between | Phase::Starting { ended: false });
-        if self.found.is_some() || !all_used || !ended {
-            return Err(TapeError::Misplaced(
-                "a replay goes on only where it was the same so far",
-            ));
-        }
-        if let Some(last) = entries.last() {
-            self.end_n = last.n.saturating_add(1);
-        }
-        self.recorded = entries.len() as u64;
-        self.entries = entries;
-        self.at = 0;
-        self.calls = 0;
-        self.accepted_count = 0;
-        self.reads = Reads::default();
-        self.short = None;
-        Ok(())
-    }
-
     pub(super) fn next_call(&mut self) -> Option<RecordedCall> {
-        if self.found.is_some() || matches!(self.phase, Phase::InCall { .. } | Phase::Starting { ended: true }) {
+        if !self.course.may_begin_call() {
             return None;
         }
         if let Some(outcome) = self.unmade() {
-            self.found = Some(outcome);
+            self.course.diverge(outcome);
             return None;
         }
-        let entry = self.entries.get(self.at)?;
-        let Event::Call(call) = &entry.event else { return None };
-        let (n, call) = (entry.n, call.clone());
-        self.at += 1;
+        let call = self.course.begin_call()?;
         self.take_in_hand();
-        self.phase = Phase::InCall {
-            name: call.name.clone(),
-            n,
-            ended: false,
-        };
-        Some(RecordedCall {
-            n,
-            at_ms: call.at_ms,
-            name: call.name,
-            args: call.args,
-        })
+        Some(call)
     }
 
     pub(super) fn end_call(&mut self, ending: &Ending) -> Result<(), TapeError> {
-        if self.found.is_some() {
-            return Err(TapeError::Diverged);
-        }
-        let Phase::InCall { name, ended, .. } = &self.phase else {
-            return Err(TapeError::Misplaced("an ending outside any call"));
-        };
-        let recorded = self.entries.get(self.at).and_then(|entry| match &entry.event {
-            Event::Ending(recorded) => Some(recorded),
-            _ => None,
-        });
-        // A call that was stopped because the recording has no more of it did all that could be compared.
-        if !ended {
-            let (differs, accepted) = match recorded {
-                Some(recorded) => compare_endings(name, recorded, ending, self.same_guest, &self.accepted),
-                None => (None, false),
-            };
-            let n = self.ending_n();
+        if let Some((differs, accepted)) = self.course.compare_ending(ending)? {
+            let n = self.course.next_n();
             let outcome = match differs {
                 // Its ending explains why it omitted the rest.
                 Some(divergence @ Divergence::Ending { .. }) => Some(Outcome::Diverged { n, divergence }),
@@ -272,96 +184,19 @@ impl Decisions {
                     .or_else(|| differs.map(|divergence| Outcome::Diverged { n, divergence })),
             };
             if let Some(outcome) = outcome {
-                return Err(self.diverge(outcome));
+                return Err(self.course.diverge(outcome));
             }
-            self.accepted_count += u64::from(accepted);
-            self.reads.add(self.hand.differing_reads());
+            self.course.accepted_count += u64::from(accepted);
+            self.course.reads.add(self.hand.differing_reads());
         }
-        let has_ending = recorded.is_some();
-        self.note_short();
-        self.at += usize::from(has_ending);
-        self.calls += 1;
+        self.course.end_call();
         self.hand = Hand::default();
-        self.phase = Phase::Between;
         Ok(())
     }
 
-    pub(super) fn outcome(&self) -> Outcome {
-        if let Some(found) = &self.found {
-            return found.clone();
-        }
-        let (stopped, calls) = match &self.phase {
-            Phase::Starting { ended } => (*ended, self.calls),
-            Phase::Between => (false, self.calls),
-            Phase::InCall { ended, .. } => (*ended, self.calls + 1),
-        };
-        let in_call = self.in_call();
-        if let (Some(entry), false, None) = (self.entries.get(self.at), stopped, in_call) {
-            return Outcome::Unused {
-                n: entry.n,
-                count: self.entries.len().saturating_sub(self.at) as u64,
-                ending: None,
-            };
-        }
-        let inside = in_call.filter(|_| !stopped);
-        let inside = inside.map(|(name, n)| format!("the replay stopped inside `{name}` (entry {n})"));
-        let (entries, accepted) = (self.recorded, self.accepted_count);
-        let reads = (self.reads.count > 0).then(|| self.reads.clone());
-        match self.short.clone().or(inside) {
-            Some(why) => Outcome::IdenticalAsFarAsRecorded {
-                calls,
-                entries,
-                accepted,
-                reads,
-                why,
-            },
-            None => Outcome::Identical {
-                calls,
-                entries,
-                accepted,
-                reads,
-            },
-        }
-    }
-
-    /// As [`super::replay::Replay::stop_at_end`].
+    /// As [`Course::stop_at_end`].
     pub(super) fn stop_at_end(&mut self) -> bool {
-        let at_end = self.found.is_none() && self.is_cut() && self.hand.is_used_up();
-        if at_end {
-            self.cut_short();
-        }
-        at_end
-    }
-
-    fn note_short(&mut self) {
-        if let Some(why) = why_short(self.in_call(), self.entries.get(self.at)) {
-            self.short.get_or_insert(why);
-        }
-    }
-
-    /// Stops the guest here: the recording has no answer to its question.
-    fn cut_short(&mut self) {
-        self.note_short();
-        if let Phase::Starting { ended } | Phase::InCall { ended, .. } = &mut self.phase {
-            *ended = true;
-        }
-    }
-
-    fn in_call(&self) -> Option<(&str, u64)> {
-        match &self.phase {
-            Phase::InCall { name, n, .. } => Some((name, *n)),
-            Phase::Starting { .. } | Phase::Between => None,
-        }
-    }
-
-    /// Whether the recording lacks the end of the current call.
-    fn is_cut(&self) -> bool {
-        self.in_call().is_some() && why_short(self.in_call(), self.entries.get(self.at)).is_some()
-    }
-
-    /// The entry of the recorded ending, or of what replaces it.
-    fn ending_n(&self) -> u64 {
-        self.entries.get(self.at).map_or(self.end_n, |entry| entry.n)
+        self.hand.is_used_up() && self.course.stop_at_end()
     }
 
     fn unmade(&self) -> Option<Outcome> {
@@ -369,11 +204,6 @@ impl Decisions {
         let recorded = part.shown();
         let divergence = Divergence::Unwritten { recorded, count };
         Some(Outcome::Diverged { n: part.n, divergence })
-    }
-
-    fn diverge(&mut self, outcome: Outcome) -> TapeError {
-        self.found = Some(outcome);
-        TapeError::Diverged
     }
 }
 

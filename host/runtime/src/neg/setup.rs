@@ -9,7 +9,7 @@ use trueup_capabilities::audit::Audit;
 use trueup_capabilities::faults::Faults;
 use trueup_capabilities::grants::{Access, NEG};
 use trueup_capabilities::metrics::Registry as Metrics;
-use trueup_capabilities::neg::compute::{Compute, Credentials, OperationsFile, OperationsInMemory};
+use trueup_capabilities::neg::compute::{self, Compute, Credentials};
 use trueup_capabilities::neg::simulated::Simulated;
 use trueup_capabilities::neg::{Api, Endpoint, Error, NegRef, Reads, RequestId};
 use trueup_capabilities::quota::Quotas;
@@ -149,7 +149,7 @@ impl Looking {
             NegBackend::Compute(backend) => {
                 let settings = backend.settings(simulated.as_ref().map(Server::local_addr));
                 let credentials = credentials(&backend.credentials)?;
-                let store = Arc::new(OperationsInMemory::default());
+                let store = Arc::new(compute::Operations::in_memory().map_err(SetupError::failed)?);
                 let connected = Compute::new(settings, credentials, store, Fence::open());
                 // A plan starts no operation, so none ends.
                 let (compute, _) = connected.map_err(SetupError::misused)?;
@@ -204,7 +204,7 @@ fn connect(
             let settings = backend.settings(simulated.map(Server::local_addr));
             let credentials = credentials(&backend.credentials)?;
             let file = config.state_dir.join(neg::NAME).join(OPERATIONS_FILE);
-            let store = Arc::new(OperationsFile::open(&file).map_err(SetupError::failed)?);
+            let store = Arc::new(compute::Operations::open(&file).map_err(SetupError::failed)?);
             let (compute, ends) = Compute::new(settings, credentials, store, fence).map_err(SetupError::misused)?;
             Ok((Arc::new(compute), ends))
         }

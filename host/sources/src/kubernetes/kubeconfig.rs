@@ -103,18 +103,7 @@ fn proxy(kubeconfig: &Kubeconfig, options: &KubeConfigOptions) -> Option<String>
 
 /// An error and its causes on one line, without repetitions.
 pub(super) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut said = String::new();
-    let mut next = Some(error);
-    while let Some(error) = next {
-        let text = error.to_string();
-        if said.is_empty() {
-            said = text;
-        } else if !said.contains(&text) {
-            said = format!("{said}: {text}");
-        }
-        next = error.source();
-    }
-    text::line(&said)
+    text::line(&text::causes(error))
 }
 
 #[cfg(test)]

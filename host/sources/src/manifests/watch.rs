@@ -4,26 +4,15 @@
 //! while a file has not settled, and in rescans for lost events.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
-use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher};
-use tokio::sync::{Notify, mpsc};
-use tokio::time::{Instant, sleep};
+use notify::RecursiveMode;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 use super::{Folder, FolderError};
+use crate::looks::{Looks, RESCAN_UNWATCHED};
 use crate::{Batch, Batches, Objects, Problem};
-
-/// The maximum interval between looks while the operating system reports changes: its queues may overflow, and network
-/// file systems report nothing.
-const RESCAN: Duration = Duration::from_secs(30);
-
-/// The interval between looks if the operating system cannot report changes, for example because its watches are used
-/// up.
-const RESCAN_UNWATCHED: Duration = Duration::from_secs(2);
-
-/// The delay between an event and the look: events come in bursts, and each look queries every file.
-const BURST: Duration = Duration::from_millis(50);
 
 /// The maximum number of queued batches. If the queue is full, looking waits, and the next batch contains more.
 const BATCHES_MAX: usize = 16;
@@ -82,13 +71,15 @@ impl Known {
 
 async fn follow(mut folder: Folder, batches: mpsc::Sender<Batch>) {
     let started = Instant::now();
-    let changed = Arc::new(Notify::new());
-    let mut watcher = None;
+    let mut looks = Looks::default();
     let mut known = Known::default();
     loop {
-        if watcher.is_none() && folder.listed {
-            // Watch before the look: a change during it then causes an event.
-            watcher = watcher_of(&folder.root, &changed);
+        if !looks.is_watching()
+            && folder.listed
+            && let Err(error) = looks.watch(&folder.root, RecursiveMode::Recursive)
+        {
+            let (folder, seconds) = (folder.root.display(), RESCAN_UNWATCHED.as_secs());
+            tracing::warn!(%folder, %error, "cannot watch the manifests: looking every {seconds} s instead");
         }
         let now_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
         let looking = tokio::task::spawn_blocking(move || {
@@ -99,8 +90,7 @@ async fn follow(mut folder: Folder, batches: mpsc::Sender<Batch>) {
         let Ok((back, again_in_ms)) = looking.await else { return };
         folder = back;
         if !folder.listed {
-            // The operating system treats a recreated folder as a new one.
-            watcher = None;
+            looks.end_watch();
         }
         let is_settled = again_in_ms.is_none() || now_ms >= FIRST_BATCH_MS_MAX;
         if let Some(batch) = known.news(&folder, is_settled)
@@ -108,33 +98,9 @@ async fn follow(mut folder: Folder, batches: mpsc::Sender<Batch>) {
         {
             return;
         }
-        let rescan = if watcher.is_some() { RESCAN } else { RESCAN_UNWATCHED };
-        let pause = again_in_ms.map_or(rescan, Duration::from_millis);
         tokio::select! {
             () = batches.closed() => return,
-            () = changed.notified() => sleep(BURST).await,
-            () = sleep(pause) => {}
+            () = looks.next(again_in_ms.map(Duration::from_millis)) => {}
         }
     }
-}
-
-/// Notifies `changed` of events. `None` if the operating system cannot; rescans then replace the events.
-fn watcher_of(root: &Path, changed: &Arc<Notify>) -> Option<RecommendedWatcher> {
-    let changed = Arc::clone(changed);
-    let watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
-        // Our own looks open folders and files.
-        if !event.is_ok_and(|event| matches!(event.kind, EventKind::Access(_))) {
-            changed.notify_one();
-        }
-    });
-    let watching = watcher.and_then(|mut watcher| {
-        watcher.watch(root, RecursiveMode::Recursive)?;
-        Ok(watcher)
-    });
-    watching
-        .inspect_err(|error| {
-            let seconds = RESCAN_UNWATCHED.as_secs();
-            tracing::warn!(folder = %root.display(), %error, "cannot watch the manifests: looking every {seconds} s instead");
-        })
-        .ok()
 }

@@ -1,4 +1,5 @@
-//! The host's own store: etcd's semantics in one file (redb), for use without an etcd.
+//! The host's own store: etcd's semantics in one file (redb), for use without an etcd; in memory for plans, scenarios
+//! and tests.
 //!
 //! Each change is one transaction of the file and is on the disk before the answer. Answered changes survive a crash of
 //! the process and of the machine; others are applied completely or not at all. Only one process can have the file
@@ -11,23 +12,27 @@
 mod caught;
 mod tables;
 
+use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use redb::backends::FileBackend;
+use redb::backends::{FileBackend, InMemoryBackend};
 use tokio::sync::watch;
 use trueup_base::regular;
 
 use self::caught::caught;
 use self::tables::Applied;
-use super::history::{Cursor, HISTORY_BYTES_MAX, HISTORY_REVISIONS_MAX, History, Look};
+use super::history::{Cursor, HISTORY_BYTES_MAX, HISTORY_REVISIONS_MAX, Look};
 use super::{Api, Compare, Error, KeyValue, Listing, Operation, Stored, Watch, WatchEnd, rules};
 use crate::Answer;
 
 /// The cache size: room for some thousand services, which only a resync reads.
 const CACHE_BYTES: usize = 16 << 20;
+
+/// Names a store in memory in errors.
+const IN_MEMORY: &str = "etcd store in memory";
 
 /// The stored data may be as secret as what it configures.
 const FILE_MODE: u32 = 0o600;
@@ -50,7 +55,7 @@ impl Default for Keep {
     }
 }
 
-/// A store in a file. Clones share the store.
+/// A store in a file or in memory. Clones share the store.
 #[derive(Debug, Clone)]
 pub struct Embedded {
     base: Arc<Base>,
@@ -58,7 +63,8 @@ pub struct Embedded {
 
 #[derive(Debug)]
 struct Base {
-    path: PathBuf,
+    /// `None` in memory.
+    path: Option<PathBuf>,
     database: redb::Database,
     keep: Keep,
     /// Changes with the revision.
@@ -108,9 +114,22 @@ impl Embedded {
             Err(redb::Error::DatabaseAlreadyOpen) => return Err(OpenError::Locked { path: path.to_owned() }),
             Err(error) => return Err(failed(told(&error))),
         };
-        let revision = tables::revision(&database).map_err(|error| failed(told(&error)))?;
+        Self::of(database, Some(path), keep).map_err(|error| failed(told(&error)))
+    }
+
+    /// A new store in memory. It ends with its last clone.
+    ///
+    /// # Errors
+    /// If the database can't be created.
+    pub fn in_memory() -> Result<Self, Error> {
+        let store = create(InMemoryBackend::new()).and_then(|database| Self::of(database, None, Keep::default()));
+        store.map_err(|error| Error::Unavailable(format!("{IN_MEMORY}: {}", told(&error))))
+    }
+
+    fn of(database: redb::Database, path: Option<&Path>, keep: Keep) -> Result<Self, redb::Error> {
+        let revision = tables::revision(&database)?;
         let base = Base {
-            path: path.to_owned(),
+            path: path.map(Path::to_owned),
             database,
             keep,
             revisions: watch::Sender::new(revision),
@@ -139,19 +158,7 @@ impl Embedded {
     }
 
     async fn apply(&self, compares: Vec<Compare>, changes: Vec<tables::Change>) -> Result<Applied, Error> {
-        self.blocking(move |base| {
-            let applied = tables::apply(&base.database, base.keep, &compares, &changes)?;
-            if applied.changed {
-                // Writers may arrive here in another order than they wrote in.
-                base.revisions.send_if_modified(|revision| {
-                    let is_newer = applied.revision > *revision;
-                    *revision = applied.revision.max(*revision);
-                    is_newer
-                });
-            }
-            Ok(applied)
-        })
-        .await
+        self.blocking(move |base| base.apply(&compares, &changes)).await
     }
 
     async fn commit_checked(&self, compares: &[Compare], operations: &[Operation]) -> Result<Applied, Error> {
@@ -166,19 +173,70 @@ impl Embedded {
             .await
     }
 
-    /// Runs blocking disk work on a separate thread. The work completes even if the caller no longer waits.
+    /// The first change under the prefix in a revision above `after`.
+    pub(super) async fn look(&self, prefix: &[u8], after: u64) -> Result<Look, WatchEnd> {
+        let prefix = prefix.to_vec();
+        let looked = self.blocking(move |base| tables::look(&base.database, &prefix, after));
+        match looked.await {
+            Ok(Some(look)) => Ok(look),
+            Ok(None) => Err(WatchEnd::Compacted { after }),
+            Err(Error::Unavailable(text)) => Err(WatchEnd::Failed(text)),
+            Err(other) => Err(WatchEnd::Failed(other.kind().to_owned())),
+        }
+    }
+
+    /// Every entry, without waiting for a disk.
+    pub(super) fn all_in_memory(&self) -> Result<Listing, Error> {
+        self.base.run(|base| tables::listing(&base.database, b""))
+    }
+
+    /// Stores these entries, each at a revision of its own, without waiting for a disk.
+    pub(super) fn fill_memory(&self, entries: &BTreeMap<String, String>) -> Result<(), Error> {
+        for (key, value) in entries {
+            let put = tables::Change::Put(key.clone().into_bytes(), value.clone().into_bytes());
+            self.base.run(|base| base.apply(&[], &[put]))?;
+        }
+        Ok(())
+    }
+
+    /// Runs the work on a thread for blocking disk work. It completes even if the caller no longer waits. In memory
+    /// there is no disk, so it runs at once.
     async fn blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Base) -> Result<T, redb::Error> + Send + 'static,
     ) -> Result<T, Error> {
-        let base = Arc::clone(&self.base);
-        let path = self.base.path.clone();
-        let failed = |text: &str| Error::Unavailable(format!("etcd store `{}`: {text}", path.display()));
-        match tokio::task::spawn_blocking(move || guarded(|| work(&base))).await {
-            Ok(Ok(done)) => Ok(done),
-            Ok(Err(error)) => Err(failed(&told(&error))),
-            Err(error) => Err(failed(&format!("it was stopped: {error}"))),
+        if self.base.path.is_none() {
+            return self.base.run(work);
         }
+        let base = Arc::clone(&self.base);
+        let done = tokio::task::spawn_blocking(move || base.run(work)).await;
+        done.unwrap_or_else(|error| Err(self.base.failed(&format!("it was stopped: {error}"))))
+    }
+}
+
+impl Base {
+    fn run<T>(&self, work: impl FnOnce(&Self) -> Result<T, redb::Error>) -> Result<T, Error> {
+        guarded(|| work(self)).map_err(|error| self.failed(&told(&error)))
+    }
+
+    fn failed(&self, text: &str) -> Error {
+        Error::Unavailable(match &self.path {
+            Some(path) => format!("etcd store `{}`: {text}", path.display()),
+            None => format!("{IN_MEMORY}: {text}"),
+        })
+    }
+
+    fn apply(&self, compares: &[Compare], changes: &[tables::Change]) -> Result<Applied, redb::Error> {
+        let applied = tables::apply(&self.database, self.keep, compares, changes)?;
+        if applied.changed {
+            // Writers may arrive here in another order than they wrote in.
+            self.revisions.send_if_modified(|revision| {
+                let is_newer = applied.revision > *revision;
+                *revision = applied.revision.max(*revision);
+                is_newer
+            });
+        }
+        Ok(applied)
     }
 }
 
@@ -189,17 +247,21 @@ fn guarded<T>(work: impl FnOnce() -> Result<T, redb::Error>) -> Result<T, redb::
 }
 
 fn open_file(path: &Path) -> Result<redb::Database, redb::Error> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    let folder = folder.unwrap_or(Path::new("."));
+    let folder = regular::folder_of(path);
     std::fs::create_dir_all(folder)?;
+    let database = create(FileBackend::new(own_file(path)?)?)?;
+    // Make the file's name survive a crash, too.
+    File::open(folder)?.sync_all()?;
+    Ok(database)
+}
+
+fn create(backend: impl redb::StorageBackend) -> Result<redb::Database, redb::Error> {
     guarded(|| {
         let mut builder = redb::Builder::new();
         // Detect damage when the store is opened, not in the middle of a write.
         builder.set_cache_size(CACHE_BYTES).set_check_integrity_on_open(true);
-        let database = builder.create_with_backend(FileBackend::new(own_file(path)?)?)?;
+        let database = builder.create_with_backend(backend)?;
         tables::prepare(&database)?;
-        // Make the file's name survive a crash, too.
-        File::open(folder)?.sync_all()?;
         Ok(database)
     })
 }
@@ -215,26 +277,6 @@ fn told(error: &redb::Error) -> String {
     match error {
         redb::Error::Corrupted(damage) => format!("{damage}; it is left as it is: move it away"),
         other => other.to_string(),
-    }
-}
-
-/// The history of the database.
-struct OwnHistory(Embedded);
-
-impl History for OwnHistory {
-    fn look<'a>(&'a self, prefix: &'a [u8], after: u64) -> Answer<'a, Result<Look, WatchEnd>> {
-        let prefix = prefix.to_vec();
-        Box::pin(async move {
-            let looked = self
-                .0
-                .blocking(move |base| tables::look(&base.database, &prefix, after));
-            match looked.await {
-                Ok(Some(look)) => Ok(look),
-                Ok(None) => Err(WatchEnd::Compacted { after }),
-                Err(Error::Unavailable(text)) => Err(WatchEnd::Failed(text)),
-                Err(other) => Err(WatchEnd::Failed(other.kind().to_owned())),
-            }
-        })
     }
 }
 
@@ -288,7 +330,7 @@ impl Api for Embedded {
 
     fn watch(&self, prefix: &str, after: u64) -> Box<dyn Watch> {
         let revisions = self.base.revisions.subscribe();
-        Box::new(Cursor::new(OwnHistory(self.clone()), prefix, after, revisions))
+        Box::new(Cursor::new(self.clone(), prefix, after, revisions))
     }
 }
 

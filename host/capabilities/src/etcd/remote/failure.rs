@@ -9,6 +9,7 @@
 use std::error::Error as _;
 
 use tonic::{Code, ConnectError, Status};
+use trueup_base::text;
 
 use crate::etcd::{Error, OPERATIONS_MAX};
 
@@ -38,7 +39,7 @@ impl Failure {
         match error {
             etcd_client::Error::GRpcStatus(status) => of_status(status),
             // A connection that could not be made ready.
-            etcd_client::Error::TransportError(error) => Self::NotSent(chain(error)),
+            etcd_client::Error::TransportError(error) => Self::NotSent(text::causes(error)),
             other => Self::NotSent(other.to_string()),
         }
     }
@@ -116,7 +117,7 @@ fn is_connect_error(status: &Status) -> bool {
 
 fn status_text(status: &Status) -> String {
     let text = match status.source() {
-        Some(source) => chain(source),
+        Some(source) => text::causes(source),
         None if status.message().is_empty() => format!("{:?}", status.code()),
         // The library suspects a proxy, but a member that stops ends its streams like this.
         None if status.message().contains("missing grpc-status") => "the connection ended before the answer".to_owned(),
@@ -124,20 +125,6 @@ fn status_text(status: &Status) -> String {
     };
     // Keep it on one line, whatever a server wrote.
     text.replace(['\n', '\r'], " ")
-}
-
-/// An error and its causes, each once.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let more = error.to_string();
-        if !text.ends_with(&more) {
-            text = format!("{text}: {more}");
-        }
-        cause = error.source();
-    }
-    text
 }
 
 #[cfg(test)]

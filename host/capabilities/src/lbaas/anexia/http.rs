@@ -3,15 +3,15 @@
 //! Knows methods, paths and bodies, but not resources; its callers know those.
 
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use http::header::{ACCEPT, CONTENT_TYPE, DATE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
+use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
 use http::{Method, StatusCode};
 use serde_json::Value;
 use tokio::sync::{Mutex, Semaphore};
 use tokio::time::{Instant, sleep};
 use trueup_base::fence::Fence;
-use trueup_base::http::client::{Answer, Client, Trouble, Unread};
+use trueup_base::http::client::{Answer, Client, NOT_SENT, NoJson, Times, Trouble};
 use trueup_base::http::limit::{self, RateLimit};
 
 use super::created::CreatedParents;
@@ -26,10 +26,6 @@ use crate::lbaas::Error;
 const ANSWER_MAX_BYTES: usize = 64 * 1024 * 1024;
 /// The maximum size of an error's body; anything longer is not a message for people.
 const ERROR_BODY_MAX_BYTES: usize = 1024 * 1024;
-/// The text for a request that this host may not send.
-const NOT_SENT: &str = "not sent: this host does not hold the lease any more";
-/// The text for one that was sent, wholly or in part.
-const GIVEN_UP: &str = "given up without an answer: this host does not hold the lease any more";
 /// How often in all a tagging is tried if it conflicts with another change.
 const TAGGING_TRIES: u32 = 3;
 
@@ -75,8 +71,7 @@ pub(super) struct Engine {
     pub(super) page_size: u32,
     /// The maximum number of a list's pages. Only tests differ from the default.
     pub(super) pages_max: u64,
-    pub(super) request_timeout_ms: u64,
-    pub(super) connect_timeout_ms: u64,
+    pub(super) times: Times,
     pub(super) adopt_orphans: bool,
     pub(super) created_parents: CreatedParents,
     pub(super) intents: Arc<Intents>,
@@ -386,8 +381,9 @@ impl Call {
 
     /// Reads the body of a successful answer.
     async fn success(&self, request: &Request, mut answer: Answer) -> Result<Value, Failure> {
-        let body = answer.read(ANSWER_MAX_BYTES).await;
         if request.answer == Wanted::Nothing {
+            // Only so that the connection can serve the next request.
+            drop(answer.read(ANSWER_MAX_BYTES).await);
             return Ok(Value::Null);
         }
         let unusable = |problem: String| {
@@ -403,13 +399,10 @@ impl Call {
                 fate,
             }
         };
-        match body {
-            Ok(body) => {
-                serde_json::from_slice(&body).map_err(|error| unusable(format!("the answer is no JSON: {error}")))
-            }
-            Err(Unread::TooLong) => Err(unusable(format!("the answer is longer than {ANSWER_MAX_BYTES} bytes"))),
-            Err(Unread::Broken(trouble)) => Err(self.unanswered(request, trouble)),
-        }
+        answer.json(ANSWER_MAX_BYTES).await.map_err(|no_json| match no_json {
+            NoJson::Unusable(problem) => unusable(problem),
+            NoJson::Broken(trouble) => self.unanswered(request, trouble),
+        })
     }
 
     /// Interprets an unsuccessful answer.
@@ -418,7 +411,7 @@ impl Call {
         let error = match status {
             StatusCode::NOT_FOUND => Error::NotFound,
             StatusCode::UNAUTHORIZED => Error::Unauthorized,
-            StatusCode::TOO_MANY_REQUESTS => Error::RateLimited(self.note_rate_limit(&answer.headers)),
+            StatusCode::TOO_MANY_REQUESTS => Error::RateLimited(self.note_rate_limit(&answer)),
             _ => {
                 // An unreadable body counts as empty.
                 let body = answer.read(ERROR_BODY_MAX_BYTES).await.unwrap_or_default();
@@ -439,9 +432,8 @@ impl Call {
     }
 
     /// Keeps the host from sending until the limit is over; without a `Retry-After`, only this call.
-    fn note_rate_limit(&self, headers: &HeaderMap) -> Option<u64> {
-        let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
-        let wait_ms = limit::retry_after_ms(text(RETRY_AFTER), text(DATE), SystemTime::now());
+    fn note_rate_limit(&self, answer: &Answer) -> Option<u64> {
+        let wait_ms = answer.retry_after_ms();
         let until = wait_ms.map(|wait_ms| limit::end_of(wait_ms, Instant::now()));
         if let Some(until) = until {
             self.engine.rate_limit.extend(until);
@@ -453,22 +445,14 @@ impl Call {
 
     /// Interprets a request without a (whole) answer.
     fn unanswered(&self, request: &Request, trouble: Trouble) -> Failure {
-        let (fate, problem) = match trouble {
-            Trouble::Unsendable(reason) => (Fate::Withheld, format!("can't be sent: {reason}")),
-            Trouble::Fenced(refused) if refused.begun => (Fate::TimedOut, GIVEN_UP.to_owned()),
-            Trouble::Fenced(_) => (Fate::Withheld, NOT_SENT.to_owned()),
-            Trouble::NotConnectedInTime => {
-                let limit_ms = self.engine.connect_timeout_ms;
-                (Fate::NotConnected, format!("no connection within {limit_ms} ms"))
-            }
-            Trouble::NotConnected(reason) => (Fate::NotConnected, format!("no connection: {reason}")),
-            Trouble::TimedOut => {
-                let limit_ms = self.engine.request_timeout_ms;
-                (Fate::TimedOut, format!("no answer within {limit_ms} ms"))
-            }
-            Trouble::Broken(reason) => (Fate::Lost, format!("the connection broke: {reason}")),
+        let fate = match &trouble {
+            Trouble::Unsendable(_) => Fate::Withheld,
+            Trouble::Fenced(refused) if !refused.begun => Fate::Withheld,
+            Trouble::NotConnectedInTime | Trouble::NotConnected(_) => Fate::NotConnected,
+            Trouble::Fenced(_) | Trouble::TimedOut => Fate::TimedOut,
+            Trouble::Broken(_) => Fate::Lost,
         };
-        let text = format!("{}: {problem}", request.shown());
+        let text = format!("{}: {}", request.shown(), trouble.text(self.engine.times));
         Failure {
             error: Error::Unavailable(self.engine.token.scrub(text)),
             fate,

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use trueup_base::regular;
 use url::Url;
 
-use trueup_base::http::client::{OPENLY, sends_openly};
+use trueup_base::http::client::base_url;
 use trueup_base::http::secret::Secret;
 
 /// The default source of the token if neither `token_file` nor `token_env` is set.
@@ -95,27 +95,12 @@ pub enum SettingsError {
 impl Settings {
     /// The checked base URL, without a trailing slash.
     pub(super) fn base(&self) -> Result<Url, SettingsError> {
-        let wrong = |reason: &str| SettingsError::Url {
-            reason: reason.to_owned(),
-        };
-        let url = Url::parse(&self.url).map_err(|err| SettingsError::Url {
-            reason: err.to_string(),
-        })?;
-        if !matches!(url.scheme(), "http" | "https") {
-            return Err(wrong("must begin with `http://` or `https://`"));
-        }
-        if !url.username().is_empty() || url.password().is_some() {
-            return Err(wrong(
-                "must hold no user name and no password: the token stands in `token_file` or `token_env`",
-            ));
-        }
-        if url.query().is_some() || url.fragment().is_some() {
-            return Err(wrong("must hold no query and no fragment"));
-        }
-        if !self.allow_http && sends_openly(&url) {
-            return Err(wrong(OPENLY));
-        }
-        Ok(url)
+        base_url(
+            &self.url,
+            self.allow_http,
+            "the token stands in `token_file` or `token_env`",
+        )
+        .map_err(|reason| SettingsError::Url { reason })
     }
 
     /// Returns an error for the first number that is out of bounds.

@@ -33,7 +33,7 @@ use trueup_base::fence::Fence;
 
 pub use self::credentials::{CREDENTIALS_ENV, Credentials, CredentialsError};
 use self::instance::Instance;
-pub use self::operations::{End, OperationStore, OperationsFile, OperationsInMemory, Started, StoreError};
+pub use self::operations::{End, Operations, Started, StoreError};
 use self::path::Paths;
 use self::request::Requests;
 pub use self::settings::{ENDPOINT_DEFAULT, EndpointType, Settings, SettingsError};
@@ -82,7 +82,7 @@ impl Compute {
     pub fn new(
         settings: Settings,
         credentials: Credentials,
-        store: Arc<dyn OperationStore>,
+        store: Arc<Operations>,
         fence: Fence,
     ) -> Result<(Self, mpsc::Receiver<Ended>), StartError> {
         let requests = Requests::new(&settings, credentials)?;

@@ -5,14 +5,12 @@
 //! ```
 //! Each call is one transaction and durable once answered.
 
-use std::collections::BTreeMap;
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
-use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::path::Path;
 
-use redb::backends::FileBackend;
+use redb::backends::{FileBackend, InMemoryBackend};
 use redb::{ReadableDatabase as _, ReadableTable as _, TableDefinition};
 use serde::{Deserialize, Serialize};
 use trueup_base::regular;
@@ -67,49 +65,51 @@ pub struct End {
 
 /// Why operations could not be saved or read.
 #[derive(Debug, thiserror::Error)]
-pub enum StoreError {
-    /// The file or its content is invalid.
-    #[error("operations file `{}`: {reason}", path.display())]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// The database's error.
-        reason: String,
-    },
+#[error("{of}: {reason}")]
+pub struct StoreError {
+    /// Names the file, if there is one.
+    of: String,
+    /// What is wrong with it: mostly the database's error.
+    reason: String,
 }
 
-/// Stores operations. Calls block; their changes are durable once answered.
-pub trait OperationStore: Send + Sync {
-    /// Saves an operation, replacing its previous version.
-    fn put(&self, operation: &Started) -> Result<(), StoreError>;
-    /// Removes an operation, which need not exist.
-    fn remove(&self, instance: &str, number: u64) -> Result<(), StoreError>;
-    /// All saved operations, by instance and number.
-    fn all(&self) -> Result<Vec<Started>, StoreError>;
-}
-
-/// Operations in a file of their own.
+/// Running operations, in a file of their own or in memory. Calls block; their changes are durable once answered.
 #[derive(Debug)]
-pub struct OperationsFile {
-    path: PathBuf,
+pub struct Operations {
+    /// Names it in errors.
+    of: String,
     database: redb::Database,
 }
 
-impl OperationsFile {
+impl Operations {
     /// Opens the file, creating it and its folder if they are missing.
     ///
     /// # Errors
     /// If it can't be created, if another process has it open, or if a host of this version did not write it.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
-        let failed = |reason: String| StoreError::File {
-            path: path.to_owned(),
-            reason,
-        };
+        let of = format!("operations file `{}`", path.display());
+        match own_file(path, |folder| File::open(folder)?.sync_all()) {
+            Ok(file) => Self::create(of, FileBackend::new(file)),
+            Err(error) => Err(StoreError {
+                of,
+                reason: error.to_string(),
+            }),
+        }
+    }
+
+    /// Operations that are lost with the process, for a host that saves nothing.
+    ///
+    /// # Errors
+    /// If the database can't be created.
+    pub fn in_memory() -> Result<Self, StoreError> {
+        Self::create("operations in memory".to_owned(), Ok(InMemoryBackend::new()))
+    }
+
+    fn create(of: String, backend: Result<impl redb::StorageBackend, redb::DatabaseError>) -> Result<Self, StoreError> {
+        let failed = |reason: String| StoreError { of: of.clone(), reason };
         let mut builder = redb::Database::builder();
         builder.set_cache_size(CACHE_BYTES);
-        let file = own_file(path, |folder| File::open(folder)?.sync_all());
-        let file = file.map_err(|error| failed(error.to_string()))?;
-        let created = FileBackend::new(file).and_then(|backend| builder.create_with_backend(backend));
+        let created = backend.and_then(|backend| builder.create_with_backend(backend));
         let database = created.map_err(|error| failed(error.to_string()))?;
         let version = begin_layout(&database).map_err(|error| failed(error.to_string()))?;
         if version != LAYOUT_VERSION {
@@ -117,30 +117,52 @@ impl OperationsFile {
                 "was written in layout {version}, may be layout {LAYOUT_VERSION}"
             )));
         }
-        Ok(Self {
-            path: path.to_owned(),
-            database,
-        })
+        Ok(Self { of, database })
     }
 
-    fn file<T>(&self, done: Result<T, redb::Error>) -> Result<T, StoreError> {
-        done.map_err(|error| StoreError::File {
-            path: self.path.clone(),
+    /// Saves an operation, replacing its previous version.
+    ///
+    /// # Errors
+    /// The database's error.
+    pub fn put(&self, operation: &Started) -> Result<(), StoreError> {
+        let row = serde_json::to_vec(operation).map_err(|error| self.failed(&error))?;
+        let key = (operation.instance.as_str(), operation.number);
+        self.change(|table| table.insert(key, row.as_slice()).map(drop))
+    }
+
+    /// Removes an operation, which need not exist.
+    ///
+    /// # Errors
+    /// The database's error.
+    pub fn remove(&self, instance: &str, number: u64) -> Result<(), StoreError> {
+        self.change(|table| table.remove((instance, number)).map(drop))
+    }
+
+    /// All saved operations, by instance and number.
+    ///
+    /// # Errors
+    /// The database's error.
+    pub fn all(&self) -> Result<Vec<Started>, StoreError> {
+        self.read().map_err(|error| self.failed(&error))
+    }
+
+    fn failed(&self, error: &dyn std::error::Error) -> StoreError {
+        StoreError {
+            of: self.of.clone(),
             reason: error.to_string(),
-        })
+        }
     }
 
     fn change(
         &self,
-        change: impl FnOnce(&mut redb::Table<'_, (&str, u64), &[u8]>) -> Result<(), redb::Error>,
-    ) -> Result<(), redb::Error> {
-        let transaction = self.database.begin_write()?;
-        {
-            let mut table = transaction.open_table(OPERATIONS)?;
-            change(&mut table)?;
-        }
-        transaction.commit()?;
-        Ok(())
+        change: impl FnOnce(&mut redb::Table<'_, (&str, u64), &[u8]>) -> Result<(), redb::StorageError>,
+    ) -> Result<(), StoreError> {
+        let changed = || -> Result<(), redb::Error> {
+            let transaction = self.database.begin_write()?;
+            change(&mut transaction.open_table(OPERATIONS)?)?;
+            Ok(transaction.commit()?)
+        };
+        changed().map_err(|error| self.failed(&error))
     }
 
     fn read(&self) -> Result<Vec<Started>, redb::Error> {
@@ -176,58 +198,6 @@ fn begin_layout(database: &redb::Database) -> Result<u32, redb::Error> {
     Ok(version)
 }
 
-impl OperationStore for OperationsFile {
-    fn put(&self, operation: &Started) -> Result<(), StoreError> {
-        let row = serde_json::to_vec(operation).map_err(|error| StoreError::File {
-            path: self.path.clone(),
-            reason: error.to_string(),
-        })?;
-        let key = (operation.instance.as_str(), operation.number);
-        self.file(self.change(|table| {
-            table.insert(key, row.as_slice())?;
-            Ok(())
-        }))
-    }
-
-    fn remove(&self, instance: &str, number: u64) -> Result<(), StoreError> {
-        self.file(self.change(|table| {
-            table.remove((instance, number))?;
-            Ok(())
-        }))
-    }
-
-    fn all(&self) -> Result<Vec<Started>, StoreError> {
-        self.file(self.read())
-    }
-}
-
-/// Operations that are lost with the process, for a host that saves nothing.
-#[derive(Debug, Default)]
-pub struct OperationsInMemory(Mutex<BTreeMap<(String, u64), Started>>);
-
-impl OperationsInMemory {
-    fn with<T>(&self, work: impl FnOnce(&mut BTreeMap<(String, u64), Started>) -> T) -> T {
-        work(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
-impl OperationStore for OperationsInMemory {
-    fn put(&self, operation: &Started) -> Result<(), StoreError> {
-        let key = (operation.instance.clone(), operation.number);
-        self.with(|all| all.insert(key, operation.clone()));
-        Ok(())
-    }
-
-    fn remove(&self, instance: &str, number: u64) -> Result<(), StoreError> {
-        self.with(|all| all.remove(&(instance.to_owned(), number)));
-        Ok(())
-    }
-
-    fn all(&self) -> Result<Vec<Started>, StoreError> {
-        Ok(self.with(|all| all.values().cloned().collect()))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -248,7 +218,7 @@ mod tests {
     fn what_was_kept_is_there_after_a_restart() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("neg/operations.redb");
-        let store = OperationsFile::open(&path).unwrap();
+        let store = Operations::open(&path).unwrap();
         assert_eq!(store.all().unwrap(), []);
         for (instance, number) in [("b", 1), ("a", 2), ("a", 10)] {
             store.put(&started(instance, number)).unwrap();
@@ -262,7 +232,7 @@ mod tests {
         store.remove("b", 1).unwrap();
         store.remove("b", 7).unwrap();
         drop(store);
-        let store = OperationsFile::open(&path).unwrap();
+        let store = Operations::open(&path).unwrap();
         assert_eq!(store.all().unwrap(), [started("a", 2), ended]);
     }
 
@@ -271,13 +241,13 @@ mod tests {
         use std::os::unix::fs::PermissionsExt as _;
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("neg/operations.redb");
-        drop(OperationsFile::open(&path).unwrap());
+        drop(Operations::open(&path).unwrap());
         let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!((mode(&path), mode(path.parent().unwrap())), (0o600, 0o700));
-        OperationsFile::open(&path).expect("it opens again");
+        Operations::open(&path).expect("it opens again");
         let link = dir.path().join("link.redb");
         std::os::unix::fs::symlink(&path, &link).unwrap();
-        let error = OperationsFile::open(&link).unwrap_err().to_string();
+        let error = Operations::open(&link).unwrap_err().to_string();
         assert!(error.contains("a symbolic link, must be a regular file"), "{error}");
     }
 
@@ -304,7 +274,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("operations.redb");
         std::fs::write(&path, "text").unwrap();
-        let error = OperationsFile::open(&path).unwrap_err().to_string();
+        let error = Operations::open(&path).unwrap_err().to_string();
         assert!(error.contains("operations.redb`: "), "{error}");
     }
 }

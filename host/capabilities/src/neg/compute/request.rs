@@ -3,16 +3,15 @@
 //! Knows methods, paths and bodies, but not NEGs. Every request may be repeated, because changes carry their request
 //! id.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use http::header::{AUTHORIZATION, CONTENT_TYPE, DATE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
+use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue};
 use http::{Method, StatusCode};
 use hyper_util::client::proxy::matcher::Matcher;
 use serde_json::Value;
 use tokio::time::sleep;
 use trueup_base::fence::Fence;
-use trueup_base::http::client::{Answer, Client, Times, Trouble, Unread};
-use trueup_base::http::limit;
+use trueup_base::http::client::{Answer, Client, NOT_SENT, NoJson, Times, Trouble};
 use trueup_base::http::secret::Secret;
 
 use super::credentials::Credentials;
@@ -25,10 +24,6 @@ use crate::neg::Error;
 const ANSWER_MAX_BYTES: usize = 16 * 1024 * 1024;
 /// The maximum size of an error's body; anything longer is not a message for people.
 const ERROR_BODY_MAX_BYTES: usize = 1024 * 1024;
-/// The text for a request that this host may not send.
-const NOT_SENT: &str = "not sent: this host does not hold the lease any more";
-/// The text for one that was sent, wholly or in part.
-const GIVEN_UP: &str = "given up without an answer: this host does not hold the lease any more";
 
 /// The API, for the whole host.
 pub(super) struct Requests {
@@ -170,17 +165,13 @@ impl Requests {
         if !answer.status.is_success() {
             return Err(refusal(request, token, answer).await);
         }
-        let unusable = |problem: String| Failure {
-            error: Error::Unavailable(token.scrub(format!("{}: {problem}", request.shown()))),
-            is_passing: true,
-        };
-        match answer.read(ANSWER_MAX_BYTES).await {
-            Ok(body) => {
-                serde_json::from_slice(&body).map_err(|error| unusable(format!("the answer is no JSON: {error}")))
-            }
-            Err(Unread::TooLong) => Err(unusable(format!("the answer is longer than {ANSWER_MAX_BYTES} bytes"))),
-            Err(Unread::Broken(trouble)) => Err(unanswered(request, token, trouble, times)),
-        }
+        answer.json(ANSWER_MAX_BYTES).await.map_err(|no_json| match no_json {
+            NoJson::Unusable(problem) => Failure {
+                error: Error::Unavailable(token.scrub(format!("{}: {problem}", request.shown()))),
+                is_passing: true,
+            },
+            NoJson::Broken(trouble) => unanswered(request, token, trouble, times),
+        })
     }
 }
 
@@ -204,7 +195,7 @@ async fn refusal(request: &Request, token: &Secret, mut answer: Answer) -> Failu
     let error = match status {
         StatusCode::NOT_FOUND => Error::NotFound,
         StatusCode::UNAUTHORIZED => Error::Unauthorized,
-        _ if is_rate_limit => Error::RateLimited(retry_after_ms(&answer.headers)),
+        _ if is_rate_limit => Error::RateLimited(answer.retry_after_ms()),
         _ if status.is_client_error() => Error::Refused((status.as_u16(), text)),
         _ => Error::Unavailable(format!("{}: HTTP {}: {text}", request.shown(), status.as_u16())),
     };
@@ -214,24 +205,14 @@ async fn refusal(request: &Request, token: &Secret, mut answer: Answer) -> Failu
     }
 }
 
-fn retry_after_ms(headers: &HeaderMap) -> Option<u64> {
-    let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
-    limit::retry_after_ms(text(RETRY_AFTER), text(DATE), SystemTime::now())
-}
-
 /// Interprets a request without a (whole) answer.
 fn unanswered(request: &Request, token: &Secret, trouble: Trouble, times: Times) -> Failure {
-    let (is_passing, problem) = match trouble {
-        Trouble::Unsendable(reason) => (false, format!("can't be sent: {reason}")),
-        Trouble::Fenced(refused) if refused.begun => (false, GIVEN_UP.to_owned()),
-        Trouble::Fenced(_) => (false, NOT_SENT.to_owned()),
-        Trouble::NotConnectedInTime => (true, format!("no connection within {} ms", times.connect.as_millis())),
-        Trouble::NotConnected(reason) => (true, format!("no connection: {reason}")),
+    let is_passing = match &trouble {
         // It took its full time, and another try would take it again.
-        Trouble::TimedOut => (false, format!("no answer within {} ms", times.request.as_millis())),
-        Trouble::Broken(reason) => (true, format!("the connection broke: {reason}")),
+        Trouble::Unsendable(_) | Trouble::Fenced(_) | Trouble::TimedOut => false,
+        Trouble::NotConnectedInTime | Trouble::NotConnected(_) | Trouble::Broken(_) => true,
     };
-    let text = format!("{}: {problem}", request.shown());
+    let text = format!("{}: {}", request.shown(), trouble.text(times));
     Failure {
         error: Error::Unavailable(token.scrub(text)),
         is_passing,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use url::Url;
 
-use trueup_base::http::client::{OPENLY, sends_openly};
+use trueup_base::http::client::base_url;
 
 /// More connections than this to one API would be an attack on it.
 const CONCURRENT_REQUESTS_MAX: u64 = 1_000;
@@ -186,24 +186,8 @@ impl Settings {
     }
 
     fn base(&self) -> Result<Url, SettingsError> {
-        let wrong = |reason: &str| SettingsError::Endpoint {
-            reason: reason.to_owned(),
-        };
-        let mut url = Url::parse(&self.endpoint).map_err(|error| wrong(&error.to_string()))?;
-        if !matches!(url.scheme(), "http" | "https") {
-            return Err(wrong("must begin with `http://` or `https://`"));
-        }
-        if !url.username().is_empty() || url.password().is_some() {
-            return Err(wrong(
-                "must hold no user name and no password: credentials have their own settings",
-            ));
-        }
-        if url.query().is_some() || url.fragment().is_some() {
-            return Err(wrong("must hold no query and no fragment"));
-        }
-        if !self.allow_http && sends_openly(&url) {
-            return Err(wrong(OPENLY));
-        }
+        let base = base_url(&self.endpoint, self.allow_http, "credentials have their own settings");
+        let mut url = base.map_err(|reason| SettingsError::Endpoint { reason })?;
         let path = match url.path().trim_end_matches('/') {
             "" => PATH_DEFAULT.to_owned(),
             path => path.to_owned(),

@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use super::operations::{End, OperationStore, Started, StoreError};
+use super::operations::{End, Operations, Started, StoreError};
 use super::path::Paths;
 use super::request::Requests;
 use super::settings::Settings;
@@ -43,7 +43,7 @@ pub(super) struct Watch {
     pub(super) requests: Requests,
     pub(super) paths: Paths,
     pub(super) settings: Settings,
-    pub(super) store: Arc<dyn OperationStore>,
+    pub(super) store: Arc<Operations>,
     pub(super) ends: mpsc::Sender<Ended>,
     /// The operations that are polled, or whose end was not acknowledged yet.
     pub(super) watched: Mutex<BTreeSet<(String, u64)>>,

@@ -80,7 +80,7 @@ mod tests {
 
     use tokio::sync::Semaphore;
     use trueup_capabilities::Answer;
-    use trueup_capabilities::etcd::simulated::Simulated;
+    use trueup_capabilities::etcd::embedded::Embedded;
     use trueup_capabilities::etcd::{Api, Compare, Error, KeyValue, Listing, Operation, Watch};
 
     use super::*;
@@ -90,7 +90,7 @@ mod tests {
 
     /// A store whose listings wait until the test lets them through.
     struct Slow {
-        store: Simulated,
+        store: Embedded,
         asked: AtomicUsize,
         let_through: Semaphore,
         is_down: bool,
@@ -99,7 +99,7 @@ mod tests {
     impl Slow {
         fn new(is_down: bool) -> Arc<Self> {
             Arc::new(Self {
-                store: Simulated::default(),
+                store: Embedded::in_memory().unwrap(),
                 asked: AtomicUsize::new(0),
                 let_through: Semaphore::new(0),
                 is_down,
@@ -188,7 +188,7 @@ mod tests {
         // So does the watch, without losing a change.
         turn_away(&mut following).await;
         for key in [b"/a/1", b"/a/2"] {
-            let revision = store.store.put_bytes(key, b"x");
+            let revision = store.store.put_bytes(key, b"x").await.unwrap();
             let Some(Ok(Followed::Changed(changes))) = following.next().await else {
                 panic!("a change");
             };

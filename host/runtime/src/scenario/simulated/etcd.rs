@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use serde::de::Error as _;
 use serde_json::{Value, json};
 use trueup_capabilities::etcd::simulated::Simulated;
 
@@ -26,7 +27,8 @@ pub(super) const CAPABILITY: Capability = Capability {
     on_operation: None,
     start: |world, given| {
         let entries: Option<BTreeMap<String, String>> = serde_json::from_value(given)?;
-        let etcd = Arc::new(Simulated::new(world.faults.clone(), entries.unwrap_or_default()));
+        let etcd = Simulated::new(world.faults.clone(), &entries.unwrap_or_default());
+        let etcd = Arc::new(etcd.map_err(serde_json::Error::custom)?);
         world.backends.etcd = Some(etcd.clone());
         Ok(etcd)
     },
@@ -34,6 +36,6 @@ pub(super) const CAPABILITY: Capability = Capability {
 
 impl Simulation for Simulated {
     fn compare(&self, expected: Value) -> Option<Problem> {
-        compare::values("etcd", &expected, &json!(self.entries()))
+        compare::values("etcd", &expected, &json!(self.entries().unwrap_or_default()))
     }
 }

@@ -35,7 +35,7 @@ async fn a_neg_that_takes_a_while_is_waited_for_as_long_as_may_be() {
         ensure_timeout_ms: 30,
         ..settings(&world.server)
     };
-    let store = Arc::new(OperationsInMemory::default());
+    let store = Arc::new(Operations::in_memory().unwrap());
     let (compute, _ends) = Compute::new(short, Credentials::fixed("t").unwrap(), store, Fence::open()).unwrap();
     let other = NegRef {
         name: "other".to_owned(),
@@ -237,7 +237,7 @@ async fn a_host_that_may_not_act_asks_for_nothing() {
     let fence = Fence::closed();
     let world = World::with(
         ServerConfig::default(),
-        Arc::new(OperationsInMemory::default()),
+        Arc::new(Operations::in_memory().unwrap()),
         fence.clone(),
     )
     .await;

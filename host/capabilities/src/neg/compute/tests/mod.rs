@@ -14,7 +14,7 @@ use trueup_sims::Server;
 use trueup_sims::compute::{ServerConfig, start as start_server};
 use uuid::Uuid;
 
-use super::{Compute, Credentials, Ended, OperationStore, OperationsInMemory, Settings};
+use super::{Compute, Credentials, Ended, Operations, Settings};
 use crate::neg::{Api, Endpoint, NegRef, RequestId};
 
 /// A longer wait counts as a hang.
@@ -30,10 +30,10 @@ struct World {
 
 impl World {
     async fn new(config: ServerConfig) -> Self {
-        Self::with(config, Arc::new(OperationsInMemory::default()), Fence::open()).await
+        Self::with(config, Arc::new(Operations::in_memory().unwrap()), Fence::open()).await
     }
 
-    async fn with(config: ServerConfig, store: Arc<dyn OperationStore>, fence: Fence) -> Self {
+    async fn with(config: ServerConfig, store: Arc<Operations>, fence: Fence) -> Self {
         let server = start_server(config, LOCAL.parse().unwrap()).await.unwrap();
         let (compute, ends) = backend(&server, store, fence);
         Self { server, compute, ends }
@@ -91,7 +91,7 @@ impl World {
     }
 }
 
-fn backend(server: &Server, store: Arc<dyn OperationStore>, fence: Fence) -> (Compute, mpsc::Receiver<Ended>) {
+fn backend(server: &Server, store: Arc<Operations>, fence: Fence) -> (Compute, mpsc::Receiver<Ended>) {
     Compute::new(
         settings(server),
         Credentials::fixed("secret-token").unwrap(),

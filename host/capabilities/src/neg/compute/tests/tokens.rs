@@ -22,7 +22,7 @@ async fn ask(token: &str, credentials: Credentials) -> Result<Vec<Endpoint>, Err
     };
     let world = World::new(config).await;
     world.given(&[]).await;
-    let store = Arc::new(OperationsInMemory::default());
+    let store = Arc::new(Operations::in_memory().unwrap());
     let (compute, _ends) = Compute::new(settings(&world.server), credentials, store, Fence::open()).unwrap();
     compute.of("i").list_endpoints(&web()).await
 }
@@ -123,7 +123,7 @@ async fn a_service_accounts_key_gives_a_token_that_is_kept_until_refused() {
     };
     let world = World::new(config).await;
     world.given(&[]).await;
-    let store = Arc::new(OperationsInMemory::default());
+    let store = Arc::new(Operations::in_memory().unwrap());
     let (compute, _ends) = Compute::new(settings(&world.server), credentials, store, Fence::open()).unwrap();
     for _ in 0..3 {
         assert_eq!(compute.of("i").list_endpoints(&web()).await, Ok(vec![]));

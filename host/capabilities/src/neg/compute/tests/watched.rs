@@ -1,8 +1,8 @@
 //! How operations are watched to their end.
 
 use super::*;
+use crate::neg::compute::Operations;
 use crate::neg::compute::operations::Started;
-use crate::neg::compute::{OperationStore as _, OperationsFile};
 
 #[tokio::test]
 async fn the_end_of_an_operation_is_told() {
@@ -90,7 +90,7 @@ async fn an_operation_that_takes_too_long_has_failed() {
         operation_timeout_ms: 50,
         ..settings(&world.server)
     };
-    let store = Arc::new(OperationsInMemory::default());
+    let store = Arc::new(Operations::in_memory().unwrap());
     let (compute, mut ends) = Compute::new(short, Credentials::fixed("t").unwrap(), store, Fence::open()).unwrap();
     compute.of("i").attach(&web(), &[endpoint(1)], id(1)).await.unwrap();
     let ended = tokio::time::timeout(HANG, ends.recv()).await.unwrap().unwrap();
@@ -107,7 +107,7 @@ async fn a_clock_that_is_set_ends_no_operation_and_prolongs_none() {
     let world = World::new(config).await;
     world.given(&[]).await;
     let watch = |timeout_ms, started: Vec<Started>| {
-        let store = OperationsInMemory::default();
+        let store = Operations::in_memory().unwrap();
         started.iter().for_each(|started| store.put(started).unwrap());
         let settings = Settings {
             operation_timeout_ms: timeout_ms,
@@ -148,7 +148,7 @@ async fn a_clock_that_is_set_ends_no_operation_and_prolongs_none() {
 async fn a_restarted_host_polls_on_and_reports_ends_until_acknowledged() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("neg/operations.redb");
-    let open = || Arc::new(OperationsFile::open(&path).unwrap());
+    let open = || Arc::new(Operations::open(&path).unwrap());
     let config = ServerConfig {
         operation_ms: 200,
         wait_ms: 1,
@@ -163,7 +163,7 @@ async fn a_restarted_host_polls_on_and_reports_ends_until_acknowledged() {
         let World { server, compute, ends } = world;
         drop((compute, ends));
         let store = loop {
-            match OperationsFile::open(&path) {
+            match Operations::open(&path) {
                 Ok(store) => break Arc::new(store),
                 Err(_) => tokio::time::sleep(Duration::from_millis(5)).await,
             }
@@ -191,7 +191,7 @@ async fn looks_go_on_where_this_host_may_not_act_any_more() {
         ..ServerConfig::default()
     };
     let fence = Fence::open();
-    let mut world = World::with(config, Arc::new(OperationsInMemory::default()), fence.clone()).await;
+    let mut world = World::with(config, Arc::new(Operations::in_memory().unwrap()), fence.clone()).await;
     world.given(&[]).await;
     let operation = world.api().attach(&web(), &[endpoint(1)], id(1)).await.unwrap();
     fence.close();

@@ -1,0 +1,289 @@
+//! How far a replay has come in its recording, and what it has found: the same for a replay entry by entry and for a
+//! comparison of decisions.
+
+use std::sync::Arc;
+
+use super::compare::compare_endings;
+use super::{RecordedCall, TapeError};
+use crate::accepted::Accepted;
+use crate::divergence::{Divergence, Outcome, Reads};
+use crate::entry::{Ending, Entry, Event};
+use crate::reader::Segment;
+
+#[derive(Debug)]
+pub(super) struct Course {
+    /// Without rollbacks: they concern the entries' validity, not the guest's behaviour.
+    entries: Vec<Entry>,
+    /// The number of entries in the recording, including its header.
+    recorded: u64,
+    /// The next entry to use.
+    pub(super) at: usize,
+    phase: Phase,
+    /// Number of the entry after the last.
+    end_n: u64,
+    same_guest: bool,
+    /// Accepted differences.
+    pub(super) accepted: Arc<Accepted>,
+    /// The number of questions and results with only accepted differences.
+    pub(super) accepted_count: u64,
+    calls: u64,
+    /// Reads that only one side asked.
+    pub(super) reads: Reads,
+    /// The first deviation from the recording.
+    found: Option<Outcome>,
+    /// Why less could be compared than expected.
+    short: Option<String>,
+}
+
+#[derive(Debug)]
+enum Phase {
+    /// `init` and `restore`.
+    Starting {
+        ended: bool,
+    },
+    Between,
+    /// Inside a call; `ended`: the recording has no further answers for it.
+    InCall {
+        name: String,
+        n: u64,
+        ended: bool,
+    },
+}
+
+impl Course {
+    pub(super) fn new(segment: Segment, digest: &str, accepted: Arc<Accepted>) -> Self {
+        Self {
+            same_guest: segment.header.digest == digest,
+            end_n: segment.next_n(),
+            recorded: segment.entries.len() as u64 + 1,
+            entries: segment
+                .entries
+                .into_iter()
+                .filter(|entry| !matches!(entry.event, Event::RolledBack(_)))
+                .collect(),
+            at: 0,
+            phase: Phase::Starting { ended: false },
+            accepted,
+            accepted_count: 0,
+            calls: 0,
+            reads: Reads::default(),
+            found: None,
+            short: None,
+        }
+    }
+
+    /// The next entry to use.
+    pub(super) fn entry(&self) -> Option<&Entry> {
+        self.entries.get(self.at)
+    }
+
+    /// The unused questions of the current call.
+    pub(super) fn asks_left(&self) -> &[Entry] {
+        let left = self.entries.get(self.at..).unwrap_or_default();
+        let is_ask = |entry: &&Entry| matches!(entry.event, Event::Ask(_));
+        let count = left.iter().take_while(is_ask).count();
+        left.get(..count).unwrap_or_default()
+    }
+
+    /// The number of the next entry, or of the one after the last.
+    pub(super) fn next_n(&self) -> u64 {
+        self.entry().map_or(self.end_n, |entry| entry.n)
+    }
+
+    /// Whether the guest may ask now: inside a call, or while it starts.
+    pub(super) fn check_may_ask(&self) -> Result<(), TapeError> {
+        if self.found.is_some() {
+            return Err(TapeError::Diverged);
+        }
+        match self.phase {
+            Phase::Between => Err(TapeError::Misplaced("a question outside any call")),
+            Phase::Starting { ended: true } | Phase::InCall { ended: true, .. } => Err(TapeError::Ended),
+            Phase::Starting { .. } | Phase::InCall { .. } => Ok(()),
+        }
+    }
+
+    /// Continues with later entries and resets the counts: the outcome is that of these entries.
+    pub(super) fn feed(&mut self, entries: Vec<Entry>) -> Result<(), TapeError> {
+        let all_used = self.at >= self.entries.len();
+        if !self.may_begin_call() || !all_used {
+            return Err(TapeError::Misplaced(
+                "a replay goes on only where it was the same so far",
+            ));
+        }
+        if let Some(last) = entries.last() {
+            self.end_n = last.n.saturating_add(1);
+        }
+        self.recorded = entries.len() as u64;
+        self.entries = entries;
+        self.at = 0;
+        self.calls = 0;
+        self.accepted_count = 0;
+        self.reads = Reads::default();
+        self.short = None;
+        Ok(())
+    }
+
+    /// Whether the guest is between two calls, and was the same so far.
+    pub(super) fn may_begin_call(&self) -> bool {
+        self.found.is_none() && matches!(self.phase, Phase::Between | Phase::Starting { ended: false })
+    }
+
+    /// Begins the recorded call that the next entry holds. `None` if it holds none.
+    pub(super) fn begin_call(&mut self) -> Option<RecordedCall> {
+        let Entry {
+            n,
+            event: Event::Call(call),
+        } = self.entry()?
+        else {
+            return None;
+        };
+        let (n, call) = (*n, call.clone());
+        self.at += 1;
+        self.phase = Phase::InCall {
+            name: call.name.clone(),
+            n,
+            ended: false,
+        };
+        Some(RecordedCall {
+            n,
+            at_ms: call.at_ms,
+            name: call.name,
+            args: call.args,
+        })
+    }
+
+    /// Compares an ending with the recorded one, which follows the unused questions: how it differs, and whether only
+    /// as rules accept. `None` if the call was stopped because the recording has no more of it: it did all that could
+    /// be compared.
+    pub(super) fn compare_ending(&self, ending: &Ending) -> Result<Option<(Option<Divergence>, bool)>, TapeError> {
+        if self.found.is_some() {
+            return Err(TapeError::Diverged);
+        }
+        let Phase::InCall { name, ended, .. } = &self.phase else {
+            return Err(TapeError::Misplaced("an ending outside any call"));
+        };
+        let recorded = self.entries.get(self.at + self.asks_left().len());
+        Ok((!ended).then(|| match recorded.map(|entry| &entry.event) {
+            Some(Event::Ending(recorded)) => compare_endings(name, recorded, ending, self.same_guest, &self.accepted),
+            _ => (None, false),
+        }))
+    }
+
+    /// Ends the current call, whose questions are all used.
+    pub(super) fn end_call(&mut self) {
+        self.note_short();
+        let has_ending = self
+            .entry()
+            .is_some_and(|entry| matches!(entry.event, Event::Ending(_)));
+        self.at += usize::from(has_ending);
+        self.calls += 1;
+        self.phase = Phase::Between;
+    }
+
+    /// The outcome so far. `in_order`: the questions of a call are used one by one, so that the next entry is unused
+    /// inside a call, too.
+    pub(super) fn outcome(&self, in_order: bool) -> Outcome {
+        if let Some(found) = &self.found {
+            return found.clone();
+        }
+        let (stopped, calls) = match &self.phase {
+            Phase::Starting { ended } => (*ended, self.calls),
+            Phase::Between => (false, self.calls),
+            Phase::InCall { ended, .. } => (*ended, self.calls + 1),
+        };
+        let in_call = self.in_call();
+        if let Some(entry) = self.entry()
+            && !stopped
+            && (in_order || in_call.is_none())
+        {
+            return Outcome::Unused {
+                n: entry.n,
+                count: self.entries.len().saturating_sub(self.at) as u64,
+                ending: None,
+            };
+        }
+        let inside = in_call.filter(|_| !stopped);
+        let inside = inside.map(|(name, n)| format!("the replay stopped inside `{name}` (entry {n})"));
+        let (entries, accepted) = (self.recorded, self.accepted_count);
+        let reads = (self.reads.count > 0).then(|| self.reads.clone());
+        match self.short.clone().or(inside) {
+            Some(why) => Outcome::IdenticalAsFarAsRecorded {
+                calls,
+                entries,
+                accepted,
+                reads,
+                why,
+            },
+            None => Outcome::Identical {
+                calls,
+                entries,
+                accepted,
+                reads,
+            },
+        }
+    }
+
+    /// Stops the guest if the recording has no more of the current call.
+    pub(super) fn stop_at_end(&mut self) -> bool {
+        let at_end = self.found.is_none() && self.is_cut();
+        if at_end {
+            self.cut_short();
+        }
+        at_end
+    }
+
+    /// Whether the recording lacks the end of the current call.
+    pub(super) fn is_cut(&self) -> bool {
+        self.in_call().is_some() && why_short(self.in_call(), self.entry()).is_some()
+    }
+
+    /// Stops the guest here: the recording has no answer to its question.
+    pub(super) fn cut_short(&mut self) {
+        self.note_short();
+        if let Phase::Starting { ended } | Phase::InCall { ended, .. } = &mut self.phase {
+            *ended = true;
+        }
+    }
+
+    /// Keeps the first deviation.
+    pub(super) fn diverge(&mut self, outcome: Outcome) -> TapeError {
+        self.found = Some(outcome);
+        TapeError::Diverged
+    }
+
+    fn note_short(&mut self) {
+        if let Some(why) = why_short(self.in_call(), self.entry()) {
+            self.short.get_or_insert(why);
+        }
+    }
+
+    fn in_call(&self) -> Option<(&str, u64)> {
+        match &self.phase {
+            Phase::InCall { name, n, .. } => Some((name, *n)),
+            Phase::Starting { .. } | Phase::Between => None,
+        }
+    }
+}
+
+/// Why a call, with the number of its entry, can't be compared to its end; `ending` is the entry after its recorded
+/// questions. Without a call, the guest is starting.
+fn why_short(in_call: Option<(&str, u64)>, ending: Option<&Entry>) -> Option<String> {
+    let Some((name, begun)) = in_call else {
+        return Some("the recording ends before the first call".to_owned());
+    };
+    let Some(entry) = ending else {
+        return Some(format!("the recording ends inside `{name}` (entry {begun})"));
+    };
+    match &entry.event {
+        Event::Ending(Ending::Deadline(text)) => Some(format!(
+            "`{name}` was ended by its deadline at entry {}: {text}",
+            entry.n
+        )),
+        Event::Ending(Ending::Memory(text)) => Some(format!(
+            "`{name}` was ended by its memory limit at entry {}: {text}",
+            entry.n
+        )),
+        Event::Ending(Ending::Cancelled(text)) => Some(format!("`{name}` was cancelled at entry {}: {text}", entry.n)),
+        _ => None,
+    }
+}
