@@ -5,6 +5,7 @@
 
 pub(crate) mod granted;
 pub(crate) mod job;
+pub(crate) mod kind;
 pub(crate) mod known;
 pub(crate) mod publish;
 pub(crate) mod setup;
@@ -134,6 +135,7 @@ impl Reconciler for Services<'_> {
         guest: lbaas::NAME,
         name: "services",
         word: "service",
+        unchanged: "nothing changed: everything was true already",
         jobs_max: 256,
         cut: CutCalls::Dropped,
         left_behind: "calls",

@@ -39,7 +39,7 @@ use trueup_controller::{Backoff, Controller, Outcome, Settings as ControllerSett
 use trueup_sources::{Batch, Batches, Source};
 
 use self::idle::Idle;
-pub use self::summary::Summary;
+pub(crate) use self::summary::Summary;
 use self::turn::{CutCalls, Done, Live, Shared, Turn};
 use crate::board::Board;
 use crate::config::{Config, Guest};
@@ -77,6 +77,8 @@ pub(crate) struct Rules {
     pub(crate) cut: CutCalls,
     /// What one key is called in the summary.
     pub(crate) word: &'static str,
+    /// What the summary says in place of what was done, if every key was in its desired state before.
+    pub(crate) unchanged: &'static str,
     /// What is left running when the host stops, after its number.
     pub(crate) left_behind: &'static str,
     /// What is counted of each key for approvals.
@@ -568,6 +570,7 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
         let failed = failed.filter_map(|(key, standing)| Some((key.to_string(), standing.err()?)));
         Summary {
             word: W::RULES.word,
+            unchanged: W::RULES.unchanged,
             succeeded,
             failed: failed.collect(),
             did: self.world.did(self.effects).into(),

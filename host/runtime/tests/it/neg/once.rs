@@ -44,7 +44,7 @@ fn site() -> tempfile::TempDir {
     dir
 }
 
-async fn once(site: &Path) -> (Summary, Vec<Event>) {
+async fn once(site: &Path) -> (Box<dyn Summary>, Vec<Event>) {
     let config = Config::load_with(site, &BTreeMap::new(), &[]).unwrap();
     let registry = Registry::new(vec![Builtin {
         name: "neg",
@@ -54,7 +54,8 @@ async fn once(site: &Path) -> (Summary, Vec<Event>) {
     let mut events = Vec::new();
     let running = run::once(&config, &registry, std::future::pending(), |event| events.push(event));
     let ended = tokio::time::timeout(GUARD, running).await.unwrap().unwrap();
-    (ended.negs.unwrap(), events)
+    let [part] = <[_; 1]>::try_from(ended.parts).unwrap();
+    (part.summary, events)
 }
 
 /// Keeps only the first `documents` documents of a manifest.
