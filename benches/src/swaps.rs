@@ -99,7 +99,7 @@ pub fn swap_under_load(load: Load) -> anyhow::Result<Seen> {
         let (ended, swaps) = tokio::join!(host, swaps);
         let ended = ended?;
         let services = ended.of("summary").context("a host that has Services")?;
-        if !services.is_true() {
+        if !services.is_true {
             bail!("{services:?}");
         }
         swaps

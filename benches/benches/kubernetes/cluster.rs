@@ -259,7 +259,7 @@ fn host(config: Config, stop: oneshot::Receiver<()>, tell: &mpsc::Sender<Told>) 
     };
     let ended = runtime.block_on(run::watch(config, &registry, None, stopped, told))?;
     let services = ended.of("summary").context("a host that has Services")?;
-    if !services.is_true() {
+    if !services.is_true {
         bail!("{services:?}");
     }
     Ok(())

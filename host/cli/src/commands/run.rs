@@ -186,7 +186,7 @@ async fn ask_at_hangup(ask: mpsc::Sender<()>) -> Infallible {
 /// A run without an end of its own has failed if it ended at all.
 fn has_failed(ended: &Ended, once: bool) -> bool {
     let summaries = ended.parts.iter().map(|part| &part.summary);
-    let mut failed = summaries.map(|it| if once { !it.is_true() } else { it.cut_short().is_some() });
+    let mut failed = summaries.map(|it| if once { !it.is_true } else { it.cut_short.is_some() });
     failed.any(|failed| failed)
 }
 
@@ -195,7 +195,7 @@ fn document(events: &[Event], ended: &Ended) -> serde_json::Result<Map<String, V
     let mut all = Map::new();
     all.insert("events".to_owned(), serde_json::to_value(events)?);
     for Part { name, summary, .. } in &ended.parts {
-        all.insert((*name).to_owned(), serde_json::to_value(summary.json()?)?);
+        all.insert((*name).to_owned(), serde_json::to_value(&summary.json)?);
     }
     Ok(all)
 }
@@ -203,9 +203,7 @@ fn document(events: &[Event], ended: &Ended) -> serde_json::Result<Map<String, V
 /// A run that ended, as one line for each part.
 fn lines(ended: &Ended) {
     for part in &ended.parts {
-        if let Ok(summary) = part.summary.json() {
-            output::json_if_read(&summary);
-        }
+        output::json_if_read(&part.summary.json);
     }
 }
 
@@ -380,25 +378,21 @@ pub(super) fn seconds(ms: u64) -> String {
 
 /// The last lines of each part. Scripts read the state of Services from the last line: of the names, theirs comes last.
 fn conclude(ended: &Ended, place: &str, once: bool) {
-    for Part {
-        reports_source,
-        summary,
-        ..
-    } in &ended.parts
-    {
-        if let (true, Some(unchanged)) = (once, summary.unchanged()) {
+    for part in &ended.parts {
+        let summary = &part.summary;
+        if let (true, Some(unchanged)) = (once, summary.unchanged) {
             output::line_if_read(unchanged);
         }
-        if let Some(why) = summary.cut_short() {
+        if let Some(why) = &summary.cut_short {
             output::talk(&format!("warning: {why}"));
         }
-        if *reports_source {
-            warn_of_problems(summary.problems().len(), place, summary.held());
+        if part.reports_source {
+            warn_of_problems(summary.problems.len(), place, &summary.held);
         }
-        for (what, why) in summary.failed() {
+        for (what, why) in &summary.failed {
             output::line_if_read(&format!("{what:<24} failed   {why}"));
         }
-        output::line_if_read(&summary.to_string());
+        output::line_if_read(&summary.line);
     }
 }
 

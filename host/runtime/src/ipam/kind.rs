@@ -3,17 +3,16 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use serde_json::value::{RawValue, to_raw_value};
+use serde_json::value::to_raw_value;
 use tokio::sync::{mpsc, watch as channel};
 use trueup_sources::enis::{self, Enis};
 
+use super::Failing;
 use super::setup::Addresses;
-use super::{Failing, Summary};
 use crate::board::Board;
 use crate::config::{Config, EnisFrom, Ipam};
 use crate::event::Event;
-use crate::guests;
-use crate::kind::{self, Begin, Extent, Kind, Loaded, Loop, On, Ready, Trying};
+use crate::kind::{self, Begin, Extent, Kind, Loop, On, Ready, Summary, Trying};
 use crate::setup::SetupError;
 use crate::work::ground::Ground;
 
@@ -65,6 +64,10 @@ impl Kind for OfPods {
         "addresses"
     }
 
+    fn reads_source(&self) -> bool {
+        false
+    }
+
     fn check<'a>(&'a self, config: &'a Config, ground: &'a Ground) -> Trying<'a, ()> {
         Box::pin(async move {
             let Some(ipam) = &config.ipam else { return Ok(()) };
@@ -75,11 +78,11 @@ impl Kind for OfPods {
         })
     }
 
-    fn set_up<'a>(&'a self, on: On<'a>) -> Trying<'a, Option<Box<dyn Ready + 'a>>> {
+    fn set_up<'a>(&'a self, (config, ground, extent, _): On<'a>) -> Trying<'a, Option<Box<dyn Ready + 'a>>> {
         Box::pin(async move {
-            let Some(ipam) = &on.config.ipam else { return Ok(None) };
-            let interfaces = Interfaces::new(&ipam.enis, on.extent)?;
-            let addresses = Addresses::new(on.config, ipam, on.ground).await?;
+            let Some(ipam) = &config.ipam else { return Ok(None) };
+            let interfaces = Interfaces::new(&ipam.enis, extent)?;
+            let addresses = Addresses::new(config, ipam, ground).await?;
             let setup = Some((addresses, interfaces));
             Ok(Some(Box::new(Pods { ipam, setup }) as _))
         })
@@ -92,16 +95,10 @@ impl Ready for Pods<'_> {
             return Ok(kind::nothing());
         };
         let ipam = self.ipam;
-        let managing = with.management.connect(Loaded {
-            name: guests::ipam::NAME,
-            worlds: guests::ipam::WORLDS,
-            guest: &ipam.guest,
-            active: &addresses.active,
-            revisions: addresses.revisions,
-            problem: addresses.problem,
-        });
+        let active = Arc::clone(&addresses.version.active);
+        let managing = with.management.connect(addresses.version);
         let managed = super::Managing {
-            active: addresses.active,
+            active,
             handovers: managing.handovers,
             failing: Failing::new(managing.quarantine, ipam.guest.failure.clone(), managing.fall_back),
             runtime: ipam.runtime_socket.as_ref().map(|_| addresses.runtime),
@@ -115,8 +112,8 @@ impl Ready for Pods<'_> {
             };
             match interfaces {
                 Interfaces::Once(enis) => {
-                    let summary = super::once(settings, managed, backends, enis, along.stopped(), tell_of_pods).await?;
-                    Ok(Some(Box::new(summary) as _))
+                    let ended = super::once(settings, managed, backends, enis, along.stopped(), tell_of_pods).await?;
+                    summary(&ended).map(Some)
                 }
                 Interfaces::Watched { enis, problems } => {
                     let serving = super::serve(settings, managed, backends, enis, along.stopped(), tell_of_pods);
@@ -131,25 +128,19 @@ impl Ready for Pods<'_> {
 }
 
 /// One pool is one key. Nothing is created in it, but a freed address is one allocation less.
-impl std::fmt::Display for Summary {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let failed = usize::from(self.error.is_some());
-        let (succeeded, released) = (1 - failed, self.released);
-        write!(
-            f,
-            "1 address pool: {succeeded} true, {failed} failed; 0 created, {released} destroyed"
-        )
-    }
-}
-
-impl kind::Summary for Summary {
-    fn is_true(&self) -> bool {
-        self.error.is_none()
-    }
-
-    fn json(&self) -> serde_json::Result<Box<RawValue>> {
-        to_raw_value(self)
-    }
+fn summary(of: &super::Summary) -> Result<Summary, SetupError> {
+    let failed = usize::from(of.error.is_some());
+    let (succeeded, released) = (1 - failed, of.released);
+    Ok(Summary {
+        is_true: failed == 0,
+        unchanged: None,
+        cut_short: None,
+        problems: Vec::new(),
+        held: Vec::new(),
+        failed: Vec::new(),
+        line: format!("1 address pool: {succeeded} true, {failed} failed; 0 created, {released} destroyed"),
+        json: to_raw_value(of).map_err(SetupError::failed)?,
+    })
 }
 
 async fn tell_problems(

@@ -5,10 +5,9 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 
 use crate::config::{Config, Guest, OnFailure};
-use crate::lifecycle::active::{Active, Handover};
 use crate::lifecycle::quarantine::Quarantine;
-use crate::swap::{self, FallBack, Fallen, Managed, Manager, Revisions};
-use crate::work::ground::Ground;
+use crate::swap::{self, FallBack, Fallen, Managed, Manager};
+use crate::work::ground::{Ground, Managing, Version};
 
 /// The maximum number of versions that wait to be handed over. Changes of one guest come one after another.
 const HANDOVERS_MAX: usize = 1;
@@ -21,24 +20,6 @@ pub(crate) struct Management<'a> {
     /// Why versions that the configuration names are not active.
     pub(crate) problems: Vec<String>,
     fall_back: mpsc::UnboundedSender<FallBack>,
-}
-
-/// A guest of the configuration, loaded.
-pub(crate) struct Loaded<'g> {
-    pub(crate) name: &'static str,
-    pub(crate) worlds: &'static [&'static str],
-    pub(crate) guest: &'g Guest,
-    pub(crate) active: &'g Arc<Active>,
-    pub(crate) revisions: Revisions,
-    /// Why the version that the configuration names is not active. `None` if it is.
-    pub(crate) problem: Option<String>,
-}
-
-/// What connects one guest with its manager.
-pub(crate) struct Managing {
-    pub(crate) quarantine: Arc<Quarantine>,
-    pub(crate) handovers: mpsc::Receiver<Handover>,
-    pub(crate) fall_back: mpsc::UnboundedSender<Fallen>,
 }
 
 impl<'a> Management<'a> {
@@ -83,25 +64,18 @@ impl<'a> Management<'a> {
     }
 
     /// Passes a guest with its revisions to the manager.
-    pub(crate) fn connect(&mut self, loaded: Loaded<'_>) -> Managing {
-        let Loaded {
-            name,
-            worlds,
-            guest,
-            active,
-            revisions,
-            problem,
-        } = loaded;
+    pub(crate) fn connect(&mut self, version: Version) -> Managing {
+        let name = version.name;
         let (hand_over, handovers) = mpsc::channel(HANDOVERS_MAX);
         let quarantine = Quarantine::load(&self.config.state_dir, name).audited(self.ground.audit.clone());
         let quarantine = Arc::new(quarantine);
-        let fall_back = self.wishes(name, guest);
-        self.problems.extend(problem);
+        let fall_back = self.wishes(name, &version.guest);
+        self.problems.extend(version.problem);
         self.managed.push(Managed::new(
-            (name, worlds),
-            guest.clone(),
-            Arc::clone(active),
-            revisions,
+            (name, version.worlds),
+            version.guest,
+            version.active,
+            version.revisions,
             hand_over,
             Arc::clone(&quarantine),
             Arc::clone(&self.ground.metrics),

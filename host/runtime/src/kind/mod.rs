@@ -19,13 +19,13 @@ use futures_util::future::LocalBoxFuture;
 use tokio::sync::{OnceCell, mpsc, oneshot, watch};
 use trueup_base::fence::Fence;
 
-pub(crate) use self::management::{Loaded, Management, Managing};
+pub(crate) use self::management::Management;
 pub use self::summary::Summary;
 use crate::config::Config;
 use crate::event::Event;
 use crate::setup::SetupError;
 use crate::work::cluster::{self, NotOurs};
-use crate::work::ground::Ground;
+use crate::work::ground::{Ground, Version};
 use crate::work::input::Input;
 use crate::work::keyed::{self, Keyed, Reconciler};
 use crate::work::leading::Acts;
@@ -35,10 +35,9 @@ pub(crate) trait Kind: Sync {
     /// The name of its summary in the JSON document of a run. Summaries are in the order of these names.
     fn name(&self) -> &'static str;
 
-    /// Whether the configuration names it and it reads `[source]`. The first such kind of the list reports the
-    /// problems of the source.
-    fn reads_source(&self, _config: &Config) -> bool {
-        false
+    /// Whether it reads `[source]`. The first such kind that the configuration names reports the source's problems.
+    fn reads_source(&self) -> bool {
+        true
     }
 
     /// The guest whose keys have a file in `keys/` while they exist. `None` if none has.
@@ -69,21 +68,23 @@ pub(crate) trait Kind: Sync {
 pub(crate) type Trying<'a, T> = LocalBoxFuture<'a, Result<T, SetupError>>;
 
 /// A loop, to its end. Returns no summary if it has none to show. An error: nothing could be begun.
-pub(crate) type Loop<'a> = Trying<'a, Option<Box<dyn Summary>>>;
+pub(crate) type Loop<'a> = Trying<'a, Option<Summary>>;
 
 /// For a loop that was begun before.
 pub(crate) fn nothing<'a>() -> Loop<'a> {
     Box::pin(std::future::ready(Ok(None)))
 }
 
-/// With what a kind is set up.
-pub(crate) struct On<'a> {
-    pub(crate) config: &'a Config,
-    pub(crate) ground: &'a Ground,
-    pub(crate) extent: Extent,
-    /// How long requests to backends are let through.
-    pub(crate) fence: Fence,
+/// Work on a section of the configuration, if it has the section.
+pub(crate) fn if_named<'a>(work: Option<impl Future<Output = Result<(), SetupError>> + 'a>) -> Trying<'a, ()> {
+    match work {
+        Some(work) => Box::pin(work),
+        None => Box::pin(std::future::ready(Ok(()))),
+    }
 }
+
+/// With what a kind is set up. The fence: how long requests to backends are let through.
+pub(crate) type On<'a> = (&'a Config, &'a Ground, Extent, Fence);
 
 /// When a run ends by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -122,16 +123,9 @@ pub(crate) struct Begin<'a> {
 
 impl<'a> Begin<'a> {
     /// Connects the guest of a loop of keys with the manager of versions.
-    pub(crate) fn keyed(&mut self, loaded: Loaded<'_>) -> keyed::Managing {
-        let Managing {
-            quarantine,
-            handovers,
-            fall_back,
-        } = self.management.connect(loaded);
+    pub(crate) fn keyed(&mut self, version: Version) -> keyed::Managing {
         keyed::Managing {
-            quarantine,
-            handovers,
-            fall_back,
+            of: self.management.connect(version),
             acts: self.acts.clone(),
             source_is_reported: self.source_is_reported,
             once: self.along.is_once(),
@@ -143,7 +137,7 @@ impl<'a> Begin<'a> {
         let along = self.along;
         Box::pin(async move {
             let summary = keyed.run(input, along.belongs(), along.stopped()).await;
-            Ok(Some(Box::new(summary) as _))
+            Summary::of_keys(summary).map(Some).map_err(SetupError::failed)
         })
     }
 

@@ -7,7 +7,7 @@ use futures_util::future::LocalBoxFuture;
 use super::setup::{Setup, request_timeout};
 use crate::config::{Config, Lbaas};
 use crate::guests::lbaas;
-use crate::kind::{Begin, Kind, Loaded, Loop, On, Ready, Trying};
+use crate::kind::{self, Begin, Kind, Loop, On, Ready, Trying};
 use crate::setup::SetupError;
 use crate::work::ground::Ground;
 
@@ -26,10 +26,6 @@ impl Kind for OfServices {
         "summary"
     }
 
-    fn reads_source(&self, config: &Config) -> bool {
-        config.lbaas.is_some()
-    }
-
     fn keyed_guest(&self) -> Option<&'static str> {
         Some(lbaas::NAME)
     }
@@ -39,19 +35,14 @@ impl Kind for OfServices {
     }
 
     fn check<'a>(&'a self, config: &'a Config, ground: &'a Ground) -> Trying<'a, ()> {
-        Box::pin(async move {
-            match &config.lbaas {
-                Some(lbaas) => Setup::check(config, lbaas, ground).await,
-                None => Ok(()),
-            }
-        })
+        let section = config.lbaas.as_ref();
+        kind::if_named(section.map(|lbaas| Setup::check(config, lbaas, ground)))
     }
 
-    fn set_up<'a>(&'a self, on: On<'a>) -> Trying<'a, Option<Box<dyn Ready + 'a>>> {
+    fn set_up<'a>(&'a self, (config, ground, _, fence): On<'a>) -> Trying<'a, Option<Box<dyn Ready + 'a>>> {
         Box::pin(async move {
-            let config = on.config;
             let Some(lbaas) = &config.lbaas else { return Ok(None) };
-            let setup = Setup::new(config, lbaas, on.ground, on.fence).await?;
+            let setup = Setup::new(config, lbaas, ground, fence).await?;
             Ok(Some(Box::new(Services { config, lbaas, setup }) as _))
         })
     }
@@ -60,14 +51,10 @@ impl Kind for OfServices {
 impl Ready for Services<'_> {
     fn begin<'a>(&'a mut self, with: &mut Begin<'a>) -> Result<Loop<'a>, SetupError> {
         let setup = &mut self.setup;
-        let managing = with.keyed(Loaded {
-            name: lbaas::NAME,
-            worlds: lbaas::WORLDS,
-            guest: &self.lbaas.guest,
-            active: &setup.active,
-            revisions: std::mem::take(&mut setup.revisions),
-            problem: setup.problem.take(),
-        });
+        let Some(version) = setup.version.take() else {
+            return Ok(kind::nothing());
+        };
+        let managing = with.keyed(version);
         let input = with.input()?;
         let publish = super::publish::of(&input, self.config.state_dir.join("status"), with.acts.fence().clone());
         let services = super::services(self.config, self.lbaas, setup, managing, publish, with.tell)?;

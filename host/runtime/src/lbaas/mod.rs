@@ -67,7 +67,7 @@ pub(crate) fn services<'a, T: FnMut(Event)>(
         shared: Arc::new(shared),
         seed: config.seed,
         wishes: wishes.of(&lbaas.source),
-        quarantine: Arc::clone(&managing.quarantine),
+        quarantine: Arc::clone(&managing.of.quarantine),
     };
     let parts = Parts {
         active: &setup.active,
@@ -267,7 +267,7 @@ impl Reconciler for Services<'_> {
             }
         };
         self.shared.publish.say(key, news);
-        self.setup.quotas.holdings.done(&key.to_string());
+        self.setup.active.quotas.holdings.done(&key.to_string());
         Ok(Some(Event::True {
             key: key.to_string(),
             gone,

@@ -134,7 +134,7 @@ pub(crate) fn negs<'a, T: FnMut(Event)>(
         gathering: BTreeSet::new(),
         attached: 0,
         detached: 0,
-        quarantine: Arc::clone(&managing.quarantine),
+        quarantine: Arc::clone(&managing.of.quarantine),
         error_states,
         ends,
     };

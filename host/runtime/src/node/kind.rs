@@ -1,11 +1,12 @@
 //! This node, its number and the Services on it, as a kind of work.
 
-use serde_json::value::{RawValue, to_raw_value};
+use serde_json::value::to_raw_value;
 
-use super::{AllManaging, NodeSetup, OnNode, Seated, Summary};
+use super::setup::{NodeSetup, Seated};
+use super::{AllManaging, OnNode};
 use crate::config::{Config, ThisNode};
 use crate::event::Event;
-use crate::kind::{self, Begin, Kind, Loaded, Loop, On, Ready, Trying};
+use crate::kind::{self, Begin, Kind, Loop, On, Ready, Summary, Trying};
 use crate::setup::SetupError;
 use crate::work::ground::Ground;
 
@@ -25,24 +26,15 @@ impl Kind for OfThisNode {
         "node"
     }
 
-    fn reads_source(&self, config: &Config) -> bool {
-        config.node.is_some()
-    }
-
     fn check<'a>(&'a self, config: &'a Config, ground: &'a Ground) -> Trying<'a, ()> {
-        Box::pin(async move {
-            match &config.node {
-                Some(node) => NodeSetup::check(config, node, ground).await,
-                None => Ok(()),
-            }
-        })
+        let section = config.node.as_ref();
+        kind::if_named(section.map(|node| NodeSetup::check(config, node, ground)))
     }
 
-    fn set_up<'a>(&'a self, on: On<'a>) -> Trying<'a, Option<Box<dyn Ready + 'a>>> {
+    fn set_up<'a>(&'a self, (config, ground, ..): On<'a>) -> Trying<'a, Option<Box<dyn Ready + 'a>>> {
         Box::pin(async move {
-            let config = on.config;
             let Some(node) = &config.node else { return Ok(None) };
-            let setup = Some(NodeSetup::new(config, node, on.ground, None).await?);
+            let setup = Some(NodeSetup::new(config, node, ground, None).await?);
             Ok(Some(Box::new(Node { config, node, setup }) as _))
         })
     }
@@ -54,19 +46,13 @@ impl Ready for Node<'_> {
             return Ok(kind::nothing());
         };
         let mut managing = |seated: &mut Seated| {
-            with.management.connect(Loaded {
-                name: seated.name,
-                worlds: seated.worlds,
-                guest: &seated.guest,
-                active: &seated.active,
-                revisions: std::mem::take(&mut seated.revisions),
-                problem: seated.problem.take(),
-            })
+            let version = seated.version.take();
+            version.map(|version| with.management.connect(version))
         };
         let managing = AllManaging {
-            nodesync: setup.nodesync.as_mut().map(&mut managing),
-            service: setup.service.as_mut().map(&mut managing),
-            renderers: setup.renderers.iter_mut().map(&mut managing).collect(),
+            nodesync: setup.nodesync.as_mut().and_then(&mut managing),
+            service: setup.service.as_mut().and_then(&mut managing),
+            renderers: setup.renderers.iter_mut().filter_map(&mut managing).collect(),
             source_is_reported: with.source_is_reported,
             once: with.along.is_once(),
         };
@@ -77,29 +63,17 @@ impl Ready for Node<'_> {
         let tell = |event| tell(Event::Node(event));
         Ok(Box::pin(async move {
             let summary = on_node.run(input, along.belongs(), along.stopped(), tell).await;
-            Ok(Some(Box::new(summary) as _))
+            let json = to_raw_value(&summary).map_err(SetupError::failed)?;
+            Ok(Some(Summary {
+                is_true: summary.is_true(),
+                unchanged: None,
+                line: summary.to_string(),
+                json,
+                cut_short: summary.cut_short,
+                problems: summary.problems,
+                held: Vec::new(),
+                failed: summary.failed,
+            }))
         }))
-    }
-}
-
-impl kind::Summary for Summary {
-    fn is_true(&self) -> bool {
-        self.is_true()
-    }
-
-    fn cut_short(&self) -> Option<&str> {
-        self.cut_short.as_deref()
-    }
-
-    fn problems(&self) -> &[String] {
-        &self.problems
-    }
-
-    fn failed(&self) -> &[(String, String)] {
-        &self.failed
-    }
-
-    fn json(&self) -> serde_json::Result<Box<RawValue>> {
-        to_raw_value(self)
     }
 }

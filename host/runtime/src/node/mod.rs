@@ -43,10 +43,9 @@ use crate::board::{Board, Finished, Outcome};
 use crate::config::{Config, ThisNode};
 use crate::guests::nodesync::{Change, NAME};
 use crate::guests::service::adapter::{Cluster, Interfaces, Settings};
-use crate::kind::Managing;
 use crate::lifecycle::active::Handover;
 use crate::lifecycle::troubles::FAILURES_MAX_ONCE;
-use crate::work::ground::stream_of;
+use crate::work::ground::{Managing, stream_of};
 use crate::work::input::Input;
 use crate::work::supervisor::Supervisor;
 

@@ -72,14 +72,14 @@ pub struct Part {
     /// Whether it reports the problems of the source, for all that read it.
     pub reports_source: bool,
     /// Its result.
-    pub summary: Box<dyn Summary>,
+    pub summary: Summary,
 }
 
 impl Ended {
     /// The result of one kind of work. `None` if it has none.
-    pub fn of(&self, name: &str) -> Option<&dyn Summary> {
+    pub fn of(&self, name: &str) -> Option<&Summary> {
         let part = self.parts.iter().find(|part| part.name == name)?;
-        Some(&*part.summary)
+        Some(&part.summary)
     }
 }
 
@@ -112,7 +112,8 @@ pub async fn watch(
     stop: impl Future<Output = ()>,
     tell: impl FnMut(Event),
 ) -> Result<Ended, SetupError> {
-    // The configuration that ran before. What fails once the current one has begun is no error of a run.
+    // The configuration that ran before. It runs again if the current one can't begin: a run that has begun returns no
+    // error.
     let mut before: Option<Config> = None;
     let tell = RefCell::new(tell);
     let tell = |event: Event| (tell.borrow_mut())(event);
@@ -204,7 +205,7 @@ async fn run(
     };
     let mut loops = Vec::new();
     for (kind, ready) in &mut setups.kinds {
-        let reads_source = kind.reads_source(config);
+        let reads_source = kind.reads_source();
         let reports_source = reads_source && !begin.source_is_reported;
         loops.push((kind.name(), reports_source, ready.begin(&mut begin)?));
         begin.source_is_reported |= reads_source;

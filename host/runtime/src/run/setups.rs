@@ -7,7 +7,7 @@ use trueup_sources::kubernetes::Kubernetes;
 
 use super::{KINDS, resign};
 use crate::config::Config;
-use crate::kind::{Extent, Kind, On, Ready};
+use crate::kind::{Extent, Kind, Ready};
 use crate::setup::SetupError;
 use crate::work::cluster;
 use crate::work::ground::Ground;
@@ -72,7 +72,7 @@ impl<'c> Setups<'c> {
         }?;
         let cluster = input.cluster.clone();
         let mut inputs = Vec::new();
-        for _ in kinds.iter().filter(|(kind, _)| kind.reads_source(config)).skip(1) {
+        for _ in kinds.iter().filter(|(kind, _)| kind.reads_source()).skip(1) {
             inputs.push(input.once_more(source)?);
         }
         inputs.push(input);
@@ -101,13 +101,7 @@ async fn set_up<'c>(
 ) -> Result<Vec<(&'static dyn Kind, Box<dyn Ready + 'c>)>, SetupError> {
     let mut kinds = Vec::new();
     for kind in KINDS {
-        let fence = acts.fence().clone();
-        let on = On {
-            config,
-            ground,
-            extent,
-            fence,
-        };
+        let on = (config, ground, extent, acts.fence().clone());
         kinds.extend(kind.set_up(on).await?.map(|ready| (kind, ready)));
     }
     Ok(kinds)

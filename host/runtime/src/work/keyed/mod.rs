@@ -51,8 +51,8 @@ use crate::lifecycle::end::End;
 use crate::lifecycle::quarantine::Quarantine;
 use crate::lifecycle::troubles::Troubles;
 use crate::setup::SetupError;
-use crate::swap::Fallen;
 use crate::work::falling::Falling;
+use crate::work::ground;
 use crate::work::held::Held;
 use crate::work::input::{From, Input, next};
 use crate::work::interrupt::{Interrupt, Waits};
@@ -87,9 +87,7 @@ pub(crate) struct Rules {
 
 /// What connects a loop with the manager of its guest.
 pub(crate) struct Managing {
-    pub(crate) quarantine: Arc<Quarantine>,
-    pub(crate) handovers: mpsc::Receiver<Handover>,
-    pub(crate) fall_back: mpsc::UnboundedSender<Fallen>,
+    pub(crate) of: ground::Managing,
     /// Whether this host acts. A host that does not takes in what the source says, but begins no turn.
     pub(crate) acts: Acts,
     /// Another loop reads the same source and reports its problems.
@@ -421,14 +419,14 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
             idle: Idle::default(),
             standings: BTreeMap::new(),
             effects: Effects::default(),
-            quarantine: managing.quarantine,
+            quarantine: managing.of.quarantine,
             troubles: Troubles::new(parts.guest.failure.clone()),
             pending: Pending::default(),
             became_active: None,
-            handovers: managing.handovers,
+            handovers: managing.of.handovers,
             versions: 0,
             acts: managing.acts,
-            falling: Falling::new(managing.fall_back),
+            falling: Falling::new(managing.of.fall_back),
         })
     }
 

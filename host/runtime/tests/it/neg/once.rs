@@ -44,7 +44,7 @@ fn site() -> tempfile::TempDir {
     dir
 }
 
-async fn once(site: &Path) -> (Box<dyn Summary>, Vec<Event>) {
+async fn once(site: &Path) -> (Summary, Vec<Event>) {
     let config = Config::load_with(site, &BTreeMap::new(), &[]).unwrap();
     let registry = Registry::new(vec![Builtin {
         name: "neg",
@@ -84,23 +84,21 @@ async fn attach_move_and_take_away() {
     let site = site();
     let dual = keep(site.path(), "web.yaml", 2);
     let (summary, events) = once(site.path()).await;
-    assert!(summary.is_true(), "{summary:?}");
+    assert!(summary.is_true, "{summary:?}");
     assert_eq!(
-        summary.to_string(),
-        "2 negs: 2 true, 0 failed; 9 attached, 0 detached",
+        summary.line, "2 negs: 2 true, 0 failed; 9 attached, 0 detached",
         "{events:?}"
     );
 
     let (summary, _) = once(site.path()).await;
     assert_eq!(
-        summary.to_string(),
-        "2 negs: 2 true, 0 failed; 0 attached, 0 detached",
+        summary.line, "2 negs: 2 true, 0 failed; 0 attached, 0 detached",
         "nothing changed"
     );
 
     std::fs::write(site.path().join("manifests/web.yaml"), dual).unwrap();
     let (summary, events) = once(site.path()).await;
-    assert_eq!(summary.to_string(), "2 negs: 2 true, 0 failed; 6 attached, 6 detached");
+    assert_eq!(summary.line, "2 negs: 2 true, 0 failed; 6 attached, 6 detached");
     let most = events.iter().filter_map(|event| match event {
         Event::Synced { detaching, .. } => Some(*detaching),
         _ => None,
@@ -109,7 +107,7 @@ async fn attach_move_and_take_away() {
 
     std::fs::remove_file(site.path().join("manifests/api.yaml")).unwrap();
     let (summary, events) = once(site.path()).await;
-    assert_eq!(summary.to_string(), "2 negs: 2 true, 0 failed; 0 attached, 3 detached");
+    assert_eq!(summary.line, "2 negs: 2 true, 0 failed; 0 attached, 3 detached");
     assert!(
         events
             .iter()
@@ -118,8 +116,7 @@ async fn attach_move_and_take_away() {
     );
     let (summary, _) = once(site.path()).await;
     assert_eq!(
-        summary.to_string(),
-        "1 neg: 1 true, 0 failed; 0 attached, 0 detached",
+        summary.line, "1 neg: 1 true, 0 failed; 0 attached, 0 detached",
         "it is forgotten"
     );
 }
