@@ -97,9 +97,10 @@ pub fn swap_under_load(load: Load) -> anyhow::Result<Seen> {
             swaps
         };
         let (ended, swaps) = tokio::join!(host, swaps);
-        let services = ended?.services.context("a host that has Services")?;
-        if let Some((key, error)) = services.failed.first_key_value() {
-            bail!("{key}: {error}");
+        let ended = ended?;
+        let services = ended.of("summary").context("a host that has Services")?;
+        if !services.is_true {
+            bail!("{services:?}");
         }
         swaps
     });

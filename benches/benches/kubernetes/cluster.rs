@@ -258,9 +258,9 @@ fn host(config: Config, stop: oneshot::Receiver<()>, tell: &mpsc::Sender<Told>) 
         }
     };
     let ended = runtime.block_on(run::watch(config, &registry, None, stopped, told))?;
-    let services = ended.services.context("a host that has Services")?;
-    if let Some((key, error)) = services.failed.first_key_value() {
-        bail!("{key}: {error}");
+    let services = ended.of("summary").context("a host that has Services")?;
+    if !services.is_true {
+        bail!("{services:?}");
     }
     Ok(())
 }

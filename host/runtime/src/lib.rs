@@ -10,7 +10,8 @@
 //! ```text
 //! run                          begins what the configuration names, joins the loops, ends them
 //! control, admin, page         what operators see and ask
-//! lbaas, neg, node, ipam       one loop for each kind of guest
+//! lbaas, neg, node, ipam       one kind of work each
+//! kind                         what a kind of work is
 //! work                         what the loops share
 //! swap                         how another version of a guest becomes active
 //! lifecycle, decisions, board  which version decides, what becomes of failures, what is kept about decisions
@@ -33,6 +34,7 @@ pub mod infer;
 pub mod instance;
 mod instances;
 pub mod ipam;
+mod kind;
 mod kubernetes;
 mod lbaas;
 mod lifecycle;

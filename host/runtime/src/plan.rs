@@ -126,9 +126,9 @@ impl Plan {
         self.keys.iter().filter(|key| key.error.is_some()).count()
     }
 
-    /// The number of NEG keys that would fail.
-    pub fn negs_failed(&self) -> usize {
-        self.negs.iter().filter(|key| key.error.is_some()).count()
+    /// Whether something would fail, or could not be read.
+    pub fn has_failed(&self) -> bool {
+        self.failed() > 0 || self.negs.iter().any(|key| key.error.is_some()) || !self.problems.is_empty()
     }
 
     /// Whether a run would write something.

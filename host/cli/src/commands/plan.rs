@@ -52,15 +52,13 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
             show(&config, &plan, args.orphans)?;
         }
     }
-    Ok(
-        if plan.failed() > 0 || plan.negs_failed() > 0 || !plan.problems.is_empty() {
-            Exit::Failed
-        } else if plan.has_changes() {
-            Exit::Differs
-        } else {
-            Exit::Done
-        },
-    )
+    Ok(if plan.has_failed() {
+        Exit::Failed
+    } else if plan.has_changes() {
+        Exit::Differs
+    } else {
+        Exit::Done
+    })
 }
 
 fn show(config: &Config, plan: &Plan, orphans: bool) -> anyhow::Result<()> {

@@ -11,7 +11,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use trueup_runtime::config::{Config, Override, Source};
 use trueup_runtime::ipam::{self, Stats};
-use trueup_runtime::run::{self, Ended, Event, Reload, Summary};
+use trueup_runtime::run::{self, Ended, Event, Part, Reload};
 use trueup_runtime::swap;
 
 use crate::exit::{Ending, Exit, misused};
@@ -185,40 +185,25 @@ async fn ask_at_hangup(ask: mpsc::Sender<()>) -> Infallible {
 
 /// A run without an end of its own has failed if it ended at all.
 fn has_failed(ended: &Ended, once: bool) -> bool {
-    let failed = |is_true: bool, cut_short: bool| if once { !is_true } else { cut_short };
-    let services = ended.services.as_ref();
-    let negs = ended.negs.as_ref();
-    let on_node = ended.node.as_ref();
-    let addresses = ended.addresses.as_ref();
-    services.is_some_and(|services| failed(services.is_true(), services.cut_short.is_some()))
-        || negs.is_some_and(|negs| failed(negs.is_true(), negs.cut_short.is_some()))
-        || on_node.is_some_and(|node| failed(node.is_true(), node.cut_short.is_some()))
-        || addresses.is_some_and(|addresses| addresses.error.is_some())
+    let summaries = ended.parts.iter().map(|part| &part.summary);
+    let mut failed = summaries.map(|it| if once { !it.is_true } else { it.cut_short.is_some() });
+    failed.any(|failed| failed)
 }
 
 /// A run that ended, as one document. Leaves out what the configuration does not name.
 fn document(events: &[Event], ended: &Ended) -> serde_json::Result<Map<String, Value>> {
-    let parts = [
-        ("events", serde_json::to_value(events)?),
-        ("summary", serde_json::to_value(&ended.services)?),
-        ("negs", serde_json::to_value(&ended.negs)?),
-        ("node", serde_json::to_value(&ended.node)?),
-        ("addresses", serde_json::to_value(&ended.addresses)?),
-    ];
-    let named = parts.into_iter().filter(|(_, part)| !part.is_null());
-    Ok(named.map(|(name, part)| (name.to_owned(), part)).collect())
+    let mut all = Map::new();
+    all.insert("events".to_owned(), serde_json::to_value(events)?);
+    for Part { name, summary, .. } in &ended.parts {
+        all.insert((*name).to_owned(), serde_json::to_value(&summary.json)?);
+    }
+    Ok(all)
 }
 
 /// A run that ended, as one line for each part.
 fn lines(ended: &Ended) {
-    if let Some(negs) = &ended.negs {
-        output::json_if_read(negs);
-    }
-    if let Some(node) = &ended.node {
-        output::json_if_read(node);
-    }
-    if let Some(services) = &ended.services {
-        output::json_if_read(services);
+    for part in &ended.parts {
+        output::json_if_read(&part.summary.json);
     }
 }
 
@@ -391,58 +376,24 @@ pub(super) fn seconds(ms: u64) -> String {
     format!("{}.{} s", ms / 1000, ms % 1000 / 100)
 }
 
+/// The last lines of each part. Scripts read the state of Services from the last line: of the names, theirs comes last.
 fn conclude(ended: &Ended, place: &str, once: bool) {
-    if let Some(addresses) = &ended.addresses {
-        conclude_addresses(addresses);
+    for part in &ended.parts {
+        let summary = &part.summary;
+        if let (true, Some(unchanged)) = (once, summary.unchanged) {
+            output::line_if_read(unchanged);
+        }
+        if let Some(why) = &summary.cut_short {
+            output::talk(&format!("warning: {why}"));
+        }
+        if part.reports_source {
+            warn_of_problems(summary.problems.len(), place, &summary.held);
+        }
+        for (what, why) in &summary.failed {
+            output::line_if_read(&format!("{what:<24} failed   {why}"));
+        }
+        output::line_if_read(&summary.line);
     }
-    if let Some(negs) = &ended.negs {
-        conclude_negs(negs, ended.services.is_none().then_some(place), once);
-    }
-    if let Some(on_node) = &ended.node {
-        let is_told = ended.services.is_some() || ended.negs.is_some();
-        node::conclude(on_node, (!is_told).then_some(place));
-    }
-    // Scripts read the state of Services from the last line, whatever else runs beside.
-    if let Some(services) = &ended.services {
-        conclude_services(services, place, once);
-    }
-}
-
-/// `place`: where to look for problems, if no other part counts them.
-fn conclude_negs(negs: &Summary, place: Option<&str>, once: bool) {
-    if once && negs.changed_nothing() {
-        output::line_if_read("nothing changed: every NEG was true already");
-    }
-    if let Some(why) = &negs.cut_short {
-        output::talk(&format!("warning: {why}"));
-    }
-    if let Some(place) = place {
-        warn_of_problems(negs.problems.len(), place, &negs.held);
-    }
-    output::line_if_read(&negs.to_string());
-}
-
-/// One pool is one key. Nothing is created in it, but a freed address is one allocation less.
-fn conclude_addresses(summary: &ipam::Summary) {
-    let (succeeded, failed) = match &summary.error {
-        None => (1, 0),
-        Some(_) => (0, 1),
-    };
-    output::line_if_read(&format!(
-        "1 address pool: {succeeded} true, {failed} failed; 0 created, {} destroyed",
-        summary.released
-    ));
-}
-
-fn conclude_services(summary: &Summary, place: &str, once: bool) {
-    if once && summary.changed_nothing() {
-        output::line_if_read("nothing changed: everything was true already");
-    }
-    if let Some(why) = &summary.cut_short {
-        output::talk(&format!("warning: {why}"));
-    }
-    warn_of_problems(summary.problems.len(), place, &summary.held);
-    output::line_if_read(&summary.to_string());
 }
 
 fn warn_of_problems(count: usize, place: &str, held: &[String]) {
@@ -451,14 +402,7 @@ fn warn_of_problems(count: usize, place: &str, held: &[String]) {
             [] => String::new(),
             held => format!("; kept for that: {}", held.join(", ")),
         };
-        output::talk(&format!("warning: {} in {place}, see above{held}", problems(count)));
-    }
-}
-
-fn problems(count: usize) -> String {
-    if count == 1 {
-        "1 problem".to_owned()
-    } else {
-        format!("{count} problems")
+        let word = if count == 1 { "problem" } else { "problems" };
+        output::talk(&format!("warning: {count} {word} in {place}, see above{held}"));
     }
 }

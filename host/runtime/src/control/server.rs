@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::{Approve, Approved, ErrorState, Promote, Rollback, StartShadow, Swap};
 use crate::admin::{self, OwnUser, Reads, answer, failed};
-use crate::neg::SetErrorState;
+use crate::kind::SetErrorState;
 use crate::registry::Reference;
 use crate::setup::SetupError;
 use crate::socket::Place;

@@ -13,12 +13,13 @@ mod durability;
 mod enis;
 mod failing;
 mod holders;
+pub(crate) mod kind;
 pub mod protocol;
 mod released;
 mod remembered;
 mod router;
 mod server;
-pub(crate) mod setup;
+mod setup;
 mod spool;
 mod state_file;
 
@@ -40,9 +41,8 @@ pub use self::server::CONNECTIONS_MAX;
 pub use crate::board::pods::{Event, Stats};
 pub use crate::config::{Settings, WarmTargets};
 
-pub(crate) use self::failing::Failing;
-
 use self::actor::Actor;
+use self::failing::Failing;
 use self::router::{Door, QUEUE_MAX, Router};
 use crate::config::FailurePolicy;
 use crate::instances::Instances;

@@ -13,16 +13,12 @@ use trueup_capabilities::random::Seeded;
 use super::guest_settings;
 use crate::config::{CheckpointAt, Config, Guest, Ipam};
 use crate::guests::ipam;
-use crate::lifecycle::active::Active;
 use crate::setup::SetupError;
-use crate::swap::Revisions;
 use crate::work::ground::{Ground, Version, stream_of};
 
 /// What serves pod addresses: the guest and its backends.
 pub(crate) struct Addresses {
-    pub(crate) active: Arc<Active>,
-    pub(crate) revisions: Revisions,
-    pub(crate) problem: Option<String>,
+    pub(crate) version: Version,
     pub(crate) backends: Backends,
     /// The container runtime, which the host itself also queries.
     pub(crate) runtime: Arc<dyn Runtime>,
@@ -35,12 +31,7 @@ impl Addresses {
     /// One line: what can't be used.
     pub(crate) async fn new(config: &Config, ipam: &Ipam, ground: &Ground) -> Result<Self, SetupError> {
         warn_of_missing_ipam_grants(ipam);
-        let Version {
-            instances,
-            revisions,
-            problem,
-        } = Self::version(config, ipam, ground).await?;
-        let active = Active::new(Arc::new(instances));
+        let version = Self::version(config, ipam, ground).await?;
         let runtime: Arc<dyn Runtime> = Arc::new(Remote::new(remote::Settings {
             socket: ipam.runtime_socket.clone(),
             ..remote::Settings::default()
@@ -55,9 +46,7 @@ impl Addresses {
             ..Backends::default()
         };
         Ok(Self {
-            active,
-            revisions,
-            problem,
+            version,
             backends,
             runtime,
         })
@@ -76,7 +65,10 @@ impl Addresses {
             settings: guest_settings(ipam.guest.settings.clone()),
             ..ipam.guest.clone()
         };
-        ground.version(config, ipam::NAME, ipam::WORLDS, &guest).await
+        let version = ground.version(config, ipam::NAME, ipam::WORLDS, &guest).await?;
+        // Its manager gets the settings as they are configured.
+        let guest = ipam.guest.clone();
+        Ok(Version { guest, ..version })
     }
 }
 

@@ -5,6 +5,7 @@
 
 pub(crate) mod granted;
 pub(crate) mod job;
+pub(crate) mod kind;
 pub(crate) mod known;
 pub(crate) mod publish;
 pub(crate) mod setup;
@@ -66,7 +67,7 @@ pub(crate) fn services<'a, T: FnMut(Event)>(
         shared: Arc::new(shared),
         seed: config.seed,
         wishes: wishes.of(&lbaas.source),
-        quarantine: Arc::clone(&managing.quarantine),
+        quarantine: Arc::clone(&managing.of.quarantine),
     };
     let parts = Parts {
         active: &setup.active,
@@ -134,6 +135,7 @@ impl Reconciler for Services<'_> {
         guest: lbaas::NAME,
         name: "services",
         word: "service",
+        unchanged: "nothing changed: everything was true already",
         jobs_max: 256,
         cut: CutCalls::Dropped,
         left_behind: "calls",
@@ -254,7 +256,7 @@ impl Reconciler for Services<'_> {
             }
         };
         self.shared.publish.say(key, news);
-        self.setup.quotas.holdings.done(&key.to_string());
+        self.setup.active.quotas.holdings.done(&key.to_string());
         Ok(Some(Event::True {
             key: key.to_string(),
             gone,

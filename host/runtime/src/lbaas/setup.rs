@@ -17,7 +17,6 @@ use trueup_capabilities::lbaas::anexia::{Anexia, Owned, RequestMetrics, Token};
 use trueup_capabilities::lbaas::simulated::Simulated;
 use trueup_capabilities::lbaas::{Api, State};
 use trueup_capabilities::metrics::{HOST, Line, Registry as Metrics};
-use trueup_capabilities::quota::Quotas;
 use trueup_capabilities::random::Seeded;
 use trueup_sims::Server;
 
@@ -26,7 +25,6 @@ use crate::config::{Config, Lbaas, LbaasBackend, LbaasSim};
 use crate::guests::lbaas;
 use crate::lifecycle::active::Active;
 use crate::setup::{SetupError, read_token};
-use crate::swap::Revisions;
 use crate::work::ground::{Ground, Version, stream_of};
 
 /// The subfolder of the state folder that holds intents: what is about to be created, by guest name.
@@ -36,10 +34,8 @@ const INTENTS: &str = "intents";
 pub struct Setup {
     /// The version of the guest that decides.
     pub(crate) active: Arc<Active>,
-    /// The versions that decided before.
-    pub(crate) revisions: Revisions,
-    /// Why the version that the configuration names was refused, if it was.
-    pub(crate) problem: Option<String>,
+    /// The same, until it is connected with its manager.
+    pub(crate) version: Option<Version>,
     /// The Engine.
     pub api: Arc<dyn Api>,
     /// The same, if it is an Engine over HTTP, which can list orphans.
@@ -48,8 +44,6 @@ pub struct Setup {
     pub metrics: Arc<Metrics>,
     /// The simulated Engine that was started for this run.
     pub simulated_engine: Option<Server>,
-    /// Request counts of this guest, over all its instances.
-    pub quotas: Arc<Quotas>,
     /// From [`Ground::audit`].
     pub audit: Option<Arc<Audit>>,
     /// From [`Ground::board`].
@@ -64,11 +58,7 @@ impl Setup {
     /// One line: what can't be used.
     pub async fn new(config: &Config, lbaas: &Lbaas, ground: &Ground, fence: Fence) -> Result<Self, SetupError> {
         warn_of_missing_grants(lbaas);
-        let Version {
-            instances,
-            revisions,
-            problem,
-        } = ground.version(config, lbaas::NAME, lbaas::WORLDS, &lbaas.guest).await?;
+        let version = ground.version(config, lbaas::NAME, lbaas::WORLDS, &lbaas.guest).await?;
         let simulated_engine = match &lbaas.sim {
             Some(sim) => Some(start_engine(sim).await?),
             None => None,
@@ -76,12 +66,9 @@ impl Setup {
         let address = simulated_engine.as_ref().map(Server::local_addr);
         let intents = config.state_dir.join(INTENTS).join(lbaas::NAME);
         let (api, anexia) = connect(lbaas, address, &ground.metrics, fence, Some(&intents))?;
-        let active = Active::new(Arc::new(instances));
         Ok(Self {
-            quotas: Arc::clone(&active.quotas),
-            active,
-            revisions,
-            problem,
+            active: Arc::clone(&version.active),
+            version: Some(version),
             api,
             anexia,
             metrics: Arc::clone(&ground.metrics),
@@ -125,7 +112,7 @@ impl Setup {
             random: Arc::new(Seeded::new(seed, stream_of(key))),
             metrics: Arc::clone(&self.metrics),
             lbaas: Some(api),
-            quotas: Arc::clone(&self.quotas),
+            quotas: Arc::clone(&self.active.quotas),
             audit: self.audit.clone(),
             ..Backends::default()
         }

@@ -7,6 +7,7 @@
 mod approval;
 mod inbox;
 mod job;
+pub(crate) mod kind;
 mod known;
 mod looked;
 mod operations;
@@ -21,12 +22,12 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use serde_json::{Map, Value};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 use trueup_base::clock::{Clock as _, SystemClock};
 use trueup_capabilities::neg::EndpointGroup;
 use trueup_sources::Objects;
 
-pub(crate) use self::setup::NegSetup;
+use self::setup::NegSetup;
 pub use crate::board::Migration;
 pub use crate::guests::neg::shown;
 
@@ -40,17 +41,10 @@ use crate::config::{Config, Neg};
 use crate::decisions::Cause;
 use crate::event::Event;
 use crate::guests::neg::adapter::{Key, NEG_NAMES, Targets};
+use crate::kind::SetErrorState;
 use crate::lifecycle::quarantine::Quarantine;
 use crate::setup::SetupError;
 use crate::work::keyed::{Keyed, Managing, Parts};
-
-/// An operator's request to set a key's error state.
-pub(crate) struct SetErrorState {
-    pub(crate) key: String,
-    pub(crate) on: bool,
-    /// Whether the request was accepted, or why not, in one line.
-    pub(crate) reply: oneshot::Sender<Result<(), String>>,
-}
 
 /// What a turn is to do.
 #[derive(Debug, Clone, Serialize)]
@@ -140,7 +134,7 @@ pub(crate) fn negs<'a, T: FnMut(Event)>(
         gathering: BTreeSet::new(),
         attached: 0,
         detached: 0,
-        quarantine: Arc::clone(&managing.quarantine),
+        quarantine: Arc::clone(&managing.of.quarantine),
         error_states,
         ends,
     };

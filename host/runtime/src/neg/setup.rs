@@ -24,7 +24,6 @@ use crate::guests::neg;
 use crate::instances::Instances;
 use crate::lifecycle::active::Active;
 use crate::setup::{SetupError, read_token};
-use crate::swap::Revisions;
 use crate::work::ground::{Ground, Version, stream_of};
 
 /// The file in the state folder's `neg` with the operations of whose end the guest does not know yet.
@@ -37,12 +36,12 @@ const ENDS_WAITING_MAX: usize = 1_024;
 pub(crate) struct NegSetup {
     /// The version of the guest that decides.
     pub(crate) active: Arc<Active>,
-    /// The versions that decided before.
-    pub(crate) revisions: Revisions,
-    /// Why the version that the configuration names was refused, if it was.
-    pub(crate) problem: Option<String>,
+    /// The same, until it is connected with its manager.
+    pub(crate) version: Option<Version>,
     /// Starts operations.
     pub(super) operations: Arc<dyn Operations>,
+    /// Their ends, until the one loop has them that takes them.
+    pub(super) ends: Option<mpsc::Receiver<Ended>>,
     /// The simulated Compute Engine that was started for this run.
     simulated: Option<Server>,
     /// All metrics of this process.
@@ -53,38 +52,27 @@ pub(crate) struct NegSetup {
 
 impl NegSetup {
     /// Loads the guest, has it accept its settings, and connects to Compute Engine. Starts a simulated one first.
-    /// Also returns the receiver of ends of operations, for the one loop that takes them.
     ///
     /// # Errors
     /// One line: what can't be used.
-    pub(crate) async fn new(
-        config: &Config,
-        neg: &Neg,
-        ground: &Ground,
-        fence: Fence,
-    ) -> Result<(Self, mpsc::Receiver<Ended>), SetupError> {
+    pub(crate) async fn new(config: &Config, neg: &Neg, ground: &Ground, fence: Fence) -> Result<Self, SetupError> {
         warn_of_missing_grants(neg);
-        let Version {
-            instances,
-            revisions,
-            problem,
-        } = ground.version(config, neg::NAME, neg::WORLDS, &neg.guest).await?;
+        let version = ground.version(config, neg::NAME, neg::WORLDS, &neg.guest).await?;
         let simulated = match &neg.sim {
             Some(sim) => Some(start_simulated(sim).await?),
             None => None,
         };
         let (operations, ends) = connect(config, neg, simulated.as_ref(), fence)?;
-        let setup = Self {
-            active: Active::new(Arc::new(instances)),
-            revisions,
-            problem,
+        Ok(Self {
+            active: Arc::clone(&version.active),
+            version: Some(version),
             operations,
+            ends: Some(ends),
             simulated,
             metrics: Arc::clone(&ground.metrics),
             board: Arc::clone(&ground.board),
             audit: ground.audit.clone(),
-        };
-        Ok((setup, ends))
+        })
     }
 
     /// Checks whether it could be created, beside one that runs: the guest is available and passes, and the backend's
@@ -125,7 +113,7 @@ impl NegSetup {
 /// Everything that a plan of NEGs needs: the guest, and read access to Compute Engine.
 pub(super) struct Looking {
     /// The version of the guest that decides.
-    pub(super) instances: Instances,
+    pub(super) instances: Arc<Instances>,
     /// Reads the NEGs as they are.
     pub(super) reads: Arc<dyn Reads>,
     pub(super) quotas: Arc<Quotas>,
@@ -158,7 +146,7 @@ impl Looking {
             NegBackend::Simulated => Arc::new(Simulated::default()),
         };
         Ok(Self {
-            instances: version.instances,
+            instances: version.active.instances(),
             reads,
             quotas: Arc::default(),
             simulated,

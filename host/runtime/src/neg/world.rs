@@ -41,6 +41,7 @@ impl Reconciler for Negs<'_> {
         guest: NAME,
         name: "negs",
         word: "neg",
+        unchanged: "nothing changed: every NEG was true already",
         // A call that sleeps is never cut, so the limit is higher than where it makes room. An instance takes 1 MiB or
         // two.
         jobs_max: 512,

@@ -13,6 +13,7 @@
 mod approval;
 mod culprits;
 mod ending;
+pub(crate) mod kind;
 mod nodesync;
 mod rendering;
 mod seat;
@@ -32,22 +33,19 @@ use trueup_controller::Backoff;
 pub use self::nodesync::{Numbering, Standing};
 pub use self::wiring::Wiring;
 
-pub(crate) use self::setup::{NodeSetup, Seated};
-
 use self::approval::Approval;
 use self::nodesync::CHANGES_WAITING_MAX;
 use self::rendering::Rendering;
 use self::seat::Seat;
 use self::serving::Serving;
+use self::setup::{NodeSetup, Seated};
 use crate::board::{Board, Finished, Outcome};
 use crate::config::{Config, ThisNode};
 use crate::guests::nodesync::{Change, NAME};
 use crate::guests::service::adapter::{Cluster, Interfaces, Settings};
 use crate::lifecycle::active::Handover;
-use crate::lifecycle::quarantine::Quarantine;
 use crate::lifecycle::troubles::FAILURES_MAX_ONCE;
-use crate::swap::Fallen;
-use crate::work::ground::stream_of;
+use crate::work::ground::{Managing, stream_of};
 use crate::work::input::Input;
 use crate::work::supervisor::Supervisor;
 
@@ -205,13 +203,6 @@ impl std::fmt::Display for Summary {
             self.failed.len()
         )
     }
-}
-
-/// What connects one guest with its manager.
-pub(crate) struct Managing {
-    pub(crate) quarantine: Arc<Quarantine>,
-    pub(crate) handovers: mpsc::Receiver<Handover>,
-    pub(crate) fall_back: mpsc::UnboundedSender<Fallen>,
 }
 
 impl Managing {

@@ -15,17 +15,14 @@ use crate::guests::{capability_of, nodesync, renderer, service};
 use crate::instances::Instances;
 use crate::lifecycle::active::Active;
 use crate::setup::SetupError;
-use crate::swap::Revisions;
 use crate::work::ground::{Ground, Version, stream_of};
 
 /// One guest of this node, ready to be called.
 pub(crate) struct Seated {
-    pub(crate) name: &'static str,
-    pub(crate) worlds: &'static [&'static str],
     pub(crate) guest: Guest,
     pub(crate) active: Arc<Active>,
-    pub(crate) revisions: Revisions,
-    pub(crate) problem: Option<String>,
+    /// `None` once it is connected with its manager.
+    pub(crate) version: Option<Version>,
     pub(crate) backends: Backends,
 }
 
@@ -137,19 +134,12 @@ async fn seated(
     (name, worlds, guest): Named,
     backends: impl Fn(&str) -> Backends,
 ) -> Result<Seated, SetupError> {
-    let Version {
-        instances,
-        revisions,
-        problem,
-    } = ground.version(config, name, worlds, &guest).await?;
-    warn_of_missing_grants(&instances);
+    let version = ground.version(config, name, worlds, &guest).await?;
+    warn_of_missing_grants(&version.active.instances());
     Ok(Seated {
-        name,
-        worlds,
         guest,
-        active: Active::new(Arc::new(instances)),
-        revisions,
-        problem,
+        active: Arc::clone(&version.active),
+        version: Some(version),
         backends: backends(name),
     })
 }

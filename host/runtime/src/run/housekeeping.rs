@@ -24,8 +24,8 @@ use tokio::time::MissedTickBehavior;
 use trueup_capabilities::audit::Audit;
 use trueup_journal::Files;
 
+use super::KINDS;
 use crate::config::Config;
-use crate::guests::{lbaas, neg};
 use crate::work::ground::Ground;
 
 const LOOK_EVERY: Duration = Duration::from_secs(3600);
@@ -37,14 +37,13 @@ const PART: u64 = 16;
 
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// Guests whose keys are in `keys/` while they exist. Other guests have a key for each node.
-const KEYED: [&str; 2] = [lbaas::NAME, neg::NAME];
-
 /// The limits.
 #[derive(Debug, Clone)]
 pub(super) struct Limits {
     state_dir: PathBuf,
     files: Files,
+    /// Guests whose keys are in `keys/` while they exist. Other guests have a key for each node.
+    keyed: Vec<&'static str>,
     audit: Option<Arc<Audit>>,
     total_bytes: u64,
     gone_for: Duration,
@@ -58,6 +57,7 @@ impl Limits {
         Self {
             state_dir: config.state_dir.clone(),
             files: ground.files.clone(),
+            keyed: KINDS.iter().filter_map(|kind| kind.keyed_guest()).collect(),
             audit: ground.audit.clone(),
             total_bytes: config.journal.keep_total_bytes,
             gone_for: days(config.journal.keep_gone_days),
@@ -143,7 +143,7 @@ impl Limits {
                 let decisions = decisions.remove(&name).unwrap_or_default();
                 let all = parts.iter().chain(&decisions);
                 found.push(Recording {
-                    is_gone: KEYED.contains(&guest.as_str()) && !key_file.exists(),
+                    is_gone: self.keyed.contains(&guest.as_str()) && !key_file.exists(),
                     written_at: all.map(|part| part.modified).max().unwrap_or(SystemTime::UNIX_EPOCH),
                     folder,
                     key_file,
@@ -173,7 +173,7 @@ impl Limits {
 #[derive(Debug)]
 struct Recording {
     folder: PathBuf,
-    /// Exists as long as the key does, if the guest is one of [`KEYED`].
+    /// Exists as long as the key does, if the guest is one of [`Limits::keyed`].
     key_file: PathBuf,
     is_gone: bool,
     written_at: SystemTime,
@@ -327,6 +327,7 @@ mod tests {
         Limits {
             state_dir: state_dir.to_owned(),
             files: Files::default(),
+            keyed: vec!["lbaas", "neg"],
             audit: None,
             total_bytes,
             gone_for: DAY,

@@ -1,8 +1,8 @@
-//! Runs what the configuration names: Services, NEGs, this node and pod addresses side by side in one process, or
-//! some of them, once or until stopped.
+//! Runs what the configuration names: the kinds of work of a list side by side in one process, or some of them, once
+//! or until stopped.
 //!
-//! This module holds only what they share: how they begin, how they stop, and their results. What each does is in
-//! [`crate::lbaas`], in [`crate::neg`], in [`crate::node`] and in [`crate::ipam`].
+//! This module holds only what they share: how they begin, how they stop, and their results. What each does is in the
+//! folder that its line in [`KINDS`] names.
 //!
 //! ```text
 //! stop ---+-> services (manifests -> objects -> controller -> jobs) ---+-> Ended
@@ -13,9 +13,6 @@
 
 mod housekeeping;
 mod lock;
-mod loops;
-mod management;
-mod pods;
 mod reload;
 mod setups;
 
@@ -24,6 +21,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use trueup_election::Standing;
@@ -32,42 +30,57 @@ pub use self::lock::{StateLock, Taken};
 pub use self::reload::Reload;
 pub use crate::event::Event;
 pub use crate::instances::{Instances, LastCall, OpenError, Recorded, Reopened};
+pub use crate::kind::Summary;
 pub use crate::lbaas::setup::Setup;
 pub use crate::lifecycle::quarantine::SetAside;
 pub use crate::lifecycle::troubles::FAILURES_MAX_ONCE;
 pub use crate::setup::SetupError;
 pub use crate::work::ground::Ground;
-pub use crate::work::keyed::Summary;
 
-use self::loops::{Belongs, Loops, Stopping};
-use self::management::Management;
-use self::pods::Pods;
 use self::setups::{Around, Setups};
 use crate::admin::{Admin, Reads};
 use crate::board::{self, Board};
 use crate::config::Config;
-use crate::neg::SetErrorState;
+use crate::kind::{Along, Begin, Extent, Kind, Loop, Management};
 use crate::registry::Registry;
 use crate::swap;
 use crate::work::leading::Leading;
-use crate::{control, ipam, node};
+use crate::{control, ipam, lbaas, neg, node};
 
-/// The maximum number of requested error states that wait. An operator sends them one by one.
-const ERROR_STATES_MAX: usize = 16;
+/// Everything that a host can do, in the order in which it is set up.
+const KINDS: [&dyn Kind; 4] = [
+    &ipam::kind::OfPods,
+    &lbaas::kind::OfServices,
+    &neg::kind::OfNegs,
+    &node::kind::OfThisNode,
+];
 
-/// The results of a run, one for each part that the configuration names.
+/// The results of a run.
 #[derive(Debug, Default)]
 pub struct Ended {
-    /// The Services.
-    pub services: Option<Summary>,
-    /// The NEGs.
-    pub negs: Option<Summary>,
-    /// This node's number, and the Services on it.
-    pub node: Option<node::Summary>,
-    /// Pod addresses, if the run was to end by itself.
-    pub addresses: Option<ipam::Summary>,
-    /// Why serving pod addresses could not begin, which ended a run that would have continued.
+    /// What came of each kind of work that has a result, by name.
+    pub parts: Vec<Part>,
+    /// Why a kind of work could not begin, which ended a run that would have continued.
     pub error: Option<SetupError>,
+}
+
+/// The result of one kind of work.
+#[derive(Debug)]
+pub struct Part {
+    /// Its name in the JSON document of a run.
+    pub name: &'static str,
+    /// Whether it reports the problems of the source, for all that read it.
+    pub reports_source: bool,
+    /// Its result.
+    pub summary: Summary,
+}
+
+impl Ended {
+    /// The result of one kind of work. `None` if it has none.
+    pub fn of(&self, name: &str) -> Option<&Summary> {
+        let part = self.parts.iter().find(|part| part.name == name)?;
+        Some(&part.summary)
+    }
 }
 
 /// Runs once: until every key has succeeded or failed [`FAILURES_MAX_ONCE`] times, or until `stop`.
@@ -99,16 +112,11 @@ pub async fn watch(
     stop: impl Future<Output = ()>,
     tell: impl FnMut(Event),
 ) -> Result<Ended, SetupError> {
-    // The configuration that ran before, until the current one has begun.
-    let before: RefCell<Option<Config>> = RefCell::default();
+    // The configuration that ran before. It runs again if the current one can't begin: a run that has begun returns no
+    // error.
+    let mut before: Option<Config> = None;
     let tell = RefCell::new(tell);
-    let tell = |event: Event| {
-        // Pods begin last. If they fail later, this configuration is not to blame.
-        if let Event::Ipam(ipam::Event::Listening { .. }) = &event {
-            before.take();
-        }
-        (tell.borrow_mut())(event);
-    };
+    let tell = |event: Event| (tell.borrow_mut())(event);
     let mut stop = std::pin::pin!(stop);
     let mut current = config;
     let mut leading = None;
@@ -138,7 +146,7 @@ pub async fn watch(
         }
         if let Some(config) = next {
             let file = config.file.clone();
-            before.replace(Some(std::mem::replace(&mut current, config)));
+            before = Some(std::mem::replace(&mut current, config));
             tell(Event::Reloaded { file });
         }
     }
@@ -162,13 +170,6 @@ async fn next_of(reload: &mut Option<Reload>, current: &Config, registry: &Regis
     }
 }
 
-/// When a run ends by itself.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Extent {
-    Once,
-    UntilStopped,
-}
-
 async fn run(
     config: &Config,
     registry: &Registry,
@@ -179,13 +180,8 @@ async fn run(
 ) -> Result<Ended, SetupError> {
     // All parts report from this one task, and no part waits while it reports.
     let tell = RefCell::new(tell);
+    let tell: &dyn Fn(Event) = &|event| (tell.borrow_mut())(event);
     let ground = Ground::new(config, registry)?.with_state(config)?;
-    let tell = |event: Event| {
-        if let Event::Ipam(event) = &event {
-            ground.board.told_of_pods(event);
-        }
-        (tell.borrow_mut())(event);
-    };
     let reads = Reads::new(config, &ground);
     // Starts before guests are loaded, so that the operator sees that the host begins.
     let admin = match extent {
@@ -193,67 +189,54 @@ async fn run(
         Extent::Once => None,
         Extent::UntilStopped => Some(Admin::start(&config.admin, &reads).await?),
     };
-    let (mut management, wanted) = Management::new(config, &ground, extent);
-    let pods = Pods::new(&mut management).await?;
-    let (mut setups, around) = match config.source() {
-        Some(source) => {
-            let (setups, around) = Setups::new(config, source, &ground, extent, leading).await?;
-            (Some(setups), around)
-        }
-        None => {
-            resign(leading.take()).await;
-            (None, Around::default())
-        }
-    };
-    let (set_error_state, error_states) = mpsc::channel(ERROR_STATES_MAX);
-    let loops = match &mut setups {
-        Some(setups) => setups.loops(&mut management, error_states, tell)?,
-        None => Loops::default(),
-    };
-    let loops = Loops { pods, ..loops };
-    let beside = Beside {
+    let (management, wanted) = Management::new(config, &ground);
+    let (mut setups, around) = Setups::new(config, &ground, extent, leading).await?;
+    // A run that ends by itself has checked this before it listed anything.
+    let client = around.client.clone().filter(|_| extent == Extent::UntilStopped);
+    let along = Along::new(&config.state_dir, client, extent);
+    let mut begin = Begin {
         management,
-        wanted,
-        set_error_state: config.neg.is_some().then_some(set_error_state),
-        reads,
-        around,
+        acts: setups.acts.clone(),
+        along: &along,
+        tell,
+        source_is_reported: false,
+        error_states: None,
+        inputs: std::mem::take(&mut setups.inputs),
     };
-    let ended = to_its_end(loops, beside, stop, tell).await?;
+    let mut loops = Vec::new();
+    for (kind, ready) in &mut setups.kinds {
+        let reads_source = kind.reads_source();
+        let reports_source = reads_source && !begin.source_is_reported;
+        loops.push((kind.name(), reports_source, ready.begin(&mut begin)?));
+        begin.source_is_reported |= reads_source;
+    }
+    let ended = to_its_end(loops, begin, (wanted, reads, around), stop).await?;
     if let Some(admin) = admin {
         admin.stop().await;
     }
-    if let Some(setups) = setups {
-        setups.stop().await;
-    }
+    setups.stop().await;
     Ok(ended)
 }
 
 /// What goes on beside the loops.
-struct Beside<'a> {
-    management: Management<'a>,
-    /// Requests for the versions that failure policies name.
-    wanted: mpsc::UnboundedReceiver<swap::FallBack>,
-    set_error_state: Option<mpsc::Sender<SetErrorState>>,
-    reads: Arc<Reads>,
-    around: Around,
-}
+type Beside = (mpsc::UnboundedReceiver<swap::FallBack>, Arc<Reads>, Around);
 
 /// Runs the loops until each has ended, and meanwhile manages versions, answers commands, keeps the state folder within
 /// its limits, and reports that the host is alive.
-async fn to_its_end<T: Fn(Event) + Copy>(
-    loops: Loops<'_, T>,
-    beside: Beside<'_>,
+async fn to_its_end(
+    loops: Vec<(&'static str, bool, Loop<'_>)>,
+    begin: Begin<'_>,
+    (wanted, reads, around): Beside,
     stop: impl Future<Output = ()>,
-    tell: T,
 ) -> Result<Ended, SetupError> {
-    let Beside {
+    let Begin {
         mut management,
-        wanted,
-        set_error_state,
-        reads,
-        around,
-    } = beside;
-    let (config, ground, extent) = (management.config, management.ground, management.extent);
+        along,
+        tell,
+        error_states,
+        ..
+    } = begin;
+    let (config, ground) = (management.config, management.ground);
     for problem in management.problems.drain(..) {
         tell(Event::Problem(problem));
     }
@@ -263,19 +246,15 @@ async fn to_its_end<T: Fn(Event) + Copy>(
     let mut serving = JoinSet::new();
     serving.spawn(housekeeping::run(housekeeping::Limits::of(config, ground)));
     // A run that ends by itself does not live long enough to receive commands.
-    if extent == Extent::UntilStopped {
+    if !along.is_once() {
         let control = control::listen(&config.state_dir).await?;
         // A task of its own answers while the loops are busy.
-        serving.spawn(control::serve(control, Arc::clone(&manager), reads, set_error_state));
+        serving.spawn(control::serve(control, Arc::clone(&manager), reads, error_states));
     }
-    // A run that ends by itself has checked this before it listed anything.
-    let client = around.client.as_ref().filter(|_| extent == Extent::UntilStopped);
-    let belongs = Belongs::new(&config.state_dir, client);
-    let stopping = Stopping::new(extent);
     let relay = async {
         stop.await;
         ground.board.stopping();
-        stopping.stop();
+        along.stop();
         std::future::pending::<Infallible>().await
     };
     let managing = async {
@@ -288,7 +267,7 @@ async fn to_its_end<T: Fn(Event) + Copy>(
         std::future::pending::<Infallible>().await
     };
     let ended = tokio::select! {
-        ended = loops.run(&belongs, &stopping, tell) => ended,
+        ended = joined(loops, along) => ended,
         never = relay => match never {},
         never = managing => match never {},
     };
@@ -298,6 +277,30 @@ async fn to_its_end<T: Fn(Event) + Copy>(
     }
     serving.shutdown().await;
     Ok(ended)
+}
+
+/// Runs all loops to their ends. If the run was to go on, the end of one stops the others.
+async fn joined(loops: Vec<(&'static str, bool, Loop<'_>)>, along: &Along<'_>) -> Ended {
+    let loops = loops.into_iter().map(async |(name, reports_source, running)| {
+        let ended = running.await;
+        along.one_ended();
+        ended.map(|summary| {
+            summary.map(|summary| Part {
+                name,
+                reports_source,
+                summary,
+            })
+        })
+    });
+    let mut all = Ended::default();
+    for ended in join_all(loops).await {
+        match ended {
+            Ok(part) => all.parts.extend(part),
+            Err(error) => all.error = all.error.or(Some(error)),
+        }
+    }
+    all.parts.sort_by_key(|part| part.name);
+    all
 }
 
 /// How often the main task reports that it is alive.

@@ -10,13 +10,9 @@
 //! ```
 
 use tokio::sync::mpsc;
-use trueup_sources::enis;
 
-use crate::config::{Config, ConfigError, EnisFrom};
-use crate::ipam::setup::Addresses;
-use crate::lbaas::setup::Setup;
-use crate::neg::NegSetup;
-use crate::node::NodeSetup;
+use super::KINDS;
+use crate::config::{Config, ConfigError};
 use crate::registry::Registry;
 use crate::setup::SetupError;
 use crate::work::ground::Ground;
@@ -80,23 +76,11 @@ impl Reload {
 /// Checks whether a run could begin, as far as that is possible beside the one that runs. Changes nothing.
 async fn check(config: &Config, registry: &Registry) -> Result<(), SetupError> {
     let ground = Ground::new(config, registry)?;
-    if let Some(lbaas) = &config.lbaas {
-        Input::check(&lbaas.source).await?;
-        Setup::check(config, lbaas, &ground).await?;
+    if let Some(source) = config.source() {
+        Input::check(source).await?;
     }
-    if let Some(neg) = &config.neg {
-        Input::check(&neg.source).await?;
-        NegSetup::check(config, neg, &ground).await?;
-    }
-    if let Some(node) = &config.node {
-        Input::check(&node.source).await?;
-        NodeSetup::check(config, node, &ground).await?;
-    }
-    if let Some(ipam) = &config.ipam {
-        if let EnisFrom::File(file) = &ipam.enis {
-            enis::load(file).map_err(SetupError::misused)?;
-        }
-        Addresses::check(config, ipam, &ground).await?;
+    for kind in KINDS {
+        kind.check(config, &ground).await?;
     }
     Ok(())
 }

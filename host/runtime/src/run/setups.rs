@@ -1,39 +1,25 @@
-//! The loops over the objects of a source: what each needs before it begins, in the order in which problems are found.
+//! What the loops need before they begin, in the order in which problems are found.
 
 use std::sync::Arc;
 
-use tokio::sync::mpsc;
-use trueup_capabilities::neg::compute::Ended;
 use trueup_election::Election;
-use trueup_sources::Source;
 use trueup_sources::kubernetes::Kubernetes;
 
-use super::loops::Loops;
-use super::management::Management;
-use super::{Extent, resign};
+use super::{KINDS, resign};
 use crate::config::Config;
-use crate::event::Event;
-use crate::lbaas::setup::Setup;
-use crate::neg::{NegSetup, SetErrorState};
-use crate::node::{NodeSetup, OnNode};
+use crate::kind::{Extent, Kind, Ready};
 use crate::setup::SetupError;
 use crate::work::cluster;
 use crate::work::ground::Ground;
 use crate::work::input::Input;
 use crate::work::leading::{Acts, Leading};
-use crate::{guests, lbaas, neg};
 
 /// What the loops need.
 pub(super) struct Setups<'c> {
-    source: &'c Source,
-    /// `None` once the loops have it.
-    input: Option<Input>,
-    acts: Acts,
-    services: Option<Setup>,
-    /// With the ends of operations, until the loop has them.
-    negs: Option<(NegSetup, Option<mpsc::Receiver<Ended>>)>,
-    /// `None` once the loop has it.
-    node: Option<NodeSetup>,
+    pub(super) kinds: Vec<(&'static dyn Kind, Box<dyn Ready + 'c>)>,
+    pub(super) acts: Acts,
+    /// One for each loop that reads the source.
+    pub(super) inputs: Vec<Input>,
 }
 
 /// What a run looks at beside its loops.
@@ -51,12 +37,18 @@ impl<'c> Setups<'c> {
     /// # Errors
     /// If a loop can't begin.
     pub(super) async fn new(
-        config: &Config,
-        source: &'c Source,
-        ground: &Ground,
+        config: &'c Config,
+        ground: &'c Ground,
         extent: Extent,
         leading: &mut Option<Leading>,
     ) -> Result<(Self, Around), SetupError> {
+        let Some(source) = config.source() else {
+            resign(leading.take()).await;
+            let acts = Leading::alone().acts();
+            let kinds = set_up(config, ground, extent, &acts).await?;
+            let inputs = Vec::new();
+            return Ok((Self { kinds, acts, inputs }, Around::default()));
+        };
         Input::check(source).await?;
         let client = Input::client(source).await?;
         if client.is_none() {
@@ -64,17 +56,7 @@ impl<'c> Setups<'c> {
         }
         let leading = lead(leading, config, client.clone()).await?;
         let (acts, election) = (leading.acts(), leading.election());
-        let (mut services, mut negs, mut node) = (None, None, None);
-        if let Some(lbaas) = &config.lbaas {
-            services = Some(Box::pin(Setup::new(config, lbaas, ground, acts.fence().clone())).await?);
-        }
-        if let Some(neg) = &config.neg {
-            let (setup, ends) = Box::pin(NegSetup::new(config, neg, ground, acts.fence().clone())).await?;
-            negs = Some((setup, Some(ends)));
-        }
-        if let Some(this) = &config.node {
-            node = Some(Box::pin(NodeSetup::new(config, this, ground, None)).await?);
-        }
+        let kinds = set_up(config, ground, extent, &acts).await?;
         if let (Extent::Once, Some(client)) = (extent, &client) {
             // Reports problems with the source before the host takes the Lease.
             Input::once(source).await?;
@@ -88,74 +70,41 @@ impl<'c> Setups<'c> {
             Extent::Once => Input::once(source).await,
             Extent::UntilStopped => Input::watched(source).await,
         }?;
+        let cluster = input.cluster.clone();
+        let mut inputs = Vec::new();
+        for _ in kinds.iter().filter(|(kind, _)| kind.reads_source()).skip(1) {
+            inputs.push(input.once_more(source)?);
+        }
+        inputs.push(input);
         let around = Around {
             client,
-            cluster: input.cluster.clone(),
+            cluster,
             election,
         };
-        let setups = Self {
-            source,
-            input: Some(input),
-            acts,
-            services,
-            negs,
-            node,
-        };
-        Ok((setups, around))
-    }
-
-    /// The loops, ready to run. They take what a second call would lack.
-    ///
-    /// # Errors
-    /// If the state folder can't be read, or the source does not exist any more.
-    pub(super) fn loops<'a, T: FnMut(Event) + Copy>(
-        &'a mut self,
-        management: &mut Management<'_>,
-        error_states: mpsc::Receiver<SetErrorState>,
-        tell: T,
-    ) -> Result<Loops<'a, T>, SetupError> {
-        let config = management.config;
-        let mut loops = Loops::default();
-        let Some(input) = self.input.take() else {
-            return Ok(loops);
-        };
-        if let (Some(neg), Some((setup, ends))) = (&config.neg, &mut self.negs)
-            && let Some(ends) = ends.take()
-        {
-            let versions = (&setup.active, &mut setup.revisions, &mut setup.problem);
-            let names = (guests::neg::NAME, guests::neg::WORLDS);
-            let acting = (self.acts.clone(), config.lbaas.is_some());
-            let managing = management.keyed(names, &neg.guest, versions, acting);
-            let input = input.once_more(self.source)?;
-            let negs = neg::negs(config, neg, setup, (ends, error_states), managing, tell)?;
-            loops.negs = Some((negs, input));
-        }
-        if let (Some(node), Some(mut setup)) = (&config.node, self.node.take()) {
-            let managing = management.node(&mut setup);
-            let on_node = OnNode::new(config, node, setup, managing, &management.ground.board);
-            loops.node = Some((on_node, input.once_more(self.source)?));
-        }
-        if let (Some(lbaas), Some(setup)) = (&config.lbaas, &mut self.services) {
-            let versions = (&setup.active, &mut setup.revisions, &mut setup.problem);
-            let names = (guests::lbaas::NAME, guests::lbaas::WORLDS);
-            let managing = management.keyed(names, &lbaas.guest, versions, (self.acts.clone(), false));
-            let status = config.state_dir.join("status");
-            let publish = lbaas::publish::of(&input, status, self.acts.fence().clone());
-            let services = lbaas::services(config, lbaas, setup, managing, publish, tell)?;
-            loops.services = Some((services, input));
-        }
-        Ok(loops)
+        Ok((Self { kinds, acts, inputs }, around))
     }
 
     /// Ends what was started for the loops.
     pub(super) async fn stop(self) {
-        if let Some(engine) = self.services.and_then(|setup| setup.simulated_engine) {
-            engine.stop().await;
-        }
-        if let Some((setup, _)) = self.negs {
-            setup.stop().await;
+        for (_, ready) in self.kinds {
+            ready.stop().await;
         }
     }
+}
+
+/// What the configuration names, in the order of the list.
+async fn set_up<'c>(
+    config: &'c Config,
+    ground: &'c Ground,
+    extent: Extent,
+    acts: &Acts,
+) -> Result<Vec<(&'static dyn Kind, Box<dyn Ready + 'c>)>, SetupError> {
+    let mut kinds = Vec::new();
+    for kind in KINDS {
+        let on = (config, ground, extent, acts.fence().clone());
+        kinds.extend(kind.set_up(on).await?.map(|ready| (kind, ready)));
+    }
+    Ok(kinds)
 }
 
 /// The leader state: that of the configuration before, if it fits this one.
@@ -168,8 +117,8 @@ async fn lead<'l>(
         Some(kept) if kept.fits(config) => kept,
         other => {
             resign(other).await;
-            let timeout = config.lbaas.as_ref().and_then(lbaas::setup::request_timeout);
-            Leading::new(config, client, timeout)?
+            let longest = KINDS.iter().find_map(|kind| kind.longest_request(config));
+            Leading::new(config, client, longest)?
         }
     };
     Ok(leading.insert(kept))

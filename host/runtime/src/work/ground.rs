@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use tokio::sync::mpsc;
 use trueup_capabilities::audit::Audit;
 use trueup_capabilities::metrics::Registry as Metrics;
 use trueup_engine::{Engine, Options as EngineOptions};
@@ -11,9 +12,11 @@ use trueup_sources::Source;
 use crate::board::{Board, Facts};
 use crate::config::{Config, Guest};
 use crate::instances::{Instances, Recorded};
+use crate::lifecycle::active::{Active, Handover};
+use crate::lifecycle::quarantine::Quarantine;
 use crate::registry::{Registry, Store as GuestStore};
 use crate::setup::SetupError;
-use crate::swap::{self, Guests, Revisions, Wish};
+use crate::swap::{self, Fallen, Guests, Revisions, Wish};
 
 /// What all guests of one process share.
 pub struct Ground {
@@ -120,7 +123,10 @@ impl Ground {
         };
         let begun = swap::begin(&self.guests, &wish, self.writes, &instances).await?;
         Ok(Version {
-            instances: begun.instances,
+            name,
+            worlds,
+            guest: guest.clone(),
+            active: Active::new(Arc::new(begun.instances)),
             revisions: begun.revisions,
             problem: begun.problem,
         })
@@ -129,9 +135,22 @@ impl Ground {
 
 /// The version of a guest that decides.
 pub(crate) struct Version {
-    pub(crate) instances: Instances,
+    /// The name in `[guests.NAME]`.
+    pub(crate) name: &'static str,
+    pub(crate) worlds: &'static [&'static str],
+    pub(crate) guest: Guest,
+    pub(crate) active: Arc<Active>,
+    /// The versions that decided before.
     pub(crate) revisions: Revisions,
+    /// Why the version that the configuration names was refused. `None` if it was not.
     pub(crate) problem: Option<String>,
+}
+
+/// What connects one guest with its manager.
+pub(crate) struct Managing {
+    pub(crate) quarantine: Arc<Quarantine>,
+    pub(crate) handovers: mpsc::Receiver<Handover>,
+    pub(crate) fall_back: mpsc::UnboundedSender<Fallen>,
 }
 
 impl Version {

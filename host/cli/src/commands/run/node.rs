@@ -1,8 +1,8 @@
 //! The messages about this node's number and its Services.
 
-use trueup_runtime::node::{Event, Summary};
+use trueup_runtime::node::Event;
 
-use super::{failed, problems, seconds, times};
+use super::{failed, seconds, times};
 use crate::output;
 
 /// One line for each event: the outcome to stdout, warnings to stderr.
@@ -60,21 +60,6 @@ pub(super) fn say(event: &Event) {
         ),
         Event::Problem(problem) => output::talk(&format!("warning: {problem}")),
     }
-}
-
-/// `place`: where to look for problems, if no other part counts them.
-pub(super) fn conclude(summary: &Summary, place: Option<&str>) {
-    if let Some(why) = &summary.cut_short {
-        output::talk(&format!("warning: {why}"));
-    }
-    if let (Some(place), false) = (place, summary.problems.is_empty()) {
-        let count = problems(summary.problems.len());
-        output::talk(&format!("warning: {count} in {place}, see above"));
-    }
-    for (what, why) in &summary.failed {
-        output::line_if_read(&format!("{what:<24} failed   {why}"));
-    }
-    output::line_if_read(&summary.to_string());
 }
 
 fn names(renderers: &[String]) -> String {

@@ -39,7 +39,7 @@ use trueup_controller::{Backoff, Controller, Outcome, Settings as ControllerSett
 use trueup_sources::{Batch, Batches, Source};
 
 use self::idle::Idle;
-pub use self::summary::Summary;
+pub(crate) use self::summary::Summary;
 use self::turn::{CutCalls, Done, Shared, Turn};
 use crate::board::Board;
 use crate::config::{Config, Guest};
@@ -50,7 +50,7 @@ use crate::lifecycle::active::{Active, Handover};
 use crate::lifecycle::failure::{self, End};
 use crate::lifecycle::quarantine::Quarantine;
 use crate::setup::SetupError;
-use crate::swap::Fallen;
+use crate::work::ground;
 use crate::work::held::Held;
 use crate::work::input::{From, Input, next};
 use crate::work::interrupt::{Interrupt, Waits};
@@ -77,6 +77,8 @@ pub(crate) struct Rules {
     pub(crate) cut: CutCalls,
     /// What one key is called in the summary.
     pub(crate) word: &'static str,
+    /// What the summary says in place of what was done, if every key was in its desired state before.
+    pub(crate) unchanged: &'static str,
     /// What is left running when the host stops, after its number.
     pub(crate) left_behind: &'static str,
     /// What is counted of each key for approvals.
@@ -85,9 +87,7 @@ pub(crate) struct Rules {
 
 /// What connects a loop with the manager of its guest.
 pub(crate) struct Managing {
-    pub(crate) quarantine: Arc<Quarantine>,
-    pub(crate) handovers: mpsc::Receiver<Handover>,
-    pub(crate) fall_back: mpsc::UnboundedSender<Fallen>,
+    pub(crate) of: ground::Managing,
     /// Whether this host acts. A host that does not takes in what the source says, but begins no turn.
     pub(crate) acts: Acts,
     /// Another loop reads the same source and reports its problems.
@@ -415,10 +415,10 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
             idle: Idle::default(),
             standings: BTreeMap::new(),
             effects: Effects::default(),
-            supervisor: Supervisor::new(managing.quarantine, parts.guest.failure.clone(), managing.fall_back),
+            supervisor: Supervisor::new(managing.of.quarantine, parts.guest.failure.clone(), managing.of.fall_back),
             pending: Pending::default(),
             became_active: None,
-            handovers: managing.handovers,
+            handovers: managing.of.handovers,
             versions: 0,
             acts: managing.acts,
         })
@@ -562,6 +562,7 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
         let failed = failed.filter_map(|(key, standing)| Some((key.to_string(), standing.err()?)));
         Summary {
             word: W::RULES.word,
+            unchanged: W::RULES.unchanged,
             succeeded,
             failed: failed.collect(),
             did: self.world.did(self.effects).into(),

@@ -6,33 +6,36 @@ use serde::Serialize;
 
 /// The result of a run of keys.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Summary {
+pub(crate) struct Summary {
     /// What one key is called, such as `service`.
     #[serde(skip)]
-    pub word: &'static str,
+    pub(crate) word: &'static str,
+    /// What is said in place of what was done, if every key was in its desired state before.
+    #[serde(skip)]
+    pub(crate) unchanged: &'static str,
     /// Keys that are in their desired state.
-    pub succeeded: usize,
+    pub(crate) succeeded: usize,
     /// Keys that failed, and why.
-    pub failed: BTreeMap<String, String>,
+    pub(crate) failed: BTreeMap<String, String>,
     /// What was done, such as `created`, and how often.
     #[serde(flatten)]
-    pub did: BTreeMap<&'static str, u64>,
+    pub(crate) did: BTreeMap<&'static str, u64>,
     /// What could not be read, or is not used.
-    pub problems: Vec<String>,
+    pub(crate) problems: Vec<String>,
     /// Keys that nothing names but whose objects are kept: something that can't be read may name them.
-    pub held: Vec<String>,
+    pub(crate) held: Vec<String>,
     /// Why it ended early. `None` if it did not.
-    pub cut_short: Option<String>,
+    pub(crate) cut_short: Option<String>,
 }
 
 impl Summary {
     /// Whether every key is in its desired state and everything could be read.
-    pub fn is_true(&self) -> bool {
+    pub(crate) fn is_true(&self) -> bool {
         self.failed.is_empty() && self.problems.is_empty() && self.cut_short.is_none()
     }
 
     /// Whether every key was in its desired state before.
-    pub fn changed_nothing(&self) -> bool {
+    pub(crate) fn changed_nothing(&self) -> bool {
         self.is_true() && self.did.values().all(|count| *count == 0)
     }
 }

@@ -54,7 +54,8 @@ async fn once(site: &Path) -> (Summary, Vec<Event>) {
     let mut events = Vec::new();
     let running = run::once(&config, &registry, std::future::pending(), |event| events.push(event));
     let ended = tokio::time::timeout(GUARD, running).await.unwrap().unwrap();
-    (ended.negs.unwrap(), events)
+    let [part] = <[_; 1]>::try_from(ended.parts).unwrap();
+    (part.summary, events)
 }
 
 /// Keeps only the first `documents` documents of a manifest.
@@ -83,23 +84,21 @@ async fn attach_move_and_take_away() {
     let site = site();
     let dual = keep(site.path(), "web.yaml", 2);
     let (summary, events) = once(site.path()).await;
-    assert!(summary.is_true(), "{summary:?}");
+    assert!(summary.is_true, "{summary:?}");
     assert_eq!(
-        summary.to_string(),
-        "2 negs: 2 true, 0 failed; 9 attached, 0 detached",
+        summary.line, "2 negs: 2 true, 0 failed; 9 attached, 0 detached",
         "{events:?}"
     );
 
     let (summary, _) = once(site.path()).await;
     assert_eq!(
-        summary.to_string(),
-        "2 negs: 2 true, 0 failed; 0 attached, 0 detached",
+        summary.line, "2 negs: 2 true, 0 failed; 0 attached, 0 detached",
         "nothing changed"
     );
 
     std::fs::write(site.path().join("manifests/web.yaml"), dual).unwrap();
     let (summary, events) = once(site.path()).await;
-    assert_eq!(summary.to_string(), "2 negs: 2 true, 0 failed; 6 attached, 6 detached");
+    assert_eq!(summary.line, "2 negs: 2 true, 0 failed; 6 attached, 6 detached");
     let most = events.iter().filter_map(|event| match event {
         Event::Synced { detaching, .. } => Some(*detaching),
         _ => None,
@@ -108,7 +107,7 @@ async fn attach_move_and_take_away() {
 
     std::fs::remove_file(site.path().join("manifests/api.yaml")).unwrap();
     let (summary, events) = once(site.path()).await;
-    assert_eq!(summary.to_string(), "2 negs: 2 true, 0 failed; 0 attached, 3 detached");
+    assert_eq!(summary.line, "2 negs: 2 true, 0 failed; 0 attached, 3 detached");
     assert!(
         events
             .iter()
@@ -117,8 +116,7 @@ async fn attach_move_and_take_away() {
     );
     let (summary, _) = once(site.path()).await;
     assert_eq!(
-        summary.to_string(),
-        "1 neg: 1 true, 0 failed; 0 attached, 0 detached",
+        summary.line, "1 neg: 1 true, 0 failed; 0 attached, 0 detached",
         "it is forgotten"
     );
 }

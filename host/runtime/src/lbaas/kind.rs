@@ -1,0 +1,72 @@
+//! Services as a kind of work.
+
+use std::time::Duration;
+
+use futures_util::future::LocalBoxFuture;
+
+use super::setup::{Setup, request_timeout};
+use crate::config::{Config, Lbaas};
+use crate::guests::lbaas;
+use crate::kind::{self, Begin, Kind, Loop, On, Ready, Trying};
+use crate::setup::SetupError;
+use crate::work::ground::Ground;
+
+/// Load balancers for Services.
+pub(crate) struct OfServices;
+
+/// What a run of Services needs.
+struct Services<'c> {
+    config: &'c Config,
+    lbaas: &'c Lbaas,
+    setup: Setup,
+}
+
+impl Kind for OfServices {
+    fn name(&self) -> &'static str {
+        "summary"
+    }
+
+    fn keyed_guest(&self) -> Option<&'static str> {
+        Some(lbaas::NAME)
+    }
+
+    fn longest_request(&self, config: &Config) -> Option<(&'static str, Duration)> {
+        config.lbaas.as_ref().and_then(request_timeout)
+    }
+
+    fn check<'a>(&'a self, config: &'a Config, ground: &'a Ground) -> Trying<'a, ()> {
+        let section = config.lbaas.as_ref();
+        kind::if_named(section.map(|lbaas| Setup::check(config, lbaas, ground)))
+    }
+
+    fn set_up<'a>(&'a self, (config, ground, _, fence): On<'a>) -> Trying<'a, Option<Box<dyn Ready + 'a>>> {
+        Box::pin(async move {
+            let Some(lbaas) = &config.lbaas else { return Ok(None) };
+            let setup = Setup::new(config, lbaas, ground, fence).await?;
+            Ok(Some(Box::new(Services { config, lbaas, setup }) as _))
+        })
+    }
+}
+
+impl Ready for Services<'_> {
+    fn begin<'a>(&'a mut self, with: &mut Begin<'a>) -> Result<Loop<'a>, SetupError> {
+        let setup = &mut self.setup;
+        let Some(version) = setup.version.take() else {
+            return Ok(kind::nothing());
+        };
+        let managing = with.keyed(version);
+        let input = with.input()?;
+        let publish = super::publish::of(&input, self.config.state_dir.join("status"), with.acts.fence().clone());
+        let services = super::services(self.config, self.lbaas, setup, managing, publish, with.tell)?;
+        Ok(with.run_keyed(services, input))
+    }
+
+    fn stop(self: Box<Self>) -> LocalBoxFuture<'static, ()> {
+        let engine = self.setup.simulated_engine;
+        Box::pin(async move {
+            if let Some(engine) = engine {
+                engine.stop().await;
+            }
+        })
+    }
+}

@@ -1,0 +1,79 @@
+//! This node, its number and the Services on it, as a kind of work.
+
+use serde_json::value::to_raw_value;
+
+use super::setup::{NodeSetup, Seated};
+use super::{AllManaging, OnNode};
+use crate::config::{Config, ThisNode};
+use crate::event::Event;
+use crate::kind::{self, Begin, Kind, Loop, On, Ready, Summary, Trying};
+use crate::setup::SetupError;
+use crate::work::ground::Ground;
+
+/// The number of this node, and its Services.
+pub(crate) struct OfThisNode;
+
+/// What a run on this node needs.
+struct Node<'c> {
+    config: &'c Config,
+    node: &'c ThisNode,
+    /// `None` once the loop has it.
+    setup: Option<NodeSetup>,
+}
+
+impl Kind for OfThisNode {
+    fn name(&self) -> &'static str {
+        "node"
+    }
+
+    fn check<'a>(&'a self, config: &'a Config, ground: &'a Ground) -> Trying<'a, ()> {
+        let section = config.node.as_ref();
+        kind::if_named(section.map(|node| NodeSetup::check(config, node, ground)))
+    }
+
+    fn set_up<'a>(&'a self, (config, ground, ..): On<'a>) -> Trying<'a, Option<Box<dyn Ready + 'a>>> {
+        Box::pin(async move {
+            let Some(node) = &config.node else { return Ok(None) };
+            let setup = Some(NodeSetup::new(config, node, ground, None).await?);
+            Ok(Some(Box::new(Node { config, node, setup }) as _))
+        })
+    }
+}
+
+impl Ready for Node<'_> {
+    fn begin<'a>(&'a mut self, with: &mut Begin<'a>) -> Result<Loop<'a>, SetupError> {
+        let Some(mut setup) = self.setup.take() else {
+            return Ok(kind::nothing());
+        };
+        let mut managing = |seated: &mut Seated| {
+            let version = seated.version.take();
+            version.map(|version| with.management.connect(version))
+        };
+        let managing = AllManaging {
+            nodesync: setup.nodesync.as_mut().and_then(&mut managing),
+            service: setup.service.as_mut().and_then(&mut managing),
+            renderers: setup.renderers.iter_mut().filter_map(&mut managing).collect(),
+            source_is_reported: with.source_is_reported,
+            once: with.along.is_once(),
+        };
+        let board = &with.management.ground.board;
+        let on_node = OnNode::new(self.config, self.node, setup, managing, board);
+        let input = with.input()?;
+        let (along, tell) = (with.along, with.tell);
+        let tell = |event| tell(Event::Node(event));
+        Ok(Box::pin(async move {
+            let summary = on_node.run(input, along.belongs(), along.stopped(), tell).await;
+            let json = to_raw_value(&summary).map_err(SetupError::failed)?;
+            Ok(Some(Summary {
+                is_true: summary.is_true(),
+                unchanged: None,
+                line: summary.to_string(),
+                json,
+                cut_short: summary.cut_short,
+                problems: summary.problems,
+                held: Vec::new(),
+                failed: summary.failed,
+            }))
+        }))
+    }
+}
