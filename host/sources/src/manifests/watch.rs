@@ -12,7 +12,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, sleep};
 
 use super::{Folder, FolderError};
-use crate::{Batch, Batches, Objects, Problem};
+use crate::object::{Batch, Objects, Problem};
 
 /// The maximum interval between looks while the operating system reports changes: its queues may overflow, and network
 /// file systems report nothing.
@@ -33,11 +33,11 @@ const FIRST_BATCH_MS_MAX: u64 = 5_000;
 
 /// Watches a folder. The first batch comes when its files have settled, even if there are none. Requires a tokio
 /// runtime with time.
-pub fn watch(folder: &Path) -> Result<Batches, FolderError> {
+pub fn watch(folder: &Path) -> Result<mpsc::Receiver<Batch>, FolderError> {
     let folder = Folder::open(folder)?;
     let (sender, batches) = mpsc::channel(BATCHES_MAX);
     tokio::spawn(follow(folder, sender));
-    Ok(Batches::Manifests(batches))
+    Ok(batches)
 }
 
 /// What the receiver knows.
