@@ -26,6 +26,7 @@ use crate::settings::Settings;
 use crate::world::World;
 
 pub mod address;
+pub mod bindings;
 pub mod datastore;
 pub mod eni;
 pub mod enis;
@@ -47,13 +48,7 @@ mod tests;
 pub mod world;
 pub mod writing;
 
-trueup_guest::guest! {
-    world: "trueup:ipam/ipam-datastore",
-    wit: ["../../wit/host", "../../wit/guest", "../../wit/checkpoint", "../../wit/cri", "../../wit/ipam"],
-    with: { "trueup:host/clock@0.1.0": ::trueup_guest::bindings::trueup::host::clock },
-    derives: [Clone, PartialEq, Eq, PartialOrd, Ord],
-    state: Datastore,
-}
+trueup_guest::guest!(Datastore);
 
 impl Guest for Datastore {
     fn init(config: &str) -> Result<Self, String> {

@@ -28,6 +28,7 @@ use crate::settings::Settings;
 use crate::world::World;
 
 pub mod backoff;
+pub mod bindings;
 pub mod calls;
 pub mod check;
 mod create;
@@ -48,13 +49,7 @@ mod tests;
 pub mod wish;
 pub mod world;
 
-trueup_guest::guest! {
-    world: "trueup:lbaas/lbaas-reconciler",
-    wit: ["../../wit/host", "../../wit/guest", "../../wit/lbaas"],
-    with: { "trueup:host/clock@0.1.0": ::trueup_guest::bindings::trueup::host::clock },
-    derives: [Clone, PartialEq, Eq, PartialOrd, Ord],
-    state: Settings,
-}
+trueup_guest::guest!(Settings);
 
 impl Stateless for Settings {
     const NAME: &str = "lbaas";

@@ -14,15 +14,10 @@ use trueup_guest::settings::{self, Allowed};
 
 use crate::bindings::exports::trueup::lbaas::reconciliation::{self, AddressPorts, Desired, Error, Plan, Report};
 
+pub mod bindings;
 pub mod trouble;
 
-trueup_guest::guest! {
-    world: "trueup:lbaas/lbaas-reconciler",
-    wit: ["../../wit/host", "../../wit/guest", "../../wit/lbaas"],
-    with: {},
-    derives: [],
-    state: Misbehaving,
-}
+trueup_guest::guest!(Misbehaving);
 
 /// A service whose name suffix starts like this causes no trouble, whatever the setting `does`: tests can then tell one
 /// key's trouble from another's.

@@ -23,6 +23,7 @@ use crate::renderer::Renderer;
 use crate::settings::Settings;
 use crate::world::World;
 
+pub mod bindings;
 pub mod cache;
 pub mod dnat;
 pub mod global;
@@ -40,20 +41,7 @@ pub mod values;
 pub mod world;
 pub mod writes;
 
-trueup_guest::guest! {
-    world: "trueup:service/etcd-renderer",
-    wit: [
-        "../../wit/host",
-        "../../wit/guest",
-        "../../wit/kube",
-        "../../wit/etcd",
-        "../../wit/nodesync",
-        "../../wit/service",
-    ],
-    with: {},
-    derives: [Clone, PartialEq, Eq, PartialOrd, Ord],
-    state: Renderer,
-}
+trueup_guest::guest!(Renderer);
 
 impl Guest for Renderer {
     fn init(config: &str) -> Result<Self, String> {

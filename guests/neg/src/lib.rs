@@ -30,6 +30,7 @@ use crate::settings::Settings;
 use crate::world::World;
 
 pub mod address;
+pub mod bindings;
 pub mod compare;
 pub mod entry;
 pub mod filter;
@@ -48,13 +49,7 @@ pub mod target;
 mod tests;
 pub mod world;
 
-trueup_guest::guest! {
-    world: "trueup:neg/neg-syncer",
-    wit: ["../../wit/host", "../../wit/guest", "../../wit/neg"],
-    with: { "trueup:host/clock@0.1.0": ::trueup_guest::bindings::trueup::host::clock },
-    derives: [Clone, PartialEq, Eq, PartialOrd, Ord],
-    state: Neg,
-}
+trueup_guest::guest!(Neg);
 
 impl Guest for Neg {
     fn init(config: &str) -> Result<Self, String> {

@@ -24,6 +24,7 @@ use crate::settings::Settings;
 use crate::world::World;
 
 pub mod base;
+pub mod bindings;
 pub mod change;
 pub mod claims;
 pub mod facts;
@@ -43,21 +44,7 @@ mod tests;
 pub mod transaction;
 pub mod world;
 
-trueup_guest::guest! {
-    world: "trueup:service/nftables-renderer",
-    wit: [
-        "../../wit/host",
-        "../../wit/guest",
-        "../../wit/kube",
-        "../../wit/etcd",
-        "../../wit/nodesync",
-        "../../wit/service",
-    ],
-    with: {},
-    // With serde, since a snapshot holds services as received.
-    derives: [Clone, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize],
-    state: Renderer,
-}
+trueup_guest::guest!(Renderer);
 
 impl Guest for Renderer {
     fn init(config: &str) -> Result<Self, String> {

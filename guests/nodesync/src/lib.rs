@@ -27,6 +27,7 @@ use crate::world::World;
 
 pub mod addresses;
 pub mod allocation;
+pub mod bindings;
 pub mod kube;
 pub mod node_sync;
 pub mod record;
@@ -39,13 +40,7 @@ mod tests;
 pub mod view;
 pub mod world;
 
-trueup_guest::guest! {
-    world: "trueup:nodesync/node-syncer",
-    wit: ["../../wit/host", "../../wit/guest", "../../wit/etcd", "../../wit/kube", "../../wit/nodesync"],
-    with: {},
-    derives: [Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize],
-    state: NodeSync,
-}
+trueup_guest::guest!(NodeSync);
 
 impl Guest for NodeSync {
     fn init(config: &str) -> Result<Self, String> {

@@ -73,52 +73,43 @@ pub fn with<G, T>(state: &'static LocalKey<State<G>>, call: impl FnOnce(&mut G) 
     })
 }
 
-/// Makes this crate a guest of a world. Adds to the crate's root:
-///
-/// - `bindings`: the types and functions of the world, generated from its WIT. Log and metrics are those of this crate;
-///   `with` shares further ones, as in `wit_bindgen::generate!`.
-/// - `Exports`: implements `trueup:guest/lifecycle` with the [`Guest`] `state`. The crate implements the world's other
-///   exports for it.
-/// - `with(call)`: calls a function with the state.
+/// Generates the types and functions of a world from its WIT, into a module `bindings` of the crate's root. Log and metrics
+/// are those of this crate; `with` shares further ones, as in `wit_bindgen::generate!`.
 ///
 /// ```text
-/// trueup_guest::guest! {
+/// trueup_guest::bindings! {
 ///     world: "trueup:lbaas/lbaas-reconciler",
 ///     wit: ["wit/host", "wit/guest", "wit/lbaas"],
 ///     with: { "trueup:host/clock@0.1.0": trueup_guest::bindings::trueup::host::clock },
 ///     derives: [Clone, PartialEq, Eq],
-///     state: Settings,
 /// }
 /// ```
 #[macro_export]
-macro_rules! guest {
-    (
-        world: $world:literal,
-        wit: $wit:tt,
-        with: { $($with:tt)* },
-        derives: $derives:tt,
-        state: $state:ty $(,)?
-    ) => {
-        /// The contract's types and functions, generated from `wit/`.
-        #[expect(
-            missing_docs,
-            reason = "a case or parameter whose name says it all has no text in `wit/`"
-        )]
-        pub mod bindings {
-            $crate::wit_bindgen::generate!({
-                path: $wit,
-                world: $world,
-                runtime_path: "::trueup_guest::wit_bindgen::rt",
-                additional_derives: $derives,
-                with: {
-                    "trueup:host/log@0.1.0": ::trueup_guest::bindings::trueup::host::log,
-                    "trueup:host/metrics@0.1.0": ::trueup_guest::bindings::trueup::host::metrics,
-                    $($with)*
-                },
-                generate_all,
-            });
-        }
+macro_rules! bindings {
+    (world: $world:literal, wit: $wit:tt, with: { $($with:tt)* }, derives: $derives:tt $(,)?) => {
+        $crate::wit_bindgen::generate!({
+            path: $wit,
+            world: $world,
+            runtime_path: "::trueup_guest::wit_bindgen::rt",
+            additional_derives: $derives,
+            with: {
+                "trueup:host/log@0.1.0": ::trueup_guest::bindings::trueup::host::log,
+                "trueup:host/metrics@0.1.0": ::trueup_guest::bindings::trueup::host::metrics,
+                $($with)*
+            },
+            generate_all,
+        });
+    };
+}
 
+/// Makes this crate a guest of the world of its module `bindings`. Adds to the crate's root:
+///
+/// - `Exports`: implements `trueup:guest/lifecycle` with this state, a [`Guest`]. The crate implements the world's other
+///   exports for it.
+/// - `with(call)`: calls a function with the state.
+#[macro_export]
+macro_rules! guest {
+    ($state:ty) => {
         thread_local! {
             static STATE: $crate::State<$state> = const { $crate::State::new(None) };
         }

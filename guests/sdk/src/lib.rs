@@ -1,6 +1,6 @@
 //! What every guest of trueup needs, so that a guest's own crate holds only its decisions.
 //!
-//! - [`guest!`] generates the bindings of a world, keeps the guest's state and exports `lifecycle`.
+//! - [`bindings!`] generates the bindings of a world; [`guest!`] keeps the state and exports `lifecycle`.
 //! - [`Telemetry`] and [`Clock`] are the log, metrics and clock; [`Imports`] asks the host for them.
 //! - [`settings`] reads the settings, [`snapshot`] the state of an earlier version.
 //! - [`address`], [`network`], [`text`] and [`words`] are pure helpers.
@@ -24,7 +24,7 @@ pub use guest::{Guest, Stateless};
 #[doc(hidden)]
 pub use guest::{State, init, with};
 pub use host::{Clock, Imports, Level, Telemetry};
-/// For [`guest!`], which generates bindings with it.
+/// For [`bindings!`].
 #[doc(hidden)]
 pub use wit_bindgen;
 

@@ -26,6 +26,7 @@ use crate::processor::Processor;
 use crate::settings::Settings;
 use crate::world::{Rendered, World};
 
+pub mod bindings;
 pub mod combine;
 pub mod door;
 pub mod id;
@@ -45,13 +46,7 @@ pub mod view;
 pub mod wiring;
 pub mod world;
 
-trueup_guest::guest! {
-    world: "trueup:service/service-processor",
-    wit: ["../../wit/host", "../../wit/guest", "../../wit/kube", "../../wit/etcd", "../../wit/nodesync", "../../wit/service"],
-    with: {},
-    derives: [Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize],
-    state: Processor,
-}
+trueup_guest::guest!(Processor);
 
 impl Guest for Processor {
     fn init(config: &str) -> Result<Self, String> {

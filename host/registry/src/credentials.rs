@@ -12,7 +12,7 @@ use base64::engine::general_purpose::STANDARD;
 use oci_client::secrets::RegistryAuth;
 use serde::Deserialize;
 
-use super::NoGuest;
+use super::error::NoGuest;
 use trueup_base::regular;
 
 /// The credentials for a host.

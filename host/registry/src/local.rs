@@ -15,13 +15,25 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use trueup_base::component::Digest;
 
+use super::error::{NoGuest, NotLoaded};
 use super::lock::{Lock, Pin};
 use super::manifest::layer_of;
 use super::oci::{Manifest, Remote};
 use super::reference::{OciReference, Reference};
-use super::signature::{Keys, Signed};
+use super::signature::{Keys, Signed, Verify};
 use super::store::{Store, StoreError};
-use super::{Builtin, NoGuest, NotLoaded, Verify, read_guest, versions};
+use super::versions;
+
+/// A guest in the host's binary.
+#[derive(Debug, Clone, Copy)]
+pub struct Builtin {
+    /// Its name.
+    pub name: &'static str,
+    /// Its version.
+    pub version: &'static str,
+    /// The component.
+    pub bytes: &'static [u8],
+}
 
 /// A guest's bytes, and where they came from.
 #[derive(Debug)]
@@ -159,7 +171,7 @@ impl Local {
 
     fn file(&self, path: &Path, pin: Option<&Pin>) -> Result<Found, NotLoaded> {
         let file = versions::locate(path)?;
-        let bytes = read_guest(&file)?;
+        let bytes = versions::read(&file)?;
         let digest = Digest::of(&bytes).to_string();
         if let Some(pin) = pin.filter(|pin| pin.digest != digest) {
             return Err(self.disagrees(

@@ -6,10 +6,24 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use trueup_base::component::GUEST_BYTES_MAX;
+use trueup_base::component::{Digest, GUEST_BYTES_MAX};
 
-use super::About;
 use super::store::is_digest;
+
+/// What a manifest says about a guest.
+#[derive(Debug, Clone)]
+pub struct About {
+    /// The name in its metadata.
+    pub name: String,
+    /// The version in its metadata.
+    pub version: String,
+    /// The digest of its bytes.
+    pub digest: Digest,
+    /// The imported interfaces, ascending.
+    pub imports: Vec<String>,
+    /// The exported interfaces, ascending.
+    pub exports: Vec<String>,
+}
 
 /// The layer of a component (CNCF's layout of WebAssembly in OCI).
 pub(super) const LAYER: &str = "application/wasm";

@@ -27,12 +27,13 @@ use tokio::sync::OnceCell;
 use trueup_base::component::{Digest, GUEST_BYTES_MAX};
 
 use super::credentials::{self, Credentials};
+use super::error::{NotLoaded, one_line};
+use super::manifest::About;
 use super::manifest::{CONFIG, LAYER, Parts, config_json, layer_of};
 use super::realm;
 use super::reference::OciReference;
 use super::signature::Signed;
 use super::store::is_digest;
-use super::{About, NotLoaded, one_line};
 
 /// The media type of a signature's layer.
 const SIGNATURE_LAYER: &str = "application/vnd.dev.cosign.simplesigning.v1+json";

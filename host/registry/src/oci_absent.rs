@@ -1,8 +1,9 @@
 //! Replaces registries in a host that is built without the cargo feature `oci`: every use is an error.
 
+use super::error::NotLoaded;
+use super::manifest::About;
 use super::reference::OciReference;
 use super::signature::Signed;
-use super::{About, NotLoaded};
 
 /// A place in a registry. It has no values.
 pub(super) enum Remote {}

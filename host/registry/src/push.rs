@@ -3,26 +3,12 @@
 use std::path::Path;
 
 use serde::Serialize;
-use trueup_base::component::Digest;
 
+use super::error::{NoGuest, NotLoaded};
+use super::manifest::About;
 use super::oci::Remote;
 use super::reference::OciReference;
-use super::{NoGuest, NotLoaded, read_guest};
-
-/// What a manifest says about a guest.
-#[derive(Debug, Clone)]
-pub struct About {
-    /// The name in its metadata.
-    pub name: String,
-    /// The version in its metadata.
-    pub version: String,
-    /// The digest of its bytes.
-    pub digest: Digest,
-    /// The imported interfaces, ascending.
-    pub imports: Vec<String>,
-    /// The exported interfaces, ascending.
-    pub exports: Vec<String>,
-}
+use super::versions;
 
 /// The result of a push.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -51,7 +37,7 @@ pub async fn push(
     if to.digest.is_some() || to.tag.is_none() {
         return Err(NoGuest(format!("`oci:{to}`: must be pushed under a tag, `oci:HOST/REPO:TAG`")).into());
     }
-    let bytes = read_guest(file)?;
+    let bytes = versions::read(file)?;
     let guest = about(&bytes)?;
     let manifest = Remote::new(to)?.push(&guest, &bytes).await?;
     Ok(Pushed {

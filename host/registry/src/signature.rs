@@ -18,7 +18,7 @@ use rustls::pki_types::SubjectPublicKeyInfoDer;
 use rustls::pki_types::pem::PemObject as _;
 use serde::{Deserialize, Serialize};
 
-use super::NoGuest;
+use super::error::NoGuest;
 use trueup_base::regular;
 
 /// A PEM file of a key has 200 bytes, a signature 100. A larger file is the wrong file.
@@ -36,6 +36,13 @@ type Key = UnparsedPublicKey<Vec<u8>>;
 
 /// The required `critical.type` of a payload.
 const PAYLOAD_TYPE: &str = "cosign container image signature";
+
+/// The required signatures of a guest.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Verify {
+    /// Files of public keys, any of which may have signed. Empty: no signature is required.
+    pub keys: Vec<PathBuf>,
+}
 
 /// The trusted keys.
 #[derive(Debug)]

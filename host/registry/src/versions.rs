@@ -9,9 +9,13 @@
 //! ```
 
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use super::{NoGuest, read_guest};
+use trueup_base::component::GUEST_BYTES_MAX;
+use trueup_base::regular;
+
+use super::error::{NoGuest, one_line};
 
 /// Each file is read completely to find its version. More than this is the wrong folder.
 const VERSIONS_MAX: usize = 256;
@@ -22,6 +26,18 @@ struct Version {
     name: String,
     text: String,
     numbers: Vec<u64>,
+}
+
+/// The bytes of a guest's file.
+///
+/// # Errors
+/// One line: the file, and why it can't be read or is too long.
+pub(super) fn read(file: &Path) -> Result<Vec<u8>, NoGuest> {
+    let wrong = |error: &dyn std::fmt::Display| NoGuest(format!("guest {}: {error}", file.display()));
+    regular::read(file, GUEST_BYTES_MAX as u64).map_err(|error| match error.kind() {
+        ErrorKind::FileTooLarge => wrong(&format_args!("longer than {GUEST_BYTES_MAX} bytes, so no guest")),
+        _ => wrong(&error),
+    })
 }
 
 /// The file of a path: the path itself, or a file in that folder.
@@ -85,7 +101,7 @@ fn read_folder(folder: &Path) -> Result<Vec<Version>, NoGuest> {
         return Err(wrong(folder, &what));
     }
     files.sort();
-    let mut versions = files.into_iter().map(read).collect::<Result<Vec<_>, _>>()?;
+    let mut versions = files.into_iter().map(version).collect::<Result<Vec<_>, _>>()?;
     versions.sort_by(|left, right| {
         left.numbers
             .cmp(&right.numbers)
@@ -107,14 +123,14 @@ fn read_folder(folder: &Path) -> Result<Vec<Version>, NoGuest> {
     Ok(versions)
 }
 
-fn read(file: PathBuf) -> Result<Version, NoGuest> {
-    let bytes = read_guest(&file)?;
+fn version(file: PathBuf) -> Result<Version, NoGuest> {
+    let bytes = read(&file)?;
     let named = |what: &str| NoGuest(format!("guest {}: {what}", file.display()));
     if let Some(what) = trueup_base::component::not_webassembly(&bytes) {
         return Err(named(&format!("not WebAssembly: {what}")));
     }
     let payload = wasm_metadata::Payload::from_binary(&bytes)
-        .map_err(|error| named(&format!("not WebAssembly: {}", super::one_line(&format!("{error:#}")))))?;
+        .map_err(|error| named(&format!("not WebAssembly: {}", one_line(&format!("{error:#}")))))?;
     let metadata = payload.metadata();
     let (Some(name), Some(version)) = (metadata.name.clone(), metadata.version.as_ref()) else {
         return Err(named(

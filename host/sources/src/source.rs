@@ -2,7 +2,10 @@
 
 use std::path::PathBuf;
 
+use tokio::sync::mpsc;
+
 use crate::kubernetes;
+use crate::object::Batch;
 
 /// Where the desired state comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,6 +43,26 @@ impl Source {
         match self {
             Self::Manifests(_) => "a manifest can't be read",
             Self::Kubernetes(_) => "not everything in the cluster is known",
+        }
+    }
+}
+
+/// The batches of a source. Dropping this ends the watch of a folder.
+#[derive(Debug)]
+pub enum Batches {
+    /// From a folder of manifests.
+    Manifests(mpsc::Receiver<Batch>),
+    /// From a cluster.
+    Kubernetes(kubernetes::Subscription),
+}
+
+impl Batches {
+    /// The next batch, when there is one. `None` if the source cannot be watched any more. Cancel-safe: dropping the
+    /// future loses nothing.
+    pub async fn recv(&mut self) -> Option<Batch> {
+        match self {
+            Self::Manifests(batches) => batches.recv().await,
+            Self::Kubernetes(subscription) => Some(subscription.next().await),
         }
     }
 }

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::time::timeout;
+use trueup_sources::kubernetes::Subscription;
 use trueup_sources::kubernetes::{Kubernetes, Settings};
-use trueup_sources::{Batch, Batches, Kind};
+use trueup_sources::{Batch, Kind};
 
 use support::api_server::{ADMIN, ApiServer};
 
@@ -19,8 +20,8 @@ fn pod(name: &str, node: &str) -> Value {
     })
 }
 
-async fn next(batches: &mut Batches) -> Batch {
-    timeout(GUARD, batches.recv()).await.unwrap().unwrap()
+async fn next(batches: &mut Subscription) -> Batch {
+    timeout(GUARD, batches.next()).await.unwrap()
 }
 
 /// The Pods of a batch: names, with a `-` before deleted ones.

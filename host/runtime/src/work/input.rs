@@ -2,6 +2,8 @@
 //!
 //! The loops take in what the source says.
 
+use std::path::Path;
+
 use trueup_base::fence::Fence;
 use trueup_sources::Source;
 use trueup_sources::kubernetes::{ClusterError, Kubernetes};
@@ -43,10 +45,8 @@ impl Input {
     pub(crate) fn once_more(&self, source: &Source) -> Result<Self, SetupError> {
         let from = match (&self.from, &self.cluster, source) {
             (From::Once(all), ..) => From::Once(all.clone()),
-            (From::Watched(_), Some(cluster), _) => From::Watched(cluster.batches()),
-            (From::Watched(_), None, Source::Manifests(folder)) => {
-                From::Watched(manifests::watch(folder).map_err(SetupError::misused)?)
-            }
+            (From::Watched(_), Some(cluster), _) => From::Watched(Batches::Kubernetes(cluster.batches())),
+            (From::Watched(_), None, Source::Manifests(folder)) => From::of_folder(folder)?,
             (From::Watched(_), None, Source::Kubernetes(_)) => {
                 return Err(SetupError::Failed("the cluster is not watched".to_owned()));
             }
@@ -80,14 +80,14 @@ impl Input {
     pub(crate) async fn watched(source: &Source) -> Result<Self, SetupError> {
         Ok(match source {
             Source::Manifests(folder) => Self {
-                from: From::Watched(manifests::watch(folder).map_err(SetupError::misused)?),
+                from: From::of_folder(folder)?,
                 cluster: None,
             },
             Source::Kubernetes(settings) => {
                 let cluster = Kubernetes::start(settings, chance()).await;
                 let cluster = cluster.map_err(SetupError::misused)?;
                 Self {
-                    from: From::Watched(cluster.batches()),
+                    from: From::Watched(Batches::Kubernetes(cluster.batches())),
                     cluster: Some(cluster),
                 }
             }
@@ -141,6 +141,13 @@ pub(crate) async fn all(source: &Source) -> Result<(Batch, Option<Kubernetes>), 
             let all = cluster.known().unwrap_or_default();
             Ok((all, Some(cluster)))
         }
+    }
+}
+
+impl From {
+    fn of_folder(folder: &Path) -> Result<Self, SetupError> {
+        let batches = manifests::watch(folder).map_err(SetupError::misused)?;
+        Ok(Self::Watched(Batches::Manifests(batches)))
     }
 }
 

@@ -19,10 +19,10 @@ use serde_json::Value;
 use trueup_base::regular;
 use trueup_base::text::{self, scrub, without_credentials};
 
-use super::Settings;
 use super::kubeconfig::{ClusterError, Place, chain, from_kubeconfig, place};
+use super::settings::Settings;
 use super::store::Scope;
-use crate::Kind;
+use crate::object::Kind;
 
 /// Our name in the API server's record of field ownership.
 const FIELD_MANAGER: &str = "trueup";

@@ -17,7 +17,7 @@ use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use trueup_base::text;
 
-use crate::{Kind, Object, ObjectRef};
+use crate::object::{Kind, Object, ObjectRef};
 
 /// The copy of its input that `kubectl apply` stores: as long as the object itself, and useless here.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";

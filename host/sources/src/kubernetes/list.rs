@@ -13,7 +13,7 @@ use trueup_base::text;
 use super::client::{Cluster, Failed};
 use super::decode::{self, Page, Read};
 use super::store::Scope;
-use crate::Kind;
+use crate::object::Kind;
 
 /// How often a list is read page by page before it is requested as a whole. In the second try the pages follow quickly,
 /// since nothing else causes a delay.

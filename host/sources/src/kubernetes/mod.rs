@@ -13,12 +13,12 @@ mod client;
 mod decode;
 mod kubeconfig;
 mod list;
+mod settings;
 mod status;
 mod store;
 mod watch;
 
 use std::fmt;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,59 +31,13 @@ use tokio::task::AbortHandle;
 
 pub use self::client::Failed;
 pub use self::kubeconfig::ClusterError;
+pub use self::settings::{PAGE_SIZE_DEFAULT, REQUEST_TIMEOUT_MS_DEFAULT, Settings};
 pub use self::status::{ScopeStatus, Status, WatchStatus};
 
 use self::client::Cluster;
 use self::store::Store;
 use self::watch::Watch;
-use super::{Batch, Batches, Kind, Object};
-
-/// The default page size of a list, the same as in kubectl and the controllers of Kubernetes.
-pub const PAGE_SIZE_DEFAULT: u32 = 500;
-
-/// The kinds that every Service depends on: without one of them, no desired state is known. The configuration may need
-/// more; the remaining kinds are read if possible.
-const NEEDED: [Kind; 2] = [Kind::Service, Kind::Node];
-
-/// The default timeout of an answer in ms. A list of 10,000 objects arrives in pages; watches have no such limit.
-pub const REQUEST_TIMEOUT_MS_DEFAULT: u64 = 30_000;
-
-/// `[source.kubernetes]`: the cluster, and the objects to read from it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settings {
-    /// The kubeconfig. `None`: the pod's own service account if the host runs in a pod and `context` is not set,
-    /// otherwise kubectl's default.
-    pub kubeconfig: Option<PathBuf>,
-    /// The context in the kubeconfig. `None`: the current one.
-    pub context: Option<String>,
-    /// The namespaces to read. Empty: all. Nodes belong to none.
-    pub namespaces: Vec<String>,
-    /// The Node whose Pods are read: of a cluster's 150,000 Pods a node has 110. `None`: all Pods.
-    pub pods_of: Option<String>,
-    /// The kinds to watch.
-    pub watch: Vec<Kind>,
-    /// The required kinds among them: subscribers receive nothing before all of these were listed.
-    pub needed: Vec<Kind>,
-    /// The number of objects in a page of a list.
-    pub page_size: u32,
-    /// The timeout of an answer in milliseconds.
-    pub request_timeout_ms: u64,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            kubeconfig: None,
-            context: None,
-            namespaces: Vec::new(),
-            pods_of: None,
-            watch: Kind::ALL.to_vec(),
-            needed: NEEDED.to_vec(),
-            page_size: PAGE_SIZE_DEFAULT,
-            request_timeout_ms: REQUEST_TIMEOUT_MS_DEFAULT,
-        }
-    }
-}
+use crate::object::{Batch, Object};
 
 /// A cluster that is watched, or was listed once. All clones share one state; watching ends with the last of them and
 /// of their subscriptions.
@@ -196,13 +150,13 @@ impl Kubernetes {
     /// The content and its changes. The first batch comes after every required kind was listed, and contains everything
     /// known. A kind that cannot be listed is a problem until it can. Drop the subscription when it is no longer used:
     /// watches wait for the slowest subscriber.
-    pub fn batches(&self) -> Batches {
+    pub fn batches(&self) -> Subscription {
         let (number, wake) = self.inner.store.subscribe();
-        Batches::Kubernetes(Subscription {
+        Subscription {
             inner: Arc::clone(&self.inner),
             number,
             wake,
-        })
+        }
     }
 
     /// Everything known now. `None` until every required kind was listed.

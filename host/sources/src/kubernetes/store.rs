@@ -20,7 +20,7 @@ use tokio::sync::Notify;
 
 use super::decode::Read;
 use super::status::ScopeStatus;
-use crate::{Batch, Change, Kind, Object, ObjectRef, Place, Problem};
+use crate::object::{Batch, Change, Kind, Object, ObjectRef, Place, Problem};
 
 /// The maximum number of pending objects per subscriber before watches wait for it. A name takes some hundred bytes; a
 /// cluster of 5,000 Nodes has at most 150,000 Pods.

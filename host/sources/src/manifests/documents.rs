@@ -18,7 +18,7 @@ use serde_saphyr::{DefaultMessageFormatter, MessageFormatter, Options};
 
 use super::located::{FieldError, Located, Value, entry, read, text};
 use super::rules;
-use crate::{Kind, Object};
+use crate::object::{Kind, Object};
 
 /// The maximum number of values in a document. 10,000 Services printed by `kubectl get -o yaml` have about a million.
 const VALUES_MAX: usize = 10_000_000;

@@ -6,7 +6,7 @@
 use trueup_base::text::nearest;
 
 use super::located::{FieldError, Located, Value, entry};
-use crate::Kind;
+use crate::object::Kind;
 
 /// A rule for a value. Absent values, null and empty text (which means "not set" in Kubernetes) are not checked.
 enum Must {

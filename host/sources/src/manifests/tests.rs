@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use tempfile::TempDir;
+use tokio::sync::mpsc;
 
 use super::*;
-use crate::{Batch, Batches, Objects};
+use crate::object::{Batch, Objects};
 
 fn service(name: &str) -> String {
     format!(
@@ -301,7 +302,7 @@ fn a_file_too_large_is_a_problem() {
     );
 }
 
-async fn next(batches: &mut Batches) -> Batch {
+async fn next(batches: &mut mpsc::Receiver<Batch>) -> Batch {
     // Shorter than the interval of looks without an event.
     tokio::time::timeout(Duration::from_secs(25), batches.recv())
         .await
@@ -357,10 +358,7 @@ async fn an_empty_folder_says_so_and_a_dropped_watch_ends() {
             ..Batch::default()
         }
     );
-    let Batches::Manifests(receiver) = &mut batches else {
-        panic!("a folder's");
-    };
-    receiver.close();
+    batches.close();
     assert_eq!(
         tokio::time::timeout(Duration::from_secs(60), batches.recv())
             .await

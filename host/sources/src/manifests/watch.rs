@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::{Folder, FolderError};
 use crate::looks::{Looks, RESCAN_UNWATCHED};
-use crate::{Batch, Batches, Objects, Problem};
+use crate::object::{Batch, Objects, Problem};
 
 /// The maximum number of queued batches. If the queue is full, looking waits, and the next batch contains more.
 const BATCHES_MAX: usize = 16;
@@ -22,11 +22,11 @@ const FIRST_BATCH_MS_MAX: u64 = 5_000;
 
 /// Watches a folder. The first batch comes when its files have settled, even if there are none. Requires a tokio
 /// runtime with time.
-pub fn watch(folder: &Path) -> Result<Batches, FolderError> {
+pub fn watch(folder: &Path) -> Result<mpsc::Receiver<Batch>, FolderError> {
     let folder = Folder::open(folder)?;
     let (sender, batches) = mpsc::channel(BATCHES_MAX);
     tokio::spawn(follow(folder, sender));
-    Ok(Batches::Manifests(batches))
+    Ok(batches)
 }
 
 /// What the receiver knows.

@@ -48,7 +48,6 @@ use crate::event::Event;
 use crate::instances::Instances;
 use crate::lifecycle::active::{Active, Handover};
 use crate::lifecycle::failure::{self, End};
-use crate::lifecycle::quarantine::Quarantine;
 use crate::setup::SetupError;
 use crate::work::ground;
 use crate::work::held::Held;
@@ -415,7 +414,11 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
             idle: Idle::default(),
             standings: BTreeMap::new(),
             effects: Effects::default(),
-            supervisor: Supervisor::new(managing.of.quarantine, parts.guest.failure.clone(), managing.of.fall_back),
+            supervisor: Supervisor::new(
+                managing.of.quarantine,
+                parts.guest.failure.clone(),
+                managing.of.fall_back,
+            ),
             pending: Pending::default(),
             became_active: None,
             handovers: managing.of.handovers,

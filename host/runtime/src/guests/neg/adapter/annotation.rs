@@ -9,8 +9,8 @@ use k8s_openapi::api::core::v1::Service;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-use super::ServiceName;
-use super::is_resource_name;
+use crate::guests::objects::Id as ServiceName;
+use trueup_config::is_resource_name;
 
 /// The annotation of a Service: `{"exposed_ports": {"80": {"name": "web"}, "443": {}}}`.
 pub const ANNOTATION: &str = "cloud.google.com/neg";

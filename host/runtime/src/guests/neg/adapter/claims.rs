@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::Key;
+use super::key::Key;
 
 /// For each name, the keys that claim it.
 #[derive(Clone, Debug, Default, PartialEq)]

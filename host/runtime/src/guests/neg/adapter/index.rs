@@ -10,9 +10,12 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use trueup_sources::{Kind, Object, ObjectRef};
 
 use super::annotation::{Asked, asked};
+use super::endpoints;
+use super::key::Key;
 use super::node::Facts;
-use super::{Key, ServiceName, Settings, endpoints};
+use crate::guests::objects::Id as ServiceName;
 use crate::guests::objects::{Id, Slices, service_of};
+use trueup_config::NegAdapter as Settings;
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Index {

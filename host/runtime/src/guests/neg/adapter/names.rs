@@ -4,7 +4,7 @@ use sha2::{Digest as _, Sha256};
 use trueup_base::text::hex;
 use trueup_config::RESOURCE_NAME_MAX;
 
-use super::Key;
+use super::key::Key;
 
 /// The number of hex digits of the hash in a generated name: 80 bits, so that the names of any two Services in any
 /// clusters differ.

@@ -9,7 +9,9 @@ use super::annotation::{ANNOTATION, Asked};
 use super::endpoints::{self, Flaw};
 use super::index::{Index, Touched};
 use super::node::Facts;
-use super::{ServiceName, Settings, ZONE_LABEL};
+use super::node::ZONE_LABEL;
+use crate::guests::objects::Id as ServiceName;
+use trueup_config::NegAdapter as Settings;
 
 /// The subject of a note.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -13,12 +13,15 @@ use trueup_sources::{Change, Kind, ObjectRef, Showing};
 
 use super::annotation::{Asked, Exposed};
 use super::claims::Claims;
+use super::desired::{Changed, Concern, Places, Wish};
 use super::endpoints::placed;
 use super::index::{Index, Touched};
+use super::key::Key;
 use super::names::{made_name, name_in_subnet};
 use super::node::Facts;
 use super::notes::Notes;
-use super::{Changed, Concern, Key, NEG_NAMES, Places, ServiceName, Settings, Wish, ZONES};
+use crate::guests::objects::Id as ServiceName;
+use trueup_config::{NEG_NAMES, NegAdapter as Settings, ZONES};
 
 /// Everything that NEGs depend on, and the request of each key.
 #[derive(Clone, Debug)]

@@ -1,9 +1,11 @@
 //! From objects to the desired state: one statement per test.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use trueup_sources::{Change, Object};
+use trueup_capabilities::neg::EndpointGroup;
+use trueup_sources::{Change, Kind, Object};
 
 use super::*;
 use crate::guests::objects::SERVICE_LABEL;

@@ -1,0 +1,12 @@
+//! The contract's types and functions, generated from `wit/`.
+#![expect(
+    missing_docs,
+    reason = "a case or parameter whose name says it all has no text in `wit/`"
+)]
+
+trueup_guest::bindings! {
+    world: "trueup:service/service-processor",
+    wit: ["../../wit/host", "../../wit/guest", "../../wit/kube", "../../wit/etcd", "../../wit/nodesync", "../../wit/service"],
+    with: {},
+    derives: [Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize],
+}

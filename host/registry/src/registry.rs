@@ -1,0 +1,195 @@
+//! One door to all origins: finds, stores and pins guests.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use trueup_base::component::Digest;
+
+use super::error::{NoGuest, NotLoaded};
+use super::local::{Builtin, Found, Local, Vouched};
+use super::lock::{Change, Lock};
+use super::oci;
+use super::reference::{OciReference, Reference};
+use super::signature::Verify;
+use super::store::StoreError;
+use super::versions;
+
+/// The built-in guests by name and version and, for a configuration, those in its store. Cheap to clone.
+#[derive(Debug, Clone, Default)]
+pub struct Registry {
+    builtins: Arc<[Builtin]>,
+    local: Option<Arc<Local>>,
+}
+
+impl Registry {
+    /// A registry of these guests.
+    pub fn new(builtins: Vec<Builtin>) -> Self {
+        Self {
+            builtins: builtins.into(),
+            local: None,
+        }
+    }
+
+    /// The same with the lock file beside a configuration and the store in its state folder. Does not read them yet.
+    pub fn at(&self, config: &Path, state_dir: &Path) -> Self {
+        Self {
+            builtins: Arc::clone(&self.builtins),
+            local: Some(Arc::new(Local::of(config, state_dir))),
+        }
+    }
+
+    /// Checks that the lock file beside the configuration, if it exists, is readable.
+    ///
+    /// # Errors
+    /// One line: the file, the line, and what is wrong there.
+    pub fn check_lock(&self) -> Result<(), NoGuest> {
+        self.local.as_ref().map_or(Ok(()), |local| local.lock().map(drop))
+    }
+
+    /// Whether the lock file pins a reference.
+    ///
+    /// # Errors
+    /// As [`Registry::check_lock`].
+    pub fn pins(&self, reference: &Reference) -> Result<bool, NoGuest> {
+        let Some(local) = &self.local else { return Ok(false) };
+        Ok(local.lock()?.pins.contains_key(&local.name(reference)))
+    }
+
+    /// Every built-in guest.
+    pub fn builtins(&self) -> &[Builtin] {
+        &self.builtins
+    }
+
+    /// The bytes of a built-in guest or of a file. Ignores lock and signatures.
+    ///
+    /// # Errors
+    /// One line: why it is unavailable. For an unknown name, the existing ones.
+    pub fn bytes(&self, reference: &Reference) -> Result<Vec<u8>, NoGuest> {
+        match reference {
+            Reference::Builtin { name, version } => Ok(self.builtin(name, version)?.bytes.to_vec()),
+            Reference::File(path) => versions::read(&versions::locate(path)?),
+            Reference::Oci(place) => Err(NoGuest(format!(
+                "guest `oci:{place}` is in a registry: get it first, with `trueup guest pull oci:{place} --to FILE`"
+            ))),
+        }
+    }
+
+    /// The bytes of a guest from any place, as the reference means it now. Ignores lock and signatures, and stores
+    /// nothing.
+    ///
+    /// # Errors
+    /// One line: why it is unavailable.
+    pub async fn fetch(&self, reference: &Reference) -> Result<Vec<u8>, NotLoaded> {
+        let Reference::Oci(place) = reference else {
+            return Ok(self.bytes(reference)?);
+        };
+        let remote = oci::Remote::new(place)?;
+        let manifest = remote.manifest().await?;
+        remote.guest(&manifest.layer).await
+    }
+
+    /// The digest of the manifest that a place in a registry means now.
+    ///
+    /// # Errors
+    /// One line: why it is unavailable, or not a guest's manifest.
+    pub async fn resolve(place: &OciReference) -> Result<String, NotLoaded> {
+        Ok(oci::Remote::new(place)?.manifest().await?.digest)
+    }
+
+    /// Finds a guest for a configuration: the one that its lock pins, with its signature if required. Asks a registry
+    /// only for what the store lacks. Without a configuration ([`Registry::at`]) nothing is pinned or stored.
+    ///
+    /// # Errors
+    /// One line: why it is unavailable, or how it contradicts the lock or the keys.
+    pub async fn find(&self, reference: &Reference, verify: &Verify) -> Result<(Found, Vouched), NotLoaded> {
+        match (&self.local, reference) {
+            (_, Reference::Builtin { name, version }) => {
+                // Report a damaged lock file before anything relies on it.
+                self.check_lock()?;
+                Ok((Found::builtin(self.builtin(name, version)?), Vouched::Host))
+            }
+            (Some(local), _) => local.load(reference, verify).await,
+            (None, _) => Err(NotLoaded::Failed(format!(
+                "guest {reference}: no configuration says what it is"
+            ))),
+        }
+    }
+
+    /// The bytes of a built-in or stored guest by their digest. `None` if there is none.
+    ///
+    /// # Errors
+    /// One line: the text is no digest, or the store's entry is damaged.
+    pub fn stored(&self, digest: &str) -> Result<Option<Vec<u8>>, StoreError> {
+        let ships = self
+            .builtins
+            .iter()
+            .find(|guest| Digest::of(guest.bytes).to_string() == digest);
+        match (ships, &self.local) {
+            (Some(guest), _) => Ok(Some(guest.bytes.to_vec())),
+            (None, Some(local)) => local.store().get(digest),
+            (None, None) => Ok(None),
+        }
+    }
+
+    /// Resolves these guests of a configuration ([`Registry::at`]), stores those from registries, and writes the lock
+    /// file: for all of them, or not at all if there is an error. `check` refuses bytes that cannot run here.
+    ///
+    /// # Errors
+    /// The problems, one line each.
+    pub async fn lock(
+        &self,
+        guests: Vec<(Reference, &Verify)>,
+        check: impl Fn(&Reference, &[u8]) -> Result<(), NoGuest>,
+    ) -> Result<Vec<Change>, Vec<NotLoaded>> {
+        let Some(local) = &self.local else {
+            return Err(vec![NotLoaded::Failed(
+                "no configuration says where the lock file is".to_owned(),
+            )]);
+        };
+        let before = local.lock().map_err(|error| vec![error.into()])?;
+        let mut lock = Lock::default();
+        let mut wrong = Vec::new();
+        for (reference, verify) in guests {
+            if let Reference::Builtin { name, version } = &reference {
+                if let Err(error) = self.builtin(name, version) {
+                    wrong.push(error.into());
+                }
+                continue;
+            }
+            let pinned = async {
+                let (found, _) = local.load_fresh(&reference, verify).await?;
+                check(&reference, &found.bytes)?;
+                Ok(found.pin())
+            };
+            match pinned.await {
+                Ok(pin) => drop(lock.pins.insert(local.name(&reference), pin)),
+                Err(error) => wrong.push(error),
+            }
+        }
+        wrong.dedup();
+        if !wrong.is_empty() {
+            return Err(wrong);
+        }
+        // If there is nothing to pin, write no file.
+        if !(lock.pins.is_empty() && before.pins.is_empty()) {
+            lock.write(local.folder()).map_err(|error| vec![error.into()])?;
+        }
+        Ok(lock.changes_since(&before))
+    }
+
+    fn builtin(&self, name: &str, version: &str) -> Result<Builtin, NoGuest> {
+        let mut all = self.builtins.iter();
+        let found = all.find(|guest| guest.name == name && guest.version == version);
+        found.copied().ok_or_else(|| {
+            let all: Vec<String> = self
+                .builtins
+                .iter()
+                .map(|guest| format!("{}@{}", guest.name, guest.version))
+                .collect();
+            NoGuest(format!(
+                "no guest `{name}@{version}` ships with this host; there are: {}",
+                all.join(", ")
+            ))
+        })
+    }
+}
