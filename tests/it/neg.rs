@@ -265,6 +265,26 @@ fn negs_of_more_than_half_wait_for_an_approval_also_after_a_kill() {
 }
 
 #[test]
+fn negs_of_more_than_half_go_once_with_approve() {
+    let mut cluster = Cluster::of(2 * FEW, Stack::Single);
+    cluster.add("api", FEW, Stack::Single);
+    let mut stage = Stage::new(cluster, Compute::start(OPERATION_MS, &[]));
+    stage.start();
+    stage.comes_true();
+    stage.terminate();
+    stage.change(|cluster| cluster.remove("web"));
+    let refused = stage.site.run_once().exits(1);
+    assert!(
+        refused.stderr.contains("destroying 12 of 18 objects")
+            && refused.stderr.contains("or run it with --once --approve"),
+        "{refused}"
+    );
+    assert!(!stage.is_true());
+    support::ran(&mut stage.site.command("run", &["--once", "--approve"])).exits(0);
+    assert!(stage.is_true());
+}
+
+#[test]
 fn a_start_without_any_node_takes_no_endpoint_away() {
     let mut stage = Stage::new(Cluster::of(FEW, Stack::Single), Compute::start(OPERATION_MS, &[]));
     stage.start();

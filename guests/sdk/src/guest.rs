@@ -73,8 +73,8 @@ pub fn with<G, T>(state: &'static LocalKey<State<G>>, call: impl FnOnce(&mut G) 
     })
 }
 
-/// Generates the types and functions of a world from its WIT, into a module `bindings` of the crate's root. Log and metrics
-/// are those of this crate; `with` shares further ones, as in `wit_bindgen::generate!`.
+/// Generates the types and functions of a world from its WIT, into a module `bindings` of the crate's root. Log and
+/// metrics are those of this crate; `with` shares further ones, as in `wit_bindgen::generate!`.
 ///
 /// ```text
 /// trueup_guest::bindings! {
@@ -104,8 +104,8 @@ macro_rules! bindings {
 
 /// Makes this crate a guest of the world of its module `bindings`. Adds to the crate's root:
 ///
-/// - `Exports`: implements `trueup:guest/lifecycle` with this state, a [`Guest`]. The crate implements the world's other
-///   exports for it.
+/// - `Exports`: implements `trueup:guest/lifecycle` with this state, a [`Guest`]. The crate implements the world's
+///   other exports for it.
 /// - `with(call)`: calls a function with the state.
 #[macro_export]
 macro_rules! guest {

@@ -139,8 +139,10 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
 /// Every guest may destroy anything without waiting for an approval.
 fn approve(config: &mut Config) {
     let lbaas = config.lbaas.as_mut().map(|lbaas| &mut lbaas.guest);
+    let neg = config.neg.as_mut().map(|neg| &mut neg.guest);
     let service = config.node.as_mut().and_then(|node| node.service.as_mut());
-    for guest in lbaas.into_iter().chain(service.map(|service| &mut service.guest)) {
+    let service = service.map(|service| &mut service.guest);
+    for guest in lbaas.into_iter().chain(neg).chain(service) {
         guest.approve_above.percent = 100;
     }
 }

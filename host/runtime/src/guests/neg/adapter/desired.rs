@@ -12,8 +12,8 @@ use super::key::Key;
 /// The desired state of one key.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Wish {
-    /// [`NEG_NAMES`](trueup_config::NEG_NAMES) and [`ZONES`](trueup_config::ZONES), which override the configuration's settings. If they change, the host reopens the
-    /// instance with its state.
+    /// [`NEG_NAMES`](trueup_config::NEG_NAMES) and [`ZONES`](trueup_config::ZONES), which override the configuration's
+    /// settings. If they change, the host reopens the instance with its state.
     pub settings: Map<String, Value>,
     /// The argument of `syncer.sync`: ascending, without duplicate locations or empty groups.
     pub target: Vec<EndpointGroup>,
