@@ -275,8 +275,8 @@ fn negs_of_more_than_half_go_once_with_approve() {
     stage.change(|cluster| cluster.remove("web"));
     let refused = stage.site.run_once().exits(1);
     assert!(
-        refused.stderr.contains("destroying 12 of 18 objects")
-            && refused.stderr.contains("or run it with --once --approve"),
+        refused.stdout.contains("destroying 12 of 18 objects")
+            && refused.stdout.contains("or run it with --once --approve"),
         "{refused}"
     );
     assert!(!stage.is_true());

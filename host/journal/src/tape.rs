@@ -7,6 +7,7 @@
 //! compares decisions; `tape/course.rs` is what both have in common.
 
 mod again;
+mod answer;
 mod compare;
 mod course;
 mod decisions;
@@ -25,9 +26,10 @@ use crate::divergence::Outcome;
 use crate::entry::{By, Ending, Entry, Header};
 use crate::interrupted::{Answered, GivenAgain};
 use crate::reader::Segment;
-use crate::writer::{Journal, JournalError};
+use crate::writer::Journal;
 use again::Again;
 pub use again::AskedAnew;
+pub use answer::{RecordedCall, Refusal, TapeError};
 use decisions::Decisions;
 pub use questions::{Kind, Question, Questions};
 use recording::{Recording, Sink};
@@ -45,51 +47,6 @@ enum Mode {
     Record(Recording),
     Replay(Box<Replay>),
     Decisions(Box<Decisions>),
-}
-
-/// The host ends the call at this question instead of answering it; the text says why.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal(pub String);
-
-/// A recorded call that the host must make.
-#[derive(Debug, Clone)]
-pub struct RecordedCall {
-    /// Number of its entry.
-    pub n: u64,
-    /// The recording host's clock when the call began, in milliseconds.
-    pub at_ms: u64,
-    /// `interface.function`.
-    pub name: String,
-    /// The arguments, an object by parameter name.
-    pub args: Box<RawValue>,
-}
-
-/// Why a question got no answer. In each case the call must end: nothing may bypass the tape to the guest.
-#[derive(Debug, thiserror::Error)]
-pub enum TapeError {
-    /// The host ended the call at this question.
-    #[error("{0}")]
-    Refused(String),
-    /// The recording has no answer here: it ends inside this call, or the call was ended here.
-    #[error("the recording ends here")]
-    Ended,
-    /// The guest deviated from the recording: see [`Tape::replay_outcome`].
-    #[error("the replay has left its recording")]
-    Diverged,
-    /// The journal can't be written.
-    #[error(transparent)]
-    Journal(JournalError),
-    /// The question or its answer has no JSON form.
-    #[error("`{name}` can't be recorded")]
-    Unwritable {
-        /// The question.
-        name: String,
-        /// The error.
-        source: serde_json::Error,
-    },
-    /// The host used the tape out of order.
-    #[error("{0}")]
-    Misplaced(&'static str),
 }
 
 impl Tape {
@@ -331,21 +288,6 @@ impl Tape {
         match &mut self.mode {
             Mode::Record(recording) => recording.journal_mut(),
             Mode::Off | Mode::Replay(_) | Mode::Decisions(_) => None,
-        }
-    }
-}
-
-impl From<Refusal> for TapeError {
-    fn from(Refusal(reason): Refusal) -> Self {
-        Self::Refused(reason)
-    }
-}
-
-impl From<JournalError> for TapeError {
-    fn from(error: JournalError) -> Self {
-        match error {
-            JournalError::Misplaced(what) => Self::Misplaced(what),
-            error => Self::Journal(error),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::Fault;
+use super::fault::Fault;
 use crate::Token;
 
 /// The default limit of `wait`: about that of the real one.

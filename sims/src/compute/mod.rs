@@ -54,6 +54,7 @@ mod arrivals;
 mod calls;
 mod config;
 mod endpoint;
+mod fault;
 mod neg;
 mod operation;
 mod refusal;
@@ -68,39 +69,9 @@ mod world;
 use std::net::SocketAddr;
 
 pub use self::config::ServerConfig;
+pub use self::fault::{ComputeFaultText, Fault};
 use self::service::Compute;
-use crate::base::faults::{When, fault_text};
 use crate::{Server, StartError};
-
-/// The target of the simulated Compute Engine's log lines.
-const LOG_TARGET: &str = "trueup::sim::compute";
-
-fault_text! {
-    /// The fields of a fault: exactly one of `status`, `delay_ms`, `close` and `fail_operations`.
-    ///
-    /// With `fail_operations`, the next operations to begin fail without an effect. `method` and `path` are then those
-    /// of the requests that begin them; `code` is `INTERNAL_ERROR` by default.
-    ComputeFaultText, fail = "fail_operations", fail_has_message = true,
-    {
-        method: String,
-        path: String,
-        times: u32,
-        status: u16,
-        reason: String,
-        message: String,
-        retry_after_s: u64,
-        body: String,
-        delay_ms: u64,
-        close: When,
-        #[serde(rename = "fail_operations")]
-        fail: u32,
-        code: String,
-        when: When,
-    }
-}
-
-/// A fault of the simulated Compute Engine.
-pub type Fault = crate::Fault<ComputeFaultText>;
 
 /// Starts a simulated Compute Engine with the state from the state file, if there is one. Port 0 takes a free port.
 ///

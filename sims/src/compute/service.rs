@@ -16,15 +16,19 @@ use tokio::time::{Instant, sleep_until};
 use super::arrivals::Arrivals;
 use super::calls::Call;
 use super::config::ServerConfig;
+use super::fault::ComputeFaultText;
 use super::refusal::Refusal;
 use super::target::{ApiMethod, Target};
 use super::world::World;
-use super::{ComputeFaultText, LOG_TARGET, admin, state_file};
+use super::{admin, state_file};
 use crate::base::faults::{FaultFields, Faults};
 use crate::base::pipeline::Pipeline;
 use crate::base::refusal::{retry_after_s, usual_message};
 use crate::base::server::Problem;
 use crate::base::service::{Request, Service};
+
+/// The target of the simulated Compute Engine's log lines.
+const LOG_TARGET: &str = "trueup::sim::compute";
 
 /// A simulated Compute Engine without its network.
 pub(super) struct Compute {

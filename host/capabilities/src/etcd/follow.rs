@@ -8,7 +8,9 @@
 
 use std::sync::Arc;
 
-use super::{Api, Changes, Error, Listing, Watch, WatchEnd};
+use super::api::{Api, Watch, WatchEnd};
+use super::stored::{Changes, Listing};
+use crate::bindings::etcd::kv::Error;
 
 /// Follows everything under one prefix.
 pub struct Follow {

@@ -2,8 +2,9 @@
 
 use tokio::sync::watch;
 
+use super::api::{Watch, WatchEnd};
 use super::embedded::Embedded;
-use super::{Changes, Watch, WatchEnd};
+use super::stored::Changes;
 use crate::Answer;
 
 /// How many revisions back a watch can begin; one that falls further behind lists again. etcd keeps all until an

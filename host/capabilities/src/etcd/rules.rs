@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Compare, Error, Operation};
+use crate::bindings::etcd::kv::{Compare, Error, Operation};
 
 /// The maximum number of operations, and of compares, in a transaction: etcd's default of `--max-txn-ops`.
 pub const OPERATIONS_MAX: usize = 128;

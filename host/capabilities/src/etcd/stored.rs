@@ -1,6 +1,6 @@
 //! What a store holds and how it changed, as bytes, because other programs than guests write there, too.
 
-use super::{Error, KeyValue};
+use crate::bindings::etcd::kv::{Error, KeyValue};
 
 /// A key and its value.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
+use super::answer::{RecordedCall, TapeError};
 use super::compare::compare_endings;
-use super::{RecordedCall, TapeError};
 use crate::accepted::Accepted;
 use crate::divergence::{Divergence, Outcome, Reads};
 use crate::entry::{Ending, Entry, Event};

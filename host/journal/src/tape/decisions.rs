@@ -16,10 +16,10 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use super::answer::{RecordedCall, TapeError};
 use super::compare::{Args, compare_values};
 use super::course::Course;
 use super::questions::{Found, Hand, Kind, OnePart, Questions, parts_of};
-use super::{RecordedCall, TapeError};
 use crate::accepted::Accepted;
 use crate::divergence::{Asked, Divergence, Outcome};
 use crate::entry::Ending;

@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
 use super::again::Again;
-use super::{Refusal, TapeError};
+use super::answer::{Refusal, TapeError};
 use crate::entry::{By, Ending, Entry, Event, Header};
 use crate::line;
 use crate::order::{Kind, Position};

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::answer::{RecordedCall, TapeError};
 use super::compare::{Args, compare_args};
 use super::course::Course;
-use super::{RecordedCall, TapeError};
 use crate::accepted::Accepted;
 use crate::divergence::{Asked, Divergence, Outcome};
 use crate::entry::{Ask, Ending, Entry, Event};

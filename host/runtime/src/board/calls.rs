@@ -4,7 +4,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::time::Instant;
 
-use super::Histogram;
+use super::histogram::Histogram;
 use super::shown::Times;
 
 /// See the module.

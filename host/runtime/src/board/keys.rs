@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::Histogram;
+use super::histogram::Histogram;
 use super::shown::{Counts, KeyShown, QueueShown, Recent};
 
 /// How many deleted keys are kept for display. The oldest are removed first.

@@ -15,6 +15,7 @@ mod loops;
 mod negs;
 pub mod pods;
 mod shown;
+mod status;
 #[cfg(test)]
 mod tests;
 

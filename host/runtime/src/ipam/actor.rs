@@ -34,14 +34,23 @@ use super::durability::Answers;
 use super::enis::{Inventory, Traits};
 use super::failing::Failing;
 use super::holders::Holders;
+use super::managing::{Managing, PHASE, PHASE_FROM_RUNTIME};
 use super::protocol::{Answer, Command};
 use super::released::Released;
 use super::remembered::Remembered;
+use super::shown::Summary;
 use super::spool::{Release, Spool};
-use super::{Event, Managing, PHASE, PHASE_FROM_RUNTIME, READINGS_MAX_ONCE, Settings, Stats, Summary};
+use crate::board::pods::{Event, Stats};
+use crate::config::Settings;
 use crate::lifecycle::active::Handover;
 use crate::lifecycle::failure::Failure;
 use crate::setup::SetupError;
+
+/// The pause before a failed reading of the store is tried again.
+pub const READING_RETRY: Duration = Duration::from_secs(5);
+
+/// [`super::once`] gives up after this many failed readings, as for the keys of other guests.
+pub const READINGS_MAX_ONCE: u32 = crate::lifecycle::troubles::FAILURES_MAX_ONCE;
 
 /// How often the actor tries again to remove what left the list of interfaces, if no pod's end triggered that.
 const LEAVING_PERIOD: Duration = Duration::from_secs(30);

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 
-use super::Shown;
 use super::protocol::{PROTOCOL, Refusal};
+use super::shown::Shown;
 use crate::guests::ipam::IpamKey;
 
 /// The host may be busy with requests of pods.

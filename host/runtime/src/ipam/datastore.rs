@@ -10,7 +10,9 @@ use serde::de::DeserializeOwned;
 use trueup_capabilities::Backends;
 
 use super::enis::Traits;
-use super::{ShownGuest, Stats};
+use super::managing::{PHASE_STORE, set_phase};
+use super::shown::ShownGuest;
+use crate::board::pods::Stats;
 use crate::guests::ipam::{
     AddAddress, AddEni, Assignment, DelAddress, EniInfos, Error, IpamKey, Nothing, OfKey, PodIpInfo, RemoveEni,
     RemoveUnusedEni, Stats as Counts,
@@ -202,6 +204,6 @@ impl Datastore {
 /// The same version with the phase in which it reads the store.
 fn reads_store(version: &Instances) -> Arc<Instances> {
     let mut version = version.clone();
-    super::set_phase(&mut version.settings, super::PHASE_STORE);
+    set_phase(&mut version.settings, PHASE_STORE);
     Arc::new(version)
 }

@@ -16,7 +16,8 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use super::enis::Inventory;
-use super::{Stats, state_file};
+use super::state_file;
+use crate::board::pods::Stats;
 use crate::guests::ipam::{IpamKey, PodIpInfo};
 
 /// A container that the runtime has not listed for this many milliseconds is gone, or never was this runtime's. A

@@ -7,7 +7,7 @@ use serde_json::value::to_raw_value;
 use tokio::sync::{mpsc, watch as channel};
 use trueup_sources::enis::{self, Enis};
 
-use super::Failing;
+use super::failing::Failing;
 use super::setup::Addresses;
 use crate::board::Board;
 use crate::config::{Config, EnisFrom, Ipam};

@@ -14,87 +14,38 @@ mod enis;
 mod failing;
 mod holders;
 pub(crate) mod kind;
+mod managing;
 pub mod protocol;
 mod released;
 mod remembered;
 mod router;
 mod server;
 mod setup;
+mod shown;
 mod spool;
 mod state_file;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use trueup_capabilities::Backends;
-use trueup_capabilities::cri::Runtime;
 use trueup_sources::enis::Enis;
 
+pub use self::actor::{READING_RETRY, READINGS_MAX_ONCE};
 pub use self::client::{release, show};
 pub use self::holders::{FORGOTTEN_AFTER_MS, Forgotten};
+pub use self::managing::{Hand, Managing, guest_settings};
 pub use self::server::CONNECTIONS_MAX;
+pub use self::shown::{Shown, ShownGuest, Summary};
 pub use crate::board::pods::{Event, Stats};
 pub use crate::config::{Settings, WarmTargets};
 
 use self::actor::Actor;
-use self::failing::Failing;
 use self::router::{Door, QUEUE_MAX, Router};
-use crate::config::FailurePolicy;
-use crate::instances::Instances;
-use crate::lifecycle::active::{Active, Handover};
-use crate::lifecycle::quarantine::{Quarantine, SetAside};
 use crate::setup::SetupError;
 use crate::socket::Place;
-use crate::swap::Fallen;
-
-/// The pause before a failed reading of the store is tried again.
-pub const READING_RETRY: Duration = Duration::from_secs(5);
-
-/// [`once`] gives up after this many failed readings, as for the keys of other guests.
-pub const READINGS_MAX_ONCE: u32 = crate::lifecycle::troubles::FAILURES_MAX_ONCE;
-
-/// The result of [`once`].
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Summary {
-    /// The instance.
-    pub instance: String,
-    /// The counts at the end.
-    pub stats: Stats,
-    /// Releases of the spool that were worked off.
-    pub released: usize,
-    /// Why the store is not read, or a release failed. `None` if everything is done.
-    pub error: Option<String>,
-}
-
-/// The guest's setting that says from where it reads at its start.
-const PHASE: &str = "checkpoint_migration_phase";
-
-/// The phase in which it reads from the container runtime.
-const PHASE_FROM_RUNTIME: u64 = 1;
-
-/// The guest's settings, with `checkpoint_migration_phase: 2` if they name no phase: a node that never ran the
-/// original has nothing to migrate. [`Instances::settings`] must hold this; [`serve`] and [`once`] set it themselves.
-#[must_use]
-pub fn guest_settings(mut settings: Value) -> Value {
-    if settings.get(PHASE).is_none() {
-        set_phase(&mut settings, PHASE_STORE);
-    }
-    settings
-}
-
-/// The phase in which it reads the store.
-const PHASE_STORE: u32 = 2;
-
-fn set_phase(settings: &mut Value, phase: u32) {
-    if let Some(settings) = settings.as_object_mut() {
-        settings.insert(PHASE.to_owned(), Value::from(phase));
-    }
-}
 
 /// Serves pods until `stop`: brings the guest up, gives it the current interfaces of `enis`, makes it read its store,
 /// works the spool off, then listens. From then on interfaces follow `enis`. `backends` holds the instance's own
@@ -169,88 +120,6 @@ async fn end(mut server: JoinHandle<()>, served: Served) {
                 STOP_GRACE.as_secs()
             );
         }
-    }
-}
-
-/// The guest that serves pods, and what connects it with its manager. A bare [`Instances`] converts to a guest
-/// without a manager.
-pub struct Managing {
-    pub(crate) active: Arc<Active>,
-    pub(crate) handovers: mpsc::Receiver<Handover>,
-    pub(crate) failing: Failing,
-    /// Knows which containers exist. `None` if holders are not compared with it.
-    pub(crate) runtime: Option<Arc<dyn Runtime>>,
-}
-
-impl From<Instances> for Managing {
-    fn from(mut instances: Instances) -> Self {
-        instances.settings = guest_settings(instances.settings);
-        // Without a sender there is never a version to hand over.
-        let (_, handovers) = mpsc::channel(1);
-        Self {
-            active: Active::new(Arc::new(instances)),
-            handovers,
-            failing: Failing::default(),
-            runtime: None,
-        }
-    }
-}
-
-/// The other end of [`Managing`], for use without a host and its commands: hands versions over, and shows what is set
-/// aside.
-pub struct Hand {
-    handovers: mpsc::Sender<Handover>,
-    quarantine: Arc<Quarantine>,
-    fallen: mpsc::UnboundedReceiver<Fallen>,
-}
-
-impl Managing {
-    /// A guest whose failing requests are set aside as the policy says: in the state folder of the instances, so that
-    /// it survives this process. Only [`Hand::fallen`] handles requests to fall back.
-    pub fn watched(instances: Instances, policy: FailurePolicy) -> (Self, Hand) {
-        let quarantine = Arc::new(Quarantine::load(&instances.state_dir, instances.name));
-        let (wishes, fallen) = mpsc::unbounded_channel();
-        let (hand, handovers) = mpsc::channel(1);
-        let this = Self {
-            handovers,
-            failing: Failing::new(Arc::clone(&quarantine), policy, wishes),
-            ..Self::from(instances)
-        };
-        let hand = Hand {
-            handovers: hand,
-            quarantine,
-            fallen,
-        };
-        (this, hand)
-    }
-}
-
-impl Hand {
-    /// Makes another version active, with the state of the one before.
-    ///
-    /// # Errors
-    /// Why it is not.
-    pub async fn hand_over(&self, mut instances: Instances) -> Result<(), String> {
-        instances.settings = guest_settings(instances.settings);
-        let (reply, replied) = oneshot::channel();
-        let handover = Handover {
-            instances: Arc::new(instances),
-            commit: Box::new(|| Ok(())),
-            reply,
-        };
-        let gone = || "the instance is served no more".to_owned();
-        self.handovers.send(handover).await.map_err(|_| gone())?;
-        replied.await.map_err(|_| gone())?
-    }
-
-    /// The requests that are set aside, by name.
-    pub fn set_aside(&self) -> Vec<SetAside> {
-        self.quarantine.all()
-    }
-
-    /// Why another version is requested. Taking it answers the request. `None` if there is no request.
-    pub fn fallen(&mut self) -> Option<String> {
-        self.fallen.try_recv().ok().map(|fallen| fallen.why)
     }
 }
 
@@ -340,45 +209,4 @@ pub async fn once(
         tell(event);
     }
     Ok(summary)
-}
-
-/// What a host answers for `trueup ipam show`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Shown {
-    /// The instance.
-    pub instance: String,
-    /// The guest.
-    pub guest: ShownGuest,
-    /// Whether the store was read. Pods get addresses only then.
-    pub read: bool,
-    /// Why the store is not read, or the instance is not there. `None` if there is no error.
-    pub error: Option<String>,
-    /// Counts.
-    pub stats: Stats,
-    /// How long an address rests after its release, in milliseconds, from the guest's settings. 0 if it does not
-    /// rest.
-    pub cooling_period_ms: u64,
-    /// Interfaces by device number then id, with their addresses and holders.
-    pub enis: Vec<crate::guests::ipam::Eni>,
-    /// Allocations whose address is on no interface, by address.
-    pub held: Vec<crate::guests::ipam::PodIpInfo>,
-    /// The ids of interfaces that were given up and are still in the list of interfaces.
-    pub released: Vec<String>,
-    /// The pods that hold addresses, `namespace/name` by address, as far as the plugin reported them.
-    #[serde(default)]
-    pub pods: BTreeMap<String, String>,
-    /// Holders that the container runtime does not list, by address. Absent if the host does not ask it.
-    #[serde(default)]
-    pub missing: Option<Vec<Forgotten>>,
-}
-
-/// The guest of an instance.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ShownGuest {
-    /// Its name.
-    pub name: String,
-    /// Its version.
-    pub version: String,
-    /// `sha256:` and the digest of its bytes.
-    pub digest: String,
 }

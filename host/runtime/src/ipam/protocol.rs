@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::Shown;
+use super::shown::Shown;
 use crate::guests::ipam::{Assignment, Error, IpamKey, PodIpInfo};
 
 /// The version of the protocol.

@@ -10,7 +10,7 @@ use trueup_capabilities::grants::{Access, OWN, SANDBOXES};
 use trueup_capabilities::metrics::Registry as Metrics;
 use trueup_capabilities::random::Seeded;
 
-use super::guest_settings;
+use super::managing::guest_settings;
 use crate::config::{CheckpointAt, Config, Guest, Ipam};
 use crate::guests::ipam;
 use crate::setup::SetupError;

@@ -13,11 +13,13 @@
 //! Requests name recordings by their ids in the catalog; no text from a browser ever becomes part of a path.
 
 mod against;
+mod assets;
 mod catalog;
 mod decision;
 mod difference;
 mod growth;
 mod index;
+mod refused;
 mod routes;
 mod search;
 mod source;

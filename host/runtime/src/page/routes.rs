@@ -3,14 +3,12 @@
 //! All addresses are relative, so the routes work under any prefix. `r` names a recording, and `n` a decision by the
 //! number of any of its entries.
 
-use std::borrow::Cow;
 use std::path::PathBuf;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
-use axum::extract::rejection::NestedPathRejection;
-use axum::extract::{NestedPath, Query, State};
+use axum::extract::{Query, State};
 use axum::http::{StatusCode, Uri, header};
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::get;
@@ -20,10 +18,12 @@ use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, mpsc};
 use trueup_base::local_only;
 
+use super::assets::{FILES, file, page};
 use super::catalog::Listed;
 use super::decision::{self, Lines, Part, Shown, ShownHeader};
 use super::difference::{self, ASKS_COMPARED_MAX};
 use super::index::{Decision, Filter, Index, Who};
+use super::refused::{Refused, off_thread};
 use super::search::{Needle, Said, Search};
 use super::source::{Opened, Source};
 
@@ -53,20 +53,6 @@ const SLOW_READS_MAX: usize = 2;
 
 /// The maximum length of a search text.
 const NEEDLE_BYTES_MAX: usize = 1000;
-
-const PAGE: &str = include_str!("assets/index.html");
-
-/// The files of the page: name, type, text.
-const FILES: [(&str, &str, &str); 7] = [
-    ("/page.css", "text/css; charset=utf-8", include_str!("assets/page.css")),
-    ("/page.js", JAVASCRIPT, include_str!("assets/page.js")),
-    ("/list.js", JAVASCRIPT, include_str!("assets/list.js")),
-    ("/detail.js", JAVASCRIPT, include_str!("assets/detail.js")),
-    ("/json.js", JAVASCRIPT, include_str!("assets/json.js")),
-    ("/basics.js", JAVASCRIPT, include_str!("assets/basics.js")),
-    ("/icon.svg", "image/svg+xml", include_str!("assets/icon.svg")),
-];
-const JAVASCRIPT: &str = "text/javascript; charset=utf-8";
 
 /// The page and its requests, for `/` or, with `Router::nest`, any prefix. Refuses everything that [`local_only`]
 /// refuses.
@@ -109,61 +95,6 @@ pub async fn serve(listener: TcpListener, source: Source) -> std::io::Result<()>
     axum::serve(listener, router(source)).await
 }
 
-/// Addresses on the page are relative to its folder. Under a prefix without a trailing `/`, the page states the prefix.
-/// It is taken from the routes, not from the request.
-async fn page(prefix: Result<NestedPath, NestedPathRejection>) -> Response {
-    let page = match prefix {
-        Ok(prefix) => {
-            let base = format!("<head>\n<base href=\"{}/\">", prefix.as_str().trim_end_matches('/'));
-            Cow::Owned(PAGE.replacen("<head>", &base, 1))
-        }
-        Err(_) => Cow::Borrowed(PAGE),
-    };
-    (
-        [
-            (header::CONTENT_TYPE, "text/html; charset=utf-8"),
-            (header::CACHE_CONTROL, "no-cache"),
-        ],
-        page,
-    )
-        .into_response()
-}
-
-fn file(kind: &'static str, text: &'static str) -> Response {
-    // Another version of trueup may have another page at this address.
-    (
-        [(header::CONTENT_TYPE, kind), (header::CACHE_CONTROL, "no-cache")],
-        text,
-    )
-        .into_response()
-}
-
-/// Why there is no answer, in one line.
-struct Refused(StatusCode, String);
-
-impl Refused {
-    fn not_found(why: String) -> Self {
-        Self(StatusCode::NOT_FOUND, why)
-    }
-}
-
-/// Something that cannot be read any more.
-impl From<String> for Refused {
-    fn from(why: String) -> Self {
-        Self(StatusCode::CONFLICT, why)
-    }
-}
-
-impl IntoResponse for Refused {
-    fn into_response(self) -> Response {
-        #[derive(Serialize)]
-        struct Failure {
-            error: String,
-        }
-        (self.0, Json(Failure { error: self.1 })).into_response()
-    }
-}
-
 /// The recording with this id. If it is unknown, searches the folders.
 async fn open(source: &Source, id: &str) -> Result<Arc<Opened>, Refused> {
     let (source, named) = (source.clone(), id.to_owned());
@@ -172,12 +103,6 @@ async fn open(source: &Source, id: &str) -> Result<Arc<Opened>, Refused> {
         opened.ok_or_else(|| Refused::not_found(format!("there is no recording `{}`", id.escape_default())))?;
     opened.look();
     Ok(opened)
-}
-
-/// Reads files on a blocking thread.
-async fn off_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Refused> {
-    let done = tokio::task::spawn_blocking(work).await;
-    done.map_err(|error| Refused(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))
 }
 
 async fn recordings(State(source): State<Source>) -> Result<Response, Refused> {
@@ -657,63 +582,4 @@ async fn search(State(source): State<Source>, Query(asked): Query<Sought>) -> Re
 }
 
 #[cfg(test)]
-mod tests {
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-    use tokio::net::TcpStream;
-
-    use super::*;
-
-    #[tokio::test]
-    async fn the_page_stands_under_any_prefix() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let routes = Router::new().route("/healthz", get(async || "well"));
-        let routes = under("/ui", Source::new(Vec::new()), routes);
-        tokio::spawn(async move { axum::serve(listener, routes).await });
-        let ask = async |path: &str, host: &str| {
-            let mut stream = TcpStream::connect(address).await.unwrap();
-            let request = format!("GET {path} HTTP/1.0\r\nHost: {host}\r\n\r\n");
-            stream.write_all(request.as_bytes()).await.unwrap();
-            let mut answer = String::new();
-            stream.read_to_string(&mut answer).await.unwrap();
-            answer
-        };
-        let page = ask("/ui", "localhost").await;
-        assert!(
-            page.starts_with("HTTP/1.0 200") && page.contains("<base href=\"/ui/\">"),
-            "{page}"
-        );
-        let moved = ask("/ui/", "localhost").await;
-        assert!(
-            moved.starts_with("HTTP/1.0 308") && moved.contains("location: /ui\r\n"),
-            "{moved}"
-        );
-        for path in ["/ui/page.js", "/ui/page.css", "/ui/icon.svg", "/ui/api/recordings"] {
-            assert!(ask(path, "localhost").await.starts_with("HTTP/1.0 200"), "{path}");
-        }
-        assert!(ask("/ui/nothing", "localhost").await.starts_with("HTTP/1.0 404"));
-        let unknown = ask("/ui/api/rows?r=nothing", "localhost").await;
-        assert!(
-            unknown.starts_with("HTTP/1.0 404") && unknown.contains("there is no recording `nothing`"),
-            "{unknown}"
-        );
-        assert!(ask("/ui", "evil.example").await.starts_with("HTTP/1.0 403"));
-        // The other routes keep their own rules.
-        assert!(ask("/healthz", "evil.example").await.starts_with("HTTP/1.0 200"));
-    }
-
-    #[tokio::test]
-    async fn a_search_waits_for_its_turn_to_read() {
-        let taken = u32::try_from(SLOW_READS_MAX).unwrap();
-        let others = Arc::clone(&SLOW_READS).acquire_many_owned(taken).await.unwrap();
-        let sought = Sought {
-            r: None,
-            text: "web".to_owned(),
-        };
-        let asked = search(State(Source::new(Vec::new())), Query(sought));
-        let mut asked = std::pin::pin!(asked);
-        assert!(tokio::time::timeout(Duration::ZERO, asked.as_mut()).await.is_err());
-        drop(others);
-        assert!(asked.await.is_ok());
-    }
-}
+mod tests;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::value::{RawValue, to_raw_value};
 use trueup_journal::{Entry, Event};
 
-use super::Observed;
+use super::setup::Observed;
 
 /// One call for the candidate to make, or a new beginning of its instance, or both.
 #[derive(Debug)]

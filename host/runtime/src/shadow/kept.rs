@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use trueup_base::replace::{Durable, replace_file};
 use trueup_journal::{Segment, path_component};
 
-use super::Status;
 use super::rate::Rate;
+use super::status::Status;
 
 /// The maximum number of differences kept; the newest stay. The first few show what is wrong with a candidate.
 pub const KEPT_FILES_MAX: usize = 100;

@@ -19,23 +19,21 @@ mod begun;
 mod job;
 mod kept;
 mod rate;
+mod setup;
 mod status;
 mod twin;
 mod worker;
 
 use std::collections::{BTreeSet, VecDeque};
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use serde_json::Value;
 use tokio::sync::{Notify, oneshot, watch};
-use trueup_capabilities::meter::Limits;
 use trueup_capabilities::metrics::Registry;
-use trueup_engine::{Digest, Engine};
-use trueup_journal::Entry;
+use trueup_engine::Digest;
 
 pub use self::kept::{KEPT_AT_ONCE_MAX, KEPT_BYTES_MAX, KEPT_FILES_MAX, KEPT_PER_SECOND_MAX, SUMMARY, SUMMARY_EVERY};
+pub use self::setup::{How, Observed, Setup, Version};
 pub use self::status::{Difference, LAST_MAX, Status, Verdict};
 pub use self::twin::{CPU_MORE_MAX, HISTORY_BYTES_MAX};
 pub use self::worker::KEYS_MAX;
@@ -43,8 +41,6 @@ pub use self::worker::KEYS_MAX;
 pub(crate) use self::begun::fired;
 use self::job::Job;
 use self::rate::Rate;
-use crate::guests::Program;
-use crate::replay::Compare;
 
 /// The maximum number of calls that wait for a candidate: five seconds of 200 changes a second.
 pub const QUEUE_CALLS_MAX: usize = 1_000;
@@ -60,67 +56,6 @@ pub const STATES_AT_ONCE_MAX: u32 = 128;
 /// call, which takes as long as a call. If more keys take turns than the candidate has instances, the active guest
 /// must not make one for each call.
 pub const STATES_PER_SECOND_MAX: u32 = 10;
-
-/// A version of a guest, as configured.
-#[derive(Clone)]
-pub struct Version {
-    /// The guest.
-    pub program: Arc<Program>,
-    /// For `lifecycle.init`.
-    pub settings: Value,
-    /// Its limits.
-    pub limits: Limits,
-}
-
-/// How a candidate is compared.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct How {
-    /// What is compared.
-    pub compare: Compare,
-    /// The candidate begins without the active guest's state.
-    pub afresh: bool,
-}
-
-/// The versions to compare, and where the results go.
-pub struct Setup {
-    /// Runs both versions.
-    pub engine: Engine,
-    /// The name that the guest has in configuration and metrics.
-    pub name: String,
-    /// The version whose calls are observed. After a swap another one is active, and the owner must stop this shadow.
-    pub active: Version,
-    /// The version that decides beside it.
-    pub candidate: Version,
-    /// How it is compared.
-    pub how: How,
-    /// The folder for differences and the summary. Created if it is missing. Keeps what an earlier shadow left there
-    /// while it is among the newest.
-    pub folder: PathBuf,
-    /// Counts calls by verdict: `trueup_shadow_calls_total`.
-    pub metrics: Arc<Registry>,
-}
-
-/// One call of the active guest, or several in order: the entries of the tape's tap after it.
-#[derive(Debug, Clone)]
-pub struct Observed {
-    /// The instance's key.
-    pub key: String,
-    /// The guest that was called. Calls of another version than the active one are not compared.
-    pub digest: Digest,
-    /// The active instance's snapshot before these entries, if [`Shadow::interest`] asked for it.
-    pub state: Option<String>,
-    /// The active instance's settings in `init`, if its state is given: an adapter may give each key its own
-    /// settings. `None` if they are unknown; the shadow then assumes the configured ones.
-    pub settings: Option<Value>,
-    /// The timers that waited before these entries, if the state is given: when each is due, and its id. Includes one
-    /// that these entries fire.
-    pub timers: Vec<(u64, u64)>,
-    /// From `Tape::take_entries`. Empty if the tap dropped a call that was too long: it counts as skipped.
-    pub entries: Vec<Entry>,
-    /// How long the active guest took in wall-clock time. The candidate gets [`CPU_MORE_MAX`] more, up to its
-    /// `cpu_ms`.
-    pub took: Duration,
-}
 
 /// What a shadow needs of the next call of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -14,8 +14,10 @@ use trueup_capabilities::log::NoLog;
 use trueup_engine::Engine;
 use trueup_journal::{Entry, Event, Header, Outcome, Segment};
 
+use super::begun;
 use super::job::{Begin, bytes_of};
-use super::{How, Verdict, Version, begun};
+use super::setup::{How, Version};
+use super::status::Verdict;
 use crate::instance::Instance;
 use crate::replay::{self, Cpu, Options, ReplayError};
 

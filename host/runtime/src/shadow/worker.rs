@@ -11,11 +11,12 @@ use trueup_capabilities::{Backends, Host, Identity};
 use trueup_engine::Engine;
 use trueup_journal::Tape;
 
+use super::Shared;
 use super::job::Job;
 use super::kept::Kept;
+use super::setup::{Setup, Version};
 use super::status::{Difference, Verdict};
 use super::twin::{Judged, Twin, Versions};
-use super::{Setup, Shared, Version};
 use crate::instance::{Instance, Start};
 use crate::instances::Instances;
 

@@ -24,9 +24,12 @@ use trueup_base::regular;
 
 use self::caught::caught;
 use self::tables::Applied;
+use super::api::{Api, Watch, WatchEnd};
 use super::history::{Cursor, HISTORY_BYTES_MAX, HISTORY_REVISIONS_MAX, Look};
-use super::{Api, Compare, Error, KeyValue, Listing, Operation, Stored, Watch, WatchEnd, rules};
+use super::rules;
+use super::stored::{Listing, Stored};
 use crate::Answer;
+use crate::bindings::etcd::kv::{Compare, Error, KeyValue, Operation};
 
 /// The cache size: room for some thousand services, which only a resync reads.
 const CACHE_BYTES: usize = 16 << 20;

@@ -10,9 +10,11 @@
 use redb::{ReadableDatabase as _, ReadableTable, Table, TableDefinition};
 
 use super::Keep;
+use crate::bindings::etcd::kv::{Compare, Operation};
+use crate::etcd::api::FIRST_REVISION;
 use crate::etcd::history::Look;
 use crate::etcd::rules::{self, Found};
-use crate::etcd::{Changes, Compare, Event, FIRST_REVISION, Listing, Operation, Stored};
+use crate::etcd::stored::{Changes, Event, Listing, Stored};
 
 type Key = &'static [u8];
 type Held = (u64, u64, u64, &'static [u8]);

@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::READING_RETRY;
 use super::{Actor, Begin};
+use crate::board::pods::Event;
 use crate::guests::ipam::Error;
 use crate::ipam::durability::Lost;
 use crate::ipam::enis::Inventory;
 use crate::ipam::protocol;
-use crate::ipam::{Event, READING_RETRY};
 use crate::lifecycle::active::Handover;
 use crate::lifecycle::failure::Failure;
 

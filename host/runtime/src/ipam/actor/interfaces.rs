@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 use tokio::time::Instant;
 
 use super::Actor;
+use crate::board::pods::Event;
 use crate::guests::ipam::Error;
-use crate::ipam::Event;
 use crate::ipam::enis::{Addition, Inventory, Removal};
 use crate::ipam::protocol;
 use crate::lifecycle::failure::Failure;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::{Actor, Worked};
-use crate::ipam::Event;
+use crate::board::pods::Event;
 use crate::ipam::protocol::Refusal;
 use crate::ipam::spool::{Release, Whose};
 use crate::lifecycle::failure::Failure;

@@ -5,10 +5,11 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::{Actor, Job};
+use crate::board::pods::Stats;
 use crate::guests::ipam::{EniInfos, IpamKey};
 use crate::ipam::enis::Inventory;
 use crate::ipam::protocol::{self, Answer, Command, Done, Gc, Refusal};
-use crate::ipam::{Shown, Stats};
+use crate::ipam::shown::Shown;
 use crate::lifecycle::failure::Failure;
 
 /// The end of a pod triggers a look for unused interfaces, but not more often than this: many pods end together.

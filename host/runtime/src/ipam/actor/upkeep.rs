@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::{Actor, Begin, LEAVING_PERIOD, SYNC_PERIOD, WARM_PERIOD, take_due};
-use crate::ipam::Event;
+use crate::board::pods::Event;
 use crate::lifecycle::failure::Failure;
 
 /// How often the actor asks the container runtime for its sandboxes.
