@@ -53,7 +53,7 @@ pub struct Changed {
     pub no_nodes: bool,
     /// This look is complete and the previous one was not: missing objects are gone.
     pub completed: bool,
-    /// [`Targets::places`] has grown.
+    /// [`super::Targets::places`] has grown.
     pub more_places: bool,
 }
 
