@@ -2,7 +2,10 @@
 
 use super::histogram::Histogram;
 use super::keys::{KeyState, Outcome, Worked, line_of};
-use super::shown::*;
+use super::shown::{
+    Effects, HostShown, KeyShown, KeysShown, Measured, MemoryShown, NodeShown, SourceShown, StandingShown, Status,
+    Times, Total,
+};
 use super::{Board, PROBLEMS_MAX, Standing};
 
 /// How many keys in trouble a [`Status`] contains. `/v1/keys?state=failed` has all of them.

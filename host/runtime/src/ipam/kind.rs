@@ -12,7 +12,7 @@ use super::setup::Addresses;
 use crate::board::Board;
 use crate::config::{Config, EnisFrom, Ipam};
 use crate::event::Event;
-use crate::kind::{self, Begin, Extent, Kind, Loop, On, Ready, Summary, Trying};
+use crate::kind::{self, Begin, Extent, Fallible, Kind, Loop, On, Ready, Summary};
 use crate::setup::SetupError;
 use crate::work::ground::Ground;
 
@@ -68,7 +68,7 @@ impl Kind for OfPods {
         false
     }
 
-    fn check<'a>(&'a self, config: &'a Config, ground: &'a Ground) -> Trying<'a, ()> {
+    fn check<'a>(&'a self, config: &'a Config, ground: &'a Ground) -> Fallible<'a, ()> {
         Box::pin(async move {
             let Some(ipam) = &config.ipam else { return Ok(()) };
             if let EnisFrom::File(file) = &ipam.enis {
@@ -78,7 +78,7 @@ impl Kind for OfPods {
         })
     }
 
-    fn set_up<'a>(&'a self, (config, ground, extent, _): On<'a>) -> Trying<'a, Option<Box<dyn Ready + 'a>>> {
+    fn set_up<'a>(&'a self, (config, ground, extent, _): On<'a>) -> Fallible<'a, Option<Box<dyn Ready + 'a>>> {
         Box::pin(async move {
             let Some(ipam) = &config.ipam else { return Ok(None) };
             let interfaces = Interfaces::new(&ipam.enis, extent)?;
@@ -104,7 +104,7 @@ impl Ready for Pods<'_> {
             runtime: ipam.runtime_socket.as_ref().map(|_| addresses.runtime),
         };
         let (settings, backends) = (ipam.adapter.clone(), addresses.backends);
-        let (along, tell, board) = (with.along, with.tell, Arc::clone(&with.management.ground.board));
+        let (context, tell, board) = (with.context, with.tell, Arc::clone(&with.management.ground.board));
         Ok(Box::pin(async move {
             let tell_of_pods = |event| {
                 board.told_of_pods(&event);
@@ -112,11 +112,11 @@ impl Ready for Pods<'_> {
             };
             match interfaces {
                 Interfaces::Once(enis) => {
-                    let ended = super::once(settings, managed, backends, enis, along.stopped(), tell_of_pods).await?;
+                    let ended = super::once(settings, managed, backends, enis, context.stopped(), tell_of_pods).await?;
                     summary(&ended).map(Some)
                 }
                 Interfaces::Watched { enis, problems } => {
-                    let serving = super::serve(settings, managed, backends, enis, along.stopped(), tell_of_pods);
+                    let serving = super::serve(settings, managed, backends, enis, context.stopped(), tell_of_pods);
                     tokio::select! {
                         served = serving => served.map(|()| None),
                         never = tell_problems(problems, &board, tell) => match never {},

@@ -55,20 +55,20 @@ pub(crate) trait Kind: Sync {
     ///
     /// # Errors
     /// One line: what can't be used.
-    fn check<'a>(&'a self, config: &'a Config, ground: &'a Ground) -> Trying<'a, ()>;
+    fn check<'a>(&'a self, config: &'a Config, ground: &'a Ground) -> Fallible<'a, ()>;
 
     /// Loads its guests and connects to its backends. `None` if the configuration does not name it.
     ///
     /// # Errors
     /// One line: what can't be used.
-    fn set_up<'a>(&'a self, on: On<'a>) -> Trying<'a, Option<Box<dyn Ready + 'a>>>;
+    fn set_up<'a>(&'a self, on: On<'a>) -> Fallible<'a, Option<Box<dyn Ready + 'a>>>;
 }
 
 /// Work that may fail before anything has begun.
-pub(crate) type Trying<'a, T> = LocalBoxFuture<'a, Result<T, SetupError>>;
+pub(crate) type Fallible<'a, T> = LocalBoxFuture<'a, Result<T, SetupError>>;
 
 /// A loop, to its end. Returns no summary if it has none to show. An error: nothing could be begun.
-pub(crate) type Loop<'a> = Trying<'a, Option<Summary>>;
+pub(crate) type Loop<'a> = Fallible<'a, Option<Summary>>;
 
 /// For a loop that was begun before.
 pub(crate) fn nothing<'a>() -> Loop<'a> {
@@ -76,7 +76,7 @@ pub(crate) fn nothing<'a>() -> Loop<'a> {
 }
 
 /// Work on a section of the configuration, if it has the section.
-pub(crate) fn if_named<'a>(work: Option<impl Future<Output = Result<(), SetupError>> + 'a>) -> Trying<'a, ()> {
+pub(crate) fn if_named<'a>(work: Option<impl Future<Output = Result<(), SetupError>> + 'a>) -> Fallible<'a, ()> {
     match work {
         Some(work) => Box::pin(work),
         None => Box::pin(std::future::ready(Ok(()))),
@@ -111,7 +111,7 @@ pub(crate) trait Ready {
 pub(crate) struct Begin<'a> {
     pub(crate) management: Management<'a>,
     pub(crate) acts: Acts,
-    pub(crate) along: &'a Along<'a>,
+    pub(crate) context: &'a Context<'a>,
     pub(crate) tell: &'a dyn Fn(Event),
     /// Another loop reads the same source and reports its problems.
     pub(crate) source_is_reported: bool,
@@ -128,15 +128,15 @@ impl<'a> Begin<'a> {
             of: self.management.connect(version),
             acts: self.acts.clone(),
             source_is_reported: self.source_is_reported,
-            once: self.along.is_once(),
+            once: self.context.is_once(),
         }
     }
 
     /// A loop of keys, ready to run.
     pub(crate) fn run_keyed<W: Reconciler + 'a>(&self, keyed: Keyed<W, &'a dyn Fn(Event)>, input: Input) -> Loop<'a> {
-        let along = self.along;
+        let context = self.context;
         Box::pin(async move {
-            let summary = keyed.run(input, along.belongs(), along.stopped()).await;
+            let summary = keyed.run(input, context.belongs(), context.stopped()).await;
             Summary::of_keys(summary).map(Some).map_err(SetupError::failed)
         })
     }
@@ -160,7 +160,7 @@ pub(crate) struct SetErrorState {
 }
 
 /// What all loops of a run observe.
-pub(crate) struct Along<'a> {
+pub(crate) struct Context<'a> {
     extent: Extent,
     stop: watch::Sender<bool>,
     state_dir: &'a Path,
@@ -169,7 +169,7 @@ pub(crate) struct Along<'a> {
     belongs: OnceCell<Result<(), NotOurs>>,
 }
 
-impl<'a> Along<'a> {
+impl<'a> Context<'a> {
     pub(crate) fn new(state_dir: &'a Path, client: Option<kube::Client>, extent: Extent) -> Self {
         Self {
             extent,

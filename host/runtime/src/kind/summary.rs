@@ -27,7 +27,7 @@ pub struct Summary {
 
 impl Summary {
     /// # Errors
-    /// Never in practice: a summary has a form in JSON.
+    /// If the summary has no form in JSON.
     pub(crate) fn of_keys(summary: keyed::Summary) -> serde_json::Result<Self> {
         Ok(Self {
             is_true: summary.is_true(),

@@ -7,7 +7,7 @@ use futures_util::future::LocalBoxFuture;
 use super::setup::{Setup, request_timeout};
 use crate::config::{Config, Lbaas};
 use crate::guests::lbaas;
-use crate::kind::{self, Begin, Kind, Loop, On, Ready, Trying};
+use crate::kind::{self, Begin, Fallible, Kind, Loop, On, Ready};
 use crate::setup::SetupError;
 use crate::work::ground::Ground;
 
@@ -34,12 +34,12 @@ impl Kind for OfServices {
         config.lbaas.as_ref().and_then(request_timeout)
     }
 
-    fn check<'a>(&'a self, config: &'a Config, ground: &'a Ground) -> Trying<'a, ()> {
+    fn check<'a>(&'a self, config: &'a Config, ground: &'a Ground) -> Fallible<'a, ()> {
         let section = config.lbaas.as_ref();
         kind::if_named(section.map(|lbaas| Setup::check(config, lbaas, ground)))
     }
 
-    fn set_up<'a>(&'a self, (config, ground, _, fence): On<'a>) -> Trying<'a, Option<Box<dyn Ready + 'a>>> {
+    fn set_up<'a>(&'a self, (config, ground, _, fence): On<'a>) -> Fallible<'a, Option<Box<dyn Ready + 'a>>> {
         Box::pin(async move {
             let Some(lbaas) = &config.lbaas else { return Ok(None) };
             let setup = Setup::new(config, lbaas, ground, fence).await?;

@@ -63,8 +63,7 @@ impl Active {
     }
 
     /// Calls an instance, counts the call, and passes it to the shadow if there is one. The shadow does not see a
-    /// call whose future is dropped.
-    /// `at_ms`: when it begins, in milliseconds since 1970.
+    /// call whose future is dropped. `at_ms`: when the call begins, in milliseconds since 1970.
     pub(crate) async fn call(
         &self,
         at_ms: u64,

@@ -140,6 +140,7 @@ pub(crate) fn enough(policy: &FailurePolicy) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
     fn troubles(on_failure: OnFailure) -> Troubles {
         Troubles::new(FailurePolicy {
             on_failure,

@@ -6,7 +6,7 @@ use tokio::sync::mpsc;
 use super::setup::NegSetup;
 use crate::config::{Config, Neg};
 use crate::guests::neg;
-use crate::kind::{self, Begin, Kind, Loop, On, Ready, Trying};
+use crate::kind::{self, Begin, Fallible, Kind, Loop, On, Ready};
 use crate::setup::SetupError;
 use crate::work::ground::Ground;
 
@@ -32,12 +32,12 @@ impl Kind for OfNegs {
         Some(neg::NAME)
     }
 
-    fn check<'a>(&'a self, config: &'a Config, ground: &'a Ground) -> Trying<'a, ()> {
+    fn check<'a>(&'a self, config: &'a Config, ground: &'a Ground) -> Fallible<'a, ()> {
         let section = config.neg.as_ref();
         kind::if_named(section.map(|neg| NegSetup::check(config, neg, ground)))
     }
 
-    fn set_up<'a>(&'a self, (config, ground, _, fence): On<'a>) -> Trying<'a, Option<Box<dyn Ready + 'a>>> {
+    fn set_up<'a>(&'a self, (config, ground, _, fence): On<'a>) -> Fallible<'a, Option<Box<dyn Ready + 'a>>> {
         Box::pin(async move {
             let Some(neg) = &config.neg else { return Ok(None) };
             let setup = NegSetup::new(config, neg, ground, fence).await?;

@@ -6,7 +6,7 @@ use super::setup::{NodeSetup, Seated};
 use super::{AllManaging, OnNode};
 use crate::config::{Config, ThisNode};
 use crate::event::Event;
-use crate::kind::{self, Begin, Kind, Loop, On, Ready, Summary, Trying};
+use crate::kind::{self, Begin, Fallible, Kind, Loop, On, Ready, Summary};
 use crate::setup::SetupError;
 use crate::work::ground::Ground;
 
@@ -26,12 +26,12 @@ impl Kind for OfThisNode {
         "node"
     }
 
-    fn check<'a>(&'a self, config: &'a Config, ground: &'a Ground) -> Trying<'a, ()> {
+    fn check<'a>(&'a self, config: &'a Config, ground: &'a Ground) -> Fallible<'a, ()> {
         let section = config.node.as_ref();
         kind::if_named(section.map(|node| NodeSetup::check(config, node, ground)))
     }
 
-    fn set_up<'a>(&'a self, (config, ground, ..): On<'a>) -> Trying<'a, Option<Box<dyn Ready + 'a>>> {
+    fn set_up<'a>(&'a self, (config, ground, ..): On<'a>) -> Fallible<'a, Option<Box<dyn Ready + 'a>>> {
         Box::pin(async move {
             let Some(node) = &config.node else { return Ok(None) };
             let setup = Some(NodeSetup::new(config, node, ground, None).await?);
@@ -54,15 +54,15 @@ impl Ready for Node<'_> {
             service: setup.service.as_mut().and_then(&mut managing),
             renderers: setup.renderers.iter_mut().filter_map(&mut managing).collect(),
             source_is_reported: with.source_is_reported,
-            once: with.along.is_once(),
+            once: with.context.is_once(),
         };
         let board = &with.management.ground.board;
         let on_node = OnNode::new(self.config, self.node, setup, managing, board);
         let input = with.input()?;
-        let (along, tell) = (with.along, with.tell);
+        let (context, tell) = (with.context, with.tell);
         let tell = |event| tell(Event::Node(event));
         Ok(Box::pin(async move {
-            let summary = on_node.run(input, along.belongs(), along.stopped(), tell).await;
+            let summary = on_node.run(input, context.belongs(), context.stopped(), tell).await;
             let json = to_raw_value(&summary).map_err(SetupError::failed)?;
             Ok(Some(Summary {
                 is_true: summary.is_true(),

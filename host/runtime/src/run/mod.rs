@@ -41,7 +41,7 @@ use self::setups::{Around, Setups};
 use crate::admin::{Admin, Reads};
 use crate::board::{self, Board};
 use crate::config::Config;
-use crate::kind::{Along, Begin, Extent, Kind, Loop, Management};
+use crate::kind::{Begin, Context, Extent, Kind, Loop, Management};
 use crate::registry::Registry;
 use crate::swap;
 use crate::work::leading::Leading;
@@ -193,11 +193,11 @@ async fn run(
     let (mut setups, around) = Setups::new(config, &ground, extent, leading).await?;
     // A run that ends by itself has checked this before it listed anything.
     let client = around.client.clone().filter(|_| extent == Extent::UntilStopped);
-    let along = Along::new(&config.state_dir, client, extent);
+    let context = Context::new(&config.state_dir, client, extent);
     let mut begin = Begin {
         management,
         acts: setups.acts.clone(),
-        along: &along,
+        context: &context,
         tell,
         source_is_reported: false,
         error_states: None,
@@ -231,7 +231,7 @@ async fn to_its_end(
 ) -> Result<Ended, SetupError> {
     let Begin {
         mut management,
-        along,
+        context,
         tell,
         error_states,
         ..
@@ -246,7 +246,7 @@ async fn to_its_end(
     let mut serving = JoinSet::new();
     serving.spawn(housekeeping::run(housekeeping::Limits::of(config, ground)));
     // A run that ends by itself does not live long enough to receive commands.
-    if !along.is_once() {
+    if !context.is_once() {
         let control = control::listen(&config.state_dir).await?;
         // A task of its own answers while the loops are busy.
         serving.spawn(control::serve(control, Arc::clone(&manager), reads, error_states));
@@ -254,7 +254,7 @@ async fn to_its_end(
     let relay = async {
         stop.await;
         ground.board.stopping();
-        along.stop();
+        context.stop();
         std::future::pending::<Infallible>().await
     };
     let managing = async {
@@ -267,7 +267,7 @@ async fn to_its_end(
         std::future::pending::<Infallible>().await
     };
     let ended = tokio::select! {
-        ended = joined(loops, along) => ended,
+        ended = joined(loops, context) => ended,
         never = relay => match never {},
         never = managing => match never {},
     };
@@ -280,10 +280,10 @@ async fn to_its_end(
 }
 
 /// Runs all loops to their ends. If the run was to go on, the end of one stops the others.
-async fn joined(loops: Vec<(&'static str, bool, Loop<'_>)>, along: &Along<'_>) -> Ended {
+async fn joined(loops: Vec<(&'static str, bool, Loop<'_>)>, context: &Context<'_>) -> Ended {
     let loops = loops.into_iter().map(async |(name, reports_source, running)| {
         let ended = running.await;
-        along.one_ended();
+        context.one_ended();
         ended.map(|summary| {
             summary.map(|summary| Part {
                 name,
