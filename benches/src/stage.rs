@@ -22,6 +22,7 @@ use trueup_runtime::guests::Program;
 use trueup_runtime::guests::lbaas::Report;
 use trueup_runtime::instance::{Instance, Start};
 use trueup_runtime::run::Instances;
+use trueup_runtime::worlds::worlds;
 
 /// No call here comes near this limit.
 pub const CPU_MAX: Duration = Duration::from_secs(60);
@@ -142,7 +143,9 @@ pub(crate) fn begin() -> anyhow::Result<(Runtime, Engine)> {
 /// Compiles version 1 of a built-in guest.
 pub(crate) fn program(engine: &Engine, name: &str) -> anyhow::Result<Arc<Program>> {
     let guest = engine.load(builtin(name)?.bytes)?;
-    Ok(Arc::new(Program::new(engine, guest).map_err(anyhow::Error::msg)?))
+    Ok(Arc::new(
+        Program::new(engine, guest, worlds()).map_err(anyhow::Error::msg)?,
+    ))
 }
 
 /// Loads the guest with a compile cache in `folder`: compiles it the first time, reads the cache from then on.

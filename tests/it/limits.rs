@@ -20,6 +20,7 @@ use trueup_runtime::capabilities::{Backends, Host, Identity};
 use trueup_runtime::guests::Program;
 use trueup_runtime::instance::{Instance, Start};
 use trueup_runtime::run::Instances;
+use trueup_runtime::worlds::worlds;
 use trueup_runtime::{Engine, EngineOptions, replay};
 
 mod program;
@@ -42,7 +43,7 @@ static LBAAS: LazyLock<Arc<Program>> =
 const CPU_MS: u64 = 1500;
 
 fn program(bytes: &[u8]) -> Arc<Program> {
-    Arc::new(Program::new(&ENGINE, ENGINE.load(bytes).unwrap()).unwrap())
+    Arc::new(Program::new(&ENGINE, ENGINE.load(bytes).unwrap(), worlds()).unwrap())
 }
 
 /// Instances of the guest `misbehaving` that cause this trouble, with their journals in `state_dir`.

@@ -18,6 +18,7 @@ use trueup_runtime::guests::Program;
 use trueup_runtime::guests::neg::NAME;
 use trueup_runtime::instance::{Instance, REPLAY_GUARD, Start};
 use trueup_runtime::run::Instances;
+use trueup_runtime::worlds::worlds;
 use trueup_runtime::{Engine, EngineOptions};
 
 use support::trueup;
@@ -48,7 +49,7 @@ impl Stage {
         })
         .unwrap();
         let ships = trueup_guests_builtin::find(NAME, "1").unwrap();
-        let program = Arc::new(Program::new(&engine, engine.load(ships.bytes).unwrap()).unwrap());
+        let program = Arc::new(Program::new(&engine, engine.load(ships.bytes).unwrap(), worlds()).unwrap());
         let settings = json!({"neg_names": {"s1": "web"}});
         let initial = initial(&engine, &program, &settings).await;
         let api = Simulated::new(Arc::<Faults>::default());

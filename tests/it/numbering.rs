@@ -22,6 +22,7 @@ use trueup_runtime::guests::{Program, nodesync};
 use trueup_runtime::instance::{Instance, Start};
 use trueup_runtime::node::{Numbering, Standing};
 use trueup_runtime::run::Instances;
+use trueup_runtime::worlds::worlds;
 use trueup_runtime::{Engine, EngineOptions};
 
 const NODES: u32 = 50;
@@ -45,7 +46,7 @@ impl Guest {
         let engine = Engine::new(&EngineOptions::default()).unwrap();
         let builtin = trueup_guests_builtin::find("nodesync", "1").unwrap();
         let guest = engine.load(builtin.bytes).unwrap();
-        let program = Arc::new(Program::new(&engine, guest).unwrap());
+        let program = Arc::new(Program::new(&engine, guest, worlds()).unwrap());
         Self { engine, program }
     }
 

@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use trueup_runtime::guests::load::Loader;
 use trueup_runtime::registry::{Builtin, Registry};
 use trueup_runtime::scenario::{Guests, run_all};
+use trueup_runtime::worlds::worlds;
 use trueup_runtime::{Engine, EngineOptions};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -18,7 +20,12 @@ async fn every_scenario_of_the_project_passes() {
         bytes: guest.bytes,
     });
     let engine = Engine::new(&EngineOptions::default()).unwrap();
-    let guests = Guests::new(engine, Registry::new(builtins.collect()), BTreeMap::new());
+    let loader = Loader {
+        engine,
+        registry: Registry::new(builtins.collect()),
+        worlds: worlds(),
+    };
+    let guests = Guests::new(loader, BTreeMap::new());
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/scenarios");
     let mut failures = Vec::new();
     let summary = run_all(Arc::new(guests), &[folder], |outcome| {

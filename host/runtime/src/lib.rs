@@ -10,6 +10,7 @@
 //! ```text
 //! run                          begins what the configuration names, joins the loops, ends them
 //! control, admin, page         what operators see and ask
+//! worlds                       the list of all kinds of work
 //! lbaas, neg, node, ipam       one kind of work each
 //! kind                         what a kind of work is
 //! work                         what the loops share
@@ -53,6 +54,7 @@ mod socket;
 pub mod swap;
 pub mod telemetry;
 mod work;
+pub mod worlds;
 
 pub use trueup_capabilities as capabilities;
 pub use trueup_config as config;

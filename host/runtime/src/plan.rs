@@ -165,7 +165,7 @@ pub async fn plan(config: &Config, registry: &Registry, orphans: bool) -> Result
         )));
     }
     let (all, _) = input::all(source).await?;
-    let ground = Ground::new(config, registry)?;
+    let ground = Ground::new(config, registry, crate::worlds::worlds())?;
     let mut plan = Plan {
         problems: all.problems.iter().map(ToString::to_string).collect(),
         ..Plan::default()

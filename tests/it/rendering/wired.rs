@@ -17,6 +17,7 @@ use trueup_runtime::guests::service::{Event, State};
 use trueup_runtime::instance::{Instance, Start};
 use trueup_runtime::node::Wiring;
 use trueup_runtime::run::Instances;
+use trueup_runtime::worlds::worlds;
 use trueup_runtime::{Engine, EngineOptions};
 
 /// The node, which is the key of every instance.
@@ -49,7 +50,7 @@ pub(crate) static NFTABLES: LazyLock<Arc<Program>> = LazyLock::new(|| program("n
 
 fn program(name: &str) -> Arc<Program> {
     let builtin = trueup_guests_builtin::find(name, "1").unwrap();
-    Arc::new(Program::new(&ENGINE, ENGINE.load(builtin.bytes).unwrap()).unwrap())
+    Arc::new(Program::new(&ENGINE, ENGINE.load(builtin.bytes).unwrap(), worlds()).unwrap())
 }
 
 /// The default backends: no guest waits for this clock, and the test ignores this log.

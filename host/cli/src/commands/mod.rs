@@ -25,7 +25,10 @@ use std::sync::Arc;
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use trueup_runtime::capabilities::log::{Log, NoLog, TracingLog};
+use trueup_runtime::config::Config;
+use trueup_runtime::guests::load::Loader;
 use trueup_runtime::registry::{Builtin, Registry};
+use trueup_runtime::worlds::worlds;
 use trueup_runtime::{Engine, EngineOptions};
 
 use crate::exit::{Ending, misused};
@@ -155,6 +158,21 @@ fn registry() -> Registry {
         bytes: guest.bytes,
     };
     Registry::new(trueup_guests_builtin::GUESTS.iter().map(builtin).collect())
+}
+
+/// Loads guests, from the built-in ones and from files.
+fn loader() -> anyhow::Result<Loader> {
+    Ok(Loader {
+        engine: engine()?,
+        registry: registry(),
+        worlds: worlds(),
+    })
+}
+
+/// The same for a configuration: with its lock and its store.
+fn loader_of(config: &Config) -> anyhow::Result<Loader> {
+    let registry = registry().at(&config.file, &config.state_dir);
+    Ok(Loader { registry, ..loader()? })
 }
 
 /// An engine that caches compiled code in the user's cache folder (XDG Base Directory Specification).

@@ -8,8 +8,9 @@ use anyhow::anyhow;
 use serde::Serialize;
 use trueup_journal::{Outcome, Segment};
 use trueup_runtime::capabilities::log::Log;
-use trueup_runtime::guests::{Program, load};
-use trueup_runtime::registry::{Reference, Registry};
+use trueup_runtime::guests::Program;
+use trueup_runtime::guests::load::Loader;
+use trueup_runtime::registry::Reference;
 use trueup_runtime::{Engine, infer, replay};
 
 use crate::exit::{Ending, Exit, Failure, misused};
@@ -53,13 +54,12 @@ struct Replayed {
 }
 
 pub(crate) fn exec(args: Args, output: Output) -> Ending {
-    let engine = super::engine()?;
-    let registry = super::registry();
+    let loader = super::loader()?;
     let log = super::guest_log(args.log);
-    super::block_on(replay_all(&args, &engine, &registry, &log, output))?
+    super::block_on(replay_all(&args, &loader, &log, output))?
 }
 
-async fn replay_all(args: &Args, engine: &Engine, registry: &Registry, log: &Arc<dyn Log>, output: Output) -> Ending {
+async fn replay_all(args: &Args, loader: &Loader, log: &Arc<dyn Log>, output: Output) -> Ending {
     let mut all = Vec::new();
     let mut unreadable = 0;
     // One program replays all recordings of a guest.
@@ -80,12 +80,12 @@ async fn replay_all(args: &Args, engine: &Engine, registry: &Registry, log: &Arc
         let program = match programs.get(&reference) {
             Some(program) => Arc::clone(program),
             None => {
-                let program = load(engine, registry, &reference, args.guest.is_some(), &segment)?;
+                let program = load(loader, &reference, args.guest.is_some(), &segment)?;
                 programs.insert(reference, Arc::clone(&program));
                 program
             }
         };
-        let replayed = replay_one(args, engine, &program, file, segment, log).await;
+        let replayed = replay_one(args, &loader.engine, &program, file, segment, log).await;
         let replayed = replayed.map_err(|error| misused(anyhow!("{}: {error}", file.display())))?;
         if output == Output::Text {
             show(&replayed)?;
@@ -162,15 +162,9 @@ fn reference(wanted: Option<&str>, segment: &Segment) -> Reference {
     }
 }
 
-fn load(
-    engine: &Engine,
-    registry: &Registry,
-    reference: &Reference,
-    wanted: bool,
-    segment: &Segment,
-) -> Result<Arc<Program>, Failure> {
+fn load(loader: &Loader, reference: &Reference, wanted: bool, segment: &Segment) -> Result<Arc<Program>, Failure> {
     let header = &segment.header;
-    load::program(registry, engine, reference).map_err(|error| match wanted {
+    loader.program(reference).map_err(|error| match wanted {
         true => misused(error),
         false => misused(anyhow!(
             "{}: was recorded by guest `{}@{}` ({}): {error}; give it with --guest FILE",

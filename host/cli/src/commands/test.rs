@@ -44,10 +44,10 @@ fn unused<'n>(names: &'n [String], summary: &Summary) -> Option<&'n str> {
 }
 
 pub(crate) fn exec(args: Args, output: Output) -> Ending {
-    let engine = super::engine()?;
+    let loader = super::loader()?;
     let names: Vec<String> = args.guest.iter().map(|(name, _)| name.clone()).collect();
     let replaced: BTreeMap<String, PathBuf> = args.guest.into_iter().collect();
-    let guests = Guests::new(engine, super::registry(), replaced).logging(super::guest_log(args.log));
+    let guests = Guests::new(loader, replaced).logging(super::guest_log(args.log));
     let summary = super::block_on(run_all(Arc::new(guests), &args.paths, |outcome| {
         if output == Output::Text {
             // If the reader of stdout went away, `output::line` ends the program.

@@ -3,10 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
-use trueup_capabilities::neg::{Endpoint, EndpointGroup};
+use trueup_capabilities::neg::{Endpoint, EndpointGroup, shown};
 
 use super::fields::{Field, Fields};
-use crate::guests::neg::shown;
 
 /// The call whose argument is the whole desired state.
 const SYNC: &str = "syncer.sync";

@@ -163,7 +163,7 @@ impl Why {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::guests::lbaas::adapter::Key;
+    use crate::guests::objects::Id as Key;
 
     fn key(name: &str) -> Key {
         Key {

@@ -4,13 +4,13 @@ use serde::{Deserialize, Serialize};
 use trueup_engine::Data;
 
 pub use super::dispatch::Nothing;
-use super::world::{bindings, world};
+use super::world::{Worlds, bindings, world};
 
 /// The name of this guest in configuration and state, whatever name the component has.
 pub const NAME: &str = "ipam";
 
 /// The worlds that a guest of this name may have.
-pub(crate) const WORLDS: &[&str] = &[WORLD.name];
+pub(crate) const WORLDS: Worlds = &[&WORLD];
 
 bindings! {
     ["../../wit/host", "../../wit/guest", "../../wit/checkpoint", "../../wit/cri", "../../wit/ipam"],

@@ -1,4 +1,8 @@
 //! From a reference to a program: the registry's bytes, compiled and linked to their world.
+//!
+//! ```text
+//! Reference -> Registry (bytes) -> Engine (compiled) -> Worlds (linked) -> Program
+//! ```
 
 use std::path::Path;
 use std::sync::Arc;
@@ -8,7 +12,7 @@ use trueup_registry::{
     About, Change, Found, NoGuest, NotLoaded, OciReference, Pushed, Reference, Registry, Verify, Vouched,
 };
 
-use super::Program;
+use super::{Program, World, Worlds};
 
 /// A guest, loaded according to its configuration.
 pub struct Loaded {
@@ -20,98 +24,119 @@ pub struct Loaded {
     pub vouched: Vouched,
 }
 
-/// Loads a built-in guest or a file and links it to its world. Ignores lock and signatures.
-///
-/// # Errors
-/// One line: why it cannot run here. For an unknown name, the existing ones.
-pub fn program(registry: &Registry, engine: &Engine, reference: &Reference) -> Result<Arc<Program>, NoGuest> {
-    linked(engine, reference, &registry.bytes(reference)?)
+/// Loads guests. Cheap to clone.
+#[derive(Clone)]
+pub struct Loader {
+    /// Compiles them.
+    pub engine: Engine,
+    /// Where their bytes come from.
+    pub registry: Registry,
+    /// The worlds that they may implement.
+    pub worlds: Worlds,
 }
 
-/// The same for a guest of any world.
-///
-/// # Errors
-/// As [`program`].
-pub fn guest(registry: &Registry, engine: &Engine, reference: &Reference) -> Result<Guest, NoGuest> {
-    compiled(engine, reference, &registry.bytes(reference)?)
-}
+impl Loader {
+    /// The world of a guest.
+    ///
+    /// # Errors
+    /// As [`World::of`].
+    pub fn world_of(&self, guest: &Guest) -> Result<&'static World, String> {
+        World::of(guest, self.worlds)
+    }
 
-/// Loads a guest for a configuration, as [`Registry::find`] finds it.
-///
-/// # Errors
-/// One line: why it is unavailable or cannot run here, or how it contradicts the lock or the keys.
-pub async fn configured(
-    registry: &Registry,
-    engine: &Engine,
-    reference: &Reference,
-    verify: &Verify,
-) -> Result<Loaded, NotLoaded> {
-    let (found, vouched) = registry.find(reference, verify).await?;
-    Ok(Loaded {
-        program: linked(engine, reference, &found.bytes)?,
-        found,
-        vouched,
-    })
-}
+    /// Links a compiled guest to its world.
+    ///
+    /// # Errors
+    /// One line: why it cannot run here.
+    pub fn link(&self, guest: Guest) -> Result<Arc<Program>, String> {
+        Program::new(&self.engine, guest, self.worlds).map(Arc::new)
+    }
 
-/// Loads a built-in or stored guest by the digest of its bytes. `None` if there is none.
-///
-/// # Errors
-/// One line: the text is no digest, the store's entry is damaged, or the guest cannot run here.
-pub fn stored(registry: &Registry, engine: &Engine, digest: &str) -> Result<Option<Arc<Program>>, NotLoaded> {
-    let Some(bytes) = registry.stored(digest)? else {
-        return Ok(None);
-    };
-    let guest = engine
-        .load(&bytes)
-        .map_err(|error| NoGuest(format!("stored guest {digest}: {error}")))?;
-    let program = Program::new(engine, guest).map_err(NoGuest)?;
-    Ok(Some(Arc::new(program)))
-}
+    /// Loads a built-in guest or a file and links it to its world. Ignores lock and signatures.
+    ///
+    /// # Errors
+    /// One line: why it cannot run here. For an unknown name, the existing ones.
+    pub fn program(&self, reference: &Reference) -> Result<Arc<Program>, NoGuest> {
+        self.linked(reference, &self.registry.bytes(reference)?)
+    }
 
-/// Pins the guests of a configuration, as [`Registry::lock`] does. `registry` is at that configuration.
-///
-/// # Errors
-/// The problems, one line each.
-pub async fn lock(
-    registry: &Registry,
-    engine: &Engine,
-    guests: Vec<(Reference, &Verify)>,
-) -> Result<Vec<Change>, Vec<NotLoaded>> {
-    let check = |reference: &Reference, bytes: &[u8]| linked(engine, reference, bytes).map(drop);
-    registry.lock(guests, check).await
-}
+    /// The same for a guest of any world.
+    ///
+    /// # Errors
+    /// As [`Loader::program`].
+    pub fn guest(&self, reference: &Reference) -> Result<Guest, NoGuest> {
+        self.compiled(reference, &self.registry.bytes(reference)?)
+    }
 
-/// Pushes a file, if it is a guest that this host could run.
-///
-/// # Errors
-/// One line: it is no guest of a known world, the place has no tag, or the registry refuses it.
-pub async fn push(engine: &Engine, file: &Path, to: &OciReference) -> Result<Pushed, NotLoaded> {
-    let about = |bytes: &[u8]| {
-        let program = linked(engine, &Reference::File(file.to_owned()), bytes)?;
-        let guest = program.guest.clone();
-        Ok(About {
-            name: guest.name,
-            version: guest.version,
-            digest: guest.digest,
-            imports: guest.imports,
-            exports: guest.exports,
+    /// Loads a guest for a configuration, as [`Registry::find`] finds it.
+    ///
+    /// # Errors
+    /// One line: why it is unavailable or cannot run here, or how it contradicts the lock or the keys.
+    pub async fn configured(&self, reference: &Reference, verify: &Verify) -> Result<Loaded, NotLoaded> {
+        let (found, vouched) = self.registry.find(reference, verify).await?;
+        Ok(Loaded {
+            program: self.linked(reference, &found.bytes)?,
+            found,
+            vouched,
         })
-    };
-    trueup_registry::push(file, to, about).await
-}
+    }
 
-fn linked(engine: &Engine, reference: &Reference, bytes: &[u8]) -> Result<Arc<Program>, NoGuest> {
-    let guest = compiled(engine, reference, bytes)?;
-    Program::new(engine, guest).map(Arc::new).map_err(NoGuest)
-}
+    /// Loads a built-in or stored guest by the digest of its bytes. `None` if there is none.
+    ///
+    /// # Errors
+    /// One line: the text is no digest, the store's entry is damaged, or the guest cannot run here.
+    pub fn stored(&self, digest: &str) -> Result<Option<Arc<Program>>, NotLoaded> {
+        let Some(bytes) = self.registry.stored(digest)? else {
+            return Ok(None);
+        };
+        let guest = self.engine.load(&bytes);
+        let guest = guest.map_err(|error| NoGuest(format!("stored guest {digest}: {error}")))?;
+        Ok(Some(self.link(guest).map_err(NoGuest)?))
+    }
 
-fn compiled(engine: &Engine, reference: &Reference, bytes: &[u8]) -> Result<Guest, NoGuest> {
-    engine.load(bytes).map_err(|error| {
-        NoGuest(match reference {
-            Reference::Builtin { name, version } => format!("guest `{name}@{version}`: {error}"),
-            Reference::File(path) => format!("guest {}: {error}", path.display()),
-            Reference::Oci(place) => format!("guest oci:{place}: {error}"),
+    /// Pins the guests of a configuration, as [`Registry::lock`] does. The registry is at that configuration.
+    ///
+    /// # Errors
+    /// The problems, one line each.
+    pub async fn lock(&self, guests: Vec<(Reference, &Verify)>) -> Result<Vec<Change>, Vec<NotLoaded>> {
+        let check = |reference: &Reference, bytes: &[u8]| self.linked(reference, bytes).map(drop);
+        self.registry.lock(guests, check).await
+    }
+
+    /// Pushes a file, if it is a guest that this host could run.
+    ///
+    /// # Errors
+    /// One line: it is no guest of a known world, the place has no tag, or the registry refuses it.
+    pub async fn push(&self, file: &Path, to: &OciReference) -> Result<Pushed, NotLoaded> {
+        let about = |bytes: &[u8]| {
+            let program = self.linked(&Reference::File(file.to_owned()), bytes)?;
+            let guest = program.guest.clone();
+            Ok(About {
+                name: guest.name,
+                version: guest.version,
+                digest: guest.digest,
+                imports: guest.imports,
+                exports: guest.exports,
+            })
+        };
+        trueup_registry::push(file, to, about).await
+    }
+
+    fn linked(&self, reference: &Reference, bytes: &[u8]) -> Result<Arc<Program>, NoGuest> {
+        self.link(self.compiled(reference, bytes)?).map_err(NoGuest)
+    }
+
+    /// Compiles the bytes that `reference` names.
+    ///
+    /// # Errors
+    /// One line: why they are no guest.
+    pub fn compiled(&self, reference: &Reference, bytes: &[u8]) -> Result<Guest, NoGuest> {
+        self.engine.load(bytes).map_err(|error| {
+            NoGuest(match reference {
+                Reference::Builtin { name, version } => format!("guest `{name}@{version}`: {error}"),
+                Reference::File(path) => format!("guest {}: {error}", path.display()),
+                Reference::Oci(place) => format!("guest oci:{place}: {error}"),
+            })
         })
-    })
+    }
 }

@@ -1,7 +1,6 @@
 //! The worlds that a guest may implement, and calls by the name of an export.
 //!
-//! Each world has a module with its bindings. Everything above this module uses JSON with the names in WIT. A new world
-//! is a module of its own and a line in [`WORLDS`].
+//! Each world has a module with its bindings. Everything above this module uses JSON with the names in WIT.
 
 pub mod dispatch;
 pub mod ipam;
@@ -13,7 +12,7 @@ pub(crate) mod objects;
 pub mod renderer;
 pub mod service;
 pub(crate) mod source_ranges;
-mod world;
+pub(crate) mod world;
 
 use std::time::Duration;
 
@@ -22,43 +21,31 @@ use trueup_capabilities::{Host, wasi};
 use trueup_engine::{CallError, Engine, Guest};
 
 use world::Linked;
-pub(crate) use world::Running;
-pub use world::{Bindings, World, linked};
-
-/// Every world that this build knows.
-pub const WORLDS: &[World] = &[
-    ipam::WORLD,
-    lbaas::WORLD,
-    neg::WORLD,
-    nodesync::WORLD,
-    service::WORLD,
-    renderer::etcd::WORLD,
-    renderer::nftables::WORLD,
-];
+pub use world::{Bindings, World, Worlds, linked};
+pub(crate) use world::{Running, names};
 
 impl World {
-    /// The world of a guest, determined from its exports.
+    /// The world of a guest among `worlds`, determined from its exports.
     ///
     /// # Errors
     /// One line: the exports or imports that match no world, and the known worlds.
-    pub fn of(guest: &Guest) -> Result<&'static Self, String> {
-        let exports_all = |world: &&Self| {
+    pub fn of(guest: &Guest, worlds: Worlds) -> Result<&'static Self, String> {
+        let exports_all = |world: &&'static Self| {
             world
                 .exports
                 .iter()
                 .all(|export| guest.exports.iter().any(|has| has == export))
         };
-        let may_import = |world: &&Self| guest.imports.iter().all(|import| world.may_import(import));
-        let mut fitting = WORLDS.iter().filter(exports_all);
+        let may_import = |world: &&'static Self| guest.imports.iter().all(|import| world.may_import(import));
+        let mut fitting = worlds.iter().copied().filter(exports_all);
         let first = fitting.clone().find(may_import).or_else(|| fitting.next());
         let Some(world) = first else {
-            let worlds: Vec<&str> = WORLDS.iter().map(|world| world.name).collect();
             return Err(format!(
                 "guest `{}@{}` exports {}, which is no world of this host; the worlds are: {}",
                 guest.name,
                 guest.version,
                 list_or_nothing(&guest.exports),
-                worlds.join(", "),
+                names(worlds, ", "),
             ));
         };
         let foreign = |import: &&String| !world.may_import(import);
@@ -119,12 +106,12 @@ pub struct Program {
 }
 
 impl Program {
-    /// Finds the guest's world and links it.
+    /// Finds the guest's world among `worlds` and links it.
     ///
     /// # Errors
     /// One line: why this guest cannot run here.
-    pub fn new(engine: &Engine, guest: Guest) -> Result<Self, String> {
-        let world = World::of(&guest)?;
+    pub fn new(engine: &Engine, guest: Guest, worlds: Worlds) -> Result<Self, String> {
+        let world = World::of(&guest, worlds)?;
         let linked = (world.link)(engine, &guest).map_err(|error| {
             format!(
                 "guest `{}@{}` does not fit its world {}: {error:#}",
@@ -147,57 +134,5 @@ impl Program {
         cpu_max: Duration,
     ) -> Result<Box<dyn Running>, (Box<Host>, CallError)> {
         self.linked.instantiate(engine, host, cpu_max).await
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::path::Path;
-
-    use wit_parser::{Resolve, UnresolvedPackageGroup, WorldItem, WorldKey};
-
-    use super::*;
-
-    /// Every package in `wit/`.
-    fn wit() -> Resolve {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../wit");
-        let mut groups: Vec<UnresolvedPackageGroup> = std::fs::read_dir(folder)
-            .unwrap()
-            .map(|entry| UnresolvedPackageGroup::parse_dir(entry.unwrap().path()).unwrap())
-            .collect();
-        let main = groups.pop().unwrap();
-        let mut resolve = Resolve::default();
-        resolve.push_groups(main, groups).unwrap();
-        resolve
-    }
-
-    #[test]
-    fn every_world_has_the_interfaces_and_calls_of_its_wit() {
-        let wit = wit();
-        for world in WORLDS {
-            let is_it = |(_, of): &(_, &wit_parser::World)| {
-                of.package.is_some_and(|id| wit.id_of_name(id, &of.name) == world.name)
-            };
-            let (_, of) = wit.worlds.iter().find(is_it).unwrap();
-            let names = |items: &mut dyn Iterator<Item = &WorldKey>| {
-                let mut names: Vec<String> = items.map(|key| wit.name_world_key(key)).collect();
-                names.sort();
-                names
-            };
-            assert_eq!(names(&mut of.imports.keys()), world.imports, "{}", world.name);
-            assert_eq!(names(&mut of.exports.keys()), world.exports, "{}", world.name);
-            let mut calls: Vec<String> = Vec::new();
-            for item in of.exports.values() {
-                let WorldItem::Interface { id, .. } = item else {
-                    panic!("{item:?}")
-                };
-                let interface = &wit.interfaces[*id];
-                let of = interface.name.as_deref().unwrap();
-                calls.extend(interface.functions.keys().map(|name| format!("{of}.{name}")));
-            }
-            calls.retain(|call| !call.starts_with("lifecycle."));
-            calls.sort();
-            assert_eq!(calls, world.calls, "{}", world.name);
-        }
     }
 }

@@ -11,13 +11,13 @@ use wasmtime::Store;
 use wasmtime::component::InstancePre;
 
 pub use super::dispatch::Nothing;
-use super::world::{bindings, world};
+use super::world::{Worlds, bindings, world};
 
 /// The name of this guest in configuration and state, whatever name the component has.
 pub const NAME: &str = "neg";
 
 /// The worlds that a guest of this name may have.
-pub(crate) const WORLDS: &[&str] = &[WORLD.name];
+pub(crate) const WORLDS: Worlds = &[&WORLD];
 
 bindings! {
     ["../../wit/host", "../../wit/guest", "../../wit/neg"],

@@ -1,7 +1,7 @@
 //! A world as a value: its names, and how a guest of it is linked and called.
 //!
-//! The folder or file of a world states its bindings and its exports with `bindings!` and `world!`; `super::WORLDS`
-//! lists it. Nothing else enumerates worlds.
+//! The folder or file of a world states its bindings and its exports with `bindings!` and `world!`; its kind of work
+//! names it (`Kind::worlds`). Nothing else enumerates worlds.
 //!
 //! ```text
 //! World::link -> Linked (compiled against the imports) -> Running (one instance, called by an export's name)
@@ -34,6 +34,15 @@ pub struct World {
     pub is_stateless: bool,
     /// Links a guest of this world.
     pub(super) link: fn(&Engine, &Guest) -> wasmtime::Result<Box<dyn Linked>>,
+}
+
+/// The worlds that a guest may implement.
+pub type Worlds = &'static [&'static World];
+
+/// Their names, with `between` in between.
+pub(crate) fn names(worlds: Worlds, between: &str) -> String {
+    let names: Vec<&str> = worlds.iter().map(|world| world.name).collect();
+    names.join(between)
 }
 
 /// The import through which a guest stores persistent data.
@@ -170,7 +179,7 @@ macro_rules! bindings {
         }
     };
 }
-pub(super) use bindings;
+pub(crate) use bindings;
 
 /// Defines `WORLD` and its `Bindings`: the type of an instance, the type of a linked guest, the type that adds the
 /// imports, then the exports by name, each with its arguments, interface and function. If all exports share one
@@ -257,4 +266,4 @@ macro_rules! world {
         }
     };
 }
-pub(super) use world;
+pub(crate) use world;

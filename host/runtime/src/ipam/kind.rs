@@ -12,6 +12,7 @@ use super::setup::Addresses;
 use crate::board::Board;
 use crate::config::{Config, EnisFrom, Ipam};
 use crate::event::Event;
+use crate::guests::{Worlds, ipam};
 use crate::kind::{self, Begin, Extent, Fallible, Kind, Loop, On, Ready, Summary};
 use crate::setup::SetupError;
 use crate::work::ground::Ground;
@@ -62,6 +63,10 @@ impl Interfaces {
 impl Kind for OfPods {
     fn name(&self) -> &'static str {
         "addresses"
+    }
+
+    fn worlds(&self) -> Worlds {
+        ipam::WORLDS
     }
 
     fn reads_source(&self) -> bool {

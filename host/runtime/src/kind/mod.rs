@@ -23,6 +23,7 @@ pub(crate) use self::management::Management;
 pub use self::summary::Summary;
 use crate::config::Config;
 use crate::event::Event;
+use crate::guests::Worlds;
 use crate::setup::SetupError;
 use crate::work::cluster::{self, NotOurs};
 use crate::work::ground::{Ground, Version};
@@ -34,6 +35,9 @@ use crate::work::leading::Acts;
 pub(crate) trait Kind: Sync {
     /// The name of its summary in the JSON document of a run. Summaries are in the order of these names.
     fn name(&self) -> &'static str;
+
+    /// The worlds that its guests may implement.
+    fn worlds(&self) -> Worlds;
 
     /// Whether it reads `[source]`. The first such kind that the configuration names reports the source's problems.
     fn reads_source(&self) -> bool {

@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep, timeout};
 use trueup_base::fence::Fence;
 use trueup_sources::kubernetes::Kubernetes;
 
-use crate::guests::lbaas::adapter::Key;
+use crate::guests::objects::Id;
 
 /// The reporter, as in access rules and in `kubectl get events`.
 const CONTROLLER: &str = "trueup.dev/trueup";
@@ -47,7 +47,7 @@ const NOTE_BYTES_MAX: usize = 1_024;
 /// An event of a Service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Said {
-    pub(crate) key: Key,
+    pub(crate) key: Id,
     /// Whether something is wrong.
     pub(crate) warning: bool,
     /// CamelCase, like the reasons of Kubernetes' own controllers.
@@ -131,7 +131,7 @@ async fn write_all(cluster: Kubernetes, fence: Fence, mut asked: mpsc::Receiver<
 /// Writes an event, unless it was written recently or the Service does not exist.
 fn write(
     cluster: &Kubernetes,
-    all: &mut BTreeMap<(Key, &'static str), Series>,
+    all: &mut BTreeMap<(Id, &'static str), Series>,
     said: Said,
 ) -> Option<impl Future<Output = kube::Result<()>> + use<>> {
     let Said {

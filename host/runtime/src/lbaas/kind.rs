@@ -6,7 +6,7 @@ use futures_util::future::LocalBoxFuture;
 
 use super::setup::{Setup, request_timeout};
 use crate::config::{Config, Lbaas};
-use crate::guests::lbaas;
+use crate::guests::{Worlds, lbaas};
 use crate::kind::{self, Begin, Fallible, Kind, Loop, On, Ready};
 use crate::setup::SetupError;
 use crate::work::ground::Ground;
@@ -24,6 +24,10 @@ struct Services<'c> {
 impl Kind for OfServices {
     fn name(&self) -> &'static str {
         "summary"
+    }
+
+    fn worlds(&self) -> Worlds {
+        lbaas::WORLDS
     }
 
     fn keyed_guest(&self) -> Option<&'static str> {

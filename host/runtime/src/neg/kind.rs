@@ -5,7 +5,7 @@ use tokio::sync::mpsc;
 
 use super::setup::NegSetup;
 use crate::config::{Config, Neg};
-use crate::guests::neg;
+use crate::guests::{Worlds, neg};
 use crate::kind::{self, Begin, Fallible, Kind, Loop, On, Ready};
 use crate::setup::SetupError;
 use crate::work::ground::Ground;
@@ -26,6 +26,10 @@ struct Negs<'c> {
 impl Kind for OfNegs {
     fn name(&self) -> &'static str {
         "negs"
+    }
+
+    fn worlds(&self) -> Worlds {
+        neg::WORLDS
     }
 
     fn keyed_guest(&self) -> Option<&'static str> {

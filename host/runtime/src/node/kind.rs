@@ -6,12 +6,21 @@ use super::setup::{NodeSetup, Seated};
 use super::{AllManaging, OnNode};
 use crate::config::{Config, ThisNode};
 use crate::event::Event;
+use crate::guests::{Worlds, nodesync, renderer, service};
 use crate::kind::{self, Begin, Fallible, Kind, Loop, On, Ready, Summary};
 use crate::setup::SetupError;
 use crate::work::ground::Ground;
 
 /// The number of this node, and its Services.
 pub(crate) struct OfThisNode;
+
+/// The number of the node, its Services, and their renderers.
+const WORLDS: Worlds = &[
+    &nodesync::WORLD,
+    &service::WORLD,
+    &renderer::etcd::WORLD,
+    &renderer::nftables::WORLD,
+];
 
 /// What a run on this node needs.
 struct Node<'c> {
@@ -24,6 +33,10 @@ struct Node<'c> {
 impl Kind for OfThisNode {
     fn name(&self) -> &'static str {
         "node"
+    }
+
+    fn worlds(&self) -> Worlds {
+        WORLDS
     }
 
     fn check<'a>(&'a self, config: &'a Config, ground: &'a Ground) -> Fallible<'a, ()> {

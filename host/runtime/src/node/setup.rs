@@ -11,7 +11,7 @@ use trueup_capabilities::{Backends, nftables};
 
 use crate::config::{Config, Guest, InterfacesFrom, OnService, ThisNode};
 use crate::guests::service::adapter::{Interfaces, read_interfaces};
-use crate::guests::{capability_of, nodesync, renderer, service};
+use crate::guests::{Worlds, capability_of, nodesync, renderer, service};
 use crate::instances::Instances;
 use crate::lifecycle::active::Active;
 use crate::setup::SetupError;
@@ -117,7 +117,7 @@ impl NodeSetup {
     }
 }
 
-type Named = (&'static str, &'static [&'static str], Guest);
+type Named = (&'static str, Worlds, Guest);
 
 /// The guest with this node's name among its settings.
 fn numbered(guest: &Guest, node: &ThisNode) -> Named {

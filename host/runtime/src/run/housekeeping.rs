@@ -24,9 +24,9 @@ use tokio::time::MissedTickBehavior;
 use trueup_capabilities::audit::Audit;
 use trueup_journal::Files;
 
-use super::KINDS;
 use crate::config::Config;
 use crate::work::ground::Ground;
+use crate::worlds::KINDS;
 
 const LOOK_EVERY: Duration = Duration::from_secs(3600);
 const AUDIT_EVERY: Duration = Duration::from_secs(60);

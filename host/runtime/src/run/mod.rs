@@ -2,7 +2,7 @@
 //! or until stopped.
 //!
 //! This module holds only what they share: how they begin, how they stop, and their results. What each does is in the
-//! folder that its line in [`KINDS`] names.
+//! folder that its line in the list of `worlds.rs` names.
 //!
 //! ```text
 //! stop ---+-> services (manifests -> objects -> controller -> jobs) ---+-> Ended
@@ -41,19 +41,11 @@ use self::setups::{Around, Setups};
 use crate::admin::{Admin, Reads};
 use crate::board::{self, Board};
 use crate::config::Config;
-use crate::kind::{Begin, Context, Extent, Kind, Loop, Management};
+use crate::kind::{Begin, Context, Extent, Loop, Management};
 use crate::registry::Registry;
-use crate::swap;
 use crate::work::leading::Leading;
-use crate::{control, ipam, lbaas, neg, node};
-
-/// Everything that a host can do, in the order in which it is set up.
-const KINDS: [&dyn Kind; 4] = [
-    &ipam::kind::OfPods,
-    &lbaas::kind::OfServices,
-    &neg::kind::OfNegs,
-    &node::kind::OfThisNode,
-];
+use crate::worlds::worlds;
+use crate::{control, swap};
 
 /// The results of a run.
 #[derive(Debug, Default)]
@@ -181,7 +173,7 @@ async fn run(
     // All parts report from this one task, and no part waits while it reports.
     let tell = RefCell::new(tell);
     let tell: &dyn Fn(Event) = &|event| (tell.borrow_mut())(event);
-    let ground = Ground::new(config, registry)?.with_state(config)?;
+    let ground = Ground::new(config, registry, worlds())?.with_state(config)?;
     let reads = Reads::new(config, &ground);
     // Starts before guests are loaded, so that the operator sees that the host begins.
     let admin = match extent {

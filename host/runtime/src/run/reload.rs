@@ -11,12 +11,12 @@
 
 use tokio::sync::mpsc;
 
-use super::KINDS;
 use crate::config::{Config, ConfigError};
 use crate::registry::Registry;
 use crate::setup::SetupError;
 use crate::work::ground::Ground;
 use crate::work::input::Input;
+use crate::worlds::{KINDS, worlds};
 
 /// Where configurations come from while a host runs.
 pub struct Reload {
@@ -75,7 +75,7 @@ impl Reload {
 
 /// Checks whether a run could begin, as far as that is possible beside the one that runs. Changes nothing.
 async fn check(config: &Config, registry: &Registry) -> Result<(), SetupError> {
-    let ground = Ground::new(config, registry)?;
+    let ground = Ground::new(config, registry, worlds())?;
     if let Some(source) = config.source() {
         Input::check(source).await?;
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use trueup_election::Election;
 use trueup_sources::kubernetes::Kubernetes;
 
-use super::{KINDS, resign};
+use super::resign;
 use crate::config::Config;
 use crate::kind::{Extent, Kind, Ready};
 use crate::setup::SetupError;
@@ -13,6 +13,7 @@ use crate::work::cluster;
 use crate::work::ground::Ground;
 use crate::work::input::Input;
 use crate::work::leading::{Acts, Leading};
+use crate::worlds::KINDS;
 
 /// What the loops need.
 pub(super) struct Setups<'c> {

@@ -11,18 +11,17 @@ use trueup_capabilities::grants::Grants;
 use trueup_capabilities::log::{Log, NoLog};
 use trueup_capabilities::meter::Limits;
 use trueup_capabilities::{Answer, Backends, Host, Identity};
-use trueup_engine::Engine;
 use trueup_journal::{Event, Tape};
 
 use super::stage::{Actor, Asked, NotStarted, Stage, World};
-use crate::guests::{Program, load};
+use crate::guests::Program;
+use crate::guests::load::Loader;
 use crate::instance::{Instance, Start, StartError};
-use crate::registry::{Reference, Registry};
+use crate::registry::Reference;
 
 /// Guests by their names in scenarios.
 pub struct Guests {
-    engine: Engine,
-    registry: Registry,
+    loader: Loader,
     /// By [`full_name`].
     replaced: BTreeMap<String, PathBuf>,
     /// By [`full_name`].
@@ -31,15 +30,14 @@ pub struct Guests {
 }
 
 impl Guests {
-    /// The guests of `registry`, some of them replaced by files.
-    pub fn new(engine: Engine, registry: Registry, replaced: BTreeMap<String, PathBuf>) -> Self {
+    /// The guests of a registry, some of them replaced by files.
+    pub fn new(loader: Loader, replaced: BTreeMap<String, PathBuf>) -> Self {
         let replaced = replaced
             .into_iter()
             .map(|(name, file)| (full_name(&name), file))
             .collect();
         Self {
-            engine,
-            registry,
+            loader,
             replaced,
             loaded: Mutex::default(),
             log: Arc::new(NoLog),
@@ -72,7 +70,7 @@ impl Guests {
             Some(file) => Reference::File(file.clone()),
             None => Reference::builtin(guest),
         };
-        let program = load::program(&self.registry, &self.engine, &reference).map_err(|error| match &reference {
+        let program = self.loader.program(&reference).map_err(|error| match &reference {
             Reference::File(_) => error.to_string(),
             _ => format!("{error}; a guest of your own is named with `--guest {guest}=FILE`"),
         })?;
@@ -123,7 +121,7 @@ impl Stage for Guests {
                 snapshot,
                 cpu_max: Duration::from_millis(limits.cpu_ms),
             };
-            match Instance::start(&self.engine, &program, host, start).await {
+            match Instance::start(&self.loader.engine, &program, host, start).await {
                 Ok(instance) => Ok(Box::new(Guest(instance)) as Box<dyn Actor>),
                 Err((_, StartError::Settings { error, .. })) => Err(NotStarted::Init(error)),
                 Err((_, StartError::Snapshot { error, .. })) => Err(NotStarted::Restore(error)),

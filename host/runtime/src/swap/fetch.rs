@@ -3,12 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use trueup_engine::Engine;
-
 use super::proof::{Refused, Step, refused};
 use super::revisions::HOST;
-use crate::guests::{Program, load};
-use crate::registry::{NoGuest, NotLoaded, Reference, Registry, Store, Verify, Vouched};
+use crate::guests::Program;
+use crate::guests::load::Loader;
+use crate::registry::{NoGuest, NotLoaded, Reference, Store, Verify, Vouched};
 
 /// A fetched guest.
 pub(crate) struct Fetched {
@@ -25,8 +24,7 @@ const LOADED_MAX: usize = 16;
 /// The sources of guests. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Guests {
-    engine: Engine,
-    registry: Registry,
+    loader: Loader,
     store: Store,
     /// Loaded guests, by digest.
     loaded: Arc<Mutex<BTreeMap<String, Arc<Program>>>>,
@@ -35,10 +33,9 @@ pub(crate) struct Guests {
 }
 
 impl Guests {
-    pub(crate) fn new(engine: Engine, registry: Registry, store: Store) -> Self {
+    pub(crate) fn new(loader: Loader, store: Store) -> Self {
         Self {
-            engine,
-            registry,
+            loader,
             store,
             loaded: Arc::default(),
             loading: Arc::default(),
@@ -48,11 +45,11 @@ impl Guests {
     /// # Errors
     /// If the lock file beside the configuration can't be read.
     pub(crate) fn check_lock(&self) -> Result<(), NoGuest> {
-        self.registry.check_lock()
+        self.loader.registry.check_lock()
     }
 
-    pub(crate) fn registry(&self) -> &Registry {
-        &self.registry
+    pub(crate) fn loader(&self) -> &Loader {
+        &self.loader
     }
 
     /// The guest that a reference names, as the configuration requires: pinned by its lock, and signed if signatures
@@ -73,9 +70,7 @@ impl Guests {
         let (this, reference, verify) = (self.clone(), reference.clone(), verify.clone());
         // Compiling is slow, so it runs on a thread of its own.
         let loading = tokio::runtime::Handle::current();
-        let loaded = tokio::task::spawn_blocking(move || {
-            loading.block_on(load::configured(&this.registry, &this.engine, &reference, &verify))
-        });
+        let loaded = tokio::task::spawn_blocking(move || loading.block_on(this.loader.configured(&reference, &verify)));
         let loaded = loaded.await.map_err(|error| NotLoaded::Failed(error.to_string()))??;
         self.remember(&loaded.program);
         Ok(Fetched {
@@ -125,7 +120,7 @@ impl Guests {
         if let Some(program) = self.loaded(digest) {
             return Ok(Some(program));
         }
-        let stored = load::stored(&self.registry, &self.engine, digest);
+        let stored = self.loader.stored(digest);
         let stored = stored.map_err(|error| refused(Step::Load)(error.into()))?;
         if let Some(program) = &stored {
             self.remember(program);

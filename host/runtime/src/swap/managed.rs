@@ -11,7 +11,7 @@ use super::proof::{Refused, Report};
 use super::revisions::{By, Revision, Revisions};
 use crate::config::Guest;
 use crate::gate::Mode;
-use crate::guests::Program;
+use crate::guests::{Program, Worlds};
 use crate::lifecycle::active::{Active, Handover};
 use crate::lifecycle::quarantine::{Quarantine, SetAside};
 use crate::registry::Reference;
@@ -20,7 +20,7 @@ use crate::shadow::{self, Shadow};
 /// A running guest, as the manager sees it.
 pub(crate) struct Managed {
     pub(crate) name: &'static str,
-    pub(crate) worlds: &'static [&'static str],
+    pub(crate) worlds: Worlds,
     pub(crate) config: Guest,
     pub(crate) state_dir: PathBuf,
     pub(crate) active: Arc<Active>,
@@ -59,7 +59,7 @@ impl Drop for Awaited {
 
 impl Managed {
     pub(crate) fn new(
-        (name, worlds): (&'static str, &'static [&'static str]),
+        (name, worlds): (&'static str, Worlds),
         config: Guest,
         active: Arc<Active>,
         revisions: Revisions,

@@ -291,7 +291,7 @@ impl Manager {
             proof: &activation.proof,
             reference: &activation.reference,
             patience: FIRST_CALLS_MAX,
-            registry: self.guests.registry(),
+            loader: self.guests.loader(),
         };
         let Proven { instances, report } = prove(program, managed.worlds, &against).await?;
         let guest = instances.program.guest.clone();

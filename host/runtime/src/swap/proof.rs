@@ -18,10 +18,10 @@ use trueup_journal::{Event, Tape};
 
 use crate::config::Proof;
 use crate::gate::{self, Gate, Mode, Verdict};
-use crate::guests::{Program, capability_of};
+use crate::guests::load::Loader;
+use crate::guests::{Program, Worlds, capability_of, names};
 use crate::instance::{Instance, Start};
 use crate::instances::Instances;
-use crate::registry::Registry;
 use crate::scenario;
 use crate::setup::SetupError;
 
@@ -123,14 +123,14 @@ pub(crate) struct Against<'a> {
     /// How long the active version may take to decide something, if it has not decided anything yet.
     pub(crate) patience: Duration,
     /// For the scenarios of the self-test.
-    pub(crate) registry: &'a Registry,
+    pub(crate) loader: &'a Loader,
 }
 
 /// Runs a candidate's checks. It must be of one of `worlds`.
 ///
 /// # Errors
 /// At which step it fails, and why.
-pub(crate) async fn prove(program: Arc<Program>, worlds: &[&str], against: &Against<'_>) -> Result<Proven, Refused> {
+pub(crate) async fn prove(program: Arc<Program>, worlds: Worlds, against: &Against<'_>) -> Result<Proven, Refused> {
     let Against { active, proof, .. } = against;
     of_world(&program, worlds)?;
     may_begin_afresh(&program, proof.afresh)?;
@@ -169,8 +169,8 @@ pub(crate) async fn prove(program: Arc<Program>, worlds: &[&str], against: &Agai
 
 /// # Errors
 /// If it is of none of these worlds.
-pub(crate) fn of_world(program: &Program, worlds: &[&str]) -> Result<(), Refused> {
-    if worlds.contains(&program.world.name) {
+pub(crate) fn of_world(program: &Program, worlds: Worlds) -> Result<(), Refused> {
+    if worlds.iter().any(|world| world.name == program.world.name) {
         return Ok(());
     }
     Err(Refused {
@@ -180,7 +180,7 @@ pub(crate) fn of_world(program: &Program, worlds: &[&str]) -> Result<(), Refused
             program.guest.name,
             program.guest.version,
             program.world.name,
-            worlds.join(" or ")
+            names(worlds, " or ")
         ),
     })
 }
@@ -293,7 +293,7 @@ pub(crate) async fn self_test(instances: &Instances, against: &Against<'_>) -> R
         step: Step::SelfTest,
         why,
     };
-    let stage = scenario::Guests::new(instances.engine.clone(), against.registry.clone(), BTreeMap::new());
+    let stage = scenario::Guests::new(against.loader.clone(), BTreeMap::new());
     let stage = stage.with(instances.name, Arc::clone(&instances.program));
     let summary = scenario::run_all(Arc::new(stage), std::slice::from_ref(folder), |_| ()).await;
     if let Some(error) = summary.errors.first() {

@@ -10,7 +10,7 @@ use super::fetch::{Fetched, Guests};
 use super::proof::{Against, Refused, Step, gate, initial_state, of_world, prove, self_test};
 use super::revisions::{By, Configured, Revision, Revisions};
 use crate::config::{Guest, OnFailure};
-use crate::guests::Program;
+use crate::guests::{Program, Worlds};
 use crate::instances::Instances;
 use crate::registry::{NoGuest, NotLoaded, Reference};
 use crate::setup::SetupError;
@@ -29,7 +29,7 @@ pub(crate) struct Wish<'a> {
     /// The name in `[guests.NAME]`.
     pub(crate) name: &'static str,
     /// The worlds that it may be of.
-    pub(crate) worlds: &'static [&'static str],
+    pub(crate) worlds: Worlds,
     pub(crate) guest: &'a Guest,
     pub(crate) state_dir: &'a Path,
 }
@@ -167,7 +167,7 @@ impl Wish<'_> {
             proof: &self.guest.proof,
             reference,
             patience: Duration::ZERO,
-            registry: guests.registry(),
+            loader: guests.loader(),
         }
     }
 
@@ -268,7 +268,7 @@ impl NotWished {
 async fn wished(guests: &Guests, wish: &Wish<'_>) -> Result<Fetched, NotWished> {
     guests.check_lock().map_err(NotWished::Lock)?;
     let reference = &wish.guest.reference;
-    let is_pinned = guests.registry().pins(reference).map_err(NotWished::Lock)?;
+    let is_pinned = guests.loader().registry.pins(reference).map_err(NotWished::Lock)?;
     let is_trusted = is_pinned || !wish.guest.verify.keys.is_empty() || matches!(reference, Reference::Oci(_));
     let refused = |refused| {
         if is_trusted {

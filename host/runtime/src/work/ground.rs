@@ -11,6 +11,8 @@ use trueup_sources::Source;
 
 use crate::board::{Board, Facts};
 use crate::config::{Config, Guest};
+use crate::guests::Worlds;
+use crate::guests::load::Loader;
 use crate::instances::{Instances, Recorded};
 use crate::lifecycle::active::{Active, Handover};
 use crate::lifecycle::quarantine::Quarantine;
@@ -36,11 +38,11 @@ pub struct Ground {
 }
 
 impl Ground {
-    /// An engine that caches compiled guests in the state folder.
+    /// An engine that caches compiled guests in the state folder. A guest must implement one of `worlds`.
     ///
     /// # Errors
     /// If this machine can't run guests.
-    pub fn new(config: &Config, registry: &Registry) -> Result<Self, SetupError> {
+    pub fn new(config: &Config, registry: &Registry, worlds: Worlds) -> Result<Self, SetupError> {
         let options = EngineOptions {
             cache_dir: Some(config.state_dir.join("cache")),
             ..EngineOptions::default()
@@ -48,8 +50,11 @@ impl Ground {
         let engine = Engine::new(&options).map_err(SetupError::misused)?;
         Ok(Self {
             guests: Guests::new(
-                engine.clone(),
-                registry.at(&config.file, &config.state_dir),
+                Loader {
+                    engine: engine.clone(),
+                    registry: registry.at(&config.file, &config.state_dir),
+                    worlds,
+                },
                 GuestStore::at(&config.state_dir),
             ),
             engine,
@@ -90,7 +95,7 @@ impl Ground {
         &self,
         config: &Config,
         name: &'static str,
-        worlds: &'static [&'static str],
+        worlds: Worlds,
         guest: &Guest,
     ) -> Result<Version, SetupError> {
         let guests = self.guests.clone();
@@ -137,7 +142,7 @@ impl Ground {
 pub(crate) struct Version {
     /// The name in `[guests.NAME]`.
     pub(crate) name: &'static str,
-    pub(crate) worlds: &'static [&'static str],
+    pub(crate) worlds: Worlds,
     pub(crate) guest: Guest,
     pub(crate) active: Arc<Active>,
     /// The versions that decided before.

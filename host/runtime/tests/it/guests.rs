@@ -8,8 +8,9 @@ use trueup_journal::Tape;
 use trueup_runtime::capabilities::grants::Grants;
 use trueup_runtime::capabilities::meter::Limits;
 use trueup_runtime::capabilities::{Backends, Host, Identity};
-use trueup_runtime::guests::{Program, WORLDS, capability_of};
+use trueup_runtime::guests::{Program, capability_of};
 use trueup_runtime::instance::{Instance, REPLAY_GUARD, Start};
+use trueup_runtime::worlds::worlds;
 use trueup_runtime::{Engine, EngineOptions};
 
 use crate::misbehaving;
@@ -83,7 +84,8 @@ async fn a_core_module_with_its_type_section_is_the_component_that_it_becomes() 
         (&component.imports, &component.exports),
         (&module.imports, &module.exports)
     );
-    let [component, module] = [component, module].map(|guest| Arc::new(Program::new(&engine, guest).unwrap()));
+    let [component, module] =
+        [component, module].map(|guest| Arc::new(Program::new(&engine, guest, worlds()).unwrap()));
     let expected = answers(&engine, &component).await;
     assert_eq!(
         expected.last().unwrap(),
@@ -96,11 +98,8 @@ async fn a_core_module_with_its_type_section_is_the_component_that_it_becomes() 
 #[test]
 fn a_component_that_fits_no_world_is_refused_with_what_may_be() {
     let world = "trueup:lbaas/lbaas-reconciler@0.1.0";
-    let worlds = format!(
-        "trueup:ipam/ipam-datastore@0.1.0, {world}, trueup:neg/neg-syncer@0.1.0, trueup:nodesync/node-syncer@0.1.0, \
-         trueup:service/service-processor@0.1.0, trueup:service/etcd-renderer@0.1.0, \
-         trueup:service/nftables-renderer@0.1.0"
-    );
+    let known: Vec<&str> = worlds().iter().map(|world| world.name).collect();
+    let known = known.join(", ");
     let exports = |imports: &str| {
         format!(
             r#"(component {imports} (instance $empty)
@@ -112,13 +111,13 @@ fn a_component_that_fits_no_world_is_refused_with_what_may_be() {
         (
             "(component)".to_owned(),
             format!(
-                "guest `unknown@unknown` exports nothing, which is no world of this host; the worlds are: {worlds}"
+                "guest `unknown@unknown` exports nothing, which is no world of this host; the worlds are: {known}"
             ),
         ),
         (
             r#"(component (instance $empty) (export "wasi:cli/run@0.2.0" (instance $empty)))"#.to_owned(),
             format!(
-                "guest `unknown@unknown` exports wasi:cli/run@0.2.0, which is no world of this host; the worlds are: {worlds}"
+                "guest `unknown@unknown` exports wasi:cli/run@0.2.0, which is no world of this host; the worlds are: {known}"
             ),
         ),
         (
@@ -150,14 +149,14 @@ fn a_component_that_fits_no_world_is_refused_with_what_may_be() {
     ] {
         let engine = engine();
         let guest = engine.load(&wat::parse_str(&text).unwrap()).unwrap();
-        let error = Program::new(&engine, guest).err().unwrap();
+        let error = Program::new(&engine, guest, worlds()).err().unwrap();
         assert!(error.starts_with(&expected) && !error.contains('\n'), "{error}");
     }
 }
 
 #[test]
 fn what_a_world_asks_is_granted_by_the_name_of_its_capability() {
-    let mut granted: Vec<(&str, &str)> = WORLDS
+    let mut granted: Vec<(&str, &str)> = worlds()
         .iter()
         .flat_map(|world| world.imports)
         .filter_map(|import| Some((capability_of(import)?, *import)))

@@ -20,6 +20,7 @@ use trueup_runtime::guests::Program;
 use trueup_runtime::instance::Instance;
 use trueup_runtime::registry::Registry;
 use trueup_runtime::run::{self, Instances};
+use trueup_runtime::worlds::worlds;
 use trueup_runtime::{Engine, EngineOptions, replay};
 
 use crate::misbehaving;
@@ -42,7 +43,7 @@ static VERSION_2: LazyLock<Arc<Program>> =
     LazyLock::new(|| program(&misbehaving::built("2", misbehaving::guests::build)));
 
 fn program(bytes: &[u8]) -> Arc<Program> {
-    Arc::new(Program::new(&ENGINE, ENGINE.load(bytes).unwrap()).unwrap())
+    Arc::new(Program::new(&ENGINE, ENGINE.load(bytes).unwrap(), worlds()).unwrap())
 }
 
 /// Instances of version 1 that only count, recorded under `state_dir`.

@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use trueup_runtime::guests::{Program, load};
 use trueup_runtime::registry::{NoGuest, NotLoaded, Reference};
 
 use super::Shown;
@@ -18,22 +17,18 @@ pub(crate) struct Args {
 }
 
 pub(super) fn exec(args: Args, output: Output) -> Ending {
-    let engine = crate::commands::engine()?;
-    let registry = crate::commands::registry();
+    let loader = crate::commands::loader()?;
     let reference = Reference::parse(&args.guest, Path::new("")).map_err(misused)?;
     let guest = match reference {
         Reference::Oci(_) => {
-            let bytes = crate::commands::block_on(registry.fetch(&reference))??;
-            let loaded = engine.load(&bytes);
-            loaded.map_err(|error| NotLoaded::NoGuest(NoGuest(format!("guest {reference}: {error}"))))?
+            let bytes = crate::commands::block_on(loader.registry.fetch(&reference))??;
+            loader.compiled(&reference, &bytes).map_err(NotLoaded::NoGuest)?
         }
-        Reference::Builtin { .. } | Reference::File(_) => {
-            load::guest(&registry, &engine, &reference).map_err(misused)?
-        }
+        Reference::Builtin { .. } | Reference::File(_) => loader.guest(&reference).map_err(misused)?,
     };
     // Also check that the guest links: matching names are not enough.
-    let refused = Program::new(&engine, guest.clone()).err();
-    let shown = Shown::from(guest);
+    let refused = loader.link(guest.clone()).err();
+    let shown = Shown::of(guest, &loader);
     match output {
         Output::Json => output::json(&shown)?,
         Output::Text => show(&shown)?,

@@ -1,6 +1,5 @@
 //! `trueup guest list`: the guests that ship with this host.
 
-use trueup_runtime::guests::load;
 use trueup_runtime::registry::Reference;
 
 use super::Shown;
@@ -12,14 +11,14 @@ use crate::output::{self, Output};
 pub(crate) struct Args {}
 
 pub(super) fn exec(_: Args, output: Output) -> Ending {
-    let engine = crate::commands::engine()?;
-    let registry = crate::commands::registry();
-    let references = registry
+    let loader = crate::commands::loader()?;
+    let references = loader
+        .registry
         .builtins()
         .iter()
         .map(|guest| Reference::builtin(&format!("{}@{}", guest.name, guest.version)));
     let guests: Vec<Shown> = references
-        .map(|reference| load::guest(&registry, &engine, &reference).map(Shown::from))
+        .map(|reference| loader.guest(&reference).map(|guest| Shown::of(guest, &loader)))
         .collect::<Result<_, _>>()
         .map_err(anyhow::Error::from)?;
     match output {

@@ -1,6 +1,5 @@
 //! `trueup guest lock`: pins the present digest of each guest of a configuration.
 
-use trueup_runtime::guests::load;
 use trueup_runtime::registry::{Change, ChangeKind, LOCK_FILE_NAME, NotLoaded, Pin};
 
 use crate::commands::run::ConfigArg;
@@ -20,9 +19,8 @@ pub(crate) struct Args {
 
 pub(super) fn exec(args: Args, output: Output) -> Ending {
     let config = crate::commands::run::read(args.config.path(), &[])?;
-    let engine = crate::commands::engine()?;
-    let registry = crate::commands::registry().at(&config.file, &config.state_dir);
-    let changes = crate::commands::block_on(load::lock(&registry, &engine, config.references()))?.map_err(all)?;
+    let loader = crate::commands::loader_of(&config)?;
+    let changes = crate::commands::block_on(loader.lock(config.references()))?.map_err(all)?;
     match output {
         Output::Json => output::json(&changes)?,
         Output::Text if changes.is_empty() => output::talk("nothing to pin: every guest ships with this host"),

@@ -15,7 +15,7 @@ mod verify;
 
 use serde::Serialize;
 use trueup_runtime::Guest;
-use trueup_runtime::guests::World;
+use trueup_runtime::guests::load::Loader;
 
 use crate::exit::Ending;
 use crate::output::Output;
@@ -65,10 +65,10 @@ struct Shown {
     size: usize,
 }
 
-impl From<Guest> for Shown {
-    fn from(guest: Guest) -> Self {
+impl Shown {
+    fn of(guest: Guest, loader: &Loader) -> Self {
         Self {
-            world: World::of(&guest).ok().map(|world| world.name),
+            world: loader.world_of(&guest).ok().map(|world| world.name),
             digest: guest.digest.to_string(),
             name: guest.name,
             version: guest.version,

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, anyhow};
 use serde::Serialize;
-use trueup_runtime::guests::load::{self, Loaded};
+use trueup_runtime::guests::load::Loaded;
 use trueup_runtime::registry::{NoGuest, NotLoaded, OciReference, Reference, Registry, Verify};
 
 use crate::exit::{Ending, Exit, misused};
@@ -61,8 +61,7 @@ pub(super) fn exec(args: Args, output: Output) -> Ending {
 /// What a configuration's lock pins.
 fn of_config(config: &Path, output: Output) -> Ending {
     let config = crate::commands::run::read(config, &[])?;
-    let registry = crate::commands::registry().at(&config.file, &config.state_dir);
-    let engine = crate::commands::engine()?;
+    let loader = crate::commands::loader_of(&config)?;
     let all = config.references().into_iter();
     let wanted: Vec<(Reference, &Verify)> = all
         .filter(|(reference, _)| matches!(reference, Reference::Oci(_)))
@@ -70,7 +69,7 @@ fn of_config(config: &Path, output: Output) -> Ending {
     let pulled = crate::commands::block_on(async {
         let mut pulled = Vec::new();
         for (reference, verify) in wanted {
-            let loaded = load::configured(&registry, &engine, &reference, verify).await?;
+            let loaded = loader.configured(&reference, verify).await?;
             pulled.push(Pulled::new(&reference, &loaded));
         }
         Ok::<_, NotLoaded>(pulled)
@@ -81,15 +80,14 @@ fn of_config(config: &Path, output: Output) -> Ending {
 /// Pulls what references mean now into a store.
 fn into_store(references: &[OciReference], config: &Path, output: Output) -> Ending {
     let config = crate::commands::run::read(config, &[])?;
-    let registry = crate::commands::registry().at(&config.file, &config.state_dir);
-    let engine = crate::commands::engine()?;
+    let loader = crate::commands::loader_of(&config)?;
     let pulled = crate::commands::block_on(async {
         let mut pulled = Vec::new();
         for reference in references {
             let manifest = Registry::resolve(reference).await?;
             // A reference by digest needs no lock.
             let exact = Reference::Oci(reference.at_digest(&manifest));
-            let loaded = load::configured(&registry, &engine, &exact, &Verify::default()).await?;
+            let loaded = loader.configured(&exact, &Verify::default()).await?;
             pulled.push(Pulled::new(&Reference::Oci(reference.clone()), &loaded));
         }
         Ok::<_, NotLoaded>(pulled)
@@ -98,12 +96,10 @@ fn into_store(references: &[OciReference], config: &Path, output: Output) -> End
 }
 
 fn into_file(reference: &OciReference, to: &Path, output: Output) -> Ending {
-    let engine = crate::commands::engine()?;
+    let loader = crate::commands::loader()?;
     let reference = Reference::Oci(reference.clone());
-    let bytes = crate::commands::block_on(crate::commands::registry().fetch(&reference))??;
-    let guest = engine
-        .load(&bytes)
-        .map_err(|error| misused(NoGuest(format!("guest {reference}: {error}"))))?;
+    let bytes = crate::commands::block_on(loader.registry.fetch(&reference))??;
+    let guest = loader.compiled(&reference, &bytes).map_err(misused)?;
     std::fs::write(to, &bytes).with_context(|| format!("can't write {}", to.display()))?;
     let pulled = Pulled {
         r#use: reference.to_string(),

@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 
-use trueup_runtime::guests::load;
 use trueup_runtime::registry::Reference;
 
 use crate::exit::{Ending, Exit, misused};
@@ -29,8 +28,8 @@ pub(super) fn exec(args: Args, output: Output) -> Ending {
             )));
         }
     };
-    let engine = crate::commands::engine()?;
-    let pushed = crate::commands::block_on(load::push(&engine, &args.file, &to))??;
+    let loader = crate::commands::loader()?;
+    let pushed = crate::commands::block_on(loader.push(&args.file, &to))??;
     match output {
         Output::Json => output::json(&pushed)?,
         Output::Text => {

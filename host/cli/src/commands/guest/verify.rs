@@ -1,9 +1,9 @@
 //! `trueup guest verify`: whether each guest of a configuration is what it should be.
 
 use serde::Serialize;
-use trueup_runtime::guests::load;
-use trueup_runtime::registry::{NotLoaded, Pinned, Registry, Vouched};
-use trueup_runtime::{Engine, config::Config};
+use trueup_runtime::config::Config;
+use trueup_runtime::guests::load::Loader;
+use trueup_runtime::registry::{NotLoaded, Pinned, Vouched};
 
 use crate::commands::run::ConfigArg;
 use crate::exit::{Ending, Exit};
@@ -38,9 +38,8 @@ struct Verified {
 
 pub(super) fn exec(args: Args, output: Output) -> Ending {
     let config = crate::commands::run::read(args.config.path(), &[])?;
-    let engine = crate::commands::engine()?;
-    let registry = crate::commands::registry().at(&config.file, &config.state_dir);
-    let all = crate::commands::block_on(verify(&engine, &registry, &config))?;
+    let loader = crate::commands::loader_of(&config)?;
+    let all = crate::commands::block_on(verify(&loader, &config))?;
     match output {
         Output::Json => output::json(&all)?,
         Output::Text => show(&all)?,
@@ -49,11 +48,11 @@ pub(super) fn exec(args: Args, output: Output) -> Ending {
     Ok(if wrong { Exit::Failed } else { Exit::Done })
 }
 
-async fn verify(engine: &Engine, registry: &Registry, config: &Config) -> Vec<Verified> {
+async fn verify(loader: &Loader, config: &Config) -> Vec<Verified> {
     let mut all = Vec::new();
     for (name, guest) in config.guests() {
         for reference in guest.references() {
-            let loaded = load::configured(registry, engine, reference, &guest.verify).await;
+            let loaded = loader.configured(reference, &guest.verify).await;
             let mut verified = Verified {
                 guest: name,
                 r#use: reference.to_string(),

@@ -7,7 +7,6 @@ use std::process::{Command, Stdio};
 use anyhow::{Context as _, anyhow};
 use clap::ValueEnum;
 use trueup_base::local_only;
-use trueup_runtime::guests::load;
 use trueup_runtime::page::{self, Against, Source};
 use trueup_runtime::registry::Reference;
 
@@ -48,10 +47,10 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
     }
     let mut source = Source::new(args.files);
     if let Some(guest) = &args.against {
-        let engine = crate::commands::engine()?;
+        let loader = crate::commands::loader()?;
         let reference = Reference::parse(guest, Path::new("")).map_err(misused)?;
-        let program = load::program(&crate::commands::registry(), &engine, &reference).map_err(misused)?;
-        source = source.against(Against::new(engine, program));
+        let program = loader.program(&reference).map_err(misused)?;
+        source = source.against(Against::new(loader.engine, program));
     }
     let (listen, open) = (args.listen, args.open);
     crate::commands::block_on(async move {

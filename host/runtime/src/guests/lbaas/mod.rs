@@ -5,13 +5,13 @@ pub mod adapter;
 use serde::Deserialize;
 use trueup_engine::Data;
 
-use super::world::{bindings, world};
+use super::world::{Worlds, bindings, world};
 
 /// The name of this guest in configuration and state, whatever name the component has.
 pub const NAME: &str = "lbaas";
 
 /// The worlds that a guest of this name may have.
-pub(crate) const WORLDS: &[&str] = &[WORLD.name];
+pub(crate) const WORLDS: Worlds = &[&WORLD];
 
 bindings! {
     ["../../wit/host", "../../wit/guest", "../../wit/lbaas"],

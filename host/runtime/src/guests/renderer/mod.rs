@@ -6,6 +6,8 @@ pub mod nftables;
 use serde::{Deserialize, Serialize};
 use trueup_capabilities::renderer::{ContivService, ResyncEvent};
 
+use super::world::Worlds;
+
 /// The arguments of `renderer.add-service` and `renderer.delete-service`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct OfService {
@@ -71,4 +73,4 @@ macro_rules! renderer {
 use renderer;
 
 /// The worlds of renderers.
-pub(crate) const WORLDS: &[&str] = &[etcd::WORLD.name, nftables::WORLD.name];
+pub(crate) const WORLDS: Worlds = &[&etcd::WORLD, &nftables::WORLD];

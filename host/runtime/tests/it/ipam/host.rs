@@ -16,6 +16,7 @@ use trueup_runtime::config::FailurePolicy;
 use trueup_runtime::guests::{Program, ipam};
 use trueup_runtime::ipam::{Event, Hand, Managing, Served, Settings, WarmTargets};
 use trueup_runtime::run::Instances;
+use trueup_runtime::worlds::worlds;
 use trueup_runtime::{Engine, EngineOptions, replay};
 use trueup_sources::enis::{Eni, Enis};
 
@@ -46,7 +47,7 @@ static PROGRAM: LazyLock<Arc<Program>> = LazyLock::new(|| {
     lock.lock().unwrap();
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
     let bytes = guests::build(root, &folder, source.unwrap()).unwrap();
-    Arc::new(Program::new(&ENGINE, ENGINE.load(&bytes).unwrap()).unwrap())
+    Arc::new(Program::new(&ENGINE, ENGINE.load(&bytes).unwrap(), worlds()).unwrap())
 });
 
 /// The parameters of a host. `dir` and `disk` outlive it.

@@ -13,6 +13,7 @@ use trueup_runtime::capabilities::neg::{Api, Endpoint, Error, NegRef, RequestId}
 use trueup_runtime::capabilities::{Answer, Backends};
 use trueup_runtime::guests::Program;
 use trueup_runtime::run::Instances;
+use trueup_runtime::worlds::worlds;
 use trueup_runtime::{Engine, EngineOptions};
 
 use crate::misbehaving::guests;
@@ -40,7 +41,7 @@ pub(crate) static GUEST: LazyLock<Vec<u8>> = LazyLock::new(|| {
 });
 
 static PROGRAM: LazyLock<Arc<Program>> =
-    LazyLock::new(|| Arc::new(Program::new(&ENGINE, ENGINE.load(&GUEST).unwrap()).unwrap()));
+    LazyLock::new(|| Arc::new(Program::new(&ENGINE, ENGINE.load(&GUEST).unwrap(), worlds()).unwrap()));
 
 /// Instances of one NEG name in two zones, recorded under `state_dir`.
 pub(crate) fn instances(state_dir: &Path) -> Instances {

@@ -18,6 +18,7 @@ use trueup_runtime::capabilities::meter::Limits;
 use trueup_runtime::guests::Program;
 use trueup_runtime::instance::Instance;
 use trueup_runtime::run::Instances;
+use trueup_runtime::worlds::worlds;
 use trueup_runtime::{Engine, EngineOptions};
 
 use super::{forgetful, misbehaving};
@@ -67,7 +68,7 @@ fn program(bytes: &[u8]) -> Arc<Program> {
 }
 
 fn program_of(engine: &Engine, bytes: &[u8]) -> Arc<Program> {
-    Arc::new(Program::new(engine, engine.load(bytes).unwrap()).unwrap())
+    Arc::new(Program::new(engine, engine.load(bytes).unwrap(), worlds()).unwrap())
 }
 
 /// An engine with room for this many instances, and the guest [`COUNTING`] on it.
