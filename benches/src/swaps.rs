@@ -66,7 +66,8 @@ pub fn swap_under_load(load: Load) -> anyhow::Result<Seen> {
         write(folder.path(), service, 0)?;
     }
     // The test's environment variables do not apply to the host.
-    let config = Config::load_with(folder.path(), &BTreeMap::new(), &[]).map_err(anyhow::Error::from)?;
+    let config =
+        Config::load_with(folder.path(), &BTreeMap::new(), &[], &run::worlds()).map_err(anyhow::Error::from)?;
     let builtins = trueup_guests_builtin::GUESTS.iter().map(|guest| Builtin {
         name: guest.name,
         version: guest.version,

@@ -21,7 +21,7 @@ use trueup_base::fence::Fence;
 
 pub(crate) use self::management::Management;
 pub use self::summary::Summary;
-use crate::config::Config;
+use crate::config::{Config, World};
 use crate::event::Event;
 use crate::setup::SetupError;
 use crate::work::cluster::{self, NotOurs};
@@ -34,6 +34,9 @@ use crate::work::leading::Acts;
 pub(crate) trait Kind: Sync {
     /// The name of its summary in the JSON document of a run. Summaries are in the order of these names.
     fn name(&self) -> &'static str;
+
+    /// How its sections of the configuration are read.
+    fn sections(&self) -> &'static dyn World;
 
     /// Whether it reads `[source]`. The first such kind that the configuration names reports the source's problems.
     fn reads_source(&self) -> bool {

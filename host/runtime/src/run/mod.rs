@@ -40,7 +40,7 @@ pub use crate::work::ground::Ground;
 use self::setups::{Around, Setups};
 use crate::admin::{Admin, Reads};
 use crate::board::{self, Board};
-use crate::config::Config;
+use crate::config::{Config, World};
 use crate::kind::{Begin, Context, Extent, Kind, Loop, Management};
 use crate::registry::Registry;
 use crate::swap;
@@ -54,6 +54,11 @@ const KINDS: [&dyn Kind; 4] = [
     &neg::kind::OfNegs,
     &node::kind::OfThisNode,
 ];
+
+/// The sections of everything that a host can do, to read its configuration with.
+pub fn worlds() -> Vec<&'static dyn World> {
+    KINDS.iter().map(|kind| kind.sections()).collect()
+}
 
 /// The results of a run.
 #[derive(Debug, Default)]

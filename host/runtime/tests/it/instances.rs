@@ -465,7 +465,7 @@ fn sleeping(dir: &Path) -> Config {
          [backend.lbaas]\nkind = \"simulated\"\n",
     )
     .unwrap();
-    Config::load_with(&file, &BTreeMap::new(), &[]).unwrap()
+    Config::load_with(&file, &BTreeMap::new(), &[], &run::worlds()).unwrap()
 }
 
 /// Waits for a condition. Fails the test if that takes too long.
