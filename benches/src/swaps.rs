@@ -17,6 +17,7 @@ use trueup_runtime::control::{Client, Swap};
 use trueup_runtime::registry::{Builtin, Registry};
 use trueup_runtime::run;
 use trueup_runtime::swap::Activated;
+use trueup_runtime::worlds::sections;
 
 /// How much to do.
 #[derive(Debug, Clone, Copy)]
@@ -66,7 +67,7 @@ pub fn swap_under_load(load: Load) -> anyhow::Result<Seen> {
         write(folder.path(), service, 0)?;
     }
     // The test's environment variables do not apply to the host.
-    let config = Config::load_with(folder.path(), &BTreeMap::new(), &[]).map_err(anyhow::Error::from)?;
+    let config = Config::load_with(folder.path(), &BTreeMap::new(), &[], &sections()).map_err(anyhow::Error::from)?;
     let builtins = trueup_guests_builtin::GUESTS.iter().map(|guest| Builtin {
         name: guest.name,
         version: guest.version,

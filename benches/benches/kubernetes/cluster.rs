@@ -20,6 +20,7 @@ use trueup_benches::measure;
 use trueup_runtime::config::Config;
 use trueup_runtime::registry::{Builtin, Registry};
 use trueup_runtime::run::{self, Event};
+use trueup_runtime::worlds::sections;
 
 use crate::engine::Engine;
 use support::api_server::{ADMIN, ApiServer};
@@ -83,7 +84,8 @@ impl Cluster {
         std::fs::write(folder.path().join("token"), "simulated")?;
         std::fs::write(folder.path().join("trueup.toml"), configuration(&engine.url()))?;
         // The test's environment variables do not apply to the host.
-        let config = Config::load_with(folder.path(), &BTreeMap::new(), &[]).map_err(anyhow::Error::from)?;
+        let config =
+            Config::load_with(folder.path(), &BTreeMap::new(), &[], &sections()).map_err(anyhow::Error::from)?;
         let (tell, telling) = mpsc::channel();
         let (stop, stopped) = oneshot::channel();
         let mut made = Vec::new();

@@ -9,6 +9,7 @@ use std::num::NonZeroU32;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
+use serde_json::{Value, json};
 use trueup_capabilities::neg::compute::Settings;
 use trueup_sims::compute::ServerConfig;
 
@@ -16,6 +17,7 @@ use super::keyed::read_listen;
 use super::lbaas::{TokenAt, base_url, read_token};
 use super::neg::{RESOURCE, is_resource_name};
 use super::section::{Place, Section, chosen, words};
+use super::world::Reading;
 
 /// The token of a backend that follows `[sim.compute]` and names none: the simulation then accepts any token.
 pub const SIM_TOKEN: &str = "simulated";
@@ -38,6 +40,34 @@ pub struct ComputeBackend {
     at_sim: bool,
     /// Where the host's credentials are.
     pub credentials: CredentialsAt,
+}
+
+impl NegBackend {
+    /// For `/v1/config`.
+    pub(super) fn shown(&self, sim: Option<SocketAddr>) -> Value {
+        let Self::Compute(backend) = self else {
+            return json!({ "kind": "simulated" });
+        };
+        let settings = backend.settings(sim);
+        json!({
+            "kind": "compute",
+            "project": settings.project,
+            "network": settings.network,
+            "network_project": settings.network_project,
+            "url": settings.endpoint,
+            "allow_http": settings.allow_http,
+            "credentials": backend.credentials.to_string(),
+            "operation_timeout_ms": settings.operation_timeout_ms,
+            "poll_min_ms": settings.poll_min_ms,
+            "poll_max_ms": settings.poll_max_ms,
+            "requests_per_second": settings.requests_per_second,
+            "concurrent": settings.max_concurrent_requests,
+            "request_timeout_ms": settings.request_timeout_ms,
+            "connect_timeout_ms": settings.connect_timeout_ms,
+            "wait_timeout_ms": settings.wait_timeout_ms,
+            "ensure_timeout_ms": settings.ensure_timeout_ms,
+        })
+    }
 }
 
 impl ComputeBackend {
@@ -234,8 +264,7 @@ fn read_credentials(section: &mut Section<'_>, folder: &Path, at_sim: bool) -> C
 impl ComputeSim {
     pub(super) fn read(
         mut section: Section<'_>,
-        folder: &Path,
-        seed: u64,
+        &Reading { folder, seed, .. }: &Reading<'_>,
         backend: Option<&NegBackend>,
         url: Option<&str>,
     ) -> Self {

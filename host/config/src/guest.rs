@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 use trueup_capabilities::grants::{
     CAPABILITIES, ETCD, EVERYTHING, Grant, Grants, NEG, NFTABLES, OWN, SANDBOXES, is_etcd_scope, is_neg_scope,
     is_nftables_scope,
@@ -132,6 +132,32 @@ impl Guest {
         std::iter::once(&self.reference).chain(fall_back)
     }
 
+    /// For `/v1/config`.
+    pub(super) fn shown(&self) -> Value {
+        let (on_failure, fall_back) = match &self.failure.on_failure {
+            OnFailure::Retry => ("retry", None),
+            OnFailure::Hold => ("hold", None),
+            OnFailure::FallBack(to) => ("fall-back", Some(to.to_string())),
+        };
+        json!({
+            "use": self.reference.to_string(),
+            "verify": { "keys": self.verify.keys },
+            "settings": self.settings,
+            "grants": self.grants,
+            "limits": self.limits,
+            "gate": self.proof.gate,
+            "gate_calls": self.proof.gate_calls,
+            "accepted_differences": self.proof.accepted_differences,
+            "self_test": self.proof.self_test,
+            "on_failure": on_failure,
+            "fall_back": fall_back,
+            "quarantine_after": self.failure.quarantine_after,
+            "cycles_max": self.failure.cycles_max,
+            "approve_above": self.approve_above.objects,
+            "approve_above_percent": self.approve_above.percent,
+        })
+    }
+
     /// `None` only if a problem was found.
     pub(super) fn read(mut section: Section<'_>, folder: &Path) -> Option<Self> {
         let reference = match section.given("use") {
@@ -238,31 +264,6 @@ impl FailurePolicy {
             quarantine_after: section.whole("quarantine_after", default.quarantine_after, QUARANTINE_AFTER),
             cycles_max: section.whole("cycles_max", default.cycles_max, CYCLES_MAX),
         }
-    }
-}
-
-impl super::Config {
-    /// Every guest of the configuration, by the name of its section.
-    pub fn guests(&self) -> Vec<(&'static str, &Guest)> {
-        let lbaas = self.lbaas.as_ref().map(|lbaas| ("lbaas", &lbaas.guest));
-        let ipam = self.ipam.as_ref().map(|ipam| ("ipam", &ipam.guest));
-        let neg = self.neg.as_ref().map(|neg| ("neg", &neg.guest));
-        let node = self.node.as_ref();
-        let nodesync = node.and_then(|node| Some(("nodesync", node.nodesync.as_ref()?)));
-        let service = node.and_then(|node| node.service.as_ref());
-        let processor = service.map(|service| ("service", &service.guest));
-        let renderers = service.into_iter().flat_map(|service| &service.renderers);
-        let renderers = renderers.map(|(name, guest)| (*name, guest));
-        let alone = [ipam, lbaas, neg, nodesync, processor].into_iter().flatten();
-        alone.chain(renderers).collect()
-    }
-
-    /// Each of their components that may decide at some point, with its required signatures.
-    pub fn references(&self) -> Vec<(Reference, &Verify)> {
-        let guests = self.guests().into_iter();
-        guests
-            .flat_map(|(_, guest)| guest.references().map(|reference| (reference.clone(), &guest.verify)))
-            .collect()
     }
 }
 

@@ -6,21 +6,28 @@
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use trueup_capabilities::checkpoint::KEEP_GENERATIONS;
 use trueup_capabilities::checkpoint::json_file::PATH_OF_THE_ORIGINAL;
 use trueup_sources::enis::{Eni, Enis, mistakes};
 
-use super::JSON_FILE_ENV;
 use super::document::Document;
 use super::guest::Guest;
+use super::keyed::say_what_is_missing;
 use super::section::{LABEL, Place, Section, chosen, is_label, words};
+use super::world::{self, About, Reading, Tables, World};
 use trueup_registry::Reference;
 
+const NAME: &str = "ipam";
+
 /// The text for an operator who has none of these sections.
-pub(super) const ADAPTER: &str = "`[adapter.ipam]` with `enis_file = \"enis.json\"`";
-pub(super) const GUEST: &str = "`[guests.ipam]` with `use = \"builtin:ipam@1\"` and \
+const ADAPTER: &str = "`[adapter.ipam]` with `enis_file = \"enis.json\"`";
+const GUEST: &str = "`[guests.ipam]` with `use = \"builtin:ipam@1\"` and \
      `grants = { checkpoint = { read = [\"own\"], write = [\"own\"] } }`";
+
+/// Where the VPC CNI's node agent keeps its checkpoint, unless it uses the default. This is the agent's own variable,
+/// so that both use the same file.
+pub const JSON_FILE_ENV: &str = "AWS_VPC_K8S_CNI_BACKING_STORE";
 
 /// The default name of the instance.
 const INSTANCE: &str = "ipam";
@@ -49,7 +56,7 @@ pub struct Ipam {
     /// `[guests.ipam]`: the guest that decides. If its settings name no phase, the adapter sets it.
     pub guest: Guest,
     /// `[adapter.ipam]`: whom the host serves, and where.
-    pub adapter: Settings,
+    pub adapter: IpamAdapter,
     /// `enis` or `enis_file`: the interfaces of the node.
     pub enis: EnisFrom,
     /// `[backend.checkpoint]`: where the assignments of addresses are kept.
@@ -60,7 +67,7 @@ pub struct Ipam {
 
 /// The adapter's settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Settings {
+pub struct IpamAdapter {
     /// The instance's name. A network configuration may name it, and it is the key of its journal.
     pub instance: String,
     /// The socket for pod requests.
@@ -115,54 +122,105 @@ pub enum CheckpointAt {
 }
 
 /// The sections about pod addresses.
-pub(super) struct Sections<'d> {
-    pub(super) guest: Section<'d>,
-    pub(super) adapter: Section<'d>,
-    pub(super) checkpoint: Section<'d>,
-    pub(super) cri: Section<'d>,
-}
+pub const IPAM: &dyn World = &OfPods;
 
-impl Sections<'_> {
-    pub(super) fn is_any_present(&self) -> bool {
-        [&self.guest, &self.adapter, &self.checkpoint, &self.cri]
-            .iter()
-            .any(|section| section.is_present())
+struct OfPods;
+
+impl World for OfPods {
+    fn about(&self) -> About {
+        About {
+            subject: "pod addresses",
+            made: "pod addresses",
+            needs: &[],
+            acts_for_cluster: false,
+            guests: vec![NAME],
+            adapter: ADAPTER,
+            others: format!("and {GUEST}"),
+        }
     }
 
-    /// Reports which sections to add, with their contents. The backends have defaults, so their sections may be
-    /// missing.
-    fn say_what_is_missing(&self) {
+    fn sections<'d>(&self, tables: &mut Tables<'d>) -> world::Sections<'d> {
+        let sections = Sections {
+            guest: tables.guests.section(NAME),
+            adapter: tables.adapters.section(NAME),
+            checkpoint: tables.backends.section("checkpoint"),
+            cri: tables.backends.section("cri"),
+        };
+        let Sections {
+            guest,
+            adapter,
+            checkpoint,
+            cri,
+        } = &sections;
+        let is_any_present = [guest, adapter, checkpoint, cri]
+            .iter()
+            .any(|section| section.is_present());
+        // The backends have defaults, so their sections may be missing.
         let others = [
-            ("guests.ipam", &self.guest),
-            ("backend.checkpoint", &self.checkpoint),
-            ("backend.cri", &self.cri),
+            (guest, Some(("guest that decides", GUEST))),
+            (checkpoint, None),
+            (cri, None),
         ];
-        if !self.adapter.is_present() {
-            if let Some((name, section)) = others.iter().find(|(_, section)| section.is_present()) {
-                section.wrong(format_args!("[{name}] needs an adapter: add {ADAPTER}"));
+        say_what_is_missing(adapter, ADAPTER, &others);
+        world::Sections::new(is_any_present, move |reading| Ipam::read(sections, reading))
+    }
+}
+
+struct Sections<'d> {
+    guest: Section<'d>,
+    adapter: Section<'d>,
+    checkpoint: Section<'d>,
+    cri: Section<'d>,
+}
+
+impl world::Settings for Ipam {
+    fn guests(&self) -> Vec<(&'static str, &Guest)> {
+        vec![(NAME, &self.guest)]
+    }
+
+    fn shown(&self) -> Vec<(&'static str, &'static str, Value)> {
+        vec![
+            ("guests", NAME, self.guest.shown()),
+            ("adapter", NAME, self.shown_adapter()),
+            ("backend", "checkpoint", self.checkpoint.shown()),
+            ("backend", "cri", json!({ "socket": self.runtime_socket })),
+        ]
+    }
+}
+
+impl CheckpointAt {
+    fn shown(&self) -> Value {
+        match self {
+            Self::File {
+                path,
+                shared_sync,
+                keep_generations,
+            } => json!({
+                "kind": "file", "path": path, "shared_sync": shared_sync, "keep_generations": keep_generations,
+            }),
+            Self::JsonFile { path, keep_generations } => {
+                json!({ "kind": "json-file", "path": path, "keep_generations": keep_generations })
             }
-        } else if !self.guest.is_present() {
-            self.adapter
-                .wrong(format_args!("[adapter.ipam] needs a guest that decides: add {GUEST}"));
+            Self::Simulated => json!({ "kind": "simulated" }),
         }
     }
 }
 
 impl Ipam {
-    /// `None` if none of the sections is present, or a problem was found.
-    pub(super) fn read<'d>(
-        document: &'d Document<'d>,
-        sections: Sections<'d>,
-        folder: &Path,
-        state_dir: &Path,
-    ) -> Option<Self> {
-        sections.say_what_is_missing();
+    /// `None` if its adapter's section is missing, or a problem was found.
+    fn read<'d>(sections: Sections<'d>, reading: &Reading<'d>) -> Option<Self> {
         let Sections {
             guest,
             adapter,
             checkpoint,
             cri,
         } = sections;
+        let Reading {
+            document,
+            folder,
+            state_dir,
+            ..
+        } = reading;
         let has_adapter = adapter.is_present();
         let guest = Guest::read(guest, folder);
         let (adapter, enis) = read_adapter(adapter, folder, state_dir);
@@ -186,13 +244,31 @@ impl Ipam {
         })
     }
 
+    fn shown_adapter(&self) -> Value {
+        let settings = &self.adapter;
+        let (enis, enis_file) = match &self.enis {
+            EnisFrom::Given(enis) => (Some(&enis.enis), None),
+            EnisFrom::File(file) => (None, Some(file)),
+        };
+        json!({
+            "instance": settings.instance,
+            "socket": settings.socket,
+            "spool_dir": settings.spool_dir,
+            "released_file": settings.released_file,
+            "warm_ip_target": settings.warm.map_or(0, |warm| warm.warm_ip_target),
+            "minimum_ip_target": settings.warm.map_or(0, |warm| warm.minimum_ip_target),
+            "enis": enis,
+            "enis_file": enis_file,
+        })
+    }
+
     /// Whether the guest reads the container runtime at its start instead of the store.
     pub fn reads_from_runtime(&self) -> bool {
         self.guest.settings.get(PHASE).and_then(Value::as_u64) == Some(PHASE_FROM_RUNTIME)
     }
 }
 
-fn read_adapter(mut section: Section<'_>, folder: &Path, state_dir: &Path) -> (Settings, Option<EnisFrom>) {
+fn read_adapter(mut section: Section<'_>, folder: &Path, state_dir: &Path) -> (IpamAdapter, Option<EnisFrom>) {
     let instance = section.value("instance", LABEL, |given| given.text().filter(|text| is_label(text)));
     let socket = read_socket(&mut section, folder).unwrap_or_else(|| PathBuf::from(SOCKET));
     let spool_dir = section
@@ -207,7 +283,7 @@ fn read_adapter(mut section: Section<'_>, folder: &Path, state_dir: &Path) -> (S
     let warm = read_warm(&mut section);
     let enis = read_enis(&mut section, folder);
     section.end();
-    let settings = Settings {
+    let settings = IpamAdapter {
         instance: instance.unwrap_or(INSTANCE).to_owned(),
         socket,
         spool_dir,

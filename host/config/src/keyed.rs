@@ -3,9 +3,25 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
-use super::document::Document;
+use trueup_sources::Kind;
+
 use super::section::{Place, Section};
-use super::source::report_missing_source;
+use super::world::{self, About, Reading, Settings, Tables, World};
+
+/// Such a world: the names of its sections, and how an operator may write them.
+pub(super) struct Keyed<S> {
+    /// `NAME` in `[guests.NAME]`, `[adapter.NAME]` and `[backend.NAME]`.
+    pub(super) name: &'static str,
+    /// `SIM` in `[sim.SIM]`.
+    pub(super) sim: &'static str,
+    pub(super) subject: &'static str,
+    pub(super) needs: &'static [Kind],
+    pub(super) adapter: &'static str,
+    pub(super) guest: &'static str,
+    pub(super) backend: &'static str,
+    /// `None` if the adapter's section is missing, or a problem was found.
+    pub(super) read: for<'d> fn(Sections<'d>, &Reading<'d>) -> Option<S>,
+}
 
 /// The sections, except `[source]`.
 pub(super) struct Sections<'d> {
@@ -15,51 +31,64 @@ pub(super) struct Sections<'d> {
     pub(super) sim: Section<'d>,
 }
 
-/// The names of the sections, and the texts for an operator who has none of them.
-pub(super) struct Names {
-    /// `NAME` in `[guests.NAME]`, `[adapter.NAME]` and `[backend.NAME]`.
-    pub(super) name: &'static str,
-    /// The section of the simulated server.
-    pub(super) sim: &'static str,
-    pub(super) adapter: &'static str,
-    pub(super) guest: &'static str,
-    pub(super) backend: &'static str,
-}
-
-impl Sections<'_> {
-    /// Whether any of them is present.
-    pub(super) fn is_any_present(&self) -> bool {
-        [&self.guest, &self.adapter, &self.backend, &self.sim]
-            .iter()
-            .any(|section| section.is_present())
+impl<S: Settings> World for Keyed<S> {
+    fn about(&self) -> About {
+        About {
+            subject: self.subject,
+            made: self.subject,
+            needs: self.needs,
+            acts_for_cluster: true,
+            guests: vec![self.name],
+            adapter: self.adapter,
+            others: format!("{}, and {}", self.guest, self.backend),
+        }
     }
 
-    /// Reports which sections to add, with their contents.
-    pub(super) fn say_what_is_missing(&self, document: &Document<'_>, has_source: bool, names: &Names) {
-        if !has_source && self.is_any_present() {
-            report_missing_source(document);
+    fn sections<'d>(&self, tables: &mut Tables<'d>) -> world::Sections<'d> {
+        let sections = Sections {
+            guest: tables.guests.section(self.name),
+            adapter: tables.adapters.section(self.name),
+            backend: tables.backends.section(self.name),
+            sim: tables.sims.section(self.sim),
+        };
+        let Sections {
+            guest,
+            adapter,
+            backend,
+            sim,
+        } = &sections;
+        let is_any_present = [guest, adapter, backend, sim]
+            .iter()
+            .any(|section| section.is_present());
+        let required = [
+            (guest, Some(("guest that decides", self.guest))),
+            (backend, Some(("backend that acts", self.backend))),
+            (sim, None),
+        ];
+        say_what_is_missing(adapter, self.adapter, &required);
+        let read = self.read;
+        world::Sections::new(is_any_present, move |reading| read(sections, reading))
+    }
+}
+
+/// Reports which sections to add, with their contents: the adapter's if one of `others` is present, and those of
+/// `others` that it requires. Each of these has what the adapter needs it for, and its contents.
+pub(super) fn say_what_is_missing(
+    adapter: &Section<'_>,
+    contents: &str,
+    others: &[(&Section<'_>, Option<(&str, &str)>)],
+) {
+    let name = adapter.name();
+    if !adapter.is_present() {
+        if let Some((other, _)) = others.iter().find(|(other, _)| other.is_present()) {
+            let text = format_args!("[{}] needs an adapter: add {contents}", other.name());
+            other.wrong_without(name, text);
         }
-        let Names { name, sim, .. } = names;
-        let of = |kind: &str| format!("{kind}.{name}");
-        if !self.adapter.is_present() {
-            let others = [
-                (of("guests"), &self.guest),
-                (of("backend"), &self.backend),
-                ((*sim).to_owned(), &self.sim),
-            ];
-            if let Some((other, section)) = others.iter().find(|(_, section)| section.is_present()) {
-                let text = format_args!("[{other}] needs an adapter: add {}", names.adapter);
-                section.wrong_without(&of("adapter"), text);
-            }
-            return;
-        }
-        if !self.guest.is_present() {
-            let text = format_args!("[adapter.{name}] needs a guest that decides: add {}", names.guest);
-            self.adapter.wrong_without(&of("guests"), text);
-        }
-        if !self.backend.is_present() {
-            let text = format_args!("[adapter.{name}] needs a backend that acts: add {}", names.backend);
-            self.adapter.wrong_without(&of("backend"), text);
+        return;
+    }
+    for (other, required) in others {
+        if let (false, Some((what, contents))) = (other.is_present(), required) {
+            adapter.wrong_without(other.name(), format_args!("[{name}] needs a {what}: add {contents}"));
         }
     }
 }

@@ -11,14 +11,15 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 use trueup_capabilities::lbaas::anexia::{Settings, TOKEN_ENV_DEFAULT};
 use trueup_sims::lbaas::{RetryAfter, ServerConfig};
-use trueup_sources::Source;
+use trueup_sources::{Kind, Source};
 
-use super::document::Document;
 use super::guest::Guest;
-use super::keyed::{Names, Sections, read_listen};
+use super::keyed::{Keyed, Sections, read_listen};
 use super::section::{Given, LABEL, Place, Section, chosen, is_label, words};
+use super::world::{self, Reading, World};
 
 /// The default number of checks before a wait for resources gives up.
 const BACKOFF_STEPS_DEFAULT: u32 = 30;
@@ -75,9 +76,45 @@ pub struct AnexiaBackend {
     at_sim: bool,
 }
 
-impl Lbaas {
-    /// Uses the simulated Engine of the running host instead of starting one. False if its port is unknown.
-    pub(super) fn use_running_sim(&mut self) -> bool {
+impl world::Settings for Lbaas {
+    fn guests(&self) -> Vec<(&'static str, &Guest)> {
+        vec![(NAME, &self.guest)]
+    }
+
+    fn source(&self) -> Option<&Source> {
+        Some(&self.source)
+    }
+
+    fn source_mut(&mut self) -> Option<&mut Source> {
+        Some(&mut self.source)
+    }
+
+    fn shown(&self) -> Vec<(&'static str, &'static str, Value)> {
+        let sim = self.sim.as_ref();
+        let mut all = vec![
+            ("guests", NAME, self.guest.shown()),
+            ("adapter", NAME, json!(self.adapter)),
+            ("backend", NAME, self.backend.shown(sim.map(|sim| sim.listen))),
+        ];
+        all.extend(sim.map(|sim| {
+            (
+                "sim",
+                NAME,
+                json!({ "listen": sim.listen, "token": sim.token.to_string() }),
+            )
+        }));
+        all
+    }
+
+    fn approve(&mut self) {
+        self.guest.approve_above.percent = 100;
+    }
+
+    fn has_own_server(&self) -> bool {
+        self.sim.is_some()
+    }
+
+    fn use_running_server(&mut self) -> bool {
         let Some(sim) = self.sim.take_if(|sim| sim.listen.port() != 0) else {
             return self.sim.is_none();
         };
@@ -85,6 +122,26 @@ impl Lbaas {
             backend.use_sim(sim.listen);
         }
         true
+    }
+}
+
+impl LbaasBackend {
+    fn shown(&self, sim: Option<SocketAddr>) -> Value {
+        let Self::Anexia(backend) = self else {
+            return json!({ "kind": "simulated" });
+        };
+        let settings = backend.settings(sim);
+        json!({
+            "kind": "anexia",
+            "url": settings.url,
+            "allow_http": settings.allow_http,
+            "token": backend.token().to_string(),
+            "max_concurrent_requests": settings.max_concurrent_requests,
+            "page_size": settings.page_size,
+            "request_timeout_ms": settings.request_timeout_ms,
+            "connect_timeout_ms": settings.connect_timeout_ms,
+            "adopt_orphans": settings.adopt_orphans,
+        })
     }
 }
 
@@ -153,39 +210,31 @@ impl LbaasSim {
     }
 }
 
-/// The text for an operator who has none of these sections.
-pub(super) const ADAPTER: &str = "`[adapter.lbaas]` with `cluster = \"c1\"` and `load_balancers = [\"lb-1\"]`";
-pub(super) const GUEST: &str = "`[guests.lbaas]` with `use = \"builtin:lbaas@1\"` and \
-     `grants = { lbaas = { read = [\"lb-1\"], write = [\"lb-1\"] } }`";
-pub(super) const BACKEND: &str = "`[backend.lbaas]` with `kind = \"anexia\"` and `token_file = \"token\"`, \
-     or with `kind = \"simulated\"`";
+const NAME: &str = "lbaas";
 
 /// The sections about load balancers.
-const NAMES: Names = Names {
-    name: "lbaas",
-    sim: "sim.lbaas",
-    adapter: ADAPTER,
-    guest: GUEST,
-    backend: BACKEND,
+pub const LBAAS: &dyn World = &Keyed {
+    name: NAME,
+    sim: NAME,
+    subject: "load balancers",
+    needs: &[Kind::Service, Kind::Node],
+    adapter: "`[adapter.lbaas]` with `cluster = \"c1\"` and `load_balancers = [\"lb-1\"]`",
+    guest: "`[guests.lbaas]` with `use = \"builtin:lbaas@1\"` and \
+            `grants = { lbaas = { read = [\"lb-1\"], write = [\"lb-1\"] } }`",
+    backend: "`[backend.lbaas]` with `kind = \"anexia\"` and `token_file = \"token\"`, \
+              or with `kind = \"simulated\"`",
+    read: Lbaas::read,
 };
 
 impl Lbaas {
-    /// `None` if none of the sections is present, or a problem was found.
-    pub(super) fn read<'d>(
-        document: &'d Document<'d>,
-        source: (bool, Option<Source>),
-        sections: Sections<'d>,
-        folder: &Path,
-        seed: u64,
-    ) -> Option<Self> {
-        let (has_source, source) = source;
-        sections.say_what_is_missing(document, has_source, &NAMES);
+    /// `None` if its adapter's section is missing, or a problem was found.
+    fn read<'d>(sections: Sections<'d>, reading: &Reading<'d>) -> Option<Self> {
         let (has_adapter, has_sim) = (sections.adapter.is_present(), sections.sim.is_present());
-
+        let folder = reading.folder;
         let guest = Guest::read(sections.guest, folder);
         let adapter = read_adapter(sections.adapter);
         let (backend, url) = read_backend(sections.backend, folder, &sections.sim)?;
-        let sim = LbaasSim::read(sections.sim, folder, seed, adapter.as_ref(), &backend, url.as_deref());
+        let sim = LbaasSim::read(sections.sim, reading, adapter.as_ref(), &backend, url.as_deref());
         if !has_adapter {
             return None;
         }
@@ -196,7 +245,7 @@ impl Lbaas {
             None
         };
         Some(Self {
-            source: source?,
+            source: reading.source.clone()?,
             guest: guest?,
             adapter: adapter?,
             backend,
@@ -368,8 +417,7 @@ fn is_variable(text: &str) -> bool {
 impl LbaasSim {
     fn read(
         mut section: Section<'_>,
-        folder: &Path,
-        seed: u64,
+        &Reading { folder, seed, .. }: &Reading<'_>,
         adapter: Option<&LbaasAdapter>,
         backend: &LbaasBackend,
         url: Option<&str>,

@@ -29,7 +29,9 @@ mod source;
 mod telemetry;
 #[cfg(test)]
 mod tests;
+mod world;
 
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::RangeInclusive;
@@ -39,6 +41,7 @@ use toml::de::DeTable;
 use trueup_base::regular;
 use trueup_capabilities::lbaas::anexia::TOKEN_ENV_DEFAULT;
 use trueup_journal::{Keep, Options, Sync};
+use trueup_registry::{Reference, Verify};
 
 pub use self::admin::{Admin, AdminAt};
 pub use self::compute::{ComputeBackend, ComputeSim, CredentialsAt, NegBackend, SIM_TOKEN};
@@ -46,15 +49,14 @@ pub use self::document::Override;
 pub use self::election::{Election, LEASE_NAME_DEFAULT};
 pub use self::etcd::{EtcdBackend, EtcdCluster};
 pub use self::guest::{FailurePolicy, GATE_CALLS, Guest, Mode, OnFailure, Proof};
-pub use self::ipam::{CheckpointAt, EnisFrom, Ipam, SOCKET, Settings, WarmTargets};
-pub use self::lbaas::{AnexiaBackend, Lbaas, LbaasAdapter, LbaasBackend, LbaasSim, TokenAt};
-pub use self::neg::{NEG_NAMES, Neg, NegAdapter, RESOURCE_NAME_MAX, ZONES, is_resource_name};
+pub use self::ipam::{CheckpointAt, EnisFrom, IPAM, Ipam, IpamAdapter, JSON_FILE_ENV, SOCKET, WarmTargets};
+pub use self::lbaas::{AnexiaBackend, LBAAS, Lbaas, LbaasAdapter, LbaasBackend, LbaasSim, TokenAt};
+pub use self::neg::{NEG, NEG_NAMES, Neg, NegAdapter, RESOURCE_NAME_MAX, ZONES, is_resource_name};
 pub use self::nftables::{NftablesBackend, NftablesProgram};
-pub use self::node::{Address, InterfacesFrom, NODE_NAME, NodeContext, OnService, ThisNode};
+pub use self::node::{Address, InterfacesFrom, NODE, NODE_NAME, NodeContext, OnService, ThisNode};
 pub use self::telemetry::{LogFormat, Telemetry};
+pub use self::world::{About, Cloned, Reading, Sections, Settings, Tables, World};
 pub use trueup_sources::Source;
-
-use trueup_sources::Kind;
 
 use self::document::Document;
 use self::section::Section;
@@ -68,10 +70,6 @@ pub const FILE_BYTES_MAX: u64 = 1 << 20;
 /// Variables with our prefix that set no key: another part of the program reads them.
 pub const VARIABLES_ELSEWHERE: [&str; 2] = [TOKEN_ENV_DEFAULT, "TRUEUP_LOG"];
 
-/// Where the VPC CNI's node agent keeps its checkpoint, unless it uses the default. This is the agent's own variable,
-/// so that both use the same file.
-pub const JSON_FILE_ENV: &str = "AWS_VPC_K8S_CNI_BACKING_STORE";
-
 /// Everything that `trueup run` and `trueup plan` need.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -81,16 +79,8 @@ pub struct Config {
     pub state_dir: PathBuf,
     /// The seed of the host's random choices. Default: 1.
     pub seed: u64,
-    /// Load balancers at an Anexia Engine. `None` if this host handles none. At least one of `lbaas`, `ipam`, `neg` and
-    /// `node` is present.
-    pub lbaas: Option<Lbaas>,
-    /// Pod addresses of this node. `None` if this host assigns none.
-    pub ipam: Option<Ipam>,
-    /// Network endpoint groups at Compute Engine. `None` if this host handles none. Its source is that of `lbaas`.
-    pub neg: Option<Neg>,
-    /// The number of this node, and its Services. `None` if this host handles neither. Its source is that of the
-    /// others.
-    pub node: Option<ThisNode>,
+    /// What the sections of each world say, for the worlds with a section: at least one.
+    pub worlds: Vec<Box<dyn Settings>>,
     /// Where guests' etcd data is kept. Default: the host's own store.
     pub etcd: EtcdBackend,
     /// The packet filter that guests program. Default: that of the host's own network.
@@ -167,12 +157,12 @@ impl ConfigError {
 
 impl Config {
     /// Reads the configuration in `path` (a file, or a folder with `trueup.toml`) with this process's environment and
-    /// the flags.
+    /// the flags. `worlds` are those whose sections it may hold.
     ///
     /// # Errors
     /// As [`Config::load_with`].
-    pub fn load_under(path: &Path, overrides: &[Override]) -> Result<Self, ConfigError> {
-        Self::load_with(path, &environment()?, overrides)
+    pub fn load_under(path: &Path, overrides: &[Override], worlds: &[&dyn World]) -> Result<Self, ConfigError> {
+        Self::load_with(path, &environment()?, overrides, worlds)
     }
 
     /// The same with a given environment and flags. If several flags set one key, the last one wins.
@@ -183,6 +173,7 @@ impl Config {
         path: &Path,
         environment: &BTreeMap<String, String>,
         overrides: &[Override],
+        worlds: &[&dyn World],
     ) -> Result<Self, ConfigError> {
         let file = file_of(path);
         let text = read(&file).map_err(|problem| one(format!("{}: {problem}", file.display())))?;
@@ -191,7 +182,8 @@ impl Config {
             Ok(table) => table,
             Err(error) => return Err(one(document.not_toml(&error))),
         };
-        let config = Self::from_document(&document, Section::outermost(&document, table.get_ref()), &file);
+        let root = Section::outermost(&document, table.get_ref());
+        let config = Self::from_document(&document, root, &file, worlds);
         let problems = document.problems(&VARIABLES_ELSEWHERE);
         match config {
             Some(config) if problems.is_empty() => Ok(config),
@@ -204,9 +196,9 @@ impl Config {
     ///
     /// # Errors
     /// If the file cannot be read at all.
-    pub fn state_dir_of(path: &Path) -> Result<(PathBuf, Option<ConfigError>), ConfigError> {
+    pub fn state_dir_of(path: &Path, worlds: &[&dyn World]) -> Result<(PathBuf, Option<ConfigError>), ConfigError> {
         let environment = environment()?;
-        let error = match Self::load_with(path, &environment, &[]) {
+        let error = match Self::load_with(path, &environment, &[], worlds) {
             Ok(config) => return Ok((config.state_dir, None)),
             Err(error) => error,
         };
@@ -222,48 +214,100 @@ impl Config {
         Ok((folder.join(named.unwrap_or(STATE_DIR_DEFAULT)), Some(error)))
     }
 
+    /// What the sections of one world say, such as `config.world::<Lbaas>()`. `None` if none of them is present.
+    pub fn world<T: 'static>(&self) -> Option<&T> {
+        self.worlds
+            .iter()
+            .find_map(|world| (world.as_ref() as &dyn Any).downcast_ref())
+    }
+
+    /// `[source]`, if any world reads it.
+    pub fn source(&self) -> Option<&Source> {
+        self.worlds.iter().find_map(|world| world.source())
+    }
+
+    /// Every guest of the configuration, by the name of its section.
+    pub fn guests(&self) -> Vec<(&'static str, &Guest)> {
+        self.worlds.iter().flat_map(|world| world.guests()).collect()
+    }
+
+    /// Each component of its guests that may decide at some point, with its required signatures.
+    pub fn references(&self) -> Vec<(Reference, &Verify)> {
+        let guests = self.guests().into_iter();
+        guests
+            .flat_map(|(_, guest)| guest.references().map(|reference| (reference.clone(), &guest.verify)))
+            .collect()
+    }
+
+    /// Lets every guest destroy anything without an approval.
+    pub fn approve(&mut self) {
+        for world in &mut self.worlds {
+            world.approve();
+        }
+    }
+
+    /// Whether the host starts a simulated server.
+    pub fn has_own_server(&self) -> bool {
+        self.worlds.iter().any(|world| world.has_own_server())
+    }
+
     /// Uses the simulated servers of the running host instead of starting new ones. False if only that host knows the
     /// port of one of them.
     pub fn use_running_servers(&mut self) -> bool {
-        let of_lbaas = self.lbaas.as_mut().is_none_or(Lbaas::use_running_sim);
-        let of_neg = self.neg.as_mut().is_none_or(Neg::use_running_sim);
-        of_lbaas && of_neg
+        let mut all = true;
+        for world in &mut self.worlds {
+            all &= world.use_running_server();
+        }
+        all
+    }
+
+    /// The cluster is watched once for everything, but Pods matter only for this node.
+    fn watch_pods_of_this_node(&mut self) {
+        let Some(node) = self.worlds.iter().find_map(|world| world.pods_of()).map(str::to_owned) else {
+            return;
+        };
+        for source in self.worlds.iter_mut().filter_map(|world| world.source_mut()) {
+            if let Source::Kubernetes(cluster) = source {
+                cluster.pods_of = Some(node.clone());
+            }
+        }
     }
 
     /// The configuration of the document. `None` only if it has a problem.
-    fn from_document<'d>(document: &'d Document<'d>, mut root: Section<'d>, file: &Path) -> Option<Self> {
+    fn from_document<'d>(
+        document: &'d Document<'d>,
+        mut root: Section<'d>,
+        file: &'d Path,
+        worlds: &[&dyn World],
+    ) -> Option<Self> {
         let folder = file.parent().unwrap_or(Path::new(""));
         let state_dir = folder.join(root.path(STATE_DIR).unwrap_or_else(|| PathBuf::from(STATE_DIR_DEFAULT)));
         let seed = root.whole("seed", 1, 0..=u64::MAX);
-        let Apart {
-            source,
-            lbaas: for_lbaas,
-            ipam: for_ipam,
-            neg: for_neg,
-            node: for_node,
-            renderers,
-            etcd: for_etcd,
-            nftables: for_nftables,
-        } = sections(&mut root);
-        let (has_lbaas, has_ipam) = (for_lbaas.is_any_present(), for_ipam.is_any_present());
-        let (has_neg, has_node) = (for_neg.is_any_present(), for_node.is_any_present());
-        let has_source = source.is_present();
-        let takes_from_source = has_lbaas || has_neg || has_node;
-        if !takes_from_source && !has_ipam {
-            say_what_there_is_to_do(document, has_source);
-        } else if !takes_from_source && has_source {
-            say_what_takes_from(&source);
-        }
+        let source = root.section("source");
+        let all: Vec<About> = worlds.iter().map(|world| world.about()).collect();
+        let mut tables = Tables::new(&mut root, &all);
+        let sections: Vec<Sections<'d>> = worlds.iter().map(|world| world.sections(&mut tables)).collect();
+        let etcd = EtcdBackend::read(tables.backends.section("etcd"), folder, &state_dir);
+        let nftables = NftablesBackend::read(tables.backends.section("nftables"), folder);
+        tables.end();
+        let present = all
+            .iter()
+            .zip(&sections)
+            .filter(|(_, sections)| sections.is_any_present);
+        let present: Vec<&About> = present.map(|(about, _)| about).collect();
+        world::check_fit(document, &source, &all, &present);
         // The source's reader does the same: variables alone can select a cluster.
         let has_kubernetes = source.has("kubernetes") || document.has_outside("source.kubernetes");
-        let election = read_election(&mut root, has_kubernetes, has_lbaas || has_neg, has_node);
-        let source = source::read(source, folder, &needed(has_lbaas, has_neg, has_node));
-        let lbaas = Lbaas::read(document, (has_source, source.clone()), for_lbaas, folder, seed);
-        let neg = Neg::read(document, (has_source, source.clone()), for_neg, folder, seed);
-        let node = ThisNode::read(document, (has_source, source), for_node, renderers, folder);
-        let ipam = Ipam::read(document, for_ipam, folder, &state_dir);
-        let etcd = EtcdBackend::read(for_etcd, folder, &state_dir);
-        let nftables = NftablesBackend::read(for_nftables, folder);
+        let election = Election::read(root.section("election"), has_kubernetes);
+        let is_elected = world::check_election(&root, election.is_some(), &all, &present);
+        let reading = Reading {
+            document,
+            folder,
+            state_dir: state_dir.clone(),
+            seed,
+            source: source::read(source, folder, &world::needed(&present)),
+        };
+        let worlds = world::read(sections, &reading);
         let journal = Recording::read(root.section("journal"));
         let audit = AuditKept::read(root.section("audit"));
         let run = Run::read(root.section("run"));
@@ -274,10 +318,7 @@ impl Config {
             file: file.to_owned(),
             state_dir,
             seed,
-            lbaas: if has_lbaas { Some(lbaas?) } else { None },
-            ipam: if has_ipam { Some(ipam?) } else { None },
-            neg: if has_neg { Some(neg?) } else { None },
-            node: if has_node { Some(node?) } else { None },
+            worlds: worlds?,
             etcd,
             nftables,
             journal,
@@ -285,163 +326,10 @@ impl Config {
             run,
             admin,
             telemetry,
-            election,
+            election: election.filter(|_| is_elected),
         };
         config.watch_pods_of_this_node();
         Some(config)
-    }
-
-    /// The cluster is watched once for everything, but Pods matter only for this node.
-    fn watch_pods_of_this_node(&mut self) {
-        let Some(node) = &mut self.node else { return };
-        let lbaas = self.lbaas.as_mut().map(|lbaas| &mut lbaas.source);
-        let neg = self.neg.as_mut().map(|neg| &mut neg.source);
-        for source in lbaas.into_iter().chain(neg).chain([&mut node.source]) {
-            if let Source::Kubernetes(cluster) = source {
-                cluster.pods_of = Some(node.name.clone());
-            }
-        }
-    }
-}
-
-/// How hosts elect the one that acts for the cluster. `None` if this host acts for its own node alone.
-fn read_election(root: &mut Section<'_>, has_kubernetes: bool, is_acted_for: bool, has_node: bool) -> Option<Election> {
-    let election = Election::read(root.section("election"), has_kubernetes);
-    // A node's host always acts for its node. The hosts of a cluster's nodes do not wait for each other, and none
-    // may hold the lease of the hosts that act for the cluster.
-    if has_node && election.is_some() && !is_acted_for && root.has("election") {
-        let text =
-            "is about load balancers and network endpoint groups: a host acts for its node whatever other hosts run";
-        root.wrong_key("election", text);
-    }
-    election.filter(|_| is_acted_for)
-}
-
-/// Reports a source that nothing reads.
-fn say_what_takes_from(source: &Section<'_>) {
-    source.wrong(format_args!(
-        "[source] needs an adapter that takes from it: add {}, or {}, or {}",
-        lbaas::ADAPTER,
-        neg::ADAPTER,
-        node::ADAPTER,
-    ));
-}
-
-/// The sections grouped by subject.
-struct Apart<'d> {
-    source: Section<'d>,
-    lbaas: keyed::Sections<'d>,
-    ipam: ipam::Sections<'d>,
-    neg: keyed::Sections<'d>,
-    node: node::Sections<'d>,
-    renderers: node::Renderers<'d>,
-    etcd: Section<'d>,
-    nftables: Section<'d>,
-}
-
-/// Takes the sections out of their tables.
-fn sections<'d>(root: &mut Section<'d>) -> Apart<'d> {
-    let mut guests = root.section("guests");
-    let mut adapters = root.section("adapter");
-    let mut backends = root.section("backend");
-    let mut sims = root.section("sim");
-    let for_lbaas = keyed::Sections {
-        guest: guests.section("lbaas"),
-        adapter: adapters.section("lbaas"),
-        backend: backends.section("lbaas"),
-        sim: sims.section("lbaas"),
-    };
-    let for_ipam = ipam::Sections {
-        guest: guests.section("ipam"),
-        adapter: adapters.section("ipam"),
-        checkpoint: backends.section("checkpoint"),
-        cri: backends.section("cri"),
-    };
-    let for_neg = keyed::Sections {
-        guest: guests.section("neg"),
-        adapter: adapters.section("neg"),
-        backend: backends.section("neg"),
-        sim: sims.section("compute"),
-    };
-    let mut for_node = node::Sections {
-        nodesync: guests.section("nodesync"),
-        service: guests.section("service"),
-        node: adapters.section("node"),
-        adapter: adapters.section("service"),
-    };
-    let serves = for_node.service.is_present();
-    let renderers = node::Renderers::find(&mut guests, &mut for_node.adapter, serves);
-    let (for_etcd, for_nftables) = (backends.section("etcd"), backends.section("nftables"));
-    guests.end_as(
-        "guest",
-        "; a guest is named as its adapter, a renderer as `renderers` of [adapter.service] lists it",
-    );
-    for parent in [adapters, backends, sims] {
-        parent.end();
-    }
-    Apart {
-        source: root.section("source"),
-        lbaas: for_lbaas,
-        ipam: for_ipam,
-        neg: for_neg,
-        node: for_node,
-        renderers,
-        etcd: for_etcd,
-        nftables: for_nftables,
-    }
-}
-
-/// The required kinds of objects, and what is made from each.
-fn needed(has_lbaas: bool, has_neg: bool, has_node: bool) -> Vec<(Kind, &'static str)> {
-    const NEGS: &str = "network endpoint groups";
-    const NODE: &str = "the Services of a node";
-    let made = match (has_lbaas, has_neg) {
-        (true, _) => "load balancers",
-        (false, true) => NEGS,
-        (false, false) => NODE,
-    };
-    let mut needed = vec![(Kind::Service, made), (Kind::Node, made)];
-    if has_neg || has_node {
-        needed.push((Kind::EndpointSlice, if has_neg { NEGS } else { NODE }));
-    }
-    if has_node {
-        needed.push((Kind::Pod, NODE));
-    }
-    needed
-}
-
-/// Reports which sections to add, for each subject, if there is nothing to do.
-fn say_what_there_is_to_do(document: &Document<'_>, has_source: bool) {
-    let source = if has_source {
-        String::new()
-    } else {
-        format!("{}, ", source::SECTION)
-    };
-    document.wrong(format_args!(
-        "nothing to do: for load balancers add {source}{}, {}, and {}; for pod addresses add {}, and {}; for \
-         network endpoint groups add {source}{}, {}, and {}; for the number of a node, or its Services, add {source}{}, \
-         and {} or {}",
-        lbaas::ADAPTER,
-        lbaas::GUEST,
-        lbaas::BACKEND,
-        ipam::ADAPTER,
-        ipam::GUEST,
-        neg::ADAPTER,
-        neg::GUEST,
-        neg::BACKEND,
-        node::ADAPTER,
-        node::NODESYNC,
-        node::SERVICE,
-    ));
-}
-
-impl Config {
-    /// `[source]`, if any part uses it.
-    pub fn source(&self) -> Option<&Source> {
-        let lbaas = self.lbaas.as_ref().map(|lbaas| &lbaas.source);
-        let neg = self.neg.as_ref().map(|neg| &neg.source);
-        let node = self.node.as_ref().map(|node| &node.source);
-        lbaas.or(neg).or(node)
     }
 }
 

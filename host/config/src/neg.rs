@@ -2,16 +2,15 @@
 //! `[guests.neg]`, `[backend.neg]` and `[sim.compute]`; otherwise an error names the lines to add. `compute.rs` reads
 //! the last two.
 
-use std::path::Path;
-
 use serde::{Deserialize, Serialize};
-use trueup_sources::Source;
+use serde_json::{Value, json};
+use trueup_sources::{Kind, Source};
 
 use super::compute::{ComputeSim, NegBackend, read_backend};
-use super::document::Document;
 use super::guest::Guest;
-use super::keyed::{Names, Sections};
+use super::keyed::{Keyed, Sections};
 use super::section::{LABEL, Section, is_label};
+use super::world::{self, Reading, World};
 
 /// The setting of the guest that names NEGs by subnet. The adapter sets it, and the configuration must not.
 pub const NEG_NAMES: &str = "neg_names";
@@ -57,9 +56,42 @@ pub struct Neg {
     pub sim: Option<ComputeSim>,
 }
 
-impl Neg {
-    /// Uses the simulated Compute Engine of the running host instead of starting one. False if its port is unknown.
-    pub(super) fn use_running_sim(&mut self) -> bool {
+impl world::Settings for Neg {
+    fn guests(&self) -> Vec<(&'static str, &Guest)> {
+        vec![(NAME, &self.guest)]
+    }
+
+    fn source(&self) -> Option<&Source> {
+        Some(&self.source)
+    }
+
+    fn source_mut(&mut self) -> Option<&mut Source> {
+        Some(&mut self.source)
+    }
+
+    fn shown(&self) -> Vec<(&'static str, &'static str, Value)> {
+        let sim = self.sim.as_ref();
+        let mut all = vec![
+            ("guests", NAME, self.guest.shown()),
+            ("adapter", NAME, json!(self.adapter)),
+            ("backend", NAME, self.backend.shown(sim.map(|sim| sim.listen))),
+        ];
+        all.extend(sim.map(|sim| {
+            let token = sim.token.as_ref().map(ToString::to_string);
+            ("sim", SIM, json!({ "listen": sim.listen, "token": token }))
+        }));
+        all
+    }
+
+    fn approve(&mut self) {
+        self.guest.approve_above.percent = 100;
+    }
+
+    fn has_own_server(&self) -> bool {
+        self.sim.is_some()
+    }
+
+    fn use_running_server(&mut self) -> bool {
         let Some(sim) = self.sim.take_if(|sim| sim.listen.port() != 0) else {
             return self.sim.is_none();
         };
@@ -70,34 +102,27 @@ impl Neg {
     }
 }
 
-/// The text for an operator who has none of these sections.
-pub(super) const ADAPTER: &str = "`[adapter.neg]` with `cluster = \"c1\"` and `subnet = \"default\"`";
-pub(super) const GUEST: &str = "`[guests.neg]` with `use = \"builtin:neg@1\"` and \
-     `grants = { neg = { read = [\"*\"], write = [\"*\"] } }`";
-pub(super) const BACKEND: &str = "`[backend.neg]` with `kind = \"compute\"` and `project = \"my-project\"`, or with \
-     `kind = \"simulated\"`";
+const NAME: &str = "neg";
+const SIM: &str = "compute";
 
 /// The sections about NEGs.
-const NAMES: Names = Names {
-    name: "neg",
-    sim: "sim.compute",
-    adapter: ADAPTER,
-    guest: GUEST,
-    backend: BACKEND,
+pub const NEG: &dyn World = &Keyed {
+    name: NAME,
+    sim: SIM,
+    subject: "network endpoint groups",
+    needs: &[Kind::Service, Kind::Node, Kind::EndpointSlice],
+    adapter: "`[adapter.neg]` with `cluster = \"c1\"` and `subnet = \"default\"`",
+    guest: "`[guests.neg]` with `use = \"builtin:neg@1\"` and `grants = { neg = { read = [\"*\"], write = [\"*\"] } }`",
+    backend: "`[backend.neg]` with `kind = \"compute\"` and `project = \"my-project\"`, or with \
+              `kind = \"simulated\"`",
+    read: Neg::read,
 };
 
 impl Neg {
-    /// `None` if none of the sections is present, or a problem was found.
-    pub(super) fn read<'d>(
-        document: &'d Document<'d>,
-        source: (bool, Option<Source>),
-        sections: Sections<'d>,
-        folder: &Path,
-        seed: u64,
-    ) -> Option<Self> {
-        let (has_source, source) = source;
-        sections.say_what_is_missing(document, has_source, &NAMES);
+    /// `None` if its adapter's section is missing, or a problem was found.
+    fn read<'d>(sections: Sections<'d>, reading: &Reading<'d>) -> Option<Self> {
         let (has_adapter, has_sim) = (sections.adapter.is_present(), sections.sim.is_present());
+        let folder = reading.folder;
         for setting in [NEG_NAMES, ZONES] {
             let text = "is what [adapter.neg] says of each Service and cluster: leave it out";
             sections.guest.refuse_below("settings", setting, text);
@@ -106,7 +131,7 @@ impl Neg {
         let adapter = read_adapter(sections.adapter);
         let (backend, url) = read_backend(sections.backend, folder, &sections.sim).unzip();
         let url = url.flatten();
-        let sim = ComputeSim::read(sections.sim, folder, seed, backend.as_ref(), url.as_deref());
+        let sim = ComputeSim::read(sections.sim, reading, backend.as_ref(), url.as_deref());
         if !has_adapter {
             return None;
         }
@@ -114,7 +139,7 @@ impl Neg {
         // An in-process backend makes the server unused: a variable selected it over the file.
         let sim = (has_sim && backend != NegBackend::Simulated).then_some(sim);
         Some(Self {
-            source: source?,
+            source: reading.source.clone()?,
             guest: guest?,
             adapter: adapter?,
             backend,

@@ -6,6 +6,7 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use serde_json::{Value, json};
 use trueup_capabilities::nftables::nft::{PROGRAM, TIMEOUT};
 
 use super::section::{Given, Place, Section, chosen, words};
@@ -50,6 +51,19 @@ enum Kind {
 const OF_NFT: [&str; 3] = ["namespace", "nft", "timeout_ms"];
 
 impl NftablesBackend {
+    /// For `/v1/config`.
+    pub(super) fn shown(&self) -> Value {
+        match self {
+            Self::Simulated => json!({ "kind": "simulated" }),
+            Self::Nft(program) => json!({
+                "kind": "nft",
+                "namespace": program.namespace,
+                "nft": program.program,
+                "timeout_ms": program.timeout.as_millis(),
+            }),
+        }
+    }
+
     /// The value of the section; a placeholder if it has a problem.
     pub(super) fn read(mut section: Section<'_>, folder: &Path) -> Self {
         /// From the time of one change on a busy machine to an hour. A resync of 10,000 services with 10 endpoints each

@@ -9,28 +9,26 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use serde::Serialize;
+use serde_json::{Value, json};
 use trueup_base::text::nearest;
-use trueup_sources::Source;
+use trueup_sources::{Kind, Source};
 
-use super::document::{Document, offered};
+use super::document::offered;
 use super::guest::Guest;
 use super::interfaces::Pattern;
 use super::section::{LABEL, Section, is_label};
-use super::source::report_missing_source;
+use super::world::{self, About, Reading, Tables, World};
 
 /// The setting of the guest `nodesync` that names this node. The adapter sets it.
 pub const NODE_NAME: &str = "node_name";
 
 /// The text for an operator who has none of these sections.
-pub(super) const ADAPTER: &str = "`[adapter.node]` with `name = \"node-a\"`";
-pub(super) const NODESYNC: &str = "`[guests.nodesync]` with `use = \"builtin:nodesync@1\"` and `grants = { etcd = { read = \
+const ADAPTER: &str = "`[adapter.node]` with `name = \"node-a\"`";
+const NODESYNC: &str = "`[guests.nodesync]` with `use = \"builtin:nodesync@1\"` and `grants = { etcd = { read = \
      [\"/vnf-agent/contiv-ksr/\"], write = [\"/vnf-agent/contiv-ksr/\"] } }`";
-pub(super) const SERVICE: &str = "`[guests.service]` with `use = \"builtin:service@1\"`";
+const SERVICE: &str = "`[guests.service]` with `use = \"builtin:service@1\"`";
 const RENDERER: &str = "`[guests.nftables]` with `use = \"builtin:nftables@1\"` and `grants = { nftables = { write = \
      [\"ip trueup\", \"ip6 trueup\"] } }`";
-
-/// Guests that are never renderers.
-const OTHERS: [&str; 5] = ["ipam", "lbaas", "neg", "nodesync", "service"];
 
 /// Everything about this node's number and the Services on it.
 #[derive(Debug, Clone)]
@@ -126,16 +124,97 @@ impl Address {
     }
 }
 
+/// The sections about this node.
+pub const NODE: &dyn World = &OfThisNode;
+
+struct OfThisNode;
+
+impl World for OfThisNode {
+    fn about(&self) -> About {
+        About {
+            subject: "the number of a node, or its Services,",
+            made: "the Services of a node",
+            needs: &[Kind::Service, Kind::Node, Kind::EndpointSlice, Kind::Pod],
+            acts_for_cluster: false,
+            guests: vec!["nodesync", "service"],
+            adapter: ADAPTER,
+            others: format!("and {NODESYNC} or {SERVICE}"),
+        }
+    }
+
+    fn sections<'d>(&self, tables: &mut Tables<'d>) -> world::Sections<'d> {
+        let mut sections = Sections {
+            nodesync: tables.guests.section("nodesync"),
+            service: tables.guests.section("service"),
+            node: tables.adapters.section("node"),
+            adapter: tables.adapters.section("service"),
+        };
+        let is_any_present = sections.is_any_present();
+        let renderers = Renderers::find(tables, &mut sections.adapter, sections.service.is_present());
+        world::Sections::new(is_any_present, move |reading| {
+            ThisNode::read(sections, renderers, reading)
+        })
+    }
+}
+
+impl world::Settings for ThisNode {
+    fn guests(&self) -> Vec<(&'static str, &Guest)> {
+        let nodesync = self.nodesync.as_ref().map(|guest| ("nodesync", guest));
+        let service = self.service.as_ref();
+        let processor = service.map(|service| ("service", &service.guest));
+        let renderers = service.into_iter().flat_map(|service| &service.renderers);
+        let renderers = renderers.map(|(name, guest)| (*name, guest));
+        nodesync.into_iter().chain(processor).chain(renderers).collect()
+    }
+
+    fn source(&self) -> Option<&Source> {
+        Some(&self.source)
+    }
+
+    fn source_mut(&mut self) -> Option<&mut Source> {
+        Some(&mut self.source)
+    }
+
+    fn pods_of(&self) -> Option<&str> {
+        Some(&self.name)
+    }
+
+    fn shown(&self) -> Vec<(&'static str, &'static str, Value)> {
+        let mut all: Vec<_> = self
+            .guests()
+            .into_iter()
+            .map(|(name, guest)| ("guests", name, guest.shown()))
+            .collect();
+        all.push(("adapter", "node", self.shown_adapter()));
+        all.extend(
+            self.service
+                .as_ref()
+                .map(|service| ("adapter", "service", service.shown())),
+        );
+        all
+    }
+
+    fn shares_backends(&self) -> bool {
+        true
+    }
+
+    fn approve(&mut self) {
+        if let Some(service) = &mut self.service {
+            service.guest.approve_above.percent = 100;
+        }
+    }
+}
+
 /// The sections about this node, except `[source]` and the renderers.
-pub(super) struct Sections<'d> {
-    pub(super) nodesync: Section<'d>,
-    pub(super) service: Section<'d>,
-    pub(super) node: Section<'d>,
-    pub(super) adapter: Section<'d>,
+struct Sections<'d> {
+    nodesync: Section<'d>,
+    service: Section<'d>,
+    node: Section<'d>,
+    adapter: Section<'d>,
 }
 
 impl Sections<'_> {
-    pub(super) fn is_any_present(&self) -> bool {
+    fn is_any_present(&self) -> bool {
         [&self.nodesync, &self.service, &self.node, &self.adapter]
             .iter()
             .any(|section| section.is_present())
@@ -171,18 +250,9 @@ impl Sections<'_> {
 }
 
 impl ThisNode {
-    /// `None` if none of the sections is present, or a problem was found. Removes the renderers from `guests`.
-    pub(super) fn read<'d>(
-        document: &'d Document<'d>,
-        source: (bool, Option<Source>),
-        sections: Sections<'d>,
-        guests: Renderers<'d>,
-        folder: &Path,
-    ) -> Option<Self> {
-        let (has_source, source) = source;
-        if !has_source && sections.is_any_present() {
-            report_missing_source(document);
-        }
+    /// `None` if its adapter's section is missing, or a problem was found.
+    fn read<'d>(sections: Sections<'d>, renderers: Renderers<'d>, reading: &Reading<'d>) -> Option<Self> {
+        let folder = reading.folder;
         sections.say_what_is_missing();
         let Sections {
             nodesync,
@@ -194,13 +264,13 @@ impl ThisNode {
         let (numbers, serves) = (nodesync.is_present(), service.is_present());
         let is_known = node.is_present();
         let nodesync = Guest::read(nodesync, folder);
-        let service = OnService::read(service, adapter, guests, folder);
+        let service = OnService::read(service, adapter, renderers, folder);
         let (name, addresses, context) = read_node(node);
         if !is_known {
             return None;
         }
         Some(Self {
-            source: source?,
+            source: reading.source.clone()?,
             name: name?,
             addresses,
             context,
@@ -210,8 +280,27 @@ impl ThisNode {
     }
 }
 
+impl ThisNode {
+    fn shown_adapter(&self) -> Value {
+        let context = &self.context;
+        let addresses: Vec<&str> = self.addresses.iter().map(|address| address.text.as_str()).collect();
+        json!({
+            "name": self.name,
+            "addresses": addresses,
+            "node_ip": context.node_ip,
+            "host_ips": context.host_ips,
+            "pod_subnet_this_node": context.pod_subnet_this_node,
+            "pod_subnet_all_nodes": context.pod_subnet_all_nodes,
+            "main_interface": context.main_interface,
+            "other_interfaces": context.other_interfaces,
+            "vxlan_bvi_interface": context.vxlan_bvi_interface,
+            "host_interconnect_interface": context.host_interconnect_interface,
+        })
+    }
+}
+
 /// The sections of renderers, removed from `[guests]` before its other keys are checked.
-pub(super) struct Renderers<'d> {
+struct Renderers<'d> {
     adapter_names: Option<Vec<&'static str>>,
     sections: Vec<(&'static str, Section<'d>)>,
     /// Sections that the list does not contain.
@@ -221,12 +310,17 @@ pub(super) struct Renderers<'d> {
 impl<'d> Renderers<'d> {
     /// The renderers in `renderers` of `[adapter.service]`, or all of them without that list. Empty without a service
     /// processor.
-    pub(super) fn find(guests: &mut Section<'d>, adapter: &mut Section<'d>, serves: bool) -> Self {
+    fn find(tables: &mut Tables<'d>, adapter: &mut Section<'d>, serves: bool) -> Self {
+        let Tables {
+            guests,
+            guests_of_worlds: others,
+            ..
+        } = tables;
         let must = format!(
             "name a renderer's [guests.NAME]: none of {}, and NAME must {LABEL}",
-            OTHERS.join(", ")
+            others.join(", ")
         );
-        let name = |text: &str| (is_label(text) && !OTHERS.contains(&text)).then(|| interned(text));
+        let name = |text: &str| (is_label(text) && !others.contains(&text)).then(|| interned(text));
         let listed = adapter.list("renderers", &must, name);
         let found: Vec<&'static str> = guests.names_in_file().filter_map(name).collect();
         let (names, unlisted) = match &listed {
@@ -253,6 +347,21 @@ impl<'d> Renderers<'d> {
 }
 
 impl OnService {
+    fn shown(&self) -> Value {
+        let renderers: Vec<&str> = self.renderers.iter().map(|(name, _)| *name).collect();
+        let (pattern, file) = match &self.interfaces {
+            InterfacesFrom::Nowhere => (None, None),
+            InterfacesFrom::Pattern(pattern) => (Some(pattern.to_string()), None),
+            InterfacesFrom::File(file) => (None, Some(file)),
+        };
+        json!({
+            "renderers": renderers,
+            "pod_interfaces": pattern,
+            "pod_interfaces_file": file,
+            "resync_ms": self.resync_ms,
+        })
+    }
+
     fn read<'d>(
         service: Section<'d>,
         mut adapter: Section<'d>,

@@ -79,6 +79,11 @@ impl<'d> Section<'d> {
         self.present
     }
 
+    /// Its name with those of the sections around it: `adapter.lbaas`.
+    pub(super) fn name(&self) -> &str {
+        &self.path
+    }
+
     /// A problem of the section as a whole, at its header.
     pub(super) fn wrong(&self, text: impl Display) {
         self.document.wrong_on(self.line, text);

@@ -25,6 +25,9 @@ mod node;
 mod telemetry;
 mod versions;
 
+/// In the order of the host's own list.
+const WORLDS: [&dyn World; 4] = [IPAM, LBAAS, NEG, NODE];
+
 /// The smallest valid configuration. The tests below change it.
 const LEAST: &str = r#"
 [source]
@@ -51,7 +54,7 @@ fn load(text: &str, environment: &[(&str, &str)], overrides: &[(&str, &str, &str
         value: (*value).to_owned(),
     };
     let overrides: Vec<_> = overrides.iter().map(flag).collect();
-    let loaded = Config::load_with(folder.path(), &environment, &overrides);
+    let loaded = Config::load_with(folder.path(), &environment, &overrides, &WORLDS);
     // The folder's name differs from run to run.
     let prefix = format!("{}/", folder.path().display());
     loaded.map_err(|error| error.to_string().replace(&prefix, ""))
@@ -77,7 +80,7 @@ fn refused_with(from: &str, to: &str, said: &[&str]) {
 }
 
 fn lbaas(config: &Config) -> &Lbaas {
-    config.lbaas.as_ref().expect("load balancers")
+    config.world::<Lbaas>().expect("load balancers")
 }
 
 fn anexia(config: &Config) -> &AnexiaBackend {
@@ -138,13 +141,13 @@ fn the_least_configuration_has_every_default() {
         backoff_max_ms: 300_000,
     };
     assert_eq!(config.run, run);
-    assert!(config.ipam.is_none());
+    assert!(config.world::<Ipam>().is_none());
 }
 
 #[test]
 fn the_quickstart_fits_together() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/quickstart");
-    let config = Config::load_with(&folder, &BTreeMap::new(), &[]).unwrap();
+    let config = Config::load_with(&folder, &BTreeMap::new(), &[], &WORLDS).unwrap();
     assert_eq!(anexia(&config).settings(None).url, "http://127.0.0.1:9480");
     let sim = lbaas(&config).sim.as_ref().unwrap();
     assert_eq!(
@@ -340,12 +343,12 @@ fn sections_that_do_not_fit_are_named_with_the_lines_to_add() {
     refused(
         "[source]\nmanifests = \"m\"\n",
         &[
-            "trueup.toml: nothing to do: for load balancers add `[adapter.lbaas]` with `cluster = \"c1\"` and \
+            "trueup.toml: nothing to do: for pod addresses add `[adapter.ipam]` with `enis_file = \"enis.json\"`, and \
+             `[guests.ipam]` with `use = \"builtin:ipam@1\"` and `grants = { checkpoint = { read = [\"own\"], \
+             write = [\"own\"] } }`; for load balancers add `[adapter.lbaas]` with `cluster = \"c1\"` and \
              `load_balancers = [\"lb-1\"]`, `[guests.lbaas]` with `use = \"builtin:lbaas@1\"` and \
              `grants = { lbaas = { read = [\"lb-1\"], write = [\"lb-1\"] } }`, and `[backend.lbaas]` with \
-             `kind = \"anexia\"` and `token_file = \"token\"`, or with `kind = \"simulated\"`; for pod addresses add \
-             `[adapter.ipam]` with `enis_file = \"enis.json\"`, and `[guests.ipam]` with `use = \"builtin:ipam@1\"` and \
-             `grants = { checkpoint = { read = [\"own\"], write = [\"own\"] } }`; for network endpoint groups add \
+             `kind = \"anexia\"` and `token_file = \"token\"`, or with `kind = \"simulated\"`; for network endpoint groups add \
              `[adapter.neg]` with `cluster = \"c1\"` and `subnet = \"default\"`, `[guests.neg]` with \
              `use = \"builtin:neg@1\"` and `grants = { neg = { read = [\"*\"], write = [\"*\"] } }`, and `[backend.neg]` \
              with `kind = \"compute\"` and `project = \"my-project\"`, or with `kind = \"simulated\"`; for the number of a \
@@ -356,9 +359,7 @@ fn sections_that_do_not_fit_are_named_with_the_lines_to_add() {
     );
     let error = load("", &[], &[]).expect_err("nothing is configured");
     assert!(
-        error.starts_with(
-            "trueup.toml: nothing to do: for load balancers add `[source]` with `manifests = \"manifests\"`"
-        ),
+        error.contains("; for load balancers add `[source]` with `manifests = \"manifests\"`, a folder"),
         "{error}"
     );
     assert_eq!(error.lines().count(), 1, "{error}");
@@ -447,7 +448,7 @@ fn a_file_that_cannot_be_read_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let hint = "give a TOML file, or a folder with `trueup.toml`";
     let load = |path: &Path| {
-        Config::load_with(path, &BTreeMap::new(), &[])
+        Config::load_with(path, &BTreeMap::new(), &[], &WORLDS)
             .expect_err("no file")
             .to_string()
     };

@@ -18,7 +18,7 @@ use trueup_capabilities::log::NoLog;
 use trueup_journal::Event;
 use trueup_sources::Batch;
 
-use crate::config::{Config, Guest, Lbaas};
+use crate::config::{Config, Guest, Lbaas, Neg};
 use crate::guests::lbaas::adapter::{self, Key};
 use crate::guests::lbaas::{self, Desired, Error as Reconciliation, Report};
 use crate::lbaas::granted;
@@ -158,7 +158,8 @@ pub async fn plan(config: &Config, registry: &Registry, orphans: bool) -> Result
             config.file.display()
         )));
     };
-    if config.lbaas.is_none() && config.neg.is_none() {
+    let (lbaas, neg) = (config.world::<Lbaas>(), config.world::<Neg>());
+    if lbaas.is_none() && neg.is_none() {
         return Err(SetupError::Misused(format!(
             "{}: nothing to plan: it names no load balancers and no NEGs, and what becomes of Services on a node is not planned",
             config.file.display()
@@ -170,10 +171,10 @@ pub async fn plan(config: &Config, registry: &Registry, orphans: bool) -> Result
         problems: all.problems.iter().map(ToString::to_string).collect(),
         ..Plan::default()
     };
-    if let Some(lbaas) = &config.lbaas {
+    if let Some(lbaas) = lbaas {
         plan_services(&mut plan, config, lbaas, &ground, &all, orphans).await?;
     }
-    if let Some(neg) = &config.neg {
+    if let Some(neg) = neg {
         let negs = Box::pin(crate::neg::plan::plan(config, neg, &ground, &all)).await?;
         plan.negs = negs.keys;
         plan.notes.extend(negs.notes);

@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use crate::guests::{World, Worlds};
 use crate::kind::Kind;
-use crate::{ipam, lbaas, neg, node};
+use crate::{config, ipam, lbaas, neg, node};
 
 /// Everything that a host can do, in the order in which it is set up.
 pub(crate) const KINDS: [&dyn Kind; 4] = [
@@ -19,6 +19,11 @@ pub fn worlds() -> Worlds {
     static ALL: LazyLock<Vec<&World>> =
         LazyLock::new(|| KINDS.iter().flat_map(|kind| kind.worlds().iter().copied()).collect());
     &ALL
+}
+
+/// How the sections of their configurations are read.
+pub fn sections() -> Vec<&'static dyn config::World> {
+    KINDS.iter().map(|kind| kind.sections()).collect()
 }
 
 #[cfg(test)]

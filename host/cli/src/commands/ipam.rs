@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use trueup_base::clock::{Clock as _, SystemClock};
-use trueup_runtime::config::SOCKET;
+use trueup_runtime::config::{Ipam, SOCKET};
 use trueup_runtime::guests::ipam::{AddressInfo, Eni, IpamKey};
 use trueup_runtime::ipam::{self, FORGOTTEN_AFTER_MS, Shown};
 
@@ -201,8 +201,8 @@ fn released_lines(released: &Released) -> Vec<String> {
 /// The socket and the instance that a configuration names.
 fn configured(config: &Path) -> Result<(PathBuf, String), crate::exit::Failure> {
     let config = super::run::read(config, &[])?;
-    match config.ipam {
-        Some(ipam) => Ok((ipam.adapter.socket, ipam.adapter.instance)),
+    match config.world::<Ipam>() {
+        Some(ipam) => Ok((ipam.adapter.socket.clone(), ipam.adapter.instance.clone())),
         None => Err(misused(anyhow::anyhow!(
             "{}: nothing to show: it has no `[adapter.ipam]`",
             config.file.display()

@@ -2,7 +2,7 @@
 
 mod negs;
 
-use trueup_runtime::config::{Config, Source};
+use trueup_runtime::config::{Config, Lbaas, Neg, Source};
 use trueup_runtime::plan::{self, Action, KeyPlan, Plan, Write};
 use trueup_runtime::run::StateLock;
 
@@ -28,9 +28,7 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
     let mut config = super::run::read(args.config.path(), &[])?;
     // An embedded simulated Engine, or Compute Engine, writes to the same file as that of a running host. While a host
     // runs, ask its servers instead.
-    let has_own = config.lbaas.as_ref().is_some_and(|lbaas| lbaas.sim.is_some())
-        || config.neg.as_ref().is_some_and(|neg| neg.sim.is_some());
-    let _lock = if has_own {
+    let _lock = if config.has_own_server() {
         match StateLock::try_take(&config.state_dir)? {
             Ok(lock) => Some(lock),
             Err(_) if config.use_running_servers() => None,
@@ -98,10 +96,10 @@ fn show(config: &Config, plan: &Plan, orphans: bool) -> anyhow::Result<()> {
             )))?;
         }
     }
-    if config.neg.is_some() {
+    if config.world::<Neg>().is_some() {
         output::line(&negs::summary(&plan.negs))?;
     }
-    if config.lbaas.is_none() {
+    if config.world::<Lbaas>().is_none() {
         return Ok(());
     }
     let word = if plan.keys.len() == 1 { "service" } else { "services" };

@@ -13,6 +13,7 @@ use trueup_runtime::config::{Config, Override, Source};
 use trueup_runtime::ipam::{self, Stats};
 use trueup_runtime::run::{self, Ended, Event, Part, Reload};
 use trueup_runtime::swap;
+use trueup_runtime::worlds::sections;
 
 use crate::exit::{Ending, Exit, misused};
 use crate::output::{self, Output};
@@ -58,13 +59,13 @@ impl ConfigArg {
 
 /// Reads a configuration; environment variables and the values of flags override it.
 pub(super) fn read(config: &std::path::Path, overrides: &[Override]) -> Result<Config, crate::exit::Failure> {
-    Config::load_under(config, overrides).map_err(misused)
+    Config::load_under(config, overrides, &sections()).map_err(misused)
 }
 
 /// The state folder of a configuration. If the rest of the file can't be used and the folder exists, warns and uses the
 /// folder: the host may run on with what it read before the file broke.
 pub(super) fn state_dir(config: &std::path::Path) -> Result<PathBuf, crate::exit::Failure> {
-    let (state_dir, error) = Config::state_dir_of(config).map_err(misused)?;
+    let (state_dir, error) = Config::state_dir_of(config, &sections()).map_err(misused)?;
     match error {
         None => {}
         Some(error) if state_dir.is_dir() => {
@@ -90,7 +91,7 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
     let overrides = if args.no_record { vec![no_record] } else { Vec::new() };
     let mut config = read(args.config.path(), &overrides)?;
     if args.approve {
-        approve(&mut config);
+        config.approve();
     }
     let traces = telemetry::start(&config.telemetry).map_err(|error| misused(anyhow::Error::msg(error)))?;
     let _lock = run::StateLock::take(&config.state_dir)?;
@@ -111,7 +112,7 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
     } else {
         let (ask, asked) = mpsc::channel(1);
         let from = args.config.path().to_owned();
-        let reload = Reload::new(asked, move || Config::load_under(&from, &overrides));
+        let reload = Reload::new(asked, move || Config::load_under(&from, &overrides, &sections()));
         super::block_on(traced(traces, async {
             let stop = asked_to_stop(super::listen_for_stop());
             let watching = run::watch(config, &registry, Some(reload), stop, tell);
@@ -134,17 +135,6 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
     } else {
         Exit::Done
     })
-}
-
-/// Every guest may destroy anything without waiting for an approval.
-fn approve(config: &mut Config) {
-    let lbaas = config.lbaas.as_mut().map(|lbaas| &mut lbaas.guest);
-    let neg = config.neg.as_mut().map(|neg| &mut neg.guest);
-    let service = config.node.as_mut().and_then(|node| node.service.as_mut());
-    let service = service.map(|service| &mut service.guest);
-    for guest in lbaas.into_iter().chain(neg).chain(service) {
-        guest.approve_above.percent = 100;
-    }
 }
 
 /// Exports traces during the run, if there are any, and sends the rest at the end.

@@ -11,7 +11,7 @@ enis_file = "enis.json"
 "#;
 
 fn ipam(config: &Config) -> &Ipam {
-    config.ipam.as_ref().expect("pod addresses")
+    config.world::<Ipam>().expect("pod addresses")
 }
 
 /// Like [`refused_with`], for [`PODS`].
@@ -25,11 +25,11 @@ fn pods_refused_with(from: &str, to: &str, said: &[&str]) {
 fn pod_addresses_need_no_more_than_a_guest_and_a_list_of_interfaces() {
     let config = load(PODS, &[], &[]).unwrap();
     let folder = config.file.parent().unwrap();
-    assert!(config.lbaas.is_none());
+    assert!(config.world::<Lbaas>().is_none());
     let ipam = ipam(&config);
     assert_eq!(ipam.guest.settings, json!({}));
     assert_eq!(ipam.enis, EnisFrom::File(folder.join("enis.json")));
-    let adapter = Settings {
+    let adapter = IpamAdapter {
         instance: "ipam".to_owned(),
         socket: PathBuf::from("/run/trueup/cni.sock"),
         spool_dir: Some(PathBuf::from("/var/lib/trueup/cni-spool")),
@@ -84,7 +84,7 @@ socket = "/run/crio.sock"
     assert!(grants.allow("checkpoint", Access::Read, "own") && grants.allow("checkpoint", Access::Write, "own"));
     assert!(grants.allow("cri", Access::Read, "sandboxes"));
     assert!(ipam.reads_from_runtime());
-    let adapter = Settings {
+    let adapter = IpamAdapter {
         instance: "node-1".to_owned(),
         socket: folder.join("cni.sock"),
         spool_dir: Some(folder.join("spool")),
@@ -162,7 +162,7 @@ fn a_variable_may_choose_another_list_of_interfaces_and_another_storage() {
 #[test]
 fn load_balancers_and_pod_addresses_go_together() {
     let config = load(&format!("{LEAST}{PODS}"), &[], &[]).unwrap();
-    assert!(config.lbaas.is_some() && config.ipam.is_some());
+    assert!(config.world::<Lbaas>().is_some() && config.world::<Ipam>().is_some());
     refused(
         &format!("[source]\nmanifests = \"m\"{PODS}"),
         &[

@@ -19,7 +19,7 @@ project = "p"
 "#;
 
 fn neg(config: &Config) -> &Neg {
-    config.neg.as_ref().expect("NEGs")
+    config.world::<Neg>().expect("NEGs")
 }
 
 fn compute(config: &Config) -> &ComputeBackend {
@@ -45,7 +45,7 @@ fn negs_refused_with(from: &str, to: &str, said: &[&str]) {
 fn negs_alone_need_no_more_than_this() {
     let config = load(NEGS, &[], &[]).unwrap();
     let folder = config.file.parent().unwrap();
-    assert!(config.lbaas.is_none() && config.ipam.is_none());
+    assert!(config.world::<Lbaas>().is_none() && config.world::<Ipam>().is_none());
     assert_eq!(config.source(), Some(&Source::Manifests(folder.join("manifests"))));
     assert_eq!(
         config.guests().iter().map(|(name, _)| *name).collect::<Vec<_>>(),
@@ -363,7 +363,7 @@ fn load_balancers_and_negs_have_one_source() {
 #[test]
 fn the_example_of_negs_fits_together() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/neg");
-    let config = Config::load_with(&folder, &BTreeMap::new(), &[]).unwrap();
+    let config = Config::load_with(&folder, &BTreeMap::new(), &[], &WORLDS).unwrap();
     let sim = neg(&config).sim.as_ref().unwrap();
     assert!(
         compute(&config)

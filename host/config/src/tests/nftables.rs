@@ -76,7 +76,7 @@ fn a_grant_of_nftables_names_tables_with_their_family() {
     };
     for scope in ["ip trueup", "*"] {
         let config = granted(scope).unwrap();
-        let guest = config.lbaas.unwrap().guest;
+        let guest = config.world::<Lbaas>().unwrap().guest.clone();
         let allowed = guest.grants.allow(NFTABLES, Access::Write, "ip trueup");
         assert!(allowed, "{scope}");
     }

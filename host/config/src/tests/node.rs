@@ -19,7 +19,7 @@ name = "node-a"
 "#;
 
 fn node(config: &Config) -> &ThisNode {
-    config.node.as_ref().expect("this node")
+    config.world::<ThisNode>().expect("this node")
 }
 
 fn service(config: &Config) -> &OnService {
@@ -49,7 +49,7 @@ fn node_refused_with(from: &str, to: &str, said: &[&str]) {
 fn a_service_processor_needs_only_a_renderer_and_the_node_name() {
     let config = load(SERVES, &[], &[]).unwrap();
     let folder = config.file.parent().unwrap();
-    assert!(config.lbaas.is_none() && config.ipam.is_none() && config.neg.is_none());
+    assert!(config.world::<Lbaas>().is_none() && config.world::<Ipam>().is_none() && config.world::<Neg>().is_none());
     assert_eq!(config.source(), Some(&Source::Manifests(folder.join("manifests"))));
     let this = node(&config);
     assert_eq!((this.name.as_str(), this.addresses.as_slice()), ("node-a", &[][..]));
@@ -438,8 +438,8 @@ fn a_host_of_a_node_waits_for_no_other() {
     let of_negs = "[guests.neg]\nuse = \"builtin:neg@1\"\n[adapter.neg]\ncluster = \"c1\"\nsubnet = \"default\"\n[backend.neg]\n\
                    kind = \"simulated\"\n";
     let both = load(&format!("{of_node}{of_negs}"), &[], &[]).unwrap();
-    assert!(both.election.is_some() && both.node.is_some() && both.neg.is_some());
-    assert_eq!(both.neg.unwrap().source, both.node.unwrap().source);
+    assert!(both.election.is_some() && both.worlds.len() == 2);
+    assert_eq!(both.world::<Neg>().unwrap().source, node(&both).source);
 }
 
 #[test]
@@ -453,7 +453,7 @@ fn what_is_in_force_is_shown_without_secrets() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join(FILE_NAME), text).unwrap();
     std::fs::write(folder.path().join("password"), "a-secret").unwrap();
-    let config = Config::load_with(folder.path(), &BTreeMap::new(), &[]).unwrap();
+    let config = Config::load_with(folder.path(), &BTreeMap::new(), &[], &WORLDS).unwrap();
     let shown = config.shown();
     assert_eq!(shown["adapter"]["node"]["name"], json!("node-a"));
     assert_eq!(shown["adapter"]["node"]["addresses"], json!([]));
@@ -489,7 +489,7 @@ fn what_is_in_force_is_shown_without_secrets() {
 #[test]
 fn the_example_of_services_fits_together() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/services");
-    let config = Config::load_with(&folder, &BTreeMap::new(), &[]).unwrap();
+    let config = Config::load_with(&folder, &BTreeMap::new(), &[], &WORLDS).unwrap();
     assert_eq!(renderers(&config), ["nftables", "nat44"]);
     let this = node(&config);
     let agent = &service(&config).renderers[1].1;

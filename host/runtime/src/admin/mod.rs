@@ -32,7 +32,7 @@ pub(crate) use self::http::{answer, complete, failed, secured};
 pub use self::listen::Admin;
 pub(crate) use self::listen::OwnUser;
 use crate::board::Board;
-use crate::config::Config;
+use crate::config::{Config, Ipam};
 use crate::page;
 use crate::swap::Manager;
 use crate::work::ground::Ground;
@@ -57,7 +57,7 @@ impl Reads {
             board: Arc::clone(&ground.board),
             metrics: Arc::clone(&ground.metrics),
             config: config.shown(),
-            pods_socket: config.ipam.as_ref().map(|ipam| ipam.adapter.socket.clone()),
+            pods_socket: config.world::<Ipam>().map(|ipam| ipam.adapter.socket.clone()),
             manager: OnceLock::new(),
             slow: Arc::clone(&page::SLOW_READS),
             listens: OnceLock::new(),

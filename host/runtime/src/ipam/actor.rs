@@ -41,7 +41,7 @@ use super::remembered::Remembered;
 use super::shown::Summary;
 use super::spool::{Release, Spool};
 use crate::board::pods::{Event, Stats};
-use crate::config::Settings;
+use crate::config::IpamAdapter as Settings;
 use crate::lifecycle::active::Handover;
 use crate::lifecycle::failure::Failure;
 use crate::setup::SetupError;

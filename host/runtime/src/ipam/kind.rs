@@ -10,7 +10,7 @@ use trueup_sources::enis::{self, Enis};
 use super::failing::Failing;
 use super::setup::Addresses;
 use crate::board::Board;
-use crate::config::{Config, EnisFrom, Ipam};
+use crate::config::{self, Config, EnisFrom, Ipam, World};
 use crate::event::Event;
 use crate::guests::{Worlds, ipam};
 use crate::kind::{self, Begin, Extent, Fallible, Kind, Loop, On, Ready, Summary};
@@ -69,13 +69,19 @@ impl Kind for OfPods {
         ipam::WORLDS
     }
 
+    fn sections(&self) -> &'static dyn World {
+        config::IPAM
+    }
+
     fn reads_source(&self) -> bool {
         false
     }
 
     fn check<'a>(&'a self, config: &'a Config, ground: &'a Ground) -> Fallible<'a, ()> {
         Box::pin(async move {
-            let Some(ipam) = &config.ipam else { return Ok(()) };
+            let Some(ipam) = config.world::<Ipam>() else {
+                return Ok(());
+            };
             if let EnisFrom::File(file) = &ipam.enis {
                 enis::load(file).map_err(SetupError::misused)?;
             }
@@ -85,7 +91,9 @@ impl Kind for OfPods {
 
     fn set_up<'a>(&'a self, (config, ground, extent, _): On<'a>) -> Fallible<'a, Option<Box<dyn Ready + 'a>>> {
         Box::pin(async move {
-            let Some(ipam) = &config.ipam else { return Ok(None) };
+            let Some(ipam) = config.world::<Ipam>() else {
+                return Ok(None);
+            };
             let interfaces = Interfaces::new(&ipam.enis, extent)?;
             let addresses = Addresses::new(config, ipam, ground).await?;
             let setup = Some((addresses, interfaces));

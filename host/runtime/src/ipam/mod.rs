@@ -40,7 +40,7 @@ pub use self::managing::{Hand, Managing, guest_settings};
 pub use self::server::CONNECTIONS_MAX;
 pub use self::shown::{Shown, ShownGuest, Summary};
 pub use crate::board::pods::{Event, Stats};
-pub use crate::config::{Settings, WarmTargets};
+pub use crate::config::{IpamAdapter as Settings, WarmTargets};
 
 use self::actor::Actor;
 use self::router::{Door, QUEUE_MAX, Router};

@@ -21,7 +21,7 @@ use trueup_base::fence::Fence;
 
 pub(crate) use self::management::Management;
 pub use self::summary::Summary;
-use crate::config::Config;
+use crate::config::{Config, World};
 use crate::event::Event;
 use crate::guests::Worlds;
 use crate::setup::SetupError;
@@ -38,6 +38,9 @@ pub(crate) trait Kind: Sync {
 
     /// The worlds that its guests may implement.
     fn worlds(&self) -> Worlds;
+
+    /// How its sections of the configuration are read.
+    fn sections(&self) -> &'static dyn World;
 
     /// Whether it reads `[source]`. The first such kind that the configuration names reports the source's problems.
     fn reads_source(&self) -> bool {

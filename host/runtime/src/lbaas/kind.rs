@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures_util::future::LocalBoxFuture;
 
 use super::setup::{Setup, request_timeout};
-use crate::config::{Config, Lbaas};
+use crate::config::{self, Config, Lbaas, World};
 use crate::guests::{Worlds, lbaas};
 use crate::kind::{self, Begin, Fallible, Kind, Loop, On, Ready};
 use crate::setup::SetupError;
@@ -30,22 +30,28 @@ impl Kind for OfServices {
         lbaas::WORLDS
     }
 
+    fn sections(&self) -> &'static dyn World {
+        config::LBAAS
+    }
+
     fn keyed_guest(&self) -> Option<&'static str> {
         Some(lbaas::NAME)
     }
 
     fn longest_request(&self, config: &Config) -> Option<(&'static str, Duration)> {
-        config.lbaas.as_ref().and_then(request_timeout)
+        config.world::<Lbaas>().and_then(request_timeout)
     }
 
     fn check<'a>(&'a self, config: &'a Config, ground: &'a Ground) -> Fallible<'a, ()> {
-        let section = config.lbaas.as_ref();
+        let section = config.world::<Lbaas>();
         kind::if_named(section.map(|lbaas| Setup::check(config, lbaas, ground)))
     }
 
     fn set_up<'a>(&'a self, (config, ground, _, fence): On<'a>) -> Fallible<'a, Option<Box<dyn Ready + 'a>>> {
         Box::pin(async move {
-            let Some(lbaas) = &config.lbaas else { return Ok(None) };
+            let Some(lbaas) = config.world::<Lbaas>() else {
+                return Ok(None);
+            };
             let setup = Setup::new(config, lbaas, ground, fence).await?;
             Ok(Some(Box::new(Services { config, lbaas, setup }) as _))
         })

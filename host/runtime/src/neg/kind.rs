@@ -4,7 +4,7 @@ use futures_util::future::LocalBoxFuture;
 use tokio::sync::mpsc;
 
 use super::setup::NegSetup;
-use crate::config::{Config, Neg};
+use crate::config::{self, Config, Neg, World};
 use crate::guests::{Worlds, neg};
 use crate::kind::{self, Begin, Fallible, Kind, Loop, On, Ready};
 use crate::setup::SetupError;
@@ -32,18 +32,24 @@ impl Kind for OfNegs {
         neg::WORLDS
     }
 
+    fn sections(&self) -> &'static dyn World {
+        config::NEG
+    }
+
     fn keyed_guest(&self) -> Option<&'static str> {
         Some(neg::NAME)
     }
 
     fn check<'a>(&'a self, config: &'a Config, ground: &'a Ground) -> Fallible<'a, ()> {
-        let section = config.neg.as_ref();
+        let section = config.world::<Neg>();
         kind::if_named(section.map(|neg| NegSetup::check(config, neg, ground)))
     }
 
     fn set_up<'a>(&'a self, (config, ground, _, fence): On<'a>) -> Fallible<'a, Option<Box<dyn Ready + 'a>>> {
         Box::pin(async move {
-            let Some(neg) = &config.neg else { return Ok(None) };
+            let Some(neg) = config.world::<Neg>() else {
+                return Ok(None);
+            };
             let setup = NegSetup::new(config, neg, ground, fence).await?;
             Ok(Some(Box::new(Negs { config, neg, setup }) as _))
         })

@@ -4,7 +4,7 @@ use serde_json::value::to_raw_value;
 
 use super::setup::{NodeSetup, Seated};
 use super::{AllManaging, OnNode};
-use crate::config::{Config, ThisNode};
+use crate::config::{self, Config, ThisNode, World};
 use crate::event::Event;
 use crate::guests::{Worlds, nodesync, renderer, service};
 use crate::kind::{self, Begin, Fallible, Kind, Loop, On, Ready, Summary};
@@ -39,14 +39,20 @@ impl Kind for OfThisNode {
         WORLDS
     }
 
+    fn sections(&self) -> &'static dyn World {
+        config::NODE
+    }
+
     fn check<'a>(&'a self, config: &'a Config, ground: &'a Ground) -> Fallible<'a, ()> {
-        let section = config.node.as_ref();
+        let section = config.world::<ThisNode>();
         kind::if_named(section.map(|node| NodeSetup::check(config, node, ground)))
     }
 
     fn set_up<'a>(&'a self, (config, ground, ..): On<'a>) -> Fallible<'a, Option<Box<dyn Ready + 'a>>> {
         Box::pin(async move {
-            let Some(node) = &config.node else { return Ok(None) };
+            let Some(node) = config.world::<ThisNode>() else {
+                return Ok(None);
+            };
             let setup = Some(NodeSetup::new(config, node, ground, None).await?);
             Ok(Some(Box::new(Node { config, node, setup }) as _))
         })

@@ -10,7 +10,7 @@ use trueup_journal::{Files, OPEN_FILES_MAX};
 use trueup_sources::Source;
 
 use crate::board::{Board, Facts};
-use crate::config::{Config, Guest};
+use crate::config::{Config, Guest, Ipam, Neg, ThisNode};
 use crate::guests::Worlds;
 use crate::guests::load::Loader;
 use crate::instances::{Instances, Recorded};
@@ -66,9 +66,9 @@ impl Ground {
                 config: config.file.clone(),
                 state_dir: config.state_dir.clone(),
                 source: config.source().map(Source::kind),
-                pods: config.ipam.as_ref().map(|ipam| ipam.adapter.instance.clone()),
-                negs: config.neg.is_some(),
-                node: config.node.as_ref().map(|node| node.name.clone()),
+                pods: config.world::<Ipam>().map(|ipam| ipam.adapter.instance.clone()),
+                negs: config.world::<Neg>().is_some(),
+                node: config.world::<ThisNode>().map(|node| node.name.clone()),
             }),
         })
     }

@@ -20,7 +20,7 @@ use trueup_runtime::guests::Program;
 use trueup_runtime::instance::Instance;
 use trueup_runtime::registry::Registry;
 use trueup_runtime::run::{self, Instances};
-use trueup_runtime::worlds::worlds;
+use trueup_runtime::worlds::{sections, worlds};
 use trueup_runtime::{Engine, EngineOptions, replay};
 
 use crate::misbehaving;
@@ -466,7 +466,7 @@ fn sleeping(dir: &Path) -> Config {
          [backend.lbaas]\nkind = \"simulated\"\n",
     )
     .unwrap();
-    Config::load_with(&file, &BTreeMap::new(), &[]).unwrap()
+    Config::load_with(&file, &BTreeMap::new(), &[], &sections()).unwrap()
 }
 
 /// Waits for a condition. Fails the test if that takes too long.

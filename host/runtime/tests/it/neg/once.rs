@@ -8,6 +8,7 @@ use std::time::Duration;
 use trueup_runtime::config::Config;
 use trueup_runtime::registry::{Builtin, Registry};
 use trueup_runtime::run::{self, Event, Summary};
+use trueup_runtime::worlds::sections;
 
 use super::host::GUEST;
 
@@ -45,7 +46,7 @@ fn site() -> tempfile::TempDir {
 }
 
 async fn once(site: &Path) -> (Summary, Vec<Event>) {
-    let config = Config::load_with(site, &BTreeMap::new(), &[]).unwrap();
+    let config = Config::load_with(site, &BTreeMap::new(), &[], &sections()).unwrap();
     let registry = Registry::new(vec![Builtin {
         name: "neg",
         version: "1",

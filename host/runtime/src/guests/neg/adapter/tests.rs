@@ -324,8 +324,9 @@ fn a_name_that_another_one_comes_to_in_a_subnet_is_taken_too() {
 #[test]
 fn the_example_of_negs_may_write_the_negs_it_names() {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/neg");
-    let config = trueup_config::Config::load_with(&folder, &std::collections::BTreeMap::new(), &[]).unwrap();
-    let neg = config.neg.as_ref().unwrap();
+    let worlds = [trueup_config::NEG];
+    let config = trueup_config::Config::load_with(&folder, &std::collections::BTreeMap::new(), &[], &worlds).unwrap();
+    let neg = config.world::<trueup_config::Neg>().unwrap();
     let snapshot = trueup_sources::manifests::load(&folder.join("manifests")).unwrap();
     assert_eq!(snapshot.problems, []);
     let mut targets = Targets::new(&neg.adapter);
