@@ -1,9 +1,9 @@
-//! All three stores give the same answers to a long sequence of questions with a fixed seed.
+//! All stores give the same answers to a long sequence of questions with a fixed seed.
 
 use needs::needs;
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
-use trueup_runtime::capabilities::etcd::{Compare, Operation};
+use trueup_runtime::capabilities::etcd::{Compare, FIRST_REVISION, Operation};
 
 use super::store::{Store, delete, put};
 
@@ -67,12 +67,17 @@ async fn answer(store: &Store, chance: &mut ChaCha8Rng) -> String {
     }
 }
 
-async fn answers(store: &Store) -> Vec<String> {
-    let mut chance = ChaCha8Rng::seed_from_u64(7);
+async fn questions(store: &Store, seed: u64) -> Vec<String> {
+    let mut chance = ChaCha8Rng::seed_from_u64(seed);
     let mut answers = Vec::new();
     for _ in 0..QUESTIONS {
         answers.push(answer(store, &mut chance).await);
     }
+    answers
+}
+
+async fn answers(store: &Store) -> Vec<String> {
+    let mut answers = questions(store, 7).await;
     answers.push(format!("{:?}", store.api.listing("").await));
     let last = store.revision().await;
     let mut watch = store.api.watch("", 1);
@@ -96,4 +101,20 @@ async fn a_long_sequence_is_answered_alike_by_all_three() {
             assert_eq!(*left, right, "question {n} of {name}");
         }
     }
+}
+
+#[tokio::test]
+async fn a_plan_answers_as_the_store_that_fills_it_and_leaves_it_alone() {
+    let (empty, store) = (Store::in_memory(), Store::in_memory());
+    assert_eq!(answers(&empty.planned()).await, answers(&store).await);
+    assert_eq!(empty.revision().await, FIRST_REVISION);
+
+    let real = Store::in_memory();
+    answers(&real).await;
+    let before = real.api.listing("").await;
+    let (plan, run) = (questions(&real.planned(), 8).await, questions(&store, 8).await);
+    for (n, (planned, made)) in plan.iter().zip(&run).enumerate() {
+        assert_eq!(planned, made, "question {n} over a store with entries");
+    }
+    assert_eq!(real.api.listing("").await, before);
 }

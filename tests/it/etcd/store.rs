@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use tempfile::TempDir;
 use trueup_runtime::capabilities::etcd::embedded::Embedded;
+use trueup_runtime::capabilities::etcd::planned::Planned;
 use trueup_runtime::capabilities::etcd::remote::{Etcd, Settings};
 use trueup_runtime::capabilities::etcd::{Api, Compare, Error, FIRST_REVISION, Operation};
 
@@ -38,6 +39,14 @@ impl Store {
         Self {
             api: Arc::new(store.clone()),
             kind: Kind::Embedded(store, folder),
+        }
+    }
+
+    /// The store of a plan over this one.
+    pub(crate) fn planned(&self) -> Self {
+        Self {
+            api: Arc::new(Planned::new(Arc::clone(&self.api)).unwrap()),
+            kind: Kind::Embedded(Embedded::in_memory().unwrap(), None),
         }
     }
 

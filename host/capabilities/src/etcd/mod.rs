@@ -5,6 +5,7 @@
 //!
 //! ```text
 //! guest -> binding (tape, quota, grant) -> Api: embedded (redb) | simulated (embedded, with faults) | remote (etcd)
+//!                                               | planned (embedded, filled from one of the others)
 //! host  -> Follow: listing, then watch after its revision; listing again where the history is gone
 //! ```
 
@@ -13,6 +14,7 @@ mod binding;
 pub mod embedded;
 mod follow;
 mod history;
+pub mod planned;
 pub(crate) mod reading;
 pub mod remote;
 mod rules;

@@ -188,6 +188,12 @@ impl Embedded {
         }
     }
 
+    /// Takes over entries with the revisions that another store gave them. No watch reports them.
+    pub(super) async fn take_over(&self, other: Listing) -> Result<(), Error> {
+        self.blocking(move |base| tables::take_over(&base.database, &other))
+            .await
+    }
+
     /// Every entry, without waiting for a disk.
     pub(super) fn all_in_memory(&self) -> Result<Listing, Error> {
         self.base.run(|base| tables::listing(&base.database, b""))

@@ -162,6 +162,24 @@ fn event(revision: u64, kept: (&[u8], u64, u64, Option<&[u8]>)) -> Event {
     }
 }
 
+/// Takes over entries as another store has them. The history then begins after that store's revision, if it is newer.
+pub(super) fn take_over(database: &redb::Database, other: &Listing) -> Result<(), redb::Error> {
+    let transaction = database.begin_write()?;
+    {
+        let mut keys = transaction.open_table(KEYS)?;
+        for entry in &other.entries {
+            let held = (entry.create_revision, entry.mod_revision, entry.version, entry.value.as_slice());
+            keys.insert(entry.key.as_slice(), held)?;
+        }
+        let mut state = transaction.open_table(STATE)?;
+        if other.revision > number(&state, REVISION, FIRST_REVISION)? {
+            state.insert(REVISION, other.revision)?;
+            state.insert(COMPACTED, other.revision)?;
+        }
+    }
+    Ok(transaction.commit()?)
+}
+
 /// Makes all changes if every compare holds.
 pub(super) fn apply(
     database: &redb::Database,
