@@ -177,6 +177,20 @@ fn is_printable(c: char) -> bool {
     joined.escape_debug().count() == 2
 }
 
+/// `0.3 s`, `12 s`, `5 min`, `3 h`, `2 d`: only as precise as useful.
+pub fn passed(ms: u64) -> String {
+    const SECOND: u64 = 1000;
+    const MINUTE: u64 = 60 * SECOND;
+    const HOUR: u64 = 60 * MINUTE;
+    match ms {
+        0..10_000 => format!("{}.{} s", ms / SECOND, ms % SECOND / 100),
+        10_000..120_000 => format!("{} s", ms / SECOND),
+        120_000..7_200_000 => format!("{} min", ms / MINUTE),
+        7_200_000..172_800_000 => format!("{} h", ms / HOUR),
+        _ => format!("{} d", ms / (24 * HOUR)),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

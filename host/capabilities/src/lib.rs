@@ -31,6 +31,7 @@ pub mod metrics;
 pub mod neg;
 pub mod nftables;
 pub mod pace;
+pub mod planned;
 pub mod questions;
 pub mod quota;
 pub mod random;

@@ -4,9 +4,9 @@
 //! `expect_calls`. The gate, the shadow and `trueup replay --guest` compare writes, in order for each object. The page
 //! counts writes, `trueup explain` shows them, and `trueup grants infer` reads the needed grants from questions.
 
-use trueup_journal::{Kind, Question};
+use trueup_journal::{Entry, Event, Kind, Question};
 
-use crate::reading::{Capability, Function, Reading};
+use crate::reading::{Capability, Function, Reading, Write};
 use crate::{checkpoint, cri, etcd, lbaas, neg, nftables, renderer};
 
 /// Every capability beyond the guest's means.
@@ -95,6 +95,21 @@ impl Readers {
     pub fn all(&mut self) -> impl Iterator<Item = &mut (&'static Capability, Box<dyn Reading>)> {
         self.0.iter_mut()
     }
+}
+
+/// The successful writes of a plan, in order.
+pub fn planned(entries: &[Entry]) -> Vec<Write> {
+    let mut readers = Readers::default();
+    let mut writes = Vec::new();
+    for entry in entries {
+        if let Event::Ask(ask) = &entry.event
+            && let Some((_, reader)) = readers.of(&ask.name)
+        {
+            reader.learn(ask);
+            writes.extend(reader.planned(ask).into_iter().filter(|write| write.error.is_none()));
+        }
+    }
+    writes
 }
 
 #[cfg(test)]

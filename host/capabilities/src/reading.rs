@@ -91,6 +91,11 @@ pub trait Reading {
     fn wrote(&self, _n: u64, _ask: &Ask) -> Vec<Write> {
         Vec::new()
     }
+
+    /// The same for a question of a plan, where some objects are not there yet.
+    fn planned(&self, ask: &Ask) -> Vec<Write> {
+        self.wrote(0, ask)
+    }
 }
 
 /// One need of a question.
@@ -107,7 +112,8 @@ pub enum Need {
 /// One object that a question wrote, or was to write.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Write {
-    /// The entry number of the question.
+    /// The entry number of the question. 0 in a plan, which has no recording.
+    #[serde(skip_serializing_if = "is_zero")]
     pub n: u64,
     /// The action.
     pub action: Action,
@@ -124,6 +130,11 @@ pub struct Write {
     /// it was answered.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub operation: Option<Operation>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(n: &u64) -> bool {
+    *n == 0
 }
 
 /// The action on an object.

@@ -42,6 +42,9 @@ pub enum OpenError {
     /// The settings or limits are not valid JSON.
     #[error("writing the header of a recording: {0}")]
     Header(#[from] serde_json::Error),
+    /// In a plan: its recording can't be read.
+    #[error("{0}")]
+    Unreadable(String),
     /// The host can't rebuild its state from its recording.
     #[error("the recorded calls give no state to go on from: {0}")]
     NoState(String),
@@ -57,6 +60,17 @@ pub struct Reopened {
     pub instance: Instance,
     /// What came before.
     pub last: LastCall,
+}
+
+impl From<Instance> for Reopened {
+    /// An instance without a recording.
+    fn from(instance: Instance) -> Self {
+        let last = LastCall {
+            interrupted: None,
+            at_ms: 0,
+        };
+        Self { instance, last }
+    }
 }
 
 /// How the recording of an instance ended before it was opened.

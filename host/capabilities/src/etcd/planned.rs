@@ -162,7 +162,11 @@ mod tests {
         assert_eq!(plan.put_if_not_exists("/b", "x").await, Ok(false));
         let unchanged = [Compare::ModRevision(("/b".to_owned(), 2))];
         assert_eq!(plan.commit(&unchanged, &[put("/c", "4")]).await, Ok(true));
-        assert_eq!(plan.list_keys("").await.unwrap(), ["/a/1", "/b", "/c"], "deleted for good");
+        assert_eq!(
+            plan.list_keys("").await.unwrap(),
+            ["/a/1", "/b", "/c"],
+            "deleted for good"
+        );
         assert_eq!(plan.get("/a/1").await.unwrap().unwrap().value, "x");
         assert_eq!(real.listing("").await.unwrap(), before);
     }

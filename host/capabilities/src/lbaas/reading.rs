@@ -49,6 +49,8 @@ fn specified(spec: &Value) -> String {
 struct Reader {
     /// The resources in answers, by kind and identifier.
     seen: BTreeMap<(u8, String), Spec>,
+    /// Those among them that the guest created.
+    created: BTreeSet<(u8, String)>,
     /// The load balancers of each `reconcile`.
     named: BTreeSet<BTreeSet<String>>,
     refused: BTreeSet<String>,
@@ -75,7 +77,11 @@ impl Reading for Reader {
             _ => return,
         };
         for Object { identifier, spec, .. } in objects {
-            self.seen.insert((spec.kind() as u8, identifier), spec);
+            let object = (spec.kind() as u8, identifier);
+            if ask.name == "api.create" {
+                self.created.insert(object.clone());
+            }
+            self.seen.insert(object, spec);
         }
     }
 
@@ -155,6 +161,25 @@ impl Reading for Reader {
     }
 
     fn wrote(&self, n: u64, ask: &Ask) -> Vec<Write> {
+        self.writes(n, ask, |kind, identifier| self.name(kind, identifier))
+    }
+
+    /// What the plan created has no identifier yet that an operator could look up.
+    fn planned(&self, ask: &Ask) -> Vec<Write> {
+        self.writes(0, ask, |kind, identifier| {
+            let name = self.name(kind, identifier);
+            if self.created.contains(&(kind as u8, identifier.to_owned())) {
+                format!("(new {} {name})", kind.name())
+            } else {
+                name
+            }
+        })
+    }
+}
+
+impl Reader {
+    /// `named`: what the details call another resource.
+    fn writes(&self, n: u64, ask: &Ask, named: impl Fn(Kind, &str) -> String) -> Vec<Write> {
         let action = match ask.name.as_str() {
             "api.create" => Action::Create,
             "api.destroy" => Action::Destroy,
@@ -164,13 +189,13 @@ impl Reading for Reader {
         let objects: Vec<(Kind, String, String)> = if action == Action::Create {
             let specs = args(ask).map_or_else(Vec::new, |Specs { specs }| specs);
             let each = specs.iter();
-            each.map(|spec| (spec.kind(), spec.name().to_owned(), self.details(spec)))
+            each.map(|spec| (spec.kind(), spec.name().to_owned(), details(spec, &named)))
                 .collect()
         } else {
             let refs = args(ask).map_or_else(Vec::new, |Refs { refs }| refs);
             let each = refs.into_iter().map(|ObjectRef { kind, identifier }| {
                 let spec = self.seen.get(&(kind as u8, identifier.clone()));
-                let details = spec.map(|spec| self.details(spec)).unwrap_or_default();
+                let details = spec.map(|spec| details(spec, &named)).unwrap_or_default();
                 (kind, self.name(kind, &identifier), details)
             });
             each.collect()
@@ -188,9 +213,7 @@ impl Reading for Reader {
         })
         .collect()
     }
-}
 
-impl Reader {
     fn of_created(&self, ask: &Ask) -> Vec<Need> {
         let specs = args(ask).map_or_else(Vec::new, |Specs { specs }| specs);
         let mut answers = answers::<IgnoredAny>(ask);
@@ -243,29 +266,30 @@ impl Reader {
         let spec = self.seen.get(&(kind as u8, identifier.to_owned()));
         spec.map_or_else(|| identifier.to_owned(), |spec| spec.name().to_owned())
     }
+}
 
-    fn details(&self, spec: &Spec) -> String {
-        let at = |address: &str, port: u16| {
-            if address.contains(':') {
-                format!("[{address}]:{port}")
-            } else {
-                format!("{address}:{port}")
-            }
-        };
-        match spec {
-            Spec::Backend(backend) => format!("on {}", backend.load_balancer),
-            Spec::Frontend(frontend) => {
-                let backend = self.name(Kind::Backend, &frontend.default_backend);
-                format!("on {}, to {backend}", frontend.load_balancer)
-            }
-            Spec::Bind(bind) => {
-                let frontend = self.name(Kind::Frontend, &bind.frontend);
-                format!("{} of {frontend}", at(&bind.address, bind.port))
-            }
-            Spec::Server(server) => {
-                let backend = self.name(Kind::Backend, &server.backend);
-                format!("{} in {backend}", at(&server.ip, server.port))
-            }
+/// Where a resource is, and what it is for. `named`: what it calls another one.
+fn details(spec: &Spec, named: impl Fn(Kind, &str) -> String) -> String {
+    let at = |address: &str, port: u16| {
+        if address.contains(':') {
+            format!("[{address}]:{port}")
+        } else {
+            format!("{address}:{port}")
+        }
+    };
+    match spec {
+        Spec::Backend(backend) => format!("on {}", backend.load_balancer),
+        Spec::Frontend(frontend) => {
+            let backend = named(Kind::Backend, &frontend.default_backend);
+            format!("on {}, to {backend}", frontend.load_balancer)
+        }
+        Spec::Bind(bind) => {
+            let frontend = named(Kind::Frontend, &bind.frontend);
+            format!("{} of {frontend}", at(&bind.address, bind.port))
+        }
+        Spec::Server(server) => {
+            let backend = named(Kind::Backend, &server.backend);
+            format!("{} in {backend}", at(&server.ip, server.port))
         }
     }
 }

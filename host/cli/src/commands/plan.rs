@@ -1,9 +1,7 @@
 //! `trueup plan`: what a run would do now.
 
-mod negs;
-
-use trueup_runtime::config::{Config, Lbaas, Neg, Source};
-use trueup_runtime::plan::{self, Action, KeyPlan, Plan, Write};
+use trueup_runtime::config::Source;
+use trueup_runtime::plan::{self, KeyPlan, Orphan, Plan, Write};
 use trueup_runtime::run::StateLock;
 
 use super::run::ConfigArg;
@@ -47,7 +45,8 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
     match output {
         Output::Json => output::json(&plan)?,
         Output::Text => {
-            show(&config, &plan, args.orphans)?;
+            let hidden = config.source().map_or("", Source::hidden);
+            show(&plan, hidden, args.orphans)?;
         }
     }
     Ok(if plan.has_failed() {
@@ -59,94 +58,71 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
     })
 }
 
-fn show(config: &Config, plan: &Plan, orphans: bool) -> anyhow::Result<()> {
+/// `hidden`: what in the source may name a key and can't be read.
+fn show(plan: &Plan, hidden: &str, orphans: bool) -> anyhow::Result<()> {
     for problem in plan.problems.iter().chain(&plan.notes) {
         output::talk(&format!("warning: {problem}"));
     }
-    for key in &plan.keys {
-        output::line(&output::printable(&headline(key)))?;
-        for orphan in &key.untagged {
-            output::line(&format!(
-                "  ? {:<8} {}  {}: was created without its tag; a run tags it first",
-                orphan.kind, orphan.name, orphan.identifier
-            ))?;
-        }
-        for write in &key.writes {
-            output::line(&output::printable(&format!("  {}", line(write))))?;
-        }
+    for line in lines(plan, hidden, orphans) {
+        output::line(&output::printable(&line))?;
     }
-    for key in &plan.negs {
-        for line in negs::lines(key) {
-            output::line(&line)?;
-        }
-    }
-    let hidden = config.source().map_or("", Source::hidden);
-    for key in &plan.held {
-        output::line(&format!("{key}  held: its objects are kept while {hidden}"))?;
-    }
-    if orphans {
-        output::line(&format!(
-            "{} orphans: resources of these load balancers that no Service owns",
-            plan.orphans.len()
-        ))?;
-        for orphan in &plan.orphans {
-            output::line(&output::printable(&format!(
-                "  ? {:<8} {}  {}",
-                orphan.kind, orphan.name, orphan.identifier
-            )))?;
-        }
-    }
-    if config.world::<Neg>().is_some() {
-        output::line(&negs::summary(&plan.negs))?;
-    }
-    if config.world::<Lbaas>().is_none() {
-        return Ok(());
-    }
-    let word = if plan.keys.len() == 1 { "service" } else { "services" };
-    let reset = if plan.reset() > 0 {
-        format!(", {} to apply again", plan.reset())
-    } else {
-        String::new()
-    };
-    output::line(&format!(
-        "{} {word}: {} to create, {} to destroy{reset}, {} failed",
-        plan.keys.len(),
-        plan.created(),
-        plan.destroyed(),
-        plan.failed()
-    ))
+    Ok(())
 }
 
-fn headline(key: &KeyPlan) -> String {
-    let count = |action| key.writes.iter().filter(|write| write.action == action).count();
-    let (created, destroyed, reset) = (count(Action::Create), count(Action::Destroy), count(Action::Reset));
-    let mut counts = Vec::new();
-    if created > 0 {
-        counts.push(format!("+{created}"));
+fn lines(plan: &Plan, hidden: &str, orphans: bool) -> Vec<String> {
+    let mut lines = Vec::new();
+    let has_others = |guest| plan.keys.iter().any(|key| key.guest != guest);
+    for key in &plan.keys {
+        let guest = if has_others(key.guest) { key.guest } else { "" };
+        lines.push(headline(guest, key));
+        let untagged = key.untagged.iter().map(|orphan| {
+            let shown = shown(orphan);
+            format!("{shown}: was created without its tag; a run tags it first")
+        });
+        lines.extend(untagged);
+        lines.extend(key.writes.iter().map(line));
     }
-    if destroyed > 0 {
-        counts.push(format!("-{destroyed}"));
+    lines.extend(plan.own.values().flat_map(|own| own.lines.iter().cloned()));
+    let held = plan.held.iter();
+    lines.extend(held.map(|key| format!("{key}  held: its objects are kept while {hidden}")));
+    if orphans {
+        lines.push(format!(
+            "{} orphans: resources of these load balancers that no Service owns",
+            plan.orphans.len()
+        ));
+        lines.extend(plan.orphans.iter().map(shown));
     }
-    if reset > 0 {
-        counts.push(format!("~{reset}"));
-    }
+    lines.extend(plan.summaries.values().cloned());
+    lines
+}
+
+/// `guest`: empty if all keys are of one guest.
+fn headline(guest: &str, key: &KeyPlan) -> String {
+    let counts = key.counts().into_iter().map(|(sign, count)| format!("{sign}{count}"));
+    let counts = counts.collect::<Vec<_>>().join(" ");
+    let of = if guest.is_empty() { "" } else { "/" };
     let gone = if key.gone { " (gone)" } else { "" };
-    match (&key.error, counts.is_empty()) {
-        (Some(error), true) => format!("{}{gone}  fails: {error}", key.key),
-        (Some(error), false) => format!("{}{gone}  {}, then fails: {error}", key.key, counts.join(" ")),
-        (None, true) if !key.untagged.is_empty() => format!("{}{gone}  {} to tag", key.key, key.untagged.len()),
-        (None, true) => format!("{}{gone}  nothing to do", key.key),
-        (None, false) => format!("{}{gone}  {}", key.key, counts.join(" ")),
-    }
+    let does = match (&key.error, counts.is_empty()) {
+        (Some(error), true) => format!("fails: {error}"),
+        (Some(error), false) => format!("{counts}, then fails: {error}"),
+        (None, true) if !key.untagged.is_empty() => format!("{} to tag", key.untagged.len()),
+        (None, true) => "nothing to do".to_owned(),
+        (None, false) => counts,
+    };
+    format!("{guest}{of}{}{gone}  {does}", key.key)
 }
 
 fn line(write: &Write) -> String {
-    let sign = match write.action {
-        Action::Create => '+',
-        Action::Reset => '~',
-        Action::Destroy => '-',
-    };
-    format!("{sign} {:<8} {}  {}", write.kind, write.name, write.details)
-        .trim_end()
-        .to_owned()
+    let line = format!(
+        "  {} {:<8} {}  {}",
+        plan::sign(write.action),
+        write.kind,
+        write.name,
+        write.details
+    );
+    line.trim_end().to_owned()
+}
+
+fn shown(orphan: &Orphan) -> String {
+    format!("  ? {:<8} {}  {}", orphan.kind, orphan.name, orphan.identifier)
 }

@@ -206,7 +206,8 @@ impl Effected {
 /// A job in progress.
 #[derive(Debug)]
 pub(crate) struct Decided {
-    file: PathBuf,
+    /// `None` in a plan: nothing is written.
+    file: Option<PathBuf>,
     key: String,
     why: Why,
     failures_before: u32,
@@ -229,10 +230,20 @@ impl Decided {
     /// Begins a job of `key`.
     pub(crate) fn new(state_dir: &Path, guest: &str, key: String, why: Why, failures_before: u32) -> Self {
         Self {
-            file: file::path(state_dir, guest, &key),
-            key,
+            file: Some(file::path(state_dir, guest, &key)),
             why,
             failures_before,
+            ..Self::planned(key)
+        }
+    }
+
+    /// The same in a plan: nothing is written.
+    pub(crate) fn planned(key: String) -> Self {
+        Self {
+            file: None,
+            key,
+            why: Why::default(),
+            failures_before: 0,
             began_ms: SystemClock.now_ms(),
             began: Instant::now(),
             made: Vec::new(),
@@ -275,6 +286,7 @@ impl Decided {
 
     /// The job ended. If the line cannot be written, only explanations lack it, so the host just logs the error.
     pub(crate) fn end(self, came: Came, effects: Effects, changes: &[Change]) {
+        let Some(file) = self.file else { return };
         let record = Record {
             format: FORMAT,
             key: self.key,
@@ -287,7 +299,7 @@ impl Decided {
             came,
             effects: Effected::new(effects, changes),
         };
-        if let Err(error) = file::append(&self.file, &record) {
+        if let Err(error) = file::append(&file, &record) {
             tracing::warn!(key = record.key, "why it was done is not kept: {error}");
         }
     }

@@ -18,6 +18,7 @@ use std::time::Duration;
 use futures_util::future::LocalBoxFuture;
 use tokio::sync::{OnceCell, mpsc, oneshot, watch};
 use trueup_base::fence::Fence;
+use trueup_sources::Batch;
 
 pub(crate) use self::management::Management;
 pub use self::summary::Summary;
@@ -30,6 +31,7 @@ use crate::work::ground::{Ground, Version};
 use crate::work::input::Input;
 use crate::work::keyed::{self, Keyed, Reconciler};
 use crate::work::leading::Acts;
+use crate::work::plan::Plan;
 
 /// One kind of work.
 pub(crate) trait Kind: Sync {
@@ -64,6 +66,15 @@ pub(crate) trait Kind: Sync {
     /// One line: what can't be used.
     fn check<'a>(&'a self, config: &'a Config, ground: &'a Ground) -> Fallible<'a, ()>;
 
+    /// Adds what a run would do now. Writes neither to backends nor to the state folder. Returns whether the
+    /// configuration names it.
+    ///
+    /// # Errors
+    /// One line: why planning can't begin.
+    fn plan<'a>(&'a self, _of: Planning<'a>, _plan: &'a mut Plan) -> Fallible<'a, bool> {
+        Box::pin(std::future::ready(Ok(false)))
+    }
+
     /// Loads its guests and connects to its backends. `None` if the configuration does not name it.
     ///
     /// # Errors
@@ -92,6 +103,17 @@ pub(crate) fn if_named<'a>(work: Option<impl Future<Output = Result<(), SetupErr
 
 /// With what a kind is set up. The fence: how long requests to backends are let through.
 pub(crate) type On<'a> = (&'a Config, &'a Ground, Extent, Fence);
+
+/// What is planned.
+#[derive(Clone, Copy)]
+pub(crate) struct Planning<'a> {
+    pub(crate) config: &'a Config,
+    pub(crate) ground: &'a Ground,
+    /// What the source says. Empty without a source.
+    pub(crate) all: &'a Batch,
+    /// Whether to list objects that belong to no key.
+    pub(crate) orphans: bool,
+}
 
 /// When a run ends by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

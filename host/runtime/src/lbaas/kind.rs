@@ -3,13 +3,16 @@
 use std::time::Duration;
 
 use futures_util::future::LocalBoxFuture;
+use trueup_base::fence::Fence;
 
+use super::job::describe;
 use super::setup::{Setup, request_timeout};
 use crate::config::{self, Config, Lbaas, World};
 use crate::guests::{Worlds, lbaas};
-use crate::kind::{self, Begin, Fallible, Kind, Loop, On, Ready};
+use crate::kind::{self, Begin, Fallible, Kind, Loop, On, Planning, Ready};
 use crate::setup::SetupError;
 use crate::work::ground::Ground;
+use crate::work::plan::{Orphan, Plan};
 
 /// Load balancers for Services.
 pub(crate) struct OfServices;
@@ -45,6 +48,26 @@ impl Kind for OfServices {
     fn check<'a>(&'a self, config: &'a Config, ground: &'a Ground) -> Fallible<'a, ()> {
         let section = config.world::<Lbaas>();
         kind::if_named(section.map(|lbaas| Setup::check(config, lbaas, ground)))
+    }
+
+    fn plan<'a>(&'a self, of: Planning<'a>, plan: &'a mut Plan) -> Fallible<'a, bool> {
+        Box::pin(async move {
+            let Some(lbaas) = of.config.world::<Lbaas>() else {
+                return Ok(false);
+            };
+            let setup = Setup::new(of.config, lbaas, of.ground, Fence::open()).await?;
+            super::plan(self.name(), (of, lbaas), &setup, plan).await?;
+            if let Some(anexia) = setup.anexia.as_ref().filter(|_| of.orphans) {
+                let found = anexia.orphans(&lbaas.adapter.load_balancers).await;
+                let words = |error| describe(&lbaas::Error::Api(error));
+                let found = found.map_err(|error| SetupError::Failed(format!("listing orphans: {}", words(error))))?;
+                plan.orphans.extend(found.into_iter().map(Orphan::from));
+            }
+            if let Some(engine) = setup.simulated_engine {
+                engine.stop().await;
+            }
+            Ok(true)
+        })
     }
 
     fn set_up<'a>(&'a self, (config, ground, _, fence): On<'a>) -> Fallible<'a, Option<Box<dyn Ready + 'a>>> {

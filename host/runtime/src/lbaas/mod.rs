@@ -20,7 +20,7 @@ use trueup_sources::Batch;
 
 use self::job::{Job, Shared};
 use self::known::KnownKeys;
-use self::publish::Publish;
+use self::publish::{Nowhere, Publish};
 use self::setup::Setup;
 use self::wishes::Wishes;
 use crate::config::{Config, Lbaas};
@@ -28,10 +28,12 @@ use crate::decisions::Cause;
 use crate::event::Event;
 use crate::guests::lbaas::adapter::{self, Key};
 use crate::guests::lbaas::{self, AddressPorts, Desired};
+use crate::kind::Planning;
 use crate::lifecycle::quarantine::Quarantine;
 use crate::setup::SetupError;
 use crate::work::keyed::turn::{CutCalls, Turn};
-use crate::work::keyed::{Keyed, Looked, Managing, News, Parts, Reconciler, Rules, Standings, Turning, Wanted};
+use crate::work::keyed::{self, Keyed, Looked, Managing, News, Parts, Reconciler, Rules, Standings, Turning, Wanted};
+use crate::work::plan::Plan;
 
 /// What the loop needs to know of Services.
 pub(crate) struct Services<'a> {
@@ -54,32 +56,71 @@ pub(crate) fn services<'a, T: FnMut(Event)>(
     publish: Arc<dyn Publish>,
     tell: T,
 ) -> Result<Keyed<Services<'a>, T>, SetupError> {
+    let read = (known(config)?, wishes(config, lbaas)?);
+    let quarantine = Arc::clone(&managing.of.quarantine);
+    let world = Services::new(config, lbaas, setup, read, (publish, quarantine));
+    Keyed::new(config, &parts(lbaas, setup), world, managing, tell)
+}
+
+/// Adds what a run would do with Services.
+///
+/// # Errors
+/// If the state folder can't be read.
+pub(crate) async fn plan(
+    kind: &'static str,
+    (of, lbaas): (Planning<'_>, &Lbaas),
+    setup: &Setup,
+    plan: &mut Plan,
+) -> Result<(), SetupError> {
+    let config = of.config;
+    let read = (known(config)?.unwritten(), wishes(config, lbaas)?.unwritten());
+    let quarantine = Arc::new(Quarantine::load(&config.state_dir, lbaas::NAME));
+    let mut world = Services::new(config, lbaas, setup, read, (Arc::new(Nowhere), quarantine));
+    keyed::plan::plan(&mut world, kind, (config, &parts(lbaas, setup)), of.all, plan).await
+}
+
+fn known(config: &Config) -> Result<KnownKeys, SetupError> {
     let known = KnownKeys::load(&config.state_dir.join("keys").join(lbaas::NAME));
-    let known = known.map_err(|error| SetupError::Misused(format!("reading the known keys: {error}")))?;
+    known.map_err(|error| SetupError::Misused(format!("reading the known keys: {error}")))
+}
+
+fn wishes(config: &Config, lbaas: &Lbaas) -> Result<Wishes, SetupError> {
     let wishes = Wishes::new(lbaas.adapter.clone(), &config.state_dir).map_err(SetupError::misused)?;
-    let shared = Shared {
-        known: Mutex::new(known),
-        settings: lbaas.adapter.clone(),
-        publish,
-    };
-    let world = Services {
-        setup,
-        shared: Arc::new(shared),
-        seed: config.seed,
-        wishes: wishes.of(&lbaas.source),
-        quarantine: Arc::clone(&managing.of.quarantine),
-    };
-    let parts = Parts {
+    Ok(wishes.of(&lbaas.source))
+}
+
+fn parts<'a>(lbaas: &'a Lbaas, setup: &'a Setup) -> Parts<'a> {
+    Parts {
         active: &setup.active,
         board: &setup.board,
         metrics: &setup.metrics,
         guest: &lbaas.guest,
         source: &lbaas.source,
-    };
-    Keyed::new(config, &parts, world, managing, tell)
+    }
 }
 
-impl Services<'_> {
+impl<'a> Services<'a> {
+    fn new(
+        config: &Config,
+        lbaas: &Lbaas,
+        setup: &'a Setup,
+        (known, wishes): (KnownKeys, Wishes),
+        (publish, quarantine): (Arc<dyn Publish>, Arc<Quarantine>),
+    ) -> Self {
+        let shared = Shared {
+            known: Mutex::new(known),
+            settings: lbaas.adapter.clone(),
+            publish,
+        };
+        Self {
+            setup,
+            shared: Arc::new(shared),
+            seed: config.seed,
+            wishes,
+            quarantine,
+        }
+    }
+
     fn known(&self) -> MutexGuard<'_, KnownKeys> {
         self.shared.known.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -51,28 +51,37 @@ impl From<WriteError> for Unpublished {
     }
 }
 
-/// Publishes the state of Services. A job publishes through the fence of its own epoch.
+/// Publishes the state of Services. A job publishes through the fence of its own epoch. Each method does nothing unless
+/// it is overridden.
 pub(crate) trait Publish: Send + Sync {
     /// Before anything is created for a Service: from here on it can't be deleted without this host.
-    fn claim<'a>(&'a self, key: &'a Key, uid: &'a str, fence: &'a Fence) -> Published<'a>;
+    fn claim<'a>(&'a self, _key: &'a Key, _uid: &'a str, _fence: &'a Fence) -> Published<'a> {
+        Box::pin(async { Ok(()) })
+    }
 
     /// The Service is in its desired state; `in_service` is what it serves.
     fn serve<'a>(
         &'a self,
-        key: &'a Key,
-        uid: &'a str,
-        in_service: &'a [AddressPorts],
-        fence: &'a Fence,
-    ) -> Published<'a>;
+        _key: &'a Key,
+        _uid: &'a str,
+        _in_service: &'a [AddressPorts],
+        _fence: &'a Fence,
+    ) -> Published<'a> {
+        Box::pin(async { Ok(()) })
+    }
 
     /// Nothing is left of a Service that this host no longer manages.
-    fn release<'a>(&'a self, key: &'a Key, fence: &'a Fence) -> Published<'a>;
+    fn release<'a>(&'a self, _key: &'a Key, _fence: &'a Fence) -> Published<'a> {
+        Box::pin(async { Ok(()) })
+    }
 
     /// Reports an event on the Service, without waiting for it.
-    fn say(&self, key: &Key, news: News<'_>);
+    fn say(&self, _key: &Key, _news: News<'_>) {}
 
     /// Waits until reported events are written, within limits.
-    fn flush(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
+    fn flush(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(async {})
+    }
 }
 
 /// Publishes status: in status files below `folder`, and in the cluster itself, if the input is one, while `fence`
@@ -124,10 +133,6 @@ impl StatusFiles {
 }
 
 impl Publish for StatusFiles {
-    fn claim<'a>(&'a self, _: &'a Key, _: &'a str, _: &'a Fence) -> Published<'a> {
-        Box::pin(async { Ok(()) })
-    }
-
     fn serve<'a>(&'a self, key: &'a Key, _: &'a str, in_service: &'a [AddressPorts], _: &'a Fence) -> Published<'a> {
         Box::pin(async { Ok(self.write(key, in_service)?) })
     }
@@ -135,13 +140,12 @@ impl Publish for StatusFiles {
     fn release<'a>(&'a self, key: &'a Key, _: &'a Fence) -> Published<'a> {
         Box::pin(async { Ok(self.remove(key)?) })
     }
-
-    fn say(&self, _: &Key, _: News<'_>) {}
-
-    fn flush(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        Box::pin(async {})
-    }
 }
+
+/// For a plan: nothing.
+pub(crate) struct Nowhere;
+
+impl Publish for Nowhere {}
 
 /// For a cluster: the files, the Service itself, and its events.
 pub(crate) struct InCluster {

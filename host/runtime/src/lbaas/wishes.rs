@@ -42,6 +42,8 @@ pub(crate) struct Wishes {
     owners: BTreeMap<String, BTreeSet<Key>>,
     /// The servers differ from those in the file.
     unsaved: bool,
+    /// The servers are never written: this is a plan.
+    is_unwritten: bool,
     /// The source is a cluster: Services carry finalizers, and what the API server says is final.
     is_cluster: bool,
     /// The namespaces that the source shows. Empty if it shows all of them.
@@ -75,6 +77,7 @@ impl Wishes {
             completed: false,
             owners: BTreeMap::new(),
             unsaved: false,
+            is_unwritten: false,
             is_cluster: false,
             namespaces: BTreeSet::new(),
             showing: Showing::default(),
@@ -90,6 +93,14 @@ impl Wishes {
             self.namespaces = settings.namespaces.iter().cloned().collect();
         }
         self
+    }
+
+    /// The same for a plan: remembers nothing for the next process.
+    pub(crate) fn unwritten(self) -> Self {
+        Self {
+            is_unwritten: true,
+            ..self
+        }
     }
 
     /// Takes in which objects exist but can't be read. Returns the keys for which that changed.
@@ -230,17 +241,12 @@ impl Wishes {
         self.namespaces.is_empty() || self.namespaces.contains(&key.namespace)
     }
 
-    /// Whether the source is a cluster.
-    pub(crate) fn is_cluster(&self) -> bool {
-        self.is_cluster
-    }
-
     /// Remembers the servers of a complete look for the next process.
     ///
     /// # Errors
     /// If they can't be written.
     pub(crate) fn remember(&mut self) -> io::Result<()> {
-        if !self.complete || !self.unsaved {
+        if !self.complete || !self.unsaved || self.is_unwritten {
             return Ok(());
         }
         if self.remembered != self.servers.targets {

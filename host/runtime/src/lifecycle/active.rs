@@ -14,6 +14,7 @@ use crate::board::Calls;
 use crate::guests::dispatch::Answer;
 use crate::instance::Instance;
 use crate::instances::Instances;
+use crate::lifecycle::planning::Planning;
 use crate::shadow::{self, Interest, Observed, Shadow};
 
 /// The active version of one guest, and its shadow.
@@ -28,18 +29,30 @@ pub(crate) struct Active {
     pub(crate) quotas: Arc<Quotas>,
     /// Notified when the operator approves what waits in [`Active::quotas`].
     pub(crate) approved: Notify,
+    /// In a plan: what keeps its calls. Its instances are then not recorded.
+    pub(crate) plan: Option<Planning>,
 }
 
 impl Active {
     pub(crate) fn new(instances: Arc<Instances>) -> Arc<Self> {
-        Arc::new(Self {
+        Arc::new(Self::of(instances, None))
+    }
+
+    fn of(instances: Arc<Instances>, plan: Option<Planning>) -> Self {
+        Self {
             instances: RwLock::new(instances),
             shadow: RwLock::default(),
             calls: Calls::default(),
             usage: Arc::default(),
             quotas: Arc::default(),
             approved: Notify::new(),
-        })
+            plan,
+        }
+    }
+
+    /// The same for a process that writes neither the state folder nor to backends.
+    pub(crate) fn planning(instances: Arc<Instances>) -> Arc<Self> {
+        Arc::new(Self::of(instances, Some(Planning::default())))
     }
 
     /// The version for the next call.

@@ -5,5 +5,6 @@
 pub(crate) mod active;
 mod cycles;
 pub(crate) mod failure;
+pub(crate) mod planning;
 pub(crate) mod quarantine;
 pub(crate) mod troubles;

@@ -6,9 +6,10 @@ use tokio::sync::mpsc;
 use super::setup::NegSetup;
 use crate::config::{self, Config, Neg, World};
 use crate::guests::{Worlds, neg};
-use crate::kind::{self, Begin, Fallible, Kind, Loop, On, Ready};
+use crate::kind::{self, Begin, Fallible, Kind, Loop, On, Planning, Ready};
 use crate::setup::SetupError;
 use crate::work::ground::Ground;
+use crate::work::plan::Plan;
 
 /// The maximum number of requested error states that wait. An operator sends them one by one.
 const ERROR_STATES_MAX: usize = 16;
@@ -43,6 +44,16 @@ impl Kind for OfNegs {
     fn check<'a>(&'a self, config: &'a Config, ground: &'a Ground) -> Fallible<'a, ()> {
         let section = config.world::<Neg>();
         kind::if_named(section.map(|neg| NegSetup::check(config, neg, ground)))
+    }
+
+    fn plan<'a>(&'a self, of: Planning<'a>, plan: &'a mut Plan) -> Fallible<'a, bool> {
+        Box::pin(async move {
+            let Some(neg) = of.config.world::<Neg>() else {
+                return Ok(false);
+            };
+            super::plan::plan(self.name(), (of, neg), plan).await?;
+            Ok(true)
+        })
     }
 
     fn set_up<'a>(&'a self, (config, ground, _, fence): On<'a>) -> Fallible<'a, Option<Box<dyn Ready + 'a>>> {

@@ -11,7 +11,7 @@ pub(crate) mod kind;
 mod known;
 mod looked;
 mod operations;
-pub mod plan;
+mod plan;
 mod progress;
 mod setup;
 mod turn;

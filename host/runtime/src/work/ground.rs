@@ -131,7 +131,11 @@ impl Ground {
             name,
             worlds,
             guest: guest.clone(),
-            active: Active::new(Arc::new(begun.instances)),
+            active: if self.writes {
+                Active::new(Arc::new(begun.instances))
+            } else {
+                Active::planning(Arc::new(begun.instances))
+            },
             revisions: begun.revisions,
             problem: begun.problem,
         })

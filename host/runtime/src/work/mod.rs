@@ -10,6 +10,7 @@ pub(crate) mod input;
 pub(crate) mod interrupt;
 pub(crate) mod keyed;
 pub(crate) mod leading;
+pub(crate) mod plan;
 pub(crate) mod slot;
 pub(crate) mod supervisor;
 pub(crate) mod turns;

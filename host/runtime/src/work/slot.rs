@@ -148,7 +148,10 @@ impl InstanceSlot {
     pub(crate) async fn begin(&mut self, stands: Option<u64>) -> Result<(), Failure> {
         self.end();
         let version = self.active.instances();
-        let fresh = version.open_fresh(&self.key, self.backends.clone(), stands).await;
+        let fresh = match self.active.plan {
+            None => version.open_fresh(&self.key, self.backends.clone(), stands).await,
+            Some(_) => self.start_unrecorded(&version, &version.initial).await,
+        };
         self.live = Some(Open::new(fresh.map_err(shown)?, version));
         self.is_recorded = true;
         Ok(())
@@ -162,7 +165,9 @@ impl InstanceSlot {
     pub(crate) async fn resume(&mut self) -> Result<(), Failure> {
         self.end();
         let (version, backends) = (self.active.instances(), self.backends.clone());
-        let opened = if self.is_recorded {
+        let opened = if self.active.plan.is_some() {
+            self.open_planned(&version).await
+        } else if self.is_recorded {
             version.reopen(&self.key, backends).await
         } else {
             version.open(&self.key, backends).await
@@ -193,7 +198,10 @@ impl InstanceSlot {
             let moved = self.take_over((base, version), async || Ok(())).await;
             return moved.map(|()| None).map_err(Failure::of_guest);
         }
-        let opened = version.open_recorded(&self.key, self.backends.clone(), finishes).await;
+        let opened = match self.active.plan {
+            None => version.open_recorded(&self.key, self.backends.clone(), finishes).await,
+            Some(_) => self.open_planned(&version).await.map(Reopened::from),
+        };
         let Reopened { instance, last } = opened.map_err(not_opened)?;
         self.live = Some(Open {
             instance,
@@ -201,6 +209,26 @@ impl InstanceSlot {
             version,
         });
         Ok(Some(last))
+    }
+
+    /// In a plan: an instance that would go on from what is recorded now.
+    async fn open_planned(&self, version: &Instances) -> Result<Instance, OpenError> {
+        if self.is_recorded {
+            let error = "a plan records nothing from which it could begin again";
+            return Err(OpenError::NoState(error.to_owned()));
+        }
+        let state = if version.program.world.is_stateless {
+            None
+        } else {
+            version.state_now(&self.key).await.map_err(OpenError::Unreadable)?
+        };
+        let state = state.as_ref().unwrap_or(&version.initial);
+        self.start_unrecorded(version, state).await
+    }
+
+    async fn start_unrecorded(&self, version: &Instances, state: &str) -> Result<Instance, OpenError> {
+        let started = version.start_unrecorded(&self.key, self.backends.clone(), Some(state));
+        Ok(started.await?)
     }
 
     /// Another form of its version is active from here on. The instance gets it with its next segment.
@@ -268,7 +296,8 @@ impl InstanceSlot {
     ///
     /// # Errors
     /// Why there is no answer.
-    pub(crate) fn settle(&mut self, open: Open, answer: Answer) -> Result<Box<RawValue>, Failure> {
+    pub(crate) fn settle(&mut self, mut open: Open, answer: Answer) -> Result<Box<RawValue>, Failure> {
+        self.keep_planned(&mut open);
         self.last_entry = open.last_entry().or(self.last_entry);
         if open.instance.is_usable() && !matches!(answer, Err(InvokeError::Call(_))) {
             self.live = Some(open);
@@ -276,8 +305,15 @@ impl InstanceSlot {
         Ok(answer?)
     }
 
+    fn keep_planned(&self, open: &mut Open) {
+        if let Some(plan) = &self.active.plan {
+            plan.keep(&self.key, &mut open.instance);
+        }
+    }
+
     /// Ends a call that was dropped while it slept, and the instance with it.
-    pub(crate) fn cancel(&mut self, open: Open, why: &str) {
+    pub(crate) fn cancel(&mut self, mut open: Open, why: &str) {
+        self.keep_planned(&mut open);
         self.last_entry = open.last_entry().or(self.last_entry);
         let mut host = open.instance.into_host();
         if let Err(error) = host.tape.end_call(&Ending::Cancelled(why.to_owned())) {

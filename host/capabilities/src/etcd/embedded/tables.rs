@@ -168,7 +168,12 @@ pub(super) fn take_over(database: &redb::Database, other: &Listing) -> Result<()
     {
         let mut keys = transaction.open_table(KEYS)?;
         for entry in &other.entries {
-            let held = (entry.create_revision, entry.mod_revision, entry.version, entry.value.as_slice());
+            let held = (
+                entry.create_revision,
+                entry.mod_revision,
+                entry.version,
+                entry.value.as_slice(),
+            );
             keys.insert(entry.key.as_slice(), held)?;
         }
         let mut state = transaction.open_table(STATE)?;

@@ -2,6 +2,7 @@
 
 mod text;
 
+pub(super) use trueup_base::text::passed;
 use trueup_runtime::board::{KeyShown, KeysShown, Status};
 use trueup_runtime::control::Client;
 
@@ -10,7 +11,7 @@ use crate::exit::{Ending, Exit, Failure};
 use crate::output::{self, Output};
 
 #[cfg_attr(not(feature = "top"), expect(unused_imports, reason = "`top` shows them too"))]
-pub(super) use self::text::{bytes, counted, negs_of, next_try, passed, since, what, without_problems};
+pub(super) use self::text::{bytes, counted, negs_of, next_try, since, what, without_problems};
 
 /// Shows the state of the running host: what it works on, the guests that decide, what failed and when it is tried
 /// again.

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use trueup_base::text::passed;
 use trueup_runtime::board::{GuestShown, KeyShown, KeyState, MigrationShown, OperationShown, Status};
 use trueup_runtime::guests::neg;
 use trueup_runtime::neg::Migration;
@@ -386,20 +387,6 @@ pub(in crate::commands) fn bytes(bytes: u64) -> String {
         unit = next;
     }
     format!("{}.{} {unit}", tenths / 10, tenths % 10)
-}
-
-/// `0.3 s`, `12 s`, `5 min`, `3 h`, `2 d`: only as precise as useful.
-pub(in crate::commands) fn passed(ms: u64) -> String {
-    const SECOND: u64 = 1000;
-    const MINUTE: u64 = 60 * SECOND;
-    const HOUR: u64 = 60 * MINUTE;
-    match ms {
-        0..10_000 => format!("{}.{} s", ms / SECOND, ms % SECOND / 100),
-        10_000..120_000 => format!("{} s", ms / SECOND),
-        120_000..7_200_000 => format!("{} min", ms / MINUTE),
-        7_200_000..172_800_000 => format!("{} h", ms / HOUR),
-        _ => format!("{} d", ms / (24 * HOUR)),
-    }
 }
 
 /// `12 s ago`.

@@ -5,6 +5,7 @@
 
 mod course;
 mod story;
+mod text;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,12 +14,12 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use trueup_base::clock::{Clock as _, SystemClock, VirtualClock};
 use trueup_capabilities::Backends;
+use trueup_capabilities::holdings::Kept;
 use trueup_capabilities::log::NoLog;
 use trueup_capabilities::metrics::Registry as Metrics;
 use trueup_capabilities::neg::planned::{Planned, UnderWay};
 use trueup_capabilities::neg::{Endpoint, EndpointGroup};
 use trueup_capabilities::random::Seeded;
-use trueup_sources::Batch;
 
 use self::course::Course;
 use self::story::Story;
@@ -27,16 +28,19 @@ use super::left_of;
 use super::progress::MIGRATION_ENDPOINTS;
 use super::setup::Looking;
 use crate::config::{Config, Neg};
+use crate::guests::neg::NAME;
 use crate::guests::neg::adapter::{Key, Targets, Wish};
 use crate::instance::Instance;
 use crate::instances::Instances;
+use crate::kind::Planning;
 use crate::setup::SetupError;
-use crate::work::ground::{Ground, stream_of};
+use crate::work::ground::stream_of;
 use crate::work::input::nothing_there;
+use crate::work::plan::{OwnKeys, Plan};
 
 /// What a run would do for one key.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
-pub struct NegPlan {
+pub(crate) struct NegPlan {
     /// `namespace/name/port`.
     pub key: String,
     /// The key is no longer desired: its NEGs would be emptied.
@@ -66,7 +70,7 @@ pub struct NegPlan {
 
 /// An operation that is really under way.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct OperationNow {
+pub(crate) struct OperationNow {
     /// Its number.
     pub operation: u64,
     /// `attach` or `detach`.
@@ -81,7 +85,7 @@ pub struct OperationNow {
 
 /// A step of a plan.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Step {
+pub(crate) struct Step {
     /// When, in milliseconds from now, if operations took no time: how long the guest waits by itself.
     pub after_ms: u64,
     /// The action.
@@ -103,7 +107,7 @@ pub struct Step {
 /// What would be done to a NEG.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Action {
+pub(crate) enum Action {
     /// Creates the NEG.
     Create,
     /// Attaches endpoints.
@@ -113,11 +117,6 @@ pub enum Action {
 }
 
 impl NegPlan {
-    /// Whether anything would change.
-    pub fn has_changes(&self) -> bool {
-        !self.steps.is_empty()
-    }
-
     fn count(&mut self) {
         let endpoints = |action, steps: &[Step]| -> (usize, usize) {
             let of = steps.iter().filter(|step| step.action == action);
@@ -135,18 +134,6 @@ impl NegPlan {
     }
 }
 
-/// What a run would do with NEGs.
-#[derive(Debug, Default)]
-pub(crate) struct NegPlans {
-    pub(crate) keys: Vec<NegPlan>,
-    /// Keys that nothing names but whose NEGs are kept: something that can't be read may name them.
-    pub(crate) held: Vec<String>,
-    /// What an operator should know of the source.
-    pub(crate) notes: Vec<String>,
-    /// The source holds nothing, and there are endpoints to lose.
-    pub(crate) problem: Option<String>,
-}
-
 /// The desired state of one key.
 struct Wanted {
     settings: Map<String, Value>,
@@ -155,23 +142,28 @@ struct Wanted {
     left_out: usize,
 }
 
-/// Plans all keys of what the source holds.
+/// Adds what a run would do with all keys of what the source holds.
 ///
 /// # Errors
 /// If nothing could be begun.
-pub(crate) async fn plan(config: &Config, neg: &Neg, ground: &Ground, all: &Batch) -> Result<NegPlans, SetupError> {
+pub(crate) async fn plan(
+    kind: &'static str,
+    (of, neg): (Planning<'_>, &Neg),
+    plan: &mut Plan,
+) -> Result<(), SetupError> {
+    let (config, all) = (of.config, of.all);
     let unreadable = |error| SetupError::Misused(format!("reading the known keys: {error}"));
     let known = KnownNegs::load(&config.state_dir).map_err(unreadable)?;
     let places = known.places().map_err(unreadable)?;
-    let looking = Looking::new(config, neg, ground).await?;
+    let looking = Looking::new(config, neg, of.ground).await?;
     let mut targets = Targets::new(&neg.adapter).of(&neg.source).with_places(places);
     targets.take_in_unreadable(&all.unreadable);
     let looked = targets.take_in(&all.changes, all.complete, known.keys().next().is_some());
-    let mut plans = NegPlans {
-        notes: looked.notes,
-        problem: looked.is_empty.then(|| nothing_there(neg.source.is_cluster())),
-        ..NegPlans::default()
-    };
+    plan.notes.extend(looked.notes);
+    if looked.is_empty {
+        plan.problem(nothing_there(neg.source.is_cluster()));
+    }
+    let mut plans = Vec::new();
     let mut keys: BTreeSet<Key> = targets.keys();
     keys.extend(known.keys().cloned());
     for key in keys {
@@ -188,7 +180,7 @@ pub(crate) async fn plan(config: &Config, neg: &Neg, ground: &Ground, all: &Batc
                 None => continue,
             },
             None => {
-                plans.held.push(key.to_string());
+                plan.held.push(key.to_string());
                 continue;
             }
         };
@@ -199,13 +191,37 @@ pub(crate) async fn plan(config: &Config, neg: &Neg, ground: &Ground, all: &Batc
                 ..NegPlan::default()
             },
         };
-        plans.keys.push(NegPlan {
+        plans.push(NegPlan {
             key: key.to_string(),
             ..planned
         });
     }
     looking.stop().await;
-    Ok(plans)
+    add(plan, kind, (config, neg), &plans)
+}
+
+fn add(
+    plan: &mut Plan,
+    kind: &'static str,
+    (config, neg): (&Config, &Neg),
+    plans: &[NegPlan],
+) -> Result<(), SetupError> {
+    // Only the endpoints of keys that are gone wait.
+    let gone = plans.iter().filter(|key| key.gone);
+    let going = |kept: &Kept| gone.filter_map(|key| kept.held.get(&key.key)).sum();
+    plan.note_if_waits(config, (NAME, &neg.guest), going)?;
+    plan.summaries.insert(kind, text::summary(plans));
+    if plans.is_empty() {
+        return Ok(());
+    }
+    let own = OwnKeys {
+        json: serde_json::to_value(plans).map_err(SetupError::failed)?,
+        lines: plans.iter().flat_map(text::lines).collect(),
+        has_changes: plans.iter().any(|key| !key.steps.is_empty()),
+        has_failed: plans.iter().any(|key| key.error.is_some()),
+    };
+    plan.own.insert(kind, own);
+    Ok(())
 }
 
 impl Wanted {

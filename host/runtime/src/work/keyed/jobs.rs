@@ -152,18 +152,7 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
             is_resync: decided.is_resync(),
         };
         self.running.insert(key.clone(), running);
-        let turn = Turn {
-            shared: Arc::clone(&self.shared),
-            slot,
-            decided,
-            fence,
-            interrupt,
-            removing: false,
-            counts: false,
-            effects: Effects::default(),
-            changes: Vec::new(),
-            last_at_ms: 0,
-        };
+        let turn = Turn::new(Arc::clone(&self.shared), slot, decided, fence, interrupt);
         let task = self.jobs.spawn(self.world.turn(&key, desired, turn));
         self.tasks.insert(task.id(), key);
     }

@@ -30,6 +30,8 @@ pub(crate) trait Record: Serialize + DeserializeOwned {
 pub(crate) struct Known<R: Record> {
     folder: PathBuf,
     by_key: BTreeMap<R::Key, R>,
+    /// Changes stay in memory.
+    is_unwritten: bool,
 }
 
 impl<R: Record> Known<R> {
@@ -41,6 +43,7 @@ impl<R: Record> Known<R> {
         let mut known = Self {
             folder: folder.to_owned(),
             by_key: BTreeMap::new(),
+            is_unwritten: false,
         };
         let entries = match std::fs::read_dir(folder) {
             Ok(entries) => entries,
@@ -63,6 +66,14 @@ impl<R: Record> Known<R> {
         Ok(known)
     }
 
+    /// The same for a plan: changes stay in memory.
+    pub(crate) fn unwritten(self) -> Self {
+        Self {
+            is_unwritten: true,
+            ..self
+        }
+    }
+
     /// All keys.
     pub(crate) fn keys(&self) -> impl Iterator<Item = &R::Key> {
         self.by_key.keys()
@@ -83,7 +94,9 @@ impl<R: Record> Known<R> {
     /// # Errors
     /// If it can't be written.
     pub(crate) fn put(&mut self, key: &R::Key, record: R) -> io::Result<()> {
-        files::replace_sealed(&self.file(key), &record)?;
+        if !self.is_unwritten {
+            files::replace_sealed(&self.file(key), &record)?;
+        }
         self.by_key.insert(key.clone(), record);
         Ok(())
     }
@@ -94,7 +107,9 @@ impl<R: Record> Known<R> {
     /// If the file can't be removed.
     pub(crate) fn remove(&mut self, key: &R::Key) -> io::Result<()> {
         if self.by_key.contains_key(key) {
-            files::remove(&self.file(key))?;
+            if !self.is_unwritten {
+                files::remove(&self.file(key))?;
+            }
             self.by_key.remove(key);
         }
         Ok(())

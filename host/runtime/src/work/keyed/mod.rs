@@ -18,6 +18,7 @@ mod idle;
 mod jobs;
 pub(crate) mod known;
 mod look;
+pub(crate) mod plan;
 mod summary;
 pub(crate) mod turn;
 

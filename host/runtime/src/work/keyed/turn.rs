@@ -79,6 +79,28 @@ pub(crate) struct Done<K, O> {
 }
 
 impl Turn {
+    /// A turn that has made no call.
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        slot: InstanceSlot,
+        decided: Decided,
+        fence: Fence,
+        interrupt: Arc<Interrupt>,
+    ) -> Self {
+        Self {
+            shared,
+            slot,
+            decided,
+            fence,
+            interrupt,
+            removing: false,
+            counts: false,
+            effects: Effects::default(),
+            changes: Vec::new(),
+            last_at_ms: 0,
+        }
+    }
+
     /// Ends the turn, and writes the record of its decisions.
     pub(crate) fn end<K, O>(self, key: K, end: End, out: O) -> Done<K, O> {
         self.decided.end(Came::from(&end), self.effects, &self.changes);
@@ -100,8 +122,12 @@ impl Turn {
         Ok(())
     }
 
-    /// Calls get these backends. The host may cut a call while it sleeps or computes for long, if calls are dropped.
+    /// Calls get these backends; in a plan, those of the plan in place of them. The host may cut a call while it sleeps or computes for long, if calls are dropped.
     pub(crate) fn set_backends(&mut self, backends: Backends) {
+        let backends = match &self.shared.active.plan {
+            Some(plan) => plan.backends(self.slot.key(), backends),
+            None => backends,
+        };
         let interrupt = match self.shared.cut {
             CutCalls::Dropped => Arc::clone(&self.interrupt),
             // This one is never wanted, so no call is cut.

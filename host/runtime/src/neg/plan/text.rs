@@ -1,10 +1,9 @@
 //! A plan of NEGs as text: for each key what is under way, then its steps, grouped by the pauses between them.
 
-use trueup_runtime::neg::plan::{Action, NegPlan, OperationNow, Step};
-use trueup_runtime::neg::shown::endpoints;
+use trueup_base::text::passed;
 
-use crate::commands::status::passed;
-use crate::output::printable;
+use super::{Action, NegPlan, OperationNow, Step};
+use crate::guests::neg::shown::endpoints;
 
 /// One key.
 pub(super) fn lines(of: &NegPlan) -> Vec<String> {
@@ -32,7 +31,7 @@ pub(super) fn lines(of: &NegPlan) -> Vec<String> {
             of.left_out
         ));
     }
-    lines.iter().map(|line| printable(line)).collect()
+    lines
 }
 
 /// The last line: the totals of all keys.
@@ -121,7 +120,7 @@ fn words(of: Action) -> (&'static str, &'static str) {
 
 #[cfg(test)]
 mod tests {
-    use trueup_runtime::capabilities::neg::Endpoint;
+    use trueup_capabilities::neg::Endpoint;
 
     use super::*;
 

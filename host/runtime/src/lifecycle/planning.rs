@@ -1,0 +1,63 @@
+//! What a plan keeps of the calls of a guest's instances, in place of their recordings.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use trueup_capabilities::planned::{Orphan, Planned, Shared};
+use trueup_capabilities::reading::Write;
+use trueup_capabilities::{Backends, questions};
+use trueup_journal::Entry;
+
+use crate::instance::Instance;
+
+/// The plan of one guest.
+#[derive(Default)]
+pub(crate) struct Planning {
+    shared: Shared,
+    by_key: Mutex<BTreeMap<String, OfKey>>,
+}
+
+#[derive(Default)]
+struct OfKey {
+    backends: Option<Planned>,
+    entries: Vec<Entry>,
+}
+
+/// What the calls of one instance would do.
+#[derive(Default)]
+pub(crate) struct Found {
+    pub(crate) writes: Vec<Write>,
+    /// Objects that a run marks first.
+    pub(crate) unmarked: Vec<Orphan>,
+}
+
+impl Planning {
+    fn by_key(&self) -> MutexGuard<'_, BTreeMap<String, OfKey>> {
+        self.by_key.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The backends of a plan in place of the real ones.
+    pub(crate) fn backends(&self, key: &str, real: Backends) -> Backends {
+        let planned = Planned::new(real, &self.shared);
+        let backends = planned.backends.clone();
+        self.by_key().entry(key.to_owned()).or_default().backends = Some(planned);
+        backends
+    }
+
+    /// Takes what an instance asked since the last time.
+    pub(crate) fn keep(&self, key: &str, instance: &mut Instance) {
+        let entries = instance.host_mut().tape.take_entries();
+        self.by_key().entry(key.to_owned()).or_default().entries.extend(entries);
+    }
+
+    /// What the calls of an instance would do. They are then forgotten.
+    pub(crate) fn take(&self, key: &str) -> Found {
+        let Some(OfKey { backends, entries }) = self.by_key().remove(key) else {
+            return Found::default();
+        };
+        Found {
+            writes: questions::planned(&entries),
+            unmarked: backends.map(|backends| backends.unmarked()).unwrap_or_default(),
+        }
+    }
+}
