@@ -12,79 +12,51 @@ use std::process::Command;
 /// The target of guests: no `wasi:*`, so that a guest imports only its world.
 const TARGET: &str = "wasm32-unknown-unknown";
 
-/// A guest that ships with trueup.
+/// A guest that ships with trueup. Its package is `guests/NAME`.
 pub(crate) struct Source {
     /// Its name in configurations and scenarios.
     pub(crate) name: &'static str,
     /// Its version: a bare name means version 1 forever.
     pub(crate) version: &'static str,
-    /// The package in `guests/`.
-    pub(crate) package: &'static str,
     /// The features that distinguish this version.
     pub(crate) features: &'static [&'static str],
     /// The world that it implements.
     pub(crate) world: &'static str,
 }
 
-/// Every guest that ships, in the order of `guest list`.
+/// Every guest that ships, in the order of `guest list`: name, version, features, world.
 pub(crate) const SOURCES: &[Source] = &[
-    Source {
-        name: "ipam",
-        version: "1",
-        package: "trueup-guest-ipam",
-        features: &[],
-        world: "trueup:ipam/ipam-datastore@0.1.0",
-    },
-    Source {
-        name: "lbaas",
-        version: "1",
-        package: "trueup-guest-lbaas",
-        features: &[],
-        world: "trueup:lbaas/lbaas-reconciler@0.1.0",
-    },
-    Source {
-        name: "lbaas",
-        version: "2",
-        package: "trueup-guest-lbaas",
-        features: &["version-2"],
-        world: "trueup:lbaas/lbaas-reconciler@0.1.0",
-    },
-    Source {
-        name: "nat44",
-        version: "1",
-        package: "trueup-guest-nat44",
-        features: &[],
-        world: "trueup:service/etcd-renderer@0.1.0",
-    },
-    Source {
-        name: "neg",
-        version: "1",
-        package: "trueup-guest-neg",
-        features: &[],
-        world: "trueup:neg/neg-syncer@0.1.0",
-    },
-    Source {
-        name: "nftables",
-        version: "1",
-        package: "trueup-guest-nftables",
-        features: &[],
-        world: "trueup:service/nftables-renderer@0.1.0",
-    },
-    Source {
-        name: "nodesync",
-        version: "1",
-        package: "trueup-guest-nodesync",
-        features: &[],
-        world: "trueup:nodesync/node-syncer@0.1.0",
-    },
-    Source {
-        name: "service",
-        version: "1",
-        package: "trueup-guest-service",
-        features: &[],
-        world: "trueup:service/service-processor@0.1.0",
-    },
+    ships("ipam", "1", &[], "trueup:ipam/ipam-datastore@0.1.0"),
+    ships("lbaas", "1", &[], "trueup:lbaas/lbaas-reconciler@0.1.0"),
+    ships("lbaas", "2", &["version-2"], "trueup:lbaas/lbaas-reconciler@0.1.0"),
+    ships("nat44", "1", &[], "trueup:service/etcd-renderer@0.1.0"),
+    ships("neg", "1", &[], "trueup:neg/neg-syncer@0.1.0"),
+    ships("nftables", "1", &[], "trueup:service/nftables-renderer@0.1.0"),
+    ships("nodesync", "1", &[], "trueup:nodesync/node-syncer@0.1.0"),
+    ships("service", "1", &[], "trueup:service/service-processor@0.1.0"),
 ];
+
+/// An entry of [`SOURCES`].
+const fn ships(
+    name: &'static str,
+    version: &'static str,
+    features: &'static [&'static str],
+    world: &'static str,
+) -> Source {
+    Source {
+        name,
+        version,
+        features,
+        world,
+    }
+}
+
+impl Source {
+    /// The name of its package.
+    fn package(&self) -> String {
+        format!("trueup-guest-{}", self.name)
+    }
+}
 
 /// Compiles `source` from the workspace at `root` in `target_dir`, and returns the component's bytes.
 ///
@@ -130,7 +102,7 @@ pub(crate) fn compile(root: &Path, target_dir: &Path, source: &Source) -> Result
             "--target",
             TARGET,
             "--package",
-            source.package,
+            &source.package(),
         ])
         .arg("--target-dir")
         .arg(target_dir);
@@ -208,7 +180,7 @@ pub(crate) fn made_of(root: &Path, target_dir: &Path, source: &Source) -> Result
 
 /// The output of cargo for `source`: the module, or with `d` the list of its sources.
 fn artifact(target_dir: &Path, source: &Source, extension: &str) -> PathBuf {
-    let name = source.package.replace('-', "_");
+    let name = source.package().replace('-', "_");
     target_dir
         .join(TARGET)
         .join("guest")

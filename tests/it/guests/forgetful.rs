@@ -12,7 +12,6 @@ pub(crate) fn built() -> Vec<u8> {
     build(&guests::Source {
         name: "lbaas",
         version: "forgetful",
-        package: "trueup-guest-lbaas",
         features: &["forgets-a-port"],
         world: "trueup:lbaas/lbaas-reconciler@0.1.0",
     })

@@ -14,7 +14,6 @@ pub(crate) fn built(version: &'static str, build: Build) -> Vec<u8> {
     let source = guests::Source {
         name: "misbehaving",
         version,
-        package: "trueup-guest-misbehaving",
         features: if version == "2" { &["version-2"] } else { &[] },
         world: "trueup:lbaas/lbaas-reconciler@0.1.0",
     };

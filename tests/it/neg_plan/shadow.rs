@@ -20,7 +20,6 @@ static HALF: LazyLock<Vec<u8>> = LazyLock::new(|| {
     forgetful::build(&Source {
         name: "neg",
         version: "half",
-        package: "trueup-guest-neg",
         features: &["moves-a-half"],
         world: "trueup:neg/neg-syncer@0.1.0",
     })

@@ -19,7 +19,6 @@ fn misbehaving(feature: &'static str) -> Vec<u8> {
     forgetful::build(&misbehaving::guests::Source {
         name: "misbehaving",
         version: feature,
-        package: "trueup-guest-misbehaving",
         features: match feature {
             "panics" => &["panics"],
             _ => &["never-answers"],

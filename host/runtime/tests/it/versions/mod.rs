@@ -50,14 +50,13 @@ pub(crate) static COUNTING_2: LazyLock<Arc<Program>> =
 
 /// A shipped guest.
 fn shipped(name: &'static str, version: &'static str) -> Vec<u8> {
-    let (package, world) = match name {
-        "ipam" => ("trueup-guest-ipam", "trueup:ipam/ipam-datastore@0.1.0"),
-        _ => ("trueup-guest-lbaas", "trueup:lbaas/lbaas-reconciler@0.1.0"),
+    let world = match name {
+        "ipam" => "trueup:ipam/ipam-datastore@0.1.0",
+        _ => "trueup:lbaas/lbaas-reconciler@0.1.0",
     };
     forgetful::build(&misbehaving::guests::Source {
         name,
         version,
-        package,
         features: if version == "2" { &["version-2"] } else { &[] },
         world,
     })
