@@ -99,6 +99,9 @@ pub fn read(config: &str, settings: &BTreeMap<&str, Allowed>) -> Result<Given, S
     for (name, value) in &members {
         let was = text::json(value);
         match settings.get(name.as_str()) {
+            None if settings.is_empty() => {
+                return Err(format!("{name}: was {was}, must not be set: there are no settings"));
+            }
             None => {
                 let names = settings.keys().copied().collect::<Vec<_>>().join(", ");
                 return Err(format!("{name}: was {was}, must not be set: the settings are {names}"));
@@ -181,6 +184,13 @@ mod tests {
         ] {
             assert_eq!(read(config), Err(error.to_owned()), "{config}");
         }
+    }
+
+    #[test]
+    fn a_guest_without_settings_refuses_each() {
+        let error = super::read(r#"{"steps": 1}"#, &BTreeMap::new()).unwrap_err();
+        assert_eq!(error, "steps: was 1, must not be set: there are no settings");
+        assert!(super::read("{}", &BTreeMap::new()).is_ok());
     }
 
     #[test]
