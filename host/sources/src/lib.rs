@@ -10,6 +10,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod completeness;
 pub mod enis;
 pub mod kubernetes;
 mod looks;
@@ -17,5 +18,6 @@ pub mod manifests;
 mod object;
 mod source;
 
+pub use completeness::{Completeness, Missing};
 pub use object::{Batch, Change, Kind, Object, ObjectRef, Objects, Place, Problem, Showing};
 pub use source::{Batches, Source};

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use trueup_base::regular;
 use trueup_capabilities::lbaas::anexia::Owned;
-use trueup_sources::{Change, Kind, Object, ObjectRef, Objects, Showing, Source};
+use trueup_sources::{Change, Completeness, Kind, Missing, Object, ObjectRef, Objects, Source};
 
 use super::known::{KnownKeys, Places};
 use crate::decisions::{Input, Nodes, Seen};
@@ -34,23 +34,13 @@ pub(crate) struct Wishes {
     remembered: Vec<Target>,
     /// Whether a look of this process was complete. From then on, remembered servers no longer replace missing Nodes.
     was_complete: bool,
-    /// Whether the last look was complete: an object that it does not show is gone.
-    complete: bool,
-    /// The last look was complete and the one before was not: what is missing is gone.
-    completed: bool,
+    completeness: Completeness,
     /// The Services that carry each UID.
     owners: BTreeMap<String, BTreeSet<Key>>,
     /// The servers differ from those in the file.
     unsaved: bool,
     /// The servers are never written: this is a plan.
     is_unwritten: bool,
-    /// The source is a cluster: Services carry finalizers, and what the API server says is final.
-    is_cluster: bool,
-    /// The namespaces that the source shows. Empty if it shows all of them.
-    namespaces: BTreeSet<String>,
-    showing: Showing,
-    /// Objects that exist but can't be read.
-    unreadable: Arc<BTreeSet<ObjectRef>>,
 }
 
 impl Wishes {
@@ -73,25 +63,16 @@ impl Wishes {
             servers: Servers::default(),
             remembered,
             was_complete: false,
-            complete: false,
-            completed: false,
+            completeness: Completeness::default(),
             owners: BTreeMap::new(),
             unsaved: false,
             is_unwritten: false,
-            is_cluster: false,
-            namespaces: BTreeSet::new(),
-            showing: Showing::default(),
-            unreadable: Arc::default(),
         })
     }
 
     /// The same, for this source.
     pub(crate) fn of(mut self, source: &Source) -> Self {
-        if let Source::Kubernetes(settings) = source {
-            self.is_cluster = true;
-            self.showing = Showing::new(true);
-            self.namespaces = settings.namespaces.iter().cloned().collect();
-        }
+        self.completeness = Completeness::of(source);
         self
     }
 
@@ -105,19 +86,15 @@ impl Wishes {
 
     /// Takes in which objects exist but can't be read. Returns the keys for which that changed.
     pub(crate) fn take_in_unreadable(&mut self, unreadable: &Arc<BTreeSet<ObjectRef>>) -> BTreeSet<Key> {
-        if Arc::ptr_eq(&self.unreadable, unreadable) {
-            return BTreeSet::new();
-        }
-        let before = std::mem::replace(&mut self.unreadable, Arc::clone(unreadable));
-        let differ = before.symmetric_difference(unreadable);
+        let differ = self.completeness.take_in_unreadable(unreadable).into_iter();
         let services = differ.filter(|reference| reference.kind == Kind::Service);
-        services.map(Key::from).collect()
+        services.map(|reference| Key::from(&reference)).collect()
     }
 
     /// Takes in a look at the source. `has_keys`: there are objects to lose.
     ///
     /// A source without a single object, or without a Node, counts as unavailable if there is something to lose: see
-    /// [`Showing`]. (A cluster without any Node and Service is another one than that of the keys, or a restored one;
+    /// [`Completeness`]. (A cluster without any Node and Service is another one than that of the keys, or a restored one;
     /// and a Service with our finalizer can't be missed.)
     ///
     /// The cost of one changed Service does not depend on how many there are.
@@ -126,7 +103,7 @@ impl Wishes {
         let (mut seen, mut nodes) = (Vec::new(), Nodes::default());
         let mut is_about_servers = false;
         for change in changes {
-            self.showing.see(change);
+            self.completeness.see(change);
             // Until everything was read once, a Node that appears replaces the remembered one.
             let is_new = !self.was_complete && change.reference.kind == Kind::Node;
             let concerns_servers = adapter::concerns_servers(change, &self.objects);
@@ -149,16 +126,14 @@ impl Wishes {
                 seen.push(Seen { input, keys });
             }
         }
-        let is_empty = has_keys && self.showing.hides_all(self.objects.len());
-        let shown = self.objects.count(Kind::Node);
-        let no_nodes = !is_empty && !self.remembered.is_empty() && self.showing.hides(Kind::Node, shown);
+        let objects = has_keys.then_some(self.objects.len());
+        let shown_nodes = (!self.remembered.is_empty()).then(|| self.objects.count(Kind::Node));
+        let Missing { all, nodes: no_nodes } = self.completeness.end_look(complete, objects, shown_nodes);
         let is_missed = complete && no_nodes;
-        let complete = complete && !is_empty && !no_nodes;
-        self.completed = complete && !self.complete;
-        self.complete = complete;
+        let complete = self.completeness.is_complete();
         let had_targets = !self.servers.targets.is_empty();
         let mut notes = Vec::new();
-        if is_about_servers || self.completed || (no_nodes && !had_targets) {
+        if is_about_servers || self.completed() || (no_nodes && !had_targets) {
             self.was_complete |= complete;
             let was = std::mem::replace(&mut self.servers, adapter::servers(&self.objects));
             self.stand_in(no_nodes);
@@ -172,7 +147,7 @@ impl Wishes {
             self.unsaved = true;
         }
         let has_services = self.objects.services().next().is_some();
-        let looked_at_nodes = had_targets || is_about_servers || self.completed;
+        let looked_at_nodes = had_targets || is_about_servers || self.completed();
         if self.servers.targets.is_empty() && has_services && looked_at_nodes {
             notes.push("no Node is ready and open to load balancers: Services are left without servers".to_owned());
         }
@@ -182,7 +157,7 @@ impl Wishes {
             seen,
             nodes,
             notes,
-            is_empty,
+            is_empty: all,
             no_nodes: is_missed,
             complete,
             objects: self.objects.counts(),
@@ -190,12 +165,12 @@ impl Wishes {
     }
 
     fn is_left_over(&self, object: Option<&Object>) -> bool {
-        self.is_cluster && matches!(object, Some(Object::Service(service)) if adapter::is_left_over(service))
+        self.is_cluster() && matches!(object, Some(Object::Service(service)) if adapter::is_left_over(service))
     }
 
     /// The Services that this host no longer manages, but whose finalizer says that their objects may exist.
     pub(crate) fn left_over(&self) -> BTreeSet<Key> {
-        let services = self.objects.services().filter(|_| self.is_cluster);
+        let services = self.objects.services().filter(|_| self.is_cluster());
         let left_over = services.filter(|(_, service)| adapter::is_left_over(service));
         left_over.map(|(reference, _)| Key::from(reference)).collect()
     }
@@ -214,7 +189,7 @@ impl Wishes {
     /// The UID of a Service that this host no longer manages, but whose finalizer says that its objects may exist.
     fn left_over_uid(&self, key: &Key) -> Option<String> {
         let service = self.objects.service(&key.namespace, &key.name)?;
-        let is_left_over = self.is_cluster && adapter::is_left_over(service);
+        let is_left_over = self.is_cluster() && adapter::is_left_over(service);
         service.metadata.uid.clone().filter(|_| is_left_over)
     }
 
@@ -233,12 +208,17 @@ impl Wishes {
 
     /// Whether a key that is not desired is gone: everything was read, and the source would show it if it existed.
     pub(crate) fn is_gone(&self, key: &Key) -> bool {
-        self.complete && self.is_seen(key) && !self.unreadable.contains(&key.of_kind(Kind::Service))
+        self.completeness.is_gone(&key.of_kind(Kind::Service))
     }
 
     /// Whether the source shows the namespace of a key.
     pub(crate) fn is_seen(&self, key: &Key) -> bool {
-        self.namespaces.is_empty() || self.namespaces.contains(&key.namespace)
+        self.completeness.shows(&key.namespace)
+    }
+
+    /// Whether the source is a cluster: Services carry finalizers, and what the API server says is final.
+    pub(crate) fn is_cluster(&self) -> bool {
+        self.completeness.is_cluster()
     }
 
     /// Remembers the servers of a complete look for the next process.
@@ -246,7 +226,7 @@ impl Wishes {
     /// # Errors
     /// If they can't be written.
     pub(crate) fn remember(&mut self) -> io::Result<()> {
-        if !self.complete || !self.unsaved || self.is_unwritten {
+        if !self.is_complete() || !self.unsaved || self.is_unwritten {
             return Ok(());
         }
         if self.remembered != self.servers.targets {
@@ -337,12 +317,12 @@ impl Wishes {
 
     /// Whether what was missing before the last look is known to be gone since that look.
     pub(crate) fn completed(&self) -> bool {
-        self.completed
+        self.completeness.completed()
     }
 
     /// Whether an object that the source does not show is gone.
     pub(crate) fn is_complete(&self) -> bool {
-        self.complete
+        self.completeness.is_complete()
     }
 
     pub(crate) fn settings(&self) -> &Settings {

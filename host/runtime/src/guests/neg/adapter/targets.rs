@@ -9,7 +9,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 use trueup_capabilities::neg::NegRef;
 use trueup_sources::Source;
-use trueup_sources::{Change, Kind, ObjectRef, Showing};
+use trueup_sources::{Change, Completeness, Kind, ObjectRef};
 
 use super::annotation::{Asked, Exposed};
 use super::claims::Claims;
@@ -35,14 +35,9 @@ pub struct Targets {
     notes: Notes,
     /// Objects that are missing from the source while a look is incomplete: they are kept.
     held: BTreeSet<ObjectRef>,
-    /// Objects that exist and cannot be read.
-    unreadable: Arc<BTreeSet<ObjectRef>>,
-    complete: bool,
+    completeness: Completeness,
     /// Whether a look was complete. From then on there is a desired state.
     was_complete: bool,
-    showing: Showing,
-    /// The visible namespaces. Empty: all are visible.
-    namespaces: BTreeSet<String>,
 }
 
 impl Targets {
@@ -60,20 +55,14 @@ impl Targets {
             names: BTreeMap::new(),
             notes: Notes::default(),
             held: BTreeSet::new(),
-            unreadable: Arc::default(),
-            complete: false,
+            completeness: Completeness::default(),
             was_complete: false,
-            showing: Showing::default(),
-            namespaces: BTreeSet::new(),
         }
     }
 
     /// The same for this source.
     pub fn of(mut self, source: &Source) -> Self {
-        if let Source::Kubernetes(settings) = source {
-            self.showing = Showing::new(true);
-            self.namespaces = settings.namespaces.iter().cloned().collect();
-        }
+        self.completeness = Completeness::of(source);
         self
     }
 
@@ -94,12 +83,12 @@ impl Targets {
     /// Applies a look at the source. `has_keys`: there is something to lose.
     ///
     /// Objects that disappear while `complete` is false are kept until it is true. A source without any object,
-    /// although there is something to lose, is treated as unavailable: see [`Showing`].
+    /// although there is something to lose, is treated as unavailable: see [`Completeness`].
     pub fn take_in(&mut self, changes: &[Change], complete: bool, has_keys: bool) -> Changed {
         let mut looked = Looked::default();
         for change in changes {
             let reference = &change.reference;
-            self.showing.see(change);
+            self.completeness.see(change);
             match &change.now {
                 Some(object) => {
                     self.held.remove(reference);
@@ -111,15 +100,14 @@ impl Targets {
                 None => {}
             }
         }
-        let is_empty = has_keys && self.showing.hides_all(self.index.len() - self.held.len());
+        let objects = self.index.len() - self.held.len();
         let is_node = |reference: &&ObjectRef| reference.kind == Kind::Node;
         let nodes = self.index.node_count();
         let shown = nodes - self.held.iter().filter(is_node).count();
-        let no_nodes = !is_empty && has_keys && self.showing.hides(Kind::Node, shown);
-        let is_missed = complete && no_nodes;
-        let complete = complete && !is_empty && !no_nodes;
-        let completed = complete && !self.complete;
-        self.complete = complete;
+        let (objects, nodes) = (has_keys.then_some(objects), has_keys.then_some(shown));
+        let missing = self.completeness.end_look(complete, objects, nodes);
+        let is_missed = complete && missing.nodes;
+        let complete = self.is_complete();
         if complete {
             for reference in std::mem::take(&mut self.held) {
                 let touched = self.index.remove(&reference);
@@ -140,9 +128,9 @@ impl Targets {
             affected,
             seen: looked.seen,
             notes,
-            is_empty,
+            is_empty: missing.all,
             no_nodes: is_missed,
-            completed,
+            completed: self.completeness.completed(),
             more_places: looked.more_places,
         }
     }
@@ -150,12 +138,8 @@ impl Targets {
     /// Sets the objects that exist and cannot be read. Returns the keys that this affects, except keys of Services that
     /// were never read, which may or may not be gone now ([`Targets::is_gone`]).
     pub fn take_in_unreadable(&mut self, unreadable: &Arc<BTreeSet<ObjectRef>>) -> BTreeSet<Key> {
-        if Arc::ptr_eq(&self.unreadable, unreadable) {
-            return BTreeSet::new();
-        }
-        let before = std::mem::replace(&mut self.unreadable, Arc::clone(unreadable));
         let mut keys = BTreeSet::new();
-        for reference in before.symmetric_difference(unreadable) {
+        for reference in &self.completeness.take_in_unreadable(unreadable) {
             match reference.kind {
                 Kind::Service => keys.extend(self.index.keys_of(&ServiceName::from(reference))),
                 Kind::EndpointSlice => keys.extend(self.index.keys_in(&reference.namespace)),
@@ -193,8 +177,7 @@ impl Targets {
             namespace: key.namespace.clone(),
             name: key.name.clone(),
         };
-        let is_seen = self.namespaces.is_empty() || self.namespaces.contains(&key.namespace);
-        self.complete && is_seen && !self.unreadable.contains(&service) && self.wish(key).is_none()
+        self.completeness.is_gone(&service) && self.wish(key).is_none()
     }
 
     /// Every requested key, valid or not.
@@ -205,7 +188,7 @@ impl Targets {
 
     /// Whether a missing object is gone.
     pub fn is_complete(&self) -> bool {
-        self.complete
+        self.completeness.is_complete()
     }
 
     /// The owner of a NEG's name. `None` if no key requests it. If another key now owns the NEGs of a deleted key, they
@@ -265,7 +248,7 @@ impl Targets {
     fn look_at_notes(&mut self, touched: Touched) -> Vec<String> {
         if self.was_complete {
             self.notes.look(touched, &self.index, &self.settings)
-        } else if self.complete {
+        } else if self.is_complete() {
             self.notes.look(self.index.everything(), &self.index, &self.settings)
         } else {
             // What is missing may not have been read yet.
@@ -338,7 +321,7 @@ impl Targets {
                     Kind::Service | Kind::Pod => false,
                 }
         };
-        let hidden = self.unreadable.iter().find(hides)?;
+        let hidden = self.completeness.unreadable().iter().find(hides)?;
         Some(format!(
             "service `{service}`: {hidden} can't be read, so that it is not known which endpoints there are: repair it"
         ))
