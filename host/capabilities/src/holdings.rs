@@ -171,6 +171,14 @@ impl Holdings {
         Err(state.why())
     }
 
+    /// Whether a key may lose everything that it has now.
+    ///
+    /// # Errors
+    /// As [`Holdings::admit`].
+    pub fn admit_all(&self, key: &str) -> Result<(), String> {
+        self.admit(key, self.held(key))
+    }
+
     /// Whether all of these keys, of one object each, may go now. If so, they are removed; otherwise all of them wait.
     pub fn let_go(&self, keys: &BTreeSet<String>) -> bool {
         for key in keys {
@@ -210,6 +218,18 @@ impl Holdings {
             state.held_total -= gone;
         }
         state.is_changed = true;
+    }
+
+    /// Records that a key is as desired, with this many objects.
+    pub fn settled(&self, key: &str, count: u64) {
+        self.hold(key, count);
+        self.done(key);
+    }
+
+    /// Records that nothing is left of a key.
+    pub fn emptied(&self, key: &str) {
+        self.destroyed(key, self.held(key));
+        self.settled(key, 0);
     }
 
     /// Records that a key is as desired, so it loses nothing more. Objects that it lost and has again were replaced,

@@ -146,9 +146,9 @@ impl<'a> Services<'a> {
 
     /// Keys that are set aside and no longer desired, including those that have no objects.
     fn set_aside_and_gone(&self) -> Vec<Key> {
-        let all = self.quarantine.all().into_iter();
-        let keys = all.filter_map(|entry| entry.instance.parse().ok());
-        keys.filter(|key| self.wishes.wish(key).is_none()).collect()
+        let mut keys = self.quarantine.keys();
+        keys.retain(|key| self.wishes.wish(key).is_none());
+        keys
     }
 
     /// Once every key is in its desired state, the intents on disk cover all that a kill may leave without its tags.

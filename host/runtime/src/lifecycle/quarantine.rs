@@ -10,6 +10,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
@@ -117,6 +118,12 @@ impl Quarantine {
     /// All entries, by instance.
     pub(crate) fn all(&self) -> Vec<SetAside> {
         self.entries().values().cloned().collect()
+    }
+
+    /// The keys of all entries.
+    pub(crate) fn keys<K: FromStr>(&self) -> Vec<K> {
+        let entries = self.entries();
+        entries.keys().filter_map(|instance| instance.parse().ok()).collect()
     }
 
     /// Whether nothing is set aside.

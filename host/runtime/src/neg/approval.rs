@@ -11,24 +11,21 @@ impl Negs<'_> {
     /// # Errors
     /// One line: they wait for an approval.
     pub(super) fn may_go(&self, key: &Key) -> Result<(), String> {
-        let (holdings, key) = (&self.setup.active.quotas.holdings, key.to_string());
-        holdings.admit(&key, holdings.held(&key))
+        self.setup.active.quotas.holdings.admit_all(&key.to_string())
     }
 
     /// A key is as its wish says, or gone: counts its endpoints.
     pub(super) fn note_held(&self, key: &Key, gone: bool) {
-        let endpoints = match self.targets.wish(key) {
-            _ if gone => 0,
-            Some(Ok(Wish { target, .. })) => target.iter().map(|group| group.endpoints.len() as u64).sum(),
+        let (holdings, text) = (&self.setup.active.quotas.holdings, key.to_string());
+        match self.targets.wish(key) {
+            _ if gone => holdings.emptied(&text),
+            Some(Ok(Wish { target, .. })) => {
+                let endpoints = target.iter().map(|group| group.endpoints.len() as u64).sum();
+                holdings.settled(&text, endpoints);
+            }
             // Its wish went or broke: its next turn tells. A key that goes loses its endpoints over several turns, and
             // an approval is for all of them.
-            Some(Err(_)) | None => return,
-        };
-        let (holdings, key) = (&self.setup.active.quotas.holdings, key.to_string());
-        if gone {
-            holdings.destroyed(&key, holdings.held(&key));
+            Some(Err(_)) | None => {}
         }
-        holdings.hold(&key, endpoints);
-        holdings.done(&key);
     }
 }

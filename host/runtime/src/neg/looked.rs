@@ -135,9 +135,7 @@ impl Negs<'_> {
 
     /// Keys that are not desired and may have endpoints in NEGs, or are set aside.
     fn missing(&self) -> Vec<Key> {
-        let set_aside = self.quarantine.all().into_iter();
-        let set_aside = set_aside.filter_map(|entry| entry.instance.parse().ok());
-        let keys: BTreeSet<Key> = self.known.keys().cloned().chain(set_aside).collect();
+        let keys: BTreeSet<Key> = self.known.keys().cloned().chain(self.quarantine.keys()).collect();
         keys.into_iter()
             .filter(|key| self.targets.wish(key).is_none())
             .collect()
