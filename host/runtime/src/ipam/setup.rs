@@ -8,13 +8,12 @@ use trueup_capabilities::cri::Runtime;
 use trueup_capabilities::cri::remote::{self, Remote};
 use trueup_capabilities::grants::{Access, OWN, SANDBOXES};
 use trueup_capabilities::metrics::Registry as Metrics;
-use trueup_capabilities::random::Seeded;
 
 use super::managing::guest_settings;
 use crate::config::{CheckpointAt, Config, Guest, Ipam};
 use crate::guests::ipam;
 use crate::setup::SetupError;
-use crate::work::ground::{Ground, Version, stream_of};
+use crate::work::ground::{Ground, Version};
 
 /// What serves pod addresses: the guest and its backends.
 pub(crate) struct Addresses {
@@ -37,13 +36,9 @@ impl Addresses {
             ..remote::Settings::default()
         }));
         let backends = Backends {
-            random: Arc::new(Seeded::new(config.seed, stream_of(&ipam.adapter.instance))),
-            metrics: Arc::clone(&ground.metrics),
             checkpoint: Some(open_store(&ipam.checkpoint, &ground.metrics)?),
             sandboxes: Some(Arc::clone(&runtime)),
-            quotas: Arc::default(),
-            audit: ground.audit.clone(),
-            ..Backends::default()
+            ..ground.backends(config.seed, &ipam.adapter.instance, &Arc::default())
         };
         Ok(Self {
             version,

@@ -53,7 +53,7 @@ impl Kind for OfThisNode {
             let Some(node) = config.world::<ThisNode>() else {
                 return Ok(None);
             };
-            let setup = Some(NodeSetup::new(config, node, ground, None).await?);
+            let setup = Some(NodeSetup::new(config, node, ground).await?);
             Ok(Some(Box::new(Node { config, node, setup }) as _))
         })
     }

@@ -4,18 +4,14 @@ use std::sync::Arc;
 
 use trueup_base::regular;
 use trueup_capabilities::etcd;
-use trueup_capabilities::grants::{Access, ETCD, NFTABLES};
-use trueup_capabilities::quota::Quotas;
-use trueup_capabilities::random::Seeded;
 use trueup_capabilities::{Backends, nftables};
 
 use crate::config::{Config, Guest, InterfacesFrom, OnService, ThisNode};
 use crate::guests::service::adapter::{Interfaces, read_interfaces};
-use crate::guests::{Worlds, capability_of, nodesync, renderer, service};
-use crate::instances::Instances;
+use crate::guests::{Worlds, nodesync, renderer, service};
 use crate::lifecycle::active::Active;
 use crate::setup::SetupError;
-use crate::work::ground::{Ground, Version, stream_of};
+use crate::work::ground::{Ground, Version};
 
 /// One guest of this node, ready to be called.
 pub(crate) struct Seated {
@@ -36,31 +32,18 @@ pub(crate) struct NodeSetup {
 }
 
 impl NodeSetup {
-    /// Loads the guests, has each accept its settings, and opens their backends. `store` replaces the configured
-    /// store.
+    /// Loads the guests, has each accept its settings, and opens their backends.
     ///
     /// # Errors
     /// One line: what can't be used.
-    pub(crate) async fn new(
-        config: &Config,
-        node: &ThisNode,
-        ground: &Ground,
-        store: Option<Arc<dyn etcd::Api>>,
-    ) -> Result<Self, SetupError> {
-        let etcd = match store {
-            Some(store) => store,
-            None => crate::etcd::open(&config.etcd).map_err(SetupError::Misused)?,
-        };
+    pub(crate) async fn new(config: &Config, node: &ThisNode, ground: &Ground) -> Result<Self, SetupError> {
+        let etcd = ground.etcd(config)?;
         let filter: Arc<dyn nftables::Api> = crate::nftables::open(&config.nftables, &config.state_dir);
         let backends = |name: &str| Backends {
-            random: Arc::new(Seeded::new(config.seed, stream_of(&format!("{name}/{}", node.name)))),
-            metrics: Arc::clone(&ground.metrics),
             etcd: Some(Arc::clone(&etcd)),
             nftables: Some(Arc::clone(&filter)),
-            // For this guest alone.
-            quotas: Arc::<Quotas>::default(),
-            audit: ground.audit.clone(),
-            ..Backends::default()
+            // The quotas are for this guest alone.
+            ..ground.backends(config.seed, &format!("{name}/{}", node.name), &Arc::default())
         };
         let nodesync = match &node.nodesync {
             Some(guest) => Some(seated(config, ground, numbered(guest, node), backends).await?),
@@ -135,37 +118,13 @@ async fn seated(
     backends: impl Fn(&str) -> Backends,
 ) -> Result<Seated, SetupError> {
     let version = ground.version(config, name, worlds, &guest).await?;
-    warn_of_missing_grants(&version.active.instances());
+    version.warn_of_missing_grants();
     Ok(Seated {
         guest,
         active: Arc::clone(&version.active),
         version: Some(version),
         backends: backends(name),
     })
-}
-
-/// A guest without any grant for what it needs fails at each call. Warns once, at the start.
-fn warn_of_missing_grants(instances: &Instances) {
-    for import in &instances.program.guest.imports {
-        let (capability, needed, what, scopes): (_, &[Access], _, _) = match capability_of(import) {
-            Some(ETCD) => (ETCD, &[Access::Read, Access::Write], "of etcd's keys", "\"PREFIX\""),
-            Some(NFTABLES) => (
-                NFTABLES,
-                &[Access::Write],
-                "of nftables' tables",
-                "\"ip trueup\", \"ip6 trueup\"",
-            ),
-            _ => continue,
-        };
-        for access in needed {
-            if !instances.grants.allow_some(capability, *access) {
-                tracing::warn!(
-                    "[guests.{}] has no grant to {access} any {what} (`{capability} = {{ {access} = [{scopes}] }}`): its calls will be refused",
-                    instances.name
-                );
-            }
-        }
-    }
 }
 
 fn read(from: &InterfacesFrom) -> Result<Interfaces, SetupError> {

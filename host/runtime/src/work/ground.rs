@@ -1,18 +1,22 @@
 //! What all guests of one process share, and the version of each guest that decides.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::mpsc;
 use trueup_capabilities::audit::Audit;
+use trueup_capabilities::grants::{Access, ETCD, NFTABLES};
 use trueup_capabilities::metrics::Registry as Metrics;
+use trueup_capabilities::quota::Quotas;
+use trueup_capabilities::random::Seeded;
+use trueup_capabilities::{Backends, etcd};
 use trueup_engine::{Engine, Options as EngineOptions};
 use trueup_journal::{Files, OPEN_FILES_MAX};
 use trueup_sources::Source;
 
 use crate::board::{Board, Facts};
 use crate::config::{Config, Guest, Ipam, Neg, ThisNode};
-use crate::guests::Worlds;
 use crate::guests::load::Loader;
+use crate::guests::{Worlds, capability_of};
 use crate::instances::{Instances, Recorded};
 use crate::lifecycle::active::{Active, Handover};
 use crate::lifecycle::quarantine::Quarantine;
@@ -35,6 +39,8 @@ pub struct Ground {
     pub audit: Option<Arc<Audit>>,
     /// The status of this process.
     pub board: Arc<Board>,
+    /// `None` until a guest needs it.
+    etcd: Mutex<Option<Arc<dyn etcd::Api>>>,
 }
 
 impl Ground {
@@ -70,6 +76,7 @@ impl Ground {
                 negs: config.world::<Neg>().is_some(),
                 node: config.world::<ThisNode>().map(|node| node.name.clone()),
             }),
+            etcd: Mutex::default(),
         })
     }
 
@@ -88,6 +95,30 @@ impl Ground {
 
     pub(crate) fn guests(&self) -> &Guests {
         &self.guests
+    }
+
+    /// The store that the configuration names. One store serves all guests of a process: the first call opens it.
+    ///
+    /// # Errors
+    /// As [`crate::etcd::open`].
+    pub(crate) fn etcd(&self, config: &Config) -> Result<Arc<dyn etcd::Api>, SetupError> {
+        let mut opened = self.etcd.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(etcd) = &*opened {
+            return Ok(Arc::clone(etcd));
+        }
+        let etcd = crate::etcd::open(&config.etcd).map_err(SetupError::Misused)?;
+        Ok(Arc::clone(opened.insert(etcd)))
+    }
+
+    /// What an instance has without any capability. `key`: its own stream of random numbers.
+    pub(crate) fn backends(&self, seed: u64, key: &str, quotas: &Arc<Quotas>) -> Backends {
+        Backends {
+            random: Arc::new(Seeded::new(seed, stream_of(key))),
+            metrics: Arc::clone(&self.metrics),
+            quotas: Arc::clone(quotas),
+            audit: self.audit.clone(),
+            ..Backends::default()
+        }
     }
 
     /// The version of a guest that decides. It has accepted its settings.
@@ -166,6 +197,31 @@ impl Version {
     /// Fails if the active version is not the one that the configuration names.
     pub(crate) fn check_wish(self) -> Result<(), SetupError> {
         self.problem.map_or(Ok(()), |problem| Err(SetupError::Misused(problem)))
+    }
+
+    /// A guest without any grant for what it needs of etcd or nftables fails at each call. Warns once, at the start.
+    pub(crate) fn warn_of_missing_grants(&self) {
+        let instances = self.active.instances();
+        for import in &instances.program.guest.imports {
+            let (capability, needed, what, scopes): (_, &[Access], _, _) = match capability_of(import) {
+                Some(ETCD) => (ETCD, &[Access::Read, Access::Write], "of etcd's keys", "\"PREFIX\""),
+                Some(NFTABLES) => (
+                    NFTABLES,
+                    &[Access::Write],
+                    "of nftables' tables",
+                    "\"ip trueup\", \"ip6 trueup\"",
+                ),
+                _ => continue,
+            };
+            for access in needed {
+                if !instances.grants.allow_some(capability, *access) {
+                    tracing::warn!(
+                        "[guests.{}] has no grant to {access} any {what} (`{capability} = {{ {access} = [{scopes}] }}`): its calls will be refused",
+                        instances.name
+                    );
+                }
+            }
+        }
     }
 }
 
