@@ -1,6 +1,6 @@
 //! The backends of a plan: each shows what is really there, and keeps what is written to itself.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use serde::Serialize;
 use trueup_base::clock::VirtualClock;
@@ -29,12 +29,6 @@ impl From<lbaas::Object> for Orphan {
     }
 }
 
-/// What all instances of one guest share in a plan: one of them sees what another wrote.
-#[derive(Default)]
-pub struct Shared {
-    etcd: OnceLock<Option<Arc<etcd::planned::Planned>>>,
-}
-
 /// The backends of one instance in a plan.
 pub struct Planned {
     /// Nothing in them changes anything real.
@@ -45,22 +39,19 @@ pub struct Planned {
 impl Planned {
     /// The backends of a plan in place of the `real` ones. Sleeping takes no time. A backend that has no form for plans
     /// is missing.
-    pub fn new(real: Backends, shared: &Shared) -> Self {
+    pub fn new(real: Backends) -> Self {
         let clock = Arc::new(VirtualClock::new(real.clock.now_ms()));
         let lbaas = real.lbaas.map(|api| {
             let reads = lbaas::planned::Reads::of(api);
             Arc::new(lbaas::planned::Planned::new(reads, Arc::clone(&clock)))
         });
-        let etcd = real.etcd.and_then(|api| {
-            let planned = || etcd::planned::Planned::new(api).ok().map(Arc::new);
-            shared.etcd.get_or_init(planned).clone()
-        });
+        let etcd = real.etcd.and_then(|api| etcd::planned::Planned::new(api).ok());
         let backends = Backends {
             clock,
             log: Arc::new(NoLog),
             metrics: Arc::default(),
             lbaas: lbaas.clone().map(|api| api as _),
-            etcd: etcd.map(|api| api as _),
+            etcd: etcd.map(|api| Arc::new(api) as _),
             checkpoint: None,
             sandboxes: None,
             neg: None,

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use trueup_base::regular;
 use trueup_capabilities::etcd::Api;
 use trueup_capabilities::etcd::embedded::Embedded;
+use trueup_capabilities::etcd::planned::Planned;
 use trueup_capabilities::etcd::remote::{Etcd, Settings, Tls};
 
 use crate::config::{EtcdBackend, EtcdCluster};
@@ -22,6 +23,18 @@ pub fn open(backend: &EtcdBackend) -> Result<Arc<dyn Api>, String> {
         EtcdBackend::Embedded(path) => Arc::new(Embedded::open(path).map_err(|error| error.to_string())?),
         EtcdBackend::Simulated => Arc::new(Embedded::in_memory().map_err(|error| error.to_string())?),
     })
+}
+
+/// The store of a plan: shows what the configured one has, and keeps changes to itself.
+///
+/// # Errors
+/// As [`open`].
+pub(crate) fn planned(backend: &EtcdBackend) -> Result<Arc<dyn Api>, String> {
+    let real = match backend {
+        EtcdBackend::Embedded(path) => Arc::new(Embedded::copied(path).map_err(|error| error.to_string())?),
+        _ => open(backend)?,
+    };
+    Ok(Arc::new(Planned::new(real).map_err(|error| error.to_string())?))
 }
 
 fn settings(cluster: &EtcdCluster) -> Result<Settings, String> {

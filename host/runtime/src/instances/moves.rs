@@ -18,11 +18,12 @@ use crate::instance::{Instance, Start, StartError};
 const START_MAX: Duration = Duration::from_secs(30);
 
 impl Instances {
-    /// Backends for an instance that is only tried: a virtual clock, on which sleeping takes no time, and nothing
-    /// else.
+    /// Backends for an instance that is only tried or planned: a virtual clock, on which sleeping takes no time, no log,
+    /// and nothing else.
     pub(crate) fn trial() -> Backends {
         Backends {
             clock: Arc::new(VirtualClock::new(SystemClock.now_ms())),
+            log: Arc::new(NoLog),
             ..Backends::default()
         }
     }
@@ -64,10 +65,7 @@ impl Instances {
             self.identity(key),
             Tape::memory(),
             Grants::default(),
-            Backends {
-                log: Arc::new(NoLog),
-                ..Self::trial()
-            },
+            Self::trial(),
             self.limits,
         );
         let mut tried = self.start(host, snapshot).await.map_err(|(_, error)| error)?;

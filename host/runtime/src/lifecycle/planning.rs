@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use trueup_capabilities::planned::{Orphan, Planned, Shared};
+use trueup_capabilities::planned::{Orphan, Planned};
 use trueup_capabilities::reading::Write;
 use trueup_capabilities::{Backends, questions};
 use trueup_journal::Entry;
@@ -13,7 +13,6 @@ use crate::instance::Instance;
 /// The plan of one guest.
 #[derive(Default)]
 pub(crate) struct Planning {
-    shared: Shared,
     by_key: Mutex<BTreeMap<String, OfKey>>,
 }
 
@@ -38,7 +37,7 @@ impl Planning {
 
     /// The backends of a plan in place of the real ones.
     pub(crate) fn backends(&self, key: &str, real: Backends) -> Backends {
-        let planned = Planned::new(real, &self.shared);
+        let planned = Planned::new(real);
         let backends = planned.backends.clone();
         self.by_key().entry(key.to_owned()).or_default().backends = Some(planned);
         backends

@@ -65,6 +65,8 @@ pub(crate) struct Quarantine {
     folder: PathBuf,
     entries: Mutex<BTreeMap<String, SetAside>>,
     audit: Option<Arc<Audit>>,
+    /// Changes stay in memory.
+    is_unwritten: bool,
 }
 
 impl Quarantine {
@@ -76,6 +78,7 @@ impl Quarantine {
             folder: folder.clone(),
             entries: Mutex::default(),
             audit: None,
+            is_unwritten: false,
         };
         let mut entries = BTreeMap::new();
         for file in std::fs::read_dir(&folder).into_iter().flatten().flatten() {
@@ -109,6 +112,14 @@ impl Quarantine {
     /// The same, with a line of the audit log for each input that is set aside. With `None` it writes no such lines.
     pub(crate) fn audited(self, audit: Option<Arc<Audit>>) -> Self {
         Self { audit, ..self }
+    }
+
+    /// The same for a plan: changes stay in memory.
+    pub(crate) fn unwritten(self) -> Self {
+        Self {
+            is_unwritten: true,
+            ..self
+        }
     }
 
     fn entries(&self) -> MutexGuard<'_, BTreeMap<String, SetAside>> {
@@ -154,8 +165,10 @@ impl Quarantine {
                 tracing::error!(instance = entry.instance, "audit: {:#}", anyhow::Error::from(error));
             }
         }
-        let file = self.file(&entry.instance);
-        let written = files::replace_json(&file, &entry);
+        let written = match self.is_unwritten {
+            true => Ok(()),
+            false => files::replace_json(&self.file(&entry.instance), &entry),
+        };
         self.entries().insert(entry.instance.clone(), entry);
         written
     }
@@ -163,7 +176,9 @@ impl Quarantine {
     /// Releases the input, to be tried again. Returns its entry if it was set aside.
     pub(crate) fn release(&self, instance: &str) -> Option<SetAside> {
         let entry = self.entries().remove(instance)?;
-        if let Err(error) = files::remove(&self.file(instance)) {
+        if !self.is_unwritten
+            && let Err(error) = files::remove(&self.file(instance))
+        {
             tracing::warn!("{error}");
         }
         Some(entry)

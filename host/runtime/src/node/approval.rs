@@ -25,6 +25,7 @@ impl Approval {
         active.quotas.holdings.guard(guest.approve_above);
         let kept = held.as_ref().map_or_else(Kept::default, Held::kept);
         active.quotas.holdings.restore(kept);
+        let held = held.filter(|_| active.plan.is_none());
         Self { active, held }
     }
 

@@ -2,14 +2,15 @@
 
 use serde_json::value::to_raw_value;
 
-use super::setup::{NodeSetup, Seated};
+use super::setup::NodeSetup;
 use super::{AllManaging, OnNode};
 use crate::config::{self, Config, ThisNode, World};
 use crate::event::Event;
 use crate::guests::{Worlds, nodesync, renderer, service};
-use crate::kind::{self, Begin, Fallible, Kind, Loop, On, Ready, Summary};
+use crate::kind::{self, Begin, Fallible, Kind, Loop, On, Planning, Ready, Summary};
 use crate::setup::SetupError;
 use crate::work::ground::Ground;
+use crate::work::plan::Plan;
 
 /// The number of this node, and its Services.
 pub(crate) struct OfThisNode;
@@ -48,6 +49,17 @@ impl Kind for OfThisNode {
         kind::if_named(section.map(|node| NodeSetup::check(config, node, ground)))
     }
 
+    fn plan<'a>(&'a self, of: Planning<'a>, plan: &'a mut Plan) -> Fallible<'a, bool> {
+        Box::pin(async move {
+            let Some(node) = of.config.world::<ThisNode>() else {
+                return Ok(false);
+            };
+            let setup = NodeSetup::new(of.config, node, of.ground).await?;
+            super::plan::plan(self.name(), (of, node), setup, plan).await;
+            Ok(true)
+        })
+    }
+
     fn set_up<'a>(&'a self, (config, ground, ..): On<'a>) -> Fallible<'a, Option<Box<dyn Ready + 'a>>> {
         Box::pin(async move {
             let Some(node) = config.world::<ThisNode>() else {
@@ -64,17 +76,8 @@ impl Ready for Node<'_> {
         let Some(mut setup) = self.setup.take() else {
             return Ok(kind::nothing());
         };
-        let mut managing = |seated: &mut Seated| {
-            let version = seated.version.take();
-            version.map(|version| with.management.connect(version))
-        };
-        let managing = AllManaging {
-            nodesync: setup.nodesync.as_mut().and_then(&mut managing),
-            service: setup.service.as_mut().and_then(&mut managing),
-            renderers: setup.renderers.iter_mut().filter_map(&mut managing).collect(),
-            source_is_reported: with.source_is_reported,
-            once: with.context.is_once(),
-        };
+        let connect = |version| with.management.connect(version);
+        let managing = AllManaging::new(&mut setup, connect, with.source_is_reported, with.context.is_once());
         let board = &with.management.ground.board;
         let on_node = OnNode::new(self.config, self.node, setup, managing, board);
         let input = with.input()?;

@@ -15,6 +15,7 @@ mod culprits;
 mod ending;
 pub(crate) mod kind;
 mod nodesync;
+mod plan;
 mod rendering;
 mod seat;
 mod serving;
@@ -45,7 +46,7 @@ use crate::guests::nodesync::{Change, NAME};
 use crate::guests::service::adapter::{Cluster, Interfaces, Settings};
 use crate::lifecycle::active::Handover;
 use crate::lifecycle::troubles::FAILURES_MAX_ONCE;
-use crate::work::ground::{Managing, stream_of};
+use crate::work::ground::{Managing, Version, stream_of};
 use crate::work::input::Input;
 use crate::work::supervisor::Supervisor;
 
@@ -232,6 +233,25 @@ pub(crate) struct AllManaging {
     pub(crate) source_is_reported: bool,
     /// With `--once`: the run ends when nothing is left to do, and gives up what fails too often.
     pub(crate) once: bool,
+}
+
+impl AllManaging {
+    /// `connect`: connects each version with its manager.
+    fn new(
+        setup: &mut NodeSetup,
+        mut connect: impl FnMut(Version) -> Managing,
+        source_is_reported: bool,
+        once: bool,
+    ) -> Self {
+        let mut managing = |seated: &mut Seated| seated.version.take().map(&mut connect);
+        Self {
+            nodesync: setup.nodesync.as_mut().and_then(&mut managing),
+            service: setup.service.as_mut().and_then(&mut managing),
+            renderers: setup.renderers.iter_mut().filter_map(&mut managing).collect(),
+            source_is_reported,
+            once,
+        }
+    }
 }
 
 /// The loops of this node.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use trueup_base::regular;
 use trueup_capabilities::etcd;
-use trueup_capabilities::{Backends, nftables};
+use trueup_capabilities::Backends;
 
 use crate::config::{Config, Guest, InterfacesFrom, OnService, ThisNode};
 use crate::guests::service::adapter::{Interfaces, read_interfaces};
@@ -38,7 +38,7 @@ impl NodeSetup {
     /// One line: what can't be used.
     pub(crate) async fn new(config: &Config, node: &ThisNode, ground: &Ground) -> Result<Self, SetupError> {
         let etcd = ground.etcd(config)?;
-        let filter: Arc<dyn nftables::Api> = crate::nftables::open(&config.nftables, &config.state_dir);
+        let filter = ground.nftables(config);
         let backends = |name: &str| Backends {
             etcd: Some(Arc::clone(&etcd)),
             nftables: Some(Arc::clone(&filter)),

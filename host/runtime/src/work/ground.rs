@@ -8,7 +8,7 @@ use trueup_capabilities::grants::{Access, ETCD, NFTABLES};
 use trueup_capabilities::metrics::Registry as Metrics;
 use trueup_capabilities::quota::Quotas;
 use trueup_capabilities::random::Seeded;
-use trueup_capabilities::{Backends, etcd};
+use trueup_capabilities::{Backends, etcd, nftables};
 use trueup_engine::{Engine, Options as EngineOptions};
 use trueup_journal::{Files, OPEN_FILES_MAX};
 use trueup_sources::Source;
@@ -97,7 +97,7 @@ impl Ground {
         &self.guests
     }
 
-    /// The store that the configuration names. One store serves all guests of a process: the first call opens it.
+    /// The store that the configuration names; in a plan, one that keeps changes to itself. One store serves all guests of a process: the first call opens it.
     ///
     /// # Errors
     /// As [`crate::etcd::open`].
@@ -106,8 +106,22 @@ impl Ground {
         if let Some(etcd) = &*opened {
             return Ok(Arc::clone(etcd));
         }
-        let etcd = crate::etcd::open(&config.etcd).map_err(SetupError::Misused)?;
+        let etcd = if self.writes {
+            crate::etcd::open(&config.etcd)
+        } else {
+            crate::etcd::planned(&config.etcd)
+        };
+        let etcd = etcd.map_err(SetupError::Misused)?;
         Ok(Arc::clone(opened.insert(etcd)))
+    }
+
+    /// The packet filter that the configuration names; in a plan, one that accepts everything and does nothing.
+    pub(crate) fn nftables(&self, config: &Config) -> Arc<dyn nftables::Api> {
+        if self.writes {
+            crate::nftables::open(&config.nftables, &config.state_dir)
+        } else {
+            Arc::new(nftables::simulated::Simulated::default())
+        }
     }
 
     /// What an instance has without any capability. `key`: its own stream of random numbers.
@@ -117,7 +131,11 @@ impl Ground {
             metrics: Arc::clone(&self.metrics),
             quotas: Arc::clone(quotas),
             audit: self.audit.clone(),
-            ..Backends::default()
+            ..if self.writes {
+                Backends::default()
+            } else {
+                Instances::trial()
+            }
         }
     }
 
@@ -194,6 +212,16 @@ pub(crate) struct Managing {
 }
 
 impl Version {
+    /// The same without a manager, for a plan: nothing replaces the version.
+    pub(crate) fn unmanaged(&self) -> Managing {
+        let state_dir = &self.active.instances().state_dir;
+        Managing {
+            quarantine: Arc::new(Quarantine::load(state_dir, self.name).unwritten()),
+            handovers: mpsc::channel(1).1,
+            fall_back: mpsc::unbounded_channel().0,
+        }
+    }
+
     /// Fails if the active version is not the one that the configuration names.
     pub(crate) fn check_wish(self) -> Result<(), SetupError> {
         self.problem.map_or(Ok(()), |problem| Err(SetupError::Misused(problem)))

@@ -18,6 +18,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use redb::StorageBackend;
 use redb::backends::{FileBackend, InMemoryBackend};
 use tokio::sync::watch;
 use trueup_base::regular;
@@ -118,6 +119,30 @@ impl Embedded {
             Err(error) => return Err(failed(told(&error))),
         };
         Self::of(database, Some(path), keep).map_err(|error| failed(told(&error)))
+    }
+
+    /// A store in memory with what the file has, which stays as it is. Empty if there is no file. Another process may
+    /// have it open.
+    ///
+    /// # Errors
+    /// If the file can't be read.
+    pub fn copied(path: &Path) -> Result<Self, OpenError> {
+        let copied = (|| {
+            let backend = InMemoryBackend::new();
+            match regular::read(path, regular::RECORDS) {
+                Ok(bytes) => {
+                    StorageBackend::set_len(&backend, bytes.len() as u64)?;
+                    StorageBackend::write(&backend, 0, &bytes)?;
+                }
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error.into()),
+            }
+            create(backend).and_then(|database| Self::of(database, None, Keep::default()))
+        })();
+        copied.map_err(|error| OpenError::Failed {
+            path: path.to_owned(),
+            text: told(&error),
+        })
     }
 
     /// A new store in memory. It ends with its last clone.
@@ -264,7 +289,7 @@ fn open_file(path: &Path) -> Result<redb::Database, redb::Error> {
     Ok(database)
 }
 
-fn create(backend: impl redb::StorageBackend) -> Result<redb::Database, redb::Error> {
+fn create(backend: impl StorageBackend) -> Result<redb::Database, redb::Error> {
     guarded(|| {
         let mut builder = redb::Builder::new();
         // Detect damage when the store is opened, not in the middle of a write.

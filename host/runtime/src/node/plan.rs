@@ -1,0 +1,54 @@
+//! What a run once would do on this node: its loops themselves, with a store that keeps changes to itself and a packet
+//! filter that accepts everything.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use super::setup::NodeSetup;
+use super::{AllManaging, OnNode, guest_of};
+use crate::config::ThisNode;
+use crate::kind::Planning;
+use crate::work::input::{From, Input};
+use crate::work::plan::{KeyPlan, Plan};
+
+/// Adds what each guest of this node would write. `kind`: the name of the summary.
+pub(super) async fn plan(
+    kind: &'static str,
+    (of, node): (Planning<'_>, &ThisNode),
+    mut setup: NodeSetup,
+    plan: &mut Plan,
+) {
+    let seated = setup.nodesync.iter().chain(&setup.service).chain(&setup.renderers);
+    let guests: Vec<_> = seated.map(|seated| Arc::clone(&seated.active)).collect();
+    let managing = AllManaging::new(&mut setup, |version| version.unmanaged(), false, true);
+    let on_node = OnNode::new(of.config, node, setup, managing, &of.ground.board);
+    let input = Input {
+        from: From::Once(of.all.clone()),
+        cluster: None,
+    };
+    let belongs = std::future::ready(Ok::<(), Infallible>(()));
+    let summary = on_node.run(input, belongs, std::future::pending(), |_| {}).await;
+    for problem in summary.problems {
+        plan.problem(problem);
+    }
+    let mut keys: Vec<KeyPlan> = Vec::new();
+    for active in guests {
+        let found = active.plan.as_ref().map(|plan| plan.take(&node.name));
+        keys.push(KeyPlan {
+            key: node.name.clone(),
+            guest: active.instances().name,
+            writes: found.unwrap_or_default().writes,
+            ..KeyPlan::default()
+        });
+    }
+    for (what, error) in summary.failed {
+        match keys.iter_mut().find(|key| key.guest == guest_of(&what)) {
+            Some(key) if key.error.is_none() => key.error = Some(error),
+            _ => plan.problem(format!("{what}: {error}")),
+        }
+    }
+    plan.add(kind, "guest", keys);
+    if let (Some(id), Some(line)) = (summary.id, plan.summaries.get_mut(kind)) {
+        line.push_str(&format!("; {} has the number {id}", node.name));
+    }
+}
