@@ -13,9 +13,9 @@ use serde_json::{Value, json};
 use trueup_capabilities::neg::compute::Settings;
 use trueup_sims::compute::ServerConfig;
 
-use super::keyed::read_listen;
+use super::keyed::{Backend, SimServer, read_listen};
 use super::lbaas::{TokenAt, base_url, read_token};
-use super::neg::{RESOURCE, is_resource_name};
+use super::neg::{NegAdapter, RESOURCE, is_resource_name};
 use super::section::{Place, Section, chosen, words};
 use super::world::Reading;
 
@@ -42,14 +42,26 @@ pub struct ComputeBackend {
     pub credentials: CredentialsAt,
 }
 
-impl NegBackend {
-    /// For `/v1/config`.
-    pub(super) fn shown(&self, sim: Option<SocketAddr>) -> Value {
+impl Backend for NegBackend {
+    const SIM: &'static str = "compute";
+
+    fn is_simulated(&self) -> bool {
+        *self == Self::Simulated
+    }
+
+    fn use_sim(&mut self, address: SocketAddr) {
+        if let Self::Compute(backend) = self {
+            backend.settings = backend.settings(Some(address));
+            backend.at_sim = false;
+        }
+    }
+
+    fn shown(&self, sim: Option<SocketAddr>) -> Option<Value> {
         let Self::Compute(backend) = self else {
-            return json!({ "kind": "simulated" });
+            return Some(json!({ "kind": "simulated" }));
         };
         let settings = backend.settings(sim);
-        json!({
+        Some(json!({
             "kind": "compute",
             "project": settings.project,
             "network": settings.network,
@@ -66,16 +78,11 @@ impl NegBackend {
             "connect_timeout_ms": settings.connect_timeout_ms,
             "wait_timeout_ms": settings.wait_timeout_ms,
             "ensure_timeout_ms": settings.ensure_timeout_ms,
-        })
+        }))
     }
 }
 
 impl ComputeBackend {
-    pub(super) fn use_sim(&mut self, address: SocketAddr) {
-        self.settings = self.settings(Some(address));
-        self.at_sim = false;
-    }
-
     /// The settings. `sim` is the address of `[sim.compute]`, if there is one; without its own `url`, the backend uses
     /// that address.
     pub fn settings(&self, sim: Option<SocketAddr>) -> Settings {
@@ -111,15 +118,8 @@ impl fmt::Display for CredentialsAt {
     }
 }
 
-/// `[sim.compute]`: a simulated Compute Engine that the host starts.
-#[derive(Debug, Clone)]
-pub struct ComputeSim {
-    /// The address it listens on: loopback only. Port 0 takes a free port. Default: `127.0.0.1:0`.
-    pub listen: SocketAddr,
-    /// Where the token is that it accepts. Default: that of `[backend.neg]`. `None`: it accepts any.
-    pub token: Option<TokenAt>,
-    server: ServerConfig,
-}
+/// `[sim.compute]`: a simulated Compute Engine that the host starts. Without a token it accepts any.
+pub type ComputeSim = SimServer<Option<TokenAt>, ServerConfig>;
 
 impl ComputeSim {
     /// The server's settings. It accepts `token`, or any if that is `None`. Its seed defaults to the host's.
@@ -261,59 +261,58 @@ fn read_credentials(section: &mut Section<'_>, folder: &Path, at_sim: bool) -> C
     }
 }
 
-impl ComputeSim {
-    pub(super) fn read(
-        mut section: Section<'_>,
-        &Reading { folder, seed, .. }: &Reading<'_>,
-        backend: Option<&NegBackend>,
-        url: Option<&str>,
-    ) -> Self {
-        /// Up to ten minutes: the backend's own timeout is shorter by default.
-        const PAUSE_MS: RangeInclusive<u64> = 0..=600_000;
-        /// Up to a day: a restarting client is away for less than that.
-        const KEEP_MS: RangeInclusive<u64> = 0..=86_400_000;
-        /// Up to what a simulation on one machine can answer.
-        const REQUESTS_PER_SECOND: RangeInclusive<u32> = 1..=1_000_000;
-        const PERCENT: RangeInclusive<u8> = 0..=100;
+pub(super) fn read_sim(
+    mut section: Section<'_>,
+    &Reading { folder, seed, .. }: &Reading<'_>,
+    _adapter: Option<&NegAdapter>,
+    backend: Option<&NegBackend>,
+    url: Option<&str>,
+) -> Option<ComputeSim> {
+    /// Up to ten minutes: the backend's own timeout is shorter by default.
+    const PAUSE_MS: RangeInclusive<u64> = 0..=600_000;
+    /// Up to a day: a restarting client is away for less than that.
+    const KEEP_MS: RangeInclusive<u64> = 0..=86_400_000;
+    /// Up to what a simulation on one machine can answer.
+    const REQUESTS_PER_SECOND: RangeInclusive<u32> = 1..=1_000_000;
+    const PERCENT: RangeInclusive<u8> = 0..=100;
 
-        let must = "be a loopback address with a port, such as `127.0.0.1:9481`";
-        let listen = read_listen(&mut section, must, "backend.neg", url, origin);
-        let token = read_token(&mut section, folder);
-        let default = ServerConfig::default();
-        let server = ServerConfig {
-            token: None,
-            operation_ms: section.whole("operation_ms", default.operation_ms, PAUSE_MS),
-            wait_ms: section.whole("wait_ms", default.wait_ms, PAUSE_MS),
-            latency_ms: section.whole("latency_ms", default.latency_ms, PAUSE_MS),
-            rate_limit_per_second: section
-                .optional_whole("rate_limit_per_second", REQUESTS_PER_SECOND)
-                .and_then(NonZeroU32::new),
-            rate_limit_status: section
-                .value("rate_limit_status", "be 429 or 403", |given| {
-                    given
-                        .whole()
-                        .and_then(|status| [403_u16, 429].into_iter().find(|known| u64::from(*known) == status))
-                })
-                .unwrap_or(default.rate_limit_status),
-            retry_after: section.truth("retry_after", default.retry_after),
-            endpoints_max: section.optional_whole("endpoints_max", 0..=u32::MAX),
-            fail_operations_percent: section.whole("fail_operations_percent", default.fail_operations_percent, PERCENT),
-            seed: section.whole("seed", seed, 0..=u64::MAX),
-            keep_operations_ms: section.optional_whole("keep_operations_ms", KEEP_MS),
-            ipv6_long: section.truth("ipv6_long", default.ipv6_long),
-            state_file: section.path("state_file").map(|path| folder.join(path)),
-            faults: section.items("faults").unwrap_or_default(),
-        };
-        section.end();
-        let token = token.or_else(|| match backend {
-            Some(NegBackend::Compute(backend)) => match &backend.credentials {
-                CredentialsAt::Token(token) => Some(token.clone()),
-                _ => None,
-            },
+    let must = "be a loopback address with a port, such as `127.0.0.1:9481`";
+    let listen = read_listen(&mut section, must, "backend.neg", url, origin);
+    let token = read_token(&mut section, folder);
+    let default = ServerConfig::default();
+    let server = ServerConfig {
+        token: None,
+        operation_ms: section.whole("operation_ms", default.operation_ms, PAUSE_MS),
+        wait_ms: section.whole("wait_ms", default.wait_ms, PAUSE_MS),
+        latency_ms: section.whole("latency_ms", default.latency_ms, PAUSE_MS),
+        rate_limit_per_second: section
+            .optional_whole("rate_limit_per_second", REQUESTS_PER_SECOND)
+            .and_then(NonZeroU32::new),
+        rate_limit_status: section
+            .value("rate_limit_status", "be 429 or 403", |given| {
+                given
+                    .whole()
+                    .and_then(|status| [403_u16, 429].into_iter().find(|known| u64::from(*known) == status))
+            })
+            .unwrap_or(default.rate_limit_status),
+        retry_after: section.truth("retry_after", default.retry_after),
+        endpoints_max: section.optional_whole("endpoints_max", 0..=u32::MAX),
+        fail_operations_percent: section.whole("fail_operations_percent", default.fail_operations_percent, PERCENT),
+        seed: section.whole("seed", seed, 0..=u64::MAX),
+        keep_operations_ms: section.optional_whole("keep_operations_ms", KEEP_MS),
+        ipv6_long: section.truth("ipv6_long", default.ipv6_long),
+        state_file: section.path("state_file").map(|path| folder.join(path)),
+        faults: section.items("faults").unwrap_or_default(),
+    };
+    section.end();
+    let token = token.or_else(|| match backend {
+        Some(NegBackend::Compute(backend)) => match &backend.credentials {
+            CredentialsAt::Token(token) => Some(token.clone()),
             _ => None,
-        });
-        Self { listen, token, server }
-    }
+        },
+        _ => None,
+    });
+    Some(SimServer { listen, token, server })
 }
 
 /// A URL without its path.

@@ -139,29 +139,20 @@ impl World for OfPods {
         }
     }
 
-    fn sections<'d>(&self, tables: &mut Tables<'d>) -> world::Sections<'d> {
+    fn sections<'d>(&'static self, tables: &mut Tables<'d>) -> world::Sections<'d> {
         let sections = Sections {
             guest: tables.guests.section(NAME),
             adapter: tables.adapters.section(NAME),
             checkpoint: tables.backends.section("checkpoint"),
             cri: tables.backends.section("cri"),
         };
-        let Sections {
-            guest,
-            adapter,
-            checkpoint,
-            cri,
-        } = &sections;
-        let is_any_present = [guest, adapter, checkpoint, cri]
-            .iter()
-            .any(|section| section.is_present());
         // The backends have defaults, so their sections may be missing.
         let others = [
-            (guest, Some(("guest that decides", GUEST))),
-            (checkpoint, None),
-            (cri, None),
+            (&sections.guest, Some(("guest that decides", GUEST))),
+            (&sections.checkpoint, None),
+            (&sections.cri, None),
         ];
-        say_what_is_missing(adapter, ADAPTER, &others);
+        let is_any_present = say_what_is_missing(&sections.adapter, ADAPTER, &others);
         world::Sections::new(is_any_present, move |reading| Ipam::read(sections, reading))
     }
 }
@@ -221,7 +212,6 @@ impl Ipam {
             state_dir,
             ..
         } = reading;
-        let has_adapter = adapter.is_present();
         let guest = Guest::read(guest, folder);
         let (adapter, enis) = read_adapter(adapter, folder, state_dir);
         let places = Places {
@@ -232,9 +222,6 @@ impl Ipam {
         };
         let checkpoint = read_checkpoint(checkpoint, &places, guest.as_ref());
         let runtime_socket = read_cri(cri, folder);
-        if !has_adapter {
-            return None;
-        }
         Some(Self {
             guest: guest?,
             adapter,

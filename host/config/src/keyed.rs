@@ -1,96 +1,211 @@
-//! What the sections of load balancers and of network endpoint groups share: a guest, an adapter, a backend, and
-//! perhaps a simulated server that the backend reaches.
+//! What worlds share whose guest decides about one key at a time: a guest, an adapter, and mostly a backend of their
+//! own, with a simulated server that it reaches.
 
+use std::fmt::Debug;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
 
-use trueup_sources::Kind;
+use serde::Serialize;
+use serde_json::{Value, json};
+use trueup_sources::Source;
 
+use super::guest::Guest;
+use super::plain::PlainWorld;
 use super::section::{Place, Section};
-use super::world::{self, About, Reading, Settings, Tables, World};
+use super::world::{About, Reading, Sections, Settings, Tables, World};
 
-/// Such a world: the names of its sections, and how an operator may write them.
-pub(super) struct Keyed<S> {
-    /// `NAME` in `[guests.NAME]`, `[adapter.NAME]` and `[backend.NAME]`.
+/// What the sections of such a world say.
+#[derive(Debug, Clone)]
+pub struct Keyed<A, B, S> {
     pub(super) name: &'static str,
+    /// `[source]`: the source of the objects that it reads.
+    pub source: Source,
+    /// `[guests.NAME]`: the guest that decides.
+    pub guest: Guest,
+    /// `[adapter.NAME]`: how the objects become keys and desired state.
+    pub adapter: A,
+    /// `[backend.NAME]`: what the host reads from and writes to.
+    pub backend: B,
+    /// `[sim.SIM]`: a simulated server that the host starts, and that the backend uses over HTTP.
+    pub sim: Option<S>,
+}
+
+/// `[backend.NAME]` of one world.
+pub trait Backend: Debug + Clone + Send + Sync + 'static {
     /// `SIM` in `[sim.SIM]`.
-    pub(super) sim: &'static str,
-    pub(super) subject: &'static str,
-    pub(super) needs: &'static [Kind],
-    pub(super) adapter: &'static str,
-    pub(super) guest: &'static str,
+    const SIM: &'static str;
+
+    /// Whether it is simulated in this process, so that it needs no server.
+    fn is_simulated(&self) -> bool;
+
+    /// Uses the simulated server at this address from now on.
+    fn use_sim(&mut self, address: SocketAddr);
+
+    /// For `/v1/config`. `sim` is the address of the simulated server, if there is one. `None`: it has no section.
+    fn shown(&self, sim: Option<SocketAddr>) -> Option<Value>;
+}
+
+/// `[sim.SIM]`: a simulated server that the host starts.
+#[derive(Debug, Clone)]
+pub struct SimServer<T, C> {
+    /// The address it listens on: loopback only. Port 0 takes a free port. Default: `127.0.0.1:0`.
+    pub listen: SocketAddr,
+    /// Where the token is that it accepts. Default: that of the backend.
+    pub token: T,
+    pub(super) server: C,
+}
+
+/// How the sections of such a world are read.
+pub(super) struct KeyedWorld<A, B, S> {
+    pub(super) plain: PlainWorld<A>,
+    /// Its backend's section as an operator may write it.
     pub(super) backend: &'static str,
-    /// `None` if the adapter's section is missing, or a problem was found.
-    pub(super) read: for<'d> fn(Sections<'d>, &Reading<'d>) -> Option<S>,
+    /// The guest's settings that the adapter sets: no operator may.
+    pub(super) settings_of_adapter: &'static [&'static str],
+    pub(super) read_adapter: fn(Section<'_>) -> Option<A>,
+    pub(super) read_backend: ReadBackend<B>,
+    pub(super) read_sim: ReadSim<A, B, S>,
 }
 
-/// The sections, except `[source]`.
-pub(super) struct Sections<'d> {
-    pub(super) guest: Section<'d>,
-    pub(super) adapter: Section<'d>,
-    pub(super) backend: Section<'d>,
-    pub(super) sim: Section<'d>,
+/// Reads the backend's section, beside that of the simulated server. Returns also its `url` if the file has one.
+type ReadBackend<B> = fn(Section<'_>, &Path, &Section<'_>) -> Option<(B, Option<String>)>;
+
+/// Reads the simulated server's section, with the adapter, the backend and that `url`.
+type ReadSim<A, B, S> = fn(Section<'_>, &Reading<'_>, Option<&A>, Option<&B>, Option<&str>) -> Option<S>;
+
+impl<A, B, T, C> Settings for Keyed<A, B, SimServer<T, C>>
+where
+    A: Serialize + Debug + Clone + Send + Sync + 'static,
+    B: Backend,
+    T: Serialize + Debug + Clone + Send + Sync + 'static,
+    C: Debug + Clone + Send + Sync + 'static,
+{
+    fn guests(&self) -> Vec<(&'static str, &Guest)> {
+        vec![(self.name, &self.guest)]
+    }
+
+    fn source(&self) -> Option<&Source> {
+        Some(&self.source)
+    }
+
+    fn source_mut(&mut self) -> Option<&mut Source> {
+        Some(&mut self.source)
+    }
+
+    fn shown(&self) -> Vec<(&'static str, &'static str, Value)> {
+        let sim = self.sim.as_ref();
+        let backend = self.backend.shown(sim.map(|sim| sim.listen));
+        let sim = sim.map(|sim| json!({ "listen": sim.listen, "token": sim.token }));
+        let mut all = vec![
+            ("guests", self.name, self.guest.shown()),
+            ("adapter", self.name, json!(self.adapter)),
+        ];
+        all.extend(backend.map(|shown| ("backend", self.name, shown)));
+        all.extend(sim.map(|shown| ("sim", B::SIM, shown)));
+        all
+    }
+
+    fn shares_backends(&self) -> bool {
+        self.backend.shown(None).is_none()
+    }
+
+    fn approve(&mut self) {
+        self.guest.approve_above.percent = 100;
+    }
+
+    fn has_own_server(&self) -> bool {
+        self.sim.is_some()
+    }
+
+    fn use_running_server(&mut self) -> bool {
+        let Some(sim) = self.sim.take_if(|sim| sim.listen.port() != 0) else {
+            return self.sim.is_none();
+        };
+        self.backend.use_sim(sim.listen);
+        true
+    }
 }
 
-impl<S: Settings> World for Keyed<S> {
+impl<A, B: Backend, S> World for KeyedWorld<A, B, S>
+where
+    Keyed<A, B, S>: Settings,
+    PlainWorld<A>: World,
+{
     fn about(&self) -> About {
         About {
-            subject: self.subject,
-            made: self.subject,
-            needs: self.needs,
-            acts_for_cluster: true,
-            guests: vec![self.name],
-            adapter: self.adapter,
-            others: format!("{}, and {}", self.guest, self.backend),
+            others: format!("{}, and {}", self.plain.guest, self.backend),
+            ..self.plain.about()
         }
     }
 
-    fn sections<'d>(&self, tables: &mut Tables<'d>) -> world::Sections<'d> {
-        let sections = Sections {
-            guest: tables.guests.section(self.name),
-            adapter: tables.adapters.section(self.name),
-            backend: tables.backends.section(self.name),
-            sim: tables.sims.section(self.sim),
-        };
-        let Sections {
-            guest,
-            adapter,
-            backend,
-            sim,
-        } = &sections;
-        let is_any_present = [guest, adapter, backend, sim]
-            .iter()
-            .any(|section| section.is_present());
-        let required = [
-            (guest, Some(("guest that decides", self.guest))),
-            (backend, Some(("backend that acts", self.backend))),
-            (sim, None),
+    fn sections<'d>(&'static self, tables: &mut Tables<'d>) -> Sections<'d> {
+        let name = self.plain.name;
+        let guest = tables.guests.section(name);
+        let adapter = tables.adapters.section(name);
+        let backend = tables.backends.section(name);
+        let sim = tables.sims.section(B::SIM);
+        let others = [
+            (&guest, Some(("guest that decides", self.plain.guest))),
+            (&backend, Some(("backend that acts", self.backend))),
+            (&sim, None),
         ];
-        say_what_is_missing(adapter, self.adapter, &required);
-        let read = self.read;
-        world::Sections::new(is_any_present, move |reading| read(sections, reading))
+        let is_any_present = say_what_is_missing(&adapter, self.plain.adapter, &others);
+        for setting in self.settings_of_adapter {
+            let text = format_args!(
+                "is what [{}] says of each Service and cluster: leave it out",
+                adapter.name()
+            );
+            guest.refuse_below("settings", setting, text);
+        }
+        Sections::new(is_any_present, move |reading| {
+            let guest = Guest::read(guest, reading.folder);
+            let adapter = (self.read_adapter)(adapter);
+            let has_sim = sim.is_present();
+            let (backend, url) = (self.read_backend)(backend, reading.folder, &sim).unzip();
+            let url = url.flatten();
+            let sim = (self.read_sim)(sim, reading, adapter.as_ref(), backend.as_ref(), url.as_deref());
+            let backend = backend?;
+            // An in-process backend makes the server unused: a variable selected it over the file.
+            let sim = if has_sim && !backend.is_simulated() {
+                Some(sim?)
+            } else {
+                None
+            };
+            Some(Keyed {
+                name,
+                source: reading.source.clone()?,
+                guest: guest?,
+                adapter: adapter?,
+                backend,
+                sim,
+            })
+        })
     }
 }
 
 /// Reports which sections to add, with their contents: the adapter's if one of `others` is present, and those of
-/// `others` that it requires. Each of these has what the adapter needs it for, and its contents.
+/// `others` that it requires. Each of these has what the adapter needs it for, and its contents. Returns whether any
+/// section is present.
 pub(super) fn say_what_is_missing(
     adapter: &Section<'_>,
     contents: &str,
     others: &[(&Section<'_>, Option<(&str, &str)>)],
-) {
+) -> bool {
     let name = adapter.name();
+    let other = others.iter().find(|(other, _)| other.is_present());
     if !adapter.is_present() {
-        if let Some((other, _)) = others.iter().find(|(other, _)| other.is_present()) {
+        if let Some((other, _)) = other {
             let text = format_args!("[{}] needs an adapter: add {contents}", other.name());
             other.wrong_without(name, text);
         }
-        return;
+        return other.is_some();
     }
     for (other, required) in others {
         if let (false, Some((what, contents))) = (other.is_present(), required) {
             adapter.wrong_without(other.name(), format_args!("[{name}] needs a {what}: add {contents}"));
         }
     }
+    true
 }
 
 /// `listen` of a simulated server: on loopback. Reports an address in the file that the backend's `url` does not reach;

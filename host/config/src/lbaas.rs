@@ -5,21 +5,22 @@
 //! This module never reads a token: [`TokenAt`] says where to find it.
 
 use std::fmt;
+use std::marker::PhantomData;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU32;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Value, json};
 use trueup_capabilities::lbaas::anexia::{Settings, TOKEN_ENV_DEFAULT};
 use trueup_sims::lbaas::{RetryAfter, ServerConfig};
-use trueup_sources::{Kind, Source};
+use trueup_sources::Kind;
 
-use super::guest::Guest;
-use super::keyed::{Keyed, Sections, read_listen};
+use super::keyed::{Backend, Keyed, KeyedWorld, SimServer, read_listen};
+use super::plain::PlainWorld;
 use super::section::{Given, LABEL, Place, Section, chosen, is_label, words};
-use super::world::{self, Reading, World};
+use super::world::{Reading, World};
 
 /// The default number of checks before a wait for resources gives up.
 const BACKOFF_STEPS_DEFAULT: u32 = 30;
@@ -45,19 +46,10 @@ fn backoff_steps_default() -> u32 {
 }
 
 /// Everything about load balancers at an Anexia Engine.
-#[derive(Debug, Clone)]
-pub struct Lbaas {
-    /// `[source]`: the source of the Services.
-    pub source: Source,
-    /// `[guests.lbaas]`: the guest that decides.
-    pub guest: Guest,
-    /// `[adapter.lbaas]`: how Services map to load balancers. Required: `cluster` and `load_balancers`.
-    pub adapter: LbaasAdapter,
-    /// `[backend.lbaas]`: the Engine that the host reads from and writes to.
-    pub backend: LbaasBackend,
-    /// `[sim.lbaas]`: a simulated Engine that the host starts, and that the backend uses over HTTP.
-    pub sim: Option<LbaasSim>,
-}
+pub type Lbaas = Keyed<LbaasAdapter, LbaasBackend, LbaasSim>;
+
+/// `[sim.lbaas]`: a simulated Engine that the host starts.
+pub type LbaasSim = SimServer<TokenAt, ServerConfig>;
 
 /// `[backend.lbaas]`: the Engine that the host reads from and writes to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,62 +68,26 @@ pub struct AnexiaBackend {
     at_sim: bool,
 }
 
-impl world::Settings for Lbaas {
-    fn guests(&self) -> Vec<(&'static str, &Guest)> {
-        vec![(NAME, &self.guest)]
+impl Backend for LbaasBackend {
+    const SIM: &'static str = "lbaas";
+
+    fn is_simulated(&self) -> bool {
+        *self == Self::Simulated
     }
 
-    fn source(&self) -> Option<&Source> {
-        Some(&self.source)
-    }
-
-    fn source_mut(&mut self) -> Option<&mut Source> {
-        Some(&mut self.source)
-    }
-
-    fn shown(&self) -> Vec<(&'static str, &'static str, Value)> {
-        let sim = self.sim.as_ref();
-        let mut all = vec![
-            ("guests", NAME, self.guest.shown()),
-            ("adapter", NAME, json!(self.adapter)),
-            ("backend", NAME, self.backend.shown(sim.map(|sim| sim.listen))),
-        ];
-        all.extend(sim.map(|sim| {
-            (
-                "sim",
-                NAME,
-                json!({ "listen": sim.listen, "token": sim.token.to_string() }),
-            )
-        }));
-        all
-    }
-
-    fn approve(&mut self) {
-        self.guest.approve_above.percent = 100;
-    }
-
-    fn has_own_server(&self) -> bool {
-        self.sim.is_some()
-    }
-
-    fn use_running_server(&mut self) -> bool {
-        let Some(sim) = self.sim.take_if(|sim| sim.listen.port() != 0) else {
-            return self.sim.is_none();
-        };
-        if let LbaasBackend::Anexia(backend) = &mut self.backend {
-            backend.use_sim(sim.listen);
+    fn use_sim(&mut self, address: SocketAddr) {
+        if let Self::Anexia(backend) = self {
+            backend.settings = backend.settings(Some(address));
+            backend.at_sim = false;
         }
-        true
     }
-}
 
-impl LbaasBackend {
-    fn shown(&self, sim: Option<SocketAddr>) -> Value {
+    fn shown(&self, sim: Option<SocketAddr>) -> Option<Value> {
         let Self::Anexia(backend) = self else {
-            return json!({ "kind": "simulated" });
+            return Some(json!({ "kind": "simulated" }));
         };
         let settings = backend.settings(sim);
-        json!({
+        Some(json!({
             "kind": "anexia",
             "url": settings.url,
             "allow_http": settings.allow_http,
@@ -141,7 +97,7 @@ impl LbaasBackend {
             "request_timeout_ms": settings.request_timeout_ms,
             "connect_timeout_ms": settings.connect_timeout_ms,
             "adopt_orphans": settings.adopt_orphans,
-        })
+        }))
     }
 }
 
@@ -154,11 +110,6 @@ impl AnexiaBackend {
             settings.url = format!("http://{address}");
         }
         settings
-    }
-
-    fn use_sim(&mut self, address: SocketAddr) {
-        self.settings = self.settings(Some(address));
-        self.at_sim = false;
     }
 
     /// Where its token is.
@@ -180,6 +131,12 @@ pub enum TokenAt {
     Variable(String),
 }
 
+impl Serialize for TokenAt {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
 impl fmt::Display for TokenAt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -187,16 +144,6 @@ impl fmt::Display for TokenAt {
             Self::Variable(name) => write!(f, "the variable `{name}`"),
         }
     }
-}
-
-/// `[sim.lbaas]`: a simulated Engine that the host starts.
-#[derive(Debug, Clone)]
-pub struct LbaasSim {
-    /// The address it listens on: loopback only. Port 0 takes a free port. Default: `127.0.0.1:0`.
-    pub listen: SocketAddr,
-    /// Where the token is that it accepts. Default: that of `[backend.lbaas]`.
-    pub token: TokenAt,
-    server: ServerConfig,
 }
 
 impl LbaasSim {
@@ -210,49 +157,24 @@ impl LbaasSim {
     }
 }
 
-const NAME: &str = "lbaas";
-
 /// The sections about load balancers.
-pub const LBAAS: &dyn World = &Keyed {
-    name: NAME,
-    sim: NAME,
-    subject: "load balancers",
-    needs: &[Kind::Service, Kind::Node],
-    adapter: "`[adapter.lbaas]` with `cluster = \"c1\"` and `load_balancers = [\"lb-1\"]`",
-    guest: "`[guests.lbaas]` with `use = \"builtin:lbaas@1\"` and \
-            `grants = { lbaas = { read = [\"lb-1\"], write = [\"lb-1\"] } }`",
+pub const LBAAS: &dyn World = &KeyedWorld {
+    plain: PlainWorld {
+        name: "lbaas",
+        subject: "load balancers",
+        adapter: "`[adapter.lbaas]` with `cluster = \"c1\"` and `load_balancers = [\"lb-1\"]`",
+        guest: "`[guests.lbaas]` with `use = \"builtin:lbaas@1\"` and \
+                `grants = { lbaas = { read = [\"lb-1\"], write = [\"lb-1\"] } }`",
+        needs: &[Kind::Service, Kind::Node],
+        of: PhantomData,
+    },
     backend: "`[backend.lbaas]` with `kind = \"anexia\"` and `token_file = \"token\"`, \
               or with `kind = \"simulated\"`",
-    read: Lbaas::read,
+    settings_of_adapter: &[],
+    read_adapter,
+    read_backend,
+    read_sim,
 };
-
-impl Lbaas {
-    /// `None` if its adapter's section is missing, or a problem was found.
-    fn read<'d>(sections: Sections<'d>, reading: &Reading<'d>) -> Option<Self> {
-        let (has_adapter, has_sim) = (sections.adapter.is_present(), sections.sim.is_present());
-        let folder = reading.folder;
-        let guest = Guest::read(sections.guest, folder);
-        let adapter = read_adapter(sections.adapter);
-        let (backend, url) = read_backend(sections.backend, folder, &sections.sim)?;
-        let sim = LbaasSim::read(sections.sim, reading, adapter.as_ref(), &backend, url.as_deref());
-        if !has_adapter {
-            return None;
-        }
-        // An in-process backend makes the server unused: a variable selected it over the file.
-        let sim = if has_sim && backend != LbaasBackend::Simulated {
-            Some(sim?)
-        } else {
-            None
-        };
-        Some(Self {
-            source: reading.source.clone()?,
-            guest: guest?,
-            adapter: adapter?,
-            backend,
-            sim,
-        })
-    }
-}
 
 fn read_adapter(mut section: Section<'_>) -> Option<LbaasAdapter> {
     /// A check a second for three hours: a longer wait is a wrong unit.
@@ -414,64 +336,62 @@ fn is_variable(text: &str) -> bool {
     text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_') && text.chars().all(allowed)
 }
 
-impl LbaasSim {
-    fn read(
-        mut section: Section<'_>,
-        &Reading { folder, seed, .. }: &Reading<'_>,
-        adapter: Option<&LbaasAdapter>,
-        backend: &LbaasBackend,
-        url: Option<&str>,
-    ) -> Option<Self> {
-        /// Up to a minute: the backend's own timeouts are shorter by default.
-        const PAUSE_MS: RangeInclusive<u64> = 0..=60_000;
-        /// Up to what a simulation on one machine can answer.
-        const REQUESTS_PER_SECOND: RangeInclusive<u32> = 1..=1_000_000;
+fn read_sim(
+    mut section: Section<'_>,
+    &Reading { folder, seed, .. }: &Reading<'_>,
+    adapter: Option<&LbaasAdapter>,
+    backend: Option<&LbaasBackend>,
+    url: Option<&str>,
+) -> Option<LbaasSim> {
+    /// Up to a minute: the backend's own timeouts are shorter by default.
+    const PAUSE_MS: RangeInclusive<u64> = 0..=60_000;
+    /// Up to what a simulation on one machine can answer.
+    const REQUESTS_PER_SECOND: RangeInclusive<u32> = 1..=1_000_000;
 
-        let must = "be a loopback address with a port, such as `127.0.0.1:9480`";
-        let listen = read_listen(&mut section, must, "backend.lbaas", url, |url| url);
-        let state_file = section.path("state_file").map(|path| folder.join(path));
-        let token = read_token(&mut section, folder);
-        let default = ServerConfig::default();
-        let load_balancers = section.items("load_balancers");
-        let server = ServerConfig {
-            settle_ms: section.whole("settle_ms", default.settle_ms, PAUSE_MS),
-            latency_ms: section.whole("latency_ms", default.latency_ms, PAUSE_MS),
-            rate_limit_per_second: section
-                .optional_whole("rate_limit_per_second", REQUESTS_PER_SECOND)
-                .and_then(NonZeroU32::new),
-            retry_after: section
-                .value("retry_after", "be true, false or a number of seconds", |given| {
-                    let seconds = given.whole().map(RetryAfter::Seconds);
-                    given.truth().map(RetryAfter::WhenOver).or(seconds)
-                })
-                .unwrap_or(default.retry_after),
-            seed: section.whole("seed", seed, 0..=u64::MAX),
-            state_file,
-            resource_type_in_lists: section.truth("resource_type_in_lists", default.resource_type_in_lists),
-            lose_overlapping_taggings: section.truth("lose_overlapping_taggings", default.lose_overlapping_taggings),
-            faults: section.items("faults").unwrap_or_default(),
-            load_balancers: load_balancers
-                .or_else(|| {
-                    Some(
-                        adapter?
-                            .load_balancers
-                            .iter()
-                            .map(|name| name.as_str().into())
-                            .collect(),
-                    )
-                })
-                .unwrap_or_default(),
-            token: default.token,
-        };
-        section.end();
-        let token = token.or_else(|| match backend {
-            LbaasBackend::Anexia(backend) => Some(backend.token()),
-            LbaasBackend::Simulated => None,
-        });
-        Some(Self {
-            listen,
-            token: token?,
-            server,
-        })
-    }
+    let must = "be a loopback address with a port, such as `127.0.0.1:9480`";
+    let listen = read_listen(&mut section, must, "backend.lbaas", url, |url| url);
+    let state_file = section.path("state_file").map(|path| folder.join(path));
+    let token = read_token(&mut section, folder);
+    let default = ServerConfig::default();
+    let load_balancers = section.items("load_balancers");
+    let server = ServerConfig {
+        settle_ms: section.whole("settle_ms", default.settle_ms, PAUSE_MS),
+        latency_ms: section.whole("latency_ms", default.latency_ms, PAUSE_MS),
+        rate_limit_per_second: section
+            .optional_whole("rate_limit_per_second", REQUESTS_PER_SECOND)
+            .and_then(NonZeroU32::new),
+        retry_after: section
+            .value("retry_after", "be true, false or a number of seconds", |given| {
+                let seconds = given.whole().map(RetryAfter::Seconds);
+                given.truth().map(RetryAfter::WhenOver).or(seconds)
+            })
+            .unwrap_or(default.retry_after),
+        seed: section.whole("seed", seed, 0..=u64::MAX),
+        state_file,
+        resource_type_in_lists: section.truth("resource_type_in_lists", default.resource_type_in_lists),
+        lose_overlapping_taggings: section.truth("lose_overlapping_taggings", default.lose_overlapping_taggings),
+        faults: section.items("faults").unwrap_or_default(),
+        load_balancers: load_balancers
+            .or_else(|| {
+                Some(
+                    adapter?
+                        .load_balancers
+                        .iter()
+                        .map(|name| name.as_str().into())
+                        .collect(),
+                )
+            })
+            .unwrap_or_default(),
+        token: default.token,
+    };
+    section.end();
+    let token = token.or_else(|| match backend {
+        Some(LbaasBackend::Anexia(backend)) => Some(backend.token()),
+        _ => None,
+    });
+    Some(SimServer {
+        listen,
+        token: token?,
+        server,
+    })
 }

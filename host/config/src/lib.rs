@@ -23,6 +23,7 @@ mod lbaas;
 mod neg;
 mod nftables;
 mod node;
+mod plain;
 mod section;
 mod shown;
 mod source;
@@ -50,10 +51,12 @@ pub use self::election::{Election, LEASE_NAME_DEFAULT};
 pub use self::etcd::{EtcdBackend, EtcdCluster};
 pub use self::guest::{FailurePolicy, GATE_CALLS, Guest, Mode, OnFailure, Proof};
 pub use self::ipam::{CheckpointAt, EnisFrom, IPAM, Ipam, IpamAdapter, JSON_FILE_ENV, SOCKET, WarmTargets};
+pub use self::keyed::{Backend, Keyed, SimServer};
 pub use self::lbaas::{AnexiaBackend, LBAAS, Lbaas, LbaasAdapter, LbaasBackend, LbaasSim, TokenAt};
 pub use self::neg::{NEG, NEG_NAMES, Neg, NegAdapter, RESOURCE_NAME_MAX, ZONES, is_resource_name};
 pub use self::nftables::{NftablesBackend, NftablesProgram};
 pub use self::node::{Address, InterfacesFrom, NODE, NODE_NAME, NodeContext, OnService, ThisNode};
+pub use self::plain::{Plain, PlainWorld, Shared};
 pub use self::telemetry::{LogFormat, Telemetry};
 pub use self::world::{About, Cloned, Reading, Sections, Settings, Tables, World};
 pub use trueup_sources::Source;
@@ -161,7 +164,7 @@ impl Config {
     ///
     /// # Errors
     /// As [`Config::load_with`].
-    pub fn load_under(path: &Path, overrides: &[Override], worlds: &[&dyn World]) -> Result<Self, ConfigError> {
+    pub fn load_under(path: &Path, overrides: &[Override], worlds: &[&'static dyn World]) -> Result<Self, ConfigError> {
         Self::load_with(path, &environment()?, overrides, worlds)
     }
 
@@ -173,7 +176,7 @@ impl Config {
         path: &Path,
         environment: &BTreeMap<String, String>,
         overrides: &[Override],
-        worlds: &[&dyn World],
+        worlds: &[&'static dyn World],
     ) -> Result<Self, ConfigError> {
         let file = file_of(path);
         let text = read(&file).map_err(|problem| one(format!("{}: {problem}", file.display())))?;
@@ -196,7 +199,10 @@ impl Config {
     ///
     /// # Errors
     /// If the file cannot be read at all.
-    pub fn state_dir_of(path: &Path, worlds: &[&dyn World]) -> Result<(PathBuf, Option<ConfigError>), ConfigError> {
+    pub fn state_dir_of(
+        path: &Path,
+        worlds: &[&'static dyn World],
+    ) -> Result<(PathBuf, Option<ConfigError>), ConfigError> {
         let environment = environment()?;
         let error = match Self::load_with(path, &environment, &[], worlds) {
             Ok(config) => return Ok((config.state_dir, None)),
@@ -278,7 +284,7 @@ impl Config {
         document: &'d Document<'d>,
         mut root: Section<'d>,
         file: &'d Path,
-        worlds: &[&dyn World],
+        worlds: &[&'static dyn World],
     ) -> Option<Self> {
         let folder = file.parent().unwrap_or(Path::new(""));
         let state_dir = folder.join(root.path(STATE_DIR).unwrap_or_else(|| PathBuf::from(STATE_DIR_DEFAULT)));

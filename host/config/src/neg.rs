@@ -2,15 +2,16 @@
 //! `[guests.neg]`, `[backend.neg]` and `[sim.compute]`; otherwise an error names the lines to add. `compute.rs` reads
 //! the last two.
 
-use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
-use trueup_sources::{Kind, Source};
+use std::marker::PhantomData;
 
-use super::compute::{ComputeSim, NegBackend, read_backend};
-use super::guest::Guest;
-use super::keyed::{Keyed, Sections};
+use serde::{Deserialize, Serialize};
+use trueup_sources::Kind;
+
+use super::compute::{ComputeSim, NegBackend, read_backend, read_sim};
+use super::keyed::{Keyed, KeyedWorld};
+use super::plain::PlainWorld;
 use super::section::{LABEL, Section, is_label};
-use super::world::{self, Reading, World};
+use super::world::World;
 
 /// The setting of the guest that names NEGs by subnet. The adapter sets it, and the configuration must not.
 pub const NEG_NAMES: &str = "neg_names";
@@ -41,112 +42,27 @@ pub struct NegAdapter {
     pub zones: Vec<String>,
 }
 
-/// Everything about network endpoint groups.
-#[derive(Debug, Clone)]
-pub struct Neg {
-    /// `[source]`: the source of the Services.
-    pub source: Source,
-    /// `[guests.neg]`: the guest that decides. The adapter, not its settings, names NEGs and zones.
-    pub guest: Guest,
-    /// `[adapter.neg]`: how Services map to NEGs. Required: `cluster`, and one of `subnet` and `subnet_label`.
-    pub adapter: NegAdapter,
-    /// `[backend.neg]`: the Compute Engine that the host reads from and writes to.
-    pub backend: NegBackend,
-    /// `[sim.compute]`: a simulated Compute Engine that the host starts, and that the backend uses over HTTP.
-    pub sim: Option<ComputeSim>,
-}
-
-impl world::Settings for Neg {
-    fn guests(&self) -> Vec<(&'static str, &Guest)> {
-        vec![(NAME, &self.guest)]
-    }
-
-    fn source(&self) -> Option<&Source> {
-        Some(&self.source)
-    }
-
-    fn source_mut(&mut self) -> Option<&mut Source> {
-        Some(&mut self.source)
-    }
-
-    fn shown(&self) -> Vec<(&'static str, &'static str, Value)> {
-        let sim = self.sim.as_ref();
-        let mut all = vec![
-            ("guests", NAME, self.guest.shown()),
-            ("adapter", NAME, json!(self.adapter)),
-            ("backend", NAME, self.backend.shown(sim.map(|sim| sim.listen))),
-        ];
-        all.extend(sim.map(|sim| {
-            let token = sim.token.as_ref().map(ToString::to_string);
-            ("sim", SIM, json!({ "listen": sim.listen, "token": token }))
-        }));
-        all
-    }
-
-    fn approve(&mut self) {
-        self.guest.approve_above.percent = 100;
-    }
-
-    fn has_own_server(&self) -> bool {
-        self.sim.is_some()
-    }
-
-    fn use_running_server(&mut self) -> bool {
-        let Some(sim) = self.sim.take_if(|sim| sim.listen.port() != 0) else {
-            return self.sim.is_none();
-        };
-        if let NegBackend::Compute(backend) = &mut self.backend {
-            backend.use_sim(sim.listen);
-        }
-        true
-    }
-}
-
-const NAME: &str = "neg";
-const SIM: &str = "compute";
+/// Everything about network endpoint groups. The adapter, not the guest's settings, names NEGs and zones.
+pub type Neg = Keyed<NegAdapter, NegBackend, ComputeSim>;
 
 /// The sections about NEGs.
-pub const NEG: &dyn World = &Keyed {
-    name: NAME,
-    sim: SIM,
-    subject: "network endpoint groups",
-    needs: &[Kind::Service, Kind::Node, Kind::EndpointSlice],
-    adapter: "`[adapter.neg]` with `cluster = \"c1\"` and `subnet = \"default\"`",
-    guest: "`[guests.neg]` with `use = \"builtin:neg@1\"` and `grants = { neg = { read = [\"*\"], write = [\"*\"] } }`",
+pub const NEG: &dyn World = &KeyedWorld {
+    plain: PlainWorld {
+        name: "neg",
+        subject: "network endpoint groups",
+        adapter: "`[adapter.neg]` with `cluster = \"c1\"` and `subnet = \"default\"`",
+        guest: "`[guests.neg]` with `use = \"builtin:neg@1\"` and \
+                `grants = { neg = { read = [\"*\"], write = [\"*\"] } }`",
+        needs: &[Kind::Service, Kind::Node, Kind::EndpointSlice],
+        of: PhantomData,
+    },
     backend: "`[backend.neg]` with `kind = \"compute\"` and `project = \"my-project\"`, or with \
               `kind = \"simulated\"`",
-    read: Neg::read,
+    settings_of_adapter: &[NEG_NAMES, ZONES],
+    read_adapter,
+    read_backend,
+    read_sim,
 };
-
-impl Neg {
-    /// `None` if its adapter's section is missing, or a problem was found.
-    fn read<'d>(sections: Sections<'d>, reading: &Reading<'d>) -> Option<Self> {
-        let (has_adapter, has_sim) = (sections.adapter.is_present(), sections.sim.is_present());
-        let folder = reading.folder;
-        for setting in [NEG_NAMES, ZONES] {
-            let text = "is what [adapter.neg] says of each Service and cluster: leave it out";
-            sections.guest.refuse_below("settings", setting, text);
-        }
-        let guest = Guest::read(sections.guest, folder);
-        let adapter = read_adapter(sections.adapter);
-        let (backend, url) = read_backend(sections.backend, folder, &sections.sim).unzip();
-        let url = url.flatten();
-        let sim = ComputeSim::read(sections.sim, reading, backend.as_ref(), url.as_deref());
-        if !has_adapter {
-            return None;
-        }
-        let backend = backend?;
-        // An in-process backend makes the server unused: a variable selected it over the file.
-        let sim = (has_sim && backend != NegBackend::Simulated).then_some(sim);
-        Some(Self {
-            source: reading.source.clone()?,
-            guest: guest?,
-            adapter: adapter?,
-            backend,
-            sim,
-        })
-    }
-}
 
 fn read_adapter(mut section: Section<'_>) -> Option<NegAdapter> {
     // It is part of the generated names of NEGs.

@@ -142,7 +142,7 @@ impl World for OfThisNode {
         }
     }
 
-    fn sections<'d>(&self, tables: &mut Tables<'d>) -> world::Sections<'d> {
+    fn sections<'d>(&'static self, tables: &mut Tables<'d>) -> world::Sections<'d> {
         let mut sections = Sections {
             nodesync: tables.guests.section("nodesync"),
             service: tables.guests.section("service"),
@@ -262,13 +262,9 @@ impl ThisNode {
         } = sections;
         nodesync.refuse_below("settings", NODE_NAME, "is `name` of [adapter.node]: leave it out");
         let (numbers, serves) = (nodesync.is_present(), service.is_present());
-        let is_known = node.is_present();
         let nodesync = Guest::read(nodesync, folder);
         let service = OnService::read(service, adapter, renderers, folder);
         let (name, addresses, context) = read_node(node);
-        if !is_known {
-            return None;
-        }
         Some(Self {
             source: reading.source.clone()?,
             name: name?,

@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use toml::Spanned;
-use toml::de::{DeArray, DeTable, DeValue};
+use toml::de::{DeArray, DeTable, DeValue, Deserializer};
 use trueup_base::text::nearest;
 
 use super::document::{Document, offered, parsed_u64};
@@ -357,6 +357,25 @@ impl<'d> Section<'d> {
             value.map_err(wrong).ok()
         };
         Some(items.iter().enumerate().filter_map(read).collect())
+    }
+
+    /// The whole table as a type that another part of the program defines, whose own errors describe the mistakes.
+    /// `None` if it is absent, or a problem was found. Only the file can set its keys.
+    pub(super) fn typed<T: DeserializeOwned>(self) -> Option<T> {
+        self.document.register(&self.path, false);
+        let table = self.table?;
+        let wrong = |error: toml::de::Error| {
+            // The span is empty if the table as a whole is the problem.
+            let at = error.span().filter(|span| !span.is_empty()).map(|span| span.start);
+            let line = at.map_or(self.line, |at| Some(self.document.line(at)));
+            let mut entries = table.iter();
+            let key = at.and_then(|at| entries.find(|(_, value)| value.span().contains(&at)));
+            let path = key.map_or(self.path.clone(), |(key, _)| self.path_of(key.get_ref()));
+            self.document
+                .wrong_on(line, format_args!("{path}: {}", error.message()));
+        };
+        let whole = Deserializer::from(Spanned::new(0..0, table.clone()));
+        T::deserialize(whole).map_err(wrong).ok()
     }
 
     /// The number of items of a list in the file, of any type.

@@ -22,6 +22,7 @@ mod layers;
 mod neg;
 mod nftables;
 mod node;
+mod plain;
 mod telemetry;
 mod versions;
 
@@ -42,6 +43,15 @@ kind = "anexia"
 "#;
 
 fn load(text: &str, environment: &[(&str, &str)], overrides: &[(&str, &str, &str)]) -> Result<Config, String> {
+    load_worlds(text, environment, overrides, &WORLDS)
+}
+
+fn load_worlds(
+    text: &str,
+    environment: &[(&str, &str)],
+    overrides: &[(&str, &str, &str)],
+    worlds: &[&'static dyn World],
+) -> Result<Config, String> {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join(FILE_NAME), text).unwrap();
     let environment = environment
@@ -54,7 +64,7 @@ fn load(text: &str, environment: &[(&str, &str)], overrides: &[(&str, &str, &str
         value: (*value).to_owned(),
     };
     let overrides: Vec<_> = overrides.iter().map(flag).collect();
-    let loaded = Config::load_with(folder.path(), &environment, &overrides, &WORLDS);
+    let loaded = Config::load_with(folder.path(), &environment, &overrides, worlds);
     // The folder's name differs from run to run.
     let prefix = format!("{}/", folder.path().display());
     loaded.map_err(|error| error.to_string().replace(&prefix, ""))

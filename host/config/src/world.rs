@@ -1,7 +1,7 @@
 //! A world as this crate sees it: which sections it has, and what they say.
 //!
-//! The caller of [`Config::load_with`](super::Config::load_with) lists the worlds. So a new world adds its sections, and
-//! nothing else of this crate changes.
+//! The caller of [`Config::load_with`](super::Config::load_with) lists the worlds. So a new world adds its sections,
+//! and nothing else of this crate changes.
 //!
 //! ```text
 //! World -> Sections (out of Tables) -> Settings -> Config::world::<T>()
@@ -25,7 +25,7 @@ pub trait World: Sync {
     fn about(&self) -> About;
 
     /// Takes its sections out of their tables.
-    fn sections<'d>(&self, tables: &mut Tables<'d>) -> Sections<'d>;
+    fn sections<'d>(&'static self, tables: &mut Tables<'d>) -> Sections<'d>;
 }
 
 /// What a world makes, and from what.
