@@ -1,5 +1,6 @@
 //! What a run reports to its caller.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde::Serialize;
@@ -43,6 +44,15 @@ pub enum Event {
         attaching: u64,
         /// Endpoints that are being detached from now on.
         detaching: u64,
+    },
+    /// A key of another kind of work is in its desired state, or is gone.
+    Settled {
+        /// The key.
+        key: String,
+        /// The key is no longer desired, and nothing of it is left.
+        gone: bool,
+        /// What this job did, such as `written`, and how often.
+        did: BTreeMap<&'static str, u64>,
     },
     /// A key failed.
     Failed {

@@ -242,6 +242,20 @@ fn say(event: &Event) {
             let did = format!("{attaching} attaching, {detaching} detaching");
             output::line_if_read(&format!("{key:<24} {word:<8} {did}"));
         }
+        Event::Settled { key, gone, did } => {
+            let word = if *gone { "gone" } else { "true" };
+            let did: Vec<String> = did
+                .iter()
+                .filter(|(_, count)| **count > 0)
+                .map(|(word, count)| format!("{count} {word}"))
+                .collect();
+            let did = if did.is_empty() {
+                "nothing to do".to_owned()
+            } else {
+                did.join(", ")
+            };
+            output::line_if_read(&format!("{key:<24} {word:<8} {did}"));
+        }
         Event::True {
             key,
             gone: true,

@@ -24,7 +24,6 @@ use self::publish::{Nowhere, Publish};
 use self::setup::Setup;
 use self::wishes::Wishes;
 use crate::config::{Config, Lbaas};
-use crate::decisions::Cause;
 use crate::event::Event;
 use crate::guests::lbaas::adapter::{self, Key};
 use crate::guests::lbaas::{self, AddressPorts, Desired};
@@ -237,10 +236,6 @@ impl Reconciler for Services<'_> {
 
     fn is_outdated(&self, key: &Key, desired: &Option<Desired>) -> bool {
         self.wishes.wish(key).and_then(Result::ok) != *desired
-    }
-
-    fn take_mail(&mut self, mail: Infallible, _may_act: bool, _: impl Fn(&Key) -> bool) -> Option<(Key, Cause)> {
-        match mail {}
     }
 
     fn turn(&mut self, key: &Key, desired: Option<Desired>, mut turn: Turn) -> Turning<Self> {

@@ -193,10 +193,12 @@ pub(crate) trait Reconciler: Sized {
     /// Takes in mail. Returns the key that gets a turn for it, and why.
     fn take_mail(
         &mut self,
-        mail: Self::Mail,
-        may_act: bool,
-        is_running: impl Fn(&Self::Key) -> bool,
-    ) -> Option<(Self::Key, Cause)>;
+        _mail: Self::Mail,
+        _may_act: bool,
+        _is_running: impl Fn(&Self::Key) -> bool,
+    ) -> Option<(Self::Key, Cause)> {
+        None
+    }
     /// The keys that are due by now, by `Clock::steady_ms`, and why if it is not for a change.
     fn due(&mut self, _steady_ms: u64) -> Vec<(Self::Key, Option<Cause>)> {
         Vec::new()
