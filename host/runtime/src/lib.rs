@@ -11,7 +11,7 @@
 //! run                          begins what the configuration names, joins the loops, ends them
 //! control, admin, page         what operators see and ask
 //! worlds                       the list of all kinds of work
-//! lbaas, neg, node, ipam       one kind of work each
+//! lbaas, neg, node, ipam, ...  one kind of work each
 //! kind                         what a kind of work is
 //! work                         what the loops share
 //! swap                         how another version of a guest becomes active

@@ -2,16 +2,16 @@
 
 use std::sync::LazyLock;
 
+use crate::config;
 use crate::guests::{World, Worlds};
 use crate::kind::Kind;
-use crate::{config, ipam, lbaas, neg, node};
 
 /// Everything that a host can do, in the order in which it is set up.
-pub(crate) const KINDS: [&dyn Kind; 4] = [
-    &ipam::kind::OfPods,
-    &lbaas::kind::OfServices,
-    &neg::kind::OfNegs,
-    &node::kind::OfThisNode,
+pub(crate) const KINDS: &[&dyn Kind] = &[
+    &crate::ipam::kind::OfPods,
+    &crate::lbaas::kind::OfServices,
+    &crate::neg::kind::OfNegs,
+    &crate::node::kind::OfThisNode,
 ];
 
 /// The worlds that their guests may implement.

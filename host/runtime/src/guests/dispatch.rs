@@ -48,15 +48,15 @@ const LIFECYCLE: [&str; 3] = ["lifecycle.init", "lifecycle.snapshot", "lifecycle
 /// The arguments of `lifecycle.init`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Init {
-    pub(super) config: String,
+pub(crate) struct Init {
+    pub(crate) config: String,
 }
 
 /// The arguments of `lifecycle.restore`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Restore {
-    pub(super) snapshot: String,
+pub(crate) struct Restore {
+    pub(crate) snapshot: String,
 }
 
 /// Calls without arguments.

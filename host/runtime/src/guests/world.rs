@@ -33,7 +33,7 @@ pub struct World {
     /// and only history is lost.
     pub is_stateless: bool,
     /// Links a guest of this world.
-    pub(super) link: fn(&Engine, &Guest) -> wasmtime::Result<Box<dyn Linked>>,
+    pub(crate) link: fn(&Engine, &Guest) -> wasmtime::Result<Box<dyn Linked>>,
 }
 
 /// The worlds that a guest may implement.
@@ -98,7 +98,7 @@ pub fn linked<B: Bindings>(engine: &Engine, guest: &Guest) -> wasmtime::Result<B
     B::find_exports(linker.instantiate_pre(guest.component())?)
 }
 
-pub(super) fn link<B: Bindings>(engine: &Engine, guest: &Guest) -> wasmtime::Result<Box<dyn Linked>> {
+pub(crate) fn link<B: Bindings>(engine: &Engine, guest: &Guest) -> wasmtime::Result<Box<dyn Linked>> {
     linked::<B>(engine, guest).map(|pre| Box::new(LinkedTo::<B>(pre)) as Box<dyn Linked>)
 }
 

@@ -79,7 +79,7 @@ async fn check(config: &Config, registry: &Registry) -> Result<(), SetupError> {
     if let Some(source) = config.source() {
         Input::check(source).await?;
     }
-    for kind in KINDS {
+    for &kind in KINDS {
         kind.check(config, &ground).await?;
     }
     Ok(())

@@ -101,7 +101,7 @@ async fn set_up<'c>(
     acts: &Acts,
 ) -> Result<Vec<(&'static dyn Kind, Box<dyn Ready + 'c>)>, SetupError> {
     let mut kinds = Vec::new();
-    for kind in KINDS {
+    for &kind in KINDS {
         let on = (config, ground, extent, acts.fence().clone());
         kinds.extend(kind.set_up(on).await?.map(|ready| (kind, ready)));
     }
