@@ -16,10 +16,10 @@ use serde_json::{Value, json};
 use support::{Engine, Ran, Site, Started, TOKEN, program, ran, trueup, wait_until};
 
 /// The answer to a request.
-struct Answer {
+pub(crate) struct Answer {
     status: u16,
     head: String,
-    body: String,
+    pub(crate) body: String,
 }
 
 impl Answer {
@@ -74,7 +74,7 @@ fn unchunked(mut rest: &str) -> String {
 
 /// The `n`th address that a host printed as one it listens on.
 #[track_caller]
-fn address(host: &mut Started, n: usize) -> String {
+pub(crate) fn address(host: &mut Started, n: usize) -> String {
     let said = |host: &Started| -> Vec<String> {
         let stderr = host.stderr();
         let lines = stderr.lines().filter_map(|line| line.split_once("admin address: "));
@@ -86,13 +86,13 @@ fn address(host: &mut Started, n: usize) -> String {
 }
 
 #[track_caller]
-fn get(address: &str, path: &str) -> Answer {
+pub(crate) fn get(address: &str, path: &str) -> Answer {
     let place = address.strip_prefix("http://").unwrap();
     asked(TcpStream::connect(place).unwrap(), "GET", path, place)
 }
 
 /// A site that listens on one free port for everything, and on another for health and metrics.
-fn listening(site: Site) -> Site {
+pub(crate) fn listening(site: Site) -> Site {
     let config = fs::read_to_string(site.path("trueup.toml")).unwrap();
     let admin = "\n[admin]\nlisten = \"127.0.0.1:0\"\nmetrics_listen = \"127.0.0.1:0\"\n";
     fs::write(site.path("trueup.toml"), config + admin).unwrap();

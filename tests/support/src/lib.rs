@@ -155,11 +155,16 @@ impl Site {
 
     /// The example with Services on a node, as it ships.
     pub fn services() -> Self {
-        Self::copy("services", &["", "manifests"])
+        Self::example("services")
+    }
+
+    /// An example with manifests, as it ships.
+    pub fn example(name: &str) -> Self {
+        Self::copy(name, &["", "manifests"])
     }
 
     fn copied() -> Self {
-        let site = Self::copy("quickstart", &["", "manifests"]);
+        let site = Self::example("quickstart");
         fs::write(site.path("token"), TOKEN).unwrap();
         site
     }
