@@ -16,13 +16,13 @@ use trueup_capabilities::renderer::{Call, Renderers};
 use trueup_capabilities::{Answer, Backends, Host, Identity, etcd, nftables, renderer};
 use trueup_engine::Engine;
 use trueup_journal::{By, Files, OPEN_FILES_MAX, Tape};
-use trueup_runtime::guests::service::{
+use trueup_runtime::instance::{Instance, Start};
+use trueup_runtime::run::Instances;
+use trueup_runtime::worlds::node::Wiring;
+use trueup_runtime::worlds::node::guests::service::{
     EndpointAddress, EndpointPort, EndpointSubset, Endpoints, Event, NodeContext, ObjectId, Protocol, Resync, Service,
     ServicePort, State, Update,
 };
-use trueup_runtime::instance::{Instance, Start};
-use trueup_runtime::node::Wiring;
-use trueup_runtime::run::Instances;
 
 use crate::stage::{self, CPU_MAX, NOW_MS};
 

@@ -19,9 +19,9 @@ use trueup_engine::{Engine, Guest, Options};
 use trueup_guests_builtin::Builtin;
 use trueup_journal::{Files, Journal, OPEN_FILES_MAX, Outcome, Segment, Tape};
 use trueup_runtime::guests::Program;
-use trueup_runtime::guests::lbaas::Report;
 use trueup_runtime::instance::{Instance, Start};
 use trueup_runtime::run::Instances;
+use trueup_runtime::worlds::lbaas::guest::Report;
 use trueup_runtime::worlds::worlds;
 
 /// No call here comes near this limit.

@@ -15,9 +15,9 @@ use trueup_runtime::capabilities::meter::Limits;
 use trueup_runtime::capabilities::neg::simulated::{Neg, Simulated};
 use trueup_runtime::capabilities::{Backends, Host};
 use trueup_runtime::guests::Program;
-use trueup_runtime::guests::neg::NAME;
 use trueup_runtime::instance::{Instance, REPLAY_GUARD, Start};
 use trueup_runtime::run::Instances;
+use trueup_runtime::worlds::neg::guest::NAME;
 use trueup_runtime::worlds::worlds;
 use trueup_runtime::{Engine, EngineOptions};
 

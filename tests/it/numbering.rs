@@ -18,10 +18,11 @@ use trueup_runtime::capabilities::grants::Grants;
 use trueup_runtime::capabilities::meter::Limits;
 use trueup_runtime::capabilities::{Answer, Backends, Host, Identity};
 use trueup_runtime::config::Address;
-use trueup_runtime::guests::{Program, nodesync};
+use trueup_runtime::guests::Program;
 use trueup_runtime::instance::{Instance, Start};
-use trueup_runtime::node::{Numbering, Standing};
 use trueup_runtime::run::Instances;
+use trueup_runtime::worlds::node::guests::nodesync;
+use trueup_runtime::worlds::node::{Numbering, Standing};
 use trueup_runtime::worlds::worlds;
 use trueup_runtime::{Engine, EngineOptions};
 

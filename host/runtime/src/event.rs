@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use serde::Serialize;
 
 use crate::lifecycle::quarantine::SetAside;
-use crate::{ipam, node, swap};
+use crate::swap;
+use crate::worlds::{ipam, node};
 
 /// What a run reports to its caller.
 #[derive(Debug, Clone, PartialEq, Serialize)]

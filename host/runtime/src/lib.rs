@@ -10,15 +10,14 @@
 //! ```text
 //! run                          begins what the configuration names, joins the loops, ends them
 //! control, admin, page         what operators see and ask
-//! worlds                       the list of all kinds of work
-//! lbaas, neg, node, ipam, ...  one kind of work each
+//! worlds                       the list of all kinds of work, and one folder for each
 //! kind                         what a kind of work is
 //! work                         what the loops share
 //! swap                         how another version of a guest becomes active
 //! lifecycle, decisions, board  which version decides, what becomes of failures, what is kept about decisions
 //! scenario                     what guests must do
 //! shadow, gate                 how two versions are compared
-//! guests                       the worlds, and the adapters that build a guest's input
+//! guests                       what a world is, and how a guest of it is loaded and called
 //! ```
 #![forbid(unsafe_code)]
 
@@ -34,14 +33,10 @@ pub mod guests;
 pub mod infer;
 pub mod instance;
 mod instances;
-pub mod ipam;
 mod kind;
 mod kubernetes;
-mod lbaas;
 mod lifecycle;
-pub mod neg;
 pub mod nftables;
-pub mod node;
 pub mod page;
 pub mod plan;
 pub mod replay;

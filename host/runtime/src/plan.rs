@@ -9,8 +9,8 @@ use crate::registry::Registry;
 use crate::setup::SetupError;
 use crate::work::ground::Ground;
 use crate::work::input;
-use crate::worlds::{KINDS, worlds};
 pub use crate::work::plan::{Action, KeyPlan, Orphan, OwnKeys, Plan, Write, sign};
+use crate::worlds::{KINDS, worlds};
 
 /// Plans a run. Writes only to the simulation and, in the state folder, the compile cache and fetched guests. `orphans`
 /// requests the objects that belong to no key.

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use trueup_runtime::capabilities::Backends;
 use trueup_runtime::capabilities::etcd::{Api, Operation};
 use trueup_runtime::config::{EtcdBackend, EtcdCluster};
-use trueup_runtime::guests::service::State;
+use trueup_runtime::worlds::node::guests::service::State;
 
 use super::inputs::Inputs;
 use super::nat::{self, Settings};

@@ -23,8 +23,8 @@ use serde_json::json;
 use trueup_runtime::capabilities::Backends;
 use trueup_runtime::capabilities::etcd::embedded::Embedded;
 use trueup_runtime::capabilities::etcd::simulated::Simulated;
-use trueup_runtime::guests::service::State;
 use trueup_runtime::run::Instances;
+use trueup_runtime::worlds::node::guests::service::State;
 
 use super::inputs::Inputs;
 use super::kernel::{Kernel, Tables};
@@ -228,7 +228,7 @@ async fn alone(case: &Case) -> Result<Vec<Vec<Question>>, TestCaseError> {
 /// renderer that is out of step, or its retry.
 #[test]
 fn a_retry_of_one_renderer_leaves_the_others_alone() {
-    use trueup_runtime::guests::service::Event;
+    use trueup_runtime::worlds::node::guests::service::Event;
     RUNTIME.block_on(async {
         let mut runner = proptest::test_runner::TestRunner::deterministic();
         let case = case().new_tree(&mut runner).unwrap().current();

@@ -12,11 +12,11 @@ use trueup_runtime::capabilities::log::NoLog;
 use trueup_runtime::capabilities::meter::Limits;
 use trueup_runtime::capabilities::{Backends, Host, Identity};
 use trueup_runtime::guests::Program;
-use trueup_runtime::guests::nodesync::Node;
-use trueup_runtime::guests::service::{Event, State};
 use trueup_runtime::instance::{Instance, Start};
-use trueup_runtime::node::Wiring;
 use trueup_runtime::run::Instances;
+use trueup_runtime::worlds::node::Wiring;
+use trueup_runtime::worlds::node::guests::nodesync::Node;
+use trueup_runtime::worlds::node::guests::service::{Event, State};
 use trueup_runtime::worlds::worlds;
 use trueup_runtime::{Engine, EngineOptions};
 

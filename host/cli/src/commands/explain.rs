@@ -8,7 +8,7 @@ use trueup_runtime::decisions::{
     self, Action, CallTold, Came, Cause, ExplainError, Explained, Explanation, Field, Fields, Happened, Input, Made,
     Operation, Origin, Record, TimedCause, Told, Wanted, Write,
 };
-use trueup_runtime::guests::neg;
+use trueup_runtime::worlds::neg::guest as neg;
 
 use crate::exit::{Ending, Exit, Failure, misused};
 use crate::output::{self, Output, printable};

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use trueup_base::clock::{Clock as _, SystemClock};
 use trueup_runtime::config::{Ipam, SOCKET};
-use trueup_runtime::guests::ipam::{AddressInfo, Eni, IpamKey};
-use trueup_runtime::ipam::{self, FORGOTTEN_AFTER_MS, Shown};
+use trueup_runtime::worlds::ipam::guest::{AddressInfo, Eni, IpamKey};
+use trueup_runtime::worlds::ipam::{self, FORGOTTEN_AFTER_MS, Shown};
 
 use super::run::{counted, seconds};
 use crate::exit::{Ending, Exit, misused};
@@ -352,8 +352,8 @@ fn addresses(shown: &Shown, now_ms: u64) -> Vec<Vec<String>> {
 mod tests {
     use std::collections::BTreeMap;
 
-    use trueup_runtime::guests::ipam::PodIpInfo;
-    use trueup_runtime::ipam::{Forgotten, ShownGuest, Stats};
+    use trueup_runtime::worlds::ipam::guest::PodIpInfo;
+    use trueup_runtime::worlds::ipam::{Forgotten, ShownGuest, Stats};
 
     use super::*;
 

@@ -10,9 +10,9 @@ use serde_json::{Map, Value};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use trueup_runtime::config::{Config, Override, Source};
-use trueup_runtime::ipam::{self, Stats};
 use trueup_runtime::run::{self, Ended, Event, Part, Reload};
 use trueup_runtime::swap;
+use trueup_runtime::worlds::ipam::{self, Stats};
 use trueup_runtime::worlds::sections;
 
 use crate::exit::{Ending, Exit, misused};

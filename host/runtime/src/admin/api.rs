@@ -234,7 +234,7 @@ async fn pods(State(reads): Shared) -> Response {
     let Some(socket) = &reads.pods_socket else {
         return failed(StatusCode::NOT_FOUND, "this host gives no pod addresses".to_owned());
     };
-    match crate::ipam::show(socket, None).await {
+    match crate::worlds::ipam::show(socket, None).await {
         Ok(shown) => Json(shown).into_response(),
         Err(error) => failed(StatusCode::SERVICE_UNAVAILABLE, error),
     }

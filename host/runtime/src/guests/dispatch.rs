@@ -107,7 +107,7 @@ fn json_within<R: Serialize>(result: &R, limit: u64) -> wasmtime::Result<Box<Raw
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::guests::lbaas::Desired;
+    use crate::worlds::lbaas::guest::Desired;
 
     #[derive(Debug, serde::Deserialize)]
     #[serde(deny_unknown_fields)]

@@ -3,14 +3,8 @@
 //! Each world has a module with its bindings. Everything above this module uses JSON with the names in WIT.
 
 pub mod dispatch;
-pub mod ipam;
-pub mod lbaas;
 pub mod load;
-pub mod neg;
-pub mod nodesync;
 pub(crate) mod objects;
-pub mod renderer;
-pub mod service;
 pub(crate) mod source_ranges;
 pub(crate) mod world;
 

@@ -65,7 +65,7 @@ impl From<&ObjectRef> for Id {
 }
 
 /// The Service that a slice belongs to. `None` if its label names none.
-pub(super) fn service_of(id: &Id, slice: &EndpointSlice) -> Option<Id> {
+pub(crate) fn service_of(id: &Id, slice: &EndpointSlice) -> Option<Id> {
     let name = slice.metadata.labels.as_ref()?.get(SERVICE_LABEL)?;
     (!name.is_empty()).then(|| Id {
         namespace: id.namespace.clone(),
@@ -75,7 +75,7 @@ pub(super) fn service_of(id: &Id, slice: &EndpointSlice) -> Option<Id> {
 
 /// The slices of each Service. The Service itself may not exist.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Slices<S> {
+pub(crate) struct Slices<S> {
     /// By name.
     of: BTreeMap<Id, BTreeMap<String, S>>,
     /// The Service of each slice.
@@ -93,34 +93,34 @@ impl<S> Default for Slices<S> {
 
 impl<S> Slices<S> {
     /// The number of slices.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.service_of.len()
     }
 
     /// The Service of a slice. `None` if there is no such slice.
-    pub(super) fn service_of(&self, slice: &Id) -> Option<&Id> {
+    pub(crate) fn service_of(&self, slice: &Id) -> Option<&Id> {
         self.service_of.get(slice)
     }
 
     /// The slices of a Service by name. `None` if it has none.
-    pub(super) fn of(&self, service: &Id) -> Option<&BTreeMap<String, S>> {
+    pub(crate) fn of(&self, service: &Id) -> Option<&BTreeMap<String, S>> {
         self.of.get(service)
     }
 
     /// The slices of all Services that have any, by id.
-    pub(super) fn all(&self) -> impl Iterator<Item = (&Id, &BTreeMap<String, S>)> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = (&Id, &BTreeMap<String, S>)> {
         self.of.iter()
     }
 
     /// Adds a slice that is not there.
-    pub(super) fn insert(&mut self, id: Id, service: Id, slice: S) {
+    pub(crate) fn insert(&mut self, id: Id, service: Id, slice: S) {
         let slices = self.of.entry(service.clone()).or_default();
         slices.insert(id.name.clone(), slice);
         self.service_of.insert(id, service);
     }
 
     /// Removes a slice. Returns it with its Service.
-    pub(super) fn remove(&mut self, id: &Id) -> Option<(Id, S)> {
+    pub(crate) fn remove(&mut self, id: &Id) -> Option<(Id, S)> {
         let service = self.service_of.remove(id)?;
         let slices = self.of.get_mut(&service)?;
         let slice = slices.remove(&id.name);
@@ -133,12 +133,12 @@ impl<S> Slices<S> {
 
 /// Builders of the adapters' tests.
 #[cfg(test)]
-pub(super) mod testing {
+pub(crate) mod testing {
     use serde_json::{Value, json};
     use trueup_sources::{Change, Object};
 
     /// Applies a JSON merge patch: null removes.
-    pub(in crate::guests) fn merge(into: &mut Value, patch: Value) {
+    pub(crate) fn merge(into: &mut Value, patch: Value) {
         match (into, patch) {
             (Value::Object(into), Value::Object(patch)) => {
                 for (key, value) in patch {
@@ -154,7 +154,7 @@ pub(super) mod testing {
     }
 
     /// The object is new or changed.
-    pub(in crate::guests) fn is(object: Object) -> Change {
+    pub(crate) fn is(object: Object) -> Change {
         Change {
             reference: object.reference(),
             now: Some(object),
@@ -162,7 +162,7 @@ pub(super) mod testing {
     }
 
     /// The object is gone.
-    pub(in crate::guests) fn gone(object: &Object) -> Change {
+    pub(crate) fn gone(object: &Object) -> Change {
         Change {
             reference: object.reference(),
             now: None,

@@ -31,11 +31,11 @@ pub use self::reload::Reload;
 pub use crate::event::Event;
 pub use crate::instances::{Instances, LastCall, OpenError, Recorded, Reopened};
 pub use crate::kind::Summary;
-pub use crate::lbaas::setup::Setup;
 pub use crate::lifecycle::quarantine::SetAside;
 pub use crate::lifecycle::troubles::FAILURES_MAX_ONCE;
 pub use crate::setup::SetupError;
 pub use crate::work::ground::Ground;
+pub use crate::worlds::lbaas::setup::Setup;
 
 use self::setups::{Around, Setups};
 use crate::admin::{Admin, Reads};

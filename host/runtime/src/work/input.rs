@@ -9,7 +9,7 @@ use trueup_sources::Source;
 use trueup_sources::kubernetes::{ClusterError, Kubernetes};
 use trueup_sources::{Batch, Batches, Objects, manifests};
 
-use crate::kubernetes::events::Events;
+use crate::kubernetes::Events;
 use crate::setup::SetupError;
 
 /// An opened source.

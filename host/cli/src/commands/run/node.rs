@@ -1,6 +1,6 @@
 //! The messages about this node's number and its Services.
 
-use trueup_runtime::node::Event;
+use trueup_runtime::worlds::node::Event;
 
 use super::{failed, seconds, times};
 use crate::output;

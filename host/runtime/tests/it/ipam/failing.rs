@@ -2,8 +2,8 @@
 
 use serde_json::json;
 use trueup_runtime::config::{FailurePolicy, OnFailure};
-use trueup_runtime::ipam::Event;
 use trueup_runtime::registry::Reference;
+use trueup_runtime::worlds::ipam::Event;
 
 use super::host::{Host, INSTANCE, Stage, eni, request};
 use super::spool::leave;

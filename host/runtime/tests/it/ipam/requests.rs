@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use serde_json::json;
 use trueup_journal::Event as Entry;
 use trueup_runtime::capabilities::checkpoint::Error;
-use trueup_runtime::ipam::{self, Event};
+use trueup_runtime::worlds::ipam::{self, Event};
 
 use super::disk::Disk;
 use super::host::{Stage, ask, eni, enis, request};

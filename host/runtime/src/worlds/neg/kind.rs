@@ -1,0 +1,88 @@
+//! NEGs as a kind of work.
+
+use futures_util::future::LocalBoxFuture;
+use tokio::sync::mpsc;
+
+use super::setup::NegSetup;
+use crate::config::{self, Config, Neg, World};
+use crate::guests::Worlds;
+use crate::kind::{self, Begin, Fallible, Kind, Loop, On, Planning, Ready};
+use crate::setup::SetupError;
+use crate::work::ground::Ground;
+use crate::work::plan::Plan;
+use crate::worlds::neg::guest;
+
+/// The maximum number of requested error states that wait. An operator sends them one by one.
+const ERROR_STATES_MAX: usize = 16;
+
+/// Network endpoint groups.
+pub(crate) struct OfNegs;
+
+/// What a run of NEGs needs.
+struct Negs<'c> {
+    config: &'c Config,
+    neg: &'c Neg,
+    setup: NegSetup,
+}
+
+impl Kind for OfNegs {
+    fn name(&self) -> &'static str {
+        "negs"
+    }
+
+    fn worlds(&self) -> Worlds {
+        guest::WORLDS
+    }
+
+    fn sections(&self) -> &'static dyn World {
+        config::NEG
+    }
+
+    fn keyed_guest(&self) -> Option<&'static str> {
+        Some(guest::NAME)
+    }
+
+    fn check<'a>(&'a self, config: &'a Config, ground: &'a Ground) -> Fallible<'a, ()> {
+        let section = config.world::<Neg>();
+        kind::if_named(section.map(|neg| NegSetup::check(config, neg, ground)))
+    }
+
+    fn plan<'a>(&'a self, of: Planning<'a>, plan: &'a mut Plan) -> Fallible<'a, bool> {
+        Box::pin(async move {
+            let Some(neg) = of.config.world::<Neg>() else {
+                return Ok(false);
+            };
+            super::plan::plan(self.name(), (of, neg), plan).await?;
+            Ok(true)
+        })
+    }
+
+    fn set_up<'a>(&'a self, (config, ground, _, fence): On<'a>) -> Fallible<'a, Option<Box<dyn Ready + 'a>>> {
+        Box::pin(async move {
+            let Some(neg) = config.world::<Neg>() else {
+                return Ok(None);
+            };
+            let setup = NegSetup::new(config, neg, ground, fence).await?;
+            Ok(Some(Box::new(Negs { config, neg, setup }) as _))
+        })
+    }
+}
+
+impl Ready for Negs<'_> {
+    fn begin<'a>(&'a mut self, with: &mut Begin<'a>) -> Result<Loop<'a>, SetupError> {
+        let setup = &mut self.setup;
+        let Some((ends, version)) = setup.ends.take().zip(setup.version.take()) else {
+            return Ok(kind::nothing());
+        };
+        let managing = with.keyed(version);
+        let (set_error_state, error_states) = mpsc::channel(ERROR_STATES_MAX);
+        with.error_states = Some(set_error_state);
+        let input = with.input()?;
+        let negs = super::negs(self.config, self.neg, setup, (ends, error_states), managing, with.tell)?;
+        Ok(with.run_keyed(negs, input))
+    }
+
+    fn stop(self: Box<Self>) -> LocalBoxFuture<'static, ()> {
+        Box::pin(self.setup.stop())
+    }
+}
