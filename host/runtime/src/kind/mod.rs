@@ -71,9 +71,7 @@ pub(crate) trait Kind: Sync {
     ///
     /// # Errors
     /// One line: why planning can't begin.
-    fn plan<'a>(&'a self, _of: Planning<'a>, _plan: &'a mut Plan) -> Fallible<'a, bool> {
-        Box::pin(std::future::ready(Ok(false)))
-    }
+    fn plan<'a>(&'a self, of: Planning<'a>, plan: &'a mut Plan) -> Fallible<'a, bool>;
 
     /// Loads its guests and connects to its backends. `None` if the configuration does not name it.
     ///

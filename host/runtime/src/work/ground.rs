@@ -97,6 +97,11 @@ impl Ground {
         &self.guests
     }
 
+    /// Whether nothing may be written: neither to backends nor to the state folder.
+    pub(crate) fn plans(&self) -> bool {
+        !self.writes
+    }
+
     /// The store that the configuration names; in a plan, one that keeps changes to itself. One store serves all guests of a process: the first call opens it.
     ///
     /// # Errors

@@ -231,13 +231,17 @@ impl Actor {
             runtime,
         } = managed;
         let version = active.instances();
-        let released = Released::load(&settings.released_file).map_err(SetupError::Misused)?;
+        let mut released = Released::load(&settings.released_file).map_err(SetupError::Misused)?;
         let remembered = Remembered::place(&version.state_dir, &settings.instance);
-        let remembered = Remembered::load(remembered, released.ids()).map_err(SetupError::Misused)?;
+        let mut remembered = Remembered::load(remembered, released.ids()).map_err(SetupError::Misused)?;
+        let mut spool = settings.spool_dir.as_deref().map(Spool::new);
+        let mut holders = Holders::new(&version.state_dir, &settings.instance);
+        if active.plan.is_some() {
+            (released, remembered) = (released.unwritten(), remembered.unwritten());
+            (spool, holders) = (spool.map(Spool::unwritten), holders.unwritten());
+        }
         let answers = Answers::new(backends.checkpoint.clone());
         let datastore = Datastore::new(active, &settings.instance, backends);
-        let spool = settings.spool_dir.as_deref().map(Spool::new);
-        let holders = Holders::new(&version.state_dir, &settings.instance);
         Ok(Self {
             all: BTreeSet::from([settings.instance.clone()]),
             settings,

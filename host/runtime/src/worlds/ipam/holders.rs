@@ -47,6 +47,8 @@ pub(super) struct Holders {
     file: PathBuf,
     /// When to write the names. `None` if they are written.
     write_at: Option<Instant>,
+    /// The names are never written.
+    is_unwritten: bool,
 }
 
 /// An address whose holder the container runtime does not know.
@@ -83,6 +85,15 @@ impl Holders {
             by_key: BTreeMap::new(),
             file: state_dir.join("ipam").join(format!("{instance}.pods.json")),
             write_at: None,
+            is_unwritten: false,
+        }
+    }
+
+    /// The same for a plan: the names are never written.
+    pub(super) fn unwritten(self) -> Self {
+        Self {
+            is_unwritten: true,
+            ..self
         }
     }
 
@@ -216,7 +227,7 @@ impl Holders {
 
     /// Writes the names if they are due, or `now`. Retries a failed write later: it affects only names.
     pub(super) fn write(&mut self, now: bool) {
-        if self.write_at.is_none_or(|at| !now && at > Instant::now()) {
+        if self.is_unwritten || self.write_at.is_none_or(|at| !now && at > Instant::now()) {
             return;
         }
         let named = self.by_ip.values().filter_map(|holder| {

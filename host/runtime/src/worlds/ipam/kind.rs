@@ -13,9 +13,11 @@ use crate::board::Board;
 use crate::config::{self, Config, EnisFrom, Ipam, World};
 use crate::event::Event;
 use crate::guests::Worlds;
-use crate::kind::{self, Begin, Extent, Fallible, Kind, Loop, On, Ready, Summary};
+use crate::kind::{self, Begin, Extent, Fallible, Kind, Loop, On, Planning, Ready, Summary};
+use crate::lifecycle::active::Active;
 use crate::setup::SetupError;
-use crate::work::ground::Ground;
+use crate::work::ground::{Ground, Managing};
+use crate::work::plan::{KeyPlan, Plan};
 use crate::worlds::ipam::guest;
 
 /// Addresses for pods.
@@ -43,13 +45,12 @@ impl Interfaces {
     /// If there is no list to begin with.
     fn new(from: &EnisFrom, extent: Extent) -> Result<Self, SetupError> {
         Ok(match (from, extent) {
-            (EnisFrom::Given(enis), Extent::Once) => Self::Once(enis.clone()),
+            (from, Extent::Once) => Self::Once(listed(from)?),
             (EnisFrom::Given(enis), Extent::UntilStopped) => Self::Watched {
                 // Without a sender the interfaces never change.
                 enis: channel::Sender::new(enis.clone()).subscribe(),
                 problems: None,
             },
-            (EnisFrom::File(file), Extent::Once) => Self::Once(enis::load(file).map_err(SetupError::misused)?),
             (EnisFrom::File(file), Extent::UntilStopped) => {
                 let enis::Watched { enis, problems } = enis::watch(file).map_err(SetupError::misused)?;
                 Self::Watched {
@@ -58,6 +59,27 @@ impl Interfaces {
                 }
             }
         })
+    }
+}
+
+/// The interfaces as they are now.
+///
+/// # Errors
+/// If they can't be read.
+fn listed(from: &EnisFrom) -> Result<Enis, SetupError> {
+    match from {
+        EnisFrom::Given(enis) => Ok(enis.clone()),
+        EnisFrom::File(file) => enis::load(file).map_err(SetupError::misused),
+    }
+}
+
+/// The guest, connected with its manager. Nothing compares holders with the container runtime.
+fn managed(ipam: &Ipam, active: Arc<Active>, managing: Managing) -> super::Managing {
+    super::Managing {
+        active,
+        handovers: managing.handovers,
+        failing: Failing::new(managing.quarantine, ipam.guest.failure.clone(), managing.fall_back),
+        runtime: None,
     }
 }
 
@@ -83,10 +105,34 @@ impl Kind for OfPods {
             let Some(ipam) = config.world::<Ipam>() else {
                 return Ok(());
             };
-            if let EnisFrom::File(file) = &ipam.enis {
-                enis::load(file).map_err(SetupError::misused)?;
-            }
+            listed(&ipam.enis)?;
             Addresses::check(config, ipam, ground).await
+        })
+    }
+
+    fn plan<'a>(&'a self, of: Planning<'a>, plan: &'a mut Plan) -> Fallible<'a, bool> {
+        Box::pin(async move {
+            let Some(ipam) = of.config.world::<Ipam>() else {
+                return Ok(false);
+            };
+            let enis = listed(&ipam.enis)?;
+            let Addresses { version, backends, .. } = Addresses::new(of.config, ipam, of.ground).await?;
+            let active = Arc::clone(&version.active);
+            let managed = managed(ipam, Arc::clone(&active), version.unmanaged());
+            let settings = ipam.adapter.clone();
+            let key = settings.instance.clone();
+            let stop = std::future::pending();
+            let ended = super::once(settings, managed, backends, enis, stop, |_| {}).await?;
+            let found = active.plan.as_ref().map(|plan| plan.take(&key));
+            let pool = KeyPlan {
+                key,
+                guest: active.instances().name,
+                writes: found.unwrap_or_default().writes,
+                error: ended.error,
+                ..KeyPlan::default()
+            };
+            plan.add(self.name(), "address pool", vec![pool]);
+            Ok(true)
         })
     }
 
@@ -112,10 +158,8 @@ impl Ready for Pods<'_> {
         let active = Arc::clone(&addresses.version.active);
         let managing = with.management.connect(addresses.version);
         let managed = super::Managing {
-            active,
-            handovers: managing.handovers,
-            failing: Failing::new(managing.quarantine, ipam.guest.failure.clone(), managing.fall_back),
             runtime: ipam.runtime_socket.as_ref().map(|_| addresses.runtime),
+            ..managed(ipam, active, managing)
         };
         let (settings, backends) = (ipam.adapter.clone(), addresses.backends);
         let (context, tell, board) = (with.context, with.tell, Arc::clone(&with.management.ground.board));

@@ -24,6 +24,8 @@ struct Written {
 pub(super) struct Released {
     file: PathBuf,
     written: Written,
+    /// Changes stay in memory.
+    is_unwritten: bool,
 }
 
 impl Released {
@@ -46,7 +48,16 @@ impl Released {
         Ok(Self {
             file: file.to_owned(),
             written,
+            is_unwritten: false,
         })
+    }
+
+    /// The same for a plan: changes stay in memory.
+    pub(super) fn unwritten(self) -> Self {
+        Self {
+            is_unwritten: true,
+            ..self
+        }
     }
 
     /// Their ids.
@@ -78,7 +89,9 @@ impl Released {
     }
 
     fn replace(&mut self, written: Written) -> io::Result<()> {
-        state_file::replace(&self.file, &serde_json::to_vec(&written)?)?;
+        if !self.is_unwritten {
+            state_file::replace(&self.file, &serde_json::to_vec(&written)?)?;
+        }
         self.written = written;
         Ok(())
     }

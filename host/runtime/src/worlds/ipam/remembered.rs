@@ -18,6 +18,8 @@ use super::state_file;
 pub(super) struct Remembered {
     file: PathBuf,
     written: Inventory,
+    /// Changes stay in memory.
+    is_unwritten: bool,
 }
 
 impl Remembered {
@@ -44,7 +46,19 @@ impl Remembered {
             None => Enis::default(),
         };
         let written = Inventory::wanted(&enis, given_up);
-        Ok(Self { file, written })
+        Ok(Self {
+            file,
+            written,
+            is_unwritten: false,
+        })
+    }
+
+    /// The same for a plan: changes stay in memory.
+    pub(super) fn unwritten(self) -> Self {
+        Self {
+            is_unwritten: true,
+            ..self
+        }
     }
 
     /// Everything that is remembered.
@@ -76,7 +90,9 @@ impl Remembered {
     }
 
     fn replace(&mut self, next: Inventory) -> std::io::Result<()> {
-        state_file::replace(&self.file, &serde_json::to_vec(&next.list())?)?;
+        if !self.is_unwritten {
+            state_file::replace(&self.file, &serde_json::to_vec(&next.list())?)?;
+        }
         self.written = next;
         Ok(())
     }

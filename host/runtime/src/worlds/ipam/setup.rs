@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use trueup_capabilities::Backends;
-use trueup_capabilities::checkpoint::{OpenError, Store, file, json_file, simulated};
+use trueup_capabilities::checkpoint::{OpenError, Store, file, json_file, simulated, tools};
 use trueup_capabilities::cri::Runtime;
 use trueup_capabilities::cri::remote::{self, Remote};
 use trueup_capabilities::grants::{Access, OWN, SANDBOXES};
@@ -36,7 +36,11 @@ impl Addresses {
             ..remote::Settings::default()
         }));
         let backends = Backends {
-            checkpoint: Some(open_store(&ipam.checkpoint, &ground.metrics)?),
+            checkpoint: Some(if ground.plans() {
+                copied(&ipam.checkpoint)?
+            } else {
+                open_store(&ipam.checkpoint, &ground.metrics)?
+            }),
             sandboxes: Some(Arc::clone(&runtime)),
             ..ground.backends(config.seed, &ipam.adapter.instance, &Arc::default())
         };
@@ -83,6 +87,19 @@ fn warn_of_missing_ipam_grants(ipam: &Ipam) {
              phase 1 reads: its calls will be refused"
         );
     }
+}
+
+/// A store in memory with what the configured one has. Another process may have that one open.
+fn copied(at: &CheckpointAt) -> Result<Arc<dyn Store>, SetupError> {
+    let saved = match at {
+        CheckpointAt::File { path, .. } | CheckpointAt::JsonFile { path, .. } => {
+            let kind = tools::kind_of(path).map_err(SetupError::failed)?;
+            let looked = kind.map(|_| tools::look(path)).transpose();
+            looked.map_err(SetupError::failed)?.map(|picture| picture.saved)
+        }
+        CheckpointAt::Simulated => None,
+    };
+    Ok(Arc::new(simulated::Simulated::new(Arc::default(), saved)))
 }
 
 /// Opens a store. It is exclusive until it is dropped.

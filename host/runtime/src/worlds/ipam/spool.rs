@@ -41,6 +41,8 @@ pub(super) struct Spool {
     dir: PathBuf,
     /// The files and problems of the folder that were already logged.
     named: BTreeSet<String>,
+    /// Its files stay.
+    is_unwritten: bool,
 }
 
 #[derive(Deserialize)]
@@ -70,6 +72,15 @@ impl Spool {
         Self {
             dir: dir.to_owned(),
             named: BTreeSet::new(),
+            is_unwritten: false,
+        }
+    }
+
+    /// The same for a plan: its files stay.
+    pub(super) fn unwritten(self) -> Self {
+        Self {
+            is_unwritten: true,
+            ..self
         }
     }
 
@@ -113,6 +124,9 @@ impl Spool {
     /// # Errors
     /// The first file that could not be removed. The others are removed.
     pub(super) fn remove(&self, files: &[PathBuf]) -> io::Result<()> {
+        if self.is_unwritten {
+            return Ok(());
+        }
         let mut first = Ok(());
         for file in files {
             match std::fs::remove_file(file) {
