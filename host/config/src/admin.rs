@@ -5,7 +5,7 @@
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use super::section::Section;
 
@@ -37,9 +37,10 @@ impl fmt::Display for AdminAt {
 }
 
 impl Admin {
-    pub(super) fn read(mut section: Section<'_>, folder: &Path) -> Self {
+    pub(super) fn read(mut section: Section<'_>) -> Self {
         let must = "be a loopback address with a port, such as `127.0.0.1:9482`, or `unix:PATH`; health and metrics alone \
                     may be on any address: `metrics_listen`";
+        let folder = section.folder();
         let listen = section.value("listen", must, |given| {
             let text = given.filled()?;
             match text.strip_prefix("unix:") {

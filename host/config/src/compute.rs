@@ -7,17 +7,16 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::ops::RangeInclusive;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde_json::{Value, json};
 use trueup_capabilities::neg::compute::Settings;
 use trueup_sims::compute::ServerConfig;
 
-use super::keyed::{Backend, SimServer, read_listen};
-use super::lbaas::{TokenAt, base_url, read_token};
+use super::keyed::{Backend, SimServer, goes_alone, read_listen};
+use super::lbaas::{TokenAt, read_token, read_url};
 use super::neg::{NegAdapter, RESOURCE, is_resource_name};
-use super::section::{Place, Section, chosen, words};
-use super::world::Reading;
+use super::section::{Given, Place, Section};
 
 /// The token of a backend that follows `[sim.compute]` and names none: the simulation then accepts any token.
 pub const SIM_TOKEN: &str = "simulated";
@@ -132,23 +131,15 @@ impl ComputeSim {
 }
 
 /// The backend, and its `url` if the file has one.
-pub(super) fn read_backend(
-    mut section: Section<'_>,
-    folder: &Path,
-    sim: &Section<'_>,
-) -> Option<(NegBackend, Option<String>)> {
+pub(super) fn read_backend(mut section: Section<'_>, sim: &Section<'_>) -> Option<(NegBackend, Option<String>)> {
     const KINDS: [(&str, bool); 2] = [("compute", false), ("simulated", true)];
 
-    let kind = section.required("kind", format_args!("be {}", words(&KINDS)), |given| {
-        Some((chosen(given, &KINDS)?, given.place()))
-    });
+    let kind = section.kind(&KINDS, true);
     let project = read_project(&mut section, "project");
     let has_project = project.is_some() || section.has("project");
-    let url = section
-        .given("url")
-        .and_then(|given| Some((base_url(&section, &given)?, given.place())));
+    let url = read_url(&mut section);
     let at_sim = url.is_none() && sim.is_present();
-    let credentials = read_credentials(&mut section, folder, at_sim);
+    let credentials = read_credentials(&mut section, at_sim);
     // A placeholder never leaves this function: the missing key is already reported.
     let mut settings = read_settings(&mut section, Settings::new(project.unwrap_or_default()));
     if let Some((url, _)) = &url {
@@ -160,7 +151,7 @@ pub(super) fn read_backend(
         credentials,
     };
     if let Some((true, Place::File)) = kind {
-        only_compute(&section, sim);
+        goes_alone(&section, sim, "compute");
     }
     if matches!(kind, Some((false, _))) && !has_project {
         section.missing("project", "must be the id of a project, such as `my-project`");
@@ -220,17 +211,6 @@ fn read_project(section: &mut Section<'_>, key: &'static str) -> Option<String> 
     })
 }
 
-/// Reports keys that an in-process simulation does not use. If a variable selects the simulation, the file may keep
-/// them.
-fn only_compute(section: &Section<'_>, sim: &Section<'_>) {
-    for key in section.given_in_file().filter(|key| *key != "kind") {
-        section.wrong_key(key, "goes with `kind = \"compute\"` alone");
-    }
-    if sim.is_present() {
-        sim.wrong("[sim.compute] speaks HTTP, which goes with `backend.neg.kind = \"compute\"` alone");
-    }
-}
-
 /// Lower case letters, digits and `-`. Older projects have a domain prefix: `example.com:my-project`.
 fn is_project(text: &str) -> bool {
     let (domain, project) = text.rsplit_once(':').unwrap_or(("a", text));
@@ -238,12 +218,10 @@ fn is_project(text: &str) -> bool {
 }
 
 /// Where the credentials are. If a token and a key are given in the same place, that is an error.
-fn read_credentials(section: &mut Section<'_>, folder: &Path, at_sim: bool) -> CredentialsAt {
+fn read_credentials(section: &mut Section<'_>, at_sim: bool) -> CredentialsAt {
     let has_token_in_file = section.has("token_file") || section.has("token_env");
-    let key = section.placed("credentials_file", "be a path", |given| {
-        given.filled().map(|path| folder.join(path))
-    });
-    let token = read_token(section, folder);
+    let key = section.placed("credentials_file", "be a path", Given::path);
+    let token = read_token(section);
     match (token, key) {
         (Some(token), Some((_, Place::File))) => {
             if has_token_in_file {
@@ -263,7 +241,7 @@ fn read_credentials(section: &mut Section<'_>, folder: &Path, at_sim: bool) -> C
 
 pub(super) fn read_sim(
     mut section: Section<'_>,
-    &Reading { folder, seed, .. }: &Reading<'_>,
+    seed: u64,
     _adapter: Option<&NegAdapter>,
     backend: Option<&NegBackend>,
     url: Option<&str>,
@@ -278,7 +256,7 @@ pub(super) fn read_sim(
 
     let must = "be a loopback address with a port, such as `127.0.0.1:9481`";
     let listen = read_listen(&mut section, must, "backend.neg", url, origin);
-    let token = read_token(&mut section, folder);
+    let token = read_token(&mut section);
     let default = ServerConfig::default();
     let server = ServerConfig {
         token: None,
@@ -301,7 +279,7 @@ pub(super) fn read_sim(
         seed: section.whole("seed", seed, 0..=u64::MAX),
         keep_operations_ms: section.optional_whole("keep_operations_ms", KEEP_MS),
         ipv6_long: section.truth("ipv6_long", default.ipv6_long),
-        state_file: section.path("state_file").map(|path| folder.join(path)),
+        state_file: section.path("state_file"),
         faults: section.items("faults").unwrap_or_default(),
     };
     section.end();

@@ -8,6 +8,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 use std::ops::Range;
+use std::path::Path;
 
 use serde_json::Value;
 use toml::Spanned;
@@ -36,6 +37,8 @@ const SHOWN_CHARS_MAX: usize = 80;
 /// The three places that values come from, and the problems found in them.
 pub(super) struct Document<'d> {
     name: String,
+    /// Paths in it are relative to this folder.
+    folder: &'d Path,
     text: &'d str,
     environment: &'d BTreeMap<String, String>,
     overrides: &'d [Override],
@@ -64,13 +67,14 @@ struct Variable {
 
 impl<'d> Document<'d> {
     pub(super) fn new(
-        name: String,
+        file: &'d Path,
         text: &'d str,
         environment: &'d BTreeMap<String, String>,
         overrides: &'d [Override],
     ) -> Self {
         Self {
-            name,
+            name: file.display().to_string(),
+            folder: file.parent().unwrap_or(Path::new("")),
             text,
             environment,
             overrides,
@@ -79,6 +83,11 @@ impl<'d> Document<'d> {
             left: RefCell::default(),
             offered: RefCell::default(),
         }
+    }
+
+    /// The folder that its paths are relative to.
+    pub(super) fn folder(&self) -> &'d Path {
+        self.folder
     }
 
     /// What a flag, or else a variable, sets a key to: its name, its text, and its place.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use trueup_capabilities::etcd::remote::REQUEST_TIMEOUT;
 
-use super::section::{Place, Section, chosen, words};
+use super::section::{Place, Section};
 
 /// The host's own store, in the state folder.
 const FILE_NAME: &str = "etcd.redb";
@@ -49,19 +49,6 @@ enum Kind {
     Simulated,
 }
 
-/// The keys that only `kind = "etcd"` has.
-const OF_CLUSTER: [&str; 9] = [
-    "endpoints",
-    "user",
-    "password_file",
-    "ca_file",
-    "cert_file",
-    "key_file",
-    "server_name",
-    "request_timeout_ms",
-    "password",
-];
-
 impl EtcdBackend {
     /// For `/v1/config`.
     pub(super) fn shown(&self) -> Value {
@@ -83,29 +70,25 @@ impl EtcdBackend {
     }
 
     /// The value of the section; a placeholder if it has a problem.
-    pub(super) fn read(mut section: Section<'_>, folder: &Path, state_dir: &Path) -> Self {
+    pub(super) fn read(mut section: Section<'_>, state_dir: &Path) -> Self {
         const KINDS: [(&str, Kind); 3] = [
             ("etcd", Kind::Etcd),
             ("embedded", Kind::Embedded),
             ("simulated", Kind::Simulated),
         ];
-        let kind = section.placed("kind", format_args!("be {}", words(&KINDS)), |given| {
-            chosen(given, &KINDS)
-        });
-        let path = section.path("path").map(|path| folder.join(path));
+        let kind = section.kind(&KINDS, false);
+        let path = section.path("path");
         // If a variable selects another kind, the file may keep its keys.
         let (kind, place) = kind.unwrap_or((Kind::Embedded, Place::File));
+        let cluster = read_cluster(&mut section, kind == Kind::Etcd);
         if place == Place::File {
             if kind != Kind::Embedded && section.has("path") {
                 section.wrong_key("path", "goes with `kind = \"embedded\"` alone");
             }
             if kind != Kind::Etcd {
-                for key in OF_CLUSTER.into_iter().filter(|key| section.has(key)) {
-                    section.wrong_key(key, "goes with `kind = \"etcd\"` alone");
-                }
+                section.go_alone("etcd", &["kind", "path"]);
             }
         }
-        let cluster = read_cluster(&mut section, folder, kind == Kind::Etcd);
         section.end();
         match kind {
             Kind::Etcd => Self::Etcd(cluster),
@@ -115,7 +98,7 @@ impl EtcdBackend {
     }
 }
 
-fn read_cluster(section: &mut Section<'_>, folder: &Path, is_wanted: bool) -> EtcdCluster {
+fn read_cluster(section: &mut Section<'_>, is_wanted: bool) -> EtcdCluster {
     /// Up to ten minutes: a longer timeout for one answer is a wrong unit.
     const TIMEOUT_MS: RangeInclusive<u64> = 1..=600_000;
     section.refuse(
@@ -133,7 +116,7 @@ fn read_cluster(section: &mut Section<'_>, folder: &Path, is_wanted: bool) -> Et
     if is_tls && endpoints.iter().any(|endpoint| endpoint.starts_with("http://")) {
         section.wrong_key("endpoints", "are with TLS or without, not both");
     }
-    let mut file = |key| section.path(key).map(|path| folder.join(path));
+    let mut file = |key| section.path(key);
     let (ca_file, certificate, key) = (file("ca_file"), file("cert_file"), file("key_file"));
     let password = file("password_file");
     let text = |given: &super::section::Given<'_>| given.filled().map(str::to_owned);

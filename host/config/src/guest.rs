@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -16,7 +16,7 @@ use trueup_capabilities::holdings::ApproveAbove;
 use trueup_capabilities::meter::Limits;
 use trueup_registry::{MUST, Reference, Verify};
 
-use super::section::Section;
+use super::section::{Given, Section};
 
 /// The default number of calls that the gate of a swap replays: seconds at most, and every kind of change of a day.
 pub const GATE_CALLS: u64 = 100;
@@ -159,26 +159,20 @@ impl Guest {
     }
 
     /// `None` only if a problem was found.
-    pub(super) fn read(mut section: Section<'_>, folder: &Path) -> Option<Self> {
+    pub(super) fn read(mut section: Section<'_>) -> Option<Self> {
         let reference = match section.given("use") {
-            Some(given) => {
-                let reference = given
-                    .text()
-                    .ok_or(MUST.to_owned())
-                    .and_then(|text| Reference::configured(text, folder));
-                reference.map_err(|reason| section.wrong_value(&given, reason)).ok()
-            }
+            Some(given) => read_reference(&section, &given, MUST),
             None => {
                 section.missing("use", MUST);
                 None
             }
         };
-        let verify = read_verify(section.section("verify"), folder);
+        let verify = read_verify(section.section("verify"));
         let settings = Value::Object(section.json_object("settings"));
         let grants = read_grants(section.section("grants"));
         let limits = read_limits(section.section("limits"));
-        let proof = Proof::read(&mut section, folder);
-        let failure = FailurePolicy::read(&mut section, folder);
+        let proof = Proof::read(&mut section);
+        let failure = FailurePolicy::read(&mut section);
         let approve_above = read_approve_above(&mut section);
         let place = section.place();
         section.end();
@@ -196,6 +190,12 @@ impl Guest {
     }
 }
 
+fn read_reference(section: &Section<'_>, given: &Given<'_>, must: &str) -> Option<Reference> {
+    let text = given.text().ok_or_else(|| must.to_owned());
+    let reference = text.and_then(|text| Reference::configured(text, section.folder()));
+    reference.map_err(|reason| section.wrong_value(given, reason)).ok()
+}
+
 fn read_approve_above(section: &mut Section<'_>) -> ApproveAbove {
     let default = ApproveAbove::default();
     ApproveAbove {
@@ -205,7 +205,7 @@ fn read_approve_above(section: &mut Section<'_>) -> ApproveAbove {
 }
 
 impl Proof {
-    fn read(section: &mut Section<'_>, folder: &Path) -> Self {
+    fn read(section: &mut Section<'_>) -> Self {
         /// As many as the default 1 MiB segments of a hundred keys hold. Each takes at least a fraction of a
         /// millisecond.
         const GATE_CALLS_RANGE: RangeInclusive<u64> = 1..=100_000;
@@ -218,15 +218,15 @@ impl Proof {
         Self {
             gate: section.choice("gate", Mode::Identical, &modes),
             gate_calls: section.whole("gate_calls", GATE_CALLS, GATE_CALLS_RANGE),
-            accepted_differences: section.path("accepted_differences").map(|path| folder.join(path)),
-            self_test: section.path("self_test").map(|path| folder.join(path)),
+            accepted_differences: section.path("accepted_differences"),
+            self_test: section.path("self_test"),
             afresh: section.truth("afresh", false),
         }
     }
 }
 
 impl FailurePolicy {
-    fn read(section: &mut Section<'_>, folder: &Path) -> Self {
+    fn read(section: &mut Section<'_>) -> Self {
         /// After more tries than this, success is not to be expected.
         const QUARANTINE_AFTER: RangeInclusive<u32> = 1..=1_000;
         /// A single time is not a cycle yet.
@@ -247,14 +247,8 @@ impl FailurePolicy {
             }
             _ => {}
         }
-        let fall_back = given.and_then(|given| {
-            let must = "must name a guest, such as `builtin:lbaas@1`".to_owned();
-            let reference = given
-                .text()
-                .ok_or(must)
-                .and_then(|text| Reference::configured(text, folder));
-            reference.map_err(|reason| section.wrong_value(&given, reason)).ok()
-        });
+        let must = "must name a guest, such as `builtin:lbaas@1`";
+        let fall_back = given.and_then(|given| read_reference(section, &given, must));
         Self {
             on_failure: match (policy, fall_back) {
                 ("hold", _) => OnFailure::Hold,
@@ -267,7 +261,8 @@ impl FailurePolicy {
     }
 }
 
-fn read_verify(mut section: Section<'_>, folder: &Path) -> Verify {
+fn read_verify(mut section: Section<'_>) -> Verify {
+    let folder = section.folder();
     let file = |text: &str| (!text.is_empty()).then(|| folder.join(text));
     let keys = if section.is_present() {
         // An empty list would look as if the guest were verified.

@@ -6,16 +6,16 @@
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 use trueup_capabilities::checkpoint::KEEP_GENERATIONS;
 use trueup_capabilities::checkpoint::json_file::PATH_OF_THE_ORIGINAL;
 use trueup_sources::enis::{Eni, Enis, mistakes};
 
-use super::document::Document;
 use super::guest::Guest;
 use super::keyed::say_what_is_missing;
-use super::section::{LABEL, Place, Section, chosen, is_label, words};
-use super::world::{self, About, Reading, Tables, World};
+use super::section::{Given, LABEL, Place, Section, is_label};
+use super::world::{self, About, Reading, Sections, Tables, World};
 use trueup_registry::Reference;
 
 const NAME: &str = "ipam";
@@ -99,7 +99,8 @@ pub enum EnisFrom {
 }
 
 /// `[backend.checkpoint]`: where the guest's checkpoint is kept.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum CheckpointAt {
     /// `kind = "file"`: in a file in our own format.
     File {
@@ -139,29 +140,33 @@ impl World for OfPods {
         }
     }
 
-    fn sections<'d>(&'static self, tables: &mut Tables<'d>) -> world::Sections<'d> {
-        let sections = Sections {
-            guest: tables.guests.section(NAME),
-            adapter: tables.adapters.section(NAME),
-            checkpoint: tables.backends.section("checkpoint"),
-            cri: tables.backends.section("cri"),
-        };
+    fn sections<'d>(&'static self, tables: &mut Tables<'d>) -> Sections<'d> {
+        let guest = tables.guests.section(NAME);
+        let adapter = tables.adapters.section(NAME);
+        let checkpoint = tables.backends.section("checkpoint");
+        let mut cri = tables.backends.section("cri");
         // The backends have defaults, so their sections may be missing.
         let others = [
-            (&sections.guest, Some(("guest that decides", GUEST))),
-            (&sections.checkpoint, None),
-            (&sections.cri, None),
+            (&guest, Some(("guest that decides", GUEST))),
+            (&checkpoint, None),
+            (&cri, None),
         ];
-        let is_any_present = say_what_is_missing(&sections.adapter, ADAPTER, &others);
-        world::Sections::new(is_any_present, move |reading| Ipam::read(sections, reading))
+        let is_any_present = say_what_is_missing(&adapter, ADAPTER, &others);
+        Sections::new(is_any_present, move |reading| {
+            let guest = Guest::read(guest);
+            let (adapter, enis) = read_adapter(adapter, &reading.state_dir);
+            let checkpoint = read_checkpoint(checkpoint, reading, &adapter.instance, guest.as_ref());
+            let runtime_socket = read_socket(&mut cri);
+            cri.end();
+            Some(Ipam {
+                guest: guest?,
+                adapter,
+                enis: enis?,
+                checkpoint,
+                runtime_socket,
+            })
+        })
     }
-}
-
-struct Sections<'d> {
-    guest: Section<'d>,
-    adapter: Section<'d>,
-    checkpoint: Section<'d>,
-    cri: Section<'d>,
 }
 
 impl world::Settings for Ipam {
@@ -171,66 +176,14 @@ impl world::Settings for Ipam {
 
     fn shown(&self) -> Vec<(&'static str, &'static str, Value)> {
         vec![
-            ("guests", NAME, self.guest.shown()),
             ("adapter", NAME, self.shown_adapter()),
-            ("backend", "checkpoint", self.checkpoint.shown()),
+            ("backend", "checkpoint", json!(self.checkpoint)),
             ("backend", "cri", json!({ "socket": self.runtime_socket })),
         ]
     }
 }
 
-impl CheckpointAt {
-    fn shown(&self) -> Value {
-        match self {
-            Self::File {
-                path,
-                shared_sync,
-                keep_generations,
-            } => json!({
-                "kind": "file", "path": path, "shared_sync": shared_sync, "keep_generations": keep_generations,
-            }),
-            Self::JsonFile { path, keep_generations } => {
-                json!({ "kind": "json-file", "path": path, "keep_generations": keep_generations })
-            }
-            Self::Simulated => json!({ "kind": "simulated" }),
-        }
-    }
-}
-
 impl Ipam {
-    /// `None` if its adapter's section is missing, or a problem was found.
-    fn read<'d>(sections: Sections<'d>, reading: &Reading<'d>) -> Option<Self> {
-        let Sections {
-            guest,
-            adapter,
-            checkpoint,
-            cri,
-        } = sections;
-        let Reading {
-            document,
-            folder,
-            state_dir,
-            ..
-        } = reading;
-        let guest = Guest::read(guest, folder);
-        let (adapter, enis) = read_adapter(adapter, folder, state_dir);
-        let places = Places {
-            document,
-            folder,
-            state_dir,
-            instance: &adapter.instance,
-        };
-        let checkpoint = read_checkpoint(checkpoint, &places, guest.as_ref());
-        let runtime_socket = read_cri(cri, folder);
-        Some(Self {
-            guest: guest?,
-            adapter,
-            enis: enis?,
-            checkpoint,
-            runtime_socket,
-        })
-    }
-
     fn shown_adapter(&self) -> Value {
         let settings = &self.adapter;
         let (enis, enis_file) = match &self.enis {
@@ -255,20 +208,20 @@ impl Ipam {
     }
 }
 
-fn read_adapter(mut section: Section<'_>, folder: &Path, state_dir: &Path) -> (IpamAdapter, Option<EnisFrom>) {
+fn read_adapter(mut section: Section<'_>, state_dir: &Path) -> (IpamAdapter, Option<EnisFrom>) {
     let instance = section.value("instance", LABEL, |given| given.text().filter(|text| is_label(text)));
-    let socket = read_socket(&mut section, folder).unwrap_or_else(|| PathBuf::from(SOCKET));
+    let socket = read_socket(&mut section).unwrap_or_else(|| PathBuf::from(SOCKET));
     let spool_dir = section
         .value("spool_dir", "be a path, or false for none", |given| {
             match given.truth() {
                 Some(false) => Some(None),
-                _ => given.filled().map(|path| Some(folder.join(path))),
+                _ => given.path().map(Some),
             }
         })
         .unwrap_or_else(|| Some(PathBuf::from(SPOOL_DIR)));
-    let released_file = section.path("released_file").map(|path| folder.join(path));
+    let released_file = section.path("released_file");
     let warm = read_warm(&mut section);
-    let enis = read_enis(&mut section, folder);
+    let enis = read_enis(&mut section);
     section.end();
     let settings = IpamAdapter {
         instance: instance.unwrap_or(INSTANCE).to_owned(),
@@ -280,9 +233,9 @@ fn read_adapter(mut section: Section<'_>, folder: &Path, state_dir: &Path) -> (I
     (settings, enis)
 }
 
-fn read_socket(section: &mut Section<'_>, folder: &Path) -> Option<PathBuf> {
+fn read_socket(section: &mut Section<'_>) -> Option<PathBuf> {
     let given = section.given("socket")?;
-    let Some(path) = given.filled().map(|path| folder.join(path)) else {
+    let Some(path) = given.path() else {
         section.wrong_value(&given, "must be a path");
         return None;
     };
@@ -314,10 +267,8 @@ fn read_warm(section: &mut Section<'_>) -> Option<WarmTargets> {
 }
 
 /// The interfaces, or where they are. If both are given in the same place, that is an error.
-fn read_enis(section: &mut Section<'_>, folder: &Path) -> Option<EnisFrom> {
-    let file = section.placed("enis_file", "be a path", |given| {
-        given.filled().map(|path| folder.join(path))
-    });
+fn read_enis(section: &mut Section<'_>) -> Option<EnisFrom> {
+    let file = section.placed("enis_file", "be a path", Given::path);
     let count = section.length("enis");
     let is_given = section.has("enis");
     // The position in the list matters, so an unreadable item invalidates the list.
@@ -348,14 +299,6 @@ fn read_enis(section: &mut Section<'_>, folder: &Path) -> Option<EnisFrom> {
     }
 }
 
-/// The inputs for resolving paths.
-struct Places<'d> {
-    document: &'d Document<'d>,
-    folder: &'d Path,
-    state_dir: &'d Path,
-    instance: &'d str,
-}
-
 /// A kind of storage, before its place is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
@@ -364,7 +307,14 @@ enum Kind {
     Simulated,
 }
 
-fn read_checkpoint(mut section: Section<'_>, places: &Places<'_>, guest: Option<&Guest>) -> CheckpointAt {
+fn read_checkpoint(
+    mut section: Section<'_>,
+    Reading {
+        document, state_dir, ..
+    }: &Reading<'_>,
+    instance: &str,
+    guest: Option<&Guest>,
+) -> CheckpointAt {
     /// Zero is valid. Each is as large as a checkpoint, so a hundred may fill a disk.
     const GENERATIONS: RangeInclusive<u32> = 0..=100;
     const KINDS: [(&str, Kind); 3] = [
@@ -374,10 +324,8 @@ fn read_checkpoint(mut section: Section<'_>, places: &Places<'_>, guest: Option<
     ];
     const ON_DISK: [Kind; 2] = [Kind::File, Kind::JsonFile];
     const NOT_SIMULATED: &str = "every kind but \"simulated\"";
-    let kind = section.placed("kind", format_args!("be {}", words(&KINDS)), |given| {
-        chosen(given, &KINDS)
-    });
-    let path = section.path("path").map(|path| places.folder.join(path));
+    let kind = section.kind(&KINDS, false);
+    let path = section.path("path");
     let shared_sync = section.truth("shared_sync", true);
     let keep_generations = section.whole("keep_generations", KEEP_GENERATIONS, GENERATIONS);
     // If a variable selects another kind, the file may keep its keys.
@@ -405,13 +353,13 @@ fn read_checkpoint(mut section: Section<'_>, places: &Places<'_>, guest: Option<
     section.end();
     match kind {
         Kind::File => CheckpointAt::File {
-            path: path.unwrap_or_else(|| places.state_dir.join("checkpoints").join(places.instance)),
+            path: path.unwrap_or_else(|| state_dir.join("checkpoints").join(instance)),
             shared_sync,
             keep_generations,
         },
         Kind::JsonFile => CheckpointAt::JsonFile {
             path: path.unwrap_or_else(|| {
-                let named = places.document.variable(JSON_FILE_ENV).filter(|path| !path.is_empty());
+                let named = document.variable(JSON_FILE_ENV).filter(|path| !path.is_empty());
                 PathBuf::from(named.unwrap_or(PATH_OF_THE_ORIGINAL))
             }),
             keep_generations,
@@ -430,10 +378,4 @@ fn writes_whole_checkpoints(guest: Option<&Guest>) -> bool {
         }
         Reference::File(_) | Reference::Oci(_) => true,
     })
-}
-
-fn read_cri(mut section: Section<'_>, folder: &Path) -> Option<PathBuf> {
-    let socket = read_socket(&mut section, folder);
-    section.end();
-    socket
 }

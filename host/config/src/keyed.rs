@@ -3,7 +3,6 @@
 
 use std::fmt::Debug;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::Path;
 
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -12,7 +11,7 @@ use trueup_sources::Source;
 use super::guest::Guest;
 use super::plain::PlainWorld;
 use super::section::{Place, Section};
-use super::world::{About, Reading, Sections, Settings, Tables, World};
+use super::world::{About, Sections, Settings, Tables, World};
 
 /// What the sections of such a world say.
 #[derive(Debug, Clone)]
@@ -68,10 +67,10 @@ pub(super) struct KeyedWorld<A, B, S> {
 }
 
 /// Reads the backend's section, beside that of the simulated server. Returns also its `url` if the file has one.
-type ReadBackend<B> = fn(Section<'_>, &Path, &Section<'_>) -> Option<(B, Option<String>)>;
+type ReadBackend<B> = fn(Section<'_>, &Section<'_>) -> Option<(B, Option<String>)>;
 
-/// Reads the simulated server's section, with the adapter, the backend and that `url`.
-type ReadSim<A, B, S> = fn(Section<'_>, &Reading<'_>, Option<&A>, Option<&B>, Option<&str>) -> Option<S>;
+/// Reads the simulated server's section, with the host's seed, the adapter, the backend and that `url`.
+type ReadSim<A, B, S> = fn(Section<'_>, u64, Option<&A>, Option<&B>, Option<&str>) -> Option<S>;
 
 impl<A, B, T, C> Settings for Keyed<A, B, SimServer<T, C>>
 where
@@ -88,18 +87,15 @@ where
         Some(&self.source)
     }
 
-    fn source_mut(&mut self) -> Option<&mut Source> {
-        Some(&mut self.source)
-    }
-
     fn shown(&self) -> Vec<(&'static str, &'static str, Value)> {
         let sim = self.sim.as_ref();
         let backend = self.backend.shown(sim.map(|sim| sim.listen));
         let sim = sim.map(|sim| json!({ "listen": sim.listen, "token": sim.token }));
-        let mut all = vec![
-            ("guests", self.name, self.guest.shown()),
-            ("adapter", self.name, json!(self.adapter)),
-        ];
+        let mut all = vec![(
+            "adapter",
+            self.name,
+            serde_json::to_value(&self.adapter).unwrap_or_default(),
+        )];
         all.extend(backend.map(|shown| ("backend", self.name, shown)));
         all.extend(sim.map(|shown| ("sim", B::SIM, shown)));
         all
@@ -158,19 +154,16 @@ where
             guest.refuse_below("settings", setting, text);
         }
         Sections::new(is_any_present, move |reading| {
-            let guest = Guest::read(guest, reading.folder);
+            let guest = Guest::read(guest);
             let adapter = (self.read_adapter)(adapter);
             let has_sim = sim.is_present();
-            let (backend, url) = (self.read_backend)(backend, reading.folder, &sim).unzip();
+            let (backend, url) = (self.read_backend)(backend, &sim).unzip();
             let url = url.flatten();
-            let sim = (self.read_sim)(sim, reading, adapter.as_ref(), backend.as_ref(), url.as_deref());
+            let sim = (self.read_sim)(sim, reading.seed, adapter.as_ref(), backend.as_ref(), url.as_deref());
             let backend = backend?;
             // An in-process backend makes the server unused: a variable selected it over the file.
-            let sim = if has_sim && !backend.is_simulated() {
-                Some(sim?)
-            } else {
-                None
-            };
+            let is_used = has_sim && !backend.is_simulated();
+            let sim = if is_used { Some(sim?) } else { None };
             Some(Keyed {
                 name,
                 source: reading.source.clone()?,
@@ -206,6 +199,18 @@ pub(super) fn say_what_is_missing(
         }
     }
     true
+}
+
+/// Reports keys of a backend that an in-process simulation does not use, but the other `kind` does. If a variable
+/// selects the simulation, the file may keep them.
+pub(super) fn goes_alone(backend: &Section<'_>, sim: &Section<'_>, kind: &str) {
+    backend.go_alone(kind, &["kind"]);
+    if sim.is_present() {
+        let (sim_name, backend) = (sim.name(), backend.name());
+        sim.wrong(format_args!(
+            "[{sim_name}] speaks HTTP, which goes with `{backend}.kind = \"{kind}\"` alone"
+        ));
+    }
 }
 
 /// `listen` of a simulated server: on loopback. Reports an address in the file that the backend's `url` does not reach;

@@ -3,24 +3,21 @@
 //! This module opens no kubeconfig: the client of the cluster checks that it exists and has that context.
 
 use std::ops::RangeInclusive;
-use std::path::Path;
 
 use trueup_sources::Kind;
 use trueup_sources::kubernetes::{PAGE_SIZE_DEFAULT, REQUEST_TIMEOUT_MS_DEFAULT, Settings};
 
 use super::section::Section;
 
-/// Reads the section. `needed` are the required kinds, each with what is made from it. An invalid value is reported,
-/// and a placeholder replaces it.
-pub(super) fn read(mut section: Section<'_>, folder: &Path, needed: &[(Kind, &str)]) -> Settings {
+/// Reads the section. `needed` are the required kinds, each with what is made from it. Only the Pods of the node
+/// `pods_of` are read. An invalid value is reported, and a placeholder replaces it.
+pub(super) fn read(mut section: Section<'_>, needed: &[(Kind, &str)], pods_of: Option<String>) -> Settings {
     /// From a size that passes every proxy to one that makes paging pointless.
     const PAGE_SIZE: RangeInclusive<u32> = 1..=100_000;
     /// Up to ten minutes: a longer timeout for one answer is a wrong unit.
     const REQUEST_TIMEOUT_MS: RangeInclusive<u64> = 1..=600_000;
 
-    let kubeconfig = section.value("kubeconfig", "be a path", |given| {
-        given.filled().map(|path| folder.join(path))
-    });
+    let kubeconfig = section.path("kubeconfig");
     let context = section.value("context", "be the name of a context", |given| {
         given.filled().map(str::to_owned)
     });
@@ -55,8 +52,7 @@ pub(super) fn read(mut section: Section<'_>, folder: &Path, needed: &[(Kind, &st
         kubeconfig,
         context,
         namespaces: namespaces.unwrap_or_default(),
-        // The caller sets it if it reads Pods.
-        pods_of: None,
+        pods_of,
         watch,
         needed: needed.iter().map(|(kind, _)| *kind).collect(),
         page_size,

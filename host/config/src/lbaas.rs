@@ -9,7 +9,7 @@ use std::marker::PhantomData;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU32;
 use std::ops::RangeInclusive;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Value, json};
@@ -17,10 +17,10 @@ use trueup_capabilities::lbaas::anexia::{Settings, TOKEN_ENV_DEFAULT};
 use trueup_sims::lbaas::{RetryAfter, ServerConfig};
 use trueup_sources::Kind;
 
-use super::keyed::{Backend, Keyed, KeyedWorld, SimServer, read_listen};
+use super::keyed::{Backend, Keyed, KeyedWorld, SimServer, goes_alone, read_listen};
 use super::plain::PlainWorld;
-use super::section::{Given, LABEL, Place, Section, chosen, is_label, words};
-use super::world::{Reading, World};
+use super::section::{Given, LABEL, Place, Section, is_label};
+use super::world::World;
 
 /// The default number of checks before a wait for resources gives up.
 const BACKOFF_STEPS_DEFAULT: u32 = 30;
@@ -210,7 +210,7 @@ fn external_address(text: &str) -> Option<IpAddr> {
 }
 
 /// The backend, and its `url` if the file has one.
-fn read_backend(mut section: Section<'_>, folder: &Path, sim: &Section<'_>) -> Option<(LbaasBackend, Option<String>)> {
+fn read_backend(mut section: Section<'_>, sim: &Section<'_>) -> Option<(LbaasBackend, Option<String>)> {
     /// More connections than this to one Engine would look like an attack.
     const CONCURRENT_REQUESTS: RangeInclusive<u16> = 1..=1000;
     /// The limit of the backend. It fetches each entry of a page separately, so longer pages save nothing.
@@ -219,14 +219,10 @@ fn read_backend(mut section: Section<'_>, folder: &Path, sim: &Section<'_>) -> O
     const TIMEOUT_MS: RangeInclusive<u64> = 1..=3_600_000;
     const KINDS: [(&str, bool); 2] = [("anexia", false), ("simulated", true)];
 
-    let kind = section.required("kind", format_args!("be {}", words(&KINDS)), |given| {
-        Some((chosen(given, &KINDS)?, given.place()))
-    });
+    let kind = section.kind(&KINDS, true);
     let default = Settings::default();
-    let url = section
-        .given("url")
-        .and_then(|given| Some((base_url(&section, &given)?, given.place())));
-    let (token_file, token_env) = read_token(&mut section, folder).map_or((None, None), |token| match token {
+    let url = read_url(&mut section);
+    let (token_file, token_env) = read_token(&mut section).map_or((None, None), |token| match token {
         TokenAt::File(path) => (Some(path), None),
         TokenAt::Variable(name) => (None, Some(name)),
     });
@@ -248,7 +244,7 @@ fn read_backend(mut section: Section<'_>, folder: &Path, sim: &Section<'_>) -> O
     let backend = match kind {
         Some((true, place)) => {
             if place == Place::File {
-                only_anexia(&section, sim);
+                goes_alone(&section, sim, "anexia");
             }
             LbaasBackend::Simulated
         }
@@ -262,19 +258,10 @@ fn read_backend(mut section: Section<'_>, folder: &Path, sim: &Section<'_>) -> O
     Some((backend, url))
 }
 
-/// Reports keys that an in-process simulation does not use. If a variable selects the simulation, the file may keep
-/// them.
-fn only_anexia(section: &Section<'_>, sim: &Section<'_>) {
-    for key in section.given_in_file().filter(|key| *key != "kind") {
-        section.wrong_key(key, "goes with `kind = \"anexia\"` alone");
-    }
-    if sim.is_present() {
-        sim.wrong("[sim.lbaas] speaks HTTP, which goes with `backend.lbaas.kind = \"anexia\"` alone");
-    }
-}
-
-/// The base URL without its trailing slash. An error does not show it if it may contain a password.
-pub(super) fn base_url(section: &Section<'_>, given: &Given<'_>) -> Option<String> {
+/// `url`: the base URL without its trailing slash, and its place. An error does not show it if it may contain a
+/// password.
+pub(super) fn read_url(section: &mut Section<'_>) -> Option<(String, Place)> {
+    let given = &section.given("url")?;
     let Some(url) = given.text() else {
         section.wrong_value(given, "must be a URL");
         return None;
@@ -294,20 +281,18 @@ pub(super) fn base_url(section: &Section<'_>, given: &Given<'_>) -> Option<Strin
             "must be `http://HOST` or `https://HOST`, without query and fragment",
         );
     } else {
-        return Some(url.trim_end_matches('/').to_owned());
+        return Some((url.trim_end_matches('/').to_owned(), given.place()));
     }
     None
 }
 
 /// Where the token is, if it is set. If a file and a variable are given in the same place, that is an error.
-pub(super) fn read_token(section: &mut Section<'_>, folder: &Path) -> Option<TokenAt> {
+pub(super) fn read_token(section: &mut Section<'_>) -> Option<TokenAt> {
     section.refuse(
         "token",
         "a token does not stand here: put it into a file, and the file's path into `token_file`",
     );
-    let file = section.placed("token_file", "be a path", |given| {
-        given.filled().map(|path| folder.join(path))
-    });
+    let file = section.placed("token_file", "be a path", Given::path);
     let variable = section.given("token_env").and_then(|given| {
         let name = given.text().filter(|name| is_variable(name));
         if name.is_none() {
@@ -338,7 +323,7 @@ fn is_variable(text: &str) -> bool {
 
 fn read_sim(
     mut section: Section<'_>,
-    &Reading { folder, seed, .. }: &Reading<'_>,
+    seed: u64,
     adapter: Option<&LbaasAdapter>,
     backend: Option<&LbaasBackend>,
     url: Option<&str>,
@@ -350,8 +335,8 @@ fn read_sim(
 
     let must = "be a loopback address with a port, such as `127.0.0.1:9480`";
     let listen = read_listen(&mut section, must, "backend.lbaas", url, |url| url);
-    let state_file = section.path("state_file").map(|path| folder.join(path));
-    let token = read_token(&mut section, folder);
+    let state_file = section.path("state_file");
+    let token = read_token(&mut section);
     let default = ServerConfig::default();
     let load_balancers = section.items("load_balancers");
     let server = ServerConfig {

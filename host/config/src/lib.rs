@@ -38,6 +38,7 @@ use std::io;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
+use serde::Serialize;
 use toml::de::DeTable;
 use trueup_base::regular;
 use trueup_capabilities::lbaas::anexia::TOKEN_ENV_DEFAULT;
@@ -123,7 +124,7 @@ pub struct Recording {
 }
 
 /// `[audit]`: retention of the audit log. Keys and defaults: `keep_bytes` (512 MiB) and `keep_days` (365).
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct AuditKept {
     /// The total size in bytes of all its files. The newest file is always kept.
     pub keep_bytes: u64,
@@ -132,7 +133,7 @@ pub struct AuditKept {
 }
 
 /// `[run]`: how keys are reconciled.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Run {
     /// How many keys are reconciled at once. Default: 4.
     pub workers: u32,
@@ -180,7 +181,7 @@ impl Config {
     ) -> Result<Self, ConfigError> {
         let file = file_of(path);
         let text = read(&file).map_err(|problem| one(format!("{}: {problem}", file.display())))?;
-        let document = Document::new(file.display().to_string(), &text, environment, overrides);
+        let document = Document::new(&file, &text, environment, overrides);
         let table = match DeTable::parse(&text) {
             Ok(table) => table,
             Err(error) => return Err(one(document.not_toml(&error))),
@@ -267,34 +268,22 @@ impl Config {
         all
     }
 
-    /// The cluster is watched once for everything, but Pods matter only for this node.
-    fn watch_pods_of_this_node(&mut self) {
-        let Some(node) = self.worlds.iter().find_map(|world| world.pods_of()).map(str::to_owned) else {
-            return;
-        };
-        for source in self.worlds.iter_mut().filter_map(|world| world.source_mut()) {
-            if let Source::Kubernetes(cluster) = source {
-                cluster.pods_of = Some(node.clone());
-            }
-        }
-    }
-
     /// The configuration of the document. `None` only if it has a problem.
     fn from_document<'d>(
         document: &'d Document<'d>,
         mut root: Section<'d>,
-        file: &'d Path,
+        file: &Path,
         worlds: &[&'static dyn World],
     ) -> Option<Self> {
-        let folder = file.parent().unwrap_or(Path::new(""));
-        let state_dir = folder.join(root.path(STATE_DIR).unwrap_or_else(|| PathBuf::from(STATE_DIR_DEFAULT)));
+        let state_dir = root.path(STATE_DIR);
+        let state_dir = state_dir.unwrap_or_else(|| document.folder().join(STATE_DIR_DEFAULT));
         let seed = root.whole("seed", 1, 0..=u64::MAX);
         let source = root.section("source");
         let all: Vec<About> = worlds.iter().map(|world| world.about()).collect();
         let mut tables = Tables::new(&mut root, &all);
         let sections: Vec<Sections<'d>> = worlds.iter().map(|world| world.sections(&mut tables)).collect();
-        let etcd = EtcdBackend::read(tables.backends.section("etcd"), folder, &state_dir);
-        let nftables = NftablesBackend::read(tables.backends.section("nftables"), folder);
+        let etcd = EtcdBackend::read(tables.backends.section("etcd"), &state_dir);
+        let nftables = NftablesBackend::read(tables.backends.section("nftables"));
         tables.end();
         let present = all
             .iter()
@@ -306,21 +295,21 @@ impl Config {
         let has_kubernetes = source.has("kubernetes") || document.has_outside("source.kubernetes");
         let election = Election::read(root.section("election"), has_kubernetes);
         let is_elected = world::check_election(&root, election.is_some(), &all, &present);
+        let pods_of = sections.iter().find_map(|sections| sections.pods_of.clone());
         let reading = Reading {
             document,
-            folder,
             state_dir: state_dir.clone(),
             seed,
-            source: source::read(source, folder, &world::needed(&present)),
+            source: source::read(source, &world::needed(&present), pods_of),
         };
         let worlds = world::read(sections, &reading);
         let journal = Recording::read(root.section("journal"));
         let audit = AuditKept::read(root.section("audit"));
         let run = Run::read(root.section("run"));
-        let admin = Admin::read(root.section("admin"), folder);
+        let admin = Admin::read(root.section("admin"));
         let telemetry = Telemetry::read(root.section("telemetry"));
         root.end();
-        let mut config = Self {
+        Some(Self {
             file: file.to_owned(),
             state_dir,
             seed,
@@ -333,9 +322,7 @@ impl Config {
             admin,
             telemetry,
             election: election.filter(|_| is_elected),
-        };
-        config.watch_pods_of_this_node();
-        Some(config)
+        })
     }
 }
 

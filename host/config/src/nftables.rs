@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use trueup_capabilities::nftables::nft::{PROGRAM, TIMEOUT};
 
-use super::section::{Given, Place, Section, chosen, words};
+use super::section::{Given, Place, Section};
 
 /// `[backend.nftables]`: what executes the guests' transactions.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,9 +47,6 @@ enum Kind {
     Simulated,
 }
 
-/// The keys that only `kind = "nft"` has.
-const OF_NFT: [&str; 3] = ["namespace", "nft", "timeout_ms"];
-
 impl NftablesBackend {
     /// For `/v1/config`.
     pub(super) fn shown(&self) -> Value {
@@ -65,29 +62,26 @@ impl NftablesBackend {
     }
 
     /// The value of the section; a placeholder if it has a problem.
-    pub(super) fn read(mut section: Section<'_>, folder: &Path) -> Self {
+    pub(super) fn read(mut section: Section<'_>) -> Self {
         /// From the time of one change on a busy machine to an hour. A resync of 10,000 services with 10 endpoints each
         /// took two minutes, and the time grows faster than the number of services.
         const TIMEOUT_MS: RangeInclusive<u64> = 100..=3_600_000;
         const KINDS: [(&str, Kind); 2] = [("nft", Kind::Nft), ("simulated", Kind::Simulated)];
-        let kind = section.placed("kind", format_args!("be {}", words(&KINDS)), |given| {
-            chosen(given, &KINDS)
-        });
+        let kind = section.kind(&KINDS, false);
         // If a variable selects another kind, the file may keep its keys.
         let (kind, place) = kind.unwrap_or((Kind::Nft, Place::File));
-        if place == Place::File && kind != Kind::Nft {
-            for key in OF_NFT.into_iter().filter(|key| section.has(key)) {
-                section.wrong_key(key, "goes with `kind = \"nft\"` alone");
-            }
-        }
         let must = "be the name of a network namespace, as `ip netns` lists it";
         let namespace = section.value("namespace", must, namespace);
+        let folder = section.folder();
         let program = section.value("nft", "be a program's name or path", |given| {
             given.filled().map(|text| program(text, folder))
         });
         let default = NftablesProgram::default();
         let default_ms = u64::try_from(default.timeout.as_millis()).unwrap_or(u64::MAX);
         let timeout = Duration::from_millis(section.whole("timeout_ms", default_ms, TIMEOUT_MS));
+        if place == Place::File && kind != Kind::Nft {
+            section.go_alone("nft", &["kind"]);
+        }
         section.end();
         match kind {
             Kind::Nft => Self::Nft(NftablesProgram {

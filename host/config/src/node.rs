@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
 use serde::Serialize;
@@ -17,7 +17,7 @@ use super::document::offered;
 use super::guest::Guest;
 use super::interfaces::Pattern;
 use super::section::{LABEL, Section, is_label};
-use super::world::{self, About, Reading, Tables, World};
+use super::world::{self, About, Reading, Sections, Tables, World};
 
 /// The setting of the guest `nodesync` that names this node. The adapter sets it.
 pub const NODE_NAME: &str = "node_name";
@@ -30,10 +30,11 @@ const SERVICE: &str = "`[guests.service]` with `use = \"builtin:service@1\"`";
 const RENDERER: &str = "`[guests.nftables]` with `use = \"builtin:nftables@1\"` and `grants = { nftables = { write = \
      [\"ip trueup\", \"ip6 trueup\"] } }`";
 
-/// Everything about this node's number and the Services on it.
-#[derive(Debug, Clone)]
+/// Everything about this node's number and the Services on it. Serialized, it is `[adapter.node]`.
+#[derive(Debug, Clone, Serialize)]
 pub struct ThisNode {
     /// `[source]`: the source of Nodes, Pods, Services and EndpointSlices.
+    #[serde(skip)]
     pub source: Source,
     /// `name`: the name in Kubernetes.
     pub name: String,
@@ -41,10 +42,13 @@ pub struct ThisNode {
     /// publishes none.
     pub addresses: Vec<Address>,
     /// How this node is wired: the other keys of `[adapter.node]`, each empty if it is absent.
+    #[serde(flatten)]
     pub context: NodeContext,
     /// `[guests.nodesync]`: the guest that numbers this node. `None`: the node is not numbered.
+    #[serde(skip)]
     pub nodesync: Option<Guest>,
     /// `[guests.service]`: the guest that combines Services with their endpoints. `None`: Services are not rendered.
+    #[serde(skip)]
     pub service: Option<OnService>,
 }
 
@@ -96,12 +100,19 @@ pub enum InterfacesFrom {
 }
 
 /// An address of this node with the prefix length of its network.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(into = "String")]
 pub struct Address {
     /// The original text, such as `192.168.16.1/24`.
     pub text: String,
     /// Its family: IPv6, or IPv4.
     pub is_ipv6: bool,
+}
+
+impl From<Address> for String {
+    fn from(address: Address) -> Self {
+        address.text
+    }
 }
 
 impl Address {
@@ -142,18 +153,52 @@ impl World for OfThisNode {
         }
     }
 
-    fn sections<'d>(&'static self, tables: &mut Tables<'d>) -> world::Sections<'d> {
-        let mut sections = Sections {
-            nodesync: tables.guests.section("nodesync"),
-            service: tables.guests.section("service"),
-            node: tables.adapters.section("node"),
-            adapter: tables.adapters.section("service"),
+    fn sections<'d>(&'static self, tables: &mut Tables<'d>) -> Sections<'d> {
+        let nodesync = tables.guests.section("nodesync");
+        let service = tables.guests.section("service");
+        let node = tables.adapters.section("node");
+        let mut adapter = tables.adapters.section("service");
+        say_what_is_missing(&nodesync, &service, &node, &adapter);
+        nodesync.refuse_below("settings", NODE_NAME, "is `name` of [adapter.node]: leave it out");
+        let (numbers, serves) = (nodesync.is_present(), service.is_present());
+        let is_any_present = numbers || serves || node.is_present() || adapter.is_present();
+        let renderers = Renderers::find(tables, &mut adapter, serves);
+        let (name, addresses, context) = read_node(node);
+        let pods_of = name.clone();
+        let read = move |reading: &Reading<'d>| {
+            let nodesync = Guest::read(nodesync);
+            let service = OnService::read(service, adapter, renderers);
+            Some(ThisNode {
+                source: reading.source.clone()?,
+                name: name?,
+                addresses,
+                context,
+                nodesync: if numbers { Some(nodesync?) } else { None },
+                service: if serves { Some(service?) } else { None },
+            })
         };
-        let is_any_present = sections.is_any_present();
-        let renderers = Renderers::find(tables, &mut sections.adapter, sections.service.is_present());
-        world::Sections::new(is_any_present, move |reading| {
-            ThisNode::read(sections, renderers, reading)
-        })
+        Sections {
+            pods_of,
+            ..Sections::new(is_any_present, read)
+        }
+    }
+}
+
+fn say_what_is_missing(nodesync: &Section<'_>, service: &Section<'_>, node: &Section<'_>, adapter: &Section<'_>) {
+    if !node.is_present() {
+        let others = [nodesync, service, adapter];
+        if let Some(section) = others.iter().find(|section| section.is_present()) {
+            let text = format_args!("[{}] needs to know this node: add {ADAPTER}", section.name());
+            section.wrong_without(node.name(), text);
+        }
+    } else if !nodesync.is_present() && !service.is_present() && !adapter.is_present() {
+        node.wrong(format_args!(
+            "[adapter.node] needs a guest: add {NODESYNC}, or {SERVICE}"
+        ));
+    }
+    if adapter.is_present() && !service.is_present() {
+        let text = format_args!("[adapter.service] needs a guest that decides: add {SERVICE}");
+        adapter.wrong_without(service.name(), text);
     }
 }
 
@@ -171,27 +216,10 @@ impl world::Settings for ThisNode {
         Some(&self.source)
     }
 
-    fn source_mut(&mut self) -> Option<&mut Source> {
-        Some(&mut self.source)
-    }
-
-    fn pods_of(&self) -> Option<&str> {
-        Some(&self.name)
-    }
-
     fn shown(&self) -> Vec<(&'static str, &'static str, Value)> {
-        let mut all: Vec<_> = self
-            .guests()
-            .into_iter()
-            .map(|(name, guest)| ("guests", name, guest.shown()))
-            .collect();
-        all.push(("adapter", "node", self.shown_adapter()));
-        all.extend(
-            self.service
-                .as_ref()
-                .map(|service| ("adapter", "service", service.shown())),
-        );
-        all
+        let service = self.service.as_ref();
+        let service = service.map(|service| ("adapter", "service", service.shown()));
+        [("adapter", "node", json!(self))].into_iter().chain(service).collect()
     }
 
     fn shares_backends(&self) -> bool {
@@ -202,96 +230,6 @@ impl world::Settings for ThisNode {
         if let Some(service) = &mut self.service {
             service.guest.approve_above.percent = 100;
         }
-    }
-}
-
-/// The sections about this node, except `[source]` and the renderers.
-struct Sections<'d> {
-    nodesync: Section<'d>,
-    service: Section<'d>,
-    node: Section<'d>,
-    adapter: Section<'d>,
-}
-
-impl Sections<'_> {
-    fn is_any_present(&self) -> bool {
-        [&self.nodesync, &self.service, &self.node, &self.adapter]
-            .iter()
-            .any(|section| section.is_present())
-    }
-
-    fn say_what_is_missing(&self) {
-        let Self {
-            nodesync,
-            service,
-            node,
-            adapter,
-        } = self;
-        if !node.is_present() {
-            let others = [
-                ("guests.nodesync", nodesync),
-                ("guests.service", service),
-                ("adapter.service", adapter),
-            ];
-            if let Some((name, section)) = others.iter().find(|(_, section)| section.is_present()) {
-                let text = format_args!("[{name}] needs to know this node: add {ADAPTER}");
-                section.wrong_without("adapter.node", text);
-            }
-        } else if !nodesync.is_present() && !service.is_present() && !adapter.is_present() {
-            node.wrong(format_args!(
-                "[adapter.node] needs a guest: add {NODESYNC}, or {SERVICE}"
-            ));
-        }
-        if adapter.is_present() && !service.is_present() {
-            let text = format_args!("[adapter.service] needs a guest that decides: add {SERVICE}");
-            adapter.wrong_without("guests.service", text);
-        }
-    }
-}
-
-impl ThisNode {
-    /// `None` if its adapter's section is missing, or a problem was found.
-    fn read<'d>(sections: Sections<'d>, renderers: Renderers<'d>, reading: &Reading<'d>) -> Option<Self> {
-        let folder = reading.folder;
-        sections.say_what_is_missing();
-        let Sections {
-            nodesync,
-            service,
-            node,
-            adapter,
-        } = sections;
-        nodesync.refuse_below("settings", NODE_NAME, "is `name` of [adapter.node]: leave it out");
-        let (numbers, serves) = (nodesync.is_present(), service.is_present());
-        let nodesync = Guest::read(nodesync, folder);
-        let service = OnService::read(service, adapter, renderers, folder);
-        let (name, addresses, context) = read_node(node);
-        Some(Self {
-            source: reading.source.clone()?,
-            name: name?,
-            addresses,
-            context,
-            nodesync: if numbers { Some(nodesync?) } else { None },
-            service: if serves { Some(service?) } else { None },
-        })
-    }
-}
-
-impl ThisNode {
-    fn shown_adapter(&self) -> Value {
-        let context = &self.context;
-        let addresses: Vec<&str> = self.addresses.iter().map(|address| address.text.as_str()).collect();
-        json!({
-            "name": self.name,
-            "addresses": addresses,
-            "node_ip": context.node_ip,
-            "host_ips": context.host_ips,
-            "pod_subnet_this_node": context.pod_subnet_this_node,
-            "pod_subnet_all_nodes": context.pod_subnet_all_nodes,
-            "main_interface": context.main_interface,
-            "other_interfaces": context.other_interfaces,
-            "vxlan_bvi_interface": context.vxlan_bvi_interface,
-            "host_interconnect_interface": context.host_interconnect_interface,
-        })
     }
 }
 
@@ -358,12 +296,7 @@ impl OnService {
         })
     }
 
-    fn read<'d>(
-        service: Section<'d>,
-        mut adapter: Section<'d>,
-        renderers: Renderers<'d>,
-        folder: &Path,
-    ) -> Option<Self> {
+    fn read<'d>(service: Section<'d>, mut adapter: Section<'d>, renderers: Renderers<'d>) -> Option<Self> {
         /// Up to a week. With many Services and less than a minute, the host would do nothing but resyncs.
         const RESYNC_MS: RangeInclusive<u64> = 60_000..=604_800_000;
         let is_present = service.is_present();
@@ -374,7 +307,7 @@ impl OnService {
                 None => service.wrong(text),
             }
         }
-        let guest = Guest::read(service, folder);
+        let guest = Guest::read(service);
         let mut all = Some(Vec::new());
         for (name, section) in renderers.sections {
             if !section.is_present() {
@@ -383,12 +316,12 @@ impl OnService {
                 let text = format_args!("names `{name}`: add `[guests.{name}]`{meant}");
                 adapter.wrong_key("renderers", text);
             }
-            match (Guest::read(section, folder), &mut all) {
+            match (Guest::read(section), &mut all) {
                 (Some(guest), Some(all)) => all.push((name, guest)),
                 _ => all = None,
             }
         }
-        let interfaces = read_interfaces(&mut adapter, folder);
+        let interfaces = read_interfaces(&mut adapter);
         let resync_ms = adapter.whole("resync_ms", 3_600_000, RESYNC_MS);
         adapter.end();
         if !is_present {
@@ -403,8 +336,8 @@ impl OnService {
     }
 }
 
-fn read_interfaces(adapter: &mut Section<'_>, folder: &Path) -> Option<InterfacesFrom> {
-    let file = adapter.path("pod_interfaces_file").map(|path| folder.join(path));
+fn read_interfaces(adapter: &mut Section<'_>) -> Option<InterfacesFrom> {
+    let file = adapter.path("pod_interfaces_file");
     let pattern = match adapter.given("pod_interfaces") {
         Some(given) => {
             let Some(text) = given.text() else {

@@ -74,7 +74,7 @@ where
         let others = [(&guest, Some(("guest that decides", self.guest)))];
         let is_any_present = say_what_is_missing(&adapter, self.adapter, &others);
         Sections::new(is_any_present, move |reading| {
-            let (guest, adapter) = (Guest::read(guest, reading.folder), adapter.typed());
+            let (guest, adapter) = (Guest::read(guest), adapter.typed());
             Some(Plain::<A> {
                 name: self.name,
                 source: reading.source.clone()?,

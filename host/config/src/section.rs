@@ -10,7 +10,7 @@
 
 use std::fmt::Display;
 use std::ops::RangeInclusive;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -25,6 +25,7 @@ pub(super) const LABEL: &str = "be 1 to 63 letters, digits, `-`, `_` or `.`";
 
 /// A value and where it was given. If two values exclude each other, the one from the stronger place wins.
 pub(super) struct Given<'d> {
+    folder: &'d Path,
     key: String,
     value: GivenValue<'d>,
 }
@@ -146,8 +147,15 @@ impl<'d> Section<'d> {
     }
 
     /// The keys requested so far that the file contains.
-    pub(super) fn given_in_file(&self) -> impl Iterator<Item = &'static str> {
+    fn given_in_file(&self) -> impl Iterator<Item = &'static str> {
         self.known.iter().copied().filter(|key| self.has(key))
+    }
+
+    /// Reports the keys requested so far that the file contains, but `others`: they go with another kind alone.
+    pub(super) fn go_alone(&self, kind: &str, others: &[&str]) {
+        for key in self.given_in_file().filter(|key| !others.contains(key)) {
+            self.wrong_key(key, format_args!("goes with `kind = \"{kind}\"` alone"));
+        }
     }
 
     /// The names of all keys in the file.
@@ -208,7 +216,11 @@ impl<'d> Section<'d> {
             Some((origin, text, place)) => GivenValue::Outside { origin, text, place },
             None => GivenValue::File(self.table?.get(key)?),
         };
-        Some(Given { key: path, value })
+        Some(Given {
+            folder: self.folder(),
+            key: path,
+            value,
+        })
     }
 
     /// A typed scalar. `None` if it is absent. `None` and a problem if `read` rejects it; the problem says what it
@@ -289,9 +301,14 @@ impl<'d> Section<'d> {
         self.value(key, "be true or false", Given::truth).unwrap_or(default)
     }
 
-    /// A path, unchanged.
+    /// A path.
     pub(super) fn path(&mut self, key: &'static str) -> Option<PathBuf> {
-        self.value(key, "be a path", |given| given.filled().map(PathBuf::from))
+        self.value(key, "be a path", Given::path)
+    }
+
+    /// The folder that its paths are relative to.
+    pub(super) fn folder(&self) -> &'d Path {
+        self.document.folder()
     }
 
     /// One of a few fixed words.
@@ -300,6 +317,17 @@ impl<'d> Section<'d> {
             chosen(given, choices)
         })
         .unwrap_or(default)
+    }
+
+    /// `kind`: one of a few fixed words, with the place where it was given. If it is required, absence is a problem.
+    pub(super) fn kind<T: Copy>(&mut self, kinds: &[(&str, T)], is_required: bool) -> Option<(T, Place)> {
+        let must = format!("be {}", words(kinds));
+        let read = |given: &Given<'d>| Some((chosen(given, kinds)?, given.place()));
+        if is_required {
+            self.required("kind", must, read)
+        } else {
+            self.value("kind", must, read)
+        }
     }
 
     /// A list of distinct texts, each parsed by `read`. `None` if it is absent.
@@ -480,6 +508,11 @@ impl<'d> Given<'d> {
     /// As text that is not empty.
     pub(super) fn filled(&self) -> Option<&'d str> {
         self.text().filter(|text| !text.is_empty())
+    }
+
+    /// As a path, which is not empty.
+    pub(super) fn path(&self) -> Option<PathBuf> {
+        self.filled().map(|path| self.folder.join(path))
     }
 
     /// As a whole number.

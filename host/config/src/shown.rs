@@ -48,16 +48,8 @@ impl Config {
                 "keep_total_bytes": self.journal.keep_total_bytes,
                 "keep_gone_days": self.journal.keep_gone_days,
             },
-            "audit": {
-                "keep_bytes": self.audit.keep_bytes,
-                "keep_days": self.audit.keep_days,
-            },
-            "run": {
-                "workers": self.run.workers,
-                "resync_ms": self.run.resync_ms,
-                "backoff_initial_ms": self.run.backoff_initial_ms,
-                "backoff_max_ms": self.run.backoff_max_ms,
-            },
+            "audit": self.audit,
+            "run": self.run,
             "election": self.election.as_ref().map(|election| json!({
                 "namespace": election.namespace,
                 "name": election.name,
@@ -76,8 +68,10 @@ impl Config {
     /// The sections that it has by what it does, as `[SECTION.KEY]`.
     fn shown_below(&self) -> Vec<(&'static str, &'static str, Value)> {
         let source = self.source().map(|source| ("source", source.kind(), from(source)));
+        let guests = self.guests().into_iter();
+        let guests = guests.map(|(name, guest)| ("guests", name, guest.shown()));
         let of_worlds = self.worlds.iter().flat_map(|world| world.shown());
-        let mut all: Vec<_> = source.into_iter().chain(of_worlds).collect();
+        let mut all: Vec<_> = source.into_iter().chain(guests).chain(of_worlds).collect();
         if self.worlds.iter().any(|world| world.shares_backends()) {
             all.push(("backend", "etcd", self.etcd.shown()));
             all.push(("backend", "nftables", self.nftables.shown()));

@@ -1,12 +1,10 @@
 //! `[source]`: where the desired state comes from.
 
-use std::path::Path;
-
 use trueup_sources::{Kind, Source};
 
 use super::document::Document;
 use super::kubernetes;
-use super::section::Section;
+use super::section::{Given, Section};
 
 /// The text for an operator who has no such section.
 pub(super) const SECTION: &str =
@@ -18,7 +16,7 @@ pub(super) fn report_missing_source(document: &Document<'_>) {
 }
 
 /// `None` only if a problem was found.
-pub(super) fn read(mut section: Section<'_>, folder: &Path, needed: &[(Kind, &str)]) -> Option<Source> {
+pub(super) fn read(mut section: Section<'_>, needed: &[(Kind, &str)], pods_of: Option<String>) -> Option<Source> {
     let cluster = section.section("kubernetes");
     if cluster.is_present() {
         if section.has("manifests") {
@@ -27,10 +25,10 @@ pub(super) fn read(mut section: Section<'_>, folder: &Path, needed: &[(Kind, &st
         // Read the key to mark it as known.
         _ = section.path("manifests");
         section.end();
-        return Some(Source::Kubernetes(kubernetes::read(cluster, folder, needed)));
+        return Some(Source::Kubernetes(kubernetes::read(cluster, needed, pods_of)));
     }
     let must = "be a folder of Kubernetes YAML; or in its place `kubernetes = {}`, a cluster";
-    let manifests = section.required("manifests", must, |given| given.filled().map(|path| folder.join(path)));
+    let manifests = section.required("manifests", must, Given::path);
     section.end();
     manifests.map(Source::Manifests)
 }

@@ -9,7 +9,7 @@
 
 use std::any::Any;
 use std::fmt::Debug;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde_json::Value;
 use trueup_sources::{Kind, Source};
@@ -43,7 +43,7 @@ pub struct About {
     pub guests: Vec<&'static str>,
     /// Its adapter's section as an operator may write it.
     pub adapter: &'static str,
-    /// The same for the other sections that it requires, as the end of a list: it begins or goes on with `and`.
+    /// The same for the other sections that it requires, as the rest of a list after the adapter's: `A, and B`.
     pub others: String,
 }
 
@@ -60,6 +60,8 @@ pub struct Tables<'d> {
 /// The sections of one world.
 pub struct Sections<'d> {
     pub(super) is_any_present: bool,
+    /// The node whose Pods it reads. `None`: it reads no Pods.
+    pub(super) pods_of: Option<String>,
     pub(super) read: Read<'d>,
 }
 
@@ -69,8 +71,6 @@ type Read<'d> = Box<dyn FnOnce(&Reading<'d>) -> Option<Box<dyn Settings>> + 'd>;
 /// With what sections are read.
 pub struct Reading<'d> {
     pub(super) document: &'d Document<'d>,
-    /// The configuration's folder: paths are relative to it.
-    pub(super) folder: &'d Path,
     pub(super) state_dir: PathBuf,
     /// The host's own seed.
     pub(super) seed: u64,
@@ -88,17 +88,8 @@ pub trait Settings: Any + Debug + Send + Sync + Cloned {
         None
     }
 
-    /// The same, to be changed.
-    fn source_mut(&mut self) -> Option<&mut Source> {
-        None
-    }
-
-    /// The node whose Pods it reads. `None`: it reads no Pods.
-    fn pods_of(&self) -> Option<&str> {
-        None
-    }
-
-    /// Its sections for `/v1/config`: the table, the name in it, and the value with every default filled in.
+    /// Its sections but its guests' for `/v1/config`: the table, the name in it, and the value with every default
+    /// filled in.
     fn shown(&self) -> Vec<(&'static str, &'static str, Value)>;
 
     /// Whether its guests may use the backends that worlds share: etcd and nftables. `/v1/config` then shows them.
@@ -167,6 +158,7 @@ impl<'d> Sections<'d> {
     pub(super) fn new<S: Settings>(is_any_present: bool, read: impl FnOnce(&Reading<'d>) -> Option<S> + 'd) -> Self {
         Self {
             is_any_present,
+            pods_of: None,
             read: Box::new(|reading| read(reading).map(|settings| Box::new(settings) as _)),
         }
     }
@@ -208,22 +200,12 @@ pub(super) fn check_fit(document: &Document<'_>, source: &Section<'_>, worlds: &
 
 /// Reports which sections to add, for each subject.
 fn say_what_there_is_to_do(document: &Document<'_>, has_source: bool, worlds: &[About]) {
-    let choices: Vec<String> = worlds
-        .iter()
-        .map(|about| {
-            let (begin, end) = match about.reads_source() && !has_source {
-                true => (source::SECTION, ", "),
-                false => ("", ""),
-            };
-            let About {
-                subject,
-                adapter,
-                others,
-                ..
-            } = about;
-            format!("for {subject} add {begin}{end}{adapter}, {others}")
-        })
-        .collect();
+    let choice = |about: &About| {
+        let is_missing = about.reads_source() && !has_source;
+        let source = is_missing.then(|| format!("{}, ", source::SECTION)).unwrap_or_default();
+        format!("for {} add {source}{}, {}", about.subject, about.adapter, about.others)
+    };
+    let choices: Vec<String> = worlds.iter().map(choice).collect();
     document.wrong(format_args!("nothing to do: {}", choices.join("; ")));
 }
 

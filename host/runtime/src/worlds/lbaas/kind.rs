@@ -47,8 +47,7 @@ impl Kind for OfServices {
     }
 
     fn check<'a>(&'a self, config: &'a Config, ground: &'a Ground) -> Fallible<'a, ()> {
-        let section = config.world::<Lbaas>();
-        kind::if_named(section.map(|lbaas| Setup::check(config, lbaas, ground)))
+        kind::if_named(config.world().map(|lbaas| Setup::check(config, lbaas, ground)))
     }
 
     fn plan<'a>(&'a self, of: Planning<'a>, plan: &'a mut Plan) -> Fallible<'a, bool> {
@@ -73,9 +72,7 @@ impl Kind for OfServices {
 
     fn set_up<'a>(&'a self, (config, ground, _, fence): On<'a>) -> Fallible<'a, Option<Box<dyn Ready + 'a>>> {
         Box::pin(async move {
-            let Some(lbaas) = config.world::<Lbaas>() else {
-                return Ok(None);
-            };
+            let Some(lbaas) = config.world() else { return Ok(None) };
             let setup = Setup::new(config, lbaas, ground, fence).await?;
             Ok(Some(Box::new(Services { config, lbaas, setup }) as _))
         })

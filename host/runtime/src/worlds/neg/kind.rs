@@ -43,8 +43,7 @@ impl Kind for OfNegs {
     }
 
     fn check<'a>(&'a self, config: &'a Config, ground: &'a Ground) -> Fallible<'a, ()> {
-        let section = config.world::<Neg>();
-        kind::if_named(section.map(|neg| NegSetup::check(config, neg, ground)))
+        kind::if_named(config.world().map(|neg| NegSetup::check(config, neg, ground)))
     }
 
     fn plan<'a>(&'a self, of: Planning<'a>, plan: &'a mut Plan) -> Fallible<'a, bool> {
@@ -59,9 +58,7 @@ impl Kind for OfNegs {
 
     fn set_up<'a>(&'a self, (config, ground, _, fence): On<'a>) -> Fallible<'a, Option<Box<dyn Ready + 'a>>> {
         Box::pin(async move {
-            let Some(neg) = config.world::<Neg>() else {
-                return Ok(None);
-            };
+            let Some(neg) = config.world() else { return Ok(None) };
             let setup = NegSetup::new(config, neg, ground, fence).await?;
             Ok(Some(Box::new(Negs { config, neg, setup }) as _))
         })

@@ -46,13 +46,12 @@ impl Kind for OfThisNode {
     }
 
     fn check<'a>(&'a self, config: &'a Config, ground: &'a Ground) -> Fallible<'a, ()> {
-        let section = config.world::<ThisNode>();
-        kind::if_named(section.map(|node| NodeSetup::check(config, node, ground)))
+        kind::if_named(config.world().map(|node| NodeSetup::check(config, node, ground)))
     }
 
     fn plan<'a>(&'a self, of: Planning<'a>, plan: &'a mut Plan) -> Fallible<'a, bool> {
         Box::pin(async move {
-            let Some(node) = of.config.world::<ThisNode>() else {
+            let Some(node) = of.config.world() else {
                 return Ok(false);
             };
             let setup = NodeSetup::new(of.config, node, of.ground).await?;
@@ -63,9 +62,7 @@ impl Kind for OfThisNode {
 
     fn set_up<'a>(&'a self, (config, ground, ..): On<'a>) -> Fallible<'a, Option<Box<dyn Ready + 'a>>> {
         Box::pin(async move {
-            let Some(node) = config.world::<ThisNode>() else {
-                return Ok(None);
-            };
+            let Some(node) = config.world() else { return Ok(None) };
             let setup = Some(NodeSetup::new(config, node, ground).await?);
             Ok(Some(Box::new(Node { config, node, setup }) as _))
         })
