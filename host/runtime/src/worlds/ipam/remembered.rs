@@ -175,6 +175,7 @@ mod tests {
         let mut remembered = Remembered {
             file,
             written: Inventory::default(),
+            is_unwritten: false,
         };
         let error = remembered.add(&[eni("a", 0)]).unwrap_err().to_string();
         assert!(error.starts_with("writing `"), "{error}");
