@@ -48,9 +48,7 @@ impl Kind for OfNegs {
 
     fn plan<'a>(&'a self, of: Planning<'a>, plan: &'a mut Plan) -> Fallible<'a, bool> {
         Box::pin(async move {
-            let Some(neg) = of.config.world::<Neg>() else {
-                return Ok(false);
-            };
+            let Some(neg) = of.config.world() else { return Ok(false) };
             super::plan::plan(self.name(), (of, neg), plan).await?;
             Ok(true)
         })
