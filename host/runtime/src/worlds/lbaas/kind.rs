@@ -52,7 +52,9 @@ impl Kind for OfServices {
 
     fn plan<'a>(&'a self, of: Planning<'a>, plan: &'a mut Plan) -> Fallible<'a, bool> {
         Box::pin(async move {
-            let Some(lbaas) = of.config.world() else { return Ok(false) };
+            let Some(lbaas) = of.config.world() else {
+                return Ok(false);
+            };
             let setup = Setup::new(of.config, lbaas, of.ground, Fence::open()).await?;
             super::plan(self.name(), (of, lbaas), &setup, plan).await?;
             if let Some(anexia) = setup.anexia.as_ref().filter(|_| of.orphans) {
