@@ -9,7 +9,7 @@ use std::time::Duration;
 use trueup_base::fence;
 use trueup_election::Times;
 
-use super::section::{Given, Section};
+use super::section::{Section, is_name};
 
 /// The default Lease that hosts share.
 pub const LEASE_NAME_DEFAULT: &str = "trueup";
@@ -40,9 +40,13 @@ impl Election {
 
         let enabled = section.truth("enabled", true);
         let must = "be 1 to 63 lower-case letters, digits or `-`, with a letter or digit at both ends";
-        let namespace = section.value("namespace", must, |given| dns_name(given, 63, false));
+        let namespace = section.value("namespace", must, |given| {
+            given.text().filter(|text| is_name(text, 63, false))
+        });
         let must = "be 1 to 253 lower-case letters, digits, `-` or `.`, with a letter or digit at both ends";
-        let name = section.value("name", must, |given| dns_name(given, 253, true));
+        let name = section.value("name", must, |given| {
+            given.text().filter(|text| is_name(text, 253, true))
+        });
         let must = "be 1 to 253 characters without blanks, which no other host has";
         let identity = section.value("identity", must, |given| given.text().filter(|text| is_identity(text)));
         let lease_duration_ms = section.whole("lease_duration_ms", ms(usual.lease_duration), LEASE_DURATION_MS);
@@ -107,18 +111,6 @@ fn check(section: &Section<'_>, times: &Times) {
             ),
         );
     }
-}
-
-/// A valid Kubernetes name.
-fn dns_name<'d>(given: &Given<'d>, longest: usize, dots: bool) -> Option<&'d str> {
-    let text = given.text()?;
-    let ends = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
-    let allowed = |c: char| ends(c) || c == '-' || (dots && c == '.');
-    let is_name = (1..=longest).contains(&text.len())
-        && text.chars().all(allowed)
-        && text.starts_with(ends)
-        && text.ends_with(ends);
-    is_name.then_some(text)
 }
 
 fn is_identity(text: &str) -> bool {

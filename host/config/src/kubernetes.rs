@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 use trueup_sources::Kind;
 use trueup_sources::kubernetes::{PAGE_SIZE_DEFAULT, REQUEST_TIMEOUT_MS_DEFAULT, Settings};
 
-use super::section::Section;
+use super::section::{Section, is_name};
 
 /// Reads the section. `needed` are the required kinds, each with what is made from it. Only the Pods of the node
 /// `pods_of` are read. An invalid value is reported, and a placeholder replaces it.
@@ -22,6 +22,7 @@ pub(super) fn read(mut section: Section<'_>, needed: &[(Kind, &str)], pods_of: O
         given.filled().map(str::to_owned)
     });
     let must = "be at most 63 lower case letters, digits and `-`, with a letter or digit at each end";
+    let namespace = |text: &str| is_name(text, 63, false).then(|| text.to_owned());
     let namespaces = section.list("namespaces", must, namespace);
     let named: Vec<String> = Kind::ALL
         .iter()
@@ -58,14 +59,4 @@ pub(super) fn read(mut section: Section<'_>, needed: &[(Kind, &str)], pods_of: O
         page_size,
         request_timeout_ms,
     }
-}
-
-/// RFC 1123, as in Kubernetes.
-fn namespace(text: &str) -> Option<String> {
-    let letter = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
-    let fits = (1..=63).contains(&text.len())
-        && text.chars().all(|c| letter(c) || c == '-')
-        && text.starts_with(letter)
-        && text.ends_with(letter);
-    fits.then(|| text.to_owned())
 }

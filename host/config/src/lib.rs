@@ -248,9 +248,7 @@ impl Config {
 
     /// Lets every guest destroy anything without an approval.
     pub fn approve(&mut self) {
-        for world in &mut self.worlds {
-            world.approve();
-        }
+        self.worlds.iter_mut().for_each(|world| world.approve());
     }
 
     /// Whether the host starts a simulated server.
@@ -261,11 +259,7 @@ impl Config {
     /// Uses the simulated servers of the running host instead of starting new ones. False if only that host knows the
     /// port of one of them.
     pub fn use_running_servers(&mut self) -> bool {
-        let mut all = true;
-        for world in &mut self.worlds {
-            all &= world.use_running_server();
-        }
-        all
+        self.worlds.iter_mut().all(|world| world.use_running_server())
     }
 
     /// The configuration of the document. `None` only if it has a problem.

@@ -551,6 +551,13 @@ pub(super) fn is_label(text: &str) -> bool {
     (1..=63).contains(&text.len()) && text.chars().all(allowed)
 }
 
+/// Whether Kubernetes accepts it as a name: RFC 1123, with this maximum length, and with or without dots.
+pub(super) fn is_name(text: &str, longest: usize, dots: bool) -> bool {
+    let ends = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    let allowed = |c: char| ends(c) || c == '-' || (dots && c == '.');
+    (1..=longest).contains(&text.len()) && text.chars().all(allowed) && text.starts_with(ends) && text.ends_with(ends)
+}
+
 /// The choice that a value names.
 pub(super) fn chosen<T: Copy>(given: &Given<'_>, choices: &[(&str, T)]) -> Option<T> {
     let text = given.text()?;

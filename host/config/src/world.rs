@@ -201,8 +201,10 @@ pub(super) fn check_fit(document: &Document<'_>, source: &Section<'_>, worlds: &
 /// Reports which sections to add, for each subject.
 fn say_what_there_is_to_do(document: &Document<'_>, has_source: bool, worlds: &[About]) {
     let choice = |about: &About| {
-        let is_missing = about.reads_source() && !has_source;
-        let source = is_missing.then(|| format!("{}, ", source::SECTION)).unwrap_or_default();
+        let source = match has_source || !about.reads_source() {
+            true => String::new(),
+            false => format!("{}, ", source::SECTION),
+        };
         format!("for {} add {source}{}, {}", about.subject, about.adapter, about.others)
     };
     let choices: Vec<String> = worlds.iter().map(choice).collect();
