@@ -73,7 +73,7 @@ fn plan_announces_exactly_what_the_run_then_creates() {
     let planned = ran(&mut site.command("plan", &["--output", "json"])).exits(3).json();
     assert_eq!(engine.writes(), BTreeMap::new(), "a plan writes nothing");
     assert_eq!(engine.objects(), []);
-    assert_eq!(site.journals(), Vec::<PathBuf>::new(), "a plan is no run");
+    assert_eq!(site.state(), BTreeMap::new(), "a plan is no run");
 
     let ran = site.run_once().exits(0);
     let created = engine.objects();

@@ -38,7 +38,7 @@ pub async fn plan(config: &Config, registry: &Registry, orphans: bool) -> Result
     }
     if !is_named {
         return Err(SetupError::Misused(format!(
-            "{}: nothing to plan: it names no load balancers and no NEGs, and no other kind of work has a plan",
+            "{}: nothing to plan: it names no kind of work",
             config.file.display()
         )));
     }

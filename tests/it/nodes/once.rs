@@ -1,6 +1,7 @@
 //! `trueup run --once` of a node: it ends when the renderers have everything, reports the result in its last line and
 //! its exit code, and leaves recordings that replay.
 
+use std::collections::BTreeMap;
 use std::fs;
 
 use serde_json::{Value, json};
@@ -72,6 +73,55 @@ fn a_node_is_numbered_and_its_services_rendered_and_the_last_line_says_so() {
             .chain(host.site.journals().into_iter().map(Into::into)),
     )
     .exits(0);
+}
+
+#[test]
+fn a_plan_says_what_the_run_then_stores_and_changes_nothing() {
+    let manifests = manifests();
+    let host = Host::new(config(&manifests));
+    let writes = |plan: &Value| {
+        let keys = plan["keys"].as_array().unwrap().clone();
+        let writes = |key: &Value| {
+            (
+                key["guest"].as_str().unwrap().to_owned(),
+                key["writes"].as_array().unwrap().len(),
+            )
+        };
+        assert!(keys.iter().all(|key| key["key"] == "node-a"), "{plan}");
+        keys.iter().map(writes).collect::<BTreeMap<String, usize>>()
+    };
+    let json = |code| {
+        let before = host.site.state();
+        let plan = ran(&mut host.site.command("plan", &["--output", "json"]))
+            .exits(code)
+            .json();
+        assert!(host.site.state() == before, "a plan writes nothing");
+        writes(&plan)
+    };
+    let planned = json(3);
+    assert_eq!((planned["service"], planned["nftables"]), (0, 1));
+    assert!(planned["nodesync"] > 0 && planned["nat44"] > 0, "{planned:?}");
+    let text = host.site.plan().exits(3);
+    assert!(
+        text.last_line().ends_with("0 failed; node-a has the number 1"),
+        "{text}"
+    );
+    assert!(
+        text.stdout.contains("allocatedIDs/1  {\"id\":1,\"name\":\"node-a\""),
+        "{text}"
+    );
+
+    host.site.run_once().exits(0);
+    assert!(json(0).values().all(|writes| *writes == 0));
+    let text = host.site.plan().exits(0);
+    assert!(text.stdout.contains("nftables/node-a  nothing to do\n"), "{text}");
+
+    manifests.put_service("new", 12, 0);
+    manifests.put_endpoints("new", &["10.1.1.4"]);
+    let planned = json(3);
+    assert_eq!((planned["nodesync"], planned["nftables"]), (0, 1));
+    host.site.run_once().exits(0);
+    assert!(json(0).values().all(|writes| *writes == 0));
 }
 
 #[test]

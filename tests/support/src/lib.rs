@@ -241,6 +241,14 @@ impl Site {
         ran(&mut self.command("plan", &[]))
     }
 
+    /// Every file of the state folder but compiled code, with its contents.
+    pub fn state(&self) -> BTreeMap<PathBuf, Vec<u8>> {
+        let cache = self.state_dir().join("cache");
+        let kept = files_under(&self.state_dir()).into_iter();
+        let kept = kept.filter(|file| !file.starts_with(&cache));
+        kept.map(|file| (file.clone(), fs::read(file).unwrap())).collect()
+    }
+
     /// A command about the guests of the host that runs here: `swap lbaas lbaas@2`.
     pub fn guest(&self, args: &[&str]) -> Ran {
         ran(&mut self.guest_command(args))

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use serde_json::value::RawValue;
 use trueup_capabilities::planned::{Orphan, Planned};
 use trueup_capabilities::reading::Write;
 use trueup_capabilities::{Backends, questions};
-use trueup_journal::Entry;
+use trueup_journal::{Entry, Event};
 
 use crate::instance::Instance;
 
@@ -49,6 +50,16 @@ impl Planning {
         self.by_key().entry(key.to_owned()).or_default().entries.extend(entries);
     }
 
+    /// Leaves out the questions `name` of an instance if its recording ends in the same ones with the same answers.
+    pub(crate) fn leave_out_recorded(&self, name: &str, key: &str, recorded: &[Entry]) {
+        let mut by_key = self.by_key();
+        let Some(of) = by_key.get_mut(key) else { return };
+        let (planned, before) = (named(name, &of.entries), named(name, recorded));
+        if before.ends_with(&planned) {
+            of.entries.retain(|entry| asked(name, entry).is_none());
+        }
+    }
+
     /// What the calls of an instance would do. They are then forgotten.
     pub(crate) fn take(&self, key: &str) -> Found {
         let Some(OfKey { backends, entries }) = self.by_key().remove(key) else {
@@ -59,4 +70,16 @@ impl Planning {
             unmarked: backends.map(|backends| backends.unmarked()).unwrap_or_default(),
         }
     }
+}
+
+/// The arguments and the answer of a question of this name.
+fn asked<'a>(name: &str, entry: &'a Entry) -> Option<(&'a str, Option<&'a str>)> {
+    match &entry.event {
+        Event::Ask(ask) if ask.name == name => Some((ask.args.get(), ask.answer.as_deref().map(RawValue::get))),
+        _ => None,
+    }
+}
+
+fn named<'a>(name: &str, entries: &'a [Entry]) -> Vec<(&'a str, Option<&'a str>)> {
+    entries.iter().filter_map(|entry| asked(name, entry)).collect()
 }

@@ -4,12 +4,27 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 
+use trueup_journal::{Entry, Segment, segment_numbers, segment_path};
+
 use super::setup::NodeSetup;
 use super::{AllManaging, OnNode, guest_of};
 use crate::config::ThisNode;
+use crate::instances::Instances;
 use crate::kind::Planning;
 use crate::work::input::{From, Input};
 use crate::work::plan::{KeyPlan, Plan};
+
+/// Nothing reads back what the packet filter has. A run applies all of it again when it begins, which changes nothing if
+/// it is what the last run applied.
+const APPLY: &str = "nftables.apply";
+
+/// The newest entries of an instance's recording. Empty if they can't be read.
+fn newest(instances: &Instances, key: &str) -> Vec<Entry> {
+    let folder = instances.recording(key);
+    let newest = segment_numbers(&folder).unwrap_or_default().pop();
+    let segment = newest.and_then(|number| Segment::read(&segment_path(&folder, number)).ok());
+    segment.map(|segment| segment.entries).unwrap_or_default()
+}
 
 /// Adds what each guest of this node would write. `kind`: the name of the summary.
 pub(super) async fn plan(
@@ -33,7 +48,10 @@ pub(super) async fn plan(
     }
     let mut keys: Vec<KeyPlan> = Vec::new();
     for active in guests {
-        let found = active.plan.as_ref().map(|plan| plan.take(&node.name));
+        let found = active.plan.as_ref().map(|plan| {
+            plan.leave_out_recorded(APPLY, &node.name, &newest(&active.instances(), &node.name));
+            plan.take(&node.name)
+        });
         keys.push(KeyPlan {
             key: node.name.clone(),
             guest: active.instances().name,
