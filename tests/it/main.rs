@@ -31,3 +31,4 @@ mod reload;
 mod rendering;
 mod scenarios;
 mod swap;
+mod toy;

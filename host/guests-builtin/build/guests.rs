@@ -34,6 +34,7 @@ pub(crate) const SOURCES: &[Source] = &[
     ships("nftables", "1", &[], "trueup:service/nftables-renderer@0.1.0"),
     ships("nodesync", "1", &[], "trueup:nodesync/node-syncer@0.1.0"),
     ships("service", "1", &[], "trueup:service/service-processor@0.1.0"),
+    ships("toy", "1", &[], "trueup:toy/toy-reconciler@0.1.0"),
 ];
 
 /// An entry of [`SOURCES`].

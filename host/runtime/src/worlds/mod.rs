@@ -4,6 +4,7 @@ pub mod ipam;
 pub mod lbaas;
 pub mod neg;
 pub mod node;
+pub mod toy;
 
 use std::sync::LazyLock;
 
@@ -17,6 +18,7 @@ pub(crate) const KINDS: &[&dyn Kind] = &[
     &lbaas::kind::OfServices,
     &neg::kind::OfNegs,
     &node::kind::OfThisNode,
+    &toy::kind::OfToys,
 ];
 
 /// The worlds that their guests may implement.
