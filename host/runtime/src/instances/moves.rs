@@ -18,7 +18,7 @@ use crate::instance::{Instance, Start, StartError};
 const START_MAX: Duration = Duration::from_secs(30);
 
 impl Instances {
-    /// Backends for an instance that is only tried or planned: a virtual clock, on which sleeping takes no time, no log,
+    /// Backends for an instance that is only tried or planned: no log, a virtual clock on which sleeping takes no time,
     /// and nothing else.
     pub(crate) fn trial() -> Backends {
         Backends {

@@ -102,7 +102,8 @@ impl Ground {
         !self.writes
     }
 
-    /// The store that the configuration names; in a plan, one that keeps changes to itself. One store serves all guests of a process: the first call opens it.
+    /// The store that the configuration names; in a plan, one that keeps changes to itself. One store serves all guests
+    /// of a process: the first call opens it.
     ///
     /// # Errors
     /// As [`crate::etcd::open`].

@@ -4,8 +4,8 @@
 //! look -> keys -> wanted -> turn (unrecorded instance, backends of a plan, virtual clock) -> the writes it asked for
 //! ```
 //!
-//! What a turn does beside its calls is up to its world: one that is planned gets [`super::known::Known::unwritten`], and
-//! publishes nothing. [`Reconciler::prepare`] and what follows a turn are left out.
+//! What a turn does beside its calls is up to its world: one that is planned gets
+//! [`super::known::Known::unwritten`], and publishes nothing. [`Reconciler::prepare`] and what follows a turn are left out.
 
 use std::sync::Arc;
 

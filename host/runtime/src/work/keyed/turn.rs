@@ -122,7 +122,8 @@ impl Turn {
         Ok(())
     }
 
-    /// Calls get these backends; in a plan, those of the plan in place of them. The host may cut a call while it sleeps or computes for long, if calls are dropped.
+    /// Calls get these backends; in a plan, those of the plan in place of them. The host may cut a call while it sleeps
+    /// or computes for long, if calls are dropped.
     pub(crate) fn set_backends(&mut self, backends: Backends) {
         let backends = match &self.shared.active.plan {
             Some(plan) => plan.backends(self.slot.key(), backends),

@@ -94,8 +94,8 @@ impl Wishes {
     /// Takes in a look at the source. `has_keys`: there are objects to lose.
     ///
     /// A source without a single object, or without a Node, counts as unavailable if there is something to lose: see
-    /// [`Completeness`]. (A cluster without any Node and Service is another one than that of the keys, or a restored one;
-    /// and a Service with our finalizer can't be missed.)
+    /// [`Completeness`]. (A cluster without any Node and Service is another one than that of the keys, or a restored
+    /// one; and a Service with our finalizer can't be missed.)
     ///
     /// The cost of one changed Service does not depend on how many there are.
     pub(crate) fn take_in(&mut self, changes: &[Change], complete: bool, has_keys: bool) -> Looked<Key> {
