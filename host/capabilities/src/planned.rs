@@ -6,7 +6,7 @@ use serde::Serialize;
 use trueup_base::clock::VirtualClock;
 
 use crate::log::NoLog;
-use crate::{Backends, etcd, lbaas};
+use crate::{Backends, etcd, lbaas, nftables};
 
 /// An object that exists without the mark of its owner.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -37,8 +37,8 @@ pub struct Planned {
 }
 
 impl Planned {
-    /// The backends of a plan in place of the `real` ones. Sleeping takes no time. A backend that has no form for plans
-    /// is missing.
+    /// The backends of a plan in place of the `real` ones. Sleeping takes no time. A packet filter accepts
+    /// everything. A backend that has no form for plans is missing.
     pub fn new(real: Backends) -> Self {
         let clock = Arc::new(VirtualClock::new(real.clock.now_ms()));
         let lbaas = real.lbaas.map(|api| {
@@ -52,10 +52,13 @@ impl Planned {
             metrics: Arc::default(),
             lbaas: lbaas.clone().map(|api| api as _),
             etcd: etcd.map(|api| Arc::new(api) as _),
+            nftables: real
+                .nftables
+                .map(|_| Arc::new(nftables::simulated::Simulated::default()) as _),
+            // It can only be read.
+            sandboxes: real.sandboxes,
             checkpoint: None,
-            sandboxes: None,
             neg: None,
-            nftables: None,
             renderers: None,
             audit: None,
             // No `..real`: each new backend has to say what it is in a plan.

@@ -90,6 +90,16 @@ mod tests {
         let path = folder.path().join("state/etcd.redb");
         let api = open(&EtcdBackend::Embedded(path.clone())).unwrap();
         assert_eq!(api.put_if_not_exists("/a", "1").await, Ok(true));
+        let of_plan = planned(&EtcdBackend::Embedded(path.clone())).unwrap();
+        assert_eq!(
+            of_plan.delete("/a").await,
+            Ok(true),
+            "it is read while a host has it open"
+        );
+        assert!(api.get("/a").await.unwrap().is_some());
+        let missing = folder.path().join("missing.redb");
+        let of_plan = planned(&EtcdBackend::Embedded(missing.clone())).unwrap();
+        assert_eq!((of_plan.put("/a", "1").await, missing.exists()), (Ok(2), false));
         let error = open(&EtcdBackend::Embedded(path)).map(drop).unwrap_err();
         assert!(error.contains("in use by another process"), "{error}");
         let memory = open(&EtcdBackend::Simulated).unwrap();

@@ -14,7 +14,7 @@ use crate::board::Calls;
 use crate::guests::dispatch::Answer;
 use crate::instance::Instance;
 use crate::instances::Instances;
-use crate::lifecycle::planning::Planning;
+use crate::lifecycle::planning::PlannedCalls;
 use crate::shadow::{self, Interest, Observed, Shadow};
 
 /// The active version of one guest, and its shadow.
@@ -30,7 +30,7 @@ pub(crate) struct Active {
     /// Notified when the operator approves what waits in [`Active::quotas`].
     pub(crate) approved: Notify,
     /// In a plan: what keeps its calls. Its instances are then not recorded.
-    pub(crate) plan: Option<Planning>,
+    pub(crate) plan: Option<PlannedCalls>,
 }
 
 impl Active {
@@ -38,7 +38,7 @@ impl Active {
         Arc::new(Self::of(instances, None))
     }
 
-    fn of(instances: Arc<Instances>, plan: Option<Planning>) -> Self {
+    fn of(instances: Arc<Instances>, plan: Option<PlannedCalls>) -> Self {
         Self {
             instances: RwLock::new(instances),
             shadow: RwLock::default(),
@@ -52,7 +52,7 @@ impl Active {
 
     /// The same for a process that writes neither the state folder nor to backends.
     pub(crate) fn planning(instances: Arc<Instances>) -> Arc<Self> {
-        Arc::new(Self::of(instances, Some(Planning::default())))
+        Arc::new(Self::of(instances, Some(PlannedCalls::default())))
     }
 
     /// The version for the next call.

@@ -13,7 +13,7 @@ use crate::instance::Instance;
 
 /// The plan of one guest.
 #[derive(Default)]
-pub(crate) struct Planning {
+pub(crate) struct PlannedCalls {
     by_key: Mutex<BTreeMap<String, OfKey>>,
 }
 
@@ -31,7 +31,7 @@ pub(crate) struct Found {
     pub(crate) unmarked: Vec<Orphan>,
 }
 
-impl Planning {
+impl PlannedCalls {
     fn by_key(&self) -> MutexGuard<'_, BTreeMap<String, OfKey>> {
         self.by_key.lock().unwrap_or_else(PoisonError::into_inner)
     }
