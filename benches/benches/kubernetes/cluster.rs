@@ -250,11 +250,12 @@ fn host(config: Config, stop: oneshot::Receiver<()>, tell: &mpsc::Sender<Told>) 
     };
     let told = |event| {
         let at = Instant::now();
-        if let Event::True { key, in_service, .. } = event
+        if let Event::Settled { key, did, .. } = event
             && let Some(service) = number(key.trim_start_matches("default/"))
         {
-            let addresses = in_service.iter();
-            let changes = addresses.filter_map(|(address, _)| effects::change(address)).collect();
+            let (_, in_service) = did.split_once("in service: ").unwrap_or_default();
+            let addresses = in_service.split("; ").filter_map(|serving| serving.split(' ').next());
+            let changes = addresses.filter_map(effects::change).collect();
             // Ignore the error: the receiver has stopped listening once it has seen enough.
             _ = tell.send(Told { at, service, changes });
         }

@@ -1,6 +1,5 @@
 //! What a run reports to its caller.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde::Serialize;
@@ -22,38 +21,14 @@ pub enum Event {
         /// What can't be read, such as `a manifest can't be read`.
         why: &'static str,
     },
-    /// A key is in its desired state, or is gone.
-    True {
-        /// `namespace/name`.
-        key: String,
-        /// The Service was deleted, and its objects are gone too.
-        gone: bool,
-        /// Objects created by this job.
-        created: u64,
-        /// Objects destroyed by this job.
-        destroyed: u64,
-        /// The addresses and ports in service.
-        in_service: Vec<(String, Vec<u16>)>,
-    },
-    /// The NEGs of a key were compared with the endpoints that they should have.
-    Synced {
-        /// `namespace/name/port`.
-        key: String,
-        /// The key is no longer desired, and nothing of it is left.
-        gone: bool,
-        /// Endpoints that are being attached from now on.
-        attaching: u64,
-        /// Endpoints that are being detached from now on.
-        detaching: u64,
-    },
-    /// A key of another kind of work is in its desired state, or is gone.
+    /// A key is in its desired state, on the way to it, or gone.
     Settled {
-        /// The key.
+        /// The key, such as `namespace/name`.
         key: String,
-        /// The key is no longer desired, and nothing of it is left.
-        gone: bool,
-        /// What this job did, such as `written`, and how often.
-        did: BTreeMap<&'static str, u64>,
+        /// `true`, `started` if what was begun has still to end, or `gone` if nothing of it is left.
+        state: &'static str,
+        /// What this job did, in the words of its kind of work.
+        did: String,
     },
     /// A key failed.
     Failed {

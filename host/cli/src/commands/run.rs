@@ -228,71 +228,8 @@ fn say(event: &Event) {
             error,
             again_in_ms,
         } => failed(key, error, *again_in_ms),
-        Event::Synced { key, gone: true, .. } => {
-            output::line_if_read(&format!("{key:<24} gone     nothing of it is left in any NEG"));
-        }
-        Event::Synced {
-            key,
-            gone: false,
-            attaching,
-            detaching,
-        } => {
-            // What has started must still end; a later look reports when nothing is left.
-            let word = if attaching + detaching == 0 { "true" } else { "started" };
-            let did = format!("{attaching} attaching, {detaching} detaching");
-            output::line_if_read(&format!("{key:<24} {word:<8} {did}"));
-        }
-        Event::Settled { key, gone, did } => {
-            let word = if *gone { "gone" } else { "true" };
-            let did: Vec<String> = did
-                .iter()
-                .filter(|(_, count)| **count > 0)
-                .map(|(word, count)| format!("{count} {word}"))
-                .collect();
-            let did = if did.is_empty() {
-                "nothing to do".to_owned()
-            } else {
-                did.join(", ")
-            };
-            output::line_if_read(&format!("{key:<24} {word:<8} {did}"));
-        }
-        Event::True {
-            key,
-            gone: true,
-            destroyed,
-            ..
-        } => output::line_if_read(&format!("{key:<24} gone     {destroyed} destroyed")),
-        Event::True {
-            key,
-            gone: false,
-            created,
-            destroyed,
-            in_service,
-        } => {
-            let did = did(*created, *destroyed);
-            output::line_if_read(&format!("{key:<24} true     {did}; {}", serving(in_service)));
-        }
+        Event::Settled { key, state, did } => output::line_if_read(&format!("{key:<24} {state:<8} {did}")),
     }
-}
-
-fn did(created: u64, destroyed: u64) -> String {
-    match (created, destroyed) {
-        (0, 0) => "nothing to do".to_owned(),
-        _ => format!("{created} created, {destroyed} destroyed"),
-    }
-}
-
-/// `in service: 192.0.2.1 ports 80, 443; 192.0.2.2 port 80`.
-fn serving(in_service: &[(String, Vec<u16>)]) -> String {
-    if in_service.is_empty() {
-        return "nothing in service".to_owned();
-    }
-    let serving = in_service.iter().map(|(address, ports)| {
-        let word = if ports.len() == 1 { "port" } else { "ports" };
-        let ports: Vec<String> = ports.iter().map(ToString::to_string).collect();
-        format!("{address} {word} {}", ports.join(", "))
-    });
-    format!("in service: {}", serving.collect::<Vec<_>>().join("; "))
 }
 
 /// The same for pod addresses.

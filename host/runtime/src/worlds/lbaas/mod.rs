@@ -296,12 +296,15 @@ impl Reconciler for Services<'_> {
         };
         self.shared.publish.say(key, news);
         self.setup.active.quotas.holdings.done(&key.to_string());
-        Ok(Some(Event::True {
+        let did = match (created, destroyed) {
+            _ if gone => format!("{destroyed} destroyed"),
+            (0, 0) => format!("nothing to do; {}", serving(&in_service)),
+            _ => format!("{created} created, {destroyed} destroyed; {}", serving(&in_service)),
+        };
+        Ok(Some(Event::Settled {
             key: key.to_string(),
-            gone,
-            created,
-            destroyed,
-            in_service,
+            state: if gone { "gone" } else { "true" },
+            did,
         }))
     }
 
@@ -336,4 +339,17 @@ impl Reconciler for Services<'_> {
     fn did(&self, effects: Effects) -> [(&'static str, u64); 2] {
         [("created", effects.created), ("destroyed", effects.destroyed)]
     }
+}
+
+/// `in service: 192.0.2.1 ports 80, 443; 192.0.2.2 port 80`.
+fn serving(in_service: &[(String, Vec<u16>)]) -> String {
+    if in_service.is_empty() {
+        return "nothing in service".to_owned();
+    }
+    let serving = in_service.iter().map(|(address, ports)| {
+        let word = if ports.len() == 1 { "port" } else { "ports" };
+        let ports: Vec<String> = ports.iter().map(ToString::to_string).collect();
+        format!("{address} {word} {}", ports.join(", "))
+    });
+    format!("in service: {}", serving.collect::<Vec<_>>().join("; "))
 }

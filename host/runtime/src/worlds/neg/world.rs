@@ -263,12 +263,15 @@ impl Reconciler for Negs<'_> {
             return Ok(None);
         }
         self.note_held(key, gone);
-        Ok(Some(Event::Synced {
-            key: key.to_string(),
-            gone,
-            attaching: came.attaching,
-            detaching: came.detaching,
-        }))
+        let (attaching, detaching) = (came.attaching, came.detaching);
+        let (state, did) = match attaching + detaching {
+            _ if gone => ("gone", "nothing of it is left in any NEG".to_owned()),
+            0 => ("true", "0 attaching, 0 detaching".to_owned()),
+            // What has started must still end; a later look reports when nothing is left.
+            _ => ("started", format!("{attaching} attaching, {detaching} detaching")),
+        };
+        let key = key.to_string();
+        Ok(Some(Event::Settled { key, state, did }))
     }
 
     /// Operations in flight of a key that is given up end by themselves; the next process gets their ends.

@@ -215,10 +215,16 @@ impl Reconciler for Toys<'_> {
             holdings.settled(&text, 1);
             self.remember(key, [self.adapter.key(key)].into())?;
         }
+        let did = self.did(effects).into_iter().filter(|(_, count)| *count > 0);
+        let did: Vec<String> = did.map(|(word, count)| format!("{count} {word}")).collect();
         Ok(Some(Event::Settled {
             key: text,
-            gone,
-            did: self.did(effects).into(),
+            state: if gone { "gone" } else { "true" },
+            did: if did.is_empty() {
+                "nothing to do".to_owned()
+            } else {
+                did.join(", ")
+            },
         }))
     }
 

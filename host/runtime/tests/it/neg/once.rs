@@ -101,7 +101,7 @@ async fn attach_move_and_take_away() {
     let (summary, events) = once(site.path()).await;
     assert_eq!(summary.line, "2 negs: 2 true, 0 failed; 6 attached, 6 detached");
     let most = events.iter().filter_map(|event| match event {
-        Event::Synced { detaching, .. } => Some(*detaching),
+        Event::Settled { did, .. } => did.strip_suffix(" detaching")?.rsplit(' ').next()?.parse::<u64>().ok(),
         _ => None,
     });
     assert_eq!(most.max(), Some(1), "a tenth at a time: {events:?}");
@@ -112,7 +112,7 @@ async fn attach_move_and_take_away() {
     assert!(
         events
             .iter()
-            .any(|event| matches!(event, Event::Synced { key, gone: true, .. } if key == "default/api/443")),
+            .any(|event| matches!(event, Event::Settled { key, state: "gone", .. } if key == "default/api/443")),
         "{events:?}"
     );
     let (summary, _) = once(site.path()).await;
