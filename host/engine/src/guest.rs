@@ -1,7 +1,5 @@
 //! A guest: a compiled component, and its metadata.
 
-use std::path::PathBuf;
-
 use trueup_base::component::{Digest, not_webassembly};
 use wasmtime::component::Component;
 
@@ -20,14 +18,6 @@ pub enum LoadError {
     /// The bytes are a guest, but the compiler refuses them.
     #[error("compiling the guest: {0}")]
     Compile(String),
-    /// As the others, with the file's name.
-    #[error("guest {}: {error}", file.display())]
-    File {
-        /// The file.
-        file: PathBuf,
-        /// The problem with it.
-        error: String,
-    },
     /// The engine itself can't run here.
     #[error("starting the WebAssembly engine: {0}")]
     Engine(String),

@@ -18,13 +18,11 @@ pub use guest::{Guest, LoadError, UNKNOWN};
 pub use instance::{Data, Instance, linker, linker_for};
 pub use trueup_base::component::Digest;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use cache::Cache;
-use trueup_base::component::GUEST_BYTES_MAX;
-use trueup_base::regular;
 
 /// How often the engine checks whether a call has used up its CPU time. A call may overrun its limit by this much.
 const EPOCH: Duration = Duration::from_millis(10);
@@ -111,19 +109,6 @@ impl Engine {
     /// What the bytes are if they are neither, or why they can't be compiled.
     pub fn load(&self, bytes: &[u8]) -> Result<Guest, LoadError> {
         Guest::load(self, &self.cache, bytes)
-    }
-
-    /// Reads a file and loads it.
-    ///
-    /// # Errors
-    /// As [`Engine::load`], with the file's name.
-    pub fn load_file(&self, file: &Path) -> Result<Guest, LoadError> {
-        let named = |error: String| LoadError::File {
-            file: file.to_owned(),
-            error,
-        };
-        let bytes = regular::read(file, GUEST_BYTES_MAX as u64).map_err(|error| named(error.to_string()))?;
-        self.load(&bytes).map_err(|error| named(error.to_string()))
     }
 }
 

@@ -32,15 +32,8 @@ pub async fn plan(config: &Config, registry: &Registry, orphans: bool) -> Result
         all: &all,
         orphans,
     };
-    let mut is_named = false;
     for kind in KINDS {
-        is_named |= kind.plan(of, &mut plan).await?;
-    }
-    if !is_named {
-        return Err(SetupError::Misused(format!(
-            "{}: nothing to plan: it names no kind of work",
-            config.file.display()
-        )));
+        kind.plan(of, &mut plan).await?;
     }
     Ok(plan)
 }

@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use trueup_capabilities::grants::Grants;
 use trueup_capabilities::meter::Limits;
 use trueup_capabilities::{Backends, Host, Identity};
-use trueup_engine::{CallError, Engine, Guest, Instance, LoadError, Options};
+use trueup_engine::{CallError, Engine, Guest, Instance, Options};
 use trueup_journal::Tape;
 use wasmtime::component;
 
@@ -249,26 +249,7 @@ fn what_is_no_guest_is_refused_in_one_line() {
         let error = engine(None).load(bytes).err().unwrap();
         let text = error.to_string();
         assert!(text.starts_with(expected) && !text.contains('\n'), "{text}");
-        let file = tempfile::NamedTempFile::new().unwrap();
-        fs::write(file.path(), bytes).unwrap();
-        let named = engine(None).load_file(file.path()).err().unwrap();
-        assert_eq!(
-            named,
-            LoadError::File {
-                file: file.path().to_owned(),
-                error: text
-            }
-        );
     }
-    let missing = engine(None)
-        .load_file(Path::new("/nowhere/guest.wasm"))
-        .err()
-        .unwrap()
-        .to_string();
-    assert_eq!(
-        missing,
-        "guest /nowhere/guest.wasm: No such file or directory (os error 2)"
-    );
 }
 
 #[tokio::test]

@@ -66,12 +66,12 @@ pub(crate) trait Kind: Sync {
     /// One line: what can't be used.
     fn check<'a>(&'a self, config: &'a Config, ground: &'a Ground) -> Fallible<'a, ()>;
 
-    /// Adds what a run would do now. Writes neither to backends nor to the state folder. Returns whether the
-    /// configuration names it.
+    /// Adds what a run would do now. Writes neither to backends nor to the state folder. Adds nothing if the
+    /// configuration does not name it.
     ///
     /// # Errors
     /// One line: why planning can't begin.
-    fn plan<'a>(&'a self, of: Planning<'a>, plan: &'a mut Plan) -> Fallible<'a, bool>;
+    fn plan<'a>(&'a self, of: Planning<'a>, plan: &'a mut Plan) -> Fallible<'a, ()>;
 
     /// Loads its guests and connects to its backends. `None` if the configuration does not name it.
     ///

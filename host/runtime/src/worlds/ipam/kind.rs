@@ -110,10 +110,10 @@ impl Kind for OfPods {
         })
     }
 
-    fn plan<'a>(&'a self, of: Planning<'a>, plan: &'a mut Plan) -> Fallible<'a, bool> {
+    fn plan<'a>(&'a self, of: Planning<'a>, plan: &'a mut Plan) -> Fallible<'a, ()> {
         Box::pin(async move {
             let Some(ipam) = of.config.world::<Ipam>() else {
-                return Ok(false);
+                return Ok(());
             };
             let enis = listed(&ipam.enis)?;
             let Addresses { version, backends, .. } = Addresses::new(of.config, ipam, of.ground).await?;
@@ -132,7 +132,7 @@ impl Kind for OfPods {
                 ..KeyPlan::default()
             };
             plan.add(self.name(), "address pool", vec![pool]);
-            Ok(true)
+            Ok(())
         })
     }
 

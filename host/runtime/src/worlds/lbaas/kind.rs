@@ -50,10 +50,10 @@ impl Kind for OfServices {
         kind::if_named(config.world().map(|lbaas| Setup::check(config, lbaas, ground)))
     }
 
-    fn plan<'a>(&'a self, of: Planning<'a>, plan: &'a mut Plan) -> Fallible<'a, bool> {
+    fn plan<'a>(&'a self, of: Planning<'a>, plan: &'a mut Plan) -> Fallible<'a, ()> {
         Box::pin(async move {
             let Some(lbaas) = of.config.world() else {
-                return Ok(false);
+                return Ok(());
             };
             let setup = Setup::new(of.config, lbaas, of.ground, Fence::open()).await?;
             super::plan(self.name(), (of, lbaas), &setup, plan).await?;
@@ -66,7 +66,7 @@ impl Kind for OfServices {
             if let Some(engine) = setup.simulated_engine {
                 engine.stop().await;
             }
-            Ok(true)
+            Ok(())
         })
     }
 

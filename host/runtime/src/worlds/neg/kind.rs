@@ -46,11 +46,10 @@ impl Kind for OfNegs {
         kind::if_named(config.world().map(|neg| NegSetup::check(config, neg, ground)))
     }
 
-    fn plan<'a>(&'a self, of: Planning<'a>, plan: &'a mut Plan) -> Fallible<'a, bool> {
+    fn plan<'a>(&'a self, of: Planning<'a>, plan: &'a mut Plan) -> Fallible<'a, ()> {
         Box::pin(async move {
-            let Some(neg) = of.config.world() else { return Ok(false) };
-            super::plan::plan(self.name(), (of, neg), plan).await?;
-            Ok(true)
+            let Some(neg) = of.config.world() else { return Ok(()) };
+            super::plan::plan(self.name(), (of, neg), plan).await
         })
     }
 

@@ -49,14 +49,14 @@ impl Kind for OfThisNode {
         kind::if_named(config.world().map(|node| NodeSetup::check(config, node, ground)))
     }
 
-    fn plan<'a>(&'a self, of: Planning<'a>, plan: &'a mut Plan) -> Fallible<'a, bool> {
+    fn plan<'a>(&'a self, of: Planning<'a>, plan: &'a mut Plan) -> Fallible<'a, ()> {
         Box::pin(async move {
             let Some(node) = of.config.world() else {
-                return Ok(false);
+                return Ok(());
             };
             let setup = NodeSetup::new(of.config, node, of.ground).await?;
             super::plan::plan(self.name(), (of, node), setup, plan).await;
-            Ok(true)
+            Ok(())
         })
     }
 

@@ -68,15 +68,15 @@ impl Kind for OfToys {
         }))
     }
 
-    fn plan<'a>(&'a self, of: Planning<'a>, plan: &'a mut Plan) -> Fallible<'a, bool> {
+    fn plan<'a>(&'a self, of: Planning<'a>, plan: &'a mut Plan) -> Fallible<'a, ()> {
         Box::pin(async move {
             let Some(setup) = Setup::new(of.config, of.ground).await? else {
-                return Ok(false);
+                return Ok(());
             };
             let quarantine = Quarantine::load(&of.config.state_dir, NAME);
             let mut toys = setup.toys(Arc::new(quarantine))?;
             keyed::plan::plan(&mut toys, self.name(), (of.config, &setup.parts()), of.all, plan).await?;
-            Ok(true)
+            Ok(())
         })
     }
 
