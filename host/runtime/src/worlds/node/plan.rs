@@ -14,8 +14,8 @@ use crate::kind::Planning;
 use crate::work::input::{From, Input};
 use crate::work::plan::{KeyPlan, Plan};
 
-/// Nothing reads back what the packet filter has. A run applies all of it again when it begins, which changes nothing if
-/// it is what the last run applied.
+/// Nothing reads back what the packet filter has. A run applies all of it again when it begins, which changes nothing
+/// if it is what the last run applied.
 const APPLY: &str = "nftables.apply";
 
 /// The newest entries of an instance's recording. Empty if they can't be read.
