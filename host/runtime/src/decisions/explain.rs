@@ -176,7 +176,7 @@ pub fn explain(state_dir: &Path, guest: Option<&str>, key: &str, wanted: Wanted)
     // The form in which status and stdout name an instance on a node.
     let of_instance = key.strip_prefix(guest).and_then(|rest| rest.strip_prefix('/'));
     let (records, unread) = file::read(&file::path(state_dir, guest, key))?;
-    if records.is_empty() && !keeps_records(state_dir, guest) {
+    if records.is_empty() && !has_keys(state_dir, guest) {
         return recorded::explain(state_dir, guest, of_instance.unwrap_or(key), wanted);
     }
     let mut recordings = Recordings::new(state_dir, guest, key);
@@ -250,9 +250,9 @@ fn guest_of(state_dir: &Path, key: &str) -> Result<String, ExplainError> {
 /// The folders that hold data about keys, by guest and key.
 const KEPT: [&str; 3] = ["decisions", "journals", "instances"];
 
-/// Whether the host keeps records of a guest's jobs. If not, its recordings say why it was called.
-fn keeps_records(state_dir: &Path, guest: &str) -> bool {
-    file::path(state_dir, guest, "").parent().is_some_and(Path::is_dir)
+/// Whether a guest has keys: the host keeps records of their jobs. If not, its recordings say why it was called.
+fn has_keys(state_dir: &Path, guest: &str) -> bool {
+    trueup_journal::guest_dir(&state_dir.join("keys"), guest).is_dir()
 }
 
 pub(super) fn no_such(key: &str, wanted: u64, records: &[Record]) -> ExplainError {
