@@ -1,5 +1,7 @@
 //! `trueup plan`: what a run would do now.
 
+use std::collections::BTreeMap;
+
 use trueup_runtime::config::Source;
 use trueup_runtime::plan::{self, KeyPlan, Orphan, Plan, Write};
 use trueup_runtime::run::StateLock;
@@ -71,9 +73,13 @@ fn show(plan: &Plan, hidden: &str, orphans: bool) -> anyhow::Result<()> {
 
 fn lines(plan: &Plan, hidden: &str, orphans: bool) -> Vec<String> {
     let mut lines = Vec::new();
-    let has_others = |guest| plan.keys.iter().any(|key| key.guest != guest);
+    let mut guests: BTreeMap<&str, usize> = BTreeMap::new();
     for key in &plan.keys {
-        let guest = if has_others(key.guest) { key.guest } else { "" };
+        *guests.entry(&key.key).or_default() += 1;
+    }
+    for key in &plan.keys {
+        let is_shared = guests.get(&*key.key).is_some_and(|guests| *guests > 1);
+        let guest = if is_shared { key.guest } else { "" };
         lines.push(headline(guest, key));
         let untagged = key.untagged.iter().map(|orphan| {
             let shown = shown(orphan);
@@ -96,7 +102,7 @@ fn lines(plan: &Plan, hidden: &str, orphans: bool) -> Vec<String> {
     lines
 }
 
-/// `guest`: empty if all keys are of one guest.
+/// `guest`: empty if no other guest has a key of this name.
 fn headline(guest: &str, key: &KeyPlan) -> String {
     let counts = key.counts().into_iter().map(|(sign, count)| format!("{sign}{count}"));
     let counts = counts.collect::<Vec<_>>().join(" ");

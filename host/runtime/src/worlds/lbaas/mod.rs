@@ -244,6 +244,7 @@ impl Reconciler for Services<'_> {
     fn turn(&mut self, key: &Key, desired: Option<Desired>, mut turn: Turn) -> Turning<Self> {
         let places = self.wishes.places(&self.known(), key);
         if let Some(desired) = &desired
+            && turn.shared.active.plan.is_none()
             && !places.contains_key(&desired.service_uid)
             && desired.service_uid == adapter::made_uid(key, self.wishes.settings())
         {
