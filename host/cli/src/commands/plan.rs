@@ -78,9 +78,10 @@ fn lines(plan: &Plan, hidden: &str, orphans: bool) -> Vec<String> {
         *guests.entry(&key.key).or_default() += 1;
     }
     for key in &plan.keys {
-        let is_shared = guests.get(&*key.key).is_some_and(|guests| *guests > 1);
-        let guest = if is_shared { key.guest } else { "" };
-        lines.push(headline(guest, key));
+        lines.push(match guests.get(&*key.key) {
+            Some(1) => headline(key),
+            _ => format!("{}/{}", key.guest, headline(key)),
+        });
         let untagged = key.untagged.iter().map(|orphan| {
             let shown = shown(orphan);
             format!("{shown}: was created without its tag; a run tags it first")
@@ -102,11 +103,9 @@ fn lines(plan: &Plan, hidden: &str, orphans: bool) -> Vec<String> {
     lines
 }
 
-/// `guest`: empty if no other guest has a key of this name.
-fn headline(guest: &str, key: &KeyPlan) -> String {
+fn headline(key: &KeyPlan) -> String {
     let counts = key.counts().into_iter().map(|(sign, count)| format!("{sign}{count}"));
     let counts = counts.collect::<Vec<_>>().join(" ");
-    let of = if guest.is_empty() { "" } else { "/" };
     let gone = if key.gone { " (gone)" } else { "" };
     let does = match (&key.error, counts.is_empty()) {
         (Some(error), true) => format!("fails: {error}"),
@@ -115,7 +114,7 @@ fn headline(guest: &str, key: &KeyPlan) -> String {
         (None, true) => "nothing to do".to_owned(),
         (None, false) => counts,
     };
-    format!("{guest}{of}{}{gone}  {does}", key.key)
+    format!("{}{gone}  {does}", key.key)
 }
 
 fn line(write: &Write) -> String {
