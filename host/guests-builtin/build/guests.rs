@@ -120,7 +120,7 @@ pub(crate) fn compile(root: &Path, target_dir: &Path, source: &Source) -> Result
     if !output.status.success() {
         let stderr = String::from_utf8_lossy(&output.stderr);
         return Err(format!(
-            "building guest `{}@{}` failed:\n{stderr}",
+            "building guest `{0}@{1}`, package `trueup-guest-{0}` in `guests/{0}`, failed:\n{stderr}",
             source.name, source.version
         ));
     }
