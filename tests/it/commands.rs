@@ -165,11 +165,11 @@ fn guest_inspect_takes_a_name_or_a_file() {
         .json();
     assert_eq!(bare["version"], "1", "a bare name is version 1");
 
-    let ran = trueup(["guest", "inspect", "nobody"]).exits(2);
+    let ran = trueup(["guest", "inspect", "unknown"]).exits(2);
     let all = trueup_guests_builtin::GUESTS.iter();
     let all: Vec<String> = all.map(|guest| format!("{}@{}", guest.name, guest.version)).collect();
     let error = format!(
-        "no guest `nobody@1` ships with this host; there are: {}",
+        "no guest `unknown@1` ships with this host; there are: {}",
         all.join(", ")
     );
     assert!(ran.stderr.contains(&error), "{ran}");
@@ -443,7 +443,18 @@ fn every_command_speaks_json() {
     let run = json("run", &["--once"]).exits(0).json();
     assert_eq!(run["summary"]["created"], 29);
     assert_eq!(run["summary"]["failed"], json!({}));
-    assert_eq!(run["events"].as_array().unwrap().len(), 3);
+    let events = run["events"].as_array().unwrap();
+    assert_eq!(events.len(), 3);
+    let created = events.iter().map(|event| event["true"]["created"].as_u64().unwrap());
+    assert_eq!(created.sum::<u64>(), 29);
+    for event in events {
+        let of = &event["true"];
+        assert_eq!((&of["gone"], &of["destroyed"]), (&json!(false), &json!(0)), "{event}");
+        assert!(
+            of["in_service"][0][0].is_string() && of["in_service"][0][1][0].is_u64(),
+            "{event}"
+        );
+    }
 
     let journals = site.journals();
     let with_journals = |command: &[&str]| {

@@ -19,7 +19,7 @@ use trueup_benches::effects::{self, Effects, Made, Times};
 use trueup_benches::measure;
 use trueup_runtime::config::Config;
 use trueup_runtime::registry::{Builtin, Registry};
-use trueup_runtime::run::{self, Event};
+use trueup_runtime::run::{self, Event, Settled};
 use trueup_runtime::worlds::sections;
 
 use crate::engine::Engine;
@@ -250,7 +250,7 @@ fn host(config: Config, stop: oneshot::Receiver<()>, tell: &mpsc::Sender<Told>) 
     };
     let told = |event| {
         let at = Instant::now();
-        if let Event::Settled { key, did, .. } = event
+        if let Event::Settled(Settled { key, did, .. }) = event
             && let Some(service) = number(key.trim_start_matches("default/"))
         {
             let (_, in_service) = did.split_once("in service: ").unwrap_or_default();

@@ -4,9 +4,11 @@
 //! `expect_calls`. The gate, the shadow and `trueup replay --guest` compare writes, in order for each object. The page
 //! counts writes, `trueup explain` shows them, and `trueup grants infer` reads the needed grants from questions.
 
+use std::collections::BTreeMap;
+
 use trueup_journal::{Entry, Event, Kind, Question};
 
-use crate::reading::{Capability, Function, Reading, Write};
+use crate::reading::{Action, Capability, Function, Reading, Write};
 use crate::{checkpoint, cri, etcd, lbaas, neg, nftables, renderer};
 
 /// Every capability beyond the guest's means.
@@ -97,24 +99,52 @@ impl Readers {
     }
 }
 
-/// The successful writes of a plan, in order.
+/// The successful writes of a plan, in order. Of several texts that are stored under one name, only the last one counts:
+/// how many come before it depends on when a guest learns what.
 pub fn planned(entries: &[Entry]) -> Vec<Write> {
     let mut readers = Readers::default();
-    let mut writes = Vec::new();
+    let mut planned = Planned::default();
     for entry in entries {
         if let Event::Ask(ask) = &entry.event
             && let Some((_, reader)) = readers.of(&ask.name)
         {
             reader.learn(ask);
-            writes.extend(reader.planned(ask).into_iter().filter(|write| write.error.is_none()));
+            let writes = reader.planned(ask).into_iter();
+            writes
+                .filter(|write| write.error.is_none())
+                .for_each(|write| planned.add(write));
         }
     }
-    writes
+    planned.writes
+}
+
+#[derive(Default)]
+struct Planned {
+    writes: Vec<Write>,
+    /// Where the text of each kind and name is among them, unless the object was written otherwise since.
+    stored: BTreeMap<(String, String), usize>,
+}
+
+impl Planned {
+    fn add(&mut self, write: Write) {
+        let object = (write.kind.clone(), write.name.clone());
+        let before = self.stored.remove(&object);
+        if write.action != Action::Store || write.name.is_empty() {
+            self.writes.push(write);
+            return;
+        }
+        let at = before.unwrap_or(self.writes.len());
+        self.stored.insert(object, at);
+        match self.writes.get_mut(at) {
+            Some(before) => *before = write,
+            None => self.writes.push(write),
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::{BTreeMap, BTreeSet};
+    use std::collections::BTreeSet;
 
     use serde_json::{Value, json};
     use trueup_journal::Ask;
@@ -249,6 +279,44 @@ mod tests {
         assert_eq!(
             wrote("store.checkpoint", &json!({"data": "d"}), &json!({"Ok": null})),
             ["Store checkpoint  d None"]
+        );
+    }
+
+    #[test]
+    fn a_plan_has_the_last_text_of_each_name_in_its_first_place() {
+        let put = |key: &str, value: &str| ("kv.put", json!({"key": key, "value": value}), json!({"Ok": 2}));
+        let asked = [
+            put("/a", "1"),
+            put("/b", "2"),
+            put("/a", "3"),
+            (
+                "kv.put",
+                json!({"key": "/b", "value": "no"}),
+                json!({"Err": {"AccessDenied": "x"}}),
+            ),
+            ("kv.delete", json!({"key": "/b"}), json!({"Ok": true})),
+            put("/b", "4"),
+            ("nftables.apply", json!({"ruleset": "{1}"}), json!({"Ok": null})),
+            ("nftables.apply", json!({"ruleset": "{2}"}), json!({"Ok": null})),
+        ];
+        let entries = asked.map(|(name, args, answer)| Entry {
+            n: 1,
+            event: Event::Ask(ask(name, &args, &answer)),
+        });
+        let writes = planned(&entries);
+        let writes = writes
+            .iter()
+            .map(|it| format!("{:?} {} {}", it.action, it.name, it.details));
+        assert_eq!(
+            writes.collect::<Vec<_>>(),
+            [
+                "Store /a 3",
+                "Store /b 2",
+                "Destroy /b ",
+                "Store /b 4",
+                "Store  {1}",
+                "Store  {2}"
+            ]
         );
     }
 

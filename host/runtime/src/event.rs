@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
+use serde_json::Value;
 
 use crate::lifecycle::quarantine::SetAside;
 use crate::swap;
@@ -20,15 +21,6 @@ pub enum Event {
         key: String,
         /// What can't be read, such as `a manifest can't be read`.
         why: &'static str,
-    },
-    /// A key is in its desired state, on the way to it, or gone.
-    Settled {
-        /// The key, such as `namespace/name`.
-        key: String,
-        /// `true`, `started` if what was begun has still to end, or `gone` if nothing of it is left.
-        state: &'static str,
-        /// What this job did, in the words of its kind of work.
-        did: String,
     },
     /// A key failed.
     Failed {
@@ -61,6 +53,30 @@ pub enum Event {
     Ipam(ipam::Event),
     /// An event about this node's number, or the Services on it.
     Node(node::Event),
+    /// What came of a key.
+    #[serde(untagged)]
+    Settled(Settled),
+}
+
+/// What came of a key: it is in its desired state, on the way to it, or gone. Its kind of work words it, for people and
+/// for programs.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Settled {
+    /// The key, such as `namespace/name`.
+    pub key: String,
+    /// `true`, `started` if what was begun has still to end, or `gone` if nothing of it is left.
+    pub state: &'static str,
+    /// What this job did.
+    pub did: String,
+    /// The name of the event in JSON, and its members there.
+    pub json: (&'static str, Value),
+}
+
+impl Serialize for Settled {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let (name, members) = &self.json;
+        serializer.collect_map([(name, members)])
+    }
 }
 
 impl From<&SetAside> for Event {

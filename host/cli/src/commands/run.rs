@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use trueup_runtime::config::{Config, Override, Source};
-use trueup_runtime::run::{self, Ended, Event, Part, Reload};
+use trueup_runtime::run::{self, Ended, Event, Part, Reload, Settled};
 use trueup_runtime::swap;
 use trueup_runtime::worlds::ipam::{self, Stats};
 use trueup_runtime::worlds::sections;
@@ -228,7 +228,9 @@ fn say(event: &Event) {
             error,
             again_in_ms,
         } => failed(key, error, *again_in_ms),
-        Event::Settled { key, state, did } => output::line_if_read(&format!("{key:<24} {state:<8} {did}")),
+        Event::Settled(Settled { key, state, did, .. }) => {
+            output::line_if_read(&format!("{key:<24} {state:<8} {did}"));
+        }
     }
 }
 

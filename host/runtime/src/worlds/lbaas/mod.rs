@@ -18,6 +18,7 @@ use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use serde_json::json;
 use trueup_capabilities::meter::Effects;
 use trueup_sources::Batch;
 
@@ -29,7 +30,7 @@ use self::publish::{Nowhere, Publish};
 use self::setup::Setup;
 use self::wishes::Wishes;
 use crate::config::{Config, Lbaas};
-use crate::event::Event;
+use crate::event::{Event, Settled};
 use crate::kind::Planning;
 use crate::lifecycle::quarantine::Quarantine;
 use crate::setup::SetupError;
@@ -302,11 +303,20 @@ impl Reconciler for Services<'_> {
             (0, 0) => format!("nothing to do; {}", serving(&in_service)),
             _ => format!("{created} created, {destroyed} destroyed; {}", serving(&in_service)),
         };
-        Ok(Some(Event::Settled {
-            key: key.to_string(),
+        let key = key.to_string();
+        let json = json!({
+            "key": key,
+            "gone": gone,
+            "created": created,
+            "destroyed": destroyed,
+            "in_service": in_service,
+        });
+        Ok(Some(Event::Settled(Settled {
+            key,
             state: if gone { "gone" } else { "true" },
             did,
-        }))
+            json: ("true", json),
+        })))
     }
 
     fn in_service(out: &Vec<AddressPorts>) -> Vec<String> {

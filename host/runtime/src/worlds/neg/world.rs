@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use serde_json::json;
 use trueup_base::clock::{Clock as _, SystemClock};
 use trueup_capabilities::Backends;
 use trueup_capabilities::meter::Effects;
@@ -14,7 +15,7 @@ use super::job::{self, Came, Job, Out};
 use super::operations::Ended;
 use super::{Desired, Negs, SetErrorState, left_of, operations};
 use crate::decisions::Cause;
-use crate::event::Event;
+use crate::event::{Event, Settled};
 use crate::instances::Instances;
 use crate::lifecycle::failure::{self, Blame, End};
 use crate::lifecycle::troubles::FAILURES_MAX_ONCE;
@@ -271,7 +272,13 @@ impl Reconciler for Negs<'_> {
             _ => ("started", format!("{attaching} attaching, {detaching} detaching")),
         };
         let key = key.to_string();
-        Ok(Some(Event::Settled { key, state, did }))
+        let json = json!({ "key": key, "gone": gone, "attaching": attaching, "detaching": detaching });
+        Ok(Some(Event::Settled(Settled {
+            key,
+            state,
+            did,
+            json: ("synced", json),
+        })))
     }
 
     /// Operations in flight of a key that is given up end by themselves; the next process gets their ends.

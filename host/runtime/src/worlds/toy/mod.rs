@@ -9,11 +9,12 @@ mod adapter;
 pub mod guest;
 pub(crate) mod kind;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use trueup_capabilities::meter::Effects;
 use trueup_capabilities::{Backends, etcd};
 use trueup_sources::{Batch, Completeness, Kind, Objects};
@@ -21,7 +22,7 @@ use trueup_sources::{Batch, Completeness, Kind, Objects};
 use self::adapter::Adapter;
 use self::guest::{Desired, Error, NAME, Outcome, RECONCILE, Reconcile};
 use crate::decisions::{Input, Nodes, Seen};
-use crate::event::Event;
+use crate::event::{Event, Settled};
 use crate::guests::objects::Id as Key;
 use crate::lifecycle::active::Active;
 use crate::lifecycle::failure::{End, Failure};
@@ -215,9 +216,10 @@ impl Reconciler for Toys<'_> {
             holdings.settled(&text, 1);
             self.remember(key, [self.adapter.key(key)].into())?;
         }
+        let json = json!({ "key": text, "gone": gone, "did": BTreeMap::from(self.did(effects)) });
         let did = self.did(effects).into_iter().filter(|(_, count)| *count > 0);
         let did: Vec<String> = did.map(|(word, count)| format!("{count} {word}")).collect();
-        Ok(Some(Event::Settled {
+        Ok(Some(Event::Settled(Settled {
             key: text,
             state: if gone { "gone" } else { "true" },
             did: if did.is_empty() {
@@ -225,7 +227,8 @@ impl Reconciler for Toys<'_> {
             } else {
                 did.join(", ")
             },
-        }))
+            json: ("settled", json),
+        })))
     }
 
     fn forget(&mut self, key: &Key) {

@@ -100,10 +100,8 @@ async fn attach_move_and_take_away() {
     std::fs::write(site.path().join("manifests/web.yaml"), dual).unwrap();
     let (summary, events) = once(site.path()).await;
     assert_eq!(summary.line, "2 negs: 2 true, 0 failed; 6 attached, 6 detached");
-    let most = events.iter().filter_map(|event| match event {
-        Event::Settled { did, .. } => did.strip_suffix(" detaching")?.rsplit(' ').next()?.parse::<u64>().ok(),
-        _ => None,
-    });
+    let synced = |event: &Event| serde_json::to_value(event).unwrap()["synced"].clone();
+    let most = events.iter().filter_map(|event| synced(event)["detaching"].as_u64());
     assert_eq!(most.max(), Some(1), "a tenth at a time: {events:?}");
 
     std::fs::remove_file(site.path().join("manifests/api.yaml")).unwrap();
@@ -112,7 +110,7 @@ async fn attach_move_and_take_away() {
     assert!(
         events
             .iter()
-            .any(|event| matches!(event, Event::Settled { key, state: "gone", .. } if key == "default/api/443")),
+            .any(|event| synced(event)["key"] == "default/api/443" && synced(event)["gone"] == true),
         "{events:?}"
     );
     let (summary, _) = once(site.path()).await;
