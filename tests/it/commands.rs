@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use support::{Engine, Site, program, ran, trueup};
+use support::{Engine, Site, program, ran, trueup, wait_until};
 
 /// Every command with an effect, as typed.
 const COMMANDS: [&[&str]; 34] = [
@@ -431,6 +431,27 @@ fn completions_name_every_command() {
         }
         assert!(completions.contains("no-record"), "{shell}: flags too");
     }
+}
+
+#[test]
+fn what_a_cut_job_did_is_reported_with_the_next_one_of_its_key() {
+    let engine = Engine::start(&["--settle-ms", "2000"]);
+    let site = Site::against(&engine);
+    let mut host = site.start("run", &[]);
+    wait_until("the first objects of web", || {
+        !engine.objects_of("web.default").is_empty()
+    });
+    site.edit("manifests/web.yaml", "port: 443", "port: 8443");
+    for key in ["default/api ", "default/web ", "kube-system/dns "] {
+        host.wait_for(key);
+    }
+    let ran = host.terminate().0.exits(0);
+    let created = |line: &str| -> u64 {
+        let (before, _) = line.split_once(" created").unwrap_or_default();
+        before.rsplit(' ').next().unwrap().parse().unwrap_or(0)
+    };
+    let keys = ran.stdout.lines().filter(|line| line.contains("; in service: "));
+    assert_eq!(keys.map(created).sum::<u64>(), created(&ran.last_line()), "{ran}");
 }
 
 #[test]

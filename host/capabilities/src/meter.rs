@@ -1,5 +1,6 @@
 //! The limits of one guest call, and the usage counters.
 
+use std::ops::AddAssign;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -79,6 +80,13 @@ pub struct Effects {
     pub created: u64,
     /// Objects destroyed.
     pub destroyed: u64,
+}
+
+impl AddAssign for Effects {
+    fn add_assign(&mut self, more: Self) {
+        self.created += more.created;
+        self.destroyed += more.destroyed;
+    }
 }
 
 /// The current total of the instances that share it: those of one guest.

@@ -502,10 +502,8 @@ fn once_and_plan_list_and_a_plan_writes_nothing() {
             .any(|request| request.asked.verb == "watch")
     );
 
-    assert_eq!(
-        cluster.site.run_once().exits(0).last_line(),
-        "1 service: 1 true, 0 failed; 7 created, 0 destroyed"
-    );
+    let ran = cluster.site.run_once().exits(0);
+    assert_eq!(ran.last_line(), "1 service: 1 true, 0 failed; 7 created, 0 destroyed");
     assert_eq!(cluster.addresses("web"), ["203.0.113.1"]);
     let expected = [
         "create events/",
@@ -514,7 +512,7 @@ fn once_and_plan_list_and_a_plan_writes_nothing() {
         "patch services/status",
         "update leases/",
     ];
-    assert_eq!(cluster.writes(), expected.map(str::to_owned).into());
+    assert_eq!(cluster.writes(), expected.map(str::to_owned).into(), "{ran}");
 
     cluster.server.clear_requests();
     assert_eq!(

@@ -50,8 +50,7 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
             return;
         };
         let running = self.running.remove(&key);
-        self.effects.created += effects.created;
-        self.effects.destroyed += effects.destroyed;
+        self.effects += effects;
         self.world.ended(&key, slot.as_ref(), &mut out);
         let is_open = slot.is_some();
         if let Some(slot) = slot {
@@ -147,14 +146,22 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
         let is_other_version = running.is_some_and(|running| running.version != self.versions);
         let is_resync = running.is_some_and(|running| running.is_resync);
         let Ended {
-            key, end, effects, out, ..
+            key,
+            end,
+            mut effects,
+            out,
+            ..
         } = ended;
+        let unreported = self.unreported.remove(&key);
+        let is_resync = is_resync && unreported.is_none();
+        effects += unreported.unwrap_or_default();
         match end {
             Ok(gone) => match self.world.succeeded(&key, gone, effects, is_resync, out) {
                 Ok(event) => self.succeeded(key, gone, event),
                 Err(error) => self.failed(&key, error, FAILURES_MAX_ONCE, None),
             },
             Err(Failure { blame: Blame::Cut, .. }) => {
+                self.unreported.insert(key.clone(), effects);
                 if let Some(cause) = self.became_active.clone().filter(|_| is_other_version) {
                     self.pending.because(&key, SystemClock.now_ms(), cause);
                 }
@@ -206,6 +213,7 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
         }
         self.controller.forget(key);
         self.pending.forget(key);
+        self.unreported.remove(key);
         if !self.once {
             self.standings.remove(key);
         }

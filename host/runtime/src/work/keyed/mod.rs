@@ -342,6 +342,8 @@ pub(crate) struct Keyed<W: Reconciler, T> {
     idle: Idle<W::Key>,
     standings: Standings<W::Key>,
     effects: Effects,
+    /// What the turns of a key did that were cut since it last succeeded or failed.
+    unreported: BTreeMap<W::Key, Effects>,
     supervisor: Supervisor,
     /// Why the next turn of a key runs.
     pending: Pending<W::Key>,
@@ -417,6 +419,7 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
             idle: Idle::default(),
             standings: BTreeMap::new(),
             effects: Effects::default(),
+            unreported: BTreeMap::new(),
             supervisor: Supervisor::new(
                 managing.of.quarantine,
                 parts.guest.failure.clone(),
