@@ -4,48 +4,31 @@
 
 use needs::needs;
 use std::fs;
-use std::io::{BufRead as _, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use support::{program, ran};
+use support::{Simulation, TOKEN, program, ran};
 
 /// The repository.
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 const NEGS: &str = "/compute/v1/projects/p/zones/z-a/networkEndpointGroups";
 
 /// A running `trueup sim compute`; dropping the value ends it.
-struct Compute {
-    child: Child,
-    url: String,
-}
+struct Compute(Simulation);
 
 impl Compute {
     fn start(args: &[&str]) -> Self {
-        let mut child = program()
-            .args(["sim", "compute", "--listen", "127.0.0.1:0"])
-            .args(args)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        let stdout = child.stdout.take().unwrap();
-        BufReader::new(stdout).read_line(&mut line).unwrap();
-        let url = line.trim().strip_prefix("listening on ");
-        let url = url.unwrap_or_else(|| panic!("`{line}` is no address")).to_owned();
-        Self { child, url }
+        Self(Simulation::start("compute", args))
     }
 
     async fn send(&self, method: Method, path: &str, body: &Value) -> (u16, Value) {
         // The client has no TLS provider of its own. Ignore the error: there may already be one.
         _ = rustls::crypto::ring::default_provider().install_default();
-        let request = reqwest::Client::new().request(method, format!("{}{path}", self.url));
-        let request = request.header("Authorization", "Bearer t").json(body);
+        let request = reqwest::Client::new().request(method, format!("{}{path}", self.0.url()));
+        let request = request.bearer_auth(TOKEN).json(body);
         let answer = request.send().await.unwrap();
         let status = answer.status().as_u16();
         (
@@ -58,14 +41,6 @@ impl Compute {
         let body = json!({"networkEndpoints": [{"ipAddress": ip}]});
         self.send(Method::POST, &format!("{NEGS}/n/attachNetworkEndpoints"), &body)
             .await
-    }
-}
-
-impl Drop for Compute {
-    fn drop(&mut self) {
-        // It may have ended by itself; then the test reports why.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 
@@ -151,7 +126,9 @@ fn googles_own_client_finds_all_as_it_knows_it() {
 
     let compute = Compute::start(&["--operation-ms", "100"]);
     let mut client = Command::new(venv.join("bin/python"));
-    client.arg(here.join("official_client.py")).arg(&compute.url);
+    client
+        .arg(here.join("official_client.py"))
+        .args([compute.0.url(), TOKEN]);
     finished(
         &mut client,
         "the simulated Compute Engine is not what Google's client knows",

@@ -19,32 +19,19 @@ use trueup_runtime::capabilities::meter::Limits;
 use trueup_runtime::capabilities::{Backends, Host, Identity};
 use trueup_runtime::guests::Program;
 use trueup_runtime::instance::{Instance, Start};
+use trueup_runtime::replay;
 use trueup_runtime::run::Instances;
-use trueup_runtime::worlds::worlds;
-use trueup_runtime::{Engine, EngineOptions, replay};
+
+use crate::programs::{ENGINE, built_in, program};
 
 mod program;
 
-/// Compiled once for all tests, and kept for their next run.
-static ENGINE: LazyLock<Engine> = LazyLock::new(|| {
-    let cache_dir = Some(Path::new(env!("CARGO_TARGET_TMPDIR")).join("cache"));
-    Engine::new(&EngineOptions {
-        cache_dir,
-        ..EngineOptions::default()
-    })
-    .unwrap()
-});
 static COMPONENT: LazyLock<Vec<u8>> = LazyLock::new(|| misbehaving::built("1", misbehaving::guests::build));
 static MISBEHAVING: LazyLock<Arc<Program>> = LazyLock::new(|| program(&COMPONENT));
-static LBAAS: LazyLock<Arc<Program>> =
-    LazyLock::new(|| program(trueup_guests_builtin::find("lbaas", "1").unwrap().bytes));
+static LBAAS: LazyLock<Arc<Program>> = LazyLock::new(|| built_in("lbaas"));
 
 /// Short, so that the tests are fast; long enough for an honest guest on a busy machine, which may stall in its call.
 const CPU_MS: u64 = 1500;
-
-fn program(bytes: &[u8]) -> Arc<Program> {
-    Arc::new(Program::new(&ENGINE, ENGINE.load(bytes).unwrap(), worlds()).unwrap())
-}
 
 /// Instances of the guest `misbehaving` that cause this trouble, with their journals in `state_dir`.
 fn instances(state_dir: &Path, does: &str, amount: u64, limits: Limits) -> Instances {

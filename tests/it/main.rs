@@ -24,6 +24,7 @@ mod neg_recordings;
 mod nodes;
 mod numbering;
 mod page;
+mod programs;
 mod quickstart;
 mod recordings;
 mod registry;

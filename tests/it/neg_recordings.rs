@@ -1,26 +1,23 @@
 //! Recordings of the guest `neg`: over restarts with timers and operations in flight, and replayed with the operator's
 //! commands.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
 use trueup_base::clock::VirtualClock;
-use trueup_journal::{Files, Options, Tape, segment_files};
+use trueup_journal::{Options, segment_files};
+use trueup_runtime::capabilities::Backends;
 use trueup_runtime::capabilities::faults::Faults;
 use trueup_runtime::capabilities::grants::Grants;
 use trueup_runtime::capabilities::log::NoLog;
-use trueup_runtime::capabilities::meter::Limits;
 use trueup_runtime::capabilities::neg::simulated::{Neg, Simulated};
-use trueup_runtime::capabilities::{Backends, Host};
-use trueup_runtime::guests::Program;
-use trueup_runtime::instance::{Instance, REPLAY_GUARD, Start};
+use trueup_runtime::instance::Instance;
 use trueup_runtime::run::Instances;
 use trueup_runtime::worlds::neg::guest::NAME;
-use trueup_runtime::worlds::worlds;
-use trueup_runtime::{Engine, EngineOptions};
 
+use crate::programs::{built_in, instances};
 use support::trueup;
 
 const KEY: &str = "default/web:80";
@@ -42,38 +39,19 @@ impl Stage {
     /// Ten single-stack endpoints are in the NEG; each segment ends with its first call.
     async fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let cache_dir = Some(Path::new(env!("CARGO_TARGET_TMPDIR")).join("cache"));
-        let engine = Engine::new(&EngineOptions {
-            cache_dir,
-            ..EngineOptions::default()
-        })
-        .unwrap();
-        let ships = trueup_guests_builtin::find(NAME, "1").unwrap();
-        let program = Arc::new(Program::new(&engine, engine.load(ships.bytes).unwrap(), worlds()).unwrap());
         let settings = json!({"neg_names": {"s1": "web"}});
-        let initial = initial(&engine, &program, &settings).await;
+        let instances = instances(&built_in(NAME), NAME, settings, Grants::everything(), folder.path()).await;
         let api = Simulated::new(Arc::<Faults>::default());
         let endpoints: Vec<Value> = (1..=10).map(|n| endpoint(n, false)).collect();
         let neg = json!({"name": "web", "zone": "z1", "subnet": "s1", "endpoints": endpoints});
         api.put(serde_json::from_value::<Neg>(neg).unwrap());
         Self {
             instances: Instances {
-                engine,
-                name: NAME,
-                program,
-                recorded: Arc::new(|_| None),
-                afresh: false,
-                settings,
-                grants: Grants::everything(),
-                limits: Limits::default(),
-                initial,
-                state_dir: folder.path().to_owned(),
-                record: true,
                 journal: Options {
                     segment_entries: 1,
                     ..Options::default()
                 },
-                files: Files::default(),
+                ..instances
             },
             folder,
             api: Arc::new(api),
@@ -113,24 +91,6 @@ impl Stage {
         let segments = segment_files(&self.instances.recording(KEY)).unwrap();
         segments.into_iter().map(|segment| segment.path).collect()
     }
-}
-
-/// The state of an instance after only its settings.
-async fn initial(engine: &Engine, program: &Arc<Program>, settings: &Value) -> String {
-    let host = Host::new(
-        Default::default(),
-        Tape::off(),
-        Grants::default(),
-        Backends::default(),
-        Limits::default(),
-    );
-    let start = Start {
-        settings,
-        snapshot: None,
-        cpu_max: REPLAY_GUARD,
-    };
-    let started = Instance::start(engine, program, host, start).await;
-    started.map_err(|(_, error)| error).unwrap().snapshot().await.unwrap()
 }
 
 async fn call(instance: &mut Instance, name: &str, args: Value) -> Value {

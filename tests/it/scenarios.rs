@@ -9,7 +9,8 @@ use trueup_runtime::guests::load::Loader;
 use trueup_runtime::registry::{Builtin, Registry};
 use trueup_runtime::scenario::{Guests, run_all};
 use trueup_runtime::worlds::worlds;
-use trueup_runtime::{Engine, EngineOptions};
+
+use crate::programs::ENGINE;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_scenario_of_the_project_passes() {
@@ -19,9 +20,8 @@ async fn every_scenario_of_the_project_passes() {
         version: guest.version,
         bytes: guest.bytes,
     });
-    let engine = Engine::new(&EngineOptions::default()).unwrap();
     let loader = Loader {
-        engine,
+        engine: ENGINE.clone(),
         registry: Registry::new(builtins.collect()),
         worlds: worlds(),
     };

@@ -3,7 +3,7 @@
 //! A pod gets its address only after the store has it; a released address rests before it goes out again. The model is
 //! the datastore of the AWS VPC CNI's node agent, version 1.7.
 //!
-//! This file has the exports and the imports, and decides nothing. `enis`, `pods` and `reading` have the
+//! This file has the exports, and decides nothing. `enis`, `pods` and `reading` have the
 //! exported functions, over a [`World`]; `memory` with `eni`, `openings` and `rests` keeps the state and its indexes;
 //! `stored` and `snapshot` handle texts.
 //!
@@ -19,11 +19,8 @@ use trueup_guest::{Guest, Imports};
 use crate::bindings::exports::trueup::ipam::datastore::{
     self as exported, Assignment, Eni, EniInfos, Error, IpamKey, PodIpInfo, Stats,
 };
-use crate::bindings::trueup::checkpoint::store::{self, Error as StoreError, Saved};
-use crate::bindings::trueup::cri::sandboxes::{self, Sandbox};
 use crate::datastore::Datastore;
 use crate::settings::Settings;
-use crate::world::World;
 
 pub mod address;
 pub mod bindings;
@@ -133,23 +130,5 @@ impl exported::Guest for Exports {
 
     fn remove_unused_eni_from_store(warm_ip_target: u32, minimum_ip_target: u32) -> Option<String> {
         with(|datastore| datastore.remove_unused_eni(&mut Imports, warm_ip_target, minimum_ip_target))
-    }
-}
-
-impl World for Imports {
-    fn checkpoint(&mut self, data: &str) -> Result<(), StoreError> {
-        store::checkpoint(data)
-    }
-
-    fn append(&mut self, entry: &str) -> Result<(), StoreError> {
-        store::append(entry)
-    }
-
-    fn restore(&mut self) -> Result<Option<Saved>, StoreError> {
-        store::restore()
-    }
-
-    fn list_running(&mut self) -> Result<Vec<Sandbox>, String> {
-        sandboxes::list_running()
     }
 }

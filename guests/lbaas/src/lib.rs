@@ -4,7 +4,7 @@
 //! carry the service's tag; the guest sees and touches nothing else. The model is the reconciliation of Anexia's
 //! Kubernetes cloud controller manager.
 //!
-//! This file has the exports and the imports, and decides nothing. `calls` has the three exported
+//! This file has the exports, and decides nothing. `calls` has the three exported
 //! functions; `input`, `own`, `plan`, `check` and `status` are pure; `reconcile`, `destroy` and `create` track the
 //! progress of a `reconcile` and ask a `World`.
 //!
@@ -16,16 +16,11 @@
 //! Between calls the guest keeps only its settings.
 #![cfg_attr(not(target_family = "wasm"), forbid(unsafe_code))]
 
-use trueup_guest::bindings::trueup::host::clock;
 use trueup_guest::{Imports, Stateless};
 
 use crate::bindings::exports::trueup::lbaas::reconciliation::{self, AddressPorts, Desired, Error, Plan, Report};
-use crate::bindings::trueup::host::random;
-use crate::bindings::trueup::lbaas::api;
-use crate::bindings::trueup::lbaas::types::{Object, ObjectRef, Spec, State};
 pub use crate::check::check;
 use crate::settings::Settings;
-use crate::world::World;
 
 pub mod backoff;
 pub mod bindings;
@@ -74,39 +69,5 @@ impl reconciliation::Guest for Exports {
 
     fn status(desired: Desired) -> Result<Vec<AddressPorts>, Error> {
         calls::status(&mut Imports, &desired)
-    }
-}
-
-impl World for Imports {
-    fn load_balancer(&mut self, identifier: &str) -> Result<State, api::Error> {
-        api::load_balancer(identifier)
-    }
-
-    fn list_tagged(&mut self, tag: &str) -> Result<Vec<Object>, api::Error> {
-        api::list_tagged(tag)
-    }
-
-    fn get(&mut self, refs: &[ObjectRef]) -> Vec<Result<Object, api::Error>> {
-        api::get(refs)
-    }
-
-    fn create(&mut self, specs: &[Spec], tags: &[String]) -> Vec<Result<Object, api::Error>> {
-        api::create(specs, tags)
-    }
-
-    fn reset(&mut self, refs: &[ObjectRef]) -> Vec<Result<(), api::Error>> {
-        api::reset(refs)
-    }
-
-    fn destroy(&mut self, refs: &[ObjectRef]) -> Vec<Result<(), api::Error>> {
-        api::destroy(refs)
-    }
-
-    fn sleep_ms(&mut self, duration_ms: u64) {
-        clock::sleep_ms(duration_ms);
-    }
-
-    fn next_u64(&mut self) -> u64 {
-        random::next_u64()
     }
 }

@@ -1,37 +1,24 @@
 //! Everything that a call may ask, as one argument: the API, the clock, randomness, the log and metrics.
-//!
-//! `lib.rs` implements it with the component's imports, the tests with a simulation with a virtual clock.
 
+use trueup_guest::bindings::trueup::host::clock;
 use trueup_guest::{Clock, Telemetry};
 
-use crate::bindings::trueup::lbaas::api::Error as ApiError;
+use crate::bindings::trueup::host::random;
+use crate::bindings::trueup::lbaas::api::{self, Error as ApiError};
 use crate::bindings::trueup::lbaas::types::{Object, ObjectRef, Spec, State};
 
-/// The guest's imports; each does what the function of that name in `wit/` does.
-pub trait World: Clock + Telemetry {
-    /// `api.load-balancer`
-    ///
-    /// # Errors
-    /// The API's error.
-    fn load_balancer(&mut self, identifier: &str) -> Result<State, ApiError>;
-    /// `api.list-tagged`
-    ///
-    /// # Errors
-    /// The API's error.
-    fn list_tagged(&mut self, tag: &str) -> Result<Vec<Object>, ApiError>;
-    /// `api.get`
-    fn get(&mut self, refs: &[ObjectRef]) -> Vec<Result<Object, ApiError>>;
-    /// `api.create`
-    fn create(&mut self, specs: &[Spec], tags: &[String]) -> Vec<Result<Object, ApiError>>;
-    /// `api.reset`
-    fn reset(&mut self, refs: &[ObjectRef]) -> Vec<Result<(), ApiError>>;
-    /// `api.destroy`
-    fn destroy(&mut self, refs: &[ObjectRef]) -> Vec<Result<(), ApiError>>;
-
-    /// `clock.sleep-ms`
-    fn sleep_ms(&mut self, duration_ms: u64);
-    /// `random.next-u64`
-    fn next_u64(&mut self) -> u64;
+trueup_guest::world! {
+    /// The guest's imports.
+    pub trait World: Clock + Telemetry {
+        fn load_balancer(identifier: &str) -> Result<State, ApiError> = api::load_balancer;
+        fn list_tagged(tag: &str) -> Result<Vec<Object>, ApiError> = api::list_tagged;
+        fn get(refs: &[ObjectRef]) -> Vec<Result<Object, ApiError>> = api::get;
+        fn create(specs: &[Spec], tags: &[String]) -> Vec<Result<Object, ApiError>> = api::create;
+        fn reset(refs: &[ObjectRef]) -> Vec<Result<(), ApiError>> = api::reset;
+        fn destroy(refs: &[ObjectRef]) -> Vec<Result<(), ApiError>> = api::destroy;
+        fn sleep_ms(duration_ms: u64) = clock::sleep_ms;
+        fn next_u64() -> u64 = random::next_u64;
+    }
 }
 
 /// True if the error concerns the whole call and not the one resource: the guest must ask nothing after it.

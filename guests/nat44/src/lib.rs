@@ -4,7 +4,7 @@
 //! Writes only changes, and repeats writes whose result is unknown. The model is the NAT44 renderer of contiv/vpp; the
 //! specification lists the intended differences.
 //!
-//! This file has the exports and the imports, and decides nothing. `settings`, `uplink`, `keys`,
+//! This file has the exports, and decides nothing. `settings`, `uplink`, `keys`,
 //! `values`, `dnat` and `global` are pure; `cache`, `writes` and `renderer` keep the state and ask a [`World`];
 //! `snapshot` is its text.
 //!
@@ -17,11 +17,9 @@
 use trueup_guest::{Guest, Imports};
 
 use crate::bindings::exports::trueup::service::renderer as exported;
-use crate::bindings::trueup::etcd::kv::{self, Error, KeyValue, Operation};
 use crate::bindings::trueup::service::types::{ContivService, ResyncEvent};
 use crate::renderer::Renderer;
 use crate::settings::Settings;
-use crate::world::World;
 
 pub mod bindings;
 pub mod cache;
@@ -84,15 +82,5 @@ impl exported::Guest for Exports {
 
     fn resync(event: ResyncEvent) -> Result<(), String> {
         with(|renderer| renderer.resync(&mut Imports, event))
-    }
-}
-
-impl World for Imports {
-    fn list_prefix(&mut self, prefix: &str) -> Result<Vec<KeyValue>, Error> {
-        kv::list_prefix(prefix)
-    }
-
-    fn commit(&mut self, operations: &[Operation]) -> Result<bool, Error> {
-        kv::commit(&[], operations)
     }
 }

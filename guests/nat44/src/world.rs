@@ -1,23 +1,20 @@
 //! Everything that a call may ask, as one argument: the database, the log and metrics.
-//!
-//! `lib.rs` implements it with the component's imports, the tests with a simulation.
 
 use trueup_guest::Telemetry;
 
-use crate::bindings::trueup::etcd::kv::{Error, KeyValue, Operation};
+use crate::bindings::trueup::etcd::kv::{self, Error, KeyValue, Operation};
 
-/// The guest's imports; each does what the function of that name in `wit/` does.
-pub trait World: Telemetry {
-    /// `kv.list-prefix`
-    ///
-    /// # Errors
-    /// The database's error.
-    fn list_prefix(&mut self, prefix: &str) -> Result<Vec<KeyValue>, Error>;
-    /// `kv.commit`, without compares
-    ///
-    /// # Errors
-    /// The database's error; the commit may have been stored.
-    fn commit(&mut self, operations: &[Operation]) -> Result<bool, Error>;
+trueup_guest::world! {
+    /// The guest's imports.
+    pub trait World: Telemetry {
+        fn list_prefix(prefix: &str) -> Result<Vec<KeyValue>, Error> = kv::list_prefix;
+        fn commit(operations: &[Operation]) -> Result<bool, Error> = commit;
+    }
+}
+
+/// A transaction that compares nothing.
+fn commit(operations: &[Operation]) -> Result<bool, Error> {
+    kv::commit(&[], operations)
 }
 
 /// The database's error in the form of answers.

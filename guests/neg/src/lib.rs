@@ -5,7 +5,7 @@
 //! carries no traffic. The model is the NEG syncer of the Kubernetes controller for Google Compute Engine with its
 //! dual-stack migrator; the specification lists the intended differences.
 //!
-//! This file has the exports and the imports, and decides nothing. `address`, `entry`, `filter`, `target`
+//! This file has the exports, and decides nothing. `address`, `entry`, `filter`, `target`
 //! and `compare` are pure; `migrator`, `retry`, `operations` and `syncer` keep the state and ask a [`World`];
 //! `snapshot` is its text.
 //!
@@ -22,12 +22,9 @@ use trueup_guest::{Guest, Imports};
 use crate::bindings::exports::trueup::guest::timer_events;
 use crate::bindings::exports::trueup::neg::migrator::{self as exported_migrator, Filtered};
 use crate::bindings::exports::trueup::neg::syncer::{self as exported_syncer, SyncReport};
-use crate::bindings::trueup::host::timers;
-use crate::bindings::trueup::neg::api::{self, NegRef};
-use crate::bindings::trueup::neg::types::{Endpoint, EndpointGroup};
+use crate::bindings::trueup::neg::types::EndpointGroup;
 use crate::neg::Neg;
 use crate::settings::Settings;
-use crate::world::World;
 
 pub mod address;
 pub mod bindings;
@@ -105,31 +102,5 @@ impl exported_syncer::Guest for Exports {
 
     fn set_error_state(in_error_state: bool) {
         with(|neg| neg.set_error_state(&mut Imports, in_error_state));
-    }
-}
-
-impl World for Imports {
-    fn ensure(&mut self, neg: &NegRef, subnet: &str) -> Result<bool, api::Error> {
-        api::ensure(neg, subnet)
-    }
-
-    fn list_endpoints(&mut self, neg: &NegRef) -> Result<Vec<Endpoint>, api::Error> {
-        api::list_endpoints(neg)
-    }
-
-    fn attach(&mut self, neg: &NegRef, endpoints: &[Endpoint]) -> Result<u64, api::Error> {
-        api::attach(neg, endpoints)
-    }
-
-    fn detach(&mut self, neg: &NegRef, endpoints: &[Endpoint]) -> Result<u64, api::Error> {
-        api::detach(neg, endpoints)
-    }
-
-    fn schedule(&mut self, delay_ms: u64) -> u64 {
-        timers::schedule(delay_ms)
-    }
-
-    fn cancel(&mut self, timer: u64) -> bool {
-        timers::cancel(timer)
     }
 }

@@ -1,39 +1,21 @@
 //! Everything that a call may ask, as one argument: the NEG API, the clock, timers, the log and metrics.
-//!
-//! `lib.rs` implements it with the component's imports, the tests with a simulation with a virtual clock.
 
 use trueup_guest::{Clock, Telemetry};
 
-use crate::bindings::trueup::neg::api::{Error, NegRef};
+use crate::bindings::trueup::host::timers;
+use crate::bindings::trueup::neg::api::{self, Error, NegRef};
 use crate::bindings::trueup::neg::types::Endpoint;
 
-/// The guest's imports; each does what the function of that name in `wit/` does.
-pub trait World: Clock + Telemetry {
-    /// `api.ensure`
-    ///
-    /// # Errors
-    /// The API's error.
-    fn ensure(&mut self, neg: &NegRef, subnet: &str) -> Result<bool, Error>;
-    /// `api.list-endpoints`
-    ///
-    /// # Errors
-    /// The API's error.
-    fn list_endpoints(&mut self, neg: &NegRef) -> Result<Vec<Endpoint>, Error>;
-    /// `api.attach`
-    ///
-    /// # Errors
-    /// The API's error; the operation did not start.
-    fn attach(&mut self, neg: &NegRef, endpoints: &[Endpoint]) -> Result<u64, Error>;
-    /// `api.detach`
-    ///
-    /// # Errors
-    /// The API's error; the operation did not start.
-    fn detach(&mut self, neg: &NegRef, endpoints: &[Endpoint]) -> Result<u64, Error>;
-
-    /// `timers.schedule`
-    fn schedule(&mut self, delay_ms: u64) -> u64;
-    /// `timers.cancel`
-    fn cancel(&mut self, timer: u64) -> bool;
+trueup_guest::world! {
+    /// The guest's imports.
+    pub trait World: Clock + Telemetry {
+        fn ensure(neg: &NegRef, subnet: &str) -> Result<bool, Error> = api::ensure;
+        fn list_endpoints(neg: &NegRef) -> Result<Vec<Endpoint>, Error> = api::list_endpoints;
+        fn attach(neg: &NegRef, endpoints: &[Endpoint]) -> Result<u64, Error> = api::attach;
+        fn detach(neg: &NegRef, endpoints: &[Endpoint]) -> Result<u64, Error> = api::detach;
+        fn schedule(delay_ms: u64) -> u64 = timers::schedule;
+        fn cancel(timer: u64) -> bool = timers::cancel;
+    }
 }
 
 /// A timer that was scheduled and has neither fired nor been cancelled.

@@ -4,7 +4,7 @@
 //! one of its endpoints; established flows keep theirs. This renderer has no original: its structure follows
 //! kube-proxy's nftables mode, and the specification describes all of it.
 //!
-//! This file has the exports and the imports, and decides nothing. `facts`, `names`, `render`, `ruleset`,
+//! This file has the exports, and decides nothing. `facts`, `names`, `render`, `ruleset`,
 //! `step` and `change` are pure; `schema`, `base` and `transaction` produce the text for nft; `claims` and `renderer`
 //! keep the state and ask a [`World`]; `snapshot` is its text.
 //!
@@ -17,11 +17,9 @@
 use trueup_guest::{Guest, Imports};
 
 use crate::bindings::exports::trueup::service::renderer as exported;
-use crate::bindings::trueup::service::nftables;
 use crate::bindings::trueup::service::types::{ContivService, ResyncEvent};
 use crate::renderer::Renderer;
 use crate::settings::Settings;
-use crate::world::World;
 
 pub mod base;
 pub mod bindings;
@@ -90,11 +88,5 @@ impl exported::Guest for Exports {
 
     fn resync(event: ResyncEvent) -> Result<(), String> {
         with(|renderer| renderer.resync(&mut Imports, event.services))
-    }
-}
-
-impl World for Imports {
-    fn apply(&mut self, ruleset: &str) -> Result<(), String> {
-        nftables::apply(ruleset)
     }
 }

@@ -4,7 +4,7 @@
 //! The number is a key in a database that all nodes share: the first to store it owns it. The model is node sync of
 //! Contiv-VPP; the specification lists the intended differences.
 //!
-//! This file has the exports and the imports, and decides nothing. `view`, `kube` and `record` are pure;
+//! This file has the exports, and decides nothing. `view`, `kube` and `record` are pure;
 //! `allocation` and `node_sync` ask a [`World`]; `snapshot` is their text.
 //!
 //! ```text
@@ -19,11 +19,9 @@
 use trueup_guest::{Guest, Imports};
 
 use crate::bindings::exports::trueup::nodesync::node_sync::{self as exported, Change, ClusterState, Error};
-use crate::bindings::trueup::etcd::kv::{self, KeyValue};
 use crate::bindings::trueup::nodesync::types::{IpVersion, Node, NodeUpdate};
 use crate::node_sync::NodeSync;
 use crate::settings::Settings;
-use crate::world::World;
 
 pub mod addresses;
 pub mod allocation;
@@ -75,23 +73,5 @@ impl exported::Guest for Exports {
 
     fn publish_node_ips(addresses: Vec<String>, version: IpVersion) -> Result<bool, Error> {
         with(|node_sync| node_sync.publish_node_ips(&mut Imports, &addresses, version))
-    }
-}
-
-impl World for Imports {
-    fn get(&mut self, key: &str) -> Result<Option<KeyValue>, kv::Error> {
-        kv::get(key)
-    }
-
-    fn list_keys(&mut self, prefix: &str) -> Result<Vec<String>, kv::Error> {
-        kv::list_keys(prefix)
-    }
-
-    fn put(&mut self, key: &str, value: &str) -> Result<u64, kv::Error> {
-        kv::put(key, value)
-    }
-
-    fn put_if_not_exists(&mut self, key: &str, value: &str) -> Result<bool, kv::Error> {
-        kv::put_if_not_exists(key, value)
     }
 }

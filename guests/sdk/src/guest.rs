@@ -140,3 +140,37 @@ macro_rules! guest {
         bindings::export!(Exports with_types_in bindings);
     };
 }
+
+/// Declares the trait `World`: what the decisions of a guest ask, as one argument. [`Imports`](crate::Imports) implements
+/// it with the functions after `=`, which are those of the bindings; native tests implement it with a simulation.
+///
+/// ```text
+/// trueup_guest::world! {
+///     /// The database, the log and metrics.
+///     pub trait World: Telemetry {
+///         fn get(key: &str) -> Result<Option<KeyValue>, Error> = kv::get;
+///     }
+/// }
+/// ```
+#[macro_export]
+macro_rules! world {
+    ($(#[$about:meta])* pub trait World: $base:ident $(+ $more:ident)* {
+        $(fn $name:ident($($argument:ident: $type:ty),*) $(-> $answer:ty)? = $import:path;)+
+    }) => {
+        $(#[$about])*
+        pub trait World: $base $(+ $more)* {
+            $(
+                #[doc = concat!("`", stringify!($import), "`, with its errors.")]
+                fn $name(&mut self, $($argument: $type),*) $(-> $answer)?;
+            )+
+        }
+
+        impl World for $crate::Imports {
+            $(
+                fn $name(&mut self, $($argument: $type),*) $(-> $answer)? {
+                    $import($($argument),*)
+                }
+            )+
+        }
+    };
+}

@@ -5,7 +5,7 @@
 //! with the difference. The model is the service processor of Contiv-VPP; the specification lists the intended
 //! differences.
 //!
-//! This file has the exports and the imports, and decides nothing. `door` parses, `inputs` stores,
+//! This file has the exports, and decides nothing. `door` parses, `inputs` stores,
 //! `combine` and `pods` are the function of the inputs, `view` stores their results with indexes of what an event
 //! touches; `processor` and `rendering` call a [`World`]; `snapshot` is their text.
 //!
@@ -20,11 +20,8 @@ use trueup_guest::{Guest, Imports};
 
 use crate::bindings::exports::trueup::service::processor::{self as exported, Event, State};
 use crate::bindings::trueup::kube::types::ObjectId;
-use crate::bindings::trueup::service::renderer;
-use crate::bindings::trueup::service::types::{ContivService, ResyncEvent};
 use crate::processor::Processor;
 use crate::settings::Settings;
-use crate::world::{Rendered, World};
 
 pub mod bindings;
 pub mod combine;
@@ -73,35 +70,5 @@ impl exported::Guest for Exports {
 
     fn revert(pod: ObjectId) {
         with(|processor| processor.revert(&mut Imports, pod));
-    }
-}
-
-impl World for Imports {
-    fn add_service(&mut self, service: &ContivService) -> Rendered {
-        renderer::add_service(service)
-    }
-
-    fn update_service(&mut self, old: &ContivService, new: &ContivService) -> Rendered {
-        renderer::update_service(old, new)
-    }
-
-    fn delete_service(&mut self, service: &ContivService) -> Rendered {
-        renderer::delete_service(service)
-    }
-
-    fn update_node_port_services(&mut self, node_ips: &[String], services: &[ContivService]) -> Rendered {
-        renderer::update_node_port_services(node_ips, services)
-    }
-
-    fn update_local_frontend_ifs(&mut self, old: &[String], new: &[String]) -> Rendered {
-        renderer::update_local_frontend_ifs(old, new)
-    }
-
-    fn update_local_backend_ifs(&mut self, old: &[String], new: &[String]) -> Rendered {
-        renderer::update_local_backend_ifs(old, new)
-    }
-
-    fn resync(&mut self, event: &ResyncEvent) -> Rendered {
-        renderer::resync(event)
     }
 }

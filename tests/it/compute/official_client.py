@@ -57,9 +57,9 @@ def endpoint(number, **more):
     )
 
 
-def main(url):
+def main(url, token):
     host = url.removeprefix("http://")
-    given = dict(credentials=FixedToken("t"), host=host, url_scheme="http")
+    given = dict(credentials=FixedToken(token), host=host, url_scheme="http")
     transport = NetworkEndpointGroupsRestTransport(**given)
     # The extended operation asks for its state through a client of its own, made with the same transport.
     operations = compute_v1.ZoneOperationsClient(transport=ZoneOperationsRestTransport(**given))
@@ -151,4 +151,4 @@ def main(url):
     refused("a forgotten operation", exceptions.NotFound, "was not found", lambda: operations.get(operation=done.name, **place))
 
 
-main(sys.argv[1])
+main(*sys.argv[1:])

@@ -1,17 +1,16 @@
 //! `trueup journal serve` in its own process, and plain HTTP requests to it.
 
 use std::ffi::OsStr;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
-use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
 
-use support::program;
+use support::Serving;
 
 pub(crate) struct Served {
-    child: Child,
+    _serving: Serving,
     pub(crate) url: String,
 }
 
@@ -25,21 +24,9 @@ pub(crate) struct Answered {
 
 impl Served {
     pub(crate) fn start(args: &[&OsStr]) -> Self {
-        let mut child = program()
-            .args(["journal", "serve"])
-            .args(args)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap())
-            .read_line(&mut line)
-            .unwrap();
-        let url = line.trim().to_owned();
-        assert!(url.starts_with("http://127.0.0.1:") && url.ends_with('/'), "{line:?}");
-        Self { child, url }
+        let (serving, url) = Serving::start(&["journal", "serve"], args);
+        assert!(url.starts_with("http://127.0.0.1:") && url.ends_with('/'), "{url:?}");
+        Self { _serving: serving, url }
     }
 
     pub(crate) fn address(&self) -> &str {
@@ -83,12 +70,5 @@ impl Served {
             }
             std::thread::sleep(Duration::from_millis(50));
         }
-    }
-}
-
-impl Drop for Served {
-    fn drop(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
     }
 }

@@ -16,6 +16,8 @@ use trueup_runtime::capabilities::etcd::{Api, Operation};
 use trueup_runtime::config::{EtcdBackend, EtcdCluster};
 use trueup_runtime::worlds::node::guests::service::State;
 
+use crate::programs::{self, instances};
+
 use super::inputs::Inputs;
 use super::nat::{self, Settings};
 use super::server::Server;
@@ -171,15 +173,15 @@ impl<'a> Agent<'a> {
         };
         let own = format!("/vnf-agent/{}/", self.label);
         let settings = case.settings.json(&self.label);
-        let nat44 = wired::instances(&NAT44, "nat44", settings, wired::grants("etcd", &[&own]), folder.path()).await;
+        let nat44 = instances(&NAT44, "nat44", settings, wired::grants("etcd", &[&own]), folder.path()).await;
         let backends = Backends {
             etcd: Some(Arc::new(store)),
-            ..wired::backends()
+            ..programs::backends()
         };
         let service = case
             .pod_network
             .map_or(json!({}), |network| json!({ "default_pod_network": network }));
-        let mut wired = Wired::new(service, folder.path(), vec![(nat44, backends)]).await;
+        let mut wired = Wired::new(service, folder.path(), vec![(Arc::new(nat44), backends)]).await;
 
         let mut inputs = Inputs::of(&case.state);
         let mut answer = wired.resync(&case.state).await;

@@ -26,6 +26,8 @@ use trueup_runtime::capabilities::etcd::simulated::Simulated;
 use trueup_runtime::run::Instances;
 use trueup_runtime::worlds::node::guests::service::State;
 
+use crate::programs::{backends, instances};
+
 use super::inputs::Inputs;
 use super::kernel::{Kernel, Tables};
 use super::nat::Settings;
@@ -102,14 +104,14 @@ impl Node {
                 inner: Arc::new(inner.clone()),
                 fates: fates.clone(),
             })),
-            ..wired::backends()
+            ..backends()
         };
         let filter = Backends {
             nftables: Some(Arc::new(Filter {
                 inner: kernel.clone(),
                 fates: fates[1].clone(),
             })),
-            ..wired::backends()
+            ..backends()
         };
         let renderers = vec![
             (nat44(case, "nat44", folder).await, store(&flaky, &fates[0])),
@@ -136,13 +138,13 @@ impl Node {
 
 async fn nat44(case: &Case, name: &'static str, folder: &Path) -> Arc<Instances> {
     let grants = wired::grants("etcd", &[&format!("/vnf-agent/{LABEL}/")]);
-    wired::instances(&NAT44, name, case.settings.json(LABEL), grants, folder).await
+    Arc::new(instances(&NAT44, name, case.settings.json(LABEL), grants, folder).await)
 }
 
 async fn nftables(case: &Case, folder: &Path) -> Arc<Instances> {
     let settings = json!({ "pod_subnets": case.pod_subnets });
     let grants = wired::grants("nftables", &["ip trueup", "ip6 trueup"]);
-    wired::instances(&NFTABLES, "nftables", settings, grants, folder).await
+    Arc::new(instances(&NFTABLES, "nftables", settings, grants, folder).await)
 }
 
 async fn check(case: &Case) -> Result<(), TestCaseError> {
@@ -198,7 +200,7 @@ async fn alone(case: &Case) -> Result<Vec<Vec<Question>>, TestCaseError> {
     let folder = tempfile::tempdir().unwrap();
     let backends = Backends {
         etcd: Some(Arc::new(Embedded::in_memory().unwrap())),
-        ..wired::backends()
+        ..backends()
     };
     let renderer = (nat44(case, "steady", folder.path()).await, backends);
     let mut wired = Wired::new(json!({}), folder.path(), vec![renderer]).await;

@@ -2,29 +2,20 @@
 
 use std::path::Path;
 use std::sync::{Arc, LazyLock};
-use std::time::Duration;
 
 use serde_json::{Value, json};
-use trueup_base::clock::VirtualClock;
-use trueup_journal::{Files, OPEN_FILES_MAX, Options, Tape};
+use trueup_runtime::capabilities::Backends;
 use trueup_runtime::capabilities::grants::Grants;
-use trueup_runtime::capabilities::log::NoLog;
-use trueup_runtime::capabilities::meter::Limits;
-use trueup_runtime::capabilities::{Backends, Host, Identity};
 use trueup_runtime::guests::Program;
-use trueup_runtime::instance::{Instance, Start};
 use trueup_runtime::run::Instances;
 use trueup_runtime::worlds::node::Wiring;
 use trueup_runtime::worlds::node::guests::nodesync::Node;
 use trueup_runtime::worlds::node::guests::service::{Event, State};
-use trueup_runtime::worlds::worlds;
-use trueup_runtime::{Engine, EngineOptions};
+
+use crate::programs::{backends, built_in, instances};
 
 /// The node, which is the key of every instance.
 pub(crate) const NODE: &str = "node-a";
-
-/// No start of a guest comes near this limit.
-const START_MAX: Duration = Duration::from_secs(60);
 
 pub(crate) static RUNTIME: LazyLock<tokio::runtime::Runtime> = LazyLock::new(|| {
     tokio::runtime::Builder::new_multi_thread()
@@ -34,77 +25,14 @@ pub(crate) static RUNTIME: LazyLock<tokio::runtime::Runtime> = LazyLock::new(|| 
         .unwrap()
 });
 
-static ENGINE: LazyLock<Engine> = LazyLock::new(|| {
-    let cache_dir = Some(Path::new(env!("CARGO_TARGET_TMPDIR")).join("cache"));
-    Engine::new(&EngineOptions {
-        cache_dir,
-        ..EngineOptions::default()
-    })
-    .unwrap()
-});
-
 /// The built-in guest.
-pub(crate) static SERVICE: LazyLock<Arc<Program>> = LazyLock::new(|| program("service"));
-pub(crate) static NAT44: LazyLock<Arc<Program>> = LazyLock::new(|| program("nat44"));
-pub(crate) static NFTABLES: LazyLock<Arc<Program>> = LazyLock::new(|| program("nftables"));
-
-fn program(name: &str) -> Arc<Program> {
-    let builtin = trueup_guests_builtin::find(name, "1").unwrap();
-    Arc::new(Program::new(&ENGINE, ENGINE.load(builtin.bytes).unwrap(), worlds()).unwrap())
-}
-
-/// The default backends: no guest waits for this clock, and the test ignores this log.
-pub(crate) fn backends() -> Backends {
-    Backends {
-        clock: Arc::new(VirtualClock::new(0)),
-        log: Arc::new(NoLog),
-        ..Backends::default()
-    }
-}
+pub(crate) static SERVICE: LazyLock<Arc<Program>> = LazyLock::new(|| built_in("service"));
+pub(crate) static NAT44: LazyLock<Arc<Program>> = LazyLock::new(|| built_in("nat44"));
+pub(crate) static NFTABLES: LazyLock<Arc<Program>> = LazyLock::new(|| built_in("nftables"));
 
 /// The right to read and write only these scopes of one capability.
 pub(crate) fn grants(capability: &str, scopes: &[&str]) -> Grants {
     serde_json::from_value(json!({ capability: { "read": scopes, "write": scopes } })).unwrap()
-}
-
-/// The instances of a guest, recorded in `folder` under `name`.
-pub(crate) async fn instances(
-    program: &Arc<Program>,
-    name: &'static str,
-    settings: Value,
-    grants: Grants,
-    folder: &Path,
-) -> Arc<Instances> {
-    let host = Host::new(
-        Identity::default(),
-        Tape::memory(),
-        Grants::default(),
-        backends(),
-        Limits::default(),
-    );
-    let start = Start {
-        settings: &settings,
-        snapshot: None,
-        cpu_max: START_MAX,
-    };
-    let started = Instance::start(&ENGINE, program, host, start).await;
-    let mut instance = started.map_err(|(_, error)| error).unwrap();
-    let initial = instance.snapshot().await.unwrap();
-    Arc::new(Instances {
-        name,
-        engine: ENGINE.clone(),
-        program: Arc::clone(program),
-        recorded: Arc::new(|_| None),
-        afresh: false,
-        settings,
-        grants,
-        limits: Limits::default(),
-        initial,
-        state_dir: folder.to_owned(),
-        record: true,
-        journal: Options::default(),
-        files: Files::new(OPEN_FILES_MAX),
-    })
 }
 
 /// A wired node, and the last nodes that it received.
@@ -120,6 +48,7 @@ impl Wired {
         renderers: Vec<(Arc<Instances>, Backends)>,
     ) -> Self {
         let service = instances(&SERVICE, "service", service_settings, Grants::default(), folder).await;
+        let service = Arc::new(service);
         Self {
             wiring: Wiring::new(NODE, (service, backends()), renderers),
             nodes: Vec::new(),

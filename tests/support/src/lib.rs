@@ -19,6 +19,7 @@ pub mod network;
 pub mod plugins;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 use std::fmt;
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader};
@@ -58,7 +59,7 @@ pub fn program() -> Command {
 }
 
 /// Runs the binary to its end.
-pub fn trueup<A: AsRef<std::ffi::OsStr>>(args: impl IntoIterator<Item = A>) -> Ran {
+pub fn trueup<A: AsRef<OsStr>>(args: impl IntoIterator<Item = A>) -> Ran {
     ran(program().args(args))
 }
 
@@ -496,17 +497,14 @@ pub fn described(objects: &[Object]) -> Vec<String> {
 /// The state of an object that could not be deployed.
 pub const FAILED: &str = "2";
 
-/// `trueup sim ...` in its own process; dropping the value ends it.
-pub struct Simulation {
-    child: Child,
-    url: String,
-}
+/// A command that serves, in its own process; dropping the value ends it.
+pub struct Serving(Child);
 
-impl Simulation {
-    /// `of` is the simulated server: `lbaas`.
-    pub fn start(of: &str, args: &[&str]) -> Self {
+impl Serving {
+    /// Starts the command. Returns its first line on stdout, which has its address, without the line's end.
+    pub fn start<A: AsRef<OsStr>>(command: &[&str], args: &[A]) -> (Self, String) {
         let mut child = program()
-            .args(["sim", of, "--listen", "127.0.0.1:0", "--token", TOKEN])
+            .args(command)
             .args(args)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -517,13 +515,33 @@ impl Simulation {
         BufReader::new(child.stdout.take().unwrap())
             .read_line(&mut line)
             .unwrap();
-        let url = line
-            .trim()
-            .strip_prefix("listening on ")
-            .unwrap_or_else(|| panic!("`{line}` is no address"));
+        (Self(child), line.trim_end().to_owned())
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        // It may have ended by itself; then the test reports why.
+        _ = self.0.kill();
+        _ = self.0.wait();
+    }
+}
+
+/// `trueup sim ...` in its own process; dropping the value ends it.
+pub struct Simulation {
+    _serving: Serving,
+    url: String,
+}
+
+impl Simulation {
+    /// `of` is the simulated server: `lbaas` or `compute`.
+    pub fn start(of: &str, args: &[&str]) -> Self {
+        let command = ["sim", of, "--listen", "127.0.0.1:0", "--token", TOKEN];
+        let (serving, line) = Serving::start(&command, args);
+        let url = line.strip_prefix("listening on ");
         Self {
-            child,
-            url: url.to_owned(),
+            url: url.unwrap_or_else(|| panic!("`{line}` is no address")).to_owned(),
+            _serving: serving,
         }
     }
 
@@ -560,13 +578,6 @@ impl Simulation {
             let answer = request.send().await.unwrap().error_for_status().unwrap();
             answer.bytes().await.unwrap().to_vec()
         })
-    }
-}
-
-impl Drop for Simulation {
-    fn drop(&mut self) {
-        _ = self.child.kill();
-        _ = self.child.wait();
     }
 }
 
