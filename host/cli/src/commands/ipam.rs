@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use trueup_base::clock::{Clock as _, SystemClock};
 use trueup_runtime::config::{Ipam, SOCKET};
+use trueup_runtime::run::seconds;
 use trueup_runtime::worlds::ipam::guest::{AddressInfo, Eni, IpamKey};
 use trueup_runtime::worlds::ipam::{self, FORGOTTEN_AFTER_MS, Shown};
 
-use super::run::{counted, seconds};
 use crate::exit::{Ending, Exit, misused};
 use crate::output::{self, Output, printable, table};
 
@@ -250,7 +250,7 @@ fn lines(shown: &Shown, now_ms: u64) -> Vec<String> {
         (false, Some(error)) => format!("not read: {}", printable(error)),
     };
     lines.push(format!("store     {store}"));
-    lines.push(format!("total     {}", counted(&shown.stats)));
+    lines.push(format!("total     {}", shown.stats));
     lines.push(String::new());
     lines.extend(table(&interfaces(shown, now_ms)));
     let addresses = addresses(shown, now_ms);

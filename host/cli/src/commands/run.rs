@@ -1,7 +1,5 @@
 //! `trueup run`: reconciles what the configuration names, once or until it is stopped.
 
-mod node;
-
 use std::convert::Infallible;
 use std::path::PathBuf;
 
@@ -10,9 +8,7 @@ use serde_json::{Map, Value};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use trueup_runtime::config::{Config, Override, Source};
-use trueup_runtime::run::{self, Ended, Event, Part, Reload, Settled};
-use trueup_runtime::swap;
-use trueup_runtime::worlds::ipam::{self, Stats};
+use trueup_runtime::run::{self, Ended, Event, Part, Reload, Said};
 use trueup_runtime::worlds::sections;
 
 use crate::exit::{Ending, Exit, misused};
@@ -199,126 +195,13 @@ fn lines(ended: &Ended) {
     }
 }
 
-/// One line for each event: the outcome of a key to stdout, warnings to stderr.
+/// One line for each event: outcomes to stdout, warnings to stderr.
 fn say(event: &Event) {
-    match event {
-        Event::Ipam(event) => say_of_pods(event),
-        Event::Node(event) => node::say(event),
-        Event::Reloaded { file } => output::line_if_read(&format!("{} is read again and taken", file.display())),
-        Event::Guest(swap::Event::Activated(activated)) => {
-            output::line_if_read(&format!("{:<24} active   {activated}", activated.guest));
-        }
-        Event::Guest(swap::Event::Refused(why)) => output::talk(&format!("warning: {why}")),
-        Event::Quarantined {
-            key,
-            error,
-            failures,
-            journal,
-        } => output::line_if_read(&format!(
-            "{key:<24} failed   {error}; set aside after {} until it or the guest changes, its recording is {}",
-            times(*failures),
-            journal.display()
-        )),
-        Event::Problem(problem) => output::talk(&format!("warning: {problem}")),
-        Event::Held { key, why } => {
-            output::line_if_read(&format!("{key:<24} held     its objects are kept while {why}"));
-        }
-        Event::Failed {
-            key,
-            error,
-            again_in_ms,
-        } => failed(key, error, *again_in_ms),
-        Event::Settled(Settled { key, state, did, .. }) => {
-            output::line_if_read(&format!("{key:<24} {state:<8} {did}"));
-        }
+    match event.said() {
+        Some(Said::Line(line)) => output::line_if_read(&line),
+        Some(Said::Warning(what)) => output::talk(&format!("warning: {what}")),
+        None => {}
     }
-}
-
-/// The same for pod addresses.
-fn say_of_pods(event: &ipam::Event) {
-    use ipam::Event as Pods;
-    let line =
-        |instance: &str, what: &str, more: &str| output::line_if_read(&format!("{instance:<24} {what:<8} {more}"));
-    match event {
-        Pods::Read { instance, stats } => line(instance, "true", &counted(stats)),
-        Pods::Listening { socket } => output::line_if_read(&format!("listening on {}", socket.display())),
-        Pods::Released { instance, eni } => line(
-            instance,
-            "released",
-            &format!("network interface `{eni}` is unused and can be detached"),
-        ),
-        Pods::Spool {
-            instance,
-            done,
-            kept: 0,
-        } => {
-            line(
-                instance,
-                "spool",
-                &format!("{done} left by pods that ended while no host ran: done"),
-            );
-        }
-        Pods::Spool { instance, done, kept } => output::talk(&format!(
-            "warning: {instance}: of the releases left by pods that ended while no host ran, {done} are done and {kept} are tried \
-             again"
-        )),
-        // `trueup status` shows these; the log has what the host refused to pods.
-        Pods::Counted { .. } => {}
-        Pods::Ended { instance, error } => output::talk(&format!("warning: {instance}: {error}")),
-        Pods::RolledBack {
-            instance,
-            error,
-            stands,
-        } => output::talk(&format!(
-            "warning: {instance}: what the store took is lost, and the requests that waited failed ({error}): going on from \
-             entry {stands} of the journal"
-        )),
-        Pods::ReadingFailed {
-            instance,
-            error,
-            again_in_ms,
-        } => failed(instance, &format!("the store can't be read: {error}"), *again_in_ms),
-        Pods::Down {
-            instance,
-            error,
-            again_in_ms,
-        } => failed(instance, error, *again_in_ms),
-    }
-}
-
-fn failed(key: &str, error: &str, again_in_ms: Option<u64>) {
-    match again_in_ms {
-        Some(ms) => output::talk(&format!("warning: {key}: {error}; trying again in {}", seconds(ms))),
-        None => output::line_if_read(&format!("{key:<24} failed   {error}")),
-    }
-}
-
-fn times(count: u32) -> String {
-    match count {
-        1 => "1 time".to_owned(),
-        count => format!("{count} times"),
-    }
-}
-
-/// `2 interfaces, 10 addresses: 3 assigned, 0 held`.
-pub(super) fn counted(stats: &Stats) -> String {
-    let Stats {
-        enis,
-        addresses,
-        assigned,
-        held,
-        free: _,
-    } = stats;
-    let one_or_many = |count: usize, one: &'static str, many: &'static str| if count == 1 { one } else { many };
-    format!(
-        "{enis} {}, {addresses} {}: {assigned} assigned, {held} held",
-        one_or_many(*enis, "interface", "interfaces"),
-        one_or_many(*addresses, "address", "addresses"),
-    )
-}
-
-pub(super) fn seconds(ms: u64) -> String {
-    format!("{}.{} s", ms / 1000, ms % 1000 / 100)
 }
 
 /// The last lines of each part. Scripts read the state of Services from the last line: of the names, theirs comes last.

@@ -330,7 +330,7 @@ impl Board {
     }
 
     /// Records an event about pod addresses.
-    pub fn told_of_pods(&self, event: &crate::worlds::ipam::Event) {
+    pub fn told_of_pods(&self, event: &pods::Event) {
         let now_ms = self.now_ms();
         self.inner().pods.told(event, now_ms);
     }

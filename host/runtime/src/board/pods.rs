@@ -1,5 +1,6 @@
 //! The state of pod addresses, as the events report it.
 
+use std::fmt;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
@@ -99,6 +100,25 @@ pub struct Stats {
     /// Addresses of interfaces that no pod has, including those that rest. 0 in the answer of an earlier host.
     #[serde(default)]
     pub free: usize,
+}
+
+/// `2 interfaces, 10 addresses: 3 assigned, 0 held`.
+impl fmt::Display for Stats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            enis,
+            addresses,
+            assigned,
+            held,
+            free: _,
+        } = self;
+        let interfaces = if *enis == 1 { "interface" } else { "interfaces" };
+        let many = if *addresses == 1 { "address" } else { "addresses" };
+        write!(
+            f,
+            "{enis} {interfaces}, {addresses} {many}: {assigned} assigned, {held} held"
+        )
+    }
 }
 
 /// See the module.

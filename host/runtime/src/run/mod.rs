@@ -28,7 +28,7 @@ use trueup_election::Standing;
 
 pub use self::lock::{StateLock, Taken};
 pub use self::reload::Reload;
-pub use crate::event::{Event, Settled};
+pub use crate::event::{Event, Said, Settled, seconds};
 pub use crate::instances::{Instances, LastCall, OpenError, Recorded, Reopened};
 pub use crate::kind::Summary;
 pub use crate::lifecycle::quarantine::SetAside;

@@ -262,12 +262,7 @@ fn node(status: &Status) -> Option<String> {
 fn pods(status: &Status) -> Option<String> {
     let pods = status.pods.as_ref()?;
     let state = if pods.serving { "served" } else { "not served" };
-    let mut text = format!(
-        "`{}` {state}: {}, {} free",
-        pods.instance,
-        crate::commands::run::counted(&pods.stats),
-        pods.stats.free
-    );
+    let mut text = format!("`{}` {state}: {}, {} free", pods.instance, pods.stats, pods.stats.free);
     if let Some(error) = &pods.error {
         let _ = write!(text, "; {}", printable(error));
     }

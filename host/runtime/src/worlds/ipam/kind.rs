@@ -8,6 +8,7 @@ use tokio::sync::{mpsc, watch as channel};
 use trueup_sources::enis::{self, Enis};
 
 use super::failing::Failing;
+use super::said;
 use super::setup::Addresses;
 use crate::board::Board;
 use crate::config::{self, Config, EnisFrom, Ipam, World};
@@ -166,7 +167,7 @@ impl Ready for Pods<'_> {
         Ok(Box::pin(async move {
             let tell_of_pods = |event| {
                 board.told_of_pods(&event);
-                tell(Event::Ipam(event));
+                tell(Event::Own(said::own(&event)));
             };
             match interfaces {
                 Interfaces::Once(enis) => {

@@ -20,6 +20,7 @@ pub mod protocol;
 mod released;
 mod remembered;
 mod router;
+mod said;
 mod server;
 mod setup;
 mod shown;

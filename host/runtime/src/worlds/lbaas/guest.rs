@@ -47,3 +47,43 @@ world! {
     "reconciliation.reconcile-check": OfDesired => |e, s, a| e.call_reconcile_check(s, &a.desired);
     "reconciliation.status": OfDesired => |e, s, a| e.call_status(s, &a.desired);
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::value::RawValue;
+
+    use super::OfDesired;
+    use crate::guests::dispatch::args;
+
+    #[test]
+    fn a_key_that_nothing_knows_is_named_wherever_it_is() {
+        let text = |more: &str, in_port: &str| {
+            format!(
+                r#"{{"desired": {{"load_balancers": ["lb-1"], "name_suffix": "web", "service_uid": "u", "external_addresses": [],
+                "ports": [{{"name": "a", "external": 1, "internal": 2}}, {{"name": "b", "external": 3, "internal": 4{in_port}}}],
+                "servers": [], "backoff_steps": 3{more}}}}}"#
+            )
+        };
+        let read = |text: String| {
+            let args = args::<OfDesired>("a.b", &RawValue::from_string(text).unwrap());
+            args.map(|args| args.desired)
+        };
+        assert_eq!(read(text("", "")).unwrap().ports.len(), 2);
+        for (more, in_port, key) in [
+            (r#", "serverss": []"#, "", "unknown key `desired.serverss`"),
+            (
+                "",
+                r#", "protocol": {"x": 1}"#,
+                "unknown key `desired.ports.1.protocol`",
+            ),
+            (r#", "backoff_steps": 4"#, "", "duplicate field `backoff_steps`"),
+        ] {
+            let error = read(text(more, in_port)).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("arguments of `a.b`: {key}")), "{error}");
+        }
+        let error = read(r#"{"desired": {}, "more": 1}"#.to_owned())
+            .unwrap_err()
+            .to_string();
+        assert!(error.starts_with("arguments of `a.b`: missing field"), "{error}");
+    }
+}

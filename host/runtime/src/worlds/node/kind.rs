@@ -2,6 +2,7 @@
 
 use serde_json::value::to_raw_value;
 
+use super::said;
 use super::setup::NodeSetup;
 use super::{AllManaging, OnNode};
 use crate::config::{self, Config, ThisNode, World};
@@ -80,7 +81,7 @@ impl Ready for Node<'_> {
         let on_node = OnNode::new(self.config, self.node, setup, managing, board);
         let input = with.input()?;
         let (context, tell) = (with.context, with.tell);
-        let tell = |event| tell(Event::Node(event));
+        let tell = |event| tell(Event::Own(said::own(&event)));
         Ok(Box::pin(async move {
             let summary = on_node.run(input, context.belongs(), context.stopped(), tell).await;
             let json = to_raw_value(&summary).map_err(SetupError::failed)?;

@@ -18,6 +18,7 @@ pub(crate) mod kind;
 mod nodesync;
 mod plan;
 mod rendering;
+mod said;
 mod seat;
 mod serving;
 mod setup;
