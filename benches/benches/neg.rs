@@ -15,7 +15,7 @@ use trueup_benches::probe::Probe;
 use trueup_benches::table::{self, against, row, times};
 use trueup_guest_neg::filter::{Facts, filter};
 use trueup_guest_neg::settings::Settings;
-use trueup_runtime::worlds::neg::guest::Filtered;
+use trueup_worlds::neg::guest::Filtered;
 
 /// How much to measure.
 struct Effort {

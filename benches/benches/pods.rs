@@ -154,7 +154,7 @@ fn plugins(stage: &Stage, effort: &Effort) -> anyhow::Result<()> {
     let (_list, enis) = tokio::sync::watch::channel(pods::enis(1_000));
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let (told, listening) = std::sync::mpsc::channel();
-    let host = stage.runtime.spawn(trueup_runtime::worlds::ipam::serve(
+    let host = stage.runtime.spawn(trueup_worlds::ipam::serve(
         settings,
         instances,
         backends,
@@ -164,7 +164,7 @@ fn plugins(stage: &Stage, effort: &Effort) -> anyhow::Result<()> {
             let _ = stopped.await;
         },
         move |event| {
-            if let trueup_runtime::worlds::ipam::Event::Listening { .. } = event {
+            if let trueup_worlds::ipam::Event::Listening { .. } = event {
                 let _ = told.send(());
             }
         },

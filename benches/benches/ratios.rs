@@ -12,9 +12,9 @@ use trueup_benches::probe::Probe;
 use trueup_benches::service::{self, Listed, Size};
 use trueup_benches::stage::{self, Stage};
 use trueup_benches::table::{self, against, row, times};
+use trueup_engine::Guest;
 use trueup_engine::{Engine, Options};
 use trueup_guest_lbaas::settings::Settings;
-use trueup_runtime::Guest;
 
 /// How much to measure.
 struct Effort {

@@ -26,11 +26,11 @@ use trueup_guest_neg::neg::Neg as NativeNeg;
 use trueup_guest_neg::settings::Settings;
 use trueup_guest_neg::world::World;
 use trueup_journal::{Files, OPEN_FILES_MAX, Tape};
-use trueup_runtime::guests::{Program, linked};
-use trueup_runtime::instance::{Instance, Start};
-use trueup_runtime::run::Instances;
-use trueup_runtime::worlds::neg::guest as neg;
-use trueup_runtime::worlds::neg::guest::{Filtered, NegSyncer, NegSyncerPre, OnOperation, Sync, SyncReport};
+use trueup_work::guests::{Program, linked};
+use trueup_work::instance::{Instance, Start};
+use trueup_work::instances::Instances;
+use trueup_worlds::neg::guest as neg;
+use trueup_worlds::neg::guest::{Filtered, NegSyncer, NegSyncerPre, OnOperation, Sync, SyncReport};
 
 use crate::endpoints::{SUBNET, Sets, ZONES, groups, native_groups};
 use crate::stage::{self, CPU_MAX, NOW_MS};

@@ -21,12 +21,12 @@ use trueup_capabilities::random::Seeded;
 use trueup_capabilities::{Backends, Host, Identity};
 use trueup_engine::Engine;
 use trueup_journal::{Files, OPEN_FILES_MAX, Tape};
-use trueup_runtime::guests::Program;
-use trueup_runtime::instance::{Instance, Start};
-use trueup_runtime::run::Instances;
-use trueup_runtime::worlds::ipam::guest as ipam;
-use trueup_runtime::worlds::ipam::{Served, Settings};
 use trueup_sources::enis::{Eni, Enis};
+use trueup_work::guests::Program;
+use trueup_work::instance::{Instance, Start};
+use trueup_work::instances::Instances;
+use trueup_worlds::ipam::guest as ipam;
+use trueup_worlds::ipam::{Served, Settings};
 
 use crate::stage::{self, CPU_MAX, NOW_MS};
 

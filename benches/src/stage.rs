@@ -18,11 +18,11 @@ use trueup_capabilities::{Backends, Host, Identity};
 use trueup_engine::{Engine, Guest, Options};
 use trueup_guests_builtin::Builtin;
 use trueup_journal::{Files, Journal, OPEN_FILES_MAX, Outcome, Segment, Tape};
-use trueup_runtime::guests::Program;
-use trueup_runtime::instance::{Instance, Start};
-use trueup_runtime::run::Instances;
-use trueup_runtime::worlds::lbaas::guest::Report;
-use trueup_runtime::worlds::worlds;
+use trueup_work::guests::Program;
+use trueup_work::instance::{Instance, Start};
+use trueup_work::instances::Instances;
+use trueup_worlds::lbaas::guest::Report;
+use trueup_worlds::worlds;
 
 /// No call here comes near this limit.
 pub const CPU_MAX: Duration = Duration::from_secs(60);
@@ -112,7 +112,7 @@ impl Stage {
     /// # Errors
     /// If it is not identical.
     pub async fn replay(&self, segment: Segment) -> anyhow::Result<()> {
-        match trueup_runtime::replay::replay(&self.engine, &self.program, segment, Arc::new(NoLog)).await? {
+        match trueup_work::replay::replay(&self.engine, &self.program, segment, Arc::new(NoLog)).await? {
             Outcome::Identical { .. } => Ok(()),
             other => bail!("the replay is not identical: {other}"),
         }

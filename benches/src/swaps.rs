@@ -11,13 +11,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
+use trueup_config::Config;
 use trueup_journal::{Event, Segment, segment_files};
-use trueup_runtime::config::Config;
+use trueup_registry::{Builtin, Registry};
 use trueup_runtime::control::{Client, Swap};
-use trueup_runtime::registry::{Builtin, Registry};
 use trueup_runtime::run;
-use trueup_runtime::swap::Activated;
-use trueup_runtime::worlds::sections;
+use trueup_work::swap::Activated;
+use trueup_worlds::sections;
 
 /// How much to do.
 #[derive(Debug, Clone, Copy)]

@@ -1,26 +1,27 @@
 //! Guests that break the rules: the host stops each with a clear line, records and replays it, while another guest
 //! works on. In process here; with the real program in `limits/program.rs`.
 
-use crate::guests::misbehaving;
 use std::path::Path;
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
+use crate::guests::misbehaving;
+
 use serde_json::json;
 use serde_json::value::{RawValue, to_raw_value};
 use trueup_base::clock::VirtualClock;
+use trueup_capabilities::faults::Faults;
+use trueup_capabilities::grants::Grants;
+use trueup_capabilities::lbaas::simulated::{Resource, Simulated};
+use trueup_capabilities::lbaas::{Backend, Mode, Spec, State};
+use trueup_capabilities::log::{KeptLog, NoLog};
+use trueup_capabilities::meter::Limits;
+use trueup_capabilities::{Backends, Host, Identity};
 use trueup_journal::{Ending, Event, Files, Options, Outcome, Segment, Tape, instance_dir, segment_files};
-use trueup_runtime::capabilities::faults::Faults;
-use trueup_runtime::capabilities::grants::Grants;
-use trueup_runtime::capabilities::lbaas::simulated::{Resource, Simulated};
-use trueup_runtime::capabilities::lbaas::{Backend, Mode, Spec, State};
-use trueup_runtime::capabilities::log::{KeptLog, NoLog};
-use trueup_runtime::capabilities::meter::Limits;
-use trueup_runtime::capabilities::{Backends, Host, Identity};
-use trueup_runtime::guests::Program;
-use trueup_runtime::instance::{Instance, Start};
-use trueup_runtime::replay;
-use trueup_runtime::run::Instances;
+use trueup_work::guests::Program;
+use trueup_work::instance::{Instance, Start};
+use trueup_work::instances::Instances;
+use trueup_work::replay;
 
 use crate::programs::{ENGINE, built_in, program};
 
@@ -427,7 +428,7 @@ async fn a_state_is_rebuilt_within_the_limit_of_a_call() {
         let error = wild.open("default/bad", simulated()).await.err().unwrap();
         let took = begun.elapsed();
         assert!(
-            matches!(error, trueup_runtime::run::OpenError::Start(_)),
+            matches!(error, trueup_work::instances::OpenError::Start(_)),
             "{does}: {error}"
         );
         let text = error.to_string();

@@ -11,16 +11,16 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
-use trueup_runtime::capabilities::etcd::embedded::Embedded;
-use trueup_runtime::capabilities::etcd::{Api, Compare, Error, KeyValue, Listing, Operation, Watch};
-use trueup_runtime::capabilities::grants::Grants;
-use trueup_runtime::capabilities::meter::Limits;
-use trueup_runtime::capabilities::{Answer, Backends};
-use trueup_runtime::config::Address;
-use trueup_runtime::guests::Program;
-use trueup_runtime::run::Instances;
-use trueup_runtime::worlds::node::guests::nodesync;
-use trueup_runtime::worlds::node::{Numbering, Standing};
+use trueup_capabilities::etcd::embedded::Embedded;
+use trueup_capabilities::etcd::{Api, Compare, Error, KeyValue, Listing, Operation, Watch};
+use trueup_capabilities::grants::Grants;
+use trueup_capabilities::meter::Limits;
+use trueup_capabilities::{Answer, Backends};
+use trueup_config::Address;
+use trueup_work::guests::Program;
+use trueup_work::instances::Instances;
+use trueup_worlds::node::guests::nodesync;
+use trueup_worlds::node::{Numbering, Standing};
 
 use crate::programs::{self, built_in};
 

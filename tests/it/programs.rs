@@ -6,16 +6,16 @@ use std::time::Duration;
 
 use serde_json::Value;
 use trueup_base::clock::VirtualClock;
+use trueup_capabilities::grants::Grants;
+use trueup_capabilities::log::NoLog;
+use trueup_capabilities::meter::Limits;
+use trueup_capabilities::{Backends, Host, Identity};
+use trueup_engine::{Engine, Options as EngineOptions};
 use trueup_journal::{Files, OPEN_FILES_MAX, Options, Tape};
-use trueup_runtime::capabilities::grants::Grants;
-use trueup_runtime::capabilities::log::NoLog;
-use trueup_runtime::capabilities::meter::Limits;
-use trueup_runtime::capabilities::{Backends, Host, Identity};
-use trueup_runtime::guests::Program;
-use trueup_runtime::instance::{Instance, Start};
-use trueup_runtime::run::Instances;
-use trueup_runtime::worlds::worlds;
-use trueup_runtime::{Engine, EngineOptions};
+use trueup_work::guests::Program;
+use trueup_work::instance::{Instance, Start};
+use trueup_work::instances::Instances;
+use trueup_worlds::worlds;
 
 /// No start of a guest comes near this limit.
 const START_MAX: Duration = Duration::from_secs(60);

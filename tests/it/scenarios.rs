@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use trueup_runtime::guests::load::Loader;
-use trueup_runtime::registry::{Builtin, Registry};
-use trueup_runtime::scenario::{Guests, run_all};
-use trueup_runtime::worlds::worlds;
+use trueup_registry::{Builtin, Registry};
+use trueup_work::guests::load::Loader;
+use trueup_work::scenario::{Guests, run_all};
+use trueup_worlds::worlds;
 
 use crate::programs::ENGINE;
 

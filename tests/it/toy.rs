@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 use support::{Ran, Site, files_under, program, ran, trueup, wait_until};
-use trueup_runtime::config::EtcdBackend;
+use trueup_config::EtcdBackend;
 
 use crate::admin::{address, get, listening};
 use crate::guests::renumbered::renumbered;
@@ -14,7 +14,7 @@ use crate::guests::renumbered::renumbered;
 /// Everything that is stored, while no host runs.
 fn stored(site: &Site) -> BTreeMap<String, String> {
     let file = site.state_dir().join("etcd.redb");
-    let store = trueup_runtime::etcd::open(&EtcdBackend::Embedded(file)).unwrap();
+    let store = trueup_work::etcd::open(&EtcdBackend::Embedded(file)).unwrap();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let all = runtime.block_on(store.list_prefix("")).unwrap().into_iter();
     all.map(|entry| (entry.key, entry.value)).collect()
@@ -193,12 +193,7 @@ fn no_file_but_its_own_and_two_lists_name_it() {
         .canonicalize()
         .unwrap();
     // The figures count every crate by its name.
-    let own = [
-        "guests/toy",
-        "wit/toy",
-        "host/runtime/src/worlds/toy",
-        "tools/shape/figures",
-    ];
+    let own = ["guests/toy", "wit/toy", "host/worlds/src/toy", "tools/shape/figures"];
     let own = own.map(|path| root.join(path));
     let folders = ["host", "guests", "sims", "wit", "tools", "benches", "deploy"];
     let mut named = BTreeMap::new();
@@ -215,7 +210,7 @@ fn no_file_but_its_own_and_two_lists_name_it() {
     }
     let lists = [
         ("host/guests-builtin/build/guests.rs", 1),
-        ("host/runtime/src/worlds/mod.rs", 2),
+        ("host/worlds/src/lib.rs", 2),
     ];
     let lists = lists.map(|(list, lines)| (list.to_owned(), lines));
     assert_eq!(named, BTreeMap::from(lists));

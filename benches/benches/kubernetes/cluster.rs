@@ -17,13 +17,15 @@ use tempfile::TempDir;
 use tokio::sync::oneshot;
 use trueup_benches::effects::{self, Effects, Made, Times};
 use trueup_benches::measure;
-use trueup_runtime::config::Config;
-use trueup_runtime::registry::{Builtin, Registry};
-use trueup_runtime::run::{self, Event, Settled};
-use trueup_runtime::worlds::sections;
+use trueup_config::Config;
+use trueup_registry::{Builtin, Registry};
+use trueup_runtime::run;
+use trueup_work::event::{Event, Settled};
+use trueup_worlds::sections;
+
+use support::api_server::{ADMIN, ApiServer};
 
 use crate::engine::Engine;
-use support::api_server::{ADMIN, ApiServer};
 
 /// The number of nodes, and of servers behind each port.
 const NODES: u32 = 3;

@@ -1,6 +1,6 @@
 //! The Rust types of every interface that a guest may import, generated from `wit/` once for all worlds.
 //!
-//! The worlds in `trueup-runtime` reuse these modules (`with:`), so a `Host` that serves one world serves all of them.
+//! The worlds in `trueup-worlds` reuse these modules (`with:`), so a `Host` that serves one world serves all of them.
 //! Each type derives serde, so the WIT is also the journal's schema.
 #![expect(missing_docs, reason = "generated from wit/, where the documentation stands")]
 

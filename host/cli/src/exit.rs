@@ -3,8 +3,8 @@
 use std::process::ExitCode;
 
 use trueup_base::text;
-use trueup_runtime::registry::NotLoaded;
-use trueup_runtime::run::SetupError;
+use trueup_registry::NotLoaded;
+use trueup_work::setup::SetupError;
 
 use crate::output;
 

@@ -20,9 +20,9 @@ use tracing_subscriber::fmt::format::JsonFields;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Layer, Registry, filter::FilterExt as _};
-use trueup_runtime::capabilities::trace;
-use trueup_runtime::config::{LogFormat, Telemetry};
-use trueup_runtime::decisions;
+use trueup_capabilities::trace;
+use trueup_config::{LogFormat, Telemetry};
+use trueup_work::decisions;
 
 pub(crate) use self::export::Traces;
 

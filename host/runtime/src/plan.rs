@@ -1,16 +1,15 @@
 //! What a run would do now, and what prevents it: runs each guest's real decision to its end in a simulation that is
 //! filled from real reads.
 
+use trueup_config::Config;
+use trueup_registry::Registry;
 use trueup_sources::Batch;
-
-use crate::config::Config;
-use crate::kind::Planning;
-use crate::registry::Registry;
-use crate::setup::SetupError;
-use crate::work::ground::Ground;
-use crate::work::input;
-pub use crate::work::plan::{Action, KeyPlan, Orphan, OwnKeys, Plan, Write, sign};
-use crate::worlds::{KINDS, worlds};
+use trueup_work::ground::Ground;
+use trueup_work::input;
+use trueup_work::kind::Planning;
+use trueup_work::plan::Plan;
+use trueup_work::setup::SetupError;
+use trueup_worlds::{KINDS, worlds};
 
 /// Plans a run. Writes only to the simulation and, in the state folder, the compile cache and fetched guests. `orphans`
 /// requests the objects that belong to no key.

@@ -9,9 +9,9 @@ use serde::de::DeserializeOwned;
 use trueup_base::regular;
 use trueup_sims::lbaas::{self, LoadBalancer, ServerConfig};
 use trueup_sims::{Server, StartError};
+use trueup_work::setup::SetupError;
 
 pub use self::compute::{ComputeFlags, compute_config, start_compute};
-use crate::setup::SetupError;
 
 /// The command line flags of a simulated Engine. They override the file.
 #[derive(Debug, Clone, Default)]

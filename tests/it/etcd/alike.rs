@@ -3,7 +3,7 @@
 use needs::needs;
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
-use trueup_runtime::capabilities::etcd::{Compare, FIRST_REVISION, Operation};
+use trueup_capabilities::etcd::{Compare, FIRST_REVISION, Operation};
 
 use super::store::{Store, delete, put};
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use etcd_client::{Client, Permission, PermissionType};
-use trueup_runtime::capabilities::etcd::remote::{Etcd, Settings, Tls};
-use trueup_runtime::capabilities::etcd::{Api, Error, Follow, Followed, WatchEnd};
+use trueup_capabilities::etcd::remote::{Etcd, Settings, Tls};
+use trueup_capabilities::etcd::{Api, Error, Follow, Followed, WatchEnd};
 
 use super::proxy::Proxy;
 use super::server::{Server, pem};

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use tempfile::TempDir;
-use trueup_runtime::capabilities::etcd::embedded::Embedded;
-use trueup_runtime::capabilities::etcd::planned::Planned;
-use trueup_runtime::capabilities::etcd::remote::{Etcd, Settings};
-use trueup_runtime::capabilities::etcd::{Api, Compare, Error, FIRST_REVISION, Operation};
+use trueup_capabilities::etcd::embedded::Embedded;
+use trueup_capabilities::etcd::planned::Planned;
+use trueup_capabilities::etcd::remote::{Etcd, Settings};
+use trueup_capabilities::etcd::{Api, Compare, Error, FIRST_REVISION, Operation};
 
 use super::proxy::Proxy;
 use super::server::Server;

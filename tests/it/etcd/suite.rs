@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use trueup_runtime::capabilities::etcd::{
+use trueup_capabilities::etcd::{
     Api, Compare, Error, FIRST_REVISION, KeyValue, Listing, OPERATIONS_MAX, Operation, REQUEST_BYTES_MAX,
 };
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use trueup_runtime::capabilities::etcd::{
+use trueup_capabilities::etcd::{
     Changes, Event, FIRST_REVISION, Follow, Followed, OPERATIONS_MAX, Operation, Watch, WatchEnd,
 };
 

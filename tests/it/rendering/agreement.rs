@@ -11,10 +11,10 @@ use base64::engine::general_purpose::STANDARD;
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 use serde_json::{Value, json};
-use trueup_runtime::capabilities::Backends;
-use trueup_runtime::capabilities::etcd::{Api, Operation};
-use trueup_runtime::config::{EtcdBackend, EtcdCluster};
-use trueup_runtime::worlds::node::guests::service::State;
+use trueup_capabilities::Backends;
+use trueup_capabilities::etcd::{Api, Operation};
+use trueup_config::{EtcdBackend, EtcdCluster};
+use trueup_worlds::node::guests::service::State;
 
 use crate::programs::{self, instances};
 
@@ -66,7 +66,7 @@ fn what_etcdctl_reads_is_what_the_model_says_after_any_events() {
     let server = RUNTIME.block_on(Server::start());
     let etcd = Etcd {
         url: server.url(),
-        api: trueup_runtime::etcd::open(&EtcdBackend::Etcd(EtcdCluster {
+        api: trueup_work::etcd::open(&EtcdBackend::Etcd(EtcdCluster {
             endpoints: vec![server.url()],
             user: None,
             ca_file: None,

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use trueup_runtime::worlds::node::guests::nodesync::Node;
-use trueup_runtime::worlds::node::guests::service::{
+use trueup_worlds::node::guests::nodesync::Node;
+use trueup_worlds::node::guests::service::{
     CustomIpAllocation, Endpoints, Event, LocalPod, NodeContext, ObjectId, Service, State,
 };
 

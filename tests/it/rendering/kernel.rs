@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use serde_json::Value;
-use trueup_runtime::capabilities::Answer;
-use trueup_runtime::capabilities::nftables;
+use trueup_capabilities::Answer;
+use trueup_capabilities::nftables;
 
 /// The kernel's tables by family and name. Two are equal if their rules are equal in order and their elements in any
 /// order.

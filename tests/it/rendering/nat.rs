@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use serde_json::{Map, Value, json};
-use trueup_runtime::capabilities::renderer::{Backend, ContivService, Protocol, ServicePort, TrafficPolicy};
+use trueup_capabilities::renderer::{Backend, ContivService, Protocol, ServicePort, TrafficPolicy};
 
 use super::addresses::{Network, address, is_in};
 use super::services::Wanted;

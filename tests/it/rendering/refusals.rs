@@ -20,11 +20,11 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;
 use proptest::test_runner::TestCaseError;
 use serde_json::json;
-use trueup_runtime::capabilities::Backends;
-use trueup_runtime::capabilities::etcd::embedded::Embedded;
-use trueup_runtime::capabilities::etcd::simulated::Simulated;
-use trueup_runtime::run::Instances;
-use trueup_runtime::worlds::node::guests::service::State;
+use trueup_capabilities::Backends;
+use trueup_capabilities::etcd::embedded::Embedded;
+use trueup_capabilities::etcd::simulated::Simulated;
+use trueup_work::instances::Instances;
+use trueup_worlds::node::guests::service::State;
 
 use crate::programs::{backends, instances};
 
@@ -230,7 +230,7 @@ async fn alone(case: &Case) -> Result<Vec<Vec<Question>>, TestCaseError> {
 /// renderer that is out of step, or its retry.
 #[test]
 fn a_retry_of_one_renderer_leaves_the_others_alone() {
-    use trueup_runtime::worlds::node::guests::service::Event;
+    use trueup_worlds::node::guests::service::Event;
     RUNTIME.block_on(async {
         let mut runner = proptest::test_runner::TestRunner::deterministic();
         let case = case().new_tree(&mut runner).unwrap().current();

@@ -6,10 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use trueup_runtime::capabilities::renderer::{
-    Backend, ContivService, PortBackends, Protocol, ServicePort, TrafficPolicy,
-};
-use trueup_runtime::worlds::node::guests::service::{Endpoints, LocalPod, Service};
+use trueup_capabilities::renderer::{Backend, ContivService, PortBackends, Protocol, ServicePort, TrafficPolicy};
+use trueup_worlds::node::guests::service::{Endpoints, LocalPod, Service};
 
 use super::addresses::{address, before_slash, is_in};
 use super::inputs::{Id, Inputs, id_of};
@@ -155,7 +153,7 @@ fn local_pods_behind(inputs: &Inputs, redirects: &BTreeMap<IpAddr, IpAddr>, endp
 
 fn node_ips(inputs: &Inputs) -> Vec<String> {
     let of_node = |node: &_| {
-        let trueup_runtime::worlds::node::guests::nodesync::Node {
+        let trueup_worlds::node::guests::nodesync::Node {
             vpp_ip_addresses,
             mgmt_ip_addresses,
             ..

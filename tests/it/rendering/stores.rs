@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
-use trueup_runtime::capabilities::Answer;
-use trueup_runtime::capabilities::etcd::{self, Compare, Error, KeyValue, Listing, Operation, Watch};
-use trueup_runtime::capabilities::nftables;
+use trueup_capabilities::Answer;
+use trueup_capabilities::etcd::{self, Compare, Error, KeyValue, Listing, Operation, Watch};
+use trueup_capabilities::nftables;
 
 /// The outcome of a question that changes something, or lists everything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

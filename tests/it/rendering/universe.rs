@@ -4,8 +4,8 @@
 
 use proptest::prelude::*;
 use proptest::sample::select;
-use trueup_runtime::worlds::node::guests::nodesync::Node;
-use trueup_runtime::worlds::node::guests::service::{
+use trueup_worlds::node::guests::nodesync::Node;
+use trueup_worlds::node::guests::service::{
     CustomInterface, CustomIpAllocation, EndpointAddress, EndpointPort, EndpointSubset, Endpoints, Event, LocalPod,
     NodeContext, ObjectId, Protocol, Service, ServicePort, State,
 };

@@ -4,13 +4,13 @@ use std::path::Path;
 use std::sync::{Arc, LazyLock};
 
 use serde_json::{Value, json};
-use trueup_runtime::capabilities::Backends;
-use trueup_runtime::capabilities::grants::Grants;
-use trueup_runtime::guests::Program;
-use trueup_runtime::run::Instances;
-use trueup_runtime::worlds::node::Wiring;
-use trueup_runtime::worlds::node::guests::nodesync::Node;
-use trueup_runtime::worlds::node::guests::service::{Event, State};
+use trueup_capabilities::Backends;
+use trueup_capabilities::grants::Grants;
+use trueup_work::guests::Program;
+use trueup_work::instances::Instances;
+use trueup_worlds::node::Wiring;
+use trueup_worlds::node::guests::nodesync::Node;
+use trueup_worlds::node::guests::service::{Event, State};
 
 use crate::programs::{backends, built_in, instances};
 

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
-use trueup_runtime::capabilities::audit::{self, AuditError, Line, Verdict};
+use trueup_capabilities::audit::{self, AuditError, Line, Verdict};
 
 use super::run::ConfigArg;
 use crate::exit::{Ending, Exit, Failure, misused};

@@ -4,9 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 use serde::Serialize;
-use trueup_runtime::capabilities::checkpoint::tools::{
-    self, Accepted, Copied, Kind, Mark, Picture, ToolError, Torn, Verdict,
-};
+use trueup_capabilities::checkpoint::tools::{self, Accepted, Copied, Kind, Mark, Picture, ToolError, Torn, Verdict};
 
 use crate::exit::{Ending, Exit, Failure, misused};
 use crate::output::{self, Output};

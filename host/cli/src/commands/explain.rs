@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
-use trueup_runtime::decisions::{
+use trueup_work::decisions::{
     self, Action, CallTold, Came, Cause, ExplainError, Explained, Explanation, Field, Fields, Happened, Input, Made,
     Operation, Origin, Record, TimedCause, Told, Wanted, Write,
 };
-use trueup_runtime::worlds::neg::guest as neg;
+use trueup_worlds::neg::guest as neg;
 
 use crate::exit::{Ending, Exit, Failure, misused};
 use crate::output::{self, Output, printable};

@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use trueup_base::clock::{Clock as _, SystemClock};
-use trueup_runtime::config::{Ipam, SOCKET};
-use trueup_runtime::run::seconds;
-use trueup_runtime::worlds::ipam::guest::{AddressInfo, Eni, IpamKey};
-use trueup_runtime::worlds::ipam::{self, FORGOTTEN_AFTER_MS, Shown};
+use trueup_config::{Ipam, SOCKET};
+use trueup_work::event::seconds;
+use trueup_worlds::ipam::guest::{AddressInfo, Eni, IpamKey};
+use trueup_worlds::ipam::{self, FORGOTTEN_AFTER_MS, Shown};
 
 use crate::exit::{Ending, Exit, misused};
 use crate::output::{self, Output, printable, table};
@@ -352,8 +352,8 @@ fn addresses(shown: &Shown, now_ms: u64) -> Vec<Vec<String>> {
 mod tests {
     use std::collections::BTreeMap;
 
-    use trueup_runtime::worlds::ipam::guest::PodIpInfo;
-    use trueup_runtime::worlds::ipam::{Forgotten, ShownGuest, Stats};
+    use trueup_worlds::ipam::guest::PodIpInfo;
+    use trueup_worlds::ipam::{Forgotten, ShownGuest, Stats};
 
     use super::*;
 

@@ -24,12 +24,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
-use trueup_runtime::capabilities::log::{Log, NoLog, TracingLog};
-use trueup_runtime::config::Config;
-use trueup_runtime::guests::load::Loader;
-use trueup_runtime::registry::{Builtin, Registry};
-use trueup_runtime::worlds::worlds;
-use trueup_runtime::{Engine, EngineOptions};
+use trueup_capabilities::log::{Log, NoLog, TracingLog};
+use trueup_config::Config;
+use trueup_engine::{Engine, Options as EngineOptions};
+use trueup_registry::{Builtin, Registry};
+use trueup_work::guests::load::Loader;
+use trueup_worlds::worlds;
 
 use crate::exit::{Ending, misused};
 use crate::output::Output;

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use trueup_runtime::config::Source;
-use trueup_runtime::plan::{self, KeyPlan, Orphan, Plan, Write};
+use trueup_config::Source;
+use trueup_runtime::plan;
 use trueup_runtime::run::StateLock;
+use trueup_work::plan::{KeyPlan, Orphan, Plan, Write, sign};
 
 use super::run::ConfigArg;
 use crate::exit::{Ending, Exit, Failure};
@@ -120,7 +121,7 @@ fn headline(key: &KeyPlan) -> String {
 fn line(write: &Write) -> String {
     let line = format!(
         "  {} {:<8} {}  {}",
-        plan::sign(write.action),
+        sign(write.action),
         write.kind,
         write.name,
         write.details

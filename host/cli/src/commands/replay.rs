@@ -6,12 +6,14 @@ use std::sync::Arc;
 
 use anyhow::anyhow;
 use serde::Serialize;
+use trueup_capabilities::log::Log;
+use trueup_engine::Engine;
 use trueup_journal::{Outcome, Segment};
-use trueup_runtime::capabilities::log::Log;
-use trueup_runtime::guests::Program;
-use trueup_runtime::guests::load::Loader;
-use trueup_runtime::registry::Reference;
-use trueup_runtime::{Engine, infer, replay};
+use trueup_registry::Reference;
+use trueup_runtime::infer;
+use trueup_work::guests::Program;
+use trueup_work::guests::load::Loader;
+use trueup_work::replay;
 
 use crate::exit::{Ending, Exit, Failure, misused};
 use crate::output::{self, Output};

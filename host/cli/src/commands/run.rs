@@ -7,9 +7,10 @@ use anyhow::Context as _;
 use serde_json::{Map, Value};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
-use trueup_runtime::config::{Config, Override, Source};
-use trueup_runtime::run::{self, Ended, Event, Part, Reload, Said};
-use trueup_runtime::worlds::sections;
+use trueup_config::{Config, Override, Source};
+use trueup_runtime::run::{self, Ended, Part, Reload};
+use trueup_work::event::{Event, Said};
+use trueup_worlds::sections;
 
 use crate::exit::{Ending, Exit, misused};
 use crate::output::{self, Output};

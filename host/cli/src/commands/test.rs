@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use trueup_runtime::scenario::{Guests, Summary, run_all};
+use trueup_work::scenario::{Guests, Summary, run_all};
 
 use crate::exit::{Ending, Exit, misused};
 use crate::output::{self, Output};

@@ -22,8 +22,8 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tracing_opentelemetry::{OpenTelemetryLayer, OpenTelemetrySpanExt as _};
 use tracing_subscriber::Registry;
-use trueup_runtime::config::Telemetry;
-use trueup_runtime::telemetry as counts;
+use trueup_config::Telemetry;
+use trueup_work::telemetry as counts;
 
 /// How many spans wait for export: at 1 KiB each 16 MiB, and some seconds of a busy host.
 const QUEUE_SPANS_MAX: usize = 16_384;

@@ -13,11 +13,11 @@ use axum::routing::get;
 use axum::{Json, Router};
 use serde::{Deserialize, Serialize};
 use trueup_capabilities::audit;
+use trueup_work::board::KeyState;
+use trueup_work::decisions::{self, ExplainError, Wanted};
+use trueup_work::swap::Manager;
 
 use super::{Reads, answer, failed, status};
-use crate::board::KeyState;
-use crate::decisions::{self, ExplainError, Wanted};
-use crate::swap::Manager;
 
 /// The default number of keys, lines or journals in one answer.
 const LIMIT: usize = 1_000;
@@ -234,7 +234,7 @@ async fn pods(State(reads): Shared) -> Response {
     let Some(socket) = &reads.pods_socket else {
         return failed(StatusCode::NOT_FOUND, "this host gives no pod addresses".to_owned());
     };
-    match crate::worlds::ipam::show(socket, None).await {
+    match trueup_worlds::ipam::show(socket, None).await {
         Ok(shown) => Json(shown).into_response(),
         Err(error) => failed(StatusCode::SERVICE_UNAVAILABLE, error),
     }

@@ -12,9 +12,9 @@ use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use trueup_work::board::Standing;
 
 use super::Reads;
-use crate::board::Standing;
 
 pub(super) fn routes() -> Router<Arc<Reads>> {
     Router::new()

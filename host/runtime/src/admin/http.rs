@@ -12,8 +12,7 @@ use axum::response::{IntoResponse, Response};
 use axum::{Json, Router};
 use serde::{Deserialize, Serialize};
 use trueup_base::local_only::check_host;
-
-use crate::swap::ManageError;
+use trueup_work::swap::ManageError;
 
 /// The body of every error response.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

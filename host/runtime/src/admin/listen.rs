@@ -9,11 +9,11 @@ use axum::Router;
 use axum::serve::Listener;
 use tokio::net::{TcpListener, UnixListener, UnixStream, unix};
 use tokio::task::JoinSet;
+use trueup_config::{self as config, AdminAt};
+use trueup_work::setup::SetupError;
+use trueup_work::socket::{Place, may_ask};
 
 use super::{Reads, connections, http};
-use crate::config::{self, AdminAt};
-use crate::setup::SetupError;
-use crate::socket::{Place, may_ask};
 
 /// Right after a configuration change, a previous host in this process may still hold an address.
 const BIND_PAUSE: Duration = Duration::from_millis(50);

@@ -12,11 +12,11 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use trueup_capabilities::metrics::{BUCKETS, HOST, Sample, Shown};
+use trueup_work::board::{BOUNDS, Histogram, Measured, StandingShown, Status};
 
 use super::families::{self, Families, Value};
 use super::process::Process;
 use super::{Reads, failed, status};
-use crate::board::{BOUNDS, Histogram, Measured, StandingShown, Status};
 
 pub(super) fn routes() -> Router<Arc<Reads>> {
     Router::new().route("/metrics", get(metrics))

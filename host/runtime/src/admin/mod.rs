@@ -26,16 +26,16 @@ use axum::Router;
 use serde_json::Value;
 use tokio::sync::Semaphore;
 use trueup_capabilities::metrics::Registry as Metrics;
+use trueup_config::{Config, Ipam};
+use trueup_work::board::Board;
+use trueup_work::ground::Ground;
+use trueup_work::swap::Manager;
 
 pub use self::http::Failure;
 pub(crate) use self::http::{answer, complete, failed, secured};
 pub use self::listen::Admin;
 pub(crate) use self::listen::OwnUser;
-use crate::board::Board;
-use crate::config::{Config, Ipam};
 use crate::page;
-use crate::swap::Manager;
-use crate::work::ground::Ground;
 
 /// Where the answers come from.
 pub struct Reads {

@@ -3,8 +3,7 @@
 use std::fs;
 
 use rustix::time::{ClockId, clock_gettime};
-
-use crate::board::MemoryShown;
+use trueup_work::board::MemoryShown;
 
 /// Clock ticks per second of the times in `/proc/*/stat`, the same on every supported architecture (`USER_HZ` in Linux'
 /// `asm-generic/param.h`).

@@ -2,11 +2,11 @@
 
 use serde_json::Value;
 use trueup_capabilities::holdings::Waiting;
+use trueup_work::board::{Board, GuestShown, KeyState, ShadowShown, StandingShown, Status};
+use trueup_work::swap::Manager;
 
 use super::process::Process;
 use super::{Reads, health};
-use crate::board::{Board, GuestShown, KeyState, ShadowShown, StandingShown, Status};
-use crate::swap::Manager;
 
 /// The whole status.
 pub(super) fn status(reads: &Reads) -> Status {
@@ -156,7 +156,7 @@ mod tests {
 
     #[test]
     fn an_input_that_is_set_aside_is_counted_once() {
-        let board = Board::new(crate::board::Facts::default());
+        let board = Board::new(trueup_work::board::Facts::default());
         board.set_aside("neg", "shop/web/80", "it trapped", 5);
         let guest = |name: &str, quarantined: usize| {
             let guest = json!({
@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn a_standby_that_knows_no_other_host_says_so() {
-        let mut status = Board::new(crate::board::Facts::default()).status();
+        let mut status = Board::new(trueup_work::board::Facts::default()).status();
         assert_eq!(no_host_acts(&status), None);
         status.host.standing = StandingShown::Standby;
         status.host.identity = "a".to_owned();

@@ -6,9 +6,9 @@ use std::time::Duration;
 use reqwest::{Method, Response, StatusCode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use trueup_work::socket::Reachable;
 
 use crate::admin::Failure;
-use crate::socket::Reachable;
 
 /// The client of a running host.
 pub struct Client {

@@ -12,10 +12,10 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use trueup_capabilities::holdings::Waiting;
+use trueup_work::gate::Mode;
 
 pub use self::client::{Client, ClientError};
 pub(crate) use self::server::{listen, serve};
-use crate::gate::Mode;
 
 /// The socket's name in the state folder.
 pub const SOCKET: &str = "control.sock";

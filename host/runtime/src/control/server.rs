@@ -12,14 +12,14 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::net::UnixListener;
 use tokio::sync::{mpsc, oneshot};
+use trueup_registry::Reference;
+use trueup_work::kind::SetErrorState;
+use trueup_work::setup::SetupError;
+use trueup_work::socket::Place;
+use trueup_work::swap::{Candidate, ManageError, Manager};
 
 use super::{Approve, Approved, ErrorState, Promote, Rollback, StartShadow, Swap};
 use crate::admin::{self, OwnUser, Reads, answer, failed};
-use crate::kind::SetErrorState;
-use crate::registry::Reference;
-use crate::setup::SetupError;
-use crate::socket::Place;
-use crate::swap::{Candidate, ManageError, Manager};
 
 /// A body consists of a few short texts.
 const BODY_BYTES_MAX: usize = 64 << 10;

@@ -12,11 +12,11 @@ use tokio::sync::Mutex;
 use trueup_capabilities::log::NoLog;
 use trueup_engine::Engine;
 use trueup_journal::{Entry, Event, Outcome, Segment};
+use trueup_work::guests::Program;
+use trueup_work::replay::replay;
 
 use super::decision::{Lines, read_header};
 use super::index::Decision;
-use crate::guests::Program;
-use crate::replay::replay;
 
 /// A larger file is not replayed: it would be held in memory as a whole.
 const SEGMENT_BYTES_MAX: u64 = 256 << 20;

@@ -7,10 +7,10 @@ use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
+use trueup_base::regular;
 
 use super::growth::LINE_BYTES_MAX;
 use super::index::Outcome;
-use trueup_base::regular;
 
 /// The maximum number of hits shown. The others are counted.
 pub(super) const HITS_MAX: u64 = 500;

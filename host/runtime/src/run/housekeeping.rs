@@ -22,11 +22,10 @@ use std::time::{Duration, Instant, SystemTime};
 
 use tokio::time::MissedTickBehavior;
 use trueup_capabilities::audit::Audit;
+use trueup_config::Config;
 use trueup_journal::Files;
-
-use crate::config::Config;
-use crate::work::ground::Ground;
-use crate::worlds::KINDS;
+use trueup_work::ground::Ground;
+use trueup_worlds::KINDS;
 
 const LOOK_EVERY: Duration = Duration::from_secs(3600);
 const AUDIT_EVERY: Duration = Duration::from_secs(60);

@@ -11,8 +11,7 @@ use rustix::fs::Mode;
 use rustix::process::{geteuid, umask};
 use trueup_base::file_lock::{FileLock, NotLocked};
 use trueup_base::regular;
-
-use crate::setup::SetupError;
+use trueup_work::setup::SetupError;
 
 /// The mode of the state folder.
 const DIR_MODE: u32 = 0o700;

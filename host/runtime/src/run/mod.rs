@@ -24,28 +24,24 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
+use trueup_config::Config;
 use trueup_election::Standing;
+use trueup_registry::Registry;
+use trueup_work::board::{self, Board};
+use trueup_work::event::Event;
+use trueup_work::ground::Ground;
+use trueup_work::kind::{Begin, Context, Extent, Loop, Management, Summary};
+use trueup_work::leading::Leading;
+use trueup_work::setup::SetupError;
+use trueup_work::swap;
+use trueup_worlds::worlds;
 
 pub use self::lock::{StateLock, Taken};
 pub use self::reload::Reload;
-pub use crate::event::{Event, Said, Settled, seconds};
-pub use crate::instances::{Instances, LastCall, OpenError, Recorded, Reopened};
-pub use crate::kind::Summary;
-pub use crate::lifecycle::quarantine::SetAside;
-pub use crate::lifecycle::troubles::FAILURES_MAX_ONCE;
-pub use crate::setup::SetupError;
-pub use crate::work::ground::Ground;
-pub use crate::worlds::lbaas::setup::Setup;
 
 use self::setups::{Around, Setups};
 use crate::admin::{Admin, Reads};
-use crate::board::{self, Board};
-use crate::config::Config;
-use crate::kind::{Begin, Context, Extent, Loop, Management};
-use crate::registry::Registry;
-use crate::work::leading::Leading;
-use crate::worlds::worlds;
-use crate::{control, swap};
+use crate::control;
 
 /// The results of a run.
 #[derive(Debug, Default)]
@@ -76,6 +72,8 @@ impl Ended {
 }
 
 /// Runs once: until every key has succeeded or failed [`FAILURES_MAX_ONCE`] times, or until `stop`.
+///
+/// [`FAILURES_MAX_ONCE`]: trueup_work::lifecycle::troubles::FAILURES_MAX_ONCE
 ///
 /// # Errors
 /// If nothing could be begun.

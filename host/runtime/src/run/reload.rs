@@ -10,13 +10,12 @@
 //! ```
 
 use tokio::sync::mpsc;
-
-use crate::config::{Config, ConfigError};
-use crate::registry::Registry;
-use crate::setup::SetupError;
-use crate::work::ground::Ground;
-use crate::work::input::Input;
-use crate::worlds::{KINDS, worlds};
+use trueup_config::{Config, ConfigError};
+use trueup_registry::Registry;
+use trueup_work::ground::Ground;
+use trueup_work::input::Input;
+use trueup_work::setup::SetupError;
+use trueup_worlds::{KINDS, worlds};
 
 /// Where configurations come from while a host runs.
 pub struct Reload {

@@ -2,18 +2,18 @@
 
 use std::sync::Arc;
 
+use trueup_config::Config;
 use trueup_election::Election;
 use trueup_sources::kubernetes::Kubernetes;
+use trueup_work::cluster;
+use trueup_work::ground::Ground;
+use trueup_work::input::Input;
+use trueup_work::kind::{Extent, Kind, Ready};
+use trueup_work::leading::{Acts, Leading};
+use trueup_work::setup::SetupError;
+use trueup_worlds::KINDS;
 
 use super::resign;
-use crate::config::Config;
-use crate::kind::{Extent, Kind, Ready};
-use crate::setup::SetupError;
-use crate::work::cluster;
-use crate::work::ground::Ground;
-use crate::work::input::Input;
-use crate::work::leading::{Acts, Leading};
-use crate::worlds::KINDS;
 
 /// What the loops need.
 pub(super) struct Setups<'c> {

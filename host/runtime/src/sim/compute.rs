@@ -6,8 +6,7 @@ use std::path::{Path, PathBuf};
 
 use trueup_sims::Server;
 use trueup_sims::compute::{self, Fault, ServerConfig};
-
-use crate::setup::SetupError;
+use trueup_work::setup::SetupError;
 
 /// The command line flags of a simulated Compute Engine. They override the file. `None` means the value in the file, or
 /// else the default.

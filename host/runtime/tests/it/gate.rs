@@ -5,8 +5,8 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::json;
 use trueup_journal::{Accepted, instance_dir, segment_files, segment_path};
-use trueup_runtime::gate::{self, Gate, Mode, Verdict};
-use trueup_runtime::guests::Program;
+use trueup_work::gate::{self, Gate, Mode, Verdict};
+use trueup_work::guests::Program;
 
 use crate::versions;
 

@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use serde_json::json;
 use serde_json::value::to_raw_value;
+use trueup_capabilities::grants::Grants;
+use trueup_capabilities::meter::Limits;
+use trueup_capabilities::{Backends, Host, Identity};
+use trueup_engine::{Engine, Options as EngineOptions};
 use trueup_journal::Tape;
-use trueup_runtime::capabilities::grants::Grants;
-use trueup_runtime::capabilities::meter::Limits;
-use trueup_runtime::capabilities::{Backends, Host, Identity};
-use trueup_runtime::guests::{Program, capability_of};
-use trueup_runtime::instance::{Instance, REPLAY_GUARD, Start};
-use trueup_runtime::worlds::worlds;
-use trueup_runtime::{Engine, EngineOptions};
+use trueup_work::guests::{Program, capability_of};
+use trueup_work::instance::{Instance, REPLAY_GUARD, Start};
+use trueup_worlds::worlds;
 
 use crate::misbehaving;
 

@@ -1,6 +1,6 @@
 //! `trueup guest history`: which versions of a guest were active.
 
-use trueup_runtime::swap::Revisions;
+use trueup_work::swap::Revisions;
 
 use super::host::{self, Host};
 use crate::exit::{Ending, Exit, misused};

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use trueup_runtime::registry::{NoGuest, NotLoaded, Reference};
+use trueup_registry::{NoGuest, NotLoaded, Reference};
 
 use super::Shown;
 use crate::exit::{Ending, Exit, misused};

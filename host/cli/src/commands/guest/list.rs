@@ -1,6 +1,6 @@
 //! `trueup guest list`: the guests that ship with this host.
 
-use trueup_runtime::registry::Reference;
+use trueup_registry::Reference;
 
 use super::Shown;
 use crate::exit::{Ending, Exit};

@@ -14,8 +14,8 @@ mod swap;
 mod verify;
 
 use serde::Serialize;
-use trueup_runtime::Guest;
-use trueup_runtime::guests::load::Loader;
+use trueup_engine::Guest;
+use trueup_work::guests::load::Loader;
 
 use crate::exit::Ending;
 use crate::output::Output;

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, anyhow};
 use serde::Serialize;
-use trueup_runtime::guests::load::Loaded;
-use trueup_runtime::registry::{NoGuest, NotLoaded, OciReference, Reference, Registry, Verify};
+use trueup_registry::{NoGuest, NotLoaded, OciReference, Reference, Registry, Verify};
+use trueup_work::guests::load::Loaded;
 
 use crate::exit::{Ending, Exit, misused};
 use crate::output::{self, Output};

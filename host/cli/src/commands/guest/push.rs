@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use trueup_runtime::registry::Reference;
+use trueup_registry::Reference;
 
 use crate::exit::{Ending, Exit, misused};
 use crate::output::{self, Output};

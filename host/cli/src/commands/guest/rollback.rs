@@ -1,7 +1,7 @@
 //! `trueup guest rollback`: goes back to an earlier version of a guest, while the host runs.
 
 use trueup_runtime::control;
-use trueup_runtime::swap::Activated;
+use trueup_work::swap::Activated;
 
 use super::host::{self, Host};
 use crate::exit::Ending;

@@ -1,8 +1,8 @@
 //! `trueup guest shadow`: compares a candidate with the active version, call by call.
 
 use trueup_runtime::control;
-use trueup_runtime::shadow::{Difference, Status};
-use trueup_runtime::swap::Promotion;
+use trueup_work::shadow::{Difference, Status};
+use trueup_work::swap::Promotion;
 
 use super::host::{self, Host};
 use crate::exit::{Ending, Exit};

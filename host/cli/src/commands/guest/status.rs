@@ -1,6 +1,6 @@
 //! `trueup guest status`: which version of each guest decides, which inputs are set aside, what runs in shadow.
 
-use trueup_runtime::swap::Standing;
+use trueup_work::swap::Standing;
 
 use super::host::Host;
 use super::shadow::compared;
@@ -46,7 +46,7 @@ fn lines(all: &[Standing]) -> Vec<String> {
     for standing in all {
         let none = || "-".to_owned();
         let of =
-            |show: &dyn Fn(&trueup_runtime::swap::Revision) -> String| standing.active.as_ref().map_or_else(none, show);
+            |show: &dyn Fn(&trueup_work::swap::Revision) -> String| standing.active.as_ref().map_or_else(none, show);
         rows.push(vec![
             standing.guest.clone(),
             of(&|active| active.revision.to_string()),

@@ -2,8 +2,8 @@
 
 use clap::ValueEnum;
 use trueup_runtime::control;
-use trueup_runtime::gate::Mode;
-use trueup_runtime::swap::Activated;
+use trueup_work::gate::Mode;
+use trueup_work::swap::Activated;
 
 use super::host::{self, Host};
 use crate::exit::{Ending, Exit};

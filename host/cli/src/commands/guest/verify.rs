@@ -1,9 +1,9 @@
 //! `trueup guest verify`: whether each guest of a configuration is what it should be.
 
 use serde::Serialize;
-use trueup_runtime::config::Config;
-use trueup_runtime::guests::load::Loader;
-use trueup_runtime::registry::{NotLoaded, Pinned, Vouched};
+use trueup_config::Config;
+use trueup_registry::{NotLoaded, Pinned, Vouched};
+use trueup_work::guests::load::Loader;
 
 use crate::commands::run::ConfigArg;
 use crate::exit::{Ending, Exit};

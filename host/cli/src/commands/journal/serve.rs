@@ -7,8 +7,8 @@ use std::process::{Command, Stdio};
 use anyhow::{Context as _, anyhow};
 use clap::ValueEnum;
 use trueup_base::local_only;
+use trueup_registry::Reference;
 use trueup_runtime::page::{self, Against, Source};
-use trueup_runtime::registry::Reference;
 
 use crate::exit::{Ending, Exit, misused};
 use crate::output::{self, Output};

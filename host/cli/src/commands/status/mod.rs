@@ -3,8 +3,8 @@
 mod text;
 
 pub(super) use trueup_base::text::passed;
-use trueup_runtime::board::{KeyShown, KeysShown, Status};
 use trueup_runtime::control::Client;
+use trueup_work::board::{KeyShown, KeysShown, Status};
 
 use super::reach::{Reach, get};
 use crate::exit::{Ending, Exit, Failure};

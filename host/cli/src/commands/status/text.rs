@@ -3,9 +3,9 @@
 use std::fmt::Write as _;
 
 use trueup_base::text::passed;
-use trueup_runtime::board::{GuestShown, KeyShown, KeyState, MigrationShown, OperationShown, Status};
-use trueup_runtime::worlds::neg::Migration;
-use trueup_runtime::worlds::neg::guest as neg;
+use trueup_work::board::{GuestShown, KeyShown, KeyState, MigrationShown, OperationShown, Status};
+use trueup_worlds::neg::Migration;
+use trueup_worlds::neg::guest as neg;
 
 use crate::output::{self, printable, table};
 

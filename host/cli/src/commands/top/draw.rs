@@ -6,7 +6,7 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Cell, LineGauge, Paragraph, Row, Table, TableState, Wrap};
-use trueup_runtime::board::{KeyShown, KeyState, Status};
+use trueup_work::board::{KeyShown, KeyState, Status};
 
 use super::app::{App, View};
 use crate::commands::status::{bytes, counted, negs_of, next_try, passed, since, what, without_problems};

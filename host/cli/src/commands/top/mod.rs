@@ -17,8 +17,8 @@ use std::time::Duration;
 use anyhow::{Context as _, anyhow};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
-use trueup_runtime::board::{KeysShown, Status};
 use trueup_runtime::control::Client;
+use trueup_work::board::{KeysShown, Status};
 
 use self::app::{App, Data, Press};
 use super::reach::{Reach, get};

@@ -8,7 +8,7 @@ use std::time::Duration;
 use rand::{Rng as _, RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use serde_json::json;
-use trueup_runtime::worlds::ipam::Served;
+use trueup_worlds::ipam::Served;
 
 use super::host::{GUARD, Host, Stage, ask, eni, request};
 

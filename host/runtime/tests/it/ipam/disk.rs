@@ -4,8 +4,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use trueup_runtime::capabilities::Answer;
-use trueup_runtime::capabilities::checkpoint::{Error, Saved, Store};
+use trueup_capabilities::Answer;
+use trueup_capabilities::checkpoint::{Error, Saved, Store};
 
 /// Longer than the host accepts from a store, so that the call traps after the change was written.
 pub(crate) const ANSWER_BYTES: u64 = 1 << 20;

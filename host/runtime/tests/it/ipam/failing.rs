@@ -1,9 +1,9 @@
 //! Requests on which the guest always fails: each is set aside, while all others are served.
 
 use serde_json::json;
-use trueup_runtime::config::{FailurePolicy, OnFailure};
-use trueup_runtime::registry::Reference;
-use trueup_runtime::worlds::ipam::Event;
+use trueup_config::{FailurePolicy, OnFailure};
+use trueup_registry::Reference;
+use trueup_worlds::ipam::Event;
 
 use super::host::{Host, INSTANCE, Stage, eni, request};
 use super::spool::leave;

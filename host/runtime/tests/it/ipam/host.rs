@@ -6,20 +6,21 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
+use trueup_capabilities::Backends;
+use trueup_capabilities::checkpoint::Store;
+use trueup_capabilities::grants::Grants;
+use trueup_capabilities::log::NoLog;
+use trueup_capabilities::meter::Limits;
+use trueup_config::FailurePolicy;
+use trueup_engine::{Engine, Options as EngineOptions};
 use trueup_journal::{Files, Options, Outcome, Segment, instance_dir, segment_files};
-use trueup_runtime::capabilities::Backends;
-use trueup_runtime::capabilities::checkpoint::Store;
-use trueup_runtime::capabilities::grants::Grants;
-use trueup_runtime::capabilities::log::NoLog;
-use trueup_runtime::capabilities::meter::Limits;
-use trueup_runtime::config::FailurePolicy;
-use trueup_runtime::guests::Program;
-use trueup_runtime::run::Instances;
-use trueup_runtime::worlds::ipam::guest as ipam;
-use trueup_runtime::worlds::ipam::{Event, Hand, Managing, Served, Settings, WarmTargets};
-use trueup_runtime::worlds::worlds;
-use trueup_runtime::{Engine, EngineOptions, replay};
 use trueup_sources::enis::{Eni, Enis};
+use trueup_work::guests::Program;
+use trueup_work::instances::Instances;
+use trueup_work::replay;
+use trueup_worlds::ipam::guest as ipam;
+use trueup_worlds::ipam::{Event, Hand, Managing, Served, Settings, WarmTargets};
+use trueup_worlds::worlds;
 
 use super::disk::{ANSWER_BYTES, Disk};
 

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use serde_json::json;
-use trueup_runtime::worlds::ipam::{Event, WarmTargets};
 use trueup_sources::enis::Eni;
+use trueup_worlds::ipam::{Event, WarmTargets};
 
 use super::host::{Stage, eni, enis, request};
 
@@ -160,7 +160,7 @@ async fn a_given_up_interface_does_not_return_until_it_left_the_list() {
 
     std::fs::write(stage.settings().released_file, "{").unwrap();
     let (tell, _events) = tokio::sync::mpsc::unbounded_channel();
-    let refused = trueup_runtime::worlds::ipam::Served::start(
+    let refused = trueup_worlds::ipam::Served::start(
         stage.settings(),
         stage.instances(),
         stage.backends(),

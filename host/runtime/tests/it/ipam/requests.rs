@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use serde_json::json;
+use trueup_capabilities::checkpoint::Error;
 use trueup_journal::Event as Entry;
-use trueup_runtime::capabilities::checkpoint::Error;
-use trueup_runtime::worlds::ipam::{self, Event};
+use trueup_worlds::ipam::{self, Event};
 
 use super::disk::Disk;
 use super::host::{Stage, ask, eni, enis, request};
@@ -63,7 +63,7 @@ async fn gc_frees_what_is_not_in_the_list_and_held_allocations_too() {
         {"networkName":"_migrated-from-cri","containerID":"old","ifName":"unknown","ipv4":"10.9.0.1"},
         {"networkName":"net","containerID":"late","ifName":"eth0","ipv4":"10.9.0.2"}]}"#;
     let mut stage = stage();
-    stage.disk = Disk::with(Some(trueup_runtime::capabilities::checkpoint::Saved {
+    stage.disk = Disk::with(Some(trueup_capabilities::checkpoint::Saved {
         data: held.to_owned(),
         entries: Vec::new(),
     }));

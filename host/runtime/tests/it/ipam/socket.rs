@@ -11,7 +11,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
-use trueup_runtime::worlds::ipam::{self, Event};
+use trueup_worlds::ipam::{self, Event};
 
 use super::host::{GUARD, Stage, eni, request};
 

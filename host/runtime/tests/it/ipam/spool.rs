@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
-use trueup_runtime::worlds::ipam::Event;
+use trueup_worlds::ipam::Event;
 
 use super::host::{Stage, eni, request};
 
@@ -96,7 +96,7 @@ async fn once_works_the_spool_off() {
     host.add("c1").await;
     host.stop().await;
     let file = leave(&stage, "c1");
-    let summary = trueup_runtime::worlds::ipam::once(
+    let summary = trueup_worlds::ipam::once(
         stage.settings(),
         stage.instances(),
         stage.backends(),

@@ -6,15 +6,15 @@ use std::sync::{Arc, LazyLock, Mutex};
 
 use serde_json::json;
 use trueup_base::clock::VirtualClock;
+use trueup_capabilities::grants::Grants;
+use trueup_capabilities::meter::Limits;
+use trueup_capabilities::neg::{Api, Endpoint, Error, NegRef, RequestId};
+use trueup_capabilities::{Answer, Backends};
+use trueup_engine::{Engine, Options as EngineOptions};
 use trueup_journal::{Files, Options};
-use trueup_runtime::capabilities::grants::Grants;
-use trueup_runtime::capabilities::meter::Limits;
-use trueup_runtime::capabilities::neg::{Api, Endpoint, Error, NegRef, RequestId};
-use trueup_runtime::capabilities::{Answer, Backends};
-use trueup_runtime::guests::Program;
-use trueup_runtime::run::Instances;
-use trueup_runtime::worlds::worlds;
-use trueup_runtime::{Engine, EngineOptions};
+use trueup_work::guests::Program;
+use trueup_work::instances::Instances;
+use trueup_worlds::worlds;
 
 use crate::misbehaving::guests;
 

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
+use trueup_capabilities::neg::{Endpoint, NegRef};
 use trueup_journal::{Event, Segment, instance_dir};
-use trueup_runtime::capabilities::neg::{Endpoint, NegRef};
-use trueup_runtime::instance::Instance;
-use trueup_runtime::run::{Instances, LastCall, Reopened};
+use trueup_work::instance::Instance;
+use trueup_work::instances::{Instances, LastCall, Reopened};
 
 use super::host::{Change, KEY, World, instances};
 

@@ -5,10 +5,12 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use trueup_runtime::config::Config;
-use trueup_runtime::registry::{Builtin, Registry};
-use trueup_runtime::run::{self, Event, Summary};
-use trueup_runtime::worlds::sections;
+use trueup_config::Config;
+use trueup_registry::{Builtin, Registry};
+use trueup_runtime::run;
+use trueup_work::event::Event;
+use trueup_work::kind::Summary;
+use trueup_worlds::sections;
 
 use super::host::GUEST;
 

@@ -1,0 +1,48 @@
+//! Why the host did what it did: each decision has an id, and the host keeps the chain that led to it.
+//!
+//! One decision is one call of a guest for a key. Its id is `GUEST/KEY#N`, where `N` is the number of the call's entry
+//! in the journal of that instance, recorded or not: `lbaas/default/web#57`. For each job of a key (one or several
+//! decisions) the host keeps one line: the preceding changes or other causes, and the result. What a decision asked and
+//! wrote is only in the journal; [`explain()`] reads both.
+//!
+//! This module decides nothing, and neither guests nor journals see its data.
+//!
+//! ```text
+//! change of an object -> Pending (by key) -> job -> Record -> state_dir/decisions/<guest>/<key>.jsonl
+//!                                             |                             |
+//!                                             +-> journal ------------------+-> explain
+//! ```
+
+mod calls;
+mod cause;
+mod explain;
+mod fields;
+mod file;
+mod negs;
+mod pending;
+mod record;
+mod recorded;
+mod spans;
+
+pub use self::calls::{Told, WRITES_MAX, Wish};
+pub use self::cause::{Cause, Happened, Input};
+pub use self::explain::{CallTold, ExplainError, Explained, Explanation, Origin, Wanted, explain};
+pub use self::fields::{FIELDS_MAX, Field, Fields, differing};
+pub use self::file::{FILE_BYTES_MAX, RECORD_BYTES_MAX};
+pub use self::pending::{CAUSES_MAX, TimedCause};
+pub use self::record::{Came, Created, Destroyed, EFFECTS_MAX, Effected, FORMAT, Made, Record};
+pub use self::spans::{SPAN_TARGET, name_traces};
+pub use trueup_capabilities::reading::{Action, Operation, OperationEnd, Write};
+
+pub use self::cause::{Nodes, Seen};
+pub(crate) use self::pending::Pending;
+pub(crate) use self::record::Decided;
+pub(crate) use self::spans::{came, decision as span};
+
+use trueup_capabilities::Identity;
+
+/// The id of a decision. It has no number if no entries are counted, as in a plan.
+pub fn id(of: &Identity, entry: Option<u64>) -> String {
+    let number = entry.map(|entry| format!("#{entry}")).unwrap_or_default();
+    format!("{}/{}{number}", of.guest, of.instance)
+}

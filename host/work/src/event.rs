@@ -1,0 +1,185 @@
+//! What a run reports to its caller.
+
+use std::path::PathBuf;
+
+use serde::{Serialize, Serializer};
+use serde_json::Value;
+use serde_json::value::{RawValue, to_raw_value};
+
+use crate::lifecycle::quarantine::SetAside;
+use crate::swap;
+
+/// What a run reports to its caller.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Event {
+    /// A manifest can't be read or is not used, or the list of network interfaces can't be read any more.
+    Problem(String),
+    /// No manifest names the key, but its objects are kept: one that can't be read may name it.
+    Held {
+        /// `namespace/name`.
+        key: String,
+        /// What can't be read, such as `a manifest can't be read`.
+        why: &'static str,
+    },
+    /// A key failed.
+    Failed {
+        /// `namespace/name`.
+        key: String,
+        /// One line.
+        error: String,
+        /// When the host tries it again. `None` if it has given up.
+        again_in_ms: Option<u64>,
+    },
+    /// An input is set aside. What is applied stays until the input or the guest changes.
+    Quarantined {
+        /// `namespace/name`.
+        key: String,
+        /// One line.
+        error: String,
+        /// How often the guest failed with it.
+        failures: u32,
+        /// The folder of its recording.
+        journal: PathBuf,
+    },
+    /// Another configuration is to replace the one before.
+    Reloaded {
+        /// The file from which it was read.
+        file: PathBuf,
+    },
+    /// Another version of a guest became active, or should have.
+    Guest(swap::Event),
+    /// What came of a key.
+    #[serde(untagged)]
+    Settled(Settled),
+    /// An event that only one kind of work has.
+    #[serde(untagged)]
+    Own(Own),
+}
+
+impl Event {
+    /// The line about it. `None` if there is none: the status shows it.
+    pub fn said(&self) -> Option<Said> {
+        Some(match self {
+            Self::Problem(problem) => Said::Warning(problem.clone()),
+            Self::Held { key, why } => Said::outcome(key, "held", &format!("its objects are kept while {why}")),
+            Self::Failed {
+                key,
+                error,
+                again_in_ms,
+            } => Said::failed(key, error, *again_in_ms),
+            Self::Quarantined {
+                key,
+                error,
+                failures,
+                journal,
+            } => {
+                let until = format!("until it or the guest changes, its recording is {}", journal.display());
+                Said::set_aside(key, error, *failures, &until)
+            }
+            Self::Reloaded { file } => Said::Line(format!("{} is read again and taken", file.display())),
+            Self::Guest(swap::Event::Activated(activated)) => {
+                Said::outcome(&activated.guest, "active", &activated.to_string())
+            }
+            Self::Guest(swap::Event::Refused(why)) => Said::Warning(why.clone()),
+            Self::Settled(Settled { key, state, did, .. }) => Said::outcome(key, state, did),
+            Self::Own(own) => return own.said.clone(),
+        })
+    }
+}
+
+/// One line about an event, for people.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Said {
+    /// The outcome of something.
+    Line(String),
+    /// Something is not as it should be, and the host goes on. Without the word `warning`.
+    Warning(String),
+}
+
+impl Said {
+    /// The outcome of `key`, in columns.
+    pub fn outcome(key: &str, state: &str, more: &str) -> Self {
+        Self::Line(format!("{key:<24} {state:<8} {more}"))
+    }
+
+    /// `key` failed. `again_in_ms`: when the host tries again; `None` if it has given up.
+    pub fn failed(key: &str, error: &str, again_in_ms: Option<u64>) -> Self {
+        match again_in_ms {
+            Some(ms) => Self::Warning(format!("{key}: {error}; trying again in {}", seconds(ms))),
+            None => Self::outcome(key, "failed", error),
+        }
+    }
+
+    /// `key` is set aside after so many failures. `until`: when the host goes on with it.
+    pub fn set_aside(key: &str, error: &str, failures: u32, until: &str) -> Self {
+        let times = if failures == 1 { "time" } else { "times" };
+        Self::outcome(
+            key,
+            "failed",
+            &format!("{error}; set aside after {failures} {times} {until}"),
+        )
+    }
+}
+
+/// Milliseconds as text, such as `1.5 s`.
+pub fn seconds(ms: u64) -> String {
+    format!("{}.{} s", ms / 1000, ms % 1000 / 100)
+}
+
+/// An event that only one kind of work has, which words it for people and for programs.
+#[derive(Debug, Clone)]
+pub struct Own {
+    /// The name of the event in JSON.
+    name: &'static str,
+    /// Its content there.
+    json: Box<RawValue>,
+    said: Option<Said>,
+}
+
+impl Own {
+    /// `name`: the name in JSON, where `event` is the content. `said`: the line about it; `None` if there is none.
+    pub fn new(name: &'static str, event: &impl Serialize, said: Option<Said>) -> Self {
+        // An event has only keys that are texts, so it has a form in JSON.
+        let json = to_raw_value(event).unwrap_or_default();
+        Self { name, json, said }
+    }
+}
+
+impl Serialize for Own {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map([(self.name, &self.json)])
+    }
+}
+
+/// What came of a key: it is in its desired state, on the way to it, or gone. Its kind of work words it, for people and
+/// for programs.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Settled {
+    /// The key, such as `namespace/name`.
+    pub key: String,
+    /// `true`, `started` if what was begun has still to end, or `gone` if nothing of it is left.
+    pub state: &'static str,
+    /// What this job did.
+    pub did: String,
+    /// The name of the event in JSON, and its members there.
+    pub json: (&'static str, Value),
+}
+
+impl Serialize for Settled {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let (name, members) = &self.json;
+        serializer.collect_map([(name, members)])
+    }
+}
+
+impl From<&SetAside> for Event {
+    fn from(entry: &SetAside) -> Self {
+        Self::Quarantined {
+            key: entry.instance.clone(),
+            error: entry.error.clone(),
+            failures: entry.failures,
+            journal: entry.journal.clone(),
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! What all guests of one process share, and the version of each guest that decides.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::mpsc;
+use trueup_capabilities::audit::Audit;
+use trueup_capabilities::grants::{Access, ETCD, NFTABLES};
+use trueup_capabilities::metrics::Registry as Metrics;
+use trueup_capabilities::quota::Quotas;
+use trueup_capabilities::random::Seeded;
+use trueup_capabilities::{Backends, etcd, nftables};
+use trueup_config::{Config, Guest, Ipam, Neg, ThisNode};
+use trueup_engine::{Engine, Options as EngineOptions};
+use trueup_journal::{Files, OPEN_FILES_MAX};
+use trueup_registry::{Registry, Store as GuestStore};
+use trueup_sources::Source;
+
+use crate::board::{Board, Facts};
+use crate::guests::load::Loader;
+use crate::guests::{Worlds, capability_of};
+use crate::instances::{Instances, Recorded};
+use crate::lifecycle::active::{Active, Handover};
+use crate::lifecycle::quarantine::Quarantine;
+use crate::setup::SetupError;
+use crate::swap::{self, Fallen, Guests, Revisions, Wish};
+
+/// What all guests of one process share.
+pub struct Ground {
+    /// Compiles guests and enforces limits.
+    pub engine: Engine,
+    /// All metrics of this process.
+    pub metrics: Arc<Metrics>,
+    /// The open recordings.
+    pub files: Files,
+    guests: Guests,
+    /// Whether this process may write the state folder. A plan may not.
+    writes: bool,
+    /// Records refusals and management actions. `None`, as in a plan, if they are not recorded.
+    pub audit: Option<Arc<Audit>>,
+    /// The status of this process.
+    pub board: Arc<Board>,
+    /// `None` until a guest needs it.
+    etcd: Mutex<Option<Arc<dyn etcd::Api>>>,
+}
+
+impl Ground {
+    /// An engine that caches compiled guests in the state folder. A guest must implement one of `worlds`.
+    ///
+    /// # Errors
+    /// If this machine can't run guests.
+    pub fn new(config: &Config, registry: &Registry, worlds: Worlds) -> Result<Self, SetupError> {
+        let options = EngineOptions {
+            cache_dir: Some(config.state_dir.join("cache")),
+            ..EngineOptions::default()
+        };
+        let engine = Engine::new(&options).map_err(SetupError::misused)?;
+        Ok(Self {
+            guests: Guests::new(
+                Loader {
+                    engine: engine.clone(),
+                    registry: registry.at(&config.file, &config.state_dir),
+                    worlds,
+                },
+                GuestStore::at(&config.state_dir),
+            ),
+            engine,
+            metrics: Arc::default(),
+            files: Files::new(OPEN_FILES_MAX),
+            writes: false,
+            audit: None,
+            board: Board::new(Facts {
+                config: config.file.clone(),
+                state_dir: config.state_dir.clone(),
+                source: config.source().map(Source::kind),
+                pods: config.world::<Ipam>().map(|ipam| ipam.adapter.instance.clone()),
+                negs: config.world::<Neg>().is_some(),
+                node: config.world::<ThisNode>().map(|node| node.name.clone()),
+            }),
+            etcd: Mutex::default(),
+        })
+    }
+
+    /// The same for the process that holds the lock of the state folder: opens its audit log and lets it write the
+    /// guests' revisions.
+    ///
+    /// # Errors
+    /// If the audit log can't be read or written.
+    pub fn with_state(mut self, config: &Config) -> Result<Self, SetupError> {
+        let audit = Audit::open(&config.state_dir.join("audit")).map_err(SetupError::failed)?;
+        self.audit = Some(Arc::new(audit));
+        crate::telemetry::count_in(&self.metrics);
+        self.writes = true;
+        Ok(self)
+    }
+
+    pub(crate) fn guests(&self) -> &Guests {
+        &self.guests
+    }
+
+    /// Whether nothing may be written: neither to backends nor to the state folder.
+    pub fn plans(&self) -> bool {
+        !self.writes
+    }
+
+    /// The store that the configuration names; in a plan, one that keeps changes to itself. One store serves all guests
+    /// of a process: the first call opens it.
+    ///
+    /// # Errors
+    /// As [`crate::etcd::open`].
+    pub fn etcd(&self, config: &Config) -> Result<Arc<dyn etcd::Api>, SetupError> {
+        let mut opened = self.etcd.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(etcd) = &*opened {
+            return Ok(Arc::clone(etcd));
+        }
+        let etcd = if self.writes {
+            crate::etcd::open(&config.etcd)
+        } else {
+            crate::etcd::planned(&config.etcd)
+        };
+        let etcd = etcd.map_err(SetupError::Misused)?;
+        Ok(Arc::clone(opened.insert(etcd)))
+    }
+
+    /// The packet filter that the configuration names; in a plan, one that accepts everything and does nothing.
+    pub fn nftables(&self, config: &Config) -> Arc<dyn nftables::Api> {
+        if self.writes {
+            crate::nftables::open(&config.nftables, &config.state_dir)
+        } else {
+            Arc::new(nftables::simulated::Simulated::default())
+        }
+    }
+
+    /// What an instance has without any capability. `key`: its own stream of random numbers.
+    pub fn backends(&self, seed: u64, key: &str, quotas: &Arc<Quotas>) -> Backends {
+        Backends {
+            random: Arc::new(Seeded::new(seed, stream_of(key))),
+            metrics: Arc::clone(&self.metrics),
+            quotas: Arc::clone(quotas),
+            audit: self.audit.clone(),
+            ..if self.writes {
+                Backends::default()
+            } else {
+                Instances::trial()
+            }
+        }
+    }
+
+    /// The version of a guest that decides. It has accepted its settings.
+    pub async fn version(
+        &self,
+        config: &Config,
+        name: &'static str,
+        worlds: Worlds,
+        guest: &Guest,
+    ) -> Result<Version, SetupError> {
+        let guests = self.guests.clone();
+        let recorded: Recorded = Arc::new(move |digest| {
+            guests.kept(digest).unwrap_or_else(|refused| {
+                tracing::warn!("a guest that recorded is not to be had: {}", refused.why);
+                None
+            })
+        });
+        let instances = |program| Instances {
+            engine: self.engine.clone(),
+            program,
+            recorded: Arc::clone(&recorded),
+            settings: guest.settings.clone(),
+            afresh: false,
+            grants: guest.grants.clone(),
+            limits: guest.limits,
+            initial: String::new(),
+            state_dir: config.state_dir.clone(),
+            name,
+            record: config.journal.record,
+            journal: config.journal.options,
+            files: self.files.clone(),
+        };
+        let wish = Wish {
+            name,
+            worlds,
+            guest,
+            state_dir: &config.state_dir,
+        };
+        let begun = swap::begin(&self.guests, &wish, self.writes, &instances).await?;
+        Ok(Version {
+            name,
+            worlds,
+            guest: guest.clone(),
+            active: if self.writes {
+                Active::new(Arc::new(begun.instances))
+            } else {
+                Active::planning(Arc::new(begun.instances))
+            },
+            revisions: begun.revisions,
+            problem: begun.problem,
+        })
+    }
+}
+
+/// The version of a guest that decides.
+pub struct Version {
+    /// The name in `[guests.NAME]`.
+    pub name: &'static str,
+    /// The worlds that a guest of this name may have.
+    pub worlds: Worlds,
+    /// Its section of the configuration.
+    pub guest: Guest,
+    /// The version that decides, and what its instances share.
+    pub active: Arc<Active>,
+    /// The versions that decided before.
+    pub revisions: Revisions,
+    /// Why the version that the configuration names was refused. `None` if it was not.
+    pub problem: Option<String>,
+}
+
+/// What connects one guest with its manager.
+pub struct Managing {
+    /// What is set aside.
+    pub quarantine: Arc<Quarantine>,
+    /// Versions that are to become active.
+    pub handovers: mpsc::Receiver<Handover>,
+    /// Where requests for the version of the failure policy go.
+    pub fall_back: mpsc::UnboundedSender<Fallen>,
+}
+
+impl Version {
+    /// The same without a manager, for a plan: nothing replaces the version.
+    pub fn unmanaged(&self) -> Managing {
+        let state_dir = &self.active.instances().state_dir;
+        Managing {
+            quarantine: Arc::new(Quarantine::load(state_dir, self.name).unwritten()),
+            handovers: mpsc::channel(1).1,
+            fall_back: mpsc::unbounded_channel().0,
+        }
+    }
+
+    /// Fails if the active version is not the one that the configuration names.
+    pub fn check_wish(self) -> Result<(), SetupError> {
+        self.problem.map_or(Ok(()), |problem| Err(SetupError::Misused(problem)))
+    }
+
+    /// A guest without any grant for what it needs of etcd or nftables fails at each call. Warns once, at the start.
+    pub fn warn_of_missing_grants(&self) {
+        let instances = self.active.instances();
+        for import in &instances.program.guest.imports {
+            let (capability, needed, what, scopes): (_, &[Access], _, _) = match capability_of(import) {
+                Some(ETCD) => (ETCD, &[Access::Read, Access::Write], "of etcd's keys", "\"PREFIX\""),
+                Some(NFTABLES) => (
+                    NFTABLES,
+                    &[Access::Write],
+                    "of nftables' tables",
+                    "\"ip trueup\", \"ip6 trueup\"",
+                ),
+                _ => continue,
+            };
+            for access in needed {
+                if !instances.grants.allow_some(capability, *access) {
+                    tracing::warn!(
+                        "[guests.{}] has no grant to {access} any {what} (`{capability} = {{ {access} = [{scopes}] }}`): its calls will be refused",
+                        instances.name
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// Each key has its own random stream (FNV-1a of the key), so that what one draws does not depend on the others.
+pub fn stream_of(key: &str) -> u64 {
+    key.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}

@@ -1,0 +1,132 @@
+//! What becomes of an instance that is open: it moves to another version, or goes on in a new segment; and instances
+//! that are only tried.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use trueup_base::clock::{Clock as _, SystemClock, VirtualClock};
+use trueup_capabilities::grants::Grants;
+use trueup_capabilities::log::NoLog;
+use trueup_capabilities::{Backends, Host};
+use trueup_journal::Tape;
+
+use super::{Instances, OpenError, with_causes};
+use crate::instance::{Instance, Start, StartError};
+
+/// How long a version that takes over may sleep in `init` and `restore`. Everything that waits for the instance waits
+/// as long.
+const START_MAX: Duration = Duration::from_secs(30);
+
+impl Instances {
+    /// Backends for an instance that is only tried or planned: no log, a virtual clock on which sleeping takes no time,
+    /// and nothing else.
+    pub fn trial() -> Backends {
+        Backends {
+            clock: Arc::new(VirtualClock::new(SystemClock.now_ms())),
+            log: Arc::new(NoLog),
+            ..Backends::default()
+        }
+    }
+
+    /// An instance on `backends` that is not recorded, for trials and plans. `snapshot` is its state; with `None` it
+    /// has only its settings.
+    ///
+    /// # Errors
+    /// If the guest refuses its settings or its state.
+    pub async fn start_unrecorded(
+        &self,
+        key: &str,
+        backends: Backends,
+        snapshot: Option<&str>,
+    ) -> Result<Instance, StartError> {
+        let host = Host::new(
+            self.identity(key),
+            Tape::memory(),
+            self.grants.clone(),
+            backends,
+            self.limits,
+        );
+        let start = Start {
+            settings: &self.settings,
+            snapshot,
+            cpu_max: Duration::from_millis(self.limits.cpu_ms),
+        };
+        let started = Instance::start(&self.engine, &self.program, host, start).await;
+        started.map_err(|(_, error)| error)
+    }
+
+    /// Checks that this version accepts a state and gives a snapshot again. Tries it on an instance that has no
+    /// access to anything.
+    ///
+    /// # Errors
+    /// Why it does not.
+    pub async fn try_state(&self, key: &str, snapshot: &str) -> Result<(), StartError> {
+        let host = Host::new(
+            self.identity(key),
+            Tape::memory(),
+            Grants::default(),
+            Self::trial(),
+            self.limits,
+        );
+        let mut tried = self.start(host, snapshot).await.map_err(|(_, error)| error)?;
+        // The host must not switch to a version that it can't leave again.
+        tried.snapshot().await?;
+        Ok(())
+    }
+
+    /// Moves an instance of another version to this one, with its state, in a new segment. Checks everything that can
+    /// be refused before the old instance ends. Calls `commit` between the two.
+    ///
+    /// # Errors
+    /// Why it did not move. If the error carries the old instance, nothing changed.
+    pub async fn take_over(
+        &self,
+        key: &str,
+        mut old: Instance,
+        commit: impl AsyncFnOnce() -> Result<(), String>,
+    ) -> Result<Instance, (Option<Box<Instance>>, String)> {
+        let snapshot = if self.begins_afresh(&old.program().guest.digest.to_string()) {
+            self.initial.clone()
+        } else {
+            match old.snapshot().await {
+                Ok(snapshot) => snapshot,
+                Err(error) => return Err((None, with_causes(error))),
+            }
+        };
+        let header = match self.header(snapshot.clone()) {
+            Ok(header) => header,
+            Err(error) => return Err((Some(Box::new(old)), with_causes(error))),
+        };
+        if let Err(error) = self.try_state(key, &snapshot).await {
+            return Err((Some(Box::new(old)), with_causes(error)));
+        }
+        if let Err(error) = commit().await {
+            return Err((Some(Box::new(old)), error));
+        }
+        let mut host = old.into_host();
+        host.identity = self.identity(key);
+        host.grants = self.grants.clone();
+        host.meter.limits = self.limits;
+        host.tape.rotate(&header).map_err(|error| (None, with_causes(error)))?;
+        match tokio::time::timeout(START_MAX, self.start(host, &snapshot)).await {
+            Ok(started) => started.map_err(|(_, error)| (None, with_causes(error))),
+            Err(_) => Err((None, format!("it did not start within {} s", START_MAX.as_secs()))),
+        }
+    }
+
+    /// Continues in a new segment and a new instance if the old segment is long enough: a segment always begins with
+    /// what `init` and `restore` ask.
+    ///
+    /// # Errors
+    /// If the guest gives no snapshot or refuses it, or the segment can't be written. The instance is then gone.
+    pub async fn rotate_if_long(&self, mut instance: Instance) -> Result<Instance, OpenError> {
+        if !instance.host().tape.wants_rotation() {
+            return Ok(instance);
+        }
+        let snapshot = instance.snapshot().await.map_err(StartError::from)?;
+        let header = self.header(snapshot.clone())?;
+        let mut host = instance.into_host();
+        host.tape.rotate(&header)?;
+        self.start(host, &snapshot).await.map_err(|(_, error)| error.into())
+    }
+}

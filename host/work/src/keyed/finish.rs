@@ -1,0 +1,251 @@
+//! Handles a finished turn.
+
+use tokio::task::JoinError;
+use trueup_base::clock::{Clock as _, SystemClock};
+use trueup_capabilities::meter::{Change, Effects};
+use trueup_controller::Outcome;
+
+use super::turn::Done;
+use super::{Keyed, News, Reconciler, Running};
+use crate::board::{self, Finished};
+use crate::event::Event;
+use crate::interrupt::Waits;
+use crate::lifecycle::failure::{Blame, End, Failure};
+use crate::lifecycle::quarantine::{self, SetAside};
+use crate::lifecycle::troubles::FAILURES_MAX_ONCE;
+
+/// The error of a call that gave way to another key and did not sleep.
+const COMPUTED_FOR_LONG: &str = "the guest computed for long while many other keys waited, and gave way to them";
+
+/// A key whose call gave way runs again after this many milliseconds. Keys that sleep for ever then take turns so
+/// seldom that restarting them costs little.
+const GAVE_WAY_PAUSE_MS: u64 = 30_000;
+
+/// The end of a turn's task.
+type Joined<W> = Result<(tokio::task::Id, Done<<W as Reconciler>::Key, <W as Reconciler>::Out>), JoinError>;
+
+/// How a turn ended, as the loop sees it.
+struct Ended<K, D, O> {
+    key: K,
+    /// `None` if the loop does not know the turn.
+    running: Option<Running<D>>,
+    end: End,
+    effects: Effects,
+    changes: Vec<Change>,
+    out: O,
+    is_open: bool,
+}
+
+impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
+    pub(super) fn finish(&mut self, done: Joined<W>) {
+        let Some(Done {
+            key,
+            slot,
+            end,
+            effects,
+            changes,
+            mut out,
+        }) = self.done(done)
+        else {
+            return;
+        };
+        let running = self.running.remove(&key);
+        self.effects += effects;
+        self.world.ended(&key, slot.as_ref(), &mut out);
+        let is_open = slot.is_some();
+        if let Some(slot) = slot {
+            self.idle.rest(key.clone(), slot);
+        }
+        let end = self.judged(&key, end, running.as_ref());
+        let ended = Ended {
+            key,
+            running,
+            end,
+            effects,
+            changes,
+            out,
+            is_open,
+        };
+        match self.trouble(&ended) {
+            Some(entry) => {
+                self.controller.done(&ended.key, Outcome::Success, self.now_ms());
+                self.show(&ended, 0, None);
+                self.set_aside(ended.key, entry);
+            }
+            None => self.settle(ended),
+        }
+    }
+
+    /// The result of a turn. A turn that ended without one counts as failed. `None` if the task has no key.
+    fn done(&mut self, done: Joined<W>) -> Option<Done<W::Key, W::Out>> {
+        let error = match done {
+            Ok((id, done)) => {
+                self.tasks.remove(&id);
+                return Some(done);
+            }
+            Err(error) => error,
+        };
+        // A defect of the host, or an aborted turn. Its key fails; the others go on.
+        let key = self.tasks.remove(&error.id())?;
+        let end = Err(Failure::from(format!("its job ended without a result: {error}")));
+        Some(Done {
+            out: self.world.lost(&key),
+            key,
+            slot: None,
+            end,
+            effects: Effects::default(),
+            changes: Vec::new(),
+        })
+    }
+
+    /// What the end of a turn says about its key.
+    fn judged(&self, key: &W::Key, mut end: End, running: Option<&Running<W::Desired>>) -> End {
+        // A failure says nothing about the key if the host had no right to act, or if the turn began in an earlier
+        // epoch.
+        let is_past = running.is_some_and(|running| !running.fence.may_act());
+        let gave_way = running.and_then(|running| running.gives_way);
+        if let Err(failure) = &mut end {
+            match failure.blame {
+                Blame::Host if is_past || !self.acts.may() => *failure = Failure::cut(),
+                Blame::Cut if gave_way == Some(Waits::ForTurn) => *failure = Failure::of_guest(COMPUTED_FOR_LONG),
+                _ => {}
+            }
+        }
+        self.waits(key, end)
+    }
+
+    /// Whether to set the key aside after this turn. Ignores turns of a version that is no longer active.
+    fn trouble(&mut self, ended: &Ended<W::Key, W::Desired, W::Out>) -> Option<SetAside> {
+        let running = ended.running.as_ref()?;
+        if running.version != self.versions {
+            return None;
+        }
+        let version = self.world.version(self.shared.active.instances(), &running.desired);
+        let input = quarantine::input(&version, &running.desired);
+        let key = ended.key.to_string();
+        let too_much = self.supervisor.ended(&key, &input, &ended.end, &ended.changes)?;
+        Some(SetAside::new(&version, key, input, too_much))
+    }
+
+    fn settle(&mut self, ended: Ended<W::Key, W::Desired, W::Out>) {
+        let running = ended.running.as_ref();
+        let outcome = match &ended.end {
+            Err(failure)
+                if failure.blame == Blame::Cut && running.is_some_and(|running| running.gives_way.is_some()) =>
+            {
+                Outcome::GaveWay(GAVE_WAY_PAUSE_MS)
+            }
+            end => self.world.outcome(end, &ended.out, ended.is_open),
+        };
+        let now_ms = self.now_ms();
+        let due_ms = self.controller.done(&ended.key, outcome, now_ms);
+        let again_in_ms = due_ms.map(|due_ms| due_ms.saturating_sub(now_ms));
+        let queued = (self.failures(&ended.key), again_in_ms);
+        let (failures, again_in_ms) = self.world.retry(&ended.key, &ended.end, &ended.out, (outcome, queued));
+        self.show(&ended, failures, again_in_ms);
+        let is_other_version = running.is_some_and(|running| running.version != self.versions);
+        let is_resync = running.is_some_and(|running| running.is_resync);
+        let Ended {
+            key,
+            end,
+            mut effects,
+            out,
+            ..
+        } = ended;
+        let unreported = self.unreported.remove(&key);
+        let is_resync = is_resync && unreported.is_none();
+        effects += unreported.unwrap_or_default();
+        match end {
+            Ok(gone) => match self.world.succeeded(&key, gone, effects, is_resync, out) {
+                Ok(event) => self.succeeded(key, gone, event),
+                Err(error) => self.failed(&key, error, FAILURES_MAX_ONCE, None),
+            },
+            Err(Failure { blame: Blame::Cut, .. }) => {
+                self.unreported.insert(key.clone(), effects);
+                if let Some(cause) = self.became_active.clone().filter(|_| is_other_version) {
+                    self.pending.because(&key, SystemClock.now_ms(), cause);
+                }
+            }
+            Err(Failure { error, .. }) => self.failed(&key, error, failures, again_in_ms),
+        }
+    }
+
+    fn succeeded(&mut self, key: W::Key, gone: bool, event: Option<Event>) {
+        let Some(event) = event else {
+            self.standings.entry(key).or_insert(Ok(()));
+            return;
+        };
+        (self.tell)(event);
+        self.standings.insert(key.clone(), Ok(()));
+        self.keep_held(false);
+        if gone {
+            self.forget(&key);
+        }
+    }
+
+    /// The key failed. With `once`, it is given up if it failed too often or waits for an approval.
+    pub(super) fn failed(&mut self, key: &W::Key, error: String, failures: u32, again_in_ms: Option<u64>) {
+        let waits = self.holdings().refusal(&key.to_string()).is_some();
+        let is_given_up = self.once && (failures >= FAILURES_MAX_ONCE || waits && self.held_objects.is_known());
+        if is_given_up {
+            self.controller.forget(key);
+            self.world.rest(key, true);
+        }
+        self.world.say(key, News::Failed(&error));
+        (self.tell)(Event::Failed {
+            key: key.to_string(),
+            error: error.clone(),
+            again_in_ms: again_in_ms.filter(|_| !is_given_up),
+        });
+        self.standings.insert(key.clone(), Err(error));
+    }
+
+    /// How often in a row the key failed, as the queue says.
+    pub(super) fn failures(&self, key: &W::Key) -> u32 {
+        self.controller.status(key).map_or(0, |status| status.failures)
+    }
+
+    /// Removes the state of a key of which nothing is left, unless it came back meanwhile.
+    pub(super) fn forget(&mut self, key: &W::Key) {
+        self.idle.let_go(key);
+        if self.world.is_desired(key) {
+            return;
+        }
+        self.controller.forget(key);
+        self.pending.forget(key);
+        self.unreported.remove(key);
+        if !self.once {
+            self.standings.remove(key);
+        }
+        self.supervisor.succeeded(&key.to_string());
+        self.metrics.forget(&key.to_string());
+        self.board.gone(W::RULES.guest, &key.to_string());
+        self.world.forget(key);
+        if let Err(error) = self.shared.active.instances().forget(&key.to_string()) {
+            tracing::warn!(%key, "its state is not removed: {error}");
+        }
+    }
+
+    /// Shows the result of a turn on the board.
+    fn show(&self, ended: &Ended<W::Key, W::Desired, W::Out>, failures: u32, again_in_ms: Option<u64>) {
+        let (outcome, error) = match &ended.end {
+            Ok(false) => (board::Outcome::True, None),
+            Ok(true) => (board::Outcome::Gone, None),
+            Err(Failure { error, blame, .. }) => match blame {
+                Blame::Cut => (board::Outcome::Interrupted, None),
+                Blame::Host => (board::Outcome::Failed, Some(error.clone())),
+                Blame::Guest => (board::Outcome::Fault, Some(error.clone())),
+            },
+        };
+        let finished = Finished {
+            outcome,
+            error,
+            failures,
+            again_in_ms,
+            created: ended.effects.created,
+            destroyed: ended.effects.destroyed,
+            in_service: W::in_service(&ended.out),
+        };
+        self.board.finished(W::RULES.guest, &ended.key.to_string(), finished);
+    }
+}

@@ -1,0 +1,149 @@
+//! What gives keys a turn: looks at the source, mail, time, and the beginning of a term.
+
+use trueup_base::clock::{Clock as _, SystemClock};
+use trueup_sources::Batch;
+
+use super::{Keyed, Looked, Reconciler};
+use crate::board::Look;
+use crate::decisions::Cause;
+use crate::event::Event;
+use crate::input::{no_nodes, nothing_there};
+use crate::keyed::turn::CutCalls;
+
+impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
+    /// Takes in what the source says, including what can't be read.
+    pub(super) fn take_in(&mut self, batch: &Batch) {
+        if !self.source_is_reported {
+            for problem in &batch.new_problems {
+                (self.tell)(Event::Problem(problem.to_string()));
+            }
+        }
+        self.problems = batch.problems.iter().map(ToString::to_string).collect();
+        let Looked {
+            affected,
+            held,
+            seen,
+            nodes,
+            notes,
+            is_empty,
+            no_nodes: is_without_nodes,
+            complete,
+            objects,
+        } = self.world.look(batch);
+        let nothing = is_empty.then(|| nothing_there(self.is_cluster));
+        if let Some(problem) = nothing.or_else(|| is_without_nodes.then(|| no_nodes(self.is_cluster))) {
+            if !self.source_is_reported {
+                (self.tell)(Event::Problem(problem.clone()));
+            }
+            self.problems.push(problem);
+        }
+        for note in &notes {
+            tracing::warn!("{note}");
+        }
+        for key in held {
+            self.hold(key);
+        }
+        if !self.source_is_reported {
+            self.board.looked(Look {
+                objects: &objects,
+                changes: batch.changes.len(),
+                complete,
+                problems: &self.problems,
+            });
+        }
+        self.pending
+            .take_in(SystemClock.now_ms(), (seen, nodes), &affected, complete);
+        self.expect(&affected);
+        for key in affected {
+            if let Some(running) = self.running.get(&key)
+                && self.world.is_outdated(&key, &running.desired)
+            {
+                running.interrupt.want();
+            }
+            self.queue(&key);
+        }
+    }
+
+    /// Queues a key: now, or when it has gathered what belongs together.
+    pub(super) fn queue(&mut self, key: &W::Key) {
+        self.board.changed(W::RULES.guest, &key.to_string());
+        if self.world.is_gathering(key) {
+            return;
+        }
+        if let Err(error) = self.controller.changed(key, self.now_ms()) {
+            tracing::error!(%key, "{error}");
+            let error = error.to_string();
+            self.board.refused(W::RULES.guest, &key.to_string(), &error);
+            self.standings.insert(key.clone(), Err(error));
+        }
+    }
+
+    /// Queues a key for a turn that looks at everything.
+    pub(super) fn queue_anew(&mut self, key: &W::Key) {
+        self.world.anew(key);
+        self.queue(key);
+    }
+
+    /// Keeps the objects of a key while something that can't be read may name it.
+    pub(super) fn hold(&mut self, key: W::Key) {
+        self.board.held(W::RULES.guest, &key.to_string());
+        let event = Event::Held {
+            key: key.to_string(),
+            why: self.hidden,
+        };
+        if self.held.insert(key) {
+            (self.tell)(event);
+        }
+    }
+
+    pub(super) fn take_mail(&mut self, mail: W::Mail) {
+        let running = &self.running;
+        let taken = self
+            .world
+            .take_mail(mail, self.acts.may(), |key| running.contains_key(key));
+        if let Some((key, cause)) = taken {
+            self.pending.because(&key, SystemClock.now_ms(), cause);
+            self.queue(&key);
+        }
+    }
+
+    /// Queues the keys that the world has due.
+    pub(super) fn take_due(&mut self) {
+        for (key, cause) in self.world.due(SystemClock.steady_ms()) {
+            if let Some(cause) = cause {
+                self.pending.because(&key, SystemClock.now_ms(), cause);
+            }
+            self.queue(&key);
+        }
+    }
+
+    /// This host begins to act, or stops acting. Calls that may be cut begin anew. Another host that acted in between
+    /// may have left anything half-done, so it reconciles every key.
+    pub(super) fn stand(&mut self) {
+        self.cut_calls();
+        if self.acts.term().is_some() {
+            self.world.begin_term(&self.acts);
+            self.all_again(&Cause::Acts);
+        }
+    }
+
+    /// Ends the running calls at their next sleep, if they may be cut.
+    pub(super) fn cut_calls(&self) {
+        if W::RULES.cut == CutCalls::Dropped {
+            for running in self.running.values() {
+                running.interrupt.want();
+            }
+        }
+    }
+
+    /// Reconciles every key, if this host acts.
+    pub(super) fn all_again(&mut self, cause: &Cause) {
+        if self.acts.term().is_none() {
+            return;
+        }
+        for key in self.world.keys() {
+            self.pending.because(&key, SystemClock.now_ms(), cause.clone());
+            self.queue_anew(&key);
+        }
+    }
+}

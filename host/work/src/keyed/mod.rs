@@ -1,0 +1,595 @@
+//! Reconciles keys: queues what changes, runs at most one turn a key, retries, and reports what came of it.
+//!
+//! Only the loop decides what runs when, and it does no work itself. Turns run beside it. A turn begins while fewer
+//! than `workers` calls are awake. A call that sleeps blocks no other turn.
+//!
+//! ```text
+//! source -> look -> controller -> turn (turn.rs) --> board, events, quarantine
+//! mail, timers ------^                |
+//!                    +----- done -----+
+//! ```
+//!
+//! Knows no world: a [`Reconciler`] says what a key should be and which calls a turn makes.
+
+mod approval;
+mod aside;
+mod finish;
+mod idle;
+mod jobs;
+pub mod known;
+mod look;
+pub mod plan;
+mod summary;
+pub mod turn;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::pin::Pin;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Serialize;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, MissedTickBehavior};
+use trueup_base::clock::{Clock as _, SystemClock};
+use trueup_base::fence::Fence;
+use trueup_capabilities::meter::Effects;
+use trueup_capabilities::metrics::Registry as Metrics;
+use trueup_config::{Config, Guest};
+use trueup_controller::{Backoff, Controller, Outcome, Settings as ControllerSettings};
+use trueup_sources::{Batch, Batches, Source};
+
+use self::idle::Idle;
+pub(crate) use self::summary::Summary;
+use self::turn::{CutCalls, Done, Shared, Turn};
+use crate::board::Board;
+use crate::decisions::{Cause, Nodes, Pending, Seen};
+use crate::event::Event;
+use crate::ground;
+use crate::held::Held;
+use crate::input::{From, Input, next};
+use crate::instances::Instances;
+use crate::interrupt::{Interrupt, Waits};
+use crate::leading::Acts;
+use crate::lifecycle::active::{Active, Handover};
+use crate::lifecycle::failure::{self, End};
+use crate::setup::SetupError;
+use crate::slot::InstanceSlot;
+use crate::supervisor::Supervisor;
+use crate::turns::Turns;
+
+/// How often the host checks whether the journals of idle instances need a sync to disk. The loop waits no longer.
+const SYNC: Duration = Duration::from_secs(1);
+
+/// How long a call that waits for a backend may go on after the host is stopped.
+const STOP_GRACE: Duration = Duration::from_secs(20);
+
+/// How one world's loop differs from that of others.
+pub struct Rules {
+    /// The name in `[guests.NAME]`.
+    pub guest: &'static str,
+    /// The name of the loop, for the watch over it.
+    pub name: &'static str,
+    /// The maximum number of calls in work, including those that sleep. The engine's pool has room for these and for
+    /// idle instances.
+    pub jobs_max: usize,
+    /// What becomes of a call that did not end.
+    pub cut: CutCalls,
+    /// What one key is called in the summary.
+    pub word: &'static str,
+    /// What the summary says in place of what was done, if every key was in its desired state before.
+    pub unchanged: &'static str,
+    /// What is left running when the host stops, after its number.
+    pub left_behind: &'static str,
+    /// What is counted of each key for approvals.
+    pub counted: &'static str,
+}
+
+/// What connects a loop with the manager of its guest.
+pub struct Managing {
+    /// The guest's part.
+    pub of: ground::Managing,
+    /// Whether this host acts. A host that does not takes in what the source says, but begins no turn.
+    pub(crate) acts: Acts,
+    /// Another loop reads the same source and reports its problems.
+    pub(crate) source_is_reported: bool,
+    /// With `--once`: the loop ends when nothing is left to do, and gives up keys that fail too often.
+    pub once: bool,
+}
+
+/// The key of an instance.
+pub trait Key: Ord + Clone + std::fmt::Display + FromStr + Send + 'static {}
+
+impl<K: Ord + Clone + std::fmt::Display + FromStr + Send + 'static> Key for K {}
+
+/// What a look at the source changed.
+pub struct Looked<K> {
+    /// Keys that get a turn.
+    pub affected: BTreeSet<K>,
+    /// Keys that are not desired, but may be named by something that can't be read.
+    pub held: Vec<K>,
+    /// Which changes affect which keys.
+    pub seen: Vec<Seen<K>>,
+    /// The Nodes whose change affects all keys.
+    pub nodes: Nodes,
+    /// New notes for the operator, one line each.
+    pub notes: Vec<String>,
+    /// The source holds no object at all, and there is something to lose.
+    pub is_empty: bool,
+    /// The source holds no Node at all, and there is something to lose.
+    pub no_nodes: bool,
+    /// Whether everything could be read: what the source does not show is gone.
+    pub complete: bool,
+    /// The number of objects of each kind.
+    pub objects: Vec<(&'static str, usize)>,
+}
+
+/// What a turn of a key is to do.
+pub enum Wanted<W> {
+    /// Calls, with this desired state.
+    Work(W),
+    /// Nothing: the desired state can't be computed; one line. It stays as it is until the input changes.
+    Refused(String),
+    /// Nothing: what it is to remove waits for an approval; one line.
+    Waits(String),
+    /// Nothing: something that can't be read may name the key, so its objects are kept.
+    Held,
+    /// Nothing: the key is not desired and has nothing.
+    Nothing,
+    /// Nothing: the key is gone, and what it had belongs to others by now.
+    Forget,
+}
+
+/// The result of the last turn of each key.
+pub type Standings<K> = BTreeMap<K, Result<(), String>>;
+
+/// What happened to a key, for those who look at its object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum News<'a> {
+    /// It can't reach its desired state now; one line.
+    Failed(&'a str),
+    /// It stays as it is until it or the guest changes; one line.
+    SetAside(&'a str),
+    /// It asks for something impossible; one line.
+    Refused(&'a str),
+}
+
+/// A turn, until it ends.
+pub type Turning<W> = Pin<Box<dyn Future<Output = Done<<W as Reconciler>::Key, <W as Reconciler>::Out>> + Send>>;
+
+/// A world of keys.
+pub trait Reconciler: Sized {
+    /// What the world keeps in its desired state, such as a Service.
+    type Key: Key;
+    /// The desired state, as calls get it. Its digest identifies what is set aside.
+    type Desired: Clone + Serialize;
+    /// What a turn finds out, beside its end and its effects.
+    type Out: Send + 'static;
+    /// What comes for keys from elsewhere than the source.
+    type Mail;
+
+    /// How this loop differs from others.
+    const RULES: Rules;
+
+    // What the source says.
+
+    /// Takes in a look at the source.
+    fn look(&mut self, batch: &Batch) -> Looked<Self::Key>;
+    /// All keys that get a turn when this host begins to act or another version becomes active.
+    fn keys(&self) -> BTreeSet<Self::Key>;
+    /// Whether the source asks for the key.
+    fn is_desired(&self, key: &Self::Key) -> bool;
+    /// What the next turn of a key is to do.
+    fn wanted(&mut self, key: &Self::Key) -> Wanted<Self::Desired>;
+    /// How many of the objects that a key has now it is to keep.
+    fn leaves(&self, key: &Self::Key, has: u64) -> u64;
+    /// Whether the turn that runs works towards another state than the one that is desired now.
+    fn is_outdated(&self, _key: &Self::Key, _desired: &Self::Desired) -> bool {
+        false
+    }
+
+    // What comes from elsewhere.
+
+    /// The next mail. Never returns if there is none. Safe to drop.
+    fn mail(&mut self) -> impl Future<Output = Self::Mail> {
+        std::future::pending()
+    }
+    /// Takes in mail. Returns the key that gets a turn for it, and why.
+    fn take_mail(
+        &mut self,
+        _mail: Self::Mail,
+        _may_act: bool,
+        _is_running: impl Fn(&Self::Key) -> bool,
+    ) -> Option<(Self::Key, Cause)> {
+        None
+    }
+    /// The keys that are due by now, by `Clock::steady_ms`, and why if it is not for a change.
+    fn due(&mut self, _steady_ms: u64) -> Vec<(Self::Key, Option<Cause>)> {
+        Vec::new()
+    }
+    /// When the next key is due, by the same clock.
+    fn due_ms(&self) -> Option<u64> {
+        None
+    }
+    /// Whether a key waits until it is due, whatever comes for it.
+    fn is_gathering(&self, _key: &Self::Key) -> bool {
+        false
+    }
+    /// The next turn of a key is to look at everything.
+    fn anew(&mut self, _key: &Self::Key) {}
+    /// This host begins to act.
+    fn begin_term(&mut self, _acts: &Acts) {}
+
+    // Turns.
+
+    /// The version with which a turn works.
+    fn version(&self, active: Arc<Instances>, _desired: &Self::Desired) -> Arc<Instances> {
+        active
+    }
+    /// Before a turn begins.
+    ///
+    /// # Errors
+    /// One line: the turn can't begin.
+    fn prepare(&mut self, _key: &Self::Key, _desired: &Self::Desired) -> Result<(), String> {
+        Ok(())
+    }
+    /// The calls of a turn, in their order.
+    fn turn(&mut self, key: &Self::Key, desired: Self::Desired, turn: Turn) -> Turning<Self>;
+    /// In place of what a turn leaves that ended without a result.
+    fn lost(&self, key: &Self::Key) -> Self::Out;
+    /// A turn ended. Takes in what it leaves.
+    fn ended(&mut self, _key: &Self::Key, _slot: Option<&InstanceSlot>, _out: &mut Self::Out) {}
+    /// When the queue is to try the key again.
+    fn outcome(&self, end: &End, _out: &Self::Out, _is_open: bool) -> Outcome {
+        failure::outcome(end)
+    }
+    /// How often in a row the key failed, and in how many milliseconds it gets its next turn. `queued`: as the queue
+    /// says, with this outcome.
+    fn retry(
+        &mut self,
+        _key: &Self::Key,
+        _end: &End,
+        _out: &Self::Out,
+        (_outcome, queued): (Outcome, (u32, Option<u64>)),
+    ) -> (u32, Option<u64>) {
+        queued
+    }
+    /// The key is in its desired state, or nothing of it is left. Returns the event; `None` if the turn did not find
+    /// that out. Reports the key to the holdings as done, if it is: an approval ends with that.
+    ///
+    /// # Errors
+    /// One line: with `--once`, the key is given up all the same.
+    fn succeeded(
+        &mut self,
+        key: &Self::Key,
+        gone: bool,
+        effects: Effects,
+        is_resync: bool,
+        out: Self::Out,
+    ) -> Result<Option<Event>, String>;
+    /// What is in service now, as the status shows it.
+    fn in_service(_out: &Self::Out) -> Vec<String> {
+        Vec::new()
+    }
+    /// Reports news about a key to those who look at its object.
+    fn say(&self, _key: &Self::Key, _news: News<'_>) {}
+    /// The key rests until something comes for it: its turn ended without calls, or it was set aside or given up.
+    fn rest(&mut self, _key: &Self::Key, _is_given_up: bool) {}
+    /// Nothing is left of a key.
+    fn forget(&mut self, _key: &Self::Key) {}
+    /// Turns were begun, and the loop is about to wait.
+    fn about_to_wait(&mut self, _is_at_rest: bool, _standings: &Standings<Self::Key>, _sleepers: usize) {}
+    /// With `--once` and an empty queue: whether nothing more is to come.
+    fn is_settled(&self, _standings: &Standings<Self::Key>) -> bool {
+        true
+    }
+
+    // The end.
+
+    /// Completes what was reported, within limits.
+    fn flush(&self) -> impl Future<Output = ()> {
+        std::future::ready(())
+    }
+    /// What all turns did, such as `created`, and how often. `effects`: as the instances counted.
+    fn did(&self, effects: Effects) -> [(&'static str, u64); 2];
+}
+
+/// Why the loop ended.
+enum LoopEnd {
+    NothingLeft,
+    Stopped,
+    SourceEnded,
+    /// With `--once`: the term in which the source was listed has ended.
+    TermEnded,
+    /// The state folder belongs to another cluster; one line.
+    NotOurs(String),
+}
+
+/// A running turn, as the loop sees it.
+struct Running<D> {
+    interrupt: Arc<Interrupt>,
+    began: Instant,
+    /// Its call is to end so that another key can run.
+    gives_way: Option<Waits>,
+    /// The fence of the epoch in which it began.
+    fence: Fence,
+    desired: D,
+    /// The version it began with, as counted by [`Keyed::versions`].
+    version: u64,
+    /// Nothing had changed when it began.
+    is_resync: bool,
+}
+
+/// The loop's state.
+pub struct Keyed<W: Reconciler, T> {
+    world: W,
+    shared: Arc<Shared>,
+    board: Arc<Board>,
+    metrics: Arc<Metrics>,
+    workers: usize,
+    once: bool,
+    tell: T,
+    /// The queue measures time from here, independent of the wall clock.
+    started: Instant,
+    controller: Controller<W::Key>,
+    /// How many objects each key is known to have.
+    held_objects: Held,
+    source_is_reported: bool,
+    problems: Vec<String>,
+    /// What can't be read and may still name such a key, in the words of the source.
+    hidden: &'static str,
+    is_cluster: bool,
+    /// Keys that are not desired, but may be named by something that can't be read.
+    held: BTreeSet<W::Key>,
+    jobs: JoinSet<Done<W::Key, W::Out>>,
+    /// The key of each task, for a task that ends without a result.
+    tasks: HashMap<tokio::task::Id, W::Key>,
+    running: BTreeMap<W::Key, Running<W::Desired>>,
+    idle: Idle<W::Key>,
+    standings: Standings<W::Key>,
+    effects: Effects,
+    /// What the turns of a key did that were cut since it last succeeded or failed.
+    unreported: BTreeMap<W::Key, Effects>,
+    supervisor: Supervisor,
+    /// Why the next turn of a key runs.
+    pending: Pending<W::Key>,
+    /// The version that became active last. `None` if none has since the start.
+    became_active: Option<Cause>,
+    /// Versions that are to become active.
+    handovers: mpsc::Receiver<Handover>,
+    /// The number of versions that became active since the start.
+    versions: u64,
+    acts: Acts,
+}
+
+/// What a loop works with, beside its world.
+pub struct Parts<'a> {
+    /// The version that decides.
+    pub active: &'a Arc<Active>,
+    /// The status of this process.
+    pub board: &'a Arc<Board>,
+    /// All metrics of this process.
+    pub metrics: &'a Arc<Metrics>,
+    /// Its section of the configuration.
+    pub guest: &'a Guest,
+    /// Where the objects come from.
+    pub source: &'a Source,
+}
+
+impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
+    /// Ready to run.
+    ///
+    /// # Errors
+    /// If the state folder can't be read.
+    pub fn new(config: &Config, parts: &Parts<'_>, world: W, managing: Managing, tell: T) -> Result<Self, SetupError> {
+        let held = Held::open(&config.state_dir, W::RULES.guest).map_err(SetupError::misused)?;
+        let holdings = &parts.active.quotas.holdings;
+        holdings.guard(parts.guest.approve_above);
+        holdings.restore(held.kept());
+        let run = &config.run;
+        let workers = usize::try_from(run.workers).unwrap_or(usize::MAX);
+        let settings = ControllerSettings {
+            backoff: Backoff {
+                initial_ms: run.backoff_initial_ms,
+                max_ms: run.backoff_max_ms,
+                ..Backoff::default()
+            },
+            resync_ms: if managing.once { 0 } else { run.resync_ms },
+        };
+        let shared = Shared {
+            active: Arc::clone(parts.active),
+            sleepers: Arc::default(),
+            turns: Turns::new(workers),
+            cut: W::RULES.cut,
+        };
+        Ok(Self {
+            world,
+            shared: Arc::new(shared),
+            board: Arc::clone(parts.board),
+            metrics: Arc::clone(parts.metrics),
+            workers,
+            once: managing.once,
+            tell,
+            started: Instant::now(),
+            controller: Controller::new(settings, config.seed),
+            held_objects: held,
+            source_is_reported: managing.source_is_reported,
+            problems: Vec::new(),
+            hidden: parts.source.hidden(),
+            is_cluster: parts.source.is_cluster(),
+            held: BTreeSet::new(),
+            jobs: JoinSet::new(),
+            tasks: HashMap::new(),
+            running: BTreeMap::new(),
+            idle: Idle::default(),
+            standings: BTreeMap::new(),
+            effects: Effects::default(),
+            unreported: BTreeMap::new(),
+            supervisor: Supervisor::new(
+                managing.of.quarantine,
+                parts.guest.failure.clone(),
+                managing.of.fall_back,
+            ),
+            pending: Pending::default(),
+            became_active: None,
+            handovers: managing.of.handovers,
+            versions: 0,
+            acts: managing.acts,
+        })
+    }
+
+    /// Reconciles what the source says, to its end or until `stop`. Takes nothing in before `belongs` confirms that
+    /// the state folder belongs to this cluster.
+    pub(crate) async fn run<E: std::fmt::Display>(
+        mut self,
+        input: Input,
+        belongs: impl Future<Output = Result<(), E>>,
+        stop: impl Future<Output = ()>,
+    ) -> Summary {
+        let batches = match input.from {
+            From::Once(all) => {
+                self.take_in(&all);
+                None
+            }
+            From::Watched(batches) => Some(batches),
+        };
+        let end = self.work(batches, belongs, stop).await;
+        self.drain().await;
+        self.summary(end)
+    }
+
+    /// Milliseconds since the start, independent of the wall clock.
+    fn now_ms(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// Runs until `stop`; with `once`, until nothing is left to do.
+    async fn work<E: std::fmt::Display>(
+        &mut self,
+        mut batches: Option<Batches>,
+        belongs: impl Future<Output = Result<(), E>>,
+        stop: impl Future<Output = ()>,
+    ) -> LoopEnd {
+        let (mut belongs, mut is_ours) = (std::pin::pin!(belongs), false);
+        let mut stop = std::pin::pin!(stop);
+        let mut standing = self.acts.clone();
+        let term = self.acts.term();
+        let shared = Arc::clone(&self.shared);
+        let mut sync = tokio::time::interval(SYNC);
+        sync.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        // Draining may take its time; by then the loop no longer reports that it is alive.
+        let beating = self.board.begin_loop(W::RULES.name);
+        self.world.begin_term(&self.acts);
+        loop {
+            beating.beat();
+            if self.once && (term.is_none() || self.acts.term() != term) {
+                return LoopEnd::TermEnded;
+            }
+            self.take_due();
+            self.start_jobs();
+            self.make_room();
+            let (is_at_rest, sleepers) = (self.running.is_empty(), shared.sleepers.count());
+            self.world.about_to_wait(is_at_rest, &self.standings, sleepers);
+            if self.is_done() {
+                return LoopEnd::NothingLeft;
+            }
+            let pause = self.pause();
+            tokio::select! {
+                biased;
+                () = &mut stop => return LoopEnd::Stopped,
+                () = standing.changed() => self.stand(),
+                Some(handover) = self.handovers.recv() => self.hand_over(handover),
+                Some(done) = self.jobs.join_next_with_id() => self.finish(done),
+                mail = self.world.mail() => self.take_mail(mail),
+                () = self.supervisor.falling.answered() => {}
+                () = shared.active.approved.notified() => self.try_waiting(),
+                ours = &mut belongs, if !is_ours => match ours {
+                    Ok(()) => is_ours = true,
+                    Err(why) => return LoopEnd::NotOurs(why.to_string()),
+                },
+                batch = next(&mut batches), if is_ours => match batch {
+                    Some(batch) => self.take_in(&batch),
+                    None => return LoopEnd::SourceEnded,
+                },
+                () = shared.sleepers.more() => {}
+                () = tokio::time::sleep(pause) => {}
+                _ = sync.tick() => {
+                    self.idle.sync_if_due();
+                    self.keep_held(false);
+                }
+            }
+        }
+    }
+
+    /// With `once`: whether nothing is left to do.
+    fn is_done(&mut self) -> bool {
+        // The version that is about to become active may release what is set aside.
+        self.once
+            && self.acts.may()
+            && self.controller.is_idle()
+            && self.world.is_settled(&self.standings)
+            && !self.supervisor.falling.is_under_way()
+    }
+
+    /// The time until the next key is due, or [`SYNC`] if none is.
+    fn pause(&self) -> Duration {
+        let queued = self.controller.next_due_ms().filter(|_| self.has_room());
+        let queued = queued.map(|due_ms| due_ms.saturating_sub(self.now_ms()));
+        let world = self.world.due_ms();
+        let world = world.map(|due_ms| due_ms.saturating_sub(SystemClock.steady_ms()));
+        let next = queued.into_iter().chain(world).min();
+        next.map_or(SYNC, Duration::from_millis)
+    }
+
+    /// Lets running turns end: sleeping calls at once if they may be cut, calls that wait for a backend when they
+    /// finish, within limits.
+    async fn drain(&mut self) {
+        for running in self.running.values() {
+            running.interrupt.want();
+        }
+        let until = Instant::now() + STOP_GRACE;
+        while let Ok(Some(done)) = tokio::time::timeout_at(until, self.jobs.join_next_with_id()).await {
+            self.finish(done);
+        }
+        if !self.jobs.is_empty() {
+            tracing::warn!(
+                "{} {} did not end within {} s: {}",
+                self.jobs.len(),
+                W::RULES.left_behind,
+                STOP_GRACE.as_secs(),
+                match W::RULES.cut {
+                    CutCalls::Dropped => "their recordings end inside the call",
+                    CutCalls::Finished => "the next process finishes them",
+                }
+            );
+            self.acts.leave_behind();
+            self.jobs.shutdown().await;
+        }
+        self.idle.sync();
+        self.keep_held(true);
+        self.world.flush().await;
+    }
+
+    fn summary(self, end: LoopEnd) -> Summary {
+        let succeeded = self.standings.values().filter(|standing| standing.is_ok()).count();
+        let failed = self.standings.into_iter();
+        let failed = failed.filter_map(|(key, standing)| Some((key.to_string(), standing.err()?)));
+        Summary {
+            word: W::RULES.word,
+            unchanged: W::RULES.unchanged,
+            succeeded,
+            failed: failed.collect(),
+            did: self.world.did(self.effects).into(),
+            problems: self.problems,
+            held: self.held.iter().map(ToString::to_string).collect(),
+            cut_short: match end {
+                LoopEnd::Stopped if self.once => Some("stopped before its end".to_owned()),
+                LoopEnd::SourceEnded => Some("the source can't be watched any more".to_owned()),
+                LoopEnd::TermEnded => Some("the lease could not be renewed: another host may act now".to_owned()),
+                LoopEnd::NotOurs(why) => Some(why),
+                LoopEnd::NothingLeft | LoopEnd::Stopped => None,
+            },
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! The plan of a world of keys: each key's own turn, in which real reads fill simulated backends.
+//!
+//! ```text
+//! look -> keys -> wanted -> turn (unrecorded instance, backends of a plan, virtual clock) -> the writes it asked for
+//! ```
+//!
+//! What a turn does beside its calls is up to its world: one that is planned gets
+//! [`super::known::Known::unwritten`], and publishes nothing. [`Reconciler::prepare`] and what follows a turn are left
+//! out.
+
+use std::sync::Arc;
+
+use trueup_base::fence::Fence;
+use trueup_capabilities::Backends;
+use trueup_capabilities::reading::Action;
+use trueup_config::Config;
+use trueup_sources::Batch;
+
+use super::turn::{Shared, Turn};
+use super::{Parts, Reconciler, Wanted};
+use crate::decisions::Decided;
+use crate::input::{no_nodes, nothing_there};
+use crate::interrupt::Interrupt;
+use crate::plan::{KeyPlan, Plan};
+use crate::setup::SetupError;
+use crate::slot::InstanceSlot;
+use crate::turns::Turns;
+
+/// Adds what a run would do with the keys of a world, if the source says this. `kind`: the name of its summary.
+///
+/// # Errors
+/// If the state folder can't be read.
+pub async fn plan<W: Reconciler>(
+    world: &mut W,
+    kind: &'static str,
+    (config, parts): (&Config, &Parts<'_>),
+    all: &Batch,
+    plan: &mut Plan,
+) -> Result<(), SetupError> {
+    let looked = world.look(all);
+    let is_cluster = parts.source.is_cluster();
+    if looked.is_empty {
+        plan.problem(nothing_there(is_cluster));
+    } else if looked.no_nodes {
+        plan.problem(no_nodes(is_cluster));
+    }
+    plan.notes.extend(looked.notes);
+    let mut keys = world.keys();
+    keys.extend(looked.held);
+    let shared = Arc::new(Shared {
+        active: Arc::clone(parts.active),
+        sleepers: Arc::default(),
+        turns: Turns::new(1),
+        cut: W::RULES.cut,
+    });
+    let mut planned = Vec::new();
+    for key in keys {
+        let one = match world.wanted(&key) {
+            Wanted::Work(desired) => turn(world, &shared, &key, desired).await,
+            Wanted::Refused(error) | Wanted::Waits(error) => KeyPlan {
+                error: Some(error),
+                ..KeyPlan::default()
+            },
+            Wanted::Held => {
+                plan.held.push(key.to_string());
+                continue;
+            }
+            Wanted::Nothing | Wanted::Forget => continue,
+        };
+        planned.push(KeyPlan {
+            key: key.to_string(),
+            guest: W::RULES.guest,
+            gone: !world.is_desired(&key),
+            ..one
+        });
+    }
+    let writes = planned.iter().flat_map(|key| &key.writes);
+    let going = writes.filter(|write| write.action == Action::Destroy).count() as u64;
+    plan.note_if_waits(config, (W::RULES.guest, parts.guest), |_| going)?;
+    plan.add(kind, W::RULES.word, planned);
+    Ok(())
+}
+
+async fn turn<W: Reconciler>(world: &mut W, shared: &Arc<Shared>, key: &W::Key, desired: W::Desired) -> KeyPlan {
+    let instance = key.to_string();
+    let slot = InstanceSlot::new(Arc::clone(&shared.active), &instance, Backends::default());
+    let decided = Decided::planned(instance.clone());
+    let turn = Turn::new(Arc::clone(shared), slot, decided, Fence::open(), Interrupt::new());
+    let done = world.turn(key, desired, turn).await;
+    let found = shared.active.plan.as_ref().map(|plan| plan.take(&instance));
+    let found = found.unwrap_or_default();
+    KeyPlan {
+        untagged: found.unmarked,
+        writes: found.writes,
+        error: done.end.err().map(|failure| failure.error),
+        ..KeyPlan::default()
+    }
+}

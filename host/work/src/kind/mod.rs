@@ -1,0 +1,252 @@
+//! A kind of work that a configuration names: how it is checked, set up, begun and summed up.
+//!
+//! Each kind implements [`Kind`] in its own folder. `run` lists the kinds, walks over the list, and names none of them
+//! elsewhere.
+//!
+//! ```text
+//! Kind::set_up -> Ready::begin -> Loop (runs to its end) -> Summary
+//!                       |                                      |
+//!                       +------------- Ready::stop <-----------+
+//! ```
+
+mod management;
+mod summary;
+
+use std::path::Path;
+use std::time::Duration;
+
+use futures_util::future::LocalBoxFuture;
+use tokio::sync::{OnceCell, mpsc, oneshot, watch};
+use trueup_base::fence::Fence;
+use trueup_config::{Config, World};
+use trueup_sources::Batch;
+
+pub use self::management::Management;
+pub use self::summary::Summary;
+use crate::cluster::{self, NotOurs};
+use crate::event::Event;
+use crate::ground::{Ground, Version};
+use crate::guests::Worlds;
+use crate::input::Input;
+use crate::keyed::{self, Keyed, Reconciler};
+use crate::leading::Acts;
+use crate::plan::Plan;
+use crate::setup::SetupError;
+
+/// One kind of work.
+pub trait Kind: Sync {
+    /// The name of its summary in the JSON document of a run. Summaries are in the order of these names.
+    fn name(&self) -> &'static str;
+
+    /// The worlds that its guests may implement.
+    fn worlds(&self) -> Worlds;
+
+    /// How its sections of the configuration are read.
+    fn sections(&self) -> &'static dyn World;
+
+    /// Whether it reads `[source]`. The first such kind that the configuration names reports the source's problems.
+    fn reads_source(&self) -> bool {
+        true
+    }
+
+    /// The guest whose keys have a file in `keys/` while they exist. `None` if none has.
+    fn keyed_guest(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// The setting that says how long a request to its backend may take, and its value. `None` if none does.
+    fn longest_request(&self, _config: &Config) -> Option<(&'static str, Duration)> {
+        None
+    }
+
+    /// Checks whether it could be set up, beside one that runs. Changes nothing. Nothing to check if the configuration
+    /// does not name it.
+    ///
+    /// # Errors
+    /// One line: what can't be used.
+    fn check<'a>(&'a self, config: &'a Config, ground: &'a Ground) -> Fallible<'a, ()>;
+
+    /// Adds what a run would do now. Writes neither to backends nor to the state folder. Adds nothing if the
+    /// configuration does not name it.
+    ///
+    /// # Errors
+    /// One line: why planning can't begin.
+    fn plan<'a>(&'a self, of: Planning<'a>, plan: &'a mut Plan) -> Fallible<'a, ()>;
+
+    /// Loads its guests and connects to its backends. `None` if the configuration does not name it.
+    ///
+    /// # Errors
+    /// One line: what can't be used.
+    fn set_up<'a>(&'a self, on: On<'a>) -> Fallible<'a, Option<Box<dyn Ready + 'a>>>;
+}
+
+/// Work that may fail before anything has begun.
+pub type Fallible<'a, T> = LocalBoxFuture<'a, Result<T, SetupError>>;
+
+/// A loop, to its end. Returns no summary if it has none to show. An error: nothing could be begun.
+pub type Loop<'a> = Fallible<'a, Option<Summary>>;
+
+/// For a loop that was begun before.
+pub fn nothing<'a>() -> Loop<'a> {
+    Box::pin(std::future::ready(Ok(None)))
+}
+
+/// Work on a section of the configuration, if it has the section.
+pub fn if_named<'a>(work: Option<impl Future<Output = Result<(), SetupError>> + 'a>) -> Fallible<'a, ()> {
+    match work {
+        Some(work) => Box::pin(work),
+        None => Box::pin(std::future::ready(Ok(()))),
+    }
+}
+
+/// With what a kind is set up. The fence: how long requests to backends are let through.
+pub type On<'a> = (&'a Config, &'a Ground, Extent, Fence);
+
+/// What is planned.
+#[derive(Clone, Copy)]
+pub struct Planning<'a> {
+    /// The configuration.
+    pub config: &'a Config,
+    /// What all guests share.
+    pub ground: &'a Ground,
+    /// What the source says. Empty without a source.
+    pub all: &'a Batch,
+    /// Whether to list objects that belong to no key.
+    pub orphans: bool,
+}
+
+/// When a run ends by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Extent {
+    /// When nothing is left to do.
+    Once,
+    /// When the host is stopped.
+    UntilStopped,
+}
+
+/// A kind that is set up.
+pub trait Ready {
+    /// Its loop, ready to run. Called once.
+    ///
+    /// # Errors
+    /// If the state folder can't be read, or the source does not exist any more.
+    fn begin<'a>(&'a mut self, with: &mut Begin<'a>) -> Result<Loop<'a>, SetupError>;
+
+    /// Ends what was started for it.
+    fn stop(self: Box<Self>) -> LocalBoxFuture<'static, ()> {
+        Box::pin(std::future::ready(()))
+    }
+}
+
+/// With what a loop begins.
+pub struct Begin<'a> {
+    /// Connects guests with the manager of versions.
+    pub management: Management<'a>,
+    /// Whether this host acts.
+    pub acts: Acts,
+    /// What all loops observe.
+    pub context: &'a Context<'a>,
+    /// Where events go.
+    pub tell: &'a dyn Fn(Event),
+    /// Another loop reads the same source and reports its problems.
+    pub source_is_reported: bool,
+    /// Where an operator's requests for error states go. `None` if no loop takes them.
+    pub error_states: Option<mpsc::Sender<SetErrorState>>,
+    /// What the source says, once for each loop that reads it.
+    pub inputs: Vec<Input>,
+}
+
+impl<'a> Begin<'a> {
+    /// Connects the guest of a loop of keys with the manager of versions.
+    pub fn keyed(&mut self, version: Version) -> keyed::Managing {
+        keyed::Managing {
+            of: self.management.connect(version),
+            acts: self.acts.clone(),
+            source_is_reported: self.source_is_reported,
+            once: self.context.is_once(),
+        }
+    }
+
+    /// A loop of keys, ready to run.
+    pub fn run_keyed<W: Reconciler + 'a>(&self, keyed: Keyed<W, &'a dyn Fn(Event)>, input: Input) -> Loop<'a> {
+        let context = self.context;
+        Box::pin(async move {
+            let summary = keyed.run(input, context.belongs(), context.stopped()).await;
+            Summary::of_keys(summary).map(Some).map_err(SetupError::failed)
+        })
+    }
+
+    /// What the source says, for one loop.
+    ///
+    /// # Errors
+    /// If the configuration has no source.
+    pub fn input(&mut self) -> Result<Input, SetupError> {
+        let none = || SetupError::Failed("the configuration has no source".to_owned());
+        self.inputs.pop().ok_or_else(none)
+    }
+}
+
+/// An operator's request to set a key's error state.
+pub struct SetErrorState {
+    /// The key, as text.
+    pub key: String,
+    /// Whether the key is to be in its error state.
+    pub on: bool,
+    /// Whether the request was accepted, or why not, in one line.
+    pub reply: oneshot::Sender<Result<(), String>>,
+}
+
+/// What all loops of a run observe.
+pub struct Context<'a> {
+    extent: Extent,
+    stop: watch::Sender<bool>,
+    state_dir: &'a Path,
+    /// `None` if there is no cluster, or the check ran before anything was listed.
+    client: Option<kube::Client>,
+    belongs: OnceCell<Result<(), NotOurs>>,
+}
+
+impl<'a> Context<'a> {
+    /// `client`: for the cluster of the source, to which the state folder must belong. `None`: that is not checked.
+    pub fn new(state_dir: &'a Path, client: Option<kube::Client>, extent: Extent) -> Self {
+        Self {
+            extent,
+            stop: watch::Sender::new(false),
+            state_dir,
+            client,
+            belongs: OnceCell::new(),
+        }
+    }
+
+    /// Whether the run ends by itself.
+    pub fn is_once(&self) -> bool {
+        self.extent == Extent::Once
+    }
+
+    /// Whether the state folder belongs to the cluster of the source. Asked once, and all loops wait for the answer.
+    pub async fn belongs(&self) -> Result<(), NotOurs> {
+        let ask = async || match &self.client {
+            Some(client) => cluster::belongs(self.state_dir, client).await,
+            None => Ok(()),
+        };
+        self.belongs.get_or_init(ask).await.clone()
+    }
+
+    /// Stops all loops.
+    pub fn stop(&self) {
+        self.stop.send_replace(true);
+    }
+
+    /// A loop that can't go on ends the others too, unless each was to end by itself.
+    pub fn one_ended(&self) {
+        if !self.is_once() {
+            self.stop();
+        }
+    }
+
+    /// Returns when the loops are to end.
+    pub async fn stopped(&self) {
+        // The sender outlives the loops.
+        _ = self.stop.subscribe().wait_for(|stop| *stop).await;
+    }
+}

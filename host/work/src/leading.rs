@@ -1,0 +1,312 @@
+//! Whether this host acts: always if it is alone, else while it holds the Lease. Outlives the configurations that a
+//! host runs one after another, so that a reload does not change which host acts.
+//!
+//! ```text
+//! election -> standing -> acts (loops begin turns, or rest)
+//!     +-----> fence (requests to backends are let through, or not)
+//! ```
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinHandle;
+use trueup_base::fence::Fence;
+use trueup_base::regular;
+use trueup_config::Config;
+use trueup_election::{Election, Settings, Standing, Tried, identity_of_this_process};
+use trueup_sources::{Source, kubernetes};
+
+use crate::setup::SetupError;
+
+/// How long giving the Lease back may take when the host ends. After that, the Lease expires by itself.
+const RESIGN_MAX: Duration = Duration::from_secs(5);
+
+/// One host's part in the leader election.
+pub struct Leading {
+    /// What the election was begun with. `None` if this host is alone.
+    begun_with: Option<BegunWith>,
+    acts: Acts,
+    campaign: Option<Campaign>,
+}
+
+/// The settings of an election. It continues over a reload only if all of them stay the same.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct BegunWith {
+    election: trueup_config::Election,
+    cluster: kubernetes::Settings,
+    /// The contents of the kubeconfig file, which is read once. `None` for a pod's own credentials, which are
+    /// refreshed, or if the configuration names no file.
+    kubeconfig: Option<Vec<u8>>,
+}
+
+impl BegunWith {
+    /// `None` if this configuration has no election.
+    fn new(config: &Config) -> Option<Self> {
+        let election = config.election.clone()?;
+        let Source::Kubernetes(cluster) = config.source()? else {
+            return None;
+        };
+        let kubeconfig = cluster.kubeconfig.as_ref();
+        Some(Self {
+            election,
+            cluster: cluster.clone(),
+            kubeconfig: kubeconfig.and_then(|file| regular::read(file, regular::SMALL).ok()),
+        })
+    }
+}
+
+/// A term in which this host acts. A different term means that other hosts may have acted in between.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Term {
+    /// The number of this term among those in which this process acted.
+    number: u64,
+    /// How often the Lease had changed holders by then. `None` if this host is alone.
+    pub transitions: Option<i32>,
+}
+
+/// Whether this host acts. Observes changes.
+#[derive(Clone)]
+pub struct Acts {
+    /// `None` if another host acts, or no host does.
+    term: watch::Receiver<Option<Term>>,
+    fence: Fence,
+    /// This host left calls behind when it had to end. What they still do is unknown.
+    left_behind: Arc<AtomicBool>,
+}
+
+impl Acts {
+    /// Whether this host may begin anything now.
+    pub(crate) fn may(&self) -> bool {
+        self.term.borrow().is_some() && self.fence.may_act()
+    }
+
+    /// The term this host acts in, even if the fence lets nothing through at this moment. `None` if it does not act.
+    pub fn term(&self) -> Option<Term> {
+        *self.term.borrow()
+    }
+
+    /// Notes that calls did not end in time and were left behind.
+    pub(crate) fn leave_behind(&self) {
+        self.left_behind.store(true, Ordering::SeqCst);
+    }
+
+    /// How long requests are let through.
+    pub fn fence(&self) -> &Fence {
+        &self.fence
+    }
+
+    /// Returns when a term has begun or ended. Never returns if terms can't change.
+    pub(crate) async fn changed(&mut self) {
+        if self.term.changed().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+        self.term.mark_unchanged();
+    }
+}
+
+struct Campaign {
+    election: Arc<Election>,
+    /// Starts the campaign. The host sends it once everything needed to act is ready.
+    begin: Option<oneshot::Sender<()>>,
+    resign: oneshot::Sender<()>,
+    task: JoinHandle<()>,
+}
+
+impl Leading {
+    /// For a host that is alone, which always acts.
+    pub fn alone() -> Self {
+        let acts = Acts {
+            // Without a sender the term never changes.
+            term: watch::Sender::new(Some(Term {
+                number: 0,
+                transitions: None,
+            }))
+            .subscribe(),
+            fence: Fence::open(),
+            left_behind: Arc::default(),
+        };
+        Self {
+            begun_with: None,
+            acts,
+            campaign: None,
+        }
+    }
+
+    /// Ready to campaign, if the configuration has an election. `longest_request`: the setting that says how long a
+    /// request to a backend may take, and its value; `None` if no backend has one.
+    ///
+    /// # Errors
+    /// One line: this host has no valid identity.
+    pub fn new(
+        config: &Config,
+        client: Option<kube::Client>,
+        longest_request: Option<(&'static str, Duration)>,
+    ) -> Result<Self, SetupError> {
+        let (Some(begun_with), Some(client)) = (BegunWith::new(config), client) else {
+            return Ok(Self::alone());
+        };
+        let election = &begun_with.election;
+        if let Some((setting, timeout)) = longest_request
+            && let Some(note) = election.cuts_requests(setting, timeout)
+        {
+            tracing::info!("{note}");
+        }
+        let fence = Fence::closed();
+        let settings = settings(election, &client).map_err(SetupError::Failed)?;
+        let campaign = Arc::new(Election::new(client, settings, fence.clone(), config.seed));
+        let (told, mut standing) = watch::channel(campaign.standing());
+        let term_of = {
+            let campaign = Arc::clone(&campaign);
+            move |standing: &Standing| {
+                let status = standing.is_leading().then(|| campaign.status())?;
+                Some(Term {
+                    number: status.terms,
+                    transitions: Some(status.transitions),
+                })
+            }
+        };
+        let (acting, term) = watch::channel(term_of(&standing.borrow()));
+        let (begin, begun) = oneshot::channel::<()>();
+        let (resign, resigned) = oneshot::channel::<()>();
+        let task = {
+            let campaign = Arc::clone(&campaign);
+            tokio::spawn(async move {
+                if begun.await.is_err() {
+                    return;
+                }
+                let run = campaign.run(told, async {
+                    if resigned.await.is_err() {
+                        // A host that ends without resigning may leave calls behind. The Lease then expires by
+                        // itself.
+                        std::future::pending::<()>().await;
+                    }
+                });
+                let relay = async {
+                    while standing.changed().await.is_ok() {
+                        let now = term_of(&standing.borrow_and_update());
+                        acting.send_if_modified(|term| std::mem::replace(term, now) != now);
+                    }
+                };
+                tokio::join!(run, relay);
+            })
+        };
+        let left_behind = Arc::default();
+        Ok(Self {
+            begun_with: Some(begun_with),
+            acts: Acts {
+                term,
+                fence,
+                left_behind,
+            },
+            campaign: Some(Campaign {
+                election: campaign,
+                begin: Some(begin),
+                resign,
+                task,
+            }),
+        })
+    }
+
+    /// Begins to campaign, if it has not begun. With `at_once`, the Lease must be free now.
+    ///
+    /// # Errors
+    /// One line: with `at_once`, another host holds the Lease, or the holder is unknown.
+    pub async fn begin(&mut self, at_once: bool) -> Result<(), SetupError> {
+        let Some(campaign) = &mut self.campaign else {
+            return Ok(());
+        };
+        let Some(begin) = campaign.begin.take() else {
+            return Ok(());
+        };
+        let settings = campaign.election.settings();
+        let (lease, identity) = (settings.lease(), &settings.identity);
+        if at_once {
+            let tried = campaign.election.try_once().await.map_err(SetupError::Failed)?;
+            if let Tried::HeldBy { holder } = tried {
+                return Err(SetupError::Failed(format!(
+                    "lease `{lease}` is held by `{holder}`, which acts: stop it, or leave it to it; nothing was done"
+                )));
+            }
+        }
+        tracing::info!(lease, identity, "of all hosts with this lease, one acts");
+        // Its task waits for nothing else.
+        let _ = begin.send(());
+        if at_once {
+            // This host already leads; the term follows as soon as the task runs.
+            let _ = self.acts.term.wait_for(Option::is_some).await;
+        }
+        Ok(())
+    }
+
+    /// Whether it can continue with this configuration.
+    pub fn fits(&self, config: &Config) -> bool {
+        self.begun_with == BegunWith::new(config) && !self.acts.left_behind.load(Ordering::SeqCst)
+    }
+
+    /// Whether this host acts. Observes changes.
+    pub fn acts(&self) -> Acts {
+        self.acts.clone()
+    }
+
+    /// The election, for its status. `None` if this host is alone.
+    pub fn election(&self) -> Option<Arc<Election>> {
+        Some(Arc::clone(&self.campaign.as_ref()?.election))
+    }
+
+    /// Gives the Lease back, so that another host acts at once. Everything that this host began must have ended.
+    pub async fn resign(self) {
+        let Some(Campaign {
+            election,
+            begin,
+            resign,
+            task,
+        }) = self.campaign
+        else {
+            return;
+        };
+        if begin.is_some() {
+            // This host did not take the Lease.
+            task.abort();
+            return;
+        }
+        if self.acts.left_behind.load(Ordering::SeqCst) {
+            self.acts.fence.close();
+            task.abort();
+            tracing::warn!(
+                "lease `{}` is not given back, since calls were left behind: another host acts when its time is over",
+                election.settings().lease()
+            );
+            return;
+        }
+        // The task listens until it has ended.
+        let _ = resign.send(());
+        if tokio::time::timeout(RESIGN_MAX, task).await.is_err() {
+            tracing::warn!(
+                "lease `{}` was not given back within {} s: another host acts when its time is over",
+                election.settings().lease(),
+                RESIGN_MAX.as_secs()
+            );
+        }
+    }
+}
+
+/// Fills in what the configuration leaves out: the namespace from the client, which knows that of its pod or context,
+/// and an identity that no other process has.
+///
+/// # Errors
+/// One line, if the kernel gives no host name or no random UUID.
+fn settings(election: &trueup_config::Election, client: &kube::Client) -> Result<Settings, String> {
+    let identity = match &election.identity {
+        Some(identity) => identity.clone(),
+        None => identity_of_this_process()?,
+    };
+    let namespace = election.namespace.as_deref().unwrap_or(client.default_namespace());
+    Ok(Settings {
+        namespace: namespace.to_owned(),
+        name: election.name.clone(),
+        identity,
+        times: election.times,
+    })
+}

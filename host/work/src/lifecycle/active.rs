@@ -1,0 +1,173 @@
+//! The active version of a guest and what watches it. The loop, its jobs and the manager share it.
+//!
+//! A call that has begun ends on the version it began with. The next call looks here.
+
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Instant;
+
+use serde_json::value::RawValue;
+use tokio::sync::{Notify, oneshot};
+use trueup_capabilities::meter::Usage;
+use trueup_capabilities::quota::Quotas;
+
+use crate::board::Calls;
+use crate::guests::dispatch::Answer;
+use crate::instance::Instance;
+use crate::instances::Instances;
+use crate::lifecycle::planning::PlannedCalls;
+use crate::shadow::{self, Interest, Observed, Shadow};
+
+/// The active version of one guest, and its shadow.
+pub struct Active {
+    instances: RwLock<Arc<Instances>>,
+    shadow: RwLock<Option<Arc<Shadow>>>,
+    /// The results of its calls, including those of earlier versions.
+    pub calls: Calls,
+    /// What its instances hold. Each new instance of the guest shares it.
+    pub usage: Arc<Usage>,
+    /// How often it asked and what it holds. Each new instance shares it.
+    pub quotas: Arc<Quotas>,
+    /// Notified when the operator approves what waits in [`Active::quotas`].
+    pub approved: Notify,
+    /// In a plan: what keeps its calls. Its instances are then not recorded.
+    pub plan: Option<PlannedCalls>,
+}
+
+impl Active {
+    /// Instances of this version, which may write.
+    pub fn new(instances: Arc<Instances>) -> Arc<Self> {
+        Arc::new(Self::of(instances, None))
+    }
+
+    fn of(instances: Arc<Instances>, plan: Option<PlannedCalls>) -> Self {
+        Self {
+            instances: RwLock::new(instances),
+            shadow: RwLock::default(),
+            calls: Calls::default(),
+            usage: Arc::default(),
+            quotas: Arc::default(),
+            approved: Notify::new(),
+            plan,
+        }
+    }
+
+    /// The same for a process that writes neither the state folder nor to backends.
+    pub(crate) fn planning(instances: Arc<Instances>) -> Arc<Self> {
+        Arc::new(Self::of(instances, Some(PlannedCalls::default())))
+    }
+
+    /// The version for the next call.
+    pub fn instances(&self) -> Arc<Instances> {
+        Arc::clone(&self.instances.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Makes another version the active one.
+    pub(crate) fn set(&self, instances: Arc<Instances>) {
+        *self.instances.write().unwrap_or_else(PoisonError::into_inner) = instances;
+    }
+
+    /// The candidate that is compared with it, or `None`.
+    pub(crate) fn shadow(&self) -> Option<Arc<Shadow>> {
+        self.shadow.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Begins or ends a comparison.
+    pub(crate) fn set_shadow(&self, shadow: Option<Arc<Shadow>>) {
+        *self.shadow.write().unwrap_or_else(PoisonError::into_inner) = shadow;
+    }
+
+    /// Calls an instance, counts the call, and passes it to the shadow if there is one. The shadow does not see a
+    /// call whose future is dropped. `at_ms`: when the call begins, in milliseconds since 1970.
+    pub(crate) async fn call(
+        &self,
+        at_ms: u64,
+        key: &str,
+        instance: &mut Instance,
+        call: &str,
+        args: &RawValue,
+    ) -> Answer {
+        let counted = self.calls.begin();
+        let answer = self.observed_call(at_ms, key, instance, call, args).await;
+        counted.end(answer.is_ok());
+        answer
+    }
+
+    async fn observed_call(
+        &self,
+        at_ms: u64,
+        key: &str,
+        instance: &mut Instance,
+        call: &str,
+        args: &RawValue,
+    ) -> Answer {
+        let Some(observer) = self.shadow() else {
+            return instance.call_at(at_ms, call, args).await;
+        };
+        let digest = instance.program().guest.digest;
+        let state = match observer.interest(key, &digest) {
+            Interest::Nothing => {
+                let answer = instance.call_at(at_ms, call, args).await;
+                observer.pass_over(key);
+                return answer;
+            }
+            Interest::Call => None,
+            Interest::StateAndCall => match instance.snapshot().await {
+                Ok(state) => Some(state),
+                Err(error) => {
+                    // The failed snapshot may have cost this instance. Do not let it cost the next one too.
+                    tracing::warn!(
+                        instance = key,
+                        "no snapshot for the candidate in shadow, which sees no more of this instance: {error}"
+                    );
+                    observer.has_no_state(key);
+                    // If the instance is gone, this call returns that error.
+                    let answer = instance.call_at(at_ms, call, args).await;
+                    observer.pass_over(key);
+                    return answer;
+                }
+            },
+        };
+        let settings = state.is_some().then(|| instance.settings().clone());
+        let mut timers = waiting(instance);
+        // The adapter took this timer to fire it; in the guest's state it still waits.
+        timers.extend(shadow::fired(call, args).map(|timer| (at_ms, timer)));
+        let begun = Instant::now();
+        instance.host_mut().tape.keep_entries(true);
+        let answer = instance.call_at(at_ms, call, args).await;
+        let tape = &mut instance.host_mut().tape;
+        let entries = tape.take_entries();
+        tape.keep_entries(false);
+        observer.observe(Observed {
+            key: key.to_owned(),
+            digest,
+            state,
+            settings,
+            timers,
+            entries,
+            took: begun.elapsed(),
+        });
+        answer
+    }
+}
+
+/// The timers of an instance, due by the wall clock: the shadow knows recorded times alone, which are that clock's.
+fn waiting(instance: &Instance) -> Vec<(u64, u64)> {
+    let clock = &instance.host().backends.clock;
+    let (now_ms, steady_ms) = (clock.now_ms(), clock.steady_ms());
+    let timers = instance.host().timers.waiting().into_iter();
+    let wall = |due_ms: u64| now_ms.saturating_add(due_ms.saturating_sub(steady_ms));
+    timers.map(|(due_ms, timer)| (wall(due_ms), timer)).collect()
+}
+
+/// Makes a version the active one for the next start too. Called when nothing can refuse it any more.
+pub type Commit = Box<dyn FnOnce() -> Result<(), String> + Send>;
+
+/// A version that is to become the active one. It passed every check that can run beside the active one.
+pub struct Handover {
+    /// What the instances of the new version share.
+    pub instances: Arc<Instances>,
+    /// Makes it the active one for the next start too.
+    pub commit: Commit,
+    /// Whether it became the active one, or why not.
+    pub reply: oneshot::Sender<Result<(), String>>,
+}

@@ -1,0 +1,10 @@
+//! Which version of a guest decides, and what becomes of its failures.
+//!
+//! Knows no source, no loop and no world.
+
+pub mod active;
+mod cycles;
+pub mod failure;
+pub(crate) mod planning;
+pub mod quarantine;
+pub mod troubles;

@@ -1,0 +1,160 @@
+//! What a run would do now, as a plan shows it.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use serde_json::Value;
+use trueup_capabilities::holdings::Kept;
+pub use trueup_capabilities::planned::Orphan;
+pub use trueup_capabilities::reading::{Action, Write};
+use trueup_config::{Config, Guest};
+
+use super::held::Held;
+use crate::setup::SetupError;
+
+/// What a run would do for one key.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct KeyPlan {
+    /// The key, such as `namespace/name`.
+    pub key: String,
+    /// The name of its guest in `[guests.NAME]`.
+    pub guest: &'static str,
+    /// The key is gone: its objects would be removed.
+    pub gone: bool,
+    /// Objects that a killed host created and did not tag. A run first tags them, and then does what `writes` contains.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub untagged: Vec<Orphan>,
+    /// In order. References to objects that do not exist yet are `(new KIND NAME)`.
+    pub writes: Vec<Write>,
+    /// Why it would fail. `None` if it would succeed.
+    pub error: Option<String>,
+}
+
+/// The keys of a kind of work that shows more than their writes.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct OwnKeys {
+    /// For programs.
+    pub json: Value,
+    /// For people.
+    pub lines: Vec<String>,
+    /// Whether a run would write something.
+    pub has_changes: bool,
+    /// Whether something would fail.
+    pub has_failed: bool,
+}
+
+/// What a run would do.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Plan {
+    /// By guest and key.
+    pub keys: Vec<KeyPlan>,
+    /// The keys of kinds that show them in a form of their own, by the name of the member that holds them.
+    #[serde(flatten, serialize_with = "json_of")]
+    pub own: BTreeMap<&'static str, OwnKeys>,
+    /// Notes about the source that change nothing.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+    /// What in the source can't be read, or is not used.
+    pub problems: Vec<String>,
+    /// Keys that the source does not name but whose objects a run would keep, since something unreadable may name them.
+    pub held: Vec<String>,
+    /// Objects that belong to no key, if requested.
+    pub orphans: Vec<Orphan>,
+    /// One line for each kind of work, by its name.
+    #[serde(skip)]
+    pub summaries: BTreeMap<&'static str, String>,
+}
+
+fn json_of<S: serde::Serializer>(own: &BTreeMap<&'static str, OwnKeys>, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(own.iter().map(|(name, keys)| (name, &keys.json)))
+}
+
+impl Plan {
+    /// Whether something would fail, or could not be read.
+    pub fn has_failed(&self) -> bool {
+        let own = self.own.values().any(|own| own.has_failed);
+        own || !self.problems.is_empty() || self.keys.iter().any(|key| key.error.is_some())
+    }
+
+    /// Whether a run would write something.
+    pub fn has_changes(&self) -> bool {
+        let changes = |key: &KeyPlan| !key.writes.is_empty() || !key.untagged.is_empty();
+        self.keys.iter().any(changes) || self.own.values().any(|own| own.has_changes)
+    }
+
+    /// Adds a problem, unless another kind of work reported it.
+    pub fn problem(&mut self, problem: String) {
+        if !self.problems.contains(&problem) {
+            self.problems.push(problem);
+        }
+    }
+
+    /// Adds the keys of one guest with their summary. `word`: what one key is called.
+    pub fn add(&mut self, kind: &'static str, word: &str, keys: Vec<KeyPlan>) {
+        let writes = keys.iter().flat_map(|key| &key.writes);
+        let counts = counts(writes);
+        let also = |action, words: &str| match counts.get(&sign(action)) {
+            Some(count) => format!(", {count} {words}"),
+            None => String::new(),
+        };
+        let count = |action| counts.get(&sign(action)).copied().unwrap_or_default();
+        let line = format!(
+            "{} {word}{}: {} to create, {} to destroy{}{}, {} failed",
+            keys.len(),
+            if keys.len() == 1 { "" } else { "s" },
+            count(Action::Create),
+            count(Action::Destroy),
+            also(Action::Store, "to store"),
+            also(Action::Reset, "to apply again"),
+            keys.iter().filter(|key| key.error.is_some()).count()
+        );
+        self.summaries.insert(kind, line);
+        self.keys.extend(keys);
+    }
+
+    /// Notes that a run would wait for an approval first. `going`: how many objects it destroys, from what it holds.
+    pub fn note_if_waits(
+        &mut self,
+        config: &Config,
+        (name, guest): (&str, &Guest),
+        going: impl FnOnce(&Kept) -> u64,
+    ) -> Result<(), SetupError> {
+        let kept = Held::open(&config.state_dir, name).map_err(SetupError::misused)?.kept();
+        let going = going(&kept);
+        let all = kept.held.values().sum::<u64>() + kept.destroyed;
+        // Without counts, the fraction is unknown.
+        let is_known = !kept.held.is_empty();
+        if is_known && guest.approve_above.is_above(going + kept.destroyed, all.max(going)) {
+            self.notes.push(format!(
+                "a run waits for an approval before it destroys these {going} of {all} objects: `trueup approve {name}`, or `trueup run \
+                 --once --approve`"
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl KeyPlan {
+    /// How many writes there are of each sign of [`sign`].
+    pub fn counts(&self) -> BTreeMap<char, usize> {
+        counts(&self.writes)
+    }
+}
+
+fn counts<'a>(writes: impl IntoIterator<Item = &'a Write>) -> BTreeMap<char, usize> {
+    let mut counts = BTreeMap::new();
+    for write in writes {
+        *counts.entry(sign(write.action)).or_default() += 1;
+    }
+    counts
+}
+
+/// What stands for an action in a plan's lines.
+pub fn sign(action: Action) -> char {
+    match action {
+        Action::Create | Action::Attach => '+',
+        Action::Destroy | Action::Detach => '-',
+        Action::Store => '=',
+        Action::Reset => '~',
+    }
+}

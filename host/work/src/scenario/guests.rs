@@ -1,0 +1,172 @@
+//! The stage with real guests: WebAssembly instances with all grants and an in-memory tape.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use serde_json::Value;
+use serde_json::value::to_raw_value;
+use trueup_capabilities::grants::Grants;
+use trueup_capabilities::log::{Log, NoLog};
+use trueup_capabilities::meter::Limits;
+use trueup_capabilities::{Answer, Backends, Host, Identity};
+use trueup_journal::{Event, Tape};
+use trueup_registry::Reference;
+
+use super::stage::{Actor, Asked, NotStarted, Stage, World};
+use crate::guests::Program;
+use crate::guests::load::Loader;
+use crate::instance::{Instance, Start, StartError};
+
+/// Guests by their names in scenarios.
+pub struct Guests {
+    loader: Loader,
+    /// By [`full_name`].
+    replaced: BTreeMap<String, PathBuf>,
+    /// By [`full_name`].
+    loaded: Mutex<BTreeMap<String, Arc<Program>>>,
+    log: Arc<dyn Log>,
+}
+
+impl Guests {
+    /// The guests of a registry, some of them replaced by files.
+    pub fn new(loader: Loader, replaced: BTreeMap<String, PathBuf>) -> Self {
+        let replaced = replaced
+            .into_iter()
+            .map(|(name, file)| (full_name(&name), file))
+            .collect();
+        Self {
+            loader,
+            replaced,
+            loaded: Mutex::default(),
+            log: Arc::new(NoLog),
+        }
+    }
+
+    /// Passes the guests' log to `log`. Without it, log lines are dropped.
+    #[must_use]
+    pub fn logging(self, log: Arc<dyn Log>) -> Self {
+        Self { log, ..self }
+    }
+
+    /// Uses this program for `guest`.
+    #[must_use]
+    pub fn with(self, guest: &str, program: Arc<Program>) -> Self {
+        self.loaded
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(full_name(guest), program);
+        self
+    }
+
+    fn program(&self, guest: &str) -> Result<Arc<Program>, String> {
+        let name = full_name(guest);
+        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(program) = loaded.get(&name) {
+            return Ok(Arc::clone(program));
+        }
+        let reference = match self.replaced.get(&name) {
+            Some(file) => Reference::File(file.clone()),
+            None => Reference::builtin(guest),
+        };
+        let program = self.loader.program(&reference).map_err(|error| match &reference {
+            Reference::File(_) => error.to_string(),
+            _ => format!("{error}; a guest of your own is named with `--guest {guest}=FILE`"),
+        })?;
+        loaded.insert(name, Arc::clone(&program));
+        Ok(program)
+    }
+}
+
+/// `NAME@VERSION`. A bare name always means version 1.
+fn full_name(guest: &str) -> String {
+    if guest.contains('@') {
+        guest.to_owned()
+    } else {
+        format!("{guest}@1")
+    }
+}
+
+impl Stage for Guests {
+    fn load<'a>(&'a self, guest: &'a str) -> Answer<'a, Result<(), String>> {
+        Box::pin(async move { self.program(guest).map(drop) })
+    }
+
+    fn start<'a>(
+        &'a self,
+        guest: &'a str,
+        world: &'a World,
+        settings: &'a Value,
+        snapshot: Option<&'a str>,
+    ) -> Answer<'a, Result<Box<dyn Actor>, NotStarted>> {
+        Box::pin(async move {
+            let program = self.program(guest).map_err(NotStarted::Broken)?;
+            let identity = Identity {
+                guest: program.guest.name.clone(),
+                version: program.guest.version.clone(),
+                digest: program.guest.digest.to_string(),
+                // A world has one instance at a time: the next one takes over its gauges.
+                instance: "scenario".to_owned(),
+            };
+            let backends = Backends {
+                log: Arc::clone(&self.log),
+                quotas: Arc::default(),
+                ..world.backends.clone()
+            };
+            let limits = Limits::default();
+            let host = Host::new(identity, Tape::memory(), Grants::everything(), backends, limits);
+            let start = Start {
+                settings,
+                snapshot,
+                cpu_max: Duration::from_millis(limits.cpu_ms),
+            };
+            match Instance::start(&self.loader.engine, &program, host, start).await {
+                Ok(instance) => Ok(Box::new(Guest(instance)) as Box<dyn Actor>),
+                Err((_, StartError::Settings { error, .. })) => Err(NotStarted::Init(error)),
+                Err((_, StartError::Snapshot { error, .. })) => Err(NotStarted::Restore(error)),
+                Err((_, StartError::Call(error))) => Err(NotStarted::Broken(with_causes(&error))),
+            }
+        })
+    }
+}
+
+/// One instance of a guest.
+struct Guest(Instance);
+
+impl Actor for Guest {
+    fn call<'a>(&'a mut self, export: &'a str, args: &'a Value) -> Answer<'a, Result<Value, String>> {
+        Box::pin(async move {
+            let args = to_raw_value(args).map_err(|error| format!("the arguments are no JSON: {error}"))?;
+            let answer = self.0.call(export, &args).await.map_err(|error| with_causes(&error))?;
+            serde_json::from_str(answer.get()).map_err(|error| format!("the answer is no JSON: {error}"))
+        })
+    }
+
+    fn take_asked(&mut self) -> Vec<Asked> {
+        let asked = self
+            .0
+            .host_mut()
+            .tape
+            .take_entries()
+            .into_iter()
+            .filter_map(|entry| match entry.event {
+                // The tape itself wrote these arguments as JSON.
+                Event::Ask(ask) => Some(Asked {
+                    call: ask.name,
+                    args: serde_json::from_str(ask.args.get()).ok()?,
+                }),
+                _ => None,
+            });
+        asked.collect()
+    }
+
+    fn take_due(&mut self, now_ms: u64) -> Option<(u64, u64)> {
+        self.0.host_mut().timers.take_due(now_ms)
+    }
+}
+
+fn with_causes(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+}

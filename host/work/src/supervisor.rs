@@ -1,0 +1,155 @@
+//! Handles repeated failures of a guest as its failure policy says: counts them for each input, sets an input aside,
+//! and requests another version.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+use tokio::sync::mpsc;
+use trueup_capabilities::Identity;
+use trueup_capabilities::meter::Change;
+use trueup_config::FailurePolicy;
+
+use super::falling::Falling;
+use crate::instances::Instances;
+use crate::lifecycle::failure::{Blame, End, Failure};
+use crate::lifecycle::quarantine::{self, Quarantine, SetAside};
+use crate::lifecycle::troubles::{TooMuch, Troubles};
+use crate::swap::Fallen;
+
+/// The maximum number of failing inputs that are counted, far more than one instance has at a time.
+const FAILING_MAX: usize = 1_000;
+
+/// One for each guest.
+pub struct Supervisor {
+    quarantine: Arc<Quarantine>,
+    /// Requests for the version that the failure policy names.
+    pub(crate) falling: Falling,
+    troubles: Troubles,
+}
+
+impl Supervisor {
+    /// `fall_back`: where requests for the version of the policy go.
+    pub fn new(quarantine: Arc<Quarantine>, policy: FailurePolicy, fall_back: mpsc::UnboundedSender<Fallen>) -> Self {
+        Self {
+            quarantine,
+            falling: Falling::new(fall_back),
+            troubles: Troubles::new(policy),
+        }
+    }
+
+    /// For a guest without a manager: has the default policy, and ignores requests for another version.
+    pub fn alone(instances: &Instances) -> Self {
+        let quarantine = Quarantine::load(&instances.state_dir, instances.name);
+        Self::new(
+            Arc::new(quarantine),
+            FailurePolicy::default(),
+            mpsc::unbounded_channel().0,
+        )
+    }
+
+    /// The guest answered a call with this input, or the input is gone.
+    pub fn succeeded(&mut self, what: &str) {
+        self.troubles.forget(what);
+    }
+
+    /// A job with this input ended. Returns the reason to set it aside, and then counts anew.
+    pub(crate) fn ended(&mut self, what: &str, input: &str, end: &End, changes: &[Change]) -> Option<TooMuch> {
+        self.troubles.after(what, input, end, changes)
+    }
+
+    /// There was no answer. Returns the reason if that was the guest's fault once too often, and then counts anew.
+    pub fn failed(&mut self, what: &str, failure: &Failure) -> Option<TooMuch> {
+        if failure.blame != Blame::Guest {
+            return None;
+        }
+        if self.troubles.len() >= FAILING_MAX && !self.troubles.has(what) {
+            self.troubles.forget_all();
+        }
+        self.ended(what, "", &Err(failure.clone()), &[])
+    }
+
+    /// Requests another version, as the policy says. Sets nothing aside: the next call has the same input.
+    pub fn fall_back(&mut self, instances: &Instances, what: &str, too_much: TooMuch) {
+        self.falling.wish(&entry(instances, what, &what, too_much));
+    }
+
+    /// Sets `what` aside, and requests another version. `input` is that with which the guest failed, and `audited` the
+    /// instance in the audit log.
+    pub fn set_aside(
+        &mut self,
+        instances: &Instances,
+        audited: &str,
+        what: &str,
+        input: &impl Serialize,
+        too_much: TooMuch,
+    ) -> SetAside {
+        let entry = entry(instances, what, input, too_much);
+        self.put(&instances.identity(audited), &entry);
+        // The version that becomes active finds it set aside, and releases it.
+        self.falling.wish(&entry);
+        entry
+    }
+
+    /// Sets an input aside with which the guest `about` failed.
+    pub(crate) fn put(&self, about: &Identity, entry: &SetAside) {
+        if let Err(error) = self.quarantine.set_aside(about, entry.clone()) {
+            let what = &entry.instance;
+            tracing::warn!("{what} is set aside until the next start alone: {error}");
+        }
+    }
+
+    /// Whether there is no failure and nothing is set aside.
+    pub fn is_empty(&self) -> bool {
+        self.troubles.len() == 0 && self.quarantine.is_empty()
+    }
+
+    /// Whether `what` is set aside, in its current form or an earlier one.
+    pub fn has(&self, what: &str) -> bool {
+        self.quarantine.has(what)
+    }
+
+    /// The entry, if `what` is set aside in this form for this version.
+    pub fn held(&self, instances: &Instances, what: &str, input: &impl Serialize) -> Option<SetAside> {
+        if !self.has(what) {
+            return None;
+        }
+        let digest = instances.program.guest.digest.to_string();
+        self.quarantine
+            .holds(what, &quarantine::input(instances, input), &digest)
+    }
+
+    /// The guest took everything except what is `still` set aside. Releases everything else.
+    pub fn took_all_but(&mut self, still: impl Fn(&str) -> bool) {
+        self.troubles.forget_all();
+        for entry in self.quarantine.all() {
+            if !still(&entry.instance) {
+                self.release(&entry.instance);
+            }
+        }
+    }
+
+    /// Releases `what`, to be tried again. Returns its entry if it was set aside.
+    pub fn release(&self, what: &str) -> Option<SetAside> {
+        self.quarantine.release(what)
+    }
+
+    /// If more than `max` are set aside, releases the oldest.
+    pub fn keep_newest(&self, max: usize) {
+        self.quarantine.keep_newest(max);
+    }
+
+    /// Another version is active: releases everything. Returns the entries, and the names of those with which the guest
+    /// failed since.
+    pub fn began_version(&mut self) -> (Vec<SetAside>, Vec<String>) {
+        (self.quarantine.release_all(), self.troubles.forget_all())
+    }
+}
+
+fn entry(instances: &Instances, what: &str, input: &impl Serialize, too_much: TooMuch) -> SetAside {
+    let input = quarantine::input(instances, input);
+    let mut entry = SetAside::new(instances, what.to_owned(), input, too_much);
+    // The recording is that of the instance, whichever object it failed with.
+    let key = what.split(' ').next().unwrap_or(what);
+    entry.journal = instances.recording(key.rsplit('/').next().unwrap_or(key));
+    entry
+}

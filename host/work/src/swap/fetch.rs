@@ -1,0 +1,131 @@
+//! Fetches a guest: its bytes, and the program that they compile to.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use trueup_registry::{NoGuest, NotLoaded, Reference, Store, Verify, Vouched};
+
+use super::proof::{Refused, Step, refused};
+use super::revisions::HOST;
+use crate::guests::Program;
+use crate::guests::load::Loader;
+
+/// A fetched guest.
+pub(crate) struct Fetched {
+    pub(crate) program: Arc<Program>,
+    /// The original bytes, to which the digest belongs. `None` if they are already in the store.
+    pub(crate) bytes: Option<Arc<[u8]>>,
+    /// In the format of [`super::Revision::vouched`].
+    pub(crate) vouched: Option<String>,
+}
+
+/// The maximum number of compiled guests kept in memory for reuse. One in Python has 35 MB.
+const LOADED_MAX: usize = 16;
+
+/// The sources of guests. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Guests {
+    loader: Loader,
+    store: Store,
+    /// Loaded guests, by digest.
+    loaded: Arc<Mutex<BTreeMap<String, Arc<Program>>>>,
+    /// Held while a guest of the store is loaded.
+    loading: Arc<Mutex<()>>,
+}
+
+impl Guests {
+    pub(crate) fn new(loader: Loader, store: Store) -> Self {
+        Self {
+            loader,
+            store,
+            loaded: Arc::default(),
+            loading: Arc::default(),
+        }
+    }
+
+    /// # Errors
+    /// If the lock file beside the configuration can't be read.
+    pub(crate) fn check_lock(&self) -> Result<(), NoGuest> {
+        self.loader.registry.check_lock()
+    }
+
+    pub(crate) fn loader(&self) -> &Loader {
+        &self.loader
+    }
+
+    /// The guest that a reference names, as the configuration requires: pinned by its lock, and signed if signatures
+    /// are required.
+    ///
+    /// # Errors
+    /// Why it is not available.
+    pub(crate) async fn named(&self, reference: &Reference, verify: &Verify) -> Result<Fetched, Refused> {
+        let loaded = self.load(reference, verify).await;
+        loaded.map_err(|error| refused(Step::Load)(error.into()))
+    }
+
+    /// The same, but distinguishes a guest that is not available from a load that failed just now.
+    ///
+    /// # Errors
+    /// Why it is not available.
+    pub(crate) async fn load(&self, reference: &Reference, verify: &Verify) -> Result<Fetched, NotLoaded> {
+        let (this, reference, verify) = (self.clone(), reference.clone(), verify.clone());
+        // Compiling is slow, so it runs on a thread of its own.
+        let loading = tokio::runtime::Handle::current();
+        let loaded = tokio::task::spawn_blocking(move || loading.block_on(this.loader.configured(&reference, &verify)));
+        let loaded = loaded.await.map_err(|error| NotLoaded::Failed(error.to_string()))??;
+        self.remember(&loaded.program);
+        Ok(Fetched {
+            program: loaded.program,
+            bytes: Some(loaded.found.bytes.into()),
+            vouched: match loaded.vouched {
+                Vouched::Host => Some(HOST.to_owned()),
+                Vouched::Key(key) => Some(key.display().to_string()),
+                Vouched::NotAsked => None,
+            },
+        })
+    }
+
+    fn remember(&self, program: &Arc<Program>) {
+        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        if loaded.len() >= LOADED_MAX {
+            // Active guests are held elsewhere; the rest is loaded again from the compile cache.
+            loaded.clear();
+        }
+        loaded.insert(program.guest.digest.to_string(), Arc::clone(program));
+    }
+
+    fn loaded(&self, digest: &str) -> Option<Arc<Program>> {
+        let loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        loaded.get(digest).map(Arc::clone)
+    }
+
+    /// Keeps a guest's bytes, so that a restart and a rollback find them whatever happens to their source.
+    ///
+    /// # Errors
+    /// If they can't be written.
+    pub(crate) fn keep(&self, bytes: &[u8]) -> Result<(), Refused> {
+        let kept = self.store.put(bytes);
+        kept.map(drop).map_err(|error| refused(Step::Commit)(error.into()))
+    }
+
+    /// A guest that was once active. `None` if it is no longer kept. Slow if it is not loaded yet.
+    ///
+    /// # Errors
+    /// Why it is not available now.
+    pub(crate) fn kept(&self, digest: &str) -> Result<Option<Arc<Program>>, Refused> {
+        if let Some(program) = self.loaded(digest) {
+            return Ok(Some(program));
+        }
+        // After a start, many instances may ask for the same guest at once. It is compiled once.
+        let _loading = self.loading.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(program) = self.loaded(digest) {
+            return Ok(Some(program));
+        }
+        let stored = self.loader.stored(digest);
+        let stored = stored.map_err(|error| refused(Step::Load)(error.into()))?;
+        if let Some(program) = &stored {
+            self.remember(program);
+        }
+        Ok(stored)
+    }
+}

@@ -1,0 +1,217 @@
+//! A running guest as the manager sees it, and what is said of it: its state, its changes, why nothing was done.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use serde::{Deserialize, Serialize};
+use tokio::sync::mpsc;
+use trueup_capabilities::metrics::Registry as Metrics;
+use trueup_config::Guest;
+use trueup_registry::Reference;
+
+use super::proof::{Refused, Report};
+use super::revisions::{By, Revision, Revisions};
+use crate::gate::Mode;
+use crate::guests::{Program, Worlds};
+use crate::lifecycle::active::{Active, Handover};
+use crate::lifecycle::quarantine::{Quarantine, SetAside};
+use crate::shadow::{self, Shadow};
+
+/// A running guest, as the manager sees it.
+pub struct Managed {
+    pub name: &'static str,
+    pub(crate) worlds: Worlds,
+    pub(crate) config: Guest,
+    pub(crate) state_dir: PathBuf,
+    pub active: Arc<Active>,
+    pub(crate) revisions: Arc<Mutex<Revisions>>,
+    /// To the loop or the actor that calls the guest.
+    pub(crate) handovers: mpsc::Sender<Handover>,
+    pub(crate) quarantine: Arc<Quarantine>,
+    pub(crate) metrics: Arc<Metrics>,
+    /// Locked during a change.
+    pub(super) changing: tokio::sync::Mutex<()>,
+    compared: Mutex<Option<Compared>>,
+    promotion: Mutex<Option<Awaited>>,
+}
+
+/// A candidate in shadow.
+#[derive(Clone)]
+pub(super) struct Compared {
+    pub(super) shadow: Arc<Shadow>,
+    pub(super) program: Arc<Program>,
+    pub(super) reference: String,
+    pub(super) vouched: Option<String>,
+    pub(super) afresh: bool,
+}
+
+/// A promotion that waits for its count.
+pub(super) struct Awaited {
+    pub(super) after: u64,
+    pub(super) task: tokio::task::JoinHandle<()>,
+}
+
+impl Drop for Awaited {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Managed {
+    pub(crate) fn new(
+        (name, worlds): (&'static str, Worlds),
+        config: Guest,
+        active: Arc<Active>,
+        revisions: Revisions,
+        handovers: mpsc::Sender<Handover>,
+        quarantine: Arc<Quarantine>,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        Self {
+            name,
+            worlds,
+            config,
+            state_dir: active.instances().state_dir.clone(),
+            active,
+            revisions: Arc::new(Mutex::new(revisions)),
+            handovers,
+            quarantine,
+            metrics,
+            changing: tokio::sync::Mutex::default(),
+            compared: Mutex::default(),
+            promotion: Mutex::default(),
+        }
+    }
+
+    pub(super) fn revisions(&self) -> MutexGuard<'_, Revisions> {
+        self.revisions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn compared(&self) -> MutexGuard<'_, Option<Compared>> {
+        self.compared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn promotion(&self) -> MutexGuard<'_, Option<Awaited>> {
+        self.promotion.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A version that became active, or would.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Activated {
+    /// The guest.
+    pub guest: String,
+    /// Its revision number. `None` for a dry run.
+    pub revision: Option<u64>,
+    /// The name in its metadata.
+    pub name: String,
+    /// Its version.
+    pub version: String,
+    /// `sha256:` and the digest of its bytes.
+    pub digest: String,
+    /// Why it became active.
+    pub by: By,
+    /// The results of its checks.
+    pub proof: Report,
+}
+
+impl std::fmt::Display for Activated {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self {
+            name, version, proof, ..
+        } = self;
+        match self.revision {
+            Some(revision) => write!(f, "`{name}@{version}` is active as revision {revision}: {proof}"),
+            None => write!(f, "`{name}@{version}` would become active: {proof}"),
+        }
+    }
+}
+
+/// A version to make active, and how to check it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Candidate {
+    /// The guest's reference.
+    pub reference: Reference,
+    /// The gate's mode, if it replaces the configured one.
+    pub gate: Option<Mode>,
+    /// Whether to only check it.
+    pub dry_run: bool,
+    /// Whether it begins without the state of the active version.
+    pub afresh: bool,
+}
+
+/// Why nothing was done.
+#[derive(Debug, thiserror::Error)]
+pub enum ManageError {
+    /// This host has no such guest.
+    #[error("no guest `{name}` runs here; there are: {all}", all = known.join(", "))]
+    Unknown {
+        /// The requested name.
+        name: String,
+        /// The guests that run.
+        known: Vec<String>,
+    },
+    /// Another change of the guest is under way.
+    #[error("guest `{0}` is being changed by another command; try again when it is done")]
+    Busy(String),
+    /// The candidate was refused: the active version stays active.
+    #[error("guest `{guest}`: {reference} is {refused}; {active} stays active")]
+    Refused {
+        /// The guest.
+        guest: String,
+        /// The candidate's reference.
+        reference: String,
+        /// At which step, and why.
+        refused: Refused,
+        /// The active version.
+        active: String,
+    },
+    /// There is no version or shadow to which the command applies.
+    #[error("guest `{guest}`: {why}")]
+    Nothing {
+        /// The guest.
+        guest: String,
+        /// What is missing.
+        why: String,
+    },
+}
+
+/// The state of a promotion.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Promotion {
+    /// It is done.
+    Done(Box<Activated>),
+    /// It follows when this many calls in a row are the same.
+    Awaited {
+        /// The required number of calls.
+        after: u64,
+        /// The number so far.
+        same_in_a_row: u64,
+    },
+}
+
+/// The state of a guest.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Standing {
+    /// The guest.
+    pub guest: String,
+    /// Its active revision.
+    pub active: Option<Revision>,
+    /// Inputs that are set aside, by instance.
+    pub quarantined: Vec<SetAside>,
+    /// The status of the shadow. `None` if there is none.
+    pub shadow: Option<shadow::Status>,
+    /// How many calls in a row must be the same before the shadow is promoted. `None` if only a command promotes it.
+    pub promoted_after: Option<u64>,
+}
+
+/// A change of a guest.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Event {
+    /// Another version is active.
+    Activated(Box<Activated>),
+    /// A version did not become active, in a change that has no waiting caller.
+    Refused(String),
+}

@@ -1,0 +1,406 @@
+//! Executes operators' commands about guests while the host runs: swap, roll back, compare in shadow, promote.
+//!
+//! Makes one change of a guest at a time. Only the loop or the actor changes the active version; this module proves
+//! it, hands it over, and records it.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot};
+use trueup_base::clock::{Clock as _, SystemClock};
+use trueup_capabilities::Identity;
+use trueup_capabilities::audit::Audit;
+use trueup_capabilities::holdings::Waiting;
+use trueup_config::Proof;
+use trueup_registry::Reference;
+
+use super::fetch::{Fetched, Guests};
+use super::managed::{Activated, Candidate, Event, ManageError, Managed, Standing};
+use super::proof::{Against, Proven, Refused, Step, prove, refused, trusted, with_gate};
+use super::revisions::{By, Revision};
+use crate::guests::Program;
+use crate::lifecycle::active::Handover;
+
+/// How long a version that has just become active may take for its first calls before another one is refused because
+/// there is nothing to compare it with. Every key is reconciled at once then.
+const FIRST_CALLS_MAX: Duration = Duration::from_secs(5);
+
+/// All guests of a running host.
+pub struct Manager {
+    pub(super) guests: Guests,
+    managed: BTreeMap<&'static str, Managed>,
+    events: mpsc::UnboundedSender<Event>,
+    audit: Option<Arc<Audit>>,
+}
+
+impl Manager {
+    pub(crate) fn new(
+        guests: Guests,
+        managed: Vec<Managed>,
+        events: mpsc::UnboundedSender<Event>,
+        audit: Option<Arc<Audit>>,
+    ) -> Arc<Self> {
+        let managed = managed.into_iter().map(|managed| (managed.name, managed)).collect();
+        Arc::new(Self {
+            guests,
+            managed,
+            events,
+            audit,
+        })
+    }
+
+    /// Writes a line of the audit log: the action on a guest, the version that it was about, and its outcome.
+    pub(super) fn write_down(&self, managed: &Managed, action: &str, scope: &str, outcome: &str) {
+        let Some(audit) = &self.audit else { return };
+        let about = Identity {
+            instance: String::new(),
+            ..managed.active.instances().identity("")
+        };
+        if let Err(error) = audit.managed(SystemClock.now_ms(), &about, action, scope, outcome) {
+            tracing::error!(guest = managed.name, "audit: {:#}", anyhow::Error::from(error));
+        }
+    }
+
+    pub(super) fn managed(&self, name: &str) -> Result<&Managed, ManageError> {
+        self.managed.get(name).ok_or_else(|| ManageError::Unknown {
+            name: name.to_owned(),
+            known: self.managed.keys().map(|name| (*name).to_owned()).collect(),
+        })
+    }
+
+    /// The state of every guest, by name.
+    pub fn standing(&self) -> Vec<Standing> {
+        self.each().map(|(_, standing)| standing).collect()
+    }
+
+    /// Every guest and its state, by name.
+    pub fn each(&self) -> impl Iterator<Item = (&Managed, Standing)> {
+        let standing = |managed: &Managed| Standing {
+            guest: managed.name.to_owned(),
+            active: managed.revisions().active().cloned(),
+            quarantined: managed.quarantine.all(),
+            shadow: managed.active.shadow().map(|shadow| shadow.status()),
+            promoted_after: managed.promotion().as_ref().map(|awaited| awaited.after),
+        };
+        self.managed.values().map(move |managed| (managed, standing(managed)))
+    }
+
+    /// Approves what waits for an approval: of one guest, or of all. Returns it by guest.
+    ///
+    /// # Errors
+    /// If there is no such guest.
+    pub fn approve(&self, name: Option<&str>) -> Result<Vec<(String, Waiting)>, ManageError> {
+        let guests = match name {
+            Some(name) => vec![self.managed(name)?],
+            None => self.managed.values().collect(),
+        };
+        let mut approved = Vec::new();
+        for managed in guests {
+            if let Some(waiting) = managed.active.quotas.holdings.approve() {
+                managed.active.approved.notify_one();
+                let outcome = format!("{} of {} objects go", waiting.objects, waiting.of);
+                self.write_down(managed, "approve", &waiting.keys.join(", "), &outcome);
+                approved.push((managed.name.to_owned(), waiting));
+            }
+        }
+        Ok(approved)
+    }
+
+    /// The revisions of a guest, ascending.
+    ///
+    /// # Errors
+    /// If there is no such guest.
+    pub fn history(&self, name: &str) -> Result<Vec<Revision>, ManageError> {
+        Ok(self.managed(name)?.revisions().all().to_vec())
+    }
+
+    /// Makes a candidate the active version, all at once or not at all.
+    ///
+    /// # Errors
+    /// Why it did not become active. Then nothing changed.
+    pub async fn swap(&self, name: &str, candidate: Candidate) -> Result<Activated, ManageError> {
+        let managed = self.managed(name)?;
+        let _changing = changing(managed)?;
+        let fetched = self.guests.named(&candidate.reference, &managed.config.verify).await;
+        let activation = Activation {
+            reference: candidate.reference.to_string(),
+            by: By::Swap,
+            proof: Proof {
+                afresh: candidate.afresh || managed.config.proof.afresh,
+                ..with_gate(&managed.config.proof, candidate.gate)
+            },
+            dry_run: candidate.dry_run,
+            note: None,
+        };
+        self.activate(managed, fetched, activation).await
+    }
+
+    /// Goes back to the version before, or to the revision `to`. It was proven once, so there is no gate.
+    ///
+    /// # Errors
+    /// Why it did not become active. Then nothing changed.
+    pub async fn rollback(&self, name: &str, to: Option<u64>) -> Result<Activated, ManageError> {
+        let managed = self.managed(name)?;
+        let _changing = changing(managed)?;
+        let nothing = |why: String| ManageError::Nothing {
+            guest: name.to_owned(),
+            why,
+        };
+        let target = {
+            let revisions = managed.revisions();
+            match to {
+                None => revisions
+                    .previous()
+                    .cloned()
+                    .ok_or_else(|| nothing("there is no earlier version to go back to".to_owned()))?,
+                Some(number) => revisions.numbered(number).cloned().ok_or_else(|| {
+                    nothing(format!(
+                        "there is no revision {number}; see `trueup guest history {name}`"
+                    ))
+                })?,
+            }
+        };
+        // If the state did not come here from that version, it does not go back there.
+        let revisions = managed.revisions().all().to_vec();
+        let since = revisions.iter().filter(|revision| revision.revision > target.revision);
+        let afresh = target.afresh || since.into_iter().any(|revision| revision.afresh);
+        let kept = self.kept(managed, &target).await;
+        let activation = Activation {
+            reference: target.reference.clone(),
+            by: By::Rollback,
+            proof: Proof { afresh, ..trusted() },
+            dry_run: false,
+            note: Some(format!("to revision {}", target.revision)),
+        };
+        let fetched = kept.map(|program| Fetched {
+            program,
+            bytes: None,
+            vouched: target.vouched,
+        });
+        self.activate(managed, fetched, activation).await
+    }
+
+    /// A version that was once active, if the keys that are now required allow it.
+    async fn kept(&self, managed: &Managed, target: &Revision) -> Result<Arc<Program>, Refused> {
+        let not = |why: &str| Refused {
+            step: Step::Load,
+            why: format!("revision {} {why}", target.revision),
+        };
+        if !target.is_vouched_for(&managed.config.verify) {
+            return Err(not("is signed by no key of `verify`"));
+        }
+        let (guests, digest) = (self.guests.clone(), target.digest.clone());
+        let kept = tokio::task::spawn_blocking(move || guests.kept(&digest)).await;
+        let kept = kept.map_err(|error| refused(Step::Load)(error.into()))??;
+        kept.ok_or_else(|| not("is kept no more"))
+    }
+
+    /// Makes the version of the failure policy active, in place of the one that failed. It is trusted, so there is no
+    /// gate. Waits for a change that is under way. `None` if there is nothing to do: another version is active by
+    /// now, or this one already is.
+    ///
+    /// # Errors
+    /// Why it did not become active.
+    async fn fall_back(
+        &self,
+        name: &str,
+        to: &Reference,
+        failed: &str,
+        why: &str,
+    ) -> Result<Option<Activated>, ManageError> {
+        let managed = self.managed(name)?;
+        let _changing = managed.changing.lock().await;
+        let is_active = |digest: &str| managed.active.instances().program.guest.digest.to_string() == digest;
+        if !is_active(failed) {
+            return Ok(None);
+        }
+        let fetched = self.guests.named(to, &managed.config.verify).await;
+        if let Ok(fetched) = &fetched
+            && is_active(&fetched.program.guest.digest.to_string())
+        {
+            return Ok(None);
+        }
+        let activation = Activation {
+            reference: to.to_string(),
+            by: By::FallBack,
+            proof: Proof {
+                afresh: managed.revisions().active().is_some_and(|active| active.afresh),
+                ..trusted()
+            },
+            dry_run: false,
+            note: Some(why.to_owned()),
+        };
+        self.activate(managed, fetched, activation).await.map(Some)
+    }
+
+    /// Reports a change that has no waiting caller.
+    pub(crate) fn tell_refused(&self, error: &ManageError) {
+        // The receiver may be gone.
+        let _ = self.events.send(Event::Refused(error.to_string()));
+    }
+
+    pub(super) async fn activate(
+        &self,
+        managed: &Managed,
+        fetched: Result<Fetched, Refused>,
+        activation: Activation,
+    ) -> Result<Activated, ManageError> {
+        let refused = |refused: Refused| {
+            let active = managed.revisions().active().map_or_else(String::new, |active| {
+                format!("revision {} (`{}@{}`)", active.revision, active.name, active.version)
+            });
+            ManageError::Refused {
+                guest: managed.name.to_owned(),
+                reference: activation.reference.clone(),
+                refused,
+                active,
+            }
+        };
+        let activated = self.try_activate(managed, fetched, &activation).await;
+        if !activation.dry_run {
+            let outcome = match &activated {
+                Ok(activated) => activated.to_string(),
+                Err(refused) => refused.to_string(),
+            };
+            self.write_down(managed, &activation.by.to_string(), &activation.reference, &outcome);
+        }
+        let activated = activated.map_err(refused)?;
+        if activated.revision.is_some() {
+            // Comparisons with the version before do not apply to this one.
+            self.end_shadow(managed);
+            let _ = self.events.send(Event::Activated(Box::new(activated.clone())));
+        }
+        Ok(activated)
+    }
+
+    async fn try_activate(
+        &self,
+        managed: &Managed,
+        fetched: Result<Fetched, Refused>,
+        activation: &Activation,
+    ) -> Result<Activated, Refused> {
+        let Fetched {
+            program,
+            bytes,
+            vouched,
+        } = fetched?;
+        let with = managed.active.instances();
+        let against = Against {
+            active: &with,
+            proof: &activation.proof,
+            reference: &activation.reference,
+            patience: FIRST_CALLS_MAX,
+            loader: self.guests.loader(),
+        };
+        let Proven { instances, report } = prove(program, managed.worlds, &against).await?;
+        let guest = instances.program.guest.clone();
+        let revision = if activation.dry_run {
+            None
+        } else {
+            if let Some(bytes) = bytes {
+                self.guests.keep(&bytes)?;
+            }
+            let revision = Revision {
+                revision: 0,
+                reference: activation.reference.clone(),
+                name: guest.name.clone(),
+                version: guest.version.clone(),
+                digest: guest.digest.to_string(),
+                at_ms: SystemClock.now_ms(),
+                by: activation.by,
+                vouched,
+                note: activation.note.clone(),
+                afresh: instances.afresh,
+            };
+            Some(hand_over(managed, instances, revision).await?)
+        };
+        Ok(Activated {
+            guest: managed.name.to_owned(),
+            revision,
+            name: guest.name,
+            version: guest.version,
+            digest: guest.digest.to_string(),
+            by: activation.by,
+            proof: report,
+        })
+    }
+}
+
+/// A version failed with an input so often that it is set aside.
+pub struct Fallen {
+    /// `sha256:` and the digest of the version.
+    pub(crate) digest: String,
+    /// The input, how often and how it failed, in one line.
+    pub why: String,
+    /// Notified when the version of the failure policy is active, or will not be. Dropped without an answer if the
+    /// host ends.
+    pub(crate) answer: oneshot::Sender<()>,
+}
+
+/// A request for the version of a failure policy.
+pub struct FallBack {
+    pub(crate) guest: &'static str,
+    pub(crate) to: Reference,
+    pub(crate) fallen: Fallen,
+}
+
+/// Handles requests for the versions of failure policies. No guest waits for another's.
+pub async fn fall_back(manager: &Arc<Manager>, mut wanted: mpsc::UnboundedReceiver<FallBack>) {
+    let mut falling = tokio::task::JoinSet::new();
+    while let Some(FallBack { guest, to, fallen }) = wanted.recv().await {
+        let manager = Arc::clone(manager);
+        while falling.try_join_next().is_some() {}
+        falling.spawn(async move {
+            let Fallen { digest, why, answer } = fallen;
+            if let Err(error) = manager.fall_back(guest, &to, &digest, &why).await {
+                manager.tell_refused(&error);
+            }
+            // The requester may be gone.
+            let _ = answer.send(());
+        });
+    }
+    falling.join_all().await;
+}
+
+/// How a version becomes active.
+pub(super) struct Activation {
+    pub(super) reference: String,
+    pub(super) by: By,
+    pub(super) proof: Proof,
+    pub(super) dry_run: bool,
+    pub(super) note: Option<String>,
+}
+
+pub(super) fn changing(managed: &Managed) -> Result<tokio::sync::MutexGuard<'_, ()>, ManageError> {
+    let changing = managed.changing.try_lock();
+    changing.map_err(|_| ManageError::Busy(managed.name.to_owned()))
+}
+
+/// Hands a version over to the loop or actor of the guest. Returns its number when it is active.
+async fn hand_over(
+    managed: &Managed,
+    instances: crate::instances::Instances,
+    revision: Revision,
+) -> Result<u64, Refused> {
+    let revisions = Arc::clone(&managed.revisions);
+    let number = managed.revisions().next_number();
+    let commit = Box::new(move || {
+        let mut revisions = revisions.lock().unwrap_or_else(PoisonError::into_inner);
+        revisions.push(revision).map(drop).map_err(|error| error.to_string())
+    });
+    let (reply, replied) = oneshot::channel();
+    let handover = Handover {
+        instances: Arc::new(instances),
+        commit,
+        reply,
+    };
+    let stops = |why: String| Refused { step: Step::State, why };
+    let sent = managed.handovers.send(handover).await;
+    sent.map_err(|_| stops("the host stops".to_owned()))?;
+    match replied.await {
+        Ok(Ok(())) => Ok(number),
+        Ok(Err(why)) => Err(stops(why)),
+        Err(_) => Err(stops("the host stops".to_owned())),
+    }
+}

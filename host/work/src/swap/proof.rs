@@ -1,0 +1,327 @@
+//! The checks that a candidate must pass before it becomes the active version of a guest.
+//!
+//! Nothing here changes the active version: the candidate runs beside it, on its own instances without access to
+//! anything.
+//!
+//! ```text
+//! load -> world -> grants -> settings -> self-test -> gate (recorded calls, recorded states) -> Proven
+//! ```
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use trueup_capabilities::Host;
+use trueup_capabilities::grants::Access;
+use trueup_config::Proof;
+use trueup_journal::{Event, Tape};
+
+use crate::gate::{self, Gate, Mode, Verdict};
+use crate::guests::load::Loader;
+use crate::guests::{Program, Worlds, capability_of, names};
+use crate::instance::{Instance, Start};
+use crate::instances::Instances;
+use crate::scenario;
+use crate::setup::SetupError;
+
+/// The step at which a candidate was refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Step {
+    /// It is not available, or not a guest.
+    Load,
+    /// It is of another world.
+    World,
+    /// It imports what the configuration does not grant.
+    Grants,
+    /// It refuses its settings.
+    Settings,
+    /// It fails a scenario of the self-test.
+    SelfTest,
+    /// It decides differently from the recordings.
+    Gate,
+    /// It refuses the state of the active version.
+    State,
+    /// It could not be recorded.
+    Commit,
+}
+
+impl std::fmt::Display for Step {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Load => "load",
+            Self::World => "world",
+            Self::Grants => "grants",
+            Self::Settings => "settings",
+            Self::SelfTest => "self-test",
+            Self::Gate => "gate",
+            Self::State => "state",
+            Self::Commit => "commit",
+        })
+    }
+}
+
+/// Why a candidate does not become the active version. Nothing changed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("refused at {step}: {why}")]
+pub struct Refused {
+    /// The step.
+    pub step: Step,
+    /// One line.
+    pub why: String,
+}
+
+/// A [`Refused`] of this step, with its causes on one line.
+pub(crate) fn refused(step: Step) -> impl Fn(anyhow::Error) -> Refused {
+    move |error| Refused {
+        step,
+        why: format!("{error:#}"),
+    }
+}
+
+/// The results of a candidate that passed.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// How many scenarios it passed. `None` if the configuration names no self-test.
+    pub self_test: Option<usize>,
+    /// The gate's verdict. `None` if there was nothing to compare it with.
+    pub gate: Option<Verdict>,
+}
+
+impl std::fmt::Display for Report {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let self_test = match self.self_test {
+            None => "no self-test".to_owned(),
+            Some(1) => "1 scenario passed".to_owned(),
+            Some(scenarios) => format!("{scenarios} scenarios passed"),
+        };
+        match &self.gate {
+            None => write!(f, "{self_test}"),
+            Some(gate) => write!(f, "{self_test}; gate: {gate}"),
+        }
+    }
+}
+
+/// A candidate that passed.
+pub(crate) struct Proven {
+    pub(crate) instances: Instances,
+    pub(crate) report: Report,
+}
+
+/// How often the gate is tried again until the active version has decided something.
+const LOOK_AGAIN: Duration = Duration::from_millis(250);
+
+/// What a candidate is checked against.
+pub(crate) struct Against<'a> {
+    /// The setup of the active version. The candidate gets the same.
+    pub(crate) active: &'a Instances,
+    /// The required checks.
+    pub(crate) proof: &'a Proof,
+    /// The candidate's reference.
+    pub(crate) reference: &'a str,
+    /// How long the active version may take to decide something, if it has not decided anything yet.
+    pub(crate) patience: Duration,
+    /// For the scenarios of the self-test.
+    pub(crate) loader: &'a Loader,
+}
+
+/// Runs a candidate's checks. It must be of one of `worlds`.
+///
+/// # Errors
+/// At which step it fails, and why.
+pub(crate) async fn prove(program: Arc<Program>, worlds: Worlds, against: &Against<'_>) -> Result<Proven, Refused> {
+    let Against { active, proof, .. } = against;
+    of_world(&program, worlds)?;
+    may_begin_afresh(&program, proof.afresh)?;
+    granted(&program, active)?;
+    let mut instances = Instances {
+        program,
+        afresh: proof.afresh,
+        ..(*active).clone()
+    };
+    let initial = initial_state(&instances).await;
+    instances.initial = initial.map_err(|error| refused(Step::Settings)(error.into()))?;
+    let self_test = self_test(&instances, against).await?;
+    let gate = gate(proof).map_err(|why| Refused { step: Step::Gate, why })?;
+    let digest = active.program.guest.digest.to_string();
+    let begun = Instant::now();
+    let verdict = loop {
+        let (engine, candidate) = (&instances.engine, &instances.program);
+        let verdict = gate::prove(engine, candidate, &active.state_dir, active.name, &digest, &gate).await;
+        if verdict.passed || !verdict.has_nothing_to_compare() || begun.elapsed() >= against.patience {
+            break verdict;
+        }
+        tokio::time::sleep(LOOK_AGAIN).await;
+    };
+    if !verdict.passed {
+        return Err(Refused {
+            step: Step::Gate,
+            why: format!("{verdict}{}", verdict.shown_by(against.reference, proof.afresh)),
+        });
+    }
+    let report = Report {
+        self_test,
+        gate: Some(verdict),
+    };
+    Ok(Proven { instances, report })
+}
+
+/// # Errors
+/// If it is of none of these worlds.
+pub(crate) fn of_world(program: &Program, worlds: Worlds) -> Result<(), Refused> {
+    if worlds.iter().any(|world| world.name == program.world.name) {
+        return Ok(());
+    }
+    Err(Refused {
+        step: Step::World,
+        why: format!(
+            "guest `{}@{}` is of the world {}, must be of {}",
+            program.guest.name,
+            program.guest.version,
+            program.world.name,
+            names(worlds, " or ")
+        ),
+    })
+}
+
+/// # Errors
+/// If it is to begin without a state that only the active version has.
+pub(crate) fn may_begin_afresh(program: &Program, afresh: bool) -> Result<(), Refused> {
+    if !afresh || program.world.may_start_without_state() {
+        return Ok(());
+    }
+    Err(Refused {
+        step: Step::State,
+        why: format!(
+            "a guest of the world {} can't begin afresh: it would lose what only its state holds",
+            program.world.name
+        ),
+    })
+}
+
+/// Checks that something is granted of each capability that the candidate imports and the active version does not.
+/// Otherwise it would fail at each call.
+fn granted(program: &Program, active: &Instances) -> Result<(), Refused> {
+    let new = program
+        .guest
+        .imports
+        .iter()
+        .filter(|import| !active.program.guest.imports.contains(import));
+    for import in new {
+        let Some(capability) = capability_of(import) else {
+            continue;
+        };
+        let grants = &active.grants;
+        if !grants.allow_some(capability, Access::Read) && !grants.allow_some(capability, Access::Write) {
+            return Err(Refused {
+                step: Step::Grants,
+                why: format!(
+                    "it asks `{import}`, which the active version does not, and [guests.{}] grants nothing of `{capability}`",
+                    active.name
+                ),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// The gate of a swap, as configured.
+///
+/// # Errors
+/// One line: why the file of accepted differences can't be used.
+pub(super) fn gate(proof: &Proof) -> Result<Gate, String> {
+    let accepted = match &proof.accepted_differences {
+        Some(file) if proof.gate != Mode::Off => Arc::new(gate::read_accepted(file)?),
+        _ => Arc::default(),
+    };
+    Ok(Gate {
+        mode: proof.gate,
+        calls: proof.gate_calls,
+        accepted,
+        afresh: proof.afresh,
+        ..Gate::default()
+    })
+}
+
+/// The state of an instance that received only its settings. If the guest refuses its settings, this fails once,
+/// before anything runs.
+pub(crate) async fn initial_state(instances: &Instances) -> Result<String, SetupError> {
+    let host = Host::new(
+        instances.identity("setup"),
+        Tape::memory(),
+        instances.grants.clone(),
+        Instances::trial(),
+        instances.limits,
+    );
+    let start = Start {
+        settings: &instances.settings,
+        snapshot: None,
+        cpu_max: Duration::from_millis(instances.limits.cpu_ms),
+    };
+    let started = Instance::start(&instances.engine, &instances.program, host, start).await;
+    let mut instance = started.map_err(|(_, error)| SetupError::misused(error))?;
+    instance.host_mut().tape.take_entries();
+    let snapshot = instance.snapshot().await.map_err(SetupError::misused)?;
+    // A snapshot is taken between calls, where a recording has no place for questions.
+    if let Some(Event::Ask(ask)) = instance
+        .host_mut()
+        .tape
+        .take_entries()
+        .into_iter()
+        .map(|entry| entry.event)
+        .next()
+    {
+        let guest = &instances.program.guest;
+        return Err(SetupError::Misused(format!(
+            "guest `{}@{}` asks `{}` in `lifecycle.snapshot`, which may use nothing but log and metrics",
+            guest.name, guest.version, ask.name
+        )));
+    }
+    Ok(snapshot)
+}
+
+/// How many scenarios of the self-test a version passes. `None` if the configuration names none.
+///
+/// # Errors
+/// The first that it does not pass.
+pub(crate) async fn self_test(instances: &Instances, against: &Against<'_>) -> Result<Option<usize>, Refused> {
+    let Some(folder) = &against.proof.self_test else {
+        return Ok(None);
+    };
+    let failed = |why: String| Refused {
+        step: Step::SelfTest,
+        why,
+    };
+    let stage = scenario::Guests::new(against.loader.clone(), BTreeMap::new());
+    let stage = stage.with(instances.name, Arc::clone(&instances.program));
+    let summary = scenario::run_all(Arc::new(stage), std::slice::from_ref(folder), |_| ()).await;
+    if let Some(error) = summary.errors.first() {
+        return Err(failed(error.clone()));
+    }
+    if let Some(failure) = summary.first_failure() {
+        return Err(failed(failure));
+    }
+    if summary.passed == 0 {
+        return Err(failed(format!("{}: holds no scenario", folder.display())));
+    }
+    Ok(Some(summary.passed))
+}
+
+/// The checks of a version that was once active, or is trusted: that it runs, and accepts the state.
+pub(crate) fn trusted() -> Proof {
+    Proof {
+        gate: Mode::Off,
+        accepted_differences: None,
+        self_test: None,
+        ..Proof::default()
+    }
+}
+
+/// The same checks with another mode of the gate.
+pub(crate) fn with_gate(proof: &Proof, mode: Option<Mode>) -> Proof {
+    Proof {
+        gate: mode.unwrap_or(proof.gate),
+        ..proof.clone()
+    }
+}

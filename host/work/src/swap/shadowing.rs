@@ -1,0 +1,209 @@
+//! The manager's commands about a comparison in shadow: begin, look, end, promote.
+
+use std::sync::Arc;
+
+use trueup_config::Proof;
+use trueup_registry::Reference;
+
+use super::fetch::Fetched;
+use super::managed::{Activated, Awaited, Compared, ManageError, Managed, Promotion};
+use super::manager::{Activation, Manager, changing};
+use super::proof::{Refused, Step, may_begin_afresh, of_world};
+use super::revisions::By;
+use crate::gate::{self, Mode};
+use crate::guests::Program;
+use crate::shadow::{self, Shadow};
+
+impl Manager {
+    /// Begins to compare a candidate with the active version. Stops an earlier comparison.
+    ///
+    /// # Errors
+    /// Why it can't be compared.
+    pub async fn shadow_start(
+        &self,
+        name: &str,
+        reference: &Reference,
+        strict: bool,
+        afresh: bool,
+    ) -> Result<shadow::Status, ManageError> {
+        let managed = self.managed(name)?;
+        let _changing = changing(managed)?;
+        let refused = |refused: Refused| ManageError::Refused {
+            guest: name.to_owned(),
+            reference: reference.to_string(),
+            refused,
+            active: "what is active".to_owned(),
+        };
+        let Fetched {
+            program,
+            bytes,
+            vouched,
+        } = self
+            .guests
+            .named(reference, &managed.config.verify)
+            .await
+            .map_err(refused)?;
+        of_world(&program, managed.worlds).map_err(refused)?;
+        let afresh = afresh || managed.config.proof.afresh;
+        may_begin_afresh(&program, afresh).map_err(refused)?;
+        if let Some(bytes) = bytes {
+            self.guests.keep(&bytes).map_err(refused)?;
+        }
+        let setup = shadow_setup(managed, &program, strict, afresh);
+        let shadow = Shadow::start(setup).await.map_err(|why| {
+            refused(Refused {
+                step: Step::Settings,
+                why,
+            })
+        })?;
+        let shadow = Arc::new(shadow);
+        let status = shadow.status();
+        self.end_shadow(managed);
+        managed.active.set_shadow(Some(Arc::clone(&shadow)));
+        *managed.compared() = Some(Compared {
+            shadow,
+            program,
+            reference: reference.to_string(),
+            vouched,
+            afresh,
+        });
+        self.write_down(managed, "shadow start", &reference.to_string(), "begun");
+        Ok(status)
+    }
+
+    /// The status of the comparison.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn shadow_status(&self, name: &str) -> Result<shadow::Status, ManageError> {
+        Ok(self.compared(name)?.1.shadow.status())
+    }
+
+    /// Ends the comparison. Returns its last status.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn shadow_stop(&self, name: &str) -> Result<shadow::Status, ManageError> {
+        let managed = self.managed(name)?;
+        let _changing = changing(managed)?;
+        let (_, compared) = self.compared(name)?;
+        self.end_shadow(managed);
+        let status = compared.shadow.status();
+        let outcome = format!("{} calls compared, {} the same", status.compared, status.same);
+        self.write_down(managed, "shadow stop", &compared.reference, &outcome);
+        Ok(status)
+    }
+
+    /// Makes the compared candidate the active version: at once, or when `after` calls in a row were the same.
+    ///
+    /// # Errors
+    /// If there is none, or it did not become active now.
+    pub async fn promote(self: &Arc<Self>, name: &str, after: Option<u64>) -> Result<Promotion, ManageError> {
+        let managed = self.managed(name)?;
+        let _changing = changing(managed)?;
+        let (_, compared) = self.compared(name)?;
+        let mut same = compared.shadow.same_in_a_row();
+        let reached = *same.borrow_and_update();
+        let Some(after) = after.filter(|after| *after > reached) else {
+            let activated = self.promote_now(managed, &compared).await?;
+            return Ok(Promotion::Done(Box::new(activated)));
+        };
+        let manager = Arc::clone(self);
+        let name = managed.name;
+        let task = tokio::spawn(async move {
+            // Ending the comparison also aborts this task.
+            if same.wait_for(|same| *same >= after).await.is_ok() {
+                manager.promote_reached(name, &compared).await;
+            }
+        });
+        *managed.promotion() = Some(Awaited { after, task });
+        Ok(Promotion::Awaited {
+            after,
+            same_in_a_row: reached,
+        })
+    }
+
+    /// The count was reached. Promotes the candidate once no other change is under way, if it is still compared then.
+    async fn promote_reached(&self, name: &str, compared: &Compared) {
+        let Ok(managed) = self.managed(name) else { return };
+        let _changing = managed.changing.lock().await;
+        let is_current = managed
+            .compared()
+            .as_ref()
+            .is_some_and(|current| Arc::ptr_eq(&current.shadow, &compared.shadow));
+        if !is_current {
+            return;
+        }
+        if let Err(error) = self.promote_now(managed, compared).await {
+            self.tell_refused(&error);
+            // It is not retried automatically. This aborts the task, which has nothing left to do.
+            *managed.promotion() = None;
+        }
+    }
+
+    /// The caller must hold `changing`.
+    async fn promote_now(&self, managed: &Managed, compared: &Compared) -> Result<Activated, ManageError> {
+        let status = compared.shadow.status();
+        let activation = Activation {
+            reference: compared.reference.clone(),
+            by: By::Promote,
+            proof: Proof {
+                afresh: compared.afresh || managed.config.proof.afresh,
+                ..managed.config.proof.clone()
+            },
+            dry_run: false,
+            note: Some(format!(
+                "after {} calls in shadow, {} the same",
+                status.compared, status.same
+            )),
+        };
+        let fetched = Fetched {
+            program: Arc::clone(&compared.program),
+            bytes: None,
+            vouched: compared.vouched.clone(),
+        };
+        self.activate(managed, Ok(fetched), activation).await
+    }
+
+    fn compared(&self, name: &str) -> Result<(&Managed, Compared), ManageError> {
+        let managed = self.managed(name)?;
+        let compared = managed.compared().clone().ok_or_else(|| ManageError::Nothing {
+            guest: name.to_owned(),
+            why: format!("nothing runs in shadow; begin with `trueup guest shadow start {name} CANDIDATE`"),
+        })?;
+        Ok((managed, compared))
+    }
+
+    /// The candidate's thread ends when the last reference to the shadow is dropped.
+    pub(super) fn end_shadow(&self, managed: &Managed) {
+        *managed.promotion() = None;
+        managed.active.set_shadow(None);
+        *managed.compared() = None;
+    }
+}
+
+/// A candidate beside the active version, both with the settings and limits of the active one.
+fn shadow_setup(managed: &Managed, candidate: &Arc<Program>, strict: bool, afresh: bool) -> shadow::Setup {
+    let with = managed.active.instances();
+    let folder = managed.state_dir.join("shadow").join(managed.name);
+    let version = |program: &Arc<Program>| shadow::Version {
+        program: Arc::clone(program),
+        settings: with.settings.clone(),
+        limits: with.limits,
+    };
+    shadow::Setup {
+        engine: with.engine.clone(),
+        name: managed.name.to_owned(),
+        active: version(&with.program),
+        candidate: version(candidate),
+        how: shadow::How {
+            compare: match strict {
+                true => gate::compares(Mode::Strict),
+                false => gate::compares(managed.config.proof.gate),
+            },
+            afresh,
+        },
+        folder,
+        metrics: Arc::clone(&managed.metrics),
+    }
+}

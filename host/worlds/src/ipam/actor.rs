@@ -1,0 +1,406 @@
+//! One instance: makes its calls one after another, applies changes to it, and rebuilds it.
+//!
+//! ```text
+//! start:   begin -> interfaces, remembered and listed -> read the store -> spool -> requests
+//! a trap:  as at the start, without the spool; from the recording if the guest does not read the store
+//! a loss:  begin from what is durable, as at the start
+//! ```
+//! The store is authoritative, never the recording, which may lag behind the store after a crash or a trap.
+//!
+//! Answers wait for their sync in `durability.rs`, and the actor goes on meanwhile. The actor itself waits only if
+//! something must be durable before a file changes: a release before it leaves the spool, an interface that is given
+//! up before its event, an address that left before it is forgotten; and for the file of what the guest gets.
+
+mod beginning;
+mod interfaces;
+mod releases;
+mod requests;
+mod upkeep;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use trueup_capabilities::Backends;
+use trueup_capabilities::cri::Runtime;
+use trueup_config::IpamAdapter as Settings;
+use trueup_sources::enis::Enis;
+use trueup_work::board::pods::{Event, Stats};
+use trueup_work::lifecycle::active::Handover;
+use trueup_work::lifecycle::failure::Failure;
+use trueup_work::setup::SetupError;
+
+use super::datastore::Datastore;
+use super::durability::Answers;
+use super::enis::{Inventory, Traits};
+use super::failing::Failing;
+use super::holders::Holders;
+use super::managing::{Managing, PHASE, PHASE_FROM_RUNTIME};
+use super::protocol::{Answer, Command};
+use super::released::Released;
+use super::remembered::Remembered;
+use super::shown::Summary;
+use super::spool::{Release, Spool};
+
+/// The pause before a failed reading of the store is tried again.
+pub const READING_RETRY: Duration = Duration::from_secs(5);
+
+/// [`super::once`] gives up after this many failed readings, as for the keys of other guests.
+pub const READINGS_MAX_ONCE: u32 = trueup_work::lifecycle::troubles::FAILURES_MAX_ONCE;
+
+/// How often the actor tries again to remove what left the list of interfaces, if no pod's end triggered that.
+const LEAVING_PERIOD: Duration = Duration::from_secs(30);
+
+/// How often the actor looks for unused interfaces. By default an interface is young for 60 s and an address rests
+/// for 30 s.
+const WARM_PERIOD: Duration = Duration::from_secs(30);
+
+/// How often the recording is checked for a sync to disk.
+const SYNC_PERIOD: Duration = Duration::from_secs(1);
+
+/// A request to an instance, and the channel for its answer.
+pub(super) struct Job {
+    pub(super) command: Command,
+    /// `namespace/name`, if it is known.
+    pub(super) pod: Option<String>,
+    pub(super) reply: oneshot::Sender<Answer>,
+}
+
+/// Whether the instance serves pods. STATUS reads it without waiting in the queue.
+#[derive(Debug, Default)]
+pub(super) struct Standing(Mutex<Option<String>>);
+
+impl Standing {
+    /// Before the store was read, the instance serves no pods.
+    pub(super) fn new() -> Self {
+        Self(Mutex::new(Some("the instance is being brought up".to_owned())))
+    }
+
+    /// Why the instance serves no pods. `None` if it does.
+    pub(super) fn why_not(&self) -> Option<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set(&self, why_not: Option<String>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = why_not;
+    }
+}
+
+/// A running instance.
+pub(super) struct Actor {
+    settings: Settings,
+    datastore: Datastore,
+    answers: Answers,
+    enis: watch::Receiver<Enis>,
+    /// What the guest should have.
+    wanted: Inventory,
+    /// What the guest has.
+    has: Inventory,
+    /// Addresses that the guest refused. They are not tried again until the list changes.
+    refused: BTreeSet<(String, String)>,
+    /// Interfaces whose changed traits were reported.
+    told: BTreeMap<String, Traits>,
+    released: Released,
+    /// At least what the guest got: pods may use what left the list, and a reading drops allocations that no
+    /// interface has.
+    remembered: Remembered,
+    spool: Option<Spool>,
+    /// Releases that wait for their turn.
+    releases: VecDeque<Release>,
+    /// How many of them succeeded and failed since they were listed.
+    worked_off: Worked,
+    all: BTreeSet<String>,
+    /// Why the store is not read. `None` if it is.
+    unread: Option<String>,
+    /// Whether an instance was begun in this process.
+    is_begun: bool,
+    /// The store lost what it had stored with later entries than this, and the instance was not begun since.
+    stands: Option<u64>,
+    /// Readings in a row that failed.
+    readings_failed: u32,
+    /// How to begin the instance after it ended in a call.
+    after_end: Begin,
+    /// Calls in a row in which the instance ended.
+    ends: u32,
+    /// Failed tries in a row to begin it.
+    downs: u32,
+    due: Due,
+    standing: Arc<Standing>,
+    events: mpsc::UnboundedSender<Event>,
+    /// Versions that are to become active.
+    handovers: mpsc::Receiver<Handover>,
+    /// Whether the guest still has a manager.
+    is_managed: bool,
+    failing: Failing,
+    holders: Holders,
+    /// What was last reported about them.
+    counted: Option<(Stats, Vec<String>)>,
+    /// When a pod last asked for an address and none was free.
+    refused_at: Option<Instant>,
+    runtime: Option<Arc<dyn Runtime>>,
+    /// The current look at the container runtime.
+    looking: Option<JoinHandle<Result<BTreeSet<String>, String>>>,
+    /// Why the last look failed. Logged once.
+    look_failed: Option<String>,
+}
+
+/// When each task is due. `None` if it is not.
+#[derive(Debug, Default)]
+struct Due {
+    begin: Option<Instant>,
+    reading: Option<Instant>,
+    spool: Option<Instant>,
+    leaving: Option<Instant>,
+    warm: Option<Instant>,
+    forget: Option<Instant>,
+    sync: Option<Instant>,
+    look: Option<Instant>,
+    last_warm: Option<Instant>,
+}
+
+impl Due {
+    fn next(&self) -> Option<Instant> {
+        let all = [
+            self.begin,
+            self.reading,
+            self.spool,
+            self.leaving,
+            self.warm,
+            self.forget,
+            self.sync,
+            self.look,
+        ];
+        all.into_iter().flatten().min()
+    }
+}
+
+/// Takes what is due.
+fn take_due(due: &mut Option<Instant>) -> bool {
+    due.take_if(|at| *at <= Instant::now()).is_some()
+}
+
+/// The result of working off the spool.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Worked {
+    pub(super) done: usize,
+    pub(super) kept: usize,
+}
+
+/// How to begin an instance.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Begin {
+    /// With only what the store has.
+    FromStore,
+    /// With its recorded state.
+    FromRecording,
+}
+
+impl Begin {
+    /// After a call in which the instance ended. A DEL may have stored the release and nothing more: the recording
+    /// still has the pod's address, ADD would return it without another write, and the next host would not know of
+    /// it. A guest that reads from the container runtime is different: the runtime may not know every pod yet that
+    /// got an answer. Its reading writes down what the guest has.
+    fn after_end(settings: &Value) -> Self {
+        match settings.get(PHASE).and_then(Value::as_u64) {
+            Some(PHASE_FROM_RUNTIME) => Self::FromRecording,
+            _ => Self::FromStore,
+        }
+    }
+}
+
+impl Actor {
+    /// An instance that is not begun. Must be called inside a runtime.
+    ///
+    /// # Errors
+    /// If the file of released interfaces, or that of interfaces that pods may use, can't be used.
+    pub(super) fn new(
+        settings: Settings,
+        managed: Managing,
+        backends: Backends,
+        enis: watch::Receiver<Enis>,
+        events: mpsc::UnboundedSender<Event>,
+    ) -> Result<Self, SetupError> {
+        let Managing {
+            active,
+            handovers,
+            failing,
+            runtime,
+        } = managed;
+        let version = active.instances();
+        let mut released = Released::load(&settings.released_file).map_err(SetupError::Misused)?;
+        let remembered = Remembered::place(&version.state_dir, &settings.instance);
+        let mut remembered = Remembered::load(remembered, released.ids()).map_err(SetupError::Misused)?;
+        let mut spool = settings.spool_dir.as_deref().map(Spool::new);
+        let mut holders = Holders::new(&version.state_dir, &settings.instance);
+        if active.plan.is_some() {
+            (released, remembered) = (released.unwritten(), remembered.unwritten());
+            (spool, holders) = (spool.map(Spool::unwritten), holders.unwritten());
+        }
+        let answers = Answers::new(backends.checkpoint.clone());
+        let datastore = Datastore::new(active, &settings.instance, backends);
+        Ok(Self {
+            all: BTreeSet::from([settings.instance.clone()]),
+            settings,
+            datastore,
+            answers,
+            enis,
+            wanted: Inventory::default(),
+            has: Inventory::default(),
+            refused: BTreeSet::new(),
+            told: BTreeMap::new(),
+            released,
+            remembered,
+            spool,
+            releases: VecDeque::new(),
+            worked_off: Worked::default(),
+            unread: Some("it was not read yet".to_owned()),
+            is_begun: false,
+            stands: None,
+            readings_failed: 0,
+            after_end: Begin::after_end(&version.settings),
+            ends: 0,
+            downs: 0,
+            due: Due::default(),
+            standing: Arc::new(Standing::new()),
+            events,
+            handovers,
+            is_managed: true,
+            failing,
+            holders,
+            counted: None,
+            refused_at: None,
+            runtime,
+            looking: None,
+            look_failed: None,
+        })
+    }
+
+    /// What STATUS reads.
+    pub(super) fn standing(&self) -> Arc<Standing> {
+        Arc::clone(&self.standing)
+    }
+
+    /// Brings the instance up: its interfaces, the first reading, and the spool if that succeeded.
+    pub(super) async fn start(&mut self) {
+        let now = Instant::now();
+        self.due.sync = Some(now + SYNC_PERIOD);
+        self.due.leaving = Some(now + LEAVING_PERIOD);
+        self.due.warm = self.settings.warm.map(|_| now + WARM_PERIOD);
+        self.due.look = self.runtime.as_ref().map(|_| now);
+        self.take_in_enis();
+        self.begin(Begin::FromStore).await;
+        while self.has_releases() {
+            self.work_off_some().await;
+        }
+    }
+
+    /// Serves until all senders of requests are gone, then gives out the last answers.
+    pub(super) async fn run(mut self, mut jobs: mpsc::Receiver<Job>) {
+        let mut is_watched = true;
+        loop {
+            // The sync is always due at some time.
+            let due = self.due.next().unwrap_or_else(|| Instant::now() + SYNC_PERIOD);
+            let has_releases = self.has_releases();
+            tokio::select! {
+                biased;
+                lost = self.answers.next_lost() => self.roll_back(lost).await,
+                changed = self.enis.changed(), if is_watched => {
+                    is_watched = changed.is_ok();
+                    self.follow_list().await;
+                }
+                () = tokio::time::sleep_until(due) => self.do_due().await,
+                handover = self.handovers.recv(), if self.is_managed => match handover {
+                    Some(handover) => self.hand_over(handover).await,
+                    None => self.is_managed = false,
+                },
+                job = jobs.recv() => match job {
+                    Some(job) => self.serve(job).await,
+                    None => break,
+                },
+                () = std::future::ready(()), if has_releases => {}
+            }
+            // Alternates with requests, so that neither waits for all of the other.
+            self.work_off_some().await;
+        }
+        self.end().await;
+    }
+
+    /// Works until the store is read and the spool worked off, the reading failed too often, or `stop`.
+    pub(super) async fn run_once(mut self, stop: impl Future<Output = ()>) -> Summary {
+        let mut stop = std::pin::pin!(stop);
+        self.start().await;
+        let mut error = None;
+        while let Some(why) = &self.unread {
+            if self.readings_failed.max(self.downs) >= READINGS_MAX_ONCE {
+                error = Some(why.clone());
+                break;
+            }
+            let due = self.due.next().unwrap_or_else(|| Instant::now() + SYNC_PERIOD);
+            tokio::select! {
+                biased;
+                () = &mut stop => {
+                    error = Some("stopped before its end".to_owned());
+                    break;
+                }
+                () = tokio::time::sleep_until(due) => self.do_due().await,
+            }
+            while self.has_releases() {
+                self.work_off_some().await;
+            }
+        }
+        let Worked { done, kept } = self.worked_off;
+        if error.is_none() && kept > 0 {
+            error = Some(format!("{kept} releases of the spool could not be worked off"));
+        }
+        let stats = match self.datastore.stats().await {
+            Ok(stats) => stats,
+            Err(Failure { error: why, .. }) => {
+                error.get_or_insert(why);
+                Stats::default()
+            }
+        };
+        if let Err(why) = self.answers.settle(self.datastore.last_entry()).await {
+            error.get_or_insert(why);
+        }
+        let instance = self.settings.instance.clone();
+        self.end().await;
+        Summary {
+            instance,
+            stats,
+            released: done,
+            error,
+        }
+    }
+
+    /// Gives out the last answers, and syncs the recording.
+    async fn end(mut self) {
+        if self.due.forget.is_some() {
+            self.forget_gone().await;
+        }
+        self.holders.write(true);
+        self.datastore.slot.sync();
+        self.answers.end().await;
+    }
+
+    fn tell(&self, event: Event) {
+        // The receiver may be gone.
+        let _ = self.events.send(event);
+    }
+
+    fn name(&self) -> String {
+        self.settings.instance.clone()
+    }
+
+    /// Updates what STATUS reports.
+    fn stand(&self) {
+        self.standing.set(self.unread.clone());
+    }
+
+    fn is_serving(&self) -> bool {
+        self.unread.is_none() && self.datastore.slot.is_live()
+    }
+}

@@ -1,0 +1,223 @@
+//! Begins the instance, rebuilds it, and makes it read its store.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+use trueup_work::board::pods::Event;
+use trueup_work::lifecycle::active::Handover;
+use trueup_work::lifecycle::failure::Failure;
+
+use super::READING_RETRY;
+use super::{Actor, Begin};
+use crate::ipam::durability::Lost;
+use crate::ipam::enis::Inventory;
+use crate::ipam::guest::Error;
+use crate::ipam::protocol;
+
+/// After more than this many calls in a row in which the instance ended, the actor pauses before it begins the
+/// instance again.
+const ENDS_AT_ONCE_MAX: u32 = 3;
+
+/// The first of these pauses; each is twice the one before. Requests wait meanwhile and are not refused.
+const ENDED_PAUSE: Duration = Duration::from_millis(10);
+
+/// The longest of these pauses: requests have 10 s by default.
+const ENDED_PAUSE_MAX: Duration = Duration::from_secs(1);
+
+/// The pause before the actor tries again to begin an instance that failed to begin. It doubles each time. Requests
+/// are refused meanwhile.
+const DOWN_PAUSE: Duration = Duration::from_millis(500);
+
+/// The longest pause between such tries.
+const DOWN_PAUSE_MAX: Duration = Duration::from_secs(30);
+
+impl Actor {
+    /// Begins the instance. Afterwards its store is read or will be read again soon, or the instance is to be begun
+    /// again soon.
+    pub(super) async fn begin(&mut self, mut how: Begin) {
+        self.due.begin = None;
+        loop {
+            let Err(Failure { error, .. }) = self.try_begin(how).await else {
+                break;
+            };
+            self.datastore.slot.end();
+            self.due.reading = None;
+            if how == Begin::FromRecording {
+                tracing::warn!(
+                    instance = self.settings.instance,
+                    "it can't go on from its recording ({error}): beginning with what the store has"
+                );
+                how = Begin::FromStore;
+                continue;
+            }
+            self.downs = self.downs.saturating_add(1);
+            let pause = doubled(DOWN_PAUSE, self.downs, DOWN_PAUSE_MAX);
+            self.due.begin = Some(Instant::now() + pause);
+            self.tell(Event::Down {
+                instance: self.name(),
+                error: error.clone(),
+                again_in_ms: ms(pause),
+            });
+            self.unread = Some(error);
+            break;
+        }
+        self.stand();
+    }
+
+    async fn try_begin(&mut self, how: Begin) -> Result<(), Failure> {
+        self.unread = Some("the instance is being built again".to_owned());
+        let should_have = match how {
+            Begin::FromStore => {
+                self.has = Inventory::default();
+                self.datastore.slot.begin(self.stands).await?;
+                if self.stands.is_some() || !self.is_begun {
+                    // Not after a trap: writes from before it may still wait for their sync, and so do the answers.
+                    self.answers.begin_life(self.datastore.last_entry()).await;
+                }
+                self.is_begun = true;
+                self.stands = None;
+                let remembered = self.remembered.inventory().without(self.released.ids());
+                self.wanted.with(&remembered)
+            }
+            Begin::FromRecording => {
+                self.datastore.begin_again().await?;
+                self.has = Inventory::of_guest(&self.datastore.eni_infos().await?);
+                self.wanted.clone()
+            }
+        };
+        // The reading needs all of them: it drops allocations on addresses that no interface has.
+        let additions = self.has.additions_to(&should_have);
+        self.remembered
+            .add(&additions)
+            .map_err(|error| Failure::from(format!("the interfaces can't be remembered: {error}")))?;
+        self.add(&should_have).await?;
+        self.read().await?;
+        self.datastore.rest().await
+    }
+
+    /// Recovers after the instance ended in a call, or after it.
+    pub(super) async fn recover(&mut self, error: String) {
+        if self.datastore.slot.is_live() {
+            // It gave an invalid answer but is still there.
+            tracing::error!(instance = self.settings.instance, "{error}");
+            return;
+        }
+        self.standing.set(Some(error.clone()));
+        self.tell(Event::Ended {
+            instance: self.name(),
+            error,
+        });
+        self.pause_between_ends().await;
+        self.begin(self.after_end).await;
+    }
+
+    /// Makes another version active, with the state of the one before.
+    pub(super) async fn hand_over(&mut self, handover: Handover) {
+        let Handover {
+            instances,
+            commit,
+            reply,
+        } = handover;
+        let was_live = self.datastore.slot.is_live();
+        let handed_over = self.datastore.hand_over(instances, commit).await;
+        if handed_over.is_ok() {
+            self.failing.forget();
+        }
+        // The caller may have disconnected; the version is active all the same.
+        let _ = reply.send(handed_over);
+        if !self.datastore.slot.is_live() {
+            if was_live {
+                self.standing.set(Some("the instance is being built again".to_owned()));
+            }
+            self.begin(Begin::FromStore).await;
+        }
+    }
+
+    /// Rebuilds the instance after a loss.
+    pub(super) async fn roll_back(&mut self, lost: Lost) {
+        let Lost { error, stands } = lost;
+        self.standing.set(Some(error.clone()));
+        self.tell(Event::RolledBack {
+            instance: self.name(),
+            error,
+            stands,
+        });
+        self.stands = Some(stands);
+        self.datastore.slot.end();
+        self.pause_between_ends().await;
+        self.begin(Begin::FromStore).await;
+    }
+
+    async fn pause_between_ends(&mut self) {
+        self.ends = self.ends.saturating_add(1);
+        if let Some(times) = self.ends.checked_sub(ENDS_AT_ONCE_MAX).filter(|times| *times > 0) {
+            tokio::time::sleep(doubled(ENDED_PAUSE, times, ENDED_PAUSE_MAX)).await;
+        }
+    }
+
+    /// Makes the guest read its store. Tries again later if that fails.
+    pub(super) async fn read(&mut self) -> Result<(), Failure> {
+        self.due.reading = None;
+        match self.datastore.read_backing_store().await? {
+            Ok(()) => {
+                self.unread = None;
+                self.datastore.was_read();
+                // From here on it reads the store.
+                self.after_end = Begin::FromStore;
+                self.readings_failed = 0;
+                self.downs = 0;
+                let stats = self.datastore.stats().await?;
+                self.holders.read(self.datastore.allocated().await?);
+                self.tell(Event::Read {
+                    instance: self.name(),
+                    stats,
+                });
+                self.follow().await?;
+                // An earlier instance may have left something to forget.
+                self.forget_soon();
+                // A reading after a trap does not look at the spool: a release in which the instance ends would loop.
+                if self.due.spool.is_none() {
+                    self.look_at_spool();
+                }
+            }
+            Err(error) => {
+                let error = match error {
+                    Error::BackingStore(text) => text,
+                    other => protocol::name(&other),
+                };
+                self.readings_failed = self.readings_failed.saturating_add(1);
+                self.due.reading = Some(Instant::now() + READING_RETRY);
+                self.tell(Event::ReadingFailed {
+                    instance: self.name(),
+                    error: error.clone(),
+                    again_in_ms: ms(READING_RETRY),
+                });
+                self.unread = Some(error);
+            }
+        }
+        self.stand();
+        Ok(())
+    }
+}
+
+/// `first`, doubled with each of `times` after the first, up to `max`.
+fn doubled(first: Duration, times: u32, max: Duration) -> Duration {
+    let factor = 1_u32.checked_shl(times.saturating_sub(1)).unwrap_or(u32::MAX);
+    first.saturating_mul(factor).min(max)
+}
+
+fn ms(pause: Duration) -> Option<u64> {
+    u64::try_from(pause.as_millis()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_double_up_to_the_longest() {
+        let pauses =
+            [1, 2, 3, 7, 8, 40, u32::MAX].map(|times| doubled(ENDED_PAUSE, times, ENDED_PAUSE_MAX).as_millis());
+        assert_eq!(pauses, [10, 20, 40, 640, 1000, 1000, 1000]);
+    }
+}

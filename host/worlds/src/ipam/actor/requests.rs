@@ -1,0 +1,207 @@
+//! Requests about pods: what the guest answers, and what follows from a freed address.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+use trueup_work::board::pods::Stats;
+use trueup_work::lifecycle::failure::Failure;
+
+use super::{Actor, Job};
+use crate::ipam::enis::Inventory;
+use crate::ipam::guest::{EniInfos, IpamKey};
+use crate::ipam::protocol::{self, Answer, Command, Done, Gc, Refusal};
+use crate::ipam::shown::Shown;
+
+/// The end of a pod triggers a look for unused interfaces, but not more often than this: many pods end together.
+const WARM_PAUSE: Duration = Duration::from_secs(1);
+
+impl Actor {
+    pub(super) async fn serve(&mut self, job: Job) {
+        let Job { command, pod, reply } = job;
+        let known = command.key().and_then(|key| self.holders.pod(key).map(str::to_owned));
+        self.datastore.about(pod.clone().or(known));
+        let mut freed = Vec::new();
+        let mut is_asked = false;
+        let answer = match (&self.unread, &command) {
+            (Some(why), Command::Add(_) | Command::Del(_) | Command::Check(_) | Command::Gc(_)) => {
+                Ok(Err(Refusal::later(format!("the store is not read: {why}"))))
+            }
+            (_, command) => match self.failing.set_aside(command, &self.datastore) {
+                Some(why) => Ok(Err(Refusal::later(why))),
+                None => {
+                    is_asked = true;
+                    self.carry_out(command, &mut freed).await
+                }
+            },
+        };
+        self.datastore.about(None);
+        let (answer, ended) = match answer {
+            Ok(answer) => {
+                self.note(&command, &answer, pod.as_deref());
+                // A refusal is not an answer of the guest. The end of a pod is counted in `free`.
+                if is_asked && !matches!(command, Command::Del(_)) {
+                    self.failing.answered(&command, &self.datastore);
+                }
+                if self.is_serving() {
+                    self.ends = 0;
+                }
+                (answer, None)
+            }
+            Err(failure) => {
+                if !matches!(command, Command::Del(_)) {
+                    self.failing.failed(&command, &failure, &self.datastore);
+                }
+                let error = failure.error;
+                let told = format!("the instance gave no answer: {error}");
+                (Err(Refusal::later(told)), Some(error))
+            }
+        };
+        self.answers.give(self.datastore.last_entry(), answer, reply);
+        match ended {
+            Some(error) => self.recover(error).await,
+            None => self.after(&freed).await,
+        }
+    }
+
+    /// Notes what the guest gave, for display.
+    fn note(&mut self, command: &Command, answer: &Answer, pod: Option<&str>) {
+        let Command::Add(key) = command else { return };
+        match answer {
+            Ok(Done::Allocation { ip, .. }) => {
+                self.holders.assigned(key, ip, pod);
+                self.refused_at = None;
+            }
+            Err(refusal) if refusal.is_exhausted() => self.refused_at = Some(Instant::now()),
+            _ => {}
+        }
+    }
+
+    async fn carry_out(&mut self, command: &Command, freed: &mut Vec<String>) -> Result<Answer, Failure> {
+        Ok(match command {
+            Command::Add(key) => {
+                let assigned = self.datastore.assign(key.clone()).await?;
+                assigned.map(Done::from).map_err(protocol::refusal)
+            }
+            Command::Del(key) => self.free(key.clone(), freed).await?.map(|()| Done::Nothing {}),
+            Command::Check(key) => match self.datastore.find(key.clone()).await? {
+                Some(found) => Ok(Done::from(found)),
+                None => Err(Refusal::new(
+                    protocol::code::CONTAINER_UNKNOWN,
+                    "the container has no address",
+                )),
+            },
+            Command::Gc(gc) => self.collect(gc, freed).await?,
+            Command::Status => match &self.unread {
+                None => Ok(Done::Nothing {}),
+                Some(why) => Err(Refusal::later(why.clone())),
+            },
+            Command::Show => Ok(Done::Shown(Box::new(self.show().await?))),
+        })
+    }
+
+    /// Frees the address of a key. Succeeds too if there is none.
+    pub(super) async fn free(&mut self, key: IpamKey, freed: &mut Vec<String>) -> Result<Result<(), Refusal>, Failure> {
+        let command = Command::Del(key.clone());
+        if let Some(why) = self.failing.set_aside(&command, &self.datastore) {
+            return Ok(Err(Refusal::later(why)));
+        }
+        let unassigned = self.datastore.unassign(key).await;
+        match &unassigned {
+            Ok(_) => self.failing.answered(&command, &self.datastore),
+            Err(failure) => self.failing.failed(&command, failure, &self.datastore),
+        }
+        let unassigned = protocol::unassigned(unassigned?);
+        Ok(unassigned.map(|assignment| {
+            let ip = assignment.map(|assignment| assignment.ip);
+            ip.iter().for_each(|ip| self.holders.freed(ip));
+            freed.extend(ip);
+        }))
+    }
+
+    /// Frees what is not in use. A failure does not stop the others; returns the first one.
+    async fn collect(&mut self, gc: &Gc, freed: &mut Vec<String>) -> Result<Answer, Failure> {
+        let unused = gc.unused(self.datastore.allocated().await?);
+        let mut first = None;
+        for key in unused {
+            let refusal = match self.free(key.clone(), freed).await {
+                Ok(Ok(())) => continue,
+                Ok(Err(refusal)) => refusal,
+                Err(Failure { error, .. }) => {
+                    let refusal = Refusal::later(format!("the instance gave no answer: {error}"));
+                    self.recover(error).await;
+                    refusal
+                }
+            };
+            first.get_or_insert(Refusal {
+                code: protocol::code::TRY_AGAIN,
+                ..Command::Del(key).refuse(refusal)
+            });
+            if !self.is_serving() {
+                break;
+            }
+        }
+        Ok(first.map_or(Ok(Done::Nothing {}), Err))
+    }
+
+    async fn show(&mut self) -> Result<Shown, Failure> {
+        let (infos, allocated) = if self.datastore.slot.is_live() {
+            (self.datastore.eni_infos().await?, self.datastore.allocated().await?)
+        } else {
+            let none = EniInfos {
+                total_ips: 0,
+                assigned_ips: 0,
+                enis: Vec::new(),
+            };
+            (none, Vec::new())
+        };
+        let has = Inventory::of_guest(&infos);
+        let allocated_count = allocated.len();
+        let held: Vec<_> = allocated
+            .into_iter()
+            .filter(|pod| has.place(&pod.ip).is_none())
+            .collect();
+        Ok(Shown {
+            instance: self.name(),
+            guest: self.datastore.guest(),
+            read: self.unread.is_none(),
+            error: self.unread.clone(),
+            stats: Stats {
+                enis: has.eni_count(),
+                addresses: has.address_count(),
+                assigned: allocated_count - held.len(),
+                held: held.len(),
+                free: (has.address_count() + held.len()).saturating_sub(allocated_count),
+            },
+            cooling_period_ms: self.datastore.cooling_period_ms(),
+            enis: infos.enis,
+            held,
+            released: self.released.ids().iter().cloned().collect(),
+            pods: self.holders.pods(),
+            missing: self.runtime.is_some().then(|| self.holders.missing(Instant::now())),
+        })
+    }
+
+    /// Follows a call that freed these addresses, once its answer is on its way.
+    pub(super) async fn after(&mut self, freed: &[String]) {
+        let done = self.try_after(freed).await;
+        if let Err(Failure { error, .. }) = done {
+            self.recover(error).await;
+        }
+    }
+
+    async fn try_after(&mut self, freed: &[String]) -> Result<(), Failure> {
+        let mut has_left = false;
+        for ip in freed {
+            has_left |= self.remove_freed(ip).await?;
+        }
+        if has_left {
+            // It may have waited to move to another interface.
+            self.add(&self.wanted.clone()).await?;
+        }
+        if !freed.is_empty() && self.settings.warm.is_some() {
+            let soon = self.due.last_warm.map_or_else(Instant::now, |last| last + WARM_PAUSE);
+            self.due.warm = Some(self.due.warm.map_or(soon, |due| due.min(soon)));
+        }
+        self.datastore.rest().await
+    }
+}

@@ -1,0 +1,209 @@
+//! The guest's instance with typed calls: begun, called, and begun again after it ended in a call.
+//!
+//! Knows the guest's exports and its recording. `actor.rs` decides when to begin it again, and what to call.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use trueup_capabilities::Backends;
+use trueup_work::board::pods::Stats;
+use trueup_work::instances::Instances;
+use trueup_work::lifecycle::active::{Active, Commit};
+use trueup_work::lifecycle::failure::Failure;
+use trueup_work::slot::{About, InstanceSlot};
+
+use super::enis::Traits;
+use super::managing::{PHASE_STORE, set_phase};
+use super::shown::ShownGuest;
+use crate::ipam::guest::{
+    AddAddress, AddEni, Assignment, DelAddress, EniInfos, Error, IpamKey, Nothing, OfKey, PodIpInfo, RemoveEni,
+    RemoveUnusedEni, Stats as Counts,
+};
+
+/// The timeout of a call that sleeps. Pods, versions and a stop wait behind it, and CNI plugins wait for 10 s. The
+/// first reading asks the container runtime up to six times.
+const CALL_MAX: Duration = Duration::from_secs(60);
+
+/// One instance of the guest, or its place while there is none.
+pub(super) struct Datastore {
+    pub(super) slot: InstanceSlot,
+    was_read: bool,
+    /// What the current request is about, for traces.
+    about: Option<String>,
+}
+
+impl Datastore {
+    pub(super) fn new(active: Arc<Active>, key: &str, backends: Backends) -> Self {
+        Self {
+            slot: InstanceSlot::new(active, key, backends),
+            was_read: false,
+            about: None,
+        }
+    }
+
+    /// The next requests are about this pod, `namespace/name`.
+    pub(super) fn about(&mut self, pod: Option<String>) {
+        self.about = pod.map(|pod| format!("request of pod {pod}"));
+    }
+
+    /// The guest, for display.
+    pub(super) fn guest(&self) -> ShownGuest {
+        let guest = &self.slot.instances().program.guest;
+        ShownGuest {
+            name: guest.name.clone(),
+            version: guest.version.clone(),
+            digest: guest.digest.to_string(),
+        }
+    }
+
+    /// How long an address rests after its release, from the guest's settings.
+    pub(super) fn cooling_period_ms(&self) -> u64 {
+        /// The guest's own default: section 3 of its specification.
+        const DEFAULT: u64 = 30_000;
+        let version = self.slot.instances();
+        let set = version.settings.get("cooling_period_ms");
+        set.and_then(serde_json::Value::as_u64).unwrap_or(DEFAULT)
+    }
+
+    /// The store was read: later instances read it too, whatever phase they were set to. Otherwise phase 1 would ask
+    /// the container runtime again, which does not know yet what was just assigned, and still knows what was just
+    /// freed.
+    pub(super) fn was_read(&mut self) {
+        self.was_read = true;
+        // A candidate beside it gets the same settings.
+        self.slot.go_on_as(reads_store(&self.slot.instances()));
+    }
+
+    /// The number of the last entry of its recording.
+    pub(super) fn last_entry(&self) -> u64 {
+        self.slot.last_entry().unwrap_or_default()
+    }
+
+    /// Begins it again with the state after the calls that it answered. A recording of an earlier process may lag
+    /// behind the store.
+    pub(super) async fn begin_again(&mut self) -> Result<(), Failure> {
+        if !self.slot.is_recorded() {
+            return Err(Failure::from("it has no recording of this process".to_owned()));
+        }
+        self.slot.resume().await
+    }
+
+    /// Call between calls: syncs the recording if it is due, and continues in a new segment if the old one is long
+    /// enough. If that fails, the instance is gone.
+    pub(super) async fn rest(&mut self) -> Result<(), Failure> {
+        self.slot.tick();
+        self.slot.rotate().await
+    }
+
+    async fn ask<R: DeserializeOwned>(&mut self, call: &str, args: &impl Serialize) -> Result<R, Failure> {
+        let about = About {
+            cause: self.about.as_deref().unwrap_or("request"),
+            by: None,
+            sleeps_max: Some(CALL_MAX),
+        };
+        self.slot.call(call, args, about).await
+    }
+
+    /// Makes another version active, and moves the instance's state to it. If the instance gives no state and the
+    /// store was read, the version becomes active without an instance: the caller must begin it from the store.
+    ///
+    /// # Errors
+    /// Why it is not active. Then nothing changed, unless the instance is gone.
+    pub(super) async fn hand_over(&mut self, next: Arc<Instances>, commit: Commit) -> Result<(), String> {
+        let next = if self.was_read { reads_store(&next) } else { next };
+        self.slot.hand_over(next, commit, self.was_read).await
+    }
+
+    pub(super) async fn add_eni(&mut self, id: &str, traits: Traits) -> Result<Result<(), Error>, Failure> {
+        let args = AddEni {
+            eni_id: id.to_owned(),
+            device_number: traits.device_number,
+            is_primary: traits.is_primary,
+            is_trunk: traits.is_trunk,
+        };
+        self.ask("datastore.add-eni", &args).await
+    }
+
+    pub(super) async fn add_address(&mut self, id: &str, ip: &str) -> Result<Result<(), Error>, Failure> {
+        let args = AddAddress {
+            eni_id: id.to_owned(),
+            ipv4: ip.to_owned(),
+        };
+        self.ask("datastore.add-ipv4-address-to-store", &args).await
+    }
+
+    /// Never by force.
+    pub(super) async fn del_address(&mut self, id: &str, ip: &str) -> Result<Result<(), Error>, Failure> {
+        let args = DelAddress {
+            eni_id: id.to_owned(),
+            ipv4: ip.to_owned(),
+            force: false,
+        };
+        self.ask("datastore.del-ipv4-address-from-store", &args).await
+    }
+
+    /// Never by force.
+    pub(super) async fn remove_eni(&mut self, id: &str) -> Result<Result<(), Error>, Failure> {
+        let args = RemoveEni {
+            eni_id: id.to_owned(),
+            force: false,
+        };
+        self.ask("datastore.remove-eni-from-data-store", &args).await
+    }
+
+    pub(super) async fn remove_unused(&mut self, targets: super::WarmTargets) -> Result<Option<String>, Failure> {
+        let args = RemoveUnusedEni {
+            warm_ip_target: targets.warm_ip_target,
+            minimum_ip_target: targets.minimum_ip_target,
+        };
+        self.ask("datastore.remove-unused-eni-from-store", &args).await
+    }
+
+    pub(super) async fn read_backing_store(&mut self) -> Result<Result<(), Error>, Failure> {
+        self.ask("datastore.read-backing-store", &Nothing {}).await
+    }
+
+    pub(super) async fn assign(&mut self, key: IpamKey) -> Result<Result<Assignment, Error>, Failure> {
+        self.ask("datastore.assign-pod-ipv4-address", &OfKey { key }).await
+    }
+
+    pub(super) async fn unassign(&mut self, key: IpamKey) -> Result<Result<Assignment, Error>, Failure> {
+        self.ask("datastore.unassign-pod-ipv4-address", &OfKey { key }).await
+    }
+
+    pub(super) async fn find(&mut self, key: IpamKey) -> Result<Option<Assignment>, Failure> {
+        self.ask("datastore.find-address-for-sandbox", &OfKey { key }).await
+    }
+
+    pub(super) async fn allocated(&mut self) -> Result<Vec<PodIpInfo>, Failure> {
+        self.ask("datastore.allocated-ips", &Nothing {}).await
+    }
+
+    pub(super) async fn eni_infos(&mut self) -> Result<EniInfos, Failure> {
+        self.ask("datastore.get-eni-infos", &Nothing {}).await
+    }
+
+    /// The current counts.
+    pub(super) async fn stats(&mut self) -> Result<Stats, Failure> {
+        let Counts { total, assigned } = self.ask("datastore.get-stats", &Nothing {}).await?;
+        let enis: u32 = self.ask("datastore.get-enis", &Nothing {}).await?;
+        let allocated = self.allocated().await?.len();
+        let count = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
+        Ok(Stats {
+            enis: count(enis),
+            addresses: count(total),
+            assigned: count(assigned),
+            held: allocated.saturating_sub(count(assigned)),
+            free: count(total).saturating_sub(count(assigned)),
+        })
+    }
+}
+
+/// The same version with the phase in which it reads the store.
+fn reads_store(version: &Instances) -> Arc<Instances> {
+    let mut version = version.clone();
+    set_phase(&mut version.settings, PHASE_STORE);
+    Arc::new(version)
+}

@@ -1,0 +1,135 @@
+//! The world `trueup:ipam/ipam-datastore`: its bindings, and its exports by name.
+
+use serde::{Deserialize, Serialize};
+use trueup_engine::Data;
+use trueup_work::guests::Worlds;
+use trueup_work::{bindings, world};
+
+pub use trueup_work::guests::dispatch::Nothing;
+
+/// The name of this guest in configuration and state, whatever name the component has.
+pub const NAME: &str = "ipam";
+
+/// The worlds that a guest of this name may have.
+pub(crate) const WORLDS: Worlds = &[&WORLD];
+
+bindings! {
+    ["../../wit/host", "../../wit/guest", "../../wit/checkpoint", "../../wit/cri", "../../wit/ipam"],
+    "trueup:ipam/ipam-datastore",
+    {
+        "trueup:checkpoint": trueup_capabilities::bindings::checkpoint,
+        "trueup:cri": trueup_capabilities::bindings::cri,
+    }
+}
+
+pub use bindings::exports::trueup::ipam::datastore::{
+    AddressInfo, Assignment, Eni, EniInfos, Error, IpamKey, PodIpInfo, Stats,
+};
+pub use bindings::{IpamDatastore, IpamDatastorePre};
+
+/// The arguments of `datastore.add-eni`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct AddEni {
+    /// The interface's id.
+    pub eni_id: String,
+    /// Its device number.
+    pub device_number: i32,
+    /// Whether it is the node's first interface.
+    pub is_primary: bool,
+    /// Whether it carries branch interfaces.
+    pub is_trunk: bool,
+}
+
+/// The arguments of `datastore.add-ipv4-address-to-store`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct AddAddress {
+    /// The interface's id.
+    pub eni_id: String,
+    /// Dotted IPv4.
+    pub ipv4: String,
+}
+
+/// The arguments of `datastore.del-ipv4-address-from-store`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct DelAddress {
+    /// The interface's id.
+    pub eni_id: String,
+    /// Dotted IPv4.
+    pub ipv4: String,
+    /// Whether to delete it even if a pod uses it.
+    pub force: bool,
+}
+
+/// The arguments of calls about one pod.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct OfKey {
+    /// The pod's interface.
+    pub key: IpamKey,
+}
+
+/// The arguments of calls about one interface.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct OfEni {
+    /// The interface's id.
+    pub eni_id: String,
+}
+
+/// The arguments of `datastore.remove-eni-from-data-store`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct RemoveEni {
+    /// The interface's id.
+    pub eni_id: String,
+    /// Whether to remove it even if pods use it.
+    pub force: bool,
+}
+
+/// The arguments of `datastore.remove-unused-eni-from-store`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct RemoveUnusedEni {
+    /// The number of free addresses that the others must keep. 0: any.
+    pub warm_ip_target: u32,
+    /// The number of addresses, free or not, that the others must keep. 0: any.
+    pub minimum_ip_target: u32,
+}
+
+/// The arguments of `datastore.get-eni-needs-ip`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct EniNeedsIp {
+    /// The maximum number of addresses per interface.
+    pub max_ip_per_eni: u32,
+    /// Whether primary interfaces are skipped.
+    pub skip_primary: bool,
+}
+
+world! {
+    "trueup:ipam/ipam-datastore@0.1.0" as IpamDatastore, IpamDatastorePre<Data>, IpamDatastore;
+    imports: [
+        "trueup:checkpoint/store@0.1.0",
+        "trueup:cri/sandboxes@0.1.0",
+        "trueup:host/clock@0.1.0",
+        "trueup:host/log@0.1.0",
+        "trueup:host/metrics@0.1.0",
+    ];
+    exports: [
+        "trueup:guest/lifecycle@0.1.0",
+        "trueup:ipam/datastore@0.1.0",
+    ];
+    is_stateless: false; trueup_ipam_datastore:
+    "datastore.add-eni": AddEni => |e, s, a| e.call_add_eni(s, &a.eni_id, a.device_number, a.is_primary, a.is_trunk);
+    "datastore.add-ipv4-address-to-store": AddAddress => |e, s, a| e.call_add_ipv4_address_to_store(s, &a.eni_id, &a.ipv4);
+    "datastore.allocated-ips": Nothing => |e, s, _a| e.call_allocated_ips(s);
+    "datastore.assign-pod-ipv4-address": OfKey => |e, s, a| e.call_assign_pod_ipv4_address(s, &a.key);
+    "datastore.del-ipv4-address-from-store": DelAddress => |e, s, a| e.call_del_ipv4_address_from_store(s, &a.eni_id, &a.ipv4, a.force);
+    "datastore.find-address-for-sandbox": OfKey => |e, s, a| e.call_find_address_for_sandbox(s, &a.key);
+    "datastore.freeable-ips": OfEni => |e, s, a| e.call_freeable_ips(s, &a.eni_id);
+    "datastore.get-eni-infos": Nothing => |e, s, _a| e.call_get_eni_infos(s);
+    "datastore.get-eni-ips": OfEni => |e, s, a| e.call_get_eni_ips(s, &a.eni_id);
+    "datastore.get-eni-needs-ip": EniNeedsIp => |e, s, a| e.call_get_eni_needs_ip(s, a.max_ip_per_eni, a.skip_primary);
+    "datastore.get-enis": Nothing => |e, s, _a| e.call_get_enis(s);
+    "datastore.get-stats": Nothing => |e, s, _a| e.call_get_stats(s);
+    "datastore.get-trunk-eni": Nothing => |e, s, _a| e.call_get_trunk_eni(s);
+    "datastore.read-backing-store": Nothing => |e, s, _a| e.call_read_backing_store(s);
+    "datastore.remove-eni-from-data-store": RemoveEni => |e, s, a| e.call_remove_eni_from_data_store(s, &a.eni_id, a.force);
+    "datastore.remove-unused-eni-from-store": RemoveUnusedEni => |e, s, a| e.call_remove_unused_eni_from_store(s, a.warm_ip_target, a.minimum_ip_target);
+    "datastore.unassign-pod-ipv4-address": OfKey => |e, s, a| e.call_unassign_pod_ipv4_address(s, &a.key);
+}

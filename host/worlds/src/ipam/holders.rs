@@ -1,0 +1,349 @@
+//! The holder of each address, as the guest answered it.
+//!
+//! Only for display: the figures of `status`, the pods' names in `trueup ipam show`, and holders that the container
+//! runtime does not know. The guest decides, and the store is authoritative; nothing here assigns an address.
+//!
+//! ```text
+//! ADD, DEL, GC -> Holders -> counts, names, forgotten
+//!     sandboxes of the runtime --^
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
+use trueup_work::board::pods::Stats;
+
+use super::enis::Inventory;
+use super::state_file;
+use crate::ipam::guest::{IpamKey, PodIpInfo};
+
+/// A container that the runtime has not listed for this many milliseconds is gone, or never was this runtime's. A
+/// sandbox that is being created has its address before it is listed, and creating one takes at most 4 minutes by
+/// kubelet's own limits.
+pub const FORGOTTEN_AFTER_MS: u64 = 300_000;
+
+const FORGOTTEN_AFTER: Duration = Duration::from_millis(FORGOTTEN_AFTER_MS);
+
+/// The minimum time between writes of the names. After a crash only the names of the last pods are missing.
+const WRITE_PAUSE: Duration = Duration::from_secs(5);
+
+#[derive(Debug, Clone, PartialEq)]
+struct Holder {
+    key: IpamKey,
+    /// `namespace/name`. `None` if the plugin did not report it.
+    pod: Option<String>,
+    /// Since when the container runtime does not list its container.
+    missing: Option<Instant>,
+}
+
+/// The holders of one instance.
+#[derive(Debug)]
+pub(super) struct Holders {
+    by_ip: BTreeMap<String, Holder>,
+    by_key: BTreeMap<[String; 3], String>,
+    file: PathBuf,
+    /// When to write the names. `None` if they are written.
+    write_at: Option<Instant>,
+    /// The names are never written.
+    is_unwritten: bool,
+}
+
+/// An address whose holder the container runtime does not know.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Forgotten {
+    /// The address.
+    pub ip: String,
+    /// The holder's key.
+    pub key: IpamKey,
+    /// `namespace/name`. Absent if the plugin did not report it.
+    pub pod: Option<String>,
+    /// For how long the runtime has not listed the container, as far as this host looked, in milliseconds.
+    pub missing_ms: u64,
+}
+
+/// The name of one pod: the format of the file.
+#[derive(Serialize, Deserialize)]
+struct Named {
+    network: String,
+    container: String,
+    interface: String,
+    pod: String,
+}
+
+fn three(key: &IpamKey) -> [String; 3] {
+    [key.network_name.clone(), key.container_id.clone(), key.if_name.clone()]
+}
+
+impl Holders {
+    /// Starts without holders. The names of an earlier process are in the file of this instance.
+    pub(super) fn new(state_dir: &Path, instance: &str) -> Self {
+        Self {
+            by_ip: BTreeMap::new(),
+            by_key: BTreeMap::new(),
+            file: state_dir.join("ipam").join(format!("{instance}.pods.json")),
+            write_at: None,
+            is_unwritten: false,
+        }
+    }
+
+    /// The same for a plan: the names are never written.
+    pub(super) fn unwritten(self) -> Self {
+        Self {
+            is_unwritten: true,
+            ..self
+        }
+    }
+
+    /// Takes in all holders, as the guest has them after a reading. Keeps what is known of those that remain.
+    pub(super) fn read(&mut self, allocated: Vec<PodIpInfo>) {
+        let mut before = std::mem::take(&mut self.by_ip);
+        self.by_key.clear();
+        let mut named = if before.is_empty() {
+            self.named()
+        } else {
+            BTreeMap::new()
+        };
+        for PodIpInfo { key, ip, .. } in allocated {
+            let known = before.remove(&ip).filter(|known| known.key == key);
+            let pod = named.remove(&three(&key));
+            let holder = known.unwrap_or(Holder {
+                key,
+                pod,
+                missing: None,
+            });
+            self.by_key.insert(three(&holder.key), ip.clone());
+            self.by_ip.insert(ip, holder);
+        }
+    }
+
+    fn named(&self) -> BTreeMap<[String; 3], String> {
+        let read = state_file::read(&self.file).map(Option::unwrap_or_default);
+        let all: Vec<Named> = match read {
+            Ok(text) if text.is_empty() => Vec::new(),
+            Ok(text) => serde_json::from_slice(&text).unwrap_or_else(|error| {
+                tracing::warn!("the pods' names in `{}` are not read: {error}", self.file.display());
+                Vec::new()
+            }),
+            Err(error) => {
+                tracing::warn!("the pods' names in `{}` are not read: {error}", self.file.display());
+                Vec::new()
+            }
+        };
+        all.into_iter()
+            .map(|named| ([named.network, named.container, named.interface], named.pod))
+            .collect()
+    }
+
+    /// The guest answered this address to the key.
+    pub(super) fn assigned(&mut self, key: &IpamKey, ip: &str, pod: Option<&str>) {
+        if let Some(before) = self.by_key.insert(three(key), ip.to_owned())
+            && before != ip
+        {
+            self.by_ip.remove(&before);
+        }
+        let known = self.by_ip.get(ip).filter(|known| known.key == *key);
+        let pod = pod
+            .or_else(|| known.and_then(|known| known.pod.as_deref()))
+            .map(str::to_owned);
+        if pod.is_some() {
+            self.write_at.get_or_insert_with(|| Instant::now() + WRITE_PAUSE);
+        }
+        let holder = Holder {
+            key: key.clone(),
+            pod,
+            missing: None,
+        };
+        self.by_ip.insert(ip.to_owned(), holder);
+    }
+
+    /// The address has no holder any more.
+    pub(super) fn freed(&mut self, ip: &str) {
+        if let Some(holder) = self.by_ip.remove(ip) {
+            self.by_key.remove(&three(&holder.key));
+        }
+    }
+
+    /// Counts the addresses of the interfaces that the guest has.
+    pub(super) fn stats(&self, has: &Inventory) -> Stats {
+        let held = self.by_ip.keys().filter(|ip| has.place(ip).is_none()).count();
+        let assigned = self.by_ip.len() - held;
+        Stats {
+            enis: has.eni_count(),
+            addresses: has.address_count(),
+            assigned,
+            held,
+            free: has.address_count().saturating_sub(assigned),
+        }
+    }
+
+    /// The pods' names, by address.
+    pub(super) fn pods(&self) -> BTreeMap<String, String> {
+        let named = self.by_ip.iter();
+        named
+            .filter_map(|(ip, holder)| Some((ip.clone(), holder.pod.clone()?)))
+            .collect()
+    }
+
+    /// The pod of a container, if it is known.
+    pub(super) fn pod(&self, key: &IpamKey) -> Option<&str> {
+        self.by_ip.get(self.by_key.get(&three(key))?)?.pod.as_deref()
+    }
+
+    /// Takes in the sandboxes that the container runtime lists, whatever their state.
+    pub(super) fn compare(&mut self, sandboxes: &BTreeSet<String>, now: Instant) {
+        for holder in self.by_ip.values_mut() {
+            if sandboxes.contains(&holder.key.container_id) {
+                holder.missing = None;
+            } else {
+                holder.missing.get_or_insert(now);
+            }
+        }
+    }
+
+    /// Holders that the container runtime does not list, by address.
+    pub(super) fn missing(&self, now: Instant) -> Vec<Forgotten> {
+        let missing = self.by_ip.iter().filter_map(|(ip, holder)| {
+            let missing = now.duration_since(holder.missing?).as_millis();
+            Some(Forgotten {
+                ip: ip.clone(),
+                key: holder.key.clone(),
+                pod: holder.pod.clone(),
+                missing_ms: u64::try_from(missing).unwrap_or(u64::MAX),
+            })
+        });
+        missing.collect()
+    }
+
+    /// How many of these are missing for so long that they are gone.
+    pub(super) fn forgotten_count(&self, now: Instant) -> usize {
+        let since = self.by_ip.values().filter_map(|holder| holder.missing);
+        since
+            .filter(|since| now.duration_since(*since) >= FORGOTTEN_AFTER)
+            .count()
+    }
+
+    /// Writes the names if they are due, or `now`. Retries a failed write later: it affects only names.
+    pub(super) fn write(&mut self, now: bool) {
+        if self.is_unwritten || self.write_at.is_none_or(|at| !now && at > Instant::now()) {
+            return;
+        }
+        let named = self.by_ip.values().filter_map(|holder| {
+            let [network, container, interface] = three(&holder.key);
+            Some(Named {
+                network,
+                container,
+                interface,
+                pod: holder.pod.clone()?,
+            })
+        });
+        let text = serde_json::to_vec(&named.collect::<Vec<_>>()).unwrap_or_default();
+        self.write_at = match state_file::replace(&self.file, &text) {
+            Ok(()) => None,
+            Err(error) => {
+                tracing::debug!("the pods' names are not written: {error}");
+                Some(Instant::now() + WRITE_PAUSE)
+            }
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::enis::Traits;
+    use super::*;
+
+    fn key(container: &str) -> IpamKey {
+        IpamKey {
+            network_name: "net".to_owned(),
+            container_id: container.to_owned(),
+            if_name: "eth0".to_owned(),
+        }
+    }
+
+    fn has(addresses: &[&str]) -> Inventory {
+        let mut has = Inventory::default();
+        let traits = Traits {
+            device_number: 0,
+            is_primary: true,
+            is_trunk: false,
+        };
+        has.add_eni("eni-1", traits);
+        for ip in addresses {
+            has.add_address("eni-1", ip);
+        }
+        has
+    }
+
+    #[test]
+    fn counts_follow_what_is_given_and_freed() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut holders = Holders::new(dir.path(), "ipam");
+        let has = has(&["10.0.0.2", "10.0.0.3"]);
+        let counts = |holders: &Holders| {
+            let stats = holders.stats(&has);
+            (stats.assigned, stats.free, stats.held)
+        };
+        holders.assigned(&key("c1"), "10.9.0.1", None);
+        assert_eq!(counts(&holders), (0, 2, 1), "no interface has it");
+        holders.assigned(&key("c1"), "10.0.0.2", None);
+        assert_eq!(counts(&holders), (1, 1, 0), "it gave up the other");
+        holders.assigned(&key("c2"), "10.0.0.3", None);
+        holders.assigned(&key("c2"), "10.0.0.3", None);
+        assert_eq!(counts(&holders), (2, 0, 0));
+        holders.freed("10.0.0.2");
+        holders.freed("10.0.0.2");
+        assert_eq!(counts(&holders), (1, 1, 0));
+    }
+
+    #[test]
+    fn names_are_there_after_a_restart_for_pods_that_stay() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut holders = Holders::new(dir.path(), "ipam");
+        holders.assigned(&key("c1"), "10.0.0.2", Some("default/web-0"));
+        holders.assigned(&key("c2"), "10.0.0.3", Some("default/web-1"));
+        holders.write(false);
+        assert!(!holders.file.exists(), "many pods are written together");
+        holders.write(true);
+        let mut again = Holders::new(dir.path(), "ipam");
+        again.read(vec![PodIpInfo {
+            key: key("c1"),
+            ip: "10.0.0.2".to_owned(),
+            device_number: 0,
+        }]);
+        assert_eq!(again.pod(&key("c1")), Some("default/web-0"));
+        assert_eq!(again.pods().len(), 1);
+        again.assigned(&key("c1"), "10.0.0.2", None);
+        assert_eq!(again.pod(&key("c1")), Some("default/web-0"), "ADD again without a name");
+        std::fs::write(&again.file, "nonsense").unwrap();
+        let mut unread = Holders::new(dir.path(), "ipam");
+        unread.read(Vec::new());
+        assert_eq!(unread.pods(), BTreeMap::new());
+    }
+
+    #[test]
+    fn a_holder_that_the_runtime_does_not_list_is_forgotten_after_a_while() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut holders = Holders::new(dir.path(), "ipam");
+        holders.assigned(&key("c1"), "10.0.0.2", None);
+        holders.assigned(&key("c2"), "10.0.0.3", None);
+        let listed = BTreeSet::from(["c1".to_owned()]);
+        let start = Instant::now();
+        let half = start + FORGOTTEN_AFTER / 2;
+        holders.compare(&listed, start);
+        holders.compare(&listed, half);
+        assert_eq!(holders.missing(half).len(), 1);
+        assert_eq!(holders.forgotten_count(half), 0, "it may be a pod that is being made");
+        let end = start + FORGOTTEN_AFTER;
+        assert_eq!(holders.forgotten_count(end), 1);
+        let missing = &holders.missing(end)[0];
+        assert_eq!(
+            (missing.ip.as_str(), missing.missing_ms),
+            ("10.0.0.3", FORGOTTEN_AFTER_MS)
+        );
+        holders.compare(&BTreeSet::from(["c1".to_owned(), "c2".to_owned()]), end);
+        assert_eq!(holders.missing(end), []);
+    }
+}

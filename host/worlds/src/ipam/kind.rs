@@ -1,0 +1,219 @@
+//! Pod addresses as a kind of work: their network interfaces, read once or watched, and their service.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use serde_json::value::to_raw_value;
+use tokio::sync::{mpsc, watch as channel};
+use trueup_config::{self as config, Config, EnisFrom, Ipam, World};
+use trueup_sources::enis::{self, Enis};
+use trueup_work::board::Board;
+use trueup_work::event::Event;
+use trueup_work::ground::{Ground, Managing};
+use trueup_work::guests::Worlds;
+use trueup_work::kind::{self, Begin, Extent, Fallible, Kind, Loop, On, Planning, Ready, Summary};
+use trueup_work::lifecycle::active::Active;
+use trueup_work::plan::{KeyPlan, Plan};
+use trueup_work::setup::SetupError;
+
+use super::failing::Failing;
+use super::said;
+use super::setup::Addresses;
+use crate::ipam::guest;
+
+/// Addresses for pods.
+pub(crate) struct OfPods;
+
+/// What serving pods needs.
+struct Pods<'c> {
+    ipam: &'c Ipam,
+    /// `None` once the loop has it.
+    setup: Option<(Addresses, Interfaces)>,
+}
+
+/// This node's network interfaces, fixed or watched.
+enum Interfaces {
+    Once(Enis),
+    Watched {
+        enis: channel::Receiver<Enis>,
+        /// `None` if they can't have problems.
+        problems: Option<mpsc::UnboundedReceiver<Option<String>>>,
+    },
+}
+
+impl Interfaces {
+    /// # Errors
+    /// If there is no list to begin with.
+    fn new(from: &EnisFrom, extent: Extent) -> Result<Self, SetupError> {
+        Ok(match (from, extent) {
+            (from, Extent::Once) => Self::Once(listed(from)?),
+            (EnisFrom::Given(enis), Extent::UntilStopped) => Self::Watched {
+                // Without a sender the interfaces never change.
+                enis: channel::Sender::new(enis.clone()).subscribe(),
+                problems: None,
+            },
+            (EnisFrom::File(file), Extent::UntilStopped) => {
+                let enis::Watched { enis, problems } = enis::watch(file).map_err(SetupError::misused)?;
+                Self::Watched {
+                    enis,
+                    problems: Some(problems),
+                }
+            }
+        })
+    }
+}
+
+/// The interfaces as they are now.
+///
+/// # Errors
+/// If they can't be read.
+fn listed(from: &EnisFrom) -> Result<Enis, SetupError> {
+    match from {
+        EnisFrom::Given(enis) => Ok(enis.clone()),
+        EnisFrom::File(file) => enis::load(file).map_err(SetupError::misused),
+    }
+}
+
+/// The guest, connected with its manager. Nothing compares holders with the container runtime.
+fn managed(ipam: &Ipam, active: Arc<Active>, managing: Managing) -> super::Managing {
+    super::Managing {
+        active,
+        handovers: managing.handovers,
+        failing: Failing::new(managing.quarantine, ipam.guest.failure.clone(), managing.fall_back),
+        runtime: None,
+    }
+}
+
+impl Kind for OfPods {
+    fn name(&self) -> &'static str {
+        "addresses"
+    }
+
+    fn worlds(&self) -> Worlds {
+        guest::WORLDS
+    }
+
+    fn sections(&self) -> &'static dyn World {
+        config::IPAM
+    }
+
+    fn reads_source(&self) -> bool {
+        false
+    }
+
+    fn check<'a>(&'a self, config: &'a Config, ground: &'a Ground) -> Fallible<'a, ()> {
+        Box::pin(async move {
+            let Some(ipam) = config.world::<Ipam>() else {
+                return Ok(());
+            };
+            listed(&ipam.enis)?;
+            Addresses::check(config, ipam, ground).await
+        })
+    }
+
+    fn plan<'a>(&'a self, of: Planning<'a>, plan: &'a mut Plan) -> Fallible<'a, ()> {
+        Box::pin(async move {
+            let Some(ipam) = of.config.world::<Ipam>() else {
+                return Ok(());
+            };
+            let enis = listed(&ipam.enis)?;
+            let Addresses { version, backends, .. } = Addresses::new(of.config, ipam, of.ground).await?;
+            let active = Arc::clone(&version.active);
+            let managed = managed(ipam, Arc::clone(&active), version.unmanaged());
+            let settings = ipam.adapter.clone();
+            let key = settings.instance.clone();
+            let stop = std::future::pending();
+            let ended = super::once(settings, managed, backends, enis, stop, |_| {}).await?;
+            let found = active.plan.as_ref().map(|plan| plan.take(&key));
+            let pool = KeyPlan {
+                key,
+                guest: active.instances().name,
+                writes: found.unwrap_or_default().writes,
+                error: ended.error,
+                ..KeyPlan::default()
+            };
+            plan.add(self.name(), "address pool", vec![pool]);
+            Ok(())
+        })
+    }
+
+    fn set_up<'a>(&'a self, (config, ground, extent, _): On<'a>) -> Fallible<'a, Option<Box<dyn Ready + 'a>>> {
+        Box::pin(async move {
+            let Some(ipam) = config.world::<Ipam>() else {
+                return Ok(None);
+            };
+            let interfaces = Interfaces::new(&ipam.enis, extent)?;
+            let addresses = Addresses::new(config, ipam, ground).await?;
+            let setup = Some((addresses, interfaces));
+            Ok(Some(Box::new(Pods { ipam, setup }) as _))
+        })
+    }
+}
+
+impl Ready for Pods<'_> {
+    fn begin<'a>(&'a mut self, with: &mut Begin<'a>) -> Result<Loop<'a>, SetupError> {
+        let Some((addresses, interfaces)) = self.setup.take() else {
+            return Ok(kind::nothing());
+        };
+        let ipam = self.ipam;
+        let active = Arc::clone(&addresses.version.active);
+        let managing = with.management.connect(addresses.version);
+        let managed = super::Managing {
+            runtime: ipam.runtime_socket.as_ref().map(|_| addresses.runtime),
+            ..managed(ipam, active, managing)
+        };
+        let (settings, backends) = (ipam.adapter.clone(), addresses.backends);
+        let (context, tell, board) = (with.context, with.tell, Arc::clone(&with.management.ground.board));
+        Ok(Box::pin(async move {
+            let tell_of_pods = |event| {
+                board.told_of_pods(&event);
+                tell(Event::Own(said::own(&event)));
+            };
+            match interfaces {
+                Interfaces::Once(enis) => {
+                    let ended = super::once(settings, managed, backends, enis, context.stopped(), tell_of_pods).await?;
+                    summary(&ended).map(Some)
+                }
+                Interfaces::Watched { enis, problems } => {
+                    let serving = super::serve(settings, managed, backends, enis, context.stopped(), tell_of_pods);
+                    tokio::select! {
+                        served = serving => served.map(|()| None),
+                        never = tell_problems(problems, &board, tell) => match never {},
+                    }
+                }
+            }
+        }))
+    }
+}
+
+/// One pool is one key. Nothing is created in it, but a freed address is one allocation less.
+fn summary(of: &super::Summary) -> Result<Summary, SetupError> {
+    let failed = usize::from(of.error.is_some());
+    let (succeeded, released) = (1 - failed, of.released);
+    Ok(Summary {
+        is_true: failed == 0,
+        unchanged: None,
+        cut_short: None,
+        problems: Vec::new(),
+        held: Vec::new(),
+        failed: Vec::new(),
+        line: format!("1 address pool: {succeeded} true, {failed} failed; 0 created, {released} destroyed"),
+        json: to_raw_value(of).map_err(SetupError::failed)?,
+    })
+}
+
+async fn tell_problems(
+    problems: Option<mpsc::UnboundedReceiver<Option<String>>>,
+    board: &Board,
+    tell: &dyn Fn(Event),
+) -> Infallible {
+    if let Some(mut problems) = problems {
+        while let Some(problem) = problems.recv().await {
+            board.interfaces(problem.clone());
+            if let Some(problem) = problem {
+                tell(Event::Problem(problem));
+            }
+        }
+    }
+    std::future::pending().await
+}

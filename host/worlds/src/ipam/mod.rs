@@ -1,0 +1,214 @@
+//! Pod addresses: gives the IPAM guest this node's network interfaces, and serves its answers to pods.
+//!
+//! ```text
+//! pods -> server -> actor (one an instance: calls one after another) -> guest -> store
+//! ENIs ---------------^            |
+//! spool --------------^            +-> answers wait for the store -> pods
+//! ```
+
+mod actor;
+mod client;
+mod datastore;
+mod durability;
+mod enis;
+mod failing;
+pub mod guest;
+mod holders;
+pub(crate) mod kind;
+mod managing;
+pub mod protocol;
+mod released;
+mod remembered;
+mod router;
+mod said;
+mod server;
+mod setup;
+mod shown;
+mod spool;
+mod state_file;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+use trueup_capabilities::Backends;
+use trueup_sources::enis::Enis;
+use trueup_work::setup::SetupError;
+use trueup_work::socket::Place;
+
+pub use self::actor::{READING_RETRY, READINGS_MAX_ONCE};
+pub use self::client::{release, show};
+pub use self::holders::{FORGOTTEN_AFTER_MS, Forgotten};
+pub use self::managing::{Hand, Managing, guest_settings};
+pub use self::server::CONNECTIONS_MAX;
+pub use self::shown::{Shown, ShownGuest, Summary};
+pub use trueup_config::{IpamAdapter as Settings, WarmTargets};
+pub use trueup_work::board::pods::{Event, Stats};
+
+use self::actor::Actor;
+use self::router::{Door, QUEUE_MAX, Router};
+
+/// Serves pods until `stop`: brings the guest up, gives it the current interfaces of `enis`, makes it read its store,
+/// works the spool off, then listens. From then on interfaces follow `enis`. `backends` holds the instance's own
+/// store and container runtime. `instances.name` is [`crate::ipam::guest::NAME`].
+///
+/// A store that can't be read does not end this: the socket exists, and requests get the answer to try again.
+///
+/// # Errors
+/// If nothing could be begun: the socket, the file of released interfaces, or that of interfaces that pods may use
+/// can't be used.
+pub async fn serve(
+    settings: Settings,
+    managed: impl Into<Managing>,
+    backends: Backends,
+    enis: watch::Receiver<Enis>,
+    stop: impl Future<Output = ()>,
+    mut tell: impl FnMut(Event),
+) -> Result<(), SetupError> {
+    let mut stop = std::pin::pin!(stop);
+    let socket = settings.socket.clone();
+    let mut place = Place::take(&socket).await?;
+    let (events, mut told) = mpsc::unbounded_channel();
+    let mut served = Served::start(settings, managed, backends, enis, events)?;
+    loop {
+        tokio::select! {
+            biased;
+            () = &mut stop => {
+                served.stop().await;
+                return Ok(());
+            }
+            Some(event) = told.recv() => tell(event),
+            () = served.is_up() => break,
+        }
+    }
+    let listener = place.listen()?;
+    while let Ok(event) = told.try_recv() {
+        tell(event);
+    }
+    tell(Event::Listening { socket });
+    let (close, closing) = watch::channel(false);
+    let server = tokio::spawn(server::serve(listener, Arc::new(served.router.clone()), closing));
+    loop {
+        tokio::select! {
+            biased;
+            () = &mut stop => break,
+            Some(event) = told.recv() => tell(event),
+        }
+    }
+    // Ignore the error: without a receiver the server is already gone.
+    let _ = close.send(true);
+    end(server, served).await;
+    while let Ok(event) = told.try_recv() {
+        tell(event);
+    }
+    Ok(())
+}
+
+/// Lets requests end, within limits.
+async fn end(mut server: JoinHandle<()>, served: Served) {
+    let ended = tokio::time::timeout(STOP_GRACE, async {
+        let answered = (&mut server).await;
+        served.stop().await;
+        answered
+    });
+    match ended.await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::error!("the server of pod requests ended badly: {error}"),
+        Err(_) => {
+            server.abort();
+            tracing::warn!(
+                "requests did not end within {} s: the callers get no answer, and ask again",
+                STOP_GRACE.as_secs()
+            );
+        }
+    }
+}
+
+/// How long waiting requests may go on after the host is stopped.
+const STOP_GRACE: Duration = Duration::from_secs(10);
+
+/// A running instance without a socket. [`serve`] adds the socket.
+pub struct Served {
+    router: Router,
+    task: JoinHandle<()>,
+    is_up: watch::Receiver<bool>,
+}
+
+impl Served {
+    /// Begins to bring the instance up; see [`serve`]. Must be called inside a runtime.
+    ///
+    /// # Errors
+    /// If the file of released interfaces, or that of interfaces that pods may use, can't be used.
+    pub fn start(
+        settings: Settings,
+        managed: impl Into<Managing>,
+        backends: Backends,
+        enis: watch::Receiver<Enis>,
+        events: mpsc::UnboundedSender<Event>,
+    ) -> Result<Self, SetupError> {
+        let name = settings.instance.clone();
+        let mut actor = Actor::new(settings, managed.into(), backends, enis, events)?;
+        let standing = actor.standing();
+        let (jobs, asked) = mpsc::channel(QUEUE_MAX);
+        let (up, is_up) = watch::channel(false);
+        let task = tokio::spawn(async move {
+            actor.start().await;
+            // The receiver may be gone.
+            let _ = up.send(true);
+            actor.run(asked).await;
+        });
+        let mut router = Router::default();
+        router.doors.insert(name, Door { jobs, standing });
+        Ok(Self { router, task, is_up })
+    }
+
+    /// Returns when the store was read and the spool worked off, or the first try of that failed.
+    pub async fn is_up(&mut self) {
+        // If its task is gone, there is nothing to wait for; requests get an error.
+        let _ = self.is_up.wait_for(|is_up| *is_up).await;
+    }
+
+    /// Answers one request, a line without its end, with a line.
+    pub async fn answer(&self, request: &[u8]) -> Vec<u8> {
+        protocol::line(&self.router.answer(request).await)
+    }
+
+    /// Completes waiting requests, and ends.
+    pub async fn stop(self) {
+        drop(self.router);
+        if let Err(error) = self.task.await {
+            tracing::error!("an instance ended badly: {error}");
+        }
+    }
+}
+
+/// As [`serve`], but without a socket. It ends when the store was read and the spool worked off, when the reading
+/// failed [`READINGS_MAX_ONCE`] times, or with `stop`.
+///
+/// # Errors
+/// As [`serve`].
+pub async fn once(
+    settings: Settings,
+    managed: impl Into<Managing>,
+    backends: Backends,
+    enis: Enis,
+    stop: impl Future<Output = ()>,
+    mut tell: impl FnMut(Event),
+) -> Result<Summary, SetupError> {
+    let (events, mut told) = mpsc::unbounded_channel();
+    let (_list, enis) = watch::channel(enis);
+    let actor = Actor::new(settings, managed.into(), backends, enis, events)?;
+    let mut work = std::pin::pin!(actor.run_once(stop));
+    let summary = loop {
+        tokio::select! {
+            biased;
+            Some(event) = told.recv() => tell(event),
+            summary = &mut work => break summary,
+        }
+    };
+    while let Ok(event) = told.try_recv() {
+        tell(event);
+    }
+    Ok(summary)
+}

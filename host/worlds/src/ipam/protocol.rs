@@ -1,0 +1,519 @@
+//! The socket's protocol: one line of JSON each way, and the CNI code of each of the guest's errors.
+//!
+//! Pure. `server.rs` decides which clients may connect, and sets time limits; `actor.rs` executes requests.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::shown::Shown;
+use crate::ipam::guest::{Assignment, Error, IpamKey, PodIpInfo};
+
+/// The version of the protocol.
+pub const PROTOCOL: u64 = 1;
+
+/// The longest request and the longest answer to a pod's request, including line ends. A GC names every container of
+/// a node, and a thousand of them are 100 kB.
+pub const LINE_BYTES_MAX: usize = 1 << 20;
+
+/// The answer to an ADD if no address is free.
+const EXHAUSTED: &str = "no address is free";
+
+/// A namespace has at most 63 bytes, a name 253.
+const POD_BYTES_MAX: usize = 320;
+
+/// The network of allocations that were learned from the container runtime. It is part of the stored format.
+pub(super) const MIGRATED_NETWORK: &str = "_migrated-from-cri";
+
+/// CNI's error codes.
+pub mod code {
+    /// The container is not known.
+    pub const CONTAINER_UNKNOWN: u32 = 3;
+    /// An environment variable of the plugin is missing or wrong.
+    pub const ENVIRONMENT: u32 = 4;
+    /// An I/O error, or an unsupported version of the protocol.
+    pub const IO: u32 = 5;
+    /// The request can't be decoded.
+    pub const DECODING: u32 = 6;
+    /// The network configuration is wrong.
+    pub const CONFIGURATION: u32 = 7;
+    /// Try again later.
+    pub const TRY_AGAIN: u32 = 11;
+    /// ADD can't be served.
+    pub const NOT_ABLE: u32 = 50;
+}
+
+/// One request.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Request {
+    /// The instance. `None` for the host's only one.
+    pub(super) instance: Option<String>,
+    /// The command.
+    pub(super) command: Command,
+    /// `namespace/name` of the pod, if the plugin knows it. Only for display.
+    pub(super) pod: Option<String>,
+}
+
+/// The command of a request.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Command {
+    Add(IpamKey),
+    Del(IpamKey),
+    Check(IpamKey),
+    Gc(Gc),
+    Status,
+    /// The host's own command, for `trueup ipam show`.
+    Show,
+}
+
+/// Frees what is no longer used.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Gc {
+    network: String,
+    /// Container ids and interface names that stay.
+    valid: BTreeSet<(String, String)>,
+    /// Whether to free also allocations that were learned from the container runtime.
+    migrated: bool,
+}
+
+/// The answer to a request.
+pub(super) type Answer = Result<Done, Refusal>;
+
+/// The contents of `ok`.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(untagged)]
+pub(super) enum Done {
+    /// An address, and the device number of its interface; -1 if no interface has it.
+    Allocation {
+        ip: String,
+        #[serde(rename = "deviceNumber")]
+        device_number: i32,
+    },
+    /// No data.
+    Nothing {},
+    /// The state of the instance.
+    Shown(Box<Shown>),
+}
+
+/// The contents of `error`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refusal {
+    /// One of [`code`].
+    pub code: u32,
+    /// One line.
+    pub msg: String,
+    /// `NETWORK/CONTAINER/IFNAME` of the allocation, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub details: Option<String>,
+}
+
+impl Refusal {
+    pub(super) fn new(code: u32, msg: impl Into<String>) -> Self {
+        Self {
+            code,
+            msg: msg.into(),
+            details: None,
+        }
+    }
+
+    /// A refusal that asks to try again later.
+    pub(super) fn later(msg: impl Into<String>) -> Self {
+        Self::new(code::TRY_AGAIN, msg)
+    }
+
+    /// Whether it says that no address is free.
+    pub(super) fn is_exhausted(&self) -> bool {
+        self.code == code::TRY_AGAIN && self.msg == EXHAUSTED
+    }
+
+    fn about(self, key: &IpamKey) -> Self {
+        Self {
+            details: Some(format!("{}/{}/{}", key.network_name, key.container_id, key.if_name)),
+            ..self
+        }
+    }
+
+    fn undecodable(msg: impl Into<String>) -> Self {
+        Self::new(code::DECODING, msg)
+    }
+}
+
+impl From<Assignment> for Done {
+    fn from(Assignment { ip, device_number }: Assignment) -> Self {
+        Self::Allocation { ip, device_number }
+    }
+}
+
+impl Command {
+    /// The key of the command, if it has one.
+    pub(super) fn key(&self) -> Option<&IpamKey> {
+        match self {
+            Self::Add(key) | Self::Del(key) | Self::Check(key) => Some(key),
+            Self::Gc(_) | Self::Status | Self::Show => None,
+        }
+    }
+
+    /// Adds the key to the refusal, and maps its code to the one that this command uses for an instance that can't
+    /// serve.
+    pub(super) fn refuse(&self, refusal: Refusal) -> Refusal {
+        match self {
+            Self::Add(key) | Self::Del(key) | Self::Check(key) => refusal.about(key),
+            Self::Status if refusal.code == code::TRY_AGAIN => Refusal {
+                code: code::NOT_ABLE,
+                ..refusal
+            },
+            Self::Gc(_) | Self::Status | Self::Show => refusal,
+        }
+    }
+}
+
+/// Parses a request, without its line end. Ignores unknown members.
+pub(super) fn parse(line: &[u8]) -> Result<Request, Refusal> {
+    let value: Value = serde_json::from_slice(line)
+        .map_err(|error| Refusal::undecodable(format!("the request is not JSON: {error}")))?;
+    let Value::Object(members) = value else {
+        return Err(Refusal::undecodable("the request is not a JSON object"));
+    };
+    match members.get("v") {
+        Some(Value::Number(v)) if v.as_u64() == Some(PROTOCOL) => {}
+        Some(Value::Number(v)) => {
+            let msg = format!("version {v} of the protocol is not known; this host speaks {PROTOCOL}");
+            return Err(Refusal::new(code::IO, msg));
+        }
+        Some(_) => return Err(Refusal::undecodable("`v` is not a number")),
+        None => return Err(Refusal::undecodable("`v` is missing")),
+    }
+    let instance = match members.get("instance") {
+        None | Some(Value::Null) => None,
+        Some(Value::String(name)) => Some(name.clone()),
+        Some(_) => return Err(Refusal::undecodable("`instance` is neither text nor null")),
+    };
+    let command = match text(&members, "command")?.as_str() {
+        "ADD" => Command::Add(key(&members)?),
+        "DEL" => Command::Del(key(&members)?),
+        "CHECK" => Command::Check(key(&members)?),
+        "GC" => Command::Gc(gc(&members)?),
+        "STATUS" => Command::Status,
+        "SHOW" => Command::Show,
+        other => {
+            let msg = format!("the command {other:?} is none of ADD, DEL, CHECK, GC, STATUS and SHOW");
+            return Err(Refusal::undecodable(msg));
+        }
+    };
+    // Ignores an invalid name: it decides nothing.
+    let pod = members.get("pod").and_then(Value::as_str);
+    let pod = pod.filter(|pod| pod.len() <= POD_BYTES_MAX).map(str::to_owned);
+    Ok(Request { instance, command, pod })
+}
+
+fn text(members: &Map<String, Value>, name: &str) -> Result<String, Refusal> {
+    match members.get(name) {
+        Some(Value::String(text)) => Ok(text.clone()),
+        Some(_) => Err(Refusal::undecodable(format!("`{name}` is not text"))),
+        None => Err(Refusal::undecodable(format!("`{name}` is missing"))),
+    }
+}
+
+fn key(members: &Map<String, Value>) -> Result<IpamKey, Refusal> {
+    Ok(IpamKey {
+        network_name: text(members, "network")?,
+        container_id: text(members, "containerId")?,
+        if_name: text(members, "ifName")?,
+    })
+}
+
+fn gc(members: &Map<String, Value>) -> Result<Gc, Refusal> {
+    let network = text(members, "network")?;
+    // The list is required: an empty one would free everything.
+    let valid = members
+        .get("valid")
+        .ok_or_else(|| Refusal::undecodable("`valid` is missing"))?;
+    let valid: BTreeSet<(String, String)> = BTreeSet::deserialize(valid)
+        .map_err(|_| Refusal::undecodable("`valid` is not a list of [containerId, ifName]"))?;
+    let migrated = match members.get("gcMigrated") {
+        None => false,
+        Some(Value::Bool(migrated)) => *migrated,
+        Some(_) => return Err(Refusal::undecodable("`gcMigrated` is neither true nor false")),
+    };
+    Ok(Gc {
+        network,
+        valid,
+        migrated,
+    })
+}
+
+impl Gc {
+    /// The allocations to free, in the given order.
+    pub(super) fn unused(&self, allocated: Vec<PodIpInfo>) -> Vec<IpamKey> {
+        let keys = allocated.into_iter().map(|pod| pod.key);
+        keys.filter(|key| self.frees(key)).collect()
+    }
+
+    fn frees(&self, key: &IpamKey) -> bool {
+        if key.network_name == MIGRATED_NETWORK {
+            // Their network and interface are unknown.
+            let container_stays = self.valid.iter().any(|(container, _)| *container == key.container_id);
+            return self.migrated && !container_stays;
+        }
+        let attachment = (key.container_id.clone(), key.if_name.clone());
+        key.network_name == self.network && !self.valid.contains(&attachment)
+    }
+}
+
+/// The answer to an unassignment. Succeeds too if there was nothing to free, so that it can be repeated.
+pub(super) fn unassigned(result: Result<Assignment, Error>) -> Result<Option<Assignment>, Refusal> {
+    match result {
+        Ok(freed) => Ok(Some(freed)),
+        Err(Error::UnknownPod) => Ok(None),
+        Err(error) => Err(refusal(error)),
+    }
+}
+
+/// An error of the guest as a CNI error.
+pub(super) fn refusal(error: Error) -> Refusal {
+    match error {
+        Error::NoAvailableIp => Refusal::later(EXHAUSTED),
+        Error::BackingStore(text) => Refusal::later(format!("backing-store: {text}")),
+        Error::InvalidKey(field) if field == "network-name" => {
+            Refusal::new(code::CONFIGURATION, "the network's name is empty")
+        }
+        Error::InvalidKey(field) => Refusal::new(code::ENVIRONMENT, format!("{field} is empty")),
+        // None of these is a valid answer to a pod's request: the guest is wrong, not the pod.
+        other => Refusal::later(format!("the guest answered {}", name(&other))),
+    }
+}
+
+/// An error of the guest as the contract names it.
+pub(super) fn name(error: &Error) -> String {
+    match error {
+        Error::DuplicatedEni => "duplicated-eni".to_owned(),
+        Error::IpAlreadyInStore => "ip-already-in-store".to_owned(),
+        Error::UnknownIp => "unknown-ip".to_owned(),
+        Error::IpInUse => "ip-in-use".to_owned(),
+        Error::EniInUse => "eni-in-use".to_owned(),
+        Error::UnknownEni => "unknown-eni".to_owned(),
+        Error::UnknownPod => "unknown-pod".to_owned(),
+        Error::NoAvailableIp => "no-available-ip".to_owned(),
+        Error::InvalidIp(text) => format!("invalid-ip({text})"),
+        Error::InvalidKey(field) => format!("invalid-key({field})"),
+        Error::BackingStore(text) => format!("backing-store({text})"),
+    }
+}
+
+/// The line of an answer, with its end.
+pub(super) fn line(answer: &Answer) -> Vec<u8> {
+    #[derive(Serialize)]
+    #[serde(rename_all = "lowercase")]
+    enum Said<'a> {
+        Ok(&'a Done),
+        Error(&'a Refusal),
+    }
+    #[derive(Serialize)]
+    struct Line<'a> {
+        v: u64,
+        #[serde(flatten)]
+        said: Said<'a>,
+    }
+    let said = match answer {
+        Ok(done) => Said::Ok(done),
+        Err(refusal) => Said::Error(refusal),
+    };
+    // Text and numbers always serialize to JSON.
+    let mut line = serde_json::to_vec(&Line { v: PROTOCOL, said }).unwrap_or_default();
+    line.push(b'\n');
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(network: &str, container: &str, interface: &str) -> IpamKey {
+        IpamKey {
+            network_name: network.to_owned(),
+            container_id: container.to_owned(),
+            if_name: interface.to_owned(),
+        }
+    }
+
+    #[test]
+    fn requests_are_read_as_the_specification_spells_them() {
+        let c1 = || key("net", "c1", "eth0");
+        let gc = |migrated| {
+            Command::Gc(Gc {
+                network: "net".to_owned(),
+                valid: BTreeSet::from([("c1".to_owned(), "eth0".to_owned())]),
+                migrated,
+            })
+        };
+        for (line, instance, command) in [
+            (
+                r#"{"v":1,"command":"ADD","instance":null,"network":"net","containerId":"c1","ifName":"eth0"}"#,
+                None,
+                Command::Add(c1()),
+            ),
+            (
+                r#"{"v":1,"command":"DEL","network":"net","containerId":"c1","ifName":"eth0","more":[1]}"#,
+                None,
+                Command::Del(c1()),
+            ),
+            (
+                r#"{"v":1,"command":"CHECK","instance":"pods","network":"net","containerId":"c1","ifName":"eth0"}"#,
+                Some("pods"),
+                Command::Check(c1()),
+            ),
+            (
+                r#"{"v":1,"command":"GC","instance":null,"network":"net","valid":[["c1","eth0"]],"gcMigrated":true}"#,
+                None,
+                gc(true),
+            ),
+            (
+                r#"{"v":1,"command":"GC","network":"net","valid":[["c1","eth0"]]}"#,
+                None,
+                gc(false),
+            ),
+            (
+                r#"{"v":1,"command":"STATUS","instance":"pods"}"#,
+                Some("pods"),
+                Command::Status,
+            ),
+            (r#"{"v":1,"command":"SHOW"}"#, None, Command::Show),
+        ] {
+            let instance = instance.map(str::to_owned);
+            let request = Request {
+                instance,
+                command,
+                pod: None,
+            };
+            assert_eq!(parse(line.as_bytes()), Ok(request), "{line}");
+        }
+        let named = |pod: &str| {
+            let line = format!(r#"{{"v":1,"command":"STATUS","pod":{pod}}}"#);
+            parse(line.as_bytes()).unwrap().pod
+        };
+        assert_eq!(named(r#""default/web-0""#).as_deref(), Some("default/web-0"));
+        assert_eq!(named("1"), None);
+        assert_eq!(named(&format!("{:?}", "x".repeat(321))), None);
+    }
+
+    #[test]
+    fn another_version_is_5_and_what_is_no_request_is_6() {
+        for (line, code, msg) in [
+            ("", 6, "the request is not JSON"),
+            ("{", 6, "the request is not JSON"),
+            ("[1]", 6, "the request is not a JSON object"),
+            (r#"{"command":"STATUS"}"#, 6, "`v` is missing"),
+            (r#"{"v":"1","command":"STATUS"}"#, 6, "`v` is not a number"),
+            (
+                r#"{"v":2,"command":"WHATEVER"}"#,
+                5,
+                "version 2 of the protocol is not known; this host speaks 1",
+            ),
+            (r#"{"v":1.5}"#, 5, "version 1.5"),
+            (r#"{"v":1}"#, 6, "`command` is missing"),
+            (r#"{"v":1,"command":"add"}"#, 6, "the command \"add\" is none of"),
+            (r#"{"v":1,"command":"STATUS","instance":1}"#, 6, "`instance`"),
+            (
+                r#"{"v":1,"command":"ADD","containerId":"c","ifName":"e"}"#,
+                6,
+                "`network` is missing",
+            ),
+            (
+                r#"{"v":1,"command":"ADD","network":"n","containerId":7,"ifName":"e"}"#,
+                6,
+                "`containerId` is not text",
+            ),
+            (r#"{"v":1,"command":"GC","network":"n"}"#, 6, "`valid` is missing"),
+            (
+                r#"{"v":1,"command":"GC","network":"n","valid":[["c"]]}"#,
+                6,
+                "`valid` is not a list",
+            ),
+            (
+                r#"{"v":1,"command":"GC","network":"n","valid":[],"gcMigrated":null}"#,
+                6,
+                "`gcMigrated`",
+            ),
+        ] {
+            let refusal = parse(line.as_bytes()).unwrap_err();
+            assert_eq!(refusal.code, code, "{line}");
+            assert!(refusal.msg.starts_with(msg), "{line}: {}", refusal.msg);
+        }
+    }
+
+    #[test]
+    fn answers_are_one_line_as_the_specification_spells_them() {
+        let allocation = Assignment {
+            ip: "10.0.0.5".to_owned(),
+            device_number: 1,
+        };
+        let add = Command::Add(key("net", "c1", "eth0"));
+        for (answer, expected) in [
+            (
+                Ok(allocation.into()),
+                r#"{"v":1,"ok":{"ip":"10.0.0.5","deviceNumber":1}}"#,
+            ),
+            (Ok(Done::Nothing {}), r#"{"v":1,"ok":{}}"#),
+            (
+                Err(add.refuse(refusal(Error::NoAvailableIp))),
+                r#"{"v":1,"error":{"code":11,"msg":"no address is free","details":"net/c1/eth0"}}"#,
+            ),
+            (
+                Err(Refusal::new(5, "a\nb")),
+                r#"{"v":1,"error":{"code":5,"msg":"a\nb"}}"#,
+            ),
+        ] {
+            assert_eq!(String::from_utf8(line(&answer)).unwrap(), format!("{expected}\n"));
+        }
+    }
+
+    #[test]
+    fn each_error_has_the_code_that_the_specification_gives_it() {
+        for (error, expected) in [
+            (Error::NoAvailableIp, code::TRY_AGAIN),
+            (Error::BackingStore("unavailable: full".to_owned()), code::TRY_AGAIN),
+            (Error::InvalidKey("network-name".to_owned()), code::CONFIGURATION),
+            (Error::InvalidKey("if-name".to_owned()), code::ENVIRONMENT),
+        ] {
+            assert_eq!(refusal(error).code, expected);
+        }
+        assert_eq!(unassigned(Err(Error::UnknownPod)), Ok(None));
+        assert_eq!(
+            unassigned(Err(Error::BackingStore("x".to_owned()))).unwrap_err().code,
+            code::TRY_AGAIN
+        );
+        let down = || Refusal::later("down");
+        assert_eq!(Command::Status.refuse(down()).code, code::NOT_ABLE);
+        assert_eq!(Command::Show.refuse(down()).code, code::TRY_AGAIN);
+    }
+
+    #[test]
+    fn gc_frees_what_is_not_listed_and_migrated_ones_only_when_asked() {
+        let pod = |key| PodIpInfo {
+            key,
+            ip: "10.0.0.1".to_owned(),
+            device_number: -1,
+        };
+        let migrated = |container| key(MIGRATED_NETWORK, container, "unknown");
+        let all = || {
+            vec![
+                pod(key("net", "c1", "eth0")),
+                pod(key("net", "c1", "eth1")),
+                pod(key("net", "c2", "eth0")),
+                pod(key("other", "c3", "eth0")),
+                pod(migrated("c1")),
+                pod(migrated("c4")),
+            ]
+        };
+        let gc = |network: &str, migrated| Gc {
+            network: network.to_owned(),
+            valid: BTreeSet::from([("c1".to_owned(), "eth0".to_owned())]),
+            migrated,
+        };
+        let of_net = [key("net", "c1", "eth1"), key("net", "c2", "eth0")];
+        assert_eq!(gc("net", false).unused(all()), of_net);
+        assert_eq!(gc("net", true).unused(all()), [&of_net[..], &[migrated("c4")]].concat());
+        assert_eq!(gc(MIGRATED_NETWORK, false).unused(all()), []);
+    }
+}

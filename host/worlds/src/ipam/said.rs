@@ -1,0 +1,55 @@
+//! The lines about events of pod addresses.
+
+use trueup_work::board::pods::Event;
+use trueup_work::event::{Own, Said};
+
+/// The event of a run.
+pub(super) fn own(event: &Event) -> Own {
+    Own::new("ipam", event, said(event))
+}
+
+fn said(event: &Event) -> Option<Said> {
+    Some(match event {
+        Event::Read { instance, stats } => Said::outcome(instance, "true", &stats.to_string()),
+        Event::Listening { socket } => Said::Line(format!("listening on {}", socket.display())),
+        Event::Released { instance, eni } => Said::outcome(
+            instance,
+            "released",
+            &format!("network interface `{eni}` is unused and can be detached"),
+        ),
+        Event::Spool {
+            instance,
+            done,
+            kept: 0,
+        } => Said::outcome(
+            instance,
+            "spool",
+            &format!("{done} left by pods that ended while no host ran: done"),
+        ),
+        Event::Spool { instance, done, kept } => Said::Warning(format!(
+            "{instance}: of the releases left by pods that ended while no host ran, {done} are done and {kept} are tried \
+             again"
+        )),
+        // `trueup status` shows these; the log has what the host refused to pods.
+        Event::Counted { .. } => return None,
+        Event::Ended { instance, error } => Said::Warning(format!("{instance}: {error}")),
+        Event::RolledBack {
+            instance,
+            error,
+            stands,
+        } => Said::Warning(format!(
+            "{instance}: what the store took is lost, and the requests that waited failed ({error}): going on from entry \
+             {stands} of the journal"
+        )),
+        Event::ReadingFailed {
+            instance,
+            error,
+            again_in_ms,
+        } => Said::failed(instance, &format!("the store can't be read: {error}"), *again_in_ms),
+        Event::Down {
+            instance,
+            error,
+            again_in_ms,
+        } => Said::failed(instance, error, *again_in_ms),
+    })
+}

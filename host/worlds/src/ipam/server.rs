@@ -1,0 +1,123 @@
+//! The socket: checks which clients may connect, reads and writes one line each, and limits their time.
+//!
+//! Knows only lines. `protocol.rs` parses them, `router.rs` passes them on.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use trueup_work::socket::may_ask;
+
+use super::protocol::{self, Answer, LINE_BYTES_MAX, Refusal, code};
+use super::router::Router;
+
+/// The maximum number of connections, including those that wait for their answer. More wait to be accepted. A node
+/// runs some hundred pods, and starts fewer at a time.
+pub const CONNECTIONS_MAX: usize = 1024;
+
+/// How long a client may take to send its request, and again to take its answer: the plugin's own limit for the whole
+/// call.
+const CLIENT_MAX: Duration = Duration::from_secs(10);
+
+/// The pause if the process has no file descriptor for another connection. Others end meanwhile.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Serves until `closing` is true, then until the connections with a request have their answers.
+pub(super) async fn serve(listener: UnixListener, router: Arc<Router>, mut closing: watch::Receiver<bool>) {
+    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let mut connections = JoinSet::new();
+    let mut was_refused = false;
+    loop {
+        let place = tokio::select! {
+            biased;
+            _ = closing.wait_for(|closing| *closing) => break,
+            Some(_) = connections.join_next() => continue,
+            place = Arc::clone(&places).acquire_owned() => place,
+        };
+        // The semaphore is never closed.
+        let Ok(place) = place else { break };
+        let accepted = tokio::select! {
+            biased;
+            _ = closing.wait_for(|closing| *closing) => break,
+            accepted = listener.accept() => accepted,
+        };
+        match accepted {
+            Ok((stream, _)) => {
+                was_refused = false;
+                let (router, closing) = (Arc::clone(&router), closing.clone());
+                connections.spawn(async move {
+                    connection(stream, &router, closing).await;
+                    drop(place);
+                });
+            }
+            Err(error) => {
+                // This is temporary: connections end and free their file descriptors.
+                if !std::mem::replace(&mut was_refused, true) {
+                    tracing::warn!("a connection can't be accepted: {error}; trying on");
+                }
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+    drop(listener);
+    drop(router);
+    while connections.join_next().await.is_some() {}
+}
+
+async fn connection(stream: UnixStream, router: &Router, mut closing: watch::Receiver<bool>) {
+    let mut stream = BufReader::new(stream);
+    let answer = match may_ask(stream.get_ref()) {
+        Err(why) => Err(Refusal::new(code::IO, why)),
+        Ok(()) => {
+            let line = tokio::select! {
+                biased;
+                line = timeout(CLIENT_MAX, request(&mut stream)) => line,
+                _ = closing.wait_for(|closing| *closing) => return,
+            };
+            match line {
+                Ok(Ok(Some(line))) => router.answer(&line).await,
+                Ok(Ok(None)) => Err(Refusal::new(
+                    code::DECODING,
+                    format!("the request is longer than {LINE_BYTES_MAX} bytes"),
+                )),
+                // The client is gone.
+                Ok(Err(_)) => return,
+                Err(_) => Err(Refusal::new(
+                    code::IO,
+                    format!("no request came within {} s", CLIENT_MAX.as_secs()),
+                )),
+            }
+        }
+    };
+    give(&mut stream, &answer).await;
+}
+
+async fn give(stream: &mut BufReader<UnixStream>, answer: &Answer) {
+    let line = protocol::line(answer);
+    let given = timeout(CLIENT_MAX, async {
+        stream.write_all(&line).await?;
+        stream.shutdown().await
+    });
+    // Ignore the error: a client that disconnected asks again, or does not need the answer.
+    let _ = given.await;
+}
+
+/// The line without its end. `None` if it is too long.
+async fn request(stream: &mut BufReader<UnixStream>) -> io::Result<Option<Vec<u8>>> {
+    let mut line = Vec::new();
+    let most = u64::try_from(LINE_BYTES_MAX).unwrap_or(u64::MAX);
+    stream.take(most).read_until(b'\n', &mut line).await?;
+    if line.pop_if(|end| *end == b'\n').is_some() {
+        return Ok(Some(line));
+    }
+    match line.len() {
+        0 => Err(io::ErrorKind::UnexpectedEof.into()),
+        length if length < LINE_BYTES_MAX => Ok(Some(line)),
+        _ => Ok(None),
+    }
+}

@@ -1,0 +1,89 @@
+//! The world `trueup:lbaas/lbaas-reconciler`: its bindings, and its exports by name.
+
+use serde::Deserialize;
+use trueup_engine::Data;
+use trueup_work::guests::Worlds;
+use trueup_work::{bindings, world};
+
+/// The name of this guest in configuration and state, whatever name the component has.
+pub const NAME: &str = "lbaas";
+
+/// The worlds that a guest of this name may have.
+pub(crate) const WORLDS: Worlds = &[&WORLD];
+
+bindings! {
+    ["../../wit/host", "../../wit/guest", "../../wit/lbaas"],
+    "trueup:lbaas/lbaas-reconciler",
+    {
+        "trueup:lbaas": trueup_capabilities::bindings::lbaas,
+    }
+}
+
+pub use bindings::exports::trueup::lbaas::reconciliation::{AddressPorts, Desired, Error, Plan, Port, Report, Target};
+pub use bindings::{LbaasReconciler, LbaasReconcilerPre};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct OfDesired {
+    desired: Desired,
+}
+
+world! {
+    "trueup:lbaas/lbaas-reconciler@0.1.0" as LbaasReconciler, LbaasReconcilerPre<Data>, LbaasReconciler;
+    imports: [
+        "trueup:host/clock@0.1.0",
+        "trueup:host/log@0.1.0",
+        "trueup:host/metrics@0.1.0",
+        "trueup:host/random@0.1.0",
+        "trueup:lbaas/api@0.1.0",
+        "trueup:lbaas/types@0.1.0",
+    ];
+    exports: [
+        "trueup:guest/lifecycle@0.1.0",
+        "trueup:lbaas/reconciliation@0.1.0",
+    ];
+    is_stateless: true; trueup_lbaas_reconciliation:
+    "reconciliation.reconcile": OfDesired => |e, s, a| e.call_reconcile(s, &a.desired);
+    "reconciliation.reconcile-check": OfDesired => |e, s, a| e.call_reconcile_check(s, &a.desired);
+    "reconciliation.status": OfDesired => |e, s, a| e.call_status(s, &a.desired);
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::value::RawValue;
+
+    use super::OfDesired;
+    use trueup_work::guests::dispatch::args;
+
+    #[test]
+    fn a_key_that_nothing_knows_is_named_wherever_it_is() {
+        let text = |more: &str, in_port: &str| {
+            format!(
+                r#"{{"desired": {{"load_balancers": ["lb-1"], "name_suffix": "web", "service_uid": "u", "external_addresses": [],
+                "ports": [{{"name": "a", "external": 1, "internal": 2}}, {{"name": "b", "external": 3, "internal": 4{in_port}}}],
+                "servers": [], "backoff_steps": 3{more}}}}}"#
+            )
+        };
+        let read = |text: String| {
+            let args = args::<OfDesired>("a.b", &RawValue::from_string(text).unwrap());
+            args.map(|args| args.desired)
+        };
+        assert_eq!(read(text("", "")).unwrap().ports.len(), 2);
+        for (more, in_port, key) in [
+            (r#", "serverss": []"#, "", "unknown key `desired.serverss`"),
+            (
+                "",
+                r#", "protocol": {"x": 1}"#,
+                "unknown key `desired.ports.1.protocol`",
+            ),
+            (r#", "backoff_steps": 4"#, "", "duplicate field `backoff_steps`"),
+        ] {
+            let error = read(text(more, in_port)).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("arguments of `a.b`: {key}")), "{error}");
+        }
+        let error = read(r#"{"desired": {}, "more": 1}"#.to_owned())
+            .unwrap_err()
+            .to_string();
+        assert!(error.starts_with("arguments of `a.b`: missing field"), "{error}");
+    }
+}

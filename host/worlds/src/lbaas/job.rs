@@ -1,0 +1,239 @@
+//! The turn of one key: removes what is left of it under old UIDs, reconciles it, and asks what is in service.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use trueup_base::text;
+use trueup_capabilities::lbaas;
+use trueup_work::keyed::turn::{self, Turn};
+use trueup_work::lifecycle::failure::Failure;
+
+use super::granted;
+use super::known::{KnownKeys, Places, WhereObjectsAre as _};
+use super::publish::{Publish, Unpublished};
+use crate::lbaas::adapter::{self, Key};
+use crate::lbaas::guest::{AddressPorts, Desired, Error as Reconciliation, Report};
+
+/// The call that reconciles a Service.
+const RECONCILE: &str = "reconciliation.reconcile";
+
+/// What a turn found in service, if it got that far.
+pub(super) type Done = turn::Done<Key, Vec<AddressPorts>>;
+
+/// What a key is to become.
+pub(super) struct Job {
+    pub(super) key: Key,
+    /// The desired state. `None` if the key is gone: everything of it is to be removed.
+    pub(super) desired: Option<Desired>,
+    /// Where objects may exist.
+    pub(super) places: Places,
+    /// UIDs that another key has now. This key must not remove their objects.
+    pub(super) moved: BTreeSet<String>,
+}
+
+/// What all turns share.
+pub(super) struct Shared {
+    pub(super) known: Mutex<KnownKeys>,
+    pub(super) settings: adapter::Settings,
+    /// Publishes the state of a Service.
+    pub(super) publish: Arc<dyn Publish>,
+}
+
+impl From<Unpublished> for Failure {
+    fn from(error: Unpublished) -> Self {
+        match error {
+            // The key runs again at once, with the current Service.
+            Unpublished::Outdated => Self::cut(),
+            Unpublished::Failed(error) => Self::from(error),
+        }
+    }
+}
+
+/// A running turn.
+struct Work<'a> {
+    shared: &'a Shared,
+    key: Key,
+    turn: Turn,
+    in_service: Vec<AddressPorts>,
+}
+
+/// Runs the turn to its end.
+pub(super) async fn run(shared: Arc<Shared>, job: Job, turn: Turn) -> Done {
+    let Job {
+        key,
+        desired,
+        places,
+        moved,
+    } = job;
+    let mut work = Work {
+        shared: &shared,
+        key,
+        turn,
+        in_service: Vec::new(),
+    };
+    let end = work.all(desired, places, moved).await;
+    work.turn.end(work.key, end, work.in_service)
+}
+
+#[derive(Serialize)]
+struct Args<'a> {
+    desired: &'a Desired,
+}
+
+impl Work<'_> {
+    async fn all(
+        &mut self,
+        desired: Option<Desired>,
+        places: Places,
+        moved: BTreeSet<String>,
+    ) -> Result<bool, Failure> {
+        let mut left = Vec::new();
+        for (uid, on) in places {
+            if moved.contains(&uid) {
+                let on: Vec<String> = on.into_iter().collect();
+                self.known(|known, key| known.forget(key, &uid, &on))?;
+                continue;
+            }
+            match &desired {
+                // Load balancers that the configuration no longer names come after those that it names.
+                Some(desired) if desired.service_uid == uid => {
+                    let on = on
+                        .into_iter()
+                        .filter(|identifier| !desired.load_balancers.contains(identifier))
+                        .collect::<Vec<_>>();
+                    if !on.is_empty() {
+                        left.push((uid, on));
+                    }
+                }
+                _ => self.remove(&uid, on.into_iter().collect()).await?,
+            }
+        }
+        let fence = self.turn.fence.clone();
+        let Some(desired) = desired else {
+            self.shared.publish.release(&self.key, &fence).await?;
+            return Ok(true);
+        };
+        // On disk before anything is created, so that it can be found again whatever happens next.
+        self.known(|known, key| known.remember(key, &desired.service_uid, &desired.load_balancers))?;
+        let publish = &self.shared.publish;
+        publish.claim(&self.key, &desired.service_uid, &fence).await?;
+        self.reconcile(&desired).await?;
+        self.in_service = addresses_only(self.call("reconciliation.status", &desired).await?)?;
+        let publish = &self.shared.publish;
+        let serving = publish.serve(&self.key, &desired.service_uid, &self.in_service, &fence);
+        serving.await?;
+        for (uid, on) in left {
+            self.remove(&uid, on).await?;
+        }
+        Ok(false)
+    }
+
+    /// Removes every object under `uid` on these load balancers.
+    async fn remove(&mut self, uid: &str, on: Vec<String>) -> Result<(), Failure> {
+        let removal = adapter::removal(&self.key, uid, on.clone(), &self.shared.settings);
+        self.turn.removing = true;
+        let removed = self.reconcile(&removal).await;
+        self.turn.removing = false;
+        removed?;
+        self.known(|known, key| known.forget(key, uid, &on))
+    }
+
+    fn known<T>(&self, change: impl FnOnce(&mut KnownKeys, &Key) -> std::io::Result<T>) -> Result<T, Failure> {
+        let mut known = self.shared.known.lock().unwrap_or_else(PoisonError::into_inner);
+        change(&mut known, &self.key).map_err(|error| Failure::from(error.to_string()))
+    }
+
+    async fn reconcile(&mut self, desired: &Desired) -> Result<Report, Failure> {
+        let slot = &self.turn.slot;
+        let instances = slot.instances();
+        let identity = instances.identity(slot.key());
+        granted::check(&identity, &instances.grants, slot.backends(), &desired.load_balancers)?;
+        self.turn.counts = true;
+        let report = self.call(RECONCILE, desired).await;
+        self.turn.counts = false;
+        report
+    }
+
+    /// Calls the guest, and reads its answer: `{"Ok": R}` or `{"Err": error}`.
+    async fn call<R: DeserializeOwned>(&mut self, call: &str, desired: &Desired) -> Result<R, Failure> {
+        self.turn.ready(None).await?;
+        let read = |answer: Result<R, Reconciliation>| {
+            answer.map_err(|error| Failure {
+                retry_after_ms: retry_after_ms(&error),
+                ..Failure::from(describe(&error))
+            })
+        };
+        self.turn.call(call, &Args { desired }, read).await
+    }
+}
+
+/// What is in service, if each address is valid: it is published as the Service's.
+fn addresses_only(in_service: Vec<AddressPorts>) -> Result<Vec<AddressPorts>, Failure> {
+    let wrong = in_service.iter().find(|at| at.address.parse::<IpAddr>().is_err());
+    let Some(wrong) = wrong else { return Ok(in_service) };
+    let address = text::printable(&text::cut(wrong.address.clone(), ADDRESS_SHOWN_BYTES)).into_owned();
+    Err(Failure::of_guest(format!(
+        "the guest says that `{address}` is in service, which is no IP address"
+    )))
+}
+
+/// How many bytes of an invalid address are shown. The longest valid address has 45 characters.
+const ADDRESS_SHOWN_BYTES: usize = 64;
+
+fn retry_after_ms(error: &Reconciliation) -> Option<u64> {
+    match error {
+        Reconciliation::Api(lbaas::Error::RateLimited(after_ms)) => *after_ms,
+        _ => None,
+    }
+}
+
+/// An error of the guest, in an operator's words. Cut to size, since a guest may fill a whole answer.
+pub(crate) fn describe(error: &Reconciliation) -> String {
+    text::error(in_words(error))
+}
+
+fn in_words(error: &Reconciliation) -> String {
+    match error {
+        Reconciliation::InvalidInput(text) => format!("invalid input: {text}"),
+        Reconciliation::Progressing(refs) => format!("not ready yet: {}", list(refs)),
+        Reconciliation::RecoveryPending(refs) => format!("reset, and not ready again yet: {}", list(refs)),
+        Reconciliation::Failed(refs) => format!("the Engine failed to apply: {}", list(refs)),
+        Reconciliation::NotDestroyable(refs) => format!("can't be destroyed: {}", list(refs)),
+        Reconciliation::TimedOut(refs) => format!("waited too long for: {}", list(refs)),
+        Reconciliation::Api(error) => match error {
+            lbaas::Error::NotFound => {
+                "the Engine does not know the load balancer: check `load_balancers` in [adapter.lbaas]".to_owned()
+            }
+            lbaas::Error::RateLimited(Some(ms)) => {
+                format!("the Engine limits the rate of requests, for {ms} ms from now")
+            }
+            lbaas::Error::RateLimited(None) => "the Engine limits the rate of requests".to_owned(),
+            lbaas::Error::Unauthorized => {
+                "the Engine refuses the token: check `token_file` in [backend.lbaas]".to_owned()
+            }
+            lbaas::Error::Refused((status, text)) => format!("the Engine refuses it: {status} {text}"),
+            lbaas::Error::Unavailable(text) => format!("the Engine is not available: {text}"),
+            lbaas::Error::AccessDenied(text) => format!("access denied: {text}; see `grants` in [guests.lbaas]"),
+        },
+    }
+}
+
+/// The maximum number of resources in one line.
+const NAMED_MAX: usize = 5;
+
+fn list(refs: &[lbaas::ObjectRef]) -> String {
+    let named: Vec<String> = refs
+        .iter()
+        .take(NAMED_MAX)
+        .map(|reference| format!("{} {}", reference.kind.name(), reference.identifier))
+        .collect();
+    let more = refs.len().saturating_sub(NAMED_MAX);
+    if more == 0 {
+        named.join(", ")
+    } else {
+        format!("{} and {more} more", named.join(", "))
+    }
+}

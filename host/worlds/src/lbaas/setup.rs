@@ -1,0 +1,220 @@
+//! What a run and a plan of Services need before they begin: the guest, and the Engine.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use trueup_base::clock::SystemClock;
+use trueup_base::fence::Fence;
+use trueup_capabilities::Backends;
+use trueup_capabilities::audit::Audit;
+use trueup_capabilities::bindings::host::metrics::Label;
+use trueup_capabilities::faults::Faults;
+use trueup_capabilities::grants::Access;
+use trueup_capabilities::lbaas::anexia::{Anexia, Owned, RequestMetrics, Token};
+use trueup_capabilities::lbaas::simulated::Simulated;
+use trueup_capabilities::lbaas::{Api, State};
+use trueup_capabilities::metrics::{HOST, Line, Registry as Metrics};
+use trueup_capabilities::random::Seeded;
+use trueup_config::{Config, Lbaas, LbaasBackend, LbaasSim};
+use trueup_sims::Server;
+use trueup_work::board::Board;
+use trueup_work::ground::{Ground, Version, stream_of};
+use trueup_work::lifecycle::active::Active;
+use trueup_work::setup::{SetupError, read_token};
+
+use crate::lbaas::guest;
+
+/// The subfolder of the state folder that holds intents: what is about to be created, by guest name.
+const INTENTS: &str = "intents";
+
+/// Everything that a run or a plan of Services needs.
+pub struct Setup {
+    /// The version of the guest that decides.
+    pub(crate) active: Arc<Active>,
+    /// The same, until it is connected with its manager.
+    pub(crate) version: Option<Version>,
+    /// The Engine.
+    pub api: Arc<dyn Api>,
+    /// The same, if it is an Engine over HTTP, which can list orphans.
+    pub anexia: Option<Arc<Anexia>>,
+    /// All metrics of this process.
+    pub metrics: Arc<Metrics>,
+    /// The simulated Engine that was started for this run.
+    pub simulated_engine: Option<Server>,
+    /// From [`Ground::audit`].
+    pub audit: Option<Arc<Audit>>,
+    /// From [`Ground::board`].
+    pub board: Arc<Board>,
+}
+
+impl Setup {
+    /// Loads the guest, has it accept its settings, and connects to the Engine. Starts a simulated Engine first.
+    /// `fence` decides how long requests are let through.
+    ///
+    /// # Errors
+    /// One line: what can't be used.
+    pub async fn new(config: &Config, lbaas: &Lbaas, ground: &Ground, fence: Fence) -> Result<Self, SetupError> {
+        warn_of_missing_grants(lbaas);
+        let version = ground.version(config, guest::NAME, guest::WORLDS, &lbaas.guest).await?;
+        let simulated_engine = match &lbaas.sim {
+            Some(sim) => Some(start_engine(sim).await?),
+            None => None,
+        };
+        let address = simulated_engine.as_ref().map(Server::local_addr);
+        let intents = config.state_dir.join(INTENTS).join(guest::NAME);
+        let (api, anexia) = connect(lbaas, address, &ground.metrics, fence, Some(&intents))?;
+        Ok(Self {
+            active: Arc::clone(&version.active),
+            version: Some(version),
+            api,
+            anexia,
+            metrics: Arc::clone(&ground.metrics),
+            simulated_engine,
+            audit: ground.audit.clone(),
+            board: Arc::clone(&ground.board),
+        })
+    }
+
+    /// Checks whether it could be created, beside one that runs: the guest is available and passes, and the backend's
+    /// settings are valid.
+    ///
+    /// # Errors
+    /// One line: what can't be used.
+    pub(crate) async fn check(config: &Config, lbaas: &Lbaas, ground: &Ground) -> Result<(), SetupError> {
+        let version = ground.version(config, guest::NAME, guest::WORLDS, &lbaas.guest).await?;
+        version.check_wish()?;
+        if let Some(sim) = &lbaas.sim {
+            read_token(&sim.token, SIMULATED_ENGINES_TOKEN)?;
+        }
+        let somewhere = lbaas.sim.as_ref().map(|sim| sim.listen);
+        connect(lbaas, somewhere, &Arc::default(), Fence::closed(), None).map(drop)
+    }
+
+    /// The Engine for the job of this Service. It accepts no more requests of the job once another host may have
+    /// acted.
+    pub fn api_of(&self, mut owned: Owned) -> Arc<dyn Api> {
+        let grants = &self.active.instances().grants;
+        owned
+            .load_balancers
+            .retain(|identifier| grants.allow(guest::NAME, Access::Write, identifier));
+        match &self.anexia {
+            Some(anexia) => Arc::new(anexia.of_this_epoch(owned)),
+            None => Arc::clone(&self.api),
+        }
+    }
+
+    /// The backends of the instance of `key` for its next decisions.
+    pub fn backends(&self, seed: u64, key: &str, api: Arc<dyn Api>) -> Backends {
+        Backends {
+            random: Arc::new(Seeded::new(seed, stream_of(key))),
+            metrics: Arc::clone(&self.metrics),
+            lbaas: Some(api),
+            quotas: Arc::clone(&self.active.quotas),
+            audit: self.audit.clone(),
+            ..Backends::default()
+        }
+    }
+}
+
+/// The setting that says how long a request to the Engine may take, and its value. `None` without an Engine over HTTP.
+pub(crate) fn request_timeout(lbaas: &Lbaas) -> Option<(&'static str, Duration)> {
+    let LbaasBackend::Anexia(engine) = &lbaas.backend else {
+        return None;
+    };
+    let timeout = Duration::from_millis(engine.settings(None).request_timeout_ms);
+    Some(("backend.lbaas.request_timeout_ms", timeout))
+}
+
+/// A guest without the grants it needs fails at each call. Warns once, at the start.
+fn warn_of_missing_grants(lbaas: &Lbaas) {
+    for load_balancer in &lbaas.adapter.load_balancers {
+        for access in [Access::Read, Access::Write] {
+            if !lbaas.guest.grants.allow(guest::NAME, access, load_balancer) {
+                tracing::warn!(
+                    "[guests.lbaas] has no grant to {access} load balancer `{load_balancer}` of [adapter.lbaas]: its calls will be refused"
+                );
+            }
+        }
+    }
+}
+
+/// The Engine, and the same again if it is one over HTTP.
+type Connected = (Arc<dyn Api>, Option<Arc<Anexia>>);
+
+fn connect(
+    lbaas: &Lbaas,
+    simulated: Option<SocketAddr>,
+    metrics: &Arc<Metrics>,
+    fence: Fence,
+    intents: Option<&Path>,
+) -> Result<Connected, SetupError> {
+    match &lbaas.backend {
+        LbaasBackend::Anexia(backend) => {
+            let settings = backend.settings(simulated);
+            let token = Token::read(&settings).map_err(SetupError::misused)?;
+            let metrics = EngineMetrics {
+                metrics: Arc::clone(metrics),
+                in_flight: AtomicI64::new(0),
+            };
+            let anexia =
+                Anexia::new(settings, token, Arc::new(metrics), fence, intents).map_err(SetupError::misused)?;
+            let anexia = Arc::new(anexia);
+            Ok((Arc::<Anexia>::clone(&anexia), Some(anexia)))
+        }
+        LbaasBackend::Simulated => {
+            let engine = Simulated::new(Arc::new(SystemClock), Arc::new(Faults::default()), 0);
+            for identifier in &lbaas.adapter.load_balancers {
+                engine.put_load_balancer(identifier.clone(), State::Ok);
+            }
+            Ok((Arc::new(engine), None))
+        }
+    }
+}
+
+/// The name of the simulated Engine's token in messages.
+const SIMULATED_ENGINES_TOKEN: &str = "the simulated Engine's token";
+
+async fn start_engine(sim: &LbaasSim) -> Result<Server, SetupError> {
+    let token = read_token(&sim.token, SIMULATED_ENGINES_TOKEN)?;
+    let engine = trueup_sims::lbaas::start(sim.server(token.trim()), sim.listen)
+        .await
+        .map_err(SetupError::failed)?;
+    tracing::info!("simulated Engine listens on http://{}", engine.local_addr());
+    Ok(engine)
+}
+
+/// Exports the backend's requests as metrics of the host.
+struct EngineMetrics {
+    metrics: Arc<Metrics>,
+    in_flight: AtomicI64,
+}
+
+impl RequestMetrics for EngineMetrics {
+    fn request(&self, resource: &str, method: &str, status: &str) {
+        let label = |key: &str, value: &str| Label {
+            key: key.to_owned(),
+            value: value.to_owned(),
+        };
+        let labels = [
+            label("resource", resource),
+            label("method", method),
+            label("status", status),
+        ];
+        self.metrics
+            .take(HOST, "trueup_engine_requests_total", &labels, Line::CounterAdd(1));
+    }
+
+    fn in_flight(&self, delta: i64) {
+        let now = self.in_flight.fetch_add(delta, Ordering::Relaxed) + delta;
+        #[expect(clippy::cast_precision_loss, reason = "at most as many as may run at once")]
+        self.metrics.take(
+            HOST,
+            "trueup_engine_requests_in_flight",
+            &[],
+            Line::GaugeSet(now as f64),
+        );
+    }
+}

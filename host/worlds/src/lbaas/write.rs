@@ -1,0 +1,384 @@
+//! Writes our parts of a Service: our finalizer, and the addresses in service.
+//!
+//! Each write is a patch of exactly those fields, and applies only to the version it was based on. After a conflict the
+//! Service is read again and the patch computed anew. Otherwise the patch is based on the watched version, without a
+//! separate read.
+//!
+//! ```text
+//! Service as known -> what differs? -> nothing: done
+//!     ^                   |
+//!     |                   v
+//!     +-- read <- 409 - patch -> done, or the Service is gone
+//! ```
+//!
+//! *Whose entries*: `status.loadBalancer` of a Service belongs to the one controller that its class names, so all
+//! entries are ours: an entry that is not in service is removed, no matter which client wrote it. `ipMode` of a
+//! remaining entry is not changed.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{LoadBalancerIngress, Service};
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
+use trueup_base::fence::Fence;
+use trueup_sources::kubernetes::Kubernetes;
+
+use crate::lbaas::adapter::{self, FINALIZER, Key};
+
+/// How often a Service is read again after a conflict before the key's own retry takes over.
+const CONFLICTS_MAX: u32 = 10;
+
+/// How long to wait until the watch shows the result of a write. The delay is rarely more than some ms.
+const WATCH_BEHIND_MAX: Duration = Duration::from_secs(3);
+
+/// The interval of this check.
+const WATCH_BEHIND_LOOK: Duration = Duration::from_millis(50);
+
+/// Why something was not written, in one line.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum WriteError {
+    /// The Service is known to be gone, replaced, or no longer ours: the key must be reconciled again.
+    #[error("service `{0}` is not the one any more that it was")]
+    Changed(Key),
+    /// The same, but the watch does not show it yet.
+    #[error("service `{0}` is not the one any more that it was: waiting for the API server to say what it is")]
+    Unseen(Key),
+    /// Another host acts.
+    #[error("service `{0}`: not written, since this host may not act now")]
+    NotAllowed(Key),
+    /// The write failed.
+    #[error("service `{key}`: {cause}")]
+    Failed {
+        /// The Service.
+        key: Key,
+        /// One line.
+        cause: String,
+    },
+}
+
+/// The desired change of a Service.
+enum Change {
+    None,
+    /// The Service has changed, so this write no longer applies.
+    Stop,
+    Patch {
+        patch: Value,
+        status: bool,
+    },
+}
+
+/// The result of a write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wrote {
+    /// The Service is as desired.
+    True,
+    /// The Service does not exist.
+    Gone,
+    /// The Service has changed, so this write no longer applies.
+    Stopped,
+}
+
+/// Adds our finalizer to a Service that is ours: from now on it is not removed before its objects.
+pub(crate) async fn claim(cluster: &Kubernetes, key: &Key, uid: &str, fence: &Fence) -> Result<(), WriteError> {
+    let change = |service: &Service| {
+        if !is_ours(service, uid) {
+            return Change::Stop;
+        }
+        if adapter::is_claimed(service) {
+            return Change::None;
+        }
+        let mut finalizers = finalizers(service);
+        finalizers.push(FINALIZER.to_owned());
+        with_finalizers(&finalizers)
+    };
+    let wrote = write(cluster, key, fence, change).await?;
+    expect(cluster, key, uid, wrote).await
+}
+
+/// Sets the addresses in service.
+pub(crate) async fn serve(
+    cluster: &Kubernetes,
+    key: &Key,
+    uid: &str,
+    ingress: &[LoadBalancerIngress],
+    fence: &Fence,
+) -> Result<(), WriteError> {
+    let change = |service: &Service| {
+        if !is_ours(service, uid) {
+            return Change::Stop;
+        }
+        with_ingress(service, ingress)
+    };
+    let wrote = write(cluster, key, fence, change).await?;
+    expect(cluster, key, uid, wrote).await
+}
+
+/// Releases a Service that is no longer ours and has no objects left: removes all addresses and our finalizer. A
+/// Service that is gone, or ours again, is not changed.
+pub(crate) async fn release(cluster: &Kubernetes, key: &Key, fence: &Fence) -> Result<(), WriteError> {
+    let cleared = |service: &Service| match adapter::is_ours(service) {
+        true => Change::Stop,
+        // Its class belongs to another controller, so the addresses do too.
+        false if !adapter::is_claimed(service) || adapter::is_anothers(service) => Change::None,
+        false => with_ingress(service, &[]),
+    };
+    if write(cluster, key, fence, cleared).await? != Wrote::True {
+        return Ok(());
+    }
+    let released = |service: &Service| {
+        if adapter::is_ours(service) {
+            return Change::Stop;
+        }
+        if !adapter::is_claimed(service) {
+            return Change::None;
+        }
+        let mut finalizers = finalizers(service);
+        finalizers.retain(|finalizer| finalizer != FINALIZER);
+        with_finalizers(&finalizers)
+    };
+    write(cluster, key, fence, released).await.map(drop)
+}
+
+/// If nothing was written, waits until the watch shows the reason: before that, a retry would do the same again.
+async fn expect(cluster: &Kubernetes, key: &Key, uid: &str, wrote: Wrote) -> Result<(), WriteError> {
+    let known = || cluster.service(&key.namespace, &key.name);
+    expect_known(known, cluster.is_watched(), key, uid, wrote).await
+}
+
+/// As [`expect`], for the Service as `known` has it now.
+async fn expect_known(
+    known: impl Fn() -> Option<Arc<Service>>,
+    is_watched: bool,
+    key: &Key,
+    uid: &str,
+    wrote: Wrote,
+) -> Result<(), WriteError> {
+    if wrote == Wrote::True {
+        return Ok(());
+    }
+    let until = Instant::now() + WATCH_BEHIND_MAX;
+    loop {
+        if !known().is_some_and(|service| is_ours(&service, uid)) {
+            return Err(WriteError::Changed(key.clone()));
+        }
+        if !is_watched || Instant::now() >= until {
+            return Err(WriteError::Unseen(key.clone()));
+        }
+        sleep(WATCH_BEHIND_LOOK).await;
+    }
+}
+
+async fn write(
+    cluster: &Kubernetes,
+    key: &Key,
+    fence: &Fence,
+    change: impl Fn(&Service) -> Change,
+) -> Result<Wrote, WriteError> {
+    let failed = |cause: String| WriteError::Failed {
+        key: key.clone(),
+        cause,
+    };
+    let (namespace, name) = (&key.namespace, &key.name);
+    let Some(mut service) = cluster.service(namespace, name) else {
+        return Ok(Wrote::Gone);
+    };
+    for _ in 0..CONFLICTS_MAX {
+        let (patch, status) = match change(&service) {
+            Change::None => return Ok(Wrote::True),
+            Change::Stop => return Ok(Wrote::Stopped),
+            Change::Patch { patch, status } => (patch, status),
+        };
+        // Check this right before the write: the preceding steps may have taken long.
+        let Some(left) = fence.left() else {
+            return Err(WriteError::NotAllowed(key.clone()));
+        };
+        match cluster.patch_service(&service, patch, status, left).await {
+            Ok(()) => return Ok(Wrote::True),
+            Err(error) if error.is_not_found() => return Ok(Wrote::Gone),
+            Err(error) if error.is_conflict() => {}
+            Err(error) => return Err(failed(error.text)),
+        }
+        service = match cluster.read_service(namespace, name).await {
+            Ok(service) => service,
+            Err(error) if error.is_not_found() => return Ok(Wrote::Gone),
+            Err(error) => return Err(failed(error.text)),
+        };
+    }
+    Err(failed(format!(
+        "somebody else wrote to it {CONFLICTS_MAX} times while it was to be written"
+    )))
+}
+
+fn is_ours(service: &Service, uid: &str) -> bool {
+    adapter::is_ours(service) && service.metadata.uid.as_deref() == Some(uid)
+}
+
+fn finalizers(service: &Service) -> Vec<String> {
+    service.metadata.finalizers.clone().unwrap_or_default()
+}
+
+fn with_finalizers(finalizers: &[String]) -> Change {
+    // In a merge patch, null removes a field.
+    let finalizers = if finalizers.is_empty() {
+        Value::Null
+    } else {
+        Value::from(finalizers)
+    };
+    Change::Patch {
+        patch: json!({"metadata": {"finalizers": finalizers}}),
+        status: false,
+    }
+}
+
+fn with_ingress(service: &Service, wanted: &[LoadBalancerIngress]) -> Change {
+    let status = service.status.as_ref();
+    let now = status.and_then(|status| status.load_balancer.as_ref()?.ingress.as_deref());
+    let now = now.unwrap_or_default();
+    if shown(now) == shown(wanted) {
+        return Change::None;
+    }
+    let entry = |wanted: &LoadBalancerIngress| {
+        let same = now.iter().find(|now| now.ip == wanted.ip);
+        LoadBalancerIngress {
+            ip_mode: same
+                .and_then(|same| same.ip_mode.clone())
+                .or_else(|| wanted.ip_mode.clone()),
+            ..wanted.clone()
+        }
+    };
+    let ingress: Vec<LoadBalancerIngress> = wanted.iter().map(entry).collect();
+    let ingress = if ingress.is_empty() {
+        Value::Null
+    } else {
+        json!(ingress)
+    };
+    Change::Patch {
+        patch: json!({"metadata": {}, "status": {"loadBalancer": {"ingress": ingress}}}),
+        status: true,
+    }
+}
+
+/// The address, name, and ports with protocols of an entry.
+type Shown<'a> = (Option<&'a str>, Option<&'a str>, BTreeSet<(i32, &'a str)>);
+
+/// The content of entries, independent of order and of fields that the API server adds.
+fn shown(ingress: &[LoadBalancerIngress]) -> BTreeSet<Shown<'_>> {
+    ingress
+        .iter()
+        .map(|entry| {
+            let ports = entry.ports.iter().flatten();
+            (
+                // Kubernetes writes an empty text for none.
+                entry.ip.as_deref().filter(|ip| !ip.is_empty()),
+                entry.hostname.as_deref().filter(|hostname| !hostname.is_empty()),
+                ports.map(|port| (port.port, port.protocol.as_str())).collect(),
+            )
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    fn key() -> Key {
+        Key {
+            namespace: "default".to_owned(),
+            name: "web".to_owned(),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_changed_service_is_reported_once_known_and_not_awaited_unwatched() {
+        let key = key();
+        let web = service(json!({
+            "metadata": {"name": "web", "namespace": "default", "uid": "u1", "resourceVersion": "1"},
+            "spec": {"type": "LoadBalancer"},
+        }));
+        let known = RefCell::new(Some(Arc::new(web)));
+        let expect =
+            async |uid, wrote, is_watched| expect_known(|| known.borrow().clone(), is_watched, &key, uid, wrote).await;
+        assert_eq!(expect("u1", Wrote::True, false).await, Ok(()));
+        let unseen = Err(WriteError::Unseen(key.clone()));
+        assert_eq!(expect("u1", Wrote::Gone, false).await, unseen);
+        let changed = Err(WriteError::Changed(key.clone()));
+        assert_eq!(
+            expect("u0", Wrote::Stopped, false).await,
+            changed,
+            "another UID is known"
+        );
+
+        let gone = async {
+            tokio::task::yield_now().await;
+            known.replace(None);
+        };
+        let (expected, ()) = tokio::join!(expect("u1", Wrote::Gone, true), gone);
+        assert_eq!(expected, changed);
+    }
+
+    fn service(value: Value) -> Service {
+        serde_json::from_value(value).unwrap()
+    }
+
+    fn patch_of(change: Change) -> Option<Value> {
+        match change {
+            Change::Patch { patch, .. } => Some(patch),
+            Change::None => None,
+            Change::Stop => panic!("stopped"),
+        }
+    }
+
+    fn wanted(entries: &[(&str, i32)]) -> Vec<LoadBalancerIngress> {
+        let entries = entries.iter().map(|(ip, port)| {
+            serde_json::from_value(json!({"ip": ip, "ports": [{"port": port, "protocol": "TCP"}]})).unwrap()
+        });
+        entries.collect()
+    }
+
+    fn serving(ingress: Value) -> Service {
+        service(json!({"metadata": {"name": "web"}, "status": {"loadBalancer": {"ingress": ingress}}}))
+    }
+
+    #[test]
+    fn a_status_that_says_the_same_is_not_written() {
+        let now = serving(json!([
+            {"ip": "192.0.2.2", "ports": [{"port": 80, "protocol": "TCP"}]},
+            {"ip": "192.0.2.1", "ipMode": "VIP", "ports": [{"port": 80, "protocol": "TCP"}]},
+        ]));
+        assert_eq!(
+            patch_of(with_ingress(&now, &wanted(&[("192.0.2.1", 80), ("192.0.2.2", 80)]))),
+            None
+        );
+        assert_eq!(patch_of(with_ingress(&serving(Value::Null), &[])), None);
+        assert_eq!(patch_of(with_ingress(&service(json!({"metadata": {}})), &[])), None);
+    }
+
+    #[test]
+    fn entries_are_replaced_whole_and_their_mode_stays() {
+        let now = serving(json!([
+            {"ip": "192.0.2.1", "ipMode": "Proxy", "ports": [{"port": 80, "protocol": "TCP"}]},
+            {"hostname": "stale.example"},
+        ]));
+        let patch = patch_of(with_ingress(&now, &wanted(&[("192.0.2.1", 443)]))).unwrap();
+        assert_eq!(
+            patch,
+            json!({"metadata": {}, "status": {"loadBalancer": {"ingress": [
+                {"ip": "192.0.2.1", "ipMode": "Proxy", "ports": [{"port": 443, "protocol": "TCP"}]},
+            ]}}})
+        );
+        let patch = patch_of(with_ingress(&now, &[])).unwrap();
+        assert_eq!(patch["status"]["loadBalancer"]["ingress"], Value::Null);
+    }
+
+    #[test]
+    fn finalizers_of_others_stay() {
+        let patch = patch_of(with_finalizers(&["example.com/other".to_owned()])).unwrap();
+        assert_eq!(patch, json!({"metadata": {"finalizers": ["example.com/other"]}}));
+        let patch = patch_of(with_finalizers(&[])).unwrap();
+        assert_eq!(patch, json!({"metadata": {"finalizers": null}}));
+    }
+}

@@ -1,0 +1,89 @@
+//! Every kind of work that this build knows: one folder for each, and their list. Nothing else lists them.
+#![forbid(unsafe_code)]
+
+pub mod ipam;
+pub mod lbaas;
+pub mod neg;
+pub mod node;
+mod slices;
+mod source_ranges;
+pub mod toy;
+
+use std::sync::LazyLock;
+
+use trueup_config as config;
+use trueup_work::guests::{World, Worlds};
+use trueup_work::kind::Kind;
+
+/// Everything that a host can do, in the order in which it is set up.
+pub const KINDS: &[&dyn Kind] = &[
+    &ipam::kind::OfPods,
+    &lbaas::kind::OfServices,
+    &neg::kind::OfNegs,
+    &node::kind::OfThisNode,
+    &toy::kind::OfToys,
+];
+
+/// The worlds that their guests may implement.
+pub fn worlds() -> Worlds {
+    static ALL: LazyLock<Vec<&World>> =
+        LazyLock::new(|| KINDS.iter().flat_map(|kind| kind.worlds().iter().copied()).collect());
+    &ALL
+}
+
+/// How the sections of their configurations are read.
+pub fn sections() -> Vec<&'static dyn config::World> {
+    KINDS.iter().map(|kind| kind.sections()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use wit_parser::{Resolve, UnresolvedPackageGroup, WorldItem, WorldKey};
+
+    use super::*;
+
+    /// Every package in `wit/`.
+    fn wit() -> Resolve {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../wit");
+        let mut groups: Vec<UnresolvedPackageGroup> = std::fs::read_dir(folder)
+            .unwrap()
+            .map(|entry| UnresolvedPackageGroup::parse_dir(entry.unwrap().path()).unwrap())
+            .collect();
+        let main = groups.pop().unwrap();
+        let mut resolve = Resolve::default();
+        resolve.push_groups(main, groups).unwrap();
+        resolve
+    }
+
+    #[test]
+    fn every_world_has_the_interfaces_and_calls_of_its_wit() {
+        let wit = wit();
+        for world in worlds() {
+            let is_it = |(_, of): &(_, &wit_parser::World)| {
+                of.package.is_some_and(|id| wit.id_of_name(id, &of.name) == world.name)
+            };
+            let (_, of) = wit.worlds.iter().find(is_it).unwrap();
+            let names = |items: &mut dyn Iterator<Item = &WorldKey>| {
+                let mut names: Vec<String> = items.map(|key| wit.name_world_key(key)).collect();
+                names.sort();
+                names
+            };
+            assert_eq!(names(&mut of.imports.keys()), world.imports, "{}", world.name);
+            assert_eq!(names(&mut of.exports.keys()), world.exports, "{}", world.name);
+            let mut calls: Vec<String> = Vec::new();
+            for item in of.exports.values() {
+                let WorldItem::Interface { id, .. } = item else {
+                    panic!("{item:?}")
+                };
+                let interface = &wit.interfaces[*id];
+                let of = interface.name.as_deref().unwrap();
+                calls.extend(interface.functions.keys().map(|name| format!("{of}.{name}")));
+            }
+            calls.retain(|call| !call.starts_with("lifecycle."));
+            calls.sort();
+            assert_eq!(calls, world.calls, "{}", world.name);
+        }
+    }
+}

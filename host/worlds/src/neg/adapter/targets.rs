@@ -1,0 +1,355 @@
+//! The desired state of NEGs for each key, according to the current source.
+//!
+//! Fail-safe: until the first complete look there is no desired state. While something cannot be read, a missing object
+//! does not count as deleted.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+use trueup_capabilities::neg::NegRef;
+use trueup_config::{NEG_NAMES, NegAdapter as Settings, ZONES};
+use trueup_sources::Source;
+use trueup_sources::{Change, Completeness, Kind, ObjectRef};
+use trueup_work::objects::Id as ServiceName;
+
+use super::annotation::{Asked, Exposed};
+use super::claims::Claims;
+use super::desired::{Changed, Concern, Places, Wish};
+use super::endpoints::placed;
+use super::index::{Index, Touched};
+use super::key::Key;
+use super::names::{made_name, name_in_subnet};
+use super::node::Facts;
+use super::notes::Notes;
+
+/// Everything that NEGs depend on, and the request of each key.
+#[derive(Clone, Debug)]
+pub struct Targets {
+    settings: Settings,
+    index: Index,
+    places: Places,
+    claims: Claims,
+    /// The names of each key: one for each subnet.
+    names: BTreeMap<Key, BTreeSet<String>>,
+    notes: Notes,
+    /// Objects that are missing from the source while a look is incomplete: they are kept.
+    held: BTreeSet<ObjectRef>,
+    completeness: Completeness,
+    /// Whether a look was complete. From then on there is a desired state.
+    was_complete: bool,
+}
+
+impl Targets {
+    /// Nothing is known yet.
+    pub fn new(settings: &Settings) -> Self {
+        let places = Places {
+            zones: settings.zones.iter().cloned().collect(),
+            subnets: settings.subnet.iter().cloned().collect(),
+        };
+        Self {
+            settings: settings.clone(),
+            index: Index::default(),
+            places,
+            claims: Claims::default(),
+            names: BTreeMap::new(),
+            notes: Notes::default(),
+            held: BTreeSet::new(),
+            completeness: Completeness::default(),
+            was_complete: false,
+        }
+    }
+
+    /// The same for this source.
+    pub fn of(mut self, source: &Source) -> Self {
+        self.completeness = Completeness::of(source);
+        self
+    }
+
+    /// The same, with the value that [`Targets::places`] had when the previous process ended. Call it before the first
+    /// look.
+    pub fn with_places(mut self, places: Places) -> Self {
+        self.places.zones.extend(places.zones);
+        self.places.subnets.extend(places.subnets);
+        self
+    }
+
+    /// The past and present locations of Nodes, including those in the configuration. The caller stores them when
+    /// [`Changed::more_places`] is set.
+    pub fn places(&self) -> &Places {
+        &self.places
+    }
+
+    /// Applies a look at the source. `has_keys`: there is something to lose.
+    ///
+    /// Objects that disappear while `complete` is false are kept until it is true. A source without any object,
+    /// although there is something to lose, is treated as unavailable: see [`Completeness`].
+    pub fn take_in(&mut self, changes: &[Change], complete: bool, has_keys: bool) -> Changed {
+        let mut looked = Looked::default();
+        for change in changes {
+            let reference = &change.reference;
+            self.completeness.see(change);
+            match &change.now {
+                Some(object) => {
+                    self.held.remove(reference);
+                    let touched = self.index.put(reference, object, &self.settings);
+                    self.see_place(reference, &mut looked);
+                    looked.take(reference, touched);
+                }
+                None if self.index.has(reference) => _ = self.held.insert(reference.clone()),
+                None => {}
+            }
+        }
+        let objects = self.index.len() - self.held.len();
+        let is_node = |reference: &&ObjectRef| reference.kind == Kind::Node;
+        let nodes = self.index.node_count();
+        let shown = nodes - self.held.iter().filter(is_node).count();
+        let (objects, nodes) = (has_keys.then_some(objects), has_keys.then_some(shown));
+        let missing = self.completeness.end_look(complete, objects, nodes);
+        let is_missed = complete && missing.nodes;
+        let complete = self.is_complete();
+        if complete {
+            for reference in std::mem::take(&mut self.held) {
+                let touched = self.index.remove(&reference);
+                looked.take(&reference, touched);
+            }
+        }
+        self.claim(&mut looked);
+        let notes = self.look_at_notes(looked.touched);
+        let mut affected = looked.keys;
+        if complete && !self.was_complete {
+            self.was_complete = true;
+            affected.extend(self.index.keys());
+        }
+        if !self.was_complete {
+            affected.clear();
+        }
+        Changed {
+            affected,
+            seen: looked.seen,
+            notes,
+            is_empty: missing.all,
+            no_nodes: is_missed,
+            completed: self.completeness.completed(),
+            more_places: looked.more_places,
+        }
+    }
+
+    /// Sets the objects that exist and cannot be read. Returns the keys that this affects, except keys of Services that
+    /// were never read, which may or may not be gone now ([`Targets::is_gone`]).
+    pub fn take_in_unreadable(&mut self, unreadable: &Arc<BTreeSet<ObjectRef>>) -> BTreeSet<Key> {
+        let mut keys = BTreeSet::new();
+        for reference in &self.completeness.take_in_unreadable(unreadable) {
+            match reference.kind {
+                Kind::Service => keys.extend(self.index.keys_of(&ServiceName::from(reference))),
+                Kind::EndpointSlice => keys.extend(self.index.keys_in(&reference.namespace)),
+                Kind::Node => {
+                    let services = self.index.services_on(&reference.name);
+                    keys.extend(services.flat_map(|service| self.index.keys_of(service)));
+                }
+                Kind::Pod => {}
+            }
+        }
+        keys
+    }
+
+    /// The desired state of a key, or why it is invalid: then nothing changes, and one line says how to fix it. `None`
+    /// if no source object requests the key; if [`Targets::is_gone`] also holds, its NEGs must be emptied.
+    pub fn wish(&self, key: &Key) -> Option<Result<Wish, String>> {
+        if !self.was_complete {
+            return None;
+        }
+        let service = key.service();
+        match self.index.asked(&service)? {
+            Asked::Broken(broken) => Some(Err(broken.text.clone())),
+            Asked::IngressAlone => None,
+            Asked::Exposed(ports) => {
+                let exposed = ports.get(&key.port)?;
+                Some(self.hidden(&service).map_or_else(|| self.made(key, exposed), Err))
+            }
+        }
+    }
+
+    /// Whether a key without a request is gone: everything was read, and it would be visible if it existed.
+    pub fn is_gone(&self, key: &Key) -> bool {
+        let service = ObjectRef {
+            kind: Kind::Service,
+            namespace: key.namespace.clone(),
+            name: key.name.clone(),
+        };
+        self.completeness.is_gone(&service) && self.wish(key).is_none()
+    }
+
+    /// Every requested key, valid or not.
+    pub fn keys(&self) -> BTreeSet<Key> {
+        let keys = self.index.keys();
+        keys.filter(|_| self.was_complete).collect()
+    }
+
+    /// Whether a missing object is gone.
+    pub fn is_complete(&self) -> bool {
+        self.completeness.is_complete()
+    }
+
+    /// The owner of a NEG's name. `None` if no key requests it. If another key now owns the NEGs of a deleted key, they
+    /// are not to be emptied: the owner corrects them.
+    pub fn owner(&self, neg: &str) -> Option<&Key> {
+        self.claims.owner(neg)
+    }
+
+    /// The current notes, reported or not.
+    pub fn notes(&self) -> impl Iterator<Item = &str> {
+        self.notes.standing()
+    }
+
+    /// A Node reveals where NEGs may be. A new location affects every key.
+    fn see_place(&mut self, reference: &ObjectRef, looked: &mut Looked) {
+        if reference.kind != Kind::Node {
+            return;
+        }
+        let Some(Facts { zone, subnet, .. }) = self.index.node(&reference.name) else {
+            return;
+        };
+        let mut is_new = false;
+        for (place, all) in [(zone, &mut self.places.zones), (subnet, &mut self.places.subnets)] {
+            is_new |= place.as_ref().is_some_and(|place| all.insert(place.clone()));
+        }
+        if is_new {
+            looked.more_places = true;
+            let keys = self.index.keys().collect();
+            let touched = Touched {
+                keys,
+                ..Touched::default()
+            };
+            looked.take(reference, touched);
+        }
+    }
+
+    /// Changed keys may have different names, so other keys may lose or gain names.
+    fn claim(&mut self, looked: &mut Looked) {
+        let mut concerned = BTreeSet::new();
+        for key in &looked.keys {
+            let now: BTreeSet<String> = match self.index.asked(&key.service()) {
+                Some(Asked::Exposed(ports)) => ports
+                    .get(&key.port)
+                    .map(|exposed| self.neg_names(key, exposed).map(|(_, name)| name).collect())
+                    .unwrap_or_default(),
+                _ => BTreeSet::new(),
+            };
+            let before = self.names.remove(key).unwrap_or_default();
+            concerned.extend(self.claims.change(key, &before, &now));
+            if !now.is_empty() {
+                self.names.insert(key.clone(), now);
+            }
+        }
+        looked.keys.extend(concerned);
+    }
+
+    fn look_at_notes(&mut self, touched: Touched) -> Vec<String> {
+        if self.was_complete {
+            self.notes.look(touched, &self.index, &self.settings)
+        } else if self.is_complete() {
+            self.notes.look(self.index.everything(), &self.index, &self.settings)
+        } else {
+            // What is missing may not have been read yet.
+            Vec::new()
+        }
+    }
+
+    /// The name of the NEG in each subnet.
+    fn neg_names(&self, key: &Key, exposed: &Exposed) -> impl Iterator<Item = (&str, String)> {
+        let made = || made_name(&self.settings.cluster, key);
+        let name = exposed.name.clone().unwrap_or_else(made);
+        self.places.subnets.iter().map(move |subnet| {
+            let is_default = self.settings.subnet.as_ref() == Some(subnet);
+            let name = if is_default {
+                name.clone()
+            } else {
+                name_in_subnet(&name, subnet)
+            };
+            (subnet.as_str(), name)
+        })
+    }
+
+    fn made(&self, key: &Key, exposed: &Exposed) -> Result<Wish, String> {
+        let names: BTreeMap<&str, String> = self.neg_names(key, exposed).collect();
+        for name in names.values() {
+            if let Some(owner) = self.owner(name).filter(|owner| *owner != key) {
+                return Err(format!(
+                    "service `{}`: port {}: NEG `{name}` is that of port {} of service `{}`: give it another name",
+                    key.service(),
+                    key.port,
+                    owner.port,
+                    owner.service(),
+                ));
+            }
+        }
+        let service = key.service();
+        let spot = |node: &str| self.index.node(node)?.spot();
+        let placed = placed(self.index.slices(&service), &exposed.port_name, spot);
+        let neg = |zone: &String, name: &String| NegRef {
+            name: name.clone(),
+            zone: zone.clone(),
+        };
+        let zones = &self.places.zones;
+        let mut negs: Vec<NegRef> = names
+            .values()
+            .flat_map(|name| zones.iter().map(move |zone| neg(zone, name)))
+            .collect();
+        negs.sort();
+        let names = names.into_iter().map(|(subnet, name)| (subnet.to_owned(), name.into()));
+        let settings = [
+            (NEG_NAMES.to_owned(), Value::Object(names.collect())),
+            (ZONES.to_owned(), json!(zones)),
+        ];
+        Ok(Wish {
+            settings: Map::from_iter(settings),
+            target: placed.target,
+            negs,
+            left_out: placed.left_out,
+        })
+    }
+
+    /// Why the endpoints of a Service are unknown: an object cannot be read and never was. If it were ignored, the load
+    /// balancer would lose its endpoints.
+    fn hidden(&self, service: &ServiceName) -> Option<String> {
+        let hides = |reference: &&ObjectRef| {
+            !self.index.has(reference)
+                && match reference.kind {
+                    Kind::EndpointSlice => reference.namespace == service.namespace,
+                    Kind::Node => self.index.is_on(service, &reference.name),
+                    Kind::Service | Kind::Pod => false,
+                }
+        };
+        let hidden = self.completeness.unreadable().iter().find(hides)?;
+        Some(format!(
+            "service `{service}`: {hidden} can't be read, so that it is not known which endpoints there are: repair it"
+        ))
+    }
+}
+
+/// What applying changes collects.
+#[derive(Default)]
+struct Looked {
+    keys: BTreeSet<Key>,
+    touched: Touched,
+    seen: Vec<Concern>,
+    more_places: bool,
+}
+
+impl Looked {
+    fn take(&mut self, reference: &ObjectRef, touched: Touched) {
+        let asks_else = reference.kind == Kind::Service && !touched.services.is_empty();
+        if asks_else || !touched.keys.is_empty() {
+            self.keys.extend(touched.keys.iter().cloned());
+            match self.seen.last_mut() {
+                Some(last) if last.reference == *reference => last.keys.extend(touched.keys.iter().cloned()),
+                _ => self.seen.push(Concern {
+                    reference: reference.clone(),
+                    keys: touched.keys.clone(),
+                }),
+            }
+        }
+        self.touched.extend(touched);
+    }
+}

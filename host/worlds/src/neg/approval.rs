@@ -1,0 +1,31 @@
+//! Keys that the source shows no more, and whose endpoints stay attached until that is approved.
+//!
+//! Only keys that go count: endpoints of a key that stays come and go with its pods.
+
+use super::Negs;
+use crate::neg::adapter::{Key, Wish};
+
+impl Negs<'_> {
+    /// Whether the endpoints of a key that is gone may go now.
+    ///
+    /// # Errors
+    /// One line: they wait for an approval.
+    pub(super) fn may_go(&self, key: &Key) -> Result<(), String> {
+        self.setup.active.quotas.holdings.admit_all(&key.to_string())
+    }
+
+    /// A key is as its wish says, or gone: counts its endpoints.
+    pub(super) fn note_held(&self, key: &Key, gone: bool) {
+        let (holdings, text) = (&self.setup.active.quotas.holdings, key.to_string());
+        match self.targets.wish(key) {
+            _ if gone => holdings.emptied(&text),
+            Some(Ok(Wish { target, .. })) => {
+                let endpoints = target.iter().map(|group| group.endpoints.len() as u64).sum();
+                holdings.settled(&text, endpoints);
+            }
+            // Its wish went or broke: its next turn tells. A key that goes loses its endpoints over several turns, and
+            // an approval is for all of them.
+            Some(Err(_)) | None => {}
+        }
+    }
+}

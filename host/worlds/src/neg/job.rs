@@ -1,0 +1,281 @@
+//! The turn of one key: finishes a call that a kill cut short, notifies the guest of ends of operations and of timers,
+//! and compares its NEGs with the target.
+//!
+//! ```text
+//! open (restore) -> finish what was interrupted -> ends -> timers -> error state -> sync -> read the state
+//! ```
+
+use std::sync::Arc;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+use trueup_capabilities::meter::Effects;
+use trueup_capabilities::neg::EndpointGroup;
+use trueup_journal::Interrupted;
+use trueup_work::instances::with_causes;
+use trueup_work::keyed::turn::{self, Turn};
+use trueup_work::lifecycle::failure::Failure;
+
+use super::inbox::Inbox;
+use super::operations::{self, InFlight, NOT_FOUND, Operations, Started};
+use super::progress::State;
+use crate::neg::adapter::Key;
+use crate::neg::guest::{Error, OnOperation, OnTimer, SetErrorState, Sync, SyncReport};
+use crate::neg::shown::describe;
+
+/// The maximum number of timers that one turn fires. The guest has three; one that schedules another in each call must
+/// not occupy a worker for ever.
+const TIMERS_PER_JOB_MAX: usize = 16;
+
+const ON_OPERATION: &str = "syncer.on-operation";
+
+pub(super) type Done = turn::Done<Key, Out>;
+
+/// What a key is to become, and what came for it.
+pub(super) struct Job {
+    pub(super) key: Key,
+    /// The settings that the adapter gives the guest, beside the configuration.
+    pub(super) settings: Map<String, Value>,
+    pub(super) target: Vec<EndpointGroup>,
+    /// Whether the key is no longer desired.
+    pub(super) is_gone: bool,
+    pub(super) inbox: Inbox,
+    /// Finishes a call that a kill cut short only if it began at this time or later. In milliseconds since 1970.
+    pub(super) finishes_from_ms: u64,
+    /// Operations that its instance has started and of whose end the guest does not know yet.
+    pub(super) in_flight: InFlight,
+    pub(super) operations: Arc<dyn Operations>,
+}
+
+/// What a turn leaves.
+#[derive(Debug, Default)]
+pub(crate) struct Out {
+    /// What the turn did not get to.
+    pub(super) inbox: Inbox,
+    /// When its last call began, in milliseconds since 1970, as far as is known.
+    pub(super) last_at_ms: u64,
+    pub(super) came: Came,
+}
+
+/// What a job found out and did.
+#[derive(Debug, Default)]
+pub(super) struct Came {
+    /// Endpoints in operations that it started.
+    pub(super) attaching: u64,
+    pub(super) detaching: u64,
+    /// Endpoints in operations of whose success it notified the guest.
+    pub(super) attached: u64,
+    pub(super) detached: u64,
+    /// The failed operations since the last success, and whether the last end was a success.
+    pub(super) operation_failures: u32,
+    pub(super) operation_succeeded: bool,
+    /// It compared the NEGs with the target and met no error.
+    pub(super) synced: bool,
+    /// The guest refused its input, or met an error of the API. It retries by itself, by its timers.
+    pub(super) error: Option<String>,
+    /// What the guest's state says now. `None` if the job did not read it, or the guest uses another format.
+    pub(super) state: Option<State>,
+}
+
+/// A running turn.
+struct Work {
+    turn: Turn,
+    settings: Map<String, Value>,
+    operations: Arc<dyn Operations>,
+    in_flight: InFlight,
+    finishes_from_ms: u64,
+    inbox: Inbox,
+    came: Came,
+}
+
+/// Runs the turn to its end.
+pub(super) async fn run(job: Job, turn: Turn) -> Done {
+    let mut work = Work {
+        turn,
+        settings: job.settings,
+        operations: job.operations,
+        in_flight: job.in_flight,
+        finishes_from_ms: job.finishes_from_ms,
+        inbox: job.inbox,
+        came: Came::default(),
+    };
+    let mut end = work.all(job.target, job.is_gone).await;
+    if let (Ok(_), Some(error)) = (&end, &work.came.error) {
+        end = Err(Failure::from(error.clone()));
+    }
+    let Work {
+        mut turn, inbox, came, ..
+    } = work;
+    // Endpoints come and go all the time: what counts is what was asked for, and never as going round in circles.
+    turn.effects = Effects {
+        created: came.attaching,
+        destroyed: came.detaching,
+    };
+    turn.changes.clear();
+    let last_at_ms = turn.last_at_ms;
+    let out = Out {
+        inbox,
+        last_at_ms,
+        came,
+    };
+    turn.end(job.key, end, out)
+}
+
+impl Work {
+    /// `true` if the key is no longer desired and nothing of it is left.
+    async fn all(&mut self, target: Vec<EndpointGroup>, is_gone: bool) -> Result<bool, Failure> {
+        let mut wanted = self.ready().await?;
+        wanted |= self.tell_ends().await?;
+        wanted |= self.tell_timers().await?;
+        if let Some(in_error_state) = self.inbox.error_state {
+            let () = self
+                .call("syncer.set-error-state", &SetErrorState { in_error_state })
+                .await?;
+            self.inbox.error_state = None;
+        }
+        let mut is_empty = false;
+        if wanted || self.inbox.sync {
+            let report = self.sync(target).await?;
+            self.inbox.sync = false;
+            is_empty = report.is_some_and(|report| report.attaching + report.detaching + report.in_flight == 0);
+        }
+        self.came.state = self.state().await?;
+        let in_flight = !operations::of(&self.in_flight).is_empty();
+        let waits = self.turn.slot.timer_ms().is_some();
+        Ok(is_gone && is_empty && !in_flight && !waits)
+    }
+
+    /// Gets the instance. If it was just opened, finishes the call that a kill cut short, and looks up operations in
+    /// flight that the backend does not know. `true` if it was just opened and needs a sync.
+    async fn ready(&mut self) -> Result<bool, Failure> {
+        self.turn.go_on()?;
+        if !self.turn.slot.is_live() {
+            operations::of(&self.in_flight).clear();
+        }
+        let Some(interrupted) = self.turn.ready(Some(&self.settings)).await? else {
+            return Ok(false);
+        };
+        match interrupted {
+            Some(interrupted) if interrupted.at_ms >= self.finishes_from_ms => self.finish(interrupted).await?,
+            Some(interrupted) => self.give_up(&interrupted)?,
+            None => {}
+        }
+        let known = self.state().await?.map(|state| state.in_flight).unwrap_or_default();
+        for (operation, started) in known {
+            operations::of(&self.in_flight).entry(operation).or_insert(started);
+            if !self.operations.is_pending(self.turn.slot.key(), operation) {
+                self.inbox
+                    .ends
+                    .entry(operation)
+                    .or_insert_with(|| Some(NOT_FOUND.to_owned()));
+            }
+        }
+        Ok(true)
+    }
+
+    /// The remaining changes of the call may be wrong by now. The turn syncs its NEGs in any case.
+    fn give_up(&self, interrupted: &Interrupted) -> Result<(), Failure> {
+        let (instance, call) = (self.turn.slot.key(), &interrupted.call);
+        tracing::info!(
+            instance,
+            "`{call}`, inside which the host was stopped, is not finished: others have acted since"
+        );
+        let given_up = self.turn.slot.instances().give_up_interrupted(instance);
+        given_up.map_err(|error| Failure::from(with_causes(error)))
+    }
+
+    /// Finishes the call inside which the recording ended. Its answer matters only if it reported the end of an
+    /// operation: an instance that was just opened gets a sync in any case.
+    async fn finish(&mut self, interrupted: Interrupted) -> Result<(), Failure> {
+        let (call, args) = (interrupted.call.clone(), interrupted.args.clone());
+        self.turn.finish(interrupted).await?;
+        if let Ok(OnOperation { operation, failure }) = serde_json::from_str(args.get())
+            && call == ON_OPERATION
+        {
+            self.told(operation, failure.as_deref()).await;
+        }
+        Ok(())
+    }
+
+    async fn tell_ends(&mut self) -> Result<bool, Failure> {
+        let mut wanted = false;
+        while let Some((&operation, failure)) = self.inbox.ends.first_key_value() {
+            let failure = failure.clone();
+            let args = OnOperation { operation, failure };
+            let answer: bool = self.call(ON_OPERATION, &args).await?;
+            wanted |= answer;
+            self.told(operation, args.failure.as_deref()).await;
+        }
+        Ok(wanted)
+    }
+
+    /// The guest knows of the end of an operation, and its recording says so.
+    async fn told(&mut self, operation: u64, failure: Option<&str>) {
+        self.inbox.ends.remove(&operation);
+        self.operations.told(self.turn.slot.key(), operation).await;
+        let started = operations::of(&self.in_flight).remove(&operation);
+        if let Some(failure) = failure {
+            tracing::warn!(
+                instance = self.turn.slot.key(),
+                operation,
+                "an operation failed: {failure}"
+            );
+            self.came.operation_failures += 1;
+            self.came.operation_succeeded = false;
+            return;
+        }
+        self.came.operation_succeeded = true;
+        self.came.operation_failures = 0;
+        if let Some(Started { attaches, endpoints }) = started {
+            let count = if attaches {
+                &mut self.came.attached
+            } else {
+                &mut self.came.detached
+            };
+            *count += endpoints as u64;
+        }
+    }
+
+    async fn tell_timers(&mut self) -> Result<bool, Failure> {
+        let mut wanted = false;
+        for _ in 0..TIMERS_PER_JOB_MAX {
+            self.turn.go_on()?;
+            let due = self.turn.slot.host_mut().and_then(|host| {
+                let now_ms = host.backends.clock.steady_ms();
+                host.timers.take_due(now_ms)
+            });
+            let Some((_, timer)) = due else { break };
+            let answer: bool = self.call("timer-events.on-timer", &OnTimer { timer }).await?;
+            wanted |= answer;
+        }
+        Ok(wanted)
+    }
+
+    /// `None` if it met an error, which the guest itself retries.
+    async fn sync(&mut self, target: Vec<EndpointGroup>) -> Result<Option<SyncReport>, Failure> {
+        let answer: Result<SyncReport, Error> = self.call("syncer.sync", &Sync { target }).await?;
+        match answer {
+            Ok(report) => {
+                self.came.attaching += u64::from(report.attaching);
+                self.came.detaching += u64::from(report.detaching);
+                self.came.synced = true;
+                Ok(Some(report))
+            }
+            Err(error) => {
+                self.came.error = Some(describe(&error));
+                Ok(None)
+            }
+        }
+    }
+
+    async fn state(&mut self) -> Result<Option<State>, Failure> {
+        let snapshot = self.turn.slot.snapshot().await?;
+        Ok(snapshot.as_deref().and_then(State::read))
+    }
+
+    async fn call<R: DeserializeOwned>(&mut self, call: &str, args: &impl Serialize) -> Result<R, Failure> {
+        self.turn.go_on()?;
+        self.turn.call(call, args, Ok).await
+    }
+}

@@ -1,0 +1,266 @@
+//! NEGs as a world of keys: the endpoints that the NEGs of a key should have, the calls of its turn (job.rs), and what
+//! comes for it beside the source: ends of operations, due timers, and the error state that an operator requests.
+//!
+//! A guest's calls start operations that go on without it, so the host never cuts a call, and first finishes one that
+//! a kill cut short. The loop is that of [`trueup_work::keyed`].
+
+pub mod adapter;
+mod approval;
+pub mod guest;
+mod inbox;
+mod job;
+pub(crate) mod kind;
+mod known;
+mod looked;
+mod migrator;
+mod operations;
+mod plan;
+mod progress;
+mod setup;
+pub mod shown;
+mod turn;
+mod world;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+use tokio::sync::mpsc;
+use trueup_base::clock::{Clock as _, SystemClock};
+use trueup_capabilities::neg::EndpointGroup;
+use trueup_config::{Config, Neg};
+use trueup_sources::Objects;
+use trueup_work::board::{NegAt, OperationAt};
+use trueup_work::decisions::Cause;
+use trueup_work::event::Event;
+use trueup_work::keyed::{Keyed, Managing, Parts};
+use trueup_work::kind::SetErrorState;
+use trueup_work::lifecycle::quarantine::Quarantine;
+use trueup_work::setup::SetupError;
+
+use self::setup::NegSetup;
+pub use trueup_work::board::Migration;
+
+use self::inbox::Inbox;
+use self::job::Out;
+use self::known::KnownNegs;
+use self::operations::{Ended, InFlight};
+use self::turn::LastTurn;
+use crate::neg::adapter::{Key, NEG_NAMES, Targets};
+
+/// What a turn is to do.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Desired {
+    settings: Map<String, Value>,
+    target: Vec<EndpointGroup>,
+    is_gone: bool,
+}
+
+/// What is known of a key, with or without an instance.
+#[derive(Debug, Default)]
+struct Entry {
+    inbox: Inbox,
+    /// The digest of the last desired state.
+    wish: Option<String>,
+    /// When the first timer of its instance is due, by `Clock::steady_ms`.
+    timer_ms: Option<u64>,
+    last_at_ms: u64,
+    /// The number of syncs in a row that met an error, and of operations in a row that failed.
+    sync_failures: u32,
+    operation_failures: u32,
+    /// Its operations in flight, as of its last turn.
+    in_flight: usize,
+    /// The operations of its instance, while there is one.
+    operations: InFlight,
+    /// Its desired state changed and may change more: since when, and when it is queued, by `Clock::steady_ms`. `None`
+    /// if it does not gather.
+    gathers: Option<(u64, u64)>,
+    /// With `--once`: it failed too often and is not tried again.
+    given_up: bool,
+}
+
+/// What the loop needs to know of NEGs.
+pub(crate) struct Negs<'a> {
+    setup: &'a NegSetup,
+    seed: u64,
+    once: bool,
+    targets: Targets,
+    /// The contents of the source, to find out what changed.
+    objects: Objects,
+    known: KnownNegs,
+    last_turn: LastTurn,
+    /// Calls that began before this time are not finished, since others have acted since. In milliseconds since 1970;
+    /// 0 if no other host has acted.
+    finishes_from_ms: u64,
+    is_cluster: bool,
+    entries: BTreeMap<Key, Entry>,
+    /// When the timers of each key are due, by `Clock::steady_ms`.
+    alarms: BTreeSet<(u64, Key)>,
+    /// Until when the changes of each key are gathered, by the same clock.
+    gathering: BTreeSet<(u64, Key)>,
+    attached: u64,
+    detached: u64,
+    quarantine: Arc<Quarantine>,
+    error_states: mpsc::Receiver<SetErrorState>,
+    ends: mpsc::Receiver<Ended>,
+}
+
+/// The loop of NEGs, ready to run. Takes the setup's receiver of ends of operations, as each setup has one loop, and a
+/// receiver of requests, which receives nothing without a control socket.
+///
+/// # Errors
+/// If the state folder can't be read.
+pub(crate) fn negs<'a, T: FnMut(Event)>(
+    config: &Config,
+    neg: &Neg,
+    setup: &'a NegSetup,
+    (ends, error_states): (mpsc::Receiver<Ended>, mpsc::Receiver<SetErrorState>),
+    managing: Managing,
+    tell: T,
+) -> Result<Keyed<Negs<'a>, T>, SetupError> {
+    let unreadable = |error| SetupError::Misused(format!("reading the known keys: {error}"));
+    let known = KnownNegs::load(&config.state_dir).map_err(unreadable)?;
+    let places = known.places().map_err(unreadable)?;
+    let world = Negs {
+        setup,
+        seed: config.seed,
+        once: managing.once,
+        targets: Targets::new(&neg.adapter).of(&neg.source).with_places(places),
+        objects: Objects::default(),
+        known,
+        last_turn: LastTurn::new(&config.state_dir),
+        finishes_from_ms: 0,
+        is_cluster: neg.source.is_cluster(),
+        entries: BTreeMap::new(),
+        alarms: BTreeSet::new(),
+        gathering: BTreeSet::new(),
+        attached: 0,
+        detached: 0,
+        quarantine: Arc::clone(&managing.of.quarantine),
+        error_states,
+        ends,
+    };
+    let parts = Parts {
+        active: &setup.active,
+        board: &setup.board,
+        metrics: &setup.metrics,
+        guest: &neg.guest,
+        source: &neg.source,
+    };
+    Keyed::new(config, &parts, world, managing, tell)
+}
+
+impl Negs<'_> {
+    fn entry(&mut self, key: &Key) -> &mut Entry {
+        self.entries.entry(key.clone()).or_default()
+    }
+
+    fn is_known(&self, key: &Key) -> bool {
+        self.known.settings(key).is_some() || self.targets.wish(key).is_some()
+    }
+
+    /// An operation has ended. Returns the key that started it, if the key still exists.
+    fn take_end(&mut self, ended: Ended, is_running: impl Fn(&Key) -> bool) -> Option<(Key, Cause)> {
+        let Ended {
+            instance,
+            operation,
+            failure,
+        } = ended;
+        let key = instance.parse::<Key>().ok();
+        let Some(key) = key.filter(|key| is_running(key) || self.is_known(key)) else {
+            tracing::info!(instance, operation, "an operation of a key that is no more has ended");
+            let operations = Arc::clone(&self.setup.operations);
+            // This need not complete: if the process ends first, the end comes again.
+            tokio::spawn(async move { operations.told(&instance, operation).await });
+            return None;
+        };
+        let cause = Cause::Operation {
+            operation,
+            failure: failure.clone(),
+        };
+        let entry = self.entry(&key);
+        entry.inbox.ends.insert(operation, failure);
+        (!entry.given_up).then_some((key, cause))
+    }
+
+    fn set_error_state(&mut self, wish: SetErrorState, may_act: bool) -> Option<(Key, Cause)> {
+        let SetErrorState { key: text, on, reply } = wish;
+        if !may_act {
+            let error = "this host does not act now: ask the one that leads".to_owned();
+            // The caller may have disconnected.
+            let _ = reply.send(Err(error));
+            return None;
+        }
+        let key = text.parse::<Key>().and_then(|key| {
+            self.is_known(&key)
+                .then_some(key)
+                .ok_or_else(|| format!("key `{text}`: no NEG is desired for it; `trueup status --keys` shows all keys"))
+        });
+        // The caller may have disconnected; the request still applies.
+        let _ = reply.send(key.as_ref().map(|_| ()).map_err(Clone::clone));
+        let key = key.ok()?;
+        let inbox = &mut self.entry(&key).inbox;
+        inbox.error_state = Some(on);
+        inbox.sync = true;
+        Some((key, Cause::ErrorState { on }))
+    }
+
+    /// The keys whose timers are due. Their turns use the current instance or rebuild it.
+    fn take_due(&mut self, now_ms: u64) -> Vec<(Key, Option<Cause>)> {
+        let mut due = Vec::new();
+        while self.alarms.first().is_some_and(|(due_ms, _)| *due_ms <= now_ms) {
+            let key = self.alarms.pop_first().map(|(_, key)| (key, Some(Cause::Timer)));
+            due.extend(key);
+        }
+        due
+    }
+
+    /// Sets when the first timer of a key's instance is due.
+    fn set_alarm(&mut self, key: &Key, timer_ms: Option<u64>) {
+        let before = std::mem::replace(&mut self.entry(key).timer_ms, timer_ms);
+        if let Some(before) = before {
+            self.alarms.remove(&(before, key.clone()));
+        }
+        if let Some(timer_ms) = timer_ms {
+            self.alarms.insert((timer_ms, key.clone()));
+        }
+    }
+
+    fn show(&self, key: &Key, out: &Out) {
+        let Some(state) = &out.came.state else { return };
+        let instance = key.to_string();
+        let in_flight = state.in_flight.iter().map(|(operation, started)| OperationAt {
+            operation: *operation,
+            attaches: started.attaches,
+            endpoints: started.endpoints,
+            at: state.in_flight_at.get(operation).cloned().unwrap_or_default(),
+        });
+        let at = NegAt {
+            in_flight: in_flight.collect(),
+            attached: out.came.attached,
+            detached: out.came.detached,
+            migration: state.migration(&self.setup.metrics, &instance),
+            in_error_state: state.in_error_state,
+        };
+        self.setup.board.neg(&instance, at);
+    }
+
+    /// When the first timer of a key is due, in milliseconds from now.
+    fn timer_in_ms(&self, key: &Key) -> Option<u64> {
+        let timer_ms = self.entries.get(key)?.timer_ms?;
+        Some(timer_ms.saturating_sub(SystemClock.steady_ms()))
+    }
+}
+
+/// The last settings of a key that is not desired, with those of its NEGs that belong to no other key by now. `None` if
+/// there are none.
+fn left_of(key: &Key, known: &KnownNegs, targets: &Targets) -> Option<Map<String, Value>> {
+    let mut settings = known.settings(key)?.clone();
+    let names = settings.get_mut(NEG_NAMES).and_then(Value::as_object_mut)?;
+    names.retain(|_, name| {
+        let owner = name.as_str().and_then(|name| targets.owner(name));
+        owner.is_none_or(|owner| owner == key)
+    });
+    (!names.is_empty()).then_some(settings)
+}

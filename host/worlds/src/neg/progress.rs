@@ -1,0 +1,171 @@
+//! Reads a guest's state: what is in flight, and whether a migration is paused.
+//!
+//! The state is the guest's own; this module reads the format of the built-in guest. A guest with another format
+//! works all the same, but shows less.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use trueup_capabilities::metrics::Registry;
+use trueup_work::board::Migration;
+
+use super::operations::Started;
+
+/// The guest's gauge of endpoints that are still to change their stack.
+pub(super) const MIGRATION_ENDPOINTS: &str = "trueup_neg_migration_endpoints";
+
+/// What a guest's state says.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct State {
+    /// Operations in flight, by number.
+    pub(super) in_flight: BTreeMap<u64, Started>,
+    /// The zones and subnets of the same operations, such as `zone-a/default`.
+    pub(super) in_flight_at: BTreeMap<u64, String>,
+    detaching_at: BTreeSet<String>,
+    paused: bool,
+    wait_ends_ms: Option<u64>,
+    /// Whether an operator set the error state.
+    pub(super) in_error_state: bool,
+}
+
+#[derive(Deserialize)]
+struct Snapshot {
+    #[serde(default)]
+    paused: bool,
+    #[serde(default)]
+    in_error_state: bool,
+    #[serde(default)]
+    wait_ends_ms: Option<u64>,
+    #[serde(default)]
+    operations: Vec<Operation>,
+}
+
+#[derive(Deserialize)]
+struct Operation {
+    operation: u64,
+    #[serde(default)]
+    does: String,
+    #[serde(default)]
+    zone: String,
+    #[serde(default)]
+    subnet: String,
+    #[serde(default)]
+    migration: bool,
+    #[serde(default)]
+    endpoints: Vec<IgnoredAny>,
+}
+
+impl State {
+    /// Reads a snapshot. `None` if the guest uses another format.
+    pub(super) fn read(snapshot: &str) -> Option<Self> {
+        let snapshot: Snapshot = serde_json::from_str(snapshot).ok()?;
+        let mut state = Self {
+            paused: snapshot.paused,
+            wait_ends_ms: snapshot.wait_ends_ms,
+            in_error_state: snapshot.in_error_state,
+            ..Self::default()
+        };
+        for operation in snapshot.operations {
+            let at = format!("{}/{}", operation.zone, operation.subnet);
+            if operation.migration {
+                state.detaching_at.insert(at.clone());
+            }
+            state.in_flight_at.insert(operation.operation, at);
+            let started = Started {
+                attaches: operation.does == "attach",
+                endpoints: operation.endpoints.len(),
+            };
+            state.in_flight.insert(operation.operation, started);
+        }
+        Some(state)
+    }
+
+    /// The progress of its migration, with the guest's counts. `None` if none is in progress.
+    pub(super) fn migration(&self, metrics: &Registry, instance: &str) -> Option<Migration> {
+        let migrating = counted(metrics, instance, MIGRATION_ENDPOINTS);
+        if migrating == 0 && !self.paused {
+            return None;
+        }
+        let committed: u64 = ["dual", "ipv4", "ipv6"]
+            .iter()
+            .map(|kind| {
+                let series = format!("trueup_neg_committed_endpoints{{type=\"{kind}\"}}");
+                counted(metrics, instance, &series)
+            })
+            .sum();
+        Some(Migration {
+            migrating,
+            of: committed.saturating_add(migrating),
+            detaching_at: self.detaching_at.clone(),
+            paused: self.paused,
+            paused_until_ms: self.wait_ends_ms,
+        })
+    }
+}
+
+/// The value of a guest's gauge.
+pub(super) fn counted(metrics: &Registry, instance: &str, series: &str) -> u64 {
+    let value = metrics.gauge_of(instance, series).unwrap_or_default();
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a count of endpoints; what is none is shown as 0 or as many as there can be"
+    )]
+    let count = value as u64;
+    count
+}
+
+#[cfg(test)]
+mod tests {
+    use trueup_capabilities::bindings::host::metrics::Label;
+    use trueup_capabilities::metrics::{Line, Origin};
+
+    use super::*;
+
+    const INSTANCE: &str = "shop/web/80";
+
+    fn gauge(metrics: &Registry, instance: &str, name: &str, kind: Option<&str>, value: f64) {
+        let origin = Origin { guest: "neg", instance };
+        let labels: Vec<Label> = kind
+            .map(|kind| Label {
+                key: "type".to_owned(),
+                value: kind.to_owned(),
+            })
+            .into_iter()
+            .collect();
+        assert!(metrics.take_of(origin, name, &labels, Line::GaugeSet(value)));
+    }
+
+    #[test]
+    fn what_is_in_flight_and_until_when_it_is_paused_is_read_off_the_state() {
+        let snapshot = r#"{"version":1,"paused":true,"wait_ends_ms":99,"operations":[
+            {"operation":7,"does":"detach","zone":"a","subnet":"s","migration":true,"endpoints":[["","","",""],["","","",""]]},
+            {"operation":9,"does":"attach","zone":"b","subnet":"s","migration":false,"endpoints":[["","","",""]]}]}"#;
+        let state = State::read(snapshot).unwrap();
+        let detaching = Started {
+            attaches: false,
+            endpoints: 2,
+        };
+        assert_eq!(state.in_flight.get(&7), Some(&detaching));
+        assert_eq!(state.in_flight.len(), 2);
+        assert_eq!(state.in_flight_at[&9], "b/s");
+
+        let metrics = Registry::default();
+        gauge(&metrics, INSTANCE, "trueup_neg_migration_endpoints", None, 40.0);
+        gauge(&metrics, "shop/other/80", "trueup_neg_migration_endpoints", None, 1.0);
+        gauge(&metrics, INSTANCE, "trueup_neg_committed_endpoints", Some("dual"), 50.0);
+        gauge(&metrics, INSTANCE, "trueup_neg_committed_endpoints", Some("ipv4"), 10.0);
+        let migration = state.migration(&metrics, INSTANCE).unwrap();
+        assert_eq!((migration.migrating, migration.of), (40, 100));
+        assert_eq!(migration.detaching_at, BTreeSet::from(["a/s".to_owned()]));
+        assert_eq!((migration.paused, migration.paused_until_ms), (true, Some(99)));
+    }
+
+    #[test]
+    fn nothing_migrates_where_nothing_is_paused_and_nothing_is_left() {
+        let state = State::read(r#"{"version":2}"#).unwrap();
+        assert_eq!(state.migration(&Registry::default(), INSTANCE), None);
+        assert_eq!(State::read("another guest's"), None);
+    }
+}

@@ -1,0 +1,321 @@
+//! NEGs, as the keyed loop sees them.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use serde_json::json;
+use trueup_base::clock::{Clock as _, SystemClock};
+use trueup_capabilities::Backends;
+use trueup_capabilities::meter::Effects;
+use trueup_controller::Outcome;
+use trueup_sources::Batch;
+use trueup_work::decisions::Cause;
+use trueup_work::event::{Event, Settled};
+use trueup_work::instances::Instances;
+use trueup_work::keyed::turn::{CutCalls, Turn};
+use trueup_work::keyed::{Looked, Reconciler, Rules, Standings, Turning, Wanted};
+use trueup_work::leading::Acts;
+use trueup_work::lifecycle::failure::{self, Blame, End};
+use trueup_work::lifecycle::troubles::FAILURES_MAX_ONCE;
+use trueup_work::slot::InstanceSlot;
+
+use super::inbox::Inbox;
+use super::job::{self, Came, Job, Out};
+use super::operations::Ended;
+use super::{Desired, Negs, SetErrorState, left_of, operations};
+use crate::neg::adapter::{Key, Wish};
+use crate::neg::guest::NAME;
+
+/// What comes for a key beside the source.
+pub(crate) enum Mail {
+    Ended(Ended),
+    ErrorState(SetErrorState),
+}
+
+impl Reconciler for Negs<'_> {
+    type Key = Key;
+    type Desired = Desired;
+    type Out = Out;
+    type Mail = Mail;
+
+    const RULES: Rules = Rules {
+        guest: NAME,
+        name: "negs",
+        word: "neg",
+        unchanged: "nothing changed: every NEG was true already",
+        // A call that sleeps is never cut, so the limit is higher than where it makes room. An instance takes 1 MiB or
+        // two.
+        jobs_max: 512,
+        cut: CutCalls::Finished,
+        left_behind: "calls about NEGs",
+        counted: "endpoints each key",
+    };
+
+    fn look(&mut self, batch: &Batch) -> Looked<Key> {
+        self.take_in(batch)
+    }
+
+    fn keys(&self) -> BTreeSet<Key> {
+        let mut keys = self.targets.keys();
+        if self.targets.is_complete() {
+            keys.extend(self.gone());
+        }
+        keys
+    }
+
+    fn is_desired(&self, key: &Key) -> bool {
+        self.targets.wish(key).is_some()
+    }
+
+    fn wanted(&mut self, key: &Key) -> Wanted<Desired> {
+        match self.targets.wish(key) {
+            Some(Err(error)) => Wanted::Refused(error),
+            Some(Ok(Wish { settings, target, .. })) => Wanted::Work(Desired {
+                settings,
+                target,
+                is_gone: false,
+            }),
+            None if self.targets.is_gone(key) => {
+                if let Err(why) = self.may_go(key) {
+                    return Wanted::Waits(why);
+                }
+                left_of(key, &self.known, &self.targets).map_or(Wanted::Forget, |settings| {
+                    Wanted::Work(Desired {
+                        settings,
+                        target: Vec::new(),
+                        is_gone: true,
+                    })
+                })
+            }
+            None if self.known.settings(key).is_some() => Wanted::Held,
+            None => Wanted::Nothing,
+        }
+    }
+
+    fn leaves(&self, key: &Key, has: u64) -> u64 {
+        if self.targets.is_gone(key) { 0 } else { has }
+    }
+
+    async fn mail(&mut self) -> Mail {
+        tokio::select! {
+            biased;
+            Some(ended) = self.ends.recv() => Mail::Ended(ended),
+            Some(wish) = self.error_states.recv() => Mail::ErrorState(wish),
+            else => std::future::pending().await,
+        }
+    }
+
+    fn take_mail(&mut self, mail: Mail, may_act: bool, is_running: impl Fn(&Key) -> bool) -> Option<(Key, Cause)> {
+        match mail {
+            Mail::Ended(ended) => self.take_end(ended, is_running),
+            Mail::ErrorState(wish) => self.set_error_state(wish, may_act),
+        }
+    }
+
+    fn due(&mut self, steady_ms: u64) -> Vec<(Key, Option<Cause>)> {
+        let mut due = self.take_due(steady_ms);
+        due.extend(self.take_gathered(steady_ms).into_iter().map(|key| (key, None)));
+        due
+    }
+
+    fn due_ms(&self) -> Option<u64> {
+        let next = self.alarms.first().into_iter().chain(self.gathering.first());
+        next.map(|(due_ms, _)| *due_ms).min()
+    }
+
+    fn is_gathering(&self, key: &Key) -> bool {
+        self.entries.get(key).is_some_and(|entry| entry.gathers.is_some())
+    }
+
+    fn anew(&mut self, key: &Key) {
+        self.entry(key).inbox.sync = true;
+    }
+
+    /// If others have acted since this host did, what it had begun before is not finished.
+    fn begin_term(&mut self, acts: &Acts) {
+        let transitions = acts.term().and_then(|term| term.transitions);
+        if transitions.is_some_and(|transitions| self.last_turn.begin(transitions)) {
+            self.finishes_from_ms = SystemClock.now_ms();
+        }
+    }
+
+    fn version(&self, active: Arc<Instances>, desired: &Desired) -> Arc<Instances> {
+        active.with_settings(&desired.settings)
+    }
+
+    /// What is known of a key is on disk before anything is attached, so that it can be found again whatever happens
+    /// next.
+    fn prepare(&mut self, key: &Key, desired: &Desired) -> Result<(), String> {
+        if desired.is_gone {
+            return Ok(());
+        }
+        self.known
+            .remember(key, &desired.settings)
+            .map_err(|error| error.to_string())
+    }
+
+    fn turn(&mut self, key: &Key, desired: Desired, mut turn: Turn) -> Turning<Self> {
+        let now_ms = SystemClock.steady_ms();
+        let entry = self.entry(key);
+        let mut inbox = std::mem::take(&mut entry.inbox);
+        if inbox.is_empty() && entry.timer_ms.is_none_or(|timer_ms| timer_ms > now_ms) {
+            // Nothing happened since the last turn: sync all the same.
+            inbox.sync = true;
+        }
+        turn.last_at_ms = entry.last_at_ms;
+        let in_flight = Arc::clone(&entry.operations);
+        self.set_alarm(key, None);
+        let noted = operations::Noted {
+            api: self.setup.operations.api(turn.slot.key()),
+            fence: turn.fence.clone(),
+            in_flight: Arc::clone(&in_flight),
+        };
+        turn.set_backends(Backends {
+            neg: Some(Arc::new(noted)),
+            ..self.setup.backends(self.seed, turn.slot.key())
+        });
+        let job = Job {
+            key: key.clone(),
+            settings: desired.settings,
+            target: desired.target,
+            is_gone: desired.is_gone,
+            inbox,
+            finishes_from_ms: self.finishes_from_ms,
+            in_flight,
+            operations: Arc::clone(&self.setup.operations),
+        };
+        Box::pin(job::run(job, turn))
+    }
+
+    /// The backend sends the ends of its operations again; the next turn syncs its NEGs in any case.
+    fn lost(&self, key: &Key) -> Out {
+        Out {
+            inbox: Inbox {
+                sync: true,
+                ..Inbox::default()
+            },
+            last_at_ms: self.entries.get(key).map_or(0, |entry| entry.last_at_ms),
+            came: Came::default(),
+        }
+    }
+
+    fn ended(&mut self, key: &Key, slot: Option<&InstanceSlot>, out: &mut Out) {
+        self.attached += out.came.attached;
+        self.detached += out.came.detached;
+        let entry = self.entry(key);
+        entry.inbox.put_back(std::mem::take(&mut out.inbox));
+        entry.last_at_ms = out.last_at_ms;
+        if let Some(state) = &out.came.state {
+            entry.in_flight = state.in_flight.len();
+        }
+        self.set_alarm(key, slot.and_then(InstanceSlot::timer_ms));
+        self.show(key, out);
+    }
+
+    /// The guest itself retries an error that it met and reported, by its timers: the next turn comes with those.
+    fn outcome(&self, end: &End, out: &Out, is_open: bool) -> Outcome {
+        match end {
+            Err(failure) if failure.blame == Blame::Host && is_open && out.came.error.is_some() => Outcome::Success,
+            end => failure::outcome(end),
+        }
+    }
+
+    fn retry(
+        &mut self,
+        key: &Key,
+        end: &End,
+        Out { came, .. }: &Out,
+        (outcome, (queued, by_queue)): (Outcome, (u32, Option<u64>)),
+    ) -> (u32, Option<u64>) {
+        let by_timer = self.timer_in_ms(key);
+        let entry = self.entry(key);
+        if came.operation_succeeded {
+            entry.operation_failures = 0;
+        }
+        entry.operation_failures = entry.operation_failures.saturating_add(came.operation_failures);
+        if came.synced {
+            entry.sync_failures = 0;
+        }
+        let has_failed = match end.as_ref().map_err(|failure| failure.blame) {
+            Err(Blame::Host) if came.error.is_some() => {
+                entry.sync_failures = entry.sync_failures.saturating_add(1);
+                0
+            }
+            Err(Blame::Host | Blame::Guest) => queued,
+            Ok(_) | Err(Blame::Cut) => 0,
+        };
+        let failures = has_failed.max(entry.sync_failures).max(entry.operation_failures);
+        (failures, by_queue.filter(|_| outcome != Outcome::Success).or(by_timer))
+    }
+
+    fn succeeded(
+        &mut self,
+        key: &Key,
+        gone: bool,
+        _: Effects,
+        _is_resync: bool,
+        Out { came, .. }: Out,
+    ) -> Result<Option<Event>, String> {
+        let operation_failures = self.entry(key).operation_failures;
+        if self.once && operation_failures >= FAILURES_MAX_ONCE {
+            return Err(format!("{operation_failures} operations in a row failed"));
+        }
+        if !came.synced && !gone {
+            return Ok(None);
+        }
+        self.note_held(key, gone);
+        let (attaching, detaching) = (came.attaching, came.detaching);
+        let (state, did) = match attaching + detaching {
+            _ if gone => ("gone", "nothing of it is left in any NEG".to_owned()),
+            0 => ("true", "0 attaching, 0 detaching".to_owned()),
+            // What has started must still end; a later look reports when nothing is left.
+            _ => ("started", format!("{attaching} attaching, {detaching} detaching")),
+        };
+        let key = key.to_string();
+        let json = json!({ "key": key, "gone": gone, "attaching": attaching, "detaching": detaching });
+        Ok(Some(Event::Settled(Settled {
+            key,
+            state,
+            did,
+            json: ("synced", json),
+        })))
+    }
+
+    /// Operations in flight of a key that is given up end by themselves; the next process gets their ends.
+    fn rest(&mut self, key: &Key, is_given_up: bool) {
+        // The next turn fires the timers that were due.
+        self.set_alarm(key, None);
+        self.entry(key).given_up |= is_given_up;
+    }
+
+    fn forget(&mut self, key: &Key) {
+        self.set_alarm(key, None);
+        if let Some((_, until_ms)) = self.entry(key).gathers.take() {
+            self.gathering.remove(&(until_ms, key.clone()));
+        }
+        if self.once {
+            self.entry(key).inbox = Inbox::default();
+            self.entry(key).in_flight = 0;
+        } else {
+            self.entries.remove(key);
+        }
+        self.setup.board.forget_neg(&key.to_string());
+        if let Err(error) = self.known.forget(key) {
+            tracing::warn!(%key, "it is looked for once more at the next start: {error}");
+        }
+    }
+
+    /// Whether nothing waits or is in flight, and no timer is set, except for keys that were given up. Anything that
+    /// came for a key since has queued it.
+    fn is_settled(&self, standings: &Standings<Key>) -> bool {
+        self.entries.iter().all(|(key, entry)| {
+            // What is set aside or refused is not tried again.
+            let is_left = matches!(standings.get(key), Some(Err(_)));
+            entry.given_up || (entry.timer_ms.is_none() && (entry.in_flight == 0 || is_left))
+        })
+    }
+
+    fn did(&self, _effects: Effects) -> [(&'static str, u64); 2] {
+        [("attached", self.attached), ("detached", self.detached)]
+    }
+}

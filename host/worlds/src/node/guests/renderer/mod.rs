@@ -1,0 +1,75 @@
+//! The worlds of renderers: the same exports, by name, and one module of bindings for each world.
+
+pub mod etcd;
+pub mod nftables;
+
+use serde::{Deserialize, Serialize};
+use trueup_capabilities::renderer::{ContivService, ResyncEvent};
+use trueup_work::guests::Worlds;
+
+/// The arguments of `renderer.add-service` and `renderer.delete-service`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct OfService {
+    /// The service.
+    pub service: ContivService,
+}
+
+/// The arguments of `renderer.update-service`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct UpdateService {
+    /// The last acknowledged version.
+    pub old: ContivService,
+    /// The new version.
+    pub new: ContivService,
+}
+
+/// The arguments of `renderer.update-node-port-services`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct UpdateNodePortServices {
+    /// Addresses of all nodes.
+    pub node_ips: Vec<String>,
+    /// Services with a node port.
+    pub services: Vec<ContivService>,
+}
+
+/// The arguments of `renderer.update-local-frontend-ifs` and `renderer.update-local-backend-ifs`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct UpdateInterfaces {
+    /// The last acknowledged interfaces.
+    pub old: Vec<String>,
+    /// The new interfaces.
+    pub new: Vec<String>,
+}
+
+/// The arguments of `renderer.resync`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Resync {
+    /// The complete state.
+    pub event: ResyncEvent,
+}
+
+/// The world of a renderer: renderers differ only by their imports.
+macro_rules! renderer {
+    ($name:literal as $world:ident, $pre:ty; imports: $imports:tt;) => {
+        use $crate::node::guests::renderer::{OfService, Resync, UpdateInterfaces, UpdateNodePortServices, UpdateService};
+
+        trueup_work::world! {
+            $name as $world, $pre, $world;
+            imports: $imports;
+            exports: ["trueup:guest/lifecycle@0.1.0", "trueup:service/renderer@0.1.0"];
+            is_stateless: false;
+            trueup_service_renderer:
+            "renderer.add-service": OfService => |e, s, a| e.call_add_service(s, &a.service);
+            "renderer.delete-service": OfService => |e, s, a| e.call_delete_service(s, &a.service);
+            "renderer.resync": Resync => |e, s, a| e.call_resync(s, &a.event);
+            "renderer.update-local-backend-ifs": UpdateInterfaces => |e, s, a| e.call_update_local_backend_ifs(s, &a.old, &a.new);
+            "renderer.update-local-frontend-ifs": UpdateInterfaces => |e, s, a| e.call_update_local_frontend_ifs(s, &a.old, &a.new);
+            "renderer.update-node-port-services": UpdateNodePortServices => |e, s, a| e.call_update_node_port_services(s, &a.node_ips, &a.services);
+            "renderer.update-service": UpdateService => |e, s, a| e.call_update_service(s, &a.old, &a.new);
+        }
+    };
+}
+use renderer;
+
+/// The worlds of renderers.
+pub(crate) const WORLDS: Worlds = &[&etcd::WORLD, &nftables::WORLD];

@@ -1,0 +1,89 @@
+//! The world `trueup:service/service-processor`: its bindings, and its exports by name.
+
+pub mod adapter;
+
+use serde::{Deserialize, Serialize};
+use trueup_engine::Data;
+use trueup_work::guests::Worlds;
+use trueup_work::{bindings, world};
+
+/// The name of this guest in configuration and state, whatever name the component has.
+pub const NAME: &str = "service";
+
+/// The worlds that a guest of this name may have.
+pub(crate) const WORLDS: Worlds = &[&WORLD];
+
+bindings! {
+    ["../../wit/host", "../../wit/guest", "../../wit/kube", "../../wit/etcd", "../../wit/nodesync", "../../wit/service"],
+    "trueup:service/service-processor",
+    {
+        "trueup:kube": trueup_capabilities::bindings::kube,
+        "trueup:nodesync/types": trueup_capabilities::bindings::nodesync::types,
+        "trueup:service/types": trueup_capabilities::bindings::service::types,
+        "trueup:service/renderer": trueup_capabilities::bindings::service::renderer,
+    }
+}
+
+pub use bindings::exports::trueup::service::processor::{
+    CustomInterface, CustomIpAllocation, Event, LocalPod, NodeContext, State,
+};
+pub use bindings::{ServiceProcessor, ServiceProcessorPre};
+pub use trueup_capabilities::bindings::kube::types::{
+    EndpointAddress, EndpointPort, EndpointSubset, Endpoints, ObjectId, Protocol, Service, ServicePort,
+};
+
+impl From<trueup_config::NodeContext> for NodeContext {
+    fn from(context: trueup_config::NodeContext) -> Self {
+        Self {
+            node_ip: context.node_ip,
+            host_ips: context.host_ips,
+            pod_subnet_this_node: context.pod_subnet_this_node,
+            pod_subnet_all_nodes: context.pod_subnet_all_nodes,
+            main_interface: context.main_interface,
+            other_interfaces: context.other_interfaces,
+            vxlan_bvi_interface: context.vxlan_bvi_interface,
+            host_interconnect_interface: context.host_interconnect_interface,
+        }
+    }
+}
+
+/// The arguments of `processor.resync`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Resync {
+    /// The complete state.
+    pub state: State,
+}
+
+/// The arguments of `processor.update`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Update {
+    /// The change.
+    pub event: Event,
+}
+
+/// The arguments of `processor.revert`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Revert {
+    /// The pod that was added.
+    pub pod: ObjectId,
+}
+
+world! {
+    "trueup:service/service-processor@0.1.0" as ServiceProcessor, ServiceProcessorPre<Data>, ServiceProcessor;
+    imports: [
+        "trueup:host/log@0.1.0",
+        "trueup:host/metrics@0.1.0",
+        "trueup:kube/types@0.1.0",
+        "trueup:nodesync/types@0.1.0",
+        "trueup:service/renderer@0.1.0",
+        "trueup:service/types@0.1.0",
+    ];
+    exports: [
+        "trueup:guest/lifecycle@0.1.0",
+        "trueup:service/processor@0.1.0",
+    ];
+    is_stateless: false; trueup_service_processor:
+    "processor.resync": Resync => |e, s, a| e.call_resync(s, &a.state);
+    "processor.revert": Revert => |e, s, a| e.call_revert(s, &a.pod);
+    "processor.update": Update => |e, s, a| e.call_update(s, &a.event);
+}

@@ -1,0 +1,71 @@
+//! Translates Kubernetes objects into the input of the guests `service` and `nodesync`: Services, their endpoints, the
+//! pods of this node, and Nodes.
+//!
+//! Pure and incremental: the cost of a change depends on the affected Service, not on the number of Services. This
+//! module does not know node numbers, renderers or instances.
+//!
+//! ```text
+//! Service ---------------------------> service ----+
+//! EndpointSlices of one Service -----> endpoints --+--> events of `service`
+//! Pods of this node, interfaces -----> local pod --+
+//! Nodes -----------------------------> node ----------> changes of `nodesync`
+//! ```
+//!
+//! *Fail-safe*: until the first complete look, the guests receive nothing. While something cannot be read, a deleted
+//! object stays as it was, and so does an object that itself cannot be read. An invalid object is not used: its
+//! previous version stays in use, and a note says why.
+//!
+//! *Never sent*: pods of other nodes and custom IP allocations. They matter for pods with several interfaces, but no
+//! object of the Kubernetes API names those interfaces. A resync contains neither.
+
+mod cluster;
+mod index;
+mod interfaces;
+mod node;
+mod notes;
+mod parts;
+mod pod;
+mod protocol;
+mod service;
+mod slice;
+mod unhonoured;
+
+use trueup_sources::ObjectRef;
+use trueup_work::objects::Id;
+
+use crate::node::guests::nodesync::Change;
+use crate::node::guests::service::Event;
+
+pub use cluster::Cluster;
+pub use interfaces::{Interfaces, Pattern, read_interfaces};
+
+/// The settings of the translation: `[adapter.node]` and `[adapter.service]`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// This node's name in Kubernetes: its pods are the local ones.
+    pub node: String,
+    /// The names of the pods' interfaces.
+    pub interfaces: Interfaces,
+}
+
+/// How a look at the source, or new interface names, changed the guests' input. Empty until the first complete look: a
+/// resync begins with [`Cluster::services`] and its siblings, and from then on these events lead from one state to the
+/// next.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Told {
+    /// For `service`: Services by id, then endpoints, then pods; one event for each change.
+    pub events: Vec<Event>,
+    /// For `nodesync`: Nodes by name; one entry for each change.
+    pub nodes: Vec<Change>,
+    /// New notes for the operator, one line each. A note that disappears and returns is reported again.
+    pub notes: Vec<String>,
+    /// The notes about a single Service, with that Service.
+    pub about: Vec<(Id, String)>,
+    /// The objects that caused a change. For looks up to the first complete one: all objects in the input.
+    pub seen: Vec<ObjectRef>,
+    /// The source contains no object any more, but did before: it is treated as unavailable, and nothing is deleted.
+    pub is_empty: bool,
+}
+
+#[cfg(test)]
+mod tests;

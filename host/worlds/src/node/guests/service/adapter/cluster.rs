@@ -1,0 +1,208 @@
+//! The guests' view of a cluster, updated look by look.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use trueup_capabilities::bindings::kube::types::Node;
+use trueup_capabilities::quota::Quotas;
+use trueup_sources::{Batch, Kind, Object, ObjectRef, Showing};
+use trueup_work::objects::Id;
+
+use super::index::{Fact, Index, Reading, local_pod, pod_notes};
+use super::notes::Notes;
+use super::parts::{Looked, Part, Translated};
+use super::slice::united;
+use super::{Interfaces, Settings, Told};
+use crate::node::guests::service::{Endpoints, LocalPod, Service};
+
+/// The complete input of the guests.
+#[derive(Clone, Debug)]
+pub struct Cluster {
+    settings: Settings,
+    index: Index,
+    notes: Notes,
+    /// Objects that are missing from the source but may only be hidden: they are kept.
+    held: BTreeSet<ObjectRef>,
+    /// Whether a look was complete. From then on the guests receive changes.
+    was_complete: bool,
+    showing: Showing,
+    /// What is rendered, and how much of it may be removed. `None`: no limit.
+    quotas: Option<Arc<Quotas>>,
+}
+
+impl Cluster {
+    /// Nothing is known yet.
+    pub fn new(settings: Settings) -> Self {
+        Self {
+            settings,
+            index: Index::default(),
+            notes: Notes::default(),
+            held: BTreeSet::new(),
+            was_complete: false,
+            showing: Showing::default(),
+            quotas: None,
+        }
+    }
+
+    /// The same for a source that is a cluster (true) or a folder (false).
+    pub fn of(mut self, is_cluster: bool) -> Self {
+        self.showing = Showing::new(is_cluster);
+        self
+    }
+
+    /// The same, but large removals need an approval.
+    pub fn guarded(mut self, quotas: Arc<Quotas>) -> Self {
+        self.quotas = Some(quotas);
+        self
+    }
+
+    /// Applies a look at the source.
+    ///
+    /// Objects that disappear in an incomplete look are kept until a complete one. Objects that disappear because they
+    /// cannot be read are kept until they can be, or are gone. A source without any object, even at the start, is
+    /// treated as unavailable: see [`Showing`].
+    pub fn take_in(&mut self, batch: &Batch) -> Told {
+        let mut looked = Looked::default();
+        for change in &batch.changes {
+            self.showing.see(change);
+            match &change.now {
+                Some(object) => {
+                    self.held.remove(&change.reference);
+                    self.put(&change.reference, object, &mut looked);
+                }
+                None if self.index.has(&change.reference) => _ = self.held.insert(change.reference.clone()),
+                None => {}
+            }
+        }
+        let is_empty = batch.complete && self.showing.hides_all(self.index.len() - self.held.len());
+        let is_complete = batch.complete && !is_empty && self.may_go(&batch.unreadable);
+        if is_complete {
+            let hidden = |reference: &ObjectRef| batch.unreadable.contains(reference);
+            let (hidden, gone) = std::mem::take(&mut self.held).into_iter().partition(hidden);
+            self.held = hidden;
+            self.remove(gone, &mut looked);
+        }
+        let told = if self.was_complete {
+            looked.differences(|part| self.translated(part))
+        } else {
+            looked.objects()
+        };
+        self.was_complete |= is_complete;
+        Told { is_empty, ..told }
+    }
+
+    /// Sets new interface names.
+    pub fn set_interfaces(&mut self, interfaces: Interfaces) -> Told {
+        let mut looked = Looked::default();
+        for (id, pod) in self.index.pods() {
+            let reference = id.of_kind(Kind::Pod);
+            self.touch(&reference, [Part::Pod(id.clone())].into(), &mut looked);
+            let notes = pod_notes(id, pod, &interfaces);
+            looked.notes.extend(self.notes.set(&reference, notes.into()));
+        }
+        self.settings.interfaces = interfaces;
+        if self.was_complete {
+            looked.differences(|part| self.translated(part))
+        } else {
+            looked.objects()
+        }
+    }
+
+    /// Whether there was a complete look: before that, the state is unknown.
+    pub fn is_complete(&self) -> bool {
+        self.was_complete
+    }
+
+    /// All Services, by id: for a resync.
+    pub fn services(&self) -> Vec<Service> {
+        self.index.services().cloned().collect()
+    }
+
+    /// The endpoints of all Services that have slices, by id: for a resync.
+    pub fn endpoints(&self) -> Vec<Endpoints> {
+        let all = self.index.slices();
+        all.map(|(id, slices)| united(id, slices.values())).collect()
+    }
+
+    /// The pods of this node, by id: for a resync.
+    pub fn local_pods(&self) -> Vec<LocalPod> {
+        let pods = self.index.pods();
+        pods.map(|(id, pod)| local_pod(id, pod, &self.settings.interfaces))
+            .collect()
+    }
+
+    /// All Nodes, by name: for a resync.
+    pub fn kube_nodes(&self) -> Vec<Node> {
+        self.index.nodes().cloned().collect()
+    }
+
+    /// The current notes, reported or not.
+    pub fn notes(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.notes.standing()
+    }
+
+    /// Why objects are not rendered as requested.
+    pub fn problems(&self) -> impl Iterator<Item = &str> {
+        self.notes.problems()
+    }
+
+    /// Whether the Services that are missing from the source may be removed: all of them, or none. At the start of a
+    /// folder source these are the Services of the previous process. What is missing from a cluster was deleted there.
+    fn may_go(&self, unreadable: &BTreeSet<ObjectRef>) -> bool {
+        let Some(quotas) = &self.quotas else { return true };
+        let services = self.held.iter().filter(|reference| reference.kind == Kind::Service);
+        let gone = services.filter(|reference| !unreadable.contains(reference));
+        let mut gone: BTreeSet<String> = gone.map(|reference| Id::from(reference).to_string()).collect();
+        if !self.was_complete && !self.showing.is_cluster() {
+            let is_known = |key: &str| key.parse::<Id>().is_ok_and(|id| self.index.has_service(&id));
+            gone.extend(quotas.holdings.without(is_known));
+        }
+        quotas.holdings.begin_round();
+        quotas.holdings.let_go(&gone)
+    }
+
+    fn translated(&self, part: &Part) -> Option<Translated> {
+        self.index.translated(part, &self.settings.interfaces)
+    }
+
+    fn put(&mut self, reference: &ObjectRef, object: &Object, looked: &mut Looked) {
+        let Reading { fact, said, service } = Reading::of(reference, object, &self.settings);
+        let new = self.notes.set(reference, said);
+        if let Some(service) = service {
+            looked
+                .about
+                .extend(new.iter().map(|note| (service.clone(), note.clone())));
+        }
+        looked.notes.extend(new);
+        let fact = match fact {
+            Ok(fact) => fact,
+            Err(()) if self.index.has(reference) => return,
+            Err(()) => None,
+        };
+        self.touch(reference, self.index.parts(reference, fact.as_ref()), looked);
+        if let (Some(Fact::Service(_)), Some(quotas)) = (&fact, &self.quotas) {
+            let key = Id::from(reference).to_string();
+            quotas.holdings.hold(&key, 1);
+            quotas.holdings.done(&key);
+        }
+        self.index.put(reference, fact);
+    }
+
+    fn remove(&mut self, gone: BTreeSet<ObjectRef>, looked: &mut Looked) {
+        for reference in gone {
+            self.touch(&reference, self.index.parts(&reference, None), looked);
+            self.index.remove(&reference);
+            self.notes.remove(&reference);
+        }
+    }
+
+    /// Marks parts that may change.
+    fn touch(&self, because: &ObjectRef, parts: BTreeSet<Part>, looked: &mut Looked) {
+        for part in parts {
+            // Until the first complete look, the guests have received nothing.
+            looked.touch(part, because, |part| {
+                self.was_complete.then(|| self.translated(part)).flatten()
+            });
+        }
+    }
+}

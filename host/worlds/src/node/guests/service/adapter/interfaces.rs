@@ -1,0 +1,120 @@
+//! The names of the pods' interfaces: a pattern, or a file that lists each.
+//!
+//! A name is used in full or not at all: a truncated name is no interface, or that of another pod.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::Path;
+
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+use serde_saphyr::{DefaultMessageFormatter, MessageFormatter, Spanned};
+use trueup_base::text;
+use trueup_config::interfaces::mistake;
+use trueup_work::objects::Id;
+
+pub use trueup_config::interfaces::Pattern;
+
+use super::pod::Pod;
+
+/// The names of the interfaces of this node's pods.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum Interfaces {
+    /// The interfaces are unknown.
+    #[default]
+    None,
+    /// One pattern for all.
+    Pattern(Pattern),
+    /// The listed names. A pod that is not listed has no known interface.
+    File(BTreeMap<Id, String>),
+}
+
+impl Interfaces {
+    /// The interface of a pod. `None` if it has none of its own, or it is unknown.
+    ///
+    /// # Errors
+    /// One line: why the pattern yields no valid name.
+    pub(super) fn of(&self, id: &Id, pod: &Pod) -> Result<Option<String>, String> {
+        if pod.is_on_host_network {
+            return Ok(None);
+        }
+        match self {
+            Self::None => Ok(None),
+            Self::Pattern(pattern) => filled(pattern, id, &pod.uid).map(Some),
+            Self::File(names) => Ok(names.get(id).cloned()),
+        }
+    }
+}
+
+/// The name of a pod's interface by a pattern.
+fn filled(pattern: &Pattern, id: &Id, uid: &str) -> Result<String, String> {
+    let refused = |cause: &str| Err(format!("pod `{id}`: no interface is known: by `{pattern}` {cause}"));
+    let Some(name) = pattern.filled(&id.namespace, &id.name, uid) else {
+        return refused("it takes its uid, and it has none");
+    };
+    match mistake(&name) {
+        None => Ok(name),
+        Some(cause) => refused(&format!("it would be `{}`, which {cause}", name.escape_debug())),
+    }
+}
+
+/// Reads the text of an interface file: YAML, `namespace/name: interface` for each pod. An empty file lists none.
+///
+/// # Errors
+/// `FILE:LINE: reason`, for the first invalid line.
+pub fn read_interfaces(text: &str, file: &Path) -> Result<BTreeMap<Id, String>, String> {
+    let refused = |line: u64, reason: &str| Err(format!("{}:{line}: {}", file.display(), text::line(reason)));
+    let options = serde_saphyr::options! {
+        strict_booleans: true,
+        with_snippet: false,
+    };
+    let entries = match serde_saphyr::from_str_with_options::<Option<Entries>>(text, options) {
+        Ok(entries) => entries.unwrap_or_default(),
+        Err(error) => {
+            let line = error.location().map_or(1, |location| location.line().max(1));
+            let message = DefaultMessageFormatter.format_message(error.without_snippet());
+            return refused(line, &format!("must be lines such as `shop/web-0: tap1`: {message}"));
+        }
+    };
+    let mut interfaces = BTreeMap::new();
+    for (pod, interface) in entries.0 {
+        let line = interface.referenced.line();
+        let id: Id = match pod.parse() {
+            Ok(id) => id,
+            Err(cause) => return refused(line, &format!("the pod {cause}")),
+        };
+        if let Some(cause) = mistake(&interface.value) {
+            let name = interface.value.escape_debug();
+            return refused(line, &format!("pod `{id}`: the interface `{name}` {cause}"));
+        }
+        interfaces.insert(id, interface.value);
+    }
+    Ok(interfaces)
+}
+
+/// The entries of a map, in its order.
+#[derive(Default)]
+struct Entries(Vec<(String, Spanned<String>)>);
+
+impl<'de> Deserialize<'de> for Entries {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(EntriesVisitor)
+    }
+}
+
+struct EntriesVisitor;
+
+impl<'de> Visitor<'de> for EntriesVisitor {
+    type Value = Entries;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a map from pods to interfaces")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Entries, A::Error> {
+        let mut all = Vec::new();
+        while let Some(entry) = entries.next_entry()? {
+            all.push(entry);
+        }
+        Ok(Entries(all))
+    }
+}

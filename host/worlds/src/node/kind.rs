@@ -1,0 +1,100 @@
+//! This node, its number and the Services on it, as a kind of work.
+
+use serde_json::value::to_raw_value;
+use trueup_config::{self as config, Config, ThisNode, World};
+use trueup_work::event::Event;
+use trueup_work::ground::Ground;
+use trueup_work::guests::Worlds;
+use trueup_work::kind::{self, Begin, Fallible, Kind, Loop, On, Planning, Ready, Summary};
+use trueup_work::plan::Plan;
+use trueup_work::setup::SetupError;
+
+use super::said;
+use super::setup::NodeSetup;
+use super::{AllManaging, OnNode};
+use crate::node::guests::{nodesync, renderer, service};
+
+/// The number of this node, and its Services.
+pub(crate) struct OfThisNode;
+
+/// The number of the node, its Services, and their renderers.
+const WORLDS: Worlds = &[
+    &nodesync::WORLD,
+    &service::WORLD,
+    &renderer::etcd::WORLD,
+    &renderer::nftables::WORLD,
+];
+
+/// What a run on this node needs.
+struct Node<'c> {
+    config: &'c Config,
+    node: &'c ThisNode,
+    /// `None` once the loop has it.
+    setup: Option<NodeSetup>,
+}
+
+impl Kind for OfThisNode {
+    fn name(&self) -> &'static str {
+        "node"
+    }
+
+    fn worlds(&self) -> Worlds {
+        WORLDS
+    }
+
+    fn sections(&self) -> &'static dyn World {
+        config::NODE
+    }
+
+    fn check<'a>(&'a self, config: &'a Config, ground: &'a Ground) -> Fallible<'a, ()> {
+        kind::if_named(config.world().map(|node| NodeSetup::check(config, node, ground)))
+    }
+
+    fn plan<'a>(&'a self, of: Planning<'a>, plan: &'a mut Plan) -> Fallible<'a, ()> {
+        Box::pin(async move {
+            let Some(node) = of.config.world() else {
+                return Ok(());
+            };
+            let setup = NodeSetup::new(of.config, node, of.ground).await?;
+            super::plan::plan(self.name(), (of, node), setup, plan).await;
+            Ok(())
+        })
+    }
+
+    fn set_up<'a>(&'a self, (config, ground, ..): On<'a>) -> Fallible<'a, Option<Box<dyn Ready + 'a>>> {
+        Box::pin(async move {
+            let Some(node) = config.world() else { return Ok(None) };
+            let setup = Some(NodeSetup::new(config, node, ground).await?);
+            Ok(Some(Box::new(Node { config, node, setup }) as _))
+        })
+    }
+}
+
+impl Ready for Node<'_> {
+    fn begin<'a>(&'a mut self, with: &mut Begin<'a>) -> Result<Loop<'a>, SetupError> {
+        let Some(mut setup) = self.setup.take() else {
+            return Ok(kind::nothing());
+        };
+        let connect = |version| with.management.connect(version);
+        let managing = AllManaging::new(&mut setup, connect, with.source_is_reported, with.context.is_once());
+        let board = &with.management.ground.board;
+        let on_node = OnNode::new(self.config, self.node, setup, managing, board);
+        let input = with.input()?;
+        let (context, tell) = (with.context, with.tell);
+        let tell = |event| tell(Event::Own(said::own(&event)));
+        Ok(Box::pin(async move {
+            let summary = on_node.run(input, context.belongs(), context.stopped(), tell).await;
+            let json = to_raw_value(&summary).map_err(SetupError::failed)?;
+            Ok(Some(Summary {
+                is_true: summary.is_true(),
+                unchanged: None,
+                line: summary.to_string(),
+                json,
+                cut_short: summary.cut_short,
+                problems: summary.problems,
+                held: Vec::new(),
+                failed: summary.failed,
+            }))
+        }))
+    }
+}

@@ -1,0 +1,466 @@
+//! This node: its number, and the Services on it. The loops call the guests `nodesync` and `service` and the
+//! renderers one call after another, each in its one instance.
+//!
+//! The loop takes its inputs in a fixed order: the request to stop, versions, the source, nodes, then what is due. It
+//! completes a call and everything that follows from it before it takes the next input. The recordings of the guests,
+//! which name each other's entries, therefore show everything in its order.
+//!
+//! ```text
+//! source -> Cluster (adapter) --+-> events -> service -> Rendering -> each renderer
+//!                               +-> Nodes --> Numbering (nodesync, store) -> nodes -> service
+//! ```
+
+mod approval;
+mod culprits;
+mod ending;
+pub mod guests;
+pub(crate) mod kind;
+mod nodesync;
+mod plan;
+mod rendering;
+mod said;
+mod seat;
+mod serving;
+mod setup;
+mod steps;
+mod wiring;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Serialize;
+use tokio::sync::{mpsc, watch};
+use trueup_capabilities::etcd;
+use trueup_config::{Config, ThisNode};
+use trueup_controller::Backoff;
+use trueup_work::board::{Board, Finished, Outcome};
+use trueup_work::ground::{Managing, Version, stream_of};
+use trueup_work::input::Input;
+use trueup_work::lifecycle::active::Handover;
+use trueup_work::lifecycle::troubles::FAILURES_MAX_ONCE;
+use trueup_work::supervisor::Supervisor;
+
+pub use self::nodesync::{Numbering, Standing};
+pub use self::wiring::Wiring;
+
+use self::approval::Approval;
+use self::nodesync::CHANGES_WAITING_MAX;
+use self::rendering::Rendering;
+use self::seat::Seat;
+use self::serving::Serving;
+use self::setup::{NodeSetup, Seated};
+use crate::node::guests::nodesync::{Change, NAME};
+use crate::node::guests::service::adapter::{Cluster, Interfaces, Settings};
+
+/// How often the host checks whether the journals of idle instances need a sync to disk.
+const SYNC: Duration = Duration::from_secs(1);
+
+/// The guest in the name of an instance, `NAME/NODE`, or of an object that is left out of its input.
+fn guest_of(what: &str) -> &str {
+    what.split_once('/').map_or(what, |(guest, _)| guest)
+}
+
+/// How work on an input ended, in the form of the board.
+fn finished(error: Option<String>, failures: u32, again_in_ms: Option<u64>) -> Finished {
+    Finished {
+        outcome: error.as_ref().map_or(Outcome::True, |_| Outcome::Failed),
+        error,
+        failures,
+        again_in_ms,
+        created: 0,
+        destroyed: 0,
+        in_service: Vec::new(),
+    }
+}
+
+/// What happens on this node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Event {
+    /// The node has its number.
+    Numbered {
+        /// The node.
+        node: String,
+        /// The number, from 1.
+        id: u32,
+    },
+    /// The node has its number, and the known nodes are correct, after an error.
+    NumberedAgain {
+        /// The node.
+        node: String,
+        /// The number, from 1.
+        id: u32,
+    },
+    /// The node has no number, or the known nodes are not correct.
+    NotNumbered {
+        /// The node.
+        node: String,
+        /// One line.
+        error: String,
+        /// When the host tries again. `None` if this process does not.
+        again_in_ms: Option<u64>,
+    },
+    /// The renderers got a full resync of all Services.
+    Rendered {
+        /// The node.
+        node: String,
+        /// The number of Services.
+        services: usize,
+        /// Renderers that have all of them, in the order of the configuration.
+        renderers: Vec<String>,
+    },
+    /// A change of one object was rendered.
+    Applied {
+        /// The node.
+        node: String,
+        /// Its kind, namespace and name: `Service shop/web`, `endpoints shop/web`, `Pod shop/web-0`.
+        object: String,
+        /// Renderers that are in step now, in the order of the configuration.
+        renderers: Vec<String>,
+    },
+    /// The service processor failed, or no renderer took the change.
+    NotRendered {
+        /// The node.
+        node: String,
+        /// One line.
+        error: String,
+        /// When the host tries again. `None` if it has given up.
+        again_in_ms: Option<u64>,
+    },
+    /// A renderer that was out of step has everything again.
+    InStep {
+        /// `NAME/NODE`.
+        renderer: String,
+    },
+    /// A renderer does not have what it should, and gets a full resync.
+    OutOfStep {
+        /// `NAME/NODE`.
+        renderer: String,
+        /// One line. `None` if it is new.
+        error: Option<String>,
+        /// When it gets the resync, at the latest. `None` if at once.
+        again_in_ms: Option<u64>,
+    },
+    /// An input with which a guest failed too often is set aside.
+    SetAside {
+        /// `NAME/NODE`, and the object if it is one.
+        what: String,
+        /// One line.
+        error: String,
+        /// How often in a row it failed.
+        failures: u32,
+    },
+    /// Part of the source can't be read, or is not used.
+    Problem(String),
+}
+
+/// The result of a run.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Summary {
+    /// This node's number. `None` if it has none, or should not have one.
+    pub id: Option<u32>,
+    /// The number of nodes that have a number, including this one.
+    pub nodes: usize,
+    /// The number of Services that each renderer should have.
+    pub services: usize,
+    /// The names of renderers that have them.
+    pub rendered: Vec<String>,
+    /// What is not in its desired state, and why.
+    pub failed: Vec<(String, String)>,
+    /// What could not be read, or is not used.
+    pub problems: Vec<String>,
+    /// Why it ended early. `None` if it did not.
+    pub cut_short: Option<String>,
+}
+
+impl Summary {
+    /// Whether everything is in its desired state and everything could be read.
+    pub fn is_true(&self) -> bool {
+        self.failed.is_empty() && self.problems.is_empty() && self.cut_short.is_none()
+    }
+
+    fn number(&mut self, numbered: Option<watch::Receiver<Standing>>, node: &str, once: bool) {
+        match numbered.map(|numbered| numbered.borrow().clone()) {
+            Some(Standing::Numbered(id)) => self.id = Some(id),
+            Some(Standing::Failed { error, .. }) => {
+                self.failed.push((format!("{NAME}/{node}"), error));
+            }
+            Some(Standing::Begins) if once => {
+                let error = "it has no number yet".to_owned();
+                self.failed.push((NAME.to_owned(), error));
+            }
+            Some(Standing::Begins) | None => {}
+        }
+    }
+}
+
+impl std::fmt::Display for Summary {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let counted = |count: usize, word: &str| format!("{count} {word}{}", if count == 1 { "" } else { "s" });
+        write!(
+            f,
+            "{}, {}: {} true, {} failed",
+            counted(self.nodes, "node"),
+            counted(self.services, "service"),
+            counted(self.rendered.len(), "renderer"),
+            self.failed.len()
+        )
+    }
+}
+
+/// An instance, and what watches it.
+struct Watched {
+    seat: Seat,
+    supervisor: Supervisor,
+    handovers: mpsc::Receiver<Handover>,
+}
+
+impl Watched {
+    fn new(seated: Seated, managing: Managing, node: &ThisNode) -> Self {
+        Self {
+            supervisor: Supervisor::new(managing.quarantine, seated.guest.failure, managing.fall_back),
+            seat: Seat::new(seated.active, &node.name, seated.backends),
+            handovers: managing.handovers,
+        }
+    }
+}
+
+/// The same for each guest of this node, in the form of [`NodeSetup`].
+pub(crate) struct AllManaging {
+    pub(crate) nodesync: Option<Managing>,
+    pub(crate) service: Option<Managing>,
+    pub(crate) renderers: Vec<Managing>,
+    /// Another loop reads the same source and reports its problems.
+    pub(crate) source_is_reported: bool,
+    /// With `--once`: the run ends when nothing is left to do, and gives up what fails too often.
+    pub(crate) once: bool,
+}
+
+impl AllManaging {
+    /// `connect`: connects each version with its manager.
+    fn new(
+        setup: &mut NodeSetup,
+        mut connect: impl FnMut(Version) -> Managing,
+        source_is_reported: bool,
+        once: bool,
+    ) -> Self {
+        let mut managing = |seated: &mut Seated| seated.version.take().map(&mut connect);
+        Self {
+            nodesync: setup.nodesync.as_mut().and_then(&mut managing),
+            service: setup.service.as_mut().and_then(&mut managing),
+            renderers: setup.renderers.iter_mut().filter_map(&mut managing).collect(),
+            source_is_reported,
+            once,
+        }
+    }
+}
+
+/// The loops of this node.
+pub(crate) struct OnNode {
+    node: String,
+    numbering: Option<Numbering>,
+    serving: Serving,
+    numbered: Option<watch::Receiver<Standing>>,
+    events: mpsc::UnboundedReceiver<Event>,
+    once: bool,
+}
+
+/// What the loops of this node share.
+struct Shared<'a> {
+    config: &'a Config,
+    node: &'a ThisNode,
+    board: &'a Arc<Board>,
+    events: mpsc::UnboundedSender<Event>,
+    once: bool,
+}
+
+impl Shared<'_> {
+    fn backoff(&self) -> Backoff {
+        Backoff {
+            initial_ms: self.config.run.backoff_initial_ms,
+            max_ms: self.config.run.backoff_max_ms,
+            ..Backoff::default()
+        }
+    }
+
+    /// Hosts that lost one store must not come back to it all at once.
+    fn seed(&self) -> u64 {
+        self.config.seed ^ stream_of(&self.node.name)
+    }
+
+    fn numbering(&self, of: Watched, api: Arc<dyn etcd::Api>, kube: mpsc::Receiver<Vec<Change>>) -> Numbering {
+        Numbering::new(nodesync::Parts {
+            node: self.node.name.clone(),
+            of,
+            api,
+            addresses: self.node.addresses.clone(),
+            backoff: self.backoff(),
+            resync_ms: if self.once { 0 } else { self.config.run.resync_ms },
+            seed: self.seed(),
+            kube,
+            board: Arc::clone(self.board),
+            events: self.events.clone(),
+        })
+    }
+
+    fn processor(&self, mut seated: Seated, managing: Managing, rendering: &Rendering) -> serving::Processor {
+        seated.backends.renderers = Some(Arc::new(rendering.clone()));
+        let Watched {
+            seat,
+            supervisor,
+            handovers,
+        } = Watched::new(seated, managing, self.node);
+        serving::Processor {
+            wiring: Wiring {
+                processor: seat,
+                rendering: rendering.clone(),
+            },
+            handovers,
+            supervisor,
+        }
+    }
+
+    fn cluster(&self, interfaces: Interfaces, approval: Option<&Approval>) -> Cluster {
+        let node = self.node.name.clone();
+        let cluster = Cluster::new(Settings { node, interfaces }).of(self.node.source.is_cluster());
+        match approval {
+            Some(approval) => cluster.guarded(Arc::clone(&approval.active.quotas)),
+            None => cluster,
+        }
+    }
+}
+
+impl OnNode {
+    /// Ready to run.
+    pub(crate) fn new(
+        config: &Config,
+        node: &ThisNode,
+        setup: NodeSetup,
+        managing: AllManaging,
+        board: &Arc<Board>,
+    ) -> Self {
+        let (tell, events) = mpsc::unbounded_channel();
+        let shared = Shared {
+            config,
+            node,
+            board,
+            events: tell,
+            once: managing.once,
+        };
+        let (feed, kube) = mpsc::channel(CHANGES_WAITING_MAX);
+        let numbering = setup.nodesync.zip(managing.nodesync);
+        let numbering = numbering
+            .map(|(seated, managing)| shared.numbering(Watched::new(seated, managing, node), setup.etcd, kube));
+        let renderers = setup.renderers.into_iter().zip(managing.renderers);
+        let renderers = renderers.map(|(seated, managing)| Watched::new(seated, managing, node));
+        let (seats, renderers) = renderers.map(|of| ((of.seat, of.supervisor), of.handovers)).unzip();
+        let rendering = Rendering::new(seats);
+        let guarded = |seated: &Seated| Approval::new(Arc::clone(&seated.active), &config.state_dir, &seated.guest);
+        let approval = setup.service.as_ref().map(guarded);
+        let processor = setup.service.zip(managing.service);
+        let processor = processor.map(|(seated, managing)| shared.processor(seated, managing, &rendering));
+        let numbered = numbering.as_ref().map(Numbering::standing);
+        let repeats = node.service.as_ref().filter(|_| !managing.once);
+        let serving = Serving::new(serving::Parts {
+            node: node.name.clone(),
+            context: node.context.clone().into(),
+            cluster: shared.cluster(setup.interfaces, approval.as_ref()),
+            approval,
+            is_cluster: node.source.is_cluster(),
+            processor,
+            rendering,
+            renderers,
+            nodes: numbering.as_ref().map(Numbering::known),
+            feed: numbering.as_ref().map(|_| feed),
+            backoff: shared.backoff(),
+            resync_ms: repeats.map_or(0, |service| service.resync_ms),
+            seed: shared.seed().wrapping_add(1),
+            source_is_reported: managing.source_is_reported,
+            board: Arc::clone(board),
+            events: shared.events,
+        });
+        Self {
+            node: node.name.clone(),
+            numbering,
+            serving,
+            numbered,
+            events,
+            once: managing.once,
+        }
+    }
+
+    /// Reconciles what the source says, to its end or until `stop`. Takes nothing in before `belongs` confirms that
+    /// the state folder belongs to this cluster.
+    pub(crate) async fn run<E: std::fmt::Display>(
+        self,
+        input: Input,
+        belongs: impl Future<Output = Result<(), E>>,
+        stop: impl Future<Output = ()>,
+        tell: impl Fn(Event),
+    ) -> Summary {
+        let Self {
+            node,
+            numbering,
+            serving,
+            numbered,
+            mut events,
+            once,
+        } = self;
+        let ending = watch::Sender::new(false);
+        let ended = |mut ending: watch::Receiver<bool>| async move {
+            // The sender outlives both.
+            _ = ending.wait_for(|ending| *ending).await;
+        };
+        let numbers_ended = ended(ending.subscribe());
+        let numbers = async {
+            if let Some(numbering) = numbering {
+                numbering.run(numbers_ended).await;
+            }
+        };
+        let is_settled = async {
+            match once {
+                true => settled(numbered.clone()).await,
+                false => std::future::pending().await,
+            }
+        };
+        // Both loops hear of it at once. Each may then go on for a limited time.
+        let stop = async {
+            stop.await;
+            ending.send_replace(true);
+        };
+        let serves = async {
+            let summary = serving.run(input, belongs, stop, is_settled, once).await;
+            ending.send_replace(true);
+            summary
+        };
+        let both = async { tokio::join!(serves, numbers).0 };
+        let telling = async {
+            while let Some(event) = events.recv().await {
+                tell(event);
+            }
+            std::future::pending::<()>().await;
+        };
+        let mut summary = tokio::select! {
+            biased;
+            () = telling => Summary::default(),
+            summary = both => summary,
+        };
+        while let Ok(event) = events.try_recv() {
+            tell(event);
+        }
+        summary.number(numbered, &node, once);
+        summary
+    }
+}
+
+/// With `--once`: returns when the number exists, or assigning it failed too often.
+async fn settled(numbered: Option<watch::Receiver<Standing>>) {
+    let Some(mut numbered) = numbered else { return };
+    let is_settled = |standing: &Standing| match standing {
+        Standing::Begins => false,
+        Standing::Numbered(_) => true,
+        Standing::Failed { failures, is_over, .. } => *is_over || *failures >= FAILURES_MAX_ONCE,
+    };
+    // The sender outlives this.
+    _ = numbered.wait_for(is_settled).await;
+}

@@ -1,0 +1,556 @@
+//! This node's number, and all nodes as the guest `nodesync` knows them: feeds it the changes of the store and of
+//! Kubernetes one after another.
+//!
+//! If the guest fails, the host calls it again with a fresh listing each time and a growing pause, for ever: a
+//! request that was cut may have stored something, which only a listing shows. If another node takes the number, that
+//! ends it.
+//!
+//! ```text
+//! store: listing, watch --+-> records --+
+//! Kubernetes: Nodes ------+-> nodes ----+-> resync | update -> get-all-nodes -> the loop of Services
+//! configuration: addresses --------------> publish-node-ips
+//! ```
+
+mod following;
+mod publishing;
+mod taking;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, MissedTickBehavior};
+use trueup_capabilities::Backends;
+use trueup_capabilities::etcd::{self, Followed};
+use trueup_config::Address;
+use trueup_controller::{Backoff, Controller, Outcome, Settings as ControllerSettings};
+use trueup_journal::By;
+use trueup_work::board::{Board, Facts};
+use trueup_work::instances::Instances;
+use trueup_work::lifecycle::active::{Active, Handover};
+use trueup_work::lifecycle::failure::Failure;
+use trueup_work::supervisor::Supervisor;
+
+use self::following::Following;
+use super::ending::Ending;
+use super::seat::Seat;
+use super::{Event, SYNC, Watched, finished, guest_of};
+use crate::node::guests::nodesync::{
+    Change, ClusterState, Error, KubeNode, Node, NodeUpdate, Nothing, Resync, Update, VppNode,
+};
+
+/// The guest's setting of this name, and its default.
+const KEY_PREFIX: (&str, &str) = ("key_prefix", "/vnf-agent/contiv-ksr/");
+
+/// The part of each record's key after the prefix.
+const ALLOCATED_IDS: &str = "allocatedIDs/";
+
+/// The maximum number of waiting changes of Kubernetes' Nodes. Above it, the loop that sends them blocks.
+pub(super) const CHANGES_WAITING_MAX: usize = 1_024;
+
+/// All nodes with a number, and the entry of the recording from which they follow.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Known {
+    pub(super) nodes: Vec<Node>,
+    pub(super) by: Option<By>,
+}
+
+/// The state of the numbering.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Standing {
+    /// There is no result yet.
+    #[default]
+    Begins,
+    /// This node's number.
+    Numbered(u32),
+    /// Why the node has no number, or lost its correct one.
+    Failed {
+        /// One line.
+        error: String,
+        /// How often in a row it failed.
+        failures: u32,
+        /// This process does not try again.
+        is_over: bool,
+    },
+}
+
+/// The parts of the numbering.
+pub(super) struct Parts {
+    pub(super) node: String,
+    pub(super) of: Watched,
+    pub(super) api: Arc<dyn etcd::Api>,
+    pub(super) addresses: Vec<Address>,
+    pub(super) backoff: Backoff,
+    pub(super) resync_ms: u64,
+    pub(super) seed: u64,
+    pub(super) kube: mpsc::Receiver<Vec<Change>>,
+    pub(super) board: Arc<Board>,
+    pub(super) events: mpsc::UnboundedSender<Event>,
+}
+
+/// The only key in the queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Resyncing;
+
+/// The next step of the loop.
+enum Step {
+    Begin,
+    HandOver(Handover),
+    TakeKube(Vec<Change>),
+    TakeFollowed(Result<Followed, etcd::Error>),
+    Rest,
+    /// A pause is over.
+    Look,
+}
+
+/// The loop of the numbering.
+pub struct Numbering {
+    node: String,
+    key: String,
+    seat: Seat,
+    /// At rest while a pause is on, or if it is over for good.
+    following: Following,
+    prefix: String,
+    addresses: Vec<Address>,
+    controller: Controller<Resyncing>,
+    publish_at: Option<Instant>,
+    started: Instant,
+    is_synced: bool,
+    /// The number belongs to another node: this instance gets no more calls.
+    is_over: bool,
+    id: u32,
+    /// How another host last overwrote this node's record, as reported. `None` if it did not happen.
+    overwritten: Option<String>,
+    /// The number that was last reported. `None` if none was.
+    said: Option<u32>,
+    records: BTreeMap<u32, VppNode>,
+    /// By id: why the value of a key is not a valid record.
+    unreadable: BTreeMap<u32, String>,
+    /// Why this node's addresses are not in its record. `None` if they are, or nothing has failed so far.
+    unpublished: Option<String>,
+    kube_nodes: BTreeMap<String, KubeNode>,
+    kube: mpsc::Receiver<Vec<Change>>,
+    is_fed: bool,
+    handovers: mpsc::Receiver<Handover>,
+    is_managed: bool,
+    supervisor: Supervisor,
+    board: Arc<Board>,
+    events: mpsc::UnboundedSender<Event>,
+    known: watch::Sender<Known>,
+    standing: watch::Sender<Standing>,
+}
+
+impl Numbering {
+    /// The numbering of one node without a cluster and without version changes. The settings of `instances` name the
+    /// node.
+    pub fn alone(
+        node: &str,
+        (instances, backends): (Arc<Instances>, Backends),
+        store: Arc<dyn etcd::Api>,
+        addresses: Vec<Address>,
+        seed: u64,
+    ) -> Self {
+        // The receiver is dropped: events are ignored.
+        let (events, _) = mpsc::unbounded_channel();
+        let backends = Backends {
+            etcd: Some(Arc::clone(&store)),
+            ..backends
+        };
+        Self::new(Parts {
+            node: node.to_owned(),
+            of: Watched {
+                supervisor: Supervisor::alone(&instances),
+                seat: Seat::new(Active::new(instances), node, backends),
+                handovers: mpsc::channel(1).1,
+            },
+            api: store,
+            addresses,
+            backoff: Backoff::default(),
+            resync_ms: 0,
+            seed,
+            kube: mpsc::channel(1).1,
+            board: Board::new(Facts::default()),
+            events,
+        })
+    }
+
+    /// Ready to run.
+    pub(super) fn new(parts: Parts) -> Self {
+        let Watched {
+            seat,
+            supervisor,
+            handovers,
+        } = parts.of;
+        let instances = seat.instances();
+        let (setting, default) = KEY_PREFIX;
+        let set = instances.settings.get(setting).and_then(serde_json::Value::as_str);
+        let prefix = format!("{}{ALLOCATED_IDS}", set.unwrap_or(default));
+        let settings = ControllerSettings {
+            backoff: parts.backoff,
+            resync_ms: parts.resync_ms,
+        };
+        Self {
+            key: seat.name(),
+            following: Following::new(parts.api, prefix.clone()),
+            prefix,
+            seat,
+            node: parts.node,
+            addresses: parts.addresses,
+            controller: Controller::new(settings, parts.seed),
+            publish_at: None,
+            started: Instant::now(),
+            is_synced: false,
+            is_over: false,
+            id: 0,
+            overwritten: None,
+            said: None,
+            records: BTreeMap::new(),
+            unreadable: BTreeMap::new(),
+            unpublished: None,
+            kube_nodes: BTreeMap::new(),
+            kube: parts.kube,
+            is_fed: true,
+            handovers,
+            is_managed: true,
+            supervisor,
+            board: parts.board,
+            events: parts.events,
+            known: watch::Sender::default(),
+            standing: watch::Sender::default(),
+        }
+    }
+
+    /// All nodes with a number. Observes changes.
+    pub(super) fn known(&self) -> watch::Receiver<Known> {
+        self.known.subscribe()
+    }
+
+    /// The state of the numbering. Observes changes.
+    pub fn standing(&self) -> watch::Receiver<Standing> {
+        self.standing.subscribe()
+    }
+
+    /// Runs until `stop`.
+    pub async fn run(mut self, stop: impl Future<Output = ()>) {
+        let beating = self.board.begin_loop("nodesync");
+        let stop = std::pin::pin!(stop);
+        let mut ending = Ending::new(stop);
+        let mut sync = tokio::time::interval(SYNC);
+        sync.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut step = Step::Begin;
+        while !ending.turn(self.turn(step), &beating, "nodes").await {
+            let pause = self.pause();
+            step = tokio::select! {
+                biased;
+                () = ending.asked() => break,
+                handover = self.handovers.recv(), if self.is_managed => match handover {
+                    Some(handover) => Step::HandOver(handover),
+                    None => {
+                        self.is_managed = false;
+                        Step::Look
+                    }
+                },
+                changes = self.kube.recv(), if self.is_fed => match changes {
+                    Some(changes) => Step::TakeKube(changes),
+                    None => {
+                        self.is_fed = false;
+                        Step::Look
+                    }
+                },
+                Some(followed) = self.following.next() => Step::TakeFollowed(followed),
+                () = tokio::time::sleep(pause) => Step::Look,
+                _ = sync.tick() => Step::Rest,
+            };
+        }
+        self.following.end().await;
+        self.seat.sync();
+    }
+
+    /// Does the step, and then what is due.
+    async fn turn(&mut self, step: Step) {
+        match step {
+            Step::Begin => {
+                // The nodes that were known before, until there is a listing.
+                if let Err(failure) = self.tell_nodes().await {
+                    tracing::warn!("the guest gets the nodes later: {}", failure.error);
+                    self.known.send_replace(Known::default());
+                }
+                self.wish();
+            }
+            Step::HandOver(handover) => self.hand_over(handover).await,
+            Step::TakeKube(changes) => self.take_kube(changes).await,
+            Step::TakeFollowed(followed) => self.take_followed(followed).await,
+            Step::Rest => self.seat.rest(),
+            Step::Look => {}
+        }
+        self.take_ready().await;
+    }
+
+    fn now_ms(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    fn pause(&self) -> Duration {
+        let due_ms = self.controller.next_due_ms().filter(|_| !self.is_over);
+        let resync = due_ms.map(|due_ms| Duration::from_millis(due_ms.saturating_sub(self.now_ms())));
+        let publish = self.publish_at.map(|at| at.saturating_duration_since(Instant::now()));
+        resync.into_iter().chain(publish).min().unwrap_or(SYNC)
+    }
+
+    fn wish(&mut self) {
+        let now_ms = self.now_ms();
+        // The queue can't overflow with a single key.
+        _ = self.controller.changed(&Resyncing, now_ms);
+    }
+
+    async fn take_ready(&mut self) {
+        if self.is_over {
+            return;
+        }
+        if self.controller.take_ready(self.now_ms()).is_some() {
+            self.board.began(guest_of(&self.key), &self.key);
+            // The result of the listing ends this job.
+            self.following.list_again();
+        }
+        if self.publish_at.take_if(|at| *at <= Instant::now()).is_some() && self.is_synced {
+            self.publish().await;
+            _ = self.are_told().await;
+        }
+    }
+
+    async fn take_followed(&mut self, followed: Result<Followed, etcd::Error>) {
+        match followed {
+            Ok(Followed::Listed(listing)) => self.take_listing(listing).await,
+            Ok(Followed::Changed(changes)) => self.take_changes(changes).await,
+            Err(error) => {
+                // The host lists again after the pause.
+                self.begin();
+                self.failed(format!("reading `{}`: {}", self.prefix, words(&error)));
+            }
+        }
+    }
+
+    /// Counts a listing or an error that arrives by itself as the running resync.
+    fn begin(&mut self) {
+        let runs = self.controller.status(&Resyncing).is_some_and(|status| status.running);
+        if !runs {
+            self.wish();
+            let now_ms = self.now_ms();
+            self.controller.take_ready(now_ms);
+        }
+    }
+
+    /// Calls the guest with everything known, then publishes the addresses.
+    async fn resync(&mut self) {
+        let state = ClusterState {
+            vpp_nodes: self.records.values().cloned().collect(),
+            kube_nodes: self.kube_nodes.values().cloned().collect(),
+        };
+        if let Err(failure) = self.give_up_what_is_anothers().await {
+            return self.unanswered(failure);
+        }
+        let answer = self.seat.tell_all("node-sync.resync", &Resync { state }, None).await;
+        if self.answered::<()>(answer).await.is_none() {
+            return;
+        }
+        self.is_synced = true;
+        let id = match self.id_it_has().await {
+            Ok(id) => id,
+            Err(failure) => return self.unanswered(failure),
+        };
+        self.id = id;
+        self.publish().await;
+        // Reports the number after the nodes, so that a loop that waits for the number also finds the nodes.
+        if self.are_told().await {
+            self.supervisor.took_all_but(|_| false);
+            self.numbered();
+        }
+    }
+
+    /// A number that an earlier process had, and that another node has by now, is not a claim: the node gets a new
+    /// number. If this process has the number, it is a claim: two nodes then have one number.
+    async fn give_up_what_is_anothers(&mut self) -> Result<(), Failure> {
+        if self.id != 0 || self.is_over {
+            return Ok(());
+        }
+        // The call is refused if the instance lost its state. Then it has no number either.
+        let id = self.id_it_has().await.unwrap_or_default();
+        match self.records.get(&id) {
+            Some(record) if record.name != self.node => {
+                tracing::warn!(
+                    "the number {id} that this node had belongs to `{}` by now: it is numbered anew",
+                    record.name
+                );
+                self.seat.begin_anew().await
+            }
+            _ => Ok(()),
+        }
+    }
+
+    async fn id_it_has(&mut self) -> Result<u32, Failure> {
+        self.seat.ask("node-sync.get-node-id", &Nothing {}, None).await
+    }
+
+    async fn update(&mut self, change: Change) {
+        if !self.is_synced || self.is_over {
+            return;
+        }
+        let answer = self.seat.ask("node-sync.update", &Update { change }, None).await;
+        let updates = self.answered::<Vec<NodeUpdate>>(answer).await.unwrap_or_default();
+        if !updates.is_empty() {
+            _ = self.are_told().await;
+        }
+    }
+
+    /// The result of a call. `None` if it failed: that is reported, and tried again with a fresh listing.
+    async fn answered<R>(&mut self, answer: Result<Result<R, Error>, Failure>) -> Option<R> {
+        match answer {
+            Ok(Ok(answer)) => return Some(answer),
+            Ok(Err(Error::IdTaken(name))) => self.over(&name).await,
+            Ok(Err(error)) => self.begin_again(describe(&error)),
+            Err(failure) => self.unanswered(failure),
+        }
+        None
+    }
+
+    fn unanswered(&mut self, failure: Failure) {
+        if let Some(too_much) = self.supervisor.failed(&self.key, &failure) {
+            self.supervisor.fall_back(&self.seat.instances(), &self.key, too_much);
+        }
+        self.begin_again(failure.error);
+    }
+
+    /// A call failed that may have stored something. The guest gets nothing before the next listing.
+    fn begin_again(&mut self, error: String) {
+        self.is_synced = false;
+        self.following.rest();
+        self.begin();
+        self.failed(error);
+    }
+
+    fn failed(&mut self, error: String) {
+        let now_ms = self.now_ms();
+        let due_ms = self.controller.done(&Resyncing, Outcome::Failure, now_ms);
+        let failures = self.controller.status(&Resyncing).map_or(1, |status| status.failures);
+        let again_in_ms = due_ms.map(|due_ms| due_ms.saturating_sub(now_ms));
+        self.tell_failed(error, failures, again_in_ms);
+    }
+
+    /// The number belongs to another node.
+    async fn over(&mut self, name: &str) {
+        self.is_over = true;
+        self.is_synced = false;
+        self.following.rest();
+        // Otherwise it would be due for ever.
+        self.publish_at = None;
+        let id = match self.id {
+            // An earlier process got the number, and this one has not asked for it yet.
+            0 => self.id_it_has().await.ok(),
+            id => Some(id),
+        };
+        let number = id.map(|id| format!(" {id}")).unwrap_or_default();
+        let whose = if name.is_empty() { "something else" } else { name };
+        let error = format!(
+            "its number{number} belongs to `{whose}` now: the instance is stopped; find out why two nodes have one number, \
+             then start the host of one of them again"
+        );
+        let now_ms = self.now_ms();
+        self.controller.done(&Resyncing, Outcome::Failure, now_ms);
+        self.board.numbered(None);
+        self.tell_failed(error, 1, None);
+    }
+
+    fn tell_failed(&self, error: String, failures: u32, again_in_ms: Option<u64>) {
+        self.show(Err((error.clone(), failures)), again_in_ms);
+        _ = self.events.send(Event::NotNumbered {
+            node: self.node.clone(),
+            error: error.clone(),
+            again_in_ms,
+        });
+        self.standing.send_replace(Standing::Failed {
+            error,
+            failures,
+            is_over: self.is_over,
+        });
+    }
+
+    fn numbered(&mut self) {
+        let (id, now_ms) = (self.id, self.now_ms());
+        self.controller.done(&Resyncing, Outcome::Success, now_ms);
+        self.board.numbered(Some(id));
+        self.show_numbered();
+        let node = self.node.clone();
+        if self.said.replace(id) != Some(id) {
+            _ = self.events.send(Event::Numbered { node, id });
+        } else if let Standing::Failed { .. } = *self.standing.borrow() {
+            _ = self.events.send(Event::NumberedAgain { node, id });
+        }
+        self.standing.send_if_modified(|standing| {
+            let numbered = Standing::Numbered(id);
+            let is_new = *standing != numbered;
+            *standing = numbered;
+            is_new
+        });
+    }
+
+    /// Whether the followers got the nodes. If not, that is an ordinary failure: they have outdated ones.
+    async fn are_told(&mut self) -> bool {
+        let told = self.tell_nodes().await;
+        told.map_err(|failure| self.unanswered(failure)).is_ok()
+    }
+
+    async fn tell_nodes(&mut self) -> Result<(), Failure> {
+        let nodes: Vec<Node> = self.seat.ask("node-sync.get-all-nodes", &Nothing {}, None).await?;
+        let by = self.seat.last_entry();
+        self.board.knows_nodes(nodes.len());
+        self.known.send_replace(Known { nodes, by });
+        Ok(())
+    }
+
+    async fn hand_over(&mut self, handover: Handover) {
+        if self.seat.hand_over(handover).await {
+            self.supervisor.began_version();
+            self.is_over = false;
+            self.following.rest();
+            self.begin();
+            let now_ms = self.now_ms();
+            self.controller.done(&Resyncing, Outcome::Interrupted, now_ms);
+        }
+    }
+
+    /// Shows that the node has its number, and whether its addresses are published.
+    fn show_numbered(&self) {
+        let came = self.unpublished.clone().map_or(Ok(()), |error| Err((error, 1)));
+        let again_in_ms = self.publish_in_ms().filter(|_| came.is_err());
+        self.show(came, again_in_ms);
+    }
+
+    fn show(&self, came: Result<(), (String, u32)>, again_in_ms: Option<u64>) {
+        let (error, failures) = came.err().unzip();
+        let finished = finished(error, failures.unwrap_or_default(), again_in_ms);
+        self.board.finished(guest_of(&self.key), &self.key, finished);
+    }
+}
+
+fn words(error: &etcd::Error) -> String {
+    match error {
+        etcd::Error::Unavailable(text) => format!("unavailable: {text}"),
+        etcd::Error::AccessDenied(text) => format!("access denied: {text}"),
+        etcd::Error::NotText(key) => format!("not text: {key}"),
+        etcd::Error::TooManyOperations(limit) => format!("too many operations: {limit}"),
+        etcd::Error::Invalid(text) => format!("invalid: {text}"),
+    }
+}
+
+fn describe(error: &Error) -> String {
+    match error {
+        Error::Database(text) => format!("the store: {text}"),
+        Error::AttemptsExhausted(attempts) => format!("others were faster in each of {attempts} attempts at a number"),
+        Error::InvalidAddress(text) => {
+            format!("`{text}` is no address with its network's prefix length, or of the other family")
+        }
+        Error::IdTaken(name) => format!("its number belongs to `{name}`"),
+        Error::NotSynced => "nothing was told to the guest yet".to_owned(),
+    }
+}

@@ -1,0 +1,307 @@
+//! The renderers of this node's service processor, each with its instance. Each call goes to all of them in turn.
+//!
+//! `steps.rs` decides which renderer gets what; this module calls the instances. A renderer that is out of step gets
+//! a full resync beside the loop, so that one that waits for its store or its kernel holds up no other. Calls skip it
+//! meanwhile, and it then gets what it missed.
+
+use std::sync::Arc;
+
+use tokio::sync::Mutex;
+use trueup_capabilities::Answer;
+use trueup_capabilities::renderer::{Call, Renderers, ResyncEvent};
+use trueup_journal::By;
+use trueup_work::lifecycle::active::{Active, Handover};
+use trueup_work::lifecycle::failure::{Blame, Failure};
+use trueup_work::lifecycle::quarantine::SetAside;
+use trueup_work::lifecycle::troubles::TooMuch;
+use trueup_work::supervisor::Supervisor;
+
+use super::seat::Seat;
+use super::steps::{Steps, Turn};
+
+/// How often a renderer catches up beside the loop after its resync. After that it gets what it still missed while
+/// all others wait: changes may come faster than it takes them.
+const CATCHING_UP_MAX: usize = 4;
+
+/// A renderer that missed no more calls than this gets them while all others wait.
+const MISSED_FEW: usize = 8;
+
+/// All renderers, shared by the loop, the processor's calls, and retries. Each renderer runs at most one call at a
+/// time.
+#[derive(Clone)]
+pub(super) struct Rendering(Arc<Mutex<Inner>>);
+
+struct Inner {
+    steps: Steps,
+    renderers: Vec<Renderer>,
+}
+
+struct Renderer {
+    /// `NAME/NODE`.
+    name: String,
+    active: Arc<Active>,
+    /// Locked by the current call. Code that holds the lock of all renderers never waits for one that gets a full
+    /// resync.
+    seat: Arc<Mutex<Seat>>,
+    supervisor: Supervisor,
+    /// The last error. `None` if it did not fail.
+    error: Option<String>,
+    /// Set if it is to be set aside and has not been yet.
+    too_much: Option<TooMuch>,
+}
+
+/// The state of a renderer, for display.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct RendererAt {
+    pub(super) name: String,
+    pub(super) is_in_step: bool,
+    pub(super) is_being_told: bool,
+    pub(super) is_set_aside: bool,
+    /// The last error. `None` if it did not fail.
+    pub(super) error: Option<String>,
+}
+
+impl Rendering {
+    pub(super) fn new(renderers: Vec<(Seat, Supervisor)>) -> Self {
+        let steps = Steps::new(renderers.len());
+        let renderers = renderers.into_iter().map(|(seat, supervisor)| Renderer {
+            name: seat.name(),
+            active: seat.active(),
+            seat: Arc::new(Mutex::new(seat)),
+            supervisor,
+            error: None,
+            too_much: None,
+        });
+        Self(Arc::new(Mutex::new(Inner {
+            steps,
+            renderers: renderers.collect(),
+        })))
+    }
+
+    /// Call once after each of the processor's own calls: what it did not request again counts from then on.
+    pub(super) async fn settle(&self) {
+        self.0.lock().await.steps.settle();
+    }
+
+    /// The positions of renderers that need a full resync.
+    pub(super) async fn out_of_step(&self) -> Vec<usize> {
+        self.0.lock().await.steps.out_of_step()
+    }
+
+    /// Resyncs a renderer that is out of step, and then gives it what the others got meanwhile.
+    ///
+    /// # Errors
+    /// Why it did not take it, in one line.
+    pub(super) async fn bring_into_step(&self, renderer: usize) -> Result<(), String> {
+        let (seat, event) = {
+            let mut inner = self.0.lock().await;
+            let Some(event) = inner.steps.begin_telling(renderer) else {
+                return Ok(());
+            };
+            let Some(its) = inner.renderers.get(renderer) else {
+                return Ok(());
+            };
+            (Arc::clone(&its.seat), event)
+        };
+        // A handover to another version waits until this is done.
+        let mut seat = seat.lock().await;
+        let mut calls = vec![Call::Resync { event }];
+        let mut all_wait = None;
+        for times in 1.. {
+            let told = tell(&mut seat, &calls).await;
+            let mut inner = match all_wait.take() {
+                Some(inner) => inner,
+                None => self.0.lock().await,
+            };
+            if let Err(error) = inner.came(renderer, told) {
+                inner.steps.not_told(renderer);
+                return Err(error);
+            }
+            calls = inner.steps.tell_next(renderer);
+            if calls.is_empty() {
+                break;
+            }
+            let is_short = |calls: &[Call]| {
+                calls.len() <= MISSED_FEW && !calls.iter().any(|call| matches!(call, Call::Resync { .. }))
+            };
+            if times > CATCHING_UP_MAX || is_short(&calls) {
+                all_wait = Some(inner);
+            }
+        }
+        Ok(())
+    }
+
+    /// The resync was aborted.
+    pub(super) async fn broke_off(&self, renderer: usize) {
+        self.0.lock().await.steps.not_told(renderer);
+    }
+
+    /// Sets aside those that failed too often in a row: they are not called until another version is active.
+    pub(super) async fn set_aside(&self) -> Vec<(usize, SetAside)> {
+        let mut inner = self.0.lock().await;
+        let Inner { steps, renderers } = &mut *inner;
+        let mut set_aside = Vec::new();
+        for (at, its) in renderers.iter_mut().enumerate() {
+            let Some(too_much) = its.too_much.take() else { continue };
+            let instances = its.active.instances();
+            let entry = its
+                .supervisor
+                .set_aside(&instances, &its.name, &its.name, &its.name, too_much);
+            steps.set_aside(at);
+            set_aside.push((at, entry));
+        }
+        set_aside
+    }
+
+    /// A renderer is in step: releases it.
+    pub(super) async fn took_all(&self, renderer: usize) {
+        if let Some(its) = self.0.lock().await.renderers.get_mut(renderer) {
+            its.supervisor.took_all_but(|_| false);
+        }
+    }
+
+    /// Makes another version of a renderer active; it is then out of step.
+    pub(super) async fn hand_over(&self, renderer: usize, handover: Handover) -> bool {
+        let seat = {
+            let inner = self.0.lock().await;
+            match inner.renderers.get(renderer) {
+                Some(its) => Arc::clone(&its.seat),
+                None => return false,
+            }
+        };
+        let is_active = seat.lock().await.hand_over(handover).await;
+        let mut inner = self.0.lock().await;
+        if let (true, Some(its)) = (is_active, inner.renderers.get_mut(renderer)) {
+            (its.error, its.too_much) = (None, None);
+            its.supervisor.began_version();
+            inner.steps.is_new(renderer);
+        }
+        is_active
+    }
+
+    /// The state of each renderer, in order.
+    pub(super) async fn standing(&self) -> Vec<RendererAt> {
+        let inner = self.0.lock().await;
+        let all = inner.renderers.iter().enumerate();
+        all.map(|(at, renderer)| RendererAt {
+            name: renderer.name.clone(),
+            is_in_step: inner.steps.is_in_step(at),
+            is_being_told: inner.steps.is_being_told(at),
+            is_set_aside: inner.steps.is_set_aside(at),
+            error: renderer.error.clone(),
+        })
+        .collect()
+    }
+
+    /// How many services each should have.
+    pub(super) async fn services(&self) -> usize {
+        self.0.lock().await.steps.services()
+    }
+
+    /// Call between calls: syncs recordings to disk if they are due.
+    pub(super) async fn rest(&self) {
+        self.each_seat(Seat::rest).await;
+    }
+
+    /// Call at the end: syncs all recordings to disk.
+    pub(super) async fn sync(&self) {
+        self.each_seat(Seat::sync).await;
+    }
+
+    /// Skips a renderer that is in a call.
+    async fn each_seat(&self, what: impl Fn(&mut Seat)) {
+        let inner = self.0.lock().await;
+        let seats = inner.renderers.iter().map(|renderer| &renderer.seat);
+        seats
+            .filter_map(|seat| seat.try_lock().ok())
+            .for_each(|mut seat| what(&mut seat));
+    }
+}
+
+impl Renderer {
+    /// Takes in the result of a call. Errors get the renderer's name.
+    fn came(&mut self, answer: Result<Result<(), String>, Failure>) -> Result<(), String> {
+        let named = |error| format!("renderer `{}`: {error}", self.active.instances().name);
+        let answer = match answer {
+            Err(mut failure) if failure.blame == Blame::Guest => {
+                failure.error = named(failure.error);
+                let too_much = self.supervisor.failed(&self.name, &failure);
+                self.too_much = too_much.or(self.too_much.take());
+                Err(failure.error)
+            }
+            other => {
+                self.supervisor.succeeded(&self.name);
+                other.unwrap_or_else(|failure| Err(failure.error)).map_err(named)
+            }
+        };
+        self.error = answer.as_ref().err().cloned();
+        answer
+    }
+}
+
+/// Makes several calls, until one is refused.
+async fn tell(seat: &mut Seat, calls: &[Call]) -> Result<Result<(), String>, Failure> {
+    for call in calls {
+        match put(seat, call, None).await {
+            Ok(Ok(())) => {}
+            other => return other,
+        }
+    }
+    Ok(Ok(()))
+}
+
+/// Makes one call. All but a resync depend on what the renderer got before.
+async fn put(seat: &mut Seat, call: &Call, by: Option<By>) -> Result<Result<(), String>, Failure> {
+    match call {
+        Call::Resync { .. } => seat.tell_all(call.name(), call, by).await,
+        _ => seat.ask(call.name(), call, by).await,
+    }
+}
+
+impl Inner {
+    async fn ask(&mut self, renderer: usize, call: &Call, by: Option<By>) -> Result<(), String> {
+        let Some(its) = self.renderers.get(renderer) else {
+            return Ok(());
+        };
+        let seat = Arc::clone(&its.seat);
+        let answer = put(&mut *seat.lock().await, call, by).await;
+        self.came(renderer, answer)
+    }
+
+    fn came(&mut self, renderer: usize, answer: Result<Result<(), String>, Failure>) -> Result<(), String> {
+        let its = self.renderers.get_mut(renderer);
+        its.map_or(Ok(()), |its| its.came(answer))
+    }
+
+    async fn render(&mut self, by: By, call: Call) -> Result<(), String> {
+        let mut round = self.steps.begin(&call);
+        for renderer in 0..self.renderers.len() {
+            match self.steps.turn(renderer, &round) {
+                Turn::PassOver => continue,
+                Turn::ResyncThenCall(event) => {
+                    if let Err(error) = self.resync(renderer, event, by.clone()).await {
+                        self.steps.refused(renderer, &mut round, &error);
+                        continue;
+                    }
+                    self.steps.took_resync_first(renderer);
+                }
+                Turn::Call => {}
+            }
+            match self.ask(renderer, &call, Some(by.clone())).await {
+                Ok(()) => self.steps.took(renderer, &mut round),
+                Err(error) => self.steps.refused(renderer, &mut round, &error),
+            }
+        }
+        self.steps.end(&call, round)
+    }
+
+    async fn resync(&mut self, renderer: usize, event: ResyncEvent, by: By) -> Result<(), String> {
+        self.ask(renderer, &Call::Resync { event }, Some(by)).await
+    }
+}
+
+impl Renderers for Rendering {
+    fn render<'a>(&'a self, by: By, call: Call) -> Answer<'a, Result<(), String>> {
+        Box::pin(async move { self.0.lock().await.render(by, call).await })
+    }
+}

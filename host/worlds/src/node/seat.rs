@@ -1,0 +1,163 @@
+//! The one instance of a guest on this node: opened at its first call, and opened again after a call in which it ended.
+//!
+//! The host can repeat everything that it knows. If its recording gives no state to continue from, it begins with its
+//! settings.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use trueup_capabilities::Backends;
+use trueup_journal::By;
+use trueup_work::instances::Instances;
+use trueup_work::lifecycle::active::{Active, Handover};
+use trueup_work::lifecycle::failure::Failure;
+use trueup_work::slot::{About, InstanceSlot};
+
+/// The place of one instance.
+pub(super) struct Seat {
+    slot: InstanceSlot,
+    /// Whether it began with its settings alone and got no full resync since.
+    is_blank: bool,
+    /// The entry of the last call that was answered.
+    last_entry: Option<By>,
+}
+
+impl Seat {
+    /// Opens nothing yet.
+    pub(super) fn new(active: Arc<Active>, key: &str, backends: Backends) -> Self {
+        Self {
+            slot: InstanceSlot::new(active, key, backends),
+            is_blank: false,
+            last_entry: None,
+        }
+    }
+
+    /// Holds the active version.
+    pub(super) fn active(&self) -> Arc<Active> {
+        Arc::clone(self.slot.active())
+    }
+
+    /// The version of the next call.
+    pub(super) fn instances(&self) -> Arc<Instances> {
+        self.slot.instances()
+    }
+
+    /// The name in messages: `NAME/KEY`.
+    pub(super) fn name(&self) -> String {
+        format!("{}/{}", self.slot.instances().name, self.slot.key())
+    }
+
+    /// Makes a call that is a full resync. `by` is the request of another guest that this answers.
+    ///
+    /// # Errors
+    /// Why there is no answer. The next call has an instance again.
+    pub(super) async fn tell_all<R: DeserializeOwned>(
+        &mut self,
+        call: &str,
+        args: &impl Serialize,
+        by: Option<By>,
+    ) -> Result<R, Failure> {
+        self.open().await?;
+        let answer = self.call(call, args, by).await;
+        self.is_blank &= answer.is_err();
+        answer
+    }
+
+    /// Makes a call that depends on earlier ones. Refuses it if the instance began with its settings alone since
+    /// then: it would take the little it gets for everything.
+    ///
+    /// # Errors
+    /// As [`Seat::tell_all`], and if it needs a full resync first.
+    pub(super) async fn ask<R: DeserializeOwned>(
+        &mut self,
+        call: &str,
+        args: &impl Serialize,
+        by: Option<By>,
+    ) -> Result<R, Failure> {
+        self.open().await?;
+        if self.is_blank {
+            let error = "it lost its state, and gets everything again";
+            return Err(Failure::from(error.to_owned()));
+        }
+        self.call(call, args, by).await
+    }
+
+    async fn call<R: DeserializeOwned>(
+        &mut self,
+        call: &str,
+        args: &impl Serialize,
+        by: Option<By>,
+    ) -> Result<R, Failure> {
+        let about = About {
+            cause: "event",
+            by,
+            sleeps_max: None,
+        };
+        let answer = self.slot.call(call, args, about).await;
+        if self.slot.is_live() {
+            self.last_entry = self.slot.entry();
+        }
+        if let Err(Failure { error, .. }) = self.slot.rotate().await {
+            // It answered. The next call opens it again, and reports if that fails.
+            tracing::warn!(instance = self.slot.key(), "its recording can't go on: {error}");
+        }
+        answer
+    }
+
+    /// The entry of the last call that was answered, for calls that follow from it.
+    pub(super) fn last_entry(&self) -> Option<By> {
+        self.last_entry.clone()
+    }
+
+    async fn open(&mut self) -> Result<(), Failure> {
+        if self.slot.is_live() {
+            return Ok(());
+        }
+        let Err(Failure { error, .. }) = self.slot.resume().await else {
+            return Ok(());
+        };
+        tracing::warn!(
+            instance = self.slot.key(),
+            "guest `{}` begins with its settings alone, and gets everything again: {error}",
+            self.slot.instances().name
+        );
+        self.begin_anew().await
+    }
+
+    /// Restarts it with its settings alone: its earlier state is no longer valid.
+    ///
+    /// # Errors
+    /// If it can't start. The next call has an instance again.
+    pub(super) async fn begin_anew(&mut self) -> Result<(), Failure> {
+        self.slot.begin(None).await?;
+        self.is_blank = true;
+        Ok(())
+    }
+
+    /// Makes another version active, and moves the instance's state to it.
+    pub(super) async fn hand_over(&mut self, handover: Handover) -> bool {
+        // The candidate must be tried on the state with which it is to continue.
+        let moved = match self.open().await {
+            Ok(()) => {
+                let Handover { instances, commit, .. } = handover;
+                self.slot.hand_over(instances, commit, false).await
+            }
+            Err(failure) => Err(failure.error),
+        };
+        let is_active = moved.is_ok();
+        // The caller may have disconnected.
+        let _ = handover.reply.send(moved);
+        is_active
+    }
+
+    /// Call between calls: syncs the recording to disk if it is due.
+    pub(super) fn rest(&mut self) {
+        self.slot.tick();
+    }
+
+    /// Syncs the whole recording to disk: nothing will sync it later.
+    pub(super) fn sync(&mut self) {
+        self.slot.sync();
+    }
+}

@@ -1,0 +1,517 @@
+//! The loop of the service processor: takes in the source, the nodes, versions and retries, one after another.
+
+mod processing;
+mod renderers;
+mod source;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
+use tokio::task::{self, JoinError, JoinSet};
+use tokio::time::{Instant, MissedTickBehavior};
+use trueup_controller::{Backoff, Controller, Outcome, Settings as ControllerSettings};
+use trueup_sources::{Batch, Batches, Objects};
+use trueup_work::board::{Board, Finished};
+use trueup_work::input::{From, Input, next};
+use trueup_work::kubernetes::{Events, Said};
+use trueup_work::lifecycle::active::Handover;
+use trueup_work::lifecycle::quarantine::SetAside;
+use trueup_work::lifecycle::troubles::FAILURES_MAX_ONCE;
+use trueup_work::objects::Id as Key;
+use trueup_work::supervisor::Supervisor;
+
+use super::approval::{Approval, approved};
+use super::ending::{Ending, IsAsked, STOP_GRACE};
+use super::nodesync::Known;
+use super::rendering::{RendererAt, Rendering};
+use super::wiring::Wiring;
+use super::{Event, SYNC, Summary, finished, guest_of};
+use crate::node::guests::nodesync::Change;
+use crate::node::guests::service::adapter::{Cluster, Told};
+use crate::node::guests::service::{self, NodeContext};
+
+/// Combines Services with their endpoints.
+pub(super) struct Processor {
+    pub(super) wiring: Wiring,
+    pub(super) handovers: mpsc::Receiver<Handover>,
+    pub(super) supervisor: Supervisor,
+}
+
+/// The parts of the loop.
+pub(super) struct Parts {
+    pub(super) node: String,
+    pub(super) context: NodeContext,
+    pub(super) cluster: Cluster,
+    pub(super) is_cluster: bool,
+    /// Holds back removals of many Services until an approval. `None` if nothing is rendered.
+    pub(super) approval: Option<Approval>,
+    /// `None` if the loop only passes on Nodes.
+    pub(super) processor: Option<Processor>,
+    pub(super) rendering: Rendering,
+    /// The versions of each renderer, in order.
+    pub(super) renderers: Vec<mpsc::Receiver<Handover>>,
+    /// `None` if this node has no numbering.
+    pub(super) nodes: Option<watch::Receiver<Known>>,
+    pub(super) feed: Option<mpsc::Sender<Vec<Change>>>,
+    pub(super) backoff: Backoff,
+    pub(super) resync_ms: u64,
+    pub(super) seed: u64,
+    pub(super) source_is_reported: bool,
+    pub(super) board: Arc<Board>,
+    pub(super) events: mpsc::UnboundedSender<Event>,
+}
+
+/// The keys of the queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Work {
+    /// The processor: a resync, or pending changes.
+    Service,
+    /// A renderer that is out of step.
+    Renderer(usize),
+    /// The periodic full resync.
+    Again,
+}
+
+/// The loop of the service processor.
+pub(super) struct Serving {
+    parts: Parts,
+    objects: Objects,
+    controller: Controller<Work>,
+    started: Instant,
+    /// Whether the processor knows everything that this loop knows.
+    is_synced: bool,
+    /// Whether it answered with an error: it still has pending changes.
+    is_pending: bool,
+    /// Whether it was retried because a renderer recovered, and has not succeeded since.
+    is_tried_anew: bool,
+    /// Objects in whose events the processor failed since its last success.
+    suspects: BTreeMap<String, service::Event>,
+    /// Whether more objects were left out since the processor's last call.
+    is_left_out_anew: bool,
+    /// Objects that the processor does not get, since it fails with them.
+    left_out: BTreeMap<String, SetAside>,
+    /// Whether the nodes are known, at least those of an earlier process. Rendering without them would remove what a
+    /// node has, for as long as the store takes to answer.
+    knows_nodes: bool,
+    /// Whether the numbering got all of Kubernetes' Nodes.
+    is_fed: bool,
+    problems: Vec<String>,
+    /// Writes notes as events of the Services that they are about. `None` if the source is a folder.
+    said: Option<Events>,
+    /// The last look at the source, without its changes.
+    last: Batch,
+    error: Option<String>,
+    out_of_step: Vec<bool>,
+    /// Full resyncs of renderers in progress, and which renderer each is for.
+    retries: JoinSet<Result<(), String>>,
+    telling: BTreeMap<task::Id, usize>,
+    /// Versions of renderers that wait until the resync of the one before has ended.
+    waiting: Vec<(usize, Handover)>,
+    /// The last state of each renderer on the board. `None` if it is not on the board.
+    shown: Vec<Option<RendererAt>>,
+}
+
+/// The next step of the loop.
+enum Step {
+    HandOver(Option<usize>, Handover),
+    Retried(Result<(task::Id, Result<(), String>), JoinError>),
+    TakeIn(Batch),
+    TakeNodes(Known),
+    Rest,
+    /// A pause is over, or the others settled.
+    Look,
+}
+
+/// Why the loop ended.
+enum LoopEnd {
+    NothingLeft,
+    Stopped,
+    SourceEnded,
+    NotOurs(String),
+}
+
+impl Serving {
+    pub(super) fn new(parts: Parts) -> Self {
+        let settings = ControllerSettings {
+            backoff: parts.backoff,
+            resync_ms: parts.resync_ms,
+        };
+        Self {
+            controller: Controller::new(settings, parts.seed),
+            out_of_step: vec![false; parts.renderers.len()],
+            knows_nodes: parts.nodes.is_none(),
+            shown: vec![None; parts.renderers.len()],
+            retries: JoinSet::new(),
+            telling: BTreeMap::new(),
+            waiting: Vec::new(),
+            parts,
+            objects: Objects::default(),
+            started: Instant::now(),
+            is_synced: false,
+            is_pending: false,
+            is_tried_anew: false,
+            suspects: BTreeMap::new(),
+            is_left_out_anew: false,
+            left_out: BTreeMap::new(),
+            is_fed: false,
+            problems: Vec::new(),
+            said: None,
+            last: Batch::default(),
+            error: None,
+        }
+    }
+
+    /// Runs until `stop`; with `once`, until `others` are settled and nothing is left to do here.
+    pub(super) async fn run<E: std::fmt::Display>(
+        mut self,
+        input: Input,
+        belongs: impl Future<Output = Result<(), E>>,
+        stop: impl Future<Output = ()>,
+        others: impl Future<Output = ()>,
+        once: bool,
+    ) -> Summary {
+        self.said = input.events();
+        // Each shows as queued until its first resync.
+        if let Some(processor) = &self.parts.processor {
+            let name = processor.wiring.processor.name();
+            self.parts.board.changed(guest_of(&name), &name);
+        }
+        for at in self.parts.rendering.standing().await {
+            self.parts.board.changed(guest_of(&at.name), &at.name);
+        }
+        let batches = match input.from {
+            From::Once(all) => {
+                self.take_in(all, &IsAsked::default()).await;
+                None
+            }
+            From::Watched(batches) => Some(batches),
+        };
+        let stop = std::pin::pin!(stop);
+        let mut ending = Ending::new(stop);
+        let end = self.work(batches, belongs, &mut ending, others, once).await;
+        self.drain(ending.until().unwrap_or_else(|| Instant::now() + STOP_GRACE))
+            .await;
+        self.parts.rendering.sync().await;
+        if let Some(approval) = &mut self.parts.approval {
+            approval.keep(true);
+        }
+        if let Some(events) = &self.said {
+            events.flush().await;
+        }
+        if let Some(processor) = &mut self.parts.processor {
+            processor.wiring.processor.sync();
+        }
+        self.summary(end).await
+    }
+
+    async fn work<E: std::fmt::Display>(
+        &mut self,
+        mut batches: Option<Batches>,
+        belongs: impl Future<Output = Result<(), E>>,
+        ending: &mut Ending<'_, impl Future<Output = ()>>,
+        others: impl Future<Output = ()>,
+        once: bool,
+    ) -> LoopEnd {
+        let beating = self.parts.board.begin_loop("services on this node");
+        let (mut belongs, mut is_ours) = (std::pin::pin!(belongs), false);
+        let (mut others, mut others_settled) = (std::pin::pin!(others), false);
+        let mut sync = tokio::time::interval(SYNC);
+        sync.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut next_step = Step::Look;
+        loop {
+            let is_asked = ending.is_asked();
+            if ending.turn(self.turn(next_step, &is_asked), &beating, "services").await {
+                return LoopEnd::Stopped;
+            }
+            if once && others_settled && self.is_settled() {
+                return LoopEnd::NothingLeft;
+            }
+            let pause = self.pause();
+            next_step = tokio::select! {
+                biased;
+                () = ending.asked() => return LoopEnd::Stopped,
+                (of, handover) = handed_over(&mut self.parts.processor, &mut self.parts.renderers) => Step::HandOver(of, handover),
+                Some(retried) = self.retries.join_next_with_id() => Step::Retried(retried),
+                ours = &mut belongs, if !is_ours => match ours {
+                    Ok(()) => {
+                        is_ours = true;
+                        Step::Look
+                    }
+                    Err(why) => return LoopEnd::NotOurs(why.to_string()),
+                },
+                batch = next(&mut batches), if is_ours => match batch {
+                    Some(batch) => Step::TakeIn(batch),
+                    None => return LoopEnd::SourceEnded,
+                },
+                nodes = told_nodes(&mut self.parts.nodes) => Step::TakeNodes(nodes),
+                () = &mut others, if !others_settled => {
+                    others_settled = true;
+                    Step::Look
+                }
+                () = approved(self.parts.approval.as_ref()) => Step::TakeIn(self.last.clone()),
+                () = tokio::time::sleep(pause) => Step::Look,
+                _ = sync.tick() => Step::Rest,
+            };
+        }
+    }
+
+    /// Does the step, and then what is due.
+    async fn turn(&mut self, step: Step, is_asked_to_end: &IsAsked) {
+        match step {
+            Step::HandOver(None, handover) => self.hand_over(handover).await,
+            Step::HandOver(Some(renderer), handover) => self.hand_over_renderer(renderer, handover).await,
+            Step::Retried(retried) => self.retry_ended(retried).await,
+            Step::TakeIn(batch) => self.take_in(batch, is_asked_to_end).await,
+            Step::TakeNodes(nodes) => self.take_nodes(nodes).await,
+            Step::Rest => {
+                self.parts.rendering.rest().await;
+                if let Some(processor) = &mut self.parts.processor {
+                    processor.wiring.processor.rest();
+                }
+            }
+            Step::Look => {}
+        }
+        self.take_ready().await;
+    }
+
+    /// Lets full resyncs of renderers end, within limits. The next process resyncs the others.
+    async fn drain(&mut self, until: Instant) {
+        while let Ok(Some(_)) = tokio::time::timeout_at(until, self.retries.join_next()).await {}
+        if !self.retries.is_empty() {
+            tracing::warn!(
+                "{} renderers did not take everything within {} s: the next process tells them",
+                self.retries.len(),
+                STOP_GRACE.as_secs()
+            );
+            self.retries.shutdown().await;
+        }
+    }
+
+    fn now_ms(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    fn pause(&self) -> Duration {
+        let due_ms = self.controller.next_due_ms();
+        let pause = due_ms.map(|due_ms| Duration::from_millis(due_ms.saturating_sub(self.now_ms())));
+        pause.unwrap_or(SYNC)
+    }
+
+    /// Whether nothing is left to do, or it failed too often. If the source never was complete, there is nothing to
+    /// do.
+    fn is_settled(&self) -> bool {
+        if self.parts.processor.is_none() || !self.parts.cluster.is_complete() {
+            return true;
+        }
+        let given_up = |work| {
+            let failures = self.controller.status(&work).map_or(0, |status| status.failures);
+            failures >= FAILURES_MAX_ONCE
+        };
+        let is_done = |renderer: (usize, &bool)| !renderer.1 || given_up(Work::Renderer(renderer.0));
+        let service = (self.is_synced && !self.is_pending) || given_up(Work::Service);
+        service && self.out_of_step.iter().enumerate().all(is_done)
+    }
+
+    fn wish(&mut self, work: Work) {
+        let now_ms = self.now_ms();
+        // The queue can't overflow: it has one key per renderer and two more.
+        _ = self.controller.changed(&work, now_ms);
+    }
+
+    async fn take_ready(&mut self) {
+        while let Some(work) = self.controller.take_ready(self.now_ms()) {
+            match work {
+                Work::Service => self.tell_service().await,
+                Work::Renderer(renderer) => self.begin_telling(renderer),
+                Work::Again => {
+                    if self.is_synced {
+                        self.is_synced = false;
+                        self.wish(Work::Service);
+                    }
+                    let now_ms = self.now_ms();
+                    self.controller.done(&Work::Again, Outcome::Success, now_ms);
+                }
+            }
+        }
+    }
+
+    /// Reports what an operator should know, in the log and as events of the Services.
+    fn say(&self, told: &Told) {
+        for note in &told.notes {
+            tracing::warn!("{note}");
+        }
+        let Some(events) = &self.said else { return };
+        for (service, note) in &told.about {
+            events.say(Said {
+                key: Key {
+                    namespace: service.namespace.clone(),
+                    name: service.name.clone(),
+                },
+                warning: true,
+                reason: "NotHonoured",
+                action: "RenderService",
+                note: note.clone(),
+            });
+        }
+    }
+
+    /// Passes Kubernetes' Nodes to the numbering. The first time it passes all of them.
+    async fn feed(&mut self, changes: Vec<Change>) {
+        let Some(feed) = &self.parts.feed else { return };
+        let changes = if std::mem::replace(&mut self.is_fed, true) {
+            changes
+        } else {
+            self.parts
+                .cluster
+                .kube_nodes()
+                .into_iter()
+                .map(Change::KubeNodePut)
+                .collect()
+        };
+        if !changes.is_empty() {
+            // Ignore the error: a numbering that has ended needs no Nodes.
+            _ = feed.send(changes).await;
+        }
+    }
+
+    /// Queues a key that just failed. Its first pause is that after any failure. A key that runs or already waits
+    /// stays as it is.
+    fn wish_retry(&mut self, work: Work) {
+        if self.controller.status(&work).is_none() {
+            self.wish_later(work, Outcome::Failure);
+        }
+    }
+
+    /// Queues a key for when the queue would run it after this outcome.
+    fn wish_later(&mut self, work: Work, after: Outcome) {
+        self.wish(work);
+        let now_ms = self.now_ms();
+        // Other keys that are also due keep their turns.
+        let mut others = Vec::new();
+        while let Some(ready) = self.controller.take_ready(now_ms) {
+            if ready == work {
+                self.controller.done(&work, after, now_ms);
+                break;
+            }
+            others.push(ready);
+        }
+        for other in others {
+            self.controller.done(&other, Outcome::Interrupted, now_ms);
+        }
+    }
+
+    async fn take_nodes(&mut self, nodes: Known) {
+        self.knows_nodes = true;
+        if self.parts.processor.is_none() {
+            return;
+        }
+        if self.is_synced {
+            self.update(service::Event::Nodes(nodes.nodes), None).await;
+        } else if self.parts.cluster.is_complete() {
+            self.wish_resync();
+        }
+    }
+
+    /// Makes another version of the processor active.
+    async fn hand_over(&mut self, handover: Handover) {
+        let Some(processor) = &mut self.parts.processor else {
+            return;
+        };
+        if processor.wiring.processor.hand_over(handover).await {
+            processor.supervisor.began_version();
+            self.suspects.clear();
+            self.show_left_out(BTreeMap::new());
+            // Another version may combine the same input differently.
+            self.is_synced = false;
+            if self.parts.cluster.is_complete() && self.knows_nodes {
+                self.wish(Work::Service);
+            }
+        }
+    }
+
+    fn show(&self) {
+        let Some(processor) = &self.parts.processor else { return };
+        let key = processor.wiring.processor.name();
+        let board = &self.parts.board;
+        // This ends the job for which it was queued.
+        board.began(guest_of(&key), &key);
+        board.finished(guest_of(&key), &key, self.finished(Work::Service, self.error.as_ref()));
+    }
+
+    /// The state of a key in the format of the board.
+    fn finished(&self, work: Work, error: Option<&String>) -> Finished {
+        let status = self.controller.status(&work);
+        let due_ms = status
+            .as_ref()
+            .filter(|_| error.is_some())
+            .and_then(|status| status.due_ms);
+        let again_in_ms = due_ms.map(|due_ms| due_ms.saturating_sub(self.now_ms()));
+        finished(error.cloned(), status.map_or(0, |status| status.failures), again_in_ms)
+    }
+
+    async fn summary(self, end: LoopEnd) -> Summary {
+        let standing = self.parts.rendering.standing().await;
+        let mut summary = Summary {
+            nodes: self.nodes().len(),
+            services: self.parts.rendering.services().await,
+            problems: self.problems,
+            ..Summary::default()
+        };
+        for renderer in standing {
+            if renderer.is_in_step {
+                summary.rendered.push(renderer.name);
+            } else {
+                let is_complete = self.parts.cluster.is_complete();
+                let why = renderer
+                    .error
+                    .unwrap_or_else(|| renderers::nothing_sent(&end, is_complete));
+                summary.failed.push((renderer.name, why));
+            }
+        }
+        if let (Some(processor), Some(error)) = (&self.parts.processor, self.error) {
+            summary.failed.push((processor.wiring.processor.name(), error));
+        }
+        let left_out = self.left_out.into_iter();
+        summary.failed.extend(left_out.map(|(what, entry)| (what, entry.error)));
+        summary.cut_short = match end {
+            LoopEnd::NothingLeft | LoopEnd::Stopped => None,
+            LoopEnd::SourceEnded => Some("the source can't be watched any more".to_owned()),
+            LoopEnd::NotOurs(why) => Some(why),
+        };
+        summary
+    }
+}
+
+/// The next version of any of the guests: of the processor first, then of renderers in their order.
+async fn handed_over(
+    processor: &mut Option<Processor>,
+    renderers: &mut [mpsc::Receiver<Handover>],
+) -> (Option<usize>, Handover) {
+    let processor = processor.iter_mut().map(|processor| (None, &mut processor.handovers));
+    let renderers = renderers.iter_mut().enumerate();
+    let mut all: Vec<_> = processor
+        .chain(renderers.map(|(at, handovers)| (Some(at), handovers)))
+        .collect();
+    std::future::poll_fn(move |context| {
+        for (of, handovers) in &mut all {
+            // A guest without a manager never gets one.
+            if let std::task::Poll::Ready(Some(handover)) = handovers.poll_recv(context) {
+                return std::task::Poll::Ready((*of, handover));
+            }
+        }
+        std::task::Poll::Pending
+    })
+    .await
+}
+
+/// All nodes, when they change. Never returns if this node has no numbering.
+async fn told_nodes(nodes: &mut Option<watch::Receiver<Known>>) -> Known {
+    if let Some(nodes) = nodes
+        && nodes.changed().await.is_ok()
+    {
+        return nodes.borrow_and_update().clone();
+    }
+    std::future::pending().await
+}

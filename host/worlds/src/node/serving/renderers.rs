@@ -1,0 +1,210 @@
+//! Keeps renderers in step: resyncs those that are out of step beside the loop, and shows the state of each.
+
+use tokio::task::{self, JoinError};
+use trueup_controller::Outcome;
+use trueup_work::lifecycle::active::Handover;
+
+use super::{LoopEnd, Serving, Work};
+use crate::node::rendering::RendererAt;
+use crate::node::{Event, guest_of};
+
+impl Serving {
+    /// Starts a full resync of a renderer, beside the loop.
+    pub(super) fn begin_telling(&mut self, renderer: usize) {
+        let rendering = self.parts.rendering.clone();
+        let task = self
+            .retries
+            .spawn(async move { rendering.bring_into_step(renderer).await });
+        self.telling.insert(task.id(), renderer);
+        if let Some(Some(at)) = self.shown.get(renderer) {
+            self.parts.board.began(guest_of(&at.name), &at.name);
+        }
+    }
+
+    /// Takes in the end of such a task.
+    pub(super) async fn retry_ended(&mut self, retried: Result<(task::Id, Result<(), String>), JoinError>) {
+        let task = match &retried {
+            Ok((task, _)) => *task,
+            Err(error) => error.id(),
+        };
+        let Some(renderer) = self.telling.remove(&task) else {
+            return;
+        };
+        let told = match retried {
+            Ok((_, told)) => told,
+            Err(error) => {
+                self.parts.rendering.broke_off(renderer).await;
+                Err(format!("telling it everything broke off: {error}"))
+            }
+        };
+        self.retried(renderer, told).await;
+        let waiting = std::mem::take(&mut self.waiting);
+        for (of, handover) in waiting {
+            self.hand_over_renderer(of, handover).await;
+        }
+    }
+
+    /// Makes another version of a renderer active. If the renderer is in a full resync, that comes first, and the
+    /// loop does not wait for it.
+    pub(super) async fn hand_over_renderer(&mut self, renderer: usize, handover: Handover) {
+        if self.telling.values().any(|told| *told == renderer) {
+            self.waiting.push((renderer, handover));
+            return;
+        }
+        if !self.parts.rendering.hand_over(renderer, handover).await {
+            return;
+        }
+        self.follow_renderers().await;
+        // The new version has no failures.
+        self.controller.forget(&Work::Renderer(renderer));
+        if self.out_of_step.get(renderer).copied().unwrap_or_default() {
+            self.wish(Work::Renderer(renderer));
+        }
+    }
+
+    async fn retried(&mut self, renderer: usize, told: Result<(), String>) {
+        let outcome = if told.is_ok() {
+            Outcome::Success
+        } else {
+            Outcome::Failure
+        };
+        let now_ms = self.now_ms();
+        self.controller.done(&Work::Renderer(renderer), outcome, now_ms);
+        // Its next try is a new one, whatever it answered.
+        if let Some(shown) = self.shown.get_mut(renderer) {
+            *shown = None;
+        }
+        self.follow_renderers().await;
+        if let (Err(_), Some(Some(at))) = (&told, self.shown.get(renderer))
+            && !at.is_set_aside
+        {
+            self.tell_out_of_step(renderer, at);
+        }
+        let is_out = self.out_of_step.get(renderer).copied().unwrap_or_default();
+        if told.is_err() {
+            if is_out {
+                // The queue may have forgotten it meanwhile.
+                self.wish_retry(Work::Renderer(renderer));
+            }
+            return;
+        }
+        // It rests until it is out of step again.
+        self.controller.forget(&Work::Renderer(renderer));
+        if is_out {
+            // Another version became active during the resync.
+            self.wish(Work::Renderer(renderer));
+        }
+        // Only once: a renderer that takes a full resync and then refuses one call must not get another resync in
+        // each of its pauses.
+        if self.is_pending && !std::mem::replace(&mut self.is_tried_anew, true) {
+            self.wish(Work::Service);
+        }
+    }
+
+    /// Queues a full resync of each renderer that fell out of step.
+    pub(super) async fn follow_renderers(&mut self) {
+        let out = self.parts.rendering.out_of_step().await;
+        for (renderer, entry) in self.parts.rendering.set_aside().await {
+            self.controller.forget(&Work::Renderer(renderer));
+            _ = self.parts.events.send(Event::SetAside {
+                what: entry.instance,
+                error: entry.error,
+                failures: entry.failures,
+            });
+        }
+        let standing = self.parts.rendering.standing().await;
+        for (renderer, at) in standing.into_iter().enumerate() {
+            let is_out = out.contains(&renderer) && !at.is_set_aside;
+            let Some(was_out) = self.out_of_step.get_mut(renderer) else {
+                continue;
+            };
+            let was_out = std::mem::replace(was_out, is_out);
+            match (was_out, is_out) {
+                (false, true) => {
+                    self.wish_retry(Work::Renderer(renderer));
+                    self.tell_out_of_step(renderer, &at);
+                }
+                (true, false) if !at.is_set_aside => {
+                    self.controller.forget(&Work::Renderer(renderer));
+                    let renderer = at.name.clone();
+                    _ = self.parts.events.send(Event::InStep { renderer });
+                }
+                _ => {}
+            }
+            if self
+                .shown
+                .get(renderer)
+                .is_some_and(|shown| shown.as_ref() != Some(&at))
+            {
+                if at.is_in_step {
+                    self.parts.rendering.took_all(renderer).await;
+                }
+                self.show_renderer(renderer, &at);
+                if let Some(shown) = self.shown.get_mut(renderer) {
+                    *shown = Some(at);
+                }
+            }
+        }
+    }
+
+    fn tell_out_of_step(&self, renderer: usize, at: &RendererAt) {
+        let due_ms = self
+            .controller
+            .status(&Work::Renderer(renderer))
+            .and_then(|status| status.due_ms);
+        _ = self.parts.events.send(Event::OutOfStep {
+            renderer: at.name.clone(),
+            error: at.error.clone(),
+            again_in_ms: due_ms.map(|due_ms| due_ms.saturating_sub(self.now_ms())),
+        });
+    }
+
+    fn show_renderer(&self, renderer: usize, at: &RendererAt) {
+        let work = Work::Renderer(renderer);
+        if at.is_set_aside {
+            let failures = self.controller.status(&work).map_or(0, |status| status.failures);
+            let error = at.error.clone().unwrap_or_default();
+            self.parts
+                .board
+                .set_aside(guest_of(&at.name), &at.name, &error, failures);
+        } else if at.is_being_told {
+            self.parts.board.began(guest_of(&at.name), &at.name);
+        } else if !at.is_in_step && at.error.is_none() {
+            self.parts.board.changed(guest_of(&at.name), &at.name);
+        } else {
+            let error = at.error.as_ref().filter(|_| !at.is_in_step);
+            self.parts.board.began(guest_of(&at.name), &at.name);
+            self.parts
+                .board
+                .finished(guest_of(&at.name), &at.name, self.finished(work, error));
+        }
+    }
+}
+
+/// Why a renderer without an error has not received the Services.
+pub(super) fn nothing_sent(end: &LoopEnd, is_complete: bool) -> String {
+    let cause = match end {
+        LoopEnd::Stopped => ": the host was stopped before",
+        _ if is_complete => "",
+        _ => ": not everything of the source could be read",
+    };
+    format!("it has not received the Services{cause}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interrupted_start_says_why_nothing_is_rendered() {
+        let said = |end| nothing_sent(&end, false);
+        assert_eq!(
+            said(LoopEnd::Stopped),
+            "it has not received the Services: the host was stopped before"
+        );
+        assert_eq!(
+            said(LoopEnd::NothingLeft),
+            "it has not received the Services: not everything of the source could be read"
+        );
+    }
+}

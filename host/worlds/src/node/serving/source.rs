@@ -1,0 +1,107 @@
+//! Takes in the source, and shows what an operator should know of it.
+
+use std::sync::Arc;
+
+use trueup_controller::Outcome;
+use trueup_sources::Batch;
+use trueup_work::board::Look;
+use trueup_work::input::nothing_there;
+
+use super::{Serving, Work};
+use crate::node::Event;
+use crate::node::approval::Approval;
+use crate::node::ending::IsAsked;
+use crate::node::guests::service::adapter::Told;
+
+/// The maximum number of changes of one look at the source that go one by one. Above it, the processor gets a full
+/// resync: renderers take that in less time, and whatever comes next waits less.
+const TOLD_SINGLY_MAX: usize = 32;
+
+/// With many services, one change per this many services goes by itself. For nft (docs/nftables.md), a full resync
+/// costs as much as a hundred changes with 10,000 services of 2 endpoints, and as four times that with 10 endpoints.
+const SERVICES_A_CHANGE: usize = 32;
+
+impl Serving {
+    /// Takes in what the source says.
+    pub(super) async fn take_in(&mut self, batch: Batch, is_asked_to_end: &IsAsked) {
+        let was_complete = self.parts.cluster.is_complete();
+        let told = self.parts.cluster.take_in(&batch);
+        if let Some(approval) = &mut self.parts.approval {
+            approval.keep(false);
+        }
+        for change in &batch.changes {
+            self.objects.apply(change);
+        }
+        self.look(&batch, &told);
+        self.say(&told);
+        if !self.parts.cluster.is_complete() {
+            return;
+        }
+        self.feed(told.nodes).await;
+        if self.parts.processor.is_none() {
+            return;
+        }
+        if !was_complete {
+            self.wish_resync();
+            // From now on it repeats by itself.
+            self.wish_later(Work::Again, Outcome::Success);
+        }
+        let few = TOLD_SINGLY_MAX.max(self.parts.rendering.services().await / SERVICES_A_CHANGE);
+        // If a renderer refuses one call, it may refuse only that, and would then refuse a full resync as a whole.
+        if told.events.len() > few && self.is_synced && !self.is_pending {
+            self.is_synced = false;
+            self.wish(Work::Service);
+            return;
+        }
+        for event in told.events {
+            if is_asked_to_end.now() {
+                // The next process sends a full resync.
+                return;
+            }
+            self.tell_event(event).await;
+        }
+    }
+
+    fn look(&mut self, batch: &Batch, told: &Told) {
+        let cluster = &self.parts.cluster;
+        let own = cluster.problems().map(str::to_owned);
+        let missing = told.is_empty.then(|| nothing_there(self.parts.is_cluster));
+        let waits = self.parts.approval.as_ref().and_then(Approval::problem);
+        let missing: Vec<String> = missing.into_iter().chain(waits).collect();
+        let new: Vec<String> = missing
+            .iter()
+            .filter(|line| !self.problems.contains(line))
+            .cloned()
+            .collect();
+        let own: Vec<String> = missing.into_iter().chain(own).collect();
+        let notes = cluster
+            .notes()
+            .filter(|note| !own.iter().any(|problem| problem == note));
+        let note_count = cluster.notes().len().saturating_sub(cluster.problems().count());
+        self.parts.board.on_node(&own, notes, note_count);
+        self.problems = batch.problems.iter().map(ToString::to_string).collect();
+        let in_the_source = self.problems.len();
+        self.problems.extend(own);
+        for problem in new {
+            _ = self.parts.events.send(Event::Problem(problem));
+        }
+        self.last = Batch {
+            problems: batch.problems.clone(),
+            complete: batch.complete,
+            unreadable: Arc::clone(&batch.unreadable),
+            ..Batch::default()
+        };
+        if self.parts.source_is_reported {
+            return;
+        }
+        for problem in &batch.new_problems {
+            _ = self.parts.events.send(Event::Problem(problem.to_string()));
+        }
+        self.parts.board.looked(Look {
+            objects: &self.objects.counts(),
+            changes: batch.changes.len(),
+            complete: batch.complete,
+            problems: self.problems.get(..in_the_source).unwrap_or_default(),
+        });
+    }
+}

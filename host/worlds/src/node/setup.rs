@@ -1,0 +1,143 @@
+//! What this node's guests need before they begin: their versions, the store, the packet filter.
+
+use std::sync::Arc;
+
+use trueup_base::regular;
+use trueup_capabilities::Backends;
+use trueup_capabilities::etcd;
+use trueup_config::{Config, Guest, InterfacesFrom, OnService, ThisNode};
+use trueup_work::ground::{Ground, Version};
+use trueup_work::guests::Worlds;
+use trueup_work::lifecycle::active::Active;
+use trueup_work::setup::SetupError;
+
+use crate::node::guests::service::adapter::{Interfaces, read_interfaces};
+use crate::node::guests::{nodesync, renderer, service};
+
+/// One guest of this node, ready to be called.
+pub(crate) struct Seated {
+    pub(crate) guest: Guest,
+    pub(crate) active: Arc<Active>,
+    /// `None` once it is connected with its manager.
+    pub(crate) version: Option<Version>,
+    pub(crate) backends: Backends,
+}
+
+/// Everything that the loops of this node need.
+pub(crate) struct NodeSetup {
+    pub(crate) etcd: Arc<dyn etcd::Api>,
+    pub(crate) nodesync: Option<Seated>,
+    pub(crate) service: Option<Seated>,
+    pub(crate) renderers: Vec<Seated>,
+    pub(crate) interfaces: Interfaces,
+}
+
+impl NodeSetup {
+    /// Loads the guests, has each accept its settings, and opens their backends.
+    ///
+    /// # Errors
+    /// One line: what can't be used.
+    pub(crate) async fn new(config: &Config, node: &ThisNode, ground: &Ground) -> Result<Self, SetupError> {
+        let etcd = ground.etcd(config)?;
+        let filter = ground.nftables(config);
+        let backends = |name: &str| Backends {
+            etcd: Some(Arc::clone(&etcd)),
+            nftables: Some(Arc::clone(&filter)),
+            // The quotas are for this guest alone.
+            ..ground.backends(config.seed, &format!("{name}/{}", node.name), &Arc::default())
+        };
+        let nodesync = match &node.nodesync {
+            Some(guest) => Some(seated(config, ground, numbered(guest, node), backends).await?),
+            None => None,
+        };
+        let (mut service, mut renderers, mut interfaces) = (None, Vec::new(), Interfaces::None);
+        if let Some(of) = &node.service {
+            interfaces = read(&of.interfaces)?;
+            let processor = (service::NAME, service::WORLDS, of.guest.clone());
+            service = Some(seated(config, ground, processor, backends).await?);
+            for (name, guest) in &of.renderers {
+                let one = (*name, renderer::WORLDS, guest.clone());
+                renderers.push(seated(config, ground, one, backends).await?);
+            }
+        }
+        Ok(Self {
+            etcd,
+            nodesync,
+            service,
+            renderers,
+            interfaces,
+        })
+    }
+
+    /// Checks whether it could be created, beside one that runs: the guests are available and pass. Does not open the
+    /// store, which the running one holds.
+    ///
+    /// # Errors
+    /// One line: what can't be used.
+    pub(crate) async fn check(config: &Config, node: &ThisNode, ground: &Ground) -> Result<(), SetupError> {
+        let mut all = Vec::new();
+        if let Some(guest) = &node.nodesync {
+            all.push(numbered(guest, node));
+        }
+        if let Some(OnService {
+            guest,
+            renderers,
+            interfaces,
+            ..
+        }) = &node.service
+        {
+            read(interfaces)?;
+            all.push((service::NAME, service::WORLDS, guest.clone()));
+            all.extend(
+                renderers
+                    .iter()
+                    .map(|(name, guest)| (*name, renderer::WORLDS, guest.clone())),
+            );
+        }
+        for (name, worlds, guest) in all {
+            ground.version(config, name, worlds, &guest).await?.check_wish()?;
+        }
+        Ok(())
+    }
+}
+
+type Named = (&'static str, Worlds, Guest);
+
+/// The guest with this node's name among its settings.
+fn numbered(guest: &Guest, node: &ThisNode) -> Named {
+    let mut guest = guest.clone();
+    if let Some(settings) = guest.settings.as_object_mut() {
+        settings.insert(trueup_config::NODE_NAME.to_owned(), node.name.clone().into());
+    }
+    (nodesync::NAME, nodesync::WORLDS, guest)
+}
+
+async fn seated(
+    config: &Config,
+    ground: &Ground,
+    (name, worlds, guest): Named,
+    backends: impl Fn(&str) -> Backends,
+) -> Result<Seated, SetupError> {
+    let version = ground.version(config, name, worlds, &guest).await?;
+    version.warn_of_missing_grants();
+    Ok(Seated {
+        guest,
+        active: Arc::clone(&version.active),
+        version: Some(version),
+        backends: backends(name),
+    })
+}
+
+fn read(from: &InterfacesFrom) -> Result<Interfaces, SetupError> {
+    Ok(match from {
+        InterfacesFrom::Nowhere => Interfaces::None,
+        InterfacesFrom::Pattern(pattern) => Interfaces::Pattern(pattern.clone()),
+        InterfacesFrom::File(file) => {
+            let text = regular::read_text(file, regular::LIST).map_err(|error| {
+                let cause = trueup_base::text::cause(&error);
+                SetupError::Misused(format!("`pod_interfaces_file`: reading `{}`: {cause}", file.display()))
+            })?;
+            Interfaces::File(read_interfaces(&text, file).map_err(SetupError::Misused)?)
+        }
+    })
+}

@@ -1,0 +1,145 @@
+//! Toys as a kind of work.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use trueup_capabilities::etcd;
+use trueup_config::{Config, Plain, PlainWorld, World};
+use trueup_sources::{Completeness, Kind as ObjectKind, Objects};
+use trueup_work::ground::{Ground, Version};
+use trueup_work::guests::Worlds;
+use trueup_work::keyed::known::Known;
+use trueup_work::keyed::{self, Keyed, Parts};
+use trueup_work::kind::{self, Begin, Fallible, Kind, Loop, On, Planning, Ready};
+use trueup_work::lifecycle::active::Active;
+use trueup_work::lifecycle::quarantine::Quarantine;
+use trueup_work::plan::Plan;
+use trueup_work::setup::SetupError;
+
+use super::Toys;
+use super::adapter::Adapter;
+use super::guest::{NAME, WORLDS};
+
+/// A key of etcd for each Service.
+pub(crate) struct OfToys;
+
+static SECTIONS: PlainWorld<Adapter> = PlainWorld {
+    name: NAME,
+    subject: "etcd keys of Services (an example)",
+    adapter: "`[adapter.toy]` with `prefix = \"/toy\"`",
+    guest: "`[guests.toy]` with `use = \"builtin:toy@1\"` and \
+            `grants = { etcd = { read = [\"/toy/\"], write = [\"/toy/\"] } }`",
+    needs: &[ObjectKind::Service],
+    of: PhantomData,
+};
+
+/// What a run or a plan of toys needs.
+struct Setup<'c> {
+    config: &'c Config,
+    toy: &'c Plain<Adapter>,
+    ground: &'c Ground,
+    active: Arc<Active>,
+    version: Option<Version>,
+    etcd: Arc<dyn etcd::Api>,
+}
+
+impl Kind for OfToys {
+    fn name(&self) -> &'static str {
+        "toys"
+    }
+
+    fn worlds(&self) -> Worlds {
+        WORLDS
+    }
+
+    fn sections(&self) -> &'static dyn World {
+        &SECTIONS
+    }
+
+    fn keyed_guest(&self) -> Option<&'static str> {
+        Some(NAME)
+    }
+
+    fn check<'a>(&'a self, config: &'a Config, ground: &'a Ground) -> Fallible<'a, ()> {
+        let section = config.world::<Plain<Adapter>>();
+        kind::if_named(section.map(async |toy| {
+            let version = ground.version(config, NAME, WORLDS, &toy.guest).await?;
+            version.check_wish()
+        }))
+    }
+
+    fn plan<'a>(&'a self, of: Planning<'a>, plan: &'a mut Plan) -> Fallible<'a, ()> {
+        Box::pin(async move {
+            let Some(setup) = Setup::new(of.config, of.ground).await? else {
+                return Ok(());
+            };
+            let quarantine = Quarantine::load(&of.config.state_dir, NAME);
+            let mut toys = setup.toys(Arc::new(quarantine))?;
+            keyed::plan::plan(&mut toys, self.name(), (of.config, &setup.parts()), of.all, plan).await?;
+            Ok(())
+        })
+    }
+
+    fn set_up<'a>(&'a self, (config, ground, ..): On<'a>) -> Fallible<'a, Option<Box<dyn Ready + 'a>>> {
+        Box::pin(async move {
+            let setup = Setup::new(config, ground).await?;
+            Ok(setup.map(|setup| Box::new(setup) as _))
+        })
+    }
+}
+
+impl<'c> Setup<'c> {
+    async fn new(config: &'c Config, ground: &'c Ground) -> Result<Option<Self>, SetupError> {
+        let Some(toy) = config.world::<Plain<Adapter>>() else {
+            return Ok(None);
+        };
+        let version = ground.version(config, NAME, WORLDS, &toy.guest).await?;
+        version.warn_of_missing_grants();
+        Ok(Some(Self {
+            config,
+            toy,
+            ground,
+            active: Arc::clone(&version.active),
+            version: Some(version),
+            etcd: ground.etcd(config)?,
+        }))
+    }
+
+    fn parts(&self) -> Parts<'_> {
+        Parts {
+            active: &self.active,
+            board: &self.ground.board,
+            metrics: &self.ground.metrics,
+            guest: &self.toy.guest,
+            source: &self.toy.source,
+        }
+    }
+
+    fn toys(&self, quarantine: Arc<Quarantine>) -> Result<Toys<'_>, SetupError> {
+        let known = Known::load(&self.config.state_dir.join("keys").join(NAME));
+        Ok(Toys {
+            adapter: &self.toy.adapter,
+            objects: Objects::default(),
+            completeness: Completeness::of(&self.toy.source),
+            known: known.map_err(|error| SetupError::Misused(format!("reading the known keys: {error}")))?,
+            quarantine,
+            ground: self.ground,
+            seed: self.config.seed,
+            active: Arc::clone(&self.active),
+            etcd: Arc::clone(&self.etcd),
+        })
+    }
+}
+
+impl Ready for Setup<'_> {
+    fn begin<'a>(&'a mut self, with: &mut Begin<'a>) -> Result<Loop<'a>, SetupError> {
+        let Some(version) = self.version.take() else {
+            return Ok(kind::nothing());
+        };
+        let managing = with.keyed(version);
+        let toys = self.toys(Arc::clone(&managing.of.quarantine))?;
+        let keyed = Keyed::new(self.config, &self.parts(), toys, managing, with.tell)?;
+        let input = with.input()?;
+        Ok(with.run_keyed(keyed, input))
+    }
+}
