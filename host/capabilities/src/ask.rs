@@ -9,6 +9,8 @@ use serde::de::DeserializeOwned;
 use tracing::{Instrument as _, Span};
 use trueup_journal::{Refusal, Tape, TapeError};
 
+use crate::Host;
+use crate::guard::Guard;
 use crate::meter::Meter;
 use crate::size::{AnswerSize, json_bytes};
 use crate::trace;
@@ -59,28 +61,52 @@ pub enum Stop {
     Tape(#[from] TapeError),
 }
 
-/// Makes one request: counted, and recorded or replayed. The future borrows the backend, not the tape.
-///
-/// # Errors
-/// A [`Stop`]: the guest gets no answer, and its call ends.
-pub(crate) async fn ask<A, R, F, Fut>(
-    tape: &mut Tape,
-    meter: &mut Meter,
-    name: &'static str,
-    args: &A,
-    question: F,
-) -> wasmtime::Result<R>
-where
-    A: Serialize + Sync + ?Sized,
-    R: Serialize + DeserializeOwned + AnswerSize + Send,
-    F: FnOnce() -> Fut + Send,
-    Fut: Future<Output = R> + Send,
-{
-    let limit = meter.limits.answer_bytes;
-    ask_or_end(tape, meter, name, args, async || sized(question().await, name, limit)).await
+/// The arguments of a request: an object of these variables by name, in this order.
+macro_rules! args {
+    ($($name:ident: $type:ty),+) => {{
+        #[derive(serde::Serialize)]
+        struct Args<'a> {
+            $($name: &'a $type),+
+        }
+        Args { $($name: &$name),+ }
+    }};
+}
+pub(crate) use args;
+
+impl Host {
+    /// Makes one request of a capability: counted, and recorded or replayed. `answer` checks it with the guard, and asks
+    /// the backend.
+    ///
+    /// # Errors
+    /// A [`Stop`]: the guest gets no answer, and its call ends.
+    pub(crate) async fn ask<'a, A, R, F, Fut>(
+        &'a mut self,
+        name: &'static str,
+        args: &A,
+        answer: F,
+    ) -> wasmtime::Result<R>
+    where
+        A: Serialize + Sync + ?Sized,
+        R: Serialize + DeserializeOwned + AnswerSize + Send,
+        F: FnOnce(Guard<'a>) -> Fut + Send,
+        Fut: Future<Output = R> + Send,
+    {
+        let limit = self.meter.limits.answer_bytes;
+        let guard = Guard {
+            identity: &self.identity,
+            grants: &self.grants,
+            backends: &self.backends,
+            refused: &mut self.refused,
+            owners: &mut self.owners,
+            blast: &mut self.blast,
+            removing: self.removing,
+        };
+        let question = async || sized(answer(guard).await, name, limit);
+        ask_or_end(&mut self.tape, &mut self.meter, name, args, question).await
+    }
 }
 
-/// [`ask`] for a request that may end the call.
+/// [`Host::ask`] for a request without a guard, which may end the call.
 pub(crate) async fn ask_or_end<A, R, F, Fut>(
     tape: &mut Tape,
     meter: &mut Meter,
@@ -107,7 +133,7 @@ where
     })
 }
 
-/// [`ask`] for a request that is answered at once.
+/// [`Host::ask`] for a request without a guard that is answered at once.
 pub(crate) fn ask_now<A, R, F>(
     tape: &mut Tape,
     meter: &mut Meter,

@@ -14,7 +14,9 @@ use crate::backends::Backends;
 use crate::bindings::host::metrics::Label;
 use crate::grants::{Access, Grants};
 use crate::identity::Identity;
+use crate::lbaas::Owners;
 use crate::metrics::{HOST, Line};
+use crate::quota::Blast;
 
 /// The maximum number of refusals of one call in the audit log. A guest that guesses identifiers makes 100,000
 /// requests, and one call must not use up the lines per minute of all the guest's calls.
@@ -46,6 +48,10 @@ pub(crate) struct Guard<'a> {
     pub(crate) grants: &'a Grants,
     pub(crate) backends: &'a Backends,
     pub(crate) refused: &'a mut Refused,
+    pub(crate) owners: &'a mut Owners,
+    pub(crate) blast: &'a mut Blast,
+    /// As [`crate::Host::removing`].
+    pub(crate) removing: bool,
 }
 
 impl Guard<'_> {
@@ -129,6 +135,9 @@ pub fn refuse_call(identity: &Identity, backends: &Backends, call: &str, scope: 
         grants: &nothing,
         backends,
         refused: &mut Refused::default(),
+        owners: &mut Owners::default(),
+        blast: &mut Blast::default(),
+        removing: false,
     };
     guard.refuse(call, scope, what, 1)
 }

@@ -6,7 +6,7 @@ use trueup_journal::{By, Journal, Tape, TapeError};
 use crate::backends::Backends;
 use crate::bindings::host::metrics;
 use crate::grants::Grants;
-use crate::guard::{Guard, Refused};
+use crate::guard::Refused;
 use crate::identity::Identity;
 use crate::lbaas;
 use crate::meter::{CHANGES_MAX, Change, Limits, Meter};
@@ -140,16 +140,5 @@ impl Host {
             value: self.identity.guest.clone(),
         }];
         self.backends.metrics.take(HOST, name, &labels, Line::CounterAdd(1));
-    }
-
-    /// Splits the host for a capability's request: the tape and the meter, and separately the guard.
-    pub(crate) fn apart(&mut self) -> (&mut Tape, &mut Meter, Guard<'_>) {
-        let guard = Guard {
-            identity: &self.identity,
-            grants: &self.grants,
-            backends: &self.backends,
-            refused: &mut self.refused,
-        };
-        (&mut self.tape, &mut self.meter, guard)
     }
 }

@@ -38,6 +38,8 @@ pub mod random;
 pub mod reading;
 pub mod renderer;
 pub mod size;
+#[cfg(test)]
+mod testing;
 pub mod timers;
 pub mod trace;
 #[cfg_attr(not(feature = "wasi"), path = "wasi/absent.rs")]

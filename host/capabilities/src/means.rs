@@ -2,9 +2,7 @@
 
 use std::time::Instant;
 
-use serde::Serialize;
-
-use crate::ask::{Nothing, ask_now, ask_or_end, sleep_within};
+use crate::ask::{Nothing, args, ask_now, ask_or_end, sleep_within};
 use crate::bindings::host::{clock, log, metrics, random, timers};
 use crate::host::Host;
 use crate::metrics::{Line, Origin};
@@ -54,26 +52,18 @@ impl Host {
 impl clock::Host for Host {
     async fn now_ms(&mut self) -> wasmtime::Result<u64> {
         let clock = &self.backends.clock;
-        let now_ms = ask_now(&mut self.tape, &mut self.meter, "clock.now-ms", &Nothing {}, || {
-            clock.now_ms()
-        })?;
+        let answer = || clock.now_ms();
+        let now_ms = ask_now(&mut self.tape, &mut self.meter, "clock.now-ms", &Nothing {}, answer)?;
         self.told_the_time(now_ms);
         Ok(now_ms)
     }
 
     async fn sleep_ms(&mut self, duration_ms: u64) -> wasmtime::Result<()> {
-        #[derive(Serialize)]
-        struct Args {
-            duration_ms: u64,
-        }
         let clock = &self.backends.clock;
         let due_ms = clock.now_ms().saturating_add(duration_ms);
-        let left = self.meter.time_left();
-        let name = "clock.sleep-ms";
-        ask_or_end(&mut self.tape, &mut self.meter, name, &Args { duration_ms }, || {
-            sleep_within(name, left, clock.sleep_ms(duration_ms))
-        })
-        .await?;
+        let (name, left) = ("clock.sleep-ms", self.meter.time_left());
+        let answer = || sleep_within(name, left, clock.sleep_ms(duration_ms));
+        ask_or_end(&mut self.tape, &mut self.meter, name, &args!(duration_ms: u64), answer).await?;
         self.told_the_time(due_ms);
         Ok(())
     }
@@ -81,42 +71,22 @@ impl clock::Host for Host {
 
 impl timers::Host for Host {
     async fn schedule(&mut self, delay_ms: u64) -> wasmtime::Result<u64> {
-        #[derive(Serialize)]
-        struct Args {
-            delay_ms: u64,
-        }
         let (timers, clock) = (&mut self.timers, &self.backends.clock);
-        ask_now(
-            &mut self.tape,
-            &mut self.meter,
-            "timers.schedule",
-            &Args { delay_ms },
-            || timers.schedule(clock.steady_ms(), delay_ms),
-        )
+        let (name, answer) = ("timers.schedule", || timers.schedule(clock.steady_ms(), delay_ms));
+        ask_now(&mut self.tape, &mut self.meter, name, &args!(delay_ms: u64), answer)
     }
 
     async fn cancel(&mut self, timer: u64) -> wasmtime::Result<bool> {
-        #[derive(Serialize)]
-        struct Args {
-            timer: u64,
-        }
-        let timers = &mut self.timers;
-        ask_now(
-            &mut self.tape,
-            &mut self.meter,
-            "timers.cancel",
-            &Args { timer },
-            || timers.cancel(timer),
-        )
+        let (name, answer) = ("timers.cancel", || self.timers.cancel(timer));
+        ask_now(&mut self.tape, &mut self.meter, name, &args!(timer: u64), answer)
     }
 }
 
 impl random::Host for Host {
     async fn next_u64(&mut self) -> wasmtime::Result<u64> {
         let random = &self.backends.random;
-        ask_now(&mut self.tape, &mut self.meter, "random.next-u64", &Nothing {}, || {
-            random.next_u64()
-        })
+        let answer = || random.next_u64();
+        ask_now(&mut self.tape, &mut self.meter, "random.next-u64", &Nothing {}, answer)
     }
 }
 

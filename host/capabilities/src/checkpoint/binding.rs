@@ -1,9 +1,7 @@
 //! A guest's `store` calls pass the tape, then quota and grant, then reach the store.
 
-use serde::Serialize;
-
 use super::{Error, Saved, Store};
-use crate::ask::ask;
+use crate::ask::{Nothing, args};
 use crate::bindings::checkpoint::store;
 use crate::grants::{Access, OWN};
 use crate::guard::Guard;
@@ -23,35 +21,25 @@ impl<'a> Guard<'a> {
 
 impl store::Host for Host {
     async fn checkpoint(&mut self, data: String) -> wasmtime::Result<Result<(), Error>> {
-        #[derive(Serialize)]
-        struct Args<'a> {
-            data: &'a str,
-        }
-        let (tape, meter, guard) = self.apart();
-        ask(tape, meter, "store.checkpoint", &Args { data: &data }, async || {
-            guard.store("store.checkpoint", Access::Write)?.checkpoint(&data).await
+        let call = "store.checkpoint";
+        self.ask(call, &args!(data: String), async |guard| {
+            guard.store(call, Access::Write)?.checkpoint(&data).await
         })
         .await
     }
 
     async fn append(&mut self, entry: String) -> wasmtime::Result<Result<(), Error>> {
-        #[derive(Serialize)]
-        struct Args<'a> {
-            entry: &'a str,
-        }
-        let (tape, meter, guard) = self.apart();
-        ask(tape, meter, "store.append", &Args { entry: &entry }, async || {
-            guard.store("store.append", Access::Write)?.append(&entry).await
+        let call = "store.append";
+        self.ask(call, &args!(entry: String), async |guard| {
+            guard.store(call, Access::Write)?.append(&entry).await
         })
         .await
     }
 
     async fn restore(&mut self) -> wasmtime::Result<Result<Option<Saved>, Error>> {
-        #[derive(Serialize)]
-        struct Args {}
-        let (tape, meter, guard) = self.apart();
-        ask(tape, meter, "store.restore", &Args {}, async || {
-            guard.store("store.restore", Access::Read)?.restore().await
+        let call = "store.restore";
+        self.ask(call, &Nothing {}, async |guard| {
+            guard.store(call, Access::Read)?.restore().await
         })
         .await
     }

@@ -3,36 +3,12 @@
 //! A grant of `etcd` is a list of prefixes. A guest that may read a prefix may read every key that begins with it, and
 //! list every longer prefix. A transaction needs read access to what it compares and write access to what it changes.
 
-use serde::Serialize;
-
 use super::{Api, Compare, Error, KeyValue, Operation};
-use crate::ask::ask;
+use crate::ask::args;
 use crate::bindings::etcd::kv;
 use crate::grants::{Access, ETCD};
 use crate::guard::Guard;
 use crate::host::Host;
-
-#[derive(Serialize)]
-struct OfKey<'a> {
-    key: &'a str,
-}
-
-#[derive(Serialize)]
-struct OfPrefix<'a> {
-    prefix: &'a str,
-}
-
-#[derive(Serialize)]
-struct OfEntry<'a> {
-    key: &'a str,
-    value: &'a str,
-}
-
-#[derive(Serialize)]
-struct Commit<'a> {
-    compares: &'a [Compare],
-    operations: &'a [Operation],
-}
 
 /// The keys that a request touches.
 #[derive(Clone, Copy)]
@@ -92,9 +68,8 @@ fn touched<'a>(compares: &'a [Compare], operations: &'a [Operation]) -> Vec<(Acc
 
 impl kv::Host for Host {
     async fn get(&mut self, key: String) -> wasmtime::Result<Result<Option<KeyValue>, Error>> {
-        let (tape, meter, mut guard) = self.apart();
         let call = "kv.get";
-        ask(tape, meter, call, &OfKey { key: &key }, async || {
+        self.ask(call, &args!(key: String), async |mut guard| {
             let api = guard.kv(call, &[(Access::Read, Touched::Key(&key))])?;
             api.get(&key).await
         })
@@ -102,9 +77,8 @@ impl kv::Host for Host {
     }
 
     async fn list_prefix(&mut self, prefix: String) -> wasmtime::Result<Result<Vec<KeyValue>, Error>> {
-        let (tape, meter, mut guard) = self.apart();
         let call = "kv.list-prefix";
-        ask(tape, meter, call, &OfPrefix { prefix: &prefix }, async || {
+        self.ask(call, &args!(prefix: String), async |mut guard| {
             let api = guard.kv(call, &[(Access::Read, Touched::Prefix(&prefix))])?;
             api.list_prefix(&prefix).await
         })
@@ -112,9 +86,8 @@ impl kv::Host for Host {
     }
 
     async fn list_keys(&mut self, prefix: String) -> wasmtime::Result<Result<Vec<String>, Error>> {
-        let (tape, meter, mut guard) = self.apart();
         let call = "kv.list-keys";
-        ask(tape, meter, call, &OfPrefix { prefix: &prefix }, async || {
+        self.ask(call, &args!(prefix: String), async |mut guard| {
             let api = guard.kv(call, &[(Access::Read, Touched::Prefix(&prefix))])?;
             api.list_keys(&prefix).await
         })
@@ -122,31 +95,26 @@ impl kv::Host for Host {
     }
 
     async fn put(&mut self, key: String, value: String) -> wasmtime::Result<Result<u64, Error>> {
-        let (tape, meter, mut guard) = self.apart();
         let call = "kv.put";
-        let (key, value) = (&*key, &*value);
-        ask(tape, meter, call, &OfEntry { key, value }, async || {
-            let api = guard.kv(call, &[(Access::Write, Touched::Key(key))])?;
-            api.put(key, value).await
+        self.ask(call, &args!(key: String, value: String), async |mut guard| {
+            let api = guard.kv(call, &[(Access::Write, Touched::Key(&key))])?;
+            api.put(&key, &value).await
         })
         .await
     }
 
     async fn put_if_not_exists(&mut self, key: String, value: String) -> wasmtime::Result<Result<bool, Error>> {
-        let (tape, meter, mut guard) = self.apart();
         let call = "kv.put-if-not-exists";
-        let (key, value) = (&*key, &*value);
-        ask(tape, meter, call, &OfEntry { key, value }, async || {
-            let api = guard.kv(call, &[(Access::Write, Touched::Key(key))])?;
-            api.put_if_not_exists(key, value).await
+        self.ask(call, &args!(key: String, value: String), async |mut guard| {
+            let api = guard.kv(call, &[(Access::Write, Touched::Key(&key))])?;
+            api.put_if_not_exists(&key, &value).await
         })
         .await
     }
 
     async fn delete(&mut self, key: String) -> wasmtime::Result<Result<bool, Error>> {
-        let (tape, meter, mut guard) = self.apart();
         let call = "kv.delete";
-        ask(tape, meter, call, &OfKey { key: &key }, async || {
+        self.ask(call, &args!(key: String), async |mut guard| {
             let api = guard.kv(call, &[(Access::Write, Touched::Key(&key))])?;
             api.delete(&key).await
         })
@@ -158,13 +126,15 @@ impl kv::Host for Host {
         compares: Vec<Compare>,
         operations: Vec<Operation>,
     ) -> wasmtime::Result<Result<bool, Error>> {
-        let (tape, meter, mut guard) = self.apart();
         let call = "kv.commit";
-        let (compares, operations) = (&*compares, &*operations);
-        ask(tape, meter, call, &Commit { compares, operations }, async || {
-            let api = guard.kv(call, &touched(compares, operations))?;
-            api.commit(compares, operations).await
-        })
+        self.ask(
+            call,
+            &args!(compares: Vec<Compare>, operations: Vec<Operation>),
+            async |mut guard| {
+                let api = guard.kv(call, &touched(&compares, &operations))?;
+                api.commit(&compares, &operations).await
+            },
+        )
         .await
     }
 }

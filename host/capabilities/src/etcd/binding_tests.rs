@@ -11,16 +11,10 @@ use crate::bindings::etcd::kv::Host as _;
 use crate::etcd::simulated::Simulated;
 use crate::grants::{Grant, Grants};
 use crate::meter::Limits;
-use crate::{Backends, Identity};
+use crate::{Backends, Identity, testing};
 
 fn grants(read: &[&str], write: &[&str]) -> Grants {
-    let scopes = |prefixes: &[&str]| prefixes.iter().map(|prefix| (*prefix).to_owned()).collect();
-    let grant = Grant {
-        read: scopes(read),
-        write: scopes(write),
-        ..Grant::default()
-    };
-    Grants::new([(ETCD.to_owned(), grant)].into())
+    testing::grants(ETCD, read, write)
 }
 
 fn host(grants: Grants) -> (Host, Simulated) {
@@ -134,17 +128,13 @@ async fn without_a_store_it_is_unavailable() {
 
 #[test]
 fn arguments_and_answers_are_written_as_scenarios_have_them() {
-    let compares = [
+    let compares = vec![
         Compare::Absent("/k".to_owned()),
         Compare::ModRevision(("/k".to_owned(), 7)),
     ];
-    let operations = [put("/k"), Operation::Delete("/l".to_owned())];
-    let args = Commit {
-        compares: &compares,
-        operations: &operations,
-    };
+    let operations = vec![put("/k"), Operation::Delete("/l".to_owned())];
     assert_eq!(
-        serde_json::to_value(args).unwrap(),
+        serde_json::to_value(args!(compares: Vec<Compare>, operations: Vec<Operation>)).unwrap(),
         json!({
             "compares": [{"Absent": "/k"}, {"ModRevision": ["/k", 7]}],
             "operations": [{"Put": ["/k", "x"]}, {"Delete": "/l"}],

@@ -7,34 +7,16 @@
 use std::time::Instant;
 
 use serde::Serialize;
-use trueup_journal::{Tape, TapeError};
+use trueup_journal::TapeError;
 
 use super::request::{Began, Place};
 use super::{Api, ENDPOINTS_PER_OPERATION_MAX, Endpoint, Error, NegRef, RequestId};
 use crate::Answer;
-use crate::ask::{Stop, ask};
+use crate::ask::{Stop, args};
 use crate::bindings::neg::{api, types};
 use crate::grants::{Access, NEG, neg_scope};
 use crate::guard::Guard;
 use crate::host::Host;
-use crate::meter::Meter;
-
-#[derive(Serialize)]
-struct OfNeg<'a> {
-    neg: &'a NegRef,
-}
-
-#[derive(Serialize)]
-struct Ensure<'a> {
-    neg: &'a NegRef,
-    subnet: &'a str,
-}
-
-#[derive(Serialize)]
-struct OfEndpoints<'a> {
-    neg: &'a NegRef,
-    endpoints: &'a [Endpoint],
-}
 
 impl<'a> Guard<'a> {
     /// Returns the backend if the guest may make this request.
@@ -105,33 +87,31 @@ impl Host {
         synced.map_err(|error| Stop::from(TapeError::from(error)).into())
     }
 
-    /// What a changing request for this NEG needs, after the journal is on the disk.
-    fn changing(&mut self, neg: &NegRef) -> wasmtime::Result<(&mut Tape, &mut Meter, Guard<'_>, Turn)> {
+    /// The position of a changing request for this NEG, after the journal is on the disk.
+    fn turn(&mut self, neg: &NegRef) -> wasmtime::Result<Turn> {
         self.on_disk(neg)?;
-        let turn = Turn {
+        Ok(Turn {
             began: self.began,
             // `ask` counts it as the next.
             number: self.meter.used.imports.saturating_add(1),
-        };
-        let (tape, meter, guard) = self.apart();
-        Ok((tape, meter, guard, turn))
+        })
     }
 
     /// Starts an operation on endpoints of the NEG.
     async fn change(
         &mut self,
         call: &'static str,
-        neg: &NegRef,
-        endpoints: &[Endpoint],
+        neg: NegRef,
+        endpoints: Vec<Endpoint>,
         change: Change,
     ) -> wasmtime::Result<Result<u64, Error>> {
-        let args = OfEndpoints { neg, endpoints };
-        let (tape, meter, mut guard, turn) = self.changing(neg)?;
-        ask(tape, meter, call, &args, async || {
-            let api = guard.neg(call, Access::Write, neg)?;
-            check_number(endpoints)?;
+        let args = args!(neg: NegRef, endpoints: Vec<Endpoint>);
+        let turn = self.turn(&neg)?;
+        self.ask(call, &args, async |mut guard| {
+            let api = guard.neg(call, Access::Write, &neg)?;
+            check_number(&endpoints)?;
             let request = turn.request_id(&guard, call, &args)?;
-            change(api, neg, endpoints, request).await
+            change(api, &neg, &endpoints, request).await
         })
         .await
     }
@@ -145,13 +125,9 @@ impl types::Host for Host {}
 
 impl api::Host for Host {
     async fn ensure(&mut self, neg: NegRef, subnet: String) -> wasmtime::Result<Result<bool, Error>> {
-        let args = Ensure {
-            neg: &neg,
-            subnet: &subnet,
-        };
-        let call = "api.ensure";
-        let (tape, meter, mut guard, turn) = self.changing(&neg)?;
-        ask(tape, meter, call, &args, async || {
+        let (call, args) = ("api.ensure", args!(neg: NegRef, subnet: String));
+        let turn = self.turn(&neg)?;
+        self.ask(call, &args, async |mut guard| {
             let api = guard.neg(call, Access::Write, &neg)?;
             let request = turn.request_id(&guard, call, &args)?;
             api.ensure(&neg, &subnet, request).await
@@ -161,8 +137,7 @@ impl api::Host for Host {
 
     async fn list_endpoints(&mut self, neg: NegRef) -> wasmtime::Result<Result<Vec<Endpoint>, Error>> {
         let call = "api.list-endpoints";
-        let (tape, meter, mut guard) = self.apart();
-        ask(tape, meter, call, &OfNeg { neg: &neg }, async || {
+        self.ask(call, &args!(neg: NegRef), async |mut guard| {
             let api = guard.neg(call, Access::Read, &neg)?;
             api.list_endpoints(&neg).await
         })
@@ -170,12 +145,12 @@ impl api::Host for Host {
     }
 
     async fn attach(&mut self, neg: NegRef, endpoints: Vec<Endpoint>) -> wasmtime::Result<Result<u64, Error>> {
-        self.change("api.attach", &neg, &endpoints, <dyn Api as Api>::attach)
+        self.change("api.attach", neg, endpoints, <dyn Api as Api>::attach)
             .await
     }
 
     async fn detach(&mut self, neg: NegRef, endpoints: Vec<Endpoint>) -> wasmtime::Result<Result<u64, Error>> {
-        self.change("api.detach", &neg, &endpoints, <dyn Api as Api>::detach)
+        self.change("api.detach", neg, endpoints, <dyn Api as Api>::detach)
             .await
     }
 }

@@ -4,13 +4,14 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::value::RawValue;
 use trueup_base::clock::VirtualClock;
-use trueup_journal::{Ending, FORMAT, Files, Header, Journal, Options};
+use trueup_journal::{Ending, FORMAT, Files, Header, Journal, Options, Tape};
 
 use super::*;
 use crate::bindings::neg::api::Host as _;
 use crate::grants::{Grant, Grants};
 use crate::meter::Limits;
-use crate::{Answer, Backends, Identity};
+use crate::neg::order::tests::{endpoint, neg};
+use crate::{Answer, Backends, Identity, testing};
 
 /// Answers everything, and records each request: the call, the NEG and the request id.
 #[derive(Default)]
@@ -57,13 +58,7 @@ impl Api for Asked {
 }
 
 fn grants(read: &[&str], write: &[&str]) -> Grants {
-    let scopes = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
-    let grant = Grant {
-        read: scopes(read),
-        write: scopes(write),
-        ..Grant::default()
-    };
-    Grants::new([(NEG.to_owned(), grant)].into())
+    testing::grants(NEG, read, write)
 }
 
 fn host_of(instance: &str, tape: Tape, grants: Grants) -> (Host, Arc<Asked>) {
@@ -86,20 +81,8 @@ fn host(grants: Grants) -> (Host, Arc<Asked>) {
     host_of("default/web:80", Tape::memory(), grants)
 }
 
-fn neg(name: &str, zone: &str) -> NegRef {
-    NegRef {
-        name: name.to_owned(),
-        zone: zone.to_owned(),
-    }
-}
-
 fn endpoints(count: usize) -> Vec<Endpoint> {
-    let endpoint = |n: usize| Endpoint {
-        ip: format!("10.0.{}.{}", n / 256, n % 256),
-        ipv6: String::new(),
-        port: "80".to_owned(),
-        node: "n1".to_owned(),
-    };
+    let endpoint = |n: usize| endpoint(&format!("10.0.{}.{}", n / 256, n % 256), "", "80", "n1");
     (0..count).map(endpoint).collect()
 }
 

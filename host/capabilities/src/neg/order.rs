@@ -76,6 +76,13 @@ pub(super) mod tests {
 
     use super::*;
 
+    pub(in crate::neg) fn neg(name: &str, zone: &str) -> NegRef {
+        NegRef {
+            name: name.to_owned(),
+            zone: zone.to_owned(),
+        }
+    }
+
     pub(in crate::neg) fn endpoint(ip: &str, ipv6: &str, port: &str, node: &str) -> Endpoint {
         Endpoint {
             ip: ip.to_owned(),

@@ -3,23 +3,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use uuid::Uuid;
 
 use super::*;
+use crate::neg::order::tests;
 
 const REQUEST: RequestId = RequestId(Uuid::from_u128(1));
 
 fn neg(zone: &str) -> NegRef {
-    NegRef {
-        name: "web".to_owned(),
-        zone: zone.to_owned(),
-    }
+    tests::neg("web", zone)
 }
 
 fn endpoint(ip: &str) -> Endpoint {
-    Endpoint {
-        ip: ip.to_owned(),
-        ipv6: String::new(),
-        port: "80".to_owned(),
-        node: "n".to_owned(),
-    }
+    tests::endpoint(ip, "", "80", "n")
 }
 
 /// Real NEGs that count their requests.

@@ -4,25 +4,10 @@ use serde_json::json;
 
 use super::*;
 use crate::faults::Fault;
-
-fn neg(name: &str, zone: &str) -> NegRef {
-    NegRef {
-        name: name.to_owned(),
-        zone: zone.to_owned(),
-    }
-}
-
-fn endpoint(ip: &str) -> Endpoint {
-    Endpoint {
-        ip: ip.to_owned(),
-        ipv6: String::new(),
-        port: "80".to_owned(),
-        node: "n1".to_owned(),
-    }
-}
+use crate::neg::order::tests::{endpoint, neg};
 
 fn endpoints(ips: &[&str]) -> Vec<Endpoint> {
-    ips.iter().map(|ip| endpoint(ip)).collect()
+    ips.iter().map(|ip| endpoint(ip, "", "80", "n1")).collect()
 }
 
 fn id() -> RequestId {

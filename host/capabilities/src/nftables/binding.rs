@@ -3,20 +3,13 @@
 //! A grant of `nftables` is a list of tables. A transaction needs write access to every table that its commands touch.
 //! If the tables of one command are unclear, the host refuses the whole transaction.
 
-use serde::Serialize;
-
 use super::Api;
 use super::scope::{self, Unclear};
-use crate::ask::ask;
+use crate::ask::args;
 use crate::bindings::service::nftables;
 use crate::grants::{Access, NFTABLES};
 use crate::guard::Guard;
 use crate::host::Host;
-
-#[derive(Serialize)]
-struct Apply<'a> {
-    ruleset: &'a str,
-}
 
 impl<'a> Guard<'a> {
     /// Returns the packet filter if the guest may apply this transaction.
@@ -51,11 +44,9 @@ impl<'a> Guard<'a> {
 
 impl nftables::Host for Host {
     async fn apply(&mut self, ruleset: String) -> wasmtime::Result<Result<(), String>> {
-        let (tape, meter, mut guard) = self.apart();
         let call = "nftables.apply";
-        let ruleset = &*ruleset;
-        ask(tape, meter, call, &Apply { ruleset }, async || {
-            guard.nftables(call, ruleset)?.apply(ruleset).await
+        self.ask(call, &args!(ruleset: String), async |mut guard| {
+            guard.nftables(call, &ruleset)?.apply(&ruleset).await
         })
         .await
     }

@@ -6,9 +6,8 @@ use trueup_journal::Tape;
 
 use super::*;
 use crate::bindings::service::nftables::Host as _;
-use crate::grants::{Grant, Grants};
 use crate::meter::Limits;
-use crate::{Answer, Backends, Identity};
+use crate::{Answer, Backends, Identity, testing};
 
 /// Records the applied transactions.
 #[derive(Default)]
@@ -22,11 +21,7 @@ impl Api for Kept {
 }
 
 fn granted(write: &[&str]) -> (Host, Arc<Kept>) {
-    let grant = Grant {
-        write: write.iter().map(|scope| (*scope).to_owned()).collect(),
-        ..Grant::default()
-    };
-    let grants = Grants::new([(NFTABLES.to_owned(), grant)].into());
+    let grants = testing::grants(NFTABLES, &[], write);
     let kept = Arc::new(Kept::default());
     let identity = Identity {
         guest: "nftables".to_owned(),

@@ -3,7 +3,6 @@
 use trueup_journal::{By, Journal};
 
 use super::{Call, ContivService, ResyncEvent};
-use crate::ask::ask;
 use crate::bindings::service::{self, renderer};
 use crate::bindings::{kube, nodesync};
 use crate::host::Host;
@@ -15,19 +14,11 @@ impl Host {
             instance: self.identity.instance.clone(),
             n: self.tape.journal().map(Journal::next_n),
         };
-        let renderers = self.backends.renderers.clone();
-        let name = call.name();
-        let args = serde_json::value::to_raw_value(&call)?;
-        ask(
-            &mut self.tape,
-            &mut self.meter,
-            name,
-            &*args,
-            async || match renderers {
-                Some(renderers) => renderers.render(by, call).await,
-                None => Err("this host has no renderers; name them in `renderers` of `[adapter.service]`".to_owned()),
-            },
-        )
+        let (name, args) = (call.name(), serde_json::value::to_raw_value(&call)?);
+        self.ask(name, &*args, async |guard| match &guard.backends.renderers {
+            Some(renderers) => renderers.render(by, call).await,
+            None => Err("this host has no renderers; name them in `renderers` of `[adapter.service]`".to_owned()),
+        })
         .await
     }
 }

@@ -7,7 +7,7 @@ use wasmtime_wasi::p2::bindings::clocks::{monotonic_clock, wall_clock};
 
 use super::monotonic::RESOLUTION_NS;
 use crate::Host;
-use crate::ask::Nothing;
+use crate::ask::{Nothing, args};
 use crate::size::AnswerSize;
 
 /// `wasi:clocks/wall-clock.datetime` as in a journal.
@@ -21,11 +21,6 @@ impl AnswerSize for Datetime {
     fn bytes(&self) -> usize {
         size_of::<Self>()
     }
-}
-
-#[derive(Serialize)]
-struct When {
-    when: u64,
 }
 
 impl wall_clock::Host for Host {
@@ -72,7 +67,7 @@ impl monotonic_clock::Host for Host {
     fn subscribe_duration(&mut self, when: u64) -> wasmtime::Result<Resource<DynPollable>> {
         let deadline_ns = self.ask_wasi(
             "monotonic-clock.subscribe-duration",
-            &When { when },
+            &args!(when: u64),
             |backends, wasi| wasi.monotonic.at_ms(backends.clock.now_ms()).saturating_add(when),
         )?;
         self.wasi().pollable(Some(deadline_ns))

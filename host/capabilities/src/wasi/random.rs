@@ -1,24 +1,18 @@
 //! `wasi:random`: the host's randomness, on the tape; `insecure` is the same as `random`.
 
-use serde::Serialize;
 use wasmtime_wasi::p2::bindings::random::{insecure, insecure_seed, random};
 
 use crate::Host;
-use crate::ask::{Nothing, Stop};
+use crate::ask::{Nothing, Stop, args};
 
 /// The maximum number of random bytes per call: each takes four bytes of recording. A hash seed takes 24, a key 32; a
 /// guest that needs more can stretch its seed.
 pub const RANDOM_BYTES_PER_CALL_MAX: u64 = 1 << 20;
 
-#[derive(Serialize)]
-struct Length {
-    len: u64,
-}
-
 impl Host {
     fn random_bytes(&mut self, name: &'static str, len: u64) -> wasmtime::Result<Vec<u8>> {
         self.draw(len)?;
-        self.ask_wasi(name, &Length { len }, |backends, _| {
+        self.ask_wasi(name, &args!(len: u64), |backends, _| {
             // At most what a call may draw, so it fits.
             let len = usize::try_from(len).unwrap_or_default();
             let mut bytes = Vec::with_capacity(len.next_multiple_of(8));
