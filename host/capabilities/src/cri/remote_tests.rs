@@ -207,7 +207,7 @@ fn a_status_is_said_in_one_line_with_name_and_number() {
 
 #[test]
 fn codes_are_named_as_grpc_names_them() {
-    let names: Vec<&str> = (0..17).map(|code| name(Code::from_i32(code))).collect();
+    let names: Vec<String> = (0..17).map(|code| name(Code::from_i32(code))).collect();
     let expected = "OK CANCELLED UNKNOWN INVALID_ARGUMENT DEADLINE_EXCEEDED NOT_FOUND ALREADY_EXISTS \
                     PERMISSION_DENIED RESOURCE_EXHAUSTED FAILED_PRECONDITION ABORTED OUT_OF_RANGE UNIMPLEMENTED \
                     INTERNAL UNAVAILABLE DATA_LOSS UNAUTHENTICATED";

@@ -147,16 +147,27 @@ fn shown(text: &str, chars_max: usize) -> String {
     shown
 }
 
+/// Seeds that read themselves.
+macro_rules! seeds {
+    ($($seed:ty: $read:ident),+) => { $(impl<'de> DeserializeSeed<'de> for $seed {
+        type Value = <Self as Visitor<'de>>::Value;
+
+        fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Self::Value, D::Error> {
+            from.$read(self)
+        }
+    })+ };
+}
+seeds!(
+    Transaction<'_>: deserialize_map,
+    Commands<'_>: deserialize_seq,
+    Command<'_>: deserialize_map,
+    Object<'_>: deserialize_map,
+    About: deserialize_any,
+    Any: deserialize_any
+);
+
 /// `{"nftables":[...]}`
 struct Transaction<'f>(&'f mut Found);
-
-impl<'de> DeserializeSeed<'de> for Transaction<'_> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<(), D::Error> {
-        from.deserialize_map(self)
-    }
-}
 
 impl<'de> Visitor<'de> for Transaction<'_> {
     type Value = ();
@@ -166,7 +177,7 @@ impl<'de> Visitor<'de> for Transaction<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<(), A::Error> {
-        match members.next_key_seed(Text)? {
+        match members.next_key_seed(Any)? {
             Some(Some(key)) if key == "nftables" => members.next_value_seed(Commands(self.0))?,
             _ => return Err(A::Error::custom("the member `nftables` is missing")),
         }
@@ -179,14 +190,6 @@ impl<'de> Visitor<'de> for Transaction<'_> {
 
 /// The list of commands.
 struct Commands<'f>(&'f mut Found);
-
-impl<'de> DeserializeSeed<'de> for Commands<'_> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<(), D::Error> {
-        from.deserialize_seq(self)
-    }
-}
 
 impl<'de> Visitor<'de> for Commands<'_> {
     type Value = ();
@@ -206,14 +209,6 @@ impl<'de> Visitor<'de> for Commands<'_> {
 /// `{VERB: ...}`
 struct Command<'f>(&'f mut Found);
 
-impl<'de> DeserializeSeed<'de> for Command<'_> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<(), D::Error> {
-        from.deserialize_map(self)
-    }
-}
-
 impl<'de> Visitor<'de> for Command<'_> {
     type Value = ();
 
@@ -223,14 +218,14 @@ impl<'de> Visitor<'de> for Command<'_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<(), A::Error> {
         let found = self.0;
-        let verb = members.next_key_seed(Text)?.flatten().unwrap_or_default();
+        let verb = members.next_key_seed(Any)?.flatten().unwrap_or_default();
         match VERBS.iter().find(|known| **known == verb) {
             Some(verb) => members.next_value_seed(Object { found, verb })?,
             // Names the format of the text.
-            None if verb == "metainfo" => members.next_value_seed(Anything)?,
+            None if verb == "metainfo" => members.next_value_seed(Any).map(drop)?,
             None => return Err(found.unclear(&verb, "")),
         }
-        match members.next_key_seed(Text)? {
+        match members.next_key_seed(Any)? {
             None => Ok(()),
             Some(_) => Err(found.unclear(&verb, " and more in one object")),
         }
@@ -243,14 +238,6 @@ struct Object<'f> {
     verb: &'static str,
 }
 
-impl<'de> DeserializeSeed<'de> for Object<'_> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<(), D::Error> {
-        from.deserialize_map(self)
-    }
-}
-
 impl<'de> Visitor<'de> for Object<'_> {
     type Value = ();
 
@@ -260,7 +247,7 @@ impl<'de> Visitor<'de> for Object<'_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<(), A::Error> {
         let Self { found, verb } = self;
-        let kind = members.next_key_seed(Text)?.flatten().unwrap_or_default();
+        let kind = members.next_key_seed(Any)?.flatten().unwrap_or_default();
         let command = format_args!("{verb} {kind}");
         if !KINDS.contains(&&*kind) {
             return Err(found.unclear(&command.to_string(), ""));
@@ -268,7 +255,7 @@ impl<'de> Visitor<'de> for Object<'_> {
         let about = members.next_value_seed(About {
             is_table: kind == TABLE,
         })?;
-        if members.next_key_seed(Text)?.is_some() {
+        if members.next_key_seed(Any)?.is_some() {
             return Err(found.unclear(&command.to_string(), " and more in one object"));
         }
         match about.table() {
@@ -347,14 +334,6 @@ impl Said<'_> {
     }
 }
 
-impl<'de> DeserializeSeed<'de> for About {
-    type Value = Said<'de>;
-
-    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Said<'de>, D::Error> {
-        from.deserialize_any(self)
-    }
-}
-
 impl<'de> Visitor<'de> for About {
     type Value = Said<'de>;
 
@@ -367,46 +346,42 @@ impl<'de> Visitor<'de> for About {
             key: if self.is_table { "name" } else { TABLE },
             ..Said::default()
         };
-        while let Some(key) = members.next_key_seed(Text)?.map(Option::unwrap_or_default) {
+        while let Some(key) = members.next_key_seed(Any)?.map(Option::unwrap_or_default) {
             if key == "family" {
-                said.family.given(members.next_value_seed(Text)?);
+                said.family.given(members.next_value_seed(Any)?);
             } else if key == said.key {
-                said.table.given(members.next_value_seed(Text)?);
+                said.table.given(members.next_value_seed(Any)?);
             } else {
                 said.has_handle |= self.is_table && key == "handle";
-                members.next_value_seed(Anything)?;
+                members.next_value_seed(Any)?;
             }
         }
         Ok(said)
     }
 }
 
-/// Any value: its text, or `None` if it is not text.
-struct Text;
+/// Any value that nft's own reader accepts: its text, or `None` if it is not text. Parsed without storing anything else.
+struct Any;
 
-impl<'de> DeserializeSeed<'de> for Text {
-    type Value = Option<Cow<'de, str>>;
-
-    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Self::Value, D::Error> {
-        from.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Text {
+impl<'de> Visitor<'de> for Any {
     type Value = Option<Cow<'de, str>>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        Anything.expecting(f)
+        f.write_str("a value that nft takes")
     }
 
     fn visit_borrowed_str<E: serde::de::Error>(self, text: &'de str) -> Result<Self::Value, E> {
-        Anything.visit_str(text)?;
-        Ok(Some(Cow::Borrowed(text)))
+        match text.contains('\0') {
+            true => Err(E::custom("a text with a NUL in it")),
+            false => Ok(Some(Cow::Borrowed(text))),
+        }
     }
 
     fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Self::Value, E> {
-        Anything.visit_str(text)?;
-        Ok(Some(Cow::Owned(text.to_owned())))
+        match text.contains('\0') {
+            true => Err(E::custom("a text with a NUL in it")),
+            false => Ok(Some(Cow::Owned(text.to_owned()))),
+        }
     }
 
     fn visit_bool<E: serde::de::Error>(self, _: bool) -> Result<Self::Value, E> {
@@ -418,85 +393,31 @@ impl<'de> Visitor<'de> for Text {
     }
 
     fn visit_u64<E: serde::de::Error>(self, number: u64) -> Result<Self::Value, E> {
-        Anything.visit_u64(number).map(|()| None)
+        match i64::try_from(number) {
+            Ok(_) => Ok(None),
+            Err(_) => Err(E::custom("an integer above 64 bits with a sign")),
+        }
     }
 
-    fn visit_f64<E: serde::de::Error>(self, number: f64) -> Result<Self::Value, E> {
-        Anything.visit_f64(number).map(|()| None)
+    /// Integers above 64 bits arrive here, too.
+    fn visit_f64<E: serde::de::Error>(self, _: f64) -> Result<Self::Value, E> {
+        Err(E::custom("a number that is no integer of 64 bits"))
     }
 
     fn visit_unit<E: serde::de::Error>(self) -> Result<Self::Value, E> {
         Ok(None)
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, items: A) -> Result<Self::Value, A::Error> {
-        Anything.visit_seq(items).map(|()| None)
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self::Value, A::Error> {
+        while items.next_element_seed(Any)?.is_some() {}
+        Ok(None)
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, members: A) -> Result<Self::Value, A::Error> {
-        Anything.visit_map(members).map(|()| None)
-    }
-}
-
-/// Any value that nft's own reader accepts; parsed without storing it.
-struct Anything;
-
-impl<'de> DeserializeSeed<'de> for Anything {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<(), D::Error> {
-        from.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Anything {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a value that nft takes")
-    }
-
-    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<(), E> {
-        match text.contains('\0') {
-            true => Err(E::custom("a text with a NUL in it")),
-            false => Ok(()),
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Self::Value, A::Error> {
+        while members.next_key_seed(Any)?.is_some() {
+            members.next_value_seed(Any)?;
         }
-    }
-
-    fn visit_bool<E: serde::de::Error>(self, _: bool) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_i64<E: serde::de::Error>(self, _: i64) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_u64<E: serde::de::Error>(self, number: u64) -> Result<(), E> {
-        match i64::try_from(number) {
-            Ok(_) => Ok(()),
-            Err(_) => Err(E::custom("an integer above 64 bits with a sign")),
-        }
-    }
-
-    /// Integers above 64 bits arrive here, too.
-    fn visit_f64<E: serde::de::Error>(self, _: f64) -> Result<(), E> {
-        Err(E::custom("a number that is no integer of 64 bits"))
-    }
-
-    fn visit_unit<E: serde::de::Error>(self) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
-        while items.next_element_seed(Anything)?.is_some() {}
-        Ok(())
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<(), A::Error> {
-        while members.next_key_seed(Anything)?.is_some() {
-            members.next_value_seed(Anything)?;
-        }
-        Ok(())
+        Ok(None)
     }
 }
 
