@@ -36,6 +36,7 @@ pub mod questions;
 pub mod quota;
 pub mod random;
 pub mod reading;
+mod remote;
 pub mod renderer;
 pub mod size;
 #[cfg(test)]

@@ -48,17 +48,6 @@ impl Quotas {
     }
 }
 
-/// A resource by its kind and identifier: the Engine's identifiers are unique within a kind.
-type Resource = (u8, String);
-
-fn resource(of: &ObjectRef) -> Resource {
-    (of.kind as u8, of.identifier.clone())
-}
-
-fn resource_of(object: &Object) -> Resource {
-    (object.spec.kind() as u8, object.identifier.clone())
-}
-
 fn has_percentage(grant: Option<&Grant>) -> bool {
     grant.is_some_and(|grant| grant.destroy_percent.is_some())
 }
@@ -66,10 +55,11 @@ fn has_percentage(grant: Option<&Grant>) -> bool {
 /// What the running call has seen of an Engine, and what it has destroyed.
 #[derive(Debug, Default)]
 pub(crate) struct Blast {
-    seen: BTreeSet<Resource>,
+    /// The Engine's identifiers are unique within a kind.
+    seen: BTreeSet<ObjectRef>,
     /// What the call itself created. It did not exist before, so it must not increase the base of the percentage.
-    made: BTreeSet<Resource>,
-    sent: BTreeSet<Resource>,
+    made: BTreeSet<ObjectRef>,
+    sent: BTreeSet<ObjectRef>,
     /// The number of objects by the last list and the call's later changes; `None` without a list.
     left: Option<u64>,
 }
@@ -92,7 +82,7 @@ impl Blast {
     /// Records objects that the guest has seen. Stored only if the grant limits the percentage to destroy.
     pub(crate) fn see<'o>(&mut self, grant: Option<&Grant>, objects: impl IntoIterator<Item = &'o Object>) {
         if has_percentage(grant) {
-            let found = objects.into_iter().map(resource_of);
+            let found = objects.into_iter().map(Object::reference);
             self.seen.extend(found.filter(|resource| !self.made.contains(resource)));
         }
     }
@@ -100,7 +90,7 @@ impl Blast {
     /// Records objects that the guest created. Stored as above.
     pub(crate) fn make<'o>(&mut self, grant: Option<&Grant>, objects: impl IntoIterator<Item = &'o Object>) {
         if has_percentage(grant) {
-            self.made.extend(objects.into_iter().map(resource_of));
+            self.made.extend(objects.into_iter().map(Object::reference));
         }
     }
 
@@ -123,7 +113,7 @@ impl Blast {
     /// carried out.
     pub(crate) fn send(&mut self, grant: Option<&Grant>, refs: &[ObjectRef]) {
         if grant.is_some_and(|grant| grant.destroy_max.is_some() || grant.destroy_percent.is_some()) {
-            self.sent.extend(refs.iter().map(resource));
+            self.sent.extend(refs.iter().cloned());
         }
     }
 
@@ -135,10 +125,10 @@ impl Blast {
         if grant.destroy_max.is_none() && percent.is_none() {
             return None;
         }
-        let new: BTreeSet<Resource> = refs
+        let new: BTreeSet<ObjectRef> = refs
             .iter()
-            .map(resource)
-            .filter(|resource| !self.sent.contains(resource))
+            .filter(|reference| !self.sent.contains(reference))
+            .cloned()
             .collect();
         let destroyed = self.sent.len() + new.len();
         if let Some(max) = grant.destroy_max.filter(|max| destroyed as u64 > u64::from(*max)) {
@@ -150,7 +140,7 @@ impl Blast {
                 ),
             });
         }
-        let found = |resource: &&Resource| !self.made.contains(*resource);
+        let found = |resource: &&ObjectRef| !self.made.contains(*resource);
         let destroyed = self.sent.iter().chain(&new).filter(found).count();
         let seen = self.seen.len();
         let percent = percent.filter(|percent| destroyed as u128 * 100 > u128::from(*percent) * seen as u128)?;

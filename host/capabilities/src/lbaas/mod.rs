@@ -12,6 +12,8 @@ pub use crate::bindings::lbaas::types::{Backend, Bind, Frontend, Kind, Mode, Obj
 pub(crate) use owners::Owners;
 pub use owners::{Parent, parent, referred};
 
+use std::cmp::Ordering;
+
 use crate::Answer;
 
 /// An Engine, real or simulated. Methods have the names and promises of the WIT functions.
@@ -47,6 +49,38 @@ impl Kind {
             Self::Frontend => "frontend",
             Self::Bind => "bind",
             Self::Server => "server",
+        }
+    }
+}
+
+impl Eq for ObjectRef {}
+
+/// By kind, in the order of the contract, then identifier.
+impl Ord for ObjectRef {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (self.kind as u8, &self.identifier).cmp(&(other.kind as u8, &other.identifier))
+    }
+}
+
+impl PartialOrd for ObjectRef {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Object {
+    /// Its kind and identifier.
+    pub fn reference(&self) -> ObjectRef {
+        ObjectRef::new(self.spec.kind(), &self.identifier)
+    }
+}
+
+impl ObjectRef {
+    /// The reference to a resource of this kind.
+    pub fn new(kind: Kind, identifier: &str) -> Self {
+        Self {
+            kind,
+            identifier: identifier.to_owned(),
         }
     }
 }

@@ -10,7 +10,7 @@ use super::{Api, Error, Kind, Object, ObjectRef, Spec};
 /// What the running call has seen: for each resource its load balancer, or the parent that leads there.
 #[derive(Debug, Default)]
 pub(crate) struct Owners {
-    parents: BTreeMap<(u8, String), Parent>,
+    parents: BTreeMap<ObjectRef, Parent>,
 }
 
 /// The owner of a resource.
@@ -28,10 +28,7 @@ impl Owners {
     }
 
     pub(crate) fn see(&mut self, object: &Object) {
-        self.parents.insert(
-            (object.spec.kind() as u8, object.identifier.clone()),
-            parent(&object.spec),
-        );
+        self.parents.insert(object.reference(), parent(&object.spec));
     }
 
     /// The load balancer at the end of the chain of parents; empty if there is none (a frontend without one).
@@ -41,20 +38,15 @@ impl Owners {
     pub(crate) async fn load_balancer(&mut self, from: Parent, api: &dyn Api) -> Result<String, Error> {
         let mut at = from;
         loop {
-            let (kind, identifier) = match at {
+            let resource = match at {
                 Parent::LoadBalancer(identifier) => return Ok(identifier),
-                Parent::Resource(kind, identifier) => (kind, identifier),
+                Parent::Resource(kind, identifier) => ObjectRef { kind, identifier },
             };
-            if let Some(parent) = self.parents.get(&(kind as u8, identifier.clone())) {
+            if let Some(parent) = self.parents.get(&resource) {
                 at = parent.clone();
                 continue;
             }
-            let mut answers = api
-                .get(&[ObjectRef {
-                    kind,
-                    identifier: identifier.clone(),
-                }])
-                .await;
+            let mut answers = api.get(&[resource]).await;
             let object = answers.pop().unwrap_or(Err(Error::NotFound))?;
             self.see(&object);
             // Each parent has another kind, so the chain ends: bind, frontend, load balancer.

@@ -55,8 +55,7 @@ pub struct Planned {
 struct Seen {
     load_balancers: BTreeSet<String>,
     tags: BTreeSet<String>,
-    /// By kind (in the order of the contract) and identifier.
-    resources: BTreeSet<(u8, String)>,
+    resources: BTreeSet<ObjectRef>,
     /// Objects that were listed by a tag that they do not carry.
     leftovers: Vec<Object>,
 }
@@ -81,20 +80,13 @@ impl Planned {
     }
 
     fn see(&self, object: &Object) -> bool {
-        self.seen(|seen| {
-            seen.resources
-                .insert((object.spec.kind() as u8, object.identifier.clone()))
-        })
+        self.seen(|seen| seen.resources.insert(object.reference()))
     }
 
     /// Reads referenced objects that were not seen yet.
     async fn read(&self, refs: &[ObjectRef]) -> Result<(), Error> {
         let unseen: Vec<ObjectRef> = self.seen(|seen| {
-            let is_new = |reference: &&ObjectRef| {
-                !seen
-                    .resources
-                    .contains(&(reference.kind as u8, reference.identifier.clone()))
-            };
+            let is_new = |reference: &&ObjectRef| !seen.resources.contains(*reference);
             refs.iter().filter(is_new).cloned().collect()
         });
         if unseen.is_empty() {
@@ -111,11 +103,7 @@ impl Planned {
     }
 
     async fn is_simulated(&self, object: &Object) -> bool {
-        let reference = ObjectRef {
-            kind: object.spec.kind(),
-            identifier: object.identifier.clone(),
-        };
-        matches!(self.simulated.get(&[reference]).await.as_slice(), [Ok(_)])
+        matches!(self.simulated.get(&[object.reference()]).await.as_slice(), [Ok(_)])
     }
 
     fn take_over(&self, object: Object) {

@@ -48,9 +48,9 @@ fn specified(spec: &Value) -> String {
 #[derive(Default)]
 struct Reader {
     /// The resources in answers, by kind and identifier.
-    seen: BTreeMap<(u8, String), Spec>,
+    seen: BTreeMap<ObjectRef, Spec>,
     /// Those among them that the guest created.
-    created: BTreeSet<(u8, String)>,
+    created: BTreeSet<ObjectRef>,
     /// The load balancers of each `reconcile`.
     named: BTreeSet<BTreeSet<String>>,
     refused: BTreeSet<String>,
@@ -76,12 +76,11 @@ impl Reading for Reader {
             "api.get" | "api.create" => answers(ask).flatten().collect(),
             _ => return,
         };
-        for Object { identifier, spec, .. } in objects {
-            let object = (spec.kind() as u8, identifier);
+        for object in objects {
             if ask.name == "api.create" {
-                self.created.insert(object.clone());
+                self.created.insert(object.reference());
             }
-            self.seen.insert(object, spec);
+            self.seen.insert(object.reference(), object.spec);
         }
     }
 
@@ -168,7 +167,7 @@ impl Reading for Reader {
     fn planned(&self, ask: &Ask) -> Vec<Write> {
         self.writes(0, ask, |kind, identifier| {
             let name = self.name(kind, identifier);
-            if self.created.contains(&(kind as u8, identifier.to_owned())) {
+            if self.created.contains(&ObjectRef::new(kind, identifier)) {
                 format!("(new {} {name})", kind.name())
             } else {
                 name
@@ -193,10 +192,14 @@ impl Reader {
                 .collect()
         } else {
             let refs = args(ask).map_or_else(Vec::new, |Refs { refs }| refs);
-            let each = refs.into_iter().map(|ObjectRef { kind, identifier }| {
-                let spec = self.seen.get(&(kind as u8, identifier.clone()));
+            let each = refs.into_iter().map(|reference| {
+                let spec = self.seen.get(&reference);
                 let details = spec.map(|spec| details(spec, &named)).unwrap_or_default();
-                (kind, self.name(kind, &identifier), details)
+                (
+                    reference.kind,
+                    self.name(reference.kind, &reference.identifier),
+                    details,
+                )
             });
             each.collect()
         };
@@ -234,14 +237,12 @@ impl Reader {
     fn of_existing(&self, access: Access, ask: &Ask) -> Vec<Need> {
         let refs = args(ask).map_or_else(Vec::new, |Refs { refs }| refs);
         let mut answers = answers::<IgnoredAny>(ask);
-        let needs = refs
-            .into_iter()
-            .filter_map(|ObjectRef { kind, identifier }| match answers.next() {
-                Some(Err(Error::AccessDenied(what))) => Some(Need::Refused(what)),
-                // A missing resource is never refused.
-                Some(Err(Error::NotFound)) if !self.seen.contains_key(&(kind as u8, identifier.clone())) => None,
-                _ => Some(self.owner(access, Parent::Resource(kind, identifier))),
-            });
+        let needs = refs.into_iter().filter_map(|reference| match answers.next() {
+            Some(Err(Error::AccessDenied(what))) => Some(Need::Refused(what)),
+            // A missing resource is never refused.
+            Some(Err(Error::NotFound)) if !self.seen.contains_key(&reference) => None,
+            _ => Some(self.owner(access, Parent::Resource(reference.kind, reference.identifier))),
+        });
         needs.collect()
     }
 
@@ -253,7 +254,7 @@ impl Reader {
             match next {
                 Some(Parent::LoadBalancer(identifier)) => return Need::Access(access, identifier),
                 Some(Parent::Resource(kind, identifier)) => {
-                    next = self.seen.get(&(kind as u8, identifier)).map(parent);
+                    next = self.seen.get(&ObjectRef { kind, identifier }).map(parent);
                 }
                 None => break,
             }
@@ -263,7 +264,7 @@ impl Reader {
 
     /// The name of a resource, or its identifier if no answer shows the name.
     fn name(&self, kind: Kind, identifier: &str) -> String {
-        let spec = self.seen.get(&(kind as u8, identifier.to_owned()));
+        let spec = self.seen.get(&ObjectRef::new(kind, identifier));
         spec.map_or_else(|| identifier.to_owned(), |spec| spec.name().to_owned())
     }
 }

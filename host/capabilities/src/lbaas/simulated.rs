@@ -75,7 +75,7 @@ impl Simulated {
     pub fn fill(&self, tag: &str, listed: &[Object]) {
         let mut store = self.store();
         for object in listed {
-            let key = Key::new(object.spec.kind(), &object.identifier);
+            let key = object.reference();
             if store.objects.contains_key(&key) {
                 store.tag(key, tag);
             } else {
@@ -94,7 +94,7 @@ impl Simulated {
     /// The current resources, by kind then identifier.
     pub fn resources(&self) -> Vec<Resource> {
         let now_ms = self.clock.now_ms();
-        let resource = |(key, stored): (&Key, &Stored)| Resource {
+        let resource = |(key, stored): (&ObjectRef, &Stored)| Resource {
             identifier: key.identifier.clone(),
             state: stored.state_at(now_ms),
             tags: stored.tags.iter().cloned().collect(),
@@ -150,13 +150,10 @@ impl Simulated {
         if let Some(answer) = turn.entry(reference) {
             return answer;
         }
-        let key = Key::new(reference.kind, &reference.identifier);
         let now_ms = self.clock.now_ms();
-        self.store()
-            .objects
-            .get(&key)
-            .map(|stored| stored.object(&key, now_ms))
-            .ok_or(Error::NotFound)
+        let store = self.store();
+        let stored = store.objects.get(reference).ok_or(Error::NotFound)?;
+        Ok(stored.object(reference, now_ms))
     }
 }
 
@@ -214,8 +211,8 @@ impl Api for Simulated {
                     tags: tags.iter().cloned().collect(),
                     spec: spec.clone(),
                 };
-                let key = Key {
-                    rank: rank(spec.kind()),
+                let key = ObjectRef {
+                    kind: spec.kind(),
                     identifier: store.new_identifier(spec.kind()),
                 };
                 let object = stored.object(&key, now_ms);
@@ -229,8 +226,7 @@ impl Api for Simulated {
         Box::pin(async move {
             let now_ms = self.clock.now_ms();
             self.change("api.reset", refs, |store, reference| {
-                let key = Key::new(reference.kind, &reference.identifier);
-                let stored = store.objects.get_mut(&key).ok_or(Error::NotFound)?;
+                let stored = store.objects.get_mut(reference).ok_or(Error::NotFound)?;
                 (stored.state, stored.settled_at_ms) = self.applied(State::Updating, now_ms);
                 Ok(())
             })
@@ -240,66 +236,29 @@ impl Api for Simulated {
     fn destroy<'a>(&'a self, refs: &'a [ObjectRef]) -> Answer<'a, Vec<Result<(), Error>>> {
         Box::pin(async move {
             self.change("api.destroy", refs, |store, reference| {
-                let key = Key::new(reference.kind, &reference.identifier);
-                if !store.objects.contains_key(&key) {
+                if !store.objects.contains_key(reference) {
                     return Err(Error::NotFound);
                 }
-                if store.referrers.contains_key(&key) {
+                if store.referrers.contains_key(reference) {
                     return Err(Error::Refused((409, "in use".to_owned())));
                 }
-                store.remove(&key);
+                store.remove(reference);
                 Ok(())
             })
         })
     }
 }
 
-/// The order of kinds in every list, as in the contract.
-const fn rank(kind: Kind) -> usize {
-    match kind {
-        Kind::Backend => 0,
-        Kind::Frontend => 1,
-        Kind::Bind => 2,
-        Kind::Server => 3,
-    }
-}
+const KINDS: [Kind; 4] = [Kind::Backend, Kind::Frontend, Kind::Bind, Kind::Server];
 
-/// A kind's name, as a prefix of its new identifiers.
-const fn prefix(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Backend => "backend",
-        Kind::Frontend => "frontend",
-        Kind::Bind => "bind",
-        Kind::Server => "server",
-    }
-}
-
-const KINDS: usize = 4;
-
-/// Sorts by kind, then identifier.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Key {
-    rank: usize,
-    identifier: String,
-}
-
-impl Key {
-    fn new(kind: Kind, identifier: &str) -> Self {
-        Self {
-            rank: rank(kind),
-            identifier: identifier.to_owned(),
-        }
-    }
-
-    /// The resource that `spec` refers to; a frontend may have no backend.
-    fn parent(spec: &Spec) -> Option<Self> {
-        match spec {
-            Spec::Backend(_) => None,
-            Spec::Frontend(frontend) if frontend.default_backend.is_empty() => None,
-            Spec::Frontend(frontend) => Some(Self::new(Kind::Backend, &frontend.default_backend)),
-            Spec::Bind(bind) => Some(Self::new(Kind::Frontend, &bind.frontend)),
-            Spec::Server(server) => Some(Self::new(Kind::Backend, &server.backend)),
-        }
+/// The resource that `spec` refers to; a frontend may have no backend.
+fn parent(spec: &Spec) -> Option<ObjectRef> {
+    match spec {
+        Spec::Backend(_) => None,
+        Spec::Frontend(frontend) if frontend.default_backend.is_empty() => None,
+        Spec::Frontend(frontend) => Some(ObjectRef::new(Kind::Backend, &frontend.default_backend)),
+        Spec::Bind(bind) => Some(ObjectRef::new(Kind::Frontend, &bind.frontend)),
+        Spec::Server(server) => Some(ObjectRef::new(Kind::Backend, &server.backend)),
     }
 }
 
@@ -320,7 +279,7 @@ impl Stored {
         }
     }
 
-    fn object(&self, key: &Key, now_ms: u64) -> Object {
+    fn object(&self, key: &ObjectRef, now_ms: u64) -> Object {
         Object {
             identifier: key.identifier.clone(),
             state: self.state_at(now_ms),
@@ -332,22 +291,20 @@ impl Stored {
 #[derive(Debug, Default)]
 struct Store {
     load_balancers: BTreeMap<String, State>,
-    objects: BTreeMap<Key, Stored>,
+    objects: BTreeMap<ObjectRef, Stored>,
     /// The number of references to each object; no entry for 0. Includes referenced objects that do not exist.
-    referrers: BTreeMap<Key, usize>,
-    by_tag: BTreeMap<String, BTreeSet<Key>>,
+    referrers: BTreeMap<ObjectRef, usize>,
+    by_tag: BTreeMap<String, BTreeSet<ObjectRef>>,
     /// The last number used, by kind. It never decreases.
-    numbers: BTreeMap<usize, u64>,
+    numbers: BTreeMap<u8, u64>,
 }
 
 impl Store {
     fn insert(&mut self, identifier: String, stored: Stored) {
-        let key = Key {
-            rank: rank(stored.spec.kind()),
-            identifier,
-        };
+        let kind = stored.spec.kind();
+        let key = ObjectRef { kind, identifier };
         self.remove(&key);
-        if let Some(parent) = Key::parent(&stored.spec) {
+        if let Some(parent) = parent(&stored.spec) {
             *self.referrers.entry(parent).or_default() += 1;
         }
         for tag in &stored.tags {
@@ -356,18 +313,11 @@ impl Store {
         self.objects.insert(key, stored);
     }
 
-    fn remove(&mut self, key: &Key) {
+    fn remove(&mut self, key: &ObjectRef) {
         let Some(stored) = self.objects.remove(key) else { return };
-        if let Some(parent) = Key::parent(&stored.spec) {
-            let left = self
-                .referrers
-                .get(&parent)
-                .copied()
-                .unwrap_or_default()
-                .saturating_sub(1);
-            if left == 0 {
-                self.referrers.remove(&parent);
-            } else {
+        if let Some(parent) = parent(&stored.spec) {
+            let left = self.referrers.remove(&parent).unwrap_or_default().saturating_sub(1);
+            if left > 0 {
                 self.referrers.insert(parent, left);
             }
         }
@@ -381,7 +331,7 @@ impl Store {
         }
     }
 
-    fn tag(&mut self, key: Key, tag: &str) {
+    fn tag(&mut self, key: ObjectRef, tag: &str) {
         if let Some(stored) = self.objects.get_mut(&key) {
             stored.tags.insert(tag.to_owned());
             self.by_tag.entry(tag.to_owned()).or_default().insert(key);
@@ -394,7 +344,7 @@ impl Store {
         };
         let mut tagged = Vec::with_capacity(keys.len());
         // Both ascend, and objects with the same tag are mostly adjacent: the next object is usually the next key's.
-        let mut objects = self.objects.range::<Key, _>(..);
+        let mut objects = self.objects.range::<ObjectRef, _>(..);
         for key in keys {
             let next = objects.next().filter(|(found, _)| *found == key);
             let found = next.or_else(|| {
@@ -413,24 +363,21 @@ impl Store {
             Spec::Bind(_) | Spec::Server(_) => None,
         };
         load_balancer.is_none_or(|identifier| self.load_balancers.contains_key(identifier))
-            && Key::parent(spec).is_none_or(|parent| self.objects.contains_key(&parent))
+            && parent(spec).is_none_or(|parent| self.objects.contains_key(&parent))
     }
 
     /// `KIND-N`, with the next N whose identifier no resource of any kind has.
     fn new_identifier(&mut self, kind: Kind) -> String {
-        let in_use = |objects: &BTreeMap<Key, Stored>, identifier: &str| {
-            (0..KINDS).any(|rank| {
-                objects.contains_key(&Key {
-                    rank,
-                    identifier: identifier.to_owned(),
-                })
-            })
+        let is_used = |objects: &BTreeMap<ObjectRef, Stored>, identifier: &str| {
+            KINDS
+                .into_iter()
+                .any(|kind| objects.contains_key(&ObjectRef::new(kind, identifier)))
         };
         loop {
-            let number = self.numbers.entry(rank(kind)).or_default();
+            let number = self.numbers.entry(kind as u8).or_default();
             *number += 1;
-            let identifier = format!("{}-{number}", prefix(kind));
-            if !in_use(&self.objects, &identifier) {
+            let identifier = format!("{}-{number}", kind.name());
+            if !is_used(&self.objects, &identifier) {
                 return identifier;
             }
         }

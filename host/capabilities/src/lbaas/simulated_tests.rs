@@ -347,14 +347,14 @@ enum Step {
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
-        4 => (0..KINDS, 0..6_usize).prop_map(|(kind, parent)| Step::Create(kind, parent)),
-        2 => (0..KINDS, 0..6_usize).prop_map(|(kind, id)| Step::Destroy(kind, id)),
-        1 => (0..KINDS, 0..6_usize, 0..6_usize).prop_map(|(kind, id, parent)| Step::Put(kind, id, parent)),
+        4 => (0..ALL.len(), 0..6_usize).prop_map(|(kind, parent)| Step::Create(kind, parent)),
+        2 => (0..ALL.len(), 0..6_usize).prop_map(|(kind, id)| Step::Destroy(kind, id)),
+        1 => (0..ALL.len(), 0..6_usize, 0..6_usize).prop_map(|(kind, id, parent)| Step::Put(kind, id, parent)),
     ];
     proptest::collection::vec(step, 0..60)
 }
 
-const ALL: [Kind; KINDS] = [Kind::Backend, Kind::Frontend, Kind::Bind, Kind::Server];
+const ALL: [Kind; 4] = KINDS;
 
 fn spec(kind: usize, parent: usize) -> Spec {
     match ALL[kind] {
@@ -378,19 +378,19 @@ proptest! {
                     }
                 }
                 Step::Destroy(kind, id) => {
-                    let identifier = format!("{}-{id}", prefix(ALL[kind]));
+                    let identifier = format!("{}-{id}", ALL[kind].name());
                     let _ = done(engine.destroy(&[reference(ALL[kind], &identifier)]));
                 }
                 Step::Put(kind, id, parent) => {
-                    let identifier = format!("{}-{id}", prefix(ALL[kind]));
+                    let identifier = format!("{}-{id}", ALL[kind].name());
                     engine.put(Resource { identifier, state: State::Ok, tags: vec!["u".into()], spec: spec(kind, parent) });
                 }
             }
             let store = engine.store();
-            let mut referrers = BTreeMap::<Key, usize>::new();
-            let mut by_tag = BTreeMap::<String, BTreeSet<Key>>::new();
+            let mut referrers = BTreeMap::<ObjectRef, usize>::new();
+            let mut by_tag = BTreeMap::<String, BTreeSet<ObjectRef>>::new();
             for (key, stored) in &store.objects {
-                if let Some(parent) = Key::parent(&stored.spec) {
+                if let Some(parent) = parent(&stored.spec) {
                     *referrers.entry(parent).or_default() += 1;
                 }
                 for tag in &stored.tags {

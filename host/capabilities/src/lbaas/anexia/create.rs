@@ -18,12 +18,13 @@ use serde_json::Value;
 use tokio::time::sleep;
 
 use super::created::Unaccounted;
-use super::http::{Call, Failure, Fate};
+use super::http::{Call, Failure, Fate, if_there};
 use super::intents::Intent;
 use super::owned::SERVICE_TAG_PREFIX;
-use super::path::{self, Collection, Parent};
+use super::path::{Collection, Parent};
 use super::{ordered, wire};
 use crate::lbaas::{Error, Kind, Object, Spec};
+use crate::remote::segment;
 
 /// Identifiers by name of one parent's children of one kind, or why they are unknown.
 type Children = Result<BTreeMap<String, BTreeSet<String>>, Error>;
@@ -61,7 +62,7 @@ pub(super) fn is_foreign(tags: &[String], wanted: &[String]) -> bool {
 impl Call {
     /// Creates and tags each, in the order of `specs`.
     pub(super) async fn create(&self, specs: &[Spec], tags: &[String]) -> Vec<Result<Object, Error>> {
-        if let Some(tag) = tags.iter().find(|tag| path::segment(tag).is_none()) {
+        if let Some(tag) = tags.iter().find(|tag| segment(tag).is_none()) {
             let problem = format!("nothing created: a path can't hold the tag `{tag}`");
             return specs.iter().map(|_| Err(Error::Unavailable(problem.clone()))).collect();
         }
@@ -177,7 +178,7 @@ impl Call {
                 return self.tag_or_destroy(found, &batch.tags, unaccounted).await;
             }
         }
-        let (kind, name) = (wire::kind_text(spec.kind()), spec.name());
+        let (kind, name) = (spec.kind().name(), spec.name());
         tracing::warn!(kind, name, error = ?lost, "creating again: the answer was lost and nothing found");
         // `unaccounted` is never settled from here on: the object of the first POST may still appear.
         match self.post_spec(spec, batch).await? {
@@ -226,11 +227,8 @@ impl Call {
             if batch.is_taken(identifier) {
                 continue;
             }
-            let answer = match self.get(spec.kind().into(), identifier).await {
-                Err(Failure {
-                    error: Error::NotFound, ..
-                }) => continue,
-                other => other?,
+            let Some(answer) = if_there(self.get(spec.kind().into(), identifier).await)? else {
+                continue;
             };
             // An unreadable object can't equal the spec.
             let Ok(existing) = wire::object(spec.kind(), &answer) else {
@@ -243,7 +241,7 @@ impl Call {
                 continue;
             };
             if !is_foreign(&tags, &batch.tags) && batch.take(identifier) {
-                let (kind, name) = (wire::kind_text(spec.kind()), spec.name());
+                let (kind, name) = (spec.kind().name(), spec.name());
                 tracing::info!(
                     kind,
                     identifier,
@@ -275,16 +273,13 @@ impl Call {
     }
 
     async fn destroy_untagged(&self, kind: Kind, identifier: &str, reason: &Error, unaccounted: Unaccounted) {
-        match self.delete(kind.into(), identifier).await {
-            Ok(())
-            | Err(Failure {
-                error: Error::NotFound, ..
-            }) => unaccounted.settle(),
-            Err(failure) => tracing::error!(
-                kind = wire::kind_text(kind),
+        match if_there(self.delete(kind.into(), identifier).await) {
+            Ok(_) => unaccounted.settle(),
+            Err(error) => tracing::error!(
+                kind = kind.name(),
                 identifier,
                 ?reason,
-                error = ?failure.error,
+                ?error,
                 "left an object without its tags: it could not be destroyed; it is looked for before the next list by its tag",
             ),
         }

@@ -21,11 +21,10 @@ use super::path::{self, Collection};
 use super::settings::Token;
 use super::wire;
 use crate::lbaas::Error;
+use crate::remote::ERROR_BODY_MAX_BYTES;
 
 /// The maximum size of an answer. A page of 1,000 entries of 1 KiB has 1 MiB.
 const ANSWER_MAX_BYTES: usize = 64 * 1024 * 1024;
-/// The maximum size of an error's body; anything longer is not a message for people.
-const ERROR_BODY_MAX_BYTES: usize = 1024 * 1024;
 /// How often in all a tagging is tried if it conflicts with another change.
 const TAGGING_TRIES: u32 = 3;
 
@@ -279,16 +278,11 @@ impl Call {
     }
 
     /// Removes a tag from a resource, which need not carry it.
-    pub(super) async fn untag(&self, identifier: &str, tag: &str) -> Result<(), Failure> {
+    pub(super) async fn untag(&self, identifier: &str, tag: &str) -> Result<(), Error> {
         let target = tag_target(identifier, tag)?;
         let request = Request::new(Method::DELETE, target, path::TAGS_LABEL, Wanted::Nothing);
         let _alone = self.engine.tagging.lock().await;
-        match self.repeated(&request).await.map(drop) {
-            Err(Failure {
-                error: Error::NotFound, ..
-            }) => Ok(()),
-            other => other,
-        }
+        if_there(self.repeated(&request).await).map(drop)
     }
 
     /// Sends an idempotent request, and repeats it while that is useful.
@@ -462,6 +456,14 @@ impl Call {
     /// An answer that is valid JSON but has the wrong content.
     pub(super) fn unusable(&self, problem: String) -> Error {
         Error::Unavailable(self.engine.token.scrub(problem))
+    }
+}
+
+/// An answer about a resource; `None` if the resource is gone.
+pub(super) fn if_there<T>(answer: Result<T, impl Into<Error>>) -> Result<Option<T>, Error> {
+    match answer.map_err(Into::into) {
+        Err(Error::NotFound) => Ok(None),
+        other => other.map(Some),
     }
 }
 

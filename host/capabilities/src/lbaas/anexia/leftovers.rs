@@ -18,7 +18,7 @@ use tokio::time::Instant;
 
 use super::create::is_foreign;
 use super::created::Unaccounted;
-use super::http::{Call, Failure};
+use super::http::{Call, if_there};
 use super::intents::{Intent, Sought};
 use super::owned::{Owned, SERVICE_TAG_PREFIX};
 use super::path::{Collection, Parent};
@@ -122,7 +122,7 @@ impl Call {
         }
         let look = self.look(tag, owned).await?;
         for Leftover { object, tags, intent } in look.found {
-            let (kind, identifier) = (wire::kind_text(object.spec.kind()), object.identifier.clone());
+            let (kind, identifier) = (object.spec.kind().name(), object.identifier.clone());
             let name = object.spec.name().to_owned();
             tracing::info!(
                 kind,
@@ -294,13 +294,8 @@ impl Call {
         if is_foreign(&carried, tags) || tags.iter().all(|tag| carried.contains(tag)) {
             return Ok(None);
         }
-        match self.get(kind.into(), identifier).await {
-            Ok(answer) => Ok(wire::object(kind, &answer).ok()),
-            Err(Failure {
-                error: Error::NotFound, ..
-            }) => Ok(None),
-            Err(failure) => Err(failure.error),
-        }
+        let answer = if_there(self.get(kind.into(), identifier).await)?;
+        Ok(answer.and_then(|answer| wire::object(kind, &answer).ok()))
     }
 }
 

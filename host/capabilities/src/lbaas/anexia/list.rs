@@ -4,9 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde_json::Value;
-
-use super::http::{Call, Failure};
+use super::http::{Call, if_there};
 use super::ordered;
 use super::owned::SERVICE_TAG_PREFIX;
 use super::path::{self, Collection, Parent};
@@ -23,7 +21,7 @@ impl Call {
             let call = self.clone();
             async move {
                 match call.kind(&entry).await? {
-                    Some(kind) => call.read_if_there(kind, &entry.identifier).await,
+                    Some(kind) => if_there(call.read(kind, &entry.identifier).await),
                     None => Ok(None),
                 }
             }
@@ -65,7 +63,7 @@ impl Call {
             async move {
                 match call.tags(&identifier).await? {
                     Some(tags) if !tags.iter().any(|tag| tag.starts_with(SERVICE_TAG_PREFIX)) => {
-                        call.read_if_there(kind, &identifier).await
+                        if_there(call.read(kind, &identifier).await)
                     }
                     // Tagged, or gone meanwhile.
                     _ => Ok(None),
@@ -117,17 +115,9 @@ impl Call {
         wire::object(kind, &answer).map_err(|problem| self.unusable(problem))
     }
 
-    /// A resource in full; `None` if it is gone.
-    async fn read_if_there(&self, kind: Kind, identifier: &str) -> Result<Option<Object>, Error> {
-        match self.read(kind, identifier).await {
-            Err(Error::NotFound) => Ok(None),
-            other => other.map(Some),
-        }
-    }
-
     /// The tags of a resource; `None` if it is gone.
     pub(super) async fn tags(&self, identifier: &str) -> Result<Option<Vec<String>>, Error> {
-        let Some(answer) = self.resource_if_there(identifier).await? else {
+        let Some(answer) = if_there(self.get(Collection::Resources, identifier).await)? else {
             return Ok(None);
         };
         let tags =
@@ -135,21 +125,12 @@ impl Call {
         Ok(Some(tags))
     }
 
-    async fn resource_if_there(&self, identifier: &str) -> Result<Option<Value>, Failure> {
-        match self.get(Collection::Resources, identifier).await {
-            Err(Failure {
-                error: Error::NotFound, ..
-            }) => Ok(None),
-            other => other.map(Some),
-        }
-    }
-
     /// The kind of LBaaS resource of a list's entry; `None` if it has another type or is gone.
     async fn kind(&self, entry: &Entry) -> Result<Option<Kind>, Error> {
         let identifier = &entry.identifier;
         let resource_type = match &entry.resource_type {
             Some(resource_type) => resource_type.clone(),
-            None => match self.resource_if_there(identifier).await? {
+            None => match if_there(self.get(Collection::Resources, identifier).await)? {
                 // Without a type it might be ours, and an overlooked object would be built twice.
                 Some(answer) => ResourceType::of(&answer).ok_or_else(|| {
                     self.unusable(format!("resource `{identifier}`: the answer holds no `resource_type`"))
@@ -213,11 +194,6 @@ struct Unlisted {
 
 pub(super) fn sorted(objects: Vec<Option<Object>>) -> Vec<Object> {
     let mut objects: Vec<Object> = objects.into_iter().flatten().collect();
-    objects.sort_by(|left, right| {
-        let key = |object: &Object| Collection::from(object.spec.kind());
-        key(left)
-            .cmp(&key(right))
-            .then_with(|| left.identifier.cmp(&right.identifier))
-    });
+    objects.sort_by_cached_key(Object::reference);
     objects
 }

@@ -40,7 +40,7 @@ use ::http::header::{AUTHORIZATION, HeaderMap};
 use hyper_util::client::proxy::matcher::Matcher;
 use tokio::sync::{Mutex, Semaphore};
 use trueup_base::fence::Fence;
-use trueup_base::http::client::{Client, Times};
+use trueup_base::http::client::Times;
 use trueup_base::http::limit::RateLimit;
 
 pub use self::http::RequestMetrics;
@@ -48,9 +48,11 @@ use self::http::{Call, Engine, Pauses};
 use self::intents::Intents;
 pub use self::owned::Owned;
 use self::path::Collection;
-pub use self::settings::{Settings, SettingsError, TOKEN_ENV_DEFAULT, Token, TokenError};
+pub use self::settings::{Settings, TOKEN_ENV_DEFAULT, Token};
 use crate::Answer;
 use crate::lbaas::{Api, Error, Object, ObjectRef, Spec, State};
+pub use crate::remote::SettingsError;
+use crate::remote::client;
 
 /// The Anexia Engine. One for the whole host: its requests share one limit, and its taggings one queue.
 pub struct Anexia {
@@ -90,13 +92,13 @@ impl Anexia {
         settings.check_numbers()?;
         let base = settings.base()?;
         let intents = Intents::open(intents, Duration::from_millis(settings.request_timeout_ms))
-            .map_err(SettingsError::Intents)?;
+            .map_err(|error| SettingsError(error.to_string()))?;
         let times = Times {
             request: Duration::from_millis(settings.request_timeout_ms),
             connect: Duration::from_millis(settings.connect_timeout_ms),
         };
         let headers = HeaderMap::from_iter([(AUTHORIZATION, token.header())]);
-        let client = Client::new(&base, times, headers, proxies).map_err(|reason| SettingsError::Client { reason })?;
+        let client = client(&base, times, headers, proxies)?;
         Ok(Self {
             engine: Arc::new(Engine {
                 client,
@@ -128,7 +130,7 @@ impl Anexia {
 
     /// Removes a tag from a resource, which need not carry it.
     pub async fn untag(&self, identifier: &str, tag: &str) -> Result<(), Error> {
-        Ok(self.call().untag(identifier, tag).await?)
+        self.call().untag(identifier, tag).await
     }
 
     /// The same Engine pinned to the current epoch, such as for one job of this Service. Once others may have acted, it

@@ -1,11 +1,7 @@
 //! The Engine's paths: where each resource is, and how identifiers and tags are encoded.
 
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-
 use crate::lbaas::{Kind, Spec};
-
-/// Everything but the characters that RFC 3986 section 2.3 leaves unreserved.
-const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+use crate::remote::{encode, segment};
 
 /// The Engine's collections; the LBaaS kinds are in the order of the contract.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -59,20 +55,6 @@ pub(super) fn tag(identifier: &str, tag: &str) -> Option<String> {
         Collection::Resources.item(identifier)?,
         segment(tag)?
     ))
-}
-
-/// Encodes text as one segment of a path. Empty text, `.` and `..` are invalid: URLs are normalised, even with encoded
-/// dots, and `DELETE backend.json/` or `GET backend.json/..` would address something else.
-pub(super) fn segment(text: &str) -> Option<String> {
-    if matches!(text, "" | "." | "..") {
-        None
-    } else {
-        Some(encode(text))
-    }
-}
-
-fn encode(text: &str) -> String {
-    utf8_percent_encode(text, RESERVED).to_string()
 }
 
 /// The query of a list by tag.

@@ -2,6 +2,7 @@
 //!
 //! Reads the token's file or environment variable; opens no connection.
 
+use std::env::VarError;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 
@@ -12,16 +13,13 @@ use url::Url;
 use trueup_base::http::client::base_url;
 use trueup_base::http::secret::Secret;
 
+use crate::remote::{CONCURRENT_REQUESTS_MAX, SettingsError, TIMEOUT_MAX_MS, check_numbers};
+
 /// The default source of the token if neither `token_file` nor `token_env` is set.
 pub const TOKEN_ENV_DEFAULT: &str = "TRUEUP_LBAAS_TOKEN";
 
-/// More connections than this to one Engine would be an attack on it.
-const CONCURRENT_REQUESTS_MAX: u64 = 1_000;
 /// Longer pages save nothing, since each entry is read separately.
 const PAGE_SIZE_MAX: u64 = 1_000;
-/// An hour; a longer timeout is probably a mistake in the unit.
-const TIMEOUT_MAX_MS: u64 = 3_600_000;
-
 /// How to reach the Engine. All settings are optional.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -62,36 +60,6 @@ impl Default for Settings {
     }
 }
 
-/// Why settings are invalid.
-#[derive(Debug, thiserror::Error)]
-pub enum SettingsError {
-    /// The base URL is invalid. The error does not repeat the URL, which may hold a password.
-    #[error("url: {reason}")]
-    Url {
-        /// What is wrong with it.
-        reason: String,
-    },
-    /// A number is out of bounds.
-    #[error("{setting}: was {was}, must be 1 to {max}")]
-    Number {
-        /// The setting's name.
-        setting: &'static str,
-        /// Its value.
-        was: u64,
-        /// Its maximum.
-        max: u64,
-    },
-    /// The HTTP client can't be built; with `https` mostly because the machine has no CA certificates.
-    #[error("can't build the HTTP client: {reason}")]
-    Client {
-        /// The client library's error.
-        reason: String,
-    },
-    /// The pending creations of an earlier process can't be read; names the folder.
-    #[error("{0}")]
-    Intents(std::io::Error),
-}
-
 impl Settings {
     /// The checked base URL, without a trailing slash.
     pub(super) fn base(&self) -> Result<Url, SettingsError> {
@@ -100,12 +68,12 @@ impl Settings {
             self.allow_http,
             "the token stands in `token_file` or `token_env`",
         )
-        .map_err(|reason| SettingsError::Url { reason })
+        .map_err(|reason| SettingsError(format!("url: {reason}")))
     }
 
     /// Returns an error for the first number that is out of bounds.
     pub(super) fn check_numbers(&self) -> Result<(), SettingsError> {
-        let numbers = [
+        check_numbers(&[
             (
                 "max_concurrent_requests",
                 u64::from(self.max_concurrent_requests),
@@ -114,11 +82,7 @@ impl Settings {
             ("page_size", u64::from(self.page_size), PAGE_SIZE_MAX),
             ("request_timeout_ms", self.request_timeout_ms, TIMEOUT_MAX_MS),
             ("connect_timeout_ms", self.connect_timeout_ms, TIMEOUT_MAX_MS),
-        ];
-        match numbers.into_iter().find(|&(_, was, max)| was == 0 || was > max) {
-            Some((setting, was, max)) => Err(SettingsError::Number { setting, was, max }),
-            None => Ok(()),
-        }
+        ])
     }
 }
 
@@ -134,77 +98,58 @@ impl Deref for Token {
     }
 }
 
-/// Why there is no token. Never holds the token.
-#[derive(Debug, thiserror::Error)]
-pub enum TokenError {
-    /// The file can't be read.
-    #[error("can't read the Engine's token from the file `{}`", path.display())]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// The reason.
-        source: std::io::Error,
-    },
-    /// The environment variable is not set, or is not text.
-    #[error("the environment variable `{name}` does not hold the Engine's token: set it, or `token_file`")]
-    Variable {
-        /// The variable's name.
-        name: String,
-        /// What is wrong with it.
-        source: std::env::VarError,
-    },
-    /// The content can't be a token.
-    #[error("the Engine's token in {origin} {reason}")]
-    Unusable {
-        /// The file or variable.
-        origin: String,
-        /// What is wrong with it.
-        reason: &'static str,
-    },
-    /// Two sources are set, and it is unclear which one counts.
-    #[error("`token_file` and `token_env` are both set: leave one of them out")]
-    Ambiguous,
-}
-
 impl Token {
     /// Reads the token from the source in the settings.
-    pub fn read(settings: &Settings) -> Result<Self, TokenError> {
+    ///
+    /// # Errors
+    /// If there are two sources, if the source can't be read, or if its content can't be a token.
+    pub fn read(settings: &Settings) -> Result<Self, SettingsError> {
         match (&settings.token_file, &settings.token_env) {
-            (Some(_), Some(_)) => Err(TokenError::Ambiguous),
+            (Some(_), Some(_)) => Err(SettingsError(
+                "`token_file` and `token_env` are both set: leave one of them out".to_owned(),
+            )),
             (Some(path), None) => Self::from_file(path),
-            (None, Some(name)) => Self::from_env(name),
-            (None, None) => Self::from_env(TOKEN_ENV_DEFAULT),
+            (None, name) => Self::from_env(name.as_deref().unwrap_or(TOKEN_ENV_DEFAULT)),
         }
     }
 
     /// Reads the token from a file, trimming white space.
-    pub fn from_file(path: &Path) -> Result<Self, TokenError> {
-        let text = regular::read_text(path, regular::SMALL).map_err(|source| TokenError::File {
-            path: path.to_owned(),
-            source,
+    ///
+    /// # Errors
+    /// If it can't be read, or can't be a token.
+    pub fn from_file(path: &Path) -> Result<Self, SettingsError> {
+        let path_shown = path.display();
+        let text = regular::read_text(path, regular::SMALL).map_err(|error| {
+            SettingsError(format!(
+                "can't read the Engine's token from the file `{path_shown}`: {error}"
+            ))
         })?;
-        Self::new(&text, &format!("the file `{}`", path.display()))
+        Self::new(&text, &format!("the file `{path_shown}`"))
     }
 
     /// Reads the token from an environment variable.
-    pub fn from_env(name: &str) -> Result<Self, TokenError> {
-        let text = std::env::var(name).map_err(|source| TokenError::Variable {
-            name: name.to_owned(),
+    fn from_env(name: &str) -> Result<Self, SettingsError> {
+        let text = std::env::var(name).map_err(|error| {
             // `NotUnicode` holds the value itself; an error text must not.
-            source: match source {
-                std::env::VarError::NotPresent => source,
-                std::env::VarError::NotUnicode(_) => std::env::VarError::NotUnicode("***".into()),
-            },
+            let error = match error {
+                VarError::NotPresent => error,
+                VarError::NotUnicode(_) => VarError::NotUnicode("***".into()),
+            };
+            SettingsError(format!(
+                "the environment variable `{name}` does not hold the Engine's token: set it, or `token_file`: {error}"
+            ))
         })?;
         Self::new(&text, &format!("the environment variable `{name}`"))
     }
 
     /// A token from text; `origin` is the source for error texts.
-    pub fn new(text: &str, origin: &str) -> Result<Self, TokenError> {
-        let secret = Secret::new("Token", text).map_err(|reason| TokenError::Unusable {
-            origin: origin.to_owned(),
-            reason,
-        })?;
-        Ok(Self(secret))
+    ///
+    /// # Errors
+    /// If no header can carry it.
+    pub fn new(text: &str, origin: &str) -> Result<Self, SettingsError> {
+        let secret = Secret::new("Token", text);
+        secret
+            .map(Self)
+            .map_err(|reason| SettingsError(format!("the Engine's token in {origin} {reason}")))
     }
 }

@@ -105,8 +105,7 @@ fn mode_text(mode: Mode) -> &'static str {
 
 /// A resource from an answer; an error text names resource and field.
 pub(super) fn object(kind: Kind, answer: &Value) -> Result<Object, String> {
-    let identifier =
-        identifier(answer).ok_or_else(|| format!("{}: the answer holds no `identifier`", kind_text(kind)))?;
+    let identifier = identifier(answer).ok_or_else(|| format!("{}: the answer holds no `identifier`", kind.name()))?;
     let resource = Resource {
         kind,
         identifier,
@@ -202,19 +201,9 @@ impl Resource<'_> {
             .map_or_else(|| "absent".to_owned(), Value::to_string);
         format!(
             "{} `{}`: `{field}` was {was}, must be {allowed}",
-            kind_text(self.kind),
+            self.kind.name(),
             self.identifier
         )
-    }
-}
-
-/// The name of a kind in errors and log lines.
-pub(super) fn kind_text(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Backend => "backend",
-        Kind::Frontend => "frontend",
-        Kind::Bind => "bind",
-        Kind::Server => "server",
     }
 }
 

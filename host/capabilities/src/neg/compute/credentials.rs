@@ -1,7 +1,7 @@
 //! The host's identity to Compute Engine: the source of tokens, and how long they are kept.
 //!
-//! The first existing source counts: a fixed token or a token file of the host's configuration; the credentials file in
-//! `GOOGLE_APPLICATION_CREDENTIALS`; the metadata server of the machine. No token is ever logged or part of an error
+//! A fixed token or a file of the host's configuration; or else the first of the credentials file in
+//! `GOOGLE_APPLICATION_CREDENTIALS` and the metadata server of the machine. No token is ever logged or part of an error
 //! text.
 
 use std::fmt;
@@ -16,6 +16,8 @@ use tokio::time::{Instant, timeout};
 use super::service_account::ServiceAccount;
 use trueup_base::http::secret::Secret;
 use trueup_base::regular;
+
+use crate::remote::SettingsError;
 
 /// The requested scope of tokens.
 pub(super) const SCOPE: &str = "https://www.googleapis.com/auth/compute";
@@ -50,47 +52,15 @@ struct Kept {
     library: Option<AccessTokenCredentials>,
 }
 
-/// Why there are no credentials. Never holds a secret.
-#[derive(Debug, thiserror::Error)]
-pub enum CredentialsError {
-    /// The file can't be read.
-    #[error("credentials file `{}`: {source}", path.display())]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// The reason.
-        source: std::io::Error,
-    },
-    /// The file's content is invalid.
-    #[error("credentials file `{}`: {reason}", path.display())]
-    Unusable {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        reason: String,
-    },
-    /// A fixed token that no header can carry.
-    #[error("the token {0}")]
-    Token(&'static str),
-    /// Two sources are set, and it is unclear which one counts.
-    #[error("a token and a token file are both set: leave one of them out")]
-    Ambiguous,
-}
-
 impl Credentials {
-    /// The first existing source, in the order above. Does not check whether the machine has a metadata server.
+    /// The file in `GOOGLE_APPLICATION_CREDENTIALS`, or else the metadata server; not checked whether the machine has one.
     ///
     /// # Errors
-    /// If the configured source is invalid.
-    pub fn find(token: Option<&str>, token_file: Option<&Path>) -> Result<Self, CredentialsError> {
-        match (token, token_file) {
-            (Some(_), Some(_)) => Err(CredentialsError::Ambiguous),
-            (Some(token), None) => Self::fixed(token),
-            (None, Some(path)) => Ok(Self::token_file(path)),
-            (None, None) => match std::env::var_os(CREDENTIALS_ENV).filter(|path| !path.is_empty()) {
-                Some(path) => Self::credentials_file(Path::new(&path)),
-                None => Ok(Self::metadata_server(None)),
-            },
+    /// If that file is invalid.
+    pub fn of_surroundings() -> Result<Self, SettingsError> {
+        match std::env::var_os(CREDENTIALS_ENV).filter(|path| !path.is_empty()) {
+            Some(path) => Self::credentials_file(Path::new(&path)),
+            None => Ok(Self::metadata_server(None)),
         }
     }
 
@@ -98,8 +68,9 @@ impl Credentials {
     ///
     /// # Errors
     /// If no header can carry it.
-    pub fn fixed(token: &str) -> Result<Self, CredentialsError> {
-        Ok(Self::of(Source::Fixed(bearer(token).map_err(CredentialsError::Token)?)))
+    pub fn fixed(token: &str) -> Result<Self, SettingsError> {
+        let token = bearer(token).map_err(|reason| SettingsError(format!("the token {reason}")))?;
+        Ok(Self::of(Source::Fixed(token)))
     }
 
     /// The file's content at the time of a request, trimmed of white space.
@@ -112,15 +83,9 @@ impl Credentials {
     ///
     /// # Errors
     /// If the file can't be read, or holds no credentials.
-    pub fn credentials_file(path: &Path) -> Result<Self, CredentialsError> {
-        let text = regular::read(path, regular::SMALL).map_err(|source| CredentialsError::Unreadable {
-            path: path.to_owned(),
-            source,
-        })?;
-        let unusable = |reason: String| CredentialsError::Unusable {
-            path: path.to_owned(),
-            reason,
-        };
+    pub fn credentials_file(path: &Path) -> Result<Self, SettingsError> {
+        let unusable = |reason: String| SettingsError(format!("credentials file `{}`: {reason}", path.display()));
+        let text = regular::read(path, regular::SMALL).map_err(|error| unusable(error.to_string()))?;
         // The parser's own words could repeat a part of the key.
         let json: Value = serde_json::from_slice(&text).map_err(|_| unusable("is no JSON".to_owned()))?;
         match json.get("type").and_then(Value::as_str) {

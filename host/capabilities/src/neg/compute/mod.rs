@@ -31,15 +31,16 @@ use std::sync::{Arc, Mutex};
 use tokio::sync::mpsc;
 use trueup_base::fence::Fence;
 
-pub use self::credentials::{CREDENTIALS_ENV, Credentials, CredentialsError};
+pub use self::credentials::{CREDENTIALS_ENV, Credentials};
 use self::instance::Instance;
 pub use self::operations::{End, Operations, Started, StoreError};
 use self::path::Paths;
 use self::request::Requests;
-pub use self::settings::{ENDPOINT_DEFAULT, EndpointType, Settings, SettingsError};
+pub use self::settings::{ENDPOINT_DEFAULT, EndpointType, Settings};
 pub use self::watch::Ended;
 use self::watch::{Tasks, Watch, lock};
 use super::{Api, NegRef, Reads};
+pub use crate::remote::SettingsError;
 
 /// The maximum number of unacknowledged ends; above it, further operations are polled until there is room.
 const ENDS_WAITING_MAX: usize = 1_024;

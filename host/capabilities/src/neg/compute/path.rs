@@ -1,14 +1,11 @@
 //! Paths of requests, from `projects/` on.
 
 use http::Method;
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 
 use super::request::Request;
 use crate::neg::{Error, NegRef, RequestId};
-
-/// The characters that stay unencoded in a path or a query (RFC 3986, unreserved).
-const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+use crate::remote::{encode, segment};
 
 /// Entries per page; the maximum.
 const PAGE_SIZE: u32 = 500;
@@ -22,14 +19,14 @@ impl Paths {
     /// # Errors
     /// `not-found` if no path can hold a name.
     fn zone(&self, zone: &str) -> Result<String, Error> {
-        Ok(format!("projects/{}/zones/{}", self.project, segment(zone)?))
+        Ok(format!("projects/{}/zones/{}", self.project, name(zone)?))
     }
 
     fn neg(&self, neg: &NegRef) -> Result<String, Error> {
         Ok(format!(
             "{}/networkEndpointGroups/{}",
             self.zone(&neg.zone)?,
-            segment(&neg.name)?
+            name(&neg.name)?
         ))
     }
 
@@ -47,7 +44,7 @@ impl Paths {
         let mut query = format!("?maxResults={PAGE_SIZE}");
         if let Some(page) = page {
             query.push_str("&pageToken=");
-            query.extend(utf8_percent_encode(page, ENCODED));
+            query.push_str(&encode(page));
         }
         Ok(request(
             Method::POST,
@@ -83,12 +80,9 @@ fn request(method: Method, path: String, query: String, body: Option<Value>) -> 
     }
 }
 
-fn segment(name: &str) -> Result<String, Error> {
-    // An empty name or one made of dots would change the path.
-    if name.is_empty() || name == "." || name == ".." {
-        return Err(Error::NotFound);
-    }
-    Ok(utf8_percent_encode(name, ENCODED).to_string())
+/// Encodes a name. No resource can have one that is no part of a path.
+fn name(name: &str) -> Result<String, Error> {
+    segment(name).ok_or(Error::NotFound)
 }
 
 #[cfg(test)]

@@ -16,14 +16,13 @@ use trueup_base::http::secret::Secret;
 
 use super::credentials::Credentials;
 use super::pace::Pace;
-use super::settings::{Settings, SettingsError};
+use super::settings::Settings;
 use super::wire::Said;
 use crate::neg::Error;
+use crate::remote::{ERROR_BODY_MAX_BYTES, SettingsError, client};
 
 /// The maximum size of an answer. A page of 500 endpoints with annotations has some hundred kilobytes.
 const ANSWER_MAX_BYTES: usize = 16 * 1024 * 1024;
-/// The maximum size of an error's body; anything longer is not a message for people.
-const ERROR_BODY_MAX_BYTES: usize = 1024 * 1024;
 
 /// The API, for the whole host.
 pub(super) struct Requests {
@@ -81,10 +80,7 @@ impl Requests {
             request: Duration::from_millis(request_ms),
             connect,
         };
-        let client = |times| {
-            Client::new(&base, times, HeaderMap::new(), &Matcher::from_env())
-                .map_err(|reason| SettingsError::Client { reason })
-        };
+        let client = |times| client(&base, times, HeaderMap::new(), &Matcher::from_env());
         let (times, wait_times) = (times(settings.request_timeout_ms), times(settings.wait_timeout_ms));
         Ok(Self {
             client: client(times)?,

@@ -8,12 +8,10 @@ use url::Url;
 
 use trueup_base::http::client::base_url;
 
-/// More connections than this to one API would be an attack on it.
-const CONCURRENT_REQUESTS_MAX: u64 = 1_000;
+use crate::remote::{CONCURRENT_REQUESTS_MAX, SettingsError, TIMEOUT_MAX_MS, check_numbers};
+
 /// Far above any quota of the API.
 const REQUESTS_PER_SECOND_MAX: u64 = 1_000;
-/// An hour; a longer timeout is probably a mistake in the unit.
-const TIMEOUT_MAX_MS: u64 = 3_600_000;
 /// A week: no operation on a NEG takes a day.
 const OPERATION_TIMEOUT_MAX_MS: u64 = 7 * 24 * 3_600_000;
 
@@ -84,41 +82,6 @@ pub struct Settings {
     pub retry_pause_ms: u64,
 }
 
-/// Why settings are invalid.
-#[derive(Debug, thiserror::Error)]
-pub enum SettingsError {
-    /// The endpoint is not a valid base URL. The error does not repeat the URL, which may hold a password.
-    #[error("endpoint: {reason}")]
-    Endpoint {
-        /// What is wrong with it.
-        reason: String,
-    },
-    /// A name that is empty or has invalid characters.
-    #[error("{setting}: was {was:?}, must be a name of letters, digits, `-`, `_`, `.` and `:`")]
-    Name {
-        /// The setting's name.
-        setting: &'static str,
-        /// Its value.
-        was: String,
-    },
-    /// A number is out of bounds.
-    #[error("{setting}: was {was}, must be 1 to {max}")]
-    Number {
-        /// The setting's name.
-        setting: &'static str,
-        /// Its value.
-        was: u64,
-        /// Its maximum.
-        max: u64,
-    },
-    /// The HTTP client can't be built; with `https` mostly because the machine has no CA certificates.
-    #[error("can't build the HTTP client: {reason}")]
-    Client {
-        /// The client library's error.
-        reason: String,
-    },
-}
-
 impl Settings {
     /// The defaults, for a project.
     pub fn new(project: impl Into<String>) -> Self {
@@ -151,11 +114,12 @@ impl Settings {
         ];
         for (setting, name) in names {
             if let Some(name) = name.filter(|name| !is_name(name)) {
-                let was = name.clone();
-                return Err(SettingsError::Name { setting, was });
+                return Err(SettingsError(format!(
+                    "{setting}: was {name:?}, must be a name of letters, digits, `-`, `_`, `.` and `:`"
+                )));
             }
         }
-        let numbers = [
+        check_numbers(&[
             (
                 "requests_per_second",
                 u64::from(self.requests_per_second),
@@ -178,16 +142,13 @@ impl Settings {
             ("poll_min_ms", self.poll_min_ms, TIMEOUT_MAX_MS),
             ("poll_max_ms", self.poll_max_ms, TIMEOUT_MAX_MS),
             ("retry_pause_ms", self.retry_pause_ms, TIMEOUT_MAX_MS),
-        ];
-        if let Some((setting, was, max)) = numbers.into_iter().find(|&(_, was, max)| was == 0 || was > max) {
-            return Err(SettingsError::Number { setting, was, max });
-        }
+        ])?;
         self.base()
     }
 
     fn base(&self) -> Result<Url, SettingsError> {
         let base = base_url(&self.endpoint, self.allow_http, "credentials have their own settings");
-        let mut url = base.map_err(|reason| SettingsError::Endpoint { reason })?;
+        let mut url = base.map_err(|reason| SettingsError(format!("endpoint: {reason}")))?;
         let path = match url.path().trim_end_matches('/') {
             "" => PATH_DEFAULT.to_owned(),
             path => path.to_owned(),

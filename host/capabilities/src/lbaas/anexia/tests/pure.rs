@@ -8,7 +8,7 @@ use trueup_base::http::limit::{RateLimit, end_of, left_ms, retry_after_ms};
 use super::*;
 use crate::lbaas::State;
 use crate::lbaas::anexia::created::CreatedParents;
-use crate::lbaas::anexia::{SettingsError, TokenError, wire};
+use crate::lbaas::anexia::{SettingsError, wire};
 
 #[test]
 fn states_go_by_id_then_by_type() {
@@ -300,9 +300,13 @@ fn the_token_comes_from_one_place_and_shows_itself_nowhere() {
         })
     };
     let missing = from_file().unwrap_err();
+    let text = "No such file or directory (os error 2)";
     assert_eq!(
         missing.to_string(),
-        format!("can't read the Engine's token from the file `{}`", path.display())
+        format!(
+            "can't read the Engine's token from the file `{}`: {text}",
+            path.display()
+        )
     );
     std::fs::write(&path, " \n").unwrap();
     assert_eq!(
@@ -325,7 +329,10 @@ fn the_token_comes_from_one_place_and_shows_itself_nowhere() {
         token_env: Some("X".to_owned()),
         ..Settings::default()
     };
-    assert!(matches!(Token::read(&both), Err(TokenError::Ambiguous)));
+    assert_eq!(
+        Token::read(&both).unwrap_err().to_string(),
+        "`token_file` and `token_env` are both set: leave one of them out"
+    );
     // A variable that every cargo test has.
     let variable = Settings {
         token_env: Some("CARGO_PKG_NAME".to_owned()),
