@@ -23,6 +23,7 @@ mod streams;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use wasmtime::component::{HasSelf, Linker};
+use wasmtime_wasi::cli::{WasiCli, WasiCliCtxView};
 use wasmtime_wasi::filesystem::{WasiFilesystem, WasiFilesystemCtxView};
 use wasmtime_wasi::p2::bindings;
 use wasmtime_wasi::sockets::{WasiSockets, WasiSocketsCtxView};
@@ -106,16 +107,16 @@ pub fn add_to_linker<T: HasHost>(linker: &mut Linker<T>) -> wasmtime::Result<()>
     io::error::add_to_linker::<T, HasSelf<Host>>(linker, T::host)?;
     io::poll::add_to_linker::<T, HasSelf<Host>>(linker, T::host)?;
     io::streams::add_to_linker::<T, HasSelf<Host>>(linker, T::host)?;
-    cli::environment::add_to_linker::<T, HasSelf<Host>>(linker, T::host)?;
+    cli::environment::add_to_linker::<T, WasiCli>(linker, |data| data.host().cli())?;
     cli::exit::add_to_linker::<T, HasSelf<Host>>(linker, T::host)?;
     cli::stdin::add_to_linker::<T, HasSelf<Host>>(linker, T::host)?;
     cli::stdout::add_to_linker::<T, HasSelf<Host>>(linker, T::host)?;
     cli::stderr::add_to_linker::<T, HasSelf<Host>>(linker, T::host)?;
-    cli::terminal_input::add_to_linker::<T, HasSelf<Host>>(linker, T::host)?;
-    cli::terminal_output::add_to_linker::<T, HasSelf<Host>>(linker, T::host)?;
-    cli::terminal_stdin::add_to_linker::<T, HasSelf<Host>>(linker, T::host)?;
-    cli::terminal_stdout::add_to_linker::<T, HasSelf<Host>>(linker, T::host)?;
-    cli::terminal_stderr::add_to_linker::<T, HasSelf<Host>>(linker, T::host)?;
+    cli::terminal_input::add_to_linker::<T, WasiCli>(linker, |data| data.host().cli())?;
+    cli::terminal_output::add_to_linker::<T, WasiCli>(linker, |data| data.host().cli())?;
+    cli::terminal_stdin::add_to_linker::<T, WasiCli>(linker, |data| data.host().cli())?;
+    cli::terminal_stdout::add_to_linker::<T, WasiCli>(linker, |data| data.host().cli())?;
+    cli::terminal_stderr::add_to_linker::<T, WasiCli>(linker, |data| data.host().cli())?;
 
     // Nothing is open, and nothing can be opened: the contexts grant nothing, and there is no preopened directory.
     filesystem::preopens::add_to_linker::<T, WasiFilesystem>(linker, |data| data.host().filesystem())?;
@@ -161,6 +162,11 @@ impl Host {
 
     fn wasi(&mut self) -> &mut Wasi {
         self.wasi.get()
+    }
+
+    fn cli(&mut self) -> WasiCliCtxView<'_> {
+        let Wasi { cli, table, .. } = self.wasi();
+        WasiCliCtxView { ctx: cli, table }
     }
 
     fn filesystem(&mut self) -> WasiFilesystemCtxView<'_> {

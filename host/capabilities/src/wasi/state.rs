@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 use wasmtime::component::{Resource, ResourceTable, ResourceTableError};
+use wasmtime_wasi::cli::WasiCliCtx;
 use wasmtime_wasi::filesystem::WasiFilesystemCtx;
 use wasmtime_wasi::p2::{DynPollable, Pollable, subscribe};
 use wasmtime_wasi::sockets::WasiSocketsCtx;
@@ -37,6 +38,7 @@ impl Slot {
 /// The WASI state of one instance.
 pub(super) struct Wasi {
     pub(super) table: ResourceTable,
+    pub(super) cli: WasiCliCtx,
     pub(super) filesystem: WasiFilesystemCtx,
     pub(super) sockets: WasiSocketsCtx,
     pub(super) monotonic: Monotonic,
@@ -64,6 +66,7 @@ impl Default for Wasi {
         table.set_max_capacity(RESOURCES_MAX);
         Self {
             table,
+            cli: WasiCliCtx::default(),
             filesystem: WasiFilesystemCtx::default(),
             sockets: WasiSocketsCtx::default(),
             monotonic: Monotonic::default(),
