@@ -12,10 +12,9 @@ use super::{Error, format, json_file, place};
 
 /// Why there is no store: it never existed, or it is gone.
 pub(super) fn not_there(path: &Path) -> Result<ToolError, Error> {
-    let shown = path.display();
     Ok(match anchor::lost(anchor::look(path)?, None) {
-        None => ToolError::Misused(format!("`{shown}`: there is no checkpoint")),
-        Some(lost) => Error::Corrupt(format!("{shown}: {lost}; {}", anchor::way_out(path))).into(),
+        None => ToolError::Misused(format!("`{}`: there is no checkpoint", path.display())),
+        Some(lost) => anchor::corrupt(path, &lost).into(),
     })
 }
 
@@ -47,7 +46,7 @@ pub struct Accepted {
 pub fn accept(path: &Path) -> Result<Option<Accepted>, ToolError> {
     let _lock = lock::take(path)?;
     let found = match kind_of(path)? {
-        Some(Kind::File) => Some(read_file(path, None)?.mark),
+        Some(Kind::File) => Some(read_file(path, None)?.mark()),
         Some(Kind::JsonFile) => read_json(path).map(|_| Some(json_file::MARK))?,
         None => None,
     };

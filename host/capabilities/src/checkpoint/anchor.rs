@@ -159,12 +159,17 @@ pub(super) fn lost(known: Option<Mark>, found: Option<Mark>) -> Option<String> {
 }
 
 /// The command that an operator runs if the host can't continue with a store.
-pub(super) fn way_out(path: &Path) -> String {
+fn way_out(path: &Path) -> String {
     let path = path.display();
     format!(
         "nothing is written to it; with the host stopped, `trueup checkpoint restore {path} --generation 1` brings an \
          earlier one back, and `trueup checkpoint accept {path}` goes on with what is there, or with nothing where it is gone"
     )
+}
+
+/// The error of a store with this damage.
+pub(super) fn corrupt(path: &Path, damage: &str) -> Error {
+    Error::Corrupt(format!("{}: {damage}; {}", path.display(), way_out(path)))
 }
 
 fn facts(mark: Mark) -> String {

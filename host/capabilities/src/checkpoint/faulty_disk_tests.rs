@@ -353,20 +353,26 @@ async fn a_failed_sync_is_told_to_all_who_wait_and_to_who_asks_later() {
     assert!(world.durable(durable + 3).await.is_err(), "it was lost all the same");
 }
 
-#[tokio::test]
-async fn who_waits_meanwhile_shares_the_next_sync() {
-    let world = Arc::new(World::new(true).await);
-    let before = world.disk.synced.load(Ordering::Relaxed);
-    let shut = Arc::clone(&world);
-    // The gate's guard stays on its own thread: it can't be held across an await.
+/// Shuts the disk's gate until something is sent.
+async fn shut(world: &Arc<World>) -> (std::sync::mpsc::Sender<()>, std::thread::JoinHandle<()>) {
+    let world = Arc::clone(world);
     let (open_gate, opened) = std::sync::mpsc::channel::<()>();
     let (is_shut, shut_now) = tokio::sync::oneshot::channel();
+    // The gate's guard stays on its own thread: it can't be held across an await.
     let gate = std::thread::spawn(move || {
-        let _guard = shut.disk.gate.lock().unwrap();
+        let _guard = world.disk.gate.lock().unwrap();
         is_shut.send(()).unwrap();
         opened.recv().unwrap();
     });
     shut_now.await.unwrap();
+    (open_gate, gate)
+}
+
+#[tokio::test]
+async fn who_waits_meanwhile_shares_the_next_sync() {
+    let world = Arc::new(World::new(true).await);
+    let before = world.disk.synced.load(Ordering::Relaxed);
+    let (open_gate, gate) = shut(&world).await;
     let written = world.store.written();
     let clients: Vec<_> = (0..16)
         .map(|client| {
@@ -424,15 +430,7 @@ async fn a_checkpoint_makes_durable_what_a_sync_then_fails_to() {
     world.append("entry").await.unwrap();
     let written = world.store.written();
     let syncs = world.disk.synced.load(Ordering::Relaxed);
-    let shut = Arc::clone(&world);
-    let (open_gate, opened) = std::sync::mpsc::channel::<()>();
-    let (is_shut, shut_now) = tokio::sync::oneshot::channel();
-    let gate = std::thread::spawn(move || {
-        let _guard = shut.disk.gate.lock().unwrap();
-        is_shut.send(()).unwrap();
-        opened.recv().unwrap();
-    });
-    shut_now.await.unwrap();
+    let (open_gate, gate) = shut(&world).await;
     let waiter = {
         let world = Arc::clone(&world);
         tokio::spawn(async move { world.durable(written).await })

@@ -101,6 +101,8 @@ pub(super) struct Scan {
     pub(super) version: Version,
     pub(super) epoch: u64,
     pub(super) saved: Saved,
+    /// The size of the file.
+    pub(super) bytes: u64,
     /// Where the last intact record ends.
     pub(super) end: u64,
     /// What comes after it.
@@ -151,10 +153,8 @@ pub(super) fn scan(bytes: &[u8], known: Option<Mark>) -> Result<Scan, String> {
     let mut scan = Scan {
         version,
         epoch,
-        saved: Saved {
-            data: data.payload.to_owned(),
-            entries: Vec::new(),
-        },
+        saved: Saved::of(data.payload),
+        bytes: bytes.len() as u64,
         end: 0,
         torn: None,
     };

@@ -92,17 +92,11 @@ impl Shared {
         let path = &self.settings.path;
         let known = anchor.read()?;
         let Some(mut file) = place::open_ours(path, false)? else {
-            let shown = path.display();
-            return anchor::lost(known, None).map_or(Ok(None), |lost| {
-                Err(Error::Corrupt(format!("{shown}: {lost}; {}", anchor::way_out(path))))
-            });
+            return anchor::lost(known, None).map_or(Ok(None), |lost| Err(anchor::corrupt(path, &lost)));
         };
         let data = read(path, &mut file)?;
         anchor.raise(self.disk.as_ref(), MARK);
-        Ok(Some(Saved {
-            data,
-            entries: Vec::new(),
-        }))
+        Ok(Some(Saved::of(data)))
     }
 }
 

@@ -86,6 +86,16 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, Error> + S
     }
 }
 
+impl Saved {
+    /// Data without entries.
+    fn of(data: impl Into<String>) -> Self {
+        Self {
+            data: data.into(),
+            entries: Vec::new(),
+        }
+    }
+}
+
 impl Error {
     /// The error's case, as guests and operators read it.
     pub fn kind(&self) -> &'static str {

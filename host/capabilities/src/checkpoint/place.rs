@@ -44,15 +44,6 @@ pub(super) fn create_folder(folder: &Path) -> io::Result<()> {
     File::open(above)?.sync_all()
 }
 
-/// Opens a store's file if it exists, for reading and, with `write`, for writing.
-pub(super) fn open(path: &Path, write: bool) -> Result<Option<File>, Error> {
-    let Some((file, meta)) = open_plain(path, write)? else {
-        return Ok(None);
-    };
-    check(path, &meta)?;
-    Ok(Some(file))
-}
-
 /// Opens a store's file for reading, whatever its owner: an operator may read a host's files as another user.
 pub(super) fn open_any(path: &Path) -> Result<Option<File>, Error> {
     Ok(open_plain(path, false)?.map(|(file, _)| file))
@@ -72,11 +63,13 @@ fn open_plain(path: &Path, write: bool) -> Result<Option<(File, Metadata)>, Erro
     Ok(Some((file, meta)))
 }
 
-/// As `open`, and narrows the file's mode if it is wider than ours.
+/// Opens a store's own file if it exists, for reading and, with `write`, for writing. Narrows its mode if it is wider
+/// than ours.
 pub(super) fn open_ours(path: &Path, write: bool) -> Result<Option<File>, Error> {
-    let Some(file) = open(path, write)? else {
+    let Some((file, meta)) = open_plain(path, write)? else {
         return Ok(None);
     };
+    check(path, &meta)?;
     narrow(path, &file).map_err(|error| failed(path, "narrowing the mode", &error))?;
     Ok(Some(file))
 }

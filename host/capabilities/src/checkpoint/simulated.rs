@@ -35,10 +35,7 @@ impl Simulated {
     }
 
     fn replace(&self, data: &str) {
-        *self.lock() = Some(Saved {
-            data: data.to_owned(),
-            entries: Vec::new(),
-        });
+        *self.lock() = Some(Saved::of(data));
     }
 
     fn add(&self, entry: &str) -> Result<(), Error> {

@@ -23,6 +23,7 @@ use super::accept::{next_epoch, not_there};
 use super::anchor;
 use super::disk::Real;
 use super::fold::{self, Allocation};
+use super::format::Scan;
 use super::generations::{self, Keep};
 use super::lock::{self, OpenError};
 use super::{DATA_BYTES_MAX, ENTRY_BYTES_MAX, Error, Saved, format, json_file, place, within};
@@ -159,34 +160,13 @@ pub enum Verdict {
 const LOOKS_MAX: u32 = 5;
 const LOOK_PAUSE: Duration = Duration::from_millis(20);
 
-/// The result of reading a `file` store.
-pub(super) struct Reading {
-    bytes: u64,
-    pub(super) mark: Mark,
-    saved: Saved,
-    end: u64,
-    torn: Option<Torn>,
-}
-
 /// Reads a `file` store, which must hold at least what is `known`.
-pub(super) fn read_file(path: &Path, known: Option<Mark>) -> Result<Reading, Error> {
-    let bytes = read_bytes(path)?;
-    let shown = path.display();
-    let scan = format::scan(&bytes, known).map_err(|damage| {
-        let way_out = anchor::way_out(path);
-        Error::Corrupt(format!("{shown}: {damage}; {way_out}"))
-    })?;
-    Ok(Reading {
-        bytes: bytes.len() as u64,
-        mark: scan.mark(),
-        saved: scan.saved,
-        end: scan.end,
-        torn: scan.torn,
-    })
+pub(super) fn read_file(path: &Path, known: Option<Mark>) -> Result<Scan, Error> {
+    format::scan(&read_bytes(path)?, known).map_err(|damage| anchor::corrupt(path, &damage))
 }
 
 /// As `read_file`, but reads again if a host has the file open and the end looks unfinished.
-fn read_file_in_use(path: &Path, known: Option<Mark>) -> Result<Reading, Error> {
+fn read_file_in_use(path: &Path, known: Option<Mark>) -> Result<Scan, Error> {
     for _ in 1..LOOKS_MAX {
         match read_file(path, known) {
             Ok(reading) if reading.torn.is_none() => return Ok(reading),
@@ -198,8 +178,7 @@ fn read_file_in_use(path: &Path, known: Option<Mark>) -> Result<Reading, Error> 
 }
 
 pub(super) fn read_bytes(path: &Path) -> Result<Vec<u8>, Error> {
-    let mut file =
-        place::open_any(path)?.ok_or_else(|| Error::Unavailable(format!("{}: it is gone", path.display())))?;
+    let mut file = place::open_any(path)?.ok_or_else(|| gone(path))?;
     let mut bytes = Vec::new();
     let read = file.read_to_end(&mut bytes);
     read.map_err(|error| place::failed(path, "reading", &error))?;
@@ -251,17 +230,14 @@ pub fn look(path: &Path) -> Result<Picture, ToolError> {
         generations: generations_beside(path)?,
         allocations: None,
         not_understood: None,
-        saved: Saved {
-            data: String::new(),
-            entries: Vec::new(),
-        },
+        saved: Saved::of(""),
     };
     match kind {
         Kind::File => {
             // Read the anchor before the file: a host that writes meanwhile raises both.
             let known = anchor::look(path)?;
             let reading = read_file_in_use(path, None)?;
-            picture.lost = anchor::lost(known, Some(reading.mark));
+            picture.lost = anchor::lost(known, Some(reading.mark()));
             picture.bytes = reading.bytes;
             picture.end = Some(reading.end);
             picture.tail = reading.torn;
@@ -308,9 +284,21 @@ pub(super) fn read_json(path: &Path) -> Result<Saved, Error> {
     if data.ends_with('\n') {
         data.pop();
     }
-    Ok(Saved {
-        data,
-        entries: Vec::new(),
+    Ok(Saved::of(data))
+}
+
+/// The content of a store, which must hold at least what is `known` if it has records; and an interrupted write.
+fn read(
+    path: &Path,
+    kind: Kind,
+    known: impl FnOnce() -> Result<Option<Mark>, Error>,
+) -> Result<(Saved, Option<Torn>), Error> {
+    Ok(match kind {
+        Kind::File => {
+            let scan = read_file(path, known()?)?;
+            (scan.saved, scan.torn)
+        }
+        Kind::JsonFile => (read_json(path)?, None),
     })
 }
 
@@ -388,19 +376,12 @@ pub fn copy(from: &Path, to: &Path, kind: Option<Kind>, replace: bool) -> Result
     };
     let _from = lock::take(from)?;
     let _to = lock::take(to)?;
-    let (saved, left_out) = match source {
-        Kind::File => {
-            let reading = read_file(from, anchor::look(from)?)?;
-            (reading.saved, reading.torn)
-        }
-        Kind::JsonFile => (read_json(from)?, None),
-    };
+    let (saved, left_out) = read(from, source, || anchor::look(from))?;
     let entries = saved.entries.len();
     let saved = match target {
-        Kind::JsonFile => Saved {
-            data: fold::data(&saved).map_err(|why| Error::Corrupt(format!("{}: {why}", from.display())))?,
-            entries: Vec::new(),
-        },
+        Kind::JsonFile => {
+            Saved::of(fold::data(&saved).map_err(|why| Error::Corrupt(format!("{}: {why}", from.display())))?)
+        }
         Kind::File => saved,
     };
     if present.is_some() && !replace {
@@ -474,13 +455,7 @@ pub fn restore(path: &Path, generation: u32) -> Result<Copied, ToolError> {
         _ => return Err(no_generation(path, generation, &generations_beside(path)?)),
     };
     let _lock = lock::take(path)?;
-    let (saved, left_out) = match kind {
-        Kind::File => {
-            let reading = read_file(&beside, None)?;
-            (reading.saved, reading.torn)
-        }
-        Kind::JsonFile => (read_json(&beside)?, None),
-    };
+    let (saved, left_out) = read(&beside, kind, || Ok(None))?;
     store(path, kind, &saved)?;
     Ok(Copied {
         kind,

@@ -44,6 +44,14 @@ fn file(path: &Path) -> File {
     File::open(settings(path), Arc::new(Registry::default())).unwrap()
 }
 
+/// An open store with data, and its path.
+async fn filled_file(scratch: &Scratch, name: &str) -> (PathBuf, File) {
+    let path = scratch.path(name);
+    let store = file(&path);
+    store.checkpoint("data").await.unwrap();
+    (path, store)
+}
+
 fn saved(data: &str, entries: &[&str]) -> Saved {
     Saved {
         data: data.to_owned(),

@@ -11,7 +11,7 @@ use trueup_capabilities::checkpoint::tools::{self, Verdict};
 use trueup_capabilities::checkpoint::{Error, Store as _};
 use trueup_capabilities::metrics::Registry;
 
-use super::{Scratch, file, names, settings, stored, told};
+use super::{Scratch, file, filled_file, names, settings, stored, told};
 
 /// The size of a record without its payload.
 const RECORD_HEAD_BYTES: usize = 25;
@@ -183,9 +183,7 @@ fn header_2(epoch: u64) -> Vec<u8> {
 #[tokio::test]
 async fn the_bytes_are_those_of_the_specification() {
     let scratch = Scratch::new();
-    let path = scratch.path("ipam.checkpoint");
-    let store = file(&path);
-    store.checkpoint("data").await.unwrap();
+    let (path, store) = filled_file(&scratch, "ipam.checkpoint").await;
     store.append("é").await.unwrap();
     store.append("").await.unwrap();
     let expected = [
@@ -292,9 +290,7 @@ async fn a_file_without_an_anchor_that_was_moved_away_is_asked_for_no_more() {
 #[tokio::test]
 async fn what_was_whole_a_moment_ago_is_no_torn_tail() {
     let scratch = Scratch::new();
-    let path = scratch.path("ipam.checkpoint");
-    let store = file(&path);
-    store.checkpoint("data").await.unwrap();
+    let (path, store) = filled_file(&scratch, "ipam.checkpoint").await;
     store.append("entry").await.unwrap();
     let mut bytes = fs::read(&path).unwrap();
     *bytes.last_mut().unwrap() ^= 1;

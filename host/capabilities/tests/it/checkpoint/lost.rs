@@ -7,7 +7,7 @@ use trueup_capabilities::checkpoint::Store;
 use trueup_capabilities::checkpoint::json_file::{self, JsonFile};
 use trueup_capabilities::checkpoint::tools::{self, Accepted, Mark, Verdict};
 
-use super::{Scratch, file, settings, stored, told};
+use super::{Scratch, file, filled_file, settings, stored, told};
 
 fn json_file(path: &Path) -> JsonFile {
     JsonFile::open(json_file::Settings {
@@ -135,9 +135,7 @@ async fn a_generation_that_is_brought_back_is_all_there_is() {
 #[tokio::test]
 async fn a_file_that_a_running_host_lost_comes_back_with_its_next_checkpoint() {
     let scratch = Scratch::new();
-    let path = scratch.path("ipam");
-    let store = file(&path);
-    store.checkpoint("data").await.unwrap();
+    let (path, store) = filled_file(&scratch, "ipam").await;
     fs::remove_file(&path).unwrap();
     assert!(store.append("lost").await.is_err());
     store.checkpoint("all of it").await.unwrap();

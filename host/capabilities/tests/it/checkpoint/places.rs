@@ -12,7 +12,7 @@ use trueup_capabilities::checkpoint::json_file::{self, JsonFile};
 use trueup_capabilities::checkpoint::{OpenError, Store};
 use trueup_capabilities::metrics::Registry;
 
-use super::{Scratch, file, names, settings, stored, told};
+use super::{Scratch, file, filled_file, names, settings, stored, told};
 
 fn json_file(path: &Path) -> Result<JsonFile, OpenError> {
     JsonFile::open(json_file::Settings {
@@ -98,9 +98,7 @@ fn another_process_that_has_the_lock_is_named() {
 #[tokio::test]
 async fn folders_and_files_are_for_their_owner_alone() {
     let scratch = Scratch::new();
-    let path = scratch.path("state/ipam/checkpoint");
-    let store = file(&path);
-    store.checkpoint("data").await.unwrap();
+    let (path, _store) = filled_file(&scratch, "state/ipam/checkpoint").await;
     assert_eq!(mode(&scratch.path("state")), 0o700);
     assert_eq!(mode(&scratch.path("state/ipam")), 0o700);
     assert_eq!(mode(&path), 0o600);
