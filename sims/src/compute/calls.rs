@@ -7,11 +7,12 @@ use std::collections::BTreeMap;
 use axum::http::{Method, StatusCode};
 use rand::{Rng as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::config::ServerConfig;
 use super::endpoint::{self, ENDPOINTS_PER_REQUEST_MAX};
 use super::neg::{Neg, NegSpec};
+use super::object;
 use super::operation::{Failure, Work};
 use super::refusal::Refusal;
 use super::service::Compute;
@@ -56,14 +57,11 @@ impl Compute {
 
     fn list_negs(&self, zone: &Zone) -> Value {
         let items: Vec<_> = self.world.negs(zone).map(|neg| neg.json(zone)).collect();
-        let mut answer = json!({
-            "kind": "compute#networkEndpointGroupList",
-            "id": zone.neg_path("").trim_end_matches('/'),
-        });
-        if let (false, Some(answer)) = (items.is_empty(), answer.as_object_mut()) {
-            answer.insert("items".to_owned(), json!(items));
-        }
-        answer
+        object([
+            ("kind", Some(json!("compute#networkEndpointGroupList"))),
+            ("id", Some(json!(zone.neg_path("").trim_end_matches('/')))),
+            ("items", (!items.is_empty()).then(|| json!(items))),
+        ])
     }
 
     fn list_endpoints(&self, zone: &Zone, name: &str, call: &Call<'_>) -> Result<Value, Refusal> {
@@ -83,24 +81,23 @@ impl Compute {
             .iter()
             .map(|(_, endpoint)| json!({"networkEndpoint": endpoint.json(self.config.ipv6_long), "healths": []}))
             .collect();
-        let mut answer = Map::from_iter([
+        let next = match (rest.next(), page.last()) {
+            (Some(_), Some((last, _))) => {
+                let (prefix, suffix) = PAGE_TOKEN;
+                Some(json!(format!("{prefix}{last:x}{suffix}")))
+            }
+            _ => None,
+        };
+        let kind = "compute#networkEndpointGroupsListNetworkEndpoints";
+        Ok(object([
+            ("kind", Some(json!(kind))),
             (
-                "kind".to_owned(),
-                json!("compute#networkEndpointGroupsListNetworkEndpoints"),
+                "id",
+                Some(json!(format!("{}/listNetworkEndpoints", zone.neg_path(name)))),
             ),
-            (
-                "id".to_owned(),
-                json!(format!("{}/listNetworkEndpoints", zone.neg_path(name))),
-            ),
-        ]);
-        if !items.is_empty() {
-            answer.insert("items".to_owned(), json!(items));
-        }
-        if let (Some(_), Some((last, _))) = (rest.next(), page.last()) {
-            let (prefix, suffix) = PAGE_TOKEN;
-            answer.insert("nextPageToken".to_owned(), json!(format!("{prefix}{last:x}{suffix}")));
-        }
-        Ok(Value::Object(answer))
+            ("items", (!items.is_empty()).then(|| json!(items))),
+            ("nextPageToken", next),
+        ]))
     }
 
     fn insert(&mut self, zone: &Zone, call: &Call<'_>) -> Result<Value, Refusal> {

@@ -6,8 +6,9 @@ use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
+use super::object;
 use super::refusal::Refusal;
 
 /// The most endpoints that one request attaches or detaches (limit of the API).
@@ -64,24 +65,20 @@ impl Endpoint {
 
     /// The endpoint in answers. With `long`, IPv6 addresses have every digit.
     pub(super) fn json(&self, long: bool) -> Value {
-        let mut fields = Map::new();
-        if !self.instance.is_empty() {
-            fields.insert("instance".to_owned(), json!(self.instance));
-        }
-        if let Some(ip) = self.ip {
-            fields.insert("ipAddress".to_owned(), json!(ip.to_string()));
-        }
-        if let Some(ipv6) = self.ipv6 {
-            let text = if long { spelt_long(ipv6) } else { ipv6.to_string() };
-            fields.insert("ipv6Address".to_owned(), json!(text));
-        }
-        if let Some(port) = self.port {
-            fields.insert("port".to_owned(), json!(port));
-        }
-        if !self.annotations.is_empty() {
-            fields.insert("annotations".to_owned(), json!(self.annotations));
-        }
-        Value::Object(fields)
+        let ipv6 = |ipv6: Ipv6Addr| if long { spelt_long(ipv6) } else { ipv6.to_string() };
+        let annotations = Some(&self.annotations).filter(|annotations| !annotations.is_empty());
+        object([
+            (
+                "instance",
+                Some(&self.instance)
+                    .filter(|name| !name.is_empty())
+                    .map(|name| json!(name)),
+            ),
+            ("ipAddress", self.ip.map(|ip| json!(ip.to_string()))),
+            ("ipv6Address", self.ipv6.map(|address| json!(ipv6(address)))),
+            ("port", self.port.map(|port| json!(port))),
+            ("annotations", annotations.map(|annotations| json!(annotations))),
+        ])
     }
 
     /// The endpoint in messages.

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::endpoint::{Endpoint, NegType};
+use super::object;
 use super::operation::Failure;
 use super::refusal::Refusal;
 use super::target::{self, URL_PREFIX, Zone};
@@ -122,31 +123,21 @@ impl Neg {
             annotations,
         } = &self.spec;
         let default_network = || format!("{URL_PREFIX}projects/{}/global/networks/default", zone.project);
-        let mut fields = Map::from_iter([
-            ("kind".to_owned(), json!("compute#networkEndpointGroup")),
-            ("id".to_owned(), json!(self.id.to_string())),
-            ("creationTimestamp".to_owned(), json!(timestamp(self.created_ms))),
-            (
-                "selfLink".to_owned(),
-                json!(format!("{URL_PREFIX}{}", zone.neg_path(name))),
-            ),
-            ("name".to_owned(), json!(name)),
-            ("description".to_owned(), json!(description)),
-            ("networkEndpointType".to_owned(), json!(kind)),
-            ("size".to_owned(), json!(self.endpoints.len())),
-            ("zone".to_owned(), json!(format!("{URL_PREFIX}{}", zone.path()))),
-            (
-                "network".to_owned(),
-                json!(network.clone().unwrap_or_else(default_network)),
-            ),
-        ]);
-        if let Some(subnetwork) = subnetwork {
-            fields.insert("subnetwork".to_owned(), json!(subnetwork));
-        }
-        if !annotations.is_empty() {
-            fields.insert("annotations".to_owned(), json!(annotations));
-        }
-        Value::Object(fields)
+        let annotations = Some(annotations).filter(|annotations| !annotations.is_empty());
+        object([
+            ("kind", Some(json!("compute#networkEndpointGroup"))),
+            ("id", Some(json!(self.id.to_string()))),
+            ("creationTimestamp", Some(json!(timestamp(self.created_ms)))),
+            ("selfLink", Some(json!(format!("{URL_PREFIX}{}", zone.neg_path(name))))),
+            ("name", Some(json!(name))),
+            ("description", Some(json!(description))),
+            ("networkEndpointType", Some(json!(kind))),
+            ("size", Some(json!(self.endpoints.len()))),
+            ("zone", Some(json!(format!("{URL_PREFIX}{}", zone.path())))),
+            ("network", Some(json!(network.clone().unwrap_or_else(default_network)))),
+            ("subnetwork", subnetwork.as_ref().map(|subnetwork| json!(subnetwork))),
+            ("annotations", annotations.map(|annotations| json!(annotations))),
+        ])
     }
 
     /// Attaches all, or none if one can't be attached.

@@ -1,10 +1,11 @@
 //! Operations: what each does, when it takes effect, and how it ended.
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::endpoint::Endpoint;
 use super::neg::NegSpec;
+use super::object;
 use super::target::{URL_PREFIX, Zone};
 use super::time::timestamp;
 
@@ -135,36 +136,34 @@ impl Operation {
     fn json_as(&self, status: &str, progress: u8) -> Value {
         let zone = self.zone();
         let url = |path: String| json!(format!("{URL_PREFIX}{path}"));
-        let mut fields = Map::from_iter([
-            ("kind".to_owned(), json!("compute#operation")),
-            ("id".to_owned(), json!(self.id.to_string())),
-            ("name".to_owned(), json!(self.name())),
-            ("zone".to_owned(), url(zone.path())),
-            ("operationType".to_owned(), json!(self.work.name())),
-            ("targetLink".to_owned(), url(zone.neg_path(&self.neg))),
-            ("targetId".to_owned(), json!(self.target_id.to_string())),
-            ("status".to_owned(), json!(status)),
-            ("progress".to_owned(), json!(progress)),
-            ("insertTime".to_owned(), json!(timestamp(self.received_ms))),
-            ("user".to_owned(), json!(USER)),
-            ("selfLink".to_owned(), url(zone.operation_path(&self.name()))),
-        ]);
-        if let Some(request_id) = &self.request_id {
-            fields.insert("clientOperationId".to_owned(), json!(request_id));
-        }
-        if status != "PENDING" {
-            fields.insert("startTime".to_owned(), json!(timestamp(self.start_ms)));
-        }
-        if status == "DONE" {
-            fields.insert("endTime".to_owned(), json!(timestamp(self.due_ms)));
-        }
-        if let Some(failure) = &self.failure {
-            let one = json!({"code": failure.code, "message": failure.message});
-            fields.insert("error".to_owned(), json!({"errors": [one]}));
-            fields.insert("httpErrorStatusCode".to_owned(), json!(failure.http_status));
-            fields.insert("httpErrorMessage".to_owned(), json!(http_message(failure.http_status)));
-        }
-        Value::Object(fields)
+        let failure = self.failure.as_ref();
+        let errors = |failure: &Failure| json!({"errors": [{"code": failure.code, "message": failure.message}]});
+        object([
+            ("kind", Some(json!("compute#operation"))),
+            ("id", Some(json!(self.id.to_string()))),
+            ("name", Some(json!(self.name()))),
+            ("zone", Some(url(zone.path()))),
+            ("operationType", Some(json!(self.work.name()))),
+            ("targetLink", Some(url(zone.neg_path(&self.neg)))),
+            ("targetId", Some(json!(self.target_id.to_string()))),
+            ("status", Some(json!(status))),
+            ("progress", Some(json!(progress))),
+            ("insertTime", Some(json!(timestamp(self.received_ms)))),
+            ("user", Some(json!(USER))),
+            ("selfLink", Some(url(zone.operation_path(&self.name())))),
+            ("clientOperationId", self.request_id.as_ref().map(|id| json!(id))),
+            (
+                "startTime",
+                (status != "PENDING").then(|| json!(timestamp(self.start_ms))),
+            ),
+            ("endTime", (status == "DONE").then(|| json!(timestamp(self.due_ms)))),
+            ("error", failure.map(errors)),
+            ("httpErrorStatusCode", failure.map(|failure| json!(failure.http_status))),
+            (
+                "httpErrorMessage",
+                failure.map(|failure| json!(http_message(failure.http_status))),
+            ),
+        ])
     }
 
     /// The whole operation for tests, even if the API has forgotten it.

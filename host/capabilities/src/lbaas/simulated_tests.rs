@@ -72,10 +72,7 @@ fn server(backend: &str) -> Spec {
 }
 
 fn reference(kind: Kind, identifier: &str) -> ObjectRef {
-    ObjectRef {
-        kind,
-        identifier: identifier.into(),
-    }
+    ObjectRef::new(kind, identifier)
 }
 
 fn create(engine: &Simulated, specs: &[Spec]) -> Vec<Result<String, Error>> {

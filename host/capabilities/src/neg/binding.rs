@@ -11,7 +11,6 @@ use trueup_journal::TapeError;
 
 use super::request::{Began, Place};
 use super::{Api, ENDPOINTS_PER_OPERATION_MAX, Endpoint, Error, NegRef, RequestId};
-use crate::Answer;
 use crate::ask::{Stop, args};
 use crate::bindings::neg::{api, types};
 use crate::grants::{Access, NEG, neg_scope};
@@ -20,7 +19,7 @@ use crate::host::Host;
 
 impl<'a> Guard<'a> {
     /// Returns the backend if the guest may make this request.
-    fn neg(&mut self, call: &str, access: Access, neg: &NegRef) -> Result<&'a (dyn Api + 'static), Error> {
+    fn neg(&mut self, call: &str, access: Access, neg: &NegRef) -> Result<&'a dyn Api, Error> {
         self.count(call, NEG, 1).map_err(Error::AccessDenied)?;
         let NegRef { name, zone } = neg;
         if !self.grants.allow_neg(access, name, zone) {
@@ -100,26 +99,22 @@ impl Host {
     /// Starts an operation on endpoints of the NEG.
     async fn change(
         &mut self,
-        call: &'static str,
+        attaches: bool,
         neg: NegRef,
         endpoints: Vec<Endpoint>,
-        change: Change,
     ) -> wasmtime::Result<Result<u64, Error>> {
+        let call = if attaches { "api.attach" } else { "api.detach" };
         let args = args!(neg: NegRef, endpoints: Vec<Endpoint>);
         let turn = self.turn(&neg)?;
         self.ask(call, &args, async |mut guard| {
             let api = guard.neg(call, Access::Write, &neg)?;
             check_number(&endpoints)?;
             let request = turn.request_id(&guard, call, &args)?;
-            change(api, &neg, &endpoints, request).await
+            api.change(attaches, &neg, &endpoints, request).await
         })
         .await
     }
 }
-
-/// [`Api::attach`] or [`Api::detach`].
-type Change =
-    for<'a> fn(&'a (dyn Api + 'static), &'a NegRef, &'a [Endpoint], RequestId) -> Answer<'a, Result<u64, Error>>;
 
 impl types::Host for Host {}
 
@@ -145,13 +140,11 @@ impl api::Host for Host {
     }
 
     async fn attach(&mut self, neg: NegRef, endpoints: Vec<Endpoint>) -> wasmtime::Result<Result<u64, Error>> {
-        self.change("api.attach", neg, endpoints, <dyn Api as Api>::attach)
-            .await
+        self.change(true, neg, endpoints).await
     }
 
     async fn detach(&mut self, neg: NegRef, endpoints: Vec<Endpoint>) -> wasmtime::Result<Result<u64, Error>> {
-        self.change("api.detach", neg, endpoints, <dyn Api as Api>::detach)
-            .await
+        self.change(false, neg, endpoints).await
     }
 }
 

@@ -48,12 +48,15 @@ impl Api for Asked {
         self.asked("list", neg, None, Vec::new())
     }
 
-    fn attach<'a>(&'a self, neg: &'a NegRef, _: &'a [Endpoint], id: RequestId) -> Answer<'a, Result<u64, Error>> {
-        self.asked("attach", neg, Some(id), 7)
-    }
-
-    fn detach<'a>(&'a self, neg: &'a NegRef, _: &'a [Endpoint], id: RequestId) -> Answer<'a, Result<u64, Error>> {
-        self.asked("detach", neg, Some(id), 8)
+    fn change<'a>(
+        &'a self,
+        attaches: bool,
+        neg: &'a NegRef,
+        _: &'a [Endpoint],
+        id: RequestId,
+    ) -> Answer<'a, Result<u64, Error>> {
+        let (call, number) = if attaches { ("attach", 7) } else { ("detach", 8) };
+        self.asked(call, neg, Some(id), number)
     }
 }
 

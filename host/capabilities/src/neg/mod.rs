@@ -36,17 +36,11 @@ pub trait Api: Send + Sync {
     fn ensure<'a>(&'a self, neg: &'a NegRef, subnet: &'a str, request: RequestId) -> Answer<'a, Result<bool, Error>>;
     /// Every endpoint in the NEG, in the order of [`Endpoint`].
     fn list_endpoints<'a>(&'a self, neg: &'a NegRef) -> Answer<'a, Result<Vec<Endpoint>, Error>>;
-    /// Starts an operation that attaches these endpoints, at most [`ENDPOINTS_PER_OPERATION_MAX`]. Returns its number,
-    /// which is unique within an instance.
-    fn attach<'a>(
+    /// Starts an operation that attaches these endpoints, or else detaches them, at most
+    /// [`ENDPOINTS_PER_OPERATION_MAX`]. Returns its number, which is unique within an instance.
+    fn change<'a>(
         &'a self,
-        neg: &'a NegRef,
-        endpoints: &'a [Endpoint],
-        request: RequestId,
-    ) -> Answer<'a, Result<u64, Error>>;
-    /// [`Api::attach`] for an operation that detaches.
-    fn detach<'a>(
-        &'a self,
+        attaches: bool,
         neg: &'a NegRef,
         endpoints: &'a [Endpoint],
         request: RequestId,

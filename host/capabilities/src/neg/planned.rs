@@ -130,27 +130,16 @@ impl Api for Planned {
         })
     }
 
-    fn attach<'a>(
+    fn change<'a>(
         &'a self,
+        attaches: bool,
         neg: &'a NegRef,
         endpoints: &'a [Endpoint],
         request: RequestId,
     ) -> Answer<'a, Result<u64, Error>> {
         Box::pin(async move {
             self.read(neg).await?;
-            self.simulated.attach(neg, endpoints, request).await
-        })
-    }
-
-    fn detach<'a>(
-        &'a self,
-        neg: &'a NegRef,
-        endpoints: &'a [Endpoint],
-        request: RequestId,
-    ) -> Answer<'a, Result<u64, Error>> {
-        Box::pin(async move {
-            self.read(neg).await?;
-            self.simulated.detach(neg, endpoints, request).await
+            self.simulated.change(attaches, neg, endpoints, request).await
         })
     }
 }

@@ -63,8 +63,14 @@ async fn what_is_there_is_read_once_and_nothing_of_it_is_changed() {
     assert_eq!(plan.ensure(&neg("a"), "s", REQUEST).await, Ok(false));
     assert_eq!(plan.list_endpoints(&neg("a")).await, Ok(vec![endpoint("10.0.0.1")]));
     assert_eq!(real.asked(), 2);
-    let attach = plan.attach(&neg("a"), &[endpoint("10.0.0.2")], REQUEST).await.unwrap();
-    let detach = plan.detach(&neg("a"), &[endpoint("10.0.0.1")], REQUEST).await.unwrap();
+    let attach = plan
+        .change(true, &neg("a"), &[endpoint("10.0.0.2")], REQUEST)
+        .await
+        .unwrap();
+    let detach = plan
+        .change(false, &neg("a"), &[endpoint("10.0.0.1")], REQUEST)
+        .await
+        .unwrap();
     assert_eq!(plan.list_endpoints(&neg("a")).await, Ok(vec![endpoint("10.0.0.1")]));
     for operation in [attach, detach] {
         assert_eq!(plan.end(operation).await, Ok(true));
@@ -82,7 +88,7 @@ async fn what_is_not_there_is_made_in_the_plan_alone() {
     let plan = planned(&real, &BTreeMap::new());
     assert_eq!(plan.list_endpoints(&neg("b")).await, Err(Error::NotFound));
     assert_eq!(
-        plan.attach(&neg("b"), &[endpoint("10.0.0.1")], REQUEST).await,
+        plan.change(true, &neg("b"), &[endpoint("10.0.0.1")], REQUEST).await,
         Err(Error::NotFound)
     );
     assert_eq!(plan.ensure(&neg("b"), "s", REQUEST).await, Ok(true));
@@ -115,6 +121,6 @@ async fn real_operations_end_in_the_plan_and_new_numbers_follow_them() {
     assert_eq!(plan.end(1_000).await, Ok(true));
     let there = vec![endpoint("10.0.0.1"), endpoint("10.0.0.9")];
     assert_eq!(plan.list_endpoints(&neg("a")).await, Ok(there));
-    let next = plan.detach(&neg("a"), &[endpoint("10.0.0.9")], REQUEST).await;
+    let next = plan.change(false, &neg("a"), &[endpoint("10.0.0.9")], REQUEST).await;
     assert_eq!(next, Ok(1_001));
 }

@@ -219,22 +219,14 @@ impl Api for Simulated {
         ready(fault.unwrap_or_else(|| self.listed(neg)))
     }
 
-    fn attach<'a>(
+    fn change<'a>(
         &'a self,
+        attaches: bool,
         neg: &'a NegRef,
         endpoints: &'a [Endpoint],
         _: RequestId,
     ) -> Answer<'a, Result<u64, Error>> {
-        ready(self.start(true, neg, endpoints))
-    }
-
-    fn detach<'a>(
-        &'a self,
-        neg: &'a NegRef,
-        endpoints: &'a [Endpoint],
-        _: RequestId,
-    ) -> Answer<'a, Result<u64, Error>> {
-        ready(self.start(false, neg, endpoints))
+        ready(self.start(attaches, neg, endpoints))
     }
 }
 

@@ -58,12 +58,12 @@ fn a_neg_is_made_once_and_only_with_its_subnet() {
 fn an_operation_changes_nothing_until_it_ends() {
     let (api, _) = with_web(&["10.0.0.10", "10.0.0.9"]);
     let web = neg("web", "z1");
-    assert_eq!(now(api.attach(&web, &endpoints(&["10.0.0.1"]), id())), Ok(1));
+    assert_eq!(now(api.change(true, &web, &endpoints(&["10.0.0.1"]), id())), Ok(1));
     assert_eq!(
-        now(api.detach(&web, &endpoints(&["10.0.0.9", "10.0.0.8"]), id())),
+        now(api.change(false, &web, &endpoints(&["10.0.0.9", "10.0.0.8"]), id())),
         Ok(2)
     );
-    assert_eq!(now(api.attach(&web, &endpoints(&["10.0.0.2"]), id())), Ok(3));
+    assert_eq!(now(api.change(true, &web, &endpoints(&["10.0.0.2"]), id())), Ok(3));
     assert_eq!(listed(&api), ["10.0.0.9", "10.0.0.10"], "in order of number");
     assert!(
         api.end(2, true),
@@ -80,10 +80,10 @@ fn an_operation_changes_nothing_until_it_ends() {
 #[test]
 fn what_does_not_exist_takes_nothing_and_uses_up_no_number() {
     let (api, faults) = with_web(&[]);
-    for start in [Api::attach, Api::detach] {
+    for attaches in [true, false] {
         let missing = neg("web", "z2");
         assert_eq!(
-            now(start(&api, &missing, &endpoints(&["10.0.0.1"]), id())),
+            now(api.change(attaches, &missing, &endpoints(&["10.0.0.1"]), id())),
             Err(Error::NotFound)
         );
     }
@@ -97,7 +97,7 @@ fn what_does_not_exist_takes_nothing_and_uses_up_no_number() {
     faults.add(fault("api.ensure", json!({"Ok": true})));
     faults.add(fault("api.list-endpoints", json!({"Err": {"RateLimited": 5}})));
     let web = neg("web", "z1");
-    let attach = || now(api.attach(&web, &endpoints(&["10.0.0.1"]), id()));
+    let attach = || now(api.change(true, &web, &endpoints(&["10.0.0.1"]), id()));
     assert_eq!(attach(), Err(Error::Unauthorized));
     assert_eq!(attach(), Ok(1));
     assert_eq!(now(api.ensure(&web, "s2", id())), Ok(true), "as the fault says");

@@ -116,7 +116,7 @@ impl Actor for Echo {
                     };
                     let request = RequestId(uuid::Uuid::from_u128(1));
                     let negs = self.world.backends.neg.as_ref().unwrap();
-                    Ok(json!(negs.attach(&neg, &[endpoint], request).await))
+                    Ok(json!(negs.change(true, &neg, &[endpoint], request).await))
                 }
                 "syncer.on-operation" => Ok(args.clone()),
                 "echo.schedule" => {

@@ -87,29 +87,17 @@ impl Api for Noted {
         })
     }
 
-    fn attach<'a>(
+    fn change<'a>(
         &'a self,
+        attaches: bool,
         neg: &'a NegRef,
         endpoints: &'a [Endpoint],
         request: RequestId,
     ) -> Answer<'a, Result<u64, Error>> {
         Box::pin(async move {
             self.check()?;
-            let started = self.api.attach(neg, endpoints, request).await;
-            self.note(true, endpoints, started)
-        })
-    }
-
-    fn detach<'a>(
-        &'a self,
-        neg: &'a NegRef,
-        endpoints: &'a [Endpoint],
-        request: RequestId,
-    ) -> Answer<'a, Result<u64, Error>> {
-        Box::pin(async move {
-            self.check()?;
-            let started = self.api.detach(neg, endpoints, request).await;
-            self.note(false, endpoints, started)
+            let started = self.api.change(attaches, neg, endpoints, request).await;
+            self.note(attaches, endpoints, started)
         })
     }
 }

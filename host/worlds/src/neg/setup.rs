@@ -333,21 +333,16 @@ impl Api for OfInstance {
         self.negs.list_endpoints(neg)
     }
 
-    fn attach<'a>(
+    fn change<'a>(
         &'a self,
+        attaches: bool,
         neg: &'a NegRef,
         endpoints: &'a [Endpoint],
         request: RequestId,
     ) -> Answer<'a, Result<u64, Error>> {
-        Box::pin(async move { self.end(self.negs.attach(neg, endpoints, request).await).await })
-    }
-
-    fn detach<'a>(
-        &'a self,
-        neg: &'a NegRef,
-        endpoints: &'a [Endpoint],
-        request: RequestId,
-    ) -> Answer<'a, Result<u64, Error>> {
-        Box::pin(async move { self.end(self.negs.detach(neg, endpoints, request).await).await })
+        Box::pin(async move {
+            let started = self.negs.change(attaches, neg, endpoints, request).await;
+            self.end(started).await
+        })
     }
 }

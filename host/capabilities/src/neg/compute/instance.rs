@@ -37,22 +37,14 @@ impl Api for Instance {
         Box::pin(self.listed(neg))
     }
 
-    fn attach<'a>(
+    fn change<'a>(
         &'a self,
+        attaches: bool,
         neg: &'a NegRef,
         endpoints: &'a [Endpoint],
         request: RequestId,
     ) -> Answer<'a, Result<u64, Error>> {
-        Box::pin(self.change("attach", neg, endpoints, request))
-    }
-
-    fn detach<'a>(
-        &'a self,
-        neg: &'a NegRef,
-        endpoints: &'a [Endpoint],
-        request: RequestId,
-    ) -> Answer<'a, Result<u64, Error>> {
-        Box::pin(self.change("detach", neg, endpoints, request))
+        Box::pin(self.changed(attaches, neg, endpoints, request))
     }
 }
 
@@ -199,9 +191,11 @@ impl Instance {
         Err(Unlisted::Failed(Error::Unavailable(text)))
     }
 
-    async fn change(&self, what: &str, neg: &NegRef, endpoints: &[Endpoint], id: RequestId) -> Result<u64, Error> {
+    async fn changed(&self, attaches: bool, neg: &NegRef, endpoints: &[Endpoint], id: RequestId) -> Result<u64, Error> {
         let (fence, watch) = (self.fence(), &self.compute.shared.watch);
-        let request = watch.paths.change(what, neg, wire::endpoints_body(endpoints)?, id)?;
+        let request = watch
+            .paths
+            .change(attaches, neg, wire::endpoints_body(endpoints)?, id)?;
         let order = self.compute.order_of(neg);
         let _turn = order.lock().await;
         let started_ms = now_ms();

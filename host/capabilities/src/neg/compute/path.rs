@@ -54,8 +54,9 @@ impl Paths {
         ))
     }
 
-    /// `what`: `attach` or `detach`.
-    pub(super) fn change(&self, what: &str, neg: &NegRef, body: Value, id: RequestId) -> Result<Request, Error> {
+    /// Attaches endpoints, or else detaches them.
+    pub(super) fn change(&self, attaches: bool, neg: &NegRef, body: Value, id: RequestId) -> Result<Request, Error> {
+        let what = if attaches { "attach" } else { "detach" };
         let path = format!("{}/{what}NetworkEndpoints", self.neg(neg)?);
         Ok(request(Method::POST, path, format!("?requestId={id}"), Some(body)))
     }

@@ -322,17 +322,22 @@ async fn an_answer_of_16_mib_is_read_and_a_longer_one_refused() {
     assert!(error.contains("16777217"), "{error}");
 }
 
+/// A runtime with one sandbox that answers this method in its own way.
+fn answering(method: &'static str, reply: fn() -> Reply) -> Server {
+    Server::start(move |path, _| {
+        let reply = if path == method {
+            reply()
+        } else {
+            Reply::Message(list(&["a"]))
+        };
+        Box::pin(std::future::ready(reply))
+    })
+}
+
 #[tokio::test]
 async fn a_runtime_that_breaks_off_fails_the_call() {
     for method in [LIST, STATUS] {
-        let server = Server::start(move |path, _| {
-            let reply = if path == method {
-                Reply::Break
-            } else {
-                Reply::Message(list(&["a"]))
-            };
-            Box::pin(std::future::ready(reply))
-        });
+        let server = answering(method, || Reply::Break);
         let error = answered(&remote(server.socket())).await.unwrap_err();
         let error = without(&error, server.socket());
         let of = if method == STATUS { " of sandbox `a`" } else { "" };
@@ -346,14 +351,7 @@ async fn a_runtime_that_breaks_off_fails_the_call() {
 #[tokio::test]
 async fn a_runtime_that_hangs_ends_the_call_in_time() {
     let check = async |method: &'static str, of: &str| {
-        let server = Server::start(move |path, _| {
-            let reply = if path == method {
-                Reply::Silence
-            } else {
-                Reply::Message(list(&["a"]))
-            };
-            Box::pin(std::future::ready(reply))
-        });
+        let server = answering(method, || Reply::Silence);
         let error = impatient(server.socket()).await;
         let expected =
             format!("`{method}`{of} on SOCKET failed: DEADLINE_EXCEEDED (4): the whole call took longer than 2500 ms");

@@ -111,7 +111,7 @@ impl World {
     }
 
     /// The index of the change: an operation's number.
-    fn change(&self, request: RequestId, what: What) -> (u64, bool) {
+    fn noted(&self, request: RequestId, what: What) -> (u64, bool) {
         let mut changes = self.changes.lock().unwrap();
         let before = changes.iter().position(|change| change.request == request);
         if let Some(before) = before {
@@ -125,7 +125,7 @@ impl World {
 
 impl Api for World {
     fn ensure<'a>(&'a self, neg: &'a NegRef, _: &'a str, request: RequestId) -> Answer<'a, Result<bool, Error>> {
-        let (_, is_new) = self.change(request, What::Ensure(neg.clone()));
+        let (_, is_new) = self.noted(request, What::Ensure(neg.clone()));
         Box::pin(std::future::ready(Ok(is_new)))
     }
 
@@ -134,23 +134,15 @@ impl Api for World {
         Box::pin(std::future::ready(Ok(listed.into_iter().collect())))
     }
 
-    fn attach<'a>(
+    fn change<'a>(
         &'a self,
+        attaches: bool,
         neg: &'a NegRef,
         endpoints: &'a [Endpoint],
         request: RequestId,
     ) -> Answer<'a, Result<u64, Error>> {
-        let (number, _) = self.change(request, What::Attach(neg.clone(), endpoints.to_vec()));
-        Box::pin(std::future::ready(Ok(number)))
-    }
-
-    fn detach<'a>(
-        &'a self,
-        neg: &'a NegRef,
-        endpoints: &'a [Endpoint],
-        request: RequestId,
-    ) -> Answer<'a, Result<u64, Error>> {
-        let (number, _) = self.change(request, What::Detach(neg.clone(), endpoints.to_vec()));
+        let what = if attaches { What::Attach } else { What::Detach };
+        let (number, _) = self.noted(request, what(neg.clone(), endpoints.to_vec()));
         Box::pin(std::future::ready(Ok(number)))
     }
 }

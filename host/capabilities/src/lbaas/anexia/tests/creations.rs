@@ -334,6 +334,13 @@ async fn a_lost_post_is_looked_for_even_where_adoption_is_off() {
     assert_eq!((count(&server, POST_BACKEND), lists(&server)), (1, 1));
 }
 
+/// The server `s` exists already: it is found among the children of its parent, and not posted again.
+async fn finds_the_second(engine: &Anexia, server: &Server, parent: &str) {
+    let found = create(engine, server_of("s", parent)).await.unwrap();
+    assert_eq!(found.identifier, "new2");
+    assert_eq!(count(server, POST_SERVER), 1);
+}
+
 #[tokio::test]
 async fn a_look_that_fails_ends_the_entry() {
     let (fake, server) = Fake::start().await;
@@ -347,11 +354,7 @@ async fn a_look_that_fails_ends_the_entry() {
     );
     assert_eq!(count(&server, POST_SERVER), 1);
     // The parent may hold an orphan now, although this process created it.
-    assert_eq!(
-        create(&engine, server_of("s", &parent)).await.unwrap().identifier,
-        "new2"
-    );
-    assert_eq!(count(&server, POST_SERVER), 1);
+    finds_the_second(&engine, &server, &parent).await;
 }
 
 #[tokio::test]
@@ -486,11 +489,7 @@ async fn a_creation_that_is_not_waited_for_leaves_no_orphan() {
         () = posted => {}
     }
     tokio::time::sleep(Duration::from_millis(20)).await;
-    assert_eq!(
-        create(&engine, server_of("s", &parent)).await.unwrap().identifier,
-        "new2"
-    );
-    assert_eq!(count(&server, POST_SERVER), 1);
+    finds_the_second(&engine, &server, &parent).await;
 }
 
 #[tokio::test]

@@ -20,15 +20,20 @@ fn last_segment(path: &str) -> &str {
     path.rsplit('/').next().unwrap()
 }
 
+/// Answers requests for servers once `count` of them wait together, and some time later.
+async fn crowded(count: usize, ms: u64) -> Server {
+    Server::start(move |seen| {
+        Reply::json(200, server_json(last_segment(seen.path())))
+            .in_company_of(count)
+            .after_ms(ms)
+    })
+    .await
+}
+
 #[tokio::test]
 async fn sixteen_requests_run_at_a_time_for_all_calls_together() {
     // Long enough for one too many to arrive.
-    let server = Server::start(|seen| {
-        Reply::json(200, server_json(last_segment(seen.path())))
-            .in_company_of(16)
-            .after_ms(20)
-    })
-    .await;
+    let server = crowded(16, 20).await;
     let (engine, counted) = engine_with(Settings {
         url: server.url.clone(),
         ..Settings::default()
@@ -42,12 +47,7 @@ async fn sixteen_requests_run_at_a_time_for_all_calls_together() {
 
 #[tokio::test]
 async fn the_number_of_requests_is_a_setting() {
-    let server = Server::start(|seen| {
-        Reply::json(200, server_json(last_segment(seen.path())))
-            .in_company_of(3)
-            .after_ms(5)
-    })
-    .await;
+    let server = crowded(3, 5).await;
     let settings = Settings {
         url: server.url.clone(),
         max_concurrent_requests: 3,

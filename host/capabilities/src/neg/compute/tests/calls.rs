@@ -115,8 +115,7 @@ async fn a_page_token_that_fails_starts_the_list_over_once() {
 
 #[tokio::test]
 async fn what_is_answered_is_mapped() {
-    let world = World::new(ServerConfig::default()).await;
-    world.given(&[]).await;
+    let world = World::with_neg(json!({})).await;
     let refused = |status, text: &str| Error::Refused((status, text.to_owned()));
     for (fault, error) in [
         (json!({"status": 404}), Error::NotFound),
@@ -171,8 +170,7 @@ async fn what_is_answered_is_mapped() {
 
 #[tokio::test]
 async fn a_change_whose_answer_got_lost_happens_once() {
-    let mut world = World::new(ServerConfig::default()).await;
-    world.given(&[]).await;
+    let mut world = World::with_neg(json!({})).await;
     for (number, fault) in [
         (1, json!({"path": "*/attach*", "close": "after", "times": 1})),
         (
@@ -184,14 +182,17 @@ async fn a_change_whose_answer_got_lost_happens_once() {
         let endpoints = [endpoint(number)];
         let operation = world
             .api()
-            .attach(&web(), &endpoints, id(u128::from(number)))
+            .change(true, &web(), &endpoints, id(u128::from(number)))
             .await
             .unwrap();
         let ended = world.ended().await;
         assert_eq!((ended.operation, ended.failure), (operation, None));
         // Also if the whole call is repeated, as after a crash.
         assert_eq!(
-            world.api().attach(&web(), &endpoints, id(u128::from(number))).await,
+            world
+                .api()
+                .change(true, &web(), &endpoints, id(u128::from(number)))
+                .await,
             Ok(operation)
         );
     }
@@ -205,15 +206,17 @@ async fn a_change_whose_answer_got_lost_happens_once() {
 
 #[tokio::test]
 async fn changes_of_one_neg_arrive_in_the_order_in_which_they_were_asked_for() {
-    let world = World::new(ServerConfig::default()).await;
-    world.given(&[]).await;
+    let world = World::with_neg(json!({})).await;
     // The first needs three tries.
     world
         .fault(json!({"path": "*/attach*", "status": 503, "times": 2}))
         .await;
     let (api, neg) = (world.api(), web());
     let (first, second) = ([endpoint(1)], [endpoint(2)]);
-    let (first, second) = tokio::join!(api.attach(&neg, &first, id(1)), api.attach(&neg, &second, id(2)));
+    let (first, second) = tokio::join!(
+        api.change(true, &neg, &first, id(1)),
+        api.change(true, &neg, &second, id(2))
+    );
     assert!(first.unwrap() < second.unwrap());
 }
 
@@ -224,7 +227,7 @@ async fn a_port_that_is_no_number_is_refused_without_a_request() {
         port: "http".to_owned(),
         ..endpoint(1)
     };
-    let error = world.api().attach(&web(), &[bad], id(1)).await.unwrap_err();
+    let error = world.api().change(true, &web(), &[bad], id(1)).await.unwrap_err();
     assert!(matches!(error, Error::Refused((400, _))));
     assert_eq!(
         world.admin("GET", "/requests", Value::Null).await["requests"],
@@ -244,7 +247,11 @@ async fn a_host_that_may_not_act_asks_for_nothing() {
     let not_sent = |error| matches!(error, Error::Unavailable(text) if text.contains("does not hold the lease"));
     assert!(not_sent(world.api().ensure(&web(), "s1", id(1)).await.unwrap_err()));
     assert!(not_sent(
-        world.api().attach(&web(), &[endpoint(1)], id(2)).await.unwrap_err()
+        world
+            .api()
+            .change(true, &web(), &[endpoint(1)], id(2))
+            .await
+            .unwrap_err()
     ));
     assert_eq!(
         world.admin("GET", "/requests", Value::Null).await["requests"],
@@ -255,24 +262,22 @@ async fn a_host_that_may_not_act_asks_for_nothing() {
     fence.extend_to(machine_now() + HANG);
     assert_eq!(world.api().ensure(&web(), "s1", id(1)).await, Ok(true));
     assert!(not_sent(
-        before.of("i").attach(&web(), &[endpoint(1)], id(3)).await.unwrap_err()
+        before
+            .of("i")
+            .change(true, &web(), &[endpoint(1)], id(3))
+            .await
+            .unwrap_err()
     ));
 }
 
 #[tokio::test]
 async fn no_more_is_under_way_at_a_time_than_may_be() {
-    let config = ServerConfig {
-        operation_ms: 100,
-        latency_ms: 5,
-        ..ServerConfig::default()
-    };
-    let mut world = World::new(config).await;
-    world.given(&[]).await;
+    let mut world = World::with_neg(json!({"operation_ms": 100, "latency_ms": 5})).await;
     let mut asked = tokio::task::JoinSet::new();
     for number in 0..20 {
         let api = world.api();
         asked.spawn(async move {
-            api.attach(&web(), &[endpoint(number)], id(1 + u128::from(number)))
+            api.change(true, &web(), &[endpoint(number)], id(1 + u128::from(number)))
                 .await
         });
     }

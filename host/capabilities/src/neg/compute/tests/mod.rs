@@ -15,6 +15,7 @@ use trueup_sims::compute::{ServerConfig, start as start_server};
 use uuid::Uuid;
 
 use super::{Compute, Credentials, Ended, Operations, Settings};
+use crate::neg::order::tests::neg;
 use crate::neg::{Api, Endpoint, NegRef, RequestId};
 
 /// A longer wait counts as a hang.
@@ -55,6 +56,13 @@ impl World {
             .unwrap();
         assert!(answer.status().is_success(), "{path}: {}", answer.status());
         serde_json::from_slice(&answer.bytes().await.unwrap()).unwrap_or_default()
+    }
+
+    /// With these settings of the server, and a NEG without endpoints.
+    async fn with_neg(config: Value) -> Self {
+        let world = Self::new(serde_json::from_value(config).unwrap()).await;
+        world.given(&[]).await;
+        world
     }
 
     async fn fault(&self, fault: Value) {
@@ -113,10 +121,7 @@ fn settings(server: &Server) -> Settings {
 }
 
 fn web() -> NegRef {
-    NegRef {
-        name: "web".to_owned(),
-        zone: "z-a".to_owned(),
-    }
+    neg("web", "z-a")
 }
 
 fn id(number: u128) -> RequestId {

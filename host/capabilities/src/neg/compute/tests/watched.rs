@@ -6,13 +6,8 @@ use crate::neg::compute::operations::Started;
 
 #[tokio::test]
 async fn the_end_of_an_operation_is_told() {
-    let config = ServerConfig {
-        operation_ms: 50,
-        ..ServerConfig::default()
-    };
-    let mut world = World::new(config).await;
-    world.given(&[]).await;
-    let attaching = world.api().attach(&web(), &[endpoint(1)], id(1)).await.unwrap();
+    let mut world = World::with_neg(json!({"operation_ms": 50})).await;
+    let attaching = world.api().change(true, &web(), &[endpoint(1)], id(1)).await.unwrap();
     let told = |operation, failure: Option<&str>| Ended {
         instance: "default/web".to_owned(),
         operation,
@@ -24,11 +19,11 @@ async fn the_end_of_an_operation_is_told() {
     world
         .fault(json!({"fail_operations": 1, "code": "C", "message": "m"}))
         .await;
-    let failing = world.api().detach(&web(), &[endpoint(1)], id(2)).await.unwrap();
+    let failing = world.api().change(false, &web(), &[endpoint(1)], id(2)).await.unwrap();
     assert_eq!(world.ended().await, told(failing, Some("C: m")));
     assert_eq!(world.api().list_endpoints(&web()).await, Ok(vec![endpoint(1)]));
 
-    let missing = world.api().detach(&web(), &[endpoint(2)], id(3)).await.unwrap();
+    let missing = world.api().change(false, &web(), &[endpoint(2)], id(3)).await.unwrap();
     let failure = world.ended().await.failure.unwrap();
     assert!(
         failure.starts_with("RESOURCE_NOT_FOUND: The network endpoint"),
@@ -43,13 +38,7 @@ async fn the_end_of_an_operation_is_told() {
 
 #[tokio::test]
 async fn errors_of_looking_end_nothing() {
-    let config = ServerConfig {
-        operation_ms: 200,
-        wait_ms: 20,
-        ..ServerConfig::default()
-    };
-    let mut world = World::new(config).await;
-    world.given(&[]).await;
+    let mut world = World::with_neg(json!({"operation_ms": 200, "wait_ms": 20})).await;
     for fault in [
         json!({"path": "*/operations/*", "status": 503, "times": 2}),
         json!({"path": "*/operations/*", "close": "after", "times": 1}),
@@ -59,53 +48,44 @@ async fn errors_of_looking_end_nothing() {
     ] {
         world.fault(fault).await;
     }
-    world.api().attach(&web(), &[endpoint(1)], id(1)).await.unwrap();
+    world.api().change(true, &web(), &[endpoint(1)], id(1)).await.unwrap();
     assert_eq!(world.ended().await.failure, None);
     assert_eq!(world.admin("GET", "/faults", Value::Null).await, json!([]));
 }
 
 #[tokio::test]
 async fn an_operation_that_is_not_known_any_more_has_failed() {
-    let mut world = World::new(ServerConfig::default()).await;
-    world.given(&[]).await;
+    let mut world = World::with_neg(json!({})).await;
     // No caller sees it.
     world
         .fault(json!({"path": "*/operations/*", "status": 503, "times": 1}))
         .await;
     world.fault(json!({"path": "*/operations/*", "status": 404})).await;
-    world.api().attach(&web(), &[endpoint(1)], id(1)).await.unwrap();
+    world.api().change(true, &web(), &[endpoint(1)], id(1)).await.unwrap();
     assert_eq!(world.ended().await.failure.as_deref(), Some("operation not found"));
 }
 
 #[tokio::test]
 async fn an_operation_that_takes_too_long_has_failed() {
-    let config = ServerConfig {
-        operation_ms: 600_000,
-        wait_ms: 1,
-        ..ServerConfig::default()
-    };
-    let world = World::new(config).await;
-    world.given(&[]).await;
+    let world = World::with_neg(json!({"operation_ms": 600_000, "wait_ms": 1})).await;
     let short = Settings {
         operation_timeout_ms: 50,
         ..settings(&world.server)
     };
     let store = Arc::new(Operations::in_memory().unwrap());
     let (compute, mut ends) = Compute::new(short, Credentials::fixed("t").unwrap(), store, Fence::open()).unwrap();
-    compute.of("i").attach(&web(), &[endpoint(1)], id(1)).await.unwrap();
+    compute
+        .of("i")
+        .change(true, &web(), &[endpoint(1)], id(1))
+        .await
+        .unwrap();
     let ended = tokio::time::timeout(HANG, ends.recv()).await.unwrap().unwrap();
     assert_eq!(ended.failure.as_deref(), Some("timed out"));
 }
 
 #[tokio::test]
 async fn a_clock_that_is_set_ends_no_operation_and_prolongs_none() {
-    let config = ServerConfig {
-        operation_ms: 300,
-        wait_ms: 1,
-        ..ServerConfig::default()
-    };
-    let world = World::new(config).await;
-    world.given(&[]).await;
+    let world = World::with_neg(json!({"operation_ms": 300, "wait_ms": 1})).await;
     let watch = |timeout_ms, started: Vec<Started>| {
         let store = Operations::in_memory().unwrap();
         started.iter().for_each(|started| store.put(started).unwrap());
@@ -121,7 +101,7 @@ async fn a_clock_that_is_set_ends_no_operation_and_prolongs_none() {
         )
         .unwrap()
     };
-    let operation = world.api().attach(&web(), &[endpoint(1)], id(1)).await.unwrap();
+    let operation = world.api().change(true, &web(), &[endpoint(1)], id(1)).await.unwrap();
     let started = |started_ms| Started {
         instance: "i".to_owned(),
         number: operation,
@@ -156,7 +136,7 @@ async fn a_restarted_host_polls_on_and_reports_ends_until_acknowledged() {
     };
     let world = World::with(config, open(), Fence::open()).await;
     world.given(&[]).await;
-    let operation = world.api().attach(&web(), &[endpoint(1)], id(1)).await.unwrap();
+    let operation = world.api().change(true, &web(), &[endpoint(1)], id(1)).await.unwrap();
 
     // Stopped abruptly before the end; the tasks release the file at their next step.
     let restart = async |world: World| {
@@ -193,7 +173,7 @@ async fn looks_go_on_where_this_host_may_not_act_any_more() {
     let fence = Fence::open();
     let mut world = World::with(config, Arc::new(Operations::in_memory().unwrap()), fence.clone()).await;
     world.given(&[]).await;
-    let operation = world.api().attach(&web(), &[endpoint(1)], id(1)).await.unwrap();
+    let operation = world.api().change(true, &web(), &[endpoint(1)], id(1)).await.unwrap();
     fence.close();
     let ended = world.ended().await;
     assert_eq!((ended.operation, ended.failure), (operation, None));
