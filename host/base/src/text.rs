@@ -177,6 +177,11 @@ fn is_printable(c: char) -> bool {
     joined.escape_debug().count() == 2
 }
 
+/// A count with its noun: `1 call`, `2 calls`.
+pub fn counted(count: u64, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
+}
+
 /// `0.3 s`, `12 s`, `5 min`, `3 h`, `2 d`: only as precise as useful.
 pub fn passed(ms: u64) -> String {
     const SECOND: u64 = 1000;
@@ -226,6 +231,14 @@ mod tests {
         assert_eq!(
             scrub("s\"t", r#"s"t and {"a":"s\"t"}"#.to_owned()),
             r#"*** and {"a":"***"}"#
+        );
+    }
+
+    #[test]
+    fn a_count_has_its_noun_in_the_right_number() {
+        assert_eq!(
+            [0, 1, 2].map(|count| counted(count, "decision", "decisions")),
+            ["0 decisions", "1 decision", "2 decisions"]
         );
     }
 

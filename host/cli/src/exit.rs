@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use trueup_base::text;
 use trueup_registry::NotLoaded;
 use trueup_work::setup::SetupError;
+use trueup_runtime::control::ClientError;
 
 use crate::output;
 
@@ -58,6 +59,20 @@ impl From<NotLoaded> for Failure {
 }
 
 /// Marks an error as misuse or unreadable input.
+impl From<ClientError> for Failure {
+    fn from(error: ClientError) -> Self {
+        match error {
+            ClientError::Misused(_) => misused(error),
+            ClientError::NoHost { .. }
+            | ClientError::NoAnswer { .. }
+            | ClientError::Stuck { .. }
+            | ClientError::NotAllowed { .. }
+            | ClientError::Refused(_)
+            | ClientError::Answer { .. } => Self::Failed(error.into()),
+        }
+    }
+}
+
 pub(crate) fn misused<E: Into<anyhow::Error>>(error: E) -> Failure {
     Failure::Misused(error.into())
 }

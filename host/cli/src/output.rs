@@ -1,11 +1,14 @@
 //! Where output goes: data to stdout, as text or JSON; messages to stderr. Logs are in `telemetry.rs`.
 
 use std::io::Write as _;
+use std::iter;
 
 use anyhow::Context as _;
 use clap::ValueEnum;
 use serde::Serialize;
 use trueup_base::text;
+
+use crate::exit::{Ending, Exit};
 
 /// The format of data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -51,27 +54,43 @@ pub(crate) fn talk(text: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{}", text::printable(text));
 }
 
+/// Writes a value in the chosen format. `text` makes the lines for people.
+pub(crate) fn show<T: Serialize + ?Sized>(value: &T, output: Output, text: impl FnOnce(&T) -> Vec<String>) -> Ending {
+    match output {
+        Output::Json => json(value)?,
+        Output::Text => text(value).iter().try_for_each(|text| line(text))?,
+    }
+    Ok(Exit::Done)
+}
+
 /// Writes a JSON document.
-pub(crate) fn json(value: &impl Serialize) -> anyhow::Result<()> {
+pub(crate) fn json<T: Serialize + ?Sized>(value: &T) -> anyhow::Result<()> {
     bytes((serde_json::to_string_pretty(value).context("writing JSON")? + "\n").as_bytes())
 }
 
 /// Columns as wide as their widest cell, two blanks apart.
-pub(crate) fn table(rows: &[Vec<String>]) -> Vec<String> {
-    let printable_row = |row: &Vec<String>| row.iter().map(|cell| printable(cell)).collect();
-    let rows: Vec<Vec<String>> = rows.iter().map(printable_row).collect();
-    let mut widths: Vec<usize> = Vec::new();
+pub(crate) fn table<const N: usize>(head: [&str; N], rows: impl IntoIterator<Item = [String; N]>) -> Vec<String> {
+    let rows = iter::once(head.map(str::to_owned)).chain(rows);
+    let rows: Vec<[String; N]> = rows.map(|row| row.map(|cell| printable(&cell))).collect();
+    let mut widths = [0; N];
     for row in &rows {
-        widths.resize(widths.len().max(row.len()), 0);
         for (width, cell) in widths.iter_mut().zip(row) {
-            *width = (*width).max(cell.chars().count());
+            *width = cell.chars().count().max(*width);
         }
     }
-    let line = |row: &Vec<String>| {
+    let line = |row: &[String; N]| {
         let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
         cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
     };
     rows.iter().map(line).collect()
+}
+
+/// A table after an empty line. Nothing if it has no rows.
+pub(crate) fn table_below<const N: usize>(head: [&str; N], rows: Vec<[String; N]>) -> Vec<String> {
+    if rows.is_empty() {
+        return Vec::new();
+    }
+    iter::once(String::new()).chain(table(head, rows)).collect()
 }
 
 /// Ids and keys may hold any text; a terminal would obey control characters in it.

@@ -5,6 +5,7 @@
 use std::fmt;
 
 use serde::Serialize;
+use trueup_base::text::counted;
 
 use crate::difference::{Difference, render_differences, shorten, shorten_pair};
 
@@ -259,12 +260,8 @@ impl fmt::Display for Outcome {
                     write!(f, "\n  entry {n} answers it, but not after these writes")
                 })
             }
-            Self::Unused {
-                n,
-                count: unused,
-                ending,
-            } => {
-                write!(f, "{} unused from entry {n} on", count(*unused, "entry", "entries"))?;
+            Self::Unused { n, count, ending } => {
+                write!(f, "{} unused from entry {n} on", counted(*count, "entry", "entries"))?;
                 match ending {
                     Some(divergence) => write!(f, "\n{divergence}"),
                     None => Ok(()),
@@ -321,7 +318,7 @@ impl fmt::Display for Divergence {
 impl fmt::Display for Reads {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let differ = if self.count == 1 { "differs" } else { "differ" };
-        let reads = count(self.count, "read", "reads");
+        let reads = counted(self.count, "read", "reads");
         write!(f, "{reads} {differ}, the first: {}", self.first)
     }
 }
@@ -340,15 +337,11 @@ fn is_zero(count: &u64) -> bool {
 fn compared(calls: u64, entries: u64, accepted: u64) -> String {
     let mut text = format!(
         "{}, {}",
-        count(calls, "call", "calls"),
-        count(entries, "entry", "entries")
+        counted(calls, "call", "calls"),
+        counted(entries, "entry", "entries")
     );
     if accepted > 0 {
-        text += &format!(", {}", count(accepted, "accepted difference", "accepted differences"));
+        text += &format!(", {}", counted(accepted, "accepted difference", "accepted differences"));
     }
     text
-}
-
-fn count(count: u64, one: &str, many: &str) -> String {
-    format!("{count} {}", if count == 1 { one } else { many })
 }

@@ -3,7 +3,7 @@
 use trueup_runtime::control::{Approve, Approved};
 
 use super::guest::host::Host;
-use crate::exit::{Ending, Exit};
+use crate::exit::Ending;
 use crate::output::{self, Output, printable};
 
 /// Approves the destruction of what waits for an approval.
@@ -24,20 +24,17 @@ pub(crate) fn exec(args: &Args, output: Output) -> Ending {
         guest: args.guest.clone(),
     };
     let approved: Vec<Approved> = args.host.post("approve", &wish)?;
-    match output {
-        Output::Json => output::json(&approved)?,
-        Output::Text if approved.is_empty() => output::line("nothing waits for an approval")?,
-        Output::Text => {
-            for Approved { guest, waiting } in &approved {
-                let (objects, of) = (waiting.objects, waiting.of);
-                let keys: Vec<_> = waiting.keys.iter().map(|key| printable(key)).collect();
-                let guest = printable(guest);
-                output::line(&format!(
-                    "{guest}: approved: {objects} of {of} objects go: {}",
-                    keys.join(", ")
-                ))?;
-            }
-        }
-    }
-    Ok(Exit::Done)
+    output::show(&approved, output, |approved| match approved.as_slice() {
+        [] => vec!["nothing waits for an approval".to_owned()],
+        approved => approved.iter().map(line).collect(),
+    })
+}
+
+fn line(Approved { guest, waiting }: &Approved) -> String {
+    let keys: Vec<_> = waiting.keys.iter().map(|key| printable(key)).collect();
+    let (guest, keys) = (printable(guest), keys.join(", "));
+    format!(
+        "{guest}: approved: {} of {} objects go: {keys}",
+        waiting.objects, waiting.of
+    )
 }

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use trueup_capabilities::audit::{self, AuditError, Line, Verdict};
+use trueup_base::text::counted;
 
 use super::run::ConfigArg;
 use crate::exit::{Ending, Exit, Failure, misused};
@@ -81,14 +82,10 @@ fn show(args: &Show, output: Output) -> Ending {
     if !verdict.is_whole() {
         output::talk("warning: this log is not as it was written: `trueup audit verify` says where");
     }
-    match output {
-        Output::Json => output::json(&lines)?,
-        Output::Text => table(&lines)?,
-    }
-    Ok(Exit::Done)
+    output::show(&lines, output, |lines| table(lines))
 }
 
-fn table(lines: &[Line]) -> anyhow::Result<()> {
+fn table(lines: &[Line]) -> Vec<String> {
     let rows = lines.iter().map(|line| {
         let guest = match (line.guest.as_str(), line.version.as_str()) {
             ("", _) => "-".to_owned(),
@@ -109,23 +106,7 @@ fn table(lines: &[Line]) -> anyhow::Result<()> {
             shown(&line.outcome),
         ]
     });
-    let head = ["TIME", "GUEST", "DECISION", "CALL", "SCOPE", "OUTCOME"].map(str::to_owned);
-    let rows: Vec<[String; 6]> = std::iter::once(head).chain(rows).collect();
-    let mut widths = [0; 6];
-    for row in &rows {
-        for (width, cell) in widths.iter_mut().zip(row) {
-            *width = cell.chars().count().max(*width);
-        }
-    }
-    for row in rows {
-        let cells: Vec<String> = row
-            .iter()
-            .zip(widths)
-            .map(|(cell, width)| format!("{cell:<width$}"))
-            .collect();
-        output::line(cells.join("  ").trim_end())?;
-    }
-    Ok(())
+    output::table(["TIME", "GUEST", "DECISION", "CALL", "SCOPE", "OUTCOME"], rows)
 }
 
 /// Texts come from guests, so only printable characters may reach the terminal.
@@ -167,39 +148,35 @@ struct Verified<'a> {
 
 fn verify(folder: &Path, output: Output) -> Ending {
     let verdict = audit::verify(folder)?;
-    match output {
-        Output::Json => output::json(&Verified {
-            folder,
-            verdict: &verdict,
-        })?,
-        Output::Text => print(folder, &verdict)?,
-    }
+    let verified = Verified {
+        folder,
+        verdict: &verdict,
+    };
+    output::show(&verified, output, |_| verdict_lines(folder, &verdict))?;
     Ok(if verdict.is_whole() { Exit::Done } else { Exit::Failed })
 }
 
-fn print(folder: &Path, verdict: &Verdict) -> anyhow::Result<()> {
-    for problem in &verdict.problems {
-        output::line(&shown(&problem.to_string()))?;
-    }
+fn verdict_lines(folder: &Path, verdict: &Verdict) -> Vec<String> {
+    let mut lines: Vec<String> = verdict.problems.iter().map(|it| shown(&it.to_string())).collect();
     if verdict.more_problems > 0 {
-        output::line(&format!("and {} more", verdict.more_problems))?;
+        lines.push(format!("and {} more", verdict.more_problems));
     }
-    let count = |count: u64, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
     let problems = verdict.problems.len() as u64 + verdict.more_problems;
     let outcome = if verdict.is_whole() && verdict.removed > 0 {
         format!(
             "whole; the {} before them were removed by its limits",
-            count(verdict.removed, "line")
+            counted(verdict.removed, "line", "lines")
         )
     } else if verdict.is_whole() {
         "whole".to_owned()
     } else {
-        count(problems, "problem")
+        counted(problems, "problem", "problems")
     };
-    output::line(&format!(
+    lines.push(format!(
         "{}: {} in {}: {outcome}",
         folder.display(),
-        count(verdict.lines, "line"),
-        count(verdict.files as u64, "file")
-    ))
+        counted(verdict.lines, "line", "lines"),
+        counted(verdict.files as u64, "file", "files")
+    ));
+    lines
 }

@@ -99,47 +99,38 @@ pub(crate) fn exec(command: Command, output: Output) -> Ending {
 
 fn accept(path: &Path, output: Output) -> Ending {
     let changed = tools::accept(path)?;
-    if let Output::Json = output {
-        output::json(&changed.as_slice())?;
-        return Ok(Exit::Done);
-    }
     let shown = path.display();
     let text = |mark: Option<Mark>, none: &str| mark.map_or_else(|| none.to_owned(), |mark| mark.to_string());
-    output::line(&match changed {
-        None => format!("{shown}: nothing is missing"),
-        Some(Accepted { known, found }) => format!(
-            "{shown}: going on with {}; known was {}",
-            text(found, "an empty store"),
-            text(known, "nothing"),
-        ),
-    })?;
-    Ok(Exit::Done)
+    let going_on = |Accepted { known, found }: &Accepted| {
+        let (found, known) = (text(*found, "an empty store"), text(*known, "nothing"));
+        format!("{shown}: going on with {found}; known was {known}")
+    };
+    output::show(changed.as_slice(), output, |changed| {
+        let nothing = || format!("{shown}: nothing is missing");
+        vec![changed.first().map_or_else(nothing, going_on)]
+    })
 }
 
 fn show(path: &Path, output: Output) -> Ending {
-    let picture = tools::look(path)?;
-    match output {
-        Output::Json => output::json(&picture)?,
-        Output::Text => print(&picture)?,
-    }
-    Ok(Exit::Done)
+    output::show(&tools::look(path)?, output, lines)
 }
 
-fn print(picture: &Picture) -> anyhow::Result<()> {
-    let fact = |name: &str, value: &str| output::line(&format!("{name:<12} {value}"));
-    fact("path", &picture.path.display().to_string())?;
-    fact("kind", picture.kind.name())?;
-    fact("size", &format!("{} bytes", picture.bytes))?;
-    fact("data", &format!("{} bytes", picture.data_bytes))?;
-    fact("entries", &picture.entries.to_string())?;
+fn lines(picture: &Picture) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut fact = |name: &str, value: &str| lines.push(format!("{name:<12} {value}"));
+    fact("path", &picture.path.display().to_string());
+    fact("kind", picture.kind.name());
+    fact("size", &format!("{} bytes", picture.bytes));
+    fact("data", &format!("{} bytes", picture.data_bytes));
+    fact("entries", &picture.entries.to_string());
     if let Some(number) = picture.last_sequence {
-        fact("last record", &number.to_string())?;
+        fact("last record", &number.to_string());
     }
     if picture.in_use {
         let pid = picture
             .pid
             .map_or_else(|| "not known".to_owned(), |pid| pid.to_string());
-        fact("in use", &format!("by a host, pid {pid}"))?;
+        fact("in use", &format!("by a host, pid {pid}"));
     }
     if let Some(tail) = &picture.tail {
         let what = if picture.in_use {
@@ -147,38 +138,31 @@ fn print(picture: &Picture) -> anyhow::Result<()> {
         } else {
             "torn: a write was interrupted, and never answered"
         };
-        fact("tail", &format!("{}; {what}", tail_text(tail)))?;
+        fact("tail", &format!("{}; {what}", tail_text(tail)));
     }
     if let Some(lost) = &picture.lost {
-        fact("lost", lost)?;
+        fact("lost", lost);
     }
     for known in &picture.generations {
-        fact("generation", &format!("{}: {} bytes", known.generation, known.bytes))?;
+        fact("generation", &format!("{}: {} bytes", known.generation, known.bytes));
     }
-    match (&picture.allocations, &picture.not_understood) {
-        (Some(all), _) => {
-            fact("allocations", &all.len().to_string())?;
-            if !all.is_empty() {
-                output::line("")?;
-                output::line(&format!(
-                    "{:<16} {:<24} {:<16} {}",
-                    "ADDRESS", "NETWORK", "INTERFACE", "CONTAINER"
-                ))?;
-            }
-            for allocation in all {
-                let key = &allocation.key;
-                output::line(&format!(
-                    "{:<16} {:<24} {:<16} {}",
-                    allocation.ipv4, key.network_name, key.if_name, key.container_id
-                ))?;
-            }
-        }
-        (None, why) => fact(
-            "allocations",
-            &format!("not known: {}", why.as_deref().unwrap_or_default()),
-        )?,
+    let Some(all) = &picture.allocations else {
+        let why = picture.not_understood.as_deref().unwrap_or_default();
+        fact("allocations", &format!("not known: {why}"));
+        return lines;
+    };
+    fact("allocations", &all.len().to_string());
+    let row = |ip: &str, network: &str, interface: &str, container: &str| {
+        format!("{ip:<16} {network:<24} {interface:<16} {container}")
+    };
+    if !all.is_empty() {
+        lines.extend([String::new(), row("ADDRESS", "NETWORK", "INTERFACE", "CONTAINER")]);
     }
-    Ok(())
+    lines.extend(all.iter().map(|allocation| {
+        let key = &allocation.key;
+        row(&allocation.ipv4, &key.network_name, &key.if_name, &key.container_id)
+    }));
+    lines
 }
 
 fn tail_text(tail: &Torn) -> String {
@@ -199,26 +183,19 @@ struct Verified<'a> {
 
 fn verify(path: &Path, output: Output) -> Ending {
     let (kind, verdict) = tools::verify(path)?;
-    match output {
-        Output::Json => output::json(&Verified {
-            path,
-            kind,
-            verdict: &verdict,
-        })?,
-        Output::Text => {
-            let shown = path.display();
-            output::line(&match &verdict {
-                Verdict::Whole => format!("{shown}: whole"),
-                Verdict::Unfinished { tail } => format!("{shown}: whole; a host is writing {}", tail_text(tail)),
-                Verdict::Torn { tail } => format!("{shown}: torn: {}", tail_text(tail)),
-                Verdict::Corrupt { text } => format!("corrupt: {text}"),
-            })?;
+    let shown = path.display();
+    let (exit, line) = match &verdict {
+        Verdict::Whole => (Exit::Done, format!("{shown}: whole")),
+        Verdict::Unfinished { tail } => {
+            let tail = tail_text(tail);
+            (Exit::Done, format!("{shown}: whole; a host is writing {tail}"))
         }
-    }
-    Ok(match verdict {
-        Verdict::Whole | Verdict::Unfinished { .. } => Exit::Done,
-        Verdict::Torn { .. } | Verdict::Corrupt { .. } => Exit::Failed,
-    })
+        Verdict::Torn { tail } => (Exit::Failed, format!("{shown}: torn: {}", tail_text(tail))),
+        Verdict::Corrupt { text } => (Exit::Failed, format!("corrupt: {text}")),
+    };
+    let verdict = &verdict;
+    output::show(&Verified { path, kind, verdict }, output, |_| vec![line])?;
+    Ok(exit)
 }
 
 fn copy(args: &Copy, output: Output) -> Ending {
@@ -231,18 +208,14 @@ fn report(copied: &Copied, done: &str, output: Output) -> Ending {
     if let Some(tail) = &copied.left_out {
         output::talk(&format!("warning: left out an interrupted write: {}", tail_text(tail)));
     }
-    match output {
-        Output::Json => output::json(copied)?,
-        Output::Text => {
-            let folded = (copied.folded > 0).then(|| format!("; {} entries folded in", copied.folded));
-            output::line(&format!(
-                "{done} ({}): {} bytes of data, {} entries{}",
-                copied.kind.name(),
-                copied.data_bytes,
-                copied.entries,
-                folded.unwrap_or_default()
-            ))?;
-        }
-    }
-    Ok(Exit::Done)
+    output::show(copied, output, |copied| {
+        let folded = (copied.folded > 0).then(|| format!("; {} entries folded in", copied.folded));
+        vec![format!(
+            "{done} ({}): {} bytes of data, {} entries{}",
+            copied.kind.name(),
+            copied.data_bytes,
+            copied.entries,
+            folded.unwrap_or_default()
+        )]
+    })
 }

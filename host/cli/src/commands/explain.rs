@@ -1,16 +1,18 @@
 //! `trueup explain`: explains what the host did for a key, from the changed input to the calls that it made.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde_json::Value;
+use trueup_base::text::counted;
 use trueup_work::decisions::{
     self, Action, CallTold, Came, Cause, ExplainError, Explained, Explanation, Field, Fields, Happened, Input, Made,
     Operation, Origin, Record, TimedCause, Told, Wanted, Write,
 };
 use trueup_worlds::neg::guest as neg;
 
-use crate::exit::{Ending, Exit, Failure, misused};
+use super::guest::host::Host;
+use crate::exit::{Ending, Failure, misused};
 use crate::output::{self, Output, printable};
 
 /// Explains what the host did for a key: what changed, what the host asked the guest, what the guest wrote, and what
@@ -18,17 +20,14 @@ use crate::output::{self, Output, printable};
 ///
 /// Reads only the state folder: of a running host, of one that ended, or a copy of it.
 #[derive(Debug, clap::Args)]
+#[command(mut_arg("state_dir", |arg| arg.value_name("FOLDER").help("The state folder itself, wherever it is; no configuration is read")))]
 pub(crate) struct Args {
     /// A Service, `NAMESPACE/NAME`, or a port of one that has NEGs, `NAMESPACE/NAME/PORT`. For pod addresses and a
     /// node's guests: the instance, which is the node's name; or, with `--guest`, a container's id, an address, or a
     /// Service.
     key: String,
-    /// The configuration of the host: a TOML file, or a folder with `trueup.toml`.
-    #[arg(long, value_name = "CONFIG", default_value = ".")]
-    config: PathBuf,
-    /// The state folder itself, wherever it is; no configuration is read.
-    #[arg(long, value_name = "FOLDER")]
-    state_dir: Option<PathBuf>,
+    #[command(flatten)]
+    host: Host,
     /// The guest whose decisions to explain, as in `[guests.NAME]`. Default: the guest that has decided about the key.
     #[arg(long, value_name = "NAME")]
     guest: Option<String>,
@@ -47,24 +46,12 @@ impl From<ExplainError> for Failure {
 }
 
 pub(crate) fn exec(args: Args, output: Output) -> Ending {
-    let state_dir = match args.state_dir {
-        Some(folder) => folder,
-        None => super::run::state_dir(&args.config)?,
-    };
     let wanted = Wanted {
         last: usize::from(args.last),
         decision: args.decision,
     };
-    let explained = decisions::explain(&state_dir, args.guest.as_deref(), &args.key, wanted)?;
-    match output {
-        Output::Json => output::json(&explained)?,
-        Output::Text => {
-            for line in text(&explained) {
-                output::line(&line)?;
-            }
-        }
-    }
-    Ok(Exit::Done)
+    let explained = decisions::explain(&args.host.state_dir()?, args.guest.as_deref(), &args.key, wanted)?;
+    output::show(&explained, output, text)
 }
 
 fn text(of: &Explanation) -> Vec<String> {
@@ -83,7 +70,7 @@ fn text(of: &Explanation) -> Vec<String> {
         ));
     }
     if of.unread > 0 {
-        let lines_are = super::status::counted(of.unread as u64, "kept line", "kept lines");
+        let lines_are = counted(of.unread as u64, "kept line", "kept lines");
         lines.push(format!("! {lines_are} can't be read: passed over"));
     }
     lines

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use trueup_runtime::infer;
 
-use crate::exit::{Ending, Exit, misused};
+use crate::exit::{Ending, misused};
 use crate::output::{self, Output};
 
 #[derive(Debug, clap::Subcommand)]
@@ -26,12 +26,8 @@ pub(crate) fn exec(command: Command, output: Output) -> Ending {
     for torn in torn {
         output::talk(&format!("warning: {torn}"));
     }
-    match output {
-        Output::Json => output::json(&inferred)?,
-        Output::Text => {
-            let texts: Vec<String> = inferred.iter().map(infer::Inferred::to_toml).collect();
-            output::line(texts.join("\n").trim_end())?;
-        }
-    }
-    Ok(Exit::Done)
+    output::show(&inferred, output, |inferred| {
+        let texts: Vec<String> = inferred.iter().map(infer::Inferred::to_toml).collect();
+        vec![texts.join("\n").trim_end().to_owned()]
+    })
 }

@@ -8,8 +8,9 @@ use trueup_config::{Ipam, SOCKET};
 use trueup_work::event::seconds;
 use trueup_worlds::ipam::guest::{AddressInfo, Eni, IpamKey};
 use trueup_worlds::ipam::{self, FORGOTTEN_AFTER_MS, Shown};
+use trueup_base::text::counted;
 
-use crate::exit::{Ending, Exit, misused};
+use crate::exit::{Ending, misused};
 use crate::output::{self, Output, printable, table};
 
 #[derive(Debug, clap::Subcommand)]
@@ -53,15 +54,7 @@ pub(crate) fn exec(command: Command, output: Output) -> Ending {
         Command::Release(args) => return release(&args, output),
     };
     let (_, shown) = args.ask()?;
-    match output {
-        Output::Json => output::json(&shown)?,
-        Output::Text => {
-            for line in lines(&shown, SystemClock.now_ms()) {
-                output::line(&line)?;
-            }
-        }
-    }
-    Ok(Exit::Done)
+    output::show(&shown, output, |shown| lines(shown, SystemClock.now_ms()))
 }
 
 impl Asked {
@@ -111,15 +104,7 @@ fn release(args: &Release, output: Output) -> Ending {
         applied: args.apply,
         addresses,
     };
-    match output {
-        Output::Json => output::json(&released)?,
-        Output::Text => {
-            for line in released_lines(&released) {
-                output::line(&line)?;
-            }
-        }
-    }
-    Ok(Exit::Done)
+    output::show(&released, output, released_lines)
 }
 
 /// The addresses of the named containers, or of those that the runtime forgot if none is named.
@@ -168,28 +153,22 @@ fn to_free(shown: &Shown, containers: &[String]) -> Result<Vec<Freed>, crate::ex
 }
 
 fn released_lines(released: &Released) -> Vec<String> {
-    let count = released.addresses.len();
-    let addresses = if count == 1 {
-        "1 address".to_owned()
-    } else {
-        format!("{count} addresses")
-    };
-    if count == 0 {
+    if released.addresses.is_empty() {
         return vec![
             "nothing to free: the container runtime knows every holder, or has not missed one for 5 minutes".to_owned(),
         ];
     }
-    let mut rows = vec![["ADDRESS", "POD", "CONTAINER", "MISSING"].map(str::to_owned).to_vec()];
-    for freed in &released.addresses {
-        let missing = freed.missing_ms.map_or_else(|| "-".to_owned(), seconds);
-        rows.push(vec![
-            printable(&freed.ip),
-            freed.pod.as_deref().map_or_else(|| "-".to_owned(), printable),
-            printable(&freed.key.container_id),
-            missing,
-        ]);
-    }
-    let mut lines = table(&rows);
+    let none = || "-".to_owned();
+    let rows = released.addresses.iter().map(|freed| {
+        [
+            freed.ip.clone(),
+            freed.pod.clone().unwrap_or_else(none),
+            freed.key.container_id.clone(),
+            freed.missing_ms.map_or_else(none, seconds),
+        ]
+    });
+    let mut lines = table(["ADDRESS", "POD", "CONTAINER", "MISSING"], rows);
+    let addresses = counted(released.addresses.len() as u64, "address", "addresses");
     lines.push(if released.applied {
         format!("{addresses} freed")
     } else {
@@ -252,16 +231,27 @@ fn lines(shown: &Shown, now_ms: u64) -> Vec<String> {
     lines.push(format!("store     {store}"));
     lines.push(format!("total     {}", shown.stats));
     lines.push(String::new());
-    lines.extend(table(&interfaces(shown, now_ms)));
-    let addresses = addresses(shown, now_ms);
-    if addresses.len() > 1 {
-        lines.push(String::new());
-        lines.extend(table(&addresses));
-    }
+    lines.extend(interfaces(shown, now_ms));
+    lines.extend(addresses(shown, now_ms));
     lines
 }
 
-fn interfaces(shown: &Shown, now_ms: u64) -> Vec<Vec<String>> {
+fn interfaces(shown: &Shown, now_ms: u64) -> Vec<String> {
+    let of_eni = |eni: &Eni| {
+        let (mut assigned, mut resting, mut free) = (0_usize, 0_usize, 0_usize);
+        for address in &eni.addresses {
+            match State::of(address, shown.cooling_period_ms, now_ms) {
+                State::Assigned(_) => assigned += 1,
+                State::Resting(_) => resting += 1,
+                State::Free => free += 1,
+            }
+        }
+        let [all, assigned, resting, free] =
+            [eni.addresses.len(), assigned, resting, free].map(|count| count.to_string());
+        let (device, flags) = (eni.device_number.to_string(), flags(eni).to_owned());
+        [eni.id.clone(), device, flags, all, assigned, resting, free]
+    };
+    let given_up = |id: &String| [id, "-", "given up", "-", "-", "-", "-"].map(str::to_owned);
     let head = [
         "INTERFACE",
         "DEVICE",
@@ -271,81 +261,44 @@ fn interfaces(shown: &Shown, now_ms: u64) -> Vec<Vec<String>> {
         "RESTING",
         "FREE",
     ];
-    let mut rows = vec![head.map(str::to_owned).to_vec()];
-    for eni in &shown.enis {
-        let (mut assigned, mut resting, mut free) = (0_usize, 0_usize, 0_usize);
-        for address in &eni.addresses {
-            match State::of(address, shown.cooling_period_ms, now_ms) {
-                State::Assigned(_) => assigned += 1,
-                State::Resting(_) => resting += 1,
-                State::Free => free += 1,
-            }
-        }
-        let mut row = vec![printable(&eni.id), eni.device_number.to_string(), flags(eni)];
-        row.extend([eni.addresses.len(), assigned, resting, free].map(|count| count.to_string()));
-        rows.push(row);
-    }
-    for id in &shown.released {
-        let mut row = vec![printable(id), "-".to_owned(), "given up".to_owned()];
-        row.extend(["-", "-", "-", "-"].map(str::to_owned));
-        rows.push(row);
-    }
-    rows
+    let rows = shown.enis.iter().map(of_eni);
+    table(head, rows.chain(shown.released.iter().map(given_up)))
 }
 
-fn flags(eni: &Eni) -> String {
+fn flags(eni: &Eni) -> &'static str {
     match (eni.is_primary, eni.is_trunk) {
         (true, true) => "primary, trunk",
         (true, false) => "primary",
         (false, true) => "trunk",
         (false, false) => "-",
     }
-    .to_owned()
 }
 
-fn addresses(shown: &Shown, now_ms: u64) -> Vec<Vec<String>> {
-    let row = |cells: [&str; 7]| cells.map(printable).to_vec();
-    let mut rows = vec![row([
-        "ADDRESS",
-        "INTERFACE",
-        "STATE",
-        "POD",
-        "NETWORK",
-        "CONTAINER",
-        "IN POD",
-    ])];
+fn addresses(shown: &Shown, now_ms: u64) -> Vec<String> {
     let pod = |ip: &str| shown.pods.get(ip).map_or("-", String::as_str);
+    let used = |ip: &str, interface: &str, state: &str, key: &IpamKey| {
+        let IpamKey {
+            network_name,
+            container_id,
+            if_name,
+        } = key;
+        [ip, interface, state, pod(ip), network_name, container_id, if_name].map(str::to_owned)
+    };
+    let unused = |ip: &str, interface: &str, state: &str| [ip, interface, state, "", "", "", ""].map(str::to_owned);
+    let mut rows = Vec::new();
     for eni in &shown.enis {
         for info in &eni.addresses {
             let (address, id) = (&info.address, &eni.id);
             rows.push(match State::of(info, shown.cooling_period_ms, now_ms) {
-                State::Assigned(key) => row([
-                    address,
-                    id,
-                    "assigned",
-                    pod(address),
-                    &key.network_name,
-                    &key.container_id,
-                    &key.if_name,
-                ]),
-                State::Resting(ms) => row([address, id, &format!("resting, {} left", seconds(ms)), "", "", "", ""]),
-                State::Free => row([address, id, "free", "", "", "", ""]),
+                State::Assigned(key) => used(address, id, "assigned", key),
+                State::Resting(ms) => unused(address, id, &format!("resting, {} left", seconds(ms))),
+                State::Free => unused(address, id, "free"),
             });
         }
     }
-    for held in &shown.held {
-        let key = &held.key;
-        rows.push(row([
-            &held.ip,
-            "-",
-            "held",
-            pod(&held.ip),
-            &key.network_name,
-            &key.container_id,
-            &key.if_name,
-        ]));
-    }
-    rows
+    rows.extend(shown.held.iter().map(|held| used(&held.ip, "-", "held", &held.key)));
+    let head = ["ADDRESS", "INTERFACE", "STATE", "POD", "NETWORK", "CONTAINER", "IN POD"];
+    output::table_below(head, rows)
 }
 
 #[cfg(test)]

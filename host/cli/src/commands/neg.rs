@@ -3,7 +3,7 @@
 use trueup_runtime::control::ErrorState;
 
 use super::guest::host::Host;
-use crate::exit::{Ending, Exit};
+use crate::exit::Ending;
 use crate::output::{self, Output, printable};
 
 #[derive(Debug, clap::Subcommand)]
@@ -20,15 +20,10 @@ pub(crate) struct Args {
     /// The key: namespace, Service and port, such as `shop/web/80`.
     key: String,
     /// Whether the key is in its error state from now on.
-    state: State,
+    #[arg(value_parser = ["on", "off"])]
+    state: String,
     #[command(flatten)]
     host: Host,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum State {
-    On,
-    Off,
 }
 
 pub(crate) fn exec(command: &Command, output: Output) -> Ending {
@@ -40,15 +35,11 @@ pub(crate) fn exec(command: &Command, output: Output) -> Ending {
 fn error_state(args: &Args, output: Output) -> Ending {
     let wish = ErrorState {
         key: args.key.clone(),
-        on: args.state == State::On,
+        on: args.state == "on",
     };
     let set: ErrorState = args.host.post("negs/error-state", &wish)?;
-    match output {
-        Output::Json => output::json(&set)?,
-        Output::Text => {
-            let state = if set.on { "on" } else { "off" };
-            output::line(&format!("{:<24} error state {state}", printable(&set.key)))?;
-        }
-    }
-    Ok(Exit::Done)
+    output::show(&set, output, |set| {
+        let state = if set.on { "on" } else { "off" };
+        vec![format!("{:<24} error state {state}", printable(&set.key))]
+    })
 }

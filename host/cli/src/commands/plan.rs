@@ -45,13 +45,14 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
         None
     };
     let plan = super::block_on(plan::plan(&config, &super::registry(), args.orphans))??;
-    match output {
-        Output::Json => output::json(&plan)?,
-        Output::Text => {
-            let hidden = config.source().map_or("", Source::hidden);
-            show(&plan, hidden, args.orphans)?;
+    output::show(&plan, output, |plan| {
+        for problem in plan.problems.iter().chain(&plan.notes) {
+            output::talk(&format!("warning: {problem}"));
         }
-    }
+        let hidden = config.source().map_or("", Source::hidden);
+        let lines = lines(plan, hidden, args.orphans);
+        lines.iter().map(|line| output::printable(line)).collect()
+    })?;
     Ok(if plan.has_failed() {
         Exit::Failed
     } else if plan.has_changes() {
@@ -62,15 +63,6 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
 }
 
 /// `hidden`: what in the source may name a key and can't be read.
-fn show(plan: &Plan, hidden: &str, orphans: bool) -> anyhow::Result<()> {
-    for problem in plan.problems.iter().chain(&plan.notes) {
-        output::talk(&format!("warning: {problem}"));
-    }
-    for line in lines(plan, hidden, orphans) {
-        output::line(&output::printable(&line))?;
-    }
-    Ok(())
-}
 
 fn lines(plan: &Plan, hidden: &str, orphans: bool) -> Vec<String> {
     let mut lines = Vec::new();

@@ -231,7 +231,7 @@ fn warn_of_problems(count: usize, place: &str, held: &[String]) {
             [] => String::new(),
             held => format!("; kept for that: {}", held.join(", ")),
         };
-        let word = if count == 1 { "problem" } else { "problems" };
-        output::talk(&format!("warning: {count} {word} in {place}, see above{held}"));
+        let problems = counted(count as u64, "problem", "problems");
+        output::talk(&format!("warning: {problems} in {place}, see above{held}"));
     }
 }

@@ -1,9 +1,9 @@
 //! `trueup guest history`: which versions of a guest were active.
 
-use trueup_work::swap::Revisions;
+use trueup_work::swap::{Revision, Revisions};
 
 use super::host::{self, Host};
-use crate::exit::{Ending, Exit, misused};
+use crate::exit::{Ending, misused};
 use crate::output::{self, Output, table};
 
 /// Shows which versions of a guest were active, the newest last. Works without a running host.
@@ -26,26 +26,20 @@ pub(super) fn exec(args: &Args, output: Output) -> Ending {
             state_dir.display()
         )));
     }
-    match output {
-        Output::Json => output::json(&revisions.all())?,
-        Output::Text => {
-            let head = ["REVISION", "VERSION", "SINCE", "BY", "USE", "DIGEST", "NOTE"];
-            let rows = revisions.all().iter().map(|revision| {
-                vec![
-                    revision.revision.to_string(),
-                    format!("{}@{}", revision.name, revision.version),
-                    output::time(revision.at_ms),
-                    revision.by.to_string(),
-                    revision.reference.clone(),
-                    output::short(&revision.digest).to_owned(),
-                    revision.note.clone().unwrap_or_default(),
-                ]
-            });
-            let rows: Vec<Vec<String>> = std::iter::once(head.map(str::to_owned).to_vec()).chain(rows).collect();
-            for line in table(&rows) {
-                output::line(&line)?;
-            }
-        }
-    }
-    Ok(Exit::Done)
+    output::show(revisions.all(), output, |all| {
+        let head = ["REVISION", "VERSION", "SINCE", "BY", "USE", "DIGEST", "NOTE"];
+        table(head, all.iter().map(row))
+    })
+}
+
+fn row(revision: &Revision) -> [String; 7] {
+    [
+        revision.revision.to_string(),
+        format!("{}@{}", revision.name, revision.version),
+        output::time(revision.at_ms),
+        revision.by.to_string(),
+        revision.reference.clone(),
+        output::short(&revision.digest).to_owned(),
+        revision.note.clone().unwrap_or_default(),
+    ]
 }

@@ -61,19 +61,8 @@ impl Host {
 
     fn ask<T>(&self, question: impl AsyncFnOnce(&Client) -> Result<T, ClientError>) -> Result<T, Failure> {
         let state_dir = self.state_dir()?;
-        let answer = crate::commands::block_on(async {
-            let client = Client::new(&state_dir)?;
-            question(&client).await
-        })?;
-        answer.map_err(|error| match error {
-            ClientError::Misused(_) => misused(error),
-            ClientError::NoHost { .. }
-            | ClientError::NoAnswer { .. }
-            | ClientError::Stuck { .. }
-            | ClientError::NotAllowed { .. }
-            | ClientError::Refused(_)
-            | ClientError::Answer { .. } => Failure::Failed(error.into()),
-        })
+        let client = Client::new(&state_dir)?;
+        Ok(crate::commands::block_on(question(&client))??)
     }
 }
 

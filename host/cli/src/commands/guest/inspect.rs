@@ -5,7 +5,7 @@ use std::path::Path;
 use trueup_registry::{NoGuest, NotLoaded, Reference};
 
 use super::Shown;
-use crate::exit::{Ending, Exit, misused};
+use crate::exit::{Ending, misused};
 use crate::output::{self, Output};
 
 /// Shows what a guest is, what it may ask, and what it answers.
@@ -29,31 +29,24 @@ pub(super) fn exec(args: Args, output: Output) -> Ending {
     // Also check that the guest links: matching names are not enough.
     let refused = loader.link(guest.clone()).err();
     let shown = Shown::of(guest, &loader);
-    match output {
-        Output::Json => output::json(&shown)?,
-        Output::Text => show(&shown)?,
-    }
-    match refused {
-        Some(refused) => Err(misused(NoGuest(refused))),
-        None => Ok(Exit::Done),
-    }
+    let shown = output::show(&shown, output, lines)?;
+    refused.map_or(Ok(shown), |refused| Err(misused(NoGuest(refused))))
 }
 
-fn show(guest: &Shown) -> anyhow::Result<()> {
-    output::line(&format!("guest    {}@{}", guest.name, guest.version))?;
-    output::line(&format!(
-        "world    {}",
-        guest.world.unwrap_or("none that this host knows")
-    ))?;
-    output::line(&format!("digest   {}", guest.digest))?;
-    output::line(&format!("size     {} bytes", guest.size))?;
-    output::line("may ask")?;
-    for import in &guest.imports {
-        output::line(&format!("         {import}"))?;
-    }
-    output::line("answers")?;
-    for export in &guest.exports {
-        output::line(&format!("         {export}"))?;
-    }
-    Ok(())
+fn lines(guest: &Shown) -> Vec<String> {
+    let indented = |names: &[String]| names.iter().map(|name| format!("         {name}")).collect();
+    let facts = vec![
+        format!("guest    {}@{}", guest.name, guest.version),
+        format!("world    {}", guest.world.unwrap_or("none that this host knows")),
+        format!("digest   {}", guest.digest),
+        format!("size     {} bytes", guest.size),
+        "may ask".to_owned(),
+    ];
+    [
+        facts,
+        indented(&guest.imports),
+        vec!["answers".to_owned()],
+        indented(&guest.exports),
+    ]
+    .concat()
 }

@@ -3,7 +3,7 @@
 use trueup_registry::Reference;
 
 use super::Shown;
-use crate::exit::{Ending, Exit};
+use crate::exit::Ending;
 use crate::output::{self, Output};
 
 /// Lists the guests that ship with this host.
@@ -21,20 +21,19 @@ pub(super) fn exec(_: Args, output: Output) -> Ending {
         .map(|reference| loader.guest(&reference).map(|guest| Shown::of(guest, &loader)))
         .collect::<Result<_, _>>()
         .map_err(anyhow::Error::from)?;
-    match output {
-        Output::Json => output::json(&guests)?,
-        Output::Text => {
-            output::line(&format!("{:<12} {:<42} {:>9}  {}", "GUEST", "WORLD", "BYTES", "DIGEST"))?;
-            for guest in guests {
-                let name = format!("{}@{}", guest.name, guest.version);
-                output::line(&format!(
-                    "{name:<12} {:<42} {:>9}  {}",
-                    guest.world.unwrap_or("none"),
-                    guest.size,
-                    guest.digest
-                ))?;
-            }
-        }
-    }
-    Ok(Exit::Done)
+    output::show(&guests, output, |guests| {
+        let line =
+            |name: &str, world: &str, size: &str, digest: &str| format!("{name:<12} {world:<42} {size:>9}  {digest}");
+        let of = |guest: &Shown| {
+            let name = format!("{}@{}", guest.name, guest.version);
+            line(
+                &name,
+                guest.world.unwrap_or("none"),
+                &guest.size.to_string(),
+                &guest.digest,
+            )
+        };
+        let head = line("GUEST", "WORLD", "BYTES", "DIGEST");
+        std::iter::once(head).chain(guests.iter().map(of)).collect()
+    })
 }

@@ -1,6 +1,7 @@
 //! `trueup guest lock`: pins the present digest of each guest of a configuration.
 
 use trueup_registry::{Change, ChangeKind, LOCK_FILE_NAME, NotLoaded, Pin};
+use trueup_base::text::counted;
 
 use crate::commands::run::ConfigArg;
 use crate::exit::{Ending, Exit, Failure, misused};
@@ -21,20 +22,16 @@ pub(super) fn exec(args: Args, output: Output) -> Ending {
     let config = crate::commands::run::read(args.config.path(), &[])?;
     let loader = crate::commands::loader_of(&config)?;
     let changes = crate::commands::block_on(loader.lock(config.references()))?.map_err(all)?;
-    match output {
-        Output::Json => output::json(&changes)?,
-        Output::Text if changes.is_empty() => output::talk("nothing to pin: every guest ships with this host"),
-        Output::Text => {
-            for change in &changes {
-                output::line(&line(change))?;
-            }
-            let file = config.file.with_file_name(LOCK_FILE_NAME);
-            let count = changes.iter().filter(|change| change.pin.is_some()).count();
-            let word = if count == 1 { "guest" } else { "guests" };
-            output::line(&format!("{}: {count} {word} pinned", file.display()))?;
-        }
+    if changes.is_empty() && output == Output::Text {
+        output::talk("nothing to pin: every guest ships with this host");
+        return Ok(Exit::Done);
     }
-    Ok(Exit::Done)
+    output::show(&changes, output, |changes| {
+        let file = config.file.with_file_name(LOCK_FILE_NAME);
+        let pinned = changes.iter().filter(|change| change.pin.is_some()).count() as u64;
+        let pinned = format!("{}: {} pinned", file.display(), counted(pinned, "guest", "guests"));
+        changes.iter().map(line).chain([pinned]).collect()
+    })
 }
 
 /// Every problem, one a line.

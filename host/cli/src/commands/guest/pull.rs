@@ -7,7 +7,7 @@ use serde::Serialize;
 use trueup_registry::{NoGuest, NotLoaded, OciReference, Reference, Registry, Verify};
 use trueup_work::guests::load::Loaded;
 
-use crate::exit::{Ending, Exit, misused};
+use crate::exit::{Ending, misused};
 use crate::output::{self, Output};
 
 /// Pulls guests out of OCI registries into the store of a configuration's state folder, or into a file.
@@ -122,17 +122,12 @@ impl Pulled {
 }
 
 fn report(pulled: &[Pulled], output: Output) -> Ending {
-    match output {
-        Output::Json => output::json(&pulled)?,
-        Output::Text => {
-            for guest in pulled {
-                let word = if guest.fetched { "pulled" } else { "had" };
-                output::line(&format!("{word:<9} {}  {}", guest.r#use, guest.digest))?;
-            }
-            if pulled.is_empty() {
-                output::talk("nothing to pull: no guest of this configuration is in a registry");
-            }
-        }
+    if pulled.is_empty() && output == Output::Text {
+        output::talk("nothing to pull: no guest of this configuration is in a registry");
     }
-    Ok(Exit::Done)
+    let line = |guest: &Pulled| {
+        let word = if guest.fetched { "pulled" } else { "had" };
+        format!("{word:<9} {}  {}", guest.r#use, guest.digest)
+    };
+    output::show(pulled, output, |pulled| pulled.iter().map(line).collect())
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use trueup_registry::Reference;
 
-use crate::exit::{Ending, Exit, misused};
+use crate::exit::{Ending, misused};
 use crate::output::{self, Output};
 
 /// Puts a guest into an OCI registry under a tag, and prints the reference that always names exactly this guest.
@@ -30,15 +30,11 @@ pub(super) fn exec(args: Args, output: Output) -> Ending {
     };
     let loader = crate::commands::loader()?;
     let pushed = crate::commands::block_on(loader.push(&args.file, &to))??;
-    match output {
-        Output::Json => output::json(&pushed)?,
-        Output::Text => {
-            output::talk(&format!(
-                "pushed {}@{} ({}) to oci:{to}",
-                pushed.name, pushed.version, pushed.digest
-            ));
-            output::line(&pushed.reference)?;
-        }
-    }
-    Ok(Exit::Done)
+    output::show(&pushed, output, |pushed| {
+        output::talk(&format!(
+            "pushed {}@{} ({}) to oci:{to}",
+            pushed.name, pushed.version, pushed.digest
+        ));
+        vec![pushed.reference.clone()]
+    })
 }

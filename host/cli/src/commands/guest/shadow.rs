@@ -5,8 +5,8 @@ use trueup_work::shadow::{Difference, Status};
 use trueup_work::swap::Promotion;
 
 use super::host::{self, Host};
-use crate::exit::{Ending, Exit};
-use crate::output::{self, Output, printable, table};
+use crate::exit::Ending;
+use crate::output::{self, Output, table};
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
@@ -77,31 +77,21 @@ pub(super) fn exec(command: &Command, output: Output) -> Ending {
         Command::Stop(args) => args.host.delete(&host::path(&args.guest, "shadow")?)?,
         Command::Promote(args) => return promote(args, output),
     };
-    match output {
-        Output::Json => output::json(&status)?,
-        Output::Text => {
-            for line in lines(&status) {
-                output::line(&line)?;
-            }
-        }
-    }
-    Ok(Exit::Done)
+    output::show(&status, output, lines)
 }
 
 fn promote(args: &Promote, output: Output) -> Ending {
     let promote = control::Promote { after: args.after };
     let promotion: Promotion = args.host.post(&host::path(&args.guest, "shadow/promote")?, &promote)?;
-    match (output, &promotion) {
-        (Output::Json, _) => output::json(&promotion)?,
-        (Output::Text, Promotion::Done(activated)) => {
-            output::line(&format!("{}: {activated}", activated.guest))?;
-        }
-        (Output::Text, Promotion::Awaited { after, same_in_a_row }) => output::line(&format!(
-            "{}: becomes active when {after} calls in a row came out the same; {same_in_a_row} did so far",
-            args.guest
-        ))?,
-    }
-    Ok(Exit::Done)
+    output::show(&promotion, output, |promotion| {
+        vec![match promotion {
+            Promotion::Done(activated) => format!("{}: {activated}", activated.guest),
+            Promotion::Awaited { after, same_in_a_row } => format!(
+                "{}: becomes active when {after} calls in a row came out the same; {same_in_a_row} did so far",
+                args.guest
+            ),
+        }]
+    })
 }
 
 /// The state of a comparison, in a few words.
@@ -145,30 +135,22 @@ fn lines(status: &Status) -> Vec<String> {
         &status.same_in_a_row,
     ];
     let mut lines = vec![candidate];
-    lines.extend(table(&[
-        head.map(str::to_owned).to_vec(),
-        counts.map(u64::to_string).to_vec(),
-    ]));
+    lines.extend(table(head, [counts.map(u64::to_string)]));
     // Also show the first difference when the list of the last ones no longer holds it.
     let first = status.first.iter().filter(|first| !status.last.contains(first));
-    let differences: Vec<Vec<String>> = first.chain(&status.last).map(row).collect();
-    if !differences.is_empty() {
-        lines.push(String::new());
-        let head = ["INSTANCE", "VERDICT", "ENTRY", "WHAT", "RECORDING"]
-            .map(str::to_owned)
-            .to_vec();
-        lines.extend(table(&[vec![head], differences].concat()));
-    }
+    let differences = first.chain(&status.last).map(row).collect();
+    let head = ["INSTANCE", "VERDICT", "ENTRY", "WHAT", "RECORDING"];
+    lines.extend(output::table_below(head, differences));
     lines
 }
 
-fn row(difference: &Difference) -> Vec<String> {
+fn row(difference: &Difference) -> [String; 5] {
     let none = || "-".to_owned();
-    vec![
-        printable(&difference.key),
+    [
+        difference.key.clone(),
         difference.verdict.to_string(),
         difference.n.map_or_else(none, |n| n.to_string()),
-        printable(&difference.what),
+        difference.what.clone(),
         difference
             .file
             .as_ref()

@@ -4,7 +4,7 @@ use trueup_work::swap::Standing;
 
 use super::host::Host;
 use super::shadow::compared;
-use crate::exit::{Ending, Exit, misused};
+use crate::exit::{Ending, misused};
 use crate::output::{self, Output, table};
 
 /// Shows which version of each guest decides, which inputs are set aside, and what runs in shadow. Asks the running
@@ -29,25 +29,16 @@ pub(super) fn exec(args: &Args, output: Output) -> Ending {
             )));
         }
     }
-    match output {
-        Output::Json => output::json(&all)?,
-        Output::Text => {
-            for line in lines(&all) {
-                output::line(&line)?;
-            }
-        }
-    }
-    Ok(Exit::Done)
+    output::show(&all, output, |all| lines(all))
 }
 
 fn lines(all: &[Standing]) -> Vec<String> {
     let head = ["GUEST", "REVISION", "VERSION", "SINCE", "BY", "QUARANTINED", "SHADOW"];
-    let mut rows = vec![head.map(str::to_owned).to_vec()];
-    for standing in all {
+    let rows = all.iter().map(|standing| {
         let none = || "-".to_owned();
         let of =
             |show: &dyn Fn(&trueup_work::swap::Revision) -> String| standing.active.as_ref().map_or_else(none, show);
-        rows.push(vec![
+        [
             standing.guest.clone(),
             of(&|active| active.revision.to_string()),
             of(&|active| format!("{}@{}", active.name, active.version)),
@@ -55,27 +46,20 @@ fn lines(all: &[Standing]) -> Vec<String> {
             of(&|active| active.by.to_string()),
             standing.quarantined.len().to_string(),
             standing.shadow.as_ref().map_or_else(none, compared),
-        ]);
-    }
-    let mut lines = table(&rows);
+        ]
+    });
+    let mut lines = table(head, rows);
     let set_aside = all.iter().flat_map(|standing| &standing.quarantined);
-    let mut rows = vec![
-        ["QUARANTINED", "FAILED", "SINCE", "WHY", "RECORDING"]
-            .map(str::to_owned)
-            .to_vec(),
-    ];
-    rows.extend(set_aside.map(|entry| {
-        vec![
-            output::printable(&entry.instance),
+    let rows = set_aside.map(|entry| {
+        [
+            entry.instance.clone(),
             entry.failures.to_string(),
             output::time(entry.at_ms),
-            output::printable(&entry.error),
+            entry.error.clone(),
             entry.journal.display().to_string(),
         ]
-    }));
-    if rows.len() > 1 {
-        lines.push(String::new());
-        lines.extend(table(&rows));
-    }
+    });
+    let head = ["QUARANTINED", "FAILED", "SINCE", "WHY", "RECORDING"];
+    lines.extend(output::table_below(head, rows.collect()));
     lines
 }

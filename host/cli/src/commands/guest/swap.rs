@@ -6,7 +6,7 @@ use trueup_work::gate::Mode;
 use trueup_work::swap::Activated;
 
 use super::host::{self, Host};
-use crate::exit::{Ending, Exit};
+use crate::exit::Ending;
 use crate::output::{self, Output};
 
 /// Makes another version of a guest the active one, completely or not at all.
@@ -78,9 +78,7 @@ pub(super) fn exec(args: &Args, output: Output) -> Ending {
 
 /// Prints what became active.
 pub(super) fn show(activated: &Activated, output: Output) -> Ending {
-    match output {
-        Output::Json => output::json(activated)?,
-        Output::Text => output::line(&format!("{}: {activated}", activated.guest))?,
-    }
-    Ok(Exit::Done)
+    output::show(activated, output, |activated| {
+        vec![format!("{}: {activated}", activated.guest)]
+    })
 }

@@ -40,12 +40,9 @@ pub(super) fn exec(args: Args, output: Output) -> Ending {
     let config = crate::commands::run::read(args.config.path(), &[])?;
     let loader = crate::commands::loader_of(&config)?;
     let all = crate::commands::block_on(verify(&loader, &config))?;
-    match output {
-        Output::Json => output::json(&all)?,
-        Output::Text => show(&all)?,
-    }
+    let shown = output::show(&all, output, |all| all.iter().map(line).collect())?;
     let wrong = all.iter().any(|guest| guest.problem.is_some());
-    Ok(if wrong { Exit::Failed } else { Exit::Done })
+    Ok(if wrong { Exit::Failed } else { shown })
 }
 
 async fn verify(loader: &Loader, config: &Config) -> Vec<Verified> {
@@ -87,29 +84,25 @@ fn signature(vouched: &Vouched) -> (Option<&'static str>, Option<String>) {
     }
 }
 
-fn show(all: &[Verified]) -> anyhow::Result<()> {
-    for guest in all {
-        if let Some(problem) = &guest.problem {
-            output::line(&format!("{:<6} WRONG  {problem}", guest.guest))?;
-            continue;
-        }
-        let pinned = match guest.pinned {
-            Some(Pinned::Host) => "ships with this host",
-            Some(Pinned::Reference) => "pinned by its reference",
-            Some(Pinned::Lock) => "pinned by the lock file",
-            Some(Pinned::No) | None => "not pinned",
-        };
-        // For a built-in guest, the host itself is both pin and signature.
-        let signature = match (&guest.key, guest.signature) {
-            (Some(key), _) => format!(", signed by {key}"),
-            (None, Some("host")) => String::new(),
-            (None, _) => ", no signature asked for".to_owned(),
-        };
-        let digest = guest.digest.as_deref().unwrap_or_default();
-        output::line(&format!(
-            "{:<6} ok     {}  {digest}  {pinned}{signature}",
-            guest.guest, guest.r#use
-        ))?;
+fn line(guest: &Verified) -> String {
+    if let Some(problem) = &guest.problem {
+        return format!("{:<6} WRONG  {problem}", guest.guest);
     }
-    Ok(())
+    let pinned = match guest.pinned {
+        Some(Pinned::Host) => "ships with this host",
+        Some(Pinned::Reference) => "pinned by its reference",
+        Some(Pinned::Lock) => "pinned by the lock file",
+        Some(Pinned::No) | None => "not pinned",
+    };
+    // For a built-in guest, the host itself is both pin and signature.
+    let signature = match (&guest.key, guest.signature) {
+        (Some(key), _) => format!(", signed by {key}"),
+        (None, Some("host")) => String::new(),
+        (None, _) => ", no signature asked for".to_owned(),
+    };
+    let digest = guest.digest.as_deref().unwrap_or_default();
+    format!(
+        "{:<6} ok     {}  {digest}  {pinned}{signature}",
+        guest.guest, guest.r#use
+    )
 }

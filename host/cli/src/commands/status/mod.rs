@@ -6,12 +6,12 @@ pub(super) use trueup_base::text::passed;
 use trueup_runtime::control::Client;
 use trueup_work::board::{KeyShown, KeysShown, Status};
 
-use super::reach::{Reach, get};
+use super::reach::Reach;
 use crate::exit::{Ending, Exit, Failure};
 use crate::output::{self, Output};
 
 #[cfg_attr(not(feature = "top"), expect(unused_imports, reason = "`top` shows them too"))]
-pub(super) use self::text::{bytes, counted, negs_of, next_try, since, what, without_problems};
+pub(super) use self::text::{bytes, negs_of, next_try, since, what, without_problems};
 
 /// Shows the state of the running host: what it works on, the guests that decide, what failed and when it is tried
 /// again.
@@ -27,18 +27,19 @@ pub(crate) struct Args {
     keys: bool,
 }
 
-/// The output with `--keys` as JSON: the status with all keys in it.
+/// The output as JSON: the status, with `--keys` all keys in it.
 #[derive(serde::Serialize)]
 struct WithKeys<'a> {
     #[serde(flatten)]
     status: &'a Status,
-    all_keys: Vec<KeyShown>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    all_keys: Option<Vec<KeyShown>>,
 }
 
 pub(super) fn exec(args: &Args, output: Output) -> Ending {
     let client = args.reach.client()?;
     let asked = super::block_on(async {
-        let status: Status = get(&client, "status").await?;
+        let status: Status = client.get("status").await?;
         let keys = if args.keys {
             Some(all_keys(&client).await?)
         } else {
@@ -52,18 +53,14 @@ pub(super) fn exec(args: &Args, output: Output) -> Ending {
     } else {
         Exit::Failed
     };
-    match (output, keys) {
-        (Output::Json, None) => output::json(&status)?,
-        (Output::Json, Some(all_keys)) => output::json(&WithKeys {
-            status: &status,
-            all_keys,
-        })?,
-        (Output::Text, keys) => {
-            for line in text::lines(&status, keys.as_deref()) {
-                output::line(&output::printable(&line))?;
-            }
-        }
-    }
+    let shown = WithKeys {
+        status: &status,
+        all_keys: keys,
+    };
+    output::show(&shown, output, |shown| {
+        let lines = text::lines(&status, shown.all_keys.as_deref());
+        lines.iter().map(|line| output::printable(line)).collect()
+    })?;
     Ok(exit)
 }
 
@@ -72,7 +69,9 @@ async fn all_keys(client: &Client) -> Result<Vec<KeyShown>, Failure> {
     let mut all = Vec::new();
     let mut after = String::new();
     loop {
-        let page: KeysShown = get(client, &format!("keys?limit=10000&after={}", escaped(&after))).await?;
+        let page: KeysShown = client
+            .get(&format!("keys?limit=10000&after={}", escaped(&after)))
+            .await?;
         all.extend(page.keys);
         match page.next {
             Some(next) => after = next,

@@ -2,10 +2,10 @@
 
 use std::fmt::Write as _;
 
-use trueup_base::text::passed;
 use trueup_work::board::{GuestShown, KeyShown, KeyState, MigrationShown, OperationShown, Status};
 use trueup_worlds::neg::Migration;
 use trueup_worlds::neg::guest as neg;
+use trueup_base::text::{counted, passed};
 
 use crate::output::{self, printable, table};
 
@@ -294,10 +294,9 @@ fn guests(guests: &[GuestShown]) -> Vec<String> {
         "MEMORY",
         "SHADOW",
     ];
-    let mut rows = vec![head.map(str::to_owned).to_vec()];
-    for guest in guests {
+    let rows = guests.iter().map(|guest| {
         let none = || "-".to_owned();
-        rows.push(vec![
+        [
             guest.guest.clone(),
             format!("{}@{}", guest.name, guest.version),
             guest.revision.map_or_else(none, |revision| revision.to_string()),
@@ -311,26 +310,25 @@ fn guests(guests: &[GuestShown]) -> Vec<String> {
             guest.shadow.as_ref().map_or_else(none, |shadow| {
                 format!("{}: {} of {} the same", shadow.candidate, shadow.same, shadow.compared)
             }),
-        ]);
-    }
-    table(&rows)
+        ]
+    });
+    table(head, rows)
 }
 
 fn key_table(keys: &[KeyShown], status: &Status) -> Vec<String> {
     let head = ["KEY", "GUEST", "STATE", "SINCE", "FAILURES", "NEXT TRY", "WHAT"];
-    let mut rows = vec![head.map(str::to_owned).to_vec()];
-    for key in keys {
-        rows.push(vec![
-            printable(&key.key),
-            printable(&key.guest),
+    let rows = keys.iter().map(|key| {
+        [
+            key.key.clone(),
+            key.guest.clone(),
             key.state.name().replace('-', " "),
             since(key.since_ms, status.host.now_ms),
             key.failures.to_string(),
             next_try(key),
             what(key, status),
-        ]);
-    }
-    table(&rows)
+        ]
+    });
+    table(head, rows)
 }
 
 /// When the host works on a key next, if known.
@@ -358,10 +356,6 @@ pub(in crate::commands) fn what(key: &KeyShown, status: &Status) -> String {
         (None, None, []) => "-".to_owned(),
         (None, None, serving) => format!("in service: {}", printable(&serving.join(", "))),
     }
-}
-
-pub(in crate::commands) fn counted(count: u64, one: &str, many: &str) -> String {
-    format!("{count} {}", if count == 1 { one } else { many })
 }
 
 /// `12.3 MiB`.
@@ -402,10 +396,6 @@ mod tests {
         assert_eq!(
             [0, 9_999, 10_000, 119_999, 120_000, 7_200_000, 864_000_000].map(passed),
             ["0.0 s", "9.9 s", "10 s", "119 s", "2 min", "2 h", "10 d"]
-        );
-        assert_eq!(
-            [0, 1, 2].map(|count| counted(count, "decision", "decisions")),
-            ["0 decisions", "1 decision", "2 decisions"]
         );
     }
 

@@ -7,9 +7,10 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Cell, LineGauge, Paragraph, Row, Table, TableState, Wrap};
 use trueup_work::board::{KeyShown, KeyState, Status};
+use trueup_base::text::{counted, passed};
 
 use super::app::{App, View};
-use crate::commands::status::{bytes, counted, negs_of, next_try, passed, since, what, without_problems};
+use crate::commands::status::{bytes, negs_of, next_try, since, what, without_problems};
 use crate::output::{self, printable};
 
 /// How many guests get a line: two worlds run.

@@ -21,7 +21,7 @@ use trueup_runtime::control::Client;
 use trueup_work::board::{KeysShown, Status};
 
 use self::app::{App, Data, Press};
-use super::reach::{Reach, get};
+use super::reach::Reach;
 use crate::exit::{Ending, Exit, Failure, misused};
 
 /// How often to ask the host.
@@ -82,8 +82,8 @@ pub(super) fn exec(args: &Args) -> Ending {
 }
 
 async fn ask(client: &Client) -> Result<Data, Failure> {
-    let status: Status = get(client, "status").await?;
-    let keys: KeysShown = get(client, "keys?limit=10000").await?;
+    let status: Status = client.get("status").await?;
+    let keys: KeysShown = client.get("keys?limit=10000").await?;
     Ok(Data {
         status,
         has_more: keys.next.is_some(),
