@@ -132,9 +132,8 @@ impl ComputeSim {
 
 /// The backend, and its `url` if the file has one.
 pub(super) fn read_backend(mut section: Section<'_>, sim: &Section<'_>) -> Option<(NegBackend, Option<String>)> {
-    const KINDS: [(&str, bool); 2] = [("compute", false), ("simulated", true)];
 
-    let kind = section.kind(&KINDS, true);
+    let kind = section.kind(&["compute", "simulated"], None);
     let project = read_project(&mut section, "project");
     let has_project = project.is_some() || section.has("project");
     let url = read_url(&mut section);
@@ -150,17 +149,17 @@ pub(super) fn read_backend(mut section: Section<'_>, sim: &Section<'_>) -> Optio
         at_sim,
         credentials,
     };
-    if let Some((true, Place::File)) = kind {
+    if kind == Some(("simulated", true)) {
         goes_alone(&section, sim, "compute");
     }
-    if matches!(kind, Some((false, _))) && !has_project {
+    if matches!(kind, Some(("compute", _))) && !has_project {
         section.missing("project", "must be the id of a project, such as `my-project`");
     }
     section.end();
     let url = url.and_then(|(url, place)| (place == Place::File).then_some(url));
     let backend = match kind? {
-        (true, _) => NegBackend::Simulated,
-        (false, _) => NegBackend::Compute(Box::new(backend)),
+        ("simulated", _) => NegBackend::Simulated,
+        _ => NegBackend::Compute(Box::new(backend)),
     };
     Some((backend, url))
 }
@@ -177,9 +176,7 @@ fn read_settings(section: &mut Section<'_>, default: Settings) -> Settings {
     const CONCURRENT: RangeInclusive<u16> = 1..=1000;
 
     let network_project = read_project(section, "network_project");
-    let network = section.value("network", RESOURCE, |given| {
-        given.text().filter(|text| is_resource_name(text)).map(str::to_owned)
-    });
+    let network = section.text("network", RESOURCE, is_resource_name);
     let poll_min_ms = section.whole("poll_min_ms", default.poll_min_ms, TIMEOUT_MS);
     let poll_max_ms = section.whole("poll_max_ms", default.poll_max_ms.max(poll_min_ms), TIMEOUT_MS);
     if poll_max_ms < poll_min_ms {
@@ -206,9 +203,7 @@ fn read_settings(section: &mut Section<'_>, default: Settings) -> Settings {
 }
 
 fn read_project(section: &mut Section<'_>, key: &'static str) -> Option<String> {
-    section.value(key, "be the id of a project, such as `my-project`", |given| {
-        given.text().filter(|text| is_project(text)).map(str::to_owned)
-    })
+    section.text(key, "be the id of a project, such as `my-project`", is_project)
 }
 
 /// Lower case letters, digits and `-`. Older projects have a domain prefix: `example.com:my-project`.

@@ -40,15 +40,11 @@ impl Election {
 
         let enabled = section.truth("enabled", true);
         let must = "be 1 to 63 lower-case letters, digits or `-`, with a letter or digit at both ends";
-        let namespace = section.value("namespace", must, |given| {
-            given.text().filter(|text| is_name(text, 63, false))
-        });
+        let namespace = section.text("namespace", must, |text| is_name(text, 63, false));
         let must = "be 1 to 253 lower-case letters, digits, `-` or `.`, with a letter or digit at both ends";
-        let name = section.value("name", must, |given| {
-            given.text().filter(|text| is_name(text, 253, true))
-        });
+        let name = section.text("name", must, |text| is_name(text, 253, true));
         let must = "be 1 to 253 characters without blanks, which no other host has";
-        let identity = section.value("identity", must, |given| given.text().filter(|text| is_identity(text)));
+        let identity = section.text("identity", must, is_identity);
         let lease_duration_ms = section.whole("lease_duration_ms", ms(usual.lease_duration), LEASE_DURATION_MS);
         let renew_deadline_ms = section.whole("renew_deadline_ms", ms(usual.renew_deadline), SHORTER_MS);
         let retry_period_ms = section.whole("retry_period_ms", ms(usual.retry_period), SHORTER_MS);
@@ -63,9 +59,9 @@ impl Election {
         }
         section.end();
         (enabled && has_kubernetes).then(|| Self {
-            namespace: namespace.map(str::to_owned),
-            name: name.unwrap_or(LEASE_NAME_DEFAULT).to_owned(),
-            identity: identity.map(str::to_owned),
+            namespace,
+            name: name.unwrap_or_else(|| LEASE_NAME_DEFAULT.to_owned()),
+            identity,
             times,
         })
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use trueup_capabilities::etcd::remote::REQUEST_TIMEOUT;
 
-use super::section::{Place, Section};
+use super::section::{Section, is_filled};
 
 /// The host's own store, in the state folder.
 const FILE_NAME: &str = "etcd.redb";
@@ -42,13 +42,6 @@ pub struct EtcdCluster {
     pub request_timeout: Duration,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Etcd,
-    Embedded,
-    Simulated,
-}
-
 impl EtcdBackend {
     /// For `/v1/config`.
     pub(super) fn shown(&self) -> Value {
@@ -71,29 +64,23 @@ impl EtcdBackend {
 
     /// The value of the section; a placeholder if it has a problem.
     pub(super) fn read(mut section: Section<'_>, state_dir: &Path) -> Self {
-        const KINDS: [(&str, Kind); 3] = [
-            ("etcd", Kind::Etcd),
-            ("embedded", Kind::Embedded),
-            ("simulated", Kind::Simulated),
-        ];
-        let kind = section.kind(&KINDS, false);
+        let kind = section.kind(&["etcd", "embedded", "simulated"], Some("embedded"));
         let path = section.path("path");
-        // If a variable selects another kind, the file may keep its keys.
-        let (kind, place) = kind.unwrap_or((Kind::Embedded, Place::File));
-        let cluster = read_cluster(&mut section, kind == Kind::Etcd);
-        if place == Place::File {
-            if kind != Kind::Embedded && section.has("path") {
+        let (kind, in_file) = kind.unwrap_or_default();
+        let cluster = read_cluster(&mut section, kind == "etcd");
+        if in_file {
+            if kind != "embedded" && section.has("path") {
                 section.wrong_key("path", "goes with `kind = \"embedded\"` alone");
             }
-            if kind != Kind::Etcd {
+            if kind != "etcd" {
                 section.go_alone("etcd", &["kind", "path"]);
             }
         }
         section.end();
         match kind {
-            Kind::Etcd => Self::Etcd(cluster),
-            Kind::Embedded => Self::Embedded(path.unwrap_or_else(|| state_dir.join(FILE_NAME))),
-            Kind::Simulated => Self::Simulated,
+            "etcd" => Self::Etcd(cluster),
+            "simulated" => Self::Simulated,
+            _ => Self::Embedded(path.unwrap_or_else(|| state_dir.join(FILE_NAME))),
         }
     }
 }
@@ -119,9 +106,8 @@ fn read_cluster(section: &mut Section<'_>, is_wanted: bool) -> EtcdCluster {
     let mut file = |key| section.path(key);
     let (ca_file, certificate, key) = (file("ca_file"), file("cert_file"), file("key_file"));
     let password = file("password_file");
-    let text = |given: &super::section::Given<'_>| given.filled().map(str::to_owned);
-    let user = section.value("user", "be a name", text);
-    let server_name = section.value("server_name", "be a name", text);
+    let user = section.text("user", "be a name", is_filled);
+    let server_name = section.text("server_name", "be a name", is_filled);
     for (one, other) in [
         ("cert_file", "key_file"),
         ("key_file", "cert_file"),

@@ -325,17 +325,14 @@ fn read_scopes(section: &mut Section<'_>, capability: &str, key: &'static str) -
         }
         None => format!("be a name, or \"{EVERYTHING}\" for everything"),
     };
-    let name = |text: &str| {
-        let fits = match only {
-            Some(only) => text == only || text == EVERYTHING,
-            None if capability == NEG => is_neg_scope(text),
-            None if capability == ETCD => is_etcd_scope(text),
-            None if capability == NFTABLES => is_nftables_scope(text),
-            None => !text.is_empty(),
-        };
-        fits.then(|| text.to_owned())
+    let fits = |text: &str| match only {
+        Some(only) => text == only || text == EVERYTHING,
+        None if capability == NEG => is_neg_scope(text),
+        None if capability == ETCD => is_etcd_scope(text),
+        None if capability == NFTABLES => is_nftables_scope(text),
+        None => !text.is_empty(),
     };
-    section.list(key, &must, name).unwrap_or_default().into_iter().collect()
+    section.texts(key, &must, fits).into_iter().collect()
 }
 
 /// The only scope of a capability. `None` if it has one for each thing it reaches.

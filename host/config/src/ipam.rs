@@ -209,7 +209,7 @@ impl Ipam {
 }
 
 fn read_adapter(mut section: Section<'_>, state_dir: &Path) -> (IpamAdapter, Option<EnisFrom>) {
-    let instance = section.value("instance", LABEL, |given| given.text().filter(|text| is_label(text)));
+    let instance = section.text("instance", LABEL, is_label);
     let socket = read_socket(&mut section).unwrap_or_else(|| PathBuf::from(SOCKET));
     let spool_dir = section
         .value("spool_dir", "be a path, or false for none", |given| {
@@ -224,7 +224,7 @@ fn read_adapter(mut section: Section<'_>, state_dir: &Path) -> (IpamAdapter, Opt
     let enis = read_enis(&mut section);
     section.end();
     let settings = IpamAdapter {
-        instance: instance.unwrap_or(INSTANCE).to_owned(),
+        instance: instance.unwrap_or_else(|| INSTANCE.to_owned()),
         socket,
         spool_dir,
         released_file: released_file.unwrap_or_else(|| state_dir.join("released.json")),
@@ -299,14 +299,6 @@ fn read_enis(section: &mut Section<'_>) -> Option<EnisFrom> {
     }
 }
 
-/// A kind of storage, before its place is known.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    File,
-    JsonFile,
-    Simulated,
-}
-
 fn read_checkpoint(
     mut section: Section<'_>,
     Reading {
@@ -317,31 +309,25 @@ fn read_checkpoint(
 ) -> CheckpointAt {
     /// Zero is valid. Each is as large as a checkpoint, so a hundred may fill a disk.
     const GENERATIONS: RangeInclusive<u32> = 0..=100;
-    const KINDS: [(&str, Kind); 3] = [
-        ("file", Kind::File),
-        ("json-file", Kind::JsonFile),
-        ("simulated", Kind::Simulated),
-    ];
-    const ON_DISK: [Kind; 2] = [Kind::File, Kind::JsonFile];
+    const ON_DISK: [&str; 2] = ["file", "json-file"];
     const NOT_SIMULATED: &str = "every kind but \"simulated\"";
-    let kind = section.kind(&KINDS, false);
+    let kind = section.kind(&["file", "json-file", "simulated"], Some("file"));
     let path = section.path("path");
     let shared_sync = section.truth("shared_sync", true);
     let keep_generations = section.whole("keep_generations", KEEP_GENERATIONS, GENERATIONS);
-    // If a variable selects another kind, the file may keep its keys.
-    let (kind, place) = kind.unwrap_or((Kind::File, Place::File));
-    if place == Place::File {
+    let (kind, in_file) = kind.unwrap_or_default();
+    if in_file {
         for (key, kinds, words) in [
             ("path", ON_DISK.as_slice(), NOT_SIMULATED),
             ("keep_generations", &ON_DISK, NOT_SIMULATED),
-            ("shared_sync", &[Kind::File], "`kind = \"file\"` alone"),
+            ("shared_sync", &["file"], "`kind = \"file\"` alone"),
         ] {
             if section.has(key) && !kinds.contains(&kind) {
                 section.wrong_key(key, format_args!("goes with {words}"));
             }
         }
     }
-    if kind == Kind::JsonFile && !writes_whole_checkpoints(guest) {
+    if kind == "json-file" && !writes_whole_checkpoints(guest) {
         section.wrong_key(
             "kind",
             format_args!(
@@ -352,19 +338,19 @@ fn read_checkpoint(
     }
     section.end();
     match kind {
-        Kind::File => CheckpointAt::File {
-            path: path.unwrap_or_else(|| state_dir.join("checkpoints").join(instance)),
-            shared_sync,
-            keep_generations,
-        },
-        Kind::JsonFile => CheckpointAt::JsonFile {
+        "json-file" => CheckpointAt::JsonFile {
             path: path.unwrap_or_else(|| {
                 let named = document.variable(JSON_FILE_ENV).filter(|path| !path.is_empty());
                 PathBuf::from(named.unwrap_or(PATH_OF_THE_ORIGINAL))
             }),
             keep_generations,
         },
-        Kind::Simulated => CheckpointAt::Simulated,
+        "simulated" => CheckpointAt::Simulated,
+        _ => CheckpointAt::File {
+            path: path.unwrap_or_else(|| state_dir.join("checkpoints").join(instance)),
+            shared_sync,
+            keep_generations,
+        },
     }
 }
 

@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 use trueup_sources::Kind;
 use trueup_sources::kubernetes::{PAGE_SIZE_DEFAULT, REQUEST_TIMEOUT_MS_DEFAULT, Settings};
 
-use super::section::{Section, is_name};
+use super::section::{Section, is_filled, is_name};
 
 /// Reads the section. `needed` are the required kinds, each with what is made from it. Only the Pods of the node
 /// `pods_of` are read. An invalid value is reported, and a placeholder replaces it.
@@ -18,12 +18,9 @@ pub(super) fn read(mut section: Section<'_>, needed: &[(Kind, &str)], pods_of: O
     const REQUEST_TIMEOUT_MS: RangeInclusive<u64> = 1..=600_000;
 
     let kubeconfig = section.path("kubeconfig");
-    let context = section.value("context", "be the name of a context", |given| {
-        given.filled().map(str::to_owned)
-    });
+    let context = section.text("context", "be the name of a context", is_filled);
     let must = "be at most 63 lower case letters, digits and `-`, with a letter or digit at each end";
-    let namespace = |text: &str| is_name(text, 63, false).then(|| text.to_owned());
-    let namespaces = section.list("namespaces", must, namespace);
+    let namespaces = section.texts("namespaces", must, |text| is_name(text, 63, false));
     let named: Vec<String> = Kind::ALL
         .iter()
         .map(|kind| format!("\"{}\"", kind.resource()))
@@ -52,7 +49,7 @@ pub(super) fn read(mut section: Section<'_>, needed: &[(Kind, &str)], pods_of: O
     Settings {
         kubeconfig,
         context,
-        namespaces: namespaces.unwrap_or_default(),
+        namespaces,
         pods_of,
         watch,
         needed: needed.iter().map(|(kind, _)| *kind).collect(),

@@ -180,7 +180,7 @@ fn read_adapter(mut section: Section<'_>) -> Option<LbaasAdapter> {
     /// A check a second for three hours: a longer wait is a wrong unit.
     const BACKOFF_STEPS: RangeInclusive<u32> = 1..=10_000;
     // Every resource's name ends with the cluster's name.
-    let cluster = section.required("cluster", LABEL, |given| given.text().filter(|text| is_label(text)));
+    let cluster = section.required_text("cluster", LABEL, is_label);
     let load_balancers = section.filled_list(
         "load_balancers",
         "be an identifier",
@@ -192,7 +192,7 @@ fn read_adapter(mut section: Section<'_>) -> Option<LbaasAdapter> {
     let backoff_steps = section.whole("backoff_steps", BACKOFF_STEPS_DEFAULT, BACKOFF_STEPS);
     section.end();
     Some(LbaasAdapter {
-        cluster: cluster?.to_owned(),
+        cluster: cluster?,
         load_balancers,
         addresses: addresses.iter().map(IpAddr::to_string).collect(),
         backoff_steps,
@@ -217,9 +217,8 @@ fn read_backend(mut section: Section<'_>, sim: &Section<'_>) -> Option<(LbaasBac
     const PAGE_SIZE: RangeInclusive<u32> = 1..=1_000;
     /// Up to an hour: a longer timeout for one answer is a wrong unit.
     const TIMEOUT_MS: RangeInclusive<u64> = 1..=3_600_000;
-    const KINDS: [(&str, bool); 2] = [("anexia", false), ("simulated", true)];
 
-    let kind = section.kind(&KINDS, true);
+    let kind = section.kind(&["anexia", "simulated"], None);
     let default = Settings::default();
     let url = read_url(&mut section);
     let (token_file, token_env) = read_token(&mut section).map_or((None, None), |token| match token {
@@ -242,8 +241,8 @@ fn read_backend(mut section: Section<'_>, sim: &Section<'_>) -> Option<(LbaasBac
         adopt_orphans: section.truth("adopt_orphans", default.adopt_orphans),
     };
     let backend = match kind {
-        Some((true, place)) => {
-            if place == Place::File {
+        Some(("simulated", in_file)) => {
+            if in_file {
                 goes_alone(&section, sim, "anexia");
             }
             LbaasBackend::Simulated

@@ -66,29 +66,23 @@ pub const NEG: &dyn World = &KeyedWorld {
 
 fn read_adapter(mut section: Section<'_>) -> Option<NegAdapter> {
     // It is part of the generated names of NEGs.
-    let cluster = section.required("cluster", LABEL, |given| given.text().filter(|text| is_label(text)));
-    let subnet = section.value("subnet", RESOURCE, |given| {
-        given.text().filter(|text| is_resource_name(text))
-    });
+    let cluster = section.required_text("cluster", LABEL, is_label);
+    let subnet = section.text("subnet", RESOURCE, is_resource_name);
     let label = "be the name of a label of Nodes, such as `example.com/subnet`";
-    let subnet_label = section.value("subnet_label", label, |given| {
-        given.filled().filter(|text| is_label_name(text))
-    });
+    let subnet_label = section.text("subnet_label", label, is_label_name);
     if subnet.is_none() && subnet_label.is_none() && !section.has("subnet") && !section.has("subnet_label") {
         section.missing(
             "subnet",
             format_args!("must {RESOURCE}; or `subnet_label` says which Node is in which"),
         );
     }
-    let zones = section.list("zones", RESOURCE, |text| {
-        is_resource_name(text).then(|| text.to_owned())
-    });
+    let zones = section.texts("zones", RESOURCE, is_resource_name);
     section.end();
     Some(NegAdapter {
-        cluster: cluster?.to_owned(),
-        subnet: subnet.map(str::to_owned),
-        subnet_label: subnet_label.map(str::to_owned),
-        zones: zones.unwrap_or_default(),
+        cluster: cluster?,
+        subnet,
+        subnet_label,
+        zones,
     })
 }
 

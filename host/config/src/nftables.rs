@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use trueup_capabilities::nftables::nft::{PROGRAM, TIMEOUT};
 
-use super::section::{Given, Place, Section};
+use super::section::Section;
 
 /// `[backend.nftables]`: what executes the guests' transactions.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,12 +41,6 @@ impl Default for NftablesProgram {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Nft,
-    Simulated,
-}
-
 impl NftablesBackend {
     /// For `/v1/config`.
     pub(super) fn shown(&self) -> Value {
@@ -66,12 +60,10 @@ impl NftablesBackend {
         /// From the time of one change on a busy machine to an hour. A resync of 10,000 services with 10 endpoints each
         /// took two minutes, and the time grows faster than the number of services.
         const TIMEOUT_MS: RangeInclusive<u64> = 100..=3_600_000;
-        const KINDS: [(&str, Kind); 2] = [("nft", Kind::Nft), ("simulated", Kind::Simulated)];
-        let kind = section.kind(&KINDS, false);
-        // If a variable selects another kind, the file may keep its keys.
-        let (kind, place) = kind.unwrap_or((Kind::Nft, Place::File));
+        let kind = section.kind(&["nft", "simulated"], Some("nft"));
+        let (kind, in_file) = kind.unwrap_or_default();
         let must = "be the name of a network namespace, as `ip netns` lists it";
-        let namespace = section.value("namespace", must, namespace);
+        let namespace = section.text("namespace", must, is_namespace);
         let folder = section.folder();
         let program = section.value("nft", "be a program's name or path", |given| {
             given.filled().map(|text| program(text, folder))
@@ -79,28 +71,26 @@ impl NftablesBackend {
         let default = NftablesProgram::default();
         let default_ms = u64::try_from(default.timeout.as_millis()).unwrap_or(u64::MAX);
         let timeout = Duration::from_millis(section.whole("timeout_ms", default_ms, TIMEOUT_MS));
-        if place == Place::File && kind != Kind::Nft {
+        if in_file && kind != "nft" {
             section.go_alone("nft", &["kind"]);
         }
         section.end();
-        match kind {
-            Kind::Nft => Self::Nft(NftablesProgram {
-                namespace,
-                program: program.unwrap_or(default.program),
-                timeout,
-            }),
-            Kind::Simulated => Self::Simulated,
+        if kind == "simulated" {
+            return Self::Simulated;
         }
+        Self::Nft(NftablesProgram {
+            namespace,
+            program: program.unwrap_or(default.program),
+            timeout,
+        })
     }
 }
 
 /// What `ip netns` accepts as a name: a single file name.
-fn namespace(given: &Given<'_>) -> Option<String> {
+fn is_namespace(name: &str) -> bool {
     /// The kernel's `NAME_MAX`.
     const NAME_BYTES_MAX: usize = 255;
-    let name = given.filled()?;
-    let is_name = name.len() <= NAME_BYTES_MAX && !name.contains(['/', '\0']) && name != "." && name != "..";
-    is_name.then(|| name.to_owned())
+    (1..=NAME_BYTES_MAX).contains(&name.len()) && !name.contains(['/', '\0']) && name != "." && name != ".."
 }
 
 /// A path is relative to the configuration; a bare name stays as it is.

@@ -16,7 +16,7 @@ use trueup_sources::{Kind, Source};
 use super::document::offered;
 use super::guest::Guest;
 use super::interfaces::Pattern;
-use super::section::{LABEL, Section, is_label};
+use super::section::{LABEL, Section, is_filled, is_label};
 use super::world::{self, About, Reading, Sections, Tables, World};
 
 /// The setting of the guest `nodesync` that names this node. The adapter sets it.
@@ -371,53 +371,36 @@ fn read_node(mut section: Section<'_>) -> (Option<String>, Vec<Address>, NodeCon
     const ADDRESS: &str = "be an address, such as `192.168.16.1`";
     const NETWORK: &str = "be a network, such as `10.1.0.0/16`";
     const INTERFACE: &str = "be the name of an interface";
-    let name = section.required("name", "be this node's name, as in Kubernetes", |given| {
-        given.filled().map(str::to_owned)
-    });
+    let name = section.required_text("name", "be this node's name, as in Kubernetes", is_filled);
     let must = "be an address with its network's prefix length, such as `192.168.16.1/24`";
     let addresses = section.list("addresses", must, Address::parse).unwrap_or_default();
-    let host_ips = section.list("host_ips", ADDRESS, address).unwrap_or_default();
-    let interface = |text: &str| (!text.is_empty()).then(|| text.to_owned());
-    let other_interfaces = section
-        .list("other_interfaces", INTERFACE, interface)
-        .unwrap_or_default();
-    let mut text = |key, must: &str, read: fn(&str) -> Option<String>| {
+    let host_ips = section.texts("host_ips", ADDRESS, is_address);
+    let other_interfaces = section.texts("other_interfaces", INTERFACE, is_filled);
+    let mut text = |key, must: &str, fits: fn(&str) -> bool| {
         // An empty text means absent.
-        let read = |text: &str| {
-            if text.is_empty() {
-                Some(String::new())
-            } else {
-                read(text)
-            }
-        };
-        section
-            .value(key, must, |given| given.text().and_then(read))
-            .unwrap_or_default()
+        let text = section.text(key, must, |text| text.is_empty() || fits(text));
+        text.unwrap_or_default()
     };
     let context = NodeContext {
-        node_ip: text("node_ip", ADDRESS, address),
+        node_ip: text("node_ip", ADDRESS, is_address),
         host_ips,
-        pod_subnet_this_node: text("pod_subnet_this_node", NETWORK, network),
-        pod_subnet_all_nodes: text("pod_subnet_all_nodes", NETWORK, network),
-        main_interface: text("main_interface", INTERFACE, any),
+        pod_subnet_this_node: text("pod_subnet_this_node", NETWORK, is_network),
+        pod_subnet_all_nodes: text("pod_subnet_all_nodes", NETWORK, is_network),
+        main_interface: text("main_interface", INTERFACE, is_filled),
         other_interfaces,
-        vxlan_bvi_interface: text("vxlan_bvi_interface", INTERFACE, any),
-        host_interconnect_interface: text("host_interconnect_interface", INTERFACE, any),
+        vxlan_bvi_interface: text("vxlan_bvi_interface", INTERFACE, is_filled),
+        host_interconnect_interface: text("host_interconnect_interface", INTERFACE, is_filled),
     };
     section.end();
     (name, addresses, context)
 }
 
-fn any(text: &str) -> Option<String> {
-    Some(text.to_owned())
+fn is_address(text: &str) -> bool {
+    text.parse::<IpAddr>().is_ok()
 }
 
-fn address(text: &str) -> Option<String> {
-    text.parse::<IpAddr>().ok().map(|_| text.to_owned())
-}
-
-fn network(text: &str) -> Option<String> {
-    Address::parse(text).map(|network| network.text)
+fn is_network(text: &str) -> bool {
+    Address::parse(text).is_some()
 }
 
 /// The same text for the lifetime of the process: state refers to guests by name, and reloaded configurations repeat

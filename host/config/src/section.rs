@@ -319,15 +319,37 @@ impl<'d> Section<'d> {
         .unwrap_or(default)
     }
 
-    /// `kind`: one of a few fixed words, with the place where it was given. If it is required, absence is a problem.
-    pub(super) fn kind<T: Copy>(&mut self, kinds: &[(&str, T)], is_required: bool) -> Option<(T, Place)> {
-        let must = format!("be {}", words(kinds));
-        let read = |given: &Given<'d>| Some((chosen(given, kinds)?, given.place()));
-        if is_required {
-            self.required("kind", must, read)
-        } else {
-            self.value("kind", must, read)
+    /// `kind`: one of a few fixed words, and whether the file says so: if a variable or a flag does, the file may keep
+    /// the keys of another kind. Without a `default`, absence is a problem, and then the result is `None`.
+    pub(super) fn kind(&mut self, kinds: &[&'static str], default: Option<&'static str>) -> Option<(&'static str, bool)> {
+        let kinds: Vec<_> = kinds.iter().map(|kind| (*kind, *kind)).collect();
+        let must = format!("be {}", words(&kinds));
+        let read = |given: &Given<'d>| Some((chosen(given, &kinds)?, given.place() == Place::File));
+        match default {
+            None => self.required("kind", must, read),
+            Some(default) => self.value("kind", must, read).or(Some((default, true))),
         }
+    }
+
+    /// A text that `fits`. `None` if it is absent.
+    pub(super) fn text(&mut self, key: &'static str, must: &str, fits: impl Fn(&str) -> bool) -> Option<String> {
+        self.value(key, must, |given| given.fitting(fits))
+    }
+
+    /// The same, but absence is a problem too.
+    pub(super) fn required_text(
+        &mut self,
+        key: &'static str,
+        must: &str,
+        fits: impl Fn(&str) -> bool,
+    ) -> Option<String> {
+        self.required(key, must, |given| given.fitting(fits))
+    }
+
+    /// A list of distinct texts that each `fit`. Empty if it is absent.
+    pub(super) fn texts(&mut self, key: &'static str, must: &str, fits: impl Fn(&str) -> bool) -> Vec<String> {
+        self.list(key, must, |text| fits(text).then(|| text.to_owned()))
+            .unwrap_or_default()
     }
 
     /// A list of distinct texts, each parsed by `read`. `None` if it is absent.
@@ -510,6 +532,11 @@ impl<'d> Given<'d> {
         self.text().filter(|text| !text.is_empty())
     }
 
+    /// As text that `fits`.
+    fn fitting(&self, fits: impl Fn(&str) -> bool) -> Option<String> {
+        self.text().filter(|text| fits(text)).map(str::to_owned)
+    }
+
     /// As a path, which is not empty.
     pub(super) fn path(&self) -> Option<PathBuf> {
         self.filled().map(|path| self.folder.join(path))
@@ -543,6 +570,11 @@ impl<'d> Given<'d> {
             GivenValue::Outside { text, .. } => text.parse().ok(),
         }
     }
+}
+
+/// Whether a text holds anything.
+pub(super) fn is_filled(text: &str) -> bool {
+    !text.is_empty()
 }
 
 /// A name that becomes part of a resource's or folder's name must follow the rules for host names and labels.
