@@ -177,6 +177,11 @@ fn is_printable(c: char) -> bool {
     joined.escape_debug().count() == 2
 }
 
+/// What to append to an error about an unknown word: `; did you mean `x`?`, or nothing.
+pub fn offer<'k>(wanted: &str, known: impl Iterator<Item = &'k str>) -> String {
+    nearest(wanted, known).map_or_else(String::new, |meant| format!("; did you mean `{meant}`?"))
+}
+
 /// A count with its noun: `1 call`, `2 calls`.
 pub fn counted(count: u64, one: &str, many: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { many })

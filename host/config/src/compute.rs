@@ -132,7 +132,6 @@ impl ComputeSim {
 
 /// The backend, and its `url` if the file has one.
 pub(super) fn read_backend(mut section: Section<'_>, sim: &Section<'_>) -> Option<(NegBackend, Option<String>)> {
-
     let kind = section.kind(&["compute", "simulated"], None);
     let project = read_project(&mut section, "project");
     let has_project = project.is_some() || section.has("project");

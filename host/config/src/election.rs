@@ -36,7 +36,6 @@ impl Election {
         /// The other times are shorter.
         const SHORTER_MS: RangeInclusive<u64> = 10..=3_600_000;
         let usual = Times::default();
-        let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
 
         let enabled = section.truth("enabled", true);
         let must = "be 1 to 63 lower-case letters, digits or `-`, with a letter or digit at both ends";
@@ -45,13 +44,10 @@ impl Election {
         let name = section.text("name", must, |text| is_name(text, 253, true));
         let must = "be 1 to 253 characters without blanks, which no other host has";
         let identity = section.text("identity", must, is_identity);
-        let lease_duration_ms = section.whole("lease_duration_ms", ms(usual.lease_duration), LEASE_DURATION_MS);
-        let renew_deadline_ms = section.whole("renew_deadline_ms", ms(usual.renew_deadline), SHORTER_MS);
-        let retry_period_ms = section.whole("retry_period_ms", ms(usual.retry_period), SHORTER_MS);
         let times = Times {
-            lease_duration: Duration::from_millis(lease_duration_ms),
-            renew_deadline: Duration::from_millis(renew_deadline_ms),
-            retry_period: Duration::from_millis(retry_period_ms),
+            lease_duration: section.duration("lease_duration_ms", usual.lease_duration, LEASE_DURATION_MS),
+            renew_deadline: section.duration("renew_deadline_ms", usual.renew_deadline, SHORTER_MS),
+            retry_period: section.duration("retry_period_ms", usual.retry_period, SHORTER_MS),
         };
         check(&section, &times);
         if section.is_present() && !has_kubernetes {

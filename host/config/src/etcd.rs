@@ -125,14 +125,13 @@ fn read_cluster(section: &mut Section<'_>, is_wanted: bool) -> EtcdCluster {
             }
         }
     }
-    let default_ms = u64::try_from(REQUEST_TIMEOUT.as_millis()).unwrap_or(u64::MAX);
     EtcdCluster {
         endpoints,
         user: user.zip(password),
         ca_file,
         own: certificate.zip(key),
         server_name,
-        request_timeout: Duration::from_millis(section.whole("request_timeout_ms", default_ms, TIMEOUT_MS)),
+        request_timeout: section.duration("request_timeout_ms", REQUEST_TIMEOUT, TIMEOUT_MS),
     }
 }
 

@@ -69,8 +69,7 @@ impl NftablesBackend {
             given.filled().map(|text| program(text, folder))
         });
         let default = NftablesProgram::default();
-        let default_ms = u64::try_from(default.timeout.as_millis()).unwrap_or(u64::MAX);
-        let timeout = Duration::from_millis(section.whole("timeout_ms", default_ms, TIMEOUT_MS));
+        let timeout = section.duration("timeout_ms", default.timeout, TIMEOUT_MS);
         if in_file && kind != "nft" {
             section.go_alone("nft", &["kind"]);
         }

@@ -10,10 +10,9 @@ use std::sync::{Mutex, PoisonError};
 
 use serde::Serialize;
 use serde_json::{Value, json};
-use trueup_base::text::nearest;
+use trueup_base::text::offer;
 use trueup_sources::{Kind, Source};
 
-use super::document::offered;
 use super::guest::Guest;
 use super::interfaces::Pattern;
 use super::section::{LABEL, Section, is_filled, is_label};
@@ -311,8 +310,7 @@ impl OnService {
         let mut all = Some(Vec::new());
         for (name, section) in renderers.sections {
             if !section.is_present() {
-                let meant = nearest(name, renderers.unlisted.iter().copied());
-                let meant = meant.map(offered).unwrap_or_default();
+                let meant = offer(name, renderers.unlisted.iter().copied());
                 let text = format_args!("names `{name}`: add `[guests.{name}]`{meant}");
                 adapter.wrong_key("renderers", text);
             }

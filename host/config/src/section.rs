@@ -11,6 +11,7 @@
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -296,6 +297,12 @@ impl<'d> Section<'d> {
         })
     }
 
+    /// A number of milliseconds in a range.
+    pub(super) fn duration(&mut self, key: &'static str, default: Duration, range_ms: RangeInclusive<u64>) -> Duration {
+        let given = self.optional_whole(key, range_ms);
+        given.map_or(default, Duration::from_millis)
+    }
+
     /// `true` or `false`.
     pub(super) fn truth(&mut self, key: &'static str, default: bool) -> bool {
         self.value(key, "be true or false", Given::truth).unwrap_or(default)
@@ -321,7 +328,11 @@ impl<'d> Section<'d> {
 
     /// `kind`: one of a few fixed words, and whether the file says so: if a variable or a flag does, the file may keep
     /// the keys of another kind. Without a `default`, absence is a problem, and then the result is `None`.
-    pub(super) fn kind(&mut self, kinds: &[&'static str], default: Option<&'static str>) -> Option<(&'static str, bool)> {
+    pub(super) fn kind(
+        &mut self,
+        kinds: &[&'static str],
+        default: Option<&'static str>,
+    ) -> Option<(&'static str, bool)> {
         let kinds: Vec<_> = kinds.iter().map(|kind| (*kind, *kind)).collect();
         let must = format!("be {}", words(&kinds));
         let read = |given: &Given<'d>| Some((chosen(given, &kinds)?, given.place() == Place::File));

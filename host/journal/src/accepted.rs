@@ -20,7 +20,7 @@ pub struct Accepted {
 /// One field of one entry that may differ.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rule {
-    entry: Subject,
+    entry: Compared<String>,
     field: Vec<Step>,
     from: Option<Value>,
     to: Option<Value>,
@@ -29,15 +29,9 @@ pub struct Rule {
 
 /// The compared part: the arguments of a question, or the result of a call. By `interface.function`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Compared<'a> {
-    Question(&'a str),
-    Result(&'a str),
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Subject {
-    Question(String),
-    Result(String),
+pub(crate) enum Compared<T> {
+    Question(T),
+    Result(T),
 }
 
 /// One step on the path from the whole value to a field.
@@ -64,7 +58,7 @@ impl Accepted {
     }
 
     /// The differences that no rule accepts.
-    pub(crate) fn left(&self, compared: Compared<'_>, differences: Vec<Difference>) -> Vec<Difference> {
+    pub(crate) fn left(&self, compared: Compared<&str>, differences: Vec<Difference>) -> Vec<Difference> {
         let rules: Vec<&Rule> = self.rules.iter().filter(|rule| rule.entry.is(compared)).collect();
         if rules.is_empty() {
             return differences;
@@ -89,7 +83,7 @@ impl Rule {
     /// # Errors
     /// One line without the location: the given text, and what it must be.
     pub fn new(entry: &str, field: &str, from: Option<Value>, to: Option<Value>, why: &str) -> Result<Self, String> {
-        let subject = Subject::parse(entry)?;
+        let subject = Compared::parse(entry)?;
         let wrong = |reason: &str| format!("`field` was `{field}`: {reason}");
         let steps = steps(field).map_err(|reason| wrong(&reason))?;
         let root = subject.root();
@@ -127,7 +121,7 @@ impl Rule {
     }
 }
 
-impl Subject {
+impl Compared<String> {
     fn parse(entry: &str) -> Result<Self, String> {
         let (name, subject): (&str, fn(String) -> Self) = match entry.strip_prefix(RESULT_OF) {
             Some(call) => (call, Self::Result),
@@ -143,7 +137,7 @@ impl Subject {
         }
     }
 
-    fn is(&self, compared: Compared<'_>) -> bool {
+    fn is(&self, compared: Compared<&str>) -> bool {
         match (self, compared) {
             (Self::Question(name), Compared::Question(other)) | (Self::Result(name), Compared::Result(other)) => {
                 name == other

@@ -152,6 +152,15 @@ pub struct Asked {
     pub args: String,
 }
 
+impl Asked {
+    pub(crate) fn new(name: &str, args: impl Into<String>) -> Self {
+        Self {
+            name: name.to_owned(),
+            args: args.into(),
+        }
+    }
+}
+
 impl Outcome {
     /// Whether nothing differs: identical, or identical as far as recorded.
     pub fn is_identical(&self) -> bool {

@@ -8,10 +8,12 @@
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use lru::LruCache;
 use trueup_base::regular;
 
 /// The default number of open journal files: a quarter of 1,024, the usual limit of a process.
@@ -46,24 +48,14 @@ impl Drop for InUse {
 
 #[derive(Debug)]
 struct Pool {
-    open_max: usize,
     next_owner: u64,
-    next_use: u64,
-    open: BTreeMap<Owner, Open>,
-    /// Last use to owner: the first is the least recently used.
-    by_use: BTreeMap<u64, Owner>,
+    open: LruCache<Owner, Arc<File>>,
     #[cfg(test)]
     synced: Vec<PathBuf>,
 }
 
-#[derive(Debug)]
-struct Open {
-    file: Arc<File>,
-    last_use: u64,
-}
-
 /// A journal's identity in the pool. One journal has at most one open file: its newest segment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Owner(u64);
 
 impl Default for Files {
@@ -77,11 +69,8 @@ impl Files {
     /// written, it closes after that write.
     pub fn new(open_max: usize) -> Self {
         let pool = Pool {
-            open_max: open_max.max(1),
             next_owner: 0,
-            next_use: 0,
-            open: BTreeMap::new(),
-            by_use: BTreeMap::new(),
+            open: LruCache::new(NonZeroUsize::new(open_max).unwrap_or(NonZeroUsize::MIN)),
             #[cfg(test)]
             synced: Vec::new(),
         };
@@ -139,17 +128,17 @@ impl Files {
     /// The owner's open file, or the one at `path`, opened for appending. It must exist: a journal creates its files
     /// itself.
     pub(crate) fn open(&self, owner: Owner, path: &Path) -> io::Result<Arc<File>> {
-        if let Some(file) = self.lock().touch(owner) {
-            return Ok(file);
+        if let Some(file) = self.lock().open.get(&owner) {
+            return Ok(Arc::clone(file));
         }
         let file = Arc::new(regular::open_own(OpenOptions::new().append(true), path)?);
-        self.lock().insert(owner, Arc::clone(&file));
+        self.insert(owner, Arc::clone(&file));
         Ok(file)
     }
 
     /// Takes a file that the owner just created, replacing an earlier one.
     pub(crate) fn insert(&self, owner: Owner, file: Arc<File>) {
-        self.lock().insert(owner, file);
+        self.lock().open.put(owner, file);
     }
 
     /// Syncs the owner's file, the one at `path`, to the disk.
@@ -168,46 +157,11 @@ impl Files {
 
     /// Closes the owner's file.
     pub(crate) fn close(&self, owner: Owner) {
-        self.lock().remove(owner);
+        self.lock().open.pop(&owner);
     }
 
     fn lock(&self) -> MutexGuard<'_, Pool> {
         // Nothing in here panics halfway through a change, so a poisoned lock still guards a consistent pool.
         self.pool.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Pool {
-    fn touch(&mut self, owner: Owner) -> Option<Arc<File>> {
-        let open = self.open.get_mut(&owner)?;
-        self.by_use.remove(&open.last_use);
-        open.last_use = self.next_use;
-        self.by_use.insert(self.next_use, owner);
-        self.next_use += 1;
-        Some(Arc::clone(&open.file))
-    }
-
-    fn insert(&mut self, owner: Owner, file: Arc<File>) {
-        self.remove(owner);
-        while self.open.len() >= self.open_max
-            && let Some((_, oldest)) = self.by_use.pop_first()
-        {
-            self.open.remove(&oldest);
-        }
-        self.open.insert(
-            owner,
-            Open {
-                file,
-                last_use: self.next_use,
-            },
-        );
-        self.by_use.insert(self.next_use, owner);
-        self.next_use += 1;
-    }
-
-    fn remove(&mut self, owner: Owner) {
-        if let Some(open) = self.open.remove(&owner) {
-            self.by_use.remove(&open.last_use);
-        }
     }
 }

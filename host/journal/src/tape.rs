@@ -117,22 +117,11 @@ impl Tape {
         F: FnOnce() -> Fut,
         Fut: Future<Output = Result<R, Refusal>>,
     {
-        match &mut self.mode {
-            Mode::Off => ask().await.map_err(TapeError::from),
-            Mode::Record(recording) => {
-                recording.asked(name, args)?;
-                if let Some(answer) = recording.again(name) {
-                    return recording.answered(name, Ok(answer));
-                }
-                let answer = ask().await;
-                recording.answered(name, answer)
-            }
-            Mode::Replay(replay) => replay.answer(name, args),
-            Mode::Decisions(decisions) => match decisions.given(name, args)? {
-                Some(answer) => Ok(answer),
-                None => ask().await.map_err(TapeError::from),
-            },
+        if let Some(answer) = self.known(name, args)? {
+            return Ok(answer);
         }
+        let answer = ask().await;
+        self.answered(name, answer)
     }
 
     /// [`Tape::call`] for an answer that needs no waiting.
@@ -142,20 +131,35 @@ impl Tape {
         R: Serialize + DeserializeOwned,
         F: FnOnce() -> Result<R, Refusal>,
     {
+        if let Some(answer) = self.known(name, args)? {
+            return Ok(answer);
+        }
+        self.answered(name, ask())
+    }
+
+    /// The answer of a recording, which is also recorded where this tape records. `None` if the backend is to be asked.
+    fn known<A, R>(&mut self, name: &str, args: &A) -> Result<Option<R>, TapeError>
+    where
+        A: Serialize + ?Sized,
+        R: Serialize + DeserializeOwned,
+    {
         match &mut self.mode {
-            Mode::Off => ask().map_err(TapeError::from),
+            Mode::Off => Ok(None),
             Mode::Record(recording) => {
                 recording.asked(name, args)?;
-                if let Some(answer) = recording.again(name) {
-                    return recording.answered(name, Ok(answer));
-                }
-                recording.answered(name, ask())
+                let again = recording.again(name);
+                again.map(|answer| recording.answered(name, Ok(answer))).transpose()
             }
-            Mode::Replay(replay) => replay.answer(name, args),
-            Mode::Decisions(decisions) => match decisions.given(name, args)? {
-                Some(answer) => Ok(answer),
-                None => ask().map_err(TapeError::from),
-            },
+            Mode::Replay(replay) => replay.answer(name, args).map(Some),
+            Mode::Decisions(decisions) => decisions.given(name, args),
+        }
+    }
+
+    /// Takes the answer of a backend.
+    fn answered<R: Serialize>(&mut self, name: &str, answer: Result<R, Refusal>) -> Result<R, TapeError> {
+        match &mut self.mode {
+            Mode::Record(recording) => recording.answered(name, answer),
+            Mode::Off | Mode::Replay(_) | Mode::Decisions(_) => answer.map_err(TapeError::from),
         }
     }
 

@@ -97,14 +97,8 @@ pub fn load(folder: &Path) -> Result<Snapshot, FolderError> {
         now_ms += QUIET_MS;
     }
     let mut problems = reading.problems.clone();
-    problems.extend(reading.unsettled().map(|file| Problem {
-        at: Place::File {
-            file: file.to_owned(),
-            line: None,
-        },
-        reason: format!("is still being written after {LOAD_MS_MAX} ms: left out"),
-        hides_objects: true,
-    }));
+    let left_out = || format!("is still being written after {LOAD_MS_MAX} ms: left out");
+    problems.extend(reading.unsettled().map(|file| hiding(file, None, left_out())));
     problems.sort();
     Ok(Snapshot {
         objects: reading.objects,

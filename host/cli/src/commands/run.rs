@@ -7,6 +7,7 @@ use anyhow::Context as _;
 use serde_json::{Map, Value};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
+use trueup_base::text::counted;
 use trueup_config::{Config, Override, Source};
 use trueup_runtime::run::{self, Ended, Part, Reload};
 use trueup_work::event::{Event, Said};

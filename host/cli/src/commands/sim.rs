@@ -3,9 +3,10 @@
 mod compute;
 mod lbaas;
 
-use std::net::SocketAddr;
+use trueup_runtime::run::SetupError;
+use trueup_runtime::sim::Server;
 
-use crate::exit::Ending;
+use crate::exit::{Ending, Exit};
 use crate::output;
 
 #[derive(Debug, clap::Subcommand)]
@@ -21,7 +22,13 @@ pub(crate) fn exec(command: Command) -> Ending {
     }
 }
 
-/// Prints the server's address as the first line; scripts wait for it.
-fn say_address(address: SocketAddr) -> anyhow::Result<()> {
-    output::line(&format!("listening on http://{address}"))
+/// Starts a server, says where it listens, and serves until the command is stopped.
+fn serve(starting: impl Future<Output = Result<Server, SetupError>>) -> Ending {
+    super::block_on(async {
+        let server = starting.await?;
+        output::line(&format!("listening on http://{}", server.local_addr()))?;
+        super::stopped().await;
+        server.stop().await;
+        Ok(Exit::Done)
+    })?
 }

@@ -45,14 +45,8 @@ impl Again {
             self.answers.pop_front();
             self.came.given += 1;
         } else {
-            let recorded = Asked {
-                name: next.ask.clone(),
-                args: next.args.get().to_owned(),
-            };
-            let asked = Asked {
-                name: name.to_owned(),
-                args: String::from_utf8_lossy(args).into_owned(),
-            };
+            let recorded = Asked::new(&next.ask, next.args.get());
+            let asked = Asked::new(name, String::from_utf8_lossy(args));
             self.came.differs = Some((recorded, asked));
         }
         answer

@@ -129,13 +129,13 @@ impl Decisions {
             if self.course.is_cut() {
                 return Err(self.undecided(name, args, None));
             }
-            let asked = asked(name, args);
+            let asked = Asked::new(name, args.to_string());
             return diverged(self.course.next_n(), Divergence::Unrecorded { asked });
         };
         let n = recorded.n;
         if recorded.name != name {
             let recorded = recorded.shown();
-            let asked = asked(name, args);
+            let asked = Asked::new(name, args.to_string());
             return diverged(n, Divergence::Question { recorded, asked });
         }
         match compare_values(name, &recorded.asked, part, &self.course.accepted) {
@@ -155,7 +155,7 @@ impl Decisions {
         }
         Missing::Otherwise(Outcome::AskedUnrecorded {
             n: self.course.next_n(),
-            asked: asked(name, args),
+            asked: Asked::new(name, args.to_string()),
             elsewhere,
         })
     }
@@ -204,13 +204,6 @@ impl Decisions {
         let recorded = part.shown();
         let divergence = Divergence::Unwritten { recorded, count };
         Some(Outcome::Diverged { n: part.n, divergence })
-    }
-}
-
-fn asked(name: &str, args: &Value) -> Asked {
-    Asked {
-        name: name.to_owned(),
-        args: args.to_string(),
     }
 }
 

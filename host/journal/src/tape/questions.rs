@@ -99,10 +99,7 @@ impl Part {
         if let (Some((list, _, value)), Value::Object(args)) = (&self.asked.element, &mut args) {
             args.insert((*list).to_owned(), Value::Array(vec![value.clone()]));
         }
-        Asked {
-            name: self.name.clone(),
-            args: args.to_string(),
-        }
+        Asked::new(&self.name, args.to_string())
     }
 }
 

@@ -74,10 +74,7 @@ impl Replay {
 
     /// Compares the current question with the next entry.
     fn look_up(&self, name: &str) -> Found {
-        let asked = || Asked {
-            name: name.to_owned(),
-            args: String::from_utf8_lossy(&self.args).into_owned(),
-        };
+        let asked = || Asked::new(name, String::from_utf8_lossy(&self.args));
         let Some(entry) = self.course.entry() else {
             return Found::Ended;
         };
@@ -92,12 +89,8 @@ impl Replay {
                 }
             }
             Event::Ask(ask) => {
-                let recorded = Asked {
-                    name: ask.name.clone(),
-                    args: ask.args.get().to_owned(),
-                };
                 let divergence = Divergence::Question {
-                    recorded,
+                    recorded: Asked::new(&ask.name, ask.args.get()),
                     asked: asked(),
                 };
                 Found::Otherwise(Outcome::Diverged { n: entry.n, divergence })

@@ -13,7 +13,7 @@ use serde::de::value::StrDeserializer;
 use serde::de::{self, DeserializeSeed, Deserializer, Expected, MapAccess, SeqAccess, Unexpected, Visitor};
 use serde::{Deserialize, forward_to_deserialize_any};
 use serde_saphyr::Spanned;
-use trueup_base::text::nearest;
+use trueup_base::text::offer;
 
 /// A value and its position.
 pub(super) type Located = Spanned<Value>;
@@ -126,10 +126,7 @@ pub(super) struct FieldError {
 
 impl FieldError {
     fn unknown(key: &Spanned<String>, known: &[&str]) -> Self {
-        let meant = nearest(&key.value, known.iter().copied());
-        let meant = meant
-            .map(|meant| format!("; did you mean `{meant}`?"))
-            .unwrap_or_default();
+        let meant = offer(&key.value, known.iter().copied());
         let mut error = Self::new(format!("unknown field{meant}")).within(key.value.escape_debug().to_string());
         error.line = Some(key.referenced.line());
         error

@@ -3,7 +3,7 @@
 //! A table of rules that are checked against the parsed value, so that each problem has a line. It contains only fields
 //! that the host reads.
 
-use trueup_base::text::nearest;
+use trueup_base::text::offer;
 
 use super::located::{FieldError, Located, Value, entry};
 use crate::object::Kind;
@@ -111,10 +111,7 @@ fn follow(value: &Located, path: &str, must: &Must) -> Result<(), FieldError> {
 fn meets(value: &Located, must: &Must) -> Result<(), FieldError> {
     match (must, &value.value) {
         (OneOf(words), Value::Text(text)) if !text.is_empty() && !words.contains(&text.as_str()) => {
-            let meant = nearest(text, words.iter().copied());
-            let meant = meant
-                .map(|meant| format!("; did you mean `{meant}`?"))
-                .unwrap_or_default();
+            let meant = offer(text, words.iter().copied());
             let words = words.join(", ");
             let was = text.escape_debug();
             Err(FieldError::of(

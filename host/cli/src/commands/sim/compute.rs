@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use trueup_runtime::sim;
 
-use crate::exit::{Ending, Exit};
+use crate::exit::{Ending, misused};
 
 /// Starts a simulated Compute Engine (zonal network endpoint groups and their operations) on loopback, and serves until
 /// it is stopped.
@@ -54,25 +54,23 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn exec(args: Args) -> Ending {
-    let flags = sim::ComputeFlags {
-        token: args.token,
-        operation_ms: args.operation_ms,
-        wait_ms: args.wait_ms,
-        latency_ms: args.latency_ms,
-        rate_limit_per_second: args.rate_limit_per_second,
-        endpoints_max: args.endpoints_max,
-        fail_operations_percent: args.fail_operations_percent,
-        seed: args.seed,
-        ipv6_long: args.ipv6_long,
-        faults: args.faults,
-        state_file: args.state_file,
-    };
-    let config = sim::compute_config(args.config.as_deref(), flags)?;
-    crate::commands::block_on(async {
-        let compute = sim::start_compute(config, args.listen).await?;
-        super::say_address(compute.local_addr())?;
-        crate::commands::stopped().await;
-        compute.stop().await;
-        Ok(Exit::Done)
-    })?
+    let mut config = sim::compute_config(args.config.as_deref())?;
+    for text in &args.faults {
+        let wrong = |error: serde_json::Error| {
+            let why = trueup_base::text::line(&error.to_string());
+            misused(anyhow::anyhow!("--fault `{text}`: {why}"))
+        };
+        config.faults.push(serde_json::from_str(text).map_err(wrong)?);
+    }
+    config.token = args.token.map(Into::into).or(config.token);
+    config.operation_ms = args.operation_ms.unwrap_or(config.operation_ms);
+    config.wait_ms = args.wait_ms.unwrap_or(config.wait_ms);
+    config.latency_ms = args.latency_ms.unwrap_or(config.latency_ms);
+    config.rate_limit_per_second = args.rate_limit_per_second.or(config.rate_limit_per_second);
+    config.endpoints_max = args.endpoints_max.or(config.endpoints_max);
+    config.fail_operations_percent = args.fail_operations_percent.unwrap_or(config.fail_operations_percent);
+    config.seed = args.seed.unwrap_or(config.seed);
+    config.ipv6_long |= args.ipv6_long;
+    config.state_file = args.state_file.or(config.state_file);
+    super::serve(sim::start_compute(config, args.listen))
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use trueup_runtime::sim;
 
-use crate::exit::{Ending, Exit};
+use crate::exit::Ending;
 
 /// Starts a simulated Anexia Engine on loopback, and serves until it is stopped.
 #[derive(Debug, clap::Args)]
@@ -34,19 +34,13 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn exec(args: Args) -> Ending {
-    let flags = sim::LbaasFlags {
-        token: args.token,
-        load_balancers: args.load_balancers,
-        settle_ms: args.settle_ms,
-        latency_ms: args.latency_ms,
-        state_file: args.state_file,
-    };
-    let config = sim::lbaas_config(args.config.as_deref(), flags)?;
-    crate::commands::block_on(async {
-        let engine = sim::start_lbaas(config, args.listen).await?;
-        super::say_address(engine.local_addr())?;
-        crate::commands::stopped().await;
-        engine.stop().await;
-        Ok(Exit::Done)
-    })?
+    let mut config = sim::lbaas_config(args.config.as_deref())?;
+    config.token = args.token.map_or(config.token, Into::into);
+    if !args.load_balancers.is_empty() {
+        config.load_balancers = args.load_balancers.into_iter().map(Into::into).collect();
+    }
+    config.settle_ms = args.settle_ms.unwrap_or(config.settle_ms);
+    config.latency_ms = args.latency_ms.unwrap_or(config.latency_ms);
+    config.state_file = args.state_file.or(config.state_file);
+    super::serve(sim::start_lbaas(config, args.listen))
 }

@@ -2,7 +2,9 @@
 
 mod text;
 
-pub(super) use trueup_base::text::passed;
+use std::fmt;
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use trueup_runtime::control::Client;
 use trueup_work::board::{KeyShown, KeysShown, Status};
 
@@ -81,16 +83,14 @@ async fn all_keys(client: &Client) -> Result<Vec<KeyShown>, Failure> {
 }
 
 /// A key in a query.
-pub(super) fn escaped(text: &str) -> String {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte);
-    let escape = |byte: u8| {
-        if is_plain(byte) {
-            char::from(byte).to_string()
-        } else {
-            format!("%{byte:02X}")
-        }
-    };
-    text.bytes().map(escape).collect()
+fn escaped(text: &str) -> impl fmt::Display {
+    const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC
+        .remove(b'-')
+        .remove(b'.')
+        .remove(b'_')
+        .remove(b'~')
+        .remove(b'/');
+    utf8_percent_encode(text, ESCAPED)
 }
 
 #[cfg(test)]
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn what_a_query_gives_a_meaning_is_escaped() {
-        assert_eq!(escaped("default/web-1"), "default/web-1");
-        assert_eq!(escaped("a&b=ü c"), "a%26b%3D%C3%BC%20c");
+        assert_eq!(escaped("default/web-1").to_string(), "default/web-1");
+        assert_eq!(escaped("a&b=ü c").to_string(), "a%26b%3D%C3%BC%20c");
     }
 }
