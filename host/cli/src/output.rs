@@ -93,6 +93,11 @@ pub(crate) fn table_below<const N: usize>(head: [&str; N], rows: Vec<[String; N]
     iter::once(String::new()).chain(table(head, rows)).collect()
 }
 
+/// The line for what a list leaves out, if anything: `and 3 more operations`.
+pub(crate) fn and_more(more: usize, what: &str) -> Option<String> {
+    (more > 0).then(|| format!("and {more} more{what}"))
+}
+
 /// Ids and keys may hold any text; a terminal would obey control characters in it.
 pub(crate) fn printable(text: &str) -> String {
     text::printable(text).into_owned()

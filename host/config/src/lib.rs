@@ -14,6 +14,7 @@ mod compute;
 mod document;
 mod election;
 mod etcd;
+mod given;
 mod guest;
 pub mod interfaces;
 mod ipam;

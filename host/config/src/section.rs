@@ -19,35 +19,12 @@ use toml::Spanned;
 use toml::de::{DeArray, DeTable, DeValue, Deserializer};
 use trueup_base::text::nearest;
 
-use super::document::{Document, offered, parsed_u64};
+use super::document::{Document, offered};
+use super::given::GivenValue;
+pub(super) use super::given::{Given, Place};
 
 /// What [`is_label`] requires.
 pub(super) const LABEL: &str = "be 1 to 63 letters, digits, `-`, `_` or `.`";
-
-/// A value and where it was given. If two values exclude each other, the one from the stronger place wins.
-pub(super) struct Given<'d> {
-    folder: &'d Path,
-    key: String,
-    value: GivenValue<'d>,
-}
-
-enum GivenValue<'d> {
-    File(&'d Spanned<DeValue<'d>>),
-    /// A flag or a variable, with its name.
-    Outside {
-        origin: String,
-        text: &'d str,
-        place: Place,
-    },
-}
-
-/// The place of a value, weakest first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Place {
-    File,
-    Environment,
-    Flag,
-}
 
 /// One table of the file, with the flags and variables that set keys in it. If it is in none of the three, every key of
 /// it is absent, and a missing key is no problem.
@@ -517,68 +494,6 @@ impl<'d> Section<'d> {
             key.to_owned()
         } else {
             format!("{}.{key}", self.path)
-        }
-    }
-}
-
-impl<'d> Given<'d> {
-    /// The place of the value.
-    pub(super) fn place(&self) -> Place {
-        match &self.value {
-            GivenValue::File(_) => Place::File,
-            GivenValue::Outside { place, .. } => *place,
-        }
-    }
-
-    /// As text.
-    pub(super) fn text(&self) -> Option<&'d str> {
-        match &self.value {
-            GivenValue::File(value) => value.get_ref().as_str(),
-            GivenValue::Outside { text, .. } => Some(text),
-        }
-    }
-
-    /// As text that is not empty.
-    pub(super) fn filled(&self) -> Option<&'d str> {
-        self.text().filter(|text| !text.is_empty())
-    }
-
-    /// As text that `fits`.
-    fn fitting(&self, fits: impl Fn(&str) -> bool) -> Option<String> {
-        self.text().filter(|text| fits(text)).map(str::to_owned)
-    }
-
-    /// As a path, which is not empty.
-    pub(super) fn path(&self) -> Option<PathBuf> {
-        self.filled().map(|path| self.folder.join(path))
-    }
-
-    /// As a whole number.
-    pub(super) fn whole(&self) -> Option<u64> {
-        match &self.value {
-            GivenValue::File(value) => parsed_u64(value.get_ref().as_integer()?),
-            GivenValue::Outside { text, .. } => text.parse().ok(),
-        }
-    }
-
-    /// As a number, whole or not.
-    pub(super) fn number(&self) -> Option<f64> {
-        let text = match &self.value {
-            GivenValue::File(value) => match value.get_ref() {
-                DeValue::Float(float) => float.as_str(),
-                DeValue::Integer(integer) => integer.as_str(),
-                _ => return None,
-            },
-            GivenValue::Outside { text, .. } => text,
-        };
-        text.replace('_', "").parse().ok()
-    }
-
-    /// As `true` or `false`.
-    pub(super) fn truth(&self) -> Option<bool> {
-        match &self.value {
-            GivenValue::File(value) => value.get_ref().as_bool(),
-            GivenValue::Outside { text, .. } => text.parse().ok(),
         }
     }
 }

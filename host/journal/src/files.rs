@@ -114,7 +114,8 @@ impl Files {
     }
 
     /// The number of currently open files.
-    pub fn open_count(&self) -> usize {
+    #[cfg(test)]
+    pub(crate) fn open_count(&self) -> usize {
         self.lock().open.len()
     }
 

@@ -236,11 +236,6 @@ impl Journal {
         Ok(Opened { journal, newest, torn })
     }
 
-    /// The journal's folder.
-    pub fn dir(&self) -> &Path {
-        &self.dir
-    }
-
     /// The number of the next entry.
     pub fn next_n(&self) -> u64 {
         self.next_n

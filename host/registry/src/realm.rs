@@ -4,12 +4,11 @@
 //! a user's name and password there, wherever it is. This module accepts only a server that uses HTTPS or is on this
 //! machine.
 
-use std::net::IpAddr;
-
 use oci_client::secrets::RegistryAuth;
 use reqwest::Url;
 use reqwest::header::{HeaderMap, WWW_AUTHENTICATE};
 use reqwest::redirect::{Attempt, Policy};
+use trueup_base::http::client::is_loopback;
 
 use super::oci::{AGENT, CONNECT_MAX, SILENCE_MAX, causes};
 
@@ -67,9 +66,7 @@ fn follow(attempt: Attempt<'_>) -> reqwest::redirect::Action {
 /// Whether no one else can listen on the connection.
 fn is_safe(url: &Url) -> bool {
     // An IPv6 address is in brackets.
-    let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
-    let is_loopback = host == "localhost" || host.parse().is_ok_and(|address: IpAddr| address.is_loopback());
-    url.scheme() == "https" || (url.scheme() == "http" && is_loopback)
+    url.scheme() == "https" || (url.scheme() == "http" && is_loopback(url))
 }
 
 /// The first unsafe place in the headers. All are checked, so it does not matter which one the client uses.

@@ -401,7 +401,8 @@ pub fn base_url(text: &str, allow_http: bool, secrets: &str) -> Result<Url, Stri
 const OPENLY: &str = "must begin with `https://`: over plain `http` everyone on the way can read the token; set \
                       `allow_http = true` where you want that";
 
-fn is_loopback(url: &Url) -> bool {
+/// Whether requests to this URL stay on this machine.
+pub fn is_loopback(url: &Url) -> bool {
     let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
     host == "localhost"
         || host

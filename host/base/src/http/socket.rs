@@ -4,7 +4,7 @@
 //! stopped is refused when it resumes. Data in the kernel is bounded, too: the kernel gives up when the lease ends, and
 //! the socket discards what it has not sent. Knows nothing of requests.
 
-use std::io::{self, IoSlice};
+use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -170,17 +170,5 @@ impl Write for Socket {
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         // Only says that nothing more comes, which is no request.
         Pin::new(&mut self.tcp).poll_shutdown(cx)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.tcp.is_write_vectored()
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        self.write(|tcp| tcp.poll_write_vectored(cx, bufs))
     }
 }

@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use clap::ValueEnum;
 use serde::Serialize;
 use trueup_capabilities::checkpoint::tools::{self, Accepted, Copied, Kind, Mark, Picture, ToolError, Torn, Verdict};
 
+use super::one_of;
 use crate::exit::{Ending, Exit, Failure, misused};
 use crate::output::{self, Output};
 
@@ -52,27 +52,23 @@ pub(crate) struct Copy {
     #[arg(long)]
     replace: bool,
     /// The kind of TO if TO does not exist yet. Default: `json-file` for a name that ends in `.json`, else `file`.
-    #[arg(long, value_enum)]
-    kind: Option<KindArg>,
+    #[arg(long, value_parser = one_of(KINDS))]
+    kind: Option<Kind>,
 }
 
-/// A kind of store, as it is typed.
-#[derive(Debug, Clone, std::marker::Copy, ValueEnum)]
-enum KindArg {
-    /// One file with checksums; a guest's changes are appended.
-    File,
-    /// The file that the AWS VPC CNI's node agent reads and writes.
-    JsonFile,
-}
-
-impl From<KindArg> for Kind {
-    fn from(kind: KindArg) -> Self {
-        match kind {
-            KindArg::File => Self::File,
-            KindArg::JsonFile => Self::JsonFile,
-        }
-    }
-}
+/// The kinds of stores.
+const KINDS: [(&str, &str, Kind); 2] = [
+    (
+        "file",
+        "One file with checksums; a guest's changes are appended",
+        Kind::File,
+    ),
+    (
+        "json-file",
+        "The file that the AWS VPC CNI's node agent reads and writes",
+        Kind::JsonFile,
+    ),
+];
 
 impl From<ToolError> for Failure {
     fn from(error: ToolError) -> Self {
@@ -199,7 +195,7 @@ fn verify(path: &Path, output: Output) -> Ending {
 }
 
 fn copy(args: &Copy, output: Output) -> Ending {
-    let copied = tools::copy(&args.from, &args.to, args.kind.map(Kind::from), args.replace)?;
+    let copied = tools::copy(&args.from, &args.to, args.kind, args.replace)?;
     let done = format!("copied {} to {}", args.from.display(), args.to.display());
     report(&copied, &done, output)
 }

@@ -13,7 +13,7 @@ use trueup_worlds::neg::guest as neg;
 
 use super::guest::host::Host;
 use crate::exit::{Ending, Failure, misused};
-use crate::output::{self, Output, printable};
+use crate::output::{self, Output, and_more, printable};
 
 /// Explains what the host did for a key: what changed, what the host asked the guest, what the guest wrote, and what
 /// came of it.
@@ -155,9 +155,7 @@ fn causes(causes: &[TimedCause], more: usize, indent: &str) -> Vec<String> {
             other => lines.push(format!("{indent}* {}", reason(other))),
         }
     }
-    if more > 0 {
-        lines.push(format!("{indent}and {more} more"));
-    }
+    lines.extend(and_more(more, "").map(|more| format!("{indent}{more}")));
     lines
 }
 
@@ -223,9 +221,7 @@ fn reason(cause: &Cause) -> String {
 
 fn fields(of: &Fields, indent: &str) -> Vec<String> {
     let mut lines: Vec<String> = of.fields.iter().map(|it| format!("{indent}{}", field(it))).collect();
-    if of.more > 0 {
-        lines.push(format!("{indent}and {} more", of.more));
-    }
+    lines.extend(and_more(of.more, "").map(|more| format!("{indent}{more}")));
     lines
 }
 
@@ -277,9 +273,7 @@ fn told_text(told: &Told, wish_is_new: bool) -> Vec<String> {
         None => {}
     }
     lines.extend(told.writes.iter().map(|write| format!("    {}", write_text(write))));
-    if told.more_writes > 0 {
-        lines.push(format!("    and {} more writes", told.more_writes));
-    }
+    lines.extend(and_more(told.more_writes, " writes").map(|more| format!("    {more}")));
     if !told.asked.is_empty() {
         let asked = told.asked.iter().map(|(name, count)| match count {
             1 => name.clone(),

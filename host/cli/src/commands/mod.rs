@@ -23,6 +23,7 @@ mod top;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use trueup_capabilities::log::{Log, NoLog, TracingLog};
 use trueup_config::Config;
@@ -116,6 +117,18 @@ enum Command {
     #[command(subcommand)]
     Sim(sim::Command),
     Completions(completions::Args),
+}
+
+/// The value of a flag: one of a few words, each with its help.
+fn one_of<T, const N: usize>(words: [(&'static str, &'static str, T); N]) -> impl TypedValueParser<Value = T>
+where
+    T: Copy + Send + Sync + 'static,
+{
+    let shown = words.map(|(word, help, _)| PossibleValue::new(word).help(help));
+    PossibleValuesParser::new(shown).try_map(move |given| {
+        let found = words.iter().find(|(word, ..)| *word == given);
+        found.map(|(.., value)| *value).ok_or("is not one of the words")
+    })
 }
 
 /// Where log lines of replayed or tested guests go.

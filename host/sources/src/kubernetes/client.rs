@@ -265,7 +265,7 @@ impl Cluster {
     }
 
     /// An error before the API server answered.
-    fn failed(&self, doing: &Doing, cause: &str) -> Failed {
+    pub(super) fn failed(&self, doing: &Doing, cause: &str) -> Failed {
         let cause = self.secrets.hide(text::line(cause));
         let text = format!("{doing} at the API server {}: {cause}", self.server);
         Failed { text, code: None }
@@ -299,14 +299,14 @@ async fn read_up_to(reader: &mut (impl AsyncBufRead + Unpin), bytes_max: u64) ->
 }
 
 /// The purpose of a request.
-struct Doing {
+pub(super) struct Doing {
     verb: &'static str,
     resource: &'static str,
     on: String,
 }
 
 impl Doing {
-    fn new(verb: &'static str, scope: &Scope) -> Self {
+    pub(super) fn new(verb: &'static str, scope: &Scope) -> Self {
         let on = scope.namespace.as_deref();
         Self {
             verb,

@@ -28,9 +28,8 @@ use rand::Rng as _;
 use rand_chacha::ChaCha8Rng;
 use tokio::time::{Instant, sleep, timeout_at};
 use trueup_base::clock::{Clock as _, SystemClock};
-use trueup_base::text;
 
-use super::client::{Cluster, Failed};
+use super::client::{Cluster, Doing, Failed};
 use super::decode::{self, Said};
 use super::list::list;
 use super::store::{Scope, Store};
@@ -290,18 +289,7 @@ impl Watch {
     }
 
     fn broken(&self, cause: &str) -> Failed {
-        let on = self.scope.namespace.as_deref();
-        let on = on
-            .map(|namespace| format!(" in namespace {namespace}"))
-            .unwrap_or_default();
-        Failed {
-            text: text::line(&format!(
-                "watch {}{on} at the API server {}: {cause}",
-                self.scope.kind.resource(),
-                self.cluster.server()
-            )),
-            code: None,
-        }
+        self.cluster.failed(&Doing::new("watch", &self.scope), cause)
     }
 
     /// Logs an error, but only the first in a row: from then on the known state may be stale.

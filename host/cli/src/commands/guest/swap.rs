@@ -1,11 +1,11 @@
 //! `trueup guest swap`: makes another version of a guest the active one, while the host runs.
 
-use clap::ValueEnum;
 use trueup_runtime::control;
 use trueup_work::gate::Mode;
 use trueup_work::swap::Activated;
 
 use super::host::{self, Host};
+use crate::commands::one_of;
 use crate::exit::Ending;
 use crate::output::{self, Output};
 
@@ -21,8 +21,8 @@ pub(crate) struct Args {
     /// The candidate: a name such as `lbaas@2`, a file, or an image (`oci:...`).
     candidate: String,
     /// What its answers to recorded calls must match. Default: the configuration's gate.
-    #[arg(long)]
-    gate: Option<Gate>,
+    #[arg(long, value_parser = one_of(MODES))]
+    gate: Option<Mode>,
     /// The same as `--gate strict`: compares every question, not only results and writes.
     #[arg(long, conflicts_with = "gate")]
     strict: bool,
@@ -38,28 +38,20 @@ pub(crate) struct Args {
 }
 
 /// The modes of the gate.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Gate {
-    /// Refuses the candidate unless it gives the recorded results and writes.
-    Identical,
-    /// Refuses the candidate unless it gives the recorded questions and results.
-    Strict,
-    /// Reports differences.
-    Report,
-    /// Replays nothing.
-    Off,
-}
-
-impl From<Gate> for Mode {
-    fn from(gate: Gate) -> Self {
-        match gate {
-            Gate::Identical => Self::Identical,
-            Gate::Strict => Self::Strict,
-            Gate::Report => Self::Report,
-            Gate::Off => Self::Off,
-        }
-    }
-}
+const MODES: [(&str, &str, Mode); 4] = [
+    (
+        "identical",
+        "Refuses the candidate unless it gives the recorded results and writes",
+        Mode::Identical,
+    ),
+    (
+        "strict",
+        "Refuses the candidate unless it gives the recorded questions and results",
+        Mode::Strict,
+    ),
+    ("report", "Reports differences", Mode::Report),
+    ("off", "Replays nothing", Mode::Off),
+];
 
 pub(super) fn exec(args: &Args, output: Output) -> Ending {
     let reference = host::reference(&args.candidate)?;
@@ -68,7 +60,7 @@ pub(super) fn exec(args: &Args, output: Output) -> Ending {
     }
     let swap = control::Swap {
         reference,
-        gate: args.strict.then_some(Mode::Strict).or(args.gate.map(Mode::from)),
+        gate: args.strict.then_some(Mode::Strict).or(args.gate),
         dry_run: args.dry_run,
         afresh: args.afresh,
     };

@@ -7,7 +7,7 @@ use trueup_worlds::neg::Migration;
 use trueup_worlds::neg::guest as neg;
 use trueup_base::text::{counted, passed};
 
-use crate::output::{self, printable, table};
+use crate::output::{self, and_more, printable, table};
 
 /// How many operations in flight get a line; the longest-running come first.
 const IN_FLIGHT_MAX: usize = 10;
@@ -52,9 +52,7 @@ pub(super) fn lines(status: &Status, keys: Option<&[KeyShown]>) -> Vec<String> {
     if let Some(source) = &status.source {
         lines.extend(source.notes.iter().map(|note| format!("note      {}", printable(note))));
         let more = source.note_count.saturating_sub(source.notes.len());
-        if more > 0 {
-            lines.push(format!("note      and {more} more"));
-        }
+        lines.extend(and_more(more, "").map(|more| format!("note      {more}")));
     }
     lines.push(String::new());
     lines.extend(guests(&status.guests));
@@ -63,9 +61,7 @@ pub(super) fn lines(status: &Status, keys: Option<&[KeyShown]>) -> Vec<String> {
         lines.push(String::new());
         lines.extend(key_table(shown, status));
         let more = status.in_trouble_count.saturating_sub(shown.len());
-        if keys.is_none() && more > 0 {
-            lines.push(format!("and {more} more: `trueup status --keys`"));
-        }
+        lines.extend(and_more(more, ": `trueup status --keys`").filter(|_| keys.is_none()));
     }
     lines.push(String::new());
     lines.push(verdict(status));
@@ -163,16 +159,12 @@ fn negs(status: &Status) -> Vec<String> {
         lines.push(format!("migrates  {}: {text}", printable(key)));
     }
     let more = negs.migration_count.saturating_sub(negs.migrations.len());
-    if more > 0 {
-        lines.push(format!("and {more} more that migrate"));
-    }
+    lines.extend(and_more(more, " that migrate"));
     for key in &negs.error_states {
         lines.push(format!("error     {}: {IN_ERROR_STATE}", printable(key)));
     }
     let more = negs.error_state_count.saturating_sub(negs.error_states.len());
-    if more > 0 {
-        lines.push(format!("and {more} more in their error state"));
-    }
+    lines.extend(and_more(more, " in their error state"));
     for operation in negs.in_flight.iter().take(IN_FLIGHT_MAX) {
         lines.push(format!(
             "in flight {}: {}",
@@ -180,10 +172,7 @@ fn negs(status: &Status) -> Vec<String> {
             operation_text(operation, status.host.now_ms)
         ));
     }
-    let more = negs.operations.saturating_sub(IN_FLIGHT_MAX);
-    if more > 0 {
-        lines.push(format!("and {more} more operations"));
-    }
+    lines.extend(and_more(negs.operations.saturating_sub(IN_FLIGHT_MAX), " operations"));
     lines
 }
 
