@@ -80,13 +80,18 @@ fn refused(text: &str, said: &[&str]) {
 /// Asserts the errors for [`LEAST`] with one line changed, or with lines appended if `from` is empty.
 #[track_caller]
 fn refused_with(from: &str, to: &str, said: &[&str]) {
-    assert!(LEAST.contains(from), "`{from}` is not in the file to change");
-    let text = if from.is_empty() {
-        format!("{LEAST}{to}")
+    refused(&changed(LEAST, from, to), said);
+}
+
+/// A text with one line changed, or with lines appended if `from` is empty.
+#[track_caller]
+fn changed(text: &str, from: &str, to: &str) -> String {
+    assert!(text.contains(from), "`{from}` is not in the file to change");
+    if from.is_empty() {
+        format!("{text}{to}")
     } else {
-        LEAST.replacen(from, to, 1)
-    };
-    refused(&text, said);
+        text.replacen(from, to, 1)
+    }
 }
 
 fn lbaas(config: &Config) -> &Lbaas {

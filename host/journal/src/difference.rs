@@ -183,6 +183,8 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::json;
 
+    use crate::tests::any_value;
+
     use super::*;
 
     #[track_caller]
@@ -253,22 +255,6 @@ mod tests {
             line.len() < 400 && line.contains("ab\"") && line.contains("(1002 characters)"),
             "{line}"
         );
-    }
-
-    fn any_value() -> impl Strategy<Value = Value> {
-        let leaf = prop_oneof![
-            Just(Value::Null),
-            any::<bool>().prop_map(Value::from),
-            any::<i64>().prop_map(Value::from),
-            "\\PC{0,4}".prop_map(Value::from)
-        ];
-        leaf.prop_recursive(3, 24, 4, |inner| {
-            prop_oneof![
-                prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
-                prop::collection::btree_map("[a-c]", inner, 0..4)
-                    .prop_map(|map| Value::Object(map.into_iter().collect()))
-            ]
-        })
     }
 
     proptest! {

@@ -13,6 +13,7 @@ use std::fs;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use proptest::prelude::*;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -26,6 +27,24 @@ pub(crate) const DIGEST: &str = "sha256:aa";
 
 pub(crate) fn raw(value: &Value) -> Box<RawValue> {
     serde_json::value::to_raw_value(value).unwrap()
+}
+
+/// Any JSON: texts with every character that a line must escape, and keys that often are the same.
+pub(crate) fn any_value() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        any::<u64>().prop_map(Value::from),
+        "\\PC{0,8}|[\n\r\"\\\\]{0,4}".prop_map(Value::from)
+    ];
+    leaf.prop_recursive(3, 24, 4, |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+            prop::collection::btree_map("[a-c]|\\PC{0,3}", inner, 0..4)
+                .prop_map(|map| Value::Object(map.into_iter().collect()))
+        ]
+    })
 }
 
 pub(crate) fn header(snapshot: Option<&str>) -> Header {

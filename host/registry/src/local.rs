@@ -17,8 +17,8 @@ use trueup_base::component::Digest;
 
 use super::error::{NoGuest, NotLoaded};
 use super::lock::{Lock, Pin};
-use super::manifest::layer_of;
-use super::oci::{Manifest, Remote};
+use super::manifest::{Manifest, layer_of};
+use super::oci::Remote;
 use super::reference::{OciReference, Reference};
 use super::signature::{Keys, Signed, Verify};
 use super::store::{Store, StoreError};
@@ -85,12 +85,17 @@ pub(super) struct Local {
 
 impl Found {
     pub(super) fn builtin(guest: Builtin) -> Self {
+        let digest = Digest::of(guest.bytes).to_string();
+        Self::of(guest.bytes.to_vec(), digest, Pinned::Host)
+    }
+
+    fn of(bytes: Vec<u8>, digest: String, pinned: Pinned) -> Self {
         Self {
-            bytes: guest.bytes.to_vec(),
-            digest: Digest::of(guest.bytes).to_string(),
+            bytes,
+            digest,
             manifest: None,
             file: None,
-            pinned: Pinned::Host,
+            pinned,
             fetched: false,
         }
     }
@@ -179,13 +184,10 @@ impl Local {
                 &pin.digest,
             ));
         }
+        let pinned = if pin.is_some() { Pinned::Lock } else { Pinned::No };
         Ok(Found {
-            bytes,
-            digest,
-            manifest: None,
             file: Some(file),
-            pinned: if pin.is_some() { Pinned::Lock } else { Pinned::No },
-            fetched: false,
+            ..Found::of(bytes, digest, pinned)
         })
     }
 
@@ -235,12 +237,8 @@ impl Local {
             Some(Err(_)) | None => return Ok(None),
         };
         let found = self.store.get(&digest)?.map(|bytes| Found {
-            bytes,
-            digest,
             manifest: Some(manifest.to_owned()),
-            file: None,
-            pinned: Pinned::No,
-            fetched: false,
+            ..Found::of(bytes, digest, Pinned::No)
         });
         Ok(found)
     }
@@ -285,12 +283,9 @@ impl Local {
         self.store.put(&bytes)?;
         self.store.put(&manifest.bytes)?;
         Ok(Found {
-            bytes,
-            digest: manifest.layer,
             manifest: Some(manifest.digest),
-            file: None,
-            pinned,
             fetched,
+            ..Found::of(bytes, manifest.layer, pinned)
         })
     }
 

@@ -10,6 +10,14 @@ use trueup_base::component::{Digest, GUEST_BYTES_MAX};
 
 use super::store::is_digest;
 
+/// The relevant parts of a guest's manifest.
+pub(super) struct Manifest {
+    pub(super) bytes: Vec<u8>,
+    pub(super) digest: String,
+    /// The digest of the guest.
+    pub(super) layer: String,
+}
+
 /// What a manifest says about a guest.
 #[derive(Debug, Clone)]
 pub struct About {

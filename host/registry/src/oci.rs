@@ -28,8 +28,7 @@ use trueup_base::component::{Digest, GUEST_BYTES_MAX};
 
 use super::credentials::{self, Credentials};
 use super::error::{NotLoaded, one_line};
-use super::manifest::About;
-use super::manifest::{CONFIG, LAYER, Parts, config_json, layer_of};
+use super::manifest::{About, CONFIG, LAYER, Manifest, Parts, config_json, layer_of};
 use super::realm;
 use super::reference::OciReference;
 use super::signature::Signed;
@@ -72,14 +71,6 @@ pub(super) struct Remote {
     credentials: Credentials,
     /// Set when the registry has named its token server, and that server is safe.
     admitted: OnceCell<()>,
-}
-
-/// The relevant parts of a guest's manifest.
-pub(super) struct Manifest {
-    pub(super) bytes: Vec<u8>,
-    pub(super) digest: String,
-    /// The digest of the guest.
-    pub(super) layer: String,
 }
 
 impl Remote {

@@ -1,20 +1,12 @@
 //! Replaces registries in a host that is built without the cargo feature `oci`: every use is an error.
 
 use super::error::NotLoaded;
-use super::manifest::About;
+use super::manifest::{About, Manifest};
 use super::reference::OciReference;
 use super::signature::Signed;
 
 /// A place in a registry. It has no values.
 pub(super) enum Remote {}
-
-/// The relevant parts of a guest's manifest.
-pub(super) struct Manifest {
-    pub(super) bytes: Vec<u8>,
-    pub(super) digest: String,
-    /// The digest of the guest.
-    pub(super) layer: String,
-}
 
 impl Remote {
     /// # Errors

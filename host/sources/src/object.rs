@@ -27,40 +27,34 @@ impl Kind {
     /// Every kind.
     pub const ALL: [Self; 4] = [Self::EndpointSlice, Self::Node, Self::Pod, Self::Service];
 
+    /// The name in a manifest, the `apiVersion`, the name in API paths, and whether it belongs to namespaces.
+    const fn facts(self) -> (&'static str, &'static str, &'static str, bool) {
+        match self {
+            Self::EndpointSlice => ("EndpointSlice", "discovery.k8s.io/v1", "endpointslices", true),
+            Self::Node => ("Node", "v1", "nodes", false),
+            Self::Pod => ("Pod", "v1", "pods", true),
+            Self::Service => ("Service", "v1", "services", true),
+        }
+    }
+
     /// The name in a manifest's `kind`.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::EndpointSlice => "EndpointSlice",
-            Self::Node => "Node",
-            Self::Pod => "Pod",
-            Self::Service => "Service",
-        }
+        self.facts().0
     }
 
     /// The supported `apiVersion` in a manifest.
     pub fn api_version(self) -> &'static str {
-        match self {
-            Self::EndpointSlice => "discovery.k8s.io/v1",
-            Self::Node | Self::Pod | Self::Service => "v1",
-        }
+        self.facts().1
     }
 
     /// The name in API paths and access rules: `services`.
     pub fn resource(self) -> &'static str {
-        match self {
-            Self::EndpointSlice => "endpointslices",
-            Self::Node => "nodes",
-            Self::Pod => "pods",
-            Self::Service => "services",
-        }
+        self.facts().2
     }
 
     /// Whether its objects belong to namespaces.
     pub fn has_namespace(self) -> bool {
-        match self {
-            Self::Node => false,
-            Self::EndpointSlice | Self::Pod | Self::Service => true,
-        }
+        self.facts().3
     }
 }
 

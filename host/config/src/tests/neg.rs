@@ -32,13 +32,7 @@ fn compute(config: &Config) -> &ComputeBackend {
 /// Like [`refused_with`], for [`NEGS`].
 #[track_caller]
 fn negs_refused_with(from: &str, to: &str, said: &[&str]) {
-    assert!(NEGS.contains(from), "`{from}` is not in the file to change");
-    let text = if from.is_empty() {
-        format!("{NEGS}{to}")
-    } else {
-        NEGS.replacen(from, to, 1)
-    };
-    refused(&text, said);
+    refused(&changed(NEGS, from, to), said);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::{ask, begun, call, gapless, header, header_line, lines_of, open, raw, refused, written};
+use super::{any_value, ask, begun, call, gapless, header, header_line, lines_of, open, raw, refused, written};
 use crate::{
     Ending, Entry, Files, Journal, JournalError, Keep, Opened, Options, ReadError, Segment, Tape, TapeError,
     segment_files,
@@ -415,31 +415,16 @@ struct Script {
     ending: Ending,
 }
 
-fn value() -> impl Strategy<Value = Value> {
-    let leaf = prop_oneof![
-        Just(Value::Null),
-        any::<u64>().prop_map(Value::from),
-        "\\PC{0,8}|[\n\r\"\\\\]{0,4}".prop_map(Value::from)
-    ];
-    leaf.prop_recursive(3, 12, 3, |inner| {
-        prop_oneof![
-            prop::collection::vec(inner.clone(), 0..3).prop_map(Value::from),
-            prop::collection::btree_map("\\PC{0,3}", inner, 0..3)
-                .prop_map(|map| Value::Object(map.into_iter().collect()))
-        ]
-    })
-}
-
 fn script() -> impl Strategy<Value = Script> {
     let ending = prop_oneof![
-        4 => value().prop_map(|value| Ending::Result(raw(&value))),
+        4 => any_value().prop_map(|value| Ending::Result(raw(&value))),
         1 => "\\PC{0,8}".prop_map(Ending::Trap),
         1 => "\\PC{0,8}".prop_map(Ending::Deadline),
         1 => "\\PC{0,8}".prop_map(Ending::Memory),
         1 => "\\PC{0,8}".prop_map(Ending::Cancelled),
     ];
-    let asks = prop::collection::vec(("[a-z.\"]{1,6}", value(), value()), 0..4);
-    ("[a-z.-]{1,6}", value(), asks, ending).prop_map(|(name, args, asks, ending)| Script {
+    let asks = prop::collection::vec(("[a-z.\"]{1,6}", any_value(), any_value()), 0..4);
+    ("[a-z.-]{1,6}", any_value(), asks, ending).prop_map(|(name, args, asks, ending)| Script {
         name,
         args,
         asks,

@@ -118,23 +118,20 @@ impl Store {
 
     /// Adds an object that is new or changed.
     pub(super) fn put(&self, scope: &Scope, read: Read) {
-        let mut state = self.state();
-        let Some(known) = state.scopes.get_mut(scope) else {
-            return;
-        };
         let reference = read.reference.clone();
-        let effect = known.put(read);
-        state.after(&reference, effect);
+        self.change(scope, &reference, |known| known.put(read));
     }
 
     /// Removes an object.
     pub(super) fn remove(&self, scope: &Scope, reference: &ObjectRef) {
+        self.change(scope, reference, |known| known.remove(reference));
+    }
+
+    fn change(&self, scope: &Scope, reference: &ObjectRef, change: impl FnOnce(&mut Known) -> Effect) {
         let mut state = self.state();
-        let Some(known) = state.scopes.get_mut(scope) else {
-            return;
-        };
-        let effect = known.remove(reference);
-        state.after(reference, effect);
+        if let Some(effect) = state.scopes.get_mut(scope).map(change) {
+            state.after(reference, effect);
+        }
     }
 
     /// Applies a complete list: missing objects are removed. Only differences become changes.
@@ -460,29 +457,21 @@ impl State {
     }
 
     fn problems(&self) -> Vec<Problem> {
-        let missing = self.scopes.values().filter_map(Known::missing);
-        let mut problems: Vec<Problem> = missing
-            .map(|cause| Problem {
-                at: Place::Cluster,
-                reason: format!("{cause}; going on without them"),
-                hides_objects: false,
-            })
-            .collect();
-        let all = self.scopes.values().flat_map(|known| &known.unreadable);
-        problems.extend(all.take(PROBLEMS_MAX).map(|(reference, reason)| Problem {
-            at: Place::Object(reference.clone()),
-            reason: format!("can't be read: {reason}; what was known of it stands"),
+        let problem = |at, reason| Problem {
+            at,
+            reason,
             hides_objects: false,
-        }));
+        };
+        let missing = self.scopes.values().filter_map(Known::missing);
+        let missing = missing.map(|cause| problem(Place::Cluster, format!("{cause}; going on without them")));
+        let unreadable = self.scopes.values().flat_map(|known| &known.unreadable);
+        let unreadable = unreadable.take(PROBLEMS_MAX).map(|(reference, reason)| {
+            let reason = format!("can't be read: {reason}; what was known of it stands");
+            problem(Place::Object(reference.clone()), reason)
+        });
         let more = self.unreadable.len().saturating_sub(PROBLEMS_MAX);
-        if more > 0 {
-            problems.push(Problem {
-                at: Place::Cluster,
-                reason: format!("{more} more objects can't be read"),
-                hides_objects: false,
-            });
-        }
-        problems
+        let more = (more > 0).then(|| problem(Place::Cluster, format!("{more} more objects can't be read")));
+        missing.chain(unreadable).chain(more).collect()
     }
 }
 

@@ -40,6 +40,15 @@ fn said(batch: &Option<Batch>) -> Vec<String> {
     batch.iter().flat_map(|batch| &batch.changes).map(name).collect()
 }
 
+/// A store whose subscriber has taken the Service `a`.
+fn with_a() -> (Arc<Store>, u64) {
+    let store = Store::new([services()], &NEEDED);
+    let (number, _) = store.subscribe();
+    store.replace(&services(), vec![read("a", 1, 80)]);
+    store.take(number);
+    (store, number)
+}
+
 #[test]
 fn the_first_batch_waits_for_everything_and_holds_everything() {
     let store = Store::new([services(), scope(Kind::Node)], &NEEDED);
@@ -149,10 +158,7 @@ fn changes_of_one_object_are_one_and_a_list_brings_what_differs() {
 
 #[test]
 fn another_version_of_the_same_is_no_change_and_the_newest_is_kept() {
-    let store = Store::new([services()], &NEEDED);
-    let (number, _) = store.subscribe();
-    store.replace(&services(), vec![read("a", 1, 80)]);
-    store.take(number);
+    let (store, number) = with_a();
     store.put(&services(), read("a", 2, 80));
     assert_eq!(store.take(number), None);
     let kept = store.service("default", "a").unwrap();
@@ -168,10 +174,7 @@ fn service_of(read: Read) -> Service {
 
 #[test]
 fn what_we_wrote_is_known_and_no_news() {
-    let store = Store::new([services()], &NEEDED);
-    let (number, _) = store.subscribe();
-    store.replace(&services(), vec![read("a", 1, 80)]);
-    store.take(number);
+    let (store, number) = with_a();
     let mut written = service_of(read("a", 2, 80));
     written.metadata.finalizers = Some(vec!["ours".to_owned()]);
     written.status = Some(k8s_openapi::api::core::v1::ServiceStatus::default());
@@ -196,10 +199,7 @@ fn what_we_wrote_is_known_and_no_news() {
 
 #[test]
 fn what_a_webhook_made_of_a_write_of_ours_is_a_change() {
-    let store = Store::new([services()], &NEEDED);
-    let (number, _) = store.subscribe();
-    store.replace(&services(), vec![read("a", 1, 80)]);
-    store.take(number);
+    let (store, number) = with_a();
     let mut before = 1;
     let mut is_told = |change: &dyn Fn(&mut Service)| {
         let mut written = service_of(read("a", before + 1, 80));
