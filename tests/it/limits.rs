@@ -17,7 +17,7 @@ use trueup_capabilities::lbaas::{Backend, Mode, Spec, State};
 use trueup_capabilities::log::{KeptLog, NoLog};
 use trueup_capabilities::meter::Limits;
 use trueup_capabilities::{Backends, Host, Identity};
-use trueup_journal::{Ending, Event, Files, Options, Outcome, Segment, Tape, instance_dir, segment_files};
+use trueup_journal::{Ending, Event, Files, Options, Outcome, Segment, Tally, Tape, instance_dir, segment_files};
 use trueup_work::guests::Program;
 use trueup_work::instance::{Instance, Start};
 use trueup_work::instances::Instances;
@@ -209,8 +209,11 @@ async fn check(trouble: Trouble) {
             .await
             .unwrap();
         match outcome {
-            Outcome::Identical { calls: 2, .. } if replays_to_the_end => {}
-            Outcome::IdenticalAsFarAsRecorded { calls: 2, why, .. } if !replays_to_the_end => {
+            Outcome::Identical(Tally { calls: 2, .. }) if replays_to_the_end => {}
+            Outcome::IdenticalAsFarAsRecorded {
+                tally: Tally { calls: 2, .. },
+                why,
+            } if !replays_to_the_end => {
                 assert!(why.contains(&text), "{does}: {why}");
             }
             other => panic!("{does}: {other}"),
@@ -221,7 +224,7 @@ async fn check(trouble: Trouble) {
         .await
         .unwrap();
     assert!(
-        matches!(outcome, Outcome::Identical { calls: 1, .. }),
+        matches!(outcome, Outcome::Identical(Tally { calls: 1, .. })),
         "{does}: {outcome}"
     );
 }
@@ -339,7 +342,7 @@ async fn a_guest_that_asks_with_too_much_is_stopped_at_its_limit() {
     let [recorded] = <[Segment; 1]>::try_from(segments(dir.path(), "misbehaving", "default/bad")).unwrap();
     assert_eq!(recorded.entries.len(), 12, "a call, ten questions, and its ending");
     let outcome = replay::replay(&ENGINE, &MISBEHAVING, recorded.clone(), Arc::new(NoLog)).await;
-    assert!(matches!(outcome.unwrap(), Outcome::Identical { calls: 1, .. }));
+    assert!(matches!(outcome.unwrap(), Outcome::Identical(Tally { calls: 1, .. })));
 
     // An old host without this limit wrote none, and the call went on.
     let mut old = recorded;
@@ -526,7 +529,7 @@ async fn a_flood_of_log_and_metrics_is_dropped_and_counted() {
             .await
             .unwrap();
         assert!(
-            matches!(outcome, Outcome::Identical { calls: 2, .. }),
+            matches!(outcome, Outcome::Identical(Tally { calls: 2, .. })),
             "{does}: {outcome}"
         );
     }
@@ -560,7 +563,10 @@ async fn waiting_for_the_host_is_no_cpu_time() {
         let outcome = replay::replay(&ENGINE, &MISBEHAVING, recorded.clone(), Arc::new(NoLog))
             .await
             .unwrap();
-        assert!(matches!(outcome, Outcome::Identical { calls: 1, .. }), "{outcome}");
+        assert!(
+            matches!(outcome, Outcome::Identical(Tally { calls: 1, .. })),
+            "{outcome}"
+        );
         took.push(begun.elapsed());
         if took.last() < Some(&Duration::from_millis(SLEEP_MS)) {
             return;

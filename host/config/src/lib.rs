@@ -60,7 +60,7 @@ pub use self::nftables::{NftablesBackend, NftablesProgram};
 pub use self::node::{Address, InterfacesFrom, NODE, NODE_NAME, NodeContext, OnService, ThisNode};
 pub use self::plain::{Plain, PlainWorld, Shared};
 pub use self::telemetry::{LogFormat, Telemetry};
-pub use self::world::{About, Cloned, Reading, Sections, Settings, Tables, World};
+pub use self::world::{About, Reading, Sections, Settings, Tables, World};
 pub use trueup_sources::Source;
 
 use self::document::Document;

@@ -11,6 +11,7 @@ use std::any::Any;
 use std::fmt::Debug;
 use std::path::PathBuf;
 
+use dyn_clone::DynClone;
 use serde_json::Value;
 use trueup_sources::{Kind, Source};
 
@@ -79,7 +80,7 @@ pub struct Reading<'d> {
 }
 
 /// What the sections of one world say. [`Config::world`](super::Config::world) finds it by its type.
-pub trait Settings: Any + Debug + Send + Sync + Cloned {
+pub trait Settings: Any + Debug + Send + Sync + DynClone {
     /// Its guests, by the names of their sections.
     fn guests(&self) -> Vec<(&'static str, &Guest)>;
 
@@ -111,23 +112,7 @@ pub trait Settings: Any + Debug + Send + Sync + Cloned {
     }
 }
 
-/// Lets a list of [`Settings`] be cloned. Every type with `Clone` has it.
-pub trait Cloned {
-    /// The same settings once more.
-    fn cloned(&self) -> Box<dyn Settings>;
-}
-
-impl<T: Settings + Clone> Cloned for T {
-    fn cloned(&self) -> Box<dyn Settings> {
-        Box::new(self.clone())
-    }
-}
-
-impl Clone for Box<dyn Settings> {
-    fn clone(&self) -> Self {
-        self.as_ref().cloned()
-    }
-}
+dyn_clone::clone_trait_object!(Settings);
 
 impl<'d> Tables<'d> {
     pub(super) fn new(root: &mut Section<'d>, worlds: &[About]) -> Self {

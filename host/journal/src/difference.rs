@@ -183,9 +183,8 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::json;
 
-    use crate::tests::any_value;
-
     use super::*;
+    use crate::tests::any_value;
 
     #[track_caller]
     fn check(recorded: Value, replayed: Value, lines: &[&str]) {

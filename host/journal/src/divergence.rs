@@ -14,30 +14,12 @@ use crate::difference::{Difference, render_differences, shorten, shorten_pair};
 #[serde(tag = "outcome", rename_all = "kebab-case")]
 pub enum Outcome {
     /// The guest asked the same questions and gave the same results.
-    Identical {
-        /// Calls replayed.
-        calls: u64,
-        /// Entries of the recording, including its header.
-        entries: u64,
-        /// Questions and results with differences that rules accept.
-        #[serde(skip_serializing_if = "is_zero")]
-        accepted: u64,
-        /// Reads that only one side asked. `None` if there are none, or if all questions were compared in order.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        reads: Option<Reads>,
-    },
+    Identical(Tally),
     /// As `Identical`, but the recording ends early.
     IdenticalAsFarAsRecorded {
-        /// Calls replayed, including the unfinished one.
-        calls: u64,
-        /// Entries of the recording, including its header.
-        entries: u64,
-        /// Questions and results with differences that rules accept.
-        #[serde(skip_serializing_if = "is_zero")]
-        accepted: u64,
-        /// Reads that only one side asked. `None` if there are none, or if all questions were compared in order.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        reads: Option<Reads>,
+        /// What was compared.
+        #[serde(flatten)]
+        tally: Tally,
         /// Why there is no more: where the recording ends, or what ended a call.
         why: String,
     },
@@ -68,6 +50,21 @@ pub enum Outcome {
         /// How the call ended instead, if its recorded ending differs.
         ending: Option<Box<Divergence>>,
     },
+}
+
+/// How much was compared and is the same.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Tally {
+    /// Calls replayed, including an unfinished one.
+    pub calls: u64,
+    /// Entries of the recording, including its header.
+    pub entries: u64,
+    /// Questions and results with differences that rules accept.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub accepted: u64,
+    /// Reads that only one side asked. `None` if there are none, or if all questions were compared in order.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reads: Option<Reads>,
 }
 
 /// The difference at one entry.
@@ -164,26 +161,25 @@ impl Asked {
 impl Outcome {
     /// Whether nothing differs: identical, or identical as far as recorded.
     pub fn is_identical(&self) -> bool {
-        matches!(self, Self::Identical { .. } | Self::IdenticalAsFarAsRecorded { .. })
+        self.tally().is_some()
+    }
+
+    fn tally(&self) -> Option<&Tally> {
+        match self {
+            Self::Identical(tally) | Self::IdenticalAsFarAsRecorded { tally, .. } => Some(tally),
+            _ => None,
+        }
     }
 
     /// The number of compared, equal calls, and of their questions and results with accepted differences. `None` if the
     /// guest diverged.
     pub fn compared(&self) -> Option<(u64, u64)> {
-        match self {
-            Self::Identical { calls, accepted, .. } | Self::IdenticalAsFarAsRecorded { calls, accepted, .. } => {
-                Some((*calls, *accepted))
-            }
-            _ => None,
-        }
+        self.tally().map(|tally| (tally.calls, tally.accepted))
     }
 
     /// The differing reads, if decisions were compared and all were the same.
     pub fn differing_reads(&self) -> Option<&Reads> {
-        match self {
-            Self::Identical { reads, .. } | Self::IdenticalAsFarAsRecorded { reads, .. } => reads.as_ref(),
-            _ => None,
-        }
+        self.tally()?.reads.as_ref()
     }
 
     /// The entry at which the guest diverged.
@@ -235,26 +231,12 @@ impl Outcome {
 impl fmt::Display for Outcome {
     /// One line, followed by details indented by two; no trailing line break.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let reads = self.differing_reads();
+        let reads = reads.map_or_else(String::new, |reads| format!("; {reads}"));
         match self {
-            Self::Identical {
-                calls,
-                entries,
-                accepted,
-                reads,
-            } => {
-                write!(f, "identical: {}", compared(*calls, *entries, *accepted))?;
-                reads.as_ref().map_or(Ok(()), |reads| write!(f, "; {reads}"))
-            }
-            Self::IdenticalAsFarAsRecorded {
-                calls,
-                entries,
-                accepted,
-                reads,
-                why,
-            } => {
-                let compared = compared(*calls, *entries, *accepted);
-                write!(f, "identical as far as recorded: {compared}; {why}")?;
-                reads.as_ref().map_or(Ok(()), |reads| write!(f, "; {reads}"))
+            Self::Identical(tally) => write!(f, "identical: {tally}{reads}"),
+            Self::IdenticalAsFarAsRecorded { tally, why } => {
+                write!(f, "identical as far as recorded: {tally}; {why}{reads}")
             }
             Self::Diverged { n, divergence } => {
                 write!(f, "diverged at entry {n}")?;
@@ -277,6 +259,18 @@ impl fmt::Display for Outcome {
                 }
             }
         }
+    }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let calls = counted(self.calls, "call", "calls");
+        write!(f, "{calls}, {}", counted(self.entries, "entry", "entries"))?;
+        if self.accepted > 0 {
+            let accepted = counted(self.accepted, "accepted difference", "accepted differences");
+            write!(f, ", {accepted}")?;
+        }
+        Ok(())
     }
 }
 
@@ -341,16 +335,4 @@ impl fmt::Display for Asked {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
 fn is_zero(count: &u64) -> bool {
     *count == 0
-}
-
-fn compared(calls: u64, entries: u64, accepted: u64) -> String {
-    let mut text = format!(
-        "{}, {}",
-        counted(calls, "call", "calls"),
-        counted(entries, "entry", "entries")
-    );
-    if accepted > 0 {
-        text += &format!(", {}", counted(accepted, "accepted difference", "accepted differences"));
-    }
-    text
 }

@@ -12,7 +12,7 @@ use trueup_capabilities::pace::Pace;
 use trueup_capabilities::timers::Timers;
 use trueup_capabilities::{Backends, Host, Identity, questions};
 use trueup_engine::{CallError, Engine};
-use trueup_journal::{Accepted, Event, Outcome, Segment, Tape};
+use trueup_journal::{Accepted, Event, Outcome, Segment, Tally, Tape};
 
 use crate::guests::Program;
 use crate::guests::dispatch::InvokeError;
@@ -271,10 +271,7 @@ pub(crate) async fn go_on(instance: &mut Instance) -> Result<Option<Outcome>, Re
 /// The outcome so far.
 pub(crate) fn outcome(host: &Host) -> Outcome {
     // A tape in a replay always has an outcome.
-    host.tape.replay_outcome().unwrap_or(Outcome::Identical {
-        calls: 0,
-        entries: 0,
-        accepted: 0,
-        reads: None,
-    })
+    host.tape
+        .replay_outcome()
+        .unwrap_or(Outcome::Identical(Tally::default()))
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::answer::{RecordedCall, TapeError};
 use super::compare::compare_endings;
 use crate::accepted::Accepted;
-use crate::divergence::{Divergence, Outcome, Reads};
+use crate::divergence::{Divergence, Outcome, Reads, Tally};
 use crate::entry::{Ending, Entry, Event};
 use crate::reader::Segment;
 
@@ -204,22 +204,15 @@ impl Course {
         }
         let inside = in_call.filter(|_| !stopped);
         let inside = inside.map(|(name, n)| format!("the replay stopped inside `{name}` (entry {n})"));
-        let (entries, accepted) = (self.recorded, self.accepted_count);
-        let reads = (self.reads.count > 0).then(|| self.reads.clone());
+        let tally = Tally {
+            calls,
+            entries: self.recorded,
+            accepted: self.accepted_count,
+            reads: (self.reads.count > 0).then(|| self.reads.clone()),
+        };
         match self.short.clone().or(inside) {
-            Some(why) => Outcome::IdenticalAsFarAsRecorded {
-                calls,
-                entries,
-                accepted,
-                reads,
-                why,
-            },
-            None => Outcome::Identical {
-                calls,
-                entries,
-                accepted,
-                reads,
-            },
+            Some(why) => Outcome::IdenticalAsFarAsRecorded { tally, why },
+            None => Outcome::Identical(tally),
         }
     }
 

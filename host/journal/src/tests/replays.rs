@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::{DIGEST, ask, raw, segment};
-use crate::{Ending, Outcome, Segment, Tape, TapeError};
+use crate::{Ending, Outcome, Segment, Tally, Tape, TapeError};
 
 pub(super) const CALL: &str = r#"{"n":1,"at_ms":9,"call":"r.reconcile","args":{"a":1}}"#;
 const GET: &str = r#"{"n":2,"ask":"api.get","args":{"refs":["x"],"deep":true},"answer":{"Ok":[1]}}"#;
@@ -80,12 +80,12 @@ fn the_same_is_identical_and_gets_the_recorded_answers() {
     assert!(tape.next_call().is_none());
     assert_eq!(
         tape.replay_outcome(),
-        Some(Outcome::Identical {
+        Some(Outcome::Identical(Tally {
             calls: 0,
             entries: 2,
             accepted: 0,
             reads: None
-        })
+        }))
     );
 }
 
@@ -255,12 +255,12 @@ fn calls_that_the_host_never_made_are_unused() {
     tape.end_call(&Ending::result(&()).unwrap()).unwrap();
     assert_eq!(
         tape.replay_outcome(),
-        Some(Outcome::Identical {
+        Some(Outcome::Identical(Tally {
             calls: 2,
             entries: 7,
             accepted: 0,
             reads: None
-        })
+        }))
     );
 }
 
@@ -389,12 +389,12 @@ fn a_trap_is_compared_by_its_text_where_the_guest_is_the_recorded_one() {
     let (outcome, _) = replay(segment(&recording), "sha256:bb", &guest);
     assert_eq!(
         outcome,
-        Outcome::Identical {
+        Outcome::Identical(Tally {
             calls: 1,
             entries: 3,
             accepted: 0,
             reads: None
-        }
+        })
     );
     let (outcome, _) = replay(
         segment(&recording),
@@ -464,7 +464,7 @@ proptest! {
             let mut tape = Tape::replay(recording.clone(), DIGEST);
             perform(&mut tape, &counts, None, false);
             prop_assert!(tape.next_call().is_none());
-            let identical = Outcome::Identical { calls: counts.len() as u64, entries: lines.len() as u64 + 1, accepted: 0, reads: None };
+            let identical = Outcome::Identical(Tally { calls: counts.len() as u64, entries: lines.len() as u64 + 1, accepted: 0, reads: None });
             prop_assert_eq!(tape.replay_outcome(), Some(identical));
         }
         let mut tape = Tape::replay(recording.clone(), DIGEST);

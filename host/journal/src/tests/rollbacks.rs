@@ -4,7 +4,7 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use super::{begun, call, gapless, header, lines_of, open, raw, segment};
-use crate::{Ending, Entry, Event, JournalError, Options, Outcome, Segment, Tape};
+use crate::{Ending, Entry, Event, JournalError, Options, Outcome, Segment, Tally, Tape};
 
 const CALL: &str = r#"{"n":1,"at_ms":9,"call":"a.b","args":{}}"#;
 const ASK: &str = r#"{"n":2,"ask":"c.d","args":{},"answer":1}"#;
@@ -97,24 +97,24 @@ fn a_replay_passes_over_it() {
     assert!(tape.next_call().is_none());
     assert_eq!(
         tape.replay_outcome(),
-        Some(Outcome::Identical {
+        Some(Outcome::Identical(Tally {
             calls: 1,
             entries: 5,
             accepted: 0,
             reads: None
-        })
+        }))
     );
 
     let mut tape = Tape::replay(segment(&[&rolled_back(1, 0)]), "");
     assert!(tape.next_call().is_none());
     assert_eq!(
         tape.replay_outcome(),
-        Some(Outcome::Identical {
+        Some(Outcome::Identical(Tally {
             calls: 0,
             entries: 2,
             accepted: 0,
             reads: None
-        })
+        }))
     );
 }
 

@@ -16,7 +16,7 @@ use trueup_capabilities::log::NoLog;
 use trueup_capabilities::meter::Limits;
 use trueup_config::Config;
 use trueup_engine::{Engine, Options as EngineOptions};
-use trueup_journal::{Ending, Event, Files, Options, Outcome, Segment, instance_dir, segment_files};
+use trueup_journal::{Ending, Event, Files, Options, Outcome, Segment, Tally, instance_dir, segment_files};
 use trueup_registry::Registry;
 use trueup_runtime::run;
 use trueup_work::guests::Program;
@@ -122,7 +122,7 @@ async fn assert_replays(state_dir: &Path, expected: &[u64]) {
     let mut calls = Vec::new();
     for segment in segments(state_dir, "journals") {
         match outcome(segment).await {
-            Outcome::Identical { calls: replayed, .. } => calls.push(replayed),
+            Outcome::Identical(Tally { calls: replayed, .. }) => calls.push(replayed),
             other => panic!("{other}"),
         }
     }
@@ -528,7 +528,13 @@ async fn a_stop_cuts_a_sleep_and_the_recording_says_so() {
     );
     let outcome = outcome(segment).await;
     assert!(
-        matches!(outcome, Outcome::IdenticalAsFarAsRecorded { calls: 1, .. }),
+        matches!(
+            outcome,
+            Outcome::IdenticalAsFarAsRecorded {
+                tally: Tally { calls: 1, .. },
+                ..
+            }
+        ),
         "{outcome}"
     );
 }

@@ -18,6 +18,7 @@ mod status;
 mod store;
 mod watch;
 
+use std::convert::Infallible;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +28,7 @@ use rand::SeedableRng as _;
 use rand_chacha::ChaCha8Rng;
 use serde_json::Value;
 use tokio::sync::Notify;
-use tokio::task::AbortHandle;
+use tokio::task::JoinSet;
 
 pub use self::client::Failed;
 pub use self::kubeconfig::ClusterError;
@@ -49,15 +50,8 @@ pub struct Kubernetes {
 struct Inner {
     cluster: Cluster,
     store: Arc<Store>,
-    watches: Vec<AbortHandle>,
-}
-
-impl Drop for Inner {
-    fn drop(&mut self) {
-        for watch in &self.watches {
-            watch.abort();
-        }
-    }
+    /// They end with this.
+    watches: JoinSet<Infallible>,
 }
 
 impl fmt::Debug for Kubernetes {
@@ -87,7 +81,7 @@ impl Kubernetes {
                 scope,
                 chance,
             };
-            tokio::spawn(watch.run()).abort_handle()
+            watch.run()
         });
         let watches = watches.collect();
         Ok(Self {
@@ -120,7 +114,7 @@ impl Kubernetes {
                 }
             }
         }
-        let watches = Vec::new();
+        let watches = JoinSet::new();
         Ok(Self {
             inner: Arc::new(Inner {
                 cluster,

@@ -168,7 +168,7 @@ impl Stage {
                 .await
                 .unwrap()
             {
-                Outcome::Identical { calls, .. } | Outcome::IdenticalAsFarAsRecorded { calls, .. } => replayed += calls,
+                Outcome::Identical(tally) | Outcome::IdenticalAsFarAsRecorded { tally, .. } => replayed += tally.calls,
                 other => panic!("{other}"),
             }
         }
