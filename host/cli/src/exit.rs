@@ -4,8 +4,8 @@ use std::process::ExitCode;
 
 use trueup_base::text;
 use trueup_registry::NotLoaded;
-use trueup_work::setup::SetupError;
 use trueup_runtime::control::ClientError;
+use trueup_work::setup::SetupError;
 
 use crate::output;
 

@@ -7,8 +7,9 @@ use std::path::Path;
 
 use serde::de::DeserializeOwned;
 use trueup_base::regular;
+pub use trueup_sims::Server;
+use trueup_sims::StartError;
 use trueup_sims::lbaas::{self, ServerConfig};
-use trueup_sims::{Server, StartError};
 use trueup_work::setup::SetupError;
 
 pub use self::compute::{compute_config, start_compute};

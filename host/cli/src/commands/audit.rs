@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
-use trueup_capabilities::audit::{self, AuditError, Line, Verdict};
 use trueup_base::text::counted;
+use trueup_capabilities::audit::{self, AuditError, Line, Verdict};
 
 use super::run::ConfigArg;
 use crate::exit::{Ending, Exit, Failure, misused};

@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use trueup_base::clock::{Clock as _, SystemClock};
+use trueup_base::text::counted;
 use trueup_config::{Ipam, SOCKET};
 use trueup_work::event::seconds;
 use trueup_worlds::ipam::guest::{AddressInfo, Eni, IpamKey};
 use trueup_worlds::ipam::{self, FORGOTTEN_AFTER_MS, Shown};
-use trueup_base::text::counted;
 
 use crate::exit::{Ending, misused};
 use crate::output::{self, Output, printable, table};

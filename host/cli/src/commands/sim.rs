@@ -3,8 +3,8 @@
 mod compute;
 mod lbaas;
 
-use trueup_runtime::run::SetupError;
 use trueup_runtime::sim::Server;
+use trueup_work::setup::SetupError;
 
 use crate::exit::{Ending, Exit};
 use crate::output;

@@ -1,7 +1,7 @@
 //! `trueup guest lock`: pins the present digest of each guest of a configuration.
 
-use trueup_registry::{Change, ChangeKind, LOCK_FILE_NAME, NotLoaded, Pin};
 use trueup_base::text::counted;
+use trueup_registry::{Change, ChangeKind, LOCK_FILE_NAME, NotLoaded, Pin};
 
 use crate::commands::run::ConfigArg;
 use crate::exit::{Ending, Exit, Failure, misused};

@@ -2,10 +2,10 @@
 
 use std::fmt::Write as _;
 
+use trueup_base::text::{counted, passed};
 use trueup_work::board::{GuestShown, KeyShown, KeyState, MigrationShown, OperationShown, Status};
 use trueup_worlds::neg::Migration;
 use trueup_worlds::neg::guest as neg;
-use trueup_base::text::{counted, passed};
 
 use crate::output::{self, and_more, printable, table};
 

@@ -6,8 +6,8 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Cell, LineGauge, Paragraph, Row, Table, TableState, Wrap};
-use trueup_work::board::{KeyShown, KeyState, Status};
 use trueup_base::text::{counted, passed};
+use trueup_work::board::{KeyShown, KeyState, Status};
 
 use super::app::{App, View};
 use crate::commands::status::{bytes, negs_of, next_try, since, what, without_problems};
