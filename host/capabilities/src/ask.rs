@@ -5,7 +5,6 @@
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 use tracing::{Instrument as _, Span};
 use trueup_journal::{Refusal, Tape, TapeError};
 
@@ -74,8 +73,8 @@ macro_rules! args {
 pub(crate) use args;
 
 impl Host {
-    /// Makes one request of a capability: counted, and recorded or replayed. `answer` checks it with the guard, and asks
-    /// the backend.
+    /// Makes one request of a capability: counted, and recorded or replayed. `answer` checks it with the guard, and
+    /// asks the backend.
     ///
     /// # Errors
     /// A [`Stop`]: the guest gets no answer, and its call ends.
@@ -87,7 +86,7 @@ impl Host {
     ) -> wasmtime::Result<R>
     where
         A: Serialize + Sync + ?Sized,
-        R: Serialize + DeserializeOwned + AnswerSize + Send,
+        R: AnswerSize + Send,
         F: FnOnce(Guard<'a>) -> Fut + Send,
         Fut: Future<Output = R> + Send,
     {
@@ -97,7 +96,6 @@ impl Host {
             grants: &self.grants,
             backends: &self.backends,
             refused: &mut self.refused,
-            owners: &mut self.owners,
             blast: &mut self.blast,
             removing: self.removing,
         };
@@ -116,7 +114,7 @@ pub(crate) async fn ask_or_end<A, R, F, Fut>(
 ) -> wasmtime::Result<R>
 where
     A: Serialize + Sync + ?Sized,
-    R: Serialize + DeserializeOwned + AnswerSize + Send,
+    R: AnswerSize + Send,
     F: FnOnce() -> Fut + Send,
     Fut: Future<Output = Result<R, Refusal>> + Send,
 {
@@ -143,7 +141,7 @@ pub(crate) fn ask_now<A, R, F>(
 ) -> wasmtime::Result<R>
 where
     A: Serialize + ?Sized,
-    R: Serialize + DeserializeOwned + AnswerSize,
+    R: AnswerSize,
     F: FnOnce() -> R,
 {
     // Answering takes no time, but recording may wait for the disk if every line is synced.

@@ -14,7 +14,6 @@ use crate::backends::Backends;
 use crate::bindings::host::metrics::Label;
 use crate::grants::{Access, Grants};
 use crate::identity::Identity;
-use crate::lbaas::Owners;
 use crate::metrics::{HOST, Line};
 use crate::quota::Blast;
 
@@ -48,7 +47,6 @@ pub(crate) struct Guard<'a> {
     pub(crate) grants: &'a Grants,
     pub(crate) backends: &'a Backends,
     pub(crate) refused: &'a mut Refused,
-    pub(crate) owners: &'a mut Owners,
     pub(crate) blast: &'a mut Blast,
     /// As [`crate::Host::removing`].
     pub(crate) removing: bool,
@@ -135,7 +133,6 @@ pub fn refuse_call(identity: &Identity, backends: &Backends, call: &str, scope: 
         grants: &nothing,
         backends,
         refused: &mut Refused::default(),
-        owners: &mut Owners::default(),
         blast: &mut Blast::default(),
         removing: false,
     };

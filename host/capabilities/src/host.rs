@@ -8,7 +8,6 @@ use crate::bindings::host::metrics;
 use crate::grants::Grants;
 use crate::guard::Refused;
 use crate::identity::Identity;
-use crate::lbaas;
 use crate::meter::{CHANGES_MAX, Change, Limits, Meter};
 use crate::metrics::{HOST, Line};
 use crate::neg;
@@ -34,7 +33,6 @@ pub struct Host {
     pub changes: Vec<Change>,
     /// The other guest's request that the next call answers; `None` if there is none. That call takes it.
     pub by: Option<By>,
-    pub(crate) owners: lbaas::Owners,
     pub(crate) blast: Blast,
     pub(crate) refused: Refused,
     pub(crate) removing: bool,
@@ -60,7 +58,6 @@ impl Host {
             timers: Timers::default(),
             changes: Vec::new(),
             by: None,
-            owners: lbaas::Owners::default(),
             blast: Blast::default(),
             refused: Refused::default(),
             removing: false,
@@ -103,7 +100,6 @@ impl Host {
         self.meter.begin_call(!self.tape.is_replay());
         self.last_words = None;
         self.began = neg::Began::Unrecorded(self.backends.clock.now_ms());
-        self.owners.clear();
         self.blast.clear();
         self.refused.begin(None);
         self.begin_wasi_call();

@@ -13,7 +13,7 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::grants::Grant;
 use crate::holdings::Holdings;
-use crate::lbaas::{Object, ObjectRef};
+use crate::lbaas::{Object, ObjectRef, Owners};
 
 /// The window of `calls_per_minute`, in milliseconds. It slides: there is no moment at which a whole quota becomes
 /// available again.
@@ -55,6 +55,7 @@ fn has_percentage(grant: Option<&Grant>) -> bool {
 /// What the running call has seen of an Engine, and what it has destroyed.
 #[derive(Debug, Default)]
 pub(crate) struct Blast {
+    pub(crate) owners: Owners,
     /// The Engine's identifiers are unique within a kind.
     seen: BTreeSet<ObjectRef>,
     /// What the call itself created. It did not exist before, so it must not increase the base of the percentage.
@@ -62,15 +63,6 @@ pub(crate) struct Blast {
     sent: BTreeSet<ObjectRef>,
     /// The number of objects by the last list and the call's later changes; `None` without a list.
     left: Option<u64>,
-}
-
-/// A limit that a call would exceed.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Above {
-    /// The limit's key in the configuration.
-    pub(crate) limit: &'static str,
-    /// The excess.
-    pub(crate) what: String,
 }
 
 impl Blast {
@@ -118,8 +110,14 @@ impl Blast {
     }
 
     /// Whether destroying these, too, would exceed a limit; each object counts once per call. `removing`: the key is to
-    /// be removed, so all of it may be destroyed, and the percentage does not apply.
-    pub(crate) fn above(&self, grant: Option<&Grant>, refs: &[ObjectRef], removing: bool) -> Option<Above> {
+    /// be removed, so all of it may be destroyed, and the percentage does not apply. Returns the limit's key in the
+    /// configuration, and the excess.
+    pub(crate) fn above(
+        &self,
+        grant: Option<&Grant>,
+        refs: &[ObjectRef],
+        removing: bool,
+    ) -> Option<(&'static str, String)> {
         let grant = grant?;
         let percent = grant.destroy_percent.filter(|_| !removing);
         if grant.destroy_max.is_none() && percent.is_none() {
@@ -132,25 +130,25 @@ impl Blast {
             .collect();
         let destroyed = self.sent.len() + new.len();
         if let Some(max) = grant.destroy_max.filter(|max| destroyed as u64 > u64::from(*max)) {
-            return Some(Above {
-                limit: "destroy_max",
-                what: format!(
+            return Some((
+                "destroy_max",
+                format!(
                     "destroying {} in one call is above `destroy_max` of {max}",
                     objects(destroyed)
                 ),
-            });
+            ));
         }
         let found = |resource: &&ObjectRef| !self.made.contains(*resource);
         let destroyed = self.sent.iter().chain(&new).filter(found).count();
         let seen = self.seen.len();
         let percent = percent.filter(|percent| destroyed as u128 * 100 > u128::from(*percent) * seen as u128)?;
-        Some(Above {
-            limit: "destroy_percent",
-            what: format!(
+        Some((
+            "destroy_percent",
+            format!(
                 "destroying {destroyed} of the {} that the call has seen is above `destroy_percent` of {percent}",
                 objects(seen)
             ),
-        })
+        ))
     }
 }
 
@@ -263,7 +261,7 @@ mod tests {
         );
         let above = blast.above(grant, &refs(3..5), false).unwrap();
         assert_eq!(
-            (above.limit, above.what.as_str()),
+            (above.0, above.1.as_str()),
             (
                 "destroy_percent",
                 "destroying 5 of the 8 objects that the call has seen is above `destroy_percent` of 50"
@@ -276,7 +274,7 @@ mod tests {
         );
         let above = blast.above(grant, &refs(3..6), true).unwrap();
         assert_eq!(
-            (above.limit, above.what.as_str()),
+            (above.0, above.1.as_str()),
             (
                 "destroy_max",
                 "destroying 6 objects in one call is above `destroy_max` of 5"
@@ -300,7 +298,7 @@ mod tests {
         blast.see(grant, &all);
         let above = blast.above(grant, &refs(0..2), false).unwrap();
         assert_eq!(
-            above.what,
+            above.1,
             "destroying 2 of the 2 objects that the call has seen is above `destroy_percent` of 50"
         );
         assert_eq!(
@@ -324,9 +322,6 @@ mod tests {
         assert!(blast.seen.is_empty() && blast.made.is_empty() && blast.sent.is_empty());
         let none = limits(Some(0), None);
         let above = blast.above(Some(&none), &refs(0..1), true).unwrap();
-        assert_eq!(
-            above.what,
-            "destroying 1 object in one call is above `destroy_max` of 0"
-        );
+        assert_eq!(above.1, "destroying 1 object in one call is above `destroy_max` of 0");
     }
 }

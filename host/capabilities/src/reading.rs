@@ -4,7 +4,7 @@
 //! only: it asks no backend.
 
 use serde::Serialize;
-use serde::de::{DeserializeOwned, IgnoredAny};
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use trueup_journal::{Ask, Call, Entry, Kind, Question};
@@ -203,22 +203,19 @@ fn error_of(ask: &Ask) -> Option<String> {
 /// Why a question without an answer failed.
 pub(crate) const NO_ANSWER: &str = "no answer";
 
-/// The needs of a question with one answer: `needed`, unless `refused` finds a refusal in its error.
-pub(crate) fn unless_refused<E: DeserializeOwned>(
-    ask: &Ask,
-    refused: impl FnOnce(E) -> Option<String>,
-    needed: impl FnOnce() -> Vec<Need>,
-) -> Vec<Need> {
-    let answer = answer::<Result<IgnoredAny, E>>(ask);
-    match answer.and_then(Result::err).and_then(refused) {
-        Some(what) => vec![Need::Refused(what)],
+/// The needs of a question with one answer: `needed`, unless its error is a refusal. A capability whose errors are texts
+/// says so in words.
+pub(crate) fn unless_refused(ask: &Ask, needed: impl FnOnce() -> Vec<Need>) -> Vec<Need> {
+    let answer: Value = answer(ask).unwrap_or_default();
+    let refused = match answer.get("Err") {
+        Some(Value::String(error)) => error.strip_prefix("access denied: "),
+        Some(error) => error.get("AccessDenied").and_then(Value::as_str),
+        None => None,
+    };
+    match refused {
+        Some(what) => vec![Need::Refused(what.to_owned())],
         None => needed(),
     }
-}
-
-/// The text of a refusal, for a capability whose errors are texts.
-pub(crate) fn refused_in_words(error: String) -> Option<String> {
-    error.strip_prefix("access denied: ").map(str::to_owned)
 }
 
 /// The arguments of a question; `None` if they have another form.
@@ -243,7 +240,12 @@ pub(crate) fn text<'a>(value: &'a Value, member: &str) -> &'a str {
 
 /// The beginning of a text, at most [`VALUE_CHARS_MAX`] characters.
 pub fn cut(text: &str) -> String {
-    match text.char_indices().nth(VALUE_CHARS_MAX) {
+    beginning(text, VALUE_CHARS_MAX)
+}
+
+/// The beginning of a text.
+pub(crate) fn beginning(text: &str, chars_max: usize) -> String {
+    match text.char_indices().nth(chars_max) {
         Some((end, _)) => format!("{}...", text.get(..end).unwrap_or_default()),
         None => text.to_owned(),
     }

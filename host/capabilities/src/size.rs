@@ -6,6 +6,7 @@
 use std::io;
 
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use crate::checkpoint::{self, Saved};
 use crate::cri::Sandbox;
@@ -44,7 +45,7 @@ impl io::Write for Counted {
 }
 
 /// The approximate bytes that a value takes in a guest's memory: its own and those of its texts.
-pub trait AnswerSize {
+pub trait AnswerSize: Serialize + DeserializeOwned {
     /// The size in bytes.
     fn bytes(&self) -> usize;
 }
@@ -106,15 +107,19 @@ impl<T: AnswerSize, E: AnswerSize> AnswerSize for Result<T, E> {
     }
 }
 
-impl AnswerSize for Error {
-    fn bytes(&self) -> usize {
-        size_of::<Self>()
-            + match self {
-                Self::NotFound | Self::RateLimited(_) | Self::Unauthorized => 0,
-                Self::Refused((_, text)) | Self::Unavailable(text) | Self::AccessDenied(text) => text.len(),
-            }
-    }
+/// The errors of servers have the same cases.
+macro_rules! errors_of_servers {
+    ($($error:ty),+) => { $(impl AnswerSize for $error {
+        fn bytes(&self) -> usize {
+            size_of::<Self>()
+                + match self {
+                    Self::NotFound | Self::RateLimited(_) | Self::Unauthorized => 0,
+                    Self::Refused((_, text)) | Self::Unavailable(text) | Self::AccessDenied(text) => text.len(),
+                }
+        }
+    })+ };
 }
+errors_of_servers!(Error, neg::Error);
 
 impl AnswerSize for Object {
     fn bytes(&self) -> usize {
@@ -125,16 +130,6 @@ impl AnswerSize for Object {
                 Spec::Frontend(f) => f.name.len() + f.load_balancer.len() + f.default_backend.len(),
                 Spec::Bind(b) => b.name.len() + b.frontend.len() + b.address.len(),
                 Spec::Server(s) => s.name.len() + s.backend.len() + s.ip.len() + s.check.len(),
-            }
-    }
-}
-
-impl AnswerSize for neg::Error {
-    fn bytes(&self) -> usize {
-        size_of::<Self>()
-            + match self {
-                Self::NotFound | Self::RateLimited(_) | Self::Unauthorized => 0,
-                Self::Refused((_, text)) | Self::Unavailable(text) | Self::AccessDenied(text) => text.len(),
             }
     }
 }

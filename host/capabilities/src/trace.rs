@@ -15,6 +15,7 @@ use tracing::field::Empty;
 use tracing::{Level, Span};
 
 use crate::questions::find;
+use crate::reading;
 
 /// The target of the spans of requests.
 pub const TARGET: &str = "trueup::import";
@@ -60,7 +61,7 @@ fn asked<A: Serialize + ?Sized>(name: &'static str, args: &A) -> Span {
             span.record("object", objects.listed());
         }
     }
-    span.record("args", shown(&text));
+    span.record("args", reading::beginning(&text, SHOWN_CHARS_MAX));
     span
 }
 
@@ -78,7 +79,7 @@ fn take_down<R: Serialize, E: std::fmt::Display>(span: &Span, answer: &Result<R,
         Ok(answer) => error_in(answer),
     };
     if let Some(error) = error {
-        let error = shown(&error);
+        let error = reading::beginning(&error, SHOWN_CHARS_MAX);
         span.record("error", error.as_str());
         span.record("otel.status_code", "error");
         span.record("otel.status_description", error.as_str());
@@ -213,13 +214,6 @@ fn error_in<R: Serialize>(answer: &R) -> Option<String> {
     }
 }
 
-fn shown(text: &str) -> String {
-    match text.char_indices().nth(SHOWN_CHARS_MAX) {
-        Some((end, _)) => format!("{}...", text.get(..end).unwrap_or_default()),
-        None => text.to_owned(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -286,6 +280,6 @@ mod tests {
         let (text, is_whole) = beginning(&vec!["x".repeat(100); 10_000]);
         assert!(!is_whole && text.len() <= LOOKED_AT_BYTES_MAX, "{}", text.len());
         assert!(beginning(&1).1);
-        assert!(shown(&text).len() < 600);
+        assert!(reading::beginning(&text, SHOWN_CHARS_MAX).len() < 600);
     }
 }

@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 
 use super::config::ServerConfig;
 use super::endpoint::{self, ENDPOINTS_PER_REQUEST_MAX};
+use super::fields::object;
 use super::neg::{Neg, NegSpec};
-use super::object;
 use super::operation::{Failure, Work};
 use super::refusal::Refusal;
 use super::service::Compute;

@@ -8,7 +8,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::object;
+use super::fields::object;
 use super::refusal::Refusal;
 
 /// The most endpoints that one request attaches or detaches (limit of the API).

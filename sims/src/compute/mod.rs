@@ -55,6 +55,7 @@ mod calls;
 mod config;
 mod endpoint;
 mod fault;
+mod fields;
 mod neg;
 mod operation;
 mod refusal;
@@ -67,8 +68,6 @@ mod time;
 mod world;
 
 use std::net::SocketAddr;
-
-use serde_json::Value;
 
 pub use self::config::ServerConfig;
 pub use self::fault::{ComputeFaultText, Fault};
@@ -83,11 +82,4 @@ use crate::{Server, StartError};
 /// The address, the configuration or the state file can't be used.
 pub async fn start(config: ServerConfig, listen: SocketAddr) -> Result<Server, StartError> {
     Server::start::<Compute>(config, listen).await
-}
-
-/// The object of these fields, without those that have no value.
-fn object(fields: impl IntoIterator<Item = (&'static str, Option<Value>)>) -> Value {
-    let fields = fields.into_iter();
-    let given = fields.filter_map(|(name, value)| Some((name.to_owned(), value?)));
-    Value::Object(given.collect())
 }

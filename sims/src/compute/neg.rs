@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::endpoint::{Endpoint, NegType};
-use super::object;
+use super::fields::object;
 use super::operation::Failure;
 use super::refusal::Refusal;
 use super::target::{self, URL_PREFIX, Zone};

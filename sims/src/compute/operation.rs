@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::endpoint::Endpoint;
+use super::fields::object;
 use super::neg::NegSpec;
-use super::object;
 use super::target::{URL_PREFIX, Zone};
 use super::time::timestamp;
 

@@ -3,7 +3,6 @@
 use serde_json::Value;
 use trueup_journal::Ask;
 
-use super::Error;
 use crate::grants::{Access, OWN};
 use crate::reading::{Capability, Function, Need, Reading, Write, args, stored, text, unless_refused};
 
@@ -31,11 +30,7 @@ impl Reading for Reader {
             "store.restore" => Access::Read,
             _ => Access::Write,
         };
-        let refused = |error| match error {
-            Error::AccessDenied(what) => Some(what),
-            Error::Unavailable(_) | Error::Corrupt(_) => None,
-        };
-        unless_refused(ask, refused, || vec![Need::Access(access, OWN.to_owned())])
+        unless_refused(ask, || vec![Need::Access(access, OWN.to_owned())])
     }
 
     fn wrote(&self, n: u64, ask: &Ask) -> Vec<Write> {

@@ -26,98 +26,63 @@ pub(super) enum NamespaceMode {
     Target = 3,
 }
 
-#[derive(Clone, PartialEq, prost::Message)]
-pub(super) struct ListPodSandboxRequest {
-    #[prost(message, optional, tag = "1")]
-    pub(super) filter: Option<PodSandboxFilter>,
+/// Declares messages.
+macro_rules! messages {
+    ($($name:ident { $(#[$place:meta] $field:ident: $type:ty),+ $(,)? })+) => { $(
+        #[derive(Clone, PartialEq, prost::Message)]
+        pub(super) struct $name {
+            $(#[$place] pub(super) $field: $type),+
+        }
+    )+ };
 }
 
-#[derive(Clone, PartialEq, prost::Message)]
-pub(super) struct PodSandboxFilter {
-    #[prost(message, optional, tag = "2")]
-    pub(super) state: Option<PodSandboxStateValue>,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-pub(super) struct PodSandboxStateValue {
-    #[prost(enumeration = "SandboxState", tag = "1")]
-    pub(super) state: i32,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-pub(super) struct ListPodSandboxResponse {
-    #[prost(message, repeated, tag = "1")]
-    pub(super) items: Vec<PodSandbox>,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-pub(super) struct PodSandbox {
-    #[prost(string, tag = "1")]
-    pub(super) id: String,
-    #[prost(message, optional, tag = "2")]
-    pub(super) metadata: Option<PodSandboxMetadata>,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-pub(super) struct PodSandboxMetadata {
-    #[prost(string, tag = "1")]
-    pub(super) name: String,
-    #[prost(string, tag = "3")]
-    pub(super) namespace: String,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-pub(super) struct PodSandboxStatusRequest {
-    #[prost(string, tag = "1")]
-    pub(super) pod_sandbox_id: String,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-pub(super) struct PodSandboxStatusResponse {
-    #[prost(message, optional, tag = "1")]
-    pub(super) status: Option<PodSandboxStatus>,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-pub(super) struct PodSandboxStatus {
-    #[prost(message, optional, tag = "2")]
-    pub(super) metadata: Option<PodSandboxMetadata>,
-    #[prost(enumeration = "SandboxState", tag = "3")]
-    pub(super) state: i32,
-    #[prost(message, optional, tag = "5")]
-    pub(super) network: Option<PodSandboxNetworkStatus>,
-    #[prost(message, optional, tag = "6")]
-    pub(super) linux: Option<LinuxPodSandboxStatus>,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-pub(super) struct PodSandboxNetworkStatus {
-    #[prost(string, tag = "1")]
-    pub(super) ip: String,
-    #[prost(message, repeated, tag = "2")]
-    pub(super) additional_ips: Vec<PodIp>,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-pub(super) struct PodIp {
-    #[prost(string, tag = "1")]
-    pub(super) ip: String,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-pub(super) struct LinuxPodSandboxStatus {
-    #[prost(message, optional, tag = "1")]
-    pub(super) namespaces: Option<Namespace>,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-pub(super) struct Namespace {
-    #[prost(message, optional, tag = "2")]
-    pub(super) options: Option<NamespaceOption>,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-pub(super) struct NamespaceOption {
-    #[prost(enumeration = "NamespaceMode", tag = "1")]
-    pub(super) network: i32,
+messages! {
+    ListPodSandboxRequest {
+        #[prost(message, optional, tag = "1")] filter: Option<PodSandboxFilter>,
+    }
+    PodSandboxFilter {
+        #[prost(message, optional, tag = "2")] state: Option<PodSandboxStateValue>,
+    }
+    PodSandboxStateValue {
+        #[prost(enumeration = "SandboxState", tag = "1")] state: i32,
+    }
+    ListPodSandboxResponse {
+        #[prost(message, repeated, tag = "1")] items: Vec<PodSandbox>,
+    }
+    PodSandbox {
+        #[prost(string, tag = "1")] id: String,
+        #[prost(message, optional, tag = "2")] metadata: Option<PodSandboxMetadata>,
+    }
+    PodSandboxMetadata {
+        #[prost(string, tag = "1")] name: String,
+        #[prost(string, tag = "3")] namespace: String,
+    }
+    PodSandboxStatusRequest {
+        #[prost(string, tag = "1")] pod_sandbox_id: String,
+    }
+    PodSandboxStatusResponse {
+        #[prost(message, optional, tag = "1")] status: Option<PodSandboxStatus>,
+    }
+    PodSandboxStatus {
+        #[prost(message, optional, tag = "2")] metadata: Option<PodSandboxMetadata>,
+        #[prost(enumeration = "SandboxState", tag = "3")] state: i32,
+        #[prost(message, optional, tag = "5")] network: Option<PodSandboxNetworkStatus>,
+        #[prost(message, optional, tag = "6")] linux: Option<LinuxPodSandboxStatus>,
+    }
+    PodSandboxNetworkStatus {
+        #[prost(string, tag = "1")] ip: String,
+        #[prost(message, repeated, tag = "2")] additional_ips: Vec<PodIp>,
+    }
+    PodIp {
+        #[prost(string, tag = "1")] ip: String,
+    }
+    LinuxPodSandboxStatus {
+        #[prost(message, optional, tag = "1")] namespaces: Option<Namespace>,
+    }
+    Namespace {
+        #[prost(message, optional, tag = "2")] options: Option<NamespaceOption>,
+    }
+    NamespaceOption {
+        #[prost(enumeration = "NamespaceMode", tag = "1")] network: i32,
+    }
 }

@@ -3,7 +3,7 @@
 use trueup_journal::Ask;
 
 use crate::grants::{Access, SANDBOXES};
-use crate::reading::{Capability, Function, Need, Reading, refused_in_words, unless_refused};
+use crate::reading::{Capability, Function, Need, Reading, unless_refused};
 
 pub(crate) static CAPABILITY: Capability = Capability {
     package: "cri",
@@ -19,6 +19,6 @@ impl Reading for Reader {
     fn needs(&mut self, ask: &Ask) -> Vec<Need> {
         let needed = || vec![Need::Access(Access::Read, SANDBOXES.to_owned())];
         // A question that got no answer needed the grant, too.
-        unless_refused(ask, refused_in_words, needed)
+        unless_refused(ask, needed)
     }
 }

@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use trueup_journal::Ask;
 
-use super::{Compare, Error, Operation};
+use super::{Compare, Operation};
 use crate::grants::{Access, ETCD, EVERYTHING, is_etcd_scope};
 use crate::reading::{Action, Capability, Function, Need, Reading, Write, answer, args, stored, text, unless_refused};
 
@@ -58,11 +58,7 @@ struct Reader;
 
 impl Reading for Reader {
     fn needs(&mut self, ask: &Ask) -> Vec<Need> {
-        let refused = |error| match error {
-            Error::AccessDenied(what) => Some(what),
-            _ => None,
-        };
-        unless_refused(ask, refused, || {
+        unless_refused(ask, || {
             let access = match ask.name.as_str() {
                 "kv.get" | "kv.list-prefix" | "kv.list-keys" => Access::Read,
                 _ => Access::Write,

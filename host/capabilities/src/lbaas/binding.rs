@@ -54,15 +54,13 @@ impl<'a> Guard<'a> {
             // Nothing will be destroyed, so that is the refusal to return.
             return Ok(());
         }
+        let holdings = &self.backends.quotas.holdings;
         let (limit, what) = match self.blast.above(self.lbaas_grant(), refs, self.removing) {
-            Some(above) => (above.limit, above.what),
-            None => {
-                let holdings = &self.backends.quotas.holdings;
-                match holdings.admit(&self.identity.instance, refs.len() as u64) {
-                    Ok(()) => return Ok(()),
-                    Err(why) => ("approve_above", why),
-                }
-            }
+            Some(above) => above,
+            None => match holdings.admit(&self.identity.instance, refs.len() as u64) {
+                Ok(()) => return Ok(()),
+                Err(why) => ("approve_above", why),
+            },
         };
         Err(Error::AccessDenied(self.refuse(call, limit, what, refs.len())))
     }
@@ -70,13 +68,13 @@ impl<'a> Guard<'a> {
     /// Finds the load balancer above `from` and checks the grant for it.
     async fn check_owner(&mut self, call: &str, access: Access, from: Parent) -> Result<(), Error> {
         self.check_some(call, access)?;
-        let load_balancer = self.owners.load_balancer(from, self.lbaas()?).await?;
+        let load_balancer = self.blast.owners.load_balancer(from, self.lbaas()?).await?;
         self.check_load_balancer(call, access, &load_balancer)
     }
 
     fn see_owners<'o>(&mut self, access: Access, objects: impl IntoIterator<Item = &'o Object>) {
         if !self.grants.allow_all(LBAAS, access) {
-            objects.into_iter().for_each(|object| self.owners.see(object));
+            objects.into_iter().for_each(|object| self.blast.owners.see(object));
         }
     }
 
@@ -96,7 +94,7 @@ impl<'a> Guard<'a> {
         self.see_owners(Access::Read, &listed);
         let mut readable = Vec::with_capacity(listed.len());
         for object in listed {
-            match self.owners.load_balancer(parent(&object.spec), api).await {
+            match self.blast.owners.load_balancer(parent(&object.spec), api).await {
                 Ok(load_balancer) if self.grants.allow(LBAAS, Access::Read, &load_balancer) => readable.push(object),
                 // No grant can cover a parent that is gone or has no load balancer.
                 Ok(_) | Err(Error::NotFound) => {}
@@ -168,9 +166,17 @@ struct Sifted<'a, 'e, T: Clone> {
     refusals: Vec<Option<Error>>,
 }
 
-impl<T: Clone> Sifted<'_, '_, T> {
+impl<'a, 'e, T: Clone> Sifted<'a, 'e, T> {
     /// The backend's answers and the refusals, in the order of the entries.
-    fn answer<R>(self, answers: Vec<Result<R, Error>>) -> Vec<Result<R, Error>> {
+    async fn answers<R, F, Fut>(self, question: F) -> Vec<Result<R, Error>>
+    where
+        F: FnOnce(&'a dyn Api, Cow<'e, [T]>) -> Fut,
+        Fut: Future<Output = Vec<Result<R, Error>>>,
+    {
+        let answers = match self.api {
+            Some(api) => question(api, self.granted).await,
+            None => Vec::new(),
+        };
         let mut answers = answers.into_iter();
         let missing = || {
             Err(Error::Unavailable(format!(
@@ -188,7 +194,7 @@ fn succeeded<R>(answers: &[Result<R, Error>]) -> u64 {
 }
 
 fn of_ref(entry: &ObjectRef) -> Vec<Parent> {
-    vec![Parent::Resource(entry.kind, entry.identifier.clone())]
+    vec![Parent::Resource(entry.clone())]
 }
 
 impl types::Host for Host {}
@@ -221,11 +227,7 @@ impl api::Host for Host {
         self.ask(call, &args!(refs: Vec<ObjectRef>), async |mut guard| {
             let admitted = guard.count_lbaas(call, refs.len());
             let sifted = guard.sift(call, Access::Read, &refs, admitted, of_ref).await;
-            let answers = match sifted.api {
-                Some(api) => api.get(&sifted.granted).await,
-                None => Vec::new(),
-            };
-            let answers = sifted.answer(answers);
+            let answers = sifted.answers(async |api, refs| api.get(&refs).await).await;
             guard.blast.see(guard.lbaas_grant(), answers.iter().flatten());
             answers
         })
@@ -238,11 +240,7 @@ impl api::Host for Host {
         let created = self.ask(call, &args, async |mut guard| {
             let admitted = guard.count_lbaas(call, specs.len());
             let sifted = guard.sift(call, Access::Write, &specs, admitted, referred).await;
-            let answers = match sifted.api {
-                Some(api) => api.create(&sifted.granted, &tags).await,
-                None => Vec::new(),
-            };
-            let answers = sifted.answer(answers);
+            let answers = sifted.answers(async |api, specs| api.create(&specs, &tags).await).await;
             guard.see_owners(Access::Write, answers.iter().flatten());
             guard.blast.make(guard.lbaas_grant(), answers.iter().flatten());
             answers
@@ -263,11 +261,7 @@ impl api::Host for Host {
         self.ask(call, &args!(refs: Vec<ObjectRef>), async |mut guard| {
             let admitted = guard.count_lbaas(call, refs.len());
             let sifted = guard.sift(call, Access::Write, &refs, admitted, of_ref).await;
-            let answers = match sifted.api {
-                Some(api) => api.reset(&sifted.granted).await,
-                None => Vec::new(),
-            };
-            sifted.answer(answers)
+            sifted.answers(async |api, refs| api.reset(&refs).await).await
         })
         .await
     }
@@ -280,11 +274,7 @@ impl api::Host for Host {
             let admitted = counted.and_then(|()| guard.check_blast(call, &refs));
             let sifted = guard.sift(call, Access::Write, &refs, admitted, of_ref).await;
             guard.blast.send(guard.lbaas_grant(), &sifted.granted);
-            let answers = match sifted.api {
-                Some(api) => api.destroy(&sifted.granted).await,
-                None => Vec::new(),
-            };
-            sifted.answer(answers)
+            sifted.answers(async |api, refs| api.destroy(&refs).await).await
         });
         let answers = destroyed.await?;
         let count = succeeded(&answers);

@@ -19,14 +19,10 @@ pub enum Parent {
     /// A load balancer, by its identifier; empty for a frontend without one.
     LoadBalancer(String),
     /// Another resource, which leads there.
-    Resource(Kind, String),
+    Resource(ObjectRef),
 }
 
 impl Owners {
-    pub(crate) fn clear(&mut self) {
-        self.parents.clear();
-    }
-
     pub(crate) fn see(&mut self, object: &Object) {
         self.parents.insert(object.reference(), parent(&object.spec));
     }
@@ -40,7 +36,7 @@ impl Owners {
         loop {
             let resource = match at {
                 Parent::LoadBalancer(identifier) => return Ok(identifier),
-                Parent::Resource(kind, identifier) => ObjectRef { kind, identifier },
+                Parent::Resource(resource) => resource,
             };
             if let Some(parent) = self.parents.get(&resource) {
                 at = parent.clone();
@@ -61,7 +57,10 @@ pub fn referred(spec: &Spec) -> Vec<Parent> {
     if let Spec::Frontend(frontend) = spec
         && !frontend.default_backend.is_empty()
     {
-        all.push(Parent::Resource(Kind::Backend, frontend.default_backend.clone()));
+        all.push(Parent::Resource(ObjectRef::new(
+            Kind::Backend,
+            &frontend.default_backend,
+        )));
     }
     all
 }
@@ -71,7 +70,7 @@ pub fn parent(spec: &Spec) -> Parent {
     match spec {
         Spec::Backend(backend) => Parent::LoadBalancer(backend.load_balancer.clone()),
         Spec::Frontend(frontend) => Parent::LoadBalancer(frontend.load_balancer.clone()),
-        Spec::Bind(bind) => Parent::Resource(Kind::Frontend, bind.frontend.clone()),
-        Spec::Server(server) => Parent::Resource(Kind::Backend, server.backend.clone()),
+        Spec::Bind(bind) => Parent::Resource(ObjectRef::new(Kind::Frontend, &bind.frontend)),
+        Spec::Server(server) => Parent::Resource(ObjectRef::new(Kind::Backend, &server.backend)),
     }
 }

@@ -101,7 +101,7 @@ impl Reading for Reader {
 
     fn needs(&mut self, ask: &Ask) -> Vec<Need> {
         let needs = match ask.name.as_str() {
-            "api.load-balancer" => unless_refused(ask, refusal, || {
+            "api.load-balancer" => unless_refused(ask, || {
                 let args: Value = args(ask).unwrap_or_default();
                 let identifier = args.get("identifier").and_then(Value::as_str);
                 let need = identifier.map(|identifier| Need::Access(Access::Read, identifier.to_owned()));
@@ -241,7 +241,7 @@ impl Reader {
             Some(Err(Error::AccessDenied(what))) => Some(Need::Refused(what)),
             // A missing resource is never refused.
             Some(Err(Error::NotFound)) if !self.seen.contains_key(&reference) => None,
-            _ => Some(self.owner(access, Parent::Resource(reference.kind, reference.identifier))),
+            _ => Some(self.owner(access, Parent::Resource(reference))),
         });
         needs.collect()
     }
@@ -253,9 +253,7 @@ impl Reader {
         for _ in 0..3 {
             match next {
                 Some(Parent::LoadBalancer(identifier)) => return Need::Access(access, identifier),
-                Some(Parent::Resource(kind, identifier)) => {
-                    next = self.seen.get(&ObjectRef { kind, identifier }).map(parent);
-                }
+                Some(Parent::Resource(resource)) => next = self.seen.get(&resource).map(parent),
                 None => break,
             }
         }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use trueup_base::clock::Clock;
 
-use super::{Api, Error, Kind, Object, ObjectRef, Spec, State};
+use super::{Api, Error, Kind, Object, ObjectRef, Parent, Spec, State, referred};
 use crate::Answer;
 use crate::faults::{Faults, Turn};
 
@@ -251,15 +251,12 @@ impl Api for Simulated {
 
 const KINDS: [Kind; 4] = [Kind::Backend, Kind::Frontend, Kind::Bind, Kind::Server];
 
-/// The resource that `spec` refers to; a frontend may have no backend.
+/// The resource that `spec` refers to beside its load balancer; a frontend may have no backend.
 fn parent(spec: &Spec) -> Option<ObjectRef> {
-    match spec {
-        Spec::Backend(_) => None,
-        Spec::Frontend(frontend) if frontend.default_backend.is_empty() => None,
-        Spec::Frontend(frontend) => Some(ObjectRef::new(Kind::Backend, &frontend.default_backend)),
-        Spec::Bind(bind) => Some(ObjectRef::new(Kind::Frontend, &bind.frontend)),
-        Spec::Server(server) => Some(ObjectRef::new(Kind::Backend, &server.backend)),
-    }
+    referred(spec).into_iter().find_map(|owner| match owner {
+        Parent::Resource(resource) => Some(resource),
+        Parent::LoadBalancer(_) => None,
+    })
 }
 
 #[derive(Debug)]
@@ -357,13 +354,10 @@ impl Store {
     }
 
     fn has_parents(&self, spec: &Spec) -> bool {
-        let load_balancer = match spec {
-            Spec::Backend(backend) => Some(&backend.load_balancer),
-            Spec::Frontend(frontend) => Some(&frontend.load_balancer),
-            Spec::Bind(_) | Spec::Server(_) => None,
-        };
-        load_balancer.is_none_or(|identifier| self.load_balancers.contains_key(identifier))
-            && parent(spec).is_none_or(|parent| self.objects.contains_key(&parent))
+        referred(spec).iter().all(|owner| match owner {
+            Parent::LoadBalancer(identifier) => self.load_balancers.contains_key(identifier),
+            Parent::Resource(resource) => self.objects.contains_key(resource),
+        })
     }
 
     /// `KIND-N`, with the next N whose identifier no resource of any kind has.

@@ -5,9 +5,7 @@ use trueup_journal::Ask;
 
 use super::scope::{Table, tables};
 use crate::grants::{Access, NFTABLES, is_nftables_scope};
-use crate::reading::{
-    Capability, Function, Need, Reading, Write, args, refused_in_words, stored, text, unless_refused,
-};
+use crate::reading::{Capability, Function, Need, Reading, Write, args, stored, text, unless_refused};
 
 pub(crate) static CAPABILITY: Capability = Capability {
     package: "service",
@@ -22,7 +20,7 @@ struct Reader;
 impl Reading for Reader {
     /// Every table in the transaction, whatever its result.
     fn needs(&mut self, ask: &Ask) -> Vec<Need> {
-        unless_refused(ask, refused_in_words, || {
+        unless_refused(ask, || {
             let args: Value = args(ask).unwrap_or_default();
             let touched = tables(text(&args, "ruleset")).unwrap_or_default();
             let scopes = touched.iter().map(Table::scope);

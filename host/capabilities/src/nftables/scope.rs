@@ -360,7 +360,7 @@ impl<'de> Visitor<'de> for About {
     }
 }
 
-/// Any value that nft's own reader accepts: its text, or `None` if it is not text. Parsed without storing anything else.
+/// Any value that nft's own reader accepts: its text, or `None` if it is not text. Stores nothing else.
 struct Any;
 
 impl<'de> Visitor<'de> for Any {

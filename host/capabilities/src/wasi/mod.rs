@@ -21,7 +21,6 @@ mod state;
 mod streams;
 
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 use wasmtime::component::{HasSelf, Linker};
 use wasmtime_wasi::cli::{WasiCli, WasiCliCtxView};
 use wasmtime_wasi::filesystem::{WasiFilesystem, WasiFilesystemCtxView};
@@ -188,7 +187,7 @@ impl Host {
     ) -> wasmtime::Result<R>
     where
         A: Serialize + ?Sized,
-        R: Serialize + DeserializeOwned + AnswerSize,
+        R: AnswerSize,
     {
         let (backends, wasi) = (&self.backends, self.wasi.get());
         ask_now(&mut self.tape, &mut self.meter, name, args, || answer(backends, wasi))

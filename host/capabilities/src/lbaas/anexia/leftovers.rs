@@ -301,8 +301,10 @@ impl Call {
 
 /// Whether the object is below one of these, or sends its traffic there.
 fn refers_to(object: &Object, identifiers: &BTreeSet<String>) -> bool {
-    let named =
-        |owner: &lbaas::Parent| matches!(owner, lbaas::Parent::Resource(_, named) if identifiers.contains(named));
+    let named = |owner: &lbaas::Parent| match owner {
+        lbaas::Parent::Resource(named) => identifiers.contains(&named.identifier),
+        lbaas::Parent::LoadBalancer(_) => false,
+    };
     lbaas::referred(&object.spec).iter().any(named)
 }
 

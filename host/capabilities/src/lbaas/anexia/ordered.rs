@@ -2,10 +2,11 @@
 //! concurrently.
 
 use std::collections::BTreeMap;
-use std::panic::resume_unwind;
 
 use tokio::task::JoinSet;
 use tracing::Instrument as _;
+
+use crate::remote::joined;
 
 /// Runs all at once and returns the results in the given order. Dropping this stops them all.
 pub(super) async fn all<T: Send + 'static>(
@@ -42,12 +43,5 @@ fn spawn<T: Send + 'static>(
 }
 
 async fn next<T: Send + 'static>(running: &mut JoinSet<(usize, T)>) -> Option<(usize, T)> {
-    match running.join_next().await? {
-        Ok(done) => Some(done),
-        Err(error) => match error.try_into_panic() {
-            Ok(panic) => resume_unwind(panic),
-            // Only a runtime that shuts down cancels tasks, and it drops the waiting caller as well.
-            Err(_) => std::future::pending().await,
-        },
-    }
+    Some(joined(running.join_next().await?).await)
 }

@@ -1,6 +1,6 @@
 //! The Engine's paths: where each resource is, and how identifiers and tags are encoded.
 
-use crate::lbaas::{Kind, Spec};
+use crate::lbaas::{self, Kind, Spec, parent};
 use crate::remote::{encode, segment};
 
 /// The Engine's collections; the LBaaS kinds are in the order of the contract.
@@ -85,13 +85,11 @@ impl Parent {
 
     /// The parent of a resource.
     pub(super) fn of(spec: &Spec) -> Self {
-        let identifier = match spec {
-            Spec::Backend(backend) => &backend.load_balancer,
-            Spec::Frontend(frontend) => &frontend.load_balancer,
-            Spec::Bind(bind) => &bind.frontend,
-            Spec::Server(server) => &server.backend,
+        let identifier = match parent(spec) {
+            lbaas::Parent::LoadBalancer(identifier) => identifier,
+            lbaas::Parent::Resource(resource) => resource.identifier,
         };
-        Self::of_kind(spec.kind(), identifier)
+        Self::of_kind(spec.kind(), &identifier)
     }
 
     /// The query of a list of its children. The filter is a query string of its own, encoded once more.

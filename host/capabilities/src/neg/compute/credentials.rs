@@ -53,7 +53,8 @@ struct Kept {
 }
 
 impl Credentials {
-    /// The file in `GOOGLE_APPLICATION_CREDENTIALS`, or else the metadata server; not checked whether the machine has one.
+    /// The file in `GOOGLE_APPLICATION_CREDENTIALS`, or else the metadata server. Does not check whether the machine has
+    /// a metadata server.
     ///
     /// # Errors
     /// If that file is invalid.

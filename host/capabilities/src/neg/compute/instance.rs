@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
+use trueup_base::clock::{Clock as _, SystemClock};
 use trueup_base::fence::Fence;
 
 use super::Compute;
 use super::operations::Started;
-use super::watch::{now_ms, operation_of};
+use super::watch::operation_of;
 use super::wire::{self, OperationFailure};
 use crate::Answer;
 use crate::neg::{Api, Endpoint, Error, NegRef, Reads, RequestId};
@@ -198,7 +199,7 @@ impl Instance {
             .change(attaches, neg, wire::endpoints_body(endpoints)?, id)?;
         let order = self.compute.order_of(neg);
         let _turn = order.lock().await;
-        let started_ms = now_ms();
+        let started_ms = SystemClock.now_ms();
         let answer = watch.requests.ask(&fence, &request).await?;
         let number = operation_of(&request.shown(), &answer)?.id;
         let started = Started {

@@ -3,7 +3,7 @@
 //! The library makes the signature. The exchange is done here, because the library sends such statements to the API
 //! itself, and a company may route the exchange through `token_uri`.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
@@ -13,6 +13,7 @@ use http::Method;
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use hyper_util::client::proxy::matcher::Matcher;
 use serde_json::{Value, json};
+use trueup_base::clock::{Clock as _, SystemClock};
 use trueup_base::fence::Fence;
 use trueup_base::http::client::{Client, Times, Trouble, Unread, causes};
 use trueup_base::http::secret::Secret;
@@ -122,10 +123,7 @@ impl ServiceAccount {
 
     /// A JSON Web Token, signed RS256.
     async fn statement(&self) -> Result<String, String> {
-        let now = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default()
-            .as_secs();
+        let now = SystemClock.now_ms() / 1_000;
         let mut header = json!({"alg": "RS256", "typ": "JWT"});
         if let (Some(key_id), Some(header)) = (&self.key_id, header.as_object_mut()) {
             header.insert("kid".to_owned(), json!(key_id));

@@ -6,12 +6,13 @@
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
+use trueup_base::clock::{Clock as _, SystemClock};
 
 use super::operations::{End, Operations, Started, StoreError};
 use super::path::Paths;
@@ -19,6 +20,7 @@ use super::request::Requests;
 use super::settings::Settings;
 use super::wire::{self, Operation};
 use crate::neg::Error;
+use crate::remote::joined;
 
 /// The failure of an operation that Compute Engine does not know any more.
 const NOT_FOUND: &str = "operation not found";
@@ -57,11 +59,6 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-pub(super) fn now_ms() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
-}
-
 impl Watch {
     /// Saves an operation and starts to poll it. Does nothing if it is already polled.
     ///
@@ -86,7 +83,7 @@ impl Watch {
         for started in stored {
             lock(&self.watched).insert((started.instance.clone(), started.number));
             // Across a restart, only the wall clock tells how long ago that was.
-            let ago_ms = now_ms().saturating_sub(started.started_ms);
+            let ago_ms = SystemClock.now_ms().saturating_sub(started.started_ms);
             let until = self.until(Duration::from_millis(ago_ms));
             self.spawn(started, until, tasks);
         }
@@ -195,12 +192,5 @@ pub(super) fn operation_of(shown: &str, answer: &Value) -> Result<Operation, Err
 }
 
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
-    match tokio::task::spawn_blocking(work).await {
-        Ok(done) => done,
-        Err(error) => match error.try_into_panic() {
-            Ok(panic) => std::panic::resume_unwind(panic),
-            // Only a runtime that shuts down cancels tasks, and it drops the waiting caller as well.
-            Err(_) => std::future::pending().await,
-        },
-    }
+    joined(tokio::task::spawn_blocking(work).await).await
 }
