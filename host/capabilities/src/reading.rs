@@ -4,7 +4,7 @@
 //! only: it asks no backend.
 
 use serde::Serialize;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use trueup_journal::{Ask, Call, Entry, Kind, Question};
@@ -206,8 +206,8 @@ pub(crate) const NO_ANSWER: &str = "no answer";
 /// The needs of a question with one answer: `needed`, unless its error is a refusal. A capability whose errors are texts
 /// says so in words.
 pub(crate) fn unless_refused(ask: &Ask, needed: impl FnOnce() -> Vec<Need>) -> Vec<Need> {
-    let answer: Value = answer(ask).unwrap_or_default();
-    let refused = match answer.get("Err") {
+    let error = answer::<Result<IgnoredAny, Value>>(ask).and_then(Result::err);
+    let refused = match &error {
         Some(Value::String(error)) => error.strip_prefix("access denied: "),
         Some(error) => error.get("AccessDenied").and_then(Value::as_str),
         None => None,
