@@ -451,7 +451,7 @@ fn what_a_cut_job_did_is_reported_with_the_next_one_of_its_key() {
         before.rsplit(' ').next().unwrap().parse().unwrap_or(0)
     };
     let keys = ran.stdout.lines().filter(|line| line.contains("; in service: "));
-    assert_eq!(keys.map(created).sum::<u64>(), created(&ran.last_line()), "{ran}");
+    assert_eq!(keys.map(created).sum::<u64>(), created(ran.last_line()), "{ran}");
 }
 
 #[test]
