@@ -99,8 +99,8 @@ impl Readers {
     }
 }
 
-/// The successful writes of a plan, in order. Of several texts stored under one name, only the last one counts: how many
-/// come before it depends on when a guest learns what.
+/// The successful writes of a plan, in order. Of several texts stored under one name, only the last one counts: how
+/// many come before it depends on when a guest learns what.
 pub fn planned(entries: &[Entry]) -> Vec<Write> {
     let mut readers = Readers::default();
     let mut planned = Planned::default();

@@ -203,8 +203,8 @@ fn error_of(ask: &Ask) -> Option<String> {
 /// Why a question without an answer failed.
 pub(crate) const NO_ANSWER: &str = "no answer";
 
-/// The needs of a question with one answer: `needed`, unless its error is a refusal. A capability whose errors are texts
-/// says so in words.
+/// The needs of a question with one answer: `needed`, unless its error is a refusal. A capability whose errors are
+/// texts says so in words.
 pub(crate) fn unless_refused(ask: &Ask, needed: impl FnOnce() -> Vec<Need>) -> Vec<Need> {
     let error = answer::<Result<IgnoredAny, Value>>(ask).and_then(Result::err);
     let refused = match &error {

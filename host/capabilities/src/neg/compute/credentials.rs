@@ -53,8 +53,8 @@ struct Kept {
 }
 
 impl Credentials {
-    /// The file in `GOOGLE_APPLICATION_CREDENTIALS`, or else the metadata server. Does not check whether the machine has
-    /// a metadata server.
+    /// The file in `GOOGLE_APPLICATION_CREDENTIALS`, or else the metadata server. Does not check whether the machine
+    /// has a metadata server.
     ///
     /// # Errors
     /// If that file is invalid.
