@@ -56,7 +56,7 @@ impl Held {
         self.is_known
     }
 
-    /// Writes the current counts: immediately if `now`, else when [`PAUSE`] has passed or a removal waits for an
+    /// Writes the current counts: immediately if `now`, else when `PAUSE` has passed or a removal waits for an
     /// approval.
     ///
     /// # Errors

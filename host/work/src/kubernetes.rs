@@ -1,7 +1,7 @@
 //! Reports actions and errors as events of a Service, which `kubectl describe` shows.
 //!
 //! Events are for people only: the host waits for none, and drops those it cannot write. Repetitions for the same
-//! Service become one event with a counter, updated at most once in [`REPEAT`].
+//! Service become one event with a counter, updated at most once in `REPEAT`.
 //!
 //! ```text
 //! Events -> queue (bounded) -> one task -> events.k8s.io/v1

@@ -80,7 +80,7 @@ pub enum Cpu {
     Guarded,
     /// The recorded limit, `cpu_ms` in the header, for a caller that waits for the outcome.
     AsRecorded,
-    /// This much for `init`, `restore` and `snapshot`, and [`REPEATED_TIMES`] as much for a call: a running host
+    /// This much for `init`, `restore` and `snapshot`, and `REPEATED_TIMES` as much for a call: a running host
     /// rebuilds a state within a limit.
     Rebuild(Duration),
 }

@@ -155,7 +155,7 @@ impl Turn {
         });
     }
 
-    /// Gets the instance, as [`InstanceSlot::ready`]. Returns whether it was just opened, and the call that its
+    /// Gets the instance, as `InstanceSlot::ready`. Returns whether it was just opened, and the call that its
     /// recording ends in, which the world must finish.
     pub async fn ready(
         &mut self,
