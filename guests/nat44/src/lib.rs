@@ -5,7 +5,7 @@
 //! specification lists the intended differences.
 //!
 //! This file has the exports, and decides nothing. `settings`, `uplink`, `keys`,
-//! `values`, `dnat` and `global` are pure; `cache`, `writes` and `renderer` keep the state and ask a [`World`];
+//! `values`, `dnat` and `global` are pure; `cache`, `writes` and `renderer` keep the state and ask a [`world`];
 //! `snapshot` is its text.
 //!
 //! ```text

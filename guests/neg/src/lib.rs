@@ -6,7 +6,7 @@
 //! dual-stack migrator; the specification lists the intended differences.
 //!
 //! This file has the exports, and decides nothing. `address`, `entry`, `filter`, `target`
-//! and `compare` are pure; `migrator`, `retry`, `operations` and `syncer` keep the state and ask a [`World`];
+//! and `compare` are pure; `migrator`, `retry`, `operations` and `syncer` keep the state and ask a [`world`];
 //! `snapshot` is its text.
 //!
 //! ```text

@@ -6,7 +6,7 @@
 //!
 //! This file has the exports, and decides nothing. `facts`, `names`, `render`, `ruleset`,
 //! `step` and `change` are pure; `schema`, `base` and `transaction` produce the text for nft; `claims` and `renderer`
-//! keep the state and ask a [`World`]; `snapshot` is its text.
+//! keep the state and ask a [`world`]; `snapshot` is its text.
 //!
 //! ```text
 //! service -> facts -> render -> chains, claims -+

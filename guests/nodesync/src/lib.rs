@@ -5,7 +5,7 @@
 //! Contiv-VPP; the specification lists the intended differences.
 //!
 //! This file has the exports, and decides nothing. `view`, `kube` and `record` are pure;
-//! `allocation` and `node_sync` ask a [`World`]; `snapshot` is their text.
+//! `allocation` and `node_sync` ask a [`world`]; `snapshot` is their text.
 //!
 //! ```text
 //! records -----+                 +-> get-all-nodes

@@ -7,7 +7,7 @@
 //!
 //! This file has the exports, and decides nothing. `door` parses, `inputs` stores,
 //! `combine` and `pods` are the function of the inputs, `view` stores their results with indexes of what an event
-//! touches; `processor` and `rendering` call a [`World`]; `snapshot` is their text.
+//! touches; `processor` and `rendering` call a [`world`]; `snapshot` is their text.
 //!
 //! ```text
 //! event -> door -> inputs -> view: touched pods -> touched services -> combine --+-> differences -> renderers
