@@ -63,7 +63,6 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
 }
 
 /// `hidden`: what in the source may name a key and can't be read.
-
 fn lines(plan: &Plan, hidden: &str, orphans: bool) -> Vec<String> {
     let mut lines = Vec::new();
     let mut guests: BTreeMap<&str, usize> = BTreeMap::new();
