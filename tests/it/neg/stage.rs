@@ -249,11 +249,13 @@ impl Stage {
     /// Keys that the host will handle after its restart.
     pub(crate) fn known_keys(&self) -> Vec<String> {
         let files = support::files_under(&self.site.state_dir().join("keys").join("neg"));
-        let key = |file: &std::path::PathBuf| {
-            let known: Value = serde_json::from_slice(&fs::read(file).unwrap()).unwrap();
+        // The host may have replaced or removed a file since it was listed.
+        let read = files.iter().filter_map(|file| fs::read(file).ok());
+        let key = |bytes: Vec<u8>| {
+            let known: Value = serde_json::from_slice(&bytes).unwrap();
             known["key"].as_str().unwrap().to_owned()
         };
-        files.iter().map(key).collect()
+        read.map(key).collect()
     }
 }
 
