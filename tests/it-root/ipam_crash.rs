@@ -99,7 +99,7 @@ fn a_guest_that_is_stopped_in_the_middle_of_calls_loses_nothing_either() {
         rests: true,
     };
     let (host, tally) = driven(config, course);
-    assert!(tally.failures > 10, "the guest must be stopped: {tally:?}");
+    assert!(tally.failures > 0, "the guest must be stopped: {tally:?}");
     host.replays().exits(0);
 }
 
