@@ -141,9 +141,8 @@ macro_rules! guest {
     };
 }
 
-/// Declares the trait `World`: what the decisions of a guest ask, as one argument. [`Imports`](crate::Imports)
-/// implements it with the functions after `=`, which are those of the bindings; native tests implement it with a
-/// simulation.
+/// Declares the trait `World`: what the decisions of a guest ask, as one argument. [`Imports`] implements it with the
+/// functions after `=`, which are those of the bindings; native tests implement it with a simulation.
 ///
 /// ```text
 /// trueup_guest::world! {
