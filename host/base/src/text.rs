@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 use std::error::Error;
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
 use std::io;
 
 /// The maximum size of a displayed error in bytes: the host's longest own error names five objects and a few paths.
@@ -183,8 +183,8 @@ pub fn offer<'k>(wanted: &str, known: impl Iterator<Item = &'k str>) -> String {
 }
 
 /// A count with its noun: `1 call`, `2 calls`.
-pub fn counted(count: u64, one: &str, many: &str) -> String {
-    format!("{count} {}", if count == 1 { one } else { many })
+pub fn counted<N: Display + PartialEq + From<u8>>(count: N, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == N::from(1) { one } else { many })
 }
 
 /// `0.3 s`, `12 s`, `5 min`, `3 h`, `2 d`: only as precise as useful.

@@ -11,6 +11,8 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Mutex, PoisonError};
 
+use trueup_base::text::counted;
+
 use crate::grants::Grant;
 use crate::holdings::Holdings;
 use crate::lbaas::{Object, ObjectRef, Owners};
@@ -134,7 +136,7 @@ impl Blast {
                 "destroy_max",
                 format!(
                     "destroying {} in one call is above `destroy_max` of {max}",
-                    objects(destroyed)
+                    counted(destroyed, "object", "objects")
                 ),
             ));
         }
@@ -146,14 +148,10 @@ impl Blast {
             "destroy_percent",
             format!(
                 "destroying {destroyed} of the {} that the call has seen is above `destroy_percent` of {percent}",
-                objects(seen)
+                counted(seen, "object", "objects")
             ),
         ))
     }
-}
-
-fn objects(count: usize) -> String {
-    format!("{count} object{}", if count == 1 { "" } else { "s" })
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
+use trueup_base::text::counted;
 use trueup_capabilities::grants::{Access, Grant};
 use trueup_capabilities::questions::{CAPABILITIES, Readers};
 use trueup_capabilities::reading::{Action, Need, Write};
@@ -240,9 +241,9 @@ impl Inferred {
         let mut text = format!(
             "# [guests.{}]: from {}, {}, {}\n",
             one_line(&self.guest),
-            counted(self.recordings as u64, "recording"),
-            counted(self.calls, "call"),
-            counted(self.questions, "question")
+            counted(self.recordings, "recording", "recordings"),
+            counted(self.calls, "call", "calls"),
+            counted(self.questions, "question", "questions")
         );
         let grants: Vec<String> = self
             .grants
@@ -270,14 +271,14 @@ impl Inferred {
                 0 => format!("# no call destroyed anything; a limit of {capability} would be: destroy_max = 0"),
                 max => format!(
                     "# one call destroyed {} at most; a limit of {capability} would be: destroy_max = {max}",
-                    counted(max, "object")
+                    counted(max, "object", "objects")
                 ),
             });
         }
         for refused in &self.refused {
             say(format!(
                 "# refused {}, and not granted here: {}: {}; first in {}",
-                counted(refused.times, "time"),
+                counted(refused.times, "time", "times"),
                 one_line(&refused.call),
                 one_line(&refused.what),
                 one_line(&refused.first)
@@ -289,7 +290,7 @@ impl Inferred {
         if let Some(first) = &self.first_unattributed {
             say(format!(
                 "# not known: the load balancers of {} that no recording shows, first {}; grant them by hand",
-                counted(self.unattributed, "resource"),
+                counted(self.unattributed, "resource", "resources"),
                 one_line(first)
             ));
         }
@@ -314,10 +315,6 @@ fn in_toml(grant: &Grant) -> String {
         [] => "{}".to_owned(),
         some => format!("{{ {} }}", some.join(", ")),
     }
-}
-
-fn counted(count: u64, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 /// Keeps a comment on one line, whatever a recording contains.

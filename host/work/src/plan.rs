@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use serde_json::Value;
+use trueup_base::text::counted;
 use trueup_capabilities::holdings::Kept;
 pub use trueup_capabilities::planned::Orphan;
 pub use trueup_capabilities::reading::{Action, Write};
@@ -99,9 +100,8 @@ impl Plan {
         };
         let count = |action| counts.get(&sign(action)).copied().unwrap_or_default();
         let line = format!(
-            "{} {word}{}: {} to create, {} to destroy{}{}, {} failed",
-            keys.len(),
-            if keys.len() == 1 { "" } else { "s" },
+            "{}: {} to create, {} to destroy{}{}, {} failed",
+            counted(keys.len(), word, &format!("{word}s")),
             count(Action::Create),
             count(Action::Destroy),
             also(Action::Store, "to store"),

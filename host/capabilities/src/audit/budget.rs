@@ -5,6 +5,8 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use trueup_base::text::counted;
+
 use super::line::{Kind, Line};
 
 /// The remaining budget of each guest.
@@ -99,7 +101,7 @@ impl Budget {
             decision: String::new(),
             call: "*".to_owned(),
             scope: "*".to_owned(),
-            outcome: format!("and {more} more refusal{}", if more == 1 { "" } else { "s" }),
+            outcome: format!("and {}", counted(more, "more refusal", "more refusals")),
             ..last
         })
     }

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use serde_json::Value;
+use trueup_base::text::counted;
 use trueup_journal::{Ask, Call, Entry, Event};
 
 use super::{Endpoint, Error, NegRef, shown};
@@ -102,10 +103,9 @@ impl Reader {
         }
         let Args { neg, endpoints } = args(ask)?;
         let details = format!(
-            "in {}: {} {}: {}",
+            "in {}: {}: {}",
             neg.zone,
-            endpoints.len(),
-            if endpoints.len() == 1 { "endpoint" } else { "endpoints" },
+            counted(endpoints.len(), "endpoint", "endpoints"),
             shown::endpoints(&endpoints)
         );
         let (operation, error) = match answer::<Result<u64, Error>>(ask) {

@@ -176,7 +176,7 @@ fn verdict_lines(folder: &Path, verdict: &Verdict) -> Vec<String> {
         "{}: {} in {}: {outcome}",
         folder.display(),
         counted(verdict.lines, "line", "lines"),
-        counted(verdict.files as u64, "file", "files")
+        counted(verdict.files, "file", "files")
     ));
     lines
 }

@@ -70,7 +70,7 @@ fn text(of: &Explanation) -> Vec<String> {
         ));
     }
     if of.unread > 0 {
-        let lines_are = counted(of.unread as u64, "kept line", "kept lines");
+        let lines_are = counted(of.unread, "kept line", "kept lines");
         lines.push(format!("! {lines_are} can't be read: passed over"));
     }
     lines

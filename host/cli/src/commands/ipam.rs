@@ -168,7 +168,7 @@ fn released_lines(released: &Released) -> Vec<String> {
         ]
     });
     let mut lines = table(["ADDRESS", "POD", "CONTAINER", "MISSING"], rows);
-    let addresses = counted(released.addresses.len() as u64, "address", "addresses");
+    let addresses = counted(released.addresses.len(), "address", "addresses");
     lines.push(if released.applied {
         format!("{addresses} freed")
     } else {

@@ -232,7 +232,7 @@ fn warn_of_problems(count: usize, place: &str, held: &[String]) {
             [] => String::new(),
             held => format!("; kept for that: {}", held.join(", ")),
         };
-        let problems = counted(count as u64, "problem", "problems");
+        let problems = counted(count, "problem", "problems");
         output::talk(&format!("warning: {problems} in {place}, see above{held}"));
     }
 }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
+use trueup_base::text::counted;
 
 use super::shown::PodsShown;
 
@@ -112,12 +113,9 @@ impl fmt::Display for Stats {
             held,
             free: _,
         } = self;
-        let interfaces = if *enis == 1 { "interface" } else { "interfaces" };
-        let many = if *addresses == 1 { "address" } else { "addresses" };
-        write!(
-            f,
-            "{enis} {interfaces}, {addresses} {many}: {assigned} assigned, {held} held"
-        )
+        let enis = counted(*enis, "interface", "interfaces");
+        let addresses = counted(*addresses, "address", "addresses");
+        write!(f, "{enis}, {addresses}: {assigned} assigned, {held} held")
     }
 }
 

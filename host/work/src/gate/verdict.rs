@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use trueup_base::text::counted;
 
 use super::{Gate, Mode};
 use crate::guests::Program;
@@ -170,8 +171,8 @@ impl Verdict {
 impl Verdict {
     /// What was compared, or why nothing was.
     fn fmt_compared(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let recordings = count(self.recordings, "recording", "recordings");
-        let calls = count(self.identical + self.differ, "call", "calls");
+        let recordings = counted(self.recordings, "recording", "recordings");
+        let calls = counted(self.identical + self.differ, "call", "calls");
         match (&self.refused, &self.first) {
             (Some(why), _) => write!(f, "refused: {why}"),
             (None, Some(first)) => write!(
@@ -186,7 +187,7 @@ impl Verdict {
             (None, None) if self.mode == Mode::Off => write!(
                 f,
                 "nothing replayed: the gate is off; started from {}",
-                count(self.recordings, "snapshot", "snapshots")
+                counted(self.recordings, "snapshot", "snapshots")
             ),
             (None, None) if self.recordings == 0 && self.given_up.is_some() => f.write_str("nothing replayed"),
             (None, None) if self.calls_read == 0 => {
@@ -203,7 +204,7 @@ impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.fmt_compared(f)?;
         if let Some(first) = &self.first_undecided {
-            let undecided = count(self.undecided, "call", "calls");
+            let undecided = counted(self.undecided, "call", "calls");
             write!(
                 f,
                 "; {undecided} undecided, the first in `{}` {} (`{}`)",
@@ -213,7 +214,7 @@ impl fmt::Display for Verdict {
             )?;
         }
         if let (Some(first), differ) = (&self.first_read, self.reads_differ) {
-            let reads = count(differ, "read", "reads");
+            let reads = counted(differ, "read", "reads");
             write!(
                 f,
                 "; {reads} differ{}, the first: {first}",
@@ -221,14 +222,14 @@ impl fmt::Display for Verdict {
             )?;
         }
         if self.accepted > 0 {
-            let accepted = count(self.accepted, "accepted difference", "accepted differences");
+            let accepted = counted(self.accepted, "accepted difference", "accepted differences");
             write!(f, "; {accepted}")?;
         }
         if self.not_compared > 0 {
             write!(
                 f,
                 "; {} after it not compared",
-                count(self.not_compared, "call", "calls")
+                counted(self.not_compared, "call", "calls")
             )?;
         }
         if let Some(why) = &self.given_up {
@@ -238,13 +239,9 @@ impl fmt::Display for Verdict {
             f.write_str("; wait until it has decided something, or swap with `--gate report`")?;
         }
         if let Some(why) = self.passed_over_why.first() {
-            let passed_over = count(self.passed_over, "recording", "recordings");
+            let passed_over = counted(self.passed_over, "recording", "recordings");
             write!(f, "; {passed_over} can't be read, the first: {why}")?;
         }
         Ok(())
     }
-}
-
-fn count(count: u64, one: &str, many: &str) -> String {
-    format!("{count} {}", if count == 1 { one } else { many })
 }

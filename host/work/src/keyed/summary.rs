@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
+use trueup_base::text::counted;
 
 /// The result of a run of keys.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -44,9 +45,9 @@ impl std::fmt::Display for Summary {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let failed = self.failed.len();
         let keys = self.succeeded + failed;
-        let plural = if keys == 1 { "" } else { "s" };
         let did: Vec<String> = self.did.iter().map(|(word, count)| format!("{count} {word}")).collect();
-        let (word, succeeded, did) = (self.word, self.succeeded, did.join(", "));
-        write!(f, "{keys} {word}{plural}: {succeeded} true, {failed} failed; {did}")
+        let keys = counted(keys, self.word, &format!("{}s", self.word));
+        let (succeeded, did) = (self.succeeded, did.join(", "));
+        write!(f, "{keys}: {succeeded} true, {failed} failed; {did}")
     }
 }

@@ -30,6 +30,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use tokio::sync::{mpsc, watch};
+use trueup_base::text::counted;
 use trueup_capabilities::etcd;
 use trueup_config::{Config, ThisNode};
 use trueup_controller::Backoff;
@@ -196,13 +197,12 @@ impl Summary {
 
 impl std::fmt::Display for Summary {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let counted = |count: usize, word: &str| format!("{count} {word}{}", if count == 1 { "" } else { "s" });
         write!(
             f,
             "{}, {}: {} true, {} failed",
-            counted(self.nodes, "node"),
-            counted(self.services, "service"),
-            counted(self.rendered.len(), "renderer"),
+            counted(self.nodes, "node", "nodes"),
+            counted(self.services, "service", "services"),
+            counted(self.rendered.len(), "renderer", "renderers"),
             self.failed.len()
         )
     }

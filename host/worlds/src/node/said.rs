@@ -1,5 +1,6 @@
 //! The lines about this node's number and its Services.
 
+use trueup_base::text::counted;
 use trueup_work::event::{Own, Said, seconds};
 
 use super::Event;
@@ -25,8 +26,8 @@ fn said(event: &Event) -> Said {
             services,
             renderers,
         } => {
-            let word = if *services == 1 { "service" } else { "services" };
-            let what = format!("{services} {word} rendered by {}", names(renderers));
+            let services = counted(*services, "service", "services");
+            let what = format!("{services} rendered by {}", names(renderers));
             Said::outcome(node, "true", &what)
         }
         Event::Applied {

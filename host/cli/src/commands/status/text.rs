@@ -149,8 +149,8 @@ fn negs(status: &Status) -> Vec<String> {
     let Some(negs) = &status.negs else { return Vec::new() };
     let mut lines = vec![format!(
         "negs      {} on {} in flight; {} attached, {} detached",
-        counted(negs.operations as u64, "operation", "operations"),
-        counted(negs.endpoints as u64, "endpoint", "endpoints"),
+        counted(negs.operations, "operation", "operations"),
+        counted(negs.endpoints, "endpoint", "endpoints"),
         negs.attached,
         negs.detached
     )];
@@ -206,7 +206,7 @@ fn operation_text(of: &OperationShown, now_ms: u64) -> String {
         "operation {} {}es {} at {}, for {}",
         of.operation,
         of.action,
-        counted(of.endpoints as u64, "endpoint", "endpoints"),
+        counted(of.endpoints, "endpoint", "endpoints"),
         printable(&of.at),
         passed(now_ms.saturating_sub(of.since_ms))
     )
@@ -237,11 +237,11 @@ fn node(status: &Status) -> Option<String> {
     let number = node.number.map_or_else(
         || "no number".to_owned(),
         |number| {
-            let nodes = counted(node.nodes as u64, "node", "nodes");
+            let nodes = counted(node.nodes, "node", "nodes");
             format!("number {number}; {nodes} numbered")
         },
     );
-    let services = counted(node.services as u64, "service", "services");
+    let services = counted(node.services, "service", "services");
     Some(format!(
         "`{}` has {number}; {services} to render",
         printable(&node.name)

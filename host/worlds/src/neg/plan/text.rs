@@ -1,6 +1,6 @@
 //! A plan of NEGs as text: for each key what is under way, then its steps, grouped by the pauses between them.
 
-use trueup_base::text::passed;
+use trueup_base::text::{counted, passed};
 
 use super::{Action, NegPlan, OperationNow, Step};
 use crate::neg::shown::endpoints;
@@ -37,10 +37,9 @@ pub(super) fn lines(of: &NegPlan) -> Vec<String> {
 /// The last line: the totals of all keys.
 pub(super) fn summary(of: &[NegPlan]) -> String {
     let sum = |count: fn(&NegPlan) -> usize| of.iter().map(count).sum::<usize>();
-    let word = if of.len() == 1 { "neg" } else { "negs" };
     format!(
-        "{} {word}: {} to attach, {} to detach, {} to move, {} failed",
-        of.len(),
+        "{}: {} to attach, {} to detach, {} to move, {} failed",
+        counted(of.len(), "neg", "negs"),
         sum(|key| key.attached),
         sum(|key| key.detached),
         sum(|key| key.moved),
