@@ -1,12 +1,12 @@
 //! The page for recordings: its HTTP interface, and its behaviour in a real browser, headless Chromium.
 //!
-//! Tests beside the code, in `host/runtime/src/page/`, cover the results of an index, a search or a difference.
+//! Tests beside the code, in `host/runtime/src/page/`, cover the results of an index or a difference.
 mod browser;
 mod looks;
 mod recorded;
 mod served;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -126,7 +126,6 @@ fn nothing_that_is_asked_for_is_a_path() {
         "/api/rows?r=../secret",
         "/api/rows?r=secret",
         "/api/decision?r=..%2Fsecret&n=1",
-        "/api/search?r=%2Fetc%2Fpasswd&text=root",
         "//etc/passwd",
     ] {
         let refused = served.get(path);
@@ -162,16 +161,6 @@ fn a_state_folder_shows_all_of_its_recordings() {
     let calls = served.ask(&format!("rows?r={}&count=100", ids[1]));
     assert!(!rows(&calls).is_empty());
     assert_eq!(calls["standing"]["segments"][0]["guest"], "lbaas");
-    let everywhere = served.get("/api/search?text=list-tagged").body;
-    let recordings: BTreeSet<String> = everywhere
-        .lines()
-        .filter_map(|line| {
-            serde_json::from_str::<Value>(line).unwrap()["r"]
-                .as_str()
-                .map(str::to_owned)
-        })
-        .collect();
-    assert_eq!(recordings.len(), 3, "{everywhere}");
 }
 
 #[test]
@@ -408,15 +397,10 @@ fn colours_can_be_told_apart_in_light_and_dark() {
                 );
             }
         }
-        for ground in ["--old", "--new", "--hit", "--mark"] {
+        for ground in ["--old", "--new", "--note", "--mark"] {
             assert!(ratio("--text", ground) >= 4.5, "{name}: text on {ground}");
         }
         assert!(ratio("--on-accent", "--accent") >= 4.5, "{name}: on accent");
-        assert!(
-            ratio("--hit-line", "--bg") >= 3.0,
-            "{name}: --hit-line {:.2}",
-            ratio("--hit-line", "--bg")
-        );
     }
 }
 

@@ -37,6 +37,9 @@ pub use self::listen::Admin;
 pub(crate) use self::listen::OwnUser;
 use crate::page;
 
+/// With two, another one can proceed beside a large one.
+const SLOW_READS_MAX: usize = 2;
+
 /// Where the answers come from.
 pub struct Reads {
     pub(crate) board: Arc<Board>,
@@ -45,6 +48,7 @@ pub struct Reads {
     pods_socket: Option<std::path::PathBuf>,
     /// Empty until the guests are loaded.
     manager: OnceLock<Arc<Manager>>,
+    /// A request that reads much from the disk waits for its turn.
     slow: Arc<Semaphore>,
     /// Where the host listens, as `/v1/status` reports it.
     listens: OnceLock<Vec<String>>,
@@ -59,7 +63,7 @@ impl Reads {
             config: config.shown(),
             pods_socket: config.world::<Ipam>().map(|ipam| ipam.adapter.socket.clone()),
             manager: OnceLock::new(),
-            slow: Arc::clone(&page::SLOW_READS),
+            slow: Arc::new(Semaphore::new(SLOW_READS_MAX)),
             listens: OnceLock::new(),
         })
     }

@@ -7,7 +7,7 @@
 //! ```text
 //! browser --GET--> local_only -> routes -> Source -> catalog   which recordings there are
 //!                                             |----> Opened    index (growth) of one -> rows, overview
-//!                                             +----> decision, difference, search, against: read from the files
+//!                                             +----> decision, difference, against: read from the files
 //! ```
 //!
 //! Requests name recordings by their ids in the catalog; no text from a browser ever becomes part of a path.
@@ -21,10 +21,8 @@ mod growth;
 mod index;
 mod refused;
 mod routes;
-mod search;
 mod source;
 
 pub use against::Against;
-pub(crate) use routes::SLOW_READS;
 pub use routes::{router, serve, under};
 pub use source::Source;

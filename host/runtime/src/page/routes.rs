@@ -4,18 +4,16 @@
 //! number of any of its entries.
 
 use std::path::PathBuf;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::{Body, Bytes};
 use axum::extract::{Query, State};
-use axum::http::{StatusCode, Uri, header};
+use axum::http::Uri;
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::get;
 use axum::{Json, Router, middleware};
 use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
-use tokio::sync::{Semaphore, mpsc};
 use trueup_base::local_only;
 
 use super::assets::{FILES, file, page};
@@ -24,7 +22,6 @@ use super::decision::{self, Lines, Part, Shown, ShownHeader};
 use super::difference::{self, ASKS_COMPARED_MAX};
 use super::index::{Decision, Filter, Index, Who};
 use super::refused::{Refused, off_thread};
-use super::search::{Needle, Said, Search};
 use super::source::{Opened, Source};
 
 /// The maximum number of rows in an answer: several screens.
@@ -42,18 +39,6 @@ const FIRST_ROWS: Duration = Duration::from_millis(400);
 /// How many files' notes are sent. The others are counted.
 const NOTES_MAX: usize = 20;
 
-/// How many lines a search may be ahead of its reader.
-const SEARCH_AHEAD: usize = 64;
-
-/// Limits requests that read much from the disk, over the whole process. A request waits for its turn.
-pub(crate) static SLOW_READS: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(SLOW_READS_MAX)));
-
-/// With two, another one can proceed beside a large one.
-const SLOW_READS_MAX: usize = 2;
-
-/// The maximum length of a search text.
-const NEEDLE_BYTES_MAX: usize = 1000;
-
 /// The page and its requests, for `/` or, with `Router::nest`, any prefix. Refuses everything that [`local_only`]
 /// refuses.
 pub fn router(source: Source) -> Router {
@@ -66,8 +51,7 @@ pub fn router(source: Source) -> Router {
         .route("/api/decision", get(one_decision))
         .route("/api/value", get(value))
         .route("/api/difference", get(compare))
-        .route("/api/against", get(against))
-        .route("/api/search", get(search));
+        .route("/api/against", get(against));
     for (path, kind, text) in FILES {
         routes = routes.route(path, get(async move || file(kind, text)));
     }
@@ -520,65 +504,6 @@ async fn against(State(source): State<Source>, Query(asked): Query<AgainstOf>) -
     let standing = other.segment(&path).await;
     opened.compared(&path, standing.diverged_at);
     Ok(Json(standing).into_response())
-}
-
-#[derive(Deserialize)]
-struct Sought {
-    /// One recording. Without it, all.
-    r: Option<String>,
-    text: String,
-}
-
-/// Sends hits as they are found, one JSON line each. The last line is the summary.
-async fn search(State(source): State<Source>, Query(asked): Query<Sought>) -> Result<Response, Refused> {
-    if asked.text.len() > NEEDLE_BYTES_MAX {
-        let why = format!(
-            "can't search for a text of {} bytes, at most {NEEDLE_BYTES_MAX}",
-            asked.text.len()
-        );
-        return Err(Refused(StatusCode::BAD_REQUEST, why));
-    }
-    let needle = Needle::new(&asked.text);
-    let needle = needle.ok_or_else(|| Refused(StatusCode::BAD_REQUEST, "`text` must not be blank".to_owned()))?;
-    if let Some(id) = &asked.r {
-        open(&source, id).await?;
-    }
-    let (tell, told) = mpsc::channel::<Bytes>(SEARCH_AHEAD);
-    let slow = Arc::clone(&SLOW_READS).acquire_owned().await;
-    tokio::task::spawn_blocking(move || {
-        // Held until the search ends or its reader disconnects.
-        let _slow = slow;
-        let wanted = source.recordings().into_values();
-        let wanted = wanted.filter(|recording| asked.r.as_ref().is_none_or(|id| recording.id == *id));
-        let places: Vec<_> = wanted
-            .map(|recording| (recording.id, recording.place.files()))
-            .collect();
-        let files = places.iter().flat_map(|(_, files)| files);
-        let size = files
-            .filter_map(|file| std::fs::metadata(file).ok())
-            .map(|metadata| metadata.len())
-            .sum();
-        let tell = |said: Said| {
-            let Ok(mut line) = serde_json::to_vec(&said) else {
-                return false;
-            };
-            line.push(b'\n');
-            tell.blocking_send(line.into()).is_ok()
-        };
-        let mut search = Search::new(&needle, size, tell);
-        if places.iter().all(|(id, files)| search.recording(id, files)) {
-            search.finish();
-        }
-    });
-    let lines = futures_util::stream::unfold(told, |mut told| async {
-        let line = told.recv().await?;
-        Some((Ok::<_, std::convert::Infallible>(line), told))
-    });
-    Ok((
-        [(header::CONTENT_TYPE, "application/x-ndjson")],
-        Body::from_stream(lines),
-    )
-        .into_response())
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ export function el(tag, attributes = {}, ...children) {
 export const byId = (id) => document.getElementById(id);
 
 /** The address of a question, with what is not empty. */
-export function address(path, query) {
+function address(path, query) {
   const given = Object.entries(query).filter(([, value]) => value !== undefined && value !== null && value !== "" && value !== false);
   return `api/${path}?${new URLSearchParams(given)}`;
 }

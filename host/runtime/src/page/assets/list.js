@@ -27,7 +27,6 @@ export class List {
     this.names = [];
     this.segments = [];
     this.verdicts = new Map();
-    this.hits = new Set();
     this.selected = null;
     this.markedN = null;
     this.onstanding = () => {};
@@ -161,7 +160,6 @@ export class List {
     element.setAttribute("aria-selected", String(isSelected));
     element.classList.toggle("selected", isSelected);
     element.classList.toggle("waiting", !given);
-    element.classList.toggle("hit", Boolean(given && this.hits.has(given.n)));
     element.classList.toggle("marked", Boolean(given && given.n === this.markedN));
     element.classList.toggle("lost", Boolean(given?.rolled_back));
     element.classList.remove("differs");

@@ -1,16 +1,15 @@
-// The page: which recording, filter and decision are looked at, the keys, the search, and what is new.
+// The page: which recording, filter and decision are looked at, the keys, and what is new.
 
-import { ask, address, bytes, byId, clock, day, el, moment, number, several } from "./basics.js";
+import { ask, bytes, byId, clock, day, el, moment, number, several } from "./basics.js";
 import * as detail from "./detail.js";
 import { List } from "./list.js";
 
 const POLL_MS = 1000;
 const POLL_HIDDEN_MS = 8000;
-const TYPING_MS = 180;
 const DWELL_MS = 50;
 const COLUMNS = 240;
 
-const state = { recording: null, recordings: [], against: null, filter: { outcome: "", writes: false, name: "" }, generation: null, n: null, entry: null, marked: null, compared: null, standing: null, hits: [], hit: -1, seen: null, overview: null };
+const state = { recording: null, recordings: [], against: null, filter: { outcome: "", writes: false, name: "" }, generation: null, n: null, entry: null, marked: null, compared: null, standing: null, seen: null, overview: null };
 const list = new List(() => ({ r: state.recording, outcome: state.filter.outcome, writes: state.filter.writes ? "true" : "", name: state.filter.name }), (position) => choose(position));
 const box = byId("detail");
 
@@ -51,7 +50,6 @@ function fillRecordings() {
   const options = (some) => some.map((one) => el("option", { value: one.id, text: one.guest && groups.size < 2 ? `${one.guest} · ${one.key}` : one.key }));
   byId("recording").replaceChildren(...[...groups].flatMap(([guest, some]) => (groups.size > 1 && guest ? [el("optgroup", { label: guest }, ...options(some))] : options(some))));
   if (state.recording !== null) byId("recording").value = state.recording;
-  document.querySelector(".scope").hidden = state.recordings.length < 2;
 }
 
 /** Goes where the address says. */
@@ -397,98 +395,6 @@ byId("recording").addEventListener("change", async (event) => { await openRecord
 byId("newer").addEventListener("click", () => { list.view.scrollTop = list.height; list.view.focus(); });
 byId("brand").addEventListener("click", (event) => { event.preventDefault(); filter({ outcome: "", writes: false, name: "" }); });
 
-// ---- search
-
-const field = byId("search");
-let typing = 0;
-let searching = null;
-async function search() {
-  searching?.abort();
-  const text = field.value;
-  Object.assign(state, { hits: [], hit: -1 });
-  list.hits = new Set();
-  list.draw();
-  const out = byId("hits");
-  out.replaceChildren();
-  out.hidden = !text.trim();
-  byId("found").textContent = "";
-  if (!text.trim() || state.recording === null) return;
-  searching = new AbortController();
-  const { signal } = searching;
-  byId("found").textContent = "searching…";
-  const everywhere = byId("everywhere").checked;
-  try {
-    const response = await fetch(address("search", { r: everywhere ? "" : state.recording, text }), { signal });
-    if (!response.ok) throw new Error((await response.json()).error);
-    const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
-    let rest = "";
-    for (;;) {
-      const { done, value } = await reader.read();
-      if (done) break;
-      const lines = (rest + value).split("\n");
-      rest = lines.pop();
-      lines.forEach((line) => found(JSON.parse(line)));
-    }
-  } catch (error) { if (error.name !== "AbortError") byId("found").textContent = error.message; }
-}
-
-function found(said) {
-  const out = byId("hits");
-  if (said.done) {
-    byId("found").textContent = said.hits === 0 ? "nothing found" : `${several(said.hits, "hit")} in ${number(said.decisions)}`;
-    out.append(el("div", { class: "note", text: said.hits === 0 ? "Nothing found." : said.shown < said.hits ? `The first ${number(said.shown)} of ${several(said.hits, "hit")} in ${several(said.decisions, "decision")}` : `${several(said.hits, "hit")} in ${several(said.decisions, "decision")} · n and N go from one to the next` }));
-    return;
-  }
-  if (said.read !== undefined) { byId("found").textContent = `${number(said.hits)} · ${Math.floor((100 * said.read) / Math.max(1, said.size))} %`; return; }
-  const at = state.hits.push(said) - 1;
-  if (said.r === state.recording) { list.hits.add(said.n); list.draw(); }
-  out.append(el("div", { role: "option", id: `hit-${at}`, "aria-selected": "false", onclick: () => goToHit(at) },
-    el("span", { class: "at", text: String(said.entry) }), el("span", { class: "text" }, said.before.slice(-28), el("mark", { text: said.hit }), said.after),
-    said.r !== state.recording && el("span", { class: "where", text: said.r })));
-  byId("found").textContent = several(state.hits.length, "hit");
-}
-
-async function goToHit(at, keepOpen = false) {
-  if (state.hits.length === 0) return;
-  const to = (at + state.hits.length) % state.hits.length;
-  byId(`hit-${state.hit}`)?.setAttribute("aria-selected", "false");
-  state.hit = to;
-  const line = byId(`hit-${to}`);
-  line?.setAttribute("aria-selected", "true");
-  field.setAttribute("aria-activedescendant", `hit-${to}`);
-  if (!byId("hits").hidden) line?.scrollIntoView({ block: "nearest" });
-  byId("found").textContent = `${number(to + 1)} of ${several(state.hits.length, "hit")}`;
-  if (!keepOpen) byId("hits").hidden = true;
-  const hit = state.hits[to];
-  if (hit.r !== state.recording) {
-    await openRecording(hit.r);
-    list.hits = new Set(state.hits.filter((one) => one.r === hit.r).map((one) => one.n));
-  }
-  await go(hit.entry);
-}
-
-field.addEventListener("input", () => { clearTimeout(typing); typing = setTimeout(search, TYPING_MS); });
-byId("everywhere").addEventListener("change", search);
-field.addEventListener("focus", () => { if (state.hits.length) byId("hits").hidden = false; });
-field.addEventListener("keydown", async (event) => {
-  if (event.key === "Enter") {
-    event.preventDefault();
-    clearTimeout(typing);
-    if (state.hits.length === 0) await search();
-    await goToHit(state.hit + (event.shiftKey ? -1 : 1));
-    list.view.focus();
-  } else if (event.key === "ArrowDown" || event.key === "ArrowUp") {
-    event.preventDefault();
-    await goToHit(state.hit + (event.key === "ArrowDown" ? 1 : -1), true);
-  } else if (event.key === "Escape") {
-    event.stopPropagation();
-    if (!byId("hits").hidden) byId("hits").hidden = true;
-    else { field.value = ""; await search(); }
-    list.view.focus();
-  }
-});
-document.addEventListener("pointerdown", (event) => { if (!event.target.closest(".find")) byId("hits").hidden = true; });
-
 // ---- keys
 
 const moves = { j: 1, ArrowDown: 1, k: -1, ArrowUp: -1 };
@@ -505,9 +411,6 @@ document.addEventListener("keydown", (event) => {
   else if (!inDetail && key === "PageUp") { done(); choose(Math.max(0, at) - list.screen + 1, { read: false }); }
   else if (!inDetail && key === "Home") { done(); choose(0, { read: false }); }
   else if (!inDetail && key === "End") { done(); choose(list.total - 1, { read: false }); }
-  else if (key === "/") { done(); field.focus(); field.select(); }
-  else if (key === "n") goToHit(state.hit + 1);
-  else if (key === "N") goToHit(state.hit - 1);
   else if (key === "d") mark();
   else if (key === "v") [...box.querySelectorAll(".actions .plain")].find((one) => one.textContent.startsWith("Compare with"))?.click();
   else if (key === "o") detail.openAll(box);
@@ -521,7 +424,6 @@ document.addEventListener("keydown", (event) => {
     if (state.compared) closeDifference();
     else if (inDetail || document.body.classList.contains("reading")) { document.body.classList.remove("reading"); list.view.focus(); }
     else if (state.marked !== null) { state.marked = null; list.markedN = null; chosen(); remember(); list.draw(); if (state.n !== null) show(state.n); }
-    else if (field.value) { field.value = ""; search(); }
   }
 });
 

@@ -43,18 +43,3 @@ async fn the_page_stands_under_any_prefix() {
     // The other routes keep their own rules.
     assert!(ask("/healthz", "evil.example").await.starts_with("HTTP/1.0 200"));
 }
-
-#[tokio::test]
-async fn a_search_waits_for_its_turn_to_read() {
-    let taken = u32::try_from(SLOW_READS_MAX).unwrap();
-    let others = Arc::clone(&SLOW_READS).acquire_many_owned(taken).await.unwrap();
-    let sought = Sought {
-        r: None,
-        text: "web".to_owned(),
-    };
-    let asked = search(State(Source::new(Vec::new())), Query(sought));
-    let mut asked = std::pin::pin!(asked);
-    assert!(tokio::time::timeout(Duration::ZERO, asked.as_mut()).await.is_err());
-    drop(others);
-    assert!(asked.await.is_ok());
-}
