@@ -17,6 +17,7 @@ mod looks;
 pub mod manifests;
 mod object;
 mod source;
+pub mod yaml;
 
 pub use completeness::{Completeness, Missing};
 pub use object::{Batch, Change, Kind, Object, ObjectRef, Objects, Place, Problem, Showing};

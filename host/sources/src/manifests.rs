@@ -25,8 +25,8 @@
 //! problem.
 
 mod documents;
-mod located;
 mod rules;
+mod typed;
 mod watch;
 
 use std::collections::{BTreeMap, BTreeSet, btree_map};

@@ -16,9 +16,10 @@ use std::sync::Arc;
 use serde::de::IgnoredAny;
 use serde_saphyr::{DefaultMessageFormatter, MessageFormatter, Options};
 
-use super::located::{FieldError, Located, Value, entry, read, text};
 use super::rules;
+use super::typed::{FieldError, read};
 use crate::object::{Kind, Object};
+use crate::yaml::{Node, Value};
 
 /// The maximum number of values in a document. 10,000 Services printed by `kubectl get -o yaml` have about a million.
 const VALUES_MAX: usize = 10_000_000;
@@ -81,7 +82,7 @@ pub(super) fn parse(text: &str) -> Contents {
 /// Parses one document. Lines count from its start.
 fn parse_document(text: &str) -> Contents {
     let mut contents = Contents::default();
-    match serde_saphyr::from_str_with_options::<Located>(text, options()) {
+    match serde_saphyr::from_str_with_options::<Node>(text, options()) {
         Ok(value) => {
             contents.is_blank = value.value == Value::Null;
             take(&value, None, &mut contents);
@@ -183,8 +184,8 @@ fn says_nothing(line: &str) -> bool {
 
 /// Adds an object, or the items of a list. Items of a typed list (`ServiceList`) may omit what the list defines: `list`
 /// is then its apiVersion and the kind of its items.
-fn take(value: &Located, list: Option<(&str, &str)>, contents: &mut Contents) {
-    let line = value.referenced.line();
+fn take(value: &Node, list: Option<(&str, &str)>, contents: &mut Contents) {
+    let line = value.line;
     if value.value == Value::Null {
         return;
     }
@@ -194,7 +195,7 @@ fn take(value: &Located, list: Option<(&str, &str)>, contents: &mut Contents) {
             "is no Kubernetes object: must be a map with apiVersion and kind",
         ));
     }
-    let said = |key| text(value, key).filter(|text| !text.is_empty());
+    let said = |key| value.text(key).filter(|text| !text.is_empty());
     let Some(api_version) = said("apiVersion").or(list.map(|(api_version, _)| api_version)) else {
         return contents
             .flaws
@@ -206,8 +207,9 @@ fn take(value: &Located, list: Option<(&str, &str)>, contents: &mut Contents) {
             .push(Flaw::new(line, "kind: must be text, such as `Service`"));
     };
     let is_list = kind.ends_with("List")
-        && entry(value, "metadata")
-            .and_then(|metadata| text(metadata, "name"))
+        && value
+            .entry("metadata")
+            .and_then(|metadata| metadata.text("name"))
             .is_none();
     if is_list && is_read_here(api_version, kind) {
         let flaw = |error: FieldError| Flaw::new(error.line.unwrap_or(line), error.to_string());
@@ -215,7 +217,7 @@ fn take(value: &Located, list: Option<(&str, &str)>, contents: &mut Contents) {
             return contents.flaws.push(flaw(error));
         }
     }
-    if let Some(items) = entry(value, "items").filter(|_| is_list) {
+    if let Some(items) = value.entry("items").filter(|_| is_list) {
         let list = kind
             .strip_suffix("List")
             .filter(|kind| !kind.is_empty())
@@ -225,7 +227,7 @@ fn take(value: &Located, list: Option<(&str, &str)>, contents: &mut Contents) {
             Value::Null => {}
             _ => contents
                 .flaws
-                .push(Flaw::new(items.referenced.line(), "items: must be a list of objects")),
+                .push(Flaw::new(items.line, "items: must be a list of objects")),
         };
     }
     match object(value, api_version, kind) {
@@ -261,12 +263,12 @@ fn is_read_here(api_version: &str, kind: &str) -> bool {
 }
 
 /// One object. `None` if its kind is not used here.
-fn object(value: &Located, api_version: &str, kind: &str) -> Result<Option<Object>, Flaw> {
+fn object(value: &Node, api_version: &str, kind: &str) -> Result<Option<Object>, Flaw> {
     let Some(kind) = Kind::ALL.into_iter().find(|known| known.name() == kind) else {
         return match meant(api_version, kind) {
             None => Ok(None),
             Some(meant) => {
-                let line = entry(value, "kind").unwrap_or(value).referenced.line();
+                let line = value.entry("kind").unwrap_or(value).line;
                 let reason = format!("kind: was `{}`; did you mean `{meant}`?", kind.escape_debug());
                 Err(Flaw::new(line, reason))
             }
@@ -279,7 +281,7 @@ fn object(value: &Located, api_version: &str, kind: &str) -> Result<Option<Objec
         // Another group may have a kind with the same name.
         _ if group(api_version).is_some_and(|group_of_it| Some(group_of_it) != group(must)) => return Ok(None),
         _ => {
-            let line = entry(value, "apiVersion").unwrap_or(value).referenced.line();
+            let line = value.entry("apiVersion").unwrap_or(value).line;
             let reason = format!(
                 "apiVersion: was `{api_version}`, must be `{must}` for kind {}",
                 kind.name()
@@ -314,16 +316,9 @@ fn meant(api_version: &str, kind: &str) -> Option<&'static str> {
 }
 
 /// Names become parts of file names, tags and resources' names, so they must follow the rules of Kubernetes.
-fn check_names(value: &Located, object: &Object) -> Result<(), Flaw> {
-    let metadata = entry(value, "metadata");
-    let line = |key| {
-        metadata
-            .and_then(|at| entry(at, key))
-            .or(metadata)
-            .unwrap_or(value)
-            .referenced
-            .line()
-    };
+fn check_names(value: &Node, object: &Object) -> Result<(), Flaw> {
+    let metadata = value.entry("metadata");
+    let line = |key| metadata.and_then(|at| at.entry(key)).or(metadata).unwrap_or(value).line;
     let name = object.metadata().name.as_deref().unwrap_or_default();
     if name.is_empty() {
         let reason = format!("metadata.name: is missing from this {}", object.kind().name());

@@ -3,10 +3,12 @@
 //! A table of rules that are checked against the parsed value, so that each problem has a line. It contains only fields
 //! that the host reads.
 
+use serde_json::Number;
 use trueup_base::text::offer;
 
-use super::located::{FieldError, Located, Value, entry};
+use super::typed::FieldError;
 use crate::object::Kind;
+use crate::yaml::{Node, Value};
 
 /// A rule for a value. Absent values, null and empty text (which means "not set" in Kubernetes) are not checked.
 enum Must {
@@ -73,7 +75,7 @@ const POD: &[(&str, Must)] = &[
 const TYPES_WITH_PORTS: [&str; 2] = ["NodePort", "LoadBalancer"];
 
 /// Checks a supported object whose types are correct.
-pub(super) fn check(kind: Kind, object: &Located) -> Result<(), FieldError> {
+pub(super) fn check(kind: Kind, object: &Node) -> Result<(), FieldError> {
     let rules = match kind {
         Kind::EndpointSlice => ENDPOINT_SLICE,
         Kind::Node => NODE,
@@ -88,7 +90,7 @@ pub(super) fn check(kind: Kind, object: &Located) -> Result<(), FieldError> {
 }
 
 /// Applies the rule to every value at a path.
-fn follow(value: &Located, path: &str, must: &Must) -> Result<(), FieldError> {
+fn follow(value: &Node, path: &str, must: &Must) -> Result<(), FieldError> {
     if path.is_empty() {
         return meets(value, must);
     }
@@ -103,12 +105,12 @@ fn follow(value: &Located, path: &str, must: &Must) -> Result<(), FieldError> {
     }
     let end = path.find(['.', '[']).unwrap_or(path.len());
     let (field, rest) = path.split_at(end);
-    let Some(at) = entry(value, field) else { return Ok(()) };
+    let Some(at) = value.entry(field) else { return Ok(()) };
     let rest = rest.strip_prefix('.').unwrap_or(rest);
     follow(at, rest, must).map_err(|error| error.within(field.to_owned()))
 }
 
-fn meets(value: &Located, must: &Must) -> Result<(), FieldError> {
+fn meets(value: &Node, must: &Must) -> Result<(), FieldError> {
     match (must, &value.value) {
         (OneOf(words), Value::Text(text)) if !text.is_empty() && !words.contains(&text.as_str()) => {
             let meant = offer(text, words.iter().copied());
@@ -119,32 +121,31 @@ fn meets(value: &Located, must: &Must) -> Result<(), FieldError> {
                 format!("was `{was}`, must be one of {words}{meant}"),
             ))
         }
-        (Port(min), Value::Unsigned(number)) if *number < u64::from(*min) || *number > u64::from(u16::MAX) => {
-            Err(not_a_port(value, number, *min))
+        (Port(min), Value::Number(number)) if !is_port(number, *min) => {
+            let max = u16::MAX;
+            let what = format!("was {number}, must be a whole number from {min} to {max}");
+            Err(FieldError::of(value, what))
         }
-        (Port(min), Value::Signed(number)) if *number < i64::from(*min) || *number > i64::from(u16::MAX) => {
-            Err(not_a_port(value, number, *min))
-        }
-        (Have(field), Value::Map(_)) if entry(value, field).is_none_or(|it| it.value == Value::Null) => {
+        (Have(field), Value::Map(_)) if value.entry(field).is_none_or(|it| it.value == Value::Null) => {
             Err(FieldError::of(value, "is missing").within((*field).to_owned()))
         }
         _ => Ok(()),
     }
 }
 
-fn not_a_port(value: &Located, was: impl std::fmt::Display, min: u16) -> FieldError {
-    let max = u16::MAX;
-    FieldError::of(value, format!("was {was}, must be a whole number from {min} to {max}"))
+fn is_port(number: &Number, min: u16) -> bool {
+    let port = number.as_u64().and_then(|number| u16::try_from(number).ok());
+    port.is_some_and(|port| port >= min)
 }
 
-fn has_ports(service: &Located) -> Result<(), FieldError> {
-    let Some(spec) = entry(service, "spec") else {
+fn has_ports(service: &Node) -> Result<(), FieldError> {
+    let Some(spec) = service.entry("spec") else {
         return Ok(());
     };
-    let Some(kind) = super::located::text(spec, "type").filter(|kind| TYPES_WITH_PORTS.contains(kind)) else {
+    let Some(kind) = spec.text("type").filter(|kind| TYPES_WITH_PORTS.contains(kind)) else {
         return Ok(());
     };
-    let ports = entry(spec, "ports");
+    let ports = spec.entry("ports");
     if matches!(ports.map(|ports| &ports.value), Some(Value::List(ports)) if !ports.is_empty()) {
         return Ok(());
     }

@@ -3,8 +3,9 @@
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use trueup_sources::yaml::{self, Entry, Node};
 
-use super::node::{Content, Entry, Node, ParseError};
+use super::document::{ParseError, what};
 
 /// Quotes a place for a message; the document itself has no name.
 fn at(place: &str) -> String {
@@ -33,7 +34,7 @@ pub(super) fn error(node: &Node, place: &str, message: impl std::fmt::Display) -
 }
 
 fn was(node: &Node, place: &str, wanted: &str) -> ParseError {
-    error(node, place, format!("was {}, must be {wanted}", node.what()))
+    error(node, place, format!("was {}, must be {wanted}", what(&node.value)))
 }
 
 /// An object whose keys are all valid.
@@ -96,7 +97,7 @@ impl<'a> Fields<'a> {
 
     /// The raw value of a key, if present.
     pub(super) fn value(&self, key: &str) -> Option<Value> {
-        self.get(key).map(Node::to_value)
+        self.get(key).map(Node::to_json)
     }
 
     /// Reads a key with `read`, if present.
@@ -111,16 +112,16 @@ impl<'a> Fields<'a> {
 
 /// The entries of an object with any keys.
 pub(super) fn entries<'a>(node: &'a Node, place: &str) -> Result<&'a [Entry], ParseError> {
-    match &node.content {
-        Content::Object(entries) => Ok(entries),
+    match &node.value {
+        yaml::Value::Map(entries) => Ok(entries),
         _ => Err(was(node, place, "an object")),
     }
 }
 
 /// The items of a list, each with its place.
 pub(super) fn items<'a>(node: &'a Node, place: &str) -> Result<Vec<(String, &'a Node)>, ParseError> {
-    match &node.content {
-        Content::List(items) => Ok(items
+    match &node.value {
+        yaml::Value::List(items) => Ok(items
             .iter()
             .enumerate()
             .map(|(index, item)| (format!("{place}[{index}]"), item))
@@ -148,7 +149,7 @@ pub(super) fn records(node: &Node, place: &str, keys: &[&str]) -> Result<Value, 
         keys.iter()
             .try_for_each(|key| text(fields.required(key)?, &fields.place(key)).map(|_| ()))
     })?;
-    Ok(node.to_value())
+    Ok(node.to_json())
 }
 
 /// An object of texts.
@@ -156,13 +157,13 @@ pub(super) fn texts(node: &Node, place: &str) -> Result<Value, ParseError> {
     for entry in entries(node, place)? {
         text(&entry.value, &join(place, &entry.key))?;
     }
-    Ok(node.to_value())
+    Ok(node.to_json())
 }
 
 /// Text.
 pub(super) fn text(node: &Node, place: &str) -> Result<String, ParseError> {
-    match &node.content {
-        Content::Text(text) => Ok(text.clone()),
+    match &node.value {
+        yaml::Value::Text(text) => Ok(text.clone()),
         _ => Err(was(node, place, "text")),
     }
 }
@@ -179,8 +180,8 @@ pub(super) fn name(node: &Node, place: &str) -> Result<String, ParseError> {
 
 /// A whole number, at least 0.
 pub(super) fn count(node: &Node, place: &str) -> Result<u64, ParseError> {
-    match &node.content {
-        Content::Number(number) => number
+    match &node.value {
+        yaml::Value::Number(number) => number
             .as_u64()
             .ok_or_else(|| error(node, place, format!("was {number}, must be a whole number from 0"))),
         _ => Err(was(node, place, "a whole number from 0")),
@@ -189,30 +190,30 @@ pub(super) fn count(node: &Node, place: &str) -> Result<u64, ParseError> {
 
 /// A number.
 pub(super) fn number(node: &Node, place: &str) -> Result<f64, ParseError> {
-    match &node.content {
-        Content::Number(number) => Ok(number.as_f64().unwrap_or(f64::NAN)),
+    match &node.value {
+        yaml::Value::Number(number) => Ok(number.as_f64().unwrap_or(f64::NAN)),
         _ => Err(was(node, place, "a number")),
     }
 }
 
 /// A boolean.
 pub(super) fn truth(node: &Node, place: &str) -> Result<bool, ParseError> {
-    match &node.content {
-        Content::Bool(truth) => Ok(*truth),
+    match &node.value {
+        yaml::Value::Bool(truth) => Ok(*truth),
         _ => Err(was(node, place, "`true` or `false`")),
     }
 }
 
 /// An object with any keys, unchanged.
 pub(super) fn object(node: &Node, place: &str) -> Result<Value, ParseError> {
-    entries(node, place).map(|_| node.to_value())
+    entries(node, place).map(|_| node.to_json())
 }
 
 /// A value of the contract's types, without unknown keys.
 ///
 /// The generated types ignore unknown keys, so a comparison with the serialized value finds them.
 pub(super) fn typed<T: Serialize + DeserializeOwned>(node: &Node, place: &str) -> Result<T, ParseError> {
-    let given = node.to_value();
+    let given = node.to_json();
     let not_typed = |cause: serde_json::Error| error(node, place, format!("{given} does not fit: {cause}"));
     let value: T = serde_json::from_value(given.clone()).map_err(not_typed)?;
     let known = serde_json::to_value(&value).map_err(not_typed)?;
@@ -221,8 +222,8 @@ pub(super) fn typed<T: Serialize + DeserializeOwned>(node: &Node, place: &str) -
 }
 
 fn all_known(node: &Node, known: &Value, place: &str) -> Result<(), ParseError> {
-    match (&node.content, known) {
-        (Content::Object(entries), Value::Object(known)) => entries.iter().try_for_each(|entry| {
+    match (&node.value, known) {
+        (yaml::Value::Map(entries), Value::Object(known)) => entries.iter().try_for_each(|entry| {
             let Some(value) = known.get(&entry.key) else {
                 let keys: Vec<String> = known.keys().map(|key| format!("`{key}`")).collect();
                 let message = format!(
@@ -238,7 +239,7 @@ fn all_known(node: &Node, known: &Value, place: &str) -> Result<(), ParseError> 
             };
             all_known(&entry.value, value, &join(place, &entry.key))
         }),
-        (Content::List(items), Value::Array(known)) => items
+        (yaml::Value::List(items), Value::Array(known)) => items
             .iter()
             .zip(known)
             .enumerate()

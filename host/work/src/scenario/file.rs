@@ -8,10 +8,11 @@ use std::iter;
 
 use serde_json::{Value, json};
 use trueup_capabilities::faults::Fault;
+use trueup_sources::yaml::{self, Entry, Node};
 
+use super::document::{self, ParseError};
 use super::fields::{Fields, count, entries, error, items, join, list, name, object, text, truth};
 use super::model::{Action, Given, Scenario, Step};
-use super::node::{self, Content, Node, ParseError};
 use super::simulated::{self, Parts, Reader};
 
 /// Reads the scenarios of one file, YAML or JSON: one, or a list of them.
@@ -19,18 +20,21 @@ use super::simulated::{self, Parts, Reader};
 /// # Errors
 /// The first invalid part, with its line.
 pub fn parse(file: &str) -> Result<Vec<Scenario>, ParseError> {
-    let root = node::parse(file)?;
-    let scenarios: Vec<Scenario> = match &root.content {
-        Content::List(_) => items(&root, "")?
+    let root = document::parse(file)?;
+    let scenarios: Vec<Scenario> = match &root.value {
+        yaml::Value::List(_) => items(&root, "")?
             .iter()
             .map(|(place, node)| scenario(node, place))
             .collect::<Result<_, _>>()?,
-        Content::Object(_) => vec![scenario(&root, "")?],
+        yaml::Value::Map(_) => vec![scenario(&root, "")?],
         _ => {
             return Err(error(
                 &root,
                 "",
-                format!("was {}, must be a scenario or a list of them", root.what()),
+                format!(
+                    "was {}, must be a scenario or a list of them",
+                    document::what(&root.value)
+                ),
             ));
         }
     };
@@ -187,7 +191,7 @@ fn function(node: &Node, place: &str) -> Result<String, ParseError> {
 }
 
 fn optional_text(node: &Node, place: &str) -> Result<Option<String>, ParseError> {
-    if node.content == Content::Null {
+    if node.value == yaml::Value::Null {
         Ok(None)
     } else {
         text(node, place).map(Some)
@@ -202,7 +206,7 @@ fn expected_call(node: &Node, place: &str) -> Result<Value, ParseError> {
 }
 
 fn save(node: &Node, place: &str) -> Result<BTreeMap<String, String>, ParseError> {
-    let read = |entry: &node::Entry| {
+    let read = |entry: &Entry| {
         let place = join(place, &entry.key);
         let pointer = text(&entry.value, &place)?;
         if !pointer.is_empty() && !pointer.starts_with('/') {
@@ -216,7 +220,7 @@ fn save(node: &Node, place: &str) -> Result<BTreeMap<String, String>, ParseError
 
 fn timer(node: &Node, place: &str) -> Result<Value, ParseError> {
     match items(node, place)?.as_slice() {
-        [(id_place, id), (_, _)] => count(id, id_place).map(|_| node.to_value()),
+        [(id_place, id), (_, _)] => count(id, id_place).map(|_| node.to_json()),
         other => Err(error(
             node,
             place,
@@ -235,7 +239,7 @@ fn fault(node: &Node, place: &str) -> Result<Fault, ParseError> {
     };
     let times = match fields.get("times") {
         None => Some(1),
-        Some(node) if node.content == Content::Null => None,
+        Some(node) if node.value == yaml::Value::Null => None,
         Some(node) => match count(node, &fields.place("times"))? {
             0 => {
                 return Err(error(

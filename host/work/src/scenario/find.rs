@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use trueup_base::regular;
 
+use super::document::ParseError;
 use super::file;
 use super::model::Scenario;
-use super::node::ParseError;
 
 /// The scenarios of one file.
 #[derive(Debug)]

@@ -8,12 +8,12 @@
 //! ```
 
 mod compare;
+mod document;
 mod fields;
 mod file;
 mod find;
 mod guests;
 mod model;
-mod node;
 mod report;
 mod run;
 mod simulated;
@@ -25,11 +25,11 @@ use std::sync::Arc;
 
 use tokio::task::JoinSet;
 
+pub use document::ParseError;
 pub use file::parse;
 pub use find::{FileError, ScenarioFile};
 pub use guests::Guests;
 pub use model::{Action, Given, Scenario, Step};
-pub use node::ParseError;
 pub use report::{Failure, Outcome, Problem, Summary};
 pub use stage::{Actor, Asked, NotStarted, Stage, World};
 

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use trueup_capabilities::checkpoint::Saved;
 use trueup_capabilities::checkpoint::simulated::Simulated;
+use trueup_sources::yaml::{self, Node};
 
 use super::super::compare;
+use super::super::document::ParseError;
 use super::super::fields::{Fields, list, text};
-use super::super::node::{Content, Node, ParseError};
 use super::{Capability, Problem, Simulation};
 
 pub(super) const CAPABILITY: Capability = Capability {
@@ -26,12 +27,12 @@ pub(super) const CAPABILITY: Capability = Capability {
 };
 
 fn read(node: &Node, place: &str) -> Result<Value, ParseError> {
-    if node.content != Content::Null {
+    if node.value != yaml::Value::Null {
         let fields = Fields::of(node, place, &["data", "entries"])?;
         text(fields.required("data")?, &fields.place("data"))?;
         list(fields.required("entries")?, &fields.place("entries"), text)?;
     }
-    Ok(node.to_value())
+    Ok(node.to_json())
 }
 
 impl Simulation for Simulated {

@@ -7,10 +7,11 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use trueup_capabilities::lbaas::State;
 use trueup_capabilities::lbaas::simulated::{Resource, Simulated};
+use trueup_sources::yaml::Node;
 
 use super::super::compare;
+use super::super::document::ParseError;
 use super::super::fields::{Fields, count, list, typed};
-use super::super::node::{Node, ParseError};
 use super::{Capability, Problem, Simulation};
 
 pub(super) const CAPABILITY: Capability = Capability {
@@ -57,7 +58,7 @@ fn given(node: &Node, place: &str) -> Result<Value, ParseError> {
     fields.read("load_balancers", typed::<BTreeMap<String, State>>)?;
     fields.read("objects", |node, place| list(node, place, typed::<Resource>))?;
     fields.read("settle_ms", count)?;
-    Ok(node.to_value())
+    Ok(node.to_json())
 }
 
 /// Read with their types to check the keys, but kept as values, since they may contain `${name}`.
@@ -65,7 +66,7 @@ fn expected(node: &Node, place: &str) -> Result<Value, ParseError> {
     let fields = Fields::of(node, place, &["objects"])?;
     let objects = fields.required("objects")?;
     list(objects, &fields.place("objects"), typed::<Resource>)?;
-    Ok(node.to_value())
+    Ok(node.to_json())
 }
 
 impl Simulation for Simulated {

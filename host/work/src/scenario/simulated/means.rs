@@ -8,10 +8,11 @@ use trueup_base::clock::{Clock, Sleep, VirtualClock};
 use trueup_capabilities::faults::Faults;
 use trueup_capabilities::metrics::{Registry, is_series_name};
 use trueup_capabilities::random::Random;
+use trueup_sources::yaml::Node;
 
 use super::super::compare;
+use super::super::document::ParseError;
 use super::super::fields::{entries, error, join, number};
-use super::super::node::{Node, ParseError};
 use super::{Capability, Problem, Simulation};
 
 pub(super) const CLOCK: Capability = Capability {
@@ -97,7 +98,7 @@ fn series(node: &Node, place: &str) -> Result<Value, ParseError> {
         }
         number(&entry.value, &place)?;
     }
-    Ok(node.to_value())
+    Ok(node.to_json())
 }
 
 impl Simulation for Registry {

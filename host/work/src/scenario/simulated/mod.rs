@@ -14,8 +14,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::Value;
+use trueup_sources::yaml::Node;
 
-use super::node::{Node, ParseError};
+use super::document::ParseError;
 use super::report::Problem;
 use super::stage::World;
 

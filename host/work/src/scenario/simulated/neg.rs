@@ -5,17 +5,18 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use trueup_capabilities::neg::simulated::{Neg, Simulated};
+use trueup_sources::yaml::Node;
 
 use super::super::compare;
+use super::super::document::ParseError;
 use super::super::fields::{Fields, list, records, text, typed};
-use super::super::node::{Node, ParseError};
 use super::{Capability, Problem, Simulation};
 
 pub(super) const CAPABILITY: Capability = Capability {
     key: "neg",
     imports: &["api.attach", "api.detach", "api.ensure", "api.list-endpoints"],
     given: Some(given),
-    expected: Some(|node, place| negs(node, place, |_, _| Ok(())).map(|_| node.to_value())),
+    expected: Some(|node, place| negs(node, place, |_, _| Ok(())).map(|_| node.to_json())),
     on_operation: Some("syncer.on-operation"),
     start: |world, mut given| {
         let given = given.get_mut("negs").map(Value::take).unwrap_or_default();
@@ -61,7 +62,7 @@ fn given(node: &Node, place: &str) -> Result<Value, ParseError> {
             });
         }
     }
-    Ok(node.to_value())
+    Ok(node.to_json())
 }
 
 impl Simulation for Simulated {

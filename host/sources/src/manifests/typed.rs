@@ -1,10 +1,10 @@
-//! A YAML value with line numbers, and its conversion to a Rust type.
+//! Converts a value of a YAML document to a Rust type.
 //!
-//! This module knows nothing of Kubernetes. If such a value does not fit a type, the error contains its line and field
-//! path, even deep inside a list of objects.
+//! This module knows nothing of Kubernetes. If a value does not fit a type, the error contains its line and field path,
+//! even deep inside a list of objects.
 //!
 //! ```text
-//! text -> Located -> a type, or FieldError { line, path, message }
+//! Node -> a type, or FieldError { line, path, message }
 //! ```
 
 use std::fmt;
@@ -12,107 +12,9 @@ use std::fmt;
 use serde::de::value::StrDeserializer;
 use serde::de::{self, DeserializeSeed, Deserializer, Expected, MapAccess, SeqAccess, Unexpected, Visitor};
 use serde::{Deserialize, forward_to_deserialize_any};
-use serde_saphyr::Spanned;
 use trueup_base::text::offer;
 
-/// A value and its position.
-pub(super) type Located = Spanned<Value>;
-
-/// A YAML value in the core schema.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) enum Value {
-    Null,
-    Bool(bool),
-    Unsigned(u64),
-    Signed(i64),
-    Float(f64),
-    Text(String),
-    List(Vec<Located>),
-    Map(Vec<(Spanned<String>, Located)>),
-}
-
-/// An entry of a map.
-pub(super) fn entry<'a>(located: &'a Located, key: &str) -> Option<&'a Located> {
-    match &located.value {
-        Value::Map(entries) => entries
-            .iter()
-            .find(|(name, _)| name.value == key)
-            .map(|(_, value)| value),
-        _ => None,
-    }
-}
-
-/// The text of a map's entry. `None` if it is missing or not a text.
-pub(super) fn text<'a>(located: &'a Located, key: &str) -> Option<&'a str> {
-    match &entry(located, key)?.value {
-        Value::Text(text) => Some(text),
-        _ => None,
-    }
-}
-
-impl<'de> Deserialize<'de> for Value {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(ValueVisitor)
-    }
-}
-
-struct ValueVisitor;
-
-impl<'de> Visitor<'de> for ValueVisitor {
-    type Value = Value;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a YAML value")
-    }
-
-    fn visit_unit<E>(self) -> Result<Value, E> {
-        Ok(Value::Null)
-    }
-
-    fn visit_none<E>(self) -> Result<Value, E> {
-        Ok(Value::Null)
-    }
-
-    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
-        Ok(Value::Bool(value))
-    }
-
-    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
-        Ok(Value::Unsigned(value))
-    }
-
-    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
-        Ok(Value::Signed(value))
-    }
-
-    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
-        Ok(Value::Float(value))
-    }
-
-    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
-        Ok(Value::Text(value.to_owned()))
-    }
-
-    fn visit_string<E>(self, value: String) -> Result<Value, E> {
-        Ok(Value::Text(value))
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<Value, A::Error> {
-        let mut list = Vec::new();
-        while let Some(element) = elements.next_element()? {
-            list.push(element);
-        }
-        Ok(Value::List(list))
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
-        let mut map = Vec::new();
-        while let Some(entry) = entries.next_entry()? {
-            map.push(entry);
-        }
-        Ok(Value::Map(map))
-    }
-}
+use crate::yaml::{Entry, Node, Value};
 
 /// A value that does not fit, and its position.
 #[derive(Debug)]
@@ -125,15 +27,15 @@ pub(super) struct FieldError {
 }
 
 impl FieldError {
-    fn unknown(key: &Spanned<String>, known: &[&str]) -> Self {
-        let meant = offer(&key.value, known.iter().copied());
-        let mut error = Self::new(format!("unknown field{meant}")).within(key.value.escape_debug().to_string());
-        error.line = Some(key.referenced.line());
+    fn unknown(entry: &Entry, known: &[&str]) -> Self {
+        let meant = offer(&entry.key, known.iter().copied());
+        let mut error = Self::new(format!("unknown field{meant}")).within(entry.key.escape_debug().to_string());
+        error.line = Some(entry.line);
         error
     }
 
     /// An error about this value.
-    pub(super) fn of(value: &Located, message: impl Into<String>) -> Self {
+    pub(super) fn of(value: &Node, message: impl Into<String>) -> Self {
         Self::new(message.into()).at(value)
     }
 
@@ -145,8 +47,8 @@ impl FieldError {
         }
     }
 
-    fn at(mut self, value: &Located) -> Self {
-        self.line.get_or_insert(value.referenced.line());
+    fn at(mut self, value: &Node) -> Self {
+        self.line.get_or_insert(value.line);
         self
     }
 
@@ -199,11 +101,11 @@ impl de::Error for FieldError {
 }
 
 /// Converts a value to a type.
-pub(super) fn read<'a, T: Deserialize<'a>>(value: &'a Located) -> Result<T, FieldError> {
+pub(super) fn read<'a, T: Deserialize<'a>>(value: &'a Node) -> Result<T, FieldError> {
     T::deserialize(Reader(value))
 }
 
-struct Reader<'de>(&'de Located);
+struct Reader<'de>(&'de Node);
 
 impl<'de> Deserializer<'de> for Reader<'de> {
     type Error = FieldError;
@@ -212,9 +114,11 @@ impl<'de> Deserializer<'de> for Reader<'de> {
         let read = match &self.0.value {
             Value::Null => visitor.visit_unit(),
             Value::Bool(value) => visitor.visit_bool(*value),
-            Value::Unsigned(value) => visitor.visit_u64(*value),
-            Value::Signed(value) => visitor.visit_i64(*value),
-            Value::Float(value) => visitor.visit_f64(*value),
+            Value::Number(number) => match (number.as_u64(), number.as_i64()) {
+                (Some(value), _) => visitor.visit_u64(value),
+                (None, Some(value)) => visitor.visit_i64(value),
+                (None, None) => visitor.visit_f64(number.as_f64().unwrap_or(f64::NAN)),
+            },
             Value::Text(value) => visitor.visit_borrowed_str(value),
             Value::List(list) => visitor.visit_seq(Elements {
                 rest: list.iter().enumerate(),
@@ -251,9 +155,9 @@ impl<'de> Deserializer<'de> for Reader<'de> {
         visitor: V,
     ) -> Result<V::Value, FieldError> {
         if let Value::Map(map) = &self.0.value
-            && let Some((key, _)) = map.iter().find(|(key, _)| !fields.contains(&key.value.as_str()))
+            && let Some(entry) = map.iter().find(|entry| !fields.contains(&entry.key.as_str()))
         {
-            return Err(FieldError::unknown(key, fields));
+            return Err(FieldError::unknown(entry, fields));
         }
         self.deserialize_any(visitor)
     }
@@ -265,7 +169,7 @@ impl<'de> Deserializer<'de> for Reader<'de> {
 }
 
 struct Elements<'de> {
-    rest: std::iter::Enumerate<std::slice::Iter<'de, Located>>,
+    rest: std::iter::Enumerate<std::slice::Iter<'de, Node>>,
 }
 
 impl<'de> SeqAccess<'de> for Elements<'de> {
@@ -282,27 +186,27 @@ impl<'de> SeqAccess<'de> for Elements<'de> {
 }
 
 struct Entries<'de> {
-    rest: std::slice::Iter<'de, (Spanned<String>, Located)>,
-    value: Option<(&'de str, &'de Located)>,
+    rest: std::slice::Iter<'de, Entry>,
+    value: Option<&'de Entry>,
 }
 
 impl<'de> MapAccess<'de> for Entries<'de> {
     type Error = FieldError;
 
     fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, FieldError> {
-        let Some((key, value)) = self.rest.next() else {
+        self.value = self.rest.next();
+        let Some(Entry { key, .. }) = self.value else {
             return Ok(None);
         };
-        self.value = Some((&key.value, value));
-        seed.deserialize(StrDeserializer::new(&key.value)).map(Some)
+        seed.deserialize(StrDeserializer::new(key)).map(Some)
     }
 
     fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, FieldError> {
-        let (key, value) = self
+        let Entry { key, value, .. } = self
             .value
             .take()
             .ok_or_else(|| de::Error::custom("a value was asked before its key"))?;
         seed.deserialize(Reader(value))
-            .map_err(|error| error.at(value).within(key.to_owned()))
+            .map_err(|error| error.at(value).within(key.clone()))
     }
 }

@@ -1,0 +1,156 @@
+//! A YAML document as a tree with line numbers, from which readers report where something is wrong.
+
+use std::fmt;
+
+use serde::Deserialize;
+use serde::de::{self, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::Number;
+use serde_saphyr::Spanned;
+
+/// One value and its line.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Node {
+    /// Counted from 1. For an alias, the line of the alias.
+    pub line: u64,
+    /// Its value.
+    pub value: Value,
+}
+
+/// A value that JSON can have.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Value {
+    /// `null`, `~`, or nothing.
+    Null,
+    /// `true` or `false`.
+    Bool(bool),
+    /// A finite number.
+    Number(Number),
+    /// A text.
+    Text(String),
+    /// A list.
+    List(Vec<Node>),
+    /// In the order of the document; keys are unique.
+    Map(Vec<Entry>),
+}
+
+/// An entry of a map.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Entry {
+    /// The line of the key.
+    pub line: u64,
+    /// The key.
+    pub key: String,
+    /// Its value.
+    pub value: Node,
+}
+
+impl Node {
+    /// An entry of a map. `None` if it is missing, or this is no map.
+    pub fn entry(&self, key: &str) -> Option<&Self> {
+        let Value::Map(entries) = &self.value else { return None };
+        entries.iter().find(|entry| entry.key == key).map(|entry| &entry.value)
+    }
+
+    /// The text of a map's entry. `None` if it is missing or not a text.
+    pub fn text(&self, key: &str) -> Option<&str> {
+        match &self.entry(key)?.value {
+            Value::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// The value without line numbers.
+    pub fn to_json(&self) -> serde_json::Value {
+        match &self.value {
+            Value::Null => serde_json::Value::Null,
+            Value::Bool(truth) => (*truth).into(),
+            Value::Number(number) => number.clone().into(),
+            Value::Text(text) => text.as_str().into(),
+            Value::List(items) => items.iter().map(Self::to_json).collect(),
+            Value::Map(entries) => entries
+                .iter()
+                .map(|entry| (entry.key.clone(), entry.value.to_json()))
+                .collect(),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Node {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let spanned = Spanned::<Value>::deserialize(deserializer)?;
+        Ok(Self {
+            line: spanned.referenced.line(),
+            value: spanned.value,
+        })
+    }
+}
+
+impl<'de> Deserialize<'de> for Value {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(ValueVisitor)
+    }
+}
+
+struct ValueVisitor;
+
+impl<'de> Visitor<'de> for ValueVisitor {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value that JSON can have")
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_none<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(Value::Bool(value))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(Value::Number(value.into()))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(Value::Number(value.into()))
+    }
+
+    fn visit_f64<E: de::Error>(self, value: f64) -> Result<Value, E> {
+        let number = Number::from_f64(value).ok_or_else(|| E::custom("a number must be finite"))?;
+        Ok(Value::Number(number))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        Ok(Value::Text(value.to_owned()))
+    }
+
+    fn visit_string<E>(self, value: String) -> Result<Value, E> {
+        Ok(Value::Text(value))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
+        let mut list = Vec::new();
+        while let Some(item) = items.next_element()? {
+            list.push(item);
+        }
+        Ok(Value::List(list))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
+        let mut map = Vec::new();
+        while let Some(key) = entries.next_key::<Spanned<String>>()? {
+            let value = entries.next_value()?;
+            map.push(Entry {
+                line: key.referenced.line(),
+                key: key.value,
+                value,
+            });
+        }
+        Ok(Value::Map(map))
+    }
+}
