@@ -12,7 +12,7 @@ use trueup_work::keyed::turn::{self, Turn};
 use trueup_work::lifecycle::failure::Failure;
 
 use super::granted;
-use super::known::{KnownKeys, Places, WhereObjectsAre as _};
+use super::known::{self, KnownKeys, Places};
 use super::publish::{Publish, Unpublished};
 use crate::lbaas::adapter::{self, Key};
 use crate::lbaas::guest::{AddressPorts, Desired, Error as Reconciliation, Report};
@@ -94,7 +94,7 @@ impl Work<'_> {
         for (uid, on) in places {
             if moved.contains(&uid) {
                 let on: Vec<String> = on.into_iter().collect();
-                self.known(|known, key| known.forget(key, &uid, &on))?;
+                self.known(|known, key| known::forget(known, key, &uid, &on))?;
                 continue;
             }
             match &desired {
@@ -117,7 +117,7 @@ impl Work<'_> {
             return Ok(true);
         };
         // On disk before anything is created, so that it can be found again whatever happens next.
-        self.known(|known, key| known.remember(key, &desired.service_uid, &desired.load_balancers))?;
+        self.known(|known, key| known::remember(known, key, &desired.service_uid, &desired.load_balancers))?;
         let publish = &self.shared.publish;
         publish.claim(&self.key, &desired.service_uid, &fence).await?;
         self.reconcile(&desired).await?;
@@ -138,7 +138,7 @@ impl Work<'_> {
         let removed = self.reconcile(&removal).await;
         self.turn.removing = false;
         removed?;
-        self.known(|known, key| known.forget(key, uid, &on))
+        self.known(|known, key| known::forget(known, key, uid, &on))
     }
 
     fn known<T>(&self, change: impl FnOnce(&mut KnownKeys, &Key) -> std::io::Result<T>) -> Result<T, Failure> {

@@ -32,52 +32,41 @@ impl Record for Uids {
 /// All known keys.
 pub(crate) type KnownKeys = Known<Uids>;
 
-/// Where objects of the known keys may exist.
-pub(crate) trait WhereObjectsAre {
-    /// Where objects of `key` may exist.
-    fn places(&self, key: &Key) -> Places;
-
-    /// Remembers that objects of `key` may exist under `uid` on `load_balancers`. It is on disk before this returns.
-    ///
-    /// # Errors
-    /// If it can't be written. The caller must then create nothing.
-    fn remember(&mut self, key: &Key, uid: &str, load_balancers: &[String]) -> io::Result<()>;
-
-    /// Forgets that objects of `key` may exist under `uid` on `load_balancers`, since they are gone.
-    ///
-    /// # Errors
-    /// If it can't be written. The host then looks for them once more next time.
-    fn forget(&mut self, key: &Key, uid: &str, load_balancers: &[String]) -> io::Result<()>;
+/// Where objects of `key` may exist.
+pub(crate) fn places(known: &KnownKeys, key: &Key) -> Places {
+    known.get(key).map(|known| known.uids.clone()).unwrap_or_default()
 }
 
-impl WhereObjectsAre for KnownKeys {
-    fn places(&self, key: &Key) -> Places {
-        self.get(key).map(|known| known.uids.clone()).unwrap_or_default()
+/// Remembers that objects of `key` may exist under `uid` on `load_balancers`. It is on disk before this returns.
+///
+/// # Errors
+/// If it can't be written. The caller must then create nothing.
+pub(crate) fn remember(known: &mut KnownKeys, key: &Key, uid: &str, load_balancers: &[String]) -> io::Result<()> {
+    let mut places = places(known, key);
+    let on = places.entry(uid.to_owned()).or_default();
+    let before = on.len();
+    on.extend(load_balancers.iter().cloned());
+    if on.len() == before && before > 0 {
+        return Ok(());
     }
+    write(known, key, places)
+}
 
-    fn remember(&mut self, key: &Key, uid: &str, load_balancers: &[String]) -> io::Result<()> {
-        let mut places = self.places(key);
-        let on = places.entry(uid.to_owned()).or_default();
-        let before = on.len();
-        on.extend(load_balancers.iter().cloned());
-        if on.len() == before && before > 0 {
-            return Ok(());
-        }
-        write(self, key, places)
+/// Forgets that objects of `key` may exist under `uid` on `load_balancers`, since they are gone.
+///
+/// # Errors
+/// If it can't be written. The host then looks for them once more next time.
+pub(crate) fn forget(known: &mut KnownKeys, key: &Key, uid: &str, load_balancers: &[String]) -> io::Result<()> {
+    let mut places = places(known, key);
+    let Some(on) = places.get_mut(uid) else { return Ok(()) };
+    on.retain(|identifier| !load_balancers.contains(identifier));
+    if on.is_empty() {
+        places.remove(uid);
     }
-
-    fn forget(&mut self, key: &Key, uid: &str, load_balancers: &[String]) -> io::Result<()> {
-        let mut places = self.places(key);
-        let Some(on) = places.get_mut(uid) else { return Ok(()) };
-        on.retain(|identifier| !load_balancers.contains(identifier));
-        if on.is_empty() {
-            places.remove(uid);
-        }
-        if places.is_empty() {
-            return self.remove(key);
-        }
-        write(self, key, places)
+    if places.is_empty() {
+        return known.remove(key);
     }
+    write(known, key, places)
 }
 
 fn write(known: &mut KnownKeys, key: &Key, uids: Places) -> io::Result<()> {
@@ -102,31 +91,31 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path().join("keys");
         let mut known = KnownKeys::load(&folder).unwrap();
-        known.remember(&key("default/web"), "u1", &on(&["lb-1"])).unwrap();
-        known.remember(&key("default/web"), "u1", &on(&["lb-2"])).unwrap();
-        known.remember(&key("default/web"), "u2", &on(&["lb-2"])).unwrap();
-        known.remember(&key("apps/api"), "u3", &on(&["lb-1"])).unwrap();
+        remember(&mut known, &key("default/web"), "u1", &on(&["lb-1"])).unwrap();
+        remember(&mut known, &key("default/web"), "u1", &on(&["lb-2"])).unwrap();
+        remember(&mut known, &key("default/web"), "u2", &on(&["lb-2"])).unwrap();
+        remember(&mut known, &key("apps/api"), "u3", &on(&["lb-1"])).unwrap();
 
         let mut again = KnownKeys::load(&folder).unwrap();
         assert_eq!(
             again.keys().collect::<Vec<_>>(),
             [&key("apps/api"), &key("default/web")]
         );
-        let places: Places = [
+        let expected: Places = [
             ("u1".to_owned(), on(&["lb-1", "lb-2"]).into_iter().collect()),
             ("u2".to_owned(), on(&["lb-2"]).into_iter().collect()),
         ]
         .into();
-        assert_eq!(again.places(&key("default/web")), places);
-        again.forget(&key("default/web"), "u1", &on(&["lb-1"])).unwrap();
-        again.forget(&key("default/web"), "u2", &on(&["lb-1", "lb-2"])).unwrap();
-        again.forget(&key("apps/api"), "u3", &on(&["lb-1"])).unwrap();
-        again.forget(&key("apps/api"), "u3", &on(&["lb-1"])).unwrap();
+        assert_eq!(places(&again, &key("default/web")), expected);
+        forget(&mut again, &key("default/web"), "u1", &on(&["lb-1"])).unwrap();
+        forget(&mut again, &key("default/web"), "u2", &on(&["lb-1", "lb-2"])).unwrap();
+        forget(&mut again, &key("apps/api"), "u3", &on(&["lb-1"])).unwrap();
+        forget(&mut again, &key("apps/api"), "u3", &on(&["lb-1"])).unwrap();
 
         let last = KnownKeys::load(&folder).unwrap();
         assert_eq!(last.keys().collect::<Vec<_>>(), [&key("default/web")]);
         assert_eq!(
-            last.places(&key("default/web")),
+            places(&last, &key("default/web")),
             [("u1".to_owned(), on(&["lb-2"]).into_iter().collect())].into()
         );
     }
@@ -135,9 +124,9 @@ mod tests {
     fn a_file_that_somebody_removed_stops_nothing() {
         let folder = tempfile::tempdir().unwrap();
         let mut known = KnownKeys::load(folder.path()).unwrap();
-        known.remember(&key("default/web"), "u1", &on(&["lb-1"])).unwrap();
+        remember(&mut known, &key("default/web"), "u1", &on(&["lb-1"])).unwrap();
         std::fs::remove_file(folder.path().join("default%2Fweb.json")).unwrap();
-        known.forget(&key("default/web"), "u1", &on(&["lb-1"])).unwrap();
+        forget(&mut known, &key("default/web"), "u1", &on(&["lb-1"])).unwrap();
         assert_eq!(known.keys().count(), 0);
     }
 
@@ -153,7 +142,7 @@ mod tests {
     fn another_uid_than_was_written_is_damage() {
         let folder = tempfile::tempdir().unwrap();
         let mut known = KnownKeys::load(folder.path()).unwrap();
-        known.remember(&key("default/web"), "u1", &on(&["lb-1"])).unwrap();
+        remember(&mut known, &key("default/web"), "u1", &on(&["lb-1"])).unwrap();
         let file = folder.path().join("default%2Fweb.json");
         let text = std::fs::read_to_string(&file).unwrap();
         std::fs::write(&file, text.replace("u1", "u3")).unwrap();

@@ -17,7 +17,7 @@ use trueup_work::decisions::{Input, Nodes, Seen};
 use trueup_work::files;
 use trueup_work::keyed::Looked;
 
-use super::known::{KnownKeys, Places, WhereObjectsAre as _};
+use super::known::{self, KnownKeys, Places};
 use crate::lbaas::adapter::{self, Key, Servers, Settings};
 use crate::lbaas::guest::{Desired, Target};
 
@@ -178,7 +178,7 @@ impl Wishes {
     /// Where objects of a key may exist: where this host is known to have created some, and, for a Service that it no
     /// longer manages, where the finalizer says so. The latter holds even if this host never saw the Service.
     pub(crate) fn places(&self, known: &KnownKeys, key: &Key) -> Places {
-        let mut places = known.places(key);
+        let mut places = known::places(known, key);
         if let Some(uid) = self.left_over_uid(key) {
             let on = places.entry(uid).or_default();
             on.extend(self.settings.load_balancers.iter().cloned());
