@@ -1,9 +1,10 @@
 //! Runs what a configuration names, and answers what operators ask.
 //!
-//! This crate implements commands, but not the command line itself, and not the shipped guests. Its folders lie in
+//! This crate implements commands, but not the command line itself, and not the shipped guests. Its modules lie in
 //! layers; none imports from one above it:
 //!
 //! ```text
+//! infer                 reads the grants that a guest needs from its recordings
 //! run, plan             begins what the configuration names, joins the loops, ends them
 //! control, admin, page  what operators see and ask
 //! ```
@@ -15,4 +16,3 @@ pub mod infer;
 pub mod page;
 pub mod plan;
 pub mod run;
-pub mod sim;

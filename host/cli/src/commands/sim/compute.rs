@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 
-use trueup_runtime::sim;
+use trueup_sims::compute::{self, ServerConfig};
 
 use crate::exit::{Ending, misused};
 
@@ -54,7 +54,9 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn exec(args: Args) -> Ending {
-    let mut config = sim::compute_config(args.config.as_deref())?;
+    let mut config = super::settings(args.config.as_deref(), |config: &mut ServerConfig| {
+        &mut config.state_file
+    })?;
     for text in &args.faults {
         let wrong = |error: serde_json::Error| {
             let why = trueup_base::text::line(&error.to_string());
@@ -72,5 +74,5 @@ pub(crate) fn exec(args: Args) -> Ending {
     config.seed = args.seed.unwrap_or(config.seed);
     config.ipv6_long |= args.ipv6_long;
     config.state_file = args.state_file.or(config.state_file);
-    super::serve(sim::start_compute(config, args.listen))
+    super::serve(args.listen, compute::start(config, args.listen))
 }

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use trueup_runtime::sim;
+use trueup_sims::lbaas::{self, ServerConfig};
 
 use crate::exit::Ending;
 
@@ -34,7 +34,9 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn exec(args: Args) -> Ending {
-    let mut config = sim::lbaas_config(args.config.as_deref())?;
+    let mut config = super::settings(args.config.as_deref(), |config: &mut ServerConfig| {
+        &mut config.state_file
+    })?;
     config.token = args.token.map_or(config.token, Into::into);
     if !args.load_balancers.is_empty() {
         config.load_balancers = args.load_balancers.into_iter().map(Into::into).collect();
@@ -42,5 +44,5 @@ pub(crate) fn exec(args: Args) -> Ending {
     config.settle_ms = args.settle_ms.unwrap_or(config.settle_ms);
     config.latency_ms = args.latency_ms.unwrap_or(config.latency_ms);
     config.state_file = args.state_file.or(config.state_file);
-    super::serve(sim::start_lbaas(config, args.listen))
+    super::serve(args.listen, lbaas::start(config, args.listen))
 }
