@@ -57,6 +57,9 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
             self.idle.rest(key.clone(), slot);
         }
         let end = self.judged(&key, end, running.as_ref());
+        if end.is_err() {
+            *self.unreported.entry(key.clone()).or_default() += effects;
+        }
         let ended = Ended {
             key,
             running,
@@ -152,16 +155,17 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
             out,
             ..
         } = ended;
-        let unreported = self.unreported.remove(&key);
-        let is_resync = is_resync && unreported.is_none();
-        effects += unreported.unwrap_or_default();
         match end {
-            Ok(gone) => match self.world.succeeded(&key, gone, effects, is_resync, out) {
-                Ok(event) => self.succeeded(key, gone, event),
-                Err(error) => self.failed(&key, error, FAILURES_MAX_ONCE, None),
-            },
+            Ok(gone) => {
+                let unreported = self.unreported.remove(&key);
+                let is_resync = is_resync && unreported.is_none();
+                effects += unreported.unwrap_or_default();
+                match self.world.succeeded(&key, gone, effects, is_resync, out) {
+                    Ok(event) => self.succeeded(key, gone, event),
+                    Err(error) => self.failed(&key, error, FAILURES_MAX_ONCE, None),
+                }
+            }
             Err(Failure { blame: Blame::Cut, .. }) => {
-                self.unreported.insert(key.clone(), effects);
                 if let Some(cause) = self.became_active.clone().filter(|_| is_other_version) {
                     self.pending.because(&key, SystemClock.now_ms(), cause);
                 }

@@ -349,7 +349,7 @@ pub struct Keyed<W: Reconciler, T> {
     idle: Idle<W::Key>,
     standings: Standings<W::Key>,
     effects: Effects,
-    /// What the turns of a key did that were cut since it last succeeded or failed.
+    /// What the turns of a key did since it last succeeded. Its next event reports that too.
     unreported: BTreeMap<W::Key, Effects>,
     supervisor: Supervisor,
     /// Why the next turn of a key runs.
