@@ -20,7 +20,6 @@ use trueup_benches::measure;
 use trueup_config::Config;
 use trueup_registry::{Builtin, Registry};
 use trueup_runtime::run;
-use trueup_work::event::{Event, Settled};
 use trueup_worlds::sections;
 
 use support::api_server::{ADMIN, ApiServer};
@@ -250,13 +249,16 @@ fn host(config: Config, stop: oneshot::Receiver<()>, tell: &mpsc::Sender<Told>) 
         // Ignore the error: the sender may be gone.
         _ = stop.await;
     };
-    let told = |event| {
+    let told = |event: trueup_work::event::Event| {
         let at = Instant::now();
-        if let Event::Settled(Settled { key, did, .. }) = event
-            && let Some(service) = number(key.trim_start_matches("default/"))
-        {
-            let (_, in_service) = did.split_once("in service: ").unwrap_or_default();
-            let addresses = in_service.split("; ").filter_map(|serving| serving.split(' ').next());
+        let event = serde_json::to_value(&event).unwrap_or_default();
+        let service = event.pointer("/true/key").and_then(Value::as_str);
+        if let Some(service) = service.and_then(|key| number(key.trim_start_matches("default/"))) {
+            let in_service = event.pointer("/true/in_service").and_then(Value::as_array);
+            let addresses = in_service
+                .into_iter()
+                .flatten()
+                .filter_map(|serving| serving.pointer("/0").and_then(Value::as_str));
             let changes = addresses.filter_map(effects::change).collect();
             // Ignore the error: the receiver has stopped listening once it has seen enough.
             _ = tell.send(Told { at, service, changes });

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use serde::{Serialize, Serializer};
-use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
+use trueup_base::text::counted;
 
 use crate::lifecycle::quarantine::SetAside;
 use crate::swap;
@@ -49,10 +49,7 @@ pub enum Event {
     },
     /// Another version of a guest became active, or should have.
     Guest(swap::Event),
-    /// What came of a key.
-    #[serde(untagged)]
-    Settled(Settled),
-    /// An event that only one kind of work has.
+    /// An event of one kind of work, such as what came of a key.
     #[serde(untagged)]
     Own(Own),
 }
@@ -82,7 +79,6 @@ impl Event {
                 Said::outcome(&activated.guest, "active", &activated.to_string())
             }
             Self::Guest(swap::Event::Refused(why)) => Said::Warning(why.clone()),
-            Self::Settled(Settled { key, state, did, .. }) => Said::outcome(key, state, did),
             Self::Own(own) => return own.said.clone(),
         })
     }
@@ -113,12 +109,8 @@ impl Said {
 
     /// `key` is set aside after so many failures. `until`: when the host goes on with it.
     pub fn set_aside(key: &str, error: &str, failures: u32, until: &str) -> Self {
-        let times = if failures == 1 { "time" } else { "times" };
-        Self::outcome(
-            key,
-            "failed",
-            &format!("{error}; set aside after {failures} {times} {until}"),
-        )
+        let times = counted(failures, "time", "times");
+        Self::outcome(key, "failed", &format!("{error}; set aside after {times} {until}"))
     }
 }
 
@@ -127,7 +119,7 @@ pub fn seconds(ms: u64) -> String {
     format!("{}.{} s", ms / 1000, ms % 1000 / 100)
 }
 
-/// An event that only one kind of work has, which words it for people and for programs.
+/// An event of one kind of work, which words it for people and for programs.
 #[derive(Debug, Clone)]
 pub struct Own {
     /// The name of the event in JSON.
@@ -149,27 +141,6 @@ impl Own {
 impl Serialize for Own {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_map([(self.name, &self.json)])
-    }
-}
-
-/// What came of a key: it is in its desired state, on the way to it, or gone. Its kind of work words it, for people and
-/// for programs.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Settled {
-    /// The key, such as `namespace/name`.
-    pub key: String,
-    /// `true`, `started` if what was begun has still to end, or `gone` if nothing of it is left.
-    pub state: &'static str,
-    /// What this job did.
-    pub did: String,
-    /// The name of the event in JSON, and its members there.
-    pub json: (&'static str, Value),
-}
-
-impl Serialize for Settled {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let (name, members) = &self.json;
-        serializer.collect_map([(name, members)])
     }
 }
 

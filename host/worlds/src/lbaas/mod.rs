@@ -22,7 +22,7 @@ use serde_json::json;
 use trueup_capabilities::meter::Effects;
 use trueup_config::{Config, Lbaas};
 use trueup_sources::Batch;
-use trueup_work::event::{Event, Settled};
+use trueup_work::event::{Event, Own, Said};
 use trueup_work::keyed::turn::{CutCalls, Turn};
 use trueup_work::keyed::{self, Keyed, Looked, Managing, News, Parts, Reconciler, Rules, Standings, Turning, Wanted};
 use trueup_work::kind::Planning;
@@ -311,12 +311,8 @@ impl Reconciler for Services<'_> {
             "destroyed": destroyed,
             "in_service": in_service,
         });
-        Ok(Some(Event::Settled(Settled {
-            key,
-            state: if gone { "gone" } else { "true" },
-            did,
-            json: ("true", json),
-        })))
+        let said = Said::outcome(&key, if gone { "gone" } else { "true" }, &did);
+        Ok(Some(Event::Own(Own::new("true", &json, Some(said)))))
     }
 
     fn in_service(out: &Vec<AddressPorts>) -> Vec<String> {

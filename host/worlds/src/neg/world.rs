@@ -10,7 +10,7 @@ use trueup_capabilities::meter::Effects;
 use trueup_controller::Outcome;
 use trueup_sources::Batch;
 use trueup_work::decisions::Cause;
-use trueup_work::event::{Event, Settled};
+use trueup_work::event::{Event, Own, Said};
 use trueup_work::instances::Instances;
 use trueup_work::keyed::turn::{CutCalls, Turn};
 use trueup_work::keyed::{Looked, Reconciler, Rules, Standings, Turning, Wanted};
@@ -273,12 +273,8 @@ impl Reconciler for Negs<'_> {
         };
         let key = key.to_string();
         let json = json!({ "key": key, "gone": gone, "attaching": attaching, "detaching": detaching });
-        Ok(Some(Event::Settled(Settled {
-            key,
-            state,
-            did,
-            json: ("synced", json),
-        })))
+        let said = Said::outcome(&key, state, &did);
+        Ok(Some(Event::Own(Own::new("synced", &json, Some(said)))))
     }
 
     /// Operations in flight of a key that is given up end by themselves; the next process gets their ends.

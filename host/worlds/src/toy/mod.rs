@@ -19,7 +19,7 @@ use trueup_capabilities::meter::Effects;
 use trueup_capabilities::{Backends, etcd};
 use trueup_sources::{Batch, Completeness, Kind, Objects};
 use trueup_work::decisions::{Input, Nodes, Seen};
-use trueup_work::event::{Event, Settled};
+use trueup_work::event::{Event, Own, Said};
 use trueup_work::ground::Ground;
 use trueup_work::keyed::known::{Known, Record};
 use trueup_work::keyed::turn::{CutCalls, Turn};
@@ -219,16 +219,13 @@ impl Reconciler for Toys<'_> {
         let json = json!({ "key": text, "gone": gone, "did": BTreeMap::from(self.did(effects)) });
         let did = self.did(effects).into_iter().filter(|(_, count)| *count > 0);
         let did: Vec<String> = did.map(|(word, count)| format!("{count} {word}")).collect();
-        Ok(Some(Event::Settled(Settled {
-            key: text,
-            state: if gone { "gone" } else { "true" },
-            did: if did.is_empty() {
-                "nothing to do".to_owned()
-            } else {
-                did.join(", ")
-            },
-            json: ("settled", json),
-        })))
+        let did = if did.is_empty() {
+            "nothing to do".to_owned()
+        } else {
+            did.join(", ")
+        };
+        let said = Said::outcome(&text, if gone { "gone" } else { "true" }, &did);
+        Ok(Some(Event::Own(Own::new("settled", &json, Some(said)))))
     }
 
     fn forget(&mut self, key: &Key) {
