@@ -58,7 +58,6 @@ impl From<NotLoaded> for Failure {
     }
 }
 
-/// Marks an error as misuse or unreadable input.
 impl From<ClientError> for Failure {
     fn from(error: ClientError) -> Self {
         match error {
@@ -73,6 +72,7 @@ impl From<ClientError> for Failure {
     }
 }
 
+/// Marks an error as misuse or unreadable input.
 pub(crate) fn misused<E: Into<anyhow::Error>>(error: E) -> Failure {
     Failure::Misused(error.into())
 }

@@ -101,7 +101,7 @@ pub enum CredentialsAt {
     /// `credentials_file`: the key of a service account.
     KeyFile(PathBuf),
     /// No key is set: the host uses the key that `GOOGLE_APPLICATION_CREDENTIALS` names, else the metadata server.
-    Surroundings,
+    ApplicationDefault,
     /// No key is set, and the backend follows `[sim.compute]`: [`SIM_TOKEN`].
     Simulated,
 }
@@ -111,7 +111,7 @@ impl fmt::Display for CredentialsAt {
         match self {
             Self::Token(token) => token.fmt(f),
             Self::KeyFile(path) => write!(f, "the key file `{}`", path.display()),
-            Self::Surroundings => f.write_str("GOOGLE_APPLICATION_CREDENTIALS, else the metadata server"),
+            Self::ApplicationDefault => f.write_str("GOOGLE_APPLICATION_CREDENTIALS, else the metadata server"),
             Self::Simulated => f.write_str("none: [sim.compute] lets in any"),
         }
     }
@@ -229,7 +229,7 @@ fn read_credentials(section: &mut Section<'_>, at_sim: bool) -> CredentialsAt {
         (_, Some((path, _))) => CredentialsAt::KeyFile(path),
         (Some(token), None) => CredentialsAt::Token(token),
         (None, None) if at_sim => CredentialsAt::Simulated,
-        (None, None) => CredentialsAt::Surroundings,
+        (None, None) => CredentialsAt::ApplicationDefault,
     }
 }
 

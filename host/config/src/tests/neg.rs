@@ -49,7 +49,7 @@ fn negs_alone_need_no_more_than_this() {
     assert_eq!(json!(neg(&config).adapter), adapter);
     let backend = compute(&config);
     assert_eq!(backend.settings(None), Settings::new("p"));
-    assert_eq!(backend.credentials, CredentialsAt::Surroundings);
+    assert_eq!(backend.credentials, CredentialsAt::ApplicationDefault);
     assert!(neg(&config).sim.is_none());
 }
 

@@ -211,7 +211,7 @@ fn credentials(at: &CredentialsAt) -> Result<Credentials, SetupError> {
             Credentials::fixed(token.trim()).map_err(SetupError::misused)
         }
         CredentialsAt::KeyFile(file) => Credentials::credentials_file(file).map_err(SetupError::misused),
-        CredentialsAt::Surroundings => Credentials::of_surroundings().map_err(SetupError::misused),
+        CredentialsAt::ApplicationDefault => Credentials::application_default().map_err(SetupError::misused),
         CredentialsAt::Simulated => Credentials::fixed(SIM_TOKEN).map_err(SetupError::misused),
     }
 }

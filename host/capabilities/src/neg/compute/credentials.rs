@@ -1,8 +1,8 @@
 //! The host's identity to Compute Engine: the source of tokens, and how long they are kept.
 //!
-//! A fixed token or a file of the host's configuration; or else the first of the credentials file in
-//! `GOOGLE_APPLICATION_CREDENTIALS` and the metadata server of the machine. No token is ever logged or part of an error
-//! text.
+//! The configuration may give a token or a file. If it gives neither, the host uses the application default credentials:
+//! the file in `GOOGLE_APPLICATION_CREDENTIALS`, or else the machine's metadata server. No token is ever logged or part
+//! of an error text.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -53,12 +53,12 @@ struct Kept {
 }
 
 impl Credentials {
-    /// The file in `GOOGLE_APPLICATION_CREDENTIALS`, or else the metadata server. Does not check whether the machine
-    /// has a metadata server.
+    /// Google's application default credentials: the file in `GOOGLE_APPLICATION_CREDENTIALS`, or else the metadata
+    /// server. Does not check whether the machine has one.
     ///
     /// # Errors
     /// If that file is invalid.
-    pub fn of_surroundings() -> Result<Self, SettingsError> {
+    pub fn application_default() -> Result<Self, SettingsError> {
         match std::env::var_os(CREDENTIALS_ENV).filter(|path| !path.is_empty()) {
             Some(path) => Self::credentials_file(Path::new(&path)),
             None => Ok(Self::metadata_server(None)),
@@ -94,7 +94,7 @@ impl Credentials {
                 let account = ServiceAccount::new(json).map_err(unusable)?;
                 Ok(Self::of(Source::ServiceAccount(Box::new(account))))
             }
-            Some(_) => Ok(Self::of(Source::Library(Box::new(application_default)))),
+            Some(_) => Ok(Self::of(Source::Library(Box::new(by_variable)))),
             None => Err(unusable("has no `type`: it is no credentials file".to_owned())),
         }
     }
@@ -174,7 +174,7 @@ pub(super) fn bearer(text: &str) -> Result<Secret, &'static str> {
     Secret::new("Bearer", text)
 }
 
-fn application_default() -> Result<AccessTokenCredentials, String> {
+fn by_variable() -> Result<AccessTokenCredentials, String> {
     let credentials = Builder::default().with_scopes([SCOPE]).build_access_token_credentials();
     credentials.map_err(|error| trueup_base::http::client::causes(&error))
 }
