@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use support::{Engine, Site, program, ran, trueup, wait_until};
 
 /// Every command with an effect, as typed.
-const COMMANDS: [&[&str]; 34] = [
+const COMMANDS: [&[&str]; 35] = [
     &["run"],
     &["plan"],
     &["test"],
@@ -48,6 +48,7 @@ const COMMANDS: [&[&str]; 34] = [
     &["sim", "lbaas"],
     &["sim", "compute"],
     &["completions"],
+    &["version"],
 ];
 
 /// A scenario that passes: with an empty wish and an empty world.
@@ -503,6 +504,54 @@ fn every_command_speaks_json() {
 fn version_is_told() {
     let ran = trueup(["--version"]).exits(0);
     assert_eq!(ran.stdout.trim(), concat!("trueup ", env!("CARGO_PKG_VERSION")));
+}
+
+#[test]
+fn version_tells_which_build_it_is() {
+    let build = trueup(["version", "--output", "json"]).exits(0).json();
+    assert_eq!(build["version"], env!("CARGO_PKG_VERSION"));
+    assert!(
+        build["target"].as_str().unwrap().contains(std::env::consts::ARCH),
+        "{build}"
+    );
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let lock = fs::read_to_string(root.join("Cargo.lock")).unwrap();
+    let wasmtime = format!("name = \"wasmtime\"\nversion = {}\n", build["wasmtime"]);
+    assert!(lock.contains(&wasmtime), "{build}");
+    let ships: BTreeSet<String> = trueup_guests_builtin::GUESTS
+        .iter()
+        .map(|guest| format!("{} {}@{}", guest.world, guest.name, guest.version))
+        .collect();
+    let worlds = build["worlds"].as_array().unwrap();
+    let told = worlds.iter().flat_map(|of| {
+        let guests = of["guests"].as_array().unwrap().iter();
+        guests.map(|guest| format!("{} {}", of["world"].as_str().unwrap(), guest.as_str().unwrap()))
+    });
+    assert_eq!(told.collect::<BTreeSet<_>>(), ships);
+
+    // The tests' checkout, if they run in one, is what the program was built from.
+    let git = |args: &[&str]| {
+        let ran = std::process::Command::new("git")
+            .arg("-C")
+            .arg(&root)
+            .args(args)
+            .output();
+        let ran = ran.ok().filter(|ran| ran.status.success())?;
+        Some(String::from_utf8(ran.stdout).unwrap().trim().to_owned())
+    };
+    let text = trueup(["version"]).exits(0);
+    match git(&["rev-parse", "--show-cdup"]).filter(String::is_empty) {
+        Some(_) => {
+            assert_eq!(build["commit"].as_str(), git(&["rev-parse", "HEAD"]).as_deref());
+            let at: jiff::Timestamp = build["commit_date"].as_str().unwrap().parse().unwrap();
+            assert_eq!(Some(at.as_second().to_string()), git(&["log", "-1", "--format=%ct"]));
+            assert!(text.stdout.contains(build["commit"].as_str().unwrap()), "{text}");
+        }
+        None => {
+            assert_eq!((&build["commit"], &build["commit_date"]), (&json!(null), &json!(null)));
+            assert!(text.stdout.contains("built outside a git checkout"), "{text}");
+        }
+    }
 }
 
 #[test]

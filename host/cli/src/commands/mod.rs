@@ -19,6 +19,7 @@ mod status;
 mod test;
 #[cfg_attr(not(feature = "top"), path = "top/absent.rs")]
 mod top;
+mod version;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -117,6 +118,7 @@ enum Command {
     #[command(subcommand)]
     Sim(sim::Command),
     Completions(completions::Args),
+    Version(version::Args),
 }
 
 /// The value of a flag: one of a few words, each with its help.
@@ -160,6 +162,7 @@ pub(crate) fn exec(cli: Cli) -> Ending {
         Command::Top(args) => top::exec(&args),
         Command::Sim(command) => sim::exec(command),
         Command::Completions(args) => completions::exec(args),
+        Command::Version(args) => version::exec(args, output),
     }
 }
 
