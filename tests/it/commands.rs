@@ -336,6 +336,57 @@ fn every_command_about_a_configuration_takes_it_as_an_option() {
 }
 
 #[test]
+fn a_variable_names_the_configuration_of_every_command_that_is_given_none() {
+    for command in [
+        &["run"][..],
+        &["plan"],
+        &["status"],
+        &["top", "--help"],
+        &["approve"],
+        &["explain", "default/web"],
+        &["guest", "status"],
+        &["guest", "lock"],
+        &["guest", "pull"],
+        &["guest", "verify"],
+        &["ipam", "show"],
+        &["audit", "show"],
+        &["neg", "error-state", "default/web/80", "on"],
+    ] {
+        let of = |value: &str, args: &[&str]| ran(program().args(command).args(args).env("TRUEUP_CONFIG", value));
+        if command.contains(&"--help") {
+            assert!(of("", &[]).exits(0).stdout.contains("TRUEUP_CONFIG"), "{command:?}");
+            continue;
+        }
+        let by_variable = of("/by-variable", &[]).exits(2);
+        assert!(
+            by_variable.stderr.contains("/by-variable"),
+            "{command:?}: {by_variable}"
+        );
+        let by_option = of("/by-variable", &["--config", "/by-option"]).exits(2);
+        assert!(by_option.stderr.contains("/by-option"), "{command:?}: {by_option}");
+        assert!(!by_option.stderr.contains("/by-variable"), "{command:?}: {by_option}");
+    }
+    let by_argument = ran(program()
+        .args(["plan", "/by-argument"])
+        .env("TRUEUP_CONFIG", "/by-variable"))
+    .exits(2);
+    assert!(
+        by_argument.stderr.contains("/by-argument") && !by_argument.stderr.contains("/by-variable"),
+        "{by_argument}"
+    );
+    // It is no unknown variable of the configuration that it names, and without a value it names none.
+    let site = Site::quickstart();
+    let planned = ran(program().arg("plan").env("TRUEUP_CONFIG", site.folder())).exits(3);
+    assert!(planned.stdout.contains("default/web"), "{planned}");
+    let here = ran(program()
+        .arg("plan")
+        .current_dir(site.folder())
+        .env("TRUEUP_CONFIG", ""))
+    .exits(3);
+    assert_eq!(here.stdout, planned.stdout);
+}
+
+#[test]
 fn a_wrong_configuration_is_named_with_file_and_line_and_the_nearest_key() {
     let engine = Engine::start(&[]);
     for (from, to, said) in [

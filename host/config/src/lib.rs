@@ -73,7 +73,10 @@ pub const FILE_NAME: &str = "trueup.toml";
 pub const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// Variables with our prefix that set no key: another part of the program reads them.
-pub const VARIABLES_ELSEWHERE: [&str; 2] = [TOKEN_ENV_DEFAULT, "TRUEUP_LOG"];
+pub const VARIABLES_ELSEWHERE: [&str; 3] = [CONFIG_ENV, TOKEN_ENV_DEFAULT, "TRUEUP_LOG"];
+
+/// The variable that names the configuration itself.
+pub const CONFIG_ENV: &str = "TRUEUP_CONFIG";
 
 /// Everything that `trueup run` and `trueup plan` need.
 #[derive(Debug, Clone)]

@@ -6,7 +6,7 @@ use serde::Serialize;
 use trueup_base::text::counted;
 use trueup_capabilities::audit::{self, AuditError, Line, Verdict};
 
-use super::run::ConfigArg;
+use super::config::ConfigArg;
 use crate::exit::{Ending, Exit, Failure, misused};
 use crate::output::{self, Output};
 
@@ -23,7 +23,7 @@ pub(crate) enum Command {
 }
 
 #[derive(Debug, clap::Args)]
-#[command(mut_arg("config", |arg| arg.value_name("CONFIG|FOLDER").help("A configuration, a state folder, or the folder of an audit log")))]
+#[command(mut_arg("config", |arg| arg.value_name("CONFIG|FOLDER").help("A configuration, a state folder, or the folder of an audit log. Default: `TRUEUP_CONFIG`, else the current folder")))]
 pub(crate) struct At {
     #[command(flatten)]
     at: ConfigArg,
@@ -50,7 +50,7 @@ impl From<AuditError> for Failure {
 pub(crate) fn exec(command: Command, output: Output) -> Ending {
     match command {
         Command::Show(args) => show(&args, output),
-        Command::Verify { at } => verify(&folder(at.at.path())?, output),
+        Command::Verify { at } => verify(&folder(&at.at.path())?, output),
     }
 }
 
@@ -71,7 +71,7 @@ fn folder(path: &Path) -> Result<PathBuf, Failure> {
 
 fn show(args: &Show, output: Output) -> Ending {
     let since_ms = args.since.as_deref().map(since_ms).transpose()?;
-    let folder = folder(args.at.at.path())?;
+    let folder = folder(&args.at.at.path())?;
     let mut lines = Vec::new();
     let verdict = audit::walk(&folder, |line| {
         let of_guest = args.guest.as_ref().is_none_or(|guest| *guest == line.guest);

@@ -10,8 +10,13 @@ use trueup_work::event::seconds;
 use trueup_worlds::ipam::guest::{AddressInfo, Eni, IpamKey};
 use trueup_worlds::ipam::{self, FORGOTTEN_AFTER_MS, Shown};
 
+use super::config::ConfigArg;
 use crate::exit::{Ending, misused};
 use crate::output::{self, Output, printable, table};
+
+/// The help of CONFIG.
+const HOST: &str = "The configuration of the host: a TOML file, or a folder with `trueup.toml`. Default: `TRUEUP_CONFIG`, else \
+                    none is read";
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
@@ -36,13 +41,10 @@ pub(crate) struct Release {
 }
 
 #[derive(Debug, clap::Args)]
+#[command(mut_arg("config", |arg| arg.help(HOST)))]
 pub(crate) struct Asked {
-    /// The configuration of the host: a TOML file, or a folder with `trueup.toml`. Default: none is read.
-    #[arg(value_name = "CONFIG")]
-    config: Option<PathBuf>,
-    /// The same as CONFIG.
-    #[arg(long = "config", value_name = "CONFIG", conflicts_with = "config")]
-    option: Option<PathBuf>,
+    #[command(flatten)]
+    config: ConfigArg,
     /// The socket of the host. Default: the configuration's, else `/run/trueup/cni.sock`.
     #[arg(long)]
     socket: Option<PathBuf>,
@@ -60,9 +62,9 @@ pub(crate) fn exec(command: Command, output: Output) -> Ending {
 impl Asked {
     /// The state of the instance, and the socket that answered.
     fn ask(&self) -> Result<(PathBuf, Shown), crate::exit::Failure> {
-        let (socket, instance) = match self.config.as_ref().or(self.option.as_ref()) {
+        let (socket, instance) = match self.config.named() {
             Some(config) => {
-                let (socket, instance) = configured(config)?;
+                let (socket, instance) = configured(&config)?;
                 (self.socket.clone().unwrap_or(socket), Some(instance))
             }
             None => (self.socket.clone().unwrap_or_else(|| PathBuf::from(SOCKET)), None),

@@ -4,6 +4,7 @@ mod approve;
 mod audit;
 mod checkpoint;
 mod completions;
+mod config;
 mod explain;
 mod grants;
 mod guest;

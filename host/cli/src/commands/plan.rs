@@ -7,7 +7,7 @@ use trueup_runtime::plan;
 use trueup_runtime::run::StateLock;
 use trueup_work::plan::{KeyPlan, Orphan, Plan, Write, sign};
 
-use super::run::ConfigArg;
+use super::config::ConfigArg;
 use crate::exit::{Ending, Exit, Failure};
 use crate::output::{self, Output};
 
@@ -26,7 +26,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn exec(args: Args, output: Output) -> Ending {
-    let mut config = super::run::read(args.config.path(), &[])?;
+    let mut config = super::run::read(&args.config.path(), &[])?;
     // An embedded simulated Engine, or Compute Engine, writes to the same file as that of a running host. While a host
     // runs, ask its servers instead.
     let _lock = if config.has_own_server() {

@@ -7,7 +7,7 @@ use crate::exit::Failure;
 
 /// The help of `--config`.
 const ASKED: &str = "The configuration of the host: a TOML file, or a folder with `trueup.toml`. The command asks its \
-                     control socket";
+                     control socket. Default: `TRUEUP_CONFIG`, else the current folder";
 
 /// The host to ask.
 #[derive(Debug, clap::Args)]

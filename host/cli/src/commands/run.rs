@@ -13,6 +13,7 @@ use trueup_runtime::run::{self, Ended, Part, Reload};
 use trueup_work::event::{Event, Said};
 use trueup_worlds::sections;
 
+use super::config::ConfigArg;
 use crate::exit::{Ending, Exit, misused};
 use crate::output::{self, Output};
 use crate::telemetry::{self, Traces};
@@ -36,23 +37,6 @@ pub(crate) struct Args {
     /// Keeps no recordings beyond what a restart needs.
     #[arg(long)]
     no_record: bool,
-}
-
-/// The configuration that a command is about: as its argument, or as `--config`, which commands take that ask a host.
-#[derive(Debug, clap::Args)]
-pub(super) struct ConfigArg {
-    /// A TOML file, or a folder with `trueup.toml`.
-    #[arg(value_name = "CONFIG", default_value = ".")]
-    config: PathBuf,
-    /// The same as CONFIG.
-    #[arg(long = "config", value_name = "CONFIG", conflicts_with = "config")]
-    option: Option<PathBuf>,
-}
-
-impl ConfigArg {
-    pub(super) fn path(&self) -> &std::path::Path {
-        self.option.as_ref().unwrap_or(&self.config)
-    }
 }
 
 /// Reads a configuration; environment variables and the values of flags override it.
@@ -87,7 +71,8 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
         value: "false".to_owned(),
     };
     let overrides = if args.no_record { vec![no_record] } else { Vec::new() };
-    let mut config = read(args.config.path(), &overrides)?;
+    let from = args.config.path();
+    let mut config = read(&from, &overrides)?;
     if args.approve {
         config.approve();
     }
@@ -109,7 +94,6 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
         }))?
     } else {
         let (ask, asked) = mpsc::channel(1);
-        let from = args.config.path().to_owned();
         let reload = Reload::new(asked, move || Config::load_under(&from, &overrides, &sections()));
         super::block_on(traced(traces, async {
             let stop = asked_to_stop(super::listen_for_stop());

@@ -8,6 +8,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use trueup_runtime::control::{Client, ClientError};
 
+use crate::commands::config;
 use crate::exit::{Failure, misused};
 use crate::output;
 
@@ -17,9 +18,10 @@ const SILENCE_MAX: Duration = Duration::from_secs(3);
 /// The host that runs with a configuration.
 #[derive(Debug, clap::Args)]
 pub(in crate::commands) struct Host {
-    /// The configuration of the host: a TOML file, or a folder with `trueup.toml`.
-    #[arg(long, default_value = ".")]
-    config: PathBuf,
+    /// The configuration of the host: a TOML file, or a folder with `trueup.toml`. Default: `TRUEUP_CONFIG`, else the
+    /// current folder.
+    #[arg(long)]
+    config: Option<PathBuf>,
     /// The state folder of the host. Default: the configuration's.
     #[arg(long)]
     state_dir: Option<PathBuf>,
@@ -29,7 +31,7 @@ impl Host {
     pub(in crate::commands) fn state_dir(&self) -> Result<PathBuf, Failure> {
         match &self.state_dir {
             Some(state_dir) => Ok(state_dir.clone()),
-            None => crate::commands::run::state_dir(&self.config),
+            None => crate::commands::run::state_dir(&config::chosen(self.config.as_deref())),
         }
     }
 

@@ -7,6 +7,7 @@ use serde::Serialize;
 use trueup_registry::{NoGuest, NotLoaded, OciReference, Reference, Registry, Verify};
 use trueup_work::guests::load::Loaded;
 
+use crate::commands::config;
 use crate::exit::{Ending, misused};
 use crate::output::{self, Output};
 
@@ -17,14 +18,14 @@ use crate::output::{self, Output};
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// A configuration (a TOML file, or a folder with `trueup.toml`), or references such as `oci:HOST/REPO:TAG`.
-    #[arg(value_name = "CONFIG | oci:REF", default_value = ".")]
+    #[arg(value_name = "CONFIG | oci:REF")]
     what: Vec<String>,
     /// Writes the guest of the one reference to this file, and stores it nowhere else.
     #[arg(long, value_name = "FILE")]
     to: Option<PathBuf>,
-    /// The configuration whose store receives the references.
-    #[arg(long, value_name = "CONFIG", default_value = ".", conflicts_with = "to")]
-    config: PathBuf,
+    /// The configuration whose store receives the references. Default: `TRUEUP_CONFIG`, else the current folder.
+    #[arg(long, value_name = "CONFIG", conflicts_with = "to")]
+    config: Option<PathBuf>,
 }
 
 /// A guest that is now stored locally.
@@ -44,6 +45,7 @@ pub(super) fn exec(args: Args, output: Output) -> Ending {
         |text: &&str| OciReference::parse(text).map_err(|must| misused(NoGuest(format!("`oci:{text}` {must}"))));
     let references: Vec<OciReference> = references.iter().map(parse).collect::<Result<_, _>>()?;
     match (references.as_slice(), args.what.as_slice(), &args.to) {
+        ([], [], None) => of_config(&config::chosen(args.config.as_deref()), output),
         ([], [config], None) => of_config(Path::new(config), output),
         ([], _, Some(_)) => Err(misused(anyhow!("`--to` goes with one reference, `oci:HOST/REPO:TAG`"))),
         ([one], [_], Some(to)) => into_file(one, to, output),
@@ -51,7 +53,9 @@ pub(super) fn exec(args: Args, output: Output) -> Ending {
             "`--to` goes with one reference, here are {}",
             all.len()
         ))),
-        (references, all, _) if references.len() == all.len() => into_store(references, &args.config, output),
+        (references, all, _) if references.len() == all.len() => {
+            into_store(references, &config::chosen(args.config.as_deref()), output)
+        }
         _ => Err(misused(anyhow!(
             "give one configuration, or references that begin with `oci:`, not both"
         ))),

@@ -5,7 +5,7 @@ use trueup_config::Config;
 use trueup_registry::{NotLoaded, Pinned, Vouched};
 use trueup_work::guests::load::Loader;
 
-use crate::commands::run::ConfigArg;
+use crate::commands::config::ConfigArg;
 use crate::exit::{Ending, Exit};
 use crate::output::{self, Output};
 
@@ -37,7 +37,7 @@ struct Verified {
 }
 
 pub(super) fn exec(args: Args, output: Output) -> Ending {
-    let config = crate::commands::run::read(args.config.path(), &[])?;
+    let config = crate::commands::run::read(&args.config.path(), &[])?;
     let loader = crate::commands::loader_of(&config)?;
     let all = crate::commands::block_on(verify(&loader, &config))?;
     let shown = output::show(&all, output, |all| all.iter().map(line).collect())?;
