@@ -552,6 +552,93 @@ fn every_command_speaks_json() {
 }
 
 #[test]
+fn yaml_is_the_same_document_as_json() {
+    let engine = Engine::start(&["--settle-ms", "20"]);
+    let site = Site::against(&engine);
+    let config = site.folder().display().to_string();
+    let same = |args: &[&str], code: i32| {
+        let json = trueup(args.iter().chain(&["-o", "json"])).exits(code).json();
+        let yaml = trueup(args.iter().chain(&["-o", "yaml"])).exits(code);
+        assert_ne!(yaml.stdout.chars().next(), Some('{'), "{yaml}");
+        let yaml: Value = serde_saphyr::from_str(&yaml.stdout).unwrap_or_else(|error| panic!("{error}: {yaml}"));
+        assert_eq!(yaml, json, "{args:?}");
+    };
+    same(&["version"], 0);
+    same(&["guest", "list"], 0);
+    same(&["plan", &config], 3);
+    let events = ran(&mut site.command("run", &["--once", "-o", "yaml"])).exits(0);
+    let events: Value = serde_saphyr::from_str(&events.stdout).unwrap();
+    assert_eq!(events["summary"]["created"], 29);
+    let journals = site.state_dir().display().to_string();
+    same(&["journal", "show", &journals], 0);
+    same(&["replay", &journals], 0);
+    same(&["explain", "default/web", "--config", &config], 0);
+    same(&["grants", "infer", &journals], 0);
+}
+
+#[test]
+fn colour_is_for_terminals_unless_the_operator_says_otherwise() {
+    let site = Site::quickstart();
+    let plan = |args: &[&str], variables: &[(&str, &str)]| {
+        let mut command = site.command("plan", args);
+        for name in ["NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE"] {
+            command.env_remove(name);
+        }
+        // Two notes, one on each stream.
+        site.put_manifest("broken.yaml", "kind: [\n");
+        ran(command.envs(variables.iter().copied())).exits(1)
+    };
+    let is_coloured = |args: &[&str], variables: &[(&str, &str)]| {
+        let ran = plan(args, variables);
+        let marks = [
+            ran.stdout.contains("\u{1b}[32m+ "),
+            ran.stderr.contains("\u{1b}[33mwarning:\u{1b}[0m"),
+        ];
+        assert_eq!(marks[0], marks[1], "{ran}");
+        assert_eq!(
+            ran.stdout.contains('\u{1b}') || ran.stderr.contains('\u{1b}'),
+            marks[0],
+            "{ran}"
+        );
+        marks[0]
+    };
+    // What a test reads is no terminal; this variable says that it is to be treated as one.
+    let terminal = ("CLICOLOR_FORCE", "1");
+    assert!(!is_coloured(&[], &[]));
+    assert!(is_coloured(&[], &[terminal]));
+    assert!(!is_coloured(&[], &[terminal, ("NO_COLOR", "1")]));
+    assert!(is_coloured(&[], &[terminal, ("NO_COLOR", "")]));
+    assert!(!is_coloured(&["--color", "never"], &[terminal]));
+    assert!(is_coloured(&["--color", "always"], &[("NO_COLOR", "1")]));
+    let json = plan(&["--color", "always", "-o", "json"], &[]);
+    assert!(!json.stdout.contains('\u{1b}'), "{json}");
+}
+
+#[test]
+fn the_log_shows_more_or_less_and_has_colour_like_everything_else() {
+    let site = Site::quickstart();
+    let run = |args: &[&str], variables: &[(&str, &str)]| {
+        let mut command = site.command("run", &[args, &["--once"]].concat());
+        command.env_remove("NO_COLOR").env_remove("CLICOLOR_FORCE");
+        ran(command.envs(variables.iter().copied())).exits(0).stderr
+    };
+    assert!(run(&[], &[]).contains(" INFO "));
+    assert!(!run(&["-q"], &[]).contains(" INFO "));
+    assert!(
+        run(&["-q"], &[("TRUEUP_LOG", "info")]).contains(" INFO "),
+        "the variable comes first"
+    );
+    assert!(!run(&[], &[]).contains(" guest: "));
+    assert!(run(&["-v"], &[]).contains(" guest: "), "{}", run(&["-v"], &[]));
+    assert!(run(&["-vv"], &[]).contains("DEBUG "));
+    assert!(!run(&["-v"], &[]).contains("DEBUG "));
+    assert!(run(&["--color", "always"], &[]).contains("\u{1b}["));
+    assert!(!run(&["--color", "always"], &[]).is_empty() && !run(&[], &[]).contains('\u{1b}'));
+    let both = ran(&mut site.command("run", &["-q", "-v"])).exits(2);
+    assert!(both.stderr.contains("cannot be used with"), "{both}");
+}
+
+#[test]
 fn version_is_told() {
     let ran = trueup(["--version"]).exits(0);
     assert_eq!(ran.stdout.trim(), concat!("trueup ", env!("CARGO_PKG_VERSION")));

@@ -1,6 +1,7 @@
 //! The `trueup` binary: reads the command line, runs one command, ends with its code.
 #![forbid(unsafe_code)]
 
+mod colour;
 mod commands;
 mod exit;
 mod output;

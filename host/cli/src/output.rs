@@ -1,4 +1,4 @@
-//! Where output goes: data to stdout, as text or JSON; messages to stderr. Logs are in `telemetry.rs`.
+//! Where output goes: data to stdout, as text, JSON or YAML; messages to stderr. Logs are in `telemetry.rs`.
 
 use std::io::Write as _;
 use std::iter;
@@ -8,6 +8,7 @@ use clap::ValueEnum;
 use serde::Serialize;
 use trueup_base::text;
 
+use crate::colour;
 use crate::exit::{Ending, Exit};
 
 /// The format of data.
@@ -17,6 +18,8 @@ pub(crate) enum Output {
     Text,
     /// For programs: one JSON document.
     Json,
+    /// The same document as YAML.
+    Yaml,
 }
 
 /// Writes lines of data for people.
@@ -40,32 +43,71 @@ pub(crate) fn line_if_read(text: &str) {
     let _ = writeln!(std::io::stdout().lock(), "{}", text::printable(text));
 }
 
-/// Writes a value as one line of JSON, and goes on if the reader went away.
-pub(crate) fn json_if_read(value: &impl Serialize) {
-    if let Ok(line) = serde_json::to_string(value) {
-        // As above.
-        let _ = writeln!(std::io::stdout().lock(), "{line}");
-    }
+/// Writes one value of several: as a line of JSON, or as a YAML document of its own. Goes on if the reader went away.
+pub(crate) fn value_if_read(value: &impl Serialize, output: Output) {
+    let text = match output {
+        Output::Yaml => rendered(value, output).map(|text| format!("---\n{text}")).ok(),
+        Output::Text | Output::Json => serde_json::to_string(value).map(|line| line + "\n").ok(),
+    };
+    // As above.
+    let _ = text.map(|text| std::io::stdout().lock().write_all(text.as_bytes()));
 }
 
 /// Writes one line to stderr, and goes on if the reader went away.
 pub(crate) fn talk(text: &str) {
+    let line = text::printable(text);
+    let mut stderr = std::io::stderr().lock();
     // As above.
-    let _ = writeln!(std::io::stderr().lock(), "{}", text::printable(text));
+    let _ = match colour::is_on(&stderr) {
+        true => writeln!(stderr, "{}", colour::talk(&line)),
+        false => writeln!(stderr, "{line}"),
+    };
 }
 
 /// Writes a value in the chosen format. `text` makes the lines for people.
 pub(crate) fn show<T: Serialize + ?Sized>(value: &T, output: Output, text: impl FnOnce(&T) -> Vec<String>) -> Ending {
     match output {
-        Output::Json => json(value)?,
         Output::Text => text(value).iter().try_for_each(|text| line(text))?,
+        Output::Json | Output::Yaml => document(value, output)?,
     }
     Ok(Exit::Done)
 }
 
-/// Writes a JSON document.
-pub(crate) fn json<T: Serialize + ?Sized>(value: &T) -> anyhow::Result<()> {
-    bytes((serde_json::to_string_pretty(value).context("writing JSON")? + "\n").as_bytes())
+/// The same for a value whose lines are about changes.
+pub(crate) fn show_changes<T: Serialize>(value: &T, output: Output, text: impl FnOnce(&T) -> Vec<String>) -> Ending {
+    match output {
+        Output::Text => bytes(changes(&text(value)).as_bytes())?,
+        Output::Json | Output::Yaml => document(value, output)?,
+    }
+    Ok(Exit::Done)
+}
+
+/// Lines about changes, with their colours if stdout gets any.
+pub(crate) fn changes(lines: &[String]) -> String {
+    let paint = match colour::is_on(&std::io::stdout()) {
+        true => colour::change,
+        false => str::to_owned,
+    };
+    lines
+        .iter()
+        .flat_map(|text| text.split('\n'))
+        .map(|line| paint(&text::printable(line)) + "\n")
+        .collect()
+}
+
+/// Writes a value as a document for programs.
+pub(crate) fn document<T: Serialize + ?Sized>(value: &T, output: Output) -> anyhow::Result<()> {
+    bytes(rendered(value, output)?.as_bytes())
+}
+
+/// A value as a document for programs.
+pub(crate) fn rendered<T: Serialize + ?Sized>(value: &T, output: Output) -> anyhow::Result<String> {
+    if output == Output::Yaml {
+        // By way of JSON, so that both are the same document.
+        let value = serde_json::to_value(value).context("writing YAML")?;
+        return serde_saphyr::to_string(&value).context("writing YAML");
+    }
+    Ok(serde_json::to_string_pretty(value).context("writing JSON")? + "\n")
 }
 
 /// Columns as wide as their widest cell, two blanks apart.

@@ -11,9 +11,6 @@
 mod export;
 mod json;
 
-use std::ffi::OsString;
-use std::io::IsTerminal as _;
-
 use tracing::Metadata;
 use tracing_subscriber::filter::{LevelFilter, dynamic_filter_fn, filter_fn};
 use tracing_subscriber::fmt::format::JsonFields;
@@ -25,6 +22,31 @@ use trueup_config::{LogFormat, Telemetry};
 use trueup_work::decisions;
 
 pub(crate) use self::export::Traces;
+
+use crate::colour;
+
+/// How much the log shows.
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub(crate) struct Verbosity {
+    /// The log shows more: `-v` also what guests say, `-vv` also each request. The variable `TRUEUP_LOG` comes first.
+    #[arg(long, short, global = true, action = clap::ArgAction::Count, conflicts_with = "quiet")]
+    verbose: u8,
+    /// The log shows errors only. The variable `TRUEUP_LOG` comes first.
+    #[arg(long, short, global = true)]
+    quiet: bool,
+}
+
+impl Verbosity {
+    /// The filter of the log; `default` if the command line says nothing.
+    fn filter(self, default: &str) -> &str {
+        match (self.quiet, self.verbose) {
+            (true, _) => "error",
+            (false, 0) => default,
+            (false, 1) => "info,kube_client=off",
+            (false, _) => "debug",
+        }
+    }
+}
 
 /// Host lines from `info`; lines of guests and of the simulated Engine from `warn`. This shows what the host did and
 /// what went wrong, without each step.
@@ -40,13 +62,13 @@ type Looker = Box<dyn Layer<Registry> + Send + Sync>;
 ///
 /// # Errors
 /// One line: what the variable must be.
-pub(crate) fn start_plain(is_simulator: bool) -> Result<(), String> {
+pub(crate) fn start_plain(is_simulator: bool, verbosity: Verbosity) -> Result<(), String> {
     let format = match std::env::var(LogFormat::VARIABLE) {
         Ok(word) => LogFormat::named(&word)?,
         Err(_) => LogFormat::default(),
     };
     let default = if is_simulator { LOG_OF_SIMULATOR } else { LOG_DEFAULT };
-    begin(vec![log(format, default)]);
+    begin(vec![log(format, verbosity.filter(default))]);
     Ok(())
 }
 
@@ -54,9 +76,9 @@ pub(crate) fn start_plain(is_simulator: bool) -> Result<(), String> {
 ///
 /// # Errors
 /// One line: which trace setting can't be used.
-pub(crate) fn start(telemetry: &Telemetry) -> Result<Option<Traces>, String> {
+pub(crate) fn start(telemetry: &Telemetry, verbosity: Verbosity) -> Result<Option<Traces>, String> {
     let traces = Traces::new(telemetry)?;
-    let mut lookers = vec![log(telemetry.log, LOG_DEFAULT)];
+    let mut lookers = vec![log(telemetry.log, verbosity.filter(LOG_DEFAULT))];
     if let Some(traces) = &traces {
         decisions::name_traces(export::trace_of);
         let takes_down = dynamic_filter_fn(|metadata, context| {
@@ -90,11 +112,6 @@ fn is_question(metadata: &Metadata<'_>) -> bool {
     metadata.is_span() && metadata.target() == trace::TARGET
 }
 
-/// Uses colours on a terminal, unless `NO_COLOR` is set and not empty: <https://no-color.org>.
-fn has_colours(is_terminal: bool, no_color: Option<OsString>) -> bool {
-    is_terminal && no_color.is_none_or(|value| value.is_empty())
-}
-
 /// The log on stderr. `TRUEUP_LOG` sets the filter, in the syntax of `RUST_LOG`: `debug`, `guest=info`.
 fn log(format: LogFormat, default: &str) -> Looker {
     let wanted = std::env::var("TRUEUP_LOG").unwrap_or_else(|_| default.to_owned());
@@ -107,10 +124,7 @@ fn log(format: LogFormat, default: &str) -> Looker {
         .log_internal_errors(false);
     match format {
         LogFormat::Text => stderr
-            .with_ansi(has_colours(
-                std::io::stderr().is_terminal(),
-                std::env::var_os("NO_COLOR"),
-            ))
+            .with_ansi(colour::is_on(&std::io::stderr()))
             .with_filter(shown.and(filter_fn(|metadata| !is_decision(metadata) && !is_question(metadata))))
             .boxed(),
         LogFormat::Json => stderr
@@ -124,17 +138,5 @@ fn log(format: LogFormat, default: &str) -> Looker {
                     .or(filter_fn(is_decision)),
             )
             .boxed(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn no_color_takes_the_colours_away() {
-        let has = |is_terminal, value: Option<&str>| has_colours(is_terminal, value.map(OsString::from));
-        assert!(has(true, None) && has(true, Some("")));
-        assert!(!has(true, Some("1")) && !has(false, None));
     }
 }

@@ -51,7 +51,7 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
         decision: args.decision,
     };
     let explained = decisions::explain(&args.host.state_dir()?, args.guest.as_deref(), &args.key, wanted)?;
-    output::show(&explained, output, text)
+    output::show_changes(&explained, output, text)
 }
 
 fn text(of: &Explanation) -> Vec<String> {

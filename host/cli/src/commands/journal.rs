@@ -48,7 +48,7 @@ pub(crate) fn exec(command: Command, output: Output) -> CommandEnding {
         }
         let entries = select(&segment.entries, &show.call);
         match output {
-            Output::Json => {
+            Output::Json | Output::Yaml => {
                 let header = Entry {
                     n: segment.first,
                     event: Event::Header(Box::new(segment.header.clone())),
@@ -66,8 +66,8 @@ pub(crate) fn exec(command: Command, output: Output) -> CommandEnding {
             }
         }
     }
-    if output == Output::Json {
-        output::json(&shown)?;
+    if output != Output::Text {
+        output::document(&shown, output)?;
     }
     Ok(Exit::Done)
 }

@@ -34,9 +34,10 @@ use trueup_registry::{Builtin, Registry};
 use trueup_work::guests::load::Loader;
 use trueup_worlds::worlds;
 
+use crate::colour;
 use crate::exit::{Ending, misused};
 use crate::output::Output;
-use crate::telemetry;
+use crate::telemetry::{self, Verbosity};
 
 /// Reconciles network control planes: runs decision logic as WebAssembly guests, records every question that they ask,
 /// and replays it.
@@ -44,8 +45,13 @@ use crate::telemetry;
 #[command(version, propagate_version = true)]
 pub(crate) struct Cli {
     /// How data is written to stdout.
-    #[arg(long, global = true, value_enum, default_value = "text")]
+    #[arg(long, short, global = true, value_enum, default_value = "text")]
     output: Output,
+    /// Whether there is colour. `auto`: on a terminal, unless `NO_COLOR` is set and not empty.
+    #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
+    color: clap::ColorChoice,
+    #[command(flatten)]
+    verbosity: Verbosity,
     #[command(subcommand)]
     command: Command,
 }
@@ -141,12 +147,14 @@ fn guest_log(shown: bool) -> Arc<dyn Log> {
 
 /// Runs the command.
 pub(crate) fn exec(cli: Cli) -> Ending {
+    colour::choose(cli.color);
     if !cli.starts_its_log() {
-        telemetry::start_plain(cli.is_simulator()).map_err(|error| misused(anyhow::Error::msg(error)))?;
+        telemetry::start_plain(cli.is_simulator(), cli.verbosity)
+            .map_err(|error| misused(anyhow::Error::msg(error)))?;
     }
     let output = cli.output;
     match cli.command {
-        Command::Run(args) => run::exec(args, output),
+        Command::Run(args) => run::exec(args, output, cli.verbosity),
         Command::Plan(args) => plan::exec(args, output),
         Command::Approve(args) => approve::exec(&args, output),
         Command::Test(args) => test::exec(args, output),

@@ -45,7 +45,7 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
         None
     };
     let plan = super::block_on(plan::plan(&config, &super::registry(), args.orphans))??;
-    output::show(&plan, output, |plan| {
+    output::show_changes(&plan, output, |plan| {
         for problem in plan.problems.iter().chain(&plan.notes) {
             output::talk(&format!("warning: {problem}"));
         }

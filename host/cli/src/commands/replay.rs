@@ -94,8 +94,8 @@ async fn replay_all(args: &Args, loader: &Loader, log: &Arc<dyn Log>, output: Ou
         }
         all.push(replayed);
     }
-    if output == Output::Json {
-        output::json(&all)?;
+    if output != Output::Text {
+        output::document(&all, output)?;
     }
     if unreadable > 0 {
         return Err(misused(anyhow!(
@@ -182,7 +182,8 @@ fn show(replayed: &Replayed) -> anyhow::Result<()> {
     if let Some(torn) = &replayed.torn {
         output::talk(&format!("warning: {torn}"));
     }
-    output::line(&format!("{}: {}", replayed.file, replayed.outcome))?;
+    let line = format!("{}: {}", replayed.file, replayed.outcome);
+    output::bytes(output::changes(&[line]).as_bytes())?;
     if replayed.recorded_digest != replayed.replayed_digest {
         output::talk(&format!(
             "note: {} was recorded by another guest ({}) than `{}` ({})",

@@ -16,7 +16,7 @@ use trueup_worlds::sections;
 use super::config::ConfigArg;
 use crate::exit::{Ending, Exit, misused};
 use crate::output::{self, Output};
-use crate::telemetry::{self, Traces};
+use crate::telemetry::{self, Traces, Verbosity};
 
 /// Reconciles everything, and keeps it in sync until it is stopped.
 ///
@@ -64,7 +64,7 @@ pub(super) fn state_dir(config: &std::path::Path) -> Result<PathBuf, crate::exit
     Ok(state_dir)
 }
 
-pub(crate) fn exec(args: Args, output: Output) -> Ending {
+pub(crate) fn exec(args: Args, output: Output, verbosity: Verbosity) -> Ending {
     let no_record = Override {
         flag: "--no-record".to_owned(),
         key: "journal.record".to_owned(),
@@ -76,7 +76,7 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
     if args.approve {
         config.approve();
     }
-    let traces = telemetry::start(&config.telemetry).map_err(|error| misused(anyhow::Error::msg(error)))?;
+    let traces = telemetry::start(&config.telemetry, verbosity).map_err(|error| misused(anyhow::Error::msg(error)))?;
     let _lock = run::StateLock::take(&config.state_dir)?;
     let registry = super::registry();
     let place = config.source().map_or("", Source::place);
@@ -84,8 +84,8 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
     let tell = |event: Event| match output {
         Output::Text => say(&event),
         // A run that ends prints one document; an endless one prints a line for each event.
-        Output::Json if args.once => events.push(event),
-        Output::Json => output::json_if_read(&event),
+        Output::Json | Output::Yaml if args.once => events.push(event),
+        Output::Json | Output::Yaml => output::value_if_read(&event, output),
     };
     let ended = if args.once {
         super::block_on(traced(traces, async {
@@ -105,8 +105,10 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
         }))?
     }?;
     match output {
-        Output::Json if args.once => output::json(&document(&events, &ended).context("writing JSON")?)?,
-        Output::Json => lines(&ended),
+        Output::Json | Output::Yaml if args.once => {
+            output::document(&document(&events, &ended).context("writing the document")?, output)?;
+        }
+        Output::Json | Output::Yaml => lines(&ended, output),
         Output::Text => conclude(&ended, place, args.once),
     }
     if let Some(error) = ended.error {
@@ -174,10 +176,10 @@ fn document(events: &[Event], ended: &Ended) -> serde_json::Result<Map<String, V
     Ok(all)
 }
 
-/// A run that ended, as one line for each part.
-fn lines(ended: &Ended) {
+/// A run that ended, as one value for each part.
+fn lines(ended: &Ended, output: Output) {
     for part in &ended.parts {
-        output::json_if_read(&part.summary.json);
+        output::value_if_read(&part.summary.json, output);
     }
 }
 

@@ -58,7 +58,7 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
         output::talk(&format!("error: {error}"));
     }
     match output {
-        Output::Json => output::json(&summary)?,
+        Output::Json | Output::Yaml => output::document(&summary, output)?,
         Output::Text => output::line(&summary.to_string())?,
     }
     // Earlier lines name guests that could not be loaded and files that could not be read.

@@ -62,7 +62,7 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
         let stop = crate::commands::listen_for_stop();
         match output {
             Output::Text => output::line(&url)?,
-            Output::Json => output::json_if_read(&serde_json::json!({ "url": url })),
+            Output::Json | Output::Yaml => output::value_if_read(&serde_json::json!({ "url": url }), output),
         }
         if open == Open::Always {
             show(&url);

@@ -17,11 +17,13 @@ use std::time::Duration;
 use anyhow::{Context as _, anyhow};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use ratatui::crossterm::style::force_color_output;
 use trueup_runtime::control::Client;
 use trueup_work::board::{KeysShown, Status};
 
 use self::app::{App, Data, Press};
 use super::reach::Reach;
+use crate::colour;
 use crate::exit::{Ending, Exit, Failure, misused};
 
 /// How often to ask the host.
@@ -72,6 +74,7 @@ pub(super) fn exec(args: &Args) -> Ending {
             }
         }
     });
+    force_color_output(colour::is_on(&std::io::stdout()));
     // From here on, a panic restores the terminal before it prints.
     let mut terminal = ratatui::try_init().context("taking the terminal")?;
     let ended = show(&mut terminal, App::new(first), &answered, &stop);

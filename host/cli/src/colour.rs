@@ -1,0 +1,73 @@
+//! Colour: whether there is any, which is decided here alone, and which lines have it.
+//!
+//! ```text
+//! --color > NO_COLOR > CLICOLOR_FORCE, CLICOLOR > whether the stream is a terminal
+//! ```
+
+use anstream::stream::RawStream;
+use anstream::{AutoStream, ColorChoice};
+use anstyle::{AnsiColor, Style};
+
+/// Sets what `--color` says, for the whole process.
+pub(crate) fn choose(choice: clap::ColorChoice) {
+    let choice = match choice {
+        clap::ColorChoice::Auto => ColorChoice::Auto,
+        clap::ColorChoice::Always => ColorChoice::Always,
+        clap::ColorChoice::Never => ColorChoice::Never,
+    };
+    choice.write_global();
+}
+
+/// Whether a stream gets colour.
+pub(crate) fn is_on<S: RawStream>(stream: &S) -> bool {
+    AutoStream::choice(stream) != ColorChoice::Never
+}
+
+/// A line about a change or a difference: green is new, red is gone or was expected, yellow has changed.
+pub(crate) fn change(line: &str) -> String {
+    const MARKS: [(&str, AnsiColor); 6] = [
+        ("+ ", AnsiColor::Green),
+        ("- ", AnsiColor::Red),
+        ("~ ", AnsiColor::Yellow),
+        ("recorded: ", AnsiColor::Red),
+        ("asked: ", AnsiColor::Green),
+        ("replayed: ", AnsiColor::Green),
+    ];
+    painted(line, &MARKS, true)
+}
+
+/// A line for the operator: the word before it says how bad it is.
+pub(crate) fn talk(line: &str) -> String {
+    const WORDS: [(&str, AnsiColor); 2] = [("error:", AnsiColor::Red), ("warning:", AnsiColor::Yellow)];
+    painted(line, &WORDS, false)
+}
+
+/// The line with the colour of the first of `marks` that it begins with: the whole line, or only the mark.
+fn painted(line: &str, marks: &[(&str, AnsiColor)], whole: bool) -> String {
+    let text = line.trim_start();
+    let found = marks.iter().find(|(mark, _)| text.starts_with(mark));
+    let Some((mark, colour)) = found else {
+        return line.to_owned();
+    };
+    let style = Style::new().fg_color(Some((*colour).into()));
+    let (indent, text) = line.split_at(line.len() - text.len());
+    let (coloured, rest) = text.split_at(if whole { text.len() } else { mark.len() });
+    format!("{indent}{style}{coloured}{style:#}{rest}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_has_the_colour_of_its_mark() {
+        assert_eq!(change("  + server  a"), "  \u{1b}[32m+ server  a\u{1b}[0m");
+        assert_eq!(change("- gone"), "\u{1b}[31m- gone\u{1b}[0m");
+        assert_eq!(change("~ b: 1 -> 2"), "\u{1b}[33m~ b: 1 -> 2\u{1b}[0m");
+        for plain in ["default/web  +5", "-5", "", "  because"] {
+            assert_eq!(change(plain), plain);
+        }
+        assert_eq!(talk("error: no"), "\u{1b}[31merror:\u{1b}[0m no");
+        assert_eq!(talk("an error: no"), "an error: no");
+    }
+}
