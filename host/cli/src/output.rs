@@ -64,35 +64,35 @@ pub(crate) fn talk(text: &str) {
     };
 }
 
-/// Writes a value in the chosen format. `text` makes the lines for people.
-pub(crate) fn show<T: Serialize + ?Sized>(value: &T, output: Output, text: impl FnOnce(&T) -> Vec<String>) -> Ending {
-    match output {
-        Output::Text => text(value).iter().try_for_each(|text| line(text))?,
-        Output::Json | Output::Yaml => document(value, output)?,
-    }
+/// Writes a value in the chosen format. `lines` makes the lines for people.
+pub(crate) fn show<T: Serialize + ?Sized>(value: &T, output: Output, lines: impl FnOnce(&T) -> Vec<String>) -> Ending {
+    bytes(text(value, output, lines)?.as_bytes())?;
     Ok(Exit::Done)
 }
 
-/// The same for a value whose lines are about changes.
-pub(crate) fn show_changes<T: Serialize>(value: &T, output: Output, text: impl FnOnce(&T) -> Vec<String>) -> Ending {
+/// What [`show`] writes.
+pub(crate) fn text<T: Serialize + ?Sized>(
+    value: &T,
+    output: Output,
+    lines: impl FnOnce(&T) -> Vec<String>,
+) -> anyhow::Result<String> {
     match output {
-        Output::Text => bytes(changes(&text(value)).as_bytes())?,
-        Output::Json | Output::Yaml => document(value, output)?,
+        Output::Text => Ok(joined(&lines(value), str::to_owned)),
+        Output::Json | Output::Yaml => rendered(value, output),
     }
-    Ok(Exit::Done)
 }
 
 /// Lines about changes, with their colours if stdout gets any.
 pub(crate) fn changes(lines: &[String]) -> String {
-    let paint = match colour::is_on(&std::io::stdout()) {
-        true => colour::change,
-        false => str::to_owned,
-    };
-    lines
-        .iter()
-        .flat_map(|text| text.split('\n'))
-        .map(|line| paint(&text::printable(line)) + "\n")
-        .collect()
+    match colour::is_on(&std::io::stdout()) {
+        true => joined(lines, colour::change),
+        false => joined(lines, str::to_owned),
+    }
+}
+
+fn joined(texts: &[String], paint: fn(&str) -> String) -> String {
+    let lines = texts.iter().flat_map(|text| text.split('\n'));
+    lines.map(|line| paint(&text::printable(line)) + "\n").collect()
 }
 
 /// Writes a value as a document for programs.

@@ -7,6 +7,7 @@ use trueup_base::text::counted;
 use trueup_capabilities::audit::{self, AuditError, Line, Verdict};
 
 use super::config::ConfigArg;
+use super::since::Since;
 use crate::exit::{Ending, Exit, Failure, misused};
 use crate::output::{self, Output};
 
@@ -36,9 +37,8 @@ pub(crate) struct Show {
     /// Only entries about this guest.
     #[arg(long, value_name = "NAME")]
     guest: Option<String>,
-    /// Only entries since then: a time such as `2026-05-01T00:00:00Z`, or an age such as `90m` or `7d`.
-    #[arg(long, value_name = "WHEN")]
-    since: Option<String>,
+    #[command(flatten)]
+    since: Since,
 }
 
 impl From<AuditError> for Failure {
@@ -70,12 +70,12 @@ fn folder(path: &Path) -> Result<PathBuf, Failure> {
 }
 
 fn show(args: &Show, output: Output) -> Ending {
-    let since_ms = args.since.as_deref().map(since_ms).transpose()?;
+    let since_ms = args.since.at_ms()?;
     let folder = folder(&args.at.at.path())?;
     let mut lines = Vec::new();
     let verdict = audit::walk(&folder, |line| {
         let of_guest = args.guest.as_ref().is_none_or(|guest| *guest == line.guest);
-        if of_guest && since_ms.is_none_or(|since| i128::from(line.at_ms) >= i128::from(since)) {
+        if of_guest && since_ms.is_none_or(|since_ms| line.at_ms >= since_ms) {
             lines.push(line);
         }
     })?;
@@ -114,28 +114,6 @@ fn shown(text: &str) -> String {
     text.chars()
         .map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c })
         .collect()
-}
-
-/// A time, or an age, as milliseconds since the Unix epoch.
-fn since_ms(text: &str) -> Result<i64, Failure> {
-    if let Ok(at) = text.parse::<jiff::Timestamp>() {
-        return Ok(at.as_millisecond());
-    }
-    let wrong = || {
-        misused(anyhow::anyhow!(
-            "--since: was `{text}`, must be a time such as `2026-05-01T00:00:00Z`, or a while such as `90m` or `7d`"
-        ))
-    };
-    let ago: jiff::Span = text.parse().map_err(|_| wrong())?;
-    // A day is 24 hours here: no calendar is involved.
-    let options = jiff::SpanTotal::from(jiff::Unit::Millisecond).days_are_24_hours();
-    let ago_ms = ago.total(options).map_err(|_| wrong())?;
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "a part of a millisecond, or more than any log is old"
-    )]
-    let ago_ms = ago_ms.abs() as i64;
-    Ok(jiff::Timestamp::now().as_millisecond().saturating_sub(ago_ms))
 }
 
 /// The output of `verify` as JSON.

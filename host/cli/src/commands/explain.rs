@@ -12,7 +12,9 @@ use trueup_work::decisions::{
 use trueup_worlds::neg::guest as neg;
 
 use super::guest::host::Host;
-use crate::exit::{Ending, Failure, misused};
+use super::since::Since;
+use super::watch::{Picture, Watch};
+use crate::exit::{Ending, Exit, Failure, misused};
 use crate::output::{self, Output, and_more, printable};
 
 /// Explains what the host did for a key: what changed, what the host asked the guest, what the guest wrote, and what
@@ -34,9 +36,13 @@ pub(crate) struct Args {
     /// Only the job of this decision: the number in its id.
     #[arg(long, value_name = "N", conflicts_with = "last")]
     decision: Option<u64>,
-    /// How many of the last jobs to show.
-    #[arg(long, value_name = "K", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
-    last: u16,
+    /// How many of the last jobs to show. Default: 1; with `--since`, all since then.
+    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u16).range(1..))]
+    last: Option<u16>,
+    #[command(flatten)]
+    since: Since,
+    #[command(flatten)]
+    watch: Watch,
 }
 
 impl From<ExplainError> for Failure {
@@ -46,16 +52,34 @@ impl From<ExplainError> for Failure {
 }
 
 pub(crate) fn exec(args: Args, output: Output) -> Ending {
+    let since_ms = args.since.at_ms()?;
+    let all = if since_ms.is_some() { usize::MAX } else { 1 };
     let wanted = Wanted {
-        last: usize::from(args.last),
+        last: args.last.map_or(all, usize::from),
         decision: args.decision,
+        since_ms,
     };
-    let explained = decisions::explain(&args.host.state_dir()?, args.guest.as_deref(), &args.key, wanted)?;
-    output::show_changes(&explained, output, text)
+    let state_dir = args.host.state_dir()?;
+    args.watch.show(output, || {
+        let explained = decisions::explain(&state_dir, args.guest.as_deref(), &args.key, wanted)?;
+        let text = match output {
+            Output::Text => output::changes(&text(&explained, since_ms)),
+            Output::Json | Output::Yaml => output::rendered(&explained, output)?,
+        };
+        Ok(Picture {
+            lasting: text.clone(),
+            text,
+            exit: Exit::Done,
+        })
+    })
 }
 
-fn text(of: &Explanation) -> Vec<String> {
+fn text(of: &Explanation, since_ms: Option<u64>) -> Vec<String> {
     let mut lines = Vec::new();
+    if let (true, Some(since_ms)) = (of.jobs.is_empty(), since_ms) {
+        let since = output::time(since_ms);
+        lines.push(format!("{}  nothing was decided since {since}", printable(&of.key)));
+    }
     for (at, job) in of.jobs.iter().enumerate() {
         if at > 0 {
             lines.push(String::new());

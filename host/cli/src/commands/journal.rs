@@ -8,6 +8,7 @@ use serde_json::value::RawValue;
 use trueup_journal::{By, Ending, Entry, Event, Header, Segment};
 use trueup_runtime::infer;
 
+use super::since::Since;
 use crate::exit::{Ending as CommandEnding, Exit, misused};
 use crate::output::{self, Output};
 
@@ -27,6 +28,8 @@ pub(crate) struct Show {
     /// Only calls and questions whose name holds this text; may be given several times.
     #[arg(long, value_name = "TEXT")]
     call: Vec<String>,
+    #[command(flatten)]
+    since: Since,
     /// Shows arguments and answers in full instead of cutting them to the line.
     #[arg(long)]
     full: bool,
@@ -40,13 +43,18 @@ pub(crate) fn exec(command: Command, output: Output) -> CommandEnding {
         Command::Show(show) => show,
         Command::Serve(args) => return serve::exec(args, output),
     };
+    let since_ms = show.since.at_ms()?;
     let mut shown = Vec::new();
     for file in &infer::recordings(&show.files).map_err(|error| misused(anyhow::anyhow!(error)))? {
         let segment = Segment::read(file).map_err(misused)?;
         if let Some(torn) = &segment.torn {
             output::talk(&format!("warning: {torn}"));
         }
-        let entries = select(&segment.entries, &show.call);
+        let recent = since(&segment.entries, since_ms);
+        if since_ms.is_some() && recent.is_empty() {
+            continue;
+        }
+        let entries = select(recent, &show.call);
         match output {
             Output::Json | Output::Yaml => {
                 let header = Entry {
@@ -70,6 +78,16 @@ pub(crate) fn exec(command: Command, output: Output) -> CommandEnding {
         output::document(&shown, output)?;
     }
     Ok(Exit::Done)
+}
+
+/// The entries from the first call on that began at this time or later.
+fn since(entries: &[Entry], since_ms: Option<u64>) -> &[Entry] {
+    let Some(since_ms) = since_ms else {
+        return entries;
+    };
+    let is_recent = |entry: &Entry| matches!(&entry.event, Event::Call(call) if call.at_ms >= since_ms);
+    let from = entries.iter().position(is_recent).unwrap_or(entries.len());
+    entries.get(from..).unwrap_or_default()
 }
 
 /// The entries whose name contains one of the texts. The result of a call goes with the call.

@@ -16,11 +16,13 @@ mod reach;
 mod replay;
 mod run;
 mod sim;
+mod since;
 mod status;
 mod test;
 #[cfg_attr(not(feature = "top"), path = "top/absent.rs")]
 mod top;
 mod version;
+mod watch;
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -45,14 +45,16 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
         None
     };
     let plan = super::block_on(plan::plan(&config, &super::registry(), args.orphans))??;
-    output::show_changes(&plan, output, |plan| {
+    if output == Output::Text {
         for problem in plan.problems.iter().chain(&plan.notes) {
             output::talk(&format!("warning: {problem}"));
         }
-        let hidden = config.source().map_or("", Source::hidden);
-        let lines = lines(plan, hidden, args.orphans);
-        lines.iter().map(|line| output::printable(line)).collect()
-    })?;
+        let lines = lines(&plan, config.source().map_or("", Source::hidden), args.orphans);
+        let lines: Vec<String> = lines.iter().map(|line| output::printable(line)).collect();
+        output::bytes(output::changes(&lines).as_bytes())?;
+    } else {
+        output::document(&plan, output)?;
+    }
     Ok(if plan.has_failed() {
         Exit::Failed
     } else if plan.has_changes() {

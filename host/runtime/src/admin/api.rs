@@ -198,7 +198,12 @@ async fn explain(
         )));
     }
     let state_dir = reads.board.facts().state_dir.clone();
-    let explain = move || decisions::explain(&state_dir, guest.as_deref(), &key, Wanted { last, decision });
+    let wanted = Wanted {
+        last,
+        decision,
+        since_ms: None,
+    };
+    let explain = move || decisions::explain(&state_dir, guest.as_deref(), &key, wanted);
     match slowly(&reads, explain).await? {
         Ok(explanation) => Ok(Json(explanation).into_response()),
         Err(error @ ExplainError::Io(_)) => Err(failed(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())),

@@ -28,6 +28,15 @@ pub struct Wanted {
     pub last: usize,
     /// Instead: the job of this decision. The number is that in its id.
     pub decision: Option<u64>,
+    /// Only jobs that began at this time or later, in milliseconds since 1970.
+    pub since_ms: Option<u64>,
+}
+
+impl Wanted {
+    /// Whether a job that began then is recent enough.
+    pub(super) fn takes(&self, began_ms: u64) -> bool {
+        self.since_ms.is_none_or(|since_ms| began_ms >= since_ms)
+    }
 }
 
 /// What was done about a key, and why.
@@ -193,6 +202,7 @@ pub fn explain(state_dir: &Path, guest: Option<&str>, key: &str, wanted: Wanted)
     };
     let jobs = picked
         .into_iter()
+        .filter(|at| records.get(*at).is_some_and(|record| wanted.takes(record.began_ms)))
         .filter_map(|at| explained(&records, at, &mut recordings));
     Ok(Explanation {
         guest: guest.to_owned(),
@@ -486,6 +496,7 @@ mod tests {
         let wanted = Wanted {
             last: 1,
             decision: None,
+            since_ms: None,
         };
         let said = |guest: &str, key: &str| explain(dir.path(), Some(guest), key, wanted).unwrap_err().to_string();
         assert_eq!(

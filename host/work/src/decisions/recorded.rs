@@ -38,7 +38,7 @@ pub(super) fn explain(state_dir: &Path, guest: &str, key: &str, wanted: Wanted) 
     let fits = |call: &Call, entries: &[Entry]| {
         !LOOKS.contains(&call.name.as_str()) && (of_instance || mentions(key, call, entries))
     };
-    let mut jobs = Vec::new();
+    let (mut jobs, mut found) = (Vec::new(), 0);
     for instance in instances.iter().filter(|instance| !of_instance || *instance == key) {
         let mut recordings = Recordings::new(state_dir, guest, instance);
         let calls = match wanted.decision {
@@ -47,11 +47,13 @@ pub(super) fn explain(state_dir: &Path, guest: &str, key: &str, wanted: Wanted) 
             }),
             None => recordings.newest(wanted.last.max(1), fits),
         };
+        found += calls.len();
+        let calls: Vec<_> = calls.into_iter().filter(|(_, call)| wanted.takes(call.at_ms)).collect();
         for (n, call) in calls.into_iter().rev() {
             jobs.extend(job(instance, n, &call, &mut recordings));
         }
     }
-    if jobs.is_empty() {
+    if found == 0 {
         return Err(match wanted.decision {
             Some(wanted) => no_such(key, wanted, &[]),
             None => nothing(state_dir, guest, key, &Recordings::new(state_dir, guest, key))?,
@@ -233,6 +235,7 @@ mod tests {
         let wanted = Wanted {
             last: 5,
             decision: None,
+            since_ms: None,
         };
         super::super::explain(state_dir, guest, key, wanted).map_err(|error| error.to_string())
     }

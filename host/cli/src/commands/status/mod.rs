@@ -4,11 +4,14 @@ mod text;
 
 use std::fmt;
 
+use anyhow::Context as _;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use serde_json::Value;
 use trueup_runtime::control::Client;
 use trueup_work::board::{KeyShown, KeysShown, Status};
 
 use super::reach::Reach;
+use super::watch::{Picture, Watch};
 use crate::exit::{Ending, Exit, Failure};
 use crate::output::{self, Output};
 
@@ -27,6 +30,8 @@ pub(crate) struct Args {
     /// Shows every key, not only those in trouble.
     #[arg(long)]
     keys: bool,
+    #[command(flatten)]
+    watch: Watch,
 }
 
 /// The output as JSON: the status, with `--keys` all keys in it.
@@ -40,13 +45,13 @@ struct WithKeys<'a> {
 
 pub(super) fn exec(args: &Args, output: Output) -> Ending {
     let client = args.reach.client()?;
+    args.watch.show(output, || look(&client, args.keys, output))
+}
+
+fn look(client: &Client, keys: bool, output: Output) -> Result<Picture, Failure> {
     let asked = super::block_on(async {
         let status: Status = client.get("status").await?;
-        let keys = if args.keys {
-            Some(all_keys(&client).await?)
-        } else {
-            None
-        };
+        let keys = if keys { Some(all_keys(client).await?) } else { None };
         Ok::<_, Failure>((status, keys))
     })?;
     let (status, keys) = asked?;
@@ -59,11 +64,33 @@ pub(super) fn exec(args: &Args, output: Output) -> Ending {
         status: &status,
         all_keys: keys,
     };
-    output::show(&shown, output, |shown| {
+    let text = output::text(&shown, output, |shown| {
         let lines = text::lines(&status, shown.all_keys.as_deref());
         lines.iter().map(|line| output::printable(line)).collect()
     })?;
-    Ok(exit)
+    let mut lasting = serde_json::to_value(&shown).context("writing JSON")?;
+    leave_out_passing(&mut lasting);
+    Ok(Picture {
+        text,
+        lasting: lasting.to_string(),
+        exit,
+    })
+}
+
+/// Removes what passes while nothing happens: the time, pauses that run down, and memory.
+fn leave_out_passing(value: &mut Value) {
+    let passes = |name: &str| {
+        let ends = ["now_ms", "_in_ms", "waiting_ms", "memory_bytes"];
+        name == "memory" || ends.iter().any(|end| name.ends_with(end))
+    };
+    match value {
+        Value::Object(fields) => {
+            fields.retain(|name, _| !passes(name));
+            fields.values_mut().for_each(leave_out_passing);
+        }
+        Value::Array(values) => values.iter_mut().for_each(leave_out_passing),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
 }
 
 /// Asks page by page: one answer holds some thousand keys.
@@ -96,6 +123,20 @@ fn escaped(text: &str) -> impl fmt::Display {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_passes_by_itself_is_no_news() {
+        let mut status = serde_json::json!({
+            "host": {"now_ms": 5, "pid": 7},
+            "memory": {"resident_bytes": 1},
+            "keys": [{"next_try_in_ms": 3, "since_ms": 2}],
+        });
+        leave_out_passing(&mut status);
+        assert_eq!(
+            status,
+            serde_json::json!({"host": {"pid": 7}, "keys": [{"since_ms": 2}]})
+        );
+    }
 
     #[test]
     fn what_a_query_gives_a_meaning_is_escaped() {
