@@ -13,6 +13,8 @@ mod edges;
 mod etcd;
 mod explain;
 mod failing;
+mod grammar;
+mod grammar;
 mod guests;
 mod ipam;
 mod kubernetes;
