@@ -322,3 +322,81 @@ fn since_leaves_out_what_was_before() {
         assert!(!trueup(words).exits(0).stdout.is_empty());
     }
 }
+
+/// Scenarios of which the second fails in two steps, and the third one in its only step.
+const SCENARIOS: &str = r"
+- &first
+  name: nothing is wished for
+  guest: lbaas
+  given: {lbaas: {load_balancers: {lb-1: Ok}}}
+  steps:
+    - &status
+      call: reconciliation.status
+      args: &args
+        desired:
+          load_balancers: [lb-1]
+          name_suffix: web.ns.c1
+          service_uid: u1
+          external_addresses: []
+          ports: []
+          servers: []
+          backoff_steps: 1
+      expect: {Ok: []}
+- name: two <steps> fail
+  guest: lbaas
+  given: {lbaas: {load_balancers: {lb-1: Ok}}}
+  steps:
+    - {call: reconciliation.status, args: *args, expect: {Ok: [1]}}
+    - *status
+    - {call: reconciliation.status, args: *args, expect: {Ok: [2]}}
+- name: one fails
+  guest: lbaas
+  given: {lbaas: {load_balancers: {lb-1: Ok}}}
+  steps: [{call: reconciliation.status, args: *args, expect: {Ok: [3]}}]
+";
+
+#[test]
+fn test_tells_every_failing_step_takes_a_filter_and_writes_junit() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, junit) = (folder.path().join("all.yaml"), folder.path().join("junit.xml"));
+    fs::write(&file, SCENARIOS).unwrap();
+    let test = |args: &[&str]| ran(program().arg("test").arg(&file).args(args));
+
+    let all = test(&["--junit", junit.to_str().unwrap()]).exits(1);
+    assert_eq!(all.last_line(), "1 passed, 2 failed");
+    assert!(
+        all.stdout.contains("  step 1 (line ") && all.stdout.contains("  step 3 (line "),
+        "{all}"
+    );
+    assert!(all.stdout.lines().next().unwrap().ends_with(" ms)"), "{all}");
+    let xml = fs::read_to_string(&junit).unwrap();
+    assert_eq!(xml.matches("<testcase ").count(), 3, "{xml}");
+    assert_eq!(xml.matches("<failure ").count(), 2, "{xml}");
+    assert!(xml.contains("name=\"two &lt;steps&gt; fail\""), "{xml}");
+    assert!(xml.contains("tests=\"3\" failures=\"2\" errors=\"0\""), "{xml}");
+
+    let one = test(&["--filter", "<steps>", "-o", "json"]).exits(1).json();
+    let [outcome] = one["scenarios"].as_array().unwrap().as_slice() else {
+        panic!("{one}");
+    };
+    assert_eq!(
+        (&outcome["failure"]["step"], &outcome["more_failures"][0]["step"]),
+        (&json!(1), &json!(3))
+    );
+    assert!(outcome["took_ms"].is_u64(), "{one}");
+    assert_eq!(
+        test(&["--filter", "nothing"]).exits(0).last_line(),
+        "1 passed, 0 failed"
+    );
+    let none = test(&["--filter", "elsewhere"]).exits(2);
+    assert!(
+        none.stderr
+            .contains("--filter elsewhere: no scenario's name contains this text"),
+        "{none}"
+    );
+    let unwritable = test(&["--junit", "/nowhere/junit.xml"]).exits(1);
+    assert!(
+        unwritable.stderr.contains("can't write /nowhere/junit.xml"),
+        "{unwritable}"
+    );
+}

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use trueup_work::scenario::{Guests, Summary, run_all};
+use anyhow::Context as _;
+use trueup_work::scenario::{Guests, Summary, run_named};
 
 use crate::exit::{Ending, Exit, misused};
 use crate::output::{self, Output};
@@ -18,6 +19,12 @@ pub(crate) struct Args {
     /// Runs the scenarios of a guest against another build of it.
     #[arg(long, value_name = "NAME=FILE", value_parser = guest_file)]
     guest: Vec<(String, PathBuf)>,
+    /// Runs only scenarios whose name contains this text.
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    filter: String,
+    /// Also writes the outcomes to this file as JUnit XML.
+    #[arg(long, value_name = "FILE")]
+    junit: Option<PathBuf>,
     /// Writes what the guests log to the log.
     #[arg(long)]
     log: bool,
@@ -48,7 +55,7 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
     let names: Vec<String> = args.guest.iter().map(|(name, _)| name.clone()).collect();
     let replaced: BTreeMap<String, PathBuf> = args.guest.into_iter().collect();
     let guests = Guests::new(loader, replaced).logging(super::guest_log(args.log));
-    let summary = super::block_on(run_all(Arc::new(guests), &args.paths, |outcome| {
+    let summary = super::block_on(run_named(Arc::new(guests), &args.paths, &args.filter, |outcome| {
         if output == Output::Text {
             // If the reader of stdout went away, `output::line` ends the program.
             drop(output::line(&outcome.to_string()));
@@ -57,9 +64,18 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
     for error in &summary.errors {
         output::talk(&format!("error: {error}"));
     }
+    if let Some(file) = &args.junit {
+        std::fs::write(file, summary.to_junit()).with_context(|| format!("can't write {}", file.display()))?;
+    }
     match output {
         Output::Json | Output::Yaml => output::document(&summary, output)?,
         Output::Text => output::line(&summary.to_string())?,
+    }
+    if summary.errors.is_empty() && summary.scenarios.is_empty() {
+        return Err(misused(anyhow::anyhow!(
+            "--filter {}: no scenario's name contains this text",
+            args.filter
+        )));
     }
     // Earlier lines name guests that could not be loaded and files that could not be read.
     if let (true, Some(name)) = (summary.errors.is_empty(), unused(&names, &summary)) {

@@ -13,6 +13,7 @@ mod fields;
 mod file;
 mod find;
 mod guests;
+mod junit;
 mod model;
 mod report;
 mod run;
@@ -22,6 +23,7 @@ mod stage;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Instant;
 
 use tokio::task::JoinSet;
 
@@ -37,7 +39,15 @@ pub use stage::{Actor, Asked, NotStarted, Stage, World};
 ///
 /// A file that cannot be read and a guest that cannot be loaded are errors of the summary; everything else runs.
 pub async fn run_all(stage: Arc<dyn Stage>, paths: &[PathBuf], tell: impl FnMut(&Outcome)) -> Summary {
-    let (files, errors) = find::read(paths);
+    run_named(stage, paths, "", tell).await
+}
+
+/// The same for the scenarios whose name contains a text.
+pub async fn run_named(stage: Arc<dyn Stage>, paths: &[PathBuf], text: &str, tell: impl FnMut(&Outcome)) -> Summary {
+    let (mut files, errors) = find::read(paths);
+    for file in &mut files {
+        file.scenarios.retain(|scenario| scenario.name.contains(text));
+    }
     run_files(stage, files, errors.iter().map(ToString::to_string).collect(), tell).await
 }
 
@@ -114,12 +124,15 @@ async fn load(stage: &dyn Stage, files: &[ScenarioFile], errors: &mut Vec<String
 }
 
 async fn outcome(stage: &dyn Stage, file: String, scenario: &Scenario) -> Outcome {
-    let failure = run::run(stage, scenario).await.err();
+    let began = Instant::now();
+    let mut failures = run::run(stage, scenario).await.into_iter();
     Outcome {
         file,
         name: scenario.name.clone(),
         line: scenario.line,
         guest: scenario.guest.clone(),
-        failure,
+        failure: failures.next(),
+        more_failures: failures.collect(),
+        took_ms: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
     }
 }

@@ -16,11 +16,23 @@ pub struct Outcome {
     pub line: u64,
     /// The guest.
     pub guest: String,
-    /// Where it stopped. `None` if it passed.
+    /// Its first step with an unexpected result. `None` if it passed.
     pub failure: Option<Failure>,
+    /// Its later steps with unexpected results.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub more_failures: Vec<Failure>,
+    /// How long it took, in milliseconds of real time.
+    pub took_ms: u64,
 }
 
-/// The first step with an unexpected result.
+impl Outcome {
+    /// All steps with unexpected results.
+    pub fn failures(&self) -> impl Iterator<Item = &Failure> {
+        self.failure.iter().chain(&self.more_failures)
+    }
+}
+
+/// A step with an unexpected result.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Failure {
     /// Counted from 1. `None` before the first step.
@@ -70,9 +82,8 @@ impl Summary {
     /// The first failed scenario and its error, on one line. `None` if all passed.
     pub fn first_failure(&self) -> Option<String> {
         let failed = self.scenarios.iter().find(|outcome| outcome.failure.is_some())?;
-        let lines = failed.to_string();
-        let line = lines.lines().map(str::trim).collect::<Vec<_>>().join(" ");
-        Some(line.trim_start_matches("FAILED").trim_start().to_owned())
+        let lines = format!("{}: {}\n{}", failed.file, failed.name, failed.failure.as_ref()?);
+        Some(lines.lines().map(str::trim).collect::<Vec<_>>().join(" "))
     }
 
     pub(super) fn take(&mut self, outcome: Outcome) {
@@ -92,32 +103,33 @@ impl Display for Summary {
     }
 }
 
-/// One line, followed by the differences.
+/// One line, followed by the differences of each step.
 impl Display for Outcome {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let Self {
-            file, name, failure, ..
+            file, name, took_ms, ..
         } = self;
-        match failure {
-            None => write!(f, "ok  {file}: {name}"),
-            Some(failure) => write!(f, "FAILED  {file}: {name}\n{failure}"),
-        }
+        let word = if self.failure.is_none() { "ok" } else { "FAILED" };
+        write!(f, "{word}  {file}: {name} ({took_ms} ms)")?;
+        self.failures().try_for_each(|failure| write!(f, "\n{failure}"))
     }
 }
 
 impl Display for Failure {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let Self {
-            step,
-            line,
-            doing,
-            problems,
-        } = self;
+        write!(f, "  {}", self.place())?;
+        self.problems.iter().try_for_each(|problem| write!(f, "\n{problem}"))
+    }
+}
+
+impl Failure {
+    /// The step: `step 2 (line 9), call reconciliation.reconcile`.
+    pub(super) fn place(&self) -> String {
+        let Self { step, line, doing, .. } = self;
         match step {
-            Some(step) => write!(f, "  step {step} (line {line}), {doing}")?,
-            None => write!(f, "  line {line}, {doing}")?,
+            Some(step) => format!("step {step} (line {line}), {doing}"),
+            None => format!("line {line}, {doing}"),
         }
-        problems.iter().try_for_each(|problem| write!(f, "\n{problem}"))
     }
 }
 
@@ -163,6 +175,8 @@ mod tests {
             line: 3,
             guest: "g".into(),
             failure,
+            more_failures: Vec::new(),
+            took_ms: 5,
         }
     }
 
@@ -188,10 +202,42 @@ mod tests {
 
     #[test]
     fn an_outcome_is_a_line_and_below_it_what_differs() {
-        assert_eq!(outcome(None).to_string(), "ok  a.yaml: a name");
-        let text = "FAILED  a.yaml: a name\n  step 2 (line 9), call a.b\n    the answer differs:\n      \
+        assert_eq!(outcome(None).to_string(), "ok  a.yaml: a name (5 ms)");
+        let text = "FAILED  a.yaml: a name (5 ms)\n  step 2 (line 9), call a.b\n    the answer differs:\n      \
                     Ok.created: expected 4, was 3\n    first\n      second";
         assert_eq!(outcome(Some(failure())).to_string(), text);
+    }
+
+    #[test]
+    fn junit_has_a_case_for_each_scenario_and_every_character_in_a_form_that_xml_has() {
+        let mut summary = Summary::default();
+        summary.take(outcome(None));
+        let mut failed = outcome(Some(failure()));
+        failed.name = "a < \"b\" & \u{1b}".to_owned();
+        failed.more_failures.push(failure());
+        summary.take(failed);
+        summary.errors.push("c.yaml: <nothing>".to_owned());
+        let xml = summary.to_junit();
+        let lines: Vec<&str> = xml.lines().map(str::trim).collect();
+        let text = "  step 2 (line 9), call a.b&#10;    the answer differs:&#10;      Ok.created: expected 4, was 3&#10;    \
+                    first&#10;      second";
+        let expected = [
+            "<?xml version=\"1.0\" encoding=\"UTF-8\"?>",
+            "<testsuites name=\"trueup\" tests=\"3\" failures=\"1\" errors=\"1\" time=\"0.010\">",
+            "<testsuite name=\"a.yaml\" tests=\"2\" failures=\"1\" errors=\"0\" time=\"0.010\">",
+            "<testcase name=\"a name\" classname=\"g\" file=\"a.yaml\" line=\"3\" time=\"0.005\"/>",
+            "<testcase name=\"a &lt; &quot;b&quot; &amp; \u{fffd}\" classname=\"g\" file=\"a.yaml\" line=\"3\" time=\"0.005\">",
+            &format!("<failure message=\"step 2 (line 9), call a.b\">{text}&#10;{text}</failure>"),
+            "</testcase>",
+            "</testsuite>",
+            "<testsuite name=\"errors\" tests=\"1\" failures=\"0\" errors=\"1\" time=\"0.000\">",
+            "<testcase name=\"c.yaml: &lt;nothing&gt;\" classname=\"trueup\" time=\"0\">",
+            "<error message=\"c.yaml: &lt;nothing&gt;\"/>",
+            "</testcase>",
+            "</testsuite>",
+            "</testsuites>",
+        ];
+        assert_eq!(lines, expected);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Runs one scenario: a fresh world, an instance, then the steps until one fails.
+//! Runs one scenario: a fresh world, an instance, then the steps, until one leaves nothing to go on with.
 
 use std::collections::BTreeMap;
 
@@ -16,18 +16,23 @@ use super::stage::{Actor, NotStarted, Stage, World};
 /// One timer a millisecond for a minute stays below it.
 const TIMERS_PER_STEP_MAX: usize = 100_000;
 
-/// Runs a scenario to its end, or to the first step that fails.
-///
-/// # Errors
-/// The unexpected results of that step.
-pub(super) async fn run(stage: &dyn Stage, scenario: &Scenario) -> Result<(), Failure> {
-    let at_start = |problem| Failure {
-        step: None,
-        line: scenario.line,
-        doing: "at the start".to_owned(),
-        problems: vec![problem],
+/// The problems of a step. `Err`: the instance, or what a later step refers to, is missing after it.
+type Stepped = Result<Vec<Problem>, Vec<Problem>>;
+
+/// Runs a scenario to its end, or to a step that leaves nothing to go on with. Returns the steps that failed.
+pub(super) async fn run(stage: &dyn Stage, scenario: &Scenario) -> Vec<Failure> {
+    let at_start = |problem| {
+        vec![Failure {
+            step: None,
+            line: scenario.line,
+            doing: "at the start".to_owned(),
+            problems: vec![problem],
+        }]
     };
-    let world = World::new(scenario.given.clone()).map_err(|error| at_start(said(format!("given: {error}"))))?;
+    let world = match World::new(scenario.given.clone()) {
+        Ok(world) => world,
+        Err(error) => return at_start(said(format!("given: {error}"))),
+    };
     let mut run = Run {
         stage,
         scenario,
@@ -35,21 +40,28 @@ pub(super) async fn run(stage: &dyn Stage, scenario: &Scenario) -> Result<(), Fa
         actor: None,
         saved: BTreeMap::new(),
     };
-    run.start(None).await.map_err(at_start)?;
+    if let Err(problem) = run.start(None).await {
+        return at_start(problem);
+    }
+    let mut failures = Vec::new();
     for (index, step) in scenario.steps.iter().enumerate() {
-        let mut problems = run.step(step).await;
+        let stepped = run.step(step).await;
+        let goes_on = stepped.is_ok();
+        let mut problems = stepped.unwrap_or_else(|problems| problems);
         problems.extend(run.world.faults.take_misfits().into_iter().map(said));
         if !problems.is_empty() {
-            let doing = doing(&step.action);
-            return Err(Failure {
+            failures.push(Failure {
                 step: Some(index + 1),
                 line: step.line,
-                doing,
+                doing: doing(&step.action),
                 problems,
             });
         }
+        if !goes_on {
+            break;
+        }
     }
-    Ok(())
+    failures
 }
 
 fn said(message: impl Into<String>) -> Problem {
@@ -110,7 +122,7 @@ impl Run<'_> {
         }
     }
 
-    async fn step(&mut self, step: &Step) -> Vec<Problem> {
+    async fn step(&mut self, step: &Step) -> Stepped {
         match &step.action {
             Action::Call {
                 export,
@@ -120,15 +132,14 @@ impl Run<'_> {
                 save,
             } => {
                 let args = self.filled(args);
-                match self.call(export, &args).await {
-                    Err(problem) => vec![problem],
-                    Ok(answer) => {
-                        let problems = self.shown(expect.as_ref(), &answer, expect_calls.as_deref());
-                        if problems.is_empty() {
-                            self.save(save, &answer)
-                        } else {
-                            problems
-                        }
+                let answer = self.call(export, &args).await.map_err(|problem| vec![problem])?;
+                let mut problems = self.shown(expect.as_ref(), &answer, expect_calls.as_deref());
+                let missing = self.save(save, &answer);
+                match missing.is_empty() {
+                    true => Ok(problems),
+                    false => {
+                        problems.extend(missing);
+                        Err(problems)
                     }
                 }
             }
@@ -136,22 +147,16 @@ impl Run<'_> {
                 duration_ms,
                 expect_timers,
                 expect_calls,
-            } => match self.advance(*duration_ms).await {
-                Err(problem) => vec![problem],
-                Ok(fired) => {
-                    let expected = expect_timers.as_ref().map(|timers| Value::Array(timers.clone()));
-                    self.shown_as(
-                        "the list of timers",
-                        expected.as_ref(),
-                        &Value::Array(fired),
-                        expect_calls.as_deref(),
-                    )
-                }
-            },
-            Action::Fault(fault) => self.fault(fault),
+            } => {
+                let fired = self.advance(*duration_ms).await.map_err(|problem| vec![problem])?;
+                let expected = expect_timers.as_ref().map(|timers| Value::Array(timers.clone()));
+                let what = "the list of timers";
+                Ok(self.shown_as(what, expected.as_ref(), &Value::Array(fired), expect_calls.as_deref()))
+            }
+            Action::Fault(fault) => Ok(self.fault(fault)),
             Action::ClearFaults => {
                 self.world.faults.clear();
-                Vec::new()
+                Ok(Vec::new())
             }
             Action::OperationDone {
                 operation,
@@ -160,13 +165,15 @@ impl Run<'_> {
                 expect_calls,
             } => {
                 let failure = failure.as_deref().map(|text| self.filled_text(text));
-                match self.end_operation(*operation, failure).await {
-                    Err(problem) => vec![problem],
-                    Ok(answer) => self.shown(expect.as_ref(), &answer, expect_calls.as_deref()),
-                }
+                let answer = self.end_operation(*operation, failure).await;
+                let answer = answer.map_err(|problem| vec![problem])?;
+                Ok(self.shown(expect.as_ref(), &answer, expect_calls.as_deref()))
             }
-            Action::Restart { carry_state } => self.restart(*carry_state).await.err().into_iter().collect(),
-            Action::ExpectState(expected) => self.compare_state(expected),
+            Action::Restart { carry_state } => match self.restart(*carry_state).await {
+                Ok(()) => Ok(Vec::new()),
+                Err(problem) => Err(vec![problem]),
+            },
+            Action::ExpectState(expected) => Ok(self.compare_state(expected)),
         }
     }
 

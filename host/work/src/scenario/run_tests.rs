@@ -158,10 +158,9 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
 /// Runs a scenario with these lines and returns the text of its failure. Empty if it passed.
 fn failure_of(lines: &str) -> String {
     let scenario = parse(&format!("name: a\nguest: echo\n{lines}")).unwrap().remove(0);
-    block_on(run(&Echoes, &scenario))
-        .err()
-        .map(|failure| failure.to_string())
-        .unwrap_or_default()
+    let failures = block_on(run(&Echoes, &scenario));
+    let failures: Vec<String> = failures.iter().map(ToString::to_string).collect();
+    failures.join("\n")
 }
 
 #[track_caller]
@@ -187,6 +186,31 @@ fn answers_are_compared_path_by_path() {
         "steps: [{call: echo.sleep, expect: {Ok: null}}]",
         "the whole value: expected {\"Ok\":null}, was null",
     );
+}
+
+#[test]
+fn every_step_that_fails_is_told_until_one_leaves_nothing_to_go_on_with() {
+    let count = |expect: u64| format!("- {{call: echo.count, expect: {expect}}}\n");
+    let lines = format!(
+        "steps:\n{}{}{}- {{call: echo.count, save: {{x: /none}}}}\n{}",
+        count(7),
+        count(2),
+        count(8),
+        count(9)
+    );
+    let failure = failure_of(&lines);
+    let steps: Vec<&str> = failure.lines().filter(|line| line.starts_with("  step ")).collect();
+    assert_eq!(
+        steps,
+        [
+            "  step 1 (line 4), call echo.count",
+            "  step 3 (line 6), call echo.count",
+            "  step 4 (line 7), call echo.count"
+        ],
+        "{failure}"
+    );
+    let failure = failure_of("steps:\n- {call: echo.trap}\n- {call: echo.count, expect: 9}\n");
+    assert_eq!(failure.matches("  step ").count(), 1, "{failure}");
 }
 
 #[test]
@@ -422,9 +446,10 @@ fn outcomes_come_in_the_order_of_the_files() {
         ("a.yaml", &many),
         ("b.yaml", "{name: x, guest: echo, steps: [{call: echo.trap}]}"),
     ]);
-    let expected: Vec<String> = (0..50).map(|n| format!("ok  a.yaml: n{n}")).collect();
-    assert_eq!(told[..50], expected);
-    assert!(told[50].starts_with("FAILED  b.yaml: x\n"), "{told:?}");
+    let expected: Vec<String> = (0..50).map(|n| format!("ok  a.yaml: n{n} (")).collect();
+    let is_told = |(told, expected): (&String, &String)| told.starts_with(expected);
+    assert!(told.iter().zip(&expected).all(is_told), "{told:?}");
+    assert!(told[50].starts_with("FAILED  b.yaml: x ("), "{told:?}");
     assert_eq!((summary.passed, summary.failed, summary.exit_code()), (50, 1, 1));
 }
 
@@ -434,7 +459,7 @@ fn a_guest_that_can_not_be_loaded_is_an_error_of_the_run() {
         "a.yaml",
         "- {name: a, guest: other, steps: []}\n- {name: b, guest: echo, steps: []}\n",
     )]);
-    assert_eq!(told, ["ok  a.yaml: b"]);
+    assert!(told.len() == 1 && told[0].starts_with("ok  a.yaml: b ("), "{told:?}");
     assert_eq!(
         summary.errors,
         ["guest `other` could not be loaded: there is `echo` alone"]
