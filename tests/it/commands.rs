@@ -13,13 +13,14 @@ use tempfile::TempDir;
 use support::{Engine, Site, program, ran, trueup, wait_until};
 
 /// Every command with an effect, as typed.
-const COMMANDS: [&[&str]; 35] = [
+const COMMANDS: [&[&str]; 36] = [
     &["run"],
     &["plan"],
     &["test"],
     &["replay"],
     &["journal", "show"],
     &["journal", "serve"],
+    &["journal", "to-scenario"],
     &["guest", "list"],
     &["guest", "inspect"],
     &["guest", "status"],

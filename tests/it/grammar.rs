@@ -400,3 +400,92 @@ fn test_tells_every_failing_step_takes_a_filter_and_writes_junit() {
         "{unwritable}"
     );
 }
+
+/// Turns every recording of a site into a scenario and runs it. Returns the guests.
+fn tested_recordings(site: &Site) -> BTreeSet<String> {
+    let file = site.path("recorded.yaml");
+    let written = ran(program().args(["journal", "to-scenario"]).arg(site.state_dir())).exits(0);
+    assert!(!written.stdout.is_empty() && written.stderr.is_empty(), "{written}");
+    fs::write(&file, &written.stdout).unwrap();
+    let tested = ran(program().arg("test").arg(&file).args(["-o", "json"]))
+        .exits(0)
+        .json();
+    assert_eq!(tested["passed"], site.journals().len(), "{tested}");
+    let scenarios = tested["scenarios"].as_array().unwrap().iter();
+    scenarios
+        .map(|outcome| outcome["guest"].as_str().unwrap().to_owned())
+        .collect()
+}
+
+#[test]
+fn a_recording_of_each_example_becomes_a_scenario_that_passes() {
+    let neg = Site::example("neg");
+    neg.edit("trueup.toml", "listen = \"127.0.0.1:9481\"", "listen = \"127.0.0.1:0\"");
+    let sites = [
+        Site::quickstart(),
+        neg,
+        Site::services(),
+        Site::example("toy"),
+        Site::ipam(),
+    ];
+    let mut guests = BTreeSet::new();
+    for site in &sites {
+        site.run_once().exits(0);
+        guests.append(&mut tested_recordings(site));
+    }
+    // A change, and the end of everything: from here on the recordings begin with a snapshot or go on.
+    let [quickstart, ..] = &sites;
+    quickstart.edit("manifests/web.yaml", "port: 443", "port: 8443");
+    quickstart.remove_manifest("dns.yaml");
+    quickstart.run_once().exits(0);
+    tested_recordings(quickstart);
+    let expected = [
+        "ipam@1",
+        "lbaas@1",
+        "nat44@1",
+        "neg@1",
+        "nftables@1",
+        "nodesync@1",
+        "service@1",
+        "toy@1",
+    ];
+    assert_eq!(guests.iter().map(String::as_str).collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn a_recording_that_no_scenario_can_express_is_refused_with_one_line() {
+    let site = Site::quickstart();
+    site.run_once().exits(0);
+    let recording = fs::read_to_string(&site.journals()[1]).unwrap();
+    let to_scenario = |text: &str, args: &[&str]| {
+        let file = site.path("edited.jsonl");
+        fs::write(&file, text).unwrap();
+        ran(program().args(["journal", "to-scenario"]).arg(&file).args(args))
+    };
+    let scenario = to_scenario(&recording, &["-o", "json"]).exits(0).json();
+    assert_eq!(scenario[0]["guest"], "lbaas@1", "{scenario}");
+
+    let (first, _) = recording.split_once("\n").unwrap();
+    let (before, _) = recording.split_once("\"result\"").unwrap();
+    for (text, code, why) in [
+        (
+            format!("{before}\"trap\":\"unreachable\"}}\n"),
+            2,
+            "ended without a result, and no scenario can expect that",
+        ),
+        (format!("{first}\n"), 2, "it holds no call that ended"),
+        (
+            recording.replacen("\"created\":", "\"created\":7", 1),
+            1,
+            "it would not pass: the scenario: ",
+        ),
+    ] {
+        let refused = to_scenario(&text, &[]).exits(code);
+        assert_eq!(
+            (refused.stdout.as_str(), refused.stderr.lines().count()),
+            ("", 1),
+            "{refused}"
+        );
+        assert!(refused.stderr.contains(why), "`{why}`: {refused}");
+    }
+}

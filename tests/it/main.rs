@@ -14,7 +14,6 @@ mod etcd;
 mod explain;
 mod failing;
 mod grammar;
-mod grammar;
 mod guests;
 mod ipam;
 mod kubernetes;

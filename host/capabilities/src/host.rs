@@ -78,7 +78,7 @@ impl Host {
     /// # Errors
     /// If the tape can't record the call; then the caller must not make it.
     pub fn begin_call(&mut self, at_ms: u64, name: &str, args: &RawValue) -> Result<(), TapeError> {
-        self.begin_unrecorded_call();
+        self.begin();
         self.began = neg::Began::Entry(at_ms);
         self.refused.begin(self.tape.journal().map(Journal::next_n));
         let by = self.by.take();
@@ -97,9 +97,13 @@ impl Host {
 
     /// Begins a call without an entry of its own (`init`, `restore`, `snapshot`).
     pub fn begin_unrecorded_call(&mut self) {
+        self.begin();
+        self.began = neg::Began::Unrecorded(self.backends.clock.now_ms());
+    }
+
+    fn begin(&mut self) {
         self.meter.begin_call(!self.tape.is_replay());
         self.last_words = None;
-        self.began = neg::Began::Unrecorded(self.backends.clock.now_ms());
         self.blast.clear();
         self.refused.begin(None);
         self.begin_wasi_call();

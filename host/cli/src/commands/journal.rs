@@ -1,6 +1,7 @@
 //! `trueup journal`: reads recordings.
 
 mod serve;
+mod to_scenario;
 
 use std::path::PathBuf;
 
@@ -16,6 +17,7 @@ use crate::output::{self, Output};
 pub(crate) enum Command {
     /// Shows a recording, one line for each entry.
     Show(Show),
+    ToScenario(to_scenario::Args),
     /// Shows recordings on a page in the browser, on this machine only, until it is stopped.
     Serve(serve::Args),
 }
@@ -42,6 +44,7 @@ pub(crate) fn exec(command: Command, output: Output) -> CommandEnding {
     let show = match command {
         Command::Show(show) => show,
         Command::Serve(args) => return serve::exec(args, output),
+        Command::ToScenario(args) => return to_scenario::exec(args, output),
     };
     let since_ms = show.since.at_ms()?;
     let mut shown = Vec::new();

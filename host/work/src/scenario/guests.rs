@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use serde_json::value::to_raw_value;
+use trueup_base::clock::{Clock as _, VirtualClock};
 use trueup_capabilities::grants::Grants;
 use trueup_capabilities::log::{Log, NoLog};
 use trueup_capabilities::meter::Limits;
@@ -122,7 +123,10 @@ impl Stage for Guests {
                 cpu_max: Duration::from_millis(limits.cpu_ms),
             };
             match Instance::start(&self.loader.engine, &program, host, start).await {
-                Ok(instance) => Ok(Box::new(Guest(instance)) as Box<dyn Actor>),
+                Ok(instance) => {
+                    let clock = Arc::clone(&world.clock);
+                    Ok(Box::new(Guest { instance, clock }) as Box<dyn Actor>)
+                }
                 Err((_, StartError::Settings { error, .. })) => Err(NotStarted::Init(error)),
                 Err((_, StartError::Snapshot { error, .. })) => Err(NotStarted::Restore(error)),
                 Err((_, StartError::Call(error))) => Err(NotStarted::Broken(with_causes(&error))),
@@ -132,20 +136,26 @@ impl Stage for Guests {
 }
 
 /// One instance of a guest.
-struct Guest(Instance);
+struct Guest {
+    instance: Instance,
+    /// The world's clock itself: when a call begins is no question of the guest, so no fault answers it.
+    clock: Arc<VirtualClock>,
+}
 
 impl Actor for Guest {
     fn call<'a>(&'a mut self, export: &'a str, args: &'a Value) -> Answer<'a, Result<Value, String>> {
         Box::pin(async move {
             let args = to_raw_value(args).map_err(|error| format!("the arguments are no JSON: {error}"))?;
-            let answer = self.0.call(export, &args).await.map_err(|error| with_causes(&error))?;
+            let at_ms = self.clock.now_ms();
+            let answer = self.instance.call_at(at_ms, export, &args).await;
+            let answer = answer.map_err(|error| with_causes(&error))?;
             serde_json::from_str(answer.get()).map_err(|error| format!("the answer is no JSON: {error}"))
         })
     }
 
     fn take_asked(&mut self) -> Vec<Asked> {
         let asked = self
-            .0
+            .instance
             .host_mut()
             .tape
             .take_entries()
@@ -162,7 +172,7 @@ impl Actor for Guest {
     }
 
     fn take_due(&mut self, now_ms: u64) -> Option<(u64, u64)> {
-        self.0.host_mut().timers.take_due(now_ms)
+        self.instance.host_mut().timers.take_due(now_ms)
     }
 }
 

@@ -15,6 +15,7 @@ mod find;
 mod guests;
 mod junit;
 mod model;
+mod recorded;
 mod report;
 mod run;
 mod simulated;
@@ -32,6 +33,7 @@ pub use file::parse;
 pub use find::{FileError, ScenarioFile};
 pub use guests::Guests;
 pub use model::{Action, Given, Scenario, Step};
+pub use recorded::{NoScenario, Written, of_recording};
 pub use report::{Failure, Outcome, Problem, Summary};
 pub use stage::{Actor, Asked, NotStarted, Stage, World};
 
@@ -49,6 +51,18 @@ pub async fn run_named(stage: Arc<dyn Stage>, paths: &[PathBuf], text: &str, tel
         file.scenarios.retain(|scenario| scenario.name.contains(text));
     }
     run_files(stage, files, errors.iter().map(ToString::to_string).collect(), tell).await
+}
+
+/// Runs the scenarios of a text, which outcomes name as if it were a file.
+///
+/// # Errors
+/// If it holds no scenarios.
+pub async fn run_text(stage: Arc<dyn Stage>, name: &str, text: &str) -> Result<Summary, ParseError> {
+    let file = ScenarioFile {
+        path: name.into(),
+        scenarios: parse(text)?,
+    };
+    Ok(run_files(stage, vec![file], Vec::new(), |_| ()).await)
 }
 
 async fn run_files(

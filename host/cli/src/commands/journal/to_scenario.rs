@@ -1,0 +1,60 @@
+//! `trueup journal to-scenario`: a recording becomes a scenario that passes.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::{Context as _, anyhow};
+use trueup_capabilities::log::NoLog;
+use trueup_journal::Segment;
+use trueup_runtime::infer;
+use trueup_work::scenario::{Guests, of_recording, run_text};
+
+use crate::commands::{block_on, loader};
+use crate::exit::{Ending, Exit, misused};
+use crate::output::{self, Output};
+
+/// Writes recordings as scenarios for `trueup test`, to stdout.
+///
+/// The guest gets the recorded answers, as faults, and must give the recorded results and ask the same. The command runs
+/// each scenario before it writes it. A recording of a call that trapped or used up a limit is refused: no scenario can
+/// expect that.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Recordings, or folders of them: one scenario each.
+    #[arg(required = true, value_name = "RECORDING")]
+    files: Vec<PathBuf>,
+    /// The file of the recorded guest, if it does not ship with this host.
+    #[arg(long, value_name = "FILE")]
+    guest: Option<PathBuf>,
+}
+
+pub(super) fn exec(args: Args, output: Output) -> Ending {
+    let files = infer::recordings(&args.files).map_err(|error| misused(anyhow!(error)))?;
+    let (mut scenarios, mut replaced) = (Vec::new(), BTreeMap::new());
+    for file in &files {
+        let segment = Segment::read(file).map_err(misused)?;
+        let name = file.display().to_string();
+        if let Some(torn) = &segment.torn {
+            output::talk(&format!("warning: {torn}"));
+        }
+        if let Some(guest) = &args.guest {
+            let recorded = format!("{}@{}", segment.header.guest, segment.header.version);
+            replaced.insert(recorded, guest.clone());
+        }
+        let scenario = of_recording(&name, &segment);
+        scenarios.push(scenario.map_err(|why| misused(anyhow!("{name} can't become a scenario: {why}")))?);
+    }
+    let text = match output {
+        Output::Json => output::rendered(&scenarios, output)?,
+        // Not by way of JSON: the keys keep the order in which people read them.
+        Output::Text | Output::Yaml => serde_saphyr::to_string(&scenarios).context("writing YAML")?,
+    };
+    let guests = Guests::new(loader()?, replaced).logging(Arc::new(NoLog));
+    let summary = block_on(run_text(Arc::new(guests), "the scenario", &text))?.context("reading what was written")?;
+    if let Some(why) = summary.first_failure().or_else(|| summary.errors.first().cloned()) {
+        return Err(anyhow!("no scenario is written, since it would not pass: {why}").into());
+    }
+    output::bytes(text.as_bytes())?;
+    Ok(Exit::Done)
+}
