@@ -13,11 +13,12 @@ use tempfile::TempDir;
 use support::{Engine, Site, program, ran, trueup, wait_until};
 
 /// Every command with an effect, as typed.
-const COMMANDS: [&[&str]; 36] = [
+const COMMANDS: [&[&str]; 37] = [
     &["run"],
     &["plan"],
     &["test"],
     &["replay"],
+    &["reconcile"],
     &["journal", "show"],
     &["journal", "serve"],
     &["journal", "to-scenario"],

@@ -27,6 +27,7 @@ mod numbering;
 mod page;
 mod programs;
 mod quickstart;
+mod reconcile;
 mod recordings;
 mod registry;
 mod reload;

@@ -173,6 +173,13 @@ impl<K: Ord + Clone> Controller<K> {
         Ok(())
     }
 
+    /// Moves a queued key before all others, and makes it due. Has no effect on any other key.
+    pub fn first(&mut self, key: &K) {
+        if let Some(Stage::Queued { .. }) = self.keys.get(key).map(|entry| &entry.stage) {
+            self.enqueue(key, 0, Reason::Work);
+        }
+    }
+
     /// Takes the key that is due and has waited longest. The caller runs it and then calls [`done`](Self::done). `None`
     /// if no key is due.
     pub fn take_ready(&mut self, now_ms: u64) -> Option<K> {

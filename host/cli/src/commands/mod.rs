@@ -13,6 +13,7 @@ mod journal;
 mod neg;
 mod plan;
 mod reach;
+mod reconcile;
 mod replay;
 mod run;
 mod sim;
@@ -100,6 +101,7 @@ enum Command {
     Test(test::Args),
     Replay(replay::Args),
     Explain(explain::Args),
+    Reconcile(reconcile::Args),
     /// Reads recordings.
     #[command(subcommand)]
     Journal(journal::Command),
@@ -162,6 +164,7 @@ pub(crate) fn exec(cli: Cli) -> Ending {
         Command::Test(args) => test::exec(args, output),
         Command::Replay(args) => replay::exec(args, output),
         Command::Explain(args) => explain::exec(args, output),
+        Command::Reconcile(args) => reconcile::exec(&args, output),
         Command::Journal(command) => journal::exec(command, output),
         Command::Guest(command) => guest::exec(command, output),
         Command::Ipam(command) => ipam::exec(command, output),

@@ -39,6 +39,23 @@ fn keys_come_out_once_and_in_order_of_arrival() {
 }
 
 #[test]
+fn a_key_that_comes_first_overtakes_all_others_once() {
+    let mut queue = controller(0);
+    for key in ["a", "b", "c"] {
+        queue.changed(&key, 5).unwrap();
+    }
+    queue.first(&"c");
+    queue.first(&"unknown");
+    assert_eq!(queue.waiting(), 3);
+    assert_eq!(take_all(&mut queue, 5), ["c", "a", "b"]);
+    // A key that runs has no place, and one that waits for a retry is due now.
+    queue.first(&"a");
+    assert_eq!(queue.done(&"a", Outcome::Failure, 6), Some(1_006));
+    queue.first(&"a");
+    assert_eq!((take_all(&mut queue, 6), queue.waiting()), (vec!["a"], 0));
+}
+
+#[test]
 fn a_change_while_it_runs_makes_it_run_once_more() {
     for outcome in [Outcome::Success, Outcome::Failure, Outcome::RetryAfter(60_000)] {
         let mut queue = controller(0);

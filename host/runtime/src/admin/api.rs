@@ -13,7 +13,7 @@ use axum::routing::get;
 use axum::{Json, Router};
 use serde::{Deserialize, Serialize};
 use trueup_capabilities::audit;
-use trueup_work::board::KeyState;
+use trueup_work::board::{KeyShown, KeyState};
 use trueup_work::decisions::{self, ExplainError, Wanted};
 use trueup_work::swap::Manager;
 
@@ -141,27 +141,28 @@ async fn key(
     asked: Result<Query<Whose>, QueryRejection>,
 ) -> Result<Response, Response> {
     let Query(Whose { guest }) = asked.map_err(|rejection| misused(rejection.body_text()))?;
-    let mut found = match &guest {
+    Ok(Json(key_named(&reads, key, guest)?).into_response())
+}
+
+/// The key with that name, of that guest or of the only one that has it.
+#[expect(clippy::result_large_err, reason = "it is answered at once")]
+pub(crate) fn key_named(reads: &Reads, key: String, guest: Option<String>) -> Result<KeyShown, Response> {
+    let mut found: Vec<KeyShown> = match &guest {
         Some(guest) => reads.board.key(guest, &key).into_iter().collect(),
         None => reads.board.keys_named(&key),
     };
     if let (true, None, Some((guest, key))) = (found.is_empty(), &guest, key.split_once('/')) {
         found.extend(reads.board.key(guest, key));
     }
-    match found.as_slice() {
-        [] => Err(failed(
-            StatusCode::NOT_FOUND,
-            format!("no key `{key}` is known to this host"),
-        )),
-        [shown] => Ok(Json(shown).into_response()),
-        several => {
-            let guests: Vec<&str> = several.iter().map(|shown| shown.guest.as_str()).collect();
-            let guests = guests.join(", ");
-            Err(misused(format!(
-                "`{key}` is a key of several guests: name one with `?guest=`, of {guests}"
-            )))
-        }
+    if found.len() > 1 {
+        let guests: Vec<&str> = found.iter().map(|shown| shown.guest.as_str()).collect();
+        let guests = guests.join(", ");
+        return Err(misused(format!(
+            "`{key}` is a key of several guests: name one with `?guest=`, of {guests}"
+        )));
     }
+    let unknown = || failed(StatusCode::NOT_FOUND, format!("no key `{key}` is known to this host"));
+    found.pop().ok_or_else(unknown)
 }
 
 /// Selects what to explain about a key.

@@ -31,6 +31,7 @@ use trueup_work::board::Board;
 use trueup_work::ground::Ground;
 use trueup_work::swap::Manager;
 
+pub(crate) use self::api::key_named;
 pub use self::http::Failure;
 pub(crate) use self::http::{answer, complete, failed, secured};
 pub use self::listen::Admin;

@@ -95,6 +95,17 @@ pub struct Approved {
     pub waiting: Waiting,
 }
 
+/// The body of `POST /v1/reconcile`. The answer is the key.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Reconcile {
+    /// The key.
+    pub key: String,
+    /// Its guest. Absent: the only guest that has a key of that name.
+    #[serde(default)]
+    pub guest: Option<String>,
+}
+
 /// The body of `POST /v1/negs/error-state`, and of its answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -18,7 +18,7 @@ use trueup_work::setup::SetupError;
 use trueup_work::socket::Place;
 use trueup_work::swap::{Candidate, ManageError, Manager};
 
-use super::{Approve, Approved, ErrorState, Promote, Rollback, StartShadow, Swap};
+use super::{Approve, Approved, ErrorState, Promote, Reconcile, Rollback, StartShadow, Swap};
 use crate::admin::{self, OwnUser, Reads, answer, failed};
 
 /// A body consists of a few short texts.
@@ -56,7 +56,12 @@ pub(crate) async fn serve(
         .route("/v1/guests/{guest}/rollback", post(rollback))
         .route("/v1/guests/{guest}/shadow", post(shadow_start).delete(shadow_stop))
         .route("/v1/guests/{guest}/shadow/promote", post(promote))
-        .with_state(manager)
+        .with_state(Arc::clone(&manager))
+        .merge(
+            Router::new()
+                .route("/v1/reconcile", post(reconcile))
+                .with_state((manager, Arc::clone(&reads))),
+        )
         .merge(
             Router::new()
                 .route("/v1/negs/error-state", post(error_state))
@@ -135,6 +140,19 @@ async fn approve(State(manager): State<Arc<Manager>>, Body(body): Body<Approve>)
     let approved = manager.approve(body.guest.as_deref());
     let shown = |(guest, waiting)| Approved { guest, waiting };
     answer(approved.map(|all| all.into_iter().map(shown).collect::<Vec<_>>()))
+}
+
+async fn reconcile(
+    State((manager, reads)): State<(Arc<Manager>, Arc<Reads>)>,
+    Body(Reconcile { key, guest }): Body<Reconcile>,
+) -> Result<Response, Response> {
+    let found = admin::key_named(&reads, key, guest)?;
+    if let Err(error) = manager.reconcile(&found.guest, &found.key).await {
+        return Ok(answer(Err::<(), _>(error)));
+    }
+    // As it is now: queued, or in work.
+    let now = reads.board.key(&found.guest, &found.key).unwrap_or(found);
+    Ok(Json(now).into_response())
 }
 
 async fn error_state(

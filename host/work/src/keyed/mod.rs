@@ -13,6 +13,7 @@
 
 mod approval;
 mod aside;
+mod asked;
 mod finish;
 mod idle;
 mod jobs;
@@ -383,6 +384,7 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
     /// # Errors
     /// If the state folder can't be read.
     pub fn new(config: &Config, parts: &Parts<'_>, world: W, managing: Managing, tell: T) -> Result<Self, SetupError> {
+        parts.active.asked.has_queue();
         let held = Held::open(&config.state_dir, W::RULES.guest).map_err(SetupError::misused)?;
         let holdings = &parts.active.quotas.holdings;
         holdings.guard(parts.guest.approve_above);
@@ -504,6 +506,7 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
                 mail = self.world.mail() => self.take_mail(mail),
                 () = self.supervisor.falling.answered() => {}
                 () = shared.active.approved.notified() => self.try_waiting(),
+                () = shared.active.asked.more() => self.take_asked(),
                 ours = &mut belongs, if !is_ours => match ours {
                     Ok(()) => is_ours = true,
                     Err(why) => return LoopEnd::NotOurs(why.to_string()),

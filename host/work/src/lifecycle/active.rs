@@ -14,6 +14,7 @@ use crate::board::Calls;
 use crate::guests::dispatch::Answer;
 use crate::instance::Instance;
 use crate::instances::Instances;
+use crate::lifecycle::asked::Asked;
 use crate::lifecycle::planning::PlannedCalls;
 use crate::shadow::{self, Interest, Observed, Shadow};
 
@@ -29,6 +30,8 @@ pub struct Active {
     pub quotas: Arc<Quotas>,
     /// Notified when the operator approves what waits in [`Active::quotas`].
     pub approved: Notify,
+    /// What the operator asked of its loop.
+    pub(crate) asked: Asked,
     /// In a plan: what keeps its calls. Its instances are then not recorded.
     pub plan: Option<PlannedCalls>,
 }
@@ -47,6 +50,7 @@ impl Active {
             usage: Arc::default(),
             quotas: Arc::default(),
             approved: Notify::new(),
+            asked: Asked::default(),
             plan,
         }
     }

@@ -3,6 +3,7 @@
 //! Knows no source, no loop and no world.
 
 pub mod active;
+pub(crate) mod asked;
 mod cycles;
 pub mod failure;
 pub(crate) mod planning;

@@ -107,6 +107,25 @@ impl Manager {
         Ok(approved)
     }
 
+    /// Puts a key of a guest at the front of the guest's queue.
+    ///
+    /// # Errors
+    /// If there is no such guest, or it has no such key.
+    pub async fn reconcile(&self, name: &str, key: &str) -> Result<(), ManageError> {
+        let managed = self.managed(name)?;
+        let asked = managed.active.asked.ask(key).await;
+        self.write_down(
+            managed,
+            "reconcile",
+            key,
+            asked.as_ref().err().map_or("queued", |why| why),
+        );
+        asked.map_err(|why| ManageError::Nothing {
+            guest: name.to_owned(),
+            why,
+        })
+    }
+
     /// The revisions of a guest, ascending.
     ///
     /// # Errors

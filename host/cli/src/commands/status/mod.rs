@@ -110,7 +110,7 @@ async fn all_keys(client: &Client) -> Result<Vec<KeyShown>, Failure> {
 }
 
 /// A key in a query.
-fn escaped(text: &str) -> impl fmt::Display {
+pub(super) fn escaped(text: &str) -> impl fmt::Display {
     const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC
         .remove(b'-')
         .remove(b'.')

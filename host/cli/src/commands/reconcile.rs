@@ -1,0 +1,77 @@
+//! `trueup reconcile`: has a running host work on one key now.
+
+use std::time::{Duration, Instant};
+
+use trueup_runtime::control::Reconcile;
+use trueup_work::board::{KeyShown, KeyState};
+
+use super::guest::host::Host;
+use super::status::escaped;
+use crate::exit::{Ending, Exit, Failure};
+use crate::output::{self, Output, printable};
+
+/// How often to look whether the host is done.
+const EVERY: Duration = Duration::from_millis(100);
+
+/// Has the running host work on a key now, before all others, and waits for the result.
+///
+/// The host looks at everything again, as at a resync. Exits 0 if the key is then in its desired state (or gone, if
+/// nothing asks for it), and 1 if it failed, is held or set aside, or is not done in time.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// A Service, `NAMESPACE/NAME`, or another key that `trueup status --keys` shows.
+    key: String,
+    /// The guest, as in `[guests.NAME]`, if several have a key of that name.
+    #[arg(long, value_name = "NAME")]
+    guest: Option<String>,
+    /// How many seconds to wait for the result. The host goes on all the same.
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    timeout: u64,
+    #[command(flatten)]
+    host: Host,
+}
+
+pub(crate) fn exec(args: &Args, output: Output) -> Ending {
+    let until = Instant::now() + Duration::from_secs(args.timeout);
+    let wish = Reconcile {
+        key: args.key.clone(),
+        guest: args.guest.clone(),
+    };
+    let mut key: KeyShown = args.host.post("reconcile", &wish)?;
+    while is_under_way(&key) && Instant::now() < until {
+        std::thread::sleep(EVERY);
+        key = look(args, &key)?;
+    }
+    output::show(&key, output, |key| vec![line(key, args.timeout)])?;
+    Ok(match key.state {
+        KeyState::True | KeyState::Gone => Exit::Done,
+        _ => Exit::Failed,
+    })
+}
+
+fn is_under_way(key: &KeyShown) -> bool {
+    matches!(key.state, KeyState::Queued | KeyState::Running)
+}
+
+fn look(args: &Args, key: &KeyShown) -> Result<KeyShown, Failure> {
+    let path = format!("keys/{}?guest={}", escaped(&key.key), escaped(&key.guest));
+    args.host.get(&path)
+}
+
+/// `default/web  true  in 12 ms: 0 created, 0 destroyed; in service: 203.0.113.10:80`.
+fn line(key: &KeyShown, timeout_s: u64) -> String {
+    let mut line = format!("{:<24} {}", printable(&key.key), key.state.name().replace('-', " "));
+    match (&key.error, key.recent.first()) {
+        _ if is_under_way(key) => line += &format!("  not done after {timeout_s} s; the host goes on"),
+        (Some(error), _) => line += &format!("  {}", printable(error)),
+        (None, Some(last)) => {
+            let (created, destroyed) = (last.created, last.destroyed);
+            line += &format!("  in {} ms: {created} created, {destroyed} destroyed", last.took_ms);
+        }
+        (None, None) => {}
+    }
+    if !key.in_service.is_empty() && !is_under_way(key) {
+        line += &format!("; in service: {}", printable(&key.in_service.join(", ")));
+    }
+    line
+}

@@ -1,0 +1,85 @@
+//! `trueup reconcile`: a running host works on one key at once.
+
+use serde_json::{Value, json};
+
+use support::{Engine, Ran, Site, program, ran, wait_until};
+
+fn reconcile(site: &Site, key: &str, args: &[&str]) -> Ran {
+    let mut command = program();
+    command.args(["reconcile", key, "--config"]).arg(site.folder());
+    ran(command.args(args))
+}
+
+/// Removes an object of a Service as if someone else had destroyed it.
+fn destroy_one(engine: &Engine, kind: &str, suffix: &str) {
+    let mut state = engine.state();
+    let objects = state["objects"].as_array_mut().unwrap();
+    let is_it = |object: &Value| {
+        object["kind"] == kind
+            && object["fields"]["name"]
+                .as_str()
+                .is_some_and(|name| name.ends_with(suffix))
+    };
+    let at = objects.iter().position(is_it).unwrap();
+    objects.remove(at);
+    engine.put_state(&state);
+}
+
+#[test]
+fn a_key_is_made_true_at_once_and_the_exit_code_says_whether_it_is() {
+    let engine = Engine::start(&["--settle-ms", "20"]);
+    let site = Site::against(&engine);
+    let mut host = site.start("run", &[]);
+    for key in ["default/api ", "default/web ", "kube-system/dns "] {
+        host.wait_for(key);
+    }
+    let quiet = reconcile(&site, "default/web", &[]).exits(0);
+    assert!(quiet.stdout.starts_with("default/web "), "{quiet}");
+    assert!(
+        quiet.stdout.contains(" true  in ") && quiet.stdout.contains("0 created, 0 destroyed; in service: "),
+        "{quiet}"
+    );
+    // The next resync is minutes away, so this alone mends what someone else broke.
+    let before = engine.objects_of("web.default").len();
+    destroy_one(&engine, "server", ".web.default.quickstart");
+    let mended = reconcile(&site, "lbaas/default/web", &["-o", "json"]).exits(0).json();
+    assert_eq!(
+        (&mended["state"], &mended["recent"][0]["created"]),
+        (&json!("true"), &json!(1)),
+        "{mended}"
+    );
+    assert_eq!(engine.objects_of("web.default").len(), before);
+    let why = ran(program()
+        .args(["explain", "default/web", "-o", "json", "--config"])
+        .arg(site.folder()));
+    assert_eq!(why.exits(0).json()["jobs"][0]["job"]["causes"][0]["why"], "resync");
+    let audit = ran(program().args(["audit", "show"]).arg(site.folder())).exits(0);
+    assert!(audit.stdout.contains("reconcile"), "{audit}");
+
+    engine.fault(&json!({"path": "*", "times": 1000, "status": 403}));
+    let failed = reconcile(&site, "default/web", &["--guest", "lbaas"]).exits(1);
+    assert!(failed.stdout.contains(" failed "), "{failed}");
+    engine.clear_faults();
+    reconcile(&site, "default/web", &[]).exits(0);
+
+    let unknown = reconcile(&site, "default/wbe", &[]).exits(2);
+    assert!(
+        unknown.stderr.contains("no key `default/wbe` is known to this host"),
+        "{unknown}"
+    );
+    host.terminate().0.exits(0);
+    let none = reconcile(&site, "default/web", &[]).exits(1);
+    assert!(none.stderr.contains("no host runs"), "{none}");
+}
+
+#[test]
+fn a_key_that_is_not_done_in_time_is_told_and_gone_on_with() {
+    let engine = Engine::start(&["--settle-ms", "20"]);
+    let site = Site::against(&engine);
+    let mut host = site.start("run", &[]);
+    host.wait_for("default/web ");
+    engine.fault(&json!({"path": "*", "times": 1, "delay_ms": 3000}));
+    let late = reconcile(&site, "default/web", &["--timeout", "0"]).exits(1);
+    assert!(late.stdout.contains("not done after 0 s; the host goes on"), "{late}");
+    wait_until("the key", || reconcile(&site, "default/web", &[]).code == Some(0));
+}
