@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn junit_has_a_case_for_each_scenario_and_every_character_in_a_form_that_xml_has() {
+    fn junit_has_a_case_for_each_scenario_and_escapes_what_xml_cannot_hold() {
         let mut summary = Summary::default();
         summary.take(outcome(None));
         let mut failed = outcome(Some(failure()));
