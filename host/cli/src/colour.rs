@@ -33,6 +33,10 @@ pub(crate) fn change(line: &str) -> String {
         ("asked: ", AnsiColor::Green),
         ("replayed: ", AnsiColor::Green),
     ];
+    // A field with both of its values in one line.
+    if line.contains(": recorded ") && line.contains(", replayed ") {
+        return painted(line, &[("", AnsiColor::Yellow)], true);
+    }
     painted(line, &MARKS, true)
 }
 
@@ -63,6 +67,8 @@ mod tests {
     fn a_line_has_the_colour_of_its_mark() {
         assert_eq!(change("  + server  a"), "  \u{1b}[32m+ server  a\u{1b}[0m");
         assert_eq!(change("- gone"), "\u{1b}[31m- gone\u{1b}[0m");
+        let both = "  Ok.port: recorded 80, replayed 81";
+        assert_eq!(change(both), format!("  \u{1b}[33m{}\u{1b}[0m", both.trim()));
         assert_eq!(change("~ b: 1 -> 2"), "\u{1b}[33m~ b: 1 -> 2\u{1b}[0m");
         for plain in ["default/web  +5", "-5", "", "  because"] {
             assert_eq!(change(plain), plain);

@@ -11,8 +11,11 @@ use crate::output::{self, Output};
 /// How often to look.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// To the top left, and clear everything.
-const CLEAR: &str = "\u{1b}[H\u{1b}[2J\u{1b}[3J";
+/// Everything away; to the top left; the rest of this line away; everything below away.
+const CLEAR: &str = "\u{1b}[2J";
+const HOME: &str = "\u{1b}[H";
+const END_LINE: &str = "\u{1b}[K\n";
+const CLEAR_BELOW: &str = "\u{1b}[J";
 
 /// The flag.
 #[derive(Debug, Clone, clap::Args)]
@@ -39,6 +42,9 @@ impl Watch {
             return Ok(first.exit);
         }
         let redraws = output == Output::Text && std::io::stdout().is_terminal();
+        if redraws {
+            output::bytes(CLEAR.as_bytes())?;
+        }
         let mut shown: Option<String> = None;
         let mut seen = Ok(first);
         loop {
@@ -54,13 +60,14 @@ impl Watch {
                 }
             };
             if !text.is_empty() && shown.as_ref() != Some(&mark) {
-                let before = match (redraws, output) {
-                    (true, _) => CLEAR,
-                    (false, Output::Yaml) => "---\n",
-                    (false, Output::Text) if shown.is_some() => "\n",
-                    (false, _) => "",
+                let picture = match (redraws, output) {
+                    // Line by line over the old one: a cleared screen flickers.
+                    (true, _) => format!("{HOME}{}{CLEAR_BELOW}", text.replace('\n', END_LINE)),
+                    (false, Output::Yaml) => format!("---\n{text}"),
+                    (false, Output::Text) if shown.is_some() => format!("\n{text}"),
+                    (false, _) => text,
                 };
-                output::bytes(format!("{before}{text}").as_bytes())?;
+                output::bytes(picture.as_bytes())?;
             }
             shown = Some(mark);
             std::thread::sleep(EVERY);
