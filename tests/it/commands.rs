@@ -13,9 +13,11 @@ use tempfile::TempDir;
 use support::{Engine, Site, program, ran, trueup, wait_until};
 
 /// Every command with an effect, as typed.
-const COMMANDS: [&[&str]; 37] = [
+const COMMANDS: [&[&str]; 39] = [
     &["run"],
     &["plan"],
+    &["check"],
+    &["init"],
     &["test"],
     &["replay"],
     &["reconcile"],

@@ -38,6 +38,21 @@ impl FileLock {
     }
 }
 
+impl FileLock {
+    /// The process id that the holder wrote, if another open file holds the lock. Writes nothing, and holds the lock
+    /// itself only for a moment, shared with others that look.
+    ///
+    /// # Errors
+    /// If that can't be seen.
+    pub fn held(mut file: File) -> io::Result<Option<Option<u32>>> {
+        match file.try_lock_shared() {
+            Ok(()) => Ok(None),
+            Err(TryLockError::WouldBlock) => Ok(Some(written_pid(&mut file))),
+            Err(TryLockError::Error(error)) => Err(error),
+        }
+    }
+}
+
 impl Drop for FileLock {
     fn drop(&mut self) {
         // A child process that is just starting has the file open until it executes another program, so closing alone

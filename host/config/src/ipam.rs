@@ -130,13 +130,13 @@ struct OfPods;
 impl World for OfPods {
     fn about(&self) -> About {
         About {
+            name: NAME,
             subject: "pod addresses",
             made: "pod addresses",
             needs: &[],
             acts_for_cluster: false,
             guests: vec![NAME],
             adapter: ADAPTER,
-            others: format!("and {GUEST}"),
         }
     }
 

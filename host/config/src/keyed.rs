@@ -128,10 +128,7 @@ where
     PlainWorld<A>: World,
 {
     fn about(&self) -> About {
-        About {
-            others: format!("{}, and {}", self.plain.guest, self.backend),
-            ..self.plain.about()
-        }
+        self.plain.about()
     }
 
     fn sections<'d>(&'static self, tables: &mut Tables<'d>) -> Sections<'d> {

@@ -439,6 +439,7 @@ fn read(file: &Path) -> Result<String, String> {
     };
     regular::read_text(file, FILE_BYTES_MAX).map_err(|error| match error.kind() {
         io::ErrorKind::FileTooLarge => format!("longer than {FILE_BYTES_MAX} bytes, so no configuration; {hint}"),
+        io::ErrorKind::NotFound => format!("{}, which `trueup init` writes", unreadable(error)),
         _ => unreadable(error),
     })
 }

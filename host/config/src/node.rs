@@ -142,13 +142,13 @@ struct OfThisNode;
 impl World for OfThisNode {
     fn about(&self) -> About {
         About {
+            name: "node",
             subject: "the number of a node, or its Services,",
             made: "the Services of a node",
             needs: &[Kind::Service, Kind::Node, Kind::EndpointSlice, Kind::Pod],
             acts_for_cluster: false,
             guests: vec!["nodesync", "service"],
             adapter: ADAPTER,
-            others: format!("and {NODESYNC} or {SERVICE}"),
         }
     }
 

@@ -58,13 +58,13 @@ where
 {
     fn about(&self) -> About {
         About {
+            name: self.name,
             subject: self.subject,
             made: self.subject,
             needs: self.needs,
             acts_for_cluster: true,
             guests: vec![self.name],
             adapter: self.adapter,
-            others: format!("and {}", self.guest),
         }
     }
 

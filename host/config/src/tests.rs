@@ -358,23 +358,14 @@ fn sections_that_do_not_fit_are_named_with_the_lines_to_add() {
     refused(
         "[source]\nmanifests = \"m\"\n",
         &[
-            "trueup.toml: nothing to do: for pod addresses add `[adapter.ipam]` with `enis_file = \"enis.json\"`, and \
-             `[guests.ipam]` with `use = \"builtin:ipam@1\"` and `grants = { checkpoint = { read = [\"own\"], \
-             write = [\"own\"] } }`; for load balancers add `[adapter.lbaas]` with `cluster = \"c1\"` and \
-             `load_balancers = [\"lb-1\"]`, `[guests.lbaas]` with `use = \"builtin:lbaas@1\"` and \
-             `grants = { lbaas = { read = [\"lb-1\"], write = [\"lb-1\"] } }`, and `[backend.lbaas]` with \
-             `kind = \"anexia\"` and `token_file = \"token\"`, or with `kind = \"simulated\"`; for network endpoint groups add \
-             `[adapter.neg]` with `cluster = \"c1\"` and `subnet = \"default\"`, `[guests.neg]` with \
-             `use = \"builtin:neg@1\"` and `grants = { neg = { read = [\"*\"], write = [\"*\"] } }`, and `[backend.neg]` \
-             with `kind = \"compute\"` and `project = \"my-project\"`, or with `kind = \"simulated\"`; for the number of a \
-             node, or its Services, add `[adapter.node]` with `name = \"node-a\"`, and `[guests.nodesync]` with \
-             `use = \"builtin:nodesync@1\"` and `grants = { etcd = { read = [\"/vnf-agent/contiv-ksr/\"], write = \
-             [\"/vnf-agent/contiv-ksr/\"] } }` or `[guests.service]` with `use = \"builtin:service@1\"`",
+            "trueup.toml: nothing to do: no section names any work; `trueup init FOLDER --world WORLD` writes a configuration, \
+             with as WORLD `ipam` for pod addresses, `lbaas` for load balancers, `neg` for network endpoint groups, `node` for \
+             the number of a node, or its Services",
         ],
     );
     let error = load("", &[], &[]).expect_err("nothing is configured");
     assert!(
-        error.contains("; for load balancers add `[source]` with `manifests = \"manifests\"`, a folder"),
+        error.contains("`trueup init FOLDER --world WORLD` writes a configuration"),
         "{error}"
     );
     assert_eq!(error.lines().count(), 1, "{error}");

@@ -32,6 +32,8 @@ pub trait World: Sync {
 /// What a world makes, and from what.
 #[derive(Debug, Clone)]
 pub struct About {
+    /// What `trueup init --world` calls it.
+    pub name: &'static str,
     /// What an operator who wants it looks for, such as `load balancers`.
     pub subject: &'static str,
     /// What it makes from the objects of `[source]`, in the plural. Mostly the same.
@@ -44,8 +46,6 @@ pub struct About {
     pub guests: Vec<&'static str>,
     /// Its adapter's section as an operator may write it.
     pub adapter: &'static str,
-    /// The same for the other sections that it requires, as the rest of a list after the adapter's: `A, and B`.
-    pub others: String,
 }
 
 /// The tables that the worlds take their sections from.
@@ -170,7 +170,7 @@ impl About {
 pub(super) fn check_fit(document: &Document<'_>, source: &Section<'_>, worlds: &[About], present: &[&About]) {
     let reads_source = present.iter().any(|about| about.reads_source());
     if present.is_empty() {
-        say_what_there_is_to_do(document, source.is_present(), worlds);
+        report_no_work(document, worlds);
     } else if reads_source && !source.is_present() {
         source::report_missing_source(document);
     } else if !reads_source && source.is_present() {
@@ -183,17 +183,14 @@ pub(super) fn check_fit(document: &Document<'_>, source: &Section<'_>, worlds: &
     }
 }
 
-/// Reports which sections to add, for each subject.
-fn say_what_there_is_to_do(document: &Document<'_>, has_source: bool, worlds: &[About]) {
-    let choice = |about: &About| {
-        let source = match has_source || !about.reads_source() {
-            true => String::new(),
-            false => format!("{}, ", source::SECTION),
-        };
-        format!("for {} add {source}{}, {}", about.subject, about.adapter, about.others)
-    };
+/// Reports that no section says what to do, and how to get one that does.
+fn report_no_work(document: &Document<'_>, worlds: &[About]) {
+    let choice = |about: &About| format!("`{}` for {}", about.name, about.subject.trim_end_matches(','));
     let choices: Vec<String> = worlds.iter().map(choice).collect();
-    document.wrong(format_args!("nothing to do: {}", choices.join("; ")));
+    document.wrong(format_args!(
+        "nothing to do: no section names any work; `trueup init FOLDER --world WORLD` writes a configuration, with as WORLD {}",
+        choices.join(", ")
+    ));
 }
 
 /// The kinds of objects that these worlds need, each with what the first of them makes from it.

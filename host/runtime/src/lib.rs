@@ -4,15 +4,17 @@
 //! layers; none imports from one above it:
 //!
 //! ```text
-//! infer                 reads the grants that a guest needs from its recordings
-//! run, plan             begins what the configuration names, joins the loops, ends them
-//! control, admin, page  what operators see and ask
+//! infer                   reads the grants that a guest needs from its recordings
+//! run, plan, check, init  begins what the configuration names, joins the loops, ends them
+//! control, admin, page    what operators see and ask
 //! ```
 #![forbid(unsafe_code)]
 
 pub mod admin;
+pub mod check;
 pub mod control;
 pub mod infer;
+pub mod init;
 pub mod page;
 pub mod plan;
 pub mod run;

@@ -6,11 +6,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use trueup_base::regular;
-use trueup_capabilities::etcd::Api;
+use trueup_capabilities::etcd::{Api, Error};
 use trueup_capabilities::etcd::embedded::Embedded;
 use trueup_capabilities::etcd::planned::Planned;
 use trueup_capabilities::etcd::remote::{Etcd, Settings, Tls};
 use trueup_config::{EtcdBackend, EtcdCluster};
+
+use crate::needs::Trouble;
 
 /// Opens the store. This contacts no cluster: the first request waits for a cluster that is down.
 ///
@@ -34,6 +36,35 @@ pub(crate) fn planned(backend: &EtcdBackend) -> Result<Arc<dyn Api>, String> {
         _ => open(backend)?,
     };
     Ok(Arc::new(Planned::new(real).map_err(|error| error.to_string())?))
+}
+
+/// Reads a key, as a guest would. `key` is one that guests may read.
+pub async fn look(backend: &EtcdBackend, key: &str) -> Result<String, Trouble> {
+    let (what, next) = match backend {
+        EtcdBackend::Etcd(cluster) => {
+            let endpoints = cluster.endpoints.join(",");
+            let next = format!(
+                "etcdctl --endpoints={endpoints} endpoint health; correct `endpoints`, or the user and certificates, in [backend.etcd]"
+            );
+            (endpoints, next)
+        }
+        EtcdBackend::Embedded(path) if !path.exists() => {
+            return Ok(format!("{}: a run creates it", path.display()));
+        }
+        EtcdBackend::Embedded(path) => {
+            let file = path.display();
+            (file.to_string(), format!("restore `{file}` from a copy, or give another `path` in [backend.etcd]"))
+        }
+        EtcdBackend::Simulated => return Ok("simulated, in memory".to_owned()),
+    };
+    let opened = planned(backend).map_err(|error| Trouble::new(error, next.clone()))?;
+    match opened.get(key).await {
+        Err(Error::Unavailable(error) | Error::AccessDenied(error) | Error::Invalid(error)) => {
+            Err(Trouble::new(format!("{what}: {error}"), next))
+        }
+        // A value that is no text is an answer too.
+        Ok(_) | Err(Error::NotText(_) | Error::TooManyOperations(_)) => Ok(format!("{what} answers")),
+    }
 }
 
 fn settings(cluster: &EtcdCluster) -> Result<Settings, String> {

@@ -12,13 +12,14 @@ use trueup_capabilities::{Backends, etcd, nftables};
 use trueup_config::{Config, Guest, Ipam, Neg, ThisNode};
 use trueup_engine::{Engine, Options as EngineOptions};
 use trueup_journal::{Files, OPEN_FILES_MAX};
-use trueup_registry::{Registry, Store as GuestStore};
+use trueup_registry::{NotLoaded, Registry, Store as GuestStore};
 use trueup_sources::Source;
 
 use crate::board::{Board, Facts};
 use crate::guests::load::Loader;
 use crate::guests::{Worlds, capability_of};
 use crate::instances::{Instances, Recorded};
+use crate::needs::{Named, NoGrant};
 use crate::lifecycle::active::{Active, Handover};
 use crate::lifecycle::quarantine::Quarantine;
 use crate::setup::SetupError;
@@ -145,6 +146,23 @@ impl Ground {
         }
     }
 
+    /// The version of a guest that decides, or what to correct so that there is one.
+    ///
+    /// # Errors
+    /// One line: why there is none.
+    pub async fn usable(&self, config: &Config, (name, worlds, guest): &Named) -> Result<Version, Unusable> {
+        let error = match self.version(config, name, worlds, guest).await {
+            Ok(version) => return Ok(version),
+            Err(error) => error.to_string(),
+        };
+        // The guest alone, without the world and the settings of its section.
+        Err(match self.guests.load(&guest.reference, &guest.verify).await {
+            Err(NotLoaded::Failed(_)) => Unusable::Away(error),
+            Err(NotLoaded::NoGuest(_)) => Unusable::Guest(error),
+            Ok(_) => Unusable::Settings(error),
+        })
+    }
+
     /// The version of a guest that decides. It has accepted its settings.
     pub async fn version(
         &self,
@@ -197,6 +215,17 @@ impl Ground {
     }
 }
 
+/// Why a guest can't be used: what to correct.
+#[derive(Debug)]
+pub enum Unusable {
+    /// Its registry did not answer.
+    Away(String),
+    /// It is not there, not what it must be, or no guest of a world.
+    Guest(String),
+    /// It is there, and of another world, or refuses its settings.
+    Settings(String),
+}
+
 /// The version of a guest that decides.
 pub struct Version {
     /// The name in `[guests.NAME]`.
@@ -239,28 +268,33 @@ impl Version {
         self.problem.map_or(Ok(()), |problem| Err(SetupError::Misused(problem)))
     }
 
-    /// A guest without any grant for what it needs of etcd or nftables fails at each call. Warns once, at the start.
-    pub fn warn_of_missing_grants(&self) {
+    /// What its calls will be refused of etcd and nftables, for lack of any grant.
+    pub fn no_grants(&self) -> Vec<NoGrant> {
         let instances = self.active.instances();
+        let mut missing = Vec::new();
         for import in &instances.program.guest.imports {
             let (capability, needed, what, scopes): (_, &[Access], _, _) = match capability_of(import) {
-                Some(ETCD) => (ETCD, &[Access::Read, Access::Write], "of etcd's keys", "\"PREFIX\""),
+                Some(ETCD) => (ETCD, &[Access::Read, Access::Write], "any of etcd's keys", "\"PREFIX\""),
                 Some(NFTABLES) => (
                     NFTABLES,
                     &[Access::Write],
-                    "of nftables' tables",
+                    "any of nftables' tables",
                     "\"ip trueup\", \"ip6 trueup\"",
                 ),
                 _ => continue,
             };
-            for access in needed {
-                if !instances.grants.allow_some(capability, *access) {
-                    tracing::warn!(
-                        "[guests.{}] has no grant to {access} any {what} (`{capability} = {{ {access} = [{scopes}] }}`): its calls will be refused",
-                        instances.name
-                    );
-                }
-            }
+            let refused = needed
+                .iter()
+                .filter(|access| !instances.grants.allow_some(capability, **access));
+            missing.extend(refused.map(|access| NoGrant::new(self.name, *access, what, (capability, scopes))));
+        }
+        missing
+    }
+
+    /// A guest without any grant for what it needs of etcd or nftables fails at each call. Warns once, at the start.
+    pub fn warn_of_missing_grants(&self) {
+        for missing in self.no_grants() {
+            tracing::warn!("{missing}");
         }
     }
 }

@@ -10,6 +10,8 @@ use trueup_capabilities::nftables::nft::{Nft, Settings};
 use trueup_capabilities::nftables::simulated::Simulated;
 use trueup_config::{NftablesBackend, NftablesProgram};
 
+use crate::needs::Trouble;
+
 /// Where `ip netns` keeps a file for each namespace.
 const NAMESPACES: &str = "/run/netns";
 
@@ -23,6 +25,23 @@ pub(crate) fn open(backend: &NftablesBackend, state_dir: &Path) -> Arc<dyn Api> 
         NftablesBackend::Nft(program) => Arc::new(Nft::new(settings(program, state_dir))),
         NftablesBackend::Simulated => Arc::new(Simulated::default()),
     }
+}
+
+/// Lists the tables of the packet filter, which needs the same rights as a change.
+pub async fn look(backend: &NftablesBackend, state_dir: &Path) -> Result<String, Trouble> {
+    let NftablesBackend::Nft(program) = backend else {
+        return Ok("simulated: each transaction is taken".to_owned());
+    };
+    let place = match &program.namespace {
+        Some(namespace) => format!("network namespace {namespace}"),
+        None => "the host's own network".to_owned(),
+    };
+    let looked = Nft::new(settings(program, state_dir)).look().await;
+    let next = format!(
+        "apt-get install nftables, and run the host as root or with CAP_NET_ADMIN; `{} list tables` shows whether it works",
+        program.program.display()
+    );
+    looked.map(|()| place).map_err(|error| Trouble::new(error, next))
 }
 
 fn settings(configured: &NftablesProgram, state_dir: &Path) -> Settings {

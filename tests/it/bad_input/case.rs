@@ -253,7 +253,7 @@ fn without_digests(line: &str) -> String {
 fn without_worlds(line: &str) -> String {
     /// What comes before such a list, and what comes after it. The list may end the line, if that is empty.
     const LISTS: [(&str, &str); 5] = [
-        ("nothing to do: for ", ""),
+        ("writes a configuration, with as WORLD ", ""),
         ("(known: ", "; a guest is named"),
         ("ships with this host; there are: ", "; a guest of your own"),
         ("ships with this host; there are: ", ""),

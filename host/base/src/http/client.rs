@@ -341,6 +341,24 @@ fn is_timeout(error: &(dyn Error + 'static)) -> bool {
     })
 }
 
+/// The clock of a server: the `Date` of any answer to a request for its base URL, sent without credentials. `None` if
+/// the answer has none.
+///
+/// # Errors
+/// Why there is no answer.
+pub async fn clock_of(url: &str, patience: Duration) -> Result<Option<SystemTime>, String> {
+    let base = Url::parse(url).map_err(|error| error.to_string())?;
+    let times = Times {
+        request: patience,
+        connect: patience,
+    };
+    let client = Client::new(&base, times, HeaderMap::new(), &Matcher::from_env())?;
+    let sent = client.send(&Fence::open(), Method::GET, base.as_str(), None, None).await;
+    let answer = sent.map_err(|trouble| trouble.text(times))?;
+    let date = answer.headers.get(DATE).and_then(|date| date.to_str().ok());
+    Ok(date.and_then(|date| httpdate::parse_http_date(date).ok()))
+}
+
 /// Makes ring the default provider for libraries that sign or encrypt, unless the program has chosen another one.
 pub fn use_ring() {
     // An error means that a provider is already installed, which is as good.

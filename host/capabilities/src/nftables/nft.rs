@@ -107,6 +107,16 @@ impl Nft {
         let turn = turn_of(settings.namespace.as_deref());
         Self { settings, turn }
     }
+
+    /// Has nft list the tables, which changes nothing and needs the same rights as a transaction.
+    ///
+    /// # Errors
+    /// One line: why the packet filter can't be used.
+    pub async fn look(&self) -> Result<(), String> {
+        let run = Run::start(&self.settings, &["list", "tables"], "", None)?;
+        let turn = Arc::clone(&self.turn).lock_owned().await;
+        run.end(self.settings.timeout, turn).await
+    }
 }
 
 /// Serializes transactions for each namespace across all [`Nft`] values: a transaction whose caller has left must not
@@ -133,7 +143,7 @@ impl Api for Nft {
                 Some(path) => Some(timeout_at(until, lock(path)).await.map_err(not_ended)??),
                 None => None,
             };
-            let run = Run::start(settings, ruleset, lock)?;
+            let run = Run::start(settings, &["-j", "-f", "-"], ruleset, lock)?;
             // Runs as a task: if the caller leaves in the middle, the transaction completes, and the next one waits for
             // it.
             let ended = tokio::spawn(run.end(settings.timeout, turn)).await;
@@ -169,14 +179,14 @@ struct Run {
 
 impl Run {
     /// From then on the process holds the `lock`, in place of its stdout, to which it writes nothing.
-    fn start(settings: &Settings, ruleset: &str, lock: Option<File>) -> Result<Self, String> {
+    fn start(settings: &Settings, args: &[&str], ruleset: &str, lock: Option<File>) -> Result<Self, String> {
         let failed = |error: io::Error| format!("handing a transaction to nft: {error}");
         let stdin = memory_file(ruleset).map_err(failed)?;
         let stderr = memory_file("").map_err(failed)?;
         let program = settings.program.display().to_string();
         let mut command = command(settings)?;
         command
-            .args(["-j", "-f", "-"])
+            .args(args)
             .stdin(Stdio::from(stdin))
             .stdout(lock.map_or_else(Stdio::null, Stdio::from))
             .stderr(Stdio::from(stderr.try_clone().map_err(failed)?))

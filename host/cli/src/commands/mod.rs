@@ -2,12 +2,14 @@
 
 mod approve;
 mod audit;
+mod check;
 mod checkpoint;
 mod completions;
 mod config;
 mod explain;
 mod grants;
 mod guest;
+mod init;
 mod ipam;
 mod journal;
 mod neg;
@@ -97,6 +99,8 @@ fn with_examples(command: clap::Command, path: &str) -> clap::Command {
 enum Command {
     Run(run::Args),
     Plan(plan::Args),
+    Check(check::Args),
+    Init(init::Args),
     Approve(approve::Args),
     Test(test::Args),
     Replay(replay::Args),
@@ -160,6 +164,8 @@ pub(crate) fn exec(cli: Cli) -> Ending {
     match cli.command {
         Command::Run(args) => run::exec(args, output, cli.verbosity),
         Command::Plan(args) => plan::exec(args, output),
+        Command::Check(args) => check::exec(&args, output),
+        Command::Init(args) => init::exec(&args, output),
         Command::Approve(args) => approve::exec(&args, output),
         Command::Test(args) => test::exec(args, output),
         Command::Replay(args) => replay::exec(args, output),

@@ -63,6 +63,25 @@ impl StateLock {
     }
 }
 
+impl StateLock {
+    /// Which other process has the folder, without taking or changing anything. `None`: none has.
+    ///
+    /// # Errors
+    /// One line: why that can't be seen.
+    pub fn taken(state_dir: &Path) -> Result<Option<Taken>, SetupError> {
+        let path = state_dir.join("lock");
+        let held = regular::open_own(File::options().read(true), &path).and_then(FileLock::held);
+        match held {
+            Ok(held) => Ok(held.map(|pid| Taken {
+                state_dir: state_dir.to_owned(),
+                pid,
+            })),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(SetupError::Failed(format!("{}: {error}", path.display()))),
+        }
+    }
+}
+
 /// Another process works with the state folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Taken {

@@ -79,7 +79,13 @@ async fn check(config: &Config, registry: &Registry) -> Result<(), SetupError> {
         Input::check(source).await?;
     }
     for &kind in KINDS {
-        kind.check(config, &ground).await?;
+        let needs = kind.needs(config);
+        if let Some(error) = needs.unusable {
+            return Err(error);
+        }
+        for (name, worlds, guest) in &needs.guests {
+            ground.version(config, name, worlds, guest).await?.check_wish()?;
+        }
     }
     Ok(())
 }

@@ -206,7 +206,7 @@ impl Cluster {
 
     /// Requests one Service.
     pub(super) async fn service(&self, namespace: &str, name: &str) -> Result<Service, Failed> {
-        let doing = Doing::one("get", "services", namespace, name);
+        let doing = Doing::one("get", "services", &format!("{namespace}/{name}"));
         let api: Api<Service> = Api::namespaced(self.client(), namespace);
         self.asked(&doing, api.get(name)).await
     }
@@ -233,14 +233,15 @@ impl Cluster {
             let asking = api.patch(name, &parameters, &patch);
             ("services", futures_util::future::Either::Right(asking))
         };
-        let doing = Doing::one("patch", resource, namespace, name);
+        let doing = Doing::one("patch", resource, &format!("{namespace}/{name}"));
         match tokio::time::timeout(left, self.asked(&doing, asking)).await {
             Ok(answer) => answer,
             Err(_) => Err(self.failed(&doing, "given up, since this host may act no longer")),
         }
     }
 
-    async fn asked<T>(&self, doing: &Doing, asking: impl Future<Output = kube::Result<T>>) -> Result<T, Failed> {
+    /// The answer within its time.
+    pub(super) async fn asked<T>(&self, doing: &Doing, asking: impl Future<Output = kube::Result<T>>) -> Result<T, Failed> {
         let asking = async { asking.await.map_err(|error| self.refused(doing, &error)) };
         self.within(doing, asking).await
     }
@@ -317,11 +318,13 @@ impl Doing {
         }
     }
 
-    fn one(verb: &'static str, resource: &'static str, namespace: &str, name: &str) -> Self {
+    /// `on`: the one object, or empty.
+    pub(super) fn one(verb: &'static str, resource: &'static str, on: &str) -> Self {
+        let blank = if on.is_empty() { "" } else { " " };
         Self {
             verb,
             resource,
-            on: format!(" {namespace}/{name}"),
+            on: format!("{blank}{on}"),
         }
     }
 }

@@ -13,6 +13,7 @@ mod client;
 mod decode;
 mod kubeconfig;
 mod list;
+mod probe;
 mod settings;
 mod status;
 mod store;
@@ -32,6 +33,7 @@ use tokio::task::JoinSet;
 
 pub use self::client::Failed;
 pub use self::kubeconfig::ClusterError;
+pub use self::probe::{Probe, Right};
 pub use self::settings::{PAGE_SIZE_DEFAULT, REQUEST_TIMEOUT_MS_DEFAULT, Settings};
 pub use self::status::{ScopeStatus, Status, WatchStatus};
 

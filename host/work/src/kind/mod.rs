@@ -30,6 +30,7 @@ use crate::guests::Worlds;
 use crate::input::Input;
 use crate::keyed::{self, Keyed, Reconciler};
 use crate::leading::Acts;
+use crate::needs::Needs;
 use crate::plan::Plan;
 use crate::setup::SetupError;
 
@@ -59,12 +60,15 @@ pub trait Kind: Sync {
         None
     }
 
-    /// Checks whether it could be set up, beside one that runs. Changes nothing. Nothing to check if the configuration
-    /// does not name it.
-    ///
-    /// # Errors
-    /// One line: what can't be used.
-    fn check<'a>(&'a self, config: &'a Config, ground: &'a Ground) -> Fallible<'a, ()>;
+    /// What it needs before it can be set up. Reads files, but asks no backend and changes nothing. Empty if the
+    /// configuration does not name it.
+    fn needs<'a>(&self, config: &'a Config) -> Needs<'a>;
+
+    /// The files of a first configuration of it, with `trueup.toml` first: names, and what they hold. Empty if it has
+    /// none.
+    fn example(&self) -> &'static [(&'static str, &'static str)] {
+        &[]
+    }
 
     /// Adds what a run would do now. Writes neither to backends nor to the state folder. Adds nothing if the
     /// configuration does not name it.
@@ -91,13 +95,6 @@ pub fn nothing<'a>() -> Loop<'a> {
     Box::pin(std::future::ready(Ok(None)))
 }
 
-/// Work on a section of the configuration, if it has the section.
-pub fn if_named<'a>(work: Option<impl Future<Output = Result<(), SetupError>> + 'a>) -> Fallible<'a, ()> {
-    match work {
-        Some(work) => Box::pin(work),
-        None => Box::pin(std::future::ready(Ok(()))),
-    }
-}
 
 /// With what a kind is set up. The fence: how long requests to backends are let through.
 pub type On<'a> = (&'a Config, &'a Ground, Extent, Fence);

@@ -29,7 +29,7 @@ impl Asked {
     /// Why not, in one line.
     pub(crate) async fn ask(&self, key: &str) -> Result<(), String> {
         if !self.has_queue.load(Ordering::SeqCst) {
-            return Err("it has no queue of keys: it is told of every change at once".to_owned());
+            return Err("it has no queue of keys: the host gives it every change at once".to_owned());
         }
         let (reply, replied) = oneshot::channel();
         self.lock().push((key.to_owned(), reply));

@@ -9,10 +9,11 @@ use trueup_config::{self as config, Config, EnisFrom, Ipam, World};
 use trueup_sources::enis::{self, Enis};
 use trueup_work::board::Board;
 use trueup_work::event::Event;
-use trueup_work::ground::{Ground, Managing};
+use trueup_work::ground::Managing;
 use trueup_work::guests::Worlds;
 use trueup_work::kind::{self, Begin, Extent, Fallible, Kind, Loop, On, Planning, Ready, Summary};
 use trueup_work::lifecycle::active::Active;
+use trueup_work::needs::Needs;
 use trueup_work::plan::{KeyPlan, Plan};
 use trueup_work::setup::SetupError;
 
@@ -101,14 +102,21 @@ impl Kind for OfPods {
         false
     }
 
-    fn check<'a>(&'a self, config: &'a Config, ground: &'a Ground) -> Fallible<'a, ()> {
-        Box::pin(async move {
-            let Some(ipam) = config.world::<Ipam>() else {
-                return Ok(());
-            };
-            listed(&ipam.enis)?;
-            Addresses::check(config, ipam, ground).await
-        })
+    fn needs<'a>(&self, config: &'a Config) -> Needs<'a> {
+        let Some(ipam) = config.world::<Ipam>() else {
+            return Needs::default();
+        };
+        Needs {
+            unusable: listed(&ipam.enis).err(),
+            ..super::setup::needs(ipam)
+        }
+    }
+
+    fn example(&self) -> &'static [(&'static str, &'static str)] {
+        &[
+            ("trueup.toml", include_str!("../../../../examples/ipam/trueup.toml")),
+            ("enis.json", include_str!("../../../../examples/ipam/enis.json")),
+        ]
     }
 
     fn plan<'a>(&'a self, of: Planning<'a>, plan: &'a mut Plan) -> Fallible<'a, ()> {

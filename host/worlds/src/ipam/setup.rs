@@ -8,8 +8,9 @@ use trueup_capabilities::cri::Runtime;
 use trueup_capabilities::cri::remote::{self, Remote};
 use trueup_capabilities::grants::{Access, OWN, SANDBOXES};
 use trueup_capabilities::metrics::Registry as Metrics;
-use trueup_config::{CheckpointAt, Config, Guest, Ipam};
+use trueup_config::{AdminAt, CheckpointAt, Config, Guest, Ipam};
 use trueup_work::ground::{Ground, Version};
+use trueup_work::needs::{Look, Needs, NoGrant, Trouble};
 use trueup_work::setup::SetupError;
 
 use super::managing::guest_settings;
@@ -29,12 +30,9 @@ impl Addresses {
     /// # Errors
     /// One line: what can't be used.
     pub(crate) async fn new(config: &Config, ipam: &Ipam, ground: &Ground) -> Result<Self, SetupError> {
-        warn_of_missing_ipam_grants(ipam);
+        no_grants(ipam).iter().for_each(|missing| tracing::warn!("{missing}"));
         let version = Self::version(config, ipam, ground).await?;
-        let runtime: Arc<dyn Runtime> = Arc::new(Remote::new(remote::Settings {
-            socket: ipam.runtime_socket.clone(),
-            ..remote::Settings::default()
-        }));
+        let runtime: Arc<dyn Runtime> = Arc::new(container_runtime(ipam));
         let backends = Backends {
             checkpoint: Some(if ground.plans() {
                 copied(&ipam.checkpoint)?
@@ -51,42 +49,73 @@ impl Addresses {
         })
     }
 
-    /// Checks whether it could be created, beside one that runs and holds the storage.
-    ///
-    /// # Errors
-    /// One line: what can't be used.
-    pub(crate) async fn check(config: &Config, ipam: &Ipam, ground: &Ground) -> Result<(), SetupError> {
-        Self::version(config, ipam, ground).await?.check_wish()
-    }
-
     async fn version(config: &Config, ipam: &Ipam, ground: &Ground) -> Result<Version, SetupError> {
-        let guest = Guest {
-            settings: guest_settings(ipam.guest.settings.clone()),
-            ..ipam.guest.clone()
-        };
-        let version = ground.version(config, guest::NAME, guest::WORLDS, &guest).await?;
+        let version = ground.version(config, guest::NAME, guest::WORLDS, &called(ipam)).await?;
         // Its manager gets the settings as they are configured.
         let guest = ipam.guest.clone();
         Ok(Version { guest, ..version })
     }
 }
 
-/// A guest without the grants it needs fails at each call. Warns once, at the start.
-fn warn_of_missing_ipam_grants(ipam: &Ipam) {
-    let grants = &ipam.guest.grants;
+/// The guest with the phase that the host adds to its settings.
+fn called(ipam: &Ipam) -> Guest {
+    Guest {
+        settings: guest_settings(ipam.guest.settings.clone()),
+        ..ipam.guest.clone()
+    }
+}
+
+fn container_runtime(ipam: &Ipam) -> Remote {
+    Remote::new(remote::Settings {
+        socket: ipam.runtime_socket.clone(),
+        ..remote::Settings::default()
+    })
+}
+
+/// What serving pod addresses needs: its guest, its storage, and the container runtime if something asks it.
+pub(super) fn needs(ipam: &Ipam) -> Needs<'_> {
+    let storage = async {
+        let stored = match &ipam.checkpoint {
+            CheckpointAt::File { path, .. } | CheckpointAt::JsonFile { path, .. } => path.display().to_string(),
+            CheckpointAt::Simulated => "simulated, in memory".to_owned(),
+        };
+        let next = format!("trueup checkpoint verify {stored}; move a damaged one away, or restore an earlier generation");
+        copied(&ipam.checkpoint).map(|_| stored).map_err(|error| Trouble::new(error, next))
+    };
+    let mut looks = vec![Look::new("checkpoint", storage)];
+    if ipam.reads_from_runtime() || ipam.runtime_socket.is_some() {
+        looks.push(Look::new("container runtime", async {
+            let known = container_runtime(ipam).list_ids().await;
+            let next = "crictl info: if that fails too, start the runtime; or correct `socket` in [backend.cri]";
+            known
+                .map(|known| format!("answers, and knows {} sandboxes", known.len()))
+                .map_err(|error| Trouble::new(error, next))
+        }));
+    }
+    Needs {
+        guests: vec![(guest::NAME, guest::WORLDS, called(ipam))],
+        no_grants: no_grants(ipam),
+        looks,
+        listens: vec![("adapter.ipam.socket", AdminAt::Unix(ipam.adapter.socket.clone()))],
+        ..Needs::default()
+    }
+}
+
+/// A guest without the grants it needs fails at each call.
+fn no_grants(ipam: &Ipam) -> Vec<NoGrant> {
+    let own = format!("\"{OWN}\"");
+    let mut missing = Vec::new();
     for access in [Access::Read, Access::Write] {
-        if !grants.allow("checkpoint", access, OWN) {
-            tracing::warn!(
-                "[guests.ipam] has no grant to {access} its checkpoint (`checkpoint = {{ {access} = [\"{OWN}\"] }}`): its calls will be refused"
-            );
+        if !ipam.guest.grants.allow("checkpoint", access, OWN) {
+            missing.push(NoGrant::new(guest::NAME, access, "its checkpoint", ("checkpoint", &own)));
         }
     }
-    if ipam.reads_from_runtime() && !grants.allow("cri", Access::Read, SANDBOXES) {
-        tracing::warn!(
-            "[guests.ipam] has no grant to read the container runtime (`cri = {{ read = [\"{SANDBOXES}\"] }}`), where \
-             phase 1 reads: its calls will be refused"
-        );
+    if ipam.reads_from_runtime() && !ipam.guest.grants.allow("cri", Access::Read, SANDBOXES) {
+        let what = "the container runtime, where phase 1 reads";
+        let sandboxes = format!("\"{SANDBOXES}\"");
+        missing.push(NoGrant::new(guest::NAME, Access::Read, what, ("cri", &sandboxes)));
     }
+    missing
 }
 
 /// A store in memory with what the configured one has. Another process may have that one open.

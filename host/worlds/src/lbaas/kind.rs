@@ -5,9 +5,9 @@ use std::time::Duration;
 use futures_util::future::LocalBoxFuture;
 use trueup_base::fence::Fence;
 use trueup_config::{self as config, Config, Lbaas, World};
-use trueup_work::ground::Ground;
 use trueup_work::guests::Worlds;
 use trueup_work::kind::{self, Begin, Fallible, Kind, Loop, On, Planning, Ready};
+use trueup_work::needs::Needs;
 use trueup_work::plan::{Orphan, Plan};
 use trueup_work::setup::SetupError;
 
@@ -46,8 +46,12 @@ impl Kind for OfServices {
         config.world::<Lbaas>().and_then(request_timeout)
     }
 
-    fn check<'a>(&'a self, config: &'a Config, ground: &'a Ground) -> Fallible<'a, ()> {
-        kind::if_named(config.world().map(|lbaas| Setup::check(config, lbaas, ground)))
+    fn needs<'a>(&self, config: &'a Config) -> Needs<'a> {
+        config.world().map(super::needs::needs).unwrap_or_default()
+    }
+
+    fn example(&self) -> &'static [(&'static str, &'static str)] {
+        super::needs::EXAMPLE
     }
 
     fn plan<'a>(&'a self, of: Planning<'a>, plan: &'a mut Plan) -> Fallible<'a, ()> {

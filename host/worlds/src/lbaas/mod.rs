@@ -9,6 +9,7 @@ pub mod guest;
 pub(crate) mod job;
 pub(crate) mod kind;
 pub(crate) mod known;
+mod needs;
 pub(crate) mod publish;
 pub mod setup;
 pub(crate) mod wishes;

@@ -23,6 +23,7 @@ use trueup_sims::Server;
 use trueup_work::board::Board;
 use trueup_work::ground::{Ground, Version, stream_of};
 use trueup_work::lifecycle::active::Active;
+use trueup_work::needs::NoGrant;
 use trueup_work::setup::{SetupError, read_token};
 
 use crate::lbaas::guest;
@@ -57,7 +58,7 @@ impl Setup {
     /// # Errors
     /// One line: what can't be used.
     pub async fn new(config: &Config, lbaas: &Lbaas, ground: &Ground, fence: Fence) -> Result<Self, SetupError> {
-        warn_of_missing_grants(lbaas);
+        no_grants(lbaas).iter().for_each(|missing| tracing::warn!("{missing}"));
         let version = ground.version(config, guest::NAME, guest::WORLDS, &lbaas.guest).await?;
         let simulated_engine = match &lbaas.sim {
             Some(sim) => Some(start_engine(sim).await?),
@@ -76,21 +77,6 @@ impl Setup {
             audit: ground.audit.clone(),
             board: Arc::clone(&ground.board),
         })
-    }
-
-    /// Checks whether it could be created, beside one that runs: the guest is available and passes, and the backend's
-    /// settings are valid.
-    ///
-    /// # Errors
-    /// One line: what can't be used.
-    pub(crate) async fn check(config: &Config, lbaas: &Lbaas, ground: &Ground) -> Result<(), SetupError> {
-        let version = ground.version(config, guest::NAME, guest::WORLDS, &lbaas.guest).await?;
-        version.check_wish()?;
-        if let Some(sim) = &lbaas.sim {
-            read_token(&sim.token, SIMULATED_ENGINES_TOKEN)?;
-        }
-        let somewhere = lbaas.sim.as_ref().map(|sim| sim.listen);
-        connect(lbaas, somewhere, &Arc::default(), Fence::closed(), None).map(drop)
     }
 
     /// The Engine for the job of this Service. It accepts no more requests of the job once another host may have
@@ -128,23 +114,24 @@ pub(crate) fn request_timeout(lbaas: &Lbaas) -> Option<(&'static str, Duration)>
     Some(("backend.lbaas.request_timeout_ms", timeout))
 }
 
-/// A guest without the grants it needs fails at each call. Warns once, at the start.
-fn warn_of_missing_grants(lbaas: &Lbaas) {
-    for load_balancer in &lbaas.adapter.load_balancers {
-        for access in [Access::Read, Access::Write] {
-            if !lbaas.guest.grants.allow(guest::NAME, access, load_balancer) {
-                tracing::warn!(
-                    "[guests.lbaas] has no grant to {access} load balancer `{load_balancer}` of [adapter.lbaas]: its calls will be refused"
-                );
-            }
-        }
-    }
+/// A guest without the grants it needs fails at each call.
+pub(super) fn no_grants(lbaas: &Lbaas) -> Vec<NoGrant> {
+    let all = lbaas.adapter.load_balancers.iter();
+    let each = all.flat_map(|load_balancer| [Access::Read, Access::Write].map(|access| (load_balancer, access)));
+    let missing = each.filter(|(load_balancer, access)| !lbaas.guest.grants.allow(guest::NAME, *access, load_balancer));
+    missing
+        .map(|(load_balancer, access)| {
+            let what = format!("load balancer `{load_balancer}` of [adapter.lbaas]");
+            let scope = format!("\"{load_balancer}\"");
+            NoGrant::new(guest::NAME, access, what, (guest::NAME, &scope))
+        })
+        .collect()
 }
 
 /// The Engine, and the same again if it is one over HTTP.
-type Connected = (Arc<dyn Api>, Option<Arc<Anexia>>);
+pub(super) type Connected = (Arc<dyn Api>, Option<Arc<Anexia>>);
 
-fn connect(
+pub(super) fn connect(
     lbaas: &Lbaas,
     simulated: Option<SocketAddr>,
     metrics: &Arc<Metrics>,
@@ -175,7 +162,7 @@ fn connect(
 }
 
 /// The name of the simulated Engine's token in messages.
-const SIMULATED_ENGINES_TOKEN: &str = "the simulated Engine's token";
+pub(super) const SIMULATED_ENGINES_TOKEN: &str = "the simulated Engine's token";
 
 async fn start_engine(sim: &LbaasSim) -> Result<Server, SetupError> {
     let token = read_token(&sim.token, SIMULATED_ENGINES_TOKEN)?;

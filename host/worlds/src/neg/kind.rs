@@ -3,9 +3,9 @@
 use futures_util::future::LocalBoxFuture;
 use tokio::sync::mpsc;
 use trueup_config::{self as config, Config, Neg, World};
-use trueup_work::ground::Ground;
 use trueup_work::guests::Worlds;
 use trueup_work::kind::{self, Begin, Fallible, Kind, Loop, On, Planning, Ready};
+use trueup_work::needs::Needs;
 use trueup_work::plan::Plan;
 use trueup_work::setup::SetupError;
 
@@ -42,8 +42,12 @@ impl Kind for OfNegs {
         Some(guest::NAME)
     }
 
-    fn check<'a>(&'a self, config: &'a Config, ground: &'a Ground) -> Fallible<'a, ()> {
-        kind::if_named(config.world().map(|neg| NegSetup::check(config, neg, ground)))
+    fn needs<'a>(&self, config: &'a Config) -> Needs<'a> {
+        config.world().map(super::needs::needs).unwrap_or_default()
+    }
+
+    fn example(&self) -> &'static [(&'static str, &'static str)] {
+        super::needs::EXAMPLE
     }
 
     fn plan<'a>(&'a self, of: Planning<'a>, plan: &'a mut Plan) -> Fallible<'a, ()> {

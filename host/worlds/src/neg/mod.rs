@@ -13,6 +13,7 @@ pub(crate) mod kind;
 mod known;
 mod looked;
 mod migrator;
+mod needs;
 mod operations;
 mod plan;
 mod progress;

@@ -1,6 +1,7 @@
 //! What a run of NEGs needs before it begins: the guest, and Compute Engine or its simulation.
 
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::mpsc;
@@ -15,12 +16,13 @@ use trueup_capabilities::neg::{Api, Endpoint, Error, NegRef, Reads, RequestId};
 use trueup_capabilities::quota::Quotas;
 use trueup_capabilities::random::Seeded;
 use trueup_capabilities::{Answer, Backends};
-use trueup_config::{ComputeSim, Config, CredentialsAt, Neg, NegBackend, SIM_TOKEN, TokenAt};
+use trueup_config::{ComputeBackend, ComputeSim, Config, CredentialsAt, Neg, NegBackend, SIM_TOKEN, TokenAt};
 use trueup_sims::Server;
 use trueup_work::board::Board;
 use trueup_work::ground::{Ground, Version, stream_of};
 use trueup_work::instances::Instances;
 use trueup_work::lifecycle::active::Active;
+use trueup_work::needs::NoGrant;
 use trueup_work::setup::{SetupError, read_token};
 
 use super::operations::{Ended, Operations};
@@ -56,7 +58,7 @@ impl NegSetup {
     /// # Errors
     /// One line: what can't be used.
     pub(crate) async fn new(config: &Config, neg: &Neg, ground: &Ground, fence: Fence) -> Result<Self, SetupError> {
-        warn_of_missing_grants(neg);
+        no_grants(neg).iter().for_each(|missing| tracing::warn!("{missing}"));
         let version = ground.version(config, guest::NAME, guest::WORLDS, &neg.guest).await?;
         let simulated = match &neg.sim {
             Some(sim) => Some(start_simulated(sim).await?),
@@ -73,20 +75,6 @@ impl NegSetup {
             board: Arc::clone(&ground.board),
             audit: ground.audit.clone(),
         })
-    }
-
-    /// Checks whether it could be created, beside one that runs: the guest is available and passes, and the backend's
-    /// settings are valid.
-    ///
-    /// # Errors
-    /// One line: what can't be used.
-    pub(crate) async fn check(config: &Config, neg: &Neg, ground: &Ground) -> Result<(), SetupError> {
-        let version = ground.version(config, guest::NAME, guest::WORLDS, &neg.guest).await?;
-        version.check_wish()?;
-        if let NegBackend::Compute(backend) = &neg.backend {
-            credentials(&backend.credentials)?;
-        }
-        Ok(())
     }
 
     /// Stops what was started for this run.
@@ -127,22 +115,14 @@ impl Looking {
     /// # Errors
     /// One line: what can't be used.
     pub(super) async fn new(config: &Config, neg: &Neg, ground: &Ground) -> Result<Self, SetupError> {
-        warn_of_missing_grants(neg);
+        no_grants(neg).iter().for_each(|missing| tracing::warn!("{missing}"));
         let version = ground.version(config, guest::NAME, guest::WORLDS, &neg.guest).await?;
         let simulated = match &neg.sim {
             Some(sim) => Some(start_simulated(sim).await?),
             None => None,
         };
         let reads: Arc<dyn Reads> = match &neg.backend {
-            NegBackend::Compute(backend) => {
-                let settings = backend.settings(simulated.as_ref().map(Server::local_addr));
-                let credentials = credentials(&backend.credentials)?;
-                let store = Arc::new(compute::Operations::in_memory().map_err(SetupError::failed)?);
-                let connected = Compute::new(settings, credentials, store, Fence::open());
-                // A plan starts no operation, so none ends.
-                let (compute, _) = connected.map_err(SetupError::misused)?;
-                compute.reads()
-            }
+            NegBackend::Compute(backend) => reads(backend, simulated.as_ref().map(Server::local_addr))?,
             NegBackend::Simulated => Arc::new(Simulated::default()),
         };
         Ok(Self {
@@ -161,22 +141,29 @@ impl Looking {
     }
 }
 
-/// A guest without any grant for NEGs fails at each call. Warns once, at the start.
-fn warn_of_missing_grants(neg: &Neg) {
+/// A guest without any grant for NEGs fails at each call.
+pub(super) fn no_grants(neg: &Neg) -> Vec<NoGrant> {
     let grant = neg.guest.grants.grant(NEG);
-    let scopes = |access| {
+    let has = |access| {
         grant.is_some_and(|grant| match access {
             Access::Read => !grant.read.is_empty(),
             Access::Write => !grant.write.is_empty(),
         })
     };
-    for access in [Access::Read, Access::Write] {
-        if !scopes(access) {
-            tracing::warn!(
-                "[guests.neg] has no grant to {access} any NEG (`neg = {{ {access} = [\"NAME@ZONE\"] }}`): its calls will be refused"
-            );
-        }
-    }
+    let missing = [Access::Read, Access::Write].into_iter().filter(|access| !has(*access));
+    missing
+        .map(|access| NoGrant::new(guest::NAME, access, "any NEG", (NEG, "\"NAME@ZONE\"")))
+        .collect()
+}
+
+/// Compute Engine for a caller that changes nothing. `simulated`: where the host's own one listens.
+pub(super) fn reads(backend: &ComputeBackend, simulated: Option<SocketAddr>) -> Result<Arc<dyn Reads>, SetupError> {
+    let credentials = credentials(&backend.credentials)?;
+    let store = Arc::new(compute::Operations::in_memory().map_err(SetupError::failed)?);
+    let connected = Compute::new(backend.settings(simulated), credentials, store, Fence::open());
+    // It starts no operation, so none ends.
+    let (compute, _) = connected.map_err(SetupError::misused)?;
+    Ok(compute.reads())
 }
 
 /// What starts operations, and the receiver of their ends. Sends nothing to Compute Engine while `fence` lets nothing

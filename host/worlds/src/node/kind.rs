@@ -3,9 +3,9 @@
 use serde_json::value::to_raw_value;
 use trueup_config::{self as config, Config, ThisNode, World};
 use trueup_work::event::Event;
-use trueup_work::ground::Ground;
 use trueup_work::guests::Worlds;
 use trueup_work::kind::{self, Begin, Fallible, Kind, Loop, On, Planning, Ready, Summary};
+use trueup_work::needs::Needs;
 use trueup_work::plan::Plan;
 use trueup_work::setup::SetupError;
 
@@ -46,8 +46,17 @@ impl Kind for OfThisNode {
         config::NODE
     }
 
-    fn check<'a>(&'a self, config: &'a Config, ground: &'a Ground) -> Fallible<'a, ()> {
-        kind::if_named(config.world().map(|node| NodeSetup::check(config, node, ground)))
+    fn needs<'a>(&self, config: &'a Config) -> Needs<'a> {
+        config.world().map(super::setup::needs).unwrap_or_default()
+    }
+
+    fn example(&self) -> &'static [(&'static str, &'static str)] {
+        &[
+            ("trueup.toml", include_str!("../../../../examples/services/trueup.toml")),
+            ("manifests/cart.yaml", include_str!("../../../../examples/services/manifests/cart.yaml")),
+            ("manifests/nodes.yaml", include_str!("../../../../examples/services/manifests/nodes.yaml")),
+            ("manifests/pods.yaml", include_str!("../../../../examples/services/manifests/pods.yaml")),
+        ]
     }
 
     fn plan<'a>(&'a self, of: Planning<'a>, plan: &'a mut Plan) -> Fallible<'a, ()> {

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use trueup_base::regular;
 use trueup_capabilities::Backends;
 use trueup_capabilities::etcd;
-use trueup_config::{Config, Guest, InterfacesFrom, OnService, ThisNode};
+use trueup_config::{Config, Guest, InterfacesFrom, ThisNode};
 use trueup_work::ground::{Ground, Version};
-use trueup_work::guests::Worlds;
 use trueup_work::lifecycle::active::Active;
+use trueup_work::needs::{Named, Needs};
 use trueup_work::setup::SetupError;
 
 use crate::node::guests::service::adapter::{Interfaces, read_interfaces};
@@ -68,40 +68,22 @@ impl NodeSetup {
             interfaces,
         })
     }
-
-    /// Checks whether it could be created, beside one that runs: the guests are available and pass. Does not open the
-    /// store, which the running one holds.
-    ///
-    /// # Errors
-    /// One line: what can't be used.
-    pub(crate) async fn check(config: &Config, node: &ThisNode, ground: &Ground) -> Result<(), SetupError> {
-        let mut all = Vec::new();
-        if let Some(guest) = &node.nodesync {
-            all.push(numbered(guest, node));
-        }
-        if let Some(OnService {
-            guest,
-            renderers,
-            interfaces,
-            ..
-        }) = &node.service
-        {
-            read(interfaces)?;
-            all.push((service::NAME, service::WORLDS, guest.clone()));
-            all.extend(
-                renderers
-                    .iter()
-                    .map(|(name, guest)| (*name, renderer::WORLDS, guest.clone())),
-            );
-        }
-        for (name, worlds, guest) in all {
-            ground.version(config, name, worlds, &guest).await?.check_wish()?;
-        }
-        Ok(())
-    }
 }
 
-type Named = (&'static str, Worlds, Guest);
+/// The guests of this node, and the file with its pods' interfaces. The backends are those that all guests share.
+pub(super) fn needs(node: &ThisNode) -> Needs<'_> {
+    let mut needs = Needs::default();
+    needs.guests.extend(node.nodesync.as_ref().map(|guest| numbered(guest, node)));
+    if let Some(of) = &node.service {
+        needs.unusable = read(&of.interfaces).err();
+        needs.guests.push((service::NAME, service::WORLDS, of.guest.clone()));
+        let renderers = of.renderers.iter();
+        needs
+            .guests
+            .extend(renderers.map(|(name, guest)| (*name, renderer::WORLDS, guest.clone())));
+    }
+    needs
+}
 
 /// The guest with this node's name among its settings.
 fn numbered(guest: &Guest, node: &ThisNode) -> Named {

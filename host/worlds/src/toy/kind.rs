@@ -13,6 +13,7 @@ use trueup_work::keyed::{self, Keyed, Parts};
 use trueup_work::kind::{self, Begin, Fallible, Kind, Loop, On, Planning, Ready};
 use trueup_work::lifecycle::active::Active;
 use trueup_work::lifecycle::quarantine::Quarantine;
+use trueup_work::needs::Needs;
 use trueup_work::plan::Plan;
 use trueup_work::setup::SetupError;
 
@@ -60,12 +61,19 @@ impl Kind for OfToys {
         Some(NAME)
     }
 
-    fn check<'a>(&'a self, config: &'a Config, ground: &'a Ground) -> Fallible<'a, ()> {
-        let section = config.world::<Plain<Adapter>>();
-        kind::if_named(section.map(async |toy| {
-            let version = ground.version(config, NAME, WORLDS, &toy.guest).await?;
-            version.check_wish()
-        }))
+    fn needs<'a>(&self, config: &'a Config) -> Needs<'a> {
+        let toy = config.world::<Plain<Adapter>>();
+        Needs {
+            guests: toy.map(|toy| (NAME, WORLDS, toy.guest.clone())).into_iter().collect(),
+            ..Needs::default()
+        }
+    }
+
+    fn example(&self) -> &'static [(&'static str, &'static str)] {
+        &[
+            ("trueup.toml", include_str!("../../../../examples/toy/trueup.toml")),
+            ("manifests/web.yaml", include_str!("../../../../examples/toy/manifests/web.yaml")),
+        ]
     }
 
     fn plan<'a>(&'a self, of: Planning<'a>, plan: &'a mut Plan) -> Fallible<'a, ()> {

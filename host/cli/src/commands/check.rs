@@ -1,0 +1,103 @@
+//! `trueup check`: whether a host could run with a configuration, and what to type where it could not.
+
+use std::path::Path;
+
+use serde::Serialize;
+use trueup_base::text::counted;
+use trueup_config::Config;
+use trueup_runtime::check;
+use trueup_work::needs::{Finding, Mark, Trouble};
+use trueup_worlds::sections;
+
+use super::config::ConfigArg;
+use crate::exit::{Ending, Exit};
+use crate::output::{self, Output};
+
+/// Checks whether a host could run with a configuration, and says what to type where something is wrong.
+///
+/// Looks at the configuration, the state folder and its disk, manifests or the cluster with this account's rights, each
+/// guest with its signature, settings and grants, each backend, the addresses to listen on, and the clock. Changes
+/// nothing, and contacts only what the configuration names. Exits 0 if nothing failed, 1 if something did, 2 if the
+/// configuration can't be used.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    config: ConfigArg,
+}
+
+/// Everything that was found.
+#[derive(Serialize)]
+struct Report {
+    checks: Vec<Finding>,
+    ok: usize,
+    warnings: usize,
+    failed: usize,
+}
+
+pub(crate) fn exec(args: &Args, output: Output) -> Ending {
+    let path = &args.config.path();
+    let mut checks = Vec::new();
+    let mut tell = |finding: Finding| {
+        if output == Output::Text {
+            lines(&finding).iter().for_each(|line| output::line_if_read(line));
+        }
+        checks.push(finding);
+    };
+    let config = match Config::load_under(path, &[], &sections()) {
+        Ok(config) => {
+            let names: Vec<_> = config.guests().into_iter().map(|(name, _)| name).collect();
+            let text = format!("{}: {}", config.file.display(), names.join(", "));
+            tell(Finding::ok("configuration", text));
+            Some(config)
+        }
+        Err(error) => {
+            for problem in error.problems() {
+                let trouble = Trouble::new(problem, next_of(path));
+                tell(Finding::wrong("configuration", Mark::Failed, trouble));
+            }
+            None
+        }
+    };
+    if let Some(config) = &config {
+        super::block_on(check::check(config, &super::registry(), tell))?;
+    }
+    let count = |mark| checks.iter().filter(|finding: &&Finding| finding.mark == mark).count();
+    let (ok, warnings, failed) = (count(Mark::Ok), count(Mark::Warning), count(Mark::Failed));
+    let report = Report {
+        checks,
+        ok,
+        warnings,
+        failed,
+    };
+    output::show(&report, output, |_| {
+        let warnings = counted(warnings as u64, "warning", "warnings");
+        vec![format!("{ok} ok, {warnings}, {failed} failed")]
+    })?;
+    Ok(match (&config, failed) {
+        (None, _) => Exit::Unusable,
+        (Some(_), 0) => Exit::Done,
+        (Some(_), _) => Exit::Failed,
+    })
+}
+
+/// What to do about a configuration that can't be used.
+fn next_of(path: &Path) -> String {
+    let shown = path.display();
+    if path.exists() {
+        format!("correct it, then: trueup check {shown}")
+    } else {
+        format!("trueup init {shown}")
+    }
+}
+
+/// One line, and one with the next step if there is one.
+fn lines(finding: &Finding) -> Vec<String> {
+    let mark = match finding.mark {
+        Mark::Ok => "ok",
+        Mark::Warning => "warning",
+        Mark::Failed => "failed",
+    };
+    let line = format!("{mark:<8} {:<17} {}", finding.check, finding.text);
+    let next = finding.next.iter().map(|next| format!("{:<8} next: {next}", ""));
+    std::iter::once(line).chain(next).collect()
+}

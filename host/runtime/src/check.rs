@@ -1,0 +1,176 @@
+//! Whether a host could run with a configuration, and what is in its way: one finding for each thing that it needs, each
+//! with the next step. Goes on to the end whatever it finds.
+//!
+//! Changes nothing but the cache of compiled and fetched guests, as a plan does. Contacts only what the configuration
+//! names.
+//!
+//! ```text
+//! state folder, disk -> source (manifests, or cluster and rights) -> each kind: guests, grants, backends, addresses -> clocks
+//! ```
+
+mod place;
+mod source;
+
+use std::time::{Duration, SystemTime};
+
+use tokio::time::timeout;
+use trueup_base::http::client::clock_of;
+use trueup_capabilities::grants::{Access, ETCD, NFTABLES};
+use trueup_config::{AdminAt, Config};
+use trueup_registry::{Reference, Registry};
+use trueup_work::ground::{Ground, Unusable};
+use trueup_work::needs::{Finding, Look, Mark, Named, Needs, NoGrant, Trouble};
+use trueup_work::{etcd, nftables};
+use trueup_worlds::{KINDS, worlds};
+
+/// How long one question to a backend may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How far clocks may be apart. Credentials of clouds are refused from some minutes on; an answer takes up to
+/// [`PATIENCE`].
+const SKEW_MAX: Duration = Duration::from_secs(30);
+
+/// Looks at everything. Tells each finding when it is there.
+pub async fn check(config: &Config, registry: &Registry, mut tell: impl FnMut(Finding)) {
+    let (finding, is_running) = place::state_folder(&config.state_dir);
+    tell(finding);
+    tell(place::disk(&config.state_dir));
+    let needs: Vec<Needs<'_>> = KINDS.iter().map(|kind| kind.needs(config)).collect();
+    let mut clocks = Vec::new();
+    if let Some(source) = config.source() {
+        let rights: Vec<_> = needs.iter().flat_map(|needs| needs.rights).collect();
+        let clock = source::check(config, source, &rights, &mut tell).await;
+        clocks.extend(clock.map(|clock| ("the API server".to_owned(), clock)));
+    }
+    match Ground::new(config, registry, worlds()) {
+        Ok(ground) => guests(config, &ground, &needs, &mut tell).await,
+        Err(error) => {
+            let next = "run it on a machine that docs/operators.md names";
+            tell(Finding::wrong("guests", Mark::Failed, Trouble::new(error, next)));
+        }
+    }
+    let mut listens = admin(config);
+    let mut servers = Vec::new();
+    let mut looks = shared(config);
+    for of in needs {
+        if let Some(error) = of.unusable {
+            let next = format!("correct the file or the variable that this names, or {}", config.file.display());
+            tell(Finding::wrong("settings", Mark::Failed, Trouble::new(error, next)));
+        }
+        looks.extend(of.looks);
+        listens.extend(of.listens);
+        servers.extend(of.servers);
+    }
+    for Look { check, found } in looks {
+        let late = || {
+            let text = format!("no answer within {} s", PATIENCE.as_secs());
+            Err(Trouble::new(text, "check that it runs, and that this machine reaches it"))
+        };
+        let found = timeout(PATIENCE, found).await;
+        tell(Finding::of(check, found.unwrap_or_else(|_| late())));
+    }
+    for (key, at) in listens {
+        tell(place::listens(key, &at, is_running).await);
+    }
+    for server in servers {
+        if let Ok(Some(clock)) = clock_of(&server, PATIENCE).await {
+            clocks.push((server, clock));
+        }
+    }
+    for (server, clock) in clocks {
+        tell(skew(&server, clock, SystemTime::now()));
+    }
+}
+
+/// Each guest, and what it will be refused.
+async fn guests(config: &Config, ground: &Ground, needs: &[Needs<'_>], tell: &mut impl FnMut(Finding)) {
+    for needs in needs {
+        for named in &needs.guests {
+            let check = format!("guest {}", named.0);
+            let version = match ground.usable(config, named).await {
+                Ok(version) => version,
+                Err(unusable) => {
+                    tell(Finding::wrong(check, Mark::Failed, of_guest(config, named, unusable)));
+                    continue;
+                }
+            };
+            let guest = &version.active.instances().program.guest;
+            match &version.problem {
+                Some(problem) => {
+                    let next = format!("trueup guest status --config {}", config.file.display());
+                    tell(Finding::wrong(check, Mark::Warning, Trouble::new(problem, next)));
+                }
+                None => tell(Finding::ok(
+                    check,
+                    format!("{}@{} of {}", guest.name, guest.version, named.2.reference),
+                )),
+            }
+            version.no_grants().iter().for_each(|missing| tell(no_grant(missing)));
+        }
+        needs.no_grants.iter().for_each(|missing| tell(no_grant(missing)));
+    }
+}
+
+fn no_grant(missing: &NoGrant) -> Finding {
+    let next = format!("add `{}` to `grants` of [guests.{}]", missing.add, missing.guest);
+    Finding::wrong(format!("grants {}", missing.guest), Mark::Failed, Trouble::new(missing, next))
+}
+
+/// Why a guest can't be used, and what to do.
+fn of_guest(config: &Config, (name, _, guest): &Named, unusable: Unusable) -> Trouble {
+    let (file, reference) = (config.file.display(), &guest.reference);
+    let inspect = match reference {
+        Reference::File(path) => format!("trueup guest inspect {}", path.display()),
+        Reference::Builtin { .. } => "trueup guest list".to_owned(),
+        Reference::Oci(_) => format!("trueup guest pull {reference} --to guest.wasm; trueup guest inspect guest.wasm"),
+    };
+    match unusable {
+        Unusable::Away(error) => {
+            let next = format!("check that the registry runs and that this machine reaches it, then: trueup guest pull {file}");
+            Trouble::new(error, next)
+        }
+        Unusable::Guest(error) if !guest.verify.keys.is_empty() => {
+            let next = format!("sign it with one of `verify.keys`, or correct `use` of [guests.{name}]; then: trueup guest verify {file}");
+            Trouble::new(error, next)
+        }
+        Unusable::Guest(error) => Trouble::new(error, format!("correct `use` of [guests.{name}]: {inspect}")),
+        Unusable::Settings(error) => {
+            let next = format!("correct `use` or `settings` of [guests.{name}]: {inspect}");
+            Trouble::new(error, next)
+        }
+    }
+}
+
+/// The backends that worlds share, if a guest may use them.
+fn shared(config: &Config) -> Vec<Look<'_>> {
+    let guests = config.guests();
+    let key = guests.iter().find_map(|(_, guest)| guest.grants.grant(ETCD)?.read.first().cloned());
+    let mut looks = Vec::new();
+    if let Some(key) = key {
+        looks.push(Look::new("etcd", async move { etcd::look(&config.etcd, &key).await }));
+    }
+    let filters = |(_, guest): &(_, &trueup_config::Guest)| guest.grants.allow_some(NFTABLES, Access::Write);
+    if guests.iter().any(filters) {
+        looks.push(Look::new("nftables", nftables::look(&config.nftables, &config.state_dir)));
+    }
+    looks
+}
+
+fn admin(config: &Config) -> Vec<(&'static str, AdminAt)> {
+    let metrics = config.admin.metrics_listen.map(AdminAt::Tcp);
+    let listen = config.admin.listen.clone().map(|at| ("admin.listen", at));
+    listen.into_iter().chain(metrics.map(|at| ("admin.metrics_listen", at))).collect()
+}
+
+fn skew(server: &str, clock: SystemTime, now: SystemTime) -> Finding {
+    let (apart, direction) = match now.duration_since(clock) {
+        Ok(apart) => (apart, "ahead of"),
+        Err(error) => (error.duration(), "behind"),
+    };
+    let text = format!("this machine is {} s {direction} {server}", apart.as_secs());
+    if apart <= SKEW_MAX {
+        return Finding::ok("clock", text);
+    }
+    let next = "timedatectl set-ntp true; timedatectl timesync-status shows the server and the offset";
+    Finding::wrong("clock", Mark::Failed, Trouble::new(text, next))
+}

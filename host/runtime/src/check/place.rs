@@ -1,0 +1,123 @@
+//! What a host needs of its machine: the state folder, room on its disk, addresses to listen on.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::unix::fs::FileTypeExt as _;
+use std::path::Path;
+
+use rustix::fs::{Access, StatVfs, access, statvfs};
+use tokio::net::UnixStream;
+use trueup_config::AdminAt;
+use trueup_work::needs::{Finding, Mark, Trouble};
+use trueup_work::socket::Reachable;
+
+use crate::run::StateLock;
+
+/// Below this a host stops recording soon: a busy one writes this much in minutes.
+const FREE_BYTES_MIN: u64 = 64 << 20;
+
+/// Whether a host can write the state folder, or make it. Also whether one runs with it.
+pub(super) fn state_folder(state_dir: &Path) -> (Finding, bool) {
+    let check = "state folder";
+    let shown = state_dir.display();
+    if state_dir.exists() && !state_dir.is_dir() {
+        let trouble = Trouble::new(format!("{shown} is no folder"), "name another one in `state_dir`");
+        return (Finding::wrong(check, Mark::Failed, trouble), false);
+    }
+    let folder = existing(state_dir);
+    if let Err(error) = access(folder, Access::WRITE_OK | Access::EXEC_OK) {
+        let error = io::Error::from(error);
+        let text = format!("{shown}: {} can't be written: {error}", folder.display());
+        let next = format!(
+            "run as the user that owns it, chown it (ls -ld {}), or name another one in `state_dir`",
+            folder.display()
+        );
+        return (Finding::wrong(check, Mark::Failed, Trouble::new(text, next)), false);
+    }
+    match StateLock::taken(state_dir) {
+        Ok(None) if folder != state_dir => (Finding::ok(check, format!("{shown}: a run creates it")), false),
+        Ok(None) => (Finding::ok(check, shown.to_string()), false),
+        Ok(Some(taken)) => {
+            let next = "nothing if that is this host: trueup status shows it; otherwise give this one a `state_dir` of its own";
+            (Finding::wrong(check, Mark::Warning, Trouble::new(taken, next)), true)
+        }
+        Err(error) => {
+            let next = format!("correct the owner and mode of {}", state_dir.join("lock").display());
+            (Finding::wrong(check, Mark::Failed, Trouble::new(error, next)), false)
+        }
+    }
+}
+
+/// The folder itself, or the nearest one above it that exists.
+fn existing(folder: &Path) -> &Path {
+    let found = folder.ancestors().find(|path| path.exists());
+    found.filter(|path| !path.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// How much room a host has.
+pub(super) fn disk(state_dir: &Path) -> Finding {
+    let folder = existing(state_dir);
+    let next = |bytes: u64| {
+        format!(
+            "df -h {}: free {} MiB, lower `keep_total_bytes` of [journal], or move `state_dir`",
+            folder.display(),
+            bytes >> 20
+        )
+    };
+    match statvfs(folder) {
+        Err(error) => Finding::wrong(
+            "disk",
+            Mark::Failed,
+            Trouble::new(io::Error::from(error), next(FREE_BYTES_MIN)),
+        ),
+        Ok(StatVfs { f_bavail, f_frsize, .. }) => {
+            let free = f_bavail.saturating_mul(f_frsize);
+            let text = format!("{} MiB free at {}", free >> 20, folder.display());
+            if free >= FREE_BYTES_MIN {
+                return Finding::ok("disk", text);
+            }
+            Finding::wrong("disk", Mark::Failed, Trouble::new(text, next(FREE_BYTES_MIN - free)))
+        }
+    }
+}
+
+/// Whether a host can listen there. One that `is_running` may do so already.
+pub(super) async fn listens(key: &str, at: &AdminAt, is_running: bool) -> Finding {
+    let free = match at {
+        AdminAt::Tcp(address) => tcp(*address),
+        AdminAt::Unix(path) => unix(path).await,
+    };
+    let text = match free {
+        Ok(()) => return Finding::ok(key, format!("{at} is free")),
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_running => {
+            return Finding::ok(key, format!("{at}: the host that runs listens there"));
+        }
+        Err(error) => format!("{at}: {error}"),
+    };
+    let next = match at {
+        AdminAt::Tcp(address) => format!(
+            "ss -ltnp 'sport = :{}' shows who has it; stop that, or give another `{key}`",
+            address.port()
+        ),
+        AdminAt::Unix(path) => format!("ss -lxp src {} shows who has it; stop that, or give another `{key}`", path.display()),
+    };
+    Finding::wrong(key, Mark::Failed, Trouble::new(text, next))
+}
+
+fn tcp(address: SocketAddr) -> io::Result<()> {
+    TcpListener::bind(address).map(drop)
+}
+
+/// A socket that nothing serves is left by an ended host, and is free.
+async fn unix(path: &Path) -> io::Result<()> {
+    match std::fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+        Ok(found) if !found.file_type().is_socket() => Err(io::Error::other("something else than a socket is there")),
+        Ok(_) => match UnixStream::connect(Reachable::new(path)?.path()).await {
+            Ok(_) => Err(io::ErrorKind::AddrInUse.into()),
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(()),
+            Err(error) => Err(error),
+        },
+    }
+}

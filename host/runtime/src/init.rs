@@ -1,0 +1,108 @@
+//! Writes a first configuration of one world: the sections of its example, with the source that is asked for.
+//!
+//! It works as it is: backends are simulated, and comments say how to use real ones. Never overwrites a file.
+
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use trueup_work::setup::SetupError;
+use trueup_worlds::KINDS;
+
+/// The file of the configuration.
+const CONFIGURATION: &str = "trueup.toml";
+
+/// Where manifests are in an example.
+const MANIFESTS: &str = "manifests/";
+
+/// What the written file begins with.
+const HEAD: &str = "\
+# Written by `trueup init`: everything here is yours to change. Paths are relative to this file. `trueup check` says what is
+# missing, `trueup plan` what a run would do. What each key means: docs/operators.md.";
+
+/// The source of a cluster.
+const CLUSTER: &str = "\
+# What should be: the objects of a cluster. `{}` is the pod's own service account, or else the kubeconfig that kubectl takes;
+# `kubernetes = { kubeconfig = \"FILE\", context = \"NAME\" }` names another.
+[source]
+kubernetes = {}";
+
+/// Where the desired state comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum From {
+    /// A folder of manifests.
+    Manifests,
+    /// An API server.
+    Kubernetes,
+}
+
+/// The worlds that have an example: their names, and whether they read a source.
+pub fn worlds() -> Vec<(&'static str, bool)> {
+    let kinds = KINDS.iter().filter(|kind| !kind.example().is_empty());
+    kinds.map(|kind| (kind.sections().about().name, kind.reads_source())).collect()
+}
+
+/// Writes the files, and returns their paths, the configuration first. `from` is for a world that reads a source.
+///
+/// # Errors
+/// If one of them exists, which is left as it is, or can't be written.
+pub fn write(folder: &Path, world: &str, from: From) -> Result<Vec<PathBuf>, SetupError> {
+    let files: Vec<(PathBuf, String)> = files(world, from)
+        .into_iter()
+        .map(|(name, text)| (folder.join(name), text))
+        .collect();
+    if let Some((taken, _)) = files.iter().find(|(path, _)| path.symlink_metadata().is_ok()) {
+        return Err(SetupError::Misused(format!(
+            "{} exists already, and is left as it is: name another folder, or move it away",
+            taken.display()
+        )));
+    }
+    for (path, text) in &files {
+        let written = write_new(path, text);
+        written.map_err(|error| SetupError::Failed(format!("writing {}: {error}", path.display())))?;
+    }
+    Ok(files.into_iter().map(|(path, _)| path).collect())
+}
+
+fn write_new(path: &Path, text: &str) -> io::Result<()> {
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    File::create_new(path)?.write_all(text.as_bytes())
+}
+
+/// The names and contents of a world's first files.
+fn files(world: &str, from: From) -> Vec<(&'static str, String)> {
+    let Some(kind) = KINDS.iter().find(|kind| kind.sections().about().name == world) else {
+        return Vec::new();
+    };
+    let wanted = kind
+        .example()
+        .iter()
+        .filter(|(name, _)| from == From::Manifests || !name.starts_with(MANIFESTS));
+    let text = |name: &str, text: &str| match name {
+        CONFIGURATION => configuration(text, world, from),
+        _ => text.to_owned(),
+    };
+    wanted.map(|(name, example)| (*name, text(name, example))).collect()
+}
+
+/// The parts of an example that concern a world, with another beginning and perhaps another source. An empty line ends a
+/// part, and a part is about the first section in it.
+fn configuration(example: &str, world: &str, from: From) -> String {
+    let others: Vec<&str> = KINDS.iter().map(|kind| kind.sections().about().name).collect();
+    let is_of_another = |section: &str| {
+        let name = section.split('.').nth(1).unwrap_or_default();
+        name != world && others.contains(&name)
+    };
+    let mut parts = vec![HEAD];
+    for part in example.split("\n\n").skip(1) {
+        let section = part.lines().find_map(|line| line.strip_prefix('[')?.split(']').next());
+        match section.unwrap_or_default() {
+            "source" if from == From::Kubernetes => parts.push(CLUSTER),
+            section if is_of_another(section) => {}
+            _ => parts.push(part.trim_end()),
+        }
+    }
+    parts.join("\n\n") + "\n"
+}

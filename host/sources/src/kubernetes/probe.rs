@@ -1,0 +1,186 @@
+//! Whether an API server answers, serves the kinds that are read, and lets this account do what a host does. Changes
+//! nothing: a review of one's own access is answered, not stored.
+
+use std::fmt;
+use std::time::SystemTime;
+
+use http::header::DATE;
+use k8s_openapi::api::authorization::v1::{
+    ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
+};
+use kube::api::{Api, PostParams};
+use kube::client::Body;
+
+use super::client::{Cluster, Doing, Failed, scopes};
+use super::kubeconfig::ClusterError;
+use super::settings::Settings;
+use super::store::Scope;
+use crate::object::Kind;
+
+/// One thing that an account may do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Right {
+    /// Such as `list`.
+    pub verb: &'static str,
+    /// The API group; empty for core.
+    pub group: &'static str,
+    /// Such as `services`, or `services/status`.
+    pub resource: &'static str,
+    /// The one object. `None`: any.
+    pub name: Option<&'static str>,
+    /// `None`: everywhere.
+    pub namespace: Option<String>,
+}
+
+impl Right {
+    /// For any object, everywhere.
+    pub const fn new(verb: &'static str, group: &'static str, resource: &'static str) -> Self {
+        Self {
+            verb,
+            group,
+            resource,
+            name: None,
+            namespace: None,
+        }
+    }
+
+    /// The same in one namespace.
+    #[must_use]
+    pub fn within(self, namespace: Option<&str>) -> Self {
+        Self {
+            namespace: namespace.map(str::to_owned),
+            ..self
+        }
+    }
+}
+
+impl fmt::Display for Right {
+    /// `patch services/status in namespace shop`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.verb, self.resource)?;
+        if let Some(name) = self.name {
+            write!(f, " {name}")?;
+        }
+        match &self.namespace {
+            Some(namespace) => write!(f, " in namespace {namespace}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Asks one API server.
+pub struct Probe {
+    cluster: Cluster,
+    scopes: Vec<Scope>,
+    needed: Vec<Kind>,
+}
+
+impl Probe {
+    /// Sends nothing yet.
+    ///
+    /// # Errors
+    /// If the address of the API server cannot be determined.
+    pub async fn new(settings: &Settings) -> Result<Self, ClusterError> {
+        Ok(Self {
+            cluster: Cluster::new(settings).await?,
+            scopes: scopes(settings),
+            needed: settings.needed.clone(),
+        })
+    }
+
+    /// The API server's URL.
+    pub fn server(&self) -> &str {
+        self.cluster.server()
+    }
+
+    /// The namespace of the account or of the context.
+    pub fn namespace(&self) -> String {
+        self.cluster.client().default_namespace().to_owned()
+    }
+
+    /// The kinds that are read, and whether a host waits for them.
+    pub fn kinds(&self) -> Vec<(Kind, bool)> {
+        let mut kinds: Vec<Kind> = self.scopes.iter().map(|scope| scope.kind).collect();
+        kinds.dedup();
+        let is_needed = |kind: &Kind| self.needed.contains(kind);
+        kinds.into_iter().map(|kind| (kind, is_needed(&kind))).collect()
+    }
+
+    /// What reading them needs, and whether a host waits for it.
+    pub fn reads(&self) -> Vec<(Right, bool)> {
+        let rights = self.scopes.iter().flat_map(|scope| {
+            let is_needed = self.needed.contains(&scope.kind);
+            let group = scope.kind.api_version().split_once('/').map_or("", |(group, _)| group);
+            ["list", "watch"].map(|verb| {
+                let right = Right::new(verb, group, scope.kind.resource());
+                (right.within(scope.namespace.as_deref()), is_needed)
+            })
+        });
+        rights.collect()
+    }
+
+    /// The API server's clock. `None` if its answer does not say.
+    ///
+    /// # Errors
+    /// If it does not answer.
+    pub async fn clock(&self) -> Result<Option<SystemTime>, Failed> {
+        let doing = Doing::one("get", "version", "");
+        let request = http::Request::get("/version").body(Body::empty());
+        let request = request.map_err(|error| self.cluster.failed(&doing, &error.to_string()))?;
+        let client = self.cluster.client();
+        let answer = self.cluster.asked(&doing, client.send(request)).await?;
+        let date = answer.headers().get(DATE).and_then(|date| date.to_str().ok());
+        Ok(date.and_then(|date| httpdate::parse_http_date(date).ok()))
+    }
+
+    /// Whether the API server serves a kind.
+    ///
+    /// # Errors
+    /// If it does not answer, or does not take our credentials.
+    pub async fn serves(&self, kind: Kind) -> Result<bool, Failed> {
+        let version = kind.api_version();
+        let doing = Doing::one("get", "the kinds of", version);
+        let client = self.cluster.client();
+        let listed = match version {
+            "v1" => self.cluster.asked(&doing, client.list_core_api_resources(version)).await,
+            _ => self.cluster.asked(&doing, client.list_api_group_resources(version)).await,
+        };
+        match listed {
+            Ok(listed) => Ok(listed.resources.iter().any(|one| one.name == kind.resource())),
+            Err(failed) if failed.is_not_found() => Ok(false),
+            Err(failed) => Err(failed),
+        }
+    }
+
+    /// Whether this account may do something.
+    ///
+    /// # Errors
+    /// If the API server does not answer, or does not take our credentials.
+    pub async fn may(&self, right: &Right) -> Result<bool, Failed> {
+        let (resource, subresource) = match right.resource.split_once('/') {
+            Some((resource, subresource)) => (resource, Some(subresource.to_owned())),
+            None => (right.resource, None),
+        };
+        let about = ResourceAttributes {
+            verb: Some(right.verb.to_owned()),
+            group: Some(right.group.to_owned()),
+            resource: Some(resource.to_owned()),
+            subresource,
+            namespace: right.namespace.clone(),
+            name: right.name.map(str::to_owned),
+            ..ResourceAttributes::default()
+        };
+        let review = SelfSubjectAccessReview {
+            spec: SelfSubjectAccessReviewSpec {
+                resource_attributes: Some(about),
+                ..SelfSubjectAccessReviewSpec::default()
+            },
+            ..SelfSubjectAccessReview::default()
+        };
+        let doing = Doing::one("create", "selfsubjectaccessreviews", "");
+        let api: Api<SelfSubjectAccessReview> = Api::all(self.cluster.client());
+        let parameters = PostParams::default();
+        let answer = self.cluster.asked(&doing, api.create(&parameters, &review)).await?;
+        Ok(answer.status.is_some_and(|status| status.allowed))
+    }
+}
