@@ -546,29 +546,6 @@ fn where_no_host_runs_that_is_one_line() {
     );
 }
 
-#[needs(promtool)]
-#[test]
-fn the_rules_for_alerts_are_rules() {
-    let rules = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/prometheus-rules.yaml");
-    accepted(promtool(&["check", "rules", rules.to_str().unwrap()]), "");
-    // Each series in them exists.
-    let documented = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/observing.md");
-    let documented = fs::read_to_string(documented).unwrap();
-    let rules = fs::read_to_string(rules).unwrap();
-    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    let series = rules.split(|c| !is_part(c)).filter(|word| word.starts_with("trueup_"));
-    for name in series {
-        let family = ["_bucket", "_count", "_sum"]
-            .iter()
-            .find_map(|end| name.strip_suffix(end))
-            .unwrap_or(name);
-        assert!(
-            documented.contains(&format!("`{family}`")),
-            "{family} is not in docs/observing.md"
-        );
-    }
-}
-
 /// A `trueup top` on its own terminal.
 struct Top {
     script: Child,

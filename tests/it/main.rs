@@ -25,6 +25,7 @@ mod neg_plan;
 mod neg_recordings;
 mod nodes;
 mod numbering;
+mod packages;
 mod page;
 mod programs;
 mod quickstart;

@@ -5,7 +5,8 @@
 use std::path::{Path, PathBuf};
 
 /// A name for `#[needs(...)]`, and its programs, which must all exist: in `PATH`, or at this path.
-const COMPONENTS: [(&str, &[&str]); 14] = [
+const COMPONENTS: [(&str, &[&str]); 16] = [
+    ("cargo_deb", &["cargo-deb"]),
     ("chromium", &["chromium", "chromedriver"]),
     ("cni", &["/usr/lib/cni/bridge"]),
     ("containerd", &["containerd", "ctr", "runc"]),
@@ -17,9 +18,10 @@ const COMPONENTS: [(&str, &[&str]); 14] = [
     ("netns", &["ip", "nsenter", "ping", "unshare"]),
     ("nft", &["nft"]),
     ("openssl", &["openssl"]),
-    ("promtool", &["promtool"]),
+    ("promtool", &["prometheus", "promtool"]),
     ("pypi", &["python3"]),
     ("script", &["script"]),
+    ("systemd", &["systemd-analyze", "systemd-sysusers"]),
 ];
 
 /// Names to treat as missing, separated by commas. `tools/test` sets it if PyPI does not answer.

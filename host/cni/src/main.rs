@@ -17,6 +17,7 @@ mod configuration;
 mod environment;
 mod error;
 mod host;
+mod install;
 mod members;
 mod outcome;
 mod plan;
@@ -27,17 +28,29 @@ mod result;
 mod spool;
 mod version;
 
+use std::ffi::OsString;
+use std::io::Write as _;
+use std::path::Path;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    // For people: a runtime gives no arguments, and asks with `CNI_COMMAND=VERSION`.
-    if std::env::args_os()
-        .nth(1)
-        .is_some_and(|argument| argument == "--version")
-    {
-        let version = concat!("trueup-cni ", env!("CARGO_PKG_VERSION"), "\n");
-        let written = std::io::Write::write_all(&mut std::io::stdout(), version.as_bytes());
-        return written.map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS);
+    // A runtime gives no arguments, and asks with `CNI_COMMAND=VERSION`.
+    let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
+    match arguments.as_slice() {
+        [version] if version == "--version" => {
+            let version = concat!("trueup-cni ", env!("CARGO_PKG_VERSION"), "\n");
+            let written = std::io::stdout().write_all(version.as_bytes());
+            return written.map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS);
+        }
+        [install, folder] if install == "install" => {
+            let Err(error) = install::install(Path::new(folder)) else {
+                return ExitCode::SUCCESS;
+            };
+            // Ignore the error: there is no other place to write it to.
+            let _ = writeln!(std::io::stderr(), "trueup-cni: {error}");
+            return ExitCode::FAILURE;
+        }
+        _ => {}
     }
     let variables = environment::Variables::of_process();
     let input = configuration::read(std::io::stdin());

@@ -476,7 +476,7 @@ fn a_file_that_cannot_be_read_is_named() {
 
 #[test]
 fn the_deployments_volume_holds_what_the_defaults_keep() {
-    let deployment = include_str!("../../../deploy/deployment.yaml");
+    let deployment = include_str!("../../../deploy/trueup.yaml");
     let limit = deployment
         .split("sizeLimit: ")
         .nth(1)

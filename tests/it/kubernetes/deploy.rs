@@ -1,8 +1,8 @@
-//! The files under `deploy/`, as they ship: every kubectl applies them, and hosts run with exactly their configuration,
-//! arguments, variables and rights.
+//! `deploy/trueup.yaml` as it ships, and a part of the chart: every kubectl applies them, and hosts run with exactly
+//! their configuration, arguments, variables and rights.
 //!
 //! Where a pod has something that tests lack (its volumes, its own address), a variable names the replacement.
-//! `source.rs` covers the host's other work with a cluster, `election.rs` the Lease.
+//! `packages.rs` renders the chart; `source.rs` covers the host's other work with a cluster, `election.rs` the Lease.
 
 use needs::needs;
 use std::collections::BTreeSet;
@@ -23,8 +23,11 @@ use super::source::node;
 use support::api_server::{ADMIN, ApiServer, Fault};
 use support::{Engine, Ran, Started, TOKEN, program, ran, wait_until};
 
-/// The host's user in the cluster.
+/// The controller's user in the cluster.
 const ACCOUNT: &str = "system:serviceaccount:trueup:trueup";
+
+/// The user of a node's host.
+const NODE_ACCOUNT: &str = "system:serviceaccount:trueup:trueup-node";
 
 /// Anything slower counts as a hang: the host repeats an identical event once a minute, and does more meanwhile.
 const PATIENCE: Duration = Duration::from_secs(240);
@@ -53,7 +56,7 @@ metadata: { name: web-1, namespace: default, labels: { app: web } }
 spec: { nodeName: node-1, containers: [{ name: web, image: web }] }
 "#;
 
-/// An API server with `deploy/` applied, an Engine, and the environment of a pod.
+/// An API server with manifests of a package applied, an Engine, and the environment of a pod.
 struct Cluster {
     kubectl: PathBuf,
     server: ApiServer,
@@ -62,8 +65,14 @@ struct Cluster {
 }
 
 impl Cluster {
-    /// With four Nodes, the Deployment's secret, and enforced roles.
+    /// With `deploy/trueup.yaml`.
     fn deployed(kubectl: PathBuf) -> Self {
+        let manifests = fs::read_to_string(shipped("deploy/trueup.yaml")).unwrap();
+        Self::with(kubectl, &manifests, ACCOUNT)
+    }
+
+    /// With four Nodes, the Deployment's secret, and enforced roles.
+    fn with(kubectl: PathBuf, manifests: &str, account: &str) -> Self {
         let cluster = Self {
             kubectl,
             server: ApiServer::start_with_tls(),
@@ -72,7 +81,7 @@ impl Cluster {
         };
         cluster.put("kubeconfig", &cluster.server.kubeconfig(ADMIN, "admin"));
         // In a pod the namespace is that of its service account.
-        let account = cluster.server.kubeconfig(ACCOUNT, "its-token");
+        let account = cluster.server.kubeconfig(account, "its-token");
         assert!(account.contains("\"namespace\": \"default\""), "{account}");
         cluster.put(
             "account",
@@ -83,9 +92,10 @@ impl Cluster {
         for number in 1..=4 {
             cluster.server.apply(node(number)).unwrap();
         }
-        let deploy = shipped("deploy");
-        cluster.kubectl(&["apply", "-k", deploy.to_str().unwrap()]).exits(0);
-        cluster.put("engine-token", TOKEN);
+        cluster.kubectl(&["create", "namespace", "trueup"]).exits(0);
+        cluster.put("manifests.yaml", manifests);
+        cluster.kubectl(&["apply", "-f", "manifests.yaml"]).exits(0);
+        cluster.put("token", TOKEN);
         cluster
             .kubectl(&[
                 "-n",
@@ -94,7 +104,7 @@ impl Cluster {
                 "secret",
                 "generic",
                 "trueup-engine-token",
-                "--from-file=token=engine-token",
+                "--from-file=token",
             ])
             .exits(0);
         cluster
@@ -125,47 +135,65 @@ impl Cluster {
         self.server.get("deployments", "trueup", "trueup").unwrap()["spec"]["template"]["spec"].clone()
     }
 
-    /// Mounts the Deployment's ConfigMap and Secret, and starts its container.
-    fn start(&self, name: &str) -> Started {
-        let pod = self.pod();
-        let volume = |name: &str| list(&pod["volumes"]).into_iter().find(|volume| volume["name"] == name);
-        let config_map = volume("config").unwrap()["configMap"]["name"].clone();
-        let config = self.server.get("configmaps", "trueup", text(&config_map)).unwrap();
-        self.put("etc/trueup/trueup.toml", text(&config["data"]["trueup.toml"]));
-        let secret = volume("engine-token").unwrap()["secret"]["secretName"].clone();
-        let secret = self.server.get("secrets", "trueup", text(&secret)).unwrap();
-        let token = BASE64_STANDARD.decode(text(&secret["data"]["token"])).unwrap();
-        self.put("etc/trueup-engine/token", std::str::from_utf8(&token).unwrap());
+    /// Mounts a pod's ConfigMap and Secret, and starts its container.
+    fn start(&self, pod: &Value, name: &str, edit: impl FnOnce(String) -> String) -> Started {
+        let config = &list(&pod["volumes"])[0];
+        assert_eq!(config["name"], "config");
+        let mut sources = list(&config["projected"]["sources"]);
+        sources.push(config.clone());
+        for source in sources {
+            if let Some(name) = source["configMap"]["name"].as_str() {
+                let config = self.server.get("configmaps", "trueup", name).unwrap();
+                assert_eq!(config["data"].as_object().unwrap().len(), 1, "{config}");
+                let text = text(&config["data"]["trueup.toml"]).to_owned();
+                self.put("etc/trueup/trueup.toml", &text);
+            }
+            if let Some(name) = source["secret"]["name"].as_str() {
+                let secret = self.server.get("secrets", "trueup", name).unwrap();
+                for (file, data) in secret["data"].as_object().unwrap() {
+                    let data = BASE64_STANDARD.decode(text(data)).unwrap();
+                    self.put(&format!("etc/trueup/{file}"), std::str::from_utf8(&data).unwrap());
+                }
+            }
+        }
+        let config = self.path("etc/trueup/trueup.toml");
+        fs::write(&config, edit(fs::read_to_string(&config).unwrap())).unwrap();
 
-        let here = |path: &str| self.path(path.trim_start_matches('/'));
         let container = &pod["containers"][0];
         let mut command = program();
         for arg in list(&container["args"]) {
             let arg = text(&arg).to_owned();
-            command.arg(if arg.starts_with('/') { here(&arg) } else { arg.into() });
+            command.arg(match arg.strip_prefix('/') {
+                Some(path) => self.path(path),
+                None => arg.into(),
+            });
         }
         for variable in list(&container["env"]) {
-            let field = &variable["valueFrom"]["fieldRef"]["fieldPath"];
-            let value = if field == "metadata.name" {
-                name
-            } else {
-                text(&variable["value"])
+            let value = match text(&variable["valueFrom"]["fieldRef"]["fieldPath"]) {
+                "metadata.name" | "spec.nodeName" => name,
+                "status.hostIP" => "10.0.0.1",
+                "" => text(&variable["value"]),
+                other => panic!("tests have no {other}"),
             };
             command.env(text(&variable["name"]), value);
         }
         command
             .env("KUBECONFIG", self.path("account"))
             .env("TRUEUP_STATE_DIR", self.path(name))
-            .env("TRUEUP_BACKEND_LBAAS_URL", self.engine.url())
-            .env("TRUEUP_BACKEND_LBAAS_TOKEN_FILE", here("/etc/trueup-engine/token"))
             .env("TRUEUP_ADMIN_METRICS_LISTEN", "127.0.0.1:0");
         Started::of(&mut command)
     }
 
+    /// Starts a container of the Deployment.
+    fn start_controller(&self, name: &str) -> Started {
+        let url = format!("kind = \"anexia\"\nurl = \"{}\"", self.engine.url());
+        self.start(&self.pod(), name, |config| config.replace("kind = \"anexia\"", &url))
+    }
+
     /// The hosts' requests to the API server: group, resource and verb.
-    fn asked(&self) -> BTreeSet<[String; 3]> {
+    fn asked(&self, account: &str) -> BTreeSet<[String; 3]> {
         let requests = self.server.requests().into_iter().map(|request| request.asked);
-        let ours = requests.filter(|asked| asked.user == ACCOUNT && !asked.resource.is_empty());
+        let ours = requests.filter(|asked| asked.user == account && !asked.resource.is_empty());
         ours.map(|asked| {
             let resource = match asked.subresource.as_str() {
                 "" => asked.resource,
@@ -176,25 +204,32 @@ impl Cluster {
         .collect()
     }
 
-    /// The hosts' rights by the roles.
-    fn allowed(&self) -> BTreeSet<[String; 3]> {
-        let role = self.server.get("clusterroles", "", "trueup").unwrap();
-        let election = self.server.get("roles", "trueup", "trueup-election").unwrap();
+    /// The rights that these roles give.
+    fn allowed(&self, roles: &[(&str, &str, &str)]) -> BTreeSet<[String; 3]> {
         let mut allowed = BTreeSet::new();
-        for rule in list(&role["rules"]).into_iter().chain(list(&election["rules"])) {
-            for group in list(&rule["apiGroups"]) {
-                for resource in list(&rule["resources"]) {
-                    for verb in list(&rule["verbs"]) {
-                        allowed.insert([&group, &resource, &verb].map(|word| text(word).to_owned()));
+        for (plural, namespace, name) in roles {
+            let role = self.server.get(plural, namespace, name).unwrap();
+            for rule in list(&role["rules"]) {
+                for group in list(&rule["apiGroups"]) {
+                    for resource in list(&rule["resources"]) {
+                        for verb in list(&rule["verbs"]) {
+                            allowed.insert([&group, &resource, &verb].map(|word| text(word).to_owned()));
+                        }
                     }
                 }
             }
         }
         allowed
     }
+
+    /// Requests that the server refused.
+    fn refused(&self) -> Vec<support::api_server::Logged> {
+        let all = self.server.requests().into_iter();
+        all.filter(|request| matches!(request.status, 401 | 403)).collect()
+    }
 }
 
-/// A folder of the project.
+/// A file or folder of the project.
 fn shipped(folder: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(folder)
 }
@@ -247,7 +282,7 @@ fn get(url: &str) -> (u16, String) {
 
 #[needs(kubectl, openssl)]
 #[test]
-fn what_is_under_deploy_is_applied_by_every_kubectl_and_its_parts_fit() {
+fn what_ships_is_applied_by_every_kubectl_and_its_parts_fit() {
     for kubectl in programs() {
         let cluster = Cluster::deployed(kubectl);
         let names = |plural: &str| -> BTreeSet<String> {
@@ -258,10 +293,12 @@ fn what_is_under_deploy_is_applied_by_every_kubectl_and_its_parts_fit() {
         for plural in [
             "namespaces",
             "serviceaccounts",
+            "configmaps",
             "clusterroles",
             "clusterrolebindings",
             "deployments",
             "poddisruptionbudgets",
+            "networkpolicies",
         ] {
             assert_eq!(names(plural), ["trueup".to_owned()].into(), "{plural}");
         }
@@ -272,15 +309,14 @@ fn what_is_under_deploy_is_applied_by_every_kubectl_and_its_parts_fit() {
             .kubectl(&["-n", "trueup", "get", "deployments,poddisruptionbudgets"])
             .exits(0);
         assert!(shown.stdout.contains("deployment.apps/trueup"), "{shown}");
-        let again = cluster
-            .kubectl(&["apply", "-k", shipped("deploy").to_str().unwrap()])
-            .exits(0);
-        assert!(!again.stdout.contains("created"), "{again}");
+        let again = cluster.kubectl(&["apply", "-f", "manifests.yaml"]).exits(0);
+        assert!(again.stdout.lines().all(|line| line.ends_with(" unchanged")), "{again}");
 
         // Probes and Prometheus ask at the address that the configuration sets.
         let pod = cluster.pod();
         let container = &pod["containers"][0];
-        let config = fs::read_to_string(shipped("deploy/trueup.toml")).unwrap();
+        let config = cluster.server.get("configmaps", "trueup", "trueup").unwrap();
+        let config = text(&config["data"]["trueup.toml"]);
         let port = container["ports"][0]["containerPort"].clone();
         assert_eq!(container["ports"][0]["name"], "metrics");
         assert!(
@@ -315,12 +351,12 @@ fn two_hosts_need_exactly_the_rights_that_they_are_given() {
     let finalizer = |asked: &support::api_server::Asked| asked.is("patch", "services") && asked.subresource.is_empty();
     cluster.server.fault(finalizer, conflict, Some(1));
 
-    let mut first = cluster.start("trueup-1");
+    let mut first = cluster.start_controller("trueup-1");
     wait_until("the first to lead", || {
         let lease = cluster.server.get("leases", "trueup", "trueup");
         lease.is_some_and(|lease| lease["spec"]["holderIdentity"] == "trueup-1")
     });
-    let mut second = cluster.start("trueup-2");
+    let mut second = cluster.start_controller("trueup-2");
     let pod = cluster.pod();
     let probe = |name: &str| text(&pod["containers"][0][name]["httpGet"]["path"]).to_owned();
     for (host, leads) in [(&mut first, "1"), (&mut second, "0")] {
@@ -406,18 +442,46 @@ fn two_hosts_need_exactly_the_rights_that_they_are_given() {
     assert_eq!(cluster.engine.objects(), []);
     second.terminate().0.exits(0);
 
-    let refused: Vec<_> = cluster
-        .server
-        .requests()
-        .into_iter()
-        .filter(|request| matches!(request.status, 401 | 403))
-        .collect();
-    assert!(refused.is_empty(), "{refused:?}");
+    assert!(cluster.refused().is_empty(), "{:?}", cluster.refused());
+    let roles = [("clusterroles", "", "trueup"), ("roles", "trueup", "trueup-election")];
     assert_eq!(
-        cluster.asked(),
-        cluster.allowed(),
-        "what was asked (left) is what deploy/rbac.yaml gives (right)"
+        cluster.asked(ACCOUNT),
+        cluster.allowed(&roles),
+        "what was asked (left) is what deploy/trueup.yaml gives (right)"
     );
     // The host writes only to the state folder: the rest of a pod's disk is read-only.
-    assert_eq!(support::files_under(&cluster.path("etc/trueup")).len(), 1);
+    assert_eq!(support::files_under(&cluster.path("etc/trueup")).len(), 2);
+}
+
+#[needs(kubectl, openssl, pypi)]
+#[test]
+fn a_nodes_host_needs_only_the_rights_of_its_part() {
+    let chart = crate::packages::rendered(&json!({"controller": {"enabled": false}, "node": {"enabled": true}}));
+    let cluster = Cluster::with(programs().swap_remove(0), &chart.text, NODE_ACCOUNT);
+    cluster.put("slices.yaml", SLICES);
+    let manifests = shipped("examples/quickstart/manifests");
+    cluster
+        .kubectl(&["apply", "-f", manifests.to_str().unwrap(), "-f", "slices.yaml"])
+        .exits(0);
+    let not_honoured = json!({"spec": {"internalTrafficPolicy": "Local"}}).to_string();
+    cluster.kubectl(&["patch", "svc", "web", "-p", &not_honoured]).exits(0);
+
+    let set = cluster.server.get("daemonsets", "trueup", "trueup-node").unwrap();
+    let pod = &set["spec"]["template"]["spec"];
+    let mut host = cluster.start(pod, "node-1", |config| {
+        let store = "kind = \"etcd\"\nendpoints = [\"http://127.0.0.1:2379\"]";
+        assert!(config.contains(store), "{config}");
+        config.replace(store, "kind = \"simulated\"") + "\n[backend.nftables]\nkind = \"simulated\"\n"
+    });
+    host.wait_for("node-1                   true     3 services rendered by nftables/node-1");
+    until("an event", &host, || {
+        let events = cluster.server.list("events");
+        events.iter().any(|event| event["reason"] == "NotHonoured")
+    });
+    host.terminate().0.exits(0);
+    assert!(cluster.refused().is_empty(), "{:?}", cluster.refused());
+    let mut allowed = cluster.allowed(&[("clusterroles", "", "trueup-node")]);
+    // After a minute, an event is counted up; the controller's test waits for it.
+    assert!(allowed.remove(&["events.k8s.io", "events", "patch"].map(str::to_owned)));
+    assert_eq!(cluster.asked(NODE_ACCOUNT), allowed);
 }

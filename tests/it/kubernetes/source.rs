@@ -185,7 +185,7 @@ fn what_kubectl_applies_is_served_and_what_it_deletes_is_gone_first() {
     cluster
         .site
         .edit("trueup.toml", "kubeconfig = \"kubeconfig\"", "kubeconfig = \"account\"");
-    // The Lease to which deploy/rbac.yaml gives the right.
+    // The Lease to which deploy/trueup.yaml gives the right.
     cluster.site.edit(
         "trueup.toml",
         "\n[guests.lbaas]\n",
@@ -539,7 +539,7 @@ fn what_is_wrong_with_a_cluster_is_one_line() {
     cluster.server.enforce_rbac(true);
     let unknown = cluster.server.kubeconfig("unknown", "a-token");
     fs::write(cluster.site.path("kubeconfig"), unknown).unwrap();
-    refused("not allowed (403): give this account `list` on `endpointslices` in a role, as in deploy/rbac.yaml");
+    refused("not allowed (403): give this account `list` on `endpointslices` in a role, as in deploy/trueup.yaml");
     cluster.server.refuse_unknown_tokens(true);
     cluster.site.edit("kubeconfig", "a-token", "another-token");
     refused("it does not take our credentials (401)");

@@ -279,7 +279,7 @@ impl Cluster {
         let text = match status.code {
             401 => "it does not take our credentials (401): check the user of the kubeconfig's context, or the service account".to_owned(),
             403 => format!(
-                "not allowed (403): give this account `{}` on `{}` in a role, as in deploy/rbac.yaml",
+                "not allowed (403): give this account `{}` on `{}` in a role, as in deploy/trueup.yaml",
                 doing.verb, doing.resource
             ),
             code => format!("{} ({code})", status.message.trim_end_matches('.')),

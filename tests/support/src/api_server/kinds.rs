@@ -3,7 +3,7 @@
 //! A new kind needs a row here, a printer in `columns.rs` if `kubectl get` must show more than its name and age, and
 //! defaults in `admit.rs` if it has any.
 
-use k8s_openapi::api::{apps, coordination, core, discovery, events, policy, rbac};
+use k8s_openapi::api::{apps, coordination, core, discovery, events, networking, policy, rbac};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -81,6 +81,9 @@ impl Kind {
 
 /// The newer group of Events.
 pub(super) const EVENTS_GROUP: &str = "events.k8s.io";
+
+/// The Prometheus operator's group. Its kinds are custom resources: any fields, as without their schemas.
+const MONITORING_GROUP: &str = "monitoring.coreos.com";
 
 /// The kind of a resource.
 pub(super) fn by_resource(group: &str, plural: &str) -> Option<&'static Kind> {
@@ -236,6 +239,46 @@ pub(super) static KINDS: &[Kind] = &[
         namespaced: true,
         traits: &[Status, Generation, InAll],
         typed: typed::<apps::v1::Deployment>,
+    },
+    Kind {
+        group: "apps",
+        version: "v1",
+        plural: "daemonsets",
+        kind: "DaemonSet",
+        short: &["ds"],
+        namespaced: true,
+        traits: &[Status, Generation, InAll],
+        typed: typed::<apps::v1::DaemonSet>,
+    },
+    Kind {
+        group: "networking.k8s.io",
+        version: "v1",
+        plural: "networkpolicies",
+        kind: "NetworkPolicy",
+        short: &["netpol"],
+        namespaced: true,
+        traits: &[Generation],
+        typed: typed::<networking::v1::NetworkPolicy>,
+    },
+    Kind {
+        group: MONITORING_GROUP,
+        version: "v1",
+        plural: "podmonitors",
+        kind: "PodMonitor",
+        short: &["pmon"],
+        namespaced: true,
+        traits: &[Generation],
+        typed: Ok,
+    },
+    Kind {
+        group: MONITORING_GROUP,
+        version: "v1",
+        plural: "prometheusrules",
+        kind: "PrometheusRule",
+        short: &["promrule"],
+        namespaced: true,
+        traits: &[Generation],
+        typed: Ok,
     },
     Kind {
         group: "policy",
