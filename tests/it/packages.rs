@@ -92,12 +92,15 @@ pub(crate) struct Rendered {
     objects: Vec<Value>,
 }
 
-#[track_caller]
-pub(crate) fn rendered(values: &Value) -> Rendered {
+fn helm(values: &Value) -> Ran {
     let mut python = Command::new(VENV.join("bin/python"));
     python.arg(shipped("tests/it/packages/chart.py"));
-    let said = ran(python.arg(shipped("deploy/helm/trueup")).arg(values.to_string())).exits(0);
-    let chart: Rendered = serde_json::from_value(said.json()).unwrap();
+    ran(python.arg(shipped("deploy/helm/trueup")).arg(values.to_string()))
+}
+
+#[track_caller]
+pub(crate) fn rendered(values: &Value) -> Rendered {
+    let chart: Rendered = serde_json::from_value(helm(values).exits(0).json()).unwrap();
     assert_eq!(chart.faults, [""; 0], "{values}");
     chart
 }
@@ -133,6 +136,9 @@ fn the_chart_renders_what_plain_kubectl_applies() {
     assert_eq!(chart.version, env!("CARGO_PKG_VERSION"));
     let head = "# The chart with its defaults, for `kubectl apply` (docs/install.md). A test renders it: BLESS=1 rewrites it.\n";
     same_as("deploy/trueup.yaml", &format!("{head}{}", chart.text));
+    // A misspelt value is refused, not ignored.
+    let refused = helm(&json!({"controller": {"replica": 3}})).exits(1);
+    assert!(refused.stderr.contains("'replica' not allowed"), "{refused}");
 }
 
 #[needs(kubectl, pypi)]

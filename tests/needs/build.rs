@@ -36,7 +36,9 @@ fn main() {
     for name in ["PATH", "USER", WITHOUT] {
         println!("cargo::rerun-if-env-changed={name}");
     }
-    for folder in ["/usr/bin", "/usr/sbin", "/usr/lib/cni"].map(Path::new) {
+    let cargos = std::env::var_os("HOME").map(|home| Path::new(&home).join(".cargo/bin"));
+    let systems = ["/usr/bin", "/usr/sbin", "/usr/lib/cni"].map(PathBuf::from);
+    for folder in systems.into_iter().chain(cargos) {
         if folder.is_dir() {
             println!("cargo::rerun-if-changed={}", folder.display());
         }
