@@ -12,7 +12,7 @@ faults = report["errors"] + [it["error"] for it in report["messages"] if it["sev
 with helm.Chart.load(path) as chart:
     files = chart.render(values, name="trueup", namespace="trueup")
     version = chart.metadata["appVersion"]
-documents = [part.strip("\n") for name in sorted(files) for part in ("\n" + files[name]).split("\n---\n")]
+documents = [part.strip("\n") + "\n" for name in sorted(files) for part in ("\n" + files[name]).split("\n---\n")]
 documents = [document for document in documents if document.strip()]
 objects = [helm.values_from_yaml(document) for document in documents]
-print(json.dumps({"faults": faults, "version": version, "text": "\n---\n".join(documents) + "\n", "objects": objects}))
+print(json.dumps({"faults": faults, "version": version, "text": "---\n".join(documents), "objects": objects}))
