@@ -100,7 +100,10 @@ fn toy() -> Planted {
 /// The smallest world, with a cluster as its source.
 fn cluster(server: &ApiServer, user: &str) -> Planted {
     toy()
-        .edit("manifests = \"manifests\"", "kubernetes = { kubeconfig = \"kubeconfig\" }")
+        .edit(
+            "manifests = \"manifests\"",
+            "kubernetes = { kubeconfig = \"kubeconfig\" }",
+        )
         .file("kubeconfig", &server.kubeconfig(user, "a-token"))
 }
 
@@ -159,7 +162,14 @@ const FAULTS: &[Case] = &[
         plant: || {
             let planted = lbaas();
             let config = fs::read_to_string(planted.site.path("trueup.toml")).unwrap();
-            let url = config.split("url = \"").nth(1).unwrap().split('"').next().unwrap().to_owned();
+            let url = config
+                .split("url = \"")
+                .nth(1)
+                .unwrap()
+                .split('"')
+                .next()
+                .unwrap()
+                .to_owned();
             planted.edit(&url, "http://127.0.0.1:1")
         },
         check: "Engine",
@@ -170,7 +180,14 @@ const FAULTS: &[Case] = &[
         plant: || {
             let planted = lbaas();
             let config = fs::read_to_string(planted.site.path("trueup.toml")).unwrap();
-            let url = config.split("url = \"").nth(1).unwrap().split('"').next().unwrap().to_owned();
+            let url = config
+                .split("url = \"")
+                .nth(1)
+                .unwrap()
+                .split('"')
+                .next()
+                .unwrap()
+                .to_owned();
             planted.edit(&url, &late_server())
         },
         check: "clock",
@@ -215,7 +232,13 @@ const FAULTS: &[Case] = &[
     Case {
         plant: || lbaas().edit("builtin:lbaas@1", "oci:127.0.0.1:1/lbaas:1"),
         check: "guest lbaas",
-        says: "127.0.0.1:1/lbaas:1",
+        says: "it is not in the lock file",
+        next: "correct `use` of [guests.lbaas]: trueup guest lock ",
+    },
+    Case {
+        plant: || lbaas().edit("builtin:lbaas@1", &format!("oci:127.0.0.1:1/lbaas@sha256:{:064}", 7)),
+        check: "guest lbaas",
+        says: "127.0.0.1:1/lbaas",
         next: "check that the registry runs",
     },
     Case {
@@ -243,19 +266,30 @@ const FAULTS: &[Case] = &[
         next: "mkdir -p ",
     },
     Case {
-        plant: || toy().file("manifests/web.yaml", "kind: Servce\napiVersion: v1\nmetadata: {name: web}\n"),
+        plant: || {
+            toy().file(
+                "manifests/web.yaml",
+                "kind: Servce\napiVersion: v1\nmetadata: {name: web}\n",
+            )
+        },
         check: "manifests",
         says: "web.yaml",
         next: "correct it, then: trueup plan ",
     },
     Case {
-        plant: || toy().edit("[source]", "state_dir = \"token\"\n[source]").file("token", ""),
+        plant: || {
+            toy()
+                .edit("[source]", "state_dir = \"token\"\n[source]")
+                .file("token", "")
+        },
         check: "state folder",
         says: "is no folder",
         next: "name another one in `state_dir`",
     },
     Case {
-        plant: || toy().add("[backend.etcd]\nkind = \"etcd\"\nendpoints = [\"http://127.0.0.1:1\"]\nrequest_timeout_ms = 500"),
+        plant: || {
+            toy().add("[backend.etcd]\nkind = \"etcd\"\nendpoints = [\"http://127.0.0.1:1\"]\nrequest_timeout_ms = 500")
+        },
         check: "etcd",
         says: "http://127.0.0.1:1",
         next: "etcdctl --endpoints=http://127.0.0.1:1 endpoint health",
@@ -275,7 +309,10 @@ const FAULTS: &[Case] = &[
     Case {
         plant: || {
             let site = Planted::new(Site::services());
-            site.edit("[backend.nftables]\nkind = \"simulated\"", "[backend.nftables]\nnft = \"no-such-nft\"")
+            site.edit(
+                "[backend.nftables]\nkind = \"simulated\"",
+                "[backend.nftables]\nnft = \"no-such-nft\"",
+            )
         },
         check: "nftables",
         says: "`no-such-nft` is not there",
@@ -299,7 +336,7 @@ const FAULTS: &[Case] = &[
         },
         check: "rights",
         says: "this account may not list services",
-        next: "kubectl apply -f deploy/rbac.yaml",
+        next: "kubectl apply -f deploy/trueup.yaml",
     },
     Case {
         plant: || {
@@ -355,19 +392,27 @@ fn without_a_fault_everything_is_ok_and_nothing_changes() {
         let before = planted.site.state();
         let ran = ran(&mut planted.command).exits(0);
         let found = findings(&ran);
-        assert!(found.len() > 3 && found.iter().all(|one| one["mark"] == "ok" && one["next"].is_null()), "{ran}");
+        assert!(
+            found.len() > 3 && found.iter().all(|one| one["mark"] == "ok" && one["next"].is_null()),
+            "{ran}"
+        );
         assert_eq!(ran.json()["ok"], found.len(), "{ran}");
         assert_eq!(planted.site.state(), before);
     }
     let writes = |asked: &str| !matches!(asked, "get" | "list" | "watch");
     let written = server.requests().into_iter().filter(|one| writes(&one.asked.verb));
     let written: Vec<_> = written.map(|one| one.asked.path).collect();
-    assert!(written.iter().all(|path| path.ends_with("/selfsubjectaccessreviews")), "{written:?}");
+    assert!(
+        written.iter().all(|path| path.ends_with("/selfsubjectaccessreviews")),
+        "{written:?}"
+    );
 }
 
 #[test]
 fn a_check_goes_on_after_a_fault_and_its_text_has_a_line_for_each() {
-    let planted = lbaas().file("token", "another").edit("manifests = \"manifests\"", "manifests = \"nowhere\"");
+    let planted = lbaas()
+        .file("token", "another")
+        .edit("manifests = \"manifests\"", "manifests = \"nowhere\"");
     let ran = ran(&mut planted.site.command("check", &[])).exits(1);
     let lines: Vec<&str> = ran.stdout.lines().collect();
     for begin in [
@@ -384,7 +429,10 @@ fn a_check_goes_on_after_a_fault_and_its_text_has_a_line_for_each() {
     ] {
         assert!(lines.iter().any(|line| line.starts_with(begin)), "{begin}\n{ran}");
     }
-    assert!(!ran.stdout.contains(support::TOKEN) && !ran.stderr.contains(support::TOKEN), "{ran}");
+    assert!(
+        !ran.stdout.contains(support::TOKEN) && !ran.stderr.contains(support::TOKEN),
+        "{ran}"
+    );
 }
 
 #[test]
@@ -394,11 +442,17 @@ fn a_warning_does_not_fail_a_check() {
     host.wait_for("true");
     let mut planted = planted;
     let ran_beside = ran(&mut planted.command).exits(0);
-    let taken = ("state folder", "another trueup runs with it (process ", "nothing if that is this host: trueup status");
+    let taken = (
+        "state folder",
+        "another trueup runs with it (process ",
+        "nothing if that is this host: trueup status",
+    );
     let found = findings(&ran_beside);
     assert!(names(&found, "warning", taken), "{ran_beside}");
     assert!(
-        found.iter().any(|one| one["check"] == "admin.listen" && one["text"].as_str().unwrap().contains("the host that runs")),
+        found
+            .iter()
+            .any(|one| one["check"] == "admin.listen" && one["text"].as_str().unwrap().contains("the host that runs")),
         "{ran_beside}"
     );
     drop(host);
@@ -424,7 +478,11 @@ fn a_configuration_that_cannot_be_used_ends_a_check_at_once() {
     let planted = lbaas().edit("cluster = ", "clutser = ");
     let mut planted = planted;
     let ran_typo = ran(&mut planted.command).exits(2);
-    let wanted = ("configuration", "unknown key `clutser`", "correct it, then: trueup check ");
+    let wanted = (
+        "configuration",
+        "unknown key `clutser`",
+        "correct it, then: trueup check ",
+    );
     let found = findings(&ran_typo);
     assert!(names(&found, "failed", wanted), "{ran_typo}");
     assert!(found.iter().all(|one| one["check"] == "configuration"), "{ran_typo}");
@@ -440,12 +498,27 @@ fn a_configuration_that_cannot_be_used_ends_a_check_at_once() {
     }
 }
 
-/// A command under `sh`, with the program and its arguments as the rest of a line.
-fn under(shell: &[&str], script: &str, planted: &Planted) -> Command {
-    let mut command = Command::new(shell[0]);
-    command.args(&shell[1..]).args(["sh", "-c", script, "sh"]);
-    command.arg(program().get_program()).arg("check").arg(planted.site.folder());
-    command.args(["--output", "json"]);
+/// A check as the last part of another command.
+fn under(command: &[&str], planted: &Planted) -> Command {
+    let mut under = Command::new(command[0]);
+    under.args(&command[1..]).arg(program().get_program()).arg("check");
+    under.arg(planted.site.folder()).args(["--output", "json"]);
+    under
+}
+
+/// A check by a user without rights, who may read the site.
+fn by_another_user(planted: &Planted) -> Command {
+    fs::set_permissions(planted.site.folder(), fs::Permissions::from_mode(0o755)).unwrap();
+    // The folder of the build may be closed to other users.
+    let program = planted.site.path("program");
+    fs::copy(support::program().get_program(), &program).unwrap();
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
+    command
+        .arg(program)
+        .arg("check")
+        .arg(planted.site.folder())
+        .args(["--output", "json"]);
     command
 }
 
@@ -455,8 +528,11 @@ fn a_full_disk_is_named() {
     let planted = toy().edit("[source]", "state_dir = \"small\"\n[source]");
     let small = planted.site.path("small");
     fs::create_dir(&small).unwrap();
-    let script = format!("mount -t tmpfs -o size=1m,mode=700 small {} && exec \"$@\"", small.display());
-    let ran = ran(&mut under(&["unshare", "--mount"], &script, &planted)).exits(1);
+    let script = format!(
+        "mount -t tmpfs -o size=1m,mode=700 small {0} && (head -c 2m /dev/zero > {0}/full; exec \"$@\")",
+        small.display()
+    );
+    let ran = ran(&mut under(&["unshare", "--mount", "sh", "-c", &script, "sh"], &planted)).exits(1);
     let full = ("disk", "0 MiB free", "df -h ");
     assert!(names(&findings(&ran), "failed", full), "{ran}");
 }
@@ -464,23 +540,27 @@ fn a_full_disk_is_named() {
 #[needs(root)]
 #[test]
 fn missing_rights_on_this_machine_are_named() {
-    const NOBODY: &[&str] = &["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
     let planted = toy().edit("[source]", "state_dir = \"roots\"\n[source]");
     fs::create_dir(planted.site.path("roots")).unwrap();
-    fs::set_permissions(planted.site.folder(), fs::Permissions::from_mode(0o755)).unwrap();
-    let ran = ran(&mut under(NOBODY, "exec \"$@\"", &planted)).exits(1);
-    let unwritable = ("state folder", "can't be written: Permission denied", "run as the user that owns it");
+    let ran = ran(&mut by_another_user(&planted)).exits(1);
+    let unwritable = (
+        "state folder",
+        "can't be written: Permission denied",
+        "run as the user that owns it",
+    );
     assert!(names(&findings(&ran), "failed", unwritable), "{ran}");
 }
 
 #[needs(root, nft)]
 #[test]
 fn a_packet_filter_without_rights_is_named() {
-    const NOBODY: &[&str] = &["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
     let planted = Planted::new(Site::services()).edit("[backend.nftables]\nkind = \"simulated\"", "[backend.nftables]");
-    fs::set_permissions(planted.site.folder(), fs::Permissions::from_mode(0o755)).unwrap();
-    let ran = ran(&mut under(NOBODY, "exec \"$@\"", &planted)).exits(1);
-    let refused = ("nftables", "Operation not permitted", "apt-get install nftables, and run the host as root");
+    let ran = ran(&mut by_another_user(&planted)).exits(1);
+    let refused = (
+        "nftables",
+        "Operation not permitted",
+        "apt-get install nftables, and run the host as root",
+    );
     assert!(names(&findings(&ran), "failed", refused), "{ran}");
 }
 
@@ -492,7 +572,9 @@ fn init(folder: &Path, args: &[&str]) -> Ran {
 #[test]
 fn what_init_writes_passes_a_check_and_a_plan() {
     let server = ApiServer::start();
-    server.apply(serde_json::json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-a"}})).unwrap();
+    server
+        .apply(serde_json::json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-a"}}))
+        .unwrap();
     for (world, sources) in [
         ("lbaas", &["manifests", "kubernetes"][..]),
         ("neg", &["manifests", "kubernetes"]),
@@ -513,8 +595,14 @@ fn what_init_writes_passes_a_check_and_a_plan() {
             fs::write(&file, config.replace(":9480\"", ":0\"").replace(":9481\"", ":0\"")).unwrap();
             fs::write(site.path("kubeconfig"), server.kubeconfig(ADMIN, "a-token")).unwrap();
             for (command, codes) in [("check", [0, 0]), ("plan", [0, 3])] {
-                let ran = ran(program().arg(command).arg(&folder).env("KUBECONFIG", site.path("kubeconfig")));
-                let said = format!("{world} {source} {command}\n{config}\n{ran}", config = fs::read_to_string(&file).unwrap());
+                let ran = ran(program()
+                    .arg(command)
+                    .arg(&folder)
+                    .env("KUBECONFIG", site.path("kubeconfig")));
+                let said = format!(
+                    "{world} {source} {command}\n{config}\n{ran}",
+                    config = fs::read_to_string(&file).unwrap()
+                );
                 assert!(ran.code.is_some_and(|code| codes.contains(&code)), "{said}");
                 assert!(!ran.stdout.contains("failed "), "{said}");
             }
@@ -531,8 +619,14 @@ fn init_overwrites_nothing_and_says_what_to_type() {
     assert!(!site.path("enis.json").exists(), "nothing else is written either");
     for (args, said) in [
         (&[][..], "--world is missing: trueup init "),
-        (&["--world", "lbaas"], "--world lbaas --source SOURCE, with as SOURCE one of manifests, kubernetes"),
-        (&["--world", "ipam", "--source", "manifests"], "the world `ipam` reads no source: trueup init "),
+        (
+            &["--world", "lbaas"],
+            "--world lbaas --source SOURCE, with as SOURCE one of manifests, kubernetes",
+        ),
+        (
+            &["--world", "ipam", "--source", "manifests"],
+            "the world `ipam` reads no source: trueup init ",
+        ),
     ] {
         let refused = init(&site.path("new"), args).exits(2);
         assert!(refused.stderr.contains(said), "{said}\n{refused}");

@@ -54,7 +54,10 @@ pub async fn check(config: &Config, registry: &Registry, mut tell: impl FnMut(Fi
     let mut looks = shared(config);
     for of in needs {
         if let Some(error) = of.unusable {
-            let next = format!("correct the file or the variable that this names, or {}", config.file.display());
+            let next = format!(
+                "correct the file or the variable that this names, or {}",
+                config.file.display()
+            );
             tell(Finding::wrong("settings", Mark::Failed, Trouble::new(error, next)));
         }
         looks.extend(of.looks);
@@ -64,7 +67,10 @@ pub async fn check(config: &Config, registry: &Registry, mut tell: impl FnMut(Fi
     for Look { check, found } in looks {
         let late = || {
             let text = format!("no answer within {} s", PATIENCE.as_secs());
-            Err(Trouble::new(text, "check that it runs, and that this machine reaches it"))
+            Err(Trouble::new(
+                text,
+                "check that it runs, and that this machine reaches it",
+            ))
         };
         let found = timeout(PATIENCE, found).await;
         tell(Finding::of(check, found.unwrap_or_else(|_| late())));
@@ -113,7 +119,11 @@ async fn guests(config: &Config, ground: &Ground, needs: &[Needs<'_>], tell: &mu
 
 fn no_grant(missing: &NoGrant) -> Finding {
     let next = format!("add `{}` to `grants` of [guests.{}]", missing.add, missing.guest);
-    Finding::wrong(format!("grants {}", missing.guest), Mark::Failed, Trouble::new(missing, next))
+    Finding::wrong(
+        format!("grants {}", missing.guest),
+        Mark::Failed,
+        Trouble::new(missing, next),
+    )
 }
 
 /// Why a guest can't be used, and what to do.
@@ -122,15 +132,19 @@ fn of_guest(config: &Config, (name, _, guest): &Named, unusable: Unusable) -> Tr
     let inspect = match reference {
         Reference::File(path) => format!("trueup guest inspect {}", path.display()),
         Reference::Builtin { .. } => "trueup guest list".to_owned(),
-        Reference::Oci(_) => format!("trueup guest pull {reference} --to guest.wasm; trueup guest inspect guest.wasm"),
+        Reference::Oci(_) => format!("trueup guest lock {file}"),
     };
     match unusable {
         Unusable::Away(error) => {
-            let next = format!("check that the registry runs and that this machine reaches it, then: trueup guest pull {file}");
+            let next = format!(
+                "check that the registry runs and that this machine reaches it, then: trueup guest pull {file}"
+            );
             Trouble::new(error, next)
         }
         Unusable::Guest(error) if !guest.verify.keys.is_empty() => {
-            let next = format!("sign it with one of `verify.keys`, or correct `use` of [guests.{name}]; then: trueup guest verify {file}");
+            let next = format!(
+                "sign it with one of `verify.keys`, or correct `use` of [guests.{name}]; then: trueup guest verify {file}"
+            );
             Trouble::new(error, next)
         }
         Unusable::Guest(error) => Trouble::new(error, format!("correct `use` of [guests.{name}]: {inspect}")),
@@ -144,14 +158,19 @@ fn of_guest(config: &Config, (name, _, guest): &Named, unusable: Unusable) -> Tr
 /// The backends that worlds share, if a guest may use them.
 fn shared(config: &Config) -> Vec<Look<'_>> {
     let guests = config.guests();
-    let key = guests.iter().find_map(|(_, guest)| guest.grants.grant(ETCD)?.read.first().cloned());
+    let key = guests
+        .iter()
+        .find_map(|(_, guest)| guest.grants.grant(ETCD)?.read.first().cloned());
     let mut looks = Vec::new();
     if let Some(key) = key {
         looks.push(Look::new("etcd", async move { etcd::look(&config.etcd, &key).await }));
     }
     let filters = |(_, guest): &(_, &trueup_config::Guest)| guest.grants.allow_some(NFTABLES, Access::Write);
     if guests.iter().any(filters) {
-        looks.push(Look::new("nftables", nftables::look(&config.nftables, &config.state_dir)));
+        looks.push(Look::new(
+            "nftables",
+            nftables::look(&config.nftables, &config.state_dir),
+        ));
     }
     looks
 }
@@ -159,7 +178,10 @@ fn shared(config: &Config) -> Vec<Look<'_>> {
 fn admin(config: &Config) -> Vec<(&'static str, AdminAt)> {
     let metrics = config.admin.metrics_listen.map(AdminAt::Tcp);
     let listen = config.admin.listen.clone().map(|at| ("admin.listen", at));
-    listen.into_iter().chain(metrics.map(|at| ("admin.metrics_listen", at))).collect()
+    listen
+        .into_iter()
+        .chain(metrics.map(|at| ("admin.metrics_listen", at)))
+        .collect()
 }
 
 fn skew(server: &str, clock: SystemTime, now: SystemTime) -> Finding {

@@ -39,7 +39,9 @@ pub enum From {
 /// The worlds that have an example: their names, and whether they read a source.
 pub fn worlds() -> Vec<(&'static str, bool)> {
     let kinds = KINDS.iter().filter(|kind| !kind.example().is_empty());
-    kinds.map(|kind| (kind.sections().about().name, kind.reads_source())).collect()
+    kinds
+        .map(|kind| (kind.sections().about().name, kind.reads_source()))
+        .collect()
 }
 
 /// Writes the files, and returns their paths, the configuration first. `from` is for a world that reads a source.

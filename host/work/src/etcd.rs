@@ -6,10 +6,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use trueup_base::regular;
-use trueup_capabilities::etcd::{Api, Error};
 use trueup_capabilities::etcd::embedded::Embedded;
 use trueup_capabilities::etcd::planned::Planned;
 use trueup_capabilities::etcd::remote::{Etcd, Settings, Tls};
+use trueup_capabilities::etcd::{Api, Error};
 use trueup_config::{EtcdBackend, EtcdCluster};
 
 use crate::needs::Trouble;
@@ -53,7 +53,10 @@ pub async fn look(backend: &EtcdBackend, key: &str) -> Result<String, Trouble> {
         }
         EtcdBackend::Embedded(path) => {
             let file = path.display();
-            (file.to_string(), format!("restore `{file}` from a copy, or give another `path` in [backend.etcd]"))
+            (
+                file.to_string(),
+                format!("restore `{file}` from a copy, or give another `path` in [backend.etcd]"),
+            )
         }
         EtcdBackend::Simulated => return Ok("simulated, in memory".to_owned()),
     };

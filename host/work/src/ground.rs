@@ -19,9 +19,9 @@ use crate::board::{Board, Facts};
 use crate::guests::load::Loader;
 use crate::guests::{Worlds, capability_of};
 use crate::instances::{Instances, Recorded};
-use crate::needs::{Named, NoGrant};
 use crate::lifecycle::active::{Active, Handover};
 use crate::lifecycle::quarantine::Quarantine;
+use crate::needs::{Named, NoGrant};
 use crate::setup::SetupError;
 use crate::swap::{self, Fallen, Guests, Revisions, Wish};
 

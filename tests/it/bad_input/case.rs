@@ -223,9 +223,13 @@ fn lines_of_mistakes(ran: &Ran) -> Vec<&str> {
     ran.stderr.lines().filter(is_mistake).chain(answers).collect()
 }
 
-/// `2026-01-02T03:04:05.678901Z  WARN ...` without its first word.
+/// `2026-01-02T03:04:05.678901Z  WARN ...` without its first word, and the outcome of a scenario without `(7 ms)`.
 fn without_time(line: &str) -> String {
     let is_time = |word: &str| word.ends_with('Z') && word.contains('T') && word.starts_with("20");
+    let line = match line.strip_suffix(" ms)").and_then(|outcome| outcome.rsplit_once(" (")) {
+        Some((outcome, took)) if took.parse::<u64>().is_ok() => outcome,
+        _ => line,
+    };
     match line.split_once(' ') {
         Some((first, rest)) if is_time(first) => format!("TIME {}", rest.trim_start()),
         _ => line.to_owned(),

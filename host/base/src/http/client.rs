@@ -353,7 +353,9 @@ pub async fn clock_of(url: &str, patience: Duration) -> Result<Option<SystemTime
         connect: patience,
     };
     let client = Client::new(&base, times, HeaderMap::new(), &Matcher::from_env())?;
-    let sent = client.send(&Fence::open(), Method::GET, base.as_str(), None, None).await;
+    let sent = client
+        .send(&Fence::open(), Method::GET, base.as_str(), None, None)
+        .await;
     let answer = sent.map_err(|trouble| trouble.text(times))?;
     let date = answer.headers.get(DATE).and_then(|date| date.to_str().ok());
     Ok(date.and_then(|date| httpdate::parse_http_date(date).ok()))

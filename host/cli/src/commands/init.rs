@@ -57,11 +57,15 @@ pub(crate) fn exec(args: &Args, output: Output) -> Ending {
     };
     let written = Written {
         written: init::write(&args.folder, &world, from)?,
-        next: ["check", "plan"].map(|command| format!("trueup {command} {folder}")).to_vec(),
+        next: ["check", "plan"]
+            .map(|command| format!("trueup {command} {folder}"))
+            .to_vec(),
     };
     output::show(&written, output, |of| {
         let files = of.written.iter().map(|file| format!("wrote {}", file.display()));
-        files.chain(of.next.iter().map(|next| format!("next: {next}"))).collect()
+        files
+            .chain(of.next.iter().map(|next| format!("next: {next}")))
+            .collect()
     })
 }
 

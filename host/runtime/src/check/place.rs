@@ -51,7 +51,9 @@ pub(super) fn state_folder(state_dir: &Path) -> (Finding, bool) {
 /// The folder itself, or the nearest one above it that exists.
 fn existing(folder: &Path) -> &Path {
     let found = folder.ancestors().find(|path| path.exists());
-    found.filter(|path| !path.as_os_str().is_empty()).unwrap_or(Path::new("."))
+    found
+        .filter(|path| !path.as_os_str().is_empty())
+        .unwrap_or(Path::new("."))
 }
 
 /// How much room a host has.
@@ -99,7 +101,10 @@ pub(super) async fn listens(key: &str, at: &AdminAt, is_running: bool) -> Findin
             "ss -ltnp 'sport = :{}' shows who has it; stop that, or give another `{key}`",
             address.port()
         ),
-        AdminAt::Unix(path) => format!("ss -lxp src {} shows who has it; stop that, or give another `{key}`", path.display()),
+        AdminAt::Unix(path) => format!(
+            "ss -lxp src {} shows who has it; stop that, or give another `{key}`",
+            path.display()
+        ),
     };
     Finding::wrong(key, Mark::Failed, Trouble::new(text, next))
 }

@@ -66,7 +66,8 @@ async fn kubernetes(
     let clock = match probe.clock().await {
         Ok(clock) => clock,
         Err(failed) => {
-            let next = "kubectl cluster-info: if that fails too, start the API server or correct the kubeconfig's `server`";
+            let next =
+                "kubectl cluster-info: if that fails too, start the API server or correct the kubeconfig's `server`";
             tell(Finding::wrong(check, Mark::Failed, Trouble::new(failed.text, next)));
             return None;
         }
@@ -75,7 +76,12 @@ async fn kubernetes(
     for (kind, is_needed) in probe.kinds() {
         let what = match probe.serves(kind).await {
             Ok(true) => continue,
-            Ok(false) => format!("{} does not serve {} {}", probe.server(), kind.api_version(), kind.resource()),
+            Ok(false) => format!(
+                "{} does not serve {} {}",
+                probe.server(),
+                kind.api_version(),
+                kind.resource()
+            ),
             Err(failed) => failed.text,
         };
         let next = format!(
@@ -119,7 +125,7 @@ async fn may(config: &Config, probe: &Probe, rights: &[&Right], tell: &mut impl 
             Ok(false) => {
                 let text = format!("this account may not {right}");
                 let next = format!(
-                    "kubectl apply -f deploy/rbac.yaml, or give this account `{}` on `{}` in a role of its own",
+                    "kubectl apply -f deploy/trueup.yaml, or give this account `{}` on `{}` in a role of its own",
                     right.verb, right.resource
                 );
                 tell(Finding::wrong("rights", grade(*is_needed), Trouble::new(text, next)));
@@ -131,6 +137,9 @@ async fn may(config: &Config, probe: &Probe, rights: &[&Right], tell: &mut impl 
         }
     }
     if allowed == asked.len() {
-        tell(Finding::ok("rights", format!("this account may do all {allowed} things that a host does")));
+        tell(Finding::ok(
+            "rights",
+            format!("this account may do all {allowed} things that a host does"),
+        ));
     }
 }

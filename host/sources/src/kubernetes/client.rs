@@ -241,7 +241,11 @@ impl Cluster {
     }
 
     /// The answer within its time.
-    pub(super) async fn asked<T>(&self, doing: &Doing, asking: impl Future<Output = kube::Result<T>>) -> Result<T, Failed> {
+    pub(super) async fn asked<T>(
+        &self,
+        doing: &Doing,
+        asking: impl Future<Output = kube::Result<T>>,
+    ) -> Result<T, Failed> {
         let asking = async { asking.await.map_err(|error| self.refused(doing, &error)) };
         self.within(doing, asking).await
     }

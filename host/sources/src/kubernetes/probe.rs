@@ -5,9 +5,7 @@ use std::fmt;
 use std::time::SystemTime;
 
 use http::header::DATE;
-use k8s_openapi::api::authorization::v1::{
-    ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
-};
+use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec};
 use kube::api::{Api, PostParams};
 use kube::client::Body;
 
@@ -142,8 +140,16 @@ impl Probe {
         let doing = Doing::one("get", "the kinds of", version);
         let client = self.cluster.client();
         let listed = match version {
-            "v1" => self.cluster.asked(&doing, client.list_core_api_resources(version)).await,
-            _ => self.cluster.asked(&doing, client.list_api_group_resources(version)).await,
+            "v1" => {
+                self.cluster
+                    .asked(&doing, client.list_core_api_resources(version))
+                    .await
+            }
+            _ => {
+                self.cluster
+                    .asked(&doing, client.list_api_group_resources(version))
+                    .await
+            }
         };
         match listed {
             Ok(listed) => Ok(listed.resources.iter().any(|one| one.name == kind.resource())),

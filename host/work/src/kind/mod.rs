@@ -95,7 +95,6 @@ pub fn nothing<'a>() -> Loop<'a> {
     Box::pin(std::future::ready(Ok(None)))
 }
 
-
 /// With what a kind is set up. The fence: how long requests to backends are let through.
 pub type On<'a> = (&'a Config, &'a Ground, Extent, Fence);
 

@@ -50,7 +50,9 @@ impl Addresses {
     }
 
     async fn version(config: &Config, ipam: &Ipam, ground: &Ground) -> Result<Version, SetupError> {
-        let version = ground.version(config, guest::NAME, guest::WORLDS, &called(ipam)).await?;
+        let version = ground
+            .version(config, guest::NAME, guest::WORLDS, &called(ipam))
+            .await?;
         // Its manager gets the settings as they are configured.
         let guest = ipam.guest.clone();
         Ok(Version { guest, ..version })
@@ -79,8 +81,11 @@ pub(super) fn needs(ipam: &Ipam) -> Needs<'_> {
             CheckpointAt::File { path, .. } | CheckpointAt::JsonFile { path, .. } => path.display().to_string(),
             CheckpointAt::Simulated => "simulated, in memory".to_owned(),
         };
-        let next = format!("trueup checkpoint verify {stored}; move a damaged one away, or restore an earlier generation");
-        copied(&ipam.checkpoint).map(|_| stored).map_err(|error| Trouble::new(error, next))
+        let next =
+            format!("trueup checkpoint verify {stored}; move a damaged one away, or restore an earlier generation");
+        copied(&ipam.checkpoint)
+            .map(|_| stored)
+            .map_err(|error| Trouble::new(error, next))
     };
     let mut looks = vec![Look::new("checkpoint", storage)];
     if ipam.reads_from_runtime() || ipam.runtime_socket.is_some() {
@@ -107,7 +112,12 @@ fn no_grants(ipam: &Ipam) -> Vec<NoGrant> {
     let mut missing = Vec::new();
     for access in [Access::Read, Access::Write] {
         if !ipam.guest.grants.allow("checkpoint", access, OWN) {
-            missing.push(NoGrant::new(guest::NAME, access, "its checkpoint", ("checkpoint", &own)));
+            missing.push(NoGrant::new(
+                guest::NAME,
+                access,
+                "its checkpoint",
+                ("checkpoint", &own),
+            ));
         }
     }
     if ipam.reads_from_runtime() && !ipam.guest.grants.allow("cri", Access::Read, SANDBOXES) {

@@ -18,10 +18,19 @@ const ENGINE: &str = "Engine";
 
 /// A first configuration.
 pub(super) const EXAMPLE: &[(&str, &str)] = &[
-    ("trueup.toml", include_str!("../../../../examples/quickstart/trueup.toml")),
+    (
+        "trueup.toml",
+        include_str!("../../../../examples/quickstart/trueup.toml"),
+    ),
     ("token", include_str!("../../../../examples/quickstart/token")),
-    ("manifests/nodes.yaml", include_str!("../../../../examples/quickstart/manifests/nodes.yaml")),
-    ("manifests/web.yaml", include_str!("../../../../examples/quickstart/manifests/web.yaml")),
+    (
+        "manifests/nodes.yaml",
+        include_str!("../../../../examples/quickstart/manifests/nodes.yaml"),
+    ),
+    (
+        "manifests/web.yaml",
+        include_str!("../../../../examples/quickstart/manifests/web.yaml"),
+    ),
 ];
 
 /// What a host writes of a cluster's Services: the finalizer, the addresses in service, events.
@@ -76,7 +85,8 @@ fn backend<'a>(lbaas: &'a Lbaas, needs: &mut Needs<'a>) -> Result<Look<'a>, Setu
 fn trouble(error: Error, load_balancer: &str, url: &str) -> Trouble {
     let next = match &error {
         Error::Unauthorized => {
-            "write a valid token into the file that `token_file` of [backend.lbaas] names, or into its variable".to_owned()
+            "write a valid token into the file that `token_file` of [backend.lbaas] names, or into its variable"
+                .to_owned()
         }
         Error::NotFound => format!("correct `{load_balancer}` in `load_balancers` of [adapter.lbaas]"),
         _ => format!("curl -sS {url}: if that fails too, correct `url` of [backend.lbaas], a proxy or the network"),

@@ -20,8 +20,14 @@ const ZONE: &str = "us-central1-a";
 /// A first configuration.
 pub(super) const EXAMPLE: &[(&str, &str)] = &[
     ("trueup.toml", include_str!("../../../../examples/neg/trueup.toml")),
-    ("manifests/nodes.yaml", include_str!("../../../../examples/neg/manifests/nodes.yaml")),
-    ("manifests/web.yaml", include_str!("../../../../examples/neg/manifests/web.yaml")),
+    (
+        "manifests/nodes.yaml",
+        include_str!("../../../../examples/neg/manifests/nodes.yaml"),
+    ),
+    (
+        "manifests/web.yaml",
+        include_str!("../../../../examples/neg/manifests/web.yaml"),
+    ),
 ];
 
 pub(super) fn needs(neg: &Neg) -> Needs<'_> {
@@ -63,12 +69,28 @@ fn backend<'a>(neg: &'a Neg, needs: &mut Needs<'a>) -> Result<Look<'a>, SetupErr
             Ok(_) | Err(Error::NotFound) => {
                 return Ok(format!("{endpoint} takes the credentials, project {project}"));
             }
-            Err(error @ Error::Unauthorized) => (error, "correct `credentials_file` or `token_file` of [backend.neg]".to_owned()),
-            Err(error @ Error::Refused(_)) => (error, format!("correct `project` of [backend.neg], or grant its account roles/compute.networkAdmin in {project}")),
-            Err(error) => (error, format!("curl -sS {endpoint}: if that fails too, correct `url` of [backend.neg], a proxy or the network")),
+            Err(error @ Error::Unauthorized) => (
+                error,
+                "correct `credentials_file` or `token_file` of [backend.neg]".to_owned(),
+            ),
+            Err(error @ Error::Refused(_)) => (
+                error,
+                format!(
+                    "correct `project` of [backend.neg], or grant its account roles/compute.networkAdmin in {project}"
+                ),
+            ),
+            Err(error) => (
+                error,
+                format!(
+                    "curl -sS {endpoint}: if that fails too, correct `url` of [backend.neg], a proxy or the network"
+                ),
+            ),
         };
         let (error, next) = next;
-        Err(Trouble::new(format!("{endpoint}, project {project}: {}", in_words(&error)), next))
+        Err(Trouble::new(
+            format!("{endpoint}, project {project}: {}", in_words(&error)),
+            next,
+        ))
     }))
 }
 

@@ -53,9 +53,18 @@ impl Kind for OfThisNode {
     fn example(&self) -> &'static [(&'static str, &'static str)] {
         &[
             ("trueup.toml", include_str!("../../../../examples/services/trueup.toml")),
-            ("manifests/cart.yaml", include_str!("../../../../examples/services/manifests/cart.yaml")),
-            ("manifests/nodes.yaml", include_str!("../../../../examples/services/manifests/nodes.yaml")),
-            ("manifests/pods.yaml", include_str!("../../../../examples/services/manifests/pods.yaml")),
+            (
+                "manifests/cart.yaml",
+                include_str!("../../../../examples/services/manifests/cart.yaml"),
+            ),
+            (
+                "manifests/nodes.yaml",
+                include_str!("../../../../examples/services/manifests/nodes.yaml"),
+            ),
+            (
+                "manifests/pods.yaml",
+                include_str!("../../../../examples/services/manifests/pods.yaml"),
+            ),
         ]
     }
 

@@ -73,7 +73,9 @@ impl NodeSetup {
 /// The guests of this node, and the file with its pods' interfaces. The backends are those that all guests share.
 pub(super) fn needs(node: &ThisNode) -> Needs<'_> {
     let mut needs = Needs::default();
-    needs.guests.extend(node.nodesync.as_ref().map(|guest| numbered(guest, node)));
+    needs
+        .guests
+        .extend(node.nodesync.as_ref().map(|guest| numbered(guest, node)));
     if let Some(of) = &node.service {
         needs.unusable = read(&of.interfaces).err();
         needs.guests.push((service::NAME, service::WORLDS, of.guest.clone()));

@@ -72,7 +72,10 @@ impl Kind for OfToys {
     fn example(&self) -> &'static [(&'static str, &'static str)] {
         &[
             ("trueup.toml", include_str!("../../../../examples/toy/trueup.toml")),
-            ("manifests/web.yaml", include_str!("../../../../examples/toy/manifests/web.yaml")),
+            (
+                "manifests/web.yaml",
+                include_str!("../../../../examples/toy/manifests/web.yaml"),
+            ),
         ]
     }
 
