@@ -53,6 +53,13 @@ impl Planted {
         self
     }
 
+    /// Replaces the Engine's URL.
+    fn engine_at(self, url: &str) -> Self {
+        let config = fs::read_to_string(self.site.path("trueup.toml")).unwrap();
+        let (_, after) = config.split_once("url = \"").unwrap();
+        self.edit(after.split('"').next().unwrap(), url)
+    }
+
     fn file(self, name: &str, text: &str) -> Self {
         fs::write(self.site.path(name), text).unwrap();
         self
@@ -159,37 +166,13 @@ const FAULTS: &[Case] = &[
         next: "correct `lb-9` in `load_balancers` of [adapter.lbaas]",
     },
     Case {
-        plant: || {
-            let planted = lbaas();
-            let config = fs::read_to_string(planted.site.path("trueup.toml")).unwrap();
-            let url = config
-                .split("url = \"")
-                .nth(1)
-                .unwrap()
-                .split('"')
-                .next()
-                .unwrap()
-                .to_owned();
-            planted.edit(&url, "http://127.0.0.1:1")
-        },
+        plant: || lbaas().engine_at("http://127.0.0.1:1"),
         check: "Engine",
         says: "no connection",
         next: "curl -sS http://127.0.0.1:1",
     },
     Case {
-        plant: || {
-            let planted = lbaas();
-            let config = fs::read_to_string(planted.site.path("trueup.toml")).unwrap();
-            let url = config
-                .split("url = \"")
-                .nth(1)
-                .unwrap()
-                .split('"')
-                .next()
-                .unwrap()
-                .to_owned();
-            planted.edit(&url, &late_server())
-        },
+        plant: || lbaas().engine_at(&late_server()),
         check: "clock",
         says: "s ahead of http://127.0.0.1:",
         next: "timedatectl set-ntp true",

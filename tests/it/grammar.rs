@@ -1,5 +1,5 @@
-//! What all commands have in common: which configuration they are about, the formats of data, colour, the log, `--watch`
-//! and `--since`.
+//! What all commands have in common: which configuration they are about, the formats of data, colour, the log,
+//! `--watch` and `--since`.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,11 +1,12 @@
-//! Whether a host could run with a configuration, and what is in its way: one finding for each thing that it needs, each
-//! with the next step. Goes on to the end whatever it finds.
+//! Whether a host could run with a configuration, and what is in its way: one finding for each thing that it needs,
+//! each with the next step. Goes on to the end whatever it finds.
 //!
 //! Changes nothing but the cache of compiled and fetched guests, as a plan does. Contacts only what the configuration
 //! names.
 //!
 //! ```text
-//! state folder, disk -> source (manifests, or cluster and rights) -> each kind: guests, grants, backends, addresses -> clocks
+//! state folder, disk -> source (manifests, or cluster and rights)
+//!                    -> each kind: guests, grants, backends, addresses -> clocks
 //! ```
 
 mod place;

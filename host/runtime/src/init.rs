@@ -89,8 +89,8 @@ fn files(world: &str, from: From) -> Vec<(&'static str, String)> {
     wanted.map(|(name, example)| (*name, text(name, example))).collect()
 }
 
-/// The parts of an example that concern a world, with another beginning and perhaps another source. An empty line ends a
-/// part, and a part is about the first section in it.
+/// The parts of an example that concern a world, with another beginning and perhaps another source. An empty line ends
+/// a part, and a part is about the first section in it.
 fn configuration(example: &str, world: &str, from: From) -> String {
     let others: Vec<&str> = KINDS.iter().map(|kind| kind.sections().about().name).collect();
     let is_of_another = |section: &str| {

@@ -1,7 +1,7 @@
 //! What a kind of work needs before it can run, and what a check finds about it.
 //!
-//! A kind only lists its needs. `check` of `trueup-runtime` looks at each; a reload looks at those that can be looked at
-//! beside a host that runs.
+//! A kind only lists its needs. `check` of `trueup-runtime` looks at each; a reload looks at those that can be looked
+//! at beside a host that runs.
 
 use std::fmt;
 

@@ -10,7 +10,7 @@
 //!                                                              -> control.sock            (all of it, and changes)
 //! ```
 
-mod api;
+pub(crate) mod api;
 mod connections;
 mod families;
 mod health;
@@ -31,7 +31,6 @@ use trueup_work::board::Board;
 use trueup_work::ground::Ground;
 use trueup_work::swap::Manager;
 
-pub(crate) use self::api::key_named;
 pub use self::http::Failure;
 pub(crate) use self::http::{answer, complete, failed, secured};
 pub use self::listen::Admin;

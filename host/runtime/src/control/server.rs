@@ -146,7 +146,7 @@ async fn reconcile(
     State((manager, reads)): State<(Arc<Manager>, Arc<Reads>)>,
     Body(Reconcile { key, guest }): Body<Reconcile>,
 ) -> Result<Response, Response> {
-    let found = admin::key_named(&reads, key, guest)?;
+    let found = admin::api::key_named(&reads, key, guest)?;
     if let Err(error) = manager.reconcile(&found.guest, &found.key).await {
         return Ok(answer(Err::<(), _>(error)));
     }

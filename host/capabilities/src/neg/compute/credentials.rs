@@ -1,6 +1,7 @@
 //! The host's identity to Compute Engine: the source of tokens, and how long they are kept.
 //!
-//! The configuration may give a token or a file. If it gives neither, the host uses the application default credentials:
+//! The configuration may give a token or a file. If it gives neither, the host uses the application default
+//! credentials:
 //! the file in `GOOGLE_APPLICATION_CREDENTIALS`, or else the machine's metadata server. No token is ever logged or part
 //! of an error text.
 

@@ -16,9 +16,9 @@ use crate::output::{self, Output};
 
 /// Writes recordings as scenarios for `trueup test`, to stdout.
 ///
-/// The guest gets the recorded answers, as faults, and must give the recorded results and ask the same. The command runs
-/// each scenario before it writes it. A recording of a call that trapped or used up a limit is refused: no scenario can
-/// expect that.
+/// The guest gets the recorded answers, as faults, and must give the recorded results and ask the same. The command
+/// runs each scenario before it writes it. A recording of a call that trapped or used up a limit is refused: no
+/// scenario can expect that.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Recordings, or folders of them: one scenario each.
