@@ -10,6 +10,7 @@ mod bad_input;
 mod check;
 mod commands;
 mod compute;
+mod docs;
 mod edges;
 mod etcd;
 mod explain;

@@ -163,7 +163,7 @@ impl Lock {
         for entry in document.guest {
             let at = entry.r#use.span().start;
             let (reference, pin) = entry.checked()?;
-            let twice = format!("`{reference}` stands here twice");
+            let twice = format!("`{reference}` is here twice");
             if pins.insert(reference, pin).is_some() {
                 return Err((at, twice));
             }
@@ -355,7 +355,7 @@ mod tests {
             (
                 entry(&format!("use = \"file:a\"\n{good}[[guest]]\nuse = \"file:a\"\n{good}")),
                 7,
-                "`file:a` stands here twice",
+                "`file:a` is here twice",
             ),
         ] {
             let folder = tempfile::tempdir().unwrap();

@@ -119,7 +119,7 @@ fn flaw_of(error: &serde_saphyr::Error) -> Flaw {
     }
     match error {
         Error::DuplicateMappingKey { key: Some(key), .. } => {
-            let reason = format!("not YAML: the key `{}` stands here twice", key.escape_debug());
+            let reason = format!("not YAML: the key `{}` is here twice", key.escape_debug());
             Flaw::new(line, reason)
         }
         _ => Flaw::new(line, format!("not YAML: {message}")),
