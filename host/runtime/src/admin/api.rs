@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Path as Of, Query, State};
-use axum::http::StatusCode;
-use axum::http::header::CONTENT_TYPE;
-use axum::response::{IntoResponse, Response};
+use axum::http::header::{ACCEPT, CONTENT_TYPE};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::get;
 use axum::{Json, Router};
 use serde::{Deserialize, Serialize};
@@ -41,7 +41,7 @@ pub(super) fn routes() -> Router<Arc<Reads>> {
         .route("/v1/config", get(config))
 }
 
-/// The paths, for clients that open the address without one.
+/// The paths, for clients other than browsers that open the address without one.
 const PATHS: &str = "/ui/                       recordings, as a page
 /healthz /readyz           health; ?verbose shows every check
 /metrics                   in Prometheus' text format
@@ -55,7 +55,11 @@ const PATHS: &str = "/ui/                       recordings, as a page
 /v1/config                 the configuration in force
 ";
 
-async fn paths() -> Response {
+async fn paths(headers: HeaderMap) -> Response {
+    let accepted = headers.get(ACCEPT).and_then(|accepted| accepted.to_str().ok());
+    if accepted.is_some_and(|accepted| accepted.contains("text/html")) {
+        return Redirect::to("/ui").into_response();
+    }
     let text = format!("trueup {}\n\n{PATHS}", env!("CARGO_PKG_VERSION"));
     ([(CONTENT_TYPE, "text/plain; charset=utf-8")], text).into_response()
 }
