@@ -111,9 +111,11 @@ impl Browser {
         base64::engine::general_purpose::STANDARD.decode(text).unwrap()
     }
 
-    pub(crate) async fn set_window_size(&self, width: u32, height: u32) {
-        self.post("/window/rect", json!({ "width": width, "height": height }))
-            .await;
+    /// Changes the size of the page. A window has no less than 500 pixels.
+    pub(crate) async fn resize(&self, width: u32, height: u32) {
+        let size = json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": false });
+        let command = json!({ "cmd": "Emulation.setDeviceMetricsOverride", "params": size });
+        self.post("/goog/cdp/execute", command).await;
     }
 
     pub(crate) async fn run(&self, script: &str) -> Value {

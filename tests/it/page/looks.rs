@@ -3,6 +3,7 @@
 use needs::needs;
 use std::fs::OpenOptions;
 use std::io::Write as _;
+use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -11,6 +12,8 @@ use super::Desk;
 use super::browser::{Browser, key};
 use super::recorded::{RECORDED, multiplied, of_calls, write};
 use super::served::Served;
+use crate::admin::{address, listening};
+use support::{Engine, Site};
 
 /// The number of row elements of a list of any length: a screen, and some around it.
 const ROWS_IN_PAGE_MAX: u64 = 120;
@@ -30,12 +33,40 @@ fn in_browser<F: Future<Output = ()>>(work: F) {
         .block_on(work);
 }
 
-/// The page, once its first rows are there.
+/// The page, once its first rows are there, and what it opens with.
 async fn open(browser: &Browser, served: &Served, hash: &str) {
     browser.goto(&format!("{}{hash}", served.url)).await;
+    opened(browser).await;
+}
+
+async fn opened(browser: &Browser) {
     browser
-        .until("performance.getEntriesByName('trueup-ready').length")
+        .until("performance.getEntriesByName('trueup-ready').length && document.querySelector('#detail > :not(.busy)')")
         .await;
+}
+
+/// Writes a screenshot for a person to look at, and prints where it is.
+async fn keep(browser: &Browser, name: &str) -> Vec<u8> {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("page");
+    std::fs::create_dir_all(&folder).unwrap();
+    let (file, image) = (folder.join(format!("{name}.png")), browser.screenshot().await);
+    std::fs::write(&file, &image).unwrap();
+    println!("screenshot: {}", file.display());
+    image
+}
+
+/// Nothing is wider than the screen, and in the rows on it, no time, outcome or call is cut.
+async fn fits(browser: &Browser) {
+    browser
+        .until("document.documentElement.scrollWidth <= window.innerWidth")
+        .await;
+    let cut = browser
+        .run(
+            "return [...document.querySelectorAll('.list .row:not([hidden]) > :is(.cell, .time, .name)')]
+                .filter((cell) => cell.scrollWidth > cell.clientWidth || cell.clientWidth < 20).map((cell) => cell.innerText);",
+        )
+        .await;
+    assert_eq!(cut, json!([]));
 }
 
 async fn number(browser: &Browser, expression: &str) -> u64 {
@@ -53,13 +84,22 @@ fn keys_lead_through_decisions() {
     in_browser(async {
         let browser = Browser::start(1400, 900).await;
         open(&browser, &served, "").await;
-        browser.press("j").await;
-        browser.until(&format!("{SHOWN} === '1'")).await;
+        browser.press(key::HOME).await;
+        browser
+            .until(&format!("{SELECTED} === {SHOWN} && Number({SHOWN}) > 5900"))
+            .await;
+        let newest = number(&browser, SELECTED).await;
+        let order = "return [...document.querySelectorAll('.list .row:not([hidden], .waiting)')].map((row) => Number(row.dataset.n));";
+        let order: Vec<u64> = serde_json::from_value(browser.run(order).await).unwrap();
+        assert!(
+            order[0] == newest && order.is_sorted_by(|above, below| above > below),
+            "{order:?}"
+        );
         browser.press("jj").await;
         browser
-            .until(&format!("{SELECTED} === {SHOWN} && {SHOWN} !== '1'"))
+            .until(&format!("{SELECTED} === {SHOWN} && {SHOWN} === '{}'", order[2]))
             .await;
-        let third = number(&browser, SELECTED).await;
+        let third = order[2];
         assert!(
             browser
                 .current_url()
@@ -71,20 +111,15 @@ fn keys_lead_through_decisions() {
         );
         browser.press(key::UP).await;
         browser
-            .until(&format!("{SELECTED} === {SHOWN} && Number({SHOWN}) < {third}"))
+            .until(&format!("{SELECTED} === {SHOWN} && {SHOWN} === '{}'", order[1]))
             .await;
         browser.press(key::END).await;
         browser
-            .until(&format!("{SELECTED} === {SHOWN} && Number({SHOWN}) > 5900"))
+            .until(&format!("{SELECTED} === {SHOWN} && {SHOWN} === '1'"))
             .await;
-        let last = number(&browser, SELECTED).await;
         browser.press(key::PAGE_UP).await;
         browser
-            .until(&format!("{SELECTED} === {SHOWN} && Number({SHOWN}) < {last}"))
-            .await;
-        browser.press(key::HOME).await;
-        browser
-            .until(&format!("{SELECTED} === {SHOWN} && {SHOWN} === '1'"))
+            .until(&format!("{SELECTED} === {SHOWN} && Number({SHOWN}) > 1"))
             .await;
         browser.press(key::ENTER).await;
         browser.until("document.activeElement.classList.contains('ask')").await;
@@ -97,7 +132,7 @@ fn keys_lead_through_decisions() {
         browser.press(key::ESCAPE).await;
         browser.until("!document.getElementById('keys').open").await;
         browser.press("p").await;
-        browser.until("document.querySelector('.row:not([hidden]) .outcome').innerText.trim() !== 'ok' && document.getElementById('count').innerText.includes(' of ')").await;
+        browser.until("document.querySelector('.row:not([hidden], .waiting) .outcome')?.innerText.trim() !== 'ok' && document.getElementById('count').innerText.includes(' of ')").await;
         // An address leads to a decision, through any of its entries.
         open(&browser, &served, &format!("?again#n={}", third + 1)).await;
         browser
@@ -117,6 +152,207 @@ fn keys_lead_through_decisions() {
 
 #[needs(chromium)]
 #[test]
+fn the_page_opens_with_the_newest_problem_of_all_recordings() {
+    let desk = Desk::new();
+    let ok = ("{}", "[]", r#"{"Ok":{}}"#);
+    let error = ("{}", "[]", r#"{"Err":"no room for a backend"}"#);
+    for (key, calls) in [("api", [ok, error, ok]), ("web", [ok, ok, ok])] {
+        let folder = desk.path(&format!("journals/lbaas/default%2F{key}"));
+        std::fs::create_dir_all(&folder).unwrap();
+        write(&of_calls(&calls), &folder.join("0.jsonl"));
+    }
+    let served = Served::start(&[desk.path("").as_os_str()]);
+    let chosen = "document.getElementById('recording').value";
+    in_browser(async {
+        let browser = Browser::start(1280, 900).await;
+        for _ in 0..2 {
+            open(&browser, &served, "").await;
+            // It was not written last, and something was decided after it.
+            browser
+                .until(&format!(
+                    "{chosen} === 'lbaas/default/api' && {SHOWN} === '4' && {SELECTED} === '4'"
+                ))
+                .await;
+            // So the same address leads to another problem if there is a newer one.
+            assert_eq!(browser.current_url().await.trim_end_matches('#'), served.url);
+        }
+        let said = browser.text("#standing").await;
+        for part in [
+            "Newest problem",
+            "error",
+            "lbaas/default/api at entry 4",
+            "no room for a backend",
+            "UTC",
+        ] {
+            assert!(said.contains(part), "{part}: {said}");
+        }
+        // Another recording without one opens with its newest decision; what is wrong stays said, and leads back.
+        open(&browser, &served, "#r=lbaas/default/web").await;
+        browser
+            .until(&format!("{chosen} === 'lbaas/default/web' && {SHOWN} === '7'"))
+            .await;
+        browser
+            .run("document.querySelector('#standing .newest a').click();")
+            .await;
+        browser
+            .until(&format!("{chosen} === 'lbaas/default/api' && {SHOWN} === '4'"))
+            .await;
+        // A recording that is gone opens no other one.
+        for gone in ["?gone#r=lbaas/default/dns", "?again#r=lbaas/default/dns&n=4"] {
+            open(&browser, &served, gone).await;
+            browser
+                .until("document.getElementById('detail').innerText.includes('There is no recording lbaas/default/dns here')")
+                .await;
+            assert_eq!(
+                number(&browser, "document.querySelectorAll('.list .row:not([hidden])').length").await,
+                0
+            );
+        }
+        browser.end().await;
+    });
+}
+
+#[needs(chromium)]
+#[test]
+fn where_nothing_is_wrong_the_page_says_so_and_opens_with_the_newest_decision() {
+    let desk = Desk::new();
+    let ok = ("{}", "[]", r#"{"Ok":{}}"#);
+    write(&of_calls(&[]), &desk.path("a.jsonl"));
+    let served = desk.serve();
+    in_browser(async {
+        let browser = Browser::start(1280, 900).await;
+        open(&browser, &served, "").await;
+        browser
+            .until("document.getElementById('detail').innerText === 'Nothing is recorded yet.'")
+            .await;
+        // So it goes on when there is something.
+        write(&of_calls(&[ok, ok]), &desk.path("a.jsonl"));
+        browser.until(&format!("{SHOWN} === '4' && {SELECTED} === '4'")).await;
+        browser
+            .until("document.getElementById('standing').innerText === 'No problem is recorded.'")
+            .await;
+        browser.end().await;
+    });
+}
+
+#[needs(chromium)]
+#[test]
+fn a_host_in_trouble_shows_the_newest_problem_beside_its_keys_and_guests() {
+    let engine = Engine::start(&[]);
+    let site = listening(Site::against(&engine));
+    site.edit(
+        "trueup.toml",
+        "backoff_initial_ms = 10\n",
+        "backoff_initial_ms = 60000\n",
+    );
+    engine.fault(&json!({ "method": "POST", "path": "*/backend.json", "status": 400, "message": "no room" }));
+    let mut host = site.start("run", &[]);
+    let all = address(&mut host, 0);
+    for key in ["default/api", "default/web", "kube-system/dns"] {
+        host.wait_for_warning(&format!("{key}: "));
+    }
+    in_browser(async {
+        let browser = Browser::start(1280, 900).await;
+        // The address alone leads to the page.
+        browser.goto(&all).await;
+        assert_eq!(browser.current_url().await, format!("{all}/ui"));
+        for (width, theme) in [(1280, "light"), (1280, "dark"), (400, "dark"), (400, "light")] {
+            browser.resize(width, 900).await;
+            browser
+                .run(&format!("localStorage.setItem('trueup-theme', '{theme}');"))
+                .await;
+            browser.goto(&format!("{all}/ui?{width}-{theme}")).await;
+            opened(&browser).await;
+            browser
+                .until("document.getElementById('detail').dataset.outcome === 'error'")
+                .await;
+            browser.until("document.querySelector('#standing .guests')").await;
+            let said = browser.text("#standing").await;
+            for part in [
+                "Newest problem",
+                "no room",
+                "3 failed",
+                "3 keys failed",
+                "default/web",
+                "kube-system/dns",
+                "lbaas@1",
+            ] {
+                assert!(said.contains(part), "{part}: {said}");
+            }
+            // The error is in sight, in the decision and at the top.
+            if width > 400 {
+                browser
+                    .until(
+                        "document.querySelector('.detail .card.failed').getBoundingClientRect().bottom < innerHeight",
+                    )
+                    .await;
+            }
+            fits(&browser).await;
+            keep(&browser, &format!("trouble-{width}-{theme}")).await;
+        }
+        // On a narrow screen a click shows the decision, and "Back" leads back.
+        browser.run("document.querySelector('.row.selected').click();").await;
+        browser.until("document.body.classList.contains('reading')").await;
+        browser.until("document.querySelector('.detail .card.failed')").await;
+        keep(&browser, "trouble-400-decision").await;
+        browser.run("document.querySelector('.back').click();").await;
+        browser.until("!document.body.classList.contains('reading')").await;
+        // A key in trouble leads to its recording.
+        browser
+            .run("[...document.querySelectorAll('#standing .keys a')].at(-1).click();")
+            .await;
+        browser
+            .until("document.getElementById('recording').value === 'lbaas/kube-system/dns'")
+            .await;
+        browser
+            .until("document.getElementById('detail').dataset.outcome === 'error'")
+            .await;
+        browser.end().await;
+    });
+    host.kill();
+}
+
+#[needs(chromium)]
+#[test]
+fn calls_and_times_are_readable_at_400_and_every_column_at_1280_pixels() {
+    let desk = Desk::new();
+    write(&multiplied(3000), &desk.path("a.jsonl"));
+    let served = desk.serve();
+    in_browser(async {
+        let browser = Browser::start(1280, 900).await;
+        for (width, columns) in [
+            (400, vec!["Outcome", "Entry", "Time UTC", "Call"]),
+            (
+                1280,
+                vec!["Outcome", "Entry", "Time UTC", "Call", "Took ≥", "Asks", "Writes"],
+            ),
+        ] {
+            browser.resize(width, 900).await;
+            open(&browser, &served, &format!("?{width}")).await;
+            fits(&browser).await;
+            let heads = "return [...document.querySelectorAll('.head.row > span')].filter((one) => one.offsetWidth > 10).map((one) => one.innerText);";
+            assert_eq!(browser.run(heads).await, json!(columns));
+            let first = "document.querySelector('.list .row:not([hidden])')";
+            let seen = format!("return ['.time', '.name'].map((cell) => {first}.querySelector(cell).innerText);");
+            let seen = browser.run(&seen).await;
+            assert!(seen[0].as_str().unwrap().contains(':'), "{seen}");
+            assert!(seen[1].as_str().unwrap().len() > 5, "{seen}");
+            // What is at the top appears later, and takes room: what is chosen stays in sight.
+            open(&browser, &served, &format!("?{width}#n=1")).await;
+            browser.until("!document.getElementById('standing').hidden").await;
+            browser
+                .until("document.querySelector('.row.selected')?.getBoundingClientRect().bottom <= document.getElementById('list').getBoundingClientRect().bottom + 1")
+                .await;
+            browser.run("location.hash = '';").await;
+            browser.until(&format!("Number({SHOWN}) > 2000")).await;
+            keep(&browser, &format!("list-{width}")).await;
+        }
+        browser.end().await;
+    });
+}
+
+#[needs(chromium)]
+#[test]
 fn two_decisions_are_marked_and_compared() {
     let desk = Desk::new();
     let made = of_calls(&[
@@ -128,10 +364,10 @@ fn two_decisions_are_marked_and_compared() {
     in_browser(async {
         let browser = Browser::start(1400, 900).await;
         open(&browser, &served, "").await;
-        browser.press("jd").await;
+        browser.press("d").await;
         browser.until("!document.getElementById('marked').hidden").await;
         browser.press("j").await;
-        browser.until(&format!("{SHOWN} === '4'")).await;
+        browser.until(&format!("{SHOWN} === '1'")).await;
         browser.press("d").await;
         browser.until("document.querySelector('.difference')").await;
         let said = browser.text("#detail").await;
@@ -155,9 +391,15 @@ fn a_decision_that_differs_from_another_guests_is_red_at_every_width() {
     let desk = Desk::new();
     let served = desk.serve_a_difference();
     in_browser(async {
-        for width in [1280, 1920] {
-            let browser = Browser::start(width, 900).await;
+        for width in [400, 1280, 1920] {
+            let browser = Browser::start(1280, 900).await;
+            browser.resize(width, 900).await;
+            // What differs is the newest problem, although it ended well and is not the newest decision.
             open(&browser, &served, "").await;
+            browser.until(&format!("{SELECTED} === '1' && {SHOWN} === '1'")).await;
+            browser
+                .until("document.querySelector('#standing .newest').innerText.includes('differs')")
+                .await;
             // Shown, and no green "ok".
             let colour = "getComputedStyle(document.querySelector('.row.differs .outcome')).color";
             let error = "getComputedStyle(document.querySelector('.row.differs .compared')).color";
@@ -171,6 +413,8 @@ fn a_decision_that_differs_from_another_guests_is_red_at_every_width() {
             browser
                 .until(&format!("{colour} === {error} && {error} !== {same}"))
                 .await;
+            fits(&browser).await;
+            keep(&browser, &format!("against-{width}")).await;
             browser.end().await;
         }
     });
@@ -208,11 +452,12 @@ fn hostile_texts_stay_texts() {
     in_browser(async {
         let browser = Browser::start(1400, 900).await;
         open(&browser, &served, "").await;
+        browser.until(&format!("{SHOWN} === '4'")).await;
         browser.press("j").await;
         browser.until(&format!("{SHOWN} === '1'")).await;
         browser.press("o").await;
         browser.until("document.querySelector('.sides')").await;
-        browser.press("djd").await;
+        browser.press("dkd").await;
         browser.until("document.querySelector('.difference')").await;
         tokio::time::sleep(Duration::from_millis(300)).await;
         assert_eq!(
@@ -250,12 +495,12 @@ fn light_and_dark_are_both_drawn() {
         open(&browser, &served, "#n=1").await;
         browser.until(&format!("{SHOWN} === '1'")).await;
         let ground = "return getComputedStyle(document.body).backgroundColor;";
-        let first = (browser.run(ground).await, browser.screenshot().await);
+        let first = (browser.run(ground).await, keep(&browser, "light").await);
         browser.press("t").await;
         browser.until("document.documentElement.dataset.theme === 'dark'").await;
-        browser.press("djjd").await;
+        browser.press("dkkd").await;
         browser.until("document.querySelector('.difference')").await;
-        let second = (browser.run(ground).await, browser.screenshot().await);
+        let second = (browser.run(ground).await, keep(&browser, "dark").await);
         assert_ne!(first.0, second.0);
         assert_ne!(first.1, second.1);
         // A blank page of this size is a few kilobytes.
@@ -265,24 +510,6 @@ fn light_and_dark_are_both_drawn() {
             first.1.len(),
             second.1.len()
         );
-        if let Some(folder) = std::env::var_os("TRUEUP_SCREENSHOTS") {
-            let folder = std::path::PathBuf::from(folder);
-            std::fs::write(folder.join("light.png"), &first.1).unwrap();
-            std::fs::write(folder.join("dark.png"), &second.1).unwrap();
-        }
-        // On a narrow screen no element is wider than the screen.
-        browser.set_window_size(500, 900).await;
-        browser
-            .until("document.documentElement.scrollWidth <= window.innerWidth")
-            .await;
-        // There, a row shows when, and which function; the interface before it has no room.
-        let first = "document.querySelector('.row:not(.head):not([hidden])')";
-        let time = browser
-            .run(&format!("return {first}.querySelector('.time').offsetWidth;"))
-            .await;
-        assert!(time.as_u64() > Some(60), "{time}");
-        let name = format!("return {first}.querySelector('.name').innerText;");
-        assert_eq!(browser.run(&name).await, "reconcile");
         browser.end().await;
     });
 }
@@ -309,10 +536,14 @@ fn what_is_recorded_meanwhile_appears_and_moves_nothing() {
         browser.press("jjj").await;
         browser.until(&format!("{SELECTED} && {SELECTED} === {SHOWN}")).await;
         browser.run("document.getElementById('list').scrollTop = 1400;").await;
+        // What stands at a place of the screen.
+        let there = "const list = document.getElementById('list'), place = list.getBoundingClientRect(); const row = document.elementFromPoint(place.left + 20, place.top + 100).closest('.row');";
         browser
-            .until("document.querySelector('.row:not(.waiting)[data-at=\"52\"]')")
+            .until(&format!("(() => {{ {there} return list.scrollTop === 1400 && row.dataset.n && !row.classList.contains('waiting'); }})()"))
             .await;
-        let seen = "const list = document.getElementById('list'); return [list.scrollTop, list.querySelector('[data-at=\"52\"]').dataset.n, document.getElementById('detail').dataset.n, document.activeElement.id];";
+        let seen = &format!(
+            "{there} return [row.dataset.n, document.getElementById('detail').dataset.n, document.activeElement.id];"
+        );
         let before = browser.run(seen).await;
         let count = browser.text("#count").await;
         let mut growing = OpenOptions::new().append(true).open(&file).unwrap();
@@ -322,7 +553,9 @@ fn what_is_recorded_meanwhile_appears_and_moves_nothing() {
         assert_ne!(browser.text("#count").await, count);
         assert_eq!(browser.run(seen).await, before);
         browser.run("document.getElementById('newer').click();").await;
-        browser.until("document.getElementById('newer').hidden").await;
+        browser
+            .until("document.getElementById('newer').hidden && document.getElementById('list').scrollTop === 0")
+            .await;
         browser.end().await;
     });
 }
@@ -383,12 +616,16 @@ fn a_long_recording_is_shown_at_once_and_scrolls() {
         );
         let rows = number(&browser, "document.querySelectorAll('.list .row').length").await;
         assert!(rows < ROWS_IN_PAGE_MAX, "{rows} rows are elements");
-        browser.press(key::END).await;
+        browser.press(key::HOME).await;
         browser
             .until(&format!(
                 "{SELECTED} === {SHOWN} && Number({SHOWN}) > {}",
                 entries - 200
             ))
+            .await;
+        browser.press(key::END).await;
+        browser
+            .until(&format!("{SELECTED} === {SHOWN} && {SHOWN} === '1'"))
             .await;
         assert!(browser.text(".count").await.contains("decisions"));
         println!(

@@ -10,11 +10,12 @@ use axum::response::{IntoResponse, Response};
 const PAGE: &str = include_str!("assets/index.html");
 
 /// The files of the page: name, type, text.
-pub(super) const FILES: [(&str, &str, &str); 7] = [
+pub(super) const FILES: [(&str, &str, &str); 8] = [
     ("/page.css", "text/css; charset=utf-8", include_str!("assets/page.css")),
     ("/page.js", JAVASCRIPT, include_str!("assets/page.js")),
     ("/list.js", JAVASCRIPT, include_str!("assets/list.js")),
     ("/detail.js", JAVASCRIPT, include_str!("assets/detail.js")),
+    ("/status.js", JAVASCRIPT, include_str!("assets/status.js")),
     ("/json.js", JAVASCRIPT, include_str!("assets/json.js")),
     ("/basics.js", JAVASCRIPT, include_str!("assets/basics.js")),
     ("/icon.svg", "image/svg+xml", include_str!("assets/icon.svg")),

@@ -56,6 +56,17 @@ pub(super) struct Listed<'a> {
     changed_ms: Option<u64>,
 }
 
+/// A file of a recording.
+#[derive(Debug)]
+pub(super) struct Written {
+    /// The recording's id.
+    pub(super) id: String,
+    pub(super) path: PathBuf,
+    pub(super) bytes: u64,
+    /// When it was last written, in milliseconds since 1970.
+    pub(super) changed_ms: Option<u64>,
+}
+
 impl Place {
     /// The files, oldest first. Empty if the place is gone.
     pub(super) fn files(&self) -> Vec<PathBuf> {
@@ -71,25 +82,31 @@ impl Place {
 
 impl Recording {
     pub(super) fn listed(&self) -> Listed<'_> {
-        let (mut bytes, mut changed_ms) = (0, None);
-        let files = self.place.files();
-        for file in &files {
-            let Ok(metadata) = fs::metadata(file) else { continue };
-            bytes += metadata.len();
-            let changed = metadata
-                .modified()
-                .ok()
-                .and_then(|at| at.duration_since(UNIX_EPOCH).ok());
-            changed_ms = changed_ms.max(changed.and_then(|since| u64::try_from(since.as_millis()).ok()));
-        }
+        let files = self.written();
         Listed {
             id: &self.id,
             guest: self.guest.as_deref(),
             key: &self.key,
             files: files.len(),
-            bytes,
-            changed_ms,
+            bytes: files.iter().map(|file| file.bytes).sum(),
+            changed_ms: files.iter().filter_map(|file| file.changed_ms).max(),
         }
+    }
+
+    /// Its files, oldest first. One that cannot be read is empty.
+    pub(super) fn written(&self) -> Vec<Written> {
+        let written = |path: PathBuf| {
+            let metadata = fs::metadata(&path).ok();
+            let changed = metadata.as_ref().and_then(|metadata| metadata.modified().ok());
+            let changed = changed.and_then(|at| at.duration_since(UNIX_EPOCH).ok());
+            Written {
+                id: self.id.clone(),
+                path,
+                bytes: metadata.map_or(0, |metadata| metadata.len()),
+                changed_ms: changed.and_then(|since| u64::try_from(since.as_millis()).ok()),
+            }
+        };
+        self.place.files().into_iter().map(written).collect()
     }
 }
 

@@ -48,7 +48,15 @@ impl Outcome {
         }
     }
 
-    fn of(ending: &Ending) -> Self {
+    /// A cancelled decision is none: the host stopped, or there was a newer input.
+    pub(super) fn is_problem(self) -> bool {
+        match self {
+            Self::Error | Self::Trap | Self::Deadline | Self::Memory => true,
+            Self::Ok | Self::Cancelled | Self::Open => false,
+        }
+    }
+
+    pub(super) fn of(ending: &Ending) -> Self {
         match ending {
             // A function that may return an error returns `{"Ok":...}` or `{"Err":...}`.
             Ending::Result(value) if value.get().starts_with("{\"Err\"") => Self::Error,
@@ -143,8 +151,8 @@ pub(super) struct Located {
 /// Selects the decisions to list.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 pub(super) struct Filter {
-    /// `problems` selects all except `ok` and `open`, and those where another guest is known to differ; otherwise
-    /// outcomes separated by commas.
+    /// `problems` selects errors, traps, and what met a limit, and those where another guest is known to differ;
+    /// otherwise outcomes separated by commas.
     #[serde(default)]
     pub(super) outcome: String,
     /// If `true`, only decisions that write something.
@@ -168,7 +176,7 @@ impl Filter {
     fn outcome(&self, outcome: Outcome) -> bool {
         match self.outcome.as_str() {
             "" => true,
-            PROBLEMS => !matches!(outcome, Outcome::Ok | Outcome::Open),
+            PROBLEMS => outcome.is_problem(),
             several => several.split(',').any(|word| word == outcome.word()),
         }
     }

@@ -7,6 +7,7 @@
 //! ```text
 //! browser --GET--> local_only -> routes -> Source -> catalog   which recordings there are
 //!                                             |----> Opened    index (growth) of one -> rows, overview
+//!                                             |----> newest    what it opens with: read from the newest files
 //!                                             +----> decision, difference, against: read from the files
 //! ```
 //!
@@ -19,6 +20,7 @@ mod decision;
 mod difference;
 mod growth;
 mod index;
+mod newest;
 mod refused;
 mod routes;
 mod source;

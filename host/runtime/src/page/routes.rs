@@ -44,6 +44,7 @@ const NOTES_MAX: usize = 20;
 pub fn router(source: Source) -> Router {
     let mut routes = Router::new()
         .route("/api/recordings", get(recordings))
+        .route("/api/newest", get(newest))
         .route("/api/standing", get(standing))
         .route("/api/rows", get(rows))
         .route("/api/position", get(position))
@@ -94,6 +95,8 @@ async fn recordings(State(source): State<Source>) -> Result<Response, Refused> {
     struct Answer<'a> {
         recordings: Vec<Listed<'a>>,
         against: Option<Other>,
+        /// Whether `/v1/status` answers at the same address.
+        in_a_host: bool,
     }
     #[derive(Serialize)]
     struct Other {
@@ -107,9 +110,25 @@ async fn recordings(State(source): State<Source>) -> Result<Response, Refused> {
             Other { guest, digest }
         });
         let recordings = found.values().map(|recording| recording.listed()).collect();
-        Json(Answer { recordings, against }).into_response()
+        let in_a_host = source.is_in_a_host();
+        Json(Answer {
+            recordings,
+            against,
+            in_a_host,
+        })
+        .into_response()
     })
     .await
+}
+
+#[derive(Deserialize)]
+struct Within {
+    /// One recording instead of all.
+    r: Option<String>,
+}
+
+async fn newest(State(source): State<Source>, Query(asked): Query<Within>) -> Result<Response, Refused> {
+    Ok(Json(source.newest(asked.r.as_deref()).await?).into_response())
 }
 
 /// How much of a recording is known.
@@ -321,7 +340,7 @@ async fn overview(State(source): State<Source>, Query(asked): Query<Overview>) -
         /// Those that wrote something.
         writes: u32,
         error: u32,
-        /// Those that ended without a result.
+        /// Those that trapped or met a limit.
         failed: u32,
     }
     let opened = open(&source, &asked.r).await?;
@@ -340,12 +359,12 @@ async fn overview(State(source): State<Source>, Query(asked): Query<Overview>) -
             let column = usize::try_from(at).ok().and_then(|at| columns.get_mut(at));
             let Some(column) = column else { continue };
             match decision.outcome {
-                Outcome::Ok | Outcome::Open => {
+                Outcome::Ok | Outcome::Cancelled | Outcome::Open => {
                     column.ok += 1;
                     column.writes += u32::from(decision.writes > 0);
                 }
                 Outcome::Error => column.error += 1,
-                Outcome::Trap | Outcome::Deadline | Outcome::Memory | Outcome::Cancelled => column.failed += 1,
+                Outcome::Trap | Outcome::Deadline | Outcome::Memory => column.failed += 1,
             }
         }
         Json(Answer {

@@ -9,9 +9,11 @@ use super::against::Against;
 use super::catalog::{self, Place, Recording};
 use super::growth::Growth;
 use super::index::{DECISIONS_MAX, Index};
+use super::newest::{self, Known, Newest};
+use super::refused::{Refused, off_thread};
 
 /// Memory limits for open recordings.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Room {
     /// The maximum number of recordings with an index. Opening another one evicts the least recently used index.
     indexed_max: usize,
@@ -49,6 +51,7 @@ struct Inner {
     found: Mutex<BTreeMap<String, Recording>>,
     /// The open ones, most recently used last.
     opened: Mutex<Vec<(String, Arc<Opened>)>>,
+    newest: Known,
 }
 
 /// An open recording.
@@ -86,6 +89,7 @@ impl Source {
                 against,
                 found: Mutex::default(),
                 opened: Mutex::default(),
+                newest: Known::default(),
             }),
         }
     }
@@ -99,6 +103,21 @@ impl Source {
         let found = catalog::recordings(&self.inner.places);
         lock(&self.inner.found).clone_from(&found);
         found
+    }
+
+    /// Whether a host serves its own recordings: then its `/v1/status` is at the same address.
+    pub(super) fn is_in_a_host(&self) -> bool {
+        self.inner.room == IN_A_HOST
+    }
+
+    /// The newest problem and the newest decision, of all recordings or of one.
+    pub(super) async fn newest(&self, id: Option<&str>) -> Result<Newest, Refused> {
+        let source = self.clone();
+        let recordings = off_thread(move || source.recordings()).await?;
+        let wanted = recordings.values().filter(|one| id.is_none_or(|id| one.id == id));
+        let mut files: Vec<_> = wanted.flat_map(Recording::written).collect();
+        files.sort_by_key(|file| std::cmp::Reverse(file.changed_ms));
+        newest::newest(self, &self.inner.newest, files).await
     }
 
     fn recording(&self, id: &str) -> Option<Recording> {

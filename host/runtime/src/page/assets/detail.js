@@ -1,7 +1,7 @@
 // The decision that is looked at, and the difference of two. Shows what it is given; asks for more of a decision where it is
 // long. What is chosen and where keys lead is the page's.
 
-import { ask, bytes, digest, duration, el, moment, number, outcome, several } from "./basics.js";
+import { ask, digest, duration, el, moment, number, outcome, several } from "./basics.js";
 import { briefly, shown } from "./json.js";
 
 const ASKS_AT_ONCE = 200;
@@ -31,6 +31,10 @@ export function decision(given, page) {
       row.rolled_back && el("span", { class: "tag", text: "rolled back: what it did was lost" })))];
   const verdict = el("div");
   out.push(verdict);
+  const end = given.ending;
+  const ending = end && [heading(end.kind === "result" ? "Result" : "Ending"), el("div", { class: `card${row.outcome === "ok" ? "" : " failed"}` }, shown(end.value, value(end.n, "ending"), end.kind !== "result"))];
+  // What is wrong comes first.
+  if (end && row.outcome !== "ok") out.push(...ending);
   if (given.args) out.push(heading("Arguments"), el("div", { class: "card" }, shown(given.args, value(row.n, "args"))));
   const openAll = button("Open all (o)", "Open or close all questions", () => page.openAll());
   out.push(heading(several(row.asks, "question"), row.asks > 0 && openAll), asks);
@@ -51,9 +55,8 @@ export function decision(given, page) {
       asks.after(more);
     }
   };
-  const end = given.ending;
-  if (end) out.push(heading(end.kind === "result" ? "Result" : "Ending"), el("div", { class: `card${row.outcome === "ok" ? "" : " failed"}` }, shown(end.value, value(end.n, "ending"), end.kind !== "result")));
-  else if (given.args) out.push(heading("Ending"), el("div", { class: "card" }, el("div", { class: "quiet", text: "It has not ended, as far as is recorded." })));
+  if (end && row.outcome === "ok") out.push(...ending);
+  else if (!end && given.args) out.push(heading("Ending"), el("div", { class: "card" }, el("div", { class: "quiet", text: "It has not ended, as far as is recorded." })));
   if (given.header) out.push(heading("Decided by"), header(given, value));
   const box = el("article", {}, ...out.filter(Boolean));
   add(given.asks, 0);
@@ -199,11 +202,5 @@ export function openAll(box) {
   cards.forEach((card) => card.open(isAnyClosed));
 }
 
-/** An address, or a mark, led to an entry that is not in the list. */
-export function none(n, isRead) {
-  return el("div", { class: "welcome" }, el("div", { text: `No decision with entry ${n} is listed here: ${isRead ? "it was removed, or not recorded yet" : "the recording is still being read"}.` }), el("div", { text: "Choose another: j and k, the arrows, or a click." }));
-}
-
-export function welcome(recording, wanted) {
-  return el("div", { class: "welcome" }, el("div", { text: recording ? "Choose a decision: j and k, the arrows, or a click." : wanted ? `There is no recording ${wanted} here, or not any more: choose one above.` : "There is no recording yet." }), recording && recording.bytes !== undefined && el("div", { text: `${several(recording.files, "file")}, ${bytes(recording.bytes)}` }));
-}
+/** A sentence instead of a decision. */
+export const said = (text, isBusy = false) => el("div", { class: `said${isBusy ? " busy" : ""}`, text });

@@ -1,5 +1,6 @@
-// The list of decisions: of however many, only the rows on the screen are elements. Rows come from the server by pages and
-// are kept for a while. Knows positions; which decision is looked at is the page's.
+// The list of decisions, newest first: of however many, only the rows on the screen are elements. Rows come from the server
+// by pages and are kept for a while. Knows positions, counted from the oldest, so that a new decision moves none; which
+// decision is looked at is the page's.
 
 import { ask, byId, clock, day, duration, el, moment, number } from "./basics.js";
 
@@ -23,6 +24,7 @@ export class List {
     this.pool = [];
     this.pages = new Map();
     this.asked = new Map();
+    this.stale = new Set();
     this.total = 0;
     this.names = [];
     this.segments = [];
@@ -37,7 +39,15 @@ export class List {
       const row = event.target.closest(".row");
       if (row && row.dataset.at !== undefined) this.picked(Number(row.dataset.at));
     });
-    new ResizeObserver(() => this.draw()).observe(this.view);
+    new ResizeObserver(() => this.resized()).observe(this.view);
+  }
+
+  /** The chosen row stays in sight if it was. */
+  resized() {
+    const below = this.selected === null ? -1 : this.line(this.selected) - this.first;
+    if (below > -1 && below < this.room) this.reveal(this.selected);
+    this.room = this.view.clientHeight / ROW;
+    this.draw();
   }
 
   /** Rows that fit. */
@@ -48,7 +58,11 @@ export class List {
     const room = this.height - this.view.clientHeight;
     return room > 0 && this.total * ROW > HEIGHT_MAX ? (this.total * ROW - this.view.clientHeight) / room : 1;
   }
-  /** The first row that is seen, in part of rows. */
+  /** How far below the newest a position is: the list's lines from above. And the other way round. */
+  line(position) { return this.total - 1 - position; }
+  /** The newest position that is seen in full. */
+  get newest() { return this.line(Math.ceil(this.first)); }
+  /** The first line that is seen, in part of lines. */
   get first() { return (this.view.scrollTop * this.factor) / ROW; }
 
   wheel(event) {
@@ -67,6 +81,12 @@ export class List {
 
   forget(fromPosition) {
     for (const page of [...this.pages.keys()]) if ((page + 1) * PAGE > fromPosition) this.pages.delete(page);
+    this.renew(fromPosition);
+  }
+
+  /** Rows from here on are asked for again; until they come, the known ones are shown. */
+  renew(fromPosition) {
+    for (const page of this.pages.keys()) if ((page + 1) * PAGE > fromPosition) this.stale.add(page);
     for (const [page, abort] of [...this.asked]) if ((page + 1) * PAGE > fromPosition) { abort.abort(); this.asked.delete(page); }
   }
 
@@ -75,27 +95,38 @@ export class List {
     const old = this.total;
     this.names = standing.names;
     this.segments = standing.segments;
-    if (standing.listed !== old) {
-      this.forget(Math.min(old, standing.listed) - 1);
-      this.total = standing.listed;
-      this.space.style.height = `${this.height}px`;
-      this.view.setAttribute("aria-rowcount", String(this.total));
-    }
+    // The last one may have ended meanwhile.
+    if (standing.read !== this.read) this.renew(Math.min(old, standing.listed) - 1);
+    this.read = standing.read;
+    if (standing.listed < old) this.forget(standing.listed - 1);
+    if (standing.listed !== old) this.resize(standing.listed);
     this.draw();
+  }
+
+  /** At the top, the newest stay in sight; elsewhere, those that are. */
+  resize(total) {
+    const { scrollTop } = this.view;
+    const more = total - this.total;
+    this.total = total;
+    this.space.style.height = `${this.height}px`;
+    this.view.setAttribute("aria-rowcount", String(total));
+    if (scrollTop > 0 && more > 0) this.view.scrollTop = scrollTop + (more * ROW) / this.factor;
   }
 
   row(position) { return this.pages.get(Math.floor(position / PAGE))?.[position % PAGE]; }
 
   async load(page) {
-    if (this.pages.has(page) || this.asked.has(page)) return;
+    if ((this.pages.has(page) && !this.stale.has(page)) || this.asked.has(page)) return;
     const abort = new AbortController();
     this.asked.set(page, abort);
+    this.stale.delete(page);
     try {
       const answer = await ask("rows", { ...this.query(), from: page * PAGE, count: PAGE }, abort.signal);
       if (this.asked.get(page) !== abort) return;
-      this.pages.set(page, answer.rows);
-      while (this.pages.size > PAGES_KEPT) this.pages.delete(this.pages.keys().next().value);
       this.onstanding(answer.standing);
+      this.pages.set(page, answer.rows);
+      this.stale.delete(page);
+      while (this.pages.size > PAGES_KEPT) this.pages.delete(this.pages.keys().next().value);
       this.draw();
     } catch (error) {
       if (error.name !== "AbortError") this.onstanding(null, error);
@@ -117,14 +148,18 @@ export class List {
   /** Scrolls so that a position is seen, and no further than needed; `centre` where it should not stand at the edge. */
   reveal(position, centre = false) {
     const first = this.first;
+    const line = this.line(position);
     const screen = this.view.clientHeight / ROW;
     let to = first;
-    if (centre && (position < first || position + 1 > first + screen)) to = position - screen / 2;
-    else if (position < first) to = position;
-    else if (position + 1 > first + screen) to = position + 1 - screen;
+    if (centre && (line < first || line + 1 > first + screen)) to = line - screen / 2;
+    else if (line < first) to = line;
+    else if (line + 1 > first + screen) to = line + 1 - screen;
     if (to !== first) this.view.scrollTop = (Math.max(0, to) * ROW) / this.factor;
     this.draw();
   }
+
+  /** Scrolls so that a position is the first that is seen. */
+  top(position) { this.view.scrollTop = (this.line(position) * ROW) / this.factor; }
 
   draw() {
     if (this.drawing) return;
@@ -139,23 +174,24 @@ export class List {
     const top = this.view.scrollTop - (this.first - from) * ROW;
     this.rows.style.transform = `translateY(${top}px)`;
     for (const [at, row] of this.pool.entries()) {
-      const position = from + at;
-      row.element.hidden = position >= to;
-      if (position < to) this.fill(row, position);
+      row.element.hidden = from + at >= to;
+      if (from + at < to) this.fill(row, this.line(from + at));
     }
-    const active = this.selected !== null && this.selected >= from && this.selected < to ? `row-${this.selected - from}` : null;
+    const line = this.selected === null ? -1 : this.line(this.selected);
+    const active = line >= from && line < to ? `row-${line - from}` : null;
     if (active) this.view.setAttribute("aria-activedescendant", active); else this.view.removeAttribute("aria-activedescendant");
     // Half a page ahead in both directions: what is scrolled to is there already.
     const ahead = PAGE / 2;
-    for (let page = Math.floor(Math.max(0, from - ahead) / PAGE); page * PAGE < Math.min(this.total, to + ahead); page += 1) this.load(page);
-    if (this.onpaint) this.onpaint(Math.ceil(this.first), to);
+    const newest = Math.min(this.total - 1, this.line(from - ahead));
+    for (let page = Math.floor(newest / PAGE); page >= 0 && (page + 1) * PAGE > this.line(to + ahead); page -= 1) this.load(page);
+    if (this.onpaint) this.onpaint(this.line(to - 1), this.newest);
   }
 
   fill(row, position) {
     const { element, cells } = row;
     const given = this.row(position);
     element.dataset.at = position;
-    element.setAttribute("aria-rowindex", String(position + 1));
+    element.setAttribute("aria-rowindex", String(this.line(position) + 1));
     const isSelected = position === this.selected;
     element.setAttribute("aria-selected", String(isSelected));
     element.classList.toggle("selected", isSelected);
@@ -170,8 +206,8 @@ export class List {
     cells.outcomeBox.className = `outcome ${given.outcome}`;
     text(cells.outcome, given.outcome);
     text(cells.n, String(given.n));
-    const before = this.row(position - 1);
-    const isNewDay = given.at_ms !== null && (!before || before.at_ms === null || day(before.at_ms) !== day(given.at_ms));
+    const above = this.row(position + 1);
+    const isNewDay = given.at_ms !== null && (!above || above.at_ms === null || day(above.at_ms) !== day(given.at_ms));
     text(cells.day, given.at_ms === null ? "" : day(given.at_ms));
     cells.dayBox.classList.toggle("same", !isNewDay);
     text(cells.time, clock(given.at_ms));

@@ -1,15 +1,16 @@
-// The page: which recording, filter and decision are looked at, the keys, and what is new.
+// The page: which recording, filter and decision are looked at, the keys, and what is new or wrong.
 
 import { ask, bytes, byId, clock, day, el, moment, number, several } from "./basics.js";
 import * as detail from "./detail.js";
 import { List } from "./list.js";
+import { standing } from "./status.js";
 
 const POLL_MS = 1000;
 const POLL_HIDDEN_MS = 8000;
 const DWELL_MS = 50;
 const COLUMNS = 240;
 
-const state = { recording: null, recordings: [], against: null, filter: { outcome: "", writes: false, name: "" }, generation: null, n: null, entry: null, marked: null, compared: null, standing: null, seen: null, overview: null };
+const state = { recording: null, recordings: [], against: null, inHost: false, filter: { outcome: "", writes: false, name: "" }, generation: null, n: null, entry: null, marked: null, compared: null, standing: null, seen: null, overview: null };
 const list = new List(() => ({ r: state.recording, outcome: state.filter.outcome, writes: state.filter.writes ? "true" : "", name: state.filter.name }), (position) => choose(position));
 const box = byId("detail");
 
@@ -30,6 +31,7 @@ async function start() {
   await follow(true);
   await lookUp();
   performance.mark("trueup-ready");
+  whatIsWrong();
   poll();
 }
 
@@ -38,6 +40,7 @@ async function follow(isFirst = false) {
   try {
     const found = await ask("recordings");
     state.against = found.against;
+    state.inHost = found.in_a_host;
     const before = state.recordings.map((one) => one.id).join("\n");
     state.recordings = found.recordings;
     if (before !== found.recordings.map((one) => one.id).join("\n") || isFirst) fillRecordings();
@@ -58,14 +61,47 @@ async function lookUp() {
   // Where the address says nothing: the recording that was written last.
   const latest = state.recordings.reduce((one, other) => ((other.changed_ms ?? 0) > (one?.changed_ms ?? -1) ? other : one), null);
   const wanted = said.get("r") ?? state.recording ?? latest?.id ?? null;
+  const isKnown = state.recordings.some((one) => one.id === wanted);
   const number = (name) => (/^\d+$/.test(said.get(name) ?? "") ? Number(said.get(name)) : null);
   if (wanted !== state.recording) await openRecording(wanted);
   state.marked = number("d");
   list.markedN = state.marked;
   chosen();
-  if (number("n") !== null) await go(number("n"), { centre: true });
-  else if (number("with") === null && state.n === null) box.replaceChildren(detail.welcome(state.recordings.find((one) => one.id === state.recording), state.recording));
+  if (!isKnown) box.replaceChildren(detail.said(wanted === null ? "There is no recording yet." : `There is no recording ${wanted} here, or not any more: choose one above.`));
+  else if (number("n") !== null) await go(number("n"), { centre: true });
+  else if (number("with") === null) openNewest(said.get("r"));
   if (number("with") !== null && state.marked !== null) await showDifference(state.marked, number("with"));
+}
+
+/** Where the address names no decision: the newest problem of that recording, or of all; without one, the newest decision. */
+async function openNewest(r) {
+  const { recording } = state;
+  Object.assign(state, { n: null, entry: null, compared: null, isEmpty: false });
+  list.selected = null;
+  document.body.classList.remove("reading");
+  const isElsewhere = () => state.recording !== recording || state.n !== null;
+  box.replaceChildren(detail.said("Looking for the newest problem…", true));
+  try {
+    const found = await ask("newest", { r });
+    const to = found.problem ?? found.decision;
+    if (isElsewhere()) return;
+    if (!to) { box.replaceChildren(detail.said("Nothing is recorded yet.")); state.isEmpty = true; return; }
+    if (to.r !== recording) await openRecording(to.r);
+    if (state.n === null) await go(to.n, { read: false, isFound: true });
+  } catch (error) { gone(error); }
+}
+
+/** What is wrong, and how guests and keys are. */
+let looking = false;
+async function whatIsWrong() {
+  if (looking) return;
+  looking = true;
+  try {
+    const [newest, host] = await Promise.all([ask("newest"), state.inHost ? fetch("/v1/status").then((answer) => answer.json()) : null]);
+    standing(byId("standing"), newest, host, state.recordings);
+    if (state.isEmpty && state.n === null && newest.decision) openNewest(null);
+  } catch (error) { gone(error); }
+  looking = false;
 }
 
 async function openRecording(id) {
@@ -96,7 +132,7 @@ list.onstanding = (standing, error) => (standing ? stand(standing) : gone(error)
 /** What the server says of the recording. */
 function stand(standing) {
   const isOther = state.generation !== null && standing.generation !== state.generation;
-  const anchor = isOther ? list.row(Math.ceil(list.first))?.n : null;
+  const anchor = isOther ? list.row(list.newest)?.n : null;
   state.generation = standing.generation;
   const before = state.standing;
   state.standing = standing;
@@ -135,30 +171,30 @@ function stand(standing) {
 /** The list began elsewhere: the same decisions stay in sight. */
 async function restore(anchor) {
   const placed = await ask("position", { ...list.query(), n: anchor });
-  list.view.scrollTop = (placed.position * 28) / list.factor;
+  list.top(placed.position);
   if (state.n !== null) { const own = await ask("position", { ...list.query(), n: state.n }); list.selected = own.n === state.n ? own.position : null; }
   list.draw();
 }
 
-/** Says that there is more below than was seen. */
-list.onpaint = (from, to) => {
-  if (list.total > 0 && to >= list.total) state.seen = list.total;
+/** Says that there is more above than was seen. */
+list.onpaint = (oldest, newest) => {
+  if (list.total > 0 && newest === list.total - 1) state.seen = list.total;
   newer();
-  here(from, to);
-  verdicts(from, to);
+  here(oldest, newest);
+  verdicts(oldest, newest);
 };
 function newer() {
   // What is read for the first time is not new.
   if (state.seen === null && state.standing?.is_read) state.seen = list.total;
   const unseen = state.seen === null ? 0 : list.total - state.seen;
   byId("newer").hidden = unseen <= 0;
-  byId("newer").textContent = `${number(unseen)} new ↓`;
+  byId("newer").textContent = `${number(unseen)} new ↑`;
 }
 
 async function poll() {
   await new Promise((done) => setTimeout(done, document.hidden ? POLL_HIDDEN_MS : state.standing?.is_read === false ? POLL_MS / 4 : POLL_MS));
   try {
-    if (state.recording === null || state.polls++ % 5 === 0) await follow();
+    if (state.recording === null || state.polls++ % 5 === 0) { await follow(); whatIsWrong(); }
     if (state.recording === null && state.recordings.length) await lookUp();
     else if (state.recording !== null) {
       const id = state.recording;
@@ -195,7 +231,8 @@ async function chooseRow(position, options) {
   state.n = row.n;
   state.entry = options.entry ?? null;
   state.compared = null;
-  remember();
+  // An address without a decision means the newest problem tomorrow too.
+  if (!options.isFound) remember();
   clearTimeout(dwell);
   dwell = setTimeout(() => show(row.n, options.entry), options.now ? 0 : DWELL_MS);
   if (options.read !== false) document.body.classList.toggle("reading", options.read ?? true);
@@ -212,13 +249,13 @@ async function go(n, options = {}) {
       placed = await ask("position", { ...list.query(), n });
     }
     if (placed.n === null) {
-      box.replaceChildren(detail.none(n, placed.is_read));
+      box.replaceChildren(detail.said(`No decision with entry ${n} is listed here: ${!placed.is_read ? "the recording is still being read" : state.standing?.is_full ? "only the first decisions are listed; `trueup journal serve` lists more" : "it was removed, or not recorded yet"}.`));
       const { recording, n: chosen } = state;
       // Until the recording is read, the entry may appear, unless something else is chosen meanwhile.
       if (!placed.is_read) setTimeout(() => state.recording === recording && state.n === chosen && go(n, options), POLL_MS);
       return;
     }
-    if (placed.listed > list.total) { list.total = placed.listed; list.space.style.height = `${list.height}px`; }
+    if (placed.listed > list.total) list.resize(placed.listed);
     await choose(placed.position, { ...options, entry: n, centre: true, now: true });
   } catch (error) { gone(error); }
 }
@@ -235,12 +272,12 @@ async function show(n, entry = null) {
     box.replaceChildren(detail.decision(given, actions()));
     box.scrollTop = 0;
     if (entry !== null && entry !== n) detail.showEntry(box, entry);
-  } catch (error) { if (error.name !== "AbortError") box.replaceChildren(el("div", { class: "welcome", text: error.message })); }
+  } catch (error) { if (error.name !== "AbortError") box.replaceChildren(detail.said(error.message)); }
 }
 
 const actions = () => ({ recording: state.recording, against: state.against, marked: state.marked, mark, go, openAll: () => detail.openAll(box), closeDifference, difference: (a, b) => { state.marked = a; list.markedN = a; chosen(); showDifference(a, b); },
   back: () => { document.body.classList.remove("reading"); list.view.focus(); },
-  copy: async (event) => { const to = event.target; try { await navigator.clipboard.writeText(location.href); to.textContent = "Copied"; } catch { to.textContent = location.hash; } } });
+  copy: async (event) => { const to = event.target; try { remember(); await navigator.clipboard.writeText(location.href); to.textContent = "Copied"; } catch { to.textContent = location.hash; } } });
 
 // ---- differences
 
@@ -281,14 +318,14 @@ async function showDifference(a, b) {
 function closeDifference() {
   state.compared = null;
   remember();
-  if (state.n !== null) show(state.n); else box.replaceChildren(detail.welcome(null));
+  if (state.n !== null) show(state.n); else openNewest(state.recording);
 }
 
 /** Segments are compared with the other guest, one after the other: those in sight; for the filter on problems, all of them. */
 let judging = false;
-async function verdicts(from, to) {
+async function verdicts(oldest, newest) {
   if (!state.against || judging) return;
-  const seen = [...Array(Math.max(0, to - from)).keys()].map((at) => list.row(from + at)?.segment);
+  const seen = [...Array(Math.max(0, newest + 1 - oldest)).keys()].map((at) => list.row(newest - at)?.segment);
   const all = state.filter.outcome === "problems" ? list.segments.keys() : [];
   const segment = [...seen, ...all].find((one) => one !== undefined && !list.verdicts.has(one));
   if (segment === undefined) return;
@@ -336,16 +373,16 @@ async function overview() {
   byId("axis-from").textContent = label(given.from_ms);
   byId("axis-to").textContent = given.to_ms === 0 ? "" : `${label(given.to_ms)} UTC`;
   svg.setAttribute("aria-label", `${several(given.columns.reduce((sum, one) => sum + one.ok + one.error + one.failed, 0), "decision")} from ${moment(given.from_ms)} to ${moment(given.to_ms)}`);
-  here(Math.ceil(list.first), Math.ceil(list.first) + list.screen);
+  here(list.newest + 1 - list.screen, list.newest);
 }
 
 /** Marks the stretch of time that is in sight. */
-function here(from, to) {
+function here(oldest, newest) {
   const seen = byId("seen");
   const given = state.overview;
   if (!seen || !given) return;
   const time = (position) => list.row(Math.max(0, Math.min(list.total - 1, position)))?.at_ms;
-  const [begin, end] = [time(from), time(to - 1)];
+  const [begin, end] = [time(oldest), time(newest)];
   if (begin === undefined || end === undefined || begin === null || end === null) return;
   const at = (ms) => ((ms - given.from_ms) * (COLUMNS - 1)) / Math.max(1, given.to_ms - given.from_ms);
   seen.setAttribute("x", Math.max(0, at(begin)));
@@ -391,26 +428,26 @@ byId("all").addEventListener("click", () => filter({ outcome: "", writes: false,
 byId("problems").addEventListener("click", () => filter({ outcome: state.filter.outcome ? "" : "problems" }));
 byId("writes").addEventListener("click", () => filter({ writes: !state.filter.writes }));
 byId("name").addEventListener("change", (event) => filter({ name: event.target.value }));
-byId("recording").addEventListener("change", async (event) => { await openRecording(event.target.value); remember(); box.replaceChildren(detail.welcome(state.recordings.find((one) => one.id === state.recording))); list.view.focus(); });
-byId("newer").addEventListener("click", () => { list.view.scrollTop = list.height; list.view.focus(); });
-byId("brand").addEventListener("click", (event) => { event.preventDefault(); filter({ outcome: "", writes: false, name: "" }); });
+byId("recording").addEventListener("change", async (event) => { await openRecording(event.target.value); remember(); openNewest(state.recording); list.view.focus(); });
+byId("newer").addEventListener("click", () => { list.view.scrollTop = 0; list.view.focus(); });
 
 // ---- keys
 
-const moves = { j: 1, ArrowDown: 1, k: -1, ArrowUp: -1 };
+/** Down is older. */
+const moves = { j: -1, ArrowDown: -1, k: 1, ArrowUp: 1 };
 document.addEventListener("keydown", (event) => {
   if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || byId("keys").open) return;
   if (event.target.closest("input, select, textarea")) return;
   const inDetail = box.contains(event.target);
   const { key } = event;
-  const at = list.selected ?? -1;
+  const at = list.selected ?? list.newest + 1;
   const done = () => event.preventDefault();
   // Inside a decision, the keys that scroll scroll it.
-  if (key in moves && !(inDetail && key.startsWith("Arrow"))) { done(); choose(list.selected === null ? Math.ceil(list.first) : at + moves[key], { read: false }); }
-  else if (!inDetail && key === "PageDown") { done(); choose(Math.max(0, at) + list.screen - 1, { read: false }); }
-  else if (!inDetail && key === "PageUp") { done(); choose(Math.max(0, at) - list.screen + 1, { read: false }); }
-  else if (!inDetail && key === "Home") { done(); choose(0, { read: false }); }
-  else if (!inDetail && key === "End") { done(); choose(list.total - 1, { read: false }); }
+  if (key in moves && !(inDetail && key.startsWith("Arrow"))) { done(); choose(at + (list.selected === null ? -1 : moves[key]), { read: false }); }
+  else if (!inDetail && key === "PageDown") { done(); choose(at - list.screen + 1, { read: false }); }
+  else if (!inDetail && key === "PageUp") { done(); choose(at + list.screen - 1, { read: false }); }
+  else if (!inDetail && key === "Home") { done(); choose(list.total - 1, { read: false }); }
+  else if (!inDetail && key === "End") { done(); choose(0, { read: false }); }
   else if (key === "d") mark();
   else if (key === "v") [...box.querySelectorAll(".actions .plain")].find((one) => one.textContent.startsWith("Compare with"))?.click();
   else if (key === "o") detail.openAll(box);
@@ -440,7 +477,7 @@ byId("theme").addEventListener("click", () => {
   theme(other);
 });
 byId("help").addEventListener("click", () => byId("keys").showModal());
-addEventListener("hashchange", lookUp);
+addEventListener("hashchange", () => { lookUp(); list.view.focus(); });
 
 start();
 list.view.focus();

@@ -1,0 +1,258 @@
+//! What the page opens with: the newest problem of all recordings, or, if there is none, the newest decision.
+//!
+//! Reads files newest first, and none that is too old to hold anything newer than what is found.
+
+use std::collections::BTreeMap;
+use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde::Serialize;
+use trueup_base::regular;
+use trueup_journal::{Ending, Entry, Event};
+
+use super::catalog::Written;
+use super::growth::LINE_BYTES_MAX;
+use super::index::Outcome;
+use super::refused::{Refused, off_thread};
+use super::source::Source;
+
+/// This much is read of the newest files together, and of the end of one: about 100,000 decisions, in a second or less.
+const BYTES_MAX: u64 = 64 << 20;
+
+/// This many of the newest files are read: a host has one or a few for each key.
+const FILES_MAX: usize = 2000;
+
+/// This many of the newest files are compared with another guest: each takes a replay.
+const COMPARED_MAX: usize = 20;
+
+/// The length of a problem's text, in characters: a few lines on a narrow screen.
+const WORDS_MAX: usize = 300;
+
+/// The newest problem and the newest decision.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Newest {
+    problem: Option<InRecording>,
+    decision: Option<InRecording>,
+    /// The number of older files that were not read, although they might hold a problem.
+    unread: usize,
+}
+
+#[derive(Debug, Serialize)]
+struct InRecording {
+    r: String,
+    #[serde(flatten)]
+    found: Found,
+}
+
+/// A decision.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+struct Found {
+    n: u64,
+    /// `None` for questions during a start.
+    at_ms: Option<u64>,
+    outcome: Outcome,
+    /// Whether another guest, which the recording was compared with, decides differently.
+    differs: bool,
+    /// The beginning of the text of its problem.
+    words: String,
+}
+
+/// The newest of one file.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct OfFile {
+    problem: Option<Found>,
+    decision: Option<Found>,
+}
+
+/// What was read, by file and length: a file that did not grow is not read again.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Known(Arc<Mutex<BTreeMap<(PathBuf, u64), OfFile>>>);
+
+/// Searches these files, which are sorted, newest first.
+pub(super) async fn newest(source: &Source, known: &Known, files: Vec<Written>) -> Result<Newest, Refused> {
+    let (mut newest, mut bytes, count) = (Newest::default(), 0, files.len());
+    let mut before = std::mem::take(&mut *known.0.lock().unwrap_or_else(PoisonError::into_inner));
+    let mut now = BTreeMap::new();
+    for (at, file) in files.into_iter().enumerate() {
+        let problem = newest.problem.as_ref();
+        if problem.is_some_and(|problem| problem.found.at_ms >= file.changed_ms) {
+            break;
+        }
+        if at >= FILES_MAX || bytes >= BYTES_MAX {
+            newest.unread = count - at;
+            break;
+        }
+        bytes += file.bytes;
+        let (place, id) = ((file.path, file.bytes), file.id);
+        let found = match before.remove(&place) {
+            Some(found) => found,
+            None => {
+                let differs_at = match source.other_guest().filter(|_| at < COMPARED_MAX) {
+                    Some(other) => other.segment(&place.0).await.diverged_at,
+                    None => None,
+                };
+                let path = place.0.clone();
+                // A file that is gone or unreadable holds nothing; the list says why.
+                off_thread(move || OfFile::read(&path, differs_at).unwrap_or_default()).await?
+            }
+        };
+        later(&mut newest.problem, found.problem.as_ref(), &id);
+        later(&mut newest.decision, found.decision.as_ref(), &id);
+        now.insert(place, found);
+    }
+    *known.0.lock().unwrap_or_else(PoisonError::into_inner) = now;
+    Ok(newest)
+}
+
+/// Replaces a decision by a later one.
+fn later(one: &mut Option<InRecording>, other: Option<&Found>, r: &str) {
+    let is_later = |other: &&Found| one.as_ref().is_none_or(|one| one.found.at_ms < other.at_ms);
+    if let Some(found) = other.filter(is_later).cloned() {
+        *one = Some(InRecording { r: r.to_owned(), found });
+    }
+}
+
+impl OfFile {
+    /// Reads as far as the file is readable.
+    fn read(file: &Path, differs_at: Option<u64>) -> io::Result<Self> {
+        let mut file = regular::open(file)?;
+        let skipped = file.metadata()?.len().saturating_sub(BYTES_MAX);
+        file.seek(SeekFrom::Start(skipped))?;
+        let (mut lines, mut line) = (BufReader::new(file), Vec::new());
+        if skipped > 0 {
+            lines.read_until(b'\n', &mut line)?;
+        }
+        let mut found = Self::default();
+        loop {
+            line.clear();
+            lines.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut line)?;
+            let text = line.strip_suffix(b"\n").and_then(|line| str::from_utf8(line).ok());
+            match text.and_then(|text| Entry::parse(text).ok()) {
+                Some(entry) => found.take(&entry, differs_at == Some(entry.n)),
+                None => return Ok(found),
+            }
+        }
+    }
+
+    fn take(&mut self, entry: &Entry, differs: bool) {
+        let begun = |at_ms| Found {
+            n: entry.n,
+            at_ms,
+            outcome: Outcome::Open,
+            differs: false,
+            words: String::new(),
+        };
+        match &entry.event {
+            Event::Call(call) => self.decision = Some(begun(Some(call.at_ms))),
+            Event::Ask(_) => {
+                self.decision.get_or_insert_with(|| begun(None));
+            }
+            Event::Header(_) | Event::Ending(_) | Event::RolledBack(_) => {}
+        }
+        let Some(decision) = &mut self.decision else { return };
+        if let Event::Ending(ending) = &entry.event {
+            decision.outcome = Outcome::of(ending);
+            if decision.outcome.is_problem() {
+                decision.words = words(ending);
+            }
+        }
+        decision.differs |= differs;
+        if decision.differs || decision.outcome.is_problem() {
+            self.problem = Some(decision.clone());
+        }
+    }
+}
+
+fn words(ending: &Ending) -> String {
+    let text = match ending {
+        Ending::Result(json) => json.get(),
+        Ending::Trap(text) | Ending::Deadline(text) | Ending::Memory(text) | Ending::Cancelled(text) => text,
+    };
+    text.chars().take(WORDS_MAX).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, File};
+    use std::time::{Duration, UNIX_EPOCH};
+
+    use super::*;
+
+    /// A recording of calls that begin at these times, each with its ending. Its file was written last at its end.
+    fn write(folder: &Path, key: &str, calls: &[(u64, &str)]) {
+        let path = folder.join("g").join(key).join("0.jsonl");
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        let line = |(at, (at_ms, ending)): (usize, &(u64, &str))| {
+            let n = 2 * at + 1;
+            format!(
+                "{{\"n\":{n},\"at_ms\":{at_ms},\"call\":\"a.b\",\"args\":{{}}}}\n{{\"n\":{},{ending}}}\n",
+                n + 1
+            )
+        };
+        fs::write(&path, calls.iter().enumerate().map(line).collect::<String>()).unwrap();
+        let changed = UNIX_EPOCH + Duration::from_millis(calls.last().unwrap().0 + 1);
+        File::options()
+            .append(true)
+            .open(&path)
+            .unwrap()
+            .set_modified(changed)
+            .unwrap();
+    }
+
+    const OK: &str = r#""result":{"Ok":1}"#;
+    const ERROR: &str = r#""result":{"Err":"no"}"#;
+    const TRAP: &str = r#""trap":"unreachable""#;
+    const CANCELLED: &str = r#""cancelled":"newer input""#;
+
+    /// The recording and entry of the newest problem, and of the newest decision.
+    async fn found(source: &Source) -> (Option<(String, u64)>, Option<(String, u64)>) {
+        let newest = source.newest(None).await.ok().unwrap();
+        let place = |found: InRecording| (found.r, found.found.n);
+        (newest.problem.map(place), newest.decision.map(place))
+    }
+
+    #[tokio::test]
+    async fn the_newest_problem_of_all_recordings_is_found_whichever_was_written_last() {
+        let state = tempfile::tempdir().unwrap();
+        let source = Source::new(vec![state.path().to_owned()]);
+        let place = |key: &str, n: u64| Some((format!("g/{key}"), n));
+        assert_eq!(found(&source).await, (None, None));
+        write(state.path(), "a", &[(10, OK), (90, OK)]);
+        write(state.path(), "b", &[(20, OK), (30, CANCELLED)]);
+        assert_eq!(found(&source).await, (None, place("a", 3)));
+        write(state.path(), "b", &[(20, OK), (30, ERROR), (40, OK)]);
+        assert_eq!(found(&source).await, (place("b", 3), place("a", 3)));
+        write(state.path(), "c", &[(25, TRAP), (26, OK)]);
+        assert_eq!(found(&source).await.0, place("b", 3));
+        write(state.path(), "c", &[(25, OK), (35, TRAP)]);
+        assert_eq!(found(&source).await.0, place("c", 3));
+        let of_b = source.newest(Some("g/b")).await.ok().unwrap();
+        assert_eq!(of_b.problem.unwrap().found.words, r#"{"Err":"no"}"#);
+        // A line that is damaged, and all after it, hides nothing before it.
+        write(state.path(), "d", &[(50, TRAP), (60, "damaged"), (70, TRAP)]);
+        assert_eq!(found(&source).await.0, place("d", 1));
+    }
+
+    #[tokio::test]
+    async fn more_files_than_are_read_are_counted() {
+        let state = tempfile::tempdir().unwrap();
+        for at in 0..FILES_MAX + 2 {
+            let ending = if at < 2 { TRAP } else { OK };
+            write(state.path(), &at.to_string(), &[(10 + at as u64, ending)]);
+        }
+        let source = Source::new(vec![state.path().to_owned()]);
+        let newest = source.newest(None).await.ok().unwrap();
+        assert_eq!((newest.problem.map(|found| found.r), newest.unread), (None, 2));
+    }
+
+    #[test]
+    fn where_another_guest_differs_is_a_problem_at_its_decision() {
+        let folder = tempfile::tempdir().unwrap();
+        write(folder.path(), "a", &[(10, OK), (20, OK), (30, OK)]);
+        let file = folder.path().join("g/a/0.jsonl");
+        let differs = OfFile::read(&file, Some(4)).unwrap().problem.unwrap();
+        assert_eq!((differs.n, differs.differs, differs.outcome), (3, true, Outcome::Ok));
+        assert_eq!(OfFile::read(&file, None).unwrap().problem, None);
+    }
+}
