@@ -82,7 +82,8 @@ struct Typed {
 impl Typed {
     /// Whether it goes on until it is stopped.
     fn is_endless(&self) -> bool {
-        self.command.starts_with("trueup run ") && !self.command.contains("--once")
+        let mut words = self.command.split_whitespace();
+        words.next() == Some("trueup") && words.next() == Some("run") && words.all(|word| word != "--once")
     }
 }
 
@@ -212,9 +213,10 @@ fn wrong_of(page: &str) -> Vec<String> {
         folder.path().join("bin").display(),
         std::env::var("PATH").unwrap_or_default()
     );
-    let mut shell = Command::new("unshare");
+    let mut shell = Command::new("timeout");
+    // A session that hangs fails with code 124.
     shell
-        .args(["--net", "bash", "-c", &script(&session)])
+        .args(["600", "unshare", "--net", "bash", "-c", &script(&session)])
         .current_dir(folder.path());
     shell
         .env("PATH", path)
@@ -311,6 +313,10 @@ fn commands(page: &str) -> Vec<String> {
     let commands = lines.filter_map(|line| {
         let line = line.trim_start_matches("$ ").trim_start_matches("# ").trim();
         let rest = line.strip_prefix("trueup ")?;
+        // Some outputs begin so, too.
+        if !rest.starts_with(|c: char| c.is_ascii_lowercase()) {
+            return None;
+        }
         let ends = ["  ", " |", " >", " &", ";", " #"];
         let end = ends.iter().filter_map(|end| rest.find(end)).min().unwrap_or(rest.len());
         Some(rest[..end].to_owned())
