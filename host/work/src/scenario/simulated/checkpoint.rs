@@ -13,17 +13,14 @@ use super::super::fields::{Fields, list, text};
 use super::{Capability, Problem, Simulation};
 
 pub(super) const CAPABILITY: Capability = Capability {
-    key: "checkpoint",
-    imports: &["store.append", "store.checkpoint", "store.restore"],
     given: Some(read),
     expected: Some(read),
-    on_operation: None,
-    start: |world, given| {
+    ..Capability::new("checkpoint", |world, given| {
         let saved: Option<Saved> = serde_json::from_value(given)?;
         let store = Arc::new(Simulated::new(world.faults.clone(), saved));
         world.backends.checkpoint = Some(store.clone());
         Ok(store)
-    },
+    })
 };
 
 fn read(node: &Node, place: &str) -> Result<Value, ParseError> {

@@ -12,26 +12,15 @@ use super::super::fields::texts;
 use super::{Capability, Problem, Simulation};
 
 pub(super) const CAPABILITY: Capability = Capability {
-    key: "etcd",
-    imports: &[
-        "kv.commit",
-        "kv.delete",
-        "kv.get",
-        "kv.list-keys",
-        "kv.list-prefix",
-        "kv.put",
-        "kv.put-if-not-exists",
-    ],
     given: Some(texts),
     expected: Some(texts),
-    on_operation: None,
-    start: |world, given| {
+    ..Capability::new("etcd", |world, given| {
         let entries: Option<BTreeMap<String, String>> = serde_json::from_value(given)?;
         let etcd = Simulated::new(world.faults.clone(), &entries.unwrap_or_default());
         let etcd = Arc::new(etcd.map_err(serde_json::Error::custom)?);
         world.backends.etcd = Some(etcd.clone());
         Ok(etcd)
-    },
+    })
 };
 
 impl Simulation for Simulated {

@@ -15,19 +15,9 @@ use super::super::fields::{Fields, count, list, typed};
 use super::{Capability, Problem, Simulation};
 
 pub(super) const CAPABILITY: Capability = Capability {
-    key: "lbaas",
-    imports: &[
-        "api.create",
-        "api.destroy",
-        "api.get",
-        "api.list-tagged",
-        "api.load-balancer",
-        "api.reset",
-    ],
     given: Some(given),
     expected: Some(expected),
-    on_operation: None,
-    start: |world, given| {
+    ..Capability::new("lbaas", |world, given| {
         let given: Option<Given> = serde_json::from_value(given)?;
         let given = given.unwrap_or_default();
         let lbaas = Simulated::new(world.clock.clone(), world.faults.clone(), given.settle_ms);
@@ -40,7 +30,7 @@ pub(super) const CAPABILITY: Capability = Capability {
         let lbaas = Arc::new(lbaas);
         world.backends.lbaas = Some(lbaas.clone());
         Ok(lbaas)
-    },
+    })
 };
 
 #[derive(Default, Deserialize)]

@@ -15,18 +15,14 @@ use super::super::document::ParseError;
 use super::super::fields::{entries, error, join, number};
 use super::{Capability, Problem, Simulation};
 
-pub(super) const CLOCK: Capability = Capability {
-    key: "clock",
-    imports: &["clock.now-ms", "clock.sleep-ms"],
-    given: None,
-    expected: None,
-    on_operation: None,
-    start: |world, _| {
-        let clock = Arc::new(FaultedClock(world.clock.clone(), world.faults.clone()));
-        world.backends.clock = clock.clone();
-        Ok(clock)
-    },
-};
+/// The imports of them that can return a fault.
+pub(super) const IMPORTS: [&str; 3] = ["clock.now-ms", "clock.sleep-ms", "random.next-u64"];
+
+pub(super) const CLOCK: Capability = Capability::new("clock", |world, _| {
+    let clock = Arc::new(FaultedClock(world.clock.clone(), world.faults.clone()));
+    world.backends.clock = clock.clone();
+    Ok(clock)
+});
 
 /// The guests' clock: faults take precedence.
 #[derive(Debug)]
@@ -53,18 +49,11 @@ impl Clock for FaultedClock {
 
 impl Simulation for FaultedClock {}
 
-pub(super) const RANDOM: Capability = Capability {
-    key: "random",
-    imports: &["random.next-u64"],
-    given: None,
-    expected: None,
-    on_operation: None,
-    start: |world, _| {
-        let random = Arc::new(FaultedRandom(world.faults.clone()));
-        world.backends.random = random.clone();
-        Ok(random)
-    },
-};
+pub(super) const RANDOM: Capability = Capability::new("random", |world, _| {
+    let random = Arc::new(FaultedRandom(world.faults.clone()));
+    world.backends.random = random.clone();
+    Ok(random)
+});
 
 /// The guests' random numbers: 0, unless a fault returns another value.
 #[derive(Debug)]
@@ -80,12 +69,8 @@ impl Simulation for FaultedRandom {}
 
 /// The metrics of every instance: `expect_state` compares the series that it names.
 pub(super) const METRICS: Capability = Capability {
-    key: "metrics",
-    imports: &[],
-    given: None,
     expected: Some(series),
-    on_operation: None,
-    start: |world, _| Ok(world.backends.metrics.clone()),
+    ..Capability::new("metrics", |world, _| Ok(world.backends.metrics.clone()))
 };
 
 fn series(node: &Node, place: &str) -> Result<Value, ParseError> {

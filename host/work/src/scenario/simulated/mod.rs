@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::Value;
+use trueup_capabilities::questions;
 use trueup_sources::yaml::Node;
 
 use super::document::ParseError;
@@ -38,8 +39,6 @@ const CAPABILITIES: &[Capability] = &[
 struct Capability {
     /// Its key in `given` and `expect_state`.
     key: &'static str,
-    /// The imports that can return a fault. A fault on any other import would have no effect.
-    imports: &'static [&'static str],
     /// Checks its part of `given`. `None`: it has none.
     given: Option<Reader>,
     /// Checks its part of `expect_state`. `None`: it has none.
@@ -47,7 +46,22 @@ struct Capability {
     /// The export that a guest must answer when a step ends an operation of this capability.
     on_operation: Option<&'static str>,
     /// Starts it with its part of `given`, which is null if the scenario says nothing. It adds its own backend.
-    start: fn(&mut World, Value) -> serde_json::Result<Arc<dyn Simulation>>,
+    start: Start,
+}
+
+type Start = fn(&mut World, Value) -> serde_json::Result<Arc<dyn Simulation>>;
+
+impl Capability {
+    /// One that has no part of `given` or `expect_state`, and no operations.
+    const fn new(key: &'static str, start: Start) -> Self {
+        Self {
+            key,
+            given: None,
+            expected: None,
+            on_operation: None,
+            start,
+        }
+    }
 }
 
 pub(super) type Reader = fn(&Node, &str) -> Result<Value, ParseError>;
@@ -76,9 +90,10 @@ pub(super) fn expected() -> impl Iterator<Item = (&'static str, Reader)> {
     CAPABILITIES.iter().filter_map(|of| Some((of.key, of.expected?)))
 }
 
-/// The imports that can return a fault, ascending.
+/// The imports that can return a fault, ascending. A fault on any other import would have no effect.
 pub(super) fn imports() -> Vec<&'static str> {
-    let mut imports: Vec<_> = CAPABILITIES.iter().flat_map(|of| of.imports).copied().collect();
+    let asked = questions::CAPABILITIES.iter().flat_map(|of| of.functions);
+    let mut imports: Vec<_> = asked.map(|function| function.name).chain(means::IMPORTS).collect();
     imports.sort_unstable();
     imports
 }

@@ -13,19 +13,17 @@ use super::super::fields::{Fields, list, records, text, typed};
 use super::{Capability, Problem, Simulation};
 
 pub(super) const CAPABILITY: Capability = Capability {
-    key: "neg",
-    imports: &["api.attach", "api.detach", "api.ensure", "api.list-endpoints"],
     given: Some(given),
     expected: Some(|node, place| negs(node, place, |_, _| Ok(())).map(|_| node.to_json())),
     on_operation: Some("syncer.on-operation"),
-    start: |world, mut given| {
+    ..Capability::new("neg", |world, mut given| {
         let given = given.get_mut("negs").map(Value::take).unwrap_or_default();
         let negs: Option<Vec<Neg>> = serde_json::from_value(given)?;
         let api = Arc::new(Simulated::new(world.faults.clone()));
         negs.into_iter().flatten().for_each(|neg| api.put(neg));
         world.backends.neg = Some(api.clone());
         Ok(api)
-    },
+    })
 };
 
 fn negs<'a, T>(

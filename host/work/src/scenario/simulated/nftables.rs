@@ -6,17 +6,10 @@ use trueup_capabilities::nftables::simulated::Simulated;
 
 use super::{Capability, Simulation};
 
-pub(super) const CAPABILITY: Capability = Capability {
-    key: "nftables",
-    imports: &["nftables.apply"],
-    given: None,
-    expected: None,
-    on_operation: None,
-    start: |world, _| {
-        let kernel = Arc::new(Simulated::new(world.faults.clone()));
-        world.backends.nftables = Some(kernel.clone());
-        Ok(kernel)
-    },
-};
+pub(super) const CAPABILITY: Capability = Capability::new("nftables", |world, _| {
+    let kernel = Arc::new(Simulated::new(world.faults.clone()));
+    world.backends.nftables = Some(kernel.clone());
+    Ok(kernel)
+});
 
 impl Simulation for Simulated {}
