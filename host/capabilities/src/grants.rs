@@ -27,11 +27,6 @@ pub const NFTABLES: &str = "nftables";
 /// The valid families of a table: nft(8), "address families".
 pub const NFTABLES_FAMILIES: [&str; 6] = ["arp", "bridge", "inet", "ip", "ip6", "netdev"];
 
-/// The capabilities that need a grant, beyond log, clock, timers, random and metrics: `checkpoint` (its scope is
-/// [`OWN`]), `cri` (its scope is [`SANDBOXES`]), [`ETCD`], scoped by prefixes of keys, `lbaas`, scoped by load balancer
-/// identifiers, [`NEG`], scoped by NEGs and zones, and [`NFTABLES`], scoped by tables.
-pub const CAPABILITIES: [&str; 6] = ["checkpoint", "cri", ETCD, "lbaas", NEG, NFTABLES];
-
 /// The scope of one NEG: `NAME@ZONE`. Names and zones of Compute Engine never contain `@`.
 pub fn neg_scope(name: &str, zone: &str) -> String {
     format!("{name}@{zone}")
@@ -121,21 +116,6 @@ impl Grants {
     /// The grants of a configuration, by capability.
     pub fn new(by_capability: BTreeMap<String, Grant>) -> Self {
         Self(by_capability)
-    }
-
-    /// Grants everything: for scenarios, and for replays, which access nothing real.
-    pub fn everything() -> Self {
-        let all = Grant {
-            read: [EVERYTHING.to_owned()].into(),
-            write: [EVERYTHING.to_owned()].into(),
-            ..Grant::default()
-        };
-        Self(
-            CAPABILITIES
-                .iter()
-                .map(|&capability| (capability.to_owned(), all.clone()))
-                .collect(),
-        )
     }
 
     /// The grant of `capability`; `None` if there is none.

@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 
 use trueup_journal::{Entry, Event, Kind, Question};
 
-use crate::reading::{Action, Capability, Function, Reading, Write};
+use crate::grants::{EVERYTHING, Grant, Grants};
+use crate::reading::{Action, Capability, Function, Granted, Reading, Write};
 use crate::{checkpoint, cri, etcd, lbaas, neg, nftables, renderer};
 
 /// Every capability beyond the guest's means.
@@ -21,6 +22,37 @@ pub static CAPABILITIES: [&Capability; 7] = [
     &nftables::reading::CAPABILITY,
     &renderer::reading::CAPABILITY,
 ];
+
+/// The capabilities that need a grant, ascending. Log, clock, timers, randomness and metrics need none.
+pub fn granted() -> impl Iterator<Item = (&'static Capability, &'static Granted)> {
+    let all = CAPABILITIES.into_iter();
+    all.filter_map(|capability| Some((capability, capability.grant.as_ref()?)))
+}
+
+/// The capability that grants the interface `trueup:PACKAGE/INTERFACE@VERSION`. `None` if it needs no grant.
+pub fn granted_by(import: &str) -> Option<(&'static Capability, &'static Granted)> {
+    let (package, interface) = import.strip_prefix("trueup:")?.split_once('/')?;
+    let interface = interface.split('@').next()?;
+    let is_of_it = |function: &Function| function.name.split('.').next() == Some(interface);
+    let of = |of: &Capability| of.package == package && of.functions.iter().any(is_of_it);
+    granted().find(|(capability, _)| of(capability))
+}
+
+impl Grants {
+    /// Grants everything: for scenarios, and for replays, which access nothing real.
+    pub fn everything() -> Self {
+        let all = Grant {
+            read: [EVERYTHING.to_owned()].into(),
+            write: [EVERYTHING.to_owned()].into(),
+            ..Grant::default()
+        };
+        Self::new(
+            granted()
+                .map(|(_, granted)| (granted.name.to_owned(), all.clone()))
+                .collect(),
+        )
+    }
+}
 
 /// Interfaces that are a guest's means. Log and metrics return nothing and are not recorded.
 const MEANS: [&str; 11] = [
@@ -173,6 +205,31 @@ mod tests {
         ] {
             assert_eq!(kind(name), expected, "{name}");
         }
+    }
+
+    #[test]
+    fn an_import_is_granted_by_its_own_capability() {
+        for (import, expected) in [
+            ("trueup:etcd/kv@0.1.0", Some("etcd")),
+            ("trueup:neg/api@0.1.0", Some("neg")),
+            ("trueup:service/nftables@0.1.0", Some("nftables")),
+            ("trueup:service/renderer@0.1.0", None),
+            ("trueup:host/log@0.1.0", None),
+            ("wasi:cli/exit@0.2.0", None),
+        ] {
+            assert_eq!(
+                granted_by(import).map(|(_, granted)| granted.name),
+                expected,
+                "{import}"
+            );
+        }
+        let names: Vec<&str> = granted().map(|(_, granted)| granted.name).collect();
+        assert!(names.is_sorted(), "{names:?}");
+        assert!(
+            names
+                .iter()
+                .all(|name| Grants::everything().allow(name, Access::Write, "any"))
+        );
     }
 
     #[test]

@@ -20,14 +20,53 @@ pub const VALUE_CHARS_MAX: usize = 200;
 pub struct Capability {
     /// The package in `wit/` that declares its interface.
     pub package: &'static str,
-    /// Its name in grants. `None` if it needs no grant.
-    pub grant: Option<&'static str>,
+    /// How a configuration grants it. `None` if it needs no grant.
+    pub grant: Option<Granted>,
     /// Whether `destroy_max` and `destroy_percent` limit it.
     pub limits_destroying: bool,
     /// Its functions.
     pub functions: &'static [Function],
     /// A reader that has read nothing yet.
     pub reader: fn() -> Box<dyn Reading>,
+}
+
+/// How a configuration grants a capability.
+pub struct Granted {
+    /// Its name in `grants`.
+    pub name: &'static str,
+    /// What a scope is, besides `*`, in the words of an error.
+    pub scope: &'static str,
+    /// Whether a text is a scope. `*` is one.
+    pub is_scope: fn(&str) -> bool,
+    /// Scopes as a configuration may list them.
+    pub example: &'static str,
+}
+
+impl Granted {
+    /// The fields in their order.
+    pub(crate) const fn by(
+        name: &'static str,
+        scope: &'static str,
+        is_scope: fn(&str) -> bool,
+        example: &'static str,
+    ) -> Self {
+        Self {
+            name,
+            scope,
+            is_scope,
+            example,
+        }
+    }
+
+    /// There is one scope: `scope`, in quotes.
+    pub(crate) const fn to_one(name: &'static str, scope: &'static str, is_scope: fn(&str) -> bool) -> Self {
+        Self::by(name, scope, is_scope, scope)
+    }
+
+    /// Each text but the empty one is a scope.
+    pub(crate) const fn by_names(name: &'static str) -> Self {
+        Self::by(name, "a name", |text| !text.is_empty(), r#""NAME""#)
+    }
 }
 
 /// A function that a guest may call.

@@ -8,12 +8,11 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use trueup_capabilities::grants::{
-    CAPABILITIES, ETCD, EVERYTHING, Grant, Grants, NEG, NFTABLES, OWN, SANDBOXES, is_etcd_scope, is_neg_scope,
-    is_nftables_scope,
-};
+use trueup_capabilities::grants::{EVERYTHING, Grant, Grants};
 use trueup_capabilities::holdings::ApproveAbove;
 use trueup_capabilities::meter::Limits;
+use trueup_capabilities::questions;
+use trueup_capabilities::reading::Granted;
 use trueup_registry::{MUST, Reference, Verify};
 
 use super::section::{Given, Section};
@@ -284,27 +283,25 @@ fn read_grants(mut section: Section<'_>) -> Grants {
     /// `destroy_max = 0` forbids destroying. 100 means no limit, and is valid.
     const DESTROY_PERCENT: RangeInclusive<u8> = 1..=100;
     let mut by_capability = BTreeMap::new();
-    for capability in CAPABILITIES {
-        let mut grant = section.section(capability);
+    for (capability, granting) in questions::granted() {
+        let name = granting.name;
+        let mut grant = section.section(name);
         let mut granted = Grant {
-            read: read_scopes(&mut grant, capability, "read"),
-            write: read_scopes(&mut grant, capability, "write"),
+            read: read_scopes(&mut grant, granting, "read"),
+            write: read_scopes(&mut grant, granting, "write"),
             calls_per_minute: grant.optional_whole("calls_per_minute", CALLS_PER_MINUTE),
             ..Grant::default()
         };
-        if capability == "lbaas" {
+        if capability.limits_destroying {
             granted.destroy_max = grant.optional_whole("destroy_max", DESTROY_MAX);
             granted.destroy_percent = grant.optional_whole("destroy_percent", DESTROY_PERCENT);
         } else {
             for key in ["destroy_max", "destroy_percent"] {
-                grant.refuse(
-                    key,
-                    format_args!("is a limit of lbaas alone: {capability} destroys nothing"),
-                );
+                grant.refuse(key, format_args!("is a limit of lbaas alone: {name} has none"));
             }
         }
         if grant.is_present() {
-            by_capability.insert(capability.to_owned(), granted);
+            by_capability.insert(name.to_owned(), granted);
         }
         grant.end();
     }
@@ -312,36 +309,9 @@ fn read_grants(mut section: Section<'_>) -> Grants {
     Grants::new(by_capability)
 }
 
-fn read_scopes(section: &mut Section<'_>, capability: &str, key: &'static str) -> BTreeSet<String> {
-    let only = only_scope(capability);
-    let must = match only {
-        Some(only) => format!("be \"{only}\", or \"{EVERYTHING}\" for everything"),
-        None if capability == NEG => {
-            format!("be \"NAME@ZONE\" where `*` may end either, or \"{EVERYTHING}\" for everything")
-        }
-        None if capability == ETCD => format!("be a prefix of keys, without `*`, or \"{EVERYTHING}\" for everything"),
-        None if capability == NFTABLES => {
-            format!("be a table as \"FAMILY TABLE\", such as \"ip trueup\", or \"{EVERYTHING}\" for everything")
-        }
-        None => format!("be a name, or \"{EVERYTHING}\" for everything"),
-    };
-    let fits = |text: &str| match only {
-        Some(only) => text == only || text == EVERYTHING,
-        None if capability == NEG => is_neg_scope(text),
-        None if capability == ETCD => is_etcd_scope(text),
-        None if capability == NFTABLES => is_nftables_scope(text),
-        None => !text.is_empty(),
-    };
-    section.texts(key, &must, fits).into_iter().collect()
-}
-
-/// The only scope of a capability. `None` if it has one for each thing it reaches.
-fn only_scope(capability: &str) -> Option<&'static str> {
-    match capability {
-        "checkpoint" => Some(OWN),
-        "cri" => Some(SANDBOXES),
-        _ => None,
-    }
+fn read_scopes(section: &mut Section<'_>, granted: &Granted, key: &'static str) -> BTreeSet<String> {
+    let must = format!("be {}, or \"{EVERYTHING}\" for everything", granted.scope);
+    section.texts(key, &must, granted.is_scope).into_iter().collect()
 }
 
 fn read_limits(mut section: Section<'_>) -> Limits {

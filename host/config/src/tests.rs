@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 use trueup_capabilities::grants::Access;
 use trueup_capabilities::meter::Limits;
+use trueup_capabilities::questions::granted;
 use trueup_journal::{Keep, Options, Sync};
 use trueup_sources::Kind;
 
@@ -232,11 +233,15 @@ fn unknown_keys_are_named_with_the_nearest_known_one() {
              [adapter.service] lists it)",
         ],
     );
+    let granted: Vec<&str> = granted().map(|(_, granted)| granted.name).collect();
     refused_with(
         "use = \"builtin:lbaas@1\"",
         "use = \"builtin:lbaas@1\"\ngrants = { clock = { read = [\"*\"] } }",
-        &["trueup.toml:6: unknown capability `clock` in [guests.lbaas.grants] \
-           (known: checkpoint, cri, etcd, lbaas, neg, nftables; log, clock, timers, random and metrics need no grant)"],
+        &[&format!(
+            "trueup.toml:6: unknown capability `clock` in [guests.lbaas.grants] \
+               (known: {}; log, clock, timers, random and metrics need no grant)",
+            granted.join(", ")
+        )],
     );
     refused_with(
         "",

@@ -112,9 +112,12 @@ async fn guests(config: &Config, ground: &Ground, needs: &[Needs<'_>], tell: &mu
                     format!("{}@{} of {}", guest.name, guest.version, named.2.reference),
                 )),
             }
-            version.no_grants().iter().for_each(|missing| tell(no_grant(missing)));
+            if needs.no_grants.is_none() {
+                version.no_grants().iter().for_each(|missing| tell(no_grant(missing)));
+            }
         }
-        needs.no_grants.iter().for_each(|missing| tell(no_grant(missing)));
+        let named = needs.no_grants.iter().flatten();
+        named.for_each(|missing| tell(no_grant(missing)));
     }
 }
 

@@ -184,7 +184,7 @@ impl Inference {
         let Some((capability, reader)) = readers.of(&ask.name) else {
             return;
         };
-        let Some(name) = capability.grant else { return };
+        let Some(granted) = &capability.grant else { return };
         if capability.limits_destroying {
             let is_destroyed = |write: &Write| write.action == Action::Destroy && write.error.is_none();
             let wrote = reader.wrote(n, ask);
@@ -194,7 +194,7 @@ impl Inference {
         for need in reader.needs(ask) {
             match need {
                 Need::Access(access, scope) => {
-                    let grant = inferred.grants.entry(name.to_owned()).or_default();
+                    let grant = inferred.grants.entry(granted.name.to_owned()).or_default();
                     match access {
                         Access::Read => grant.read.insert(scope),
                         Access::Write => grant.write.insert(scope),
@@ -221,7 +221,8 @@ impl Inference {
 
     fn end(mut self, guest: String) -> Inferred {
         for (capability, reader) in self.readers.all() {
-            let Some(name) = capability.grant else { continue };
+            let Some(granted) = &capability.grant else { continue };
+            let name = granted.name;
             let mut grant = self.inferred.grants.remove(name).unwrap_or_default();
             reader.complete(&mut grant);
             if grant != Grant::default() {
@@ -260,7 +261,7 @@ impl Inferred {
         };
         say(format!("grants = {grants}"));
         let limited = CAPABILITIES.iter().filter(|capability| capability.limits_destroying);
-        for capability in limited.filter_map(|capability| capability.grant) {
+        for capability in limited.filter_map(|capability| Some(capability.grant.as_ref()?.name)) {
             let Some(grant) = self.grants.get(capability) else {
                 continue;
             };

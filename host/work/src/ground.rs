@@ -4,20 +4,21 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::mpsc;
 use trueup_capabilities::audit::Audit;
-use trueup_capabilities::grants::{Access, ETCD, NFTABLES};
+use trueup_capabilities::grants::Access;
 use trueup_capabilities::metrics::Registry as Metrics;
+use trueup_capabilities::questions::granted_by;
 use trueup_capabilities::quota::Quotas;
 use trueup_capabilities::random::Seeded;
 use trueup_capabilities::{Backends, etcd, nftables};
 use trueup_config::{Config, Guest, Ipam, Neg, ThisNode};
 use trueup_engine::{Engine, Options as EngineOptions};
-use trueup_journal::{Files, OPEN_FILES_MAX};
+use trueup_journal::{Files, Kind, OPEN_FILES_MAX};
 use trueup_registry::{NotLoaded, Registry, Store as GuestStore};
 use trueup_sources::Source;
 
 use crate::board::{Board, Facts};
+use crate::guests::Worlds;
 use crate::guests::load::Loader;
-use crate::guests::{Worlds, capability_of};
 use crate::instances::{Instances, Recorded};
 use crate::lifecycle::active::{Active, Handover};
 use crate::lifecycle::quarantine::Quarantine;
@@ -268,30 +269,24 @@ impl Version {
         self.problem.map_or(Ok(()), |problem| Err(SetupError::Misused(problem)))
     }
 
-    /// What its calls will be refused of etcd and nftables, for lack of any grant.
+    /// What its calls will be refused, for lack of any grant, of what it may ask.
     pub fn no_grants(&self) -> Vec<NoGrant> {
         let instances = self.active.instances();
+        let imports = instances.program.guest.imports.iter();
         let mut missing = Vec::new();
-        for import in &instances.program.guest.imports {
-            let (capability, needed, what, scopes): (_, &[Access], _, _) = match capability_of(import) {
-                Some(ETCD) => (ETCD, &[Access::Read, Access::Write], "any of etcd's keys", "\"PREFIX\""),
-                Some(NFTABLES) => (
-                    NFTABLES,
-                    &[Access::Write],
-                    "any of nftables' tables",
-                    "\"ip trueup\", \"ip6 trueup\"",
-                ),
-                _ => continue,
-            };
-            let refused = needed
-                .iter()
-                .filter(|access| !instances.grants.allow_some(capability, **access));
-            missing.extend(refused.map(|access| NoGrant::new(self.name, *access, what, (capability, scopes))));
+        for (capability, granted) in imports.filter_map(|import| granted_by(import)) {
+            for (access, kind) in [(Access::Read, Kind::Read), (Access::Write, Kind::Write)] {
+                let may_ask = capability.functions.iter().any(|of| of.question.kind == kind);
+                if may_ask && !instances.grants.allow_some(granted.name, access) {
+                    let what = format!("anything of {}", granted.name);
+                    missing.push(NoGrant::new(self.name, access, what, (granted.name, granted.example)));
+                }
+            }
         }
         missing
     }
 
-    /// A guest without any grant for what it needs of etcd or nftables fails at each call. Warns once, at the start.
+    /// A guest without any grant for what it may ask fails at each call. Warns once, at the start.
     pub fn warn_of_missing_grants(&self) {
         for missing in self.no_grants() {
             tracing::warn!("{missing}");

@@ -23,8 +23,8 @@ pub struct Needs<'a> {
     pub guests: Vec<Named>,
     /// The first file or setting that can't be used.
     pub unusable: Option<SetupError>,
-    /// What its guests will be refused.
-    pub no_grants: Vec<NoGrant>,
+    /// What its guests will be refused. `None`: that follows from what they import.
+    pub no_grants: Option<Vec<NoGrant>>,
     /// Its backends. None if something is unusable.
     pub looks: Vec<Look<'a>>,
     /// Where a host listens for it: the key, and the address.

@@ -184,9 +184,9 @@ fn what_a_guest_asks_and_is_not_granted_is_told_at_the_start() {
     }
     let ended = host.site.run_once().exits(1);
     for told in [
-        "[guests.nftables] has no grant to write any of nftables' tables (`nftables = { write = [\"ip trueup\", \"ip6 \
+        "[guests.nftables] has no grant to write anything of nftables (`nftables = { write = [\"ip trueup\", \"ip6 \
          trueup\"] }`): its calls will be refused",
-        "[guests.nat44] has no grant to read any of etcd's keys (`etcd = { read = [\"PREFIX\"] }`): its calls will be refused",
+        "[guests.nat44] has no grant to read anything of etcd (`etcd = { read = [\"PREFIX\"] }`): its calls will be refused",
     ] {
         assert!(ended.stderr.contains(told), "{ended}");
     }

@@ -3,12 +3,14 @@
 use serde_json::Value;
 use trueup_journal::Ask;
 
-use crate::grants::{Access, OWN};
-use crate::reading::{Capability, Function, Need, Reading, Write, args, stored, text, unless_refused};
+use crate::grants::{Access, EVERYTHING, OWN};
+use crate::reading::{Capability, Function, Granted, Need, Reading, Write, args, stored, text, unless_refused};
 
 pub(crate) static CAPABILITY: Capability = Capability {
     package: "checkpoint",
-    grant: Some("checkpoint"),
+    grant: Some(Granted::to_one("checkpoint", r#""own""#, |text| {
+        [OWN, EVERYTHING].contains(&text)
+    })),
     limits_destroying: false,
     functions: &[
         Function::write("store.append", the_store),

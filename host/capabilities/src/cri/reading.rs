@@ -2,12 +2,14 @@
 
 use trueup_journal::Ask;
 
-use crate::grants::{Access, SANDBOXES};
-use crate::reading::{Capability, Function, Need, Reading, unless_refused};
+use crate::grants::{Access, EVERYTHING, SANDBOXES};
+use crate::reading::{Capability, Function, Granted, Need, Reading, unless_refused};
 
 pub(crate) static CAPABILITY: Capability = Capability {
     package: "cri",
-    grant: Some("cri"),
+    grant: Some(Granted::to_one("cri", r#""sandboxes""#, |text| {
+        [SANDBOXES, EVERYTHING].contains(&text)
+    })),
     limits_destroying: false,
     functions: &[Function::read("sandboxes.list-running")],
     reader: || Box::new(Reader),

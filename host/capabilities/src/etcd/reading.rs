@@ -6,11 +6,18 @@ use trueup_journal::Ask;
 
 use super::{Compare, Operation};
 use crate::grants::{Access, ETCD, EVERYTHING, is_etcd_scope};
-use crate::reading::{Action, Capability, Function, Need, Reading, Write, answer, args, stored, text, unless_refused};
+use crate::reading::{
+    Action, Capability, Function, Granted, Need, Reading, Write, answer, args, stored, text, unless_refused,
+};
 
 pub(crate) static CAPABILITY: Capability = Capability {
     package: "etcd",
-    grant: Some(ETCD),
+    grant: Some(Granted::by(
+        ETCD,
+        "a prefix of keys, without `*`",
+        is_etcd_scope,
+        r#""PREFIX""#,
+    )),
     limits_destroying: false,
     functions: &[
         Function::write("kv.commit", keys),

@@ -13,12 +13,12 @@ use super::owners::{Parent, parent, referred};
 use super::{Error, Kind, Object, ObjectRef, Spec};
 use crate::grants::{Access, Grant};
 use crate::reading::{
-    Action, Capability, Function, NO_ANSWER, Need, Reading, Write, answer, args, parsed, text, unless_refused,
+    Action, Capability, Function, Granted, NO_ANSWER, Need, Reading, Write, answer, args, parsed, text, unless_refused,
 };
 
 pub(crate) static CAPABILITY: Capability = Capability {
     package: "lbaas",
-    grant: Some("lbaas"),
+    grant: Some(Granted::by_names("lbaas")),
     limits_destroying: true,
     functions: &[
         Function::write("api.create", specified).each("specs", specified),

@@ -13,8 +13,8 @@ use trueup_journal::{Ask, Call, Entry, Event};
 use super::{Endpoint, Error, NegRef, shown};
 use crate::grants::{Access, NEG, is_neg_scope, neg_scope};
 use crate::reading::{
-    Action, Capability, Function, NO_ANSWER, Need, Operation, OperationEnd, Reading, Write, answer, args, parsed, text,
-    unless_refused,
+    Action, Capability, Function, Granted, NO_ANSWER, Need, Operation, OperationEnd, Reading, Write, answer, args,
+    parsed, text, unless_refused,
 };
 
 /// The call that notifies a guest of an end.
@@ -22,7 +22,12 @@ const ON_OPERATION: &str = "syncer.on-operation";
 
 pub(crate) static CAPABILITY: Capability = Capability {
     package: "neg",
-    grant: Some(NEG),
+    grant: Some(Granted::by(
+        NEG,
+        r#""NAME@ZONE" where `*` may end either"#,
+        is_neg_scope,
+        r#""NAME@ZONE""#,
+    )),
     limits_destroying: false,
     functions: &[
         Function::write("api.attach", group),

@@ -5,11 +5,16 @@ use trueup_journal::Ask;
 
 use super::scope::{Table, tables};
 use crate::grants::{Access, NFTABLES, is_nftables_scope};
-use crate::reading::{Capability, Function, Need, Reading, Write, args, stored, text, unless_refused};
+use crate::reading::{Capability, Function, Granted, Need, Reading, Write, args, stored, text, unless_refused};
 
 pub(crate) static CAPABILITY: Capability = Capability {
     package: "service",
-    grant: Some(NFTABLES),
+    grant: Some(Granted::by(
+        NFTABLES,
+        r#"a table as "FAMILY TABLE", such as "ip trueup""#,
+        is_nftables_scope,
+        r#""ip trueup", "ip6 trueup""#,
+    )),
     limits_destroying: false,
     functions: &[Function::write("nftables.apply", |_| "the world".to_owned())],
     reader: || Box::new(Reader),

@@ -52,7 +52,7 @@ fn quotas_stand_in_the_grant_that_they_limit() {
             "trueup.toml:6: guests.lbaas.grants.lbaas.calls_per_minute: was 0, must be a whole number from 1 to 1000000",
             "trueup.toml:6: guests.lbaas.grants.lbaas.destroy_max: was -1, must be a whole number from 0 to 1000000",
             "trueup.toml:6: guests.lbaas.grants.lbaas.destroy_percent: was 101, must be a whole number from 1 to 100",
-            "trueup.toml:7: guests.lbaas.grants.checkpoint.destroy_max: is a limit of lbaas alone: checkpoint destroys nothing",
+            "trueup.toml:7: guests.lbaas.grants.checkpoint.destroy_max: is a limit of lbaas alone: checkpoint has none",
             "trueup.toml:8: unknown key `destroy` in [guests.lbaas.grants.cri] (known: calls_per_minute, read, write)",
         ],
     );

@@ -9,7 +9,7 @@ use trueup_capabilities::meter::Limits;
 use trueup_capabilities::{Backends, Host, Identity};
 use trueup_engine::{Engine, Options as EngineOptions};
 use trueup_journal::Tape;
-use trueup_work::guests::{Program, capability_of};
+use trueup_work::guests::Program;
 use trueup_work::instance::{Instance, REPLAY_GUARD, Start};
 use trueup_worlds::worlds;
 
@@ -152,25 +152,4 @@ fn a_component_that_fits_no_world_is_refused_with_what_may_be() {
         let error = Program::new(&engine, guest, worlds()).err().unwrap();
         assert!(error.starts_with(&expected) && !error.contains('\n'), "{error}");
     }
-}
-
-#[test]
-fn what_a_world_asks_is_granted_by_the_name_of_its_capability() {
-    let mut granted: Vec<(&str, &str)> = worlds()
-        .iter()
-        .flat_map(|world| world.imports)
-        .filter_map(|import| Some((capability_of(import)?, *import)))
-        .filter(|(_, import)| !import.contains("/types@"))
-        .collect();
-    granted.sort_unstable();
-    granted.dedup();
-    let expected = [
-        ("checkpoint", "trueup:checkpoint/store@0.1.0"),
-        ("cri", "trueup:cri/sandboxes@0.1.0"),
-        ("etcd", "trueup:etcd/kv@0.1.0"),
-        ("lbaas", "trueup:lbaas/api@0.1.0"),
-        ("neg", "trueup:neg/api@0.1.0"),
-        ("nftables", "trueup:service/nftables@0.1.0"),
-    ];
-    assert_eq!(granted, expected);
 }

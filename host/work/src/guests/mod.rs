@@ -8,7 +8,6 @@ mod world;
 
 use std::time::Duration;
 
-use trueup_capabilities::grants::CAPABILITIES;
 use trueup_capabilities::{Host, wasi};
 use trueup_engine::{CallError, Engine, Guest};
 use world::Linked;
@@ -66,17 +65,6 @@ impl World {
         }
         Ok(world)
     }
-}
-
-/// The capability of an import, as grants name it. `None` if it needs no grant.
-pub fn capability_of(import: &str) -> Option<&'static str> {
-    let (package, interface) = import.strip_prefix("trueup:")?.split_once('/')?;
-    // Renderers and the service processor share a package. In it, only the packet filter is a capability.
-    let name = match package {
-        "service" => interface.split_once('@').map_or(interface, |(name, _)| name),
-        _ => package,
-    };
-    CAPABILITIES.into_iter().find(|capability| *capability == name)
 }
 
 fn list_or_nothing(names: &[String]) -> String {

@@ -14,12 +14,13 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use trueup_capabilities::Host;
 use trueup_capabilities::grants::Access;
+use trueup_capabilities::questions::granted_by;
 use trueup_config::Proof;
 use trueup_journal::{Event, Tape};
 
 use crate::gate::{self, Gate, Mode, Verdict};
 use crate::guests::load::Loader;
-use crate::guests::{Program, Worlds, capability_of, names};
+use crate::guests::{Program, Worlds, names};
 use crate::instance::{Instance, Start};
 use crate::instances::Instances;
 use crate::scenario;
@@ -209,7 +210,7 @@ fn granted(program: &Program, active: &Instances) -> Result<(), Refused> {
         .iter()
         .filter(|import| !active.program.guest.imports.contains(import));
     for import in new {
-        let Some(capability) = capability_of(import) else {
+        let Some(capability) = granted_by(import).map(|(_, granted)| granted.name) else {
             continue;
         };
         let grants = &active.grants;

@@ -99,7 +99,7 @@ pub(super) fn needs(ipam: &Ipam) -> Needs<'_> {
     }
     Needs {
         guests: vec![(guest::NAME, guest::WORLDS, called(ipam))],
-        no_grants: no_grants(ipam),
+        no_grants: Some(no_grants(ipam)),
         looks,
         listens: vec![("adapter.ipam.socket", AdminAt::Unix(ipam.adapter.socket.clone()))],
         ..Needs::default()

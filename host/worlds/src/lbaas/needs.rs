@@ -45,7 +45,7 @@ const RIGHTS: &[Right] = &[
 pub(super) fn needs(lbaas: &Lbaas) -> Needs<'_> {
     let mut needs = Needs {
         guests: vec![(guest::NAME, guest::WORLDS, lbaas.guest.clone())],
-        no_grants: no_grants(lbaas),
+        no_grants: Some(no_grants(lbaas)),
         rights: RIGHTS,
         ..Needs::default()
     };

@@ -33,7 +33,7 @@ pub(super) const EXAMPLE: &[(&str, &str)] = &[
 pub(super) fn needs(neg: &Neg) -> Needs<'_> {
     let mut needs = Needs {
         guests: vec![(guest::NAME, guest::WORLDS, neg.guest.clone())],
-        no_grants: no_grants(neg),
+        no_grants: Some(no_grants(neg)),
         ..Needs::default()
     };
     match backend(neg, &mut needs) {
