@@ -69,9 +69,10 @@ fn each_guest_imports_exactly_its_world_and_no_wasi() {
         assert_eq!(
             (imports.clone(), exports),
             world_of(&wit, guest.world),
-            "{}@{}",
+            "{}@{} (left) must use each import of its world {} (right), and no other: the compiler drops what is not called",
             guest.name,
-            guest.version
+            guest.version,
+            guest.world,
         );
         assert!(!imports.iter().any(|import| import.starts_with("wasi:")), "{imports:?}");
     }
