@@ -315,13 +315,23 @@ fn plan_beside_a_host_that_runs_asks_its_simulated_engine() {
     let site = Site::quickstart();
     let mut host = site.start("run", &[]);
     host.wait_for("kube-system/dns          true");
-    // Only the host knows its port.
+    let all_is_done = || {
+        let planned = site.plan().exits(0);
+        assert_eq!(planned.last_line(), "3 services: 0 to create, 0 to destroy, 0 failed");
+    };
+    // The system chose its port.
+    wait_until("every Service is there", || site.plan().code == Some(0));
+    all_is_done();
+    fs::remove_file(site.state_dir().join("sim/lbaas")).unwrap();
     let refused = site.plan().exits(1);
     assert!(
         refused.stderr.contains("another trueup runs with it (process "),
         "{refused}"
     );
-    assert!(refused.stderr.contains("give its simulated server a port"), "{refused}");
+    assert!(
+        refused.stderr.contains("wait until its simulated server listens"),
+        "{refused}"
+    );
     host.kill();
 
     let port = std::net::TcpListener::bind("127.0.0.1:0")
@@ -334,8 +344,7 @@ fn plan_beside_a_host_that_runs_asks_its_simulated_engine() {
     for key in ["default/api", "default/web", "kube-system/dns"] {
         host.wait_for(&format!("{key:<24} true"));
     }
-    let planned = site.plan().exits(0);
-    assert_eq!(planned.last_line(), "3 services: 0 to create, 0 to destroy, 0 failed");
+    all_is_done();
     host.kill();
 }
 

@@ -3,9 +3,11 @@
 
 use std::fmt::Debug;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use serde_json::{Value, json};
+use trueup_base::regular;
 use trueup_sources::Source;
 
 use super::guest::Guest;
@@ -52,6 +54,11 @@ pub struct SimServer<T, C> {
     /// Where the token is that it accepts. Default: that of the backend.
     pub token: T,
     pub(super) server: C,
+}
+
+/// Where a host notes the address of its simulated server, which a `listen` with port 0 does not say.
+pub fn sim_address(state_dir: &Path, sim: &str) -> PathBuf {
+    state_dir.join("sim").join(sim)
 }
 
 /// How the sections of such a world are read.
@@ -113,11 +120,17 @@ where
         self.sim.is_some()
     }
 
-    fn use_running_server(&mut self) -> bool {
-        let Some(sim) = self.sim.take_if(|sim| sim.listen.port() != 0) else {
-            return self.sim.is_none();
+    fn use_running_server(&mut self, state_dir: &Path) -> bool {
+        let Some(sim) = &self.sim else { return true };
+        let address = match sim.listen.port() {
+            0 => regular::read_text(&sim_address(state_dir, B::SIM), regular::SMALL)
+                .ok()
+                .and_then(|text| text.trim().parse().ok()),
+            _ => Some(sim.listen),
         };
-        self.backend.use_sim(sim.listen);
+        let Some(address) = address else { return false };
+        self.backend.use_sim(address);
+        self.sim = None;
         true
     }
 }

@@ -53,7 +53,7 @@ pub use self::election::{Election, LEASE_NAME_DEFAULT};
 pub use self::etcd::{EtcdBackend, EtcdCluster};
 pub use self::guest::{FailurePolicy, GATE_CALLS, Guest, Mode, OnFailure, Proof};
 pub use self::ipam::{CheckpointAt, EnisFrom, IPAM, Ipam, IpamAdapter, JSON_FILE_ENV, SOCKET, WarmTargets};
-pub use self::keyed::{Backend, Keyed, SimServer};
+pub use self::keyed::{Backend, Keyed, SimServer, sim_address};
 pub use self::lbaas::{AnexiaBackend, LBAAS, Lbaas, LbaasAdapter, LbaasBackend, LbaasSim, TokenAt};
 pub use self::neg::{NEG, NEG_NAMES, Neg, NegAdapter, RESOURCE_NAME_MAX, ZONES, is_resource_name};
 pub use self::nftables::{NftablesBackend, NftablesProgram};
@@ -260,10 +260,11 @@ impl Config {
         self.worlds.iter().any(|world| world.has_own_server())
     }
 
-    /// Uses the simulated servers of the running host instead of starting new ones. False if only that host knows the
-    /// port of one of them.
+    /// Uses the simulated servers of the running host instead of starting new ones. False if that host has not noted
+    /// the port of one of them.
     pub fn use_running_servers(&mut self) -> bool {
-        self.worlds.iter_mut().all(|world| world.use_running_server())
+        let mut worlds = self.worlds.iter_mut();
+        worlds.all(|world| world.use_running_server(&self.state_dir))
     }
 
     /// The configuration of the document. `None` only if it has a problem.

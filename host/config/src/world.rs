@@ -9,7 +9,7 @@
 
 use std::any::Any;
 use std::fmt::Debug;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use dyn_clone::DynClone;
 use serde_json::Value;
@@ -106,8 +106,9 @@ pub trait Settings: Any + Debug + Send + Sync + DynClone {
         false
     }
 
-    /// Uses the simulated server of the running host instead of starting one. False if only that host knows its port.
-    fn use_running_server(&mut self) -> bool {
+    /// Uses the simulated server of the host that runs with this state folder instead of starting one. False if that
+    /// host has not noted its port.
+    fn use_running_server(&mut self, _state_dir: &Path) -> bool {
         true
     }
 }

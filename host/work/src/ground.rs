@@ -1,8 +1,10 @@
 //! What all guests of one process share, and the version of each guest that decides.
 
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::mpsc;
+use trueup_base::replace::{Durable, replace_file};
 use trueup_capabilities::audit::Audit;
 use trueup_capabilities::grants::Access;
 use trueup_capabilities::metrics::Registry as Metrics;
@@ -130,6 +132,19 @@ impl Ground {
         } else {
             Arc::new(nftables::simulated::Simulated::default())
         }
+    }
+
+    /// Notes where a simulated server of this host listens, for a plan beside it. `sim`: as in `[sim.SIM]`.
+    ///
+    /// # Errors
+    /// If the state folder can't be written.
+    pub fn note_server(&self, config: &Config, sim: &str, address: SocketAddr) -> Result<(), SetupError> {
+        if !self.writes {
+            return Ok(());
+        }
+        let file = trueup_config::sim_address(&config.state_dir, sim);
+        let noted = replace_file(&file, address.to_string().as_bytes(), Durable::No);
+        noted.map_err(|error| SetupError::Failed(format!("{}: {error}", file.display())))
     }
 
     /// What an instance has without any capability. `key`: its own stream of random numbers.

@@ -34,10 +34,7 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
             Ok(lock) => Some(lock),
             Err(_) if config.use_running_servers() => None,
             Err(taken) => {
-                let error = format!(
-                    "{taken}; or plan beside it: give its simulated server a port, `listen = \"127.0.0.1:9480\"` in [sim.lbaas] or \
-                     [sim.compute]"
-                );
+                let error = format!("{taken}; or wait until its simulated server listens, and type the same again");
                 return Err(Failure::Failed(anyhow::Error::msg(error)));
             }
         }

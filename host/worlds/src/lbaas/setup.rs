@@ -18,7 +18,7 @@ use trueup_capabilities::lbaas::simulated::Simulated;
 use trueup_capabilities::lbaas::{Api, State};
 use trueup_capabilities::metrics::{HOST, Line, Registry as Metrics};
 use trueup_capabilities::random::Seeded;
-use trueup_config::{Config, Lbaas, LbaasBackend, LbaasSim};
+use trueup_config::{Backend as _, Config, Lbaas, LbaasBackend, LbaasSim};
 use trueup_sims::Server;
 use trueup_work::board::Board;
 use trueup_work::ground::{Ground, Version, stream_of};
@@ -65,6 +65,9 @@ impl Setup {
             None => None,
         };
         let address = simulated_engine.as_ref().map(Server::local_addr);
+        if let Some(address) = address {
+            ground.note_server(config, LbaasBackend::SIM, address)?;
+        }
         let intents = config.state_dir.join(INTENTS).join(guest::NAME);
         let (api, anexia) = connect(lbaas, address, &ground.metrics, fence, Some(&intents))?;
         Ok(Self {

@@ -16,7 +16,9 @@ use trueup_capabilities::neg::{Api, Endpoint, Error, NegRef, Reads, RequestId};
 use trueup_capabilities::quota::Quotas;
 use trueup_capabilities::random::Seeded;
 use trueup_capabilities::{Answer, Backends};
-use trueup_config::{ComputeBackend, ComputeSim, Config, CredentialsAt, Neg, NegBackend, SIM_TOKEN, TokenAt};
+use trueup_config::{
+    Backend as _, ComputeBackend, ComputeSim, Config, CredentialsAt, Neg, NegBackend, SIM_TOKEN, TokenAt,
+};
 use trueup_sims::Server;
 use trueup_work::board::Board;
 use trueup_work::ground::{Ground, Version, stream_of};
@@ -64,6 +66,9 @@ impl NegSetup {
             Some(sim) => Some(start_simulated(sim).await?),
             None => None,
         };
+        if let Some(server) = &simulated {
+            ground.note_server(config, NegBackend::SIM, server.local_addr())?;
+        }
         let (operations, ends) = connect(config, neg, simulated.as_ref(), fence)?;
         Ok(Self {
             active: Arc::clone(&version.active),
