@@ -12,6 +12,8 @@ use serde_saphyr::Spanned;
 pub struct Node {
     /// Counted from 1. For an alias, the line of the alias.
     pub line: u64,
+    /// Where it begins in that line, in characters, counted from 1.
+    pub column: u64,
     /// Its value.
     pub value: Value,
 }
@@ -80,6 +82,7 @@ impl<'de> Deserialize<'de> for Node {
         let spanned = Spanned::<Value>::deserialize(deserializer)?;
         Ok(Self {
             line: spanned.referenced.line(),
+            column: spanned.referenced.column(),
             value: spanned.value,
         })
     }

@@ -11,6 +11,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use tracing::Instrument as _;
 use trueup_base::fence::Fence;
+use trueup_base::progress::{self, Doing};
 use trueup_capabilities::Backends;
 use trueup_capabilities::meter::{Change, Effects};
 use trueup_journal::Interrupted;
@@ -68,6 +69,7 @@ pub struct Turn {
     pub changes: Vec<Change>,
     /// When its last call began, in milliseconds since 1970, as far as is known.
     pub last_at_ms: u64,
+    _doing: Doing,
 }
 
 /// The result of a turn.
@@ -91,6 +93,7 @@ impl Turn {
         fence: Fence,
         interrupt: Arc<Interrupt>,
     ) -> Self {
+        let doing = progress::doing(|| format!("working on {}", slot.key()));
         Self {
             shared,
             slot,
@@ -102,6 +105,7 @@ impl Turn {
             effects: Effects::default(),
             changes: Vec::new(),
             last_at_ms: 0,
+            _doing: doing,
         }
     }
 

@@ -4,7 +4,7 @@ use serde_json::{Number, Value};
 use trueup_capabilities::questions;
 use trueup_journal::{Kind, differences_under};
 
-use super::report::Problem;
+use super::report::{Observed, Problem};
 
 /// Whether `expect_calls` lists a question: it lists effects, not means.
 pub(super) fn is_listed(call: &str) -> bool {
@@ -17,7 +17,14 @@ pub(super) fn values(what: &str, expected: &Value, was: &Value) -> Option<Proble
     (!differences.is_empty()).then(|| Problem {
         message: format!("{what} differs:"),
         differences,
+        observed: None,
     })
+}
+
+/// Compares a part of the state. `part`: its place in `expect_state`.
+pub(super) fn state(part: &str, expected: &Value, was: &Value) -> Option<Problem> {
+    let problem = values(part, expected, was)?;
+    Some(problem.observing(format!("expect_state.{part}"), was))
 }
 
 /// Compares the questions of a step, in order. Reports only the first difference: later ones follow from it.
@@ -44,7 +51,15 @@ pub(super) fn calls(expected: &[Value], asked: &[Value]) -> Option<Problem> {
             (message, Vec::new())
         }
     };
-    Some(Problem { message, differences })
+    let observed = Some(Observed {
+        place: "expect_calls".to_owned(),
+        value: asked.into(),
+    });
+    Some(Problem {
+        message,
+        differences,
+        observed,
+    })
 }
 
 /// Numbers in a common form: `5.0` becomes 5.

@@ -8,11 +8,12 @@ use std::iter;
 
 use serde_json::{Value, json};
 use trueup_capabilities::faults::Fault;
+use trueup_capabilities::meter::Limits;
 use trueup_sources::yaml::{self, Entry, Node};
 
 use super::document::{self, ParseError};
 use super::fields::{Fields, count, entries, error, items, join, list, name, object, text, truth};
-use super::model::{Action, Given, Scenario, Step};
+use super::model::{Action, ENDINGS, Ending, Given, Scenario, Step};
 use super::simulated::{self, Parts, Reader};
 
 /// Reads the scenarios of one file, YAML or JSON: one, or a list of them.
@@ -62,6 +63,7 @@ fn scenario(node: &Node, place: &str) -> Result<Scenario, ParseError> {
         "config",
         "expect_init_error",
         "given",
+        "limits",
         "steps",
     ];
     let fields = Fields::of(node, place, &keys)?;
@@ -82,6 +84,7 @@ fn scenario(node: &Node, place: &str) -> Result<Scenario, ParseError> {
         config: fields.read("config", object)?.unwrap_or_else(|| json!({})),
         expect_init_error,
         given: fields.read("given", given)?.unwrap_or_default(),
+        limits: fields.read("limits", limits)?.unwrap_or_default(),
         steps: fields
             .read("steps", |node, place| list(node, place, step))?
             .unwrap_or_default(),
@@ -99,6 +102,24 @@ fn given(node: &Node, place: &str) -> Result<Given, ParseError> {
     })
 }
 
+/// Limits in place of the default ones.
+fn limits(node: &Node, place: &str) -> Result<Limits, ParseError> {
+    let mut all = json!(Limits::default());
+    let known: Vec<String> = all
+        .as_object()
+        .into_iter()
+        .flat_map(|all| all.keys().cloned())
+        .collect();
+    let known: Vec<&str> = known.iter().map(String::as_str).collect();
+    let fields = Fields::of(node, place, &known)?;
+    for key in known {
+        if let (Some(given), Some(limit)) = (fields.read(key, count)?, all.get_mut(key)) {
+            *limit = given.into();
+        }
+    }
+    serde_json::from_value(all).map_err(|cause| error(node, place, format!("{} does not fit: {cause}", node.to_json())))
+}
+
 /// The parts of `given` or `expect_state` that are present. They may contain `${name}`, so they stay values.
 fn parts(fields: &Fields<'_>, readers: impl Iterator<Item = (&'static str, Reader)>) -> Result<Parts, ParseError> {
     let read = readers.filter_map(|(key, read)| Some((key, fields.read(key, read).transpose()?)));
@@ -107,7 +128,7 @@ fn parts(fields: &Fields<'_>, readers: impl Iterator<Item = (&'static str, Reade
 
 /// The key that selects what a step does, and the keys that may accompany it.
 const STEPS: [(&str, &[&str]); 7] = [
-    ("call", &["args", "expect", "expect_calls", "save"]),
+    ("call", &["args", "expect", "expect_calls", "expect_ending", "save"]),
     ("advance_ms", &["expect_timers", "expect_calls"]),
     ("fault", &[]),
     ("clear_faults", &[]),
@@ -121,12 +142,9 @@ fn step(node: &Node, place: &str) -> Result<Step, ParseError> {
     let is_there = |key: &str| entries.iter().any(|entry| entry.key == key);
     let mut said = STEPS.iter().filter(|(key, _)| is_there(key));
     let Some((kind, beside)) = said.next() else {
-        let kinds: Vec<String> = STEPS.iter().map(|(key, _)| format!("`{key}`")).collect();
-        return Err(error(
-            node,
-            place,
-            format!("says nothing to do; there must be one of {}", kinds.join(", ")),
-        ));
+        let kinds = STEPS.map(|(key, _)| format!("`{key}`")).join(", ");
+        let message = format!("says nothing to do; there must be one of {kinds}");
+        return Err(error(node, place, message));
     };
     if let Some((second, _)) = said.next() {
         return Err(error(
@@ -146,6 +164,7 @@ fn step(node: &Node, place: &str) -> Result<Step, ParseError> {
             export: function(what, &place)?,
             args: fields.read("args", object)?.unwrap_or_else(|| json!({})),
             expect,
+            expect_ending: expected_ending(&fields)?,
             expect_calls,
             save: fields.read("save", save)?.unwrap_or_default(),
         },
@@ -174,6 +193,36 @@ fn step(node: &Node, place: &str) -> Result<Step, ParseError> {
     Ok(Step {
         line: node.line,
         action,
+    })
+}
+
+/// Only where nothing is expected of an answer.
+fn expected_ending(fields: &Fields<'_>) -> Result<Option<Ending>, ParseError> {
+    let beside = fields.get("expect").or(fields.get("save"));
+    if let (Some(node), Some(_)) = (fields.get("expect_ending"), beside) {
+        let message = "must not be there beside `expect` or `save`: a call that ends so has no answer";
+        return Err(error(node, &fields.place("expect_ending"), message));
+    }
+    fields.read("expect_ending", ending)
+}
+
+/// `{trap: TEXT}`, as in a recording.
+fn ending(node: &Node, place: &str) -> Result<Ending, ParseError> {
+    let fields = Fields::of(node, place, &ENDINGS)?;
+    let mut given = ENDINGS.iter().filter_map(|kind| Some((*kind, fields.get(kind)?)));
+    let (Some((kind, what)), None) = (given.next(), given.next()) else {
+        return Err(error(
+            node,
+            place,
+            format!(
+                "must have one of {}",
+                ENDINGS.map(|kind| format!("`{kind}`")).join(", ")
+            ),
+        ));
+    };
+    Ok(Ending {
+        kind,
+        text: text(what, &fields.place(kind))?,
     })
 }
 

@@ -62,6 +62,7 @@ steps:
         export: export.into(),
         args,
         expect,
+        expect_ending: None,
         expect_calls,
         save: save
             .iter()
@@ -160,7 +161,7 @@ fn an_unknown_key_is_named_with_its_place_and_what_may_be_there() {
     let steps = [
         (
             "{call: a.b, arg: {}}",
-            "4: `steps[0]`: unknown key `arg` (did you mean `args`?); there may be `call`, `args`, `expect`, `expect_calls`, `save`",
+            "4: `steps[0]`: unknown key `arg` (did you mean `args`?); there may be `call`, `args`, `expect`, `expect_calls`, `expect_ending`, `save`",
         ),
         (
             "{advance_ms: 1, expect: 1}",
@@ -202,7 +203,7 @@ fn an_unknown_key_is_named_with_its_place_and_what_may_be_there() {
     assert_eq!(step_error("{expect_state: {metric: {}}}"), message);
     assert_eq!(
         error_of("name: a\nguests: g\nsteps: []\n"),
-        "2: unknown key `guests` (did you mean `guest`?); there may be `name`, `about`, `guest`, `config`, `expect_init_error`, `given`, `steps`"
+        "2: unknown key `guests` (did you mean `guest`?); there may be `name`, `about`, `guest`, `config`, `expect_init_error`, `given`, `limits`, `steps`"
     );
     let given = |given: &str| error_of(&format!("- name: a\n  guest: g\n  steps: []\n  given:\n    {given}\n"));
     assert_eq!(

@@ -86,6 +86,15 @@ pub(super) fn read(paths: &[PathBuf]) -> (Vec<ScenarioFile>, Vec<FileError>) {
     (files, errors)
 }
 
+/// The scenario files under `paths`, as [`read`] finds them.
+pub fn files(paths: &[PathBuf]) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for path in paths {
+        collect(path, true, &mut found, &mut Vec::new());
+    }
+    found
+}
+
 fn collect(path: &Path, named: bool, found: &mut Vec<PathBuf>, errors: &mut Vec<FileError>) {
     let unreadable = |cause| FileError::Unreadable {
         path: path.to_owned(),

@@ -10,13 +10,15 @@ use serde_json::value::to_raw_value;
 use trueup_base::clock::{Clock as _, VirtualClock};
 use trueup_capabilities::grants::Grants;
 use trueup_capabilities::log::{Log, NoLog};
-use trueup_capabilities::meter::Limits;
 use trueup_capabilities::{Answer, Backends, Host, Identity};
+use trueup_engine::CallError;
 use trueup_journal::{Event, Tape};
 use trueup_registry::Reference;
 
-use super::stage::{Actor, Asked, NotStarted, Stage, World};
+use super::model::Scenario;
+use super::stage::{Actor, Asked, NoAnswer, NotStarted, Stage, World};
 use crate::guests::Program;
+use crate::guests::dispatch::InvokeError;
 use crate::guests::load::Loader;
 use crate::instance::{Instance, Start, StartError};
 
@@ -96,13 +98,12 @@ impl Stage for Guests {
 
     fn start<'a>(
         &'a self,
-        guest: &'a str,
+        scenario: &'a Scenario,
         world: &'a World,
-        settings: &'a Value,
         snapshot: Option<&'a str>,
     ) -> Answer<'a, Result<Box<dyn Actor>, NotStarted>> {
         Box::pin(async move {
-            let program = self.program(guest).map_err(NotStarted::Broken)?;
+            let program = self.program(&scenario.guest).map_err(NotStarted::Broken)?;
             let identity = Identity {
                 guest: program.guest.name.clone(),
                 version: program.guest.version.clone(),
@@ -115,10 +116,10 @@ impl Stage for Guests {
                 quotas: Arc::default(),
                 ..world.backends.clone()
             };
-            let limits = Limits::default();
+            let limits = scenario.limits;
             let host = Host::new(identity, Tape::memory(), Grants::everything(), backends, limits);
             let start = Start {
-                settings,
+                settings: &scenario.config,
                 snapshot,
                 cpu_max: Duration::from_millis(limits.cpu_ms),
             };
@@ -143,13 +144,21 @@ struct Guest {
 }
 
 impl Actor for Guest {
-    fn call<'a>(&'a mut self, export: &'a str, args: &'a Value) -> Answer<'a, Result<Value, String>> {
+    fn call<'a>(&'a mut self, export: &'a str, args: &'a Value) -> Answer<'a, Result<Value, NoAnswer>> {
         Box::pin(async move {
             let args = to_raw_value(args).map_err(|error| format!("the arguments are no JSON: {error}"))?;
             let at_ms = self.clock.now_ms();
             let answer = self.instance.call_at(at_ms, export, &args).await;
-            let answer = answer.map_err(|error| with_causes(&error))?;
-            serde_json::from_str(answer.get()).map_err(|error| format!("the answer is no JSON: {error}"))
+            let answer = answer.map_err(|error| NoAnswer {
+                kind: match &error {
+                    InvokeError::Call(CallError::Trap(_)) => Some("trap"),
+                    InvokeError::Call(CallError::Deadline(_)) => Some("deadline"),
+                    InvokeError::Call(CallError::Memory(_)) => Some("memory"),
+                    _ => None,
+                },
+                text: with_causes(&error),
+            })?;
+            serde_json::from_str(answer.get()).map_err(|error| format!("the answer is no JSON: {error}").into())
         })
     }
 

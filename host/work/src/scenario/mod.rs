@@ -7,6 +7,7 @@
 //! paths -> files -> scenarios -> (world, instance, steps) -> outcomes -> summary
 //! ```
 
+mod accept;
 mod compare;
 mod document;
 mod fields;
@@ -28,14 +29,15 @@ use std::time::Instant;
 
 use tokio::task::JoinSet;
 
+pub use accept::{Accepted, accept};
 pub use document::ParseError;
 pub use file::parse;
-pub use find::{FileError, ScenarioFile};
+pub use find::{FileError, ScenarioFile, files};
 pub use guests::Guests;
 pub use model::{Action, Given, Scenario, Step};
 pub use recorded::{NoScenario, Written, of_recording};
-pub use report::{Failure, Outcome, Problem, Summary};
-pub use stage::{Actor, Asked, NotStarted, Stage, World};
+pub use report::{Failure, Observed, Outcome, Problem, Summary};
+pub use stage::{Actor, Asked, NoAnswer, NotStarted, Stage, World};
 
 /// Runs every scenario under `paths`, a few at a time, and passes each outcome to `tell` in the order of the files.
 ///

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 use trueup_capabilities::faults::Fault;
+use trueup_capabilities::meter::Limits;
 
 use super::simulated::Parts;
 
@@ -24,6 +25,8 @@ pub struct Scenario {
     pub expect_init_error: Option<String>,
     /// The initial world.
     pub given: Given,
+    /// The limits of its instances.
+    pub limits: Limits,
     /// In order.
     pub steps: Vec<Step>,
 }
@@ -46,6 +49,18 @@ pub struct Step {
     pub action: Action,
 }
 
+/// How a call ends without an answer, in the words of a recording.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ending {
+    /// One of [`ENDINGS`].
+    pub kind: &'static str,
+    /// What its text must contain.
+    pub text: String,
+}
+
+/// The kinds of endings that a step can expect.
+pub(super) const ENDINGS: [&str; 3] = ["trap", "deadline", "memory"];
+
 /// What a step does and what must result. Values may contain `${name}`.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {
@@ -57,6 +72,8 @@ pub enum Action {
         args: Value,
         /// The answer.
         expect: Option<Value>,
+        /// How it must end without an answer.
+        expect_ending: Option<Ending>,
         /// The expected questions, in order.
         expect_calls: Option<Vec<Value>>,
         /// Maps a name to a JSON pointer into the answer.

@@ -3,6 +3,7 @@
 use std::fmt::{self, Display, Formatter};
 
 use serde::{Serialize, Serializer};
+use serde_json::Value;
 use trueup_journal::{Difference, Differing, render_differences};
 
 /// The result of one scenario.
@@ -53,6 +54,18 @@ pub struct Problem {
     /// By path: `recorded` is the expected value, `replayed` the actual one.
     #[serde(serialize_with = "as_expected_and_was", skip_serializing_if = "Vec::is_empty")]
     pub differences: Vec<Difference>,
+    /// What could stand in the file in place of the expectation. `None` if nothing could.
+    #[serde(skip)]
+    pub observed: Option<Observed>,
+}
+
+/// What a step showed in place of an expectation.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Observed {
+    /// The place of the expectation in the step: `expect`, `expect_state.lbaas.objects`.
+    pub place: String,
+    /// The whole value.
+    pub value: Value,
 }
 
 /// All outcomes of one run, in order of the files.
@@ -133,6 +146,20 @@ impl Failure {
     }
 }
 
+impl Problem {
+    /// The same, and what could stand at this place of the step.
+    pub(super) fn observing(self, place: impl Into<String>, value: &Value) -> Self {
+        let observed = Observed {
+            place: place.into(),
+            value: value.clone(),
+        };
+        Self {
+            observed: Some(observed),
+            ..self
+        }
+    }
+}
+
 impl Display for Problem {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         write!(f, "    {}", self.message.replace('\n', "\n    "))?;
@@ -186,10 +213,12 @@ mod tests {
             Problem {
                 message: "the answer differs:".into(),
                 differences,
+                observed: None,
             },
             Problem {
                 message: "first\n  second".into(),
                 differences: vec![],
+                observed: None,
             },
         ];
         Failure {

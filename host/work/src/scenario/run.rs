@@ -7,10 +7,10 @@ use trueup_base::clock::Clock;
 use trueup_capabilities::faults::Fault;
 
 use super::compare;
-use super::model::{Action, Scenario, Step};
+use super::model::{Action, Ending, Scenario, Step};
 use super::report::{Failure, Problem};
 use super::simulated::{self, Parts};
-use super::stage::{Actor, NotStarted, Stage, World};
+use super::stage::{Actor, NoAnswer, NotStarted, Stage, World};
 
 /// The maximum number of timers in one step. A guest whose every timer schedules another one for now would never end.
 /// One timer a millisecond for a minute stays below it.
@@ -67,7 +67,7 @@ pub(super) async fn run(stage: &dyn Stage, scenario: &Scenario) -> Vec<Failure> 
 fn said(message: impl Into<String>) -> Problem {
     Problem {
         message: message.into(),
-        differences: Vec::new(),
+        ..Problem::default()
     }
 }
 
@@ -97,14 +97,8 @@ impl Run<'_> {
     async fn start(&mut self, snapshot: Option<&str>) -> Result<(), Problem> {
         // The old instance and its timers end before the new one starts.
         self.actor = None;
-        let Scenario {
-            guest,
-            config,
-            expect_init_error,
-            ..
-        } = self.scenario;
-        let started = self.stage.start(guest, &self.world, config, snapshot).await;
-        match (expect_init_error, started) {
+        let started = self.stage.start(self.scenario, &self.world, snapshot).await;
+        match (&self.scenario.expect_init_error, started) {
             (None, Ok(mut actor)) => {
                 // Questions of a start belong to no step.
                 actor.take_asked();
@@ -128,10 +122,14 @@ impl Run<'_> {
                 export,
                 args,
                 expect,
+                expect_ending,
                 expect_calls,
                 save,
             } => {
                 let args = self.filled(args);
+                if let Some(ending) = expect_ending {
+                    return self.ends(export, &args, ending, expect_calls.as_deref()).await;
+                }
                 let answer = self.call(export, &args).await.map_err(|problem| vec![problem])?;
                 let mut problems = self.shown(expect.as_ref(), &answer, expect_calls.as_deref());
                 let missing = self.save(save, &answer);
@@ -150,7 +148,7 @@ impl Run<'_> {
             } => {
                 let fired = self.advance(*duration_ms).await.map_err(|problem| vec![problem])?;
                 let expected = expect_timers.as_ref().map(|timers| Value::Array(timers.clone()));
-                let what = "the list of timers";
+                let what = ("the list of timers", "expect_timers");
                 Ok(self.shown_as(what, expected.as_ref(), &Value::Array(fired), expect_calls.as_deref()))
             }
             Action::Fault(fault) => Ok(self.fault(fault)),
@@ -178,24 +176,41 @@ impl Run<'_> {
     }
 
     async fn call(&mut self, export: &str, args: &Value) -> Result<Value, Problem> {
-        let actor = self
-            .actor
-            .as_mut()
-            .ok_or_else(|| said("there is no instance: its start was to fail"))?;
-        actor
-            .call(export, args)
-            .await
-            .map_err(|trap| said(format!("{export}: {trap}")))
+        let ended = self.actor()?.call(export, args).await;
+        ended.map_err(|NoAnswer { text, .. }| said(format!("{export}: {text}")))
+    }
+
+    fn actor(&mut self) -> Result<&mut Box<dyn Actor>, Problem> {
+        let none = || said("there is no instance: it ended, or its start was to fail; `restart` starts another");
+        self.actor.as_mut().ok_or_else(none)
+    }
+
+    /// The call must end in this way. Only a restart goes on after it.
+    async fn ends(&mut self, export: &str, args: &Value, wanted: &Ending, calls: Option<&[Value]>) -> Stepped {
+        let Ending { kind, text } = wanted;
+        let actor = self.actor().map_err(|problem| vec![problem])?;
+        let was = match actor.call(export, args).await {
+            Err(ended) if ended.kind == Some(kind) && ended.text.contains(text) => {
+                let problems = self.shown(None, &Value::Null, calls);
+                self.actor = None;
+                return Ok(problems);
+            }
+            Err(ended) => format!("{} {:?}", ended.kind.unwrap_or("error"), ended.text),
+            Ok(answer) => format!("answer {answer}"),
+        };
+        let expected = format!("expected {kind} with {text:?} in it");
+        let message = format!("the ending of {export} differs:\n  {expected}\n  was      {was}");
+        Err(vec![said(message)])
     }
 
     fn shown(&mut self, expect: Option<&Value>, answer: &Value, expect_calls: Option<&[Value]>) -> Vec<Problem> {
-        self.shown_as("the answer", expect, answer, expect_calls)
+        self.shown_as(("the answer", "expect"), expect, answer, expect_calls)
     }
 
     /// Compares the answer and the questions of a step. Takes the questions in any case.
     fn shown_as(
         &mut self,
-        what: &str,
+        (what, place): (&str, &str),
         expect: Option<&Value>,
         answer: &Value,
         expect_calls: Option<&[Value]>,
@@ -206,7 +221,10 @@ impl Run<'_> {
             .filter(|asked| compare::is_listed(&asked.call))
             .map(|asked| json!({ "call": asked.call, "args": asked.args }))
             .collect();
-        let answer = expect.and_then(|expected| compare::values(what, &self.filled(expected), answer));
+        let answer = expect.and_then(|expected| {
+            let problem = compare::values(what, &self.filled(expected), answer)?;
+            Some(problem.observing(place, answer))
+        });
         let calls = expect_calls.and_then(|expected| {
             let expected: Vec<Value> = expected.iter().map(|call| self.filled(call)).collect();
             compare::calls(&expected, &asked)

@@ -39,13 +39,12 @@ impl Stage for Echoes {
 
     fn start<'a>(
         &'a self,
-        _guest: &'a str,
+        scenario: &'a Scenario,
         world: &'a World,
-        settings: &'a Value,
         snapshot: Option<&'a str>,
     ) -> Answer<'a, Result<Box<dyn Actor>, NotStarted>> {
         Box::pin(async move {
-            if let Some(refusal) = settings.get("refuse") {
+            if let Some(refusal) = scenario.config.get("refuse") {
                 return Err(NotStarted::Init(refusal.to_string()));
             }
             let counter = match snapshot {
@@ -67,13 +66,16 @@ impl Stage for Echoes {
 }
 
 impl Actor for Echo {
-    fn call<'a>(&'a mut self, export: &'a str, args: &'a Value) -> Answer<'a, Result<Value, String>> {
+    fn call<'a>(&'a mut self, export: &'a str, args: &'a Value) -> Answer<'a, Result<Value, NoAnswer>> {
         Box::pin(async move {
             let number = |name: &str| args.get(name).and_then(Value::as_u64).unwrap_or_default();
             match export {
                 "lifecycle.snapshot" => Ok(json!(self.counter.to_string())),
                 "echo.say" => Ok(args.clone()),
-                "echo.trap" => Err("unreachable executed".to_owned()),
+                "echo.trap" => Err(NoAnswer {
+                    kind: Some("trap"),
+                    text: "unreachable executed".to_owned(),
+                }),
                 "echo.count" => {
                     self.counter += 1;
                     self.world
@@ -133,7 +135,7 @@ impl Actor for Echo {
                     }
                     Ok(json!(number("timer") != 2))
                 }
-                other => Err(format!("no export `{other}`")),
+                other => Err(format!("no export `{other}`").into()),
             }
         })
     }
@@ -218,6 +220,27 @@ fn a_trap_fails_even_where_nothing_is_expected() {
     fails(
         "steps: [{call: echo.trap}]",
         "step 1 (line 3), call echo.trap\n    echo.trap: unreachable executed",
+    );
+}
+
+#[test]
+fn a_step_can_expect_how_a_call_ends_and_only_a_restart_goes_on() {
+    passes(
+        "steps:\n- {call: echo.trap, expect_ending: {trap: unreachable}, expect_calls: []}\n- restart: {}\n- {call: echo.count}",
+    );
+    fails(
+        "steps: [{call: echo.trap, expect_ending: {memory: unreachable}}]",
+        "the ending of echo.trap differs:\n      expected memory with \"unreachable\" in it\n      \
+         was      trap \"unreachable executed\"",
+    );
+    fails(
+        "steps: [{call: echo.count, expect_ending: {trap: ''}}]",
+        "expected trap with \"\" in it\n      was      answer 1",
+    );
+    fails(
+        "steps:\n- {call: echo.trap, expect_ending: {trap: ''}}\n- {call: echo.count}",
+        "step 2 (line 5), call echo.count\n    there is no instance: it ended, or its start was to fail; \
+         `restart` starts another",
     );
 }
 

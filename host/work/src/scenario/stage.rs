@@ -7,7 +7,7 @@ use trueup_base::clock::VirtualClock;
 use trueup_capabilities::faults::Faults;
 use trueup_capabilities::{Answer, Backends};
 
-use super::model::Given;
+use super::model::{Given, Scenario};
 use super::simulated::Simulations;
 
 /// The source of guests.
@@ -18,15 +18,15 @@ pub trait Stage: Send + Sync {
     /// Why it cannot be loaded.
     fn load<'a>(&'a self, guest: &'a str) -> Answer<'a, Result<(), String>>;
 
-    /// Starts a new instance in `world`: calls `lifecycle.init`, and `lifecycle.restore` if there is a snapshot.
+    /// Starts a new instance for a scenario in `world`: calls `lifecycle.init`, and `lifecycle.restore` if there is a
+    /// snapshot.
     ///
     /// # Errors
     /// Why it did not start.
     fn start<'a>(
         &'a self,
-        guest: &'a str,
+        scenario: &'a Scenario,
         world: &'a World,
-        settings: &'a Value,
         snapshot: Option<&'a str>,
     ) -> Answer<'a, Result<Box<dyn Actor>, NotStarted>>;
 }
@@ -45,13 +45,28 @@ pub enum NotStarted {
     Broken(String),
 }
 
+/// How a call ended without an answer.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NoAnswer {
+    /// `trap`, `deadline` or `memory`. `None` if the call was impossible.
+    pub kind: Option<&'static str>,
+    /// The text of the trap, or why.
+    pub text: String,
+}
+
+impl From<String> for NoAnswer {
+    fn from(text: String) -> Self {
+        Self { kind: None, text }
+    }
+}
+
 /// One instance of a guest.
 pub trait Actor: Send {
     /// Calls an export, `interface.function` in WIT spelling, with its arguments by name.
     ///
     /// # Errors
-    /// The text of the trap, or why the call is impossible.
-    fn call<'a>(&'a mut self, export: &'a str, args: &'a Value) -> Answer<'a, Result<Value, String>>;
+    /// How it ended without an answer, or why the call is impossible.
+    fn call<'a>(&'a mut self, export: &'a str, args: &'a Value) -> Answer<'a, Result<Value, NoAnswer>>;
 
     /// Takes the questions since the previous call of this function, in order.
     fn take_asked(&mut self) -> Vec<Asked>;

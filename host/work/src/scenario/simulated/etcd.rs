@@ -25,6 +25,6 @@ pub(super) const CAPABILITY: Capability = Capability {
 
 impl Simulation for Simulated {
     fn compare(&self, expected: Value) -> Option<Problem> {
-        compare::values("etcd", &expected, &json!(self.entries().unwrap_or_default()))
+        compare::state("etcd", &expected, &json!(self.entries().unwrap_or_default()))
     }
 }

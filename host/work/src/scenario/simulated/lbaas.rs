@@ -62,7 +62,7 @@ fn expected(node: &Node, place: &str) -> Result<Value, ParseError> {
 impl Simulation for Simulated {
     fn compare(&self, mut expected: Value) -> Option<Problem> {
         let expected = sorted(expected.get_mut("objects").map(Value::take).unwrap_or_default());
-        compare::values("lbaas.objects", &expected, &sorted(json!(self.resources())))
+        compare::state("lbaas.objects", &expected, &sorted(json!(self.resources())))
     }
 }
 

@@ -90,6 +90,6 @@ impl Simulation for Registry {
     fn compare(&self, expected: Value) -> Option<Problem> {
         let names = expected.as_object().into_iter().flat_map(|series| series.keys());
         let now: BTreeMap<&String, f64> = names.filter_map(|name| Some((name, self.number(name)?))).collect();
-        compare::values("metrics", &expected, &json!(now))
+        compare::state("metrics", &expected, &json!(now))
     }
 }

@@ -66,7 +66,7 @@ fn given(node: &Node, place: &str) -> Result<Value, ParseError> {
 impl Simulation for Simulated {
     fn compare(&self, mut expected: Value) -> Option<Problem> {
         let expected = sorted(expected.get_mut("negs").map(Value::take).unwrap_or_default());
-        compare::values("neg.negs", &expected, &json!(self.negs()))
+        compare::state("neg.negs", &expected, &json!(self.negs()))
     }
 
     fn end_operation(&self, operation: u64, succeeded: bool) {
