@@ -17,7 +17,8 @@ use trueup_journal::{Segment, instance_dir, segment_files};
 
 use support::{Ran, Site, Started, program, ran, wait_until};
 
-static MISBEHAVING_1: LazyLock<Vec<u8>> = LazyLock::new(|| misbehaving::built("1", misbehaving::guests::build));
+pub(crate) static MISBEHAVING_1: LazyLock<Vec<u8>> =
+    LazyLock::new(|| misbehaving::built("1", misbehaving::guests::build));
 /// The same, but for services of the name `panic-2`.
 static MISBEHAVING_2: LazyLock<Vec<u8>> = LazyLock::new(|| misbehaving::built("2", misbehaving::guests::build));
 

@@ -37,4 +37,5 @@ mod reload;
 mod rendering;
 mod scenarios;
 mod swap;
+mod testing;
 mod toy;

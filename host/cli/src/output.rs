@@ -22,10 +22,21 @@ pub(crate) enum Output {
     Yaml,
 }
 
+impl Output {
+    /// Whether people read it.
+    pub(crate) fn is_text(self) -> bool {
+        self == Self::Text
+    }
+}
+
 /// Writes lines of data for people.
 pub(crate) fn line(text: &str) -> anyhow::Result<()> {
-    let lines = text.split('\n').map(text::printable);
-    bytes((lines.collect::<Vec<_>>().join("\n") + "\n").as_bytes())
+    bytes(lines(text).as_bytes())
+}
+
+/// Lines of data for people.
+pub(crate) fn lines(text: &str) -> String {
+    joined(&[text.to_owned()], str::to_owned)
 }
 
 /// Writes data as it is. If the reader went away (`| head`), ends the program quietly, as other tools do.

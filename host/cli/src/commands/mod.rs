@@ -167,7 +167,7 @@ pub(crate) fn exec(cli: Cli) -> Ending {
         Command::Check(args) => check::exec(&args, output),
         Command::Init(args) => init::exec(&args, output),
         Command::Approve(args) => approve::exec(&args, output),
-        Command::Test(args) => test::exec(args, output),
+        Command::Test(args) => test::exec(&args, output),
         Command::Replay(args) => replay::exec(args, output),
         Command::Explain(args) => explain::exec(args, output),
         Command::Reconcile(args) => reconcile::exec(&args, output),

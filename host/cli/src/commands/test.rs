@@ -1,12 +1,15 @@
 //! `trueup test`: runs scenarios.
 
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use trueup_work::scenario::{Guests, Summary, run_named};
+use trueup_base::text::counted;
+use trueup_work::scenario::{Guests, Outcome, Summary, accept, run_named};
 
+use super::watch::{Picture, Watch};
 use crate::exit::{Ending, Exit, misused};
 use crate::output::{self, Output};
 
@@ -25,9 +28,15 @@ pub(crate) struct Args {
     /// Also writes the outcomes to this file as JUnit XML.
     #[arg(long, value_name = "FILE")]
     junit: Option<PathBuf>,
+    /// Writes what was seen into the files in place of what they expect, and then runs them again. Comments and order
+    /// stay. What can't be written so is refused, with its line.
+    #[arg(long)]
+    accept: bool,
     /// Writes what the guests log to the log.
     #[arg(long)]
     log: bool,
+    #[command(flatten)]
+    watch: Watch,
 }
 
 fn guest_file(text: &str) -> Result<(String, PathBuf), String> {
@@ -50,27 +59,102 @@ fn unused<'n>(names: &'n [String], summary: &Summary) -> Option<&'n str> {
     names.iter().find(|name| !is_used(name)).map(String::as_str)
 }
 
-pub(crate) fn exec(args: Args, output: Output) -> Ending {
-    let loader = super::loader()?;
-    let names: Vec<String> = args.guest.iter().map(|(name, _)| name.clone()).collect();
-    let replaced: BTreeMap<String, PathBuf> = args.guest.into_iter().collect();
-    let guests = Guests::new(loader, replaced).logging(super::guest_log(args.log));
-    let summary = super::block_on(run_named(Arc::new(guests), &args.paths, &args.filter, |outcome| {
-        if output == Output::Text {
-            // If the reader of stdout went away, `output::line` ends the program.
-            drop(output::line(&outcome.to_string()));
+pub(crate) fn exec(args: &Args, output: Output) -> Ending {
+    if !args.watch.is_on() {
+        // Each line as soon as its scenario has ended.
+        return shown(args, output, |text| output::bytes(text.as_bytes()));
+    }
+    let mut last: Option<(u64, Picture)> = None;
+    args.watch.show(output, || {
+        let state = state(&args.paths, &args.guest);
+        if let Some((_, picture)) = last.as_ref().filter(|(of, _)| *of == state) {
+            return Ok(picture.clone());
         }
-    }))?;
+        let mut text = String::new();
+        let exit = shown(args, output, |more| {
+            text.push_str(more);
+            Ok(())
+        })?;
+        let state = match args.accept {
+            // Its own changes are no reason to run again.
+            true => self::state(&args.paths, &args.guest),
+            false => state,
+        };
+        let picture = Picture {
+            lasting: state.to_string(),
+            text,
+            exit,
+        };
+        last = Some((state, picture.clone()));
+        Ok(picture)
+    })
+}
+
+/// Changes with each file of scenarios and each guest's.
+fn state(paths: &[PathBuf], guests: &[(String, PathBuf)]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    let files = guests.iter().map(|(_, file)| file.clone());
+    for file in files.chain(trueup_work::scenario::files(paths)) {
+        let metadata = std::fs::metadata(&file).ok();
+        let changed = metadata
+            .as_ref()
+            .map(|metadata| (metadata.len(), metadata.modified().ok()));
+        (file, changed).hash(&mut hasher);
+    }
+    hasher.finish()
+}
+
+/// Runs the scenarios, and gives the output part by part to `show`.
+fn shown(args: &Args, output: Output, mut show: impl FnMut(&str) -> anyhow::Result<()>) -> Ending {
+    if args.accept {
+        accept_all(args)?;
+    }
+    let summary = run(args, |outcome| {
+        if output.is_text() {
+            // If the reader of stdout went away, the program ends here.
+            drop(show(&output::lines(&outcome.to_string())));
+        }
+    })?;
     for error in &summary.errors {
         output::talk(&format!("error: {error}"));
     }
     if let Some(file) = &args.junit {
         std::fs::write(file, summary.to_junit()).with_context(|| format!("can't write {}", file.display()))?;
     }
-    match output {
-        Output::Json | Output::Yaml => output::document(&summary, output)?,
-        Output::Text => output::line(&summary.to_string())?,
+    show(&output::text(&summary, output, |summary| vec![summary.to_string()])?)?;
+    ended(args, &summary)
+}
+
+fn run(args: &Args, tell: impl FnMut(&Outcome)) -> anyhow::Result<Summary> {
+    let replaced: BTreeMap<String, PathBuf> = args.guest.iter().cloned().collect();
+    let guests = Guests::new(super::loader()?, replaced).logging(super::guest_log(args.log));
+    super::block_on(run_named(Arc::new(guests), &args.paths, &args.filter, tell))
+}
+
+/// Writes what a run shows into the files.
+fn accept_all(args: &Args) -> anyhow::Result<()> {
+    let summary = run(args, |_| ())?;
+    for of_file in summary.scenarios.chunk_by(|one, next| one.file == next.file) {
+        let Some(Outcome { file, .. }) = of_file.first() else {
+            continue;
+        };
+        let text = std::fs::read_to_string(file).with_context(|| format!("can't read {file}"))?;
+        let accepted = accept(&text, &of_file.iter().collect::<Vec<_>>());
+        for refused in &accepted.refused {
+            output::talk(&format!("warning: {file}:{refused}"));
+        }
+        if accepted.values > 0 {
+            std::fs::write(file, &accepted.text).with_context(|| format!("can't write {file}"))?;
+            let values = counted(accepted.values, "expectation", "expectations");
+            output::talk(&format!("{file}: {values} written"));
+        }
     }
+    Ok(())
+}
+
+/// How the command ends.
+fn ended(args: &Args, summary: &Summary) -> Ending {
+    let names: Vec<String> = args.guest.iter().map(|(name, _)| name.clone()).collect();
     if summary.errors.is_empty() && summary.scenarios.is_empty() {
         return Err(misused(anyhow::anyhow!(
             "--filter {}: no scenario's name contains this text",
@@ -78,7 +162,7 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
         )));
     }
     // Earlier lines name guests that could not be loaded and files that could not be read.
-    if let (true, Some(name)) = (summary.errors.is_empty(), unused(&names, &summary)) {
+    if let (true, Some(name)) = (summary.errors.is_empty(), unused(&names, summary)) {
         return Err(misused(anyhow::anyhow!(
             "--guest {name}=...: no scenario here is for a guest `{name}`"
         )));

@@ -26,6 +26,7 @@ pub(super) struct Watch {
 }
 
 /// What a command shows at one moment.
+#[derive(Clone)]
 pub(super) struct Picture {
     pub(super) text: String,
     /// Another picture is shown if this is another. It leaves out what passes by itself, such as the time.
@@ -34,6 +35,10 @@ pub(super) struct Picture {
 }
 
 impl Watch {
+    pub(super) fn is_on(&self) -> bool {
+        self.watch
+    }
+
     /// Shows one picture, or one after another. If there is none later, says why once, and looks on.
     pub(super) fn show(&self, output: Output, mut look: impl FnMut() -> Result<Picture, Failure>) -> Ending {
         let first = look()?;
