@@ -39,3 +39,4 @@ mod scenarios;
 mod swap;
 mod testing;
 mod toy;
+mod typing;

@@ -64,7 +64,8 @@ pub(crate) struct Cli {
 impl Cli {
     /// Reads the command line. Ends the process if it asks for help, or is wrong.
     pub(crate) fn read() -> Self {
-        let matches = with_examples(Self::command(), "trueup").get_matches();
+        completions::answer();
+        let matches = command().get_matches();
         Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
     }
 
@@ -77,6 +78,11 @@ impl Cli {
     fn starts_its_log(&self) -> bool {
         matches!(self.command, Command::Run(_))
     }
+}
+
+/// All commands, with their examples.
+fn command() -> clap::Command {
+    with_examples(Cli::command(), "trueup")
 }
 
 /// Ends the help of `command` and of all below it with their texts in `examples.txt`, which a line `# COMMAND` begins.
@@ -133,6 +139,7 @@ enum Command {
     #[command(subcommand)]
     Sim(sim::Command),
     Completions(completions::Args),
+    Man(completions::Man),
     Version(version::Args),
 }
 
@@ -182,6 +189,7 @@ pub(crate) fn exec(cli: Cli) -> Ending {
         Command::Top(args) => top::exec(&args),
         Command::Sim(command) => sim::exec(command),
         Command::Completions(args) => completions::exec(args),
+        Command::Man(args) => completions::man(&args),
         Command::Version(args) => version::exec(args, output),
     }
 }
