@@ -1,8 +1,12 @@
 //! What helps to type commands: completions and manual pages.
 
 use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
 
-use support::{Engine, Site, program, ran, trueup};
+use needs::needs;
+use support::{Engine, Site, TRUEUP, program, ran, trueup};
 
 use crate::commands::COMMANDS;
 
@@ -70,4 +74,53 @@ fn every_command_has_a_manual_page() {
     }
     let page = fs::read_to_string(man.join("trueup.1")).unwrap();
     assert!(page.contains("trueup test tests/scenarios"), "its examples too: {page}");
+}
+
+/// What a command shows on a terminal of this width.
+fn on_a_terminal(columns: u16, words: &str, cache: &Path) -> String {
+    let line = format!("stty rows 24 cols {columns}; exec {} {words}", TRUEUP.display());
+    let mut script = Command::new("script");
+    let ran = ran(script
+        .args(["-qec", &line, "/dev/null"])
+        .env("XDG_CACHE_HOME", cache)
+        .env("TERM", "xterm"));
+    ran.stdout.replace('\r', "")
+}
+
+#[needs(script)]
+#[test]
+fn a_terminal_shows_what_takes_long_and_tables_that_fit_it() {
+    let cold = tempfile::tempdir().unwrap();
+    let began = Instant::now();
+    let shown = on_a_terminal(100, "guest list -o wide", cold.path());
+    let took = began.elapsed();
+    let line = |text: &str| text.contains("\u{1b}[Kcompiling ");
+    assert!(line(&shown) || took < Duration::from_secs(2), "{took:?}: {shown:?}");
+    // The line is gone before the first line of data.
+    let head = shown.lines().find(|line| line.contains("GUEST ")).unwrap();
+    assert!(head.starts_with("\u{1b}[K") || head.starts_with("GUEST "), "{head:?}");
+    assert!(
+        shown.contains("IMPORTS") && shown.contains("trueup:lbaas/api@"),
+        "{shown}"
+    );
+    for words in ["-q guest list", "guest list 2> /dev/null"] {
+        let cold = tempfile::tempdir().unwrap();
+        assert!(!line(&on_a_terminal(100, words, cold.path())), "{words}");
+    }
+
+    let site = Site::quickstart();
+    site.run_once().exits(0);
+    let words = |output: &str| format!("guest history lbaas --config {} -o {output}", site.folder().display());
+    let cut = on_a_terminal(40, &words("text"), cold.path());
+    assert!(cut.lines().all(|line| line.chars().count() <= 40), "{cut}");
+    assert!(cut.contains('…'), "{cut}");
+    let whole = on_a_terminal(40, &words("wide"), cold.path());
+    assert!(!whole.contains('…') && whole.contains("sha256:"), "{whole}");
+    let missing = format!("guest swap lbaas {}", "no-such-guest-".repeat(6));
+    let refused = on_a_terminal(
+        60,
+        &format!("{missing} --config {}", site.folder().display()),
+        cold.path(),
+    );
+    assert!(refused.contains("error:") && refused.lines().count() > 1, "{refused}");
 }

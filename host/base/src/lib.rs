@@ -11,6 +11,7 @@ pub mod fence;
 pub mod file_lock;
 pub mod http;
 pub mod local_only;
+pub mod progress;
 pub mod regular;
 pub mod replace;
 pub mod text;

@@ -7,7 +7,7 @@ use trueup_registry::NotLoaded;
 use trueup_runtime::control::ClientError;
 use trueup_work::setup::SetupError;
 
-use crate::output;
+use crate::{output, progress};
 
 /// An ending without an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,6 +79,7 @@ pub(crate) fn misused<E: Into<anyhow::Error>>(error: E) -> Failure {
 
 /// Prints the error once, with its causes, and returns the code.
 pub(crate) fn report(ending: Ending) -> ExitCode {
+    progress::clear();
     let (code, error) = match ending {
         Ok(Exit::Done) => return ExitCode::SUCCESS,
         Ok(Exit::Failed) => return ExitCode::from(1),
@@ -89,7 +90,7 @@ pub(crate) fn report(ending: Ending) -> ExitCode {
     };
     // An error of several lines holds several problems, one on each line.
     for line in format!("{error:#}").lines() {
-        output::talk(&text::error(format!("error: {line}")));
+        output::complain(&text::error(format!("error: {line}")));
     }
     ExitCode::from(code)
 }

@@ -5,6 +5,7 @@ mod colour;
 mod commands;
 mod exit;
 mod output;
+mod progress;
 mod telemetry;
 
 use std::process::ExitCode;

@@ -2,20 +2,24 @@
 
 use std::io::Write as _;
 use std::iter;
+use std::os::fd::AsFd;
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::Context as _;
 use clap::ValueEnum;
 use serde::Serialize;
 use trueup_base::text;
 
-use crate::colour;
 use crate::exit::{Ending, Exit};
+use crate::{colour, progress};
 
 /// The format of data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Output {
-    /// For people.
+    /// For people. On a terminal, tables are cut to its width.
     Text,
+    /// The same with everything in it: more columns, and nothing cut.
+    Wide,
     /// For programs: one JSON document.
     Json,
     /// The same document as YAML.
@@ -25,7 +29,7 @@ pub(crate) enum Output {
 impl Output {
     /// Whether people read it.
     pub(crate) fn is_text(self) -> bool {
-        self == Self::Text
+        matches!(self, Self::Text | Self::Wide)
     }
 }
 
@@ -41,7 +45,7 @@ pub(crate) fn lines(text: &str) -> String {
 
 /// Writes data as it is. If the reader went away (`| head`), ends the program quietly, as other tools do.
 pub(crate) fn bytes(data: &[u8]) -> anyhow::Result<()> {
-    match std::io::stdout().lock().write_all(data) {
+    match progress::aside(|| std::io::stdout().lock().write_all(data)) {
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => std::process::exit(0),
         written => written.context("writing to stdout"),
     }
@@ -51,28 +55,49 @@ pub(crate) fn bytes(data: &[u8]) -> anyhow::Result<()> {
 /// did.
 pub(crate) fn line_if_read(text: &str) {
     // Ignore the error: the reader went away.
-    let _ = writeln!(std::io::stdout().lock(), "{}", text::printable(text));
+    let _ = progress::aside(|| writeln!(std::io::stdout().lock(), "{}", text::printable(text)));
 }
 
 /// Writes one value of several: as a line of JSON, or as a YAML document of its own. Goes on if the reader went away.
 pub(crate) fn value_if_read(value: &impl Serialize, output: Output) {
     let text = match output {
         Output::Yaml => rendered(value, output).map(|text| format!("---\n{text}")).ok(),
-        Output::Text | Output::Json => serde_json::to_string(value).map(|line| line + "\n").ok(),
+        Output::Text | Output::Wide | Output::Json => serde_json::to_string(value).map(|line| line + "\n").ok(),
     };
     // As above.
-    let _ = text.map(|text| std::io::stdout().lock().write_all(text.as_bytes()));
+    let _ = text.map(|text| progress::aside(|| std::io::stdout().lock().write_all(text.as_bytes())));
 }
 
 /// Writes one line to stderr, and goes on if the reader went away.
 pub(crate) fn talk(text: &str) {
     let line = text::printable(text);
-    let mut stderr = std::io::stderr().lock();
     // As above.
-    let _ = match colour::is_on(&stderr) {
-        true => writeln!(stderr, "{}", colour::talk(&line)),
-        false => writeln!(stderr, "{line}"),
+    let _ = progress::aside(|| {
+        let mut stderr = std::io::stderr().lock();
+        match colour::is_on(&stderr) {
+            true => writeln!(stderr, "{}", colour::talk(&line)),
+            false => writeln!(stderr, "{line}"),
+        }
+    });
+}
+
+/// Writes an error to stderr: on a terminal in lines that fit it, with the colours of differences.
+pub(crate) fn complain(text: &str) {
+    let Some(width) = width(&std::io::stderr()) else {
+        return talk(text);
     };
+    for (index, lines) in laid_out(&text::printable(text), width).into_iter().enumerate() {
+        match index > 0 && colour::is_on(&std::io::stderr()) {
+            true => coloured(&colour::change(&lines)),
+            false => lines.split('\n').for_each(talk),
+        }
+    }
+}
+
+/// Writes text with its own colours to stderr.
+fn coloured(text: &str) {
+    // As above.
+    let _ = progress::aside(|| writeln!(std::io::stderr().lock(), "{text}"));
 }
 
 /// Writes a value in the chosen format. `lines` makes the lines for people.
@@ -88,7 +113,7 @@ pub(crate) fn text<T: Serialize + ?Sized>(
     lines: impl FnOnce(&T) -> Vec<String>,
 ) -> anyhow::Result<String> {
     match output {
-        Output::Text => Ok(joined(&lines(value), str::to_owned)),
+        Output::Text | Output::Wide => Ok(joined(&lines(value), str::to_owned)),
         Output::Json | Output::Yaml => rendered(value, output),
     }
 }
@@ -121,6 +146,12 @@ pub(crate) fn rendered<T: Serialize + ?Sized>(value: &T, output: Output) -> anyh
     Ok(serde_json::to_string_pretty(value).context("writing JSON")? + "\n")
 }
 
+/// How many characters a line of a terminal has. `None` if this is no terminal.
+pub(crate) fn width<S: AsFd>(stream: &S) -> Option<usize> {
+    let (width, _) = terminal_size::terminal_size_of(stream)?;
+    Some(usize::from(width.0))
+}
+
 /// Columns as wide as their widest cell, two blanks apart.
 pub(crate) fn table<const N: usize>(head: [&str; N], rows: impl IntoIterator<Item = [String; N]>) -> Vec<String> {
     let rows = iter::once(head.map(str::to_owned)).chain(rows);
@@ -135,7 +166,67 @@ pub(crate) fn table<const N: usize>(head: [&str; N], rows: impl IntoIterator<Ite
         let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
         cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
     };
-    rows.iter().map(line).collect()
+    let lines = rows.iter().map(line);
+    match *TABLE_WIDTH.lock().unwrap_or_else(PoisonError::into_inner) {
+        Some(width) => lines.map(|line| cut(line, width)).collect(),
+        None => lines.collect(),
+    }
+}
+
+/// How wide tables may be. `None`: as wide as they are.
+static TABLE_WIDTH: Mutex<Option<usize>> = Mutex::new(None);
+
+/// Cuts tables to the terminal from now on, unless the operator wants all of them.
+pub(crate) fn fit(output: Output) {
+    if output == Output::Text {
+        *TABLE_WIDTH.lock().unwrap_or_else(PoisonError::into_inner) = width(&std::io::stdout());
+    }
+}
+
+/// The line, or its beginning and a mark.
+fn cut(line: String, width: usize) -> String {
+    if line.chars().count() <= width {
+        return line;
+    }
+    let beginning = line.chars().take(width.saturating_sub(1));
+    beginning.chain(iter::once('…')).collect()
+}
+
+/// A message in lines of a terminal: each part of a long one begins a line, and is wrapped.
+pub(crate) fn laid_out(message: &str, width: usize) -> Vec<String> {
+    if message.chars().count() <= width {
+        return vec![message.to_owned()];
+    }
+    // What differs, as the gate of a swap says it.
+    let message = message.replace(": recorded: ", "; recorded: ");
+    let parts = message.split("; ").enumerate();
+    let indented = parts.map(|(index, part)| {
+        if index == 0 {
+            part.to_owned()
+        } else {
+            format!("  {part}")
+        }
+    });
+    indented.map(|part| wrapped(&part, width)).collect()
+}
+
+/// Breaks a line at blanks.
+fn wrapped(line: &str, width: usize) -> String {
+    const INDENT: &str = "    ";
+    let mut text = String::new();
+    let mut column = 0;
+    for word in line.split_inclusive(' ') {
+        let length = word.trim_end().chars().count();
+        if column > INDENT.len() && column + length > width {
+            text.truncate(text.trim_end().len());
+            text.push('\n');
+            text.push_str(INDENT);
+            column = INDENT.len();
+        }
+        text.push_str(word);
+        column += word.chars().count();
+    }
+    text
 }
 
 /// A table after an empty line. Nothing if it has no rows.
@@ -168,4 +259,35 @@ pub(crate) fn time(at_ms: u64) -> String {
 pub(crate) fn short(digest: &str) -> &str {
     const SHOWN: usize = "sha256:".len() + 12;
     digest.get(..SHOWN).unwrap_or(digest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_laid_out_in_its_parts() {
+        let short = "error: no host runs there; start one";
+        assert_eq!(laid_out(short, 80), [short]);
+        let long = "error: guest `lbaas`: refused at gate: 1 of 1 call differs; the first diverged at entry 23: recorded: \
+                    api.destroy {}; asked: api.reset {} (`f`); see `trueup replay --guest lbaas@2 f`";
+        let lines = [
+            "error: guest `lbaas`: refused at gate: 1\n    of 1 call differs",
+            "  the first diverged at entry 23",
+            "  recorded: api.destroy {}",
+            "  asked: api.reset {} (`f`)",
+            "  see `trueup replay --guest lbaas@2 f`",
+        ];
+        assert_eq!(laid_out(long, 40), lines);
+        assert_eq!(
+            colour::change(lines[2]),
+            format!("  \u{1b}[31m{}\u{1b}[0m", lines[2].trim())
+        );
+    }
+
+    #[test]
+    fn a_line_is_cut_by_characters_with_a_mark() {
+        assert_eq!(cut("größer".to_owned(), 6), "größer");
+        assert_eq!(cut("größer".to_owned(), 5), "größ…");
+    }
 }

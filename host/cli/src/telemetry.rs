@@ -23,7 +23,7 @@ use trueup_work::decisions;
 
 pub(crate) use self::export::Traces;
 
-use crate::colour;
+use crate::{colour, progress};
 
 /// How much the log shows.
 #[derive(Debug, Clone, Copy, clap::Args)]
@@ -37,6 +37,13 @@ pub(crate) struct Verbosity {
 }
 
 impl Verbosity {
+    /// Shows what takes long, unless a program reads the log, or the operator wants errors only.
+    fn show_progress(self, format: LogFormat) {
+        if !self.quiet && format == LogFormat::Text {
+            progress::start();
+        }
+    }
+
     /// The filter of the log; `default` if the command line says nothing.
     fn filter(self, default: &str) -> &str {
         match (self.quiet, self.verbose) {
@@ -69,6 +76,9 @@ pub(crate) fn start_plain(is_simulator: bool, verbosity: Verbosity) -> Result<()
     };
     let default = if is_simulator { LOG_OF_SIMULATOR } else { LOG_DEFAULT };
     begin(vec![log(format, verbosity.filter(default))]);
+    if !is_simulator {
+        verbosity.show_progress(format);
+    }
     Ok(())
 }
 
@@ -97,6 +107,7 @@ pub(crate) fn start(telemetry: &Telemetry, verbosity: Verbosity) -> Result<Optio
         lookers.push(traces.layer().with_filter(takes_down).boxed());
     }
     begin(lookers);
+    verbosity.show_progress(telemetry.log);
     Ok(traces)
 }
 
@@ -119,7 +130,7 @@ fn log(format: LogFormat, default: &str) -> Looker {
         .with_default_directive(LevelFilter::INFO.into())
         .parse_lossy(wanted);
     let stderr = tracing_subscriber::fmt::layer()
-        .with_writer(std::io::stderr)
+        .with_writer(|| progress::Stderr)
         // Go on even if the reader of stderr went away.
         .log_internal_errors(false);
     match format {

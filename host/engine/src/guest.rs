@@ -1,6 +1,7 @@
 //! A guest: a compiled component, and its metadata.
 
 use trueup_base::component::{Digest, not_webassembly};
+use trueup_base::progress;
 use wasmtime::component::Component;
 
 use crate::Engine;
@@ -65,6 +66,12 @@ impl Guest {
                 "not WebAssembly: {what}, must be a component, or a core module with wit-bindgen's type section"
             )));
         };
+        let payload = wasm_metadata::Payload::from_binary(component_bytes).ok();
+        let metadata = payload.as_ref().map(wasm_metadata::Payload::metadata);
+        let name = metadata.and_then(|metadata| metadata.name.clone());
+        let name = name.unwrap_or_else(|| UNKNOWN.to_owned());
+        let version = metadata.and_then(|metadata| metadata.version.as_ref());
+        let version = version.map_or_else(|| UNKNOWN.to_owned(), ToString::to_string);
         let component = match cache.get(&engine.wasmtime, &digest) {
             Some(component) => component,
             None => {
@@ -74,14 +81,12 @@ impl Guest {
                         "compiling a guest of {size} MB, {digest}: this takes up to a minute, and is done once"
                     );
                 }
+                let _doing = progress::doing(|| format!("compiling {name}@{version}"));
                 let component = compile(engine, bytes, component_bytes)?;
                 cache.put(&digest, &component);
                 component
             }
         };
-        let payload = wasm_metadata::Payload::from_binary(component_bytes).ok();
-        let metadata = payload.as_ref().map(wasm_metadata::Payload::metadata);
-        let unknown = || UNKNOWN.to_owned();
         let kind = component.component_type();
         let mut imports: Vec<String> = kind
             .imports(&engine.wasmtime)
@@ -96,12 +101,8 @@ impl Guest {
         imports.sort();
         exports.sort();
         Ok(Self {
-            name: metadata
-                .and_then(|metadata| metadata.name.clone())
-                .unwrap_or_else(unknown),
-            version: metadata
-                .and_then(|metadata| metadata.version.as_ref())
-                .map_or_else(unknown, ToString::to_string),
+            name,
+            version,
             digest,
             size: bytes.len(),
             imports,

@@ -25,6 +25,7 @@ use reqwest::header::{ACCEPT, HeaderValue};
 use tokio::io::AsyncWriteExt as _;
 use tokio::sync::OnceCell;
 use trueup_base::component::{Digest, GUEST_BYTES_MAX};
+use trueup_base::progress;
 
 use super::credentials::{self, Credentials};
 use super::error::{NotLoaded, one_line};
@@ -125,6 +126,7 @@ impl Remote {
     /// # Errors
     /// If they are unavailable, too many, or do not match.
     pub(super) async fn guest(&self, layer: &str) -> Result<Vec<u8>, NotLoaded> {
+        let _doing = progress::doing(|| format!("fetching oci:{}", self.place));
         self.blob(layer, GUEST_BYTES_MAX).await
     }
 

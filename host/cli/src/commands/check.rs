@@ -38,7 +38,7 @@ pub(crate) fn exec(args: &Args, output: Output) -> Ending {
     let path = &args.config.path();
     let mut checks = Vec::new();
     let mut tell = |finding: Finding| {
-        if output == Output::Text {
+        if output.is_text() {
             lines(&finding).iter().for_each(|line| output::line_if_read(line));
         }
         checks.push(finding);

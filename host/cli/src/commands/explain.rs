@@ -63,7 +63,7 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
     args.watch.show(output, || {
         let explained = decisions::explain(&state_dir, args.guest.as_deref(), &args.key, wanted)?;
         let text = match output {
-            Output::Text => output::changes(&text(&explained, since_ms)),
+            Output::Text | Output::Wide => output::changes(&text(&explained, since_ms)),
             Output::Json | Output::Yaml => output::rendered(&explained, output)?,
         };
         Ok(Picture {

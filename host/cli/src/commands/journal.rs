@@ -69,15 +69,22 @@ pub(crate) fn exec(command: Command, output: Output) -> CommandEnding {
                     shown.push(RawValue::from_string(line).map_err(anyhow::Error::from)?);
                 }
             }
-            Output::Text => {
+            Output::Text | Output::Wide => {
                 output::line(&headline(file, &segment.header))?;
                 for entry in entries {
-                    output::line(&line(entry, if show.full { usize::MAX } else { SHOWN_MAX }))?;
+                    output::line(&line(
+                        entry,
+                        if show.full || output == Output::Wide {
+                            usize::MAX
+                        } else {
+                            SHOWN_MAX
+                        },
+                    ))?;
                 }
             }
         }
     }
-    if output != Output::Text {
+    if !output.is_text() {
         output::document(&shown, output)?;
     }
     Ok(Exit::Done)

@@ -163,6 +163,7 @@ fn guest_log(shown: bool) -> Arc<dyn Log> {
 /// Runs the command.
 pub(crate) fn exec(cli: Cli) -> Ending {
     colour::choose(cli.color);
+    crate::output::fit(cli.output);
     if !cli.starts_its_log() {
         telemetry::start_plain(cli.is_simulator(), cli.verbosity)
             .map_err(|error| misused(anyhow::Error::msg(error)))?;

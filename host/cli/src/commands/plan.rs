@@ -42,7 +42,7 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
         None
     };
     let plan = super::block_on(plan::plan(&config, &super::registry(), args.orphans))??;
-    if output == Output::Text {
+    if output.is_text() {
         for problem in plan.problems.iter().chain(&plan.notes) {
             output::talk(&format!("warning: {problem}"));
         }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use anyhow::anyhow;
 use serde::Serialize;
+use trueup_base::progress;
 use trueup_capabilities::log::Log;
 use trueup_engine::Engine;
 use trueup_journal::{Outcome, Segment};
@@ -89,12 +90,12 @@ async fn replay_all(args: &Args, loader: &Loader, log: &Arc<dyn Log>, output: Ou
         };
         let replayed = replay_one(args, &loader.engine, &program, file, segment, log).await;
         let replayed = replayed.map_err(|error| misused(anyhow!("{}: {error}", file.display())))?;
-        if output == Output::Text {
+        if output.is_text() {
             show(&replayed)?;
         }
         all.push(replayed);
     }
-    if output != Output::Text {
+    if !output.is_text() {
         output::document(&all, output)?;
     }
     if unreadable > 0 {
@@ -118,6 +119,7 @@ async fn replay_one(
     mut segment: Segment,
     log: &Arc<dyn Log>,
 ) -> Result<Replayed, replay::ReplayError> {
+    let _doing = progress::doing(|| format!("replaying {}", file.display()));
     if args.afresh {
         segment.header.snapshot = None;
     }

@@ -82,7 +82,7 @@ pub(crate) fn exec(args: Args, output: Output, verbosity: Verbosity) -> Ending {
     let place = config.source().map_or("", Source::place);
     let mut events = Vec::new();
     let tell = |event: Event| match output {
-        Output::Text => say(&event),
+        Output::Text | Output::Wide => say(&event),
         // A run that ends prints one document; an endless one prints a line for each event.
         Output::Json | Output::Yaml if args.once => events.push(event),
         Output::Json | Output::Yaml => output::value_if_read(&event, output),
@@ -109,7 +109,7 @@ pub(crate) fn exec(args: Args, output: Output, verbosity: Verbosity) -> Ending {
             output::document(&document(&events, &ended).context("writing the document")?, output)?;
         }
         Output::Json | Output::Yaml => lines(&ended, output),
-        Output::Text => conclude(&ended, place, args.once),
+        Output::Text | Output::Wide => conclude(&ended, place, args.once),
     }
     if let Some(error) = ended.error {
         return Err(error.into());

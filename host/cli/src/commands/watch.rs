@@ -46,7 +46,7 @@ impl Watch {
             output::bytes(first.text.as_bytes())?;
             return Ok(first.exit);
         }
-        let redraws = output == Output::Text && std::io::stdout().is_terminal();
+        let redraws = output.is_text() && std::io::stdout().is_terminal();
         if redraws {
             output::bytes(CLEAR.as_bytes())?;
         }
@@ -69,7 +69,7 @@ impl Watch {
                     // Line by line over the old one: a cleared screen flickers.
                     (true, _) => format!("{HOME}{}{CLEAR_BELOW}", text.replace('\n', END_LINE)),
                     (false, Output::Yaml) => format!("---\n{text}"),
-                    (false, Output::Text) if shown.is_some() => format!("\n{text}"),
+                    (false, Output::Text | Output::Wide) if shown.is_some() => format!("\n{text}"),
                     (false, _) => text,
                 };
                 output::bytes(picture.as_bytes())?;

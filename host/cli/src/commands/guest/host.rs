@@ -1,19 +1,14 @@
 //! Which running host a command addresses, and how it names guests to that host.
 
-use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use trueup_base::progress;
 use trueup_runtime::control::{Client, ClientError};
 
 use crate::commands::config;
 use crate::exit::{Failure, misused};
-use crate::output;
-
-/// How long a command waits for its answer before it says what takes so long.
-const SILENCE_MAX: Duration = Duration::from_secs(3);
 
 /// The host that runs with a configuration.
 #[derive(Debug, clap::Args)]
@@ -48,17 +43,8 @@ impl Host {
         path: &str,
         body: &impl Serialize,
     ) -> Result<T, Failure> {
-        self.ask(async |client| {
-            let mut asking = std::pin::pin!(client.post(path, body));
-            if let Ok(answer) = tokio::time::timeout(SILENCE_MAX, &mut asking).await {
-                return answer;
-            }
-            // For a script, stderr holds the error alone.
-            if std::io::stderr().is_terminal() {
-                output::talk("waiting for the host, which may be compiling a large guest: that takes up to a minute");
-            }
-            asking.await
-        })
+        let _doing = progress::doing(|| "waiting for the host".to_owned());
+        self.ask(async |client| client.post(path, body).await)
     }
 
     fn ask<T>(&self, question: impl AsyncFnOnce(&Client) -> Result<T, ClientError>) -> Result<T, Failure> {

@@ -22,6 +22,9 @@ pub(super) fn exec(_: Args, output: Output) -> Ending {
         .collect::<Result<_, _>>()
         .map_err(anyhow::Error::from)?;
     output::show(&guests, output, |guests| {
+        if output == Output::Wide {
+            return wide(guests);
+        }
         let line =
             |name: &str, world: &str, size: &str, digest: &str| format!("{name:<12} {world:<42} {size:>9}  {digest}");
         let of = |guest: &Shown| {
@@ -36,4 +39,20 @@ pub(super) fn exec(_: Args, output: Output) -> Ending {
         let head = line("GUEST", "WORLD", "BYTES", "DIGEST");
         std::iter::once(head).chain(guests.iter().map(of)).collect()
     })
+}
+
+/// Also what each asks of the host, and answers.
+fn wide(guests: &[Shown]) -> Vec<String> {
+    let head = ["GUEST", "WORLD", "BYTES", "DIGEST", "IMPORTS", "EXPORTS"];
+    let row = |guest: &Shown| {
+        [
+            format!("{}@{}", guest.name, guest.version),
+            guest.world.unwrap_or("none").to_owned(),
+            guest.size.to_string(),
+            guest.digest.clone(),
+            guest.imports.join(","),
+            guest.exports.join(","),
+        ]
+    };
+    output::table(head, guests.iter().map(row))
 }

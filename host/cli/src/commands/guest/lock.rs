@@ -22,7 +22,7 @@ pub(super) fn exec(args: Args, output: Output) -> Ending {
     let config = crate::commands::run::read(&args.config.path(), &[])?;
     let loader = crate::commands::loader_of(&config)?;
     let changes = crate::commands::block_on(loader.lock(config.references()))?.map_err(all)?;
-    if changes.is_empty() && output == Output::Text {
+    if changes.is_empty() && output.is_text() {
         output::talk("nothing to pin: every guest ships with this host");
         return Ok(Exit::Done);
     }

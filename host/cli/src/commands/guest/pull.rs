@@ -126,7 +126,7 @@ impl Pulled {
 }
 
 fn report(pulled: &[Pulled], output: Output) -> Ending {
-    if pulled.is_empty() && output == Output::Text {
+    if pulled.is_empty() && output.is_text() {
         output::talk("nothing to pull: no guest of this configuration is in a registry");
     }
     let line = |guest: &Pulled| {

@@ -61,7 +61,7 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
         // Listen first: a reader of the address may stop the server at once.
         let stop = crate::commands::listen_for_stop();
         match output {
-            Output::Text => output::line(&url)?,
+            Output::Text | Output::Wide => output::line(&url)?,
             Output::Json | Output::Yaml => output::value_if_read(&serde_json::json!({ "url": url }), output),
         }
         if open == Open::Always {

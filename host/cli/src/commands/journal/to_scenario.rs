@@ -48,7 +48,7 @@ pub(super) fn exec(args: Args, output: Output) -> Ending {
     let text = match output {
         Output::Json => output::rendered(&scenarios, output)?,
         // Not by way of JSON: the keys keep the order in which people read them.
-        Output::Text | Output::Yaml => serde_saphyr::to_string(&scenarios).context("writing YAML")?,
+        Output::Text | Output::Wide | Output::Yaml => serde_saphyr::to_string(&scenarios).context("writing YAML")?,
     };
     let guests = Guests::new(loader()?, replaced).logging(Arc::new(NoLog));
     let summary = block_on(run_text(Arc::new(guests), "the scenario", &text))?.context("reading what was written")?;
