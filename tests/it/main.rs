@@ -36,6 +36,7 @@ mod registry;
 mod reload;
 mod rendering;
 mod scenarios;
+mod schema;
 mod swap;
 mod testing;
 mod toy;

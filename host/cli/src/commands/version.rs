@@ -11,6 +11,9 @@ use crate::output::{self, Output};
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {}
 
+/// Changes when a document loses a member, or one means something else.
+const SCHEMA: u32 = 1;
+
 /// This build. `build.rs` finds out what Cargo does not say.
 #[derive(Serialize)]
 struct Build {
@@ -19,6 +22,8 @@ struct Build {
     commit: Option<&'static str>,
     /// When the commit was made, in UTC.
     commit_date: Option<&'static str>,
+    /// The version of `docs/schema.json`, which says what each command prints for programs.
+    schema: u32,
     target: &'static str,
     wasmtime: &'static str,
     worlds: Vec<WorldOf>,
@@ -43,6 +48,7 @@ pub(super) fn exec(_: Args, output: Output) -> Ending {
         version: env!("CARGO_PKG_VERSION"),
         commit: option_env!("COMMIT"),
         commit_date: option_env!("COMMIT_DATE"),
+        schema: SCHEMA,
         target: env!("BUILT_FOR"),
         wasmtime: env!("WASMTIME"),
         worlds: worlds().iter().map(|world| of(world.name)).collect(),
