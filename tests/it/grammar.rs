@@ -473,7 +473,7 @@ fn a_recording_that_no_scenario_can_express_is_refused_with_one_line() {
         (
             format!("{before}\"trap\":\"unreachable\"}}\n"),
             2,
-            "ended without a result, and no scenario can expect that",
+            "ended without a result; write its scenario by hand, with `expect_ending`",
         ),
         (format!("{first}\n"), 2, "it holds no call that ended"),
         (

@@ -113,7 +113,7 @@ pub fn of_recording(name: &str, segment: &Segment) -> Result<Written, NoScenario
             Event::Ending(Ending::Trap(_) | Ending::Deadline(_) | Ending::Memory(_)) => {
                 let call = steps.call.map_or("", |call| &call.name);
                 return Err(NoScenario(format!(
-                    "entry {}: `{call}` ended without a result, and no scenario can expect that",
+                    "entry {}: `{call}` ended without a result; write its scenario by hand, with `expect_ending`",
                     entry.n
                 )));
             }
