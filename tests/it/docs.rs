@@ -2,8 +2,9 @@
 //! a session shows what the programs print.
 //!
 //! A session is a page's blocks of type `console`, in order. A line that begins with `$ ` is a command, and the lines
-//! after it are its output, in any order; `...` leaves lines out, or the rest of a line. Times, sizes, digests and the like may differ from
-//! those that the page shows. Blocks of type `LANGUAGE file=PATH` are files that the page has the reader write.
+//! after it are its output, in any order; `...` leaves lines out, or the rest of a line. Times, sizes, digests and the
+//! like may differ from those that the page shows. Blocks of type `LANGUAGE file=PATH` are files that the page has the
+//! reader write.
 
 use needs::needs;
 use std::collections::{BTreeMap, BTreeSet};

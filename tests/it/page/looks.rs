@@ -214,7 +214,7 @@ fn the_page_opens_with_the_newest_problem_of_all_recordings() {
 
 #[needs(chromium)]
 #[test]
-fn where_nothing_is_wrong_the_page_says_so_and_opens_with_the_newest_decision() {
+fn where_nothing_is_wrong_it_says_so_and_opens_with_the_newest_decision() {
     let desk = Desk::new();
     let ok = ("{}", "[]", r#"{"Ok":{}}"#);
     write(&of_calls(&[]), &desk.path("a.jsonl"));

@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_newest_problem_of_all_recordings_is_found_whichever_was_written_last() {
+    async fn the_newest_problem_of_all_recordings_is_found() {
         let state = tempfile::tempdir().unwrap();
         let source = Source::new(vec![state.path().to_owned()]);
         let place = |key: &str, n: u64| Some((format!("g/{key}"), n));
