@@ -617,16 +617,30 @@ fn a_manifest_without_a_byte_and_missing_nodes_take_nothing_away() {
 }
 
 #[test]
-fn a_host_warns_when_another_one_changes_its_objects() {
+fn a_host_warns_while_another_one_changes_its_objects() {
     let (engine, site, _) = converged();
-    site.edit("trueup.toml", "[run]\n", "[run]\nresync_ms = 1000\n");
+    site.edit("trueup.toml", "[run]\n", "[run]\nresync_ms = 2000\n");
     let mut host = site.start("run", &[]);
     host.wait_for("default/web ");
+    let status = || trueup(["status".as_ref(), "--config".as_ref(), site.folder().as_os_str()]);
+    let why =
+        "others change the objects of lbaas/default/web again and again: look for another host with the same `cluster`";
+    assert!(!status().stdout.contains(why), "a start is none");
     let other = Site::against(&engine);
     other.edit("manifests/web.yaml", "port: 80 #", "port: 81 #");
-    other.run_once();
+    other.edit("trueup.toml", "[run]\n", "[run]\nresync_ms = 500\n");
+    let other = other.start("run", &[]);
     host.wait_for_warning("changed by others");
-    host.terminate().0.exits(0);
+    wait_until("the status to say so", || status().stdout.contains(why));
+    other.terminate();
+    wait_until("it to be over", || !status().stdout.contains(why));
+    let ended = host.terminate().0.exits(0);
+    let warnings = ended.stderr.lines().filter(|line| line.contains("changed by others"));
+    assert_eq!(
+        warnings.filter(|line| line.contains("default/web")).count(),
+        1,
+        "{ended}"
+    );
 }
 
 #[test]

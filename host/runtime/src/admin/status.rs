@@ -1,6 +1,7 @@
 //! The board's status, completed with the guests, the memory and the list of problems.
 
 use serde_json::Value;
+use trueup_base::text::counted;
 use trueup_capabilities::holdings::Waiting;
 use trueup_work::board::{Board, GuestShown, KeyState, ShadowShown, StandingShown, Status};
 use trueup_work::swap::Manager;
@@ -62,6 +63,7 @@ fn problems(reads: &Reads, status: &Status) -> Vec<String> {
     let pods = status.pods.iter().flat_map(|pods| &pods.problems);
     problems.extend(pods.map(|problem| format!("pod-addresses: {problem}")));
     problems.extend(status.source.as_ref().and_then(|source| not_watched(&source.more)));
+    problems.extend(contested(status));
     if let Some(manager) = reads.manager() {
         for (managed, _) in manager.each() {
             let waiting = managed.active.quotas.holdings.waiting();
@@ -111,6 +113,18 @@ fn requests_set_aside(guest: &GuestShown, board: &Board) -> usize {
 fn waits(guest: &str, waiting: &Waiting) -> String {
     let Waiting { objects, of, .. } = waiting;
     format!("guest `{guest}` waits for an approval to destroy {objects} of {of} objects: trueup approve {guest}")
+}
+
+/// Another host writes to the same objects, and neither knows of the other.
+fn contested(status: &Status) -> Option<String> {
+    let first = status.contested.first()?;
+    let more = match status.contested_count {
+        0 | 1 => String::new(),
+        count => format!(" and of {} more", counted(count - 1, "key", "keys")),
+    };
+    Some(format!(
+        "others change the objects of {first}{more} again and again: look for another host with the same `cluster`"
+    ))
 }
 
 /// A standby that knows of no active leader: the last leader it saw is itself or none.

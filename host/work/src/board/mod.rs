@@ -9,6 +9,7 @@
 //! ```
 
 mod calls;
+mod contested;
 mod histogram;
 mod keys;
 mod loops;
@@ -36,6 +37,7 @@ pub use self::shown::{
     QueueShown, ShadowShown, SourceShown, StandingShown, Status, Times, Total,
 };
 
+use self::contested::Contested;
 use self::keys::{Keys, line_of};
 use self::loops::Loops;
 use self::negs::Negs;
@@ -106,6 +108,7 @@ struct Inner {
     source: Source,
     sleeping: usize,
     keys: Keys,
+    contested: Contested,
     negs: Negs,
     node: OnNode,
     pods: Pods,
@@ -175,7 +178,12 @@ impl Board {
 
     /// Sets the part that this host plays in the election.
     pub fn set_standing(&self, standing: Standing) {
-        self.inner().standing = standing;
+        let mut inner = self.inner();
+        if matches!(standing, Standing::Standby { .. }) {
+            // It no longer looks. Another host may change the objects.
+            inner.contested = Contested::default();
+        }
+        inner.standing = standing;
     }
 
     /// The part that this host plays.
@@ -293,7 +301,16 @@ impl Board {
     /// Nothing is desired for a key, and no work on it is left, although it may have been queued.
     pub fn gone(&self, guest: &str, key: &str) {
         let now_ms = self.now_ms();
-        self.inner().keys.gone(&line_of(guest, key), now_ms);
+        let line = line_of(guest, key);
+        let mut inner = self.inner();
+        inner.contested.resynced(&line, false);
+        inner.keys.gone(&line, now_ms);
+    }
+
+    /// A resync of a key ended. `corrected`: it changed objects, although they were as desired since the last success
+    /// and nothing else had changed. Returns how many resyncs in a row did.
+    pub fn resynced(&self, guest: &str, key: &str, corrected: bool) -> u32 {
+        self.inner().contested.resynced(&line_of(guest, key), corrected)
     }
 
     /// What a job observed about the NEGs of a key.

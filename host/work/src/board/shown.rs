@@ -29,6 +29,12 @@ pub struct Status {
     pub in_trouble: Vec<KeyShown>,
     /// The number of such keys.
     pub in_trouble_count: usize,
+    /// Keys, `GUEST/KEY`, whose objects another writer changes again and again; the first 100.
+    #[serde(default)]
+    pub contested: Vec<String>,
+    /// The number of such keys.
+    #[serde(default)]
+    pub contested_count: usize,
     /// Totals over all keys since the start.
     pub total: Total,
     /// The running guests, by name.

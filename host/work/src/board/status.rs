@@ -86,6 +86,8 @@ impl Board {
             keys: keys.counts(),
             in_trouble: keys.in_trouble("", IN_TROUBLE_MAX, now_ms),
             in_trouble_count: keys.in_trouble_count(),
+            contested: inner.contested.keys().take(IN_TROUBLE_MAX).map(str::to_owned).collect(),
+            contested_count: inner.contested.keys().count(),
             total: total(keys.by_guest().values()),
             guests: Vec::new(),
             negs: facts.negs.then(|| inner.negs.show()),

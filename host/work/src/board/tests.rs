@@ -222,3 +222,25 @@ fn a_loop_that_ended_by_a_panic_is_watched_on() {
     assert!(ended.join().is_err());
     assert_eq!(board.beating(), ["services"]);
 }
+
+#[test]
+fn a_key_is_contested_while_each_resync_corrects_it() {
+    let (_, board) = board();
+    let contested = |board: &Board| board.status().contested;
+    assert_eq!(board.resynced("lbaas", "a/b", true), 1);
+    assert_eq!(contested(&board), [""; 0], "someone may have changed it by hand, once");
+    board.resynced("lbaas", "a/b", false);
+    board.resynced("lbaas", "a/b", true);
+    assert_eq!(contested(&board), [""; 0]);
+    assert_eq!(board.resynced("lbaas", "a/b", true), 2);
+    board.resynced("lbaas", "c/d", true);
+    assert_eq!(contested(&board), ["lbaas/a/b"]);
+    board.resynced("lbaas", "a/b", false);
+    assert_eq!(contested(&board), [""; 0]);
+    for _ in 0..2 {
+        board.resynced("lbaas", "c/d", true);
+    }
+    assert_eq!(board.status().contested_count, 1);
+    board.set_standing(Standing::Standby { leader: None });
+    assert_eq!(board.status().contested_count, 0, "it does not look any more");
+}

@@ -277,7 +277,8 @@ impl Reconciler for Services<'_> {
         is_resync: bool,
         out: Vec<AddressPorts>,
     ) -> Result<Option<Event>, String> {
-        if is_resync && created + destroyed > 0 {
+        let corrected = created + destroyed > 0;
+        if is_resync && self.setup.board.resynced(guest::NAME, &key.to_string(), corrected) == 1 {
             tracing::warn!(
                 %key,
                 created,
