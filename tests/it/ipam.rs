@@ -476,6 +476,20 @@ fn pods_are_named_where_the_plugin_names_them_also_after_a_restart() {
             .stderr
             .contains("has no address")
     );
+    // Its name is known for every request, also after it is gone, and is no part of what the guest got.
+    let explained = |key: &str| {
+        let mut explain = support::program();
+        let args = ["explain", key, "--guest", "ipam", "--last", "9", "--config"];
+        explain.args(args).arg(site.folder());
+        ran(&mut explain).exits(0).stdout
+    };
+    let of_pod = explained("default/web-0");
+    let (add, del) = (
+        "ADD of pod default/web-0, container c1,",
+        "DEL of pod default/web-0, container c1,",
+    );
+    assert!(of_pod.find(add) < of_pod.find(del) && of_pod.contains(add), "{of_pod}");
+    assert_eq!(explained("c1"), of_pod);
     host.ends();
     replays(&site);
 }

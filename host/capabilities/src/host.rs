@@ -33,6 +33,8 @@ pub struct Host {
     pub changes: Vec<Change>,
     /// The other guest's request that the next call answers; `None` if there is none. That call takes it.
     pub by: Option<By>,
+    /// What the next call is about, for its recording: see [`trueup_journal::Call::about`]. That call takes it.
+    pub about: Option<String>,
     pub(crate) blast: Blast,
     pub(crate) refused: Refused,
     pub(crate) removing: bool,
@@ -58,6 +60,7 @@ impl Host {
             timers: Timers::default(),
             changes: Vec::new(),
             by: None,
+            about: None,
             blast: Blast::default(),
             refused: Refused::default(),
             removing: false,
@@ -81,12 +84,13 @@ impl Host {
         self.begin();
         self.began = neg::Began::Entry(at_ms);
         self.refused.begin(self.tape.journal().map(Journal::next_n));
-        let by = self.by.take();
+        let (by, about) = (self.by.take(), self.about.take());
         if self.tape.is_replay() {
             self.backends.clock.at_least_ms(at_ms);
             Ok(())
         } else {
-            self.tape.begin_call_by(at_ms, name, args, by.as_ref())
+            self.tape
+                .begin_call_by(at_ms, name, args, by.as_ref(), about.as_deref())
         }
     }
 

@@ -73,6 +73,9 @@ pub struct Call {
     pub args: Box<RawValue>,
     /// The other guest's question that this call answers; `None` for the host's own calls.
     pub by: Option<By>,
+    /// What the call is about, where its arguments do not name it: the pod of a request for an address,
+    /// `namespace/name`. The guest does not get it.
+    pub about: Option<String>,
 }
 
 /// The cause of a call: an entry in the recording of another instance.
@@ -175,8 +178,14 @@ impl Entry {
         ) {
             (Some(header), None, None, None, None, None, None, None) => Event::Header(Box::new(parse_header(header)?)),
             (None, Some(at_ms), Some(name), Some(args), None, None, None, None) => {
-                let by = line.by.take();
-                Event::Call(Call { at_ms, name, args, by })
+                let (by, about) = (line.by.take(), line.about.take());
+                Event::Call(Call {
+                    at_ms,
+                    name,
+                    args,
+                    by,
+                    about,
+                })
             }
             (None, None, None, Some(args), Some(name), answer, None, None) => Event::Ask(Ask { name, args, answer }),
             (None, None, None, None, None, None, Some(ending), None) => Event::Ending(ending),
@@ -190,8 +199,8 @@ impl Entry {
                 ));
             }
         };
-        if line.by.is_some() {
-            return Err(EntryError("`by` goes with `call` alone".into()));
+        if line.by.is_some() || line.about.is_some() {
+            return Err(EntryError("`by` and `about` go with `call` alone".into()));
         }
         Ok(Self { n: line.n, event })
     }
@@ -201,7 +210,10 @@ impl Entry {
         let mut line = Vec::new();
         match &self.event {
             Event::Header(header) => line::header(&mut line, self.n, header),
-            Event::Call(call) => line::call(&mut line, self.n, call.at_ms, &call.name, &call.args, call.by.as_ref()),
+            Event::Call(call) => {
+                line::call(&mut line, self.n, call.at_ms, &call.name, &call.args);
+                line::origin(&mut line, call.by.as_ref(), call.about.as_deref());
+            }
             Event::Ask(ask) => {
                 line::ask(&mut line, self.n, &ask.name);
                 line.extend_from_slice(ask.args.get().as_bytes());
@@ -262,6 +274,8 @@ struct Line<'a> {
     cancelled: Option<String>,
     #[serde(default, deserialize_with = "present")]
     by: Option<By>,
+    #[serde(default, deserialize_with = "present")]
+    about: Option<String>,
     #[serde(rename = "rolled-back", default, deserialize_with = "present")]
     rolled_back: Option<u64>,
 }

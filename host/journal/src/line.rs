@@ -17,14 +17,23 @@ pub(crate) fn header(line: &mut Vec<u8>, n: u64, header: &Header) {
     json(line, header);
 }
 
-pub(crate) fn call(line: &mut Vec<u8>, n: u64, at_ms: u64, name: &str, args: &RawValue, by: Option<&By>) {
+/// A call without its ending key: [`origin`] may follow.
+pub(crate) fn call(line: &mut Vec<u8>, n: u64, at_ms: u64, name: &str, args: &RawValue) {
     put(line, format_args!(r#"{{"n":{n},"at_ms":{at_ms},"call":"#));
     json(line, name);
     line.extend_from_slice(br#","args":"#);
     line.extend_from_slice(args.get().as_bytes());
+}
+
+/// What a call answers, and what it is about.
+pub(crate) fn origin(line: &mut Vec<u8>, by: Option<&By>, about: Option<&str>) {
     if let Some(by) = by {
         line.extend_from_slice(br#","by":"#);
         json(line, by);
+    }
+    if let Some(about) = about {
+        line.extend_from_slice(br#","about":"#);
+        json(line, about);
     }
 }
 

@@ -165,14 +165,22 @@ impl Tape {
 
     /// Records that the host calls an export. Not for a replay, where the recording determines the next call.
     pub fn begin_call(&mut self, at_ms: u64, name: &str, args: &RawValue) -> Result<(), TapeError> {
-        self.begin_call_by(at_ms, name, args, None)
+        self.begin_call_by(at_ms, name, args, None, None)
     }
 
-    /// [`Tape::begin_call`] for a call that answers a question of another guest.
-    pub fn begin_call_by(&mut self, at_ms: u64, name: &str, args: &RawValue, by: Option<&By>) -> Result<(), TapeError> {
+    /// [`Tape::begin_call`] for a call that answers a question of another guest, or that is about something which its
+    /// arguments do not name.
+    pub fn begin_call_by(
+        &mut self,
+        at_ms: u64,
+        name: &str,
+        args: &RawValue,
+        by: Option<&By>,
+        about: Option<&str>,
+    ) -> Result<(), TapeError> {
         match &mut self.mode {
             Mode::Off => Ok(()),
-            Mode::Record(recording) => recording.begin_call(at_ms, name, args, by),
+            Mode::Record(recording) => recording.begin_call(at_ms, name, args, by, about),
             Mode::Replay(_) | Mode::Decisions(_) => {
                 Err(TapeError::Misplaced("a replay takes its calls from the recording"))
             }

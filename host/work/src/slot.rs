@@ -32,6 +32,8 @@ pub struct About<'a> {
     pub cause: &'a str,
     /// The request of another guest that the call answers.
     pub by: Option<By>,
+    /// The object that the call is about, `namespace/name`, if its arguments do not name it.
+    pub object: Option<String>,
     /// Ends a call that sleeps for longer. `None` if the call may sleep as long as it likes.
     pub sleeps_max: Option<Duration>,
 }
@@ -258,7 +260,8 @@ impl InstanceSlot {
         let args = arguments(call, args)?;
         let mut open = self.take()?;
         let span = decisions::span(open.instance.host(), call, &self.key, || about.cause.to_owned());
-        open.instance.host_mut().by = about.by;
+        let host = open.instance.host_mut();
+        (host.by, host.about) = (about.by, about.object);
         let at_ms = open.instance.host().backends.clock.now_ms();
         let calling = self.active.call(at_ms, &self.key, &mut open.instance, call, &args);
         let calling = calling.instrument(span.clone());

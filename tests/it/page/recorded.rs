@@ -73,6 +73,7 @@ pub(crate) fn of_calls(calls: &[(&str, &str, &str)]) -> Segment {
             name: "reconciliation.reconcile".to_owned(),
             args: raw(args),
             by: None,
+            about: None,
         };
         let ask = Ask {
             name: "api.list-tagged".to_owned(),

@@ -11,7 +11,7 @@ use trueup_runtime::infer;
 
 use super::since::Since;
 use crate::exit::{Ending as CommandEnding, Exit, misused};
-use crate::output::{self, Output};
+use crate::output::{self, Output, printable};
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
@@ -137,10 +137,14 @@ fn line(entry: &Entry, max: usize) -> String {
     match &entry.event {
         Event::Header(header) => format!("{n:>6}  segment of {}@{}", header.guest, header.version),
         Event::Call(call) => format!(
-            "{n:>6}  {}  call {}{} {}",
+            "{n:>6}  {}  call {}{}{} {}",
             output::time(call.at_ms),
             call.name,
             call.by.as_ref().map(cause).unwrap_or_default(),
+            call.about
+                .as_ref()
+                .map(|about| format!(" about {}", printable(about)))
+                .unwrap_or_default(),
             cut(call.args.get(), max)
         ),
         Event::Ask(ask) => {

@@ -125,9 +125,11 @@ impl Recording {
         name: &str,
         args: &RawValue,
         by: Option<&By>,
+        about: Option<&str>,
     ) -> Result<(), TapeError> {
         self.leave_unanswered()?;
-        line::call(&mut self.line, self.sink.next_n(), at_ms, name, args, by);
+        line::call(&mut self.line, self.sink.next_n(), at_ms, name, args);
+        line::origin(&mut self.line, by, about);
         self.write(Kind::Call)
     }
 

@@ -95,6 +95,7 @@ fn what_is_no_entry_is_refused_with_a_reason() {
         (r#"{"n":1,"result":null,"trap":"x"}"#, "more than one ending"),
         (r#"{"n":1,"result":null,"trap":null}"#, "null"),
         (r#"{"n":1,"result":null,"args":{}}"#, "make up no entry"),
+        (r#"{"n":1,"result":null,"about":"a/b"}"#, "go with `call` alone"),
         (r#"{"n":1,"trap":5}"#, "expected a string"),
         (r#"{"n":1,"call":"a.b","args":{}}"#, "make up no entry"),
         (r#"{"n":1,"at_ms":0,"call":"a.b"}"#, "make up no entry"),

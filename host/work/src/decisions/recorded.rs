@@ -70,8 +70,8 @@ pub(super) fn explain(state_dir: &Path, guest: &str, key: &str, wanted: Wanted) 
     })
 }
 
-/// Whether a question or answer contains a text: as a whole value, as the beginning of a container's id, or as
-/// `NAMESPACE/NAME` of an object.
+/// Whether a call is about a text, or a question or answer contains it: as a whole value, as the beginning of a
+/// container's id, or as `NAMESPACE/NAME` of an object.
 fn mentions(text: &str, call: &Call, entries: &[Entry]) -> bool {
     /// Shorter prefixes match too much.
     const PREFIX_MIN: usize = 4;
@@ -90,7 +90,7 @@ fn mentions(text: &str, call: &Call, entries: &[Entry]) -> bool {
         Event::Ending(Ending::Result(result)) => in_text(result.get()),
         _ => false,
     });
-    in_text(call.args.get()) || in_result
+    call.about.as_deref() == Some(text) || in_text(call.args.get()) || in_result
 }
 
 /// `NAMESPACE/NAME`, if a value is the id of an object.
@@ -167,8 +167,13 @@ fn requested(call: &Call) -> String {
     let args: Value = serde_json::from_str(call.args.get()).unwrap_or_default();
     let text = |path: &str| args.pointer(path).and_then(Value::as_str).unwrap_or("?").to_owned();
     let of_pod = || {
+        let pod = call
+            .about
+            .as_ref()
+            .map(|pod| format!("pod {pod}, "))
+            .unwrap_or_default();
         format!(
-            "container {}, interface {}, network {}",
+            "{pod}container {}, interface {}, network {}",
             text("/key/container_id"),
             text("/key/if_name"),
             text("/key/network_name")

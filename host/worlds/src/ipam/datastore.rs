@@ -30,8 +30,8 @@ const CALL_MAX: Duration = Duration::from_secs(60);
 pub(super) struct Datastore {
     pub(super) slot: InstanceSlot,
     was_read: bool,
-    /// What the current request is about, for traces.
-    about: Option<String>,
+    /// The pod that the current request is about.
+    pod: Option<String>,
 }
 
 impl Datastore {
@@ -39,13 +39,14 @@ impl Datastore {
         Self {
             slot: InstanceSlot::new(active, key, backends),
             was_read: false,
-            about: None,
+            pod: None,
         }
     }
 
-    /// The next requests are about this pod, `namespace/name`.
+    /// The next calls are about this pod, `namespace/name`: their recording and their traces name it, the guest does not
+    /// get it.
     pub(super) fn about(&mut self, pod: Option<String>) {
-        self.about = pod.map(|pod| format!("request of pod {pod}"));
+        self.pod = pod;
     }
 
     /// The guest, for display.
@@ -98,9 +99,11 @@ impl Datastore {
     }
 
     async fn ask<R: DeserializeOwned>(&mut self, call: &str, args: &impl Serialize) -> Result<R, Failure> {
+        let cause = self.pod.as_ref().map(|pod| format!("request of pod {pod}"));
         let about = About {
-            cause: self.about.as_deref().unwrap_or("request"),
+            cause: cause.as_deref().unwrap_or("request"),
             by: None,
+            object: self.pod.clone(),
             sleeps_max: Some(CALL_MAX),
         };
         self.slot.call(call, args, about).await

@@ -92,6 +92,7 @@ impl Seat {
         let about = About {
             cause: "event",
             by,
+            object: None,
             sleeps_max: None,
         };
         let answer = self.slot.call(call, args, about).await;

@@ -105,7 +105,11 @@ impl Actor {
         if let Some(why) = self.failing.set_aside(&command, &self.datastore) {
             return Ok(Err(Refusal::later(why)));
         }
+        if let Some(pod) = self.holders.pod(&key) {
+            self.datastore.about(Some(pod.to_owned()));
+        }
         let unassigned = self.datastore.unassign(key).await;
+        self.datastore.about(None);
         match &unassigned {
             Ok(_) => self.failing.answered(&command, &self.datastore),
             Err(failure) => self.failing.failed(&command, failure, &self.datastore),
