@@ -75,6 +75,24 @@ fn recordings_name_each_call_s_question_and_replay_identically() {
         assert_eq!(identical.count(), files.len(), "{replayed}");
     }
     shown(&host, of("nat44").remove(0));
+    explained(&host);
+}
+
+/// A Service is found without the name of a guest: the call that changed it, then those of the renderers.
+fn explained(host: &Host) {
+    let state_dir = host.site.state_dir();
+    let args = ["explain", "shop/web", "--last", "1", "--output", "json", "--state-dir"].map(OsString::from);
+    let told = trueup(args.into_iter().chain([state_dir.into()])).exits(0).json();
+    assert_eq!(told["guest"], "nat44, nftables, service", "{told}");
+    let jobs = told["jobs"].as_array().unwrap().iter();
+    let calls: Vec<&str> = jobs
+        .map(|job| job["job"]["decisions"][0]["call"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        calls,
+        ["processor.update", "renderer.update-service", "renderer.update-service"],
+        "{told}"
+    );
 }
 
 fn replay(files: &[PathBuf]) -> support::Ran {

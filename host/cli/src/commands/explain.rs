@@ -25,12 +25,13 @@ use crate::output::{self, Output, and_more, printable};
 #[command(mut_arg("state_dir", |arg| arg.value_name("FOLDER").help("The state folder itself, wherever it is; no configuration is read")))]
 pub(crate) struct Args {
     /// A Service, `NAMESPACE/NAME`, or a port of one that has NEGs, `NAMESPACE/NAME/PORT`. For pod addresses and a
-    /// node's guests: the instance, which is the node's name; or, with `--guest`, a container's id, an address, or a
-    /// Service.
+    /// node's guests: the instance, which is the node's name, a container's id, an address, a pod, `NAMESPACE/NAME`, or
+    /// a Service.
     key: String,
     #[command(flatten)]
     host: Host,
-    /// The guest whose decisions to explain, as in `[guests.NAME]`. Default: the guest that has decided about the key.
+    /// The guest whose decisions to explain, as in `[guests.NAME]`. Default: the guest that has decided about the key,
+    /// or all guests of a node that were called about it.
     #[arg(long, value_name = "NAME")]
     guest: Option<String>,
     /// Only the job of this decision: the number in its id.

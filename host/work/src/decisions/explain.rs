@@ -42,7 +42,8 @@ impl Wanted {
 /// What was done about a key, and why.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Explanation {
-    /// The guest, as the configuration names it.
+    /// The guest, as the configuration names it. Several, joined by `, `, if calls of several guests of a node are about
+    /// the key.
     pub guest: String,
     /// The key.
     pub key: String,
@@ -166,7 +167,8 @@ fn choice(guests: &[String]) -> String {
 
 /// Explains a key of a guest, or of the guest that has decided about the key if `guest` is `None`. Only reads: a host
 /// may write at the same time. For a guest with one instance (pod addresses, a node's guests) the key is the instance
-/// (the node's name), or anything that a call was about: a container's id, an address, a Service.
+/// (the node's name), or anything that a call was about: a container's id, an address, a pod, a Service. Without
+/// `guest`, the calls of all these guests about it are explained.
 ///
 /// # Errors
 /// Why there is nothing to explain, in one line.
@@ -177,10 +179,13 @@ pub fn explain(state_dir: &Path, guest: Option<&str>, key: &str, wanted: Wanted)
     let decided_by;
     let guest = match guest {
         Some(guest) => guest,
-        None => {
-            decided_by = guest_of(state_dir, key)?;
-            &decided_by
-        }
+        None => match guest_of(state_dir, key)? {
+            Some(guest) => {
+                decided_by = guest;
+                &decided_by
+            }
+            None => return of_all(state_dir, key, wanted),
+        },
     };
     // The form in which status and stdout name an instance on a node.
     let of_instance = key.strip_prefix(guest).and_then(|rest| rest.strip_prefix('/'));
@@ -223,38 +228,54 @@ fn guests(state_dir: &Path) -> io::Result<BTreeSet<String>> {
     Ok(guests)
 }
 
-/// The only guest that has decided about a key.
-fn guest_of(state_dir: &Path, key: &str) -> Result<String, ExplainError> {
-    let guests = guests(state_dir)?;
-    let (mut found, mut alike) = (Vec::new(), None);
-    for guest in &guests {
+/// The only guest that has decided about a key. `None` if no guest has such a key.
+fn guest_of(state_dir: &Path, key: &str) -> Result<Option<String>, ExplainError> {
+    let mut found = Vec::new();
+    for guest in guests(state_dir)? {
         let of_instance = key.strip_prefix(guest.as_str()).and_then(|rest| rest.strip_prefix('/'));
         // An entry that is no folder holds no key.
-        let known = known(state_dir, guest).unwrap_or_default();
-        alike = alike.or_else(|| (!nearest(key, &known).is_empty()).then(|| guest.clone()));
+        let known = known(state_dir, &guest).unwrap_or_default();
         let is_known = known
             .iter()
             .any(|known| known == key || Some(known.as_str()) == of_instance);
         // The file name of a long key is shortened and is not the key.
-        if is_known || file::path(state_dir, guest, key).is_file() {
-            found.push(guest.clone());
+        if is_known || file::path(state_dir, &guest, key).is_file() {
+            found.push(guest);
         }
     }
-    match found.as_slice() {
-        [guest] => Ok(guest.clone()),
-        [] => {
-            // If there is only one guest, or one with a similar key, use it: its error says what it knows.
-            let one = guests.first().filter(|_| guests.len() == 1).cloned();
-            one.or(alike).ok_or_else(|| ExplainError::NoGuest {
-                key: key.to_owned(),
-                guests: guests.into_iter().collect(),
-            })
-        }
-        _ => Err(ExplainError::Several {
+    if found.len() > 1 {
+        return Err(ExplainError::Several {
             key: key.to_owned(),
             guests: found,
-        }),
+        });
     }
+    Ok(found.pop())
+}
+
+/// Explains what guests without keys were called for, where no guest has such a key.
+fn of_all(state_dir: &Path, key: &str, wanted: Wanted) -> Result<Explanation, ExplainError> {
+    let guests = guests(state_dir)?;
+    // The number of a decision says nothing without its guest.
+    if wanted.decision.is_none() || guests.len() == 1 {
+        let without_keys = guests.iter().filter(|guest| !has_keys(state_dir, guest));
+        if let Some(explanation) = recorded::explain_all(state_dir, without_keys, key, wanted) {
+            return Ok(explanation);
+        }
+    }
+    // If there is only one guest, or one with a similar key, its error says what it knows.
+    let is_alike = |guest: &&String| {
+        let known = known(state_dir, guest).unwrap_or_default();
+        !nearest(key, &known).is_empty()
+    };
+    let one = guests.first().filter(|_| guests.len() == 1);
+    let Some(guest) = one.or_else(|| guests.iter().find(is_alike)) else {
+        return Err(ExplainError::NoGuest {
+            key: key.to_owned(),
+            guests: guests.into_iter().collect(),
+        });
+    };
+    let recordings = Recordings::new(state_dir, guest, key);
+    Err(nothing(state_dir, guest, key, &recordings)?)
 }
 
 /// The folders that hold data about keys, by guest and key.

@@ -70,6 +70,28 @@ pub(super) fn explain(state_dir: &Path, guest: &str, key: &str, wanted: Wanted) 
     })
 }
 
+/// The calls of several guests about a key, in the order in which they began. `None` if no guest was called about it.
+pub(super) fn explain_all<'g>(
+    state_dir: &Path,
+    guests: impl Iterator<Item = &'g String>,
+    key: &str,
+    wanted: Wanted,
+) -> Option<Explanation> {
+    let of_guests = guests.filter_map(|guest| explain(state_dir, guest, key, wanted).ok());
+    let mut all = of_guests.reduce(|mut all, of| {
+        all.guest = format!("{}, {}", all.guest, of.guest);
+        all.set_aside = all.set_aside.or(of.set_aside);
+        all.jobs.extend(of.jobs);
+        all.kept += of.kept;
+        all
+    })?;
+    // A renderer is called within a call of the guest that asks it, which may have begun in the same millisecond.
+    let is_answer = |made: &Made| made.call.starts_with("renderer.");
+    all.jobs
+        .sort_by_key(|of| (of.job.began_ms, of.job.decisions.iter().any(is_answer)));
+    Some(all)
+}
+
 /// Whether a call is about a text, or a question or answer contains it: as a whole value, as the beginning of a
 /// container's id, or as `NAMESPACE/NAME` of an object.
 fn mentions(text: &str, call: &Call, entries: &[Entry]) -> bool {
@@ -274,6 +296,23 @@ mod tests {
         for key in ["node-a", "nat44/node-a"] {
             assert_eq!(explained(dir.path(), None, key).unwrap().jobs.len(), 2, "{key}");
         }
+        // So does what a call was about, also among several guests: what caused a call comes first.
+        let update = r#"{"n":3,"at_ms":1,"call":"processor.update","args":{"event":{"ServicePut":{"id":{"namespace":"shop","name":"web"}}}}}"#;
+        record(
+            dir.path(),
+            "service",
+            &[
+                r#"{"n":1,"at_ms":0,"call":"processor.resync","args":{}}"#,
+                r#"{"n":2,"result":{"Ok":null}}"#,
+                update,
+                r#"{"n":4,"result":{"Ok":null}}"#,
+            ],
+        );
+        let web = explained(dir.path(), None, "shop/web").unwrap();
+        let calls = web.jobs.iter().map(|of| of.job.decisions[0].id.as_str());
+        assert_eq!(calls.collect::<Vec<_>>(), ["service/node-a#3", "nat44/node-a#1"]);
+        assert_eq!(web.guest, "nat44, service");
+        assert_eq!(explained(dir.path(), None, "shop/db").unwrap().guest, "nat44");
         let web = explained(dir.path(), Some("nat44"), "shop/web").unwrap();
         assert_eq!(request(&web), "input: shop/web, from service/node-a#7");
         let told = web.jobs[0].calls[0].told.as_ref().unwrap();
