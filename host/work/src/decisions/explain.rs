@@ -42,7 +42,7 @@ impl Wanted {
 /// What was done about a key, and why.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Explanation {
-    /// The guest, as the configuration names it. Several, joined by `, `, if calls of several guests of a node are about
+    /// The guest, as the configuration names it. Several, joined by `, `, if several guests of a node were called about
     /// the key.
     pub guest: String,
     /// The key.

@@ -43,8 +43,8 @@ impl Datastore {
         }
     }
 
-    /// The next calls are about this pod, `namespace/name`: their recording and their traces name it, the guest does not
-    /// get it.
+    /// The next calls are about this pod, `namespace/name`: recording and traces name it, and the guest does not get
+    /// it.
     pub(super) fn about(&mut self, pod: Option<String>) {
         self.pod = pod;
     }
