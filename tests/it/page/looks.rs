@@ -539,10 +539,10 @@ fn what_is_recorded_meanwhile_appears_and_moves_nothing() {
         // What stands at a place of the screen.
         let there = "const list = document.getElementById('list'), place = list.getBoundingClientRect(); const row = document.elementFromPoint(place.left + 20, place.top + 100).closest('.row');";
         browser
-            .until(&format!("(() => {{ {there} return list.scrollTop === 1400 && row.dataset.n && !row.classList.contains('waiting'); }})()"))
+            .until(&format!("(() => {{ {there} return list.scrollTop === 1400 && row?.dataset.n && !row.classList.contains('waiting'); }})()"))
             .await;
         let seen = &format!(
-            "{there} return [row.dataset.n, document.getElementById('detail').dataset.n, document.activeElement.id];"
+            "{there} return [row?.dataset.n, document.getElementById('detail').dataset.n, document.activeElement.id];"
         );
         let before = browser.run(seen).await;
         let count = browser.text("#count").await;
