@@ -134,7 +134,7 @@ fn checkout() -> tempfile::TempDir {
         .current_dir(ROOT))
     .exits(0);
     fs::create_dir(at("bin")).unwrap();
-    for (name, program) in [("trueup", TRUEUP.as_path()), ("trueup-cni", &trueup_cni())] {
+    for (name, program) in [("trueup", TRUEUP.as_path()), ("trueup-cni", trueup_cni())] {
         std::os::unix::fs::symlink(program, at("bin").join(name)).unwrap();
     }
     folder

@@ -466,7 +466,11 @@ fn a_file_that_cannot_be_read_is_named() {
 
     let missing = folder.path().join(FILE_NAME);
     let said = "can't read the configuration: No such file or directory (os error 2)";
-    assert_eq!(load(folder.path()), format!("{}: {said}; {hint}", missing.display()));
+    let init = ", which `trueup init` writes";
+    assert_eq!(
+        load(folder.path()),
+        format!("{}: {said}; {hint}{init}", missing.display())
+    );
 
     let long = folder.path().join("long.toml");
     std::fs::write(&long, "#".repeat(FILE_BYTES_MAX as usize + 1)).unwrap();

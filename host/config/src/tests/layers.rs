@@ -71,9 +71,9 @@ fn variables_and_flags_are_named_where_they_are_wrong() {
         ),
         (
             // The prefix, which all variables share, makes no other one similar.
-            "TRUEUP_CONFIG",
+            "TRUEUP_FOLDER",
             "examples/quickstart",
-            "TRUEUP_CONFIG: unknown variable (`TRUEUP_A_B` sets the key `b` in [a])",
+            "TRUEUP_FOLDER: unknown variable (`TRUEUP_A_B` sets the key `b` in [a])",
         ),
         (
             "TRUEUP_ADAPTER_LBAAS_ADDRESSES",
