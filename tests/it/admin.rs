@@ -559,13 +559,7 @@ impl Top {
             "stty rows 24 cols 80; exec {} top --config {config}",
             support::TRUEUP.display()
         );
-        let mut program = Command::new("script");
-        for (name, _) in std::env::vars_os() {
-            if name.as_encoded_bytes().starts_with(b"TRUEUP_") {
-                program.env_remove(name);
-            }
-        }
-        let script = program
+        let script = support::starter("script")
             .args(["-qefc", &command, "/dev/null"])
             .env("TERM", "xterm")
             .stdin(Stdio::piped())

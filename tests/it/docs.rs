@@ -214,15 +214,12 @@ fn wrong_of(page: &str) -> Vec<String> {
         folder.path().join("bin").display(),
         std::env::var("PATH").unwrap_or_default()
     );
-    let mut shell = Command::new("timeout");
+    let mut shell = support::starter("timeout");
     // A session that hangs fails with code 124.
     shell
         .args(["600", "unshare", "--net", "bash", "-c", &script(&session)])
         .current_dir(folder.path());
-    shell
-        .env("PATH", path)
-        .env("TRUEUP_LOG", "off")
-        .env_remove("TRUEUP_CONFIG");
+    shell.env("PATH", path).env("TRUEUP_LOG", "off");
     // There is no network. What a guest is built from is what this project is built from.
     shell.env("CARGO_NET_OFFLINE", "true").env_remove("CARGO_TARGET_DIR");
     ran(&mut shell).exits(0);

@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use needs::needs;
@@ -79,8 +78,7 @@ fn every_command_has_a_manual_page() {
 /// What a command shows on a terminal of this width.
 fn on_a_terminal(columns: u16, words: &str, cache: &Path) -> String {
     let line = format!("stty rows 24 cols {columns}; exec {} {words}", TRUEUP.display());
-    let mut script = Command::new("script");
-    let ran = ran(script
+    let ran = ran(support::starter("script")
         .args(["-qec", &line, "/dev/null"])
         .env("XDG_CACHE_HOME", cache)
         .env("TERM", "xterm"));

@@ -49,7 +49,13 @@ pub static TRUEUP: LazyLock<PathBuf> = LazyLock::new(|| {
 
 /// The binary, in an environment without any of trueup's variables.
 pub fn program() -> Command {
-    let mut command = Command::new(&*TRUEUP);
+    starter(&*TRUEUP)
+}
+
+/// A program that starts the binary, without any of trueup's variables: `tools/test` sets some, and the binary refuses
+/// those that it does not know.
+pub fn starter(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new(program);
     for (name, _) in std::env::vars_os() {
         if name.as_encoded_bytes().starts_with(b"TRUEUP_") {
             command.env_remove(name);
