@@ -66,6 +66,31 @@ async fn a_version_is_identical_to_itself() {
 }
 
 #[tokio::test]
+async fn a_candidate_that_refuses_the_recorded_settings_replays_with_its_own() {
+    let active = two_services().await;
+    for key in ["default/a", "default/b"] {
+        let files = segment_files(&instance_dir(&active.dir.path().join("journals"), NAME, key)).unwrap();
+        for file in files.into_iter().map(|file| file.path) {
+            let text = fs::read_to_string(&file).unwrap();
+            assert!(text.contains(r#""settings":{}"#), "{text}");
+            fs::write(
+                &file,
+                text.replacen(r#""settings":{}"#, r#""settings":{"of_another":1}"#, 1),
+            )
+            .unwrap();
+        }
+    }
+    let verdict = prove(&active, &LBAAS_1, &Gate::default()).await;
+    assert!(!verdict.passed, "{verdict}");
+    let gate = Gate {
+        settings: Some(json!({})),
+        ..Gate::default()
+    };
+    let verdict = prove(&active, &LBAAS_1, &gate).await;
+    assert_eq!(verdict.to_string(), "identical: 6 calls in 2 recordings");
+}
+
+#[tokio::test]
 async fn what_was_never_recorded_is_no_reason_to_refuse() {
     let active = Active::lbaas();
     let verdict = prove(&active, &LBAAS_2, &Gate::default()).await;

@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::value::to_raw_value;
 use trueup_capabilities::log::NoLog;
 use trueup_engine::Engine;
 use trueup_journal::{Accepted, Event, Outcome, ReadError, Segment};
@@ -26,6 +27,7 @@ pub use trueup_config::{GATE_CALLS, Mode};
 
 use self::newest::{Found, Newest};
 use crate::guests::Program;
+use crate::instance::StartError;
 use crate::replay::{self, Compare, Cpu, Options, ReplayError};
 
 /// The limit of the whole gate in wall-clock time. Reading and replaying 100 calls takes less than a second. An
@@ -51,6 +53,9 @@ pub struct Gate {
     pub accepted: Arc<Accepted>,
     /// The candidate begins without the recorded states.
     pub afresh: bool,
+    /// The settings that the candidate will have. If it refuses recorded ones, it replays with these: settings may
+    /// change together with the version. `None`: such a refusal is one of the gate.
+    pub settings: Option<serde_json::Value>,
     /// The wall-clock limit of the whole gate: [`WALL_MAX`] by default.
     pub wall_max: Duration,
 }
@@ -62,6 +67,7 @@ impl Default for Gate {
             calls: GATE_CALLS,
             accepted: Arc::default(),
             afresh: false,
+            settings: None,
             wall_max: WALL_MAX,
         }
     }
@@ -76,8 +82,8 @@ pub fn compares(mode: Mode) -> Compare {
 }
 
 /// Replays with `candidate` what the version `active` (its digest) of the guest `name` last recorded, under any key.
-/// Starts the guest with the recorded settings and limits. A missing folder holds no calls. A recording that is
-/// written meanwhile may end anywhere.
+/// Starts the guest with the recorded limits, and with the recorded settings if it accepts them. A missing folder holds
+/// no calls. A recording that is written meanwhile may end anywhere.
 pub async fn prove(
     engine: &Engine,
     candidate: &Arc<Program>,
@@ -92,6 +98,7 @@ pub async fn prove(
         candidate: Arc::clone(candidate),
         active: active.to_owned(),
         gate: gate.clone(),
+        with_own_settings: false,
         verdict: begun.clone(),
     };
     let folders = ["journals", "instances"].map(|kind| trueup_journal::guest_dir(&state_dir.join(kind), name));
@@ -132,6 +139,8 @@ struct Proof {
     candidate: Arc<Program>,
     active: String,
     gate: Gate,
+    /// Whether the candidate has refused recorded settings.
+    with_own_settings: bool,
     verdict: Verdict,
 }
 
@@ -200,6 +209,12 @@ impl Proof {
         if self.gate.afresh {
             segment.header.snapshot = None;
         }
+        if let (true, Some(settings)) = (self.with_own_settings, &self.gate.settings) {
+            match to_raw_value(settings) {
+                Ok(settings) => segment.header.settings = settings,
+                Err(error) => return self.verdict.give_up(format!("its settings are no JSON: {error}")),
+            }
+        }
         let options = Options {
             compare: compares(self.gate.mode),
             accepted: Arc::clone(&self.gate.accepted),
@@ -213,6 +228,15 @@ impl Proof {
             Err(ReplayError::Header(error)) => {
                 let file = found.path.display();
                 self.verdict.pass_over(format!("`{file}` line 1 is damaged: {error}"));
+            }
+            Err(ReplayError::Start(StartError::Settings { .. }))
+                if self.gate.settings.is_some() && !self.with_own_settings =>
+            {
+                self.with_own_settings = true;
+                // If the file is gone meanwhile, there is nothing to compare.
+                if let Ok(Some(segment)) = found.read_if_by(&self.active) {
+                    Box::pin(self.one(found, segment)).await;
+                }
             }
             Err(error) if error.no_room().is_some() => self.verdict.give_up(no_room(error)),
             Err(error @ (ReplayError::Start(_) | ReplayError::Call { .. })) => {

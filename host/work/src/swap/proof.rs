@@ -145,6 +145,10 @@ pub(crate) async fn prove(program: Arc<Program>, worlds: Worlds, against: &Again
     instances.initial = initial.map_err(|error| refused(Step::Settings)(error.into()))?;
     let self_test = self_test(&instances, against).await?;
     let gate = gate(proof).map_err(|why| Refused { step: Step::Gate, why })?;
+    let gate = Gate {
+        settings: Some(instances.settings.clone()),
+        ..gate
+    };
     let digest = active.program.guest.digest.to_string();
     let begun = Instant::now();
     let verdict = loop {
