@@ -101,6 +101,13 @@ fn text(of: &Explanation, since_ms: Option<u64>) -> Vec<String> {
     lines
 }
 
+/// Whether nothing but a resync caused a job, and yet it had something to do.
+fn was_corrected(job: &Record) -> bool {
+    let (created, destroyed) = (job.effects.created, job.effects.destroyed);
+    let is_resync = |timed: &TimedCause| matches!(timed.cause, Cause::Resync);
+    created + destroyed > 0 && job.failures_before == 0 && job.causes.iter().all(is_resync)
+}
+
 /// One job: its time and its guest, the cause, the desired state, the calls, and the outcome.
 fn job_text(of: &Explained, guest: &str) -> Vec<String> {
     let job = &of.job;
@@ -120,6 +127,12 @@ fn job_text(of: &Explained, guest: &str) -> Vec<String> {
     )];
     lines.push("  because".to_owned());
     lines.extend(causes(&job.causes, job.more_causes, "    "));
+    if was_corrected(job) {
+        lines.push(
+            "    * others had changed its objects: look for another host with the same `cluster`, or for changes by hand"
+                .to_owned(),
+        );
+    }
     if let Some(before) = &of.guest_before {
         lines.push(format!("    * another guest decides: before, {}", printable(before)));
     }

@@ -10,7 +10,7 @@ use trueup_base::progress;
 use trueup_capabilities::log::Log;
 use trueup_engine::Engine;
 use trueup_journal::{Outcome, Segment};
-use trueup_registry::Reference;
+use trueup_registry::{Reference, Store};
 use trueup_runtime::infer;
 use trueup_work::guests::Program;
 use trueup_work::guests::load::Loader;
@@ -30,8 +30,8 @@ pub(crate) struct Args {
     /// Recordings, or folders of them. Each file is independent.
     #[arg(required = true)]
     files: Vec<PathBuf>,
-    /// Another guest: a file, or the name of a built-in one. Default: the recorded guest, found by its digest, else by
-    /// its name and version.
+    /// Another guest: a file, or the name of a built-in one. Default: the recorded guest, found by its digest among
+    /// those that ship and those in the recording's state folder, else by its name and version.
     #[arg(long)]
     guest: Option<String>,
     /// With `--guest`: compares every question in its place, not only results and writes.
@@ -65,8 +65,7 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
 async fn replay_all(args: &Args, loader: &Loader, log: &Arc<dyn Log>, output: Output) -> Ending {
     let mut all = Vec::new();
     let mut unreadable = 0;
-    // One program replays all recordings of a guest.
-    let mut programs: BTreeMap<Reference, Arc<Program>> = BTreeMap::new();
+    let mut programs = Programs::new(loader, args.guest.as_deref());
     let files = infer::recordings(&args.files).map_err(|error| misused(anyhow!(error)))?;
     for file in &files {
         let segment = match Segment::read(file) {
@@ -79,15 +78,7 @@ async fn replay_all(args: &Args, loader: &Loader, log: &Arc<dyn Log>, output: Ou
                 continue;
             }
         };
-        let reference = reference(args.guest.as_deref(), &segment);
-        let program = match programs.get(&reference) {
-            Some(program) => Arc::clone(program),
-            None => {
-                let program = load(loader, &reference, args.guest.is_some(), &segment)?;
-                programs.insert(reference, Arc::clone(&program));
-                program
-            }
-        };
+        let program = programs.of(file, &segment)?;
         let replayed = replay_one(args, &loader.engine, &program, file, segment, log).await;
         let replayed = replayed.map_err(|error| misused(anyhow!("{}: {error}", file.display())))?;
         if output.is_text() {
@@ -142,42 +133,70 @@ async fn replay_one(
     })
 }
 
-/// The requested guest; else the recorded one, by its digest; else the one of its name and version.
-fn reference(wanted: Option<&str>, segment: &Segment) -> Reference {
-    let header = &segment.header;
-    match wanted {
-        Some(file) if Path::new(file).is_file() => Reference::File(file.into()),
-        Some(name) => Reference::builtin(name),
-        None => {
-            let recorded = trueup_guests_builtin::GUESTS
-                .iter()
-                .find(|guest| guest.digest == header.digest);
-            recorded.map_or_else(
-                || Reference::Builtin {
-                    name: header.guest.clone(),
-                    version: header.version.clone(),
-                },
-                |guest| Reference::Builtin {
-                    name: guest.name.to_owned(),
-                    version: guest.version.to_owned(),
-                },
-            )
+/// The guests that recordings are replayed with. One program serves all recordings of a guest.
+pub(super) struct Programs<'l> {
+    loader: &'l Loader,
+    wanted: Option<&'l str>,
+    loaded: BTreeMap<Reference, Arc<Program>>,
+}
+
+impl<'l> Programs<'l> {
+    /// `wanted`: a file, or the name of a built-in guest. `None`: the guest that made the recording.
+    pub(super) fn new(loader: &'l Loader, wanted: Option<&'l str>) -> Self {
+        Self {
+            loader,
+            wanted,
+            loaded: BTreeMap::new(),
         }
+    }
+
+    /// The guest for the recording in `file`.
+    pub(super) fn of(&mut self, file: &Path, segment: &Segment) -> Result<Arc<Program>, Failure> {
+        let reference = match self.wanted {
+            Some(wanted) if Path::new(wanted).is_file() => Reference::File(wanted.into()),
+            Some(name) => Reference::builtin(name),
+            None => recorded(file, segment),
+        };
+        if let Some(program) = self.loaded.get(&reference) {
+            return Ok(Arc::clone(program));
+        }
+        let header = &segment.header;
+        let program = self.loader.program(&reference).map_err(|error| match self.wanted {
+            Some(_) => misused(error),
+            None => misused(anyhow!(
+                "{}: was recorded by guest `{}@{}` ({}): {error}; give it with --guest FILE",
+                segment.name,
+                header.guest,
+                header.version,
+                header.digest
+            )),
+        })?;
+        self.loaded.insert(reference, Arc::clone(&program));
+        Ok(program)
     }
 }
 
-fn load(loader: &Loader, reference: &Reference, wanted: bool, segment: &Segment) -> Result<Arc<Program>, Failure> {
+/// The guest that made a recording: one that ships, or whose bytes are in the recording's state folder, by its digest;
+/// else the one of its name and version.
+fn recorded(file: &Path, segment: &Segment) -> Reference {
     let header = &segment.header;
-    loader.program(reference).map_err(|error| match wanted {
-        true => misused(error),
-        false => misused(anyhow!(
-            "{}: was recorded by guest `{}@{}` ({}): {error}; give it with --guest FILE",
-            segment.name,
-            header.guest,
-            header.version,
-            header.digest
-        )),
-    })
+    let ships = trueup_guests_builtin::GUESTS
+        .iter()
+        .find(|guest| guest.digest == header.digest);
+    // STATE/journals/GUEST/KEY/N.jsonl
+    let state_dir = file.ancestors().nth(4);
+    let stored = state_dir.and_then(|state_dir| Store::at(state_dir).path(&header.digest).ok());
+    match (ships, stored.filter(|stored| stored.is_file())) {
+        (Some(guest), _) => Reference::Builtin {
+            name: guest.name.to_owned(),
+            version: guest.version.to_owned(),
+        },
+        (None, Some(stored)) => Reference::File(stored),
+        (None, None) => Reference::Builtin {
+            name: header.guest.clone(),
+            version: header.version.clone(),
+        },
+    }
 }
 
 fn show(replayed: &Replayed) -> anyhow::Result<()> {

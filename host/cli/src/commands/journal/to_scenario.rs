@@ -10,6 +10,7 @@ use trueup_journal::Segment;
 use trueup_runtime::infer;
 use trueup_work::scenario::{Guests, of_recording, run_text};
 
+use crate::commands::replay::Programs;
 use crate::commands::{block_on, loader};
 use crate::exit::{Ending, Exit, misused};
 use crate::output::{self, Output};
@@ -17,31 +18,32 @@ use crate::output::{self, Output};
 /// Writes recordings as scenarios for `trueup test`, to stdout.
 ///
 /// The guest gets the recorded answers, as faults, and must give the recorded results and ask the same. The command
-/// runs each scenario before it writes it. A recording of a call that trapped or used up a limit is refused: no
-/// scenario can expect that.
+/// runs each scenario before it writes it. A recording of a call that trapped or used up a limit is refused: write
+/// that scenario by hand, with `expect_ending`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Recordings, or folders of them: one scenario each.
     #[arg(required = true, value_name = "RECORDING")]
     files: Vec<PathBuf>,
-    /// The file of the recorded guest, if it does not ship with this host.
+    /// The file of the recorded guest. Default: the guest is found by its digest, as `trueup replay` finds it.
     #[arg(long, value_name = "FILE")]
-    guest: Option<PathBuf>,
+    guest: Option<String>,
 }
 
 pub(super) fn exec(args: Args, output: Output) -> Ending {
     let files = infer::recordings(&args.files).map_err(|error| misused(anyhow!(error)))?;
-    let (mut scenarios, mut replaced) = (Vec::new(), BTreeMap::new());
+    let loader = loader()?;
+    let mut programs = Programs::new(&loader, args.guest.as_deref());
+    let mut guests = Guests::new(loader.clone(), BTreeMap::default()).logging(Arc::new(NoLog));
+    let mut scenarios = Vec::new();
     for file in &files {
         let segment = Segment::read(file).map_err(misused)?;
         let name = file.display().to_string();
         if let Some(torn) = &segment.torn {
             output::talk(&format!("warning: {torn}"));
         }
-        if let Some(guest) = &args.guest {
-            let recorded = format!("{}@{}", segment.header.guest, segment.header.version);
-            replaced.insert(recorded, guest.clone());
-        }
+        let recorded = format!("{}@{}", segment.header.guest, segment.header.version);
+        guests = guests.with(&recorded, programs.of(file, &segment)?);
         let scenario = of_recording(&name, &segment);
         scenarios.push(scenario.map_err(|why| misused(anyhow!("{name} can't become a scenario: {why}")))?);
     }
@@ -50,7 +52,6 @@ pub(super) fn exec(args: Args, output: Output) -> Ending {
         // Not by way of JSON: the keys keep the order in which people read them.
         Output::Text | Output::Wide | Output::Yaml => serde_saphyr::to_string(&scenarios).context("writing YAML")?,
     };
-    let guests = Guests::new(loader()?, replaced).logging(Arc::new(NoLog));
     let summary = block_on(run_text(Arc::new(guests), "the scenario", &text))?.context("reading what was written")?;
     if let Some(why) = summary.first_failure().or_else(|| summary.errors.first().cloned()) {
         return Err(anyhow!("no scenario is written, since it would not pass: {why}").into());
