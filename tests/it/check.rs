@@ -483,7 +483,7 @@ fn a_configuration_that_cannot_be_used_ends_a_check_at_once() {
 
 /// A check as the last part of another command.
 fn under(command: &[&str], planted: &Planted) -> Command {
-    let mut under = Command::new(command[0]);
+    let mut under = support::starter(command[0]);
     under.args(&command[1..]).arg(program().get_program()).arg("check");
     under.arg(planted.site.folder()).args(["--output", "json"]);
     under
@@ -495,7 +495,7 @@ fn by_another_user(planted: &Planted) -> Command {
     // The folder of the build may be closed to other users.
     let program = planted.site.path("program");
     fs::copy(support::program().get_program(), &program).unwrap();
-    let mut command = Command::new("setpriv");
+    let mut command = support::starter("setpriv");
     command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
     command
         .arg(program)
@@ -571,6 +571,9 @@ fn what_init_writes_passes_a_check_and_a_plan() {
             let args = [&["--world", world], flags].concat();
             let written = init(&folder, &args).exits(0);
             assert!(written.stdout.contains("next: trueup check "), "{written}");
+            if let Ok(token) = fs::metadata(folder.join("token")) {
+                assert_eq!(token.permissions().mode() & 0o777, 0o600);
+            }
             // Several tests run at once, and each server needs a port of its own.
             let file = folder.join("trueup.toml");
             let config = fs::read_to_string(&file).unwrap();

@@ -249,7 +249,7 @@ fn what_is_watched_is_shown_again_when_it_changes_and_only_then() {
     );
     assert!(!text.stdout().contains('\u{1b}'));
 
-    // A host that went away is told once, and looked for again.
+    // The command says once that the host went away, and shows its status again once it is back.
     host.terminate().0.exits(0);
     wait_until("the error", || status.stderr().contains("no host runs"));
     std::thread::sleep(std::time::Duration::from_secs(2));

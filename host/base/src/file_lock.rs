@@ -36,9 +36,7 @@ impl FileLock {
         let _ = write_pid(&mut file);
         Ok(Self { file })
     }
-}
 
-impl FileLock {
     /// The process id that the holder wrote, if another open file holds the lock. Writes nothing, and holds the lock
     /// itself only for a moment, shared with others that look.
     ///

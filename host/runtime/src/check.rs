@@ -122,7 +122,10 @@ async fn guests(config: &Config, ground: &Ground, needs: &[Needs<'_>], tell: &mu
 }
 
 fn no_grant(missing: &NoGrant) -> Finding {
-    let next = format!("add `{}` to `grants` of [guests.{}]", missing.add, missing.guest);
+    let next = format!(
+        "add `{}` to `grants` of [guests.{}], as a part of what is there of that name",
+        missing.add, missing.guest
+    );
     Finding::wrong(
         format!("grants {}", missing.guest),
         Mark::Failed,

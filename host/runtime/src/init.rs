@@ -4,6 +4,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use trueup_work::setup::SetupError;
@@ -15,6 +16,9 @@ const CONFIGURATION: &str = "trueup.toml";
 /// Where manifests are in an example.
 const MANIFESTS: &str = "manifests/";
 
+/// A file that only its owner may read.
+const TOKEN: &str = "token";
+
 /// What the written file begins with.
 const HEAD: &str = "\
 # Written by `trueup init`: everything here is yours to change. Paths are relative to this file. `trueup check` says what is
@@ -22,7 +26,8 @@ const HEAD: &str = "\
 
 /// The source of a cluster.
 const CLUSTER: &str = "\
-# What should be: the objects of a cluster. `{}` is the pod's own service account, or else the kubeconfig that kubectl takes;
+# What should be: the objects of a cluster. A run writes to them, even what simulated backends say: for a trial, name a
+# cluster of your own, or only plan. `{}` is the pod's own service account, or else the kubeconfig that kubectl takes;
 # `kubernetes = { kubeconfig = \"FILE\", context = \"NAME\" }` names another.
 [source]
 kubernetes = {}";
@@ -70,7 +75,9 @@ fn write_new(path: &Path, text: &str) -> io::Result<()> {
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder)?;
     }
-    File::create_new(path)?.write_all(text.as_bytes())
+    let mode = if path.ends_with(TOKEN) { 0o600 } else { 0o666 };
+    let mut file = File::options().write(true).create_new(true).mode(mode).open(path)?;
+    file.write_all(text.as_bytes())
 }
 
 /// The names and contents of a world's first files.

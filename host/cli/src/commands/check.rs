@@ -86,7 +86,7 @@ fn next_of(path: &Path) -> String {
     if path.exists() {
         format!("correct it, then: trueup check {shown}")
     } else {
-        format!("trueup init {shown}")
+        format!("trueup init {shown} --world WORLD")
     }
 }
 

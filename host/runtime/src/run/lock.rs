@@ -61,9 +61,7 @@ impl StateLock {
             Err(NotLocked::Failed(error)) => Err(failed(&error)),
         }
     }
-}
 
-impl StateLock {
     /// Which other process has the folder, without taking or changing anything. `None`: none has.
     ///
     /// # Errors

@@ -110,7 +110,9 @@ async function openRecording(id) {
   list.total = 0;
   list.selected = null;
   list.clear();
+  // Also what they are, or a recording with the same calls would not fill it.
   byId("name").replaceChildren();
+  delete byId("name").dataset.names;
   filters();
   document.title = id === null ? "trueup journal" : `${id} – trueup journal`;
   byId("recording").value = id ?? "";
