@@ -107,6 +107,7 @@ macro_rules! bindings {
 /// - `Exports`: implements `trueup:guest/lifecycle` with this state, a [`Guest`]. The crate implements the world's
 ///   other exports for it.
 /// - `with(call)`: calls a function with the state.
+/// - The package's version, as the guest's.
 #[macro_export]
 macro_rules! guest {
     ($state:ty) => {
@@ -138,6 +139,19 @@ macro_rules! guest {
 
         #[cfg(target_family = "wasm")]
         bindings::export!(Exports with_types_in bindings);
+
+        // Read by the host and by `wasm-tools metadata show`. The linker adds the name.
+        #[cfg(target_family = "wasm")]
+        const _: () = {
+            const TEXT: &str = env!("CARGO_PKG_VERSION");
+
+            #[used]
+            #[unsafe(link_section = "version")]
+            static VERSION: [u8; TEXT.len()] = match TEXT.as_bytes().first_chunk() {
+                Some(text) => *text,
+                None => [0; TEXT.len()],
+            };
+        };
     };
 }
 

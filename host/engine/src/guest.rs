@@ -30,7 +30,7 @@ const SLOW_BYTES: usize = 2_000_000;
 /// A compiled guest, cheap to clone.
 #[derive(Clone)]
 pub struct Guest {
-    /// The name in its metadata; `unknown` without one.
+    /// The name in its metadata, for a core module without `.wasm`; `unknown` without one.
     pub name: String,
     /// The version in its metadata; `unknown` without one.
     pub version: String,
@@ -66,10 +66,13 @@ impl Guest {
                 "not WebAssembly: {what}, must be a component, or a core module with wit-bindgen's type section"
             )));
         };
-        let payload = wasm_metadata::Payload::from_binary(component_bytes).ok();
+        // A core module's own metadata: its component has none yet.
+        let payload = wasm_metadata::Payload::from_binary(bytes).ok();
         let metadata = payload.as_ref().map(wasm_metadata::Payload::metadata);
-        let name = metadata.and_then(|metadata| metadata.name.clone());
-        let name = name.unwrap_or_else(|| UNKNOWN.to_owned());
+        let name = metadata.and_then(|metadata| metadata.name.as_deref());
+        // A linker names a core module after its file.
+        let name = name.map(|name| name.strip_suffix(".wasm").unwrap_or(name));
+        let name = name.unwrap_or(UNKNOWN).to_owned();
         let version = metadata.and_then(|metadata| metadata.version.as_ref());
         let version = version.map_or_else(|| UNKNOWN.to_owned(), ToString::to_string);
         let component = match cache.get(&engine.wasmtime, &digest) {

@@ -132,7 +132,7 @@ fn version(file: PathBuf) -> Result<Version, NoGuest> {
     let payload = wasm_metadata::Payload::from_binary(&bytes)
         .map_err(|error| named(&format!("not WebAssembly: {}", one_line(&format!("{error:#}")))))?;
     let metadata = payload.metadata();
-    let (Some(name), Some(version)) = (metadata.name.clone(), metadata.version.as_ref()) else {
+    let (Some(name), Some(version)) = (metadata.name.as_deref(), metadata.version.as_ref()) else {
         return Err(named(
             "says no name and version of itself, which a folder of versions needs: add them with `wasm-tools metadata add`",
         ));
@@ -145,7 +145,8 @@ fn version(file: PathBuf) -> Result<Version, NoGuest> {
     })?;
     Ok(Version {
         file,
-        name,
+        // A linker names a core module after its file.
+        name: name.strip_suffix(".wasm").unwrap_or(name).to_owned(),
         text,
         numbers,
     })
