@@ -12,13 +12,13 @@ use serde_json::{Value, json};
 use support::{Ran, Site, Started, ran, trueup, wait_until};
 
 /// A serving host.
-struct Host<'s> {
+pub(crate) struct Host<'s> {
     site: &'s Site,
     started: Started,
 }
 
 impl<'s> Host<'s> {
-    fn start(site: &'s Site) -> Self {
+    pub(crate) fn start(site: &'s Site) -> Self {
         let mut started = site.start("run", &[]);
         started.wait_for("listening on ");
         Self { site, started }
@@ -43,7 +43,7 @@ impl<'s> Host<'s> {
     }
 
     #[track_caller]
-    fn gives(&self, container: &str, ip: &str, device_number: i32) {
+    pub(crate) fn gives(&self, container: &str, ip: &str, device_number: i32) {
         assert_eq!(self.pod("ADD", container), found(ip, device_number), "of {container}");
     }
 
@@ -67,7 +67,7 @@ impl<'s> Host<'s> {
         wait_until(what, || is_so(&self.show()));
     }
 
-    fn ends(self) -> Ran {
+    pub(crate) fn ends(self) -> Ran {
         self.started.terminate().0.exits(0)
     }
 }

@@ -104,7 +104,38 @@ fn type_of(value: &Value) -> &'static str {
     }
 }
 
-/// The output of each command, by its name.
+/// What a command prints, by its name.
+fn told(words: &[&str], more: &[&str], codes: &[i32]) -> (String, Value) {
+    let ran = trueup(words.iter().chain(more).chain(&["-o", "json"]));
+    assert!(ran.code.is_some_and(|code| codes.contains(&code)), "{words:?}: {ran}");
+    (words.join(" "), ran.json())
+}
+
+/// The output of each command about pod addresses and what guests store.
+fn outputs_of_pods() -> Vec<(String, Value)> {
+    let site = Site::ipam();
+    let config = site.folder().to_str().unwrap();
+    let written = site.path("written");
+    let store = site.state_dir().join("checkpoints/ipam");
+    let (written, store) = (written.to_str().unwrap(), store.to_str().unwrap());
+    let host = crate::ipam::Host::start(&site);
+    host.gives("c1", "10.0.0.2", 0);
+    let mut all = vec![
+        told(&["ipam", "show"], &[config], &[0]),
+        told(&["ipam", "release"], &[config, "--container", "c1"], &[0, 3]),
+        told(&["checkpoint", "show"], &[store], &[0]),
+        told(&["guest", "verify"], &[config], &[0]),
+        told(&["guest", "lock"], &[config], &[0]),
+        told(&["init"], &[written, "--world", "ipam"], &[0]),
+    ];
+    host.ends();
+    all.push(told(&["checkpoint", "verify"], &[store], &[0]));
+    let (_, release) = &all[1];
+    assert!(release.to_string().contains("c1"), "{release}");
+    all
+}
+
+/// The output of each other command.
 fn outputs() -> Vec<(String, Value)> {
     let mut all = Vec::new();
     let engine = Engine::start(&["--settle-ms", "20"]);
@@ -112,9 +143,7 @@ fn outputs() -> Vec<(String, Value)> {
     let config = site.folder().to_str().unwrap().to_owned();
     let state = site.state_dir().display().to_string();
     let mut tell = |words: &[&str], more: &[&str], codes: &[i32]| {
-        let ran = trueup(words.iter().chain(more).chain(&["-o", "json"]));
-        assert!(ran.code.is_some_and(|code| codes.contains(&code)), "{words:?}: {ran}");
-        all.push((words.join(" "), ran.json()));
+        all.push(told(words, more, codes));
     };
     tell(&["version"], &[], &[0]);
     tell(&["guest", "list"], &[], &[0]);
@@ -163,7 +192,7 @@ fn outputs() -> Vec<(String, Value)> {
 fn the_output_of_every_command_fits_the_published_schema() {
     let file: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/schema.json");
     let mut schema: Value = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
-    let outputs = outputs();
+    let outputs = [outputs(), outputs_of_pods()].concat();
     if std::env::var_os("BLESS").is_some() {
         for (command, output) in &outputs {
             learn(&mut schema["$defs"][command], output);
