@@ -13,6 +13,7 @@ mod guest;
 mod instance;
 mod limiter;
 
+pub use cache::users_cache;
 pub use ending::CallError;
 pub use guest::{Guest, LoadError, UNKNOWN};
 pub use instance::{Data, Instance, linker, linker_for};

@@ -1,8 +1,7 @@
 //! Whether a host could run with a configuration, and what is in its way: one finding for each thing that it needs,
 //! each with the next step. Goes on to the end whatever it finds.
 //!
-//! Changes nothing but the cache of compiled and fetched guests, as a plan does. Contacts only what the configuration
-//! names.
+//! Changes nothing but the caches of [`Ground::of_trial`], as a plan does. Contacts only what the configuration names.
 //!
 //! ```text
 //! state folder, disk -> source (manifests, or cluster and rights)
@@ -43,7 +42,7 @@ pub async fn check(config: &Config, registry: &Registry, mut tell: impl FnMut(Fi
         let clock = source::check(config, source, &rights, &mut tell).await;
         clocks.extend(clock.map(|clock| ("the API server".to_owned(), clock)));
     }
-    match Ground::new(config, registry, worlds()) {
+    match Ground::of_trial(config, registry, worlds()) {
         Ok(ground) => guests(config, &ground, &needs, &mut tell).await,
         Err(error) => {
             let next = "run it on a machine that docs/operators.md names";

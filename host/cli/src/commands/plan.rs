@@ -27,20 +27,14 @@ pub(crate) struct Args {
 
 pub(crate) fn exec(args: Args, output: Output) -> Ending {
     let mut config = super::run::read(&args.config.path(), &[])?;
-    // An embedded simulated Engine, or Compute Engine, writes to the same file as that of a running host. While a host
-    // runs, ask its servers instead.
-    let _lock = if config.has_own_server() {
-        match StateLock::try_take(&config.state_dir)? {
-            Ok(lock) => Some(lock),
-            Err(_) if config.use_running_servers() => None,
-            Err(taken) => {
-                let error = format!("{taken}; or wait until its simulated server listens, and type the same again");
-                return Err(Failure::Failed(anyhow::Error::msg(error)));
-            }
-        }
-    } else {
-        None
-    };
+    // While a host runs, ask its simulated Engine, or Compute Engine: their file need not be up to date.
+    if config.has_own_server()
+        && let Some(taken) = StateLock::taken(&config.state_dir)?
+        && !config.use_running_servers()
+    {
+        let error = format!("{taken}; or wait until its simulated server listens, and type the same again");
+        return Err(Failure::Failed(anyhow::Error::msg(error)));
+    }
     let plan = super::block_on(plan::plan(&config, &super::registry(), args.orphans))??;
     if output.is_text() {
         for problem in plan.problems.iter().chain(&plan.notes) {
