@@ -10,6 +10,8 @@ use std::process::Command;
 use support::api_server::{ADMIN, ApiServer};
 use support::{Ran, Site, program, ran};
 
+use crate::check::{findings, names};
+
 /// All that is in a folder, with owners: nothing may come, and what another user owns must stay that user's.
 fn tree(folder: &Path) -> Vec<String> {
     let listed = ran(Command::new("find").arg(folder).args(["-printf", "%P %u %m\n"])).exits(0);
@@ -65,6 +67,37 @@ fn a_check_and_a_plan_by_root_leave_the_folder_to_its_owner() {
             assert!(!ran.stderr.contains("compile cache"), "{ran}");
             assert_eq!(tree(site.folder()), before, "{command}");
         }
+    }
+}
+
+#[test]
+fn a_simulated_backend_for_a_cluster_is_a_warning() {
+    let server = ApiServer::start();
+    for (world, check, next) in [
+        (
+            "lbaas",
+            "Engine",
+            "for the real one, leave out `url` of [backend.lbaas] and [sim.lbaas]",
+        ),
+        ("neg", "Compute Engine", "for the real one, give [backend.neg]"),
+        ("node", "nftables", "for the real one, leave out `kind = \"simulated\"`"),
+    ] {
+        let site = Site::of("");
+        let folder = site.path("new");
+        init(&folder, &["--world", world, "--source", "kubernetes"]).exits(0);
+        let config = fs::read_to_string(folder.join("trueup.toml")).unwrap();
+        let config = config.replace("url = \"http://127.0.0.1:9480\"\n", "");
+        fs::write(
+            folder.join("trueup.toml"),
+            config.replace(":9480\"", ":0\"").replace(":9481\"", ":0\""),
+        )
+        .unwrap();
+        fs::write(site.path("kubeconfig"), server.kubeconfig(ADMIN, "a-token")).unwrap();
+        let mut command = program();
+        command.arg("check").arg(&folder).args(["--output", "json"]);
+        let ran = ran(command.env("KUBECONFIG", site.path("kubeconfig"))).exits(0);
+        let wanted = (check, "but [source] is a cluster: ", next);
+        assert!(names(&findings(&ran), "warning", wanted), "{wanted:?}\n{ran}");
     }
 }
 

@@ -310,12 +310,12 @@ const FAULTS: &[Case] = &[
 ];
 
 /// The findings of a check.
-fn findings(ran: &Ran) -> Vec<Value> {
+pub(crate) fn findings(ran: &Ran) -> Vec<Value> {
     ran.json()["checks"].as_array().unwrap().clone()
 }
 
 /// Whether one of them names the fault and the next step.
-fn names(found: &[Value], mark: &str, (check, says, next): (&str, &str, &str)) -> bool {
+pub(crate) fn names(found: &[Value], mark: &str, (check, says, next): (&str, &str, &str)) -> bool {
     found.iter().any(|finding| {
         finding["check"] == check
             && finding["mark"] == mark

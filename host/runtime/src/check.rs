@@ -18,6 +18,7 @@ use trueup_base::http::client::clock_of;
 use trueup_capabilities::grants::{Access, ETCD, NFTABLES};
 use trueup_config::{AdminAt, Config};
 use trueup_registry::{Reference, Registry};
+use trueup_sources::Source;
 use trueup_work::ground::{Ground, Unusable};
 use trueup_work::needs::{Finding, Look, Mark, Named, Needs, NoGrant, Trouble};
 use trueup_work::{etcd, nftables};
@@ -64,16 +65,9 @@ pub async fn check(config: &Config, registry: &Registry, mut tell: impl FnMut(Fi
         listens.extend(of.listens);
         servers.extend(of.servers);
     }
-    for Look { check, found } in looks {
-        let late = || {
-            let text = format!("no answer within {} s", PATIENCE.as_secs());
-            Err(Trouble::new(
-                text,
-                "check that it runs, and that this machine reaches it",
-            ))
-        };
-        let found = timeout(PATIENCE, found).await;
-        tell(Finding::of(check, found.unwrap_or_else(|_| late())));
+    let is_cluster = matches!(config.source(), Some(Source::Kubernetes(_)));
+    for look in looks {
+        tell(looked(look, is_cluster).await);
     }
     for (key, at) in listens {
         tell(place::listens(key, &at, is_running).await);
@@ -86,6 +80,29 @@ pub async fn check(config: &Config, registry: &Registry, mut tell: impl FnMut(Fi
     for (server, clock) in clocks {
         tell(skew(&server, clock, SystemTime::now()));
     }
+}
+
+/// How a backend is. `is_cluster`: whether the source is one.
+async fn looked(
+    Look {
+        check,
+        found,
+        on_cluster,
+    }: Look<'_>,
+    is_cluster: bool,
+) -> Finding {
+    if let Some(trouble) = on_cluster.filter(|_| is_cluster) {
+        return Finding::wrong(check, Mark::Warning, trouble);
+    }
+    let late = || {
+        let text = format!("no answer within {} s", PATIENCE.as_secs());
+        Err(Trouble::new(
+            text,
+            "check that it runs, and that this machine reaches it",
+        ))
+    };
+    let found = timeout(PATIENCE, found).await;
+    Finding::of(check, found.unwrap_or_else(|_| late()))
 }
 
 /// Each guest, and what it will be refused.
@@ -173,10 +190,7 @@ fn shared(config: &Config) -> Vec<Look<'_>> {
     }
     let filters = |(_, guest): &(_, &trueup_config::Guest)| guest.grants.allow_some(NFTABLES, Access::Write);
     if guests.iter().any(filters) {
-        looks.push(Look::new(
-            "nftables",
-            nftables::look(&config.nftables, &config.state_dir),
-        ));
+        looks.push(nftables::look(&config.nftables, &config.state_dir));
     }
     looks
 }
