@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use trueup_capabilities::reading::cut;
 use trueup_config::Source;
 use trueup_runtime::plan;
 use trueup_runtime::run::StateLock;
@@ -40,7 +41,8 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
         for problem in plan.problems.iter().chain(&plan.notes) {
             output::talk(&format!("warning: {problem}"));
         }
-        let lines = lines(&plan, config.source().map_or("", Source::hidden), args.orphans);
+        let hidden = config.source().map_or("", Source::hidden);
+        let lines = lines(&plan, hidden, args.orphans, output);
         let lines: Vec<String> = lines.iter().map(|line| output::printable(line)).collect();
         output::bytes(output::changes(&lines).as_bytes())?;
     } else {
@@ -56,7 +58,7 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
 }
 
 /// `hidden`: what in the source may name a key and can't be read.
-fn lines(plan: &Plan, hidden: &str, orphans: bool) -> Vec<String> {
+fn lines(plan: &Plan, hidden: &str, orphans: bool, output: Output) -> Vec<String> {
     let mut lines = Vec::new();
     let mut guests: BTreeMap<&str, usize> = BTreeMap::new();
     for key in &plan.keys {
@@ -72,7 +74,7 @@ fn lines(plan: &Plan, hidden: &str, orphans: bool) -> Vec<String> {
             format!("{shown}: was created without its tag; a run tags it first")
         });
         lines.extend(untagged);
-        lines.extend(key.writes.iter().map(line));
+        lines.extend(key.writes.iter().map(|write| line(write, output)));
     }
     lines.extend(plan.own.values().flat_map(|own| own.lines.iter().cloned()));
     let held = plan.held.iter();
@@ -102,14 +104,12 @@ fn headline(key: &KeyPlan) -> String {
     format!("{}{gone}  {does}", key.key)
 }
 
-fn line(write: &Write) -> String {
-    let line = format!(
-        "  {} {:<8} {}  {}",
-        sign(write.action),
-        write.kind,
-        write.name,
-        write.details
-    );
+fn line(write: &Write, output: Output) -> String {
+    let details = match output {
+        Output::Wide => write.details.clone(),
+        _ => cut(&write.details),
+    };
+    let line = format!("  {} {:<8} {}  {details}", sign(write.action), write.kind, write.name);
     line.trim_end().to_owned()
 }
 
