@@ -131,6 +131,7 @@ fn what_init_writes_passes_a_check_and_a_plan() {
             // Several tests run at once, and each server needs a port of its own.
             let file = folder.join("trueup.toml");
             let config = fs::read_to_string(&file).unwrap();
+            assert!(config.contains("\nstate_dir = \".trueup\"\n"), "{config}");
             let config = config.replace("url = \"http://127.0.0.1:9480\"\n", "");
             fs::write(&file, config.replace(":9480\"", ":0\"").replace(":9481\"", ":0\"")).unwrap();
             fs::write(site.path("kubeconfig"), server.kubeconfig(ADMIN, "a-token")).unwrap();
@@ -158,7 +159,7 @@ fn init_overwrites_nothing_and_says_what_to_type() {
     assert_eq!(fs::read_to_string(site.path("trueup.toml")).unwrap(), "mine");
     assert!(!site.path("enis.json").exists(), "nothing else is written either");
     for (args, said) in [
-        (&[][..], "--world is missing: trueup init "),
+        (&[][..], "with as WORLD one of ipam, lbaas, neg, node\n"),
         (
             &["--world", "lbaas"],
             "--world lbaas --source SOURCE, with as SOURCE one of manifests, kubernetes",
