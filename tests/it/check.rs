@@ -370,15 +370,15 @@ fn a_check_goes_on_after_a_fault_and_its_text_has_a_line_for_each() {
     let ran = ran(&mut planted.site.command("check", &[])).exits(1);
     let lines: Vec<&str> = ran.stdout.lines().collect();
     for begin in [
-        "ok       configuration     ",
-        "ok       state folder      ",
-        "ok       disk              ",
-        "failed   manifests         ",
+        "ok       configuration        ",
+        "ok       state folder         ",
+        "ok       disk                 ",
+        "failed   manifests            ",
         "         next: mkdir -p ",
-        "ok       guest lbaas       lbaas@1 of builtin:lbaas@1",
-        "failed   Engine            load balancer `lb-1`: the Engine refuses the token",
+        "ok       guest lbaas          lbaas@1 of builtin:lbaas@1",
+        "failed   Engine               load balancer `lb-1`: the Engine refuses the token",
         "         next: write a valid token",
-        "ok       clock             ",
+        "ok       clock                ",
         "5 ok, 0 warnings, 2 failed",
     ] {
         assert!(lines.iter().any(|line| line.starts_with(begin)), "{begin}\n{ran}");
@@ -387,6 +387,18 @@ fn a_check_goes_on_after_a_fault_and_its_text_has_a_line_for_each() {
         !ran.stdout.contains(support::TOKEN) && !ran.stderr.contains(support::TOKEN),
         "{ran}"
     );
+}
+
+#[test]
+fn the_texts_of_a_check_begin_in_one_column() {
+    let listen = "[admin]\nlisten = \"127.0.0.1:0\"\nmetrics_listen = \"127.0.0.1:0\"";
+    let planted = Planted::new(Site::ipam()).add(listen);
+    let ran = ran(&mut planted.site.command("check", &[])).exits(0);
+    assert!(ran.stdout.contains("admin.metrics_listen 127.0.0.1:0 is free"), "{ran}");
+    for line in ran.stdout.lines().filter(|line| line.starts_with("ok ")) {
+        let (name, text) = line.split_at(30);
+        assert!(name.ends_with(' ') && text.starts_with(|c| c != ' '), "{line}\n{ran}");
+    }
 }
 
 #[test]
