@@ -47,7 +47,9 @@ fn a_check_and_a_plan_leave_nothing_behind() {
         let mut run = support::starter("sh");
         run.args(["-c", "umask 022; exec \"$@\"", "sh"])
             .arg(program().get_program());
-        ran(run.arg("run").arg(site.folder()).arg("--once")).exits(0);
+        let once = ran(run.arg("run").arg(site.folder()).arg("--once")).exits(0);
+        let said = once.stderr.matches("compiling guests for this machine: ").count();
+        assert_eq!(said, 1, "a host that is silent for seconds looks stuck: {once}");
         let mode = |path: &str| fs::metadata(site.path(path)).unwrap().permissions().mode() & 0o777;
         assert_eq!((mode("above"), mode("above/state")), (0o755, 0o700));
     }

@@ -109,6 +109,7 @@ impl Ground {
     pub fn with_state(config: &Config, registry: &Registry, worlds: Worlds) -> Result<Self, SetupError> {
         let options = EngineOptions {
             cache_dir: Some(config.state_dir.join(CACHE)),
+            tells_compiling: true,
             ..EngineOptions::default()
         };
         let store = GuestStore::at(&config.state_dir);
