@@ -127,7 +127,7 @@ fn limits_and_endings_are_part_of_a_scenario() {
         "{other}"
     );
     // A trap is no value that could be accepted.
-    let said = "all.yaml:5: call reconciliation.reconcile: the ending of reconciliation.reconcile differs:: no value to accept;";
+    let said = "all.yaml:6: call reconciliation.reconcile: the ending of reconciliation.reconcile differs: no value to accept;";
     assert!(other.stderr.contains(said), "{other}");
     let unknown = scenario("panic", "{memory: 1}", "{trap: ''}").exits(2);
     assert!(

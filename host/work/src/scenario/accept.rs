@@ -74,7 +74,7 @@ fn unexpectable(outcome: &Outcome) -> impl Iterator<Item = String> {
     outcome.failures().flat_map(|failure| {
         let without = failure.problems.iter().filter(|problem| problem.observed.is_none());
         without.map(|problem| {
-            let what = problem.message.lines().next().unwrap_or_default();
+            let what = problem.message.lines().next().unwrap_or_default().trim_end_matches(':');
             format!(
                 "{}: {}: {what}: no value to accept; correct the guest or the step, or expect a trap with `expect_ending`",
                 failure.line, failure.doing
