@@ -1,5 +1,4 @@
-//! `trueup check` names each planted fault with its next step, changes nothing, and goes on to the end; `trueup init`
-//! writes what a check and a plan accept.
+//! `trueup check` names each planted fault with its next step, changes nothing, and goes on to the end.
 
 use needs::needs;
 use std::any::Any;
@@ -7,15 +6,12 @@ use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
 use std::process::Command;
-use std::sync::LazyLock;
 
 use serde_json::Value;
-use tempfile::TempDir;
 
 use support::api_server::{ADMIN, ApiServer, Fault};
-use support::{Engine, Ran, Site, files_under, program, ran};
+use support::{Engine, Ran, Site, program, ran};
 
 /// What a fault is planted in, and what must live as long as it.
 struct Planted {
@@ -26,7 +22,9 @@ struct Planted {
 
 impl Planted {
     fn new(site: Site) -> Self {
-        warm(&site);
+        let state = site.state_dir();
+        fs::create_dir(&state).unwrap();
+        fs::set_permissions(&state, fs::Permissions::from_mode(0o700)).unwrap();
         let command = site.command("check", &["--output", "json"]);
         Self {
             site,
@@ -64,33 +62,6 @@ impl Planted {
         fs::write(self.site.path(name), text).unwrap();
         self
     }
-}
-
-/// Compiled code of all guests, so that a check needs no time for that.
-static CACHE: LazyLock<TempDir> = LazyLock::new(|| {
-    let folder = tempfile::tempdir().unwrap();
-    for site in [Site::quickstart(), Site::services(), Site::example("toy")] {
-        ran(&mut site.command("check", &[]));
-        copy(&site.state_dir().join("cache"), folder.path());
-    }
-    folder
-});
-
-fn copy(from: &Path, to: &Path) {
-    for file in files_under(from) {
-        let copied = to.join(file.strip_prefix(from).unwrap());
-        fs::create_dir_all(copied.parent().unwrap()).unwrap();
-        fs::copy(file, copied).unwrap();
-    }
-}
-
-fn warm(site: &Site) {
-    let cache = site.state_dir().join("cache");
-    fs::create_dir_all(&cache).unwrap();
-    for folder in [&site.state_dir(), &cache] {
-        fs::set_permissions(folder, fs::Permissions::from_mode(0o700)).unwrap();
-    }
-    copy(CACHE.path(), &cache);
 }
 
 /// The quickstart without pod addresses, with an Engine in another process.
@@ -339,12 +310,12 @@ const FAULTS: &[Case] = &[
 ];
 
 /// The findings of a check.
-fn findings(ran: &Ran) -> Vec<Value> {
+pub(crate) fn findings(ran: &Ran) -> Vec<Value> {
     ran.json()["checks"].as_array().unwrap().clone()
 }
 
 /// Whether one of them names the fault and the next step.
-fn names(found: &[Value], mark: &str, (check, says, next): (&str, &str, &str)) -> bool {
+pub(crate) fn names(found: &[Value], mark: &str, (check, says, next): (&str, &str, &str)) -> bool {
     found.iter().any(|finding| {
         finding["check"] == check
             && finding["mark"] == mark
@@ -399,15 +370,15 @@ fn a_check_goes_on_after_a_fault_and_its_text_has_a_line_for_each() {
     let ran = ran(&mut planted.site.command("check", &[])).exits(1);
     let lines: Vec<&str> = ran.stdout.lines().collect();
     for begin in [
-        "ok       configuration     ",
-        "ok       state folder      ",
-        "ok       disk              ",
-        "failed   manifests         ",
+        "ok       configuration        ",
+        "ok       state folder         ",
+        "ok       disk                 ",
+        "failed   manifests            ",
         "         next: mkdir -p ",
-        "ok       guest lbaas       lbaas@1 of builtin:lbaas@1",
-        "failed   Engine            load balancer `lb-1`: the Engine refuses the token",
+        "ok       guest lbaas          lbaas@1 of builtin:lbaas@1",
+        "failed   Engine               load balancer `lb-1`: the Engine refuses the token",
         "         next: write a valid token",
-        "ok       clock             ",
+        "ok       clock                ",
         "5 ok, 0 warnings, 2 failed",
     ] {
         assert!(lines.iter().any(|line| line.starts_with(begin)), "{begin}\n{ran}");
@@ -416,6 +387,18 @@ fn a_check_goes_on_after_a_fault_and_its_text_has_a_line_for_each() {
         !ran.stdout.contains(support::TOKEN) && !ran.stderr.contains(support::TOKEN),
         "{ran}"
     );
+}
+
+#[test]
+fn the_texts_of_a_check_begin_in_one_column() {
+    let listen = "[admin]\nlisten = \"127.0.0.1:0\"\nmetrics_listen = \"127.0.0.1:0\"";
+    let planted = Planted::new(Site::ipam()).add(listen);
+    let ran = ran(&mut planted.site.command("check", &[])).exits(0);
+    assert!(ran.stdout.contains("admin.metrics_listen 127.0.0.1:0 is free"), "{ran}");
+    for line in ran.stdout.lines().filter(|line| line.starts_with("ok ")) {
+        let (name, text) = line.split_at(30);
+        assert!(name.ends_with(' ') && text.starts_with(|c| c != ' '), "{line}\n{ran}");
+    }
 }
 
 #[test]
@@ -545,77 +528,4 @@ fn a_packet_filter_without_rights_is_named() {
         "apt-get install nftables, and run the host as root",
     );
     assert!(names(&findings(&ran), "failed", refused), "{ran}");
-}
-
-/// Runs `trueup init` on a folder.
-fn init(folder: &Path, args: &[&str]) -> Ran {
-    ran(program().arg("init").arg(folder).args(args))
-}
-
-#[test]
-fn what_init_writes_passes_a_check_and_a_plan() {
-    let server = ApiServer::start();
-    server
-        .apply(serde_json::json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-a"}}))
-        .unwrap();
-    for (world, sources) in [
-        ("lbaas", &["manifests", "kubernetes"][..]),
-        ("neg", &["manifests", "kubernetes"]),
-        ("node", &["manifests", "kubernetes"]),
-        ("ipam", &[""]),
-    ] {
-        for source in sources {
-            let site = Site::of("");
-            let folder = site.path("new");
-            let flags: &[&str] = if source.is_empty() { &[] } else { &["--source", source] };
-            let args = [&["--world", world], flags].concat();
-            let written = init(&folder, &args).exits(0);
-            assert!(written.stdout.contains("next: trueup check "), "{written}");
-            if let Ok(token) = fs::metadata(folder.join("token")) {
-                assert_eq!(token.permissions().mode() & 0o777, 0o600);
-            }
-            // Several tests run at once, and each server needs a port of its own.
-            let file = folder.join("trueup.toml");
-            let config = fs::read_to_string(&file).unwrap();
-            let config = config.replace("url = \"http://127.0.0.1:9480\"\n", "");
-            fs::write(&file, config.replace(":9480\"", ":0\"").replace(":9481\"", ":0\"")).unwrap();
-            fs::write(site.path("kubeconfig"), server.kubeconfig(ADMIN, "a-token")).unwrap();
-            for (command, codes) in [("check", [0, 0]), ("plan", [0, 3])] {
-                let ran = ran(program()
-                    .arg(command)
-                    .arg(&folder)
-                    .env("KUBECONFIG", site.path("kubeconfig")));
-                let said = format!(
-                    "{world} {source} {command}\n{config}\n{ran}",
-                    config = fs::read_to_string(&file).unwrap()
-                );
-                assert!(ran.code.is_some_and(|code| codes.contains(&code)), "{said}");
-                assert!(!ran.stdout.contains("failed "), "{said}");
-            }
-        }
-    }
-}
-
-#[test]
-fn init_overwrites_nothing_and_says_what_to_type() {
-    let site = Site::of("mine");
-    let refused = init(site.folder(), &["--world", "ipam"]).exits(2);
-    assert!(refused.stderr.contains("trueup.toml exists already"), "{refused}");
-    assert_eq!(fs::read_to_string(site.path("trueup.toml")).unwrap(), "mine");
-    assert!(!site.path("enis.json").exists(), "nothing else is written either");
-    for (args, said) in [
-        (&[][..], "--world is missing: trueup init "),
-        (
-            &["--world", "lbaas"],
-            "--world lbaas --source SOURCE, with as SOURCE one of manifests, kubernetes",
-        ),
-        (
-            &["--world", "ipam", "--source", "manifests"],
-            "the world `ipam` reads no source: trueup init ",
-        ),
-    ] {
-        let refused = init(&site.path("new"), args).exits(2);
-        assert!(refused.stderr.contains(said), "{said}\n{refused}");
-        assert!(!site.path("new").exists());
-    }
 }

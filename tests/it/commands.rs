@@ -527,3 +527,20 @@ fn a_reader_that_went_away_is_no_error() {
     drop(child.stderr.take());
     assert_eq!(child.wait().unwrap().code(), Some(2));
 }
+
+#[test]
+fn the_json_of_a_plan_is_whole_where_its_text_is_cut() {
+    let site = Site::services();
+    let json = ran(&mut site.command("plan", &["--output", "json"])).exits(3).json();
+    let keys = json["keys"].as_array().unwrap().iter();
+    let mut writes = keys.flat_map(|key| key["writes"].as_array().unwrap());
+    let web = "/vnf-agent/node-a/config/vpp/nat/v2/dnat44/shop/web";
+    let details = writes.find(|write| write["name"] == web).unwrap()["details"].as_str();
+    let details = details.unwrap();
+    let beginning: String = details.chars().take(200).collect();
+    let text = ran(&mut site.command("plan", &[])).exits(3);
+    assert!(text.stdout.contains(&format!("{beginning}...\n")), "{text}");
+    let wide = ran(&mut site.command("plan", &["--output", "wide"])).exits(3);
+    assert!(wide.stdout.contains(&format!("{details}\n")), "{wide}");
+    serde_json::from_str::<Value>(details).unwrap();
+}

@@ -7,6 +7,7 @@
 mod admin;
 mod audit;
 mod bad_input;
+mod beginning;
 mod check;
 mod commands;
 mod compute;

@@ -403,6 +403,14 @@ fn the_units_are_right_and_hardened() {
         security.args(["security", "--offline=true", "--threshold", exposure]);
         ran(security.arg(&path)).exits(0);
     }
+    // A shell lacks what the units set: the configurations and the page name it.
+    for (unit, config) in [("trueup", "controller"), ("trueup-node", "node")] {
+        let text = read(&format!("deploy/systemd/{unit}.service"));
+        let (_, after) = text.split_once("Environment=KUBECONFIG=").unwrap();
+        let kubeconfig = after.lines().next().unwrap();
+        assert!(read(&format!("deploy/helm/trueup/{config}.toml")).contains(kubeconfig));
+        assert!(read("docs/install.md").contains(&format!("env KUBECONFIG={kubeconfig} trueup check /etc/trueup")));
+    }
     // Root's rights on a node are what nft needs; the controller has none.
     let rights = |unit: &str| {
         let text = read(&format!("deploy/systemd/{unit}.service"));

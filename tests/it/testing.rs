@@ -2,6 +2,7 @@
 //! that runs into a limit is expected to.
 
 use std::fs;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 
 use support::{Started, program, ran, wait_until};
 
@@ -68,6 +69,22 @@ fn what_was_seen_is_written_in_place_of_what_was_expected() {
 }
 
 #[test]
+fn an_accepted_file_is_replaced_whole_and_keeps_its_mode() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, link) = (folder.path().join("all.yaml"), folder.path().join("link.yaml"));
+    fs::write(&file, SCENARIOS).unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).unwrap();
+    std::os::unix::fs::symlink(&file, &link).unwrap();
+    let before = fs::metadata(&file).unwrap().ino();
+    ran(program().arg("test").arg(&link).arg("--accept")).exits(0);
+    let after = fs::metadata(&file).unwrap();
+    assert_ne!(after.ino(), before, "it was written in place: a crash would cut it");
+    assert_eq!(after.permissions().mode() & 0o777, 0o640);
+    assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
+}
+
+#[test]
 fn files_of_scenarios_are_watched() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("all.yaml");
@@ -95,7 +112,7 @@ fn limits_and_endings_are_part_of_a_scenario() {
         );
         fs::write(&file, text).unwrap();
         let guest = format!("misbehaving={}", guest.display());
-        ran(program().arg("test").arg(&file).args(["--guest", &guest]))
+        ran(program().arg("test").arg(&file).args(["--accept", "--guest", &guest]))
     };
     scenario("allocate", "{memory_bytes: 16777216}", "{memory: of 16777216}").exits(0);
     scenario("loop", "{cpu_ms: 100}", "{deadline: ''}").exits(0);
@@ -109,6 +126,9 @@ fn limits_and_endings_are_part_of_a_scenario() {
                 .contains("was      trap \"guest `misbehaving@1` in `reconciliation.reconcile`: trapped: panicked at "),
         "{other}"
     );
+    // A trap is no value that could be accepted.
+    let said = "all.yaml:6: call reconciliation.reconcile: the ending of reconciliation.reconcile differs: no value to accept;";
+    assert!(other.stderr.contains(said), "{other}");
     let unknown = scenario("panic", "{memory: 1}", "{trap: ''}").exits(2);
     assert!(
         unknown.stderr.contains("unknown key `memory`; there may be "),

@@ -4,7 +4,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _};
-use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
 use rustix::fs::OFlags;
@@ -64,6 +64,12 @@ pub fn open_own(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
 fn not_regular(what: &str) -> io::Error {
     let text = format!("it is {what}, must be a regular file");
     io::Error::new(io::ErrorKind::InvalidInput, text)
+}
+
+/// Whether a folder is there, and belongs to this process's user.
+pub fn is_own(folder: &Path) -> bool {
+    let found = std::fs::symlink_metadata(folder);
+    found.is_ok_and(|found| found.is_dir() && found.uid() == rustix::process::geteuid().as_raw())
 }
 
 /// The folder that a path lies in: `.` for a name alone.

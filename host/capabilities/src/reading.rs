@@ -218,14 +218,14 @@ pub struct OperationEnd {
     pub failure: Option<String>,
 }
 
-/// A text that a question stored, or was to store.
+/// A text that a question stored, or was to store. That of a plan is whole.
 pub(crate) fn stored(n: u64, ask: &Ask, kind: &str, name: String, text: &str) -> Write {
     Write {
         n,
         action: Action::Store,
         kind: kind.to_owned(),
         name,
-        details: cut(text),
+        details: if n == 0 { text.to_owned() } else { cut(text) },
         error: error_of(ask),
         operation: None,
     }

@@ -274,6 +274,7 @@ pub(super) fn read_sim(
         keep_operations_ms: section.optional_whole("keep_operations_ms", KEEP_MS),
         ipv6_long: section.truth("ipv6_long", default.ipv6_long),
         state_file: section.path("state_file"),
+        is_trial: false,
         faults: section.items("faults").unwrap_or_default(),
     };
     section.end();

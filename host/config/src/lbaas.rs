@@ -352,6 +352,7 @@ fn read_sim(
             .unwrap_or(default.retry_after),
         seed: section.whole("seed", seed, 0..=u64::MAX),
         state_file,
+        is_trial: false,
         resource_type_in_lists: section.truth("resource_type_in_lists", default.resource_type_in_lists),
         lose_overlapping_taggings: section.truth("lose_overlapping_taggings", default.lose_overlapping_taggings),
         faults: section.items("faults").unwrap_or_default(),

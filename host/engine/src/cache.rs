@@ -142,6 +142,14 @@ fn write(file: &Path, checksum: &[u8], content: &[u8]) -> std::io::Result<()> {
     std::fs::rename(&part, file)
 }
 
+/// The folder for compiled guests of this user (XDG Base Directory Specification). `None` without a home.
+pub fn users_cache() -> Option<PathBuf> {
+    let named = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+    let named = named.filter(|folder| folder.is_absolute());
+    let cache = named.or_else(|| std::env::home_dir().map(|home| home.join(".cache")));
+    cache.map(|cache| cache.join("trueup"))
+}
+
 /// Creates the folder with mode 0700, or says why the existing one can't be used.
 fn usable(folder: &Path) -> Result<(), String> {
     if !folder.exists() {

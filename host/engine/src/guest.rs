@@ -1,5 +1,7 @@
 //! A guest: a compiled component, and its metadata.
 
+use std::sync::atomic::Ordering;
+
 use trueup_base::component::{Digest, not_webassembly};
 use trueup_base::progress;
 use wasmtime::component::Component;
@@ -26,6 +28,9 @@ pub enum LoadError {
 
 /// Guests of this size take seconds to compile: those with an interpreter.
 const SLOW_BYTES: usize = 2_000_000;
+
+/// Guests of this size take a noticeable time, with others of a host some seconds: those in Rust.
+const NOTICED_BYTES: usize = 50_000;
 
 /// A compiled guest, cheap to clone.
 #[derive(Clone)]
@@ -82,6 +87,10 @@ impl Guest {
                     let size = bytes.len() / 1_000_000;
                     tracing::info!(
                         "compiling a guest of {size} MB, {digest}: this takes up to a minute, and is done once"
+                    );
+                } else if bytes.len() >= NOTICED_BYTES && engine.tells_compiling.swap(false, Ordering::Relaxed) {
+                    tracing::info!(
+                        "compiling guests for this machine: this takes some seconds, and their code is kept"
                     );
                 }
                 let _doing = progress::doing(|| format!("compiling {name}@{version}"));

@@ -13,6 +13,7 @@ mod guest;
 mod instance;
 mod limiter;
 
+pub use cache::users_cache;
 pub use ending::CallError;
 pub use guest::{Guest, LoadError, UNKNOWN};
 pub use instance::{Data, Instance, linker, linker_for};
@@ -20,6 +21,7 @@ pub use trueup_base::component::Digest;
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use cache::Cache;
@@ -39,6 +41,8 @@ const CORE_INSTANCES_MAX: u32 = 32;
 pub struct Options {
     /// The folder for compiled guests; if `None`, they are compiled each time.
     pub cache_dir: Option<PathBuf>,
+    /// Whether the log says, once, that guests are compiled: a host that is silent for seconds looks stuck.
+    pub tells_compiling: bool,
     /// The pool's maximum number of instances; it reserves address space for each, but no memory.
     pub instances_max: u32,
     /// The largest linear memory of any instance, in bytes. The pool reserves the full address space in any case, since
@@ -50,6 +54,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             cache_dir: None,
+            tells_compiling: false,
             instances_max: 3_000,
             memory_bytes_max: 1 << 32,
         }
@@ -61,6 +66,8 @@ impl Default for Options {
 pub struct Engine {
     pub(crate) wasmtime: wasmtime::Engine,
     cache: Arc<Cache>,
+    /// Used up by the first guest that is compiled.
+    pub(crate) tells_compiling: Arc<AtomicBool>,
     _epochs: Arc<Epochs>,
 }
 
@@ -94,6 +101,7 @@ impl Engine {
         Ok(Self {
             wasmtime,
             cache,
+            tells_compiling: Arc::new(options.tells_compiling.into()),
             _epochs: Arc::new(Epochs(stop)),
         })
     }

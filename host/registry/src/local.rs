@@ -110,11 +110,11 @@ impl Found {
 }
 
 impl Local {
-    pub(super) fn of(config: &Path, state_dir: &Path) -> Self {
+    pub(super) fn of(config: &Path, store: Store) -> Self {
         Self {
             config: config.to_owned(),
             folder: config.parent().unwrap_or(Path::new("")).to_owned(),
-            store: Store::at(state_dir),
+            store,
         }
     }
 

@@ -11,7 +11,7 @@ use super::lock::{Change, Lock};
 use super::oci;
 use super::reference::{OciReference, Reference};
 use super::signature::Verify;
-use super::store::StoreError;
+use super::store::{Store, StoreError};
 use super::versions;
 
 /// The built-in guests by name and version and, for a configuration, those in its store. Cheap to clone.
@@ -30,11 +30,11 @@ impl Registry {
         }
     }
 
-    /// The same with the lock file beside a configuration and the store in its state folder. Does not read them yet.
-    pub fn at(&self, config: &Path, state_dir: &Path) -> Self {
+    /// The same with the lock file beside a configuration and a store. Does not read them yet.
+    pub fn at(&self, config: &Path, store: Store) -> Self {
         Self {
             builtins: Arc::clone(&self.builtins),
-            local: Some(Arc::new(Local::of(config, state_dir))),
+            local: Some(Arc::new(Local::of(config, store))),
         }
     }
 

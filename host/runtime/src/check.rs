@@ -1,8 +1,7 @@
 //! Whether a host could run with a configuration, and what is in its way: one finding for each thing that it needs,
 //! each with the next step. Goes on to the end whatever it finds.
 //!
-//! Changes nothing but the cache of compiled and fetched guests, as a plan does. Contacts only what the configuration
-//! names.
+//! Changes nothing but the caches of [`Ground::of_trial`], as a plan does. Contacts only what the configuration names.
 //!
 //! ```text
 //! state folder, disk -> source (manifests, or cluster and rights)
@@ -19,6 +18,7 @@ use trueup_base::http::client::clock_of;
 use trueup_capabilities::grants::{Access, ETCD, NFTABLES};
 use trueup_config::{AdminAt, Config};
 use trueup_registry::{Reference, Registry};
+use trueup_sources::Source;
 use trueup_work::ground::{Ground, Unusable};
 use trueup_work::needs::{Finding, Look, Mark, Named, Needs, NoGrant, Trouble};
 use trueup_work::{etcd, nftables};
@@ -43,7 +43,7 @@ pub async fn check(config: &Config, registry: &Registry, mut tell: impl FnMut(Fi
         let clock = source::check(config, source, &rights, &mut tell).await;
         clocks.extend(clock.map(|clock| ("the API server".to_owned(), clock)));
     }
-    match Ground::new(config, registry, worlds()) {
+    match Ground::of_trial(config, registry, worlds()) {
         Ok(ground) => guests(config, &ground, &needs, &mut tell).await,
         Err(error) => {
             let next = "run it on a machine that docs/operators.md names";
@@ -65,16 +65,9 @@ pub async fn check(config: &Config, registry: &Registry, mut tell: impl FnMut(Fi
         listens.extend(of.listens);
         servers.extend(of.servers);
     }
-    for Look { check, found } in looks {
-        let late = || {
-            let text = format!("no answer within {} s", PATIENCE.as_secs());
-            Err(Trouble::new(
-                text,
-                "check that it runs, and that this machine reaches it",
-            ))
-        };
-        let found = timeout(PATIENCE, found).await;
-        tell(Finding::of(check, found.unwrap_or_else(|_| late())));
+    let is_cluster = matches!(config.source(), Some(Source::Kubernetes(_)));
+    for look in looks {
+        tell(looked(look, is_cluster).await);
     }
     for (key, at) in listens {
         tell(place::listens(key, &at, is_running).await);
@@ -87,6 +80,29 @@ pub async fn check(config: &Config, registry: &Registry, mut tell: impl FnMut(Fi
     for (server, clock) in clocks {
         tell(skew(&server, clock, SystemTime::now()));
     }
+}
+
+/// How a backend is. `is_cluster`: whether the source is one.
+async fn looked(
+    Look {
+        check,
+        found,
+        on_cluster,
+    }: Look<'_>,
+    is_cluster: bool,
+) -> Finding {
+    if let Some(trouble) = on_cluster.filter(|_| is_cluster) {
+        return Finding::wrong(check, Mark::Warning, trouble);
+    }
+    let late = || {
+        let text = format!("no answer within {} s", PATIENCE.as_secs());
+        Err(Trouble::new(
+            text,
+            "check that it runs, and that this machine reaches it",
+        ))
+    };
+    let found = timeout(PATIENCE, found).await;
+    Finding::of(check, found.unwrap_or_else(|_| late()))
 }
 
 /// Each guest, and what it will be refused.
@@ -174,10 +190,7 @@ fn shared(config: &Config) -> Vec<Look<'_>> {
     }
     let filters = |(_, guest): &(_, &trueup_config::Guest)| guest.grants.allow_some(NFTABLES, Access::Write);
     if guests.iter().any(filters) {
-        looks.push(Look::new(
-            "nftables",
-            nftables::look(&config.nftables, &config.state_dir),
-        ));
+        looks.push(nftables::look(&config.nftables, &config.state_dir));
     }
     looks
 }

@@ -24,6 +24,12 @@ const HEAD: &str = "\
 # Written by `trueup init`: everything here is yours to change. Paths are relative to this file. `trueup check` says what is
 # missing, `trueup plan` what a run would do. What each key means: docs/operators.md.";
 
+/// Where the host keeps its state: the default, in words.
+const STATE: &str = "\
+# What the host must know after a restart, compiled guests and recordings. On a machine name a folder that lasts, such as
+# /var/lib/trueup, which the user that runs the host owns.
+state_dir = \".trueup\"";
+
 /// The source of a cluster.
 const CLUSTER: &str = "\
 # What should be: the objects of a cluster. A run writes to them, even what simulated backends say: for a trial, name a
@@ -104,7 +110,7 @@ fn configuration(example: &str, world: &str, from: From) -> String {
         let name = section.split('.').nth(1).unwrap_or_default();
         name != world && others.contains(&name)
     };
-    let mut parts = vec![HEAD];
+    let mut parts = vec![HEAD, STATE];
     for part in example.split("\n\n").skip(1) {
         let section = part.lines().find_map(|line| line.strip_prefix('[')?.split(']').next());
         match section.unwrap_or_default() {

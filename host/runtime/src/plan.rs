@@ -11,8 +11,8 @@ use trueup_work::plan::Plan;
 use trueup_work::setup::SetupError;
 use trueup_worlds::{KINDS, worlds};
 
-/// Plans a run. Writes only to the simulation and, in the state folder, the compile cache and fetched guests. `orphans`
-/// requests the objects that belong to no key.
+/// Plans a run. Writes only to the simulation and the caches of [`Ground::of_trial`]. `orphans` requests the objects
+/// that belong to no key.
 ///
 /// # Errors
 /// If planning cannot start.
@@ -27,7 +27,7 @@ pub async fn plan(config: &Config, registry: &Registry, orphans: bool) -> Result
     };
     let of = Planning {
         config,
-        ground: &Ground::new(config, registry, worlds())?,
+        ground: &Ground::of_trial(config, registry, worlds())?,
         all: &all,
         orphans,
     };

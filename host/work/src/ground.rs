@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::mpsc;
+use trueup_base::regular;
 use trueup_base::replace::{Durable, replace_file};
 use trueup_capabilities::audit::Audit;
 use trueup_capabilities::grants::Access;
@@ -13,7 +14,7 @@ use trueup_capabilities::quota::Quotas;
 use trueup_capabilities::random::Seeded;
 use trueup_capabilities::{Backends, etcd, nftables};
 use trueup_config::{Config, Guest, Ipam, Neg, ThisNode};
-use trueup_engine::{Engine, Options as EngineOptions};
+use trueup_engine::{Engine, Options as EngineOptions, users_cache};
 use trueup_journal::{Files, Kind, OPEN_FILES_MAX};
 use trueup_registry::{NotLoaded, Registry, Store as GuestStore};
 use trueup_sources::Source;
@@ -27,6 +28,9 @@ use crate::lifecycle::quarantine::Quarantine;
 use crate::needs::{Named, NoGrant};
 use crate::setup::SetupError;
 use crate::swap::{self, Fallen, Guests, Revisions, Wish};
+
+/// The subfolder of the state folder for compiled guests.
+const CACHE: &str = "cache";
 
 /// What all guests of one process share.
 pub struct Ground {
@@ -48,24 +52,37 @@ pub struct Ground {
 }
 
 impl Ground {
-    /// An engine that caches compiled guests in the state folder. A guest must implement one of `worlds`.
+    /// For a process that leaves nothing behind: another user may own the state folder, or make it later. Uses its
+    /// compiled and fetched guests only where these are there and the caller's own. A guest must implement one of
+    /// `worlds`.
     ///
     /// # Errors
     /// If this machine can't run guests.
-    pub fn new(config: &Config, registry: &Registry, worlds: Worlds) -> Result<Self, SetupError> {
+    pub fn of_trial(config: &Config, registry: &Registry, worlds: Worlds) -> Result<Self, SetupError> {
+        let cache = Some(config.state_dir.join(CACHE)).filter(|cache| regular::is_own(cache));
         let options = EngineOptions {
-            cache_dir: Some(config.state_dir.join("cache")),
+            cache_dir: cache.or_else(users_cache),
             ..EngineOptions::default()
         };
-        let engine = Engine::new(&options).map_err(SetupError::misused)?;
+        let store = GuestStore::at(&config.state_dir).of_trial();
+        Self::new(config, &options, (registry, store), worlds)
+    }
+
+    fn new(
+        config: &Config,
+        options: &EngineOptions,
+        (registry, store): (&Registry, GuestStore),
+        worlds: Worlds,
+    ) -> Result<Self, SetupError> {
+        let engine = Engine::new(options).map_err(SetupError::misused)?;
         Ok(Self {
             guests: Guests::new(
                 Loader {
                     engine: engine.clone(),
-                    registry: registry.at(&config.file, &config.state_dir),
+                    registry: registry.at(&config.file, store.clone()),
                     worlds,
                 },
-                GuestStore::at(&config.state_dir),
+                store,
             ),
             engine,
             metrics: Arc::default(),
@@ -84,17 +101,24 @@ impl Ground {
         })
     }
 
-    /// The same for the process that holds the lock of the state folder: opens its audit log and lets it write the
-    /// guests' revisions.
+    /// The same for the process that holds the lock of the state folder: opens its audit log, lets it write the
+    /// guests' revisions, and keeps compiled guests there.
     ///
     /// # Errors
-    /// If the audit log can't be read or written.
-    pub fn with_state(mut self, config: &Config) -> Result<Self, SetupError> {
+    /// Also if the audit log can't be read or written.
+    pub fn with_state(config: &Config, registry: &Registry, worlds: Worlds) -> Result<Self, SetupError> {
+        let options = EngineOptions {
+            cache_dir: Some(config.state_dir.join(CACHE)),
+            tells_compiling: true,
+            ..EngineOptions::default()
+        };
+        let store = GuestStore::at(&config.state_dir);
+        let mut ground = Self::new(config, &options, (registry, store), worlds)?;
         let audit = Audit::open(&config.state_dir.join("audit")).map_err(SetupError::failed)?;
-        self.audit = Some(Arc::new(audit));
-        crate::telemetry::count_in(&self.metrics);
-        self.writes = true;
-        Ok(self)
+        ground.audit = Some(Arc::new(audit));
+        crate::telemetry::count_in(&ground.metrics);
+        ground.writes = true;
+        Ok(ground)
     }
 
     pub(crate) fn guests(&self) -> &Guests {

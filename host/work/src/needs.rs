@@ -84,6 +84,8 @@ pub struct Look<'a> {
     pub check: String,
     /// What it is, or what is wrong.
     pub found: LocalBoxFuture<'a, Result<String, Trouble>>,
+    /// What is wrong with it where the source is a cluster. `None` unless it is simulated.
+    pub on_cluster: Option<Trouble>,
 }
 
 /// What is wrong, and what to type or to change next.
@@ -111,13 +113,18 @@ impl<'a> Look<'a> {
         Self {
             check: check.into(),
             found: Box::pin(found),
+            on_cluster: None,
         }
     }
 
-    /// For a backend that the host itself is, or starts.
-    pub fn own(check: impl Into<String>, what: impl Into<String>) -> Self {
-        let what = what.into();
-        Self::new(check, async { Ok(what) })
+    /// For a backend that the host itself is, or starts. `harm`: what a run does with it where the source is a cluster;
+    /// `next`: how to use a real one.
+    pub fn simulated(check: impl Into<String>, what: &'static str, (harm, next): (&str, &str)) -> Self {
+        let text = format!("{what}, but [source] is a cluster: {harm}");
+        Self {
+            on_cluster: Some(Trouble::new(text, next)),
+            ..Self::new(check, async move { Ok(what.to_owned()) })
+        }
     }
 }
 

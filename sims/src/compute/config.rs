@@ -41,6 +41,9 @@ pub struct ServerConfig {
     pub ipv6_long: bool,
     /// Where the state is kept, and read from at the next start. Default: nowhere.
     pub state_file: Option<PathBuf>,
+    /// Only reads the state file, and keeps nothing. Default: false.
+    #[serde(skip)]
+    pub is_trial: bool,
     /// The faults. Of several that fit a request, the first with times left happens. Default: none.
     pub faults: Vec<Fault>,
 }
@@ -61,6 +64,7 @@ impl Default for ServerConfig {
             keep_operations_ms: None,
             ipv6_long: false,
             state_file: None,
+            is_trial: false,
             faults: Vec::new(),
         }
     }

@@ -73,12 +73,15 @@ impl Service for Compute {
     type State = World;
     type Refusal = Refusal;
 
-    fn open(config: ServerConfig) -> Result<Self, Problem> {
+    fn open(mut config: ServerConfig) -> Result<Self, Problem> {
         config.check().map_err(Problem::Config)?;
         let world = match &config.state_file {
             Some(path) => state_file::load(path)?,
             None => World::default(),
         };
+        if config.is_trial {
+            config.state_file = None;
+        }
         if let Some(path) = &config.state_file {
             // Finds out now whether the file can be written, rather than at the first request.
             state_file::save(path, &world)?;

@@ -31,6 +31,9 @@ pub struct ServerConfig {
     pub seed: u64,
     /// Where the state is kept, and read from at the next start. Default: nowhere.
     pub state_file: Option<PathBuf>,
+    /// Only reads the state file, and keeps nothing. Default: false.
+    #[serde(skip)]
+    pub is_trial: bool,
     /// Whether entries of resource lists name their type. Default: true.
     pub resource_type_in_lists: bool,
     /// Whether a tagging is lost that begins while a tagging of another resource is in flight, as on the real Engine.
@@ -51,6 +54,7 @@ impl Default for ServerConfig {
             retry_after: RetryAfter::WhenOver(true),
             seed: 1,
             state_file: None,
+            is_trial: false,
             resource_type_in_lists: true,
             lose_overlapping_taggings: true,
             faults: Vec::new(),

@@ -42,6 +42,7 @@ impl Engine {
         for balancer in &config.load_balancers {
             add_balancer(&mut world, balancer).map_err(Problem::Config)?;
         }
+        let path = path.filter(|_| !config.is_trial);
         let store = path.map(|path| StateFile::create(path, &world)).transpose()?;
         Ok(Self {
             world,

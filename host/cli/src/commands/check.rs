@@ -97,7 +97,8 @@ fn lines(finding: &Finding) -> Vec<String> {
         Mark::Warning => "warning",
         Mark::Failed => "failed",
     };
-    let line = format!("{mark:<8} {:<17} {}", finding.check, finding.text);
+    // As wide as the longest name, `admin.metrics_listen`: lines come one by one.
+    let line = format!("{mark:<8} {:<20} {}", finding.check, finding.text);
     let next = finding.next.iter().map(|next| format!("{:<8} next: {next}", ""));
     std::iter::once(line).chain(next).collect()
 }

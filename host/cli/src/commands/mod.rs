@@ -27,15 +27,14 @@ mod top;
 mod version;
 mod watch;
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use trueup_capabilities::log::{Log, NoLog, TracingLog};
 use trueup_config::Config;
-use trueup_engine::{Engine, Options as EngineOptions};
-use trueup_registry::{Builtin, Registry};
+use trueup_engine::{Engine, Options as EngineOptions, users_cache};
+use trueup_registry::{Builtin, Registry, Store};
 use trueup_work::guests::load::Loader;
 use trueup_worlds::worlds;
 
@@ -216,18 +215,14 @@ fn loader() -> anyhow::Result<Loader> {
 
 /// The same for a configuration: with its lock and its store.
 fn loader_of(config: &Config) -> anyhow::Result<Loader> {
-    let registry = registry().at(&config.file, &config.state_dir);
+    let registry = registry().at(&config.file, Store::at(&config.state_dir));
     Ok(Loader { registry, ..loader()? })
 }
 
-/// An engine that caches compiled code in the user's cache folder (XDG Base Directory Specification).
+/// An engine that caches compiled code in the user's cache folder.
 fn engine() -> anyhow::Result<Engine> {
-    let cache = std::env::var_os("XDG_CACHE_HOME")
-        .map(PathBuf::from)
-        .filter(|folder| folder.is_absolute());
-    let cache = cache.or_else(|| std::env::home_dir().map(|home| home.join(".cache")));
     let options = EngineOptions {
-        cache_dir: cache.map(|cache| cache.join("trueup")),
+        cache_dir: users_cache(),
         ..EngineOptions::default()
     };
     Ok(Engine::new(&options)?)

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use trueup_capabilities::reading::cut;
 use trueup_config::Source;
 use trueup_runtime::plan;
 use trueup_runtime::run::StateLock;
@@ -27,26 +28,21 @@ pub(crate) struct Args {
 
 pub(crate) fn exec(args: Args, output: Output) -> Ending {
     let mut config = super::run::read(&args.config.path(), &[])?;
-    // An embedded simulated Engine, or Compute Engine, writes to the same file as that of a running host. While a host
-    // runs, ask its servers instead.
-    let _lock = if config.has_own_server() {
-        match StateLock::try_take(&config.state_dir)? {
-            Ok(lock) => Some(lock),
-            Err(_) if config.use_running_servers() => None,
-            Err(taken) => {
-                let error = format!("{taken}; or wait until its simulated server listens, and type the same again");
-                return Err(Failure::Failed(anyhow::Error::msg(error)));
-            }
-        }
-    } else {
-        None
-    };
+    // While a host runs, ask its simulated Engine, or Compute Engine: their file need not be up to date.
+    if config.has_own_server()
+        && let Some(taken) = StateLock::taken(&config.state_dir)?
+        && !config.use_running_servers()
+    {
+        let error = format!("{taken}; or wait until its simulated server listens, and type the same again");
+        return Err(Failure::Failed(anyhow::Error::msg(error)));
+    }
     let plan = super::block_on(plan::plan(&config, &super::registry(), args.orphans))??;
     if output.is_text() {
         for problem in plan.problems.iter().chain(&plan.notes) {
             output::talk(&format!("warning: {problem}"));
         }
-        let lines = lines(&plan, config.source().map_or("", Source::hidden), args.orphans);
+        let hidden = config.source().map_or("", Source::hidden);
+        let lines = lines(&plan, hidden, args.orphans, output);
         let lines: Vec<String> = lines.iter().map(|line| output::printable(line)).collect();
         output::bytes(output::changes(&lines).as_bytes())?;
     } else {
@@ -62,7 +58,7 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
 }
 
 /// `hidden`: what in the source may name a key and can't be read.
-fn lines(plan: &Plan, hidden: &str, orphans: bool) -> Vec<String> {
+fn lines(plan: &Plan, hidden: &str, orphans: bool, output: Output) -> Vec<String> {
     let mut lines = Vec::new();
     let mut guests: BTreeMap<&str, usize> = BTreeMap::new();
     for key in &plan.keys {
@@ -78,7 +74,7 @@ fn lines(plan: &Plan, hidden: &str, orphans: bool) -> Vec<String> {
             format!("{shown}: was created without its tag; a run tags it first")
         });
         lines.extend(untagged);
-        lines.extend(key.writes.iter().map(line));
+        lines.extend(key.writes.iter().map(|write| line(write, output)));
     }
     lines.extend(plan.own.values().flat_map(|own| own.lines.iter().cloned()));
     let held = plan.held.iter();
@@ -108,14 +104,12 @@ fn headline(key: &KeyPlan) -> String {
     format!("{}{gone}  {does}", key.key)
 }
 
-fn line(write: &Write) -> String {
-    let line = format!(
-        "  {} {:<8} {}  {}",
-        sign(write.action),
-        write.kind,
-        write.name,
-        write.details
-    );
+fn line(write: &Write, output: Output) -> String {
+    let details = match output {
+        Output::Wide => write.details.clone(),
+        _ => cut(&write.details),
+    };
+    let line = format!("  {} {:<8} {}  {details}", sign(write.action), write.kind, write.name);
     line.trim_end().to_owned()
 }
 

@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context as _;
+use trueup_base::replace::{Durable, replace_file};
 use trueup_base::text::counted;
 use trueup_work::scenario::{Guests, Outcome, Summary, accept, run_named};
 
@@ -144,12 +146,20 @@ fn accept_all(args: &Args) -> anyhow::Result<()> {
             output::talk(&format!("warning: {file}:{refused}"));
         }
         if accepted.values > 0 {
-            std::fs::write(file, &accepted.text).with_context(|| format!("can't write {file}"))?;
+            replace(Path::new(file), &accepted.text).with_context(|| format!("can't write {file}"))?;
             let values = counted(accepted.values, "expectation", "expectations");
             output::talk(&format!("{file}: {values} written"));
         }
     }
     Ok(())
+}
+
+/// Replaces a file of the operator's: a crash leaves the old text or the new one. A link and the mode stay.
+fn replace(file: &Path, text: &str) -> io::Result<()> {
+    let file = std::fs::canonicalize(file)?;
+    let mode = std::fs::metadata(&file)?.permissions();
+    replace_file(&file, text.as_bytes(), Durable::Yes)?;
+    std::fs::set_permissions(&file, mode)
 }
 
 /// How the command ends.

@@ -24,19 +24,11 @@ pub struct StateLock {
 
 impl StateLock {
     /// Takes the folder, and creates it if it is missing. Narrows it to mode 0700. From here on, only its user can
-    /// access what this process creates.
+    /// access what this process creates. Folders above it that are missing get the mode that others would have.
     ///
     /// # Errors
     /// One line: which process has it, or why it can't be used.
     pub fn take(state_dir: &Path) -> Result<Self, SetupError> {
-        Self::try_take(state_dir)?.map_err(|taken| SetupError::Failed(taken.to_string()))
-    }
-
-    /// The same, but returns the other process if one has the folder.
-    ///
-    /// # Errors
-    /// One line: why it can't be used.
-    pub fn try_take(state_dir: &Path) -> Result<Result<Self, Taken>, SetupError> {
         let failed =
             |error: &dyn fmt::Display| SetupError::Failed(format!("state folder {}: {error}", state_dir.display()));
         if state_dir.exists() && !state_dir.is_dir() {
@@ -46,18 +38,19 @@ impl StateLock {
                 state_dir.display()
             )));
         }
+        let above = state_dir.parent().map_or(Ok(()), std::fs::create_dir_all);
         umask(Mode::RWXG | Mode::RWXO);
-        let made = DirBuilder::new().recursive(true).mode(DIR_MODE).create(state_dir);
+        let made = above.and_then(|()| DirBuilder::new().recursive(true).mode(DIR_MODE).create(state_dir));
         made.and_then(|()| narrow(state_dir)).map_err(|error| failed(&error))?;
         let mut options = File::options();
         options.create(true).truncate(false).read(true).write(true);
         let file = regular::open_own(&mut options, &state_dir.join("lock")).map_err(|error| failed(&error))?;
         match FileLock::take(file) {
-            Ok(lock) => Ok(Ok(Self { _lock: lock })),
-            Err(NotLocked::Taken(pid)) => Ok(Err(Taken {
-                state_dir: state_dir.to_owned(),
-                pid,
-            })),
+            Ok(lock) => Ok(Self { _lock: lock }),
+            Err(NotLocked::Taken(pid)) => {
+                let state_dir = state_dir.to_owned();
+                Err(SetupError::Failed(Taken { state_dir, pid }.to_string()))
+            }
             Err(NotLocked::Failed(error)) => Err(failed(&error)),
         }
     }

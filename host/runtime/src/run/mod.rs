@@ -171,7 +171,7 @@ async fn run(
     // All parts report from this one task, and no part waits while it reports.
     let tell = RefCell::new(tell);
     let tell: &dyn Fn(Event) = &|event| (tell.borrow_mut())(event);
-    let ground = Ground::new(config, registry, worlds())?.with_state(config)?;
+    let ground = Ground::with_state(config, registry, worlds())?;
     let reads = Reads::new(config, &ground);
     // Starts before guests are loaded, so that the operator sees that the host begins.
     let admin = match extent {

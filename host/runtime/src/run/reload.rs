@@ -74,7 +74,7 @@ impl Reload {
 
 /// Checks whether a run could begin, as far as that is possible beside the one that runs. Changes nothing.
 async fn check(config: &Config, registry: &Registry) -> Result<(), SetupError> {
-    let ground = Ground::new(config, registry, worlds())?;
+    let ground = Ground::of_trial(config, registry, worlds())?;
     if let Some(source) = config.source() {
         Input::check(source).await?;
     }

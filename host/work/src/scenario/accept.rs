@@ -64,6 +64,23 @@ pub fn accept(text: &str, outcomes: &[&Outcome]) -> Accepted {
         }
     }
     accepted
+        .refused
+        .extend(outcomes.iter().flat_map(|outcome| unexpectable(outcome)));
+    accepted
+}
+
+/// What a step did that no expectation could say, such as a trap.
+fn unexpectable(outcome: &Outcome) -> impl Iterator<Item = String> {
+    outcome.failures().flat_map(|failure| {
+        let without = failure.problems.iter().filter(|problem| problem.observed.is_none());
+        without.map(|problem| {
+            let what = problem.message.lines().next().unwrap_or_default().trim_end_matches(':');
+            format!(
+                "{}: {}: {what}: no value to accept; correct the guest or the step, or expect a trap with `expect_ending`",
+                failure.line, failure.doing
+            )
+        })
+    })
 }
 
 fn changes<'a>(root: &Node, outcome: &'a Outcome) -> Vec<Change<'a>> {

@@ -66,7 +66,11 @@ fn backend<'a>(lbaas: &'a Lbaas, needs: &mut Needs<'a>) -> Result<Look<'a>, Setu
     let listen = sim.map(|sim| sim.listen);
     let (_, anexia) = connect(lbaas, listen, &Arc::default(), Fence::open(), None)?;
     let (LbaasBackend::Anexia(engine), Some(anexia), None) = (&lbaas.backend, anexia, sim) else {
-        return Ok(Look::own(ENGINE, "simulated: the host starts it"));
+        let what = "simulated: the host starts it";
+        let harm = "a run writes simulated addresses to its Services";
+        let next =
+            "for the real one, leave out `url` of [backend.lbaas] and [sim.lbaas]; else name a cluster for trials";
+        return Ok(Look::simulated(ENGINE, what, (harm, next)));
     };
     let url = engine.settings(None).url;
     needs.servers.push(url.clone());

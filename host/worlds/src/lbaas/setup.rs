@@ -61,7 +61,7 @@ impl Setup {
         no_grants(lbaas).iter().for_each(|missing| tracing::warn!("{missing}"));
         let version = ground.version(config, guest::NAME, guest::WORLDS, &lbaas.guest).await?;
         let simulated_engine = match &lbaas.sim {
-            Some(sim) => Some(start_engine(sim).await?),
+            Some(sim) => Some(start_engine(sim, ground.plans()).await?),
             None => None,
         };
         let address = simulated_engine.as_ref().map(Server::local_addr);
@@ -167,9 +167,11 @@ pub(super) fn connect(
 /// The name of the simulated Engine's token in messages.
 pub(super) const SIMULATED_ENGINES_TOKEN: &str = "the simulated Engine's token";
 
-async fn start_engine(sim: &LbaasSim) -> Result<Server, SetupError> {
+async fn start_engine(sim: &LbaasSim, is_trial: bool) -> Result<Server, SetupError> {
     let token = read_token(&sim.token, SIMULATED_ENGINES_TOKEN)?;
-    let engine = trueup_sims::lbaas::start(sim.server(token.trim()), sim.listen)
+    let mut config = sim.server(token.trim());
+    config.is_trial = is_trial;
+    let engine = trueup_sims::lbaas::start(config, sim.listen)
         .await
         .map_err(SetupError::failed)?;
     tracing::info!("simulated Engine listens on http://{}", engine.local_addr());

@@ -17,6 +17,12 @@ const ASKED_FOR: &str = "trueup-check";
 /// The zone in which it asks if the configuration names none. Every project has it.
 const ZONE: &str = "us-central1-a";
 
+/// Why a simulated one is wrong for a cluster, and what to do.
+const ON_CLUSTER: (&str, &str) = (
+    "a run makes no NEG for it",
+    "for the real one, give [backend.neg] `kind = \"compute\"`, and leave out [sim.compute]; else name a cluster for trials",
+);
+
 /// A first configuration.
 pub(super) const EXAMPLE: &[(&str, &str)] = &[
     ("trueup.toml", include_str!("../../../../examples/neg/trueup.toml")),
@@ -50,11 +56,11 @@ fn backend<'a>(neg: &'a Neg, needs: &mut Needs<'a>) -> Result<Look<'a>, SetupErr
         needs.listens.push(("sim.compute.listen", AdminAt::Tcp(sim.listen)));
     }
     let NegBackend::Compute(backend) = &neg.backend else {
-        return Ok(Look::own(COMPUTE, "simulated, in memory"));
+        return Ok(Look::simulated(COMPUTE, "simulated, in memory", ON_CLUSTER));
     };
     let reads = reads(backend, sim.map(|sim| sim.listen))?;
     if sim.is_some() {
-        return Ok(Look::own(COMPUTE, "simulated: the host starts it"));
+        return Ok(Look::simulated(COMPUTE, "simulated: the host starts it", ON_CLUSTER));
     }
     let settings = backend.settings(None);
     needs.servers.push(settings.endpoint.clone());

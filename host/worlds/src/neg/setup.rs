@@ -63,7 +63,7 @@ impl NegSetup {
         no_grants(neg).iter().for_each(|missing| tracing::warn!("{missing}"));
         let version = ground.version(config, guest::NAME, guest::WORLDS, &neg.guest).await?;
         let simulated = match &neg.sim {
-            Some(sim) => Some(start_simulated(sim).await?),
+            Some(sim) => Some(start_simulated(sim, ground.plans()).await?),
             None => None,
         };
         if let Some(server) = &simulated {
@@ -123,7 +123,7 @@ impl Looking {
         no_grants(neg).iter().for_each(|missing| tracing::warn!("{missing}"));
         let version = ground.version(config, guest::NAME, guest::WORLDS, &neg.guest).await?;
         let simulated = match &neg.sim {
-            Some(sim) => Some(start_simulated(sim).await?),
+            Some(sim) => Some(start_simulated(sim, ground.plans()).await?),
             None => None,
         };
         let reads: Arc<dyn Reads> = match &neg.backend {
@@ -208,7 +208,7 @@ fn credentials(at: &CredentialsAt) -> Result<Credentials, SetupError> {
     }
 }
 
-async fn start_simulated(sim: &ComputeSim) -> Result<Server, SetupError> {
+async fn start_simulated(sim: &ComputeSim, is_trial: bool) -> Result<Server, SetupError> {
     let token = match &sim.token {
         Some(at) => Some(
             read_token(at, "the simulated Compute Engine's token")?
@@ -217,7 +217,9 @@ async fn start_simulated(sim: &ComputeSim) -> Result<Server, SetupError> {
         ),
         None => None,
     };
-    let server = trueup_sims::compute::start(sim.server(token), sim.listen)
+    let mut config = sim.server(token);
+    config.is_trial = is_trial;
+    let server = trueup_sims::compute::start(config, sim.listen)
         .await
         .map_err(SetupError::failed)?;
     tracing::info!("simulated Compute Engine listens on http://{}", server.local_addr());

@@ -69,16 +69,6 @@ impl Kind for OfToys {
         }
     }
 
-    fn example(&self) -> &'static [(&'static str, &'static str)] {
-        &[
-            ("trueup.toml", include_str!("../../../../examples/toy/trueup.toml")),
-            (
-                "manifests/web.yaml",
-                include_str!("../../../../examples/toy/manifests/web.yaml"),
-            ),
-        ]
-    }
-
     fn plan<'a>(&'a self, of: Planning<'a>, plan: &'a mut Plan) -> Fallible<'a, ()> {
         Box::pin(async move {
             let Some(setup) = Setup::new(of.config, of.ground).await? else {
