@@ -41,6 +41,10 @@ fn what_is_edited_becomes_true_without_a_restart() {
     host.signal(Signal::HUP);
     host.wait_for("trueup.toml is read again and taken");
     wait_until("the new address", || addresses_of_web(&engine) == ["203.0.113.99"]);
+    wait_until("why", || {
+        let why = ran(&mut site.command_of(&["explain", "default/web"], &[])).stdout;
+        why.contains("  because\n    * the configuration was reloaded\n")
+    });
 
     // Once more, with another kind of setting: the guest.
     site.edit(CONFIG, "builtin:lbaas@1", "builtin:lbaas@2");

@@ -223,6 +223,7 @@ fn changed(input: &Input) -> String {
 fn reason(cause: &Cause) -> String {
     match cause {
         Cause::Start => "the host started".to_owned(),
+        Cause::Reloaded => "the configuration was reloaded".to_owned(),
         Cause::Acts => "this host acts from here on; another may have acted before".to_owned(),
         Cause::Whole => "the source could be read whole again: what is missing in it is gone".to_owned(),
         Cause::Retry { failures, error } => format!("tried again after failure {failures}: {}", printable(error)),

@@ -433,7 +433,10 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
                 parts.guest.failure.clone(),
                 managing.of.fall_back,
             ),
-            pending: Pending::default(),
+            pending: Pending::new(match parts.board.is_reloaded() {
+                true => Cause::Reloaded,
+                false => Cause::Start,
+            }),
             became_active: None,
             handovers: managing.of.handovers,
             versions: 0,
