@@ -94,7 +94,11 @@ pub(in crate::commands) fn without_problems(status: &Status) -> String {
 fn not_applied(host: &HostShown) -> String {
     let refused = host.refused_reload.as_ref();
     let refused = refused.map(|refused| format!("; a reload was refused {}", since(refused.at_ms, host.now_ms)));
-    let changed = if host.config_changed { "; changed since it was read" } else { "" };
+    let changed = if host.config_changed {
+        "; changed since it was read"
+    } else {
+        ""
+    };
     refused.unwrap_or_default() + changed
 }
 
@@ -260,6 +264,10 @@ fn pods(status: &Status) -> Option<String> {
     let pods = status.pods.as_ref()?;
     let state = if pods.serving { "served" } else { "not served" };
     let mut text = format!("`{}` {state}: {}, {} free", pods.instance, pods.stats, pods.stats.free);
+    if pods.stats.resting > 0 {
+        // Writing to a String can't fail.
+        let _ = write!(text, ", {} resting", pods.stats.resting);
+    }
     if let Some(error) = &pods.error {
         let _ = write!(text, "; {}", printable(error));
     }
