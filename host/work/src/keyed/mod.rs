@@ -266,7 +266,6 @@ pub trait Reconciler: Sized {
         key: &Self::Key,
         gone: bool,
         effects: Effects,
-        is_resync: bool,
         out: Self::Out,
     ) -> Result<Option<Event>, String>;
     /// What is in service now, as the status shows it.

@@ -208,7 +208,7 @@ impl Reconciler for Toys<'_> {
 
     fn lost(&self, _: &Key) {}
 
-    fn succeeded(&mut self, key: &Key, gone: bool, effects: Effects, _: bool, (): ()) -> Result<Option<Event>, String> {
+    fn succeeded(&mut self, key: &Key, gone: bool, effects: Effects, (): ()) -> Result<Option<Event>, String> {
         let (holdings, text) = (&self.active.quotas.holdings, key.to_string());
         if gone {
             holdings.emptied(&text);
