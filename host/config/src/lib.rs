@@ -204,7 +204,9 @@ impl Config {
 
     /// Whether its file holds another text now, or can't be read any more.
     pub fn file_differs(file: &Path, digest: &Digest) -> bool {
-        read(file).ok().is_none_or(|text| Digest::of(text.as_bytes()) != *digest)
+        read(file)
+            .ok()
+            .is_none_or(|text| Digest::of(text.as_bytes()) != *digest)
     }
 
     /// The state folder that a configuration names, even if the rest of the file is invalid: then with the errors. This
