@@ -203,8 +203,18 @@ fn each_trouble_is_retried_and_set_aside_alone_with_its_recording() {
         assert_eq!(tries(&site, name), ENOUGH, "{name}");
         assert_eq!(lines(&host.stdout(), name, SET_ASIDE), 1, "{name}: said once");
     }
-    let (ended, _) = host.terminate();
-    ended.exits(0);
+    // An operator who asks for it is told how to have it tried again.
+    let asked = ran(program()
+        .args(["reconcile", "default/panic", "--config"])
+        .arg(site.folder()))
+    .exits(1);
+    let (_, command) = asked.stdout.split_once("guest changes: `trueup ").unwrap();
+    let (command, _) = command.split_once("` tries it again").unwrap();
+    let words: Vec<&str> = command.split(' ').collect();
+    assert_eq!(words[0], "guest", "{asked}");
+    guest(&site, &words[1..]).exits(0);
+    wait_until("more tries", || tries(&site, "panic") > ENOUGH);
+    host.terminate().0.exits(0);
 }
 
 #[test]

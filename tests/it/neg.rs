@@ -86,6 +86,31 @@ fn operations_that_fail_are_repeated_and_the_move_comes_to_its_end() {
     stage.replays(None);
 }
 
+#[test]
+fn negs_that_another_host_changes_again_and_again_are_named() {
+    let mut stage = Stage::new(Cluster::of(FEW, Stack::Single), Compute::start(OPERATION_MS, &[]));
+    stage.site.edit("trueup.toml", "[run]\n", "[run]\nresync_ms = 2000\n");
+    stage.start();
+    stage.comes_true();
+    let status =
+        |stage: &Stage| support::trueup(["status".as_ref(), "--config".as_ref(), stage.site.folder().as_os_str()]);
+    let why = "others change the objects of neg/";
+    assert!(!status(&stage).stdout.contains(why), "a start is none");
+    let sections = sections(&stage.compute, WAIT_MS);
+    let other = Site::of(&format!(
+        "[source]\nmanifests = \"manifests\"\n\n[run]\nresync_ms = 500\n{sections}"
+    ));
+    fs::create_dir(other.path("manifests")).unwrap();
+    fs::write(other.path("token"), support::TOKEN).unwrap();
+    Cluster::of(1, Stack::Single).write(&other);
+    let other = other.start("run", &[]);
+    stage.wait_until("the status to say so", |stage| status(stage).stdout.contains(why));
+    assert!(stage.said().contains("changed by others"), "{}", stage.said());
+    other.terminate();
+    stage.wait_until("it to be over", |stage| !status(stage).stdout.contains(why));
+    stage.terminate();
+}
+
 /// The same guest under another number, in a file.
 fn renumbered(site: &Site) -> PathBuf {
     let file = site.path("neg-1.1.wasm");

@@ -81,5 +81,19 @@ fn a_key_that_is_not_done_in_time_is_told_and_gone_on_with() {
     engine.fault(&json!({"path": "*", "times": 1, "delay_ms": 3000}));
     let late = reconcile(&site, "default/web", &["--timeout", "0"]).exits(1);
     assert!(late.stdout.contains("not done after 0 s; the host goes on"), "{late}");
+    let explained = || {
+        let mut explain = program();
+        let explain = explain.args(["explain", "default/web", "--config"]).arg(site.folder());
+        ran(explain).exits(0).stdout
+    };
+    let runs = "! a job runs since ";
+    wait_until("the job that runs to be shown", || explained().contains(runs));
     wait_until("the key", || reconcile(&site, "default/web", &[]).code == Some(0));
+
+    // What can't be read holds the key.
+    site.edit("manifests/web.yaml", "type: LoadBalancer", "type: LoadBalncer");
+    wait_until("the key to be held", || {
+        let said = explained();
+        said.contains("! held since ") && said.contains("web.yaml:8: spec.type: was `LoadBalncer`")
+    });
 }

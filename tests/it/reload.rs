@@ -4,7 +4,7 @@ use std::net::TcpListener;
 
 use rustix::process::Signal;
 
-use support::{Engine, Object, Site, Started, wait_until};
+use support::{Engine, Object, Ran, Site, Started, program, ran, wait_until};
 
 const CONFIG: &str = "trueup.toml";
 
@@ -17,6 +17,10 @@ fn running() -> (Engine, Site, Started) {
         host.wait_for(&format!("{key:<24} true "));
     }
     (engine, site, host)
+}
+
+fn told(site: &Site, args: &[&str]) -> Ran {
+    ran(program().args(args).arg("--config").arg(site.folder()))
 }
 
 /// The addresses of the binds of the Service `web`.
@@ -41,6 +45,10 @@ fn what_is_edited_becomes_true_without_a_restart() {
     host.signal(Signal::HUP);
     host.wait_for("trueup.toml is read again and taken");
     wait_until("the new address", || addresses_of_web(&engine) == ["203.0.113.99"]);
+    wait_until("why", || {
+        let why = told(&site, &["explain", "default/web"]).stdout;
+        why.contains("  because\n    * the configuration was reloaded\n")
+    });
 
     // Once more, with another kind of setting: the guest.
     site.edit(CONFIG, "builtin:lbaas@1", "builtin:lbaas@2");
@@ -102,6 +110,57 @@ fn what_can_not_be_used_changes_nothing_and_is_said() {
 }
 
 #[test]
+fn status_and_audit_name_what_is_refused_and_what_is_not_applied() {
+    let (_engine, site, mut host) = running();
+    let status = || told(&site, &["status"]);
+    let good = std::fs::read_to_string(site.path(CONFIG)).unwrap();
+    status().exits(0);
+    std::fs::write(site.path(CONFIG), format!("adress = 1\n{good}")).unwrap();
+    let edited: Ran = status().exits(1);
+    assert!(
+        edited.stdout.contains("trueup.toml; changed since it was read\n"),
+        "{edited}"
+    );
+    assert!(
+        edited
+            .last_line()
+            .contains("trueup.toml was changed and is not applied: `kill -HUP "),
+        "{edited}"
+    );
+
+    host.signal(Signal::HUP);
+    host.wait_for_warning("the configuration stays as it was");
+    // It is named until a reload succeeds, even if the file is again what runs.
+    std::fs::write(site.path(CONFIG), &good).unwrap();
+    let refused = status().exits(1);
+    assert!(
+        refused.stdout.contains("trueup.toml; a reload was refused "),
+        "{refused}"
+    );
+    let why = "not well: the last reload was refused: ";
+    assert!(
+        refused.last_line().starts_with(why) && refused.last_line().contains("adress"),
+        "{refused}"
+    );
+    let json = told(&site, &["status", "-o", "json"]).json();
+    assert_eq!(json["host"]["config_changed"], false, "{json}");
+    assert!(json["host"]["refused_reload"]["at_ms"].is_u64(), "{json}");
+    let audit = ran(&mut site.command_of(&["audit", "show"], &["-o", "json"]))
+        .exits(0)
+        .json();
+    let line = audit.as_array().unwrap().last().unwrap();
+    assert_eq!(line["call"], "reload", "{line}");
+    assert!(
+        line["outcome"].as_str().unwrap().contains("unknown key `adress`"),
+        "{line}"
+    );
+
+    host.signal(Signal::HUP);
+    wait_until("a reload", || status().last_line() == "all is well");
+    host.terminate().0.exits(0);
+}
+
+#[test]
 fn what_can_not_begin_after_all_leaves_the_old_configuration_running() {
     let (engine, site, mut host) = running();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -111,6 +170,10 @@ fn what_can_not_begin_after_all_leaves_the_old_configuration_running() {
     host.signal(Signal::HUP);
     host.wait_for_warning("the configuration stays as it was");
     std::fs::write(site.path(CONFIG), config).unwrap();
+    wait_until("the refusal in the status", || {
+        let status = told(&site, &["status"]);
+        status.last_line().contains("the last reload was refused: ")
+    });
 
     site.edit("manifests/web.yaml", "nodePort: 30080", "nodePort: 30090");
     wait_until("the changed Service", || {

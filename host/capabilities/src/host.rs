@@ -8,7 +8,7 @@ use crate::bindings::host::metrics;
 use crate::grants::Grants;
 use crate::guard::Refused;
 use crate::identity::Identity;
-use crate::meter::{CHANGES_MAX, Change, Limits, Meter};
+use crate::meter::{CHANGES_MAX, Change, Limits, Meter, Unapplied};
 use crate::metrics::{HOST, Line};
 use crate::neg;
 use crate::quota::Blast;
@@ -31,6 +31,8 @@ pub struct Host {
     pub timers: Timers,
     /// What was created and destroyed since the caller last took it, in order; at most [`CHANGES_MAX`].
     pub changes: Vec<Change>,
+    /// What the backend failed to apply when the guest last saw it, since the caller last took it.
+    pub unapplied: Unapplied,
     /// The other guest's request that the next call answers; `None` if there is none. That call takes it.
     pub by: Option<By>,
     /// What the next call is about, for its recording: see [`trueup_journal::Call::about`]. That call takes it.
@@ -59,6 +61,7 @@ impl Host {
             meter: Meter::new(limits),
             timers: Timers::default(),
             changes: Vec::new(),
+            unapplied: Unapplied::new(),
             by: None,
             about: None,
             blast: Blast::default(),

@@ -145,6 +145,9 @@ pub enum Change {
     },
 }
 
+/// Objects that the backend failed to apply: kind and identifier.
+pub type Unapplied = std::collections::BTreeSet<(&'static str, String)>;
+
 /// The number of changes kept until the caller takes them; further ones are dropped: a call that creates 10,000 servers
 /// is no cycle.
 pub const CHANGES_MAX: usize = 20_000;

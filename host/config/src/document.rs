@@ -13,6 +13,7 @@ use std::path::Path;
 use serde_json::Value;
 use toml::Spanned;
 use toml::de::{DeInteger, DeTable, DeValue};
+use trueup_base::component::Digest;
 use trueup_base::text::nearest;
 
 use super::section::Place;
@@ -83,6 +84,10 @@ impl<'d> Document<'d> {
             left: RefCell::default(),
             offered: RefCell::default(),
         }
+    }
+
+    pub(super) fn digest(&self) -> Digest {
+        Digest::of(self.text.as_bytes())
     }
 
     /// The folder that its paths are relative to.

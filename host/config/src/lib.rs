@@ -41,6 +41,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use toml::de::DeTable;
+use trueup_base::component::Digest;
 use trueup_base::regular;
 use trueup_capabilities::lbaas::anexia::TOKEN_ENV_DEFAULT;
 use trueup_journal::{Keep, Options, Sync};
@@ -83,6 +84,8 @@ pub const CONFIG_ENV: &str = "TRUEUP_CONFIG";
 pub struct Config {
     /// The file of this configuration.
     pub file: PathBuf,
+    /// The digest of the file's text.
+    pub digest: Digest,
     /// Journals, snapshots, known keys, status and caches. Default: `.trueup` beside the file.
     pub state_dir: PathBuf,
     /// The seed of the host's random choices. Default: 1.
@@ -199,6 +202,13 @@ impl Config {
         }
     }
 
+    /// Whether its file holds another text now, or can't be read any more.
+    pub fn file_differs(file: &Path, digest: &Digest) -> bool {
+        read(file)
+            .ok()
+            .is_none_or(|text| Digest::of(text.as_bytes()) != *digest)
+    }
+
     /// The state folder that a configuration names, even if the rest of the file is invalid: then with the errors. This
     /// serves commands about a host that keeps running with its previous configuration.
     ///
@@ -310,6 +320,7 @@ impl Config {
         root.end();
         Some(Self {
             file: file.to_owned(),
+            digest: document.digest(),
             state_dir,
             seed,
             worlds: worlds?,

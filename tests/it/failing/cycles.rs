@@ -41,6 +41,11 @@ fn a_destroy_and_create_cycle_stops_its_key_and_is_named() {
     engine.fault(&json!({"path": "*/backend.json/*", "fail_next": 1_000_000}));
     super::put_service(&site, "late", 30099);
     wait_for_lines(&mut host, "late", "; set aside after ", 1);
+    // The tries before say what the guest waited for in vain.
+    let said = host.stderr();
+    let waited = |line: &&str| line.contains("default/late: waited too long for: backend ");
+    let line = said.lines().find(waited).unwrap_or_else(|| panic!("{said}"));
+    assert!(line.contains("; the Engine failed to apply: backend "), "{line}");
     let standing = standing(&site);
     let [entry] = standing["quarantined"].as_array().unwrap().as_slice() else {
         panic!("{standing}")

@@ -249,7 +249,7 @@ fn a_host_in_trouble_shows_the_newest_problem_beside_its_keys_and_guests() {
         "backoff_initial_ms = 10\n",
         "backoff_initial_ms = 60000\n",
     );
-    engine.fault(&json!({ "method": "POST", "path": "*/backend.json", "status": 400, "message": "no room" }));
+    engine.fault(&json!({ "method": "POST", "path": "*/backend.json", "status": 400, "message": "no room: the load balancer has all backends that its plan allows" }));
     let mut host = site.start("run", &[]);
     let all = address(&mut host, 0);
     for key in ["default/api", "default/web", "kube-system/dns"] {
@@ -290,6 +290,11 @@ fn a_host_in_trouble_shows_the_newest_problem_beside_its_keys_and_guests() {
                         "document.querySelector('.detail .card.failed').getBoundingClientRect().bottom < innerHeight",
                     )
                     .await;
+            }
+            if width == 400 {
+                let whole = "[...document.querySelectorAll('#standing, #standing code')]
+                    .every((box) => box.scrollWidth <= box.clientWidth && box.scrollHeight <= box.clientHeight)";
+                browser.until(whole).await;
             }
             fits(&browser).await;
             keep(&browser, &format!("trouble-{width}-{theme}")).await;

@@ -165,6 +165,21 @@ fn differences_that_are_accepted_let_a_version_pass_and_are_counted() {
 }
 
 #[test]
+fn where_no_key_can_be_decided_the_refusal_names_what_helps() {
+    let mut running = Running::with(only_web);
+    running.site.remove_manifest("web.yaml");
+    running.host.wait_for("default/web              gone ");
+    running.site.guest(&["swap", "lbaas", "lbaas@2"]).exits(0);
+    let ran = running.site.guest(&["swap", "lbaas", "lbaas@1"]).exits(1);
+    let helps = "; there is no key that it could decide about: swap with `--gate report`; revision 2 ";
+    assert!(error(&ran).contains(helps), "{ran}");
+    running
+        .site
+        .guest(&["swap", "lbaas", "lbaas@1", "--gate", "report"])
+        .exits(0);
+}
+
+#[test]
 fn a_version_that_fails_a_self_test_scenario_is_refused_by_its_name() {
     let running = Running::with(|site| {
         configure(site, "self_test = \"self-test\"\ngate = \"off\"\n");

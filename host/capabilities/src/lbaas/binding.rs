@@ -197,6 +197,19 @@ fn of_ref(entry: &ObjectRef) -> Vec<Parent> {
     vec![Parent::Resource(entry.clone())]
 }
 
+impl Host {
+    /// Notes which of these the Engine failed to apply.
+    fn saw<'o>(&mut self, objects: impl Iterator<Item = &'o Object>) {
+        for object in objects {
+            let of = (object.spec.kind().name(), object.identifier.clone());
+            match object.state {
+                State::Failed => self.unapplied.insert(of),
+                _ => self.unapplied.remove(&of),
+            };
+        }
+    }
+}
+
 impl types::Host for Host {}
 
 impl api::Host for Host {
@@ -212,26 +225,32 @@ impl api::Host for Host {
 
     async fn list_tagged(&mut self, tag: String) -> wasmtime::Result<Result<Vec<Object>, Error>> {
         let call = "api.list-tagged";
-        self.ask(call, &args!(tag: String), async |mut guard| {
+        let args = args!(tag: String);
+        let listed = self.ask(call, &args, async |mut guard| {
             guard.count_lbaas(call, 1)?;
             let listed = guard.list_tagged(call, &tag).await?;
             guard.blast.see(guard.lbaas_grant(), &listed);
             guard.blast.listed(listed.len());
             Ok(listed)
-        })
-        .await
+        });
+        let listed = listed.await?;
+        self.saw(listed.iter().flatten());
+        Ok(listed)
     }
 
     async fn get(&mut self, refs: Vec<ObjectRef>) -> wasmtime::Result<Vec<Result<Object, Error>>> {
         let call = "api.get";
-        self.ask(call, &args!(refs: Vec<ObjectRef>), async |mut guard| {
+        let args = args!(refs: Vec<ObjectRef>);
+        let got = self.ask(call, &args, async |mut guard| {
             let admitted = guard.count_lbaas(call, refs.len());
             let sifted = guard.sift(call, Access::Read, &refs, admitted, of_ref).await;
             let answers = sifted.answers(async |api, refs| api.get(&refs).await).await;
             guard.blast.see(guard.lbaas_grant(), answers.iter().flatten());
             answers
-        })
-        .await
+        });
+        let got = got.await?;
+        self.saw(got.iter().flatten());
+        Ok(got)
     }
 
     async fn create(&mut self, specs: Vec<Spec>, tags: Vec<String>) -> wasmtime::Result<Vec<Result<Object, Error>>> {

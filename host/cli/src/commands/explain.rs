@@ -5,14 +5,17 @@ use std::path::Path;
 
 use serde_json::Value;
 use trueup_base::text::counted;
+use trueup_runtime::control::Client;
+use trueup_work::board::{KeyShown, KeyState, Status};
 use trueup_work::decisions::{
     self, Action, CallTold, Came, Cause, ExplainError, Explained, Explanation, Field, Fields, Happened, Input, Made,
-    Operation, Origin, Record, TimedCause, Told, Wanted, Write,
+    Now, Operation, Origin, Record, TimedCause, Told, Wanted, Write,
 };
 use trueup_worlds::neg::guest as neg;
 
 use super::guest::host::Host;
 use super::since::Since;
+use super::status::escaped;
 use super::watch::{Picture, Watch};
 use crate::exit::{Ending, Exit, Failure, misused};
 use crate::output::{self, Output, and_more, printable};
@@ -20,7 +23,7 @@ use crate::output::{self, Output, and_more, printable};
 /// Explains what the host did for a key: what changed, what the host asked the guest, what the guest wrote, and what
 /// came of it.
 ///
-/// Reads only the state folder: of a running host, of one that ended, or a copy of it.
+/// Reads the state folder: of a running host, of one that ended, or a copy of it. A running host adds what it does now.
 #[derive(Debug, clap::Args)]
 #[command(mut_arg("state_dir", |arg| arg.value_name("FOLDER").help("The state folder itself, wherever it is; no configuration is read")))]
 pub(crate) struct Args {
@@ -62,7 +65,18 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
     };
     let state_dir = args.host.state_dir()?;
     args.watch.show(output, || {
-        let explained = decisions::explain(&state_dir, args.guest.as_deref(), &args.key, wanted)?;
+        let explained = decisions::explain(&state_dir, args.guest.as_deref(), &args.key, wanted);
+        let explained = match (explained, now(args.guest.as_deref(), &args.key, &state_dir)) {
+            (Ok(explained), now) => {
+                let now = now.filter(|(shown, _)| shown.guest == explained.guest);
+                Explanation {
+                    now: now.map(|(_, now)| now),
+                    ..explained
+                }
+            }
+            (Err(_), Some((shown, now))) => Explanation::without_jobs(shown.guest, shown.key, now),
+            (Err(error), None) => return Err(error.into()),
+        };
         let text = match output {
             Output::Text | Output::Wide => output::changes(&text(&explained, since_ms)),
             Output::Json | Output::Yaml => output::rendered(&explained, output)?,
@@ -73,6 +87,35 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
             exit: Exit::Done,
         })
     })
+}
+
+/// What the running host does about a key. `None` without a host, or if it does nothing.
+fn now(guest: Option<&str>, key: &str, state_dir: &Path) -> Option<(KeyShown, Now)> {
+    let client = Client::new(state_dir).ok()?;
+    let guest = guest.map_or_else(String::new, |guest| format!("?guest={}", escaped(guest)));
+    let asked = super::block_on(async {
+        let shown: KeyShown = client.get(&format!("keys/{}{guest}", escaped(key))).await.ok()?;
+        let status: Status = client.get("status").await.ok()?;
+        let problems = status.source.map(|source| source.problems).unwrap_or_default();
+        Now::of(&shown, &problems).map(|now| (shown, now))
+    });
+    asked.ok()?
+}
+
+/// `! a job runs since ...`, or what can't be read and may name the key.
+fn now_text(now: &Now) -> Vec<String> {
+    let since = output::time(now.since_ms);
+    if now.state == KeyState::Running {
+        return vec![format!(
+            "! a job runs since {since}: it is shown here when it has ended"
+        )];
+    }
+    let held = format!("! held since {since}: its objects are kept, since what can't be read may name it");
+    let why = now
+        .unreadable
+        .iter()
+        .map(|problem| format!("    {}", printable(problem)));
+    std::iter::once(held).chain(why).collect()
 }
 
 fn text(of: &Explanation, since_ms: Option<u64>) -> Vec<String> {
@@ -94,6 +137,7 @@ fn text(of: &Explanation, since_ms: Option<u64>) -> Vec<String> {
             "! set aside since {since}, until it or the guest changes: {why}"
         ));
     }
+    lines.extend(of.now.iter().flat_map(now_text));
     if of.unread > 0 {
         let lines_are = counted(of.unread, "kept line", "kept lines");
         lines.push(format!("! {lines_are} can't be read: passed over"));
@@ -223,6 +267,7 @@ fn changed(input: &Input) -> String {
 fn reason(cause: &Cause) -> String {
     match cause {
         Cause::Start => "the host started".to_owned(),
+        Cause::Reloaded => "the configuration was reloaded".to_owned(),
         Cause::Acts => "this host acts from here on; another may have acted before".to_owned(),
         Cause::Whole => "the source could be read whole again: what is missing in it is gone".to_owned(),
         Cause::Retry { failures, error } => format!("tried again after failure {failures}: {}", printable(error)),
@@ -267,12 +312,36 @@ fn fields(of: &Fields, indent: &str) -> Vec<String> {
 fn field(of: &Field) -> String {
     let path = if of.path.is_empty() { "all of it" } else { &of.path };
     let path = printable(path);
-    let value = |value: &Value| printable(&value.to_string());
+    let value = |value: &Value| match value {
+        Value::Object(_) => printable(&in_words(value)),
+        value => printable(&value.to_string()),
+    };
     match (&of.old, &of.new) {
         (Some(old), Some(new)) => format!("~ {path}: {} -> {}", value(old), value(new)),
         (None, Some(new)) => format!("+ {path}: {}", value(new)),
         (Some(old), None) => format!("- {path}: {}", value(old)),
         (None, None) => path,
+    }
+}
+
+/// `Unavailable: timeout` for `{"Unavailable":"timeout"}`. What is no JSON stays as it is.
+fn json_in_words(text: &str) -> String {
+    serde_json::from_str(text).map_or_else(|_| text.to_owned(), |value| in_words(&value))
+}
+
+fn in_words(value: &Value) -> String {
+    let joined = |parts: Vec<String>| parts.join(", ");
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Array(items) => format!("[{}]", joined(items.iter().map(in_words).collect())),
+        Value::Object(fields) => {
+            let field = |(name, value): (&String, &Value)| match value {
+                Value::Object(_) => format!("{name} ({})", in_words(value)),
+                value => format!("{name}: {}", in_words(value)),
+            };
+            joined(fields.iter().map(field).collect())
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => value.to_string(),
     }
 }
 
@@ -339,7 +408,10 @@ fn write_text(write: &Write) -> String {
         _ => &write.kind,
     };
     let ended = write.operation.as_ref().map(operation).unwrap_or_default();
-    let error = write.error.as_ref().map(|error| format!("  not done: {error}"));
+    let error = write
+        .error
+        .as_ref()
+        .map(|error| format!("  not done: {}", json_in_words(error)));
     let line = format!("{sign} {kind:<8} {}  {}", write.name, write.details);
     printable(&format!("{}{ended}{}", line.trim_end(), error.unwrap_or_default()))
 }
@@ -382,7 +454,8 @@ fn came(of: &Explained, guest: &str) -> String {
                 .any(|timed| matches!(timed.cause, Cause::Request { .. })) =>
         {
             let ending = of.calls.last().and_then(|call| call.told.as_ref());
-            format!("answered {}", printable(ending.map_or("nothing", |told| &told.ending)))
+            let ending = ending.map_or_else(|| "nothing".to_owned(), |told| json_in_words(&told.ending));
+            format!("answered {}", printable(&ending))
         }
         Came::True => format!("true: {did}"),
         Came::Gone => format!("gone: {did}"),

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use trueup_runtime::control::Reconcile;
 use trueup_work::board::{KeyShown, KeyState};
+use trueup_work::swap::Standing;
 
 use super::guest::host::Host;
 use super::status::escaped;
@@ -42,7 +43,11 @@ pub(crate) fn exec(args: &Args, output: Output) -> Ending {
         std::thread::sleep(EVERY);
         key = look(args, &key)?;
     }
-    output::show(&key, output, |key| vec![line(key, args.timeout)])?;
+    let way_out = match key.state {
+        KeyState::SetAside => way_out(args, &key)?,
+        _ => String::new(),
+    };
+    output::show(&key, output, |key| vec![line(key, args.timeout) + &way_out])?;
     Ok(match key.state {
         KeyState::True | KeyState::Gone => Exit::Done,
         _ => Exit::Failed,
@@ -56,6 +61,20 @@ fn is_under_way(key: &KeyShown) -> bool {
 fn look(args: &Args, key: &KeyShown) -> Result<KeyShown, Failure> {
     let path = format!("keys/{}?guest={}", escaped(&key.key), escaped(&key.guest));
     args.host.get(&path)
+}
+
+/// What tries a key again that is set aside: another version, or the active one anew.
+fn way_out(args: &Args, key: &KeyShown) -> Result<String, Failure> {
+    let guests: Vec<Standing> = args.host.get("guests")?;
+    let mut active = guests
+        .iter()
+        .filter(|it| it.guest == key.guest)
+        .flat_map(|it| &it.active);
+    let reference = active.next().map_or("USE", |active| &active.reference);
+    Ok(format!(
+        "; it stays set aside until it or the guest changes: `trueup guest swap {} {reference} --gate report` tries it again",
+        key.guest
+    ))
 }
 
 /// `default/web  true  in 12 ms: 0 created, 0 destroyed; in service: 203.0.113.10:80`.

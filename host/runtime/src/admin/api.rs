@@ -210,7 +210,11 @@ async fn explain(
     };
     let explain = move || decisions::explain(&state_dir, guest.as_deref(), &key, wanted);
     match slowly(&reads, explain).await? {
-        Ok(explanation) => Ok(Json(explanation).into_response()),
+        Ok(mut explanation) => {
+            let shown = reads.board.key(&explanation.guest, &explanation.key);
+            explanation.now = shown.and_then(|shown| decisions::Now::of(&shown, &reads.board.source_problems()));
+            Ok(Json(explanation).into_response())
+        }
         Err(error @ ExplainError::Io(_)) => Err(failed(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())),
         Err(unknown) => Err(failed(StatusCode::NOT_FOUND, unknown.to_string())),
     }

@@ -25,6 +25,7 @@ use std::sync::{Arc, OnceLock};
 use axum::Router;
 use serde_json::Value;
 use tokio::sync::Semaphore;
+use trueup_base::component::Digest;
 use trueup_capabilities::metrics::Registry as Metrics;
 use trueup_config::{Config, Ipam};
 use trueup_work::board::Board;
@@ -45,6 +46,8 @@ pub struct Reads {
     pub(crate) board: Arc<Board>,
     metrics: Arc<Metrics>,
     config: Value,
+    /// The digest of the text that `config` was read from.
+    digest: Digest,
     pods_socket: Option<std::path::PathBuf>,
     /// Empty until the guests are loaded.
     manager: OnceLock<Arc<Manager>>,
@@ -61,6 +64,7 @@ impl Reads {
             board: Arc::clone(&ground.board),
             metrics: Arc::clone(&ground.metrics),
             config: config.shown(),
+            digest: config.digest.clone(),
             pods_socket: config.world::<Ipam>().map(|ipam| ipam.adapter.socket.clone()),
             manager: OnceLock::new(),
             slow: Arc::new(Semaphore::new(SLOW_READS_MAX)),

@@ -3,7 +3,8 @@
 use serde_json::Value;
 use trueup_base::text::counted;
 use trueup_capabilities::holdings::Waiting;
-use trueup_work::board::{Board, GuestShown, KeyState, ShadowShown, StandingShown, Status};
+use trueup_config::Config;
+use trueup_work::board::{Board, GuestShown, HostShown, KeyState, ShadowShown, StandingShown, Status};
 use trueup_work::swap::Manager;
 
 use super::process::Process;
@@ -15,6 +16,7 @@ pub(super) fn status(reads: &Reads) -> Status {
     if let Some(listens) = reads.listens.get() {
         status.host.admin.clone_from(listens);
     }
+    status.host.config_changed = Config::file_differs(&reads.board.facts().config, &reads.digest);
     if let Some(manager) = reads.manager() {
         status.guests = guests(manager);
     }
@@ -60,6 +62,7 @@ pub(super) fn guests(manager: &Manager) -> Vec<GuestShown> {
 fn problems(reads: &Reads, status: &Status) -> Vec<String> {
     let mut problems = health::why_not_ready(reads);
     problems.extend(no_host_acts(status));
+    problems.extend(not_applied(&status.host));
     let pods = status.pods.iter().flat_map(|pods| &pods.problems);
     problems.extend(pods.map(|problem| format!("pod-addresses: {problem}")));
     problems.extend(status.source.as_ref().and_then(|source| not_watched(&source.more)));
@@ -125,6 +128,19 @@ fn contested(status: &Status) -> Option<String> {
     Some(format!(
         "others change the objects of {first}{more} again and again: look for another host with the same `cluster`"
     ))
+}
+
+/// The configuration that an operator wrote is not the one that runs.
+fn not_applied(host: &HostShown) -> Option<String> {
+    let HostShown { config, pid, .. } = host;
+    if let Some(refused) = &host.refused_reload {
+        let why = refused.reasons.join("; ");
+        return Some(format!(
+            "the last reload was refused: {why}: correct it, then `kill -HUP {pid}`"
+        ));
+    }
+    let changed = || format!("{config} was changed and is not applied: `kill -HUP {pid}`");
+    host.config_changed.then(changed)
 }
 
 /// A standby that knows of no active leader: the last leader it saw is itself or none.

@@ -84,7 +84,9 @@ pub async fn once(
     tell: impl FnMut(Event),
 ) -> Result<Ended, SetupError> {
     let mut leading = None;
-    let ended = Box::pin(run(config, registry, Extent::Once, &mut leading, stop, tell)).await;
+    let first = Before::default();
+    let stop = async |_: &Ground| stop.await;
+    let ended = Box::pin(run(config, registry, Extent::Once, (first, &mut leading), stop, tell)).await;
     resign(leading).await;
     ended
 }
@@ -110,22 +112,26 @@ pub async fn watch(
     let mut stop = std::pin::pin!(stop);
     let mut current = config;
     let mut leading = None;
+    let mut begun = Before::default();
     loop {
         let (mut next, mut stopped) = (None, false);
-        let end = async {
+        let end = async |ground: &Ground| {
             tokio::select! {
                 () = &mut stop => stopped = true,
-                config = next_of(&mut reload, &current, registry, &tell) => next = Some(config),
+                config = next_of(&mut reload, &current, registry, ground, &tell) => next = Some(config),
             }
         };
-        let ended = Box::pin(run(&current, registry, Extent::UntilStopped, &mut leading, end, &tell)).await;
+        let kept = (std::mem::take(&mut begun), &mut leading);
+        let ended = Box::pin(run(&current, registry, Extent::UntilStopped, kept, end, &tell)).await;
+        begun.reloaded = true;
         let not_begun = match &ended {
             Err(error) | Ok(Ended { error: Some(error), .. }) => Some(error.to_string()),
             Ok(_) => None,
         };
         match (&not_begun, before.take()) {
             (Some(error), Some(old)) if !stopped => {
-                tell(Event::Problem(format!("{error}; the configuration stays as it was")));
+                tell(reload::stays(error));
+                begun.refused = vec![error.clone()];
                 current = old;
             }
             (None, _) if next.is_some() => {}
@@ -148,14 +154,25 @@ async fn resign(leading: Option<Leading>) {
     }
 }
 
+/// What happened in this process before a run.
+#[derive(Default)]
+struct Before {
+    /// Another configuration ran.
+    reloaded: bool,
+    /// Why the configuration that was to replace this one did not begin.
+    refused: Vec<String>,
+}
+
 /// A configuration that replaces `current`. Never returns without a `reload`.
-async fn next_of(reload: &mut Option<Reload>, current: &Config, registry: &Registry, tell: impl Fn(Event)) -> Config {
+async fn next_of(
+    reload: &mut Option<Reload>,
+    current: &Config,
+    registry: &Registry,
+    ground: &Ground,
+    tell: impl Fn(Event),
+) -> Config {
     match reload {
-        Some(reload) => {
-            reload
-                .next(current, registry, |problem| tell(Event::Problem(problem)))
-                .await
-        }
+        Some(reload) => reload.next(current, registry, ground, tell).await,
         None => std::future::pending().await,
     }
 }
@@ -164,14 +181,20 @@ async fn run(
     config: &Config,
     registry: &Registry,
     extent: Extent,
-    leading: &mut Option<Leading>,
-    stop: impl Future<Output = ()>,
+    (before, leading): (Before, &mut Option<Leading>),
+    stop: impl AsyncFnOnce(&Ground),
     tell: impl FnMut(Event),
 ) -> Result<Ended, SetupError> {
     // All parts report from this one task, and no part waits while it reports.
     let tell = RefCell::new(tell);
     let tell: &dyn Fn(Event) = &|event| (tell.borrow_mut())(event);
     let ground = Ground::with_state(config, registry, worlds())?;
+    if before.reloaded {
+        ground.board.reloaded();
+    }
+    if !before.refused.is_empty() {
+        reload::refused(&ground, before.refused);
+    }
     let reads = Reads::new(config, &ground);
     // Starts before guests are loaded, so that the operator sees that the host begins.
     let admin = match extent {
@@ -217,7 +240,7 @@ async fn to_its_end(
     loops: Vec<(&'static str, bool, Loop<'_>)>,
     begin: Begin<'_>,
     (wanted, reads, around): Beside,
-    stop: impl Future<Output = ()>,
+    stop: impl AsyncFnOnce(&Ground),
 ) -> Result<Ended, SetupError> {
     let Begin {
         mut management,
@@ -242,7 +265,7 @@ async fn to_its_end(
         serving.spawn(control::serve(control, Arc::clone(&manager), reads, error_states));
     }
     let relay = async {
-        stop.await;
+        stop(ground).await;
         ground.board.stopping();
         context.stop();
         std::future::pending::<Infallible>().await

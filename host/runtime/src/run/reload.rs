@@ -10,8 +10,11 @@
 //! ```
 
 use tokio::sync::mpsc;
+use trueup_capabilities::Identity;
 use trueup_config::{Config, ConfigError};
 use trueup_registry::Registry;
+use trueup_work::board::RefusedReload;
+use trueup_work::event::Event;
 use trueup_work::ground::Ground;
 use trueup_work::input::Input;
 use trueup_work::setup::SetupError;
@@ -33,7 +36,13 @@ impl Reload {
     }
 
     /// Returns the next configuration that can replace `current`. Reports each one that is refused.
-    pub(super) async fn next(&mut self, current: &Config, registry: &Registry, tell: impl Fn(String)) -> Config {
+    pub(super) async fn next(
+        &mut self,
+        current: &Config,
+        registry: &Registry,
+        ground: &Ground,
+        tell: impl Fn(Event),
+    ) -> Config {
         loop {
             if self.asked.recv().await.is_none() {
                 // All senders are gone.
@@ -42,9 +51,8 @@ impl Reload {
             match self.read_and_check(current, registry).await {
                 Ok(config) => return config,
                 Err(problems) => {
-                    for problem in problems {
-                        tell(format!("{problem}; the configuration stays as it was"));
-                    }
+                    problems.iter().for_each(|problem| tell(stays(problem)));
+                    refused(ground, problems);
                 }
             }
         }
@@ -70,6 +78,24 @@ impl Reload {
             .map_err(|error| vec![error.to_string()])?;
         Ok(config)
     }
+}
+
+/// The event of a refused configuration.
+pub(super) fn stays(problem: &str) -> Event {
+    Event::Problem(format!("{problem}; the configuration stays as it was"))
+}
+
+/// Notes a refused configuration in the status of the one that runs, and in the audit log.
+pub(super) fn refused(ground: &Ground, reasons: Vec<String>) {
+    let at_ms = ground.board.now_ms();
+    if let Some(audit) = &ground.audit {
+        let file = ground.board.facts().config.display().to_string();
+        let outcome = format!("refused: {}", reasons.join("; "));
+        if let Err(error) = audit.managed(at_ms, &Identity::default(), "reload", &file, &outcome) {
+            tracing::error!("audit: {:#}", anyhow::Error::from(error));
+        }
+    }
+    ground.board.reload_refused(RefusedReload { at_ms, reasons });
 }
 
 /// Checks whether a run could begin, as far as that is possible beside the one that runs. Changes nothing.

@@ -34,7 +34,7 @@ pub use self::loops::{BEAT_MAX, Beating, Late};
 pub use self::negs::{Migration, MigrationShown, NegAt, NegsShown, OperationAt, OperationShown};
 pub use self::shown::{
     Counts, Effects, GuestShown, HostShown, KeyShown, KeysShown, Measured, MemoryShown, NodeShown, PodsShown,
-    QueueShown, ShadowShown, SourceShown, StandingShown, Status, Times, Total,
+    QueueShown, RefusedReload, ShadowShown, SourceShown, StandingShown, Status, Times, Total,
 };
 
 use self::contested::Contested;
@@ -105,6 +105,9 @@ struct Inner {
     identity: String,
     standing: Standing,
     stopping: bool,
+    /// Whether another configuration ran before in this process.
+    reloaded: bool,
+    refused_reload: Option<RefusedReload>,
     source: Source,
     sleeping: usize,
     keys: Keys,
@@ -191,6 +194,21 @@ impl Board {
         self.inner().standing.clone()
     }
 
+    /// Another configuration ran before in this process.
+    pub fn reloaded(&self) {
+        self.inner().reloaded = true;
+    }
+
+    /// Whether another configuration ran before in this process.
+    pub fn is_reloaded(&self) -> bool {
+        self.inner().reloaded
+    }
+
+    /// The host was to take another configuration, and refused.
+    pub fn reload_refused(&self, refused: RefusedReload) {
+        self.inner().refused_reload = Some(refused);
+    }
+
     /// The host received the request to stop.
     pub fn stopping(&self) {
         self.inner().stopping = true;
@@ -245,6 +263,11 @@ impl Board {
         source.on_node = problems.to_vec();
         source.note_count = note_count;
         source.notes = notes.take(PROBLEMS_MAX).map(str::to_owned).collect();
+    }
+
+    /// What cannot be read of the source, one line each.
+    pub fn source_problems(&self) -> Vec<String> {
+        self.inner().source.problems.clone()
     }
 
     /// Whether the source was read at least once since the start.

@@ -98,9 +98,13 @@ pub struct Stats {
     pub assigned: usize,
     /// Allocations whose address is on no interface.
     pub held: usize,
-    /// Addresses of interfaces that no pod has, including those that rest. 0 in the answer of an earlier host.
+    /// Addresses of interfaces that a pod gets at once: no pod has them, and they do not rest. 0 in the answer of an
+    /// earlier host.
     #[serde(default)]
     pub free: usize,
+    /// Addresses of interfaces that rest after a pod gave them back.
+    #[serde(default)]
+    pub resting: usize,
 }
 
 /// `2 interfaces, 10 addresses: 3 assigned, 0 held`.
@@ -111,7 +115,7 @@ impl fmt::Display for Stats {
             addresses,
             assigned,
             held,
-            free: _,
+            ..
         } = self;
         let enis = counted(*enis, "interface", "interfaces");
         let addresses = counted(*addresses, "address", "addresses");

@@ -78,6 +78,21 @@ pub struct HostShown {
     pub stopping: bool,
     /// Where the admin address listens, such as `http://127.0.0.1:9482`.
     pub admin: Vec<String>,
+    /// Whether the configuration file holds another text than the one that runs.
+    #[serde(default)]
+    pub config_changed: bool,
+    /// The last reload that was refused. Absent if none was since the last one that succeeded.
+    #[serde(default)]
+    pub refused_reload: Option<RefusedReload>,
+}
+
+/// A reload that was refused: the configuration stayed as it was.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RefusedReload {
+    /// When.
+    pub at_ms: u64,
+    /// Why, one line each.
+    pub reasons: Vec<String>,
 }
 
 /// The part of a host in the election.

@@ -33,7 +33,7 @@ impl Board {
         self.inner().keys.set_aside_of(guest)
     }
 
-    /// The content of the board. The caller adds guests, memory and problems.
+    /// The content of the board. The caller adds the state of the file, guests, memory and problems.
     pub fn status(&self) -> Status {
         let now_ms = self.now_ms();
         let facts = self.facts();
@@ -80,6 +80,8 @@ impl Board {
                 leader,
                 stopping: inner.stopping,
                 admin: Vec::new(),
+                config_changed: false,
+                refused_reload: inner.refused_reload.clone(),
             },
             source,
             queue: facts.source.map(|_| keys.queue(inner.sleeping, now_ms)),

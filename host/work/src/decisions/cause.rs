@@ -29,6 +29,8 @@ pub enum Cause {
     Input(Input),
     /// The host started: it compares what is applied with the desired state.
     Start,
+    /// The host took another configuration: it compares everything again.
+    Reloaded,
     /// This host became active: another one may have left work half-done.
     Acts,
     /// The source is complete again, so missing objects are gone.
@@ -249,6 +251,7 @@ impl Cause {
                 format!("{} {happened}", input.object())
             }
             Self::Start => "start".to_owned(),
+            Self::Reloaded => "configuration reloaded".to_owned(),
             Self::Acts => "this host acts now".to_owned(),
             Self::Whole => "source whole again".to_owned(),
             Self::Retry { failures, .. } => format!("retry after failure {failures}"),

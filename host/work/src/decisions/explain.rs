@@ -13,6 +13,7 @@ use super::fields::is_zero;
 use super::pending::{TimedCause, Why};
 use super::record::{Came, Made, Record};
 use super::{file, recorded};
+use crate::board::{KeyShown, KeyState};
 use crate::lifecycle::quarantine::SetAside;
 
 /// How many known keys are suggested for an unknown one.
@@ -50,12 +51,57 @@ pub struct Explanation {
     /// Set if its input is set aside: the host does not reconcile it until it or the guest changes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub set_aside: Option<SetAside>,
+    /// Set if the running host works on the key, or keeps its objects although nothing names it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub now: Option<Now>,
     /// The requested jobs, oldest first.
     pub jobs: Vec<Explained>,
     /// The number of jobs that are kept; for pod addresses, the number that was examined.
     pub kept: usize,
     /// Unreadable lines: torn, or from a newer host.
     pub unread: usize,
+}
+
+/// What the running host does about a key.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Now {
+    /// `running` or `held`.
+    pub state: KeyState,
+    /// Since when, in milliseconds since 1970.
+    pub since_ms: u64,
+    /// What can't be read and may name the key, if it is held; one line each.
+    pub unreadable: Vec<String>,
+}
+
+impl Now {
+    /// `problems`: those of the source. `None` in any other state.
+    pub fn of(shown: &KeyShown, problems: &[String]) -> Option<Self> {
+        let unreadable = match shown.state {
+            KeyState::Running => Vec::new(),
+            KeyState::Held => problems.to_vec(),
+            _ => return None,
+        };
+        Some(Self {
+            state: shown.state,
+            since_ms: shown.since_ms,
+            unreadable,
+        })
+    }
+}
+
+impl Explanation {
+    /// A key of which only the present is known.
+    pub fn without_jobs(guest: String, key: String, now: Now) -> Self {
+        Self {
+            guest,
+            key,
+            set_aside: None,
+            now: Some(now),
+            jobs: Vec::new(),
+            kept: 0,
+            unread: 0,
+        }
+    }
 }
 
 /// One job.
@@ -213,6 +259,7 @@ pub fn explain(state_dir: &Path, guest: Option<&str>, key: &str, wanted: Wanted)
         guest: guest.to_owned(),
         key: key.to_owned(),
         set_aside: set_aside(state_dir, guest, key),
+        now: None,
         jobs: jobs.collect(),
         kept: records.len(),
         unread,

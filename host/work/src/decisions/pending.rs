@@ -33,13 +33,16 @@ pub(crate) struct Pending<K> {
     by_key: BTreeMap<K, Why>,
     /// Whether a complete look at the source has happened: every later object is new.
     has_begun: bool,
+    /// The cause of the first jobs.
+    pub(crate) start: Cause,
 }
 
-impl<K> Default for Pending<K> {
-    fn default() -> Self {
+impl<K> Pending<K> {
+    pub(crate) fn new(start: Cause) -> Self {
         Self {
             by_key: BTreeMap::new(),
             has_begun: false,
+            start,
         }
     }
 }
@@ -58,7 +61,7 @@ impl<K: Ord + Clone> Pending<K> {
         self.has_begun |= whole;
         if is_first {
             for key in affected {
-                self.because(key, now_ms, Cause::Start);
+                self.because(key, now_ms, self.start.clone());
             }
         }
         let mut told = BTreeSet::new();
@@ -193,7 +196,7 @@ mod tests {
 
     #[test]
     fn nodes_are_told_to_all_whom_they_concern_but_not_at_the_start() {
-        let mut pending = Pending::default();
+        let mut pending = Pending::new(Cause::Start);
         let all = BTreeSet::from([key("a"), key("b")]);
         let nodes = |count: usize, more| Nodes {
             inputs: (0..count)
@@ -214,7 +217,7 @@ mod tests {
 
     #[test]
     fn what_is_there_at_the_start_is_found_and_what_comes_later_is_added() {
-        let mut pending = Pending::default();
+        let mut pending = Pending::new(Cause::Start);
         let all = BTreeSet::from([key("a"), key("b")]);
         pending.take_in(1, of(vec![seen("n1", Happened::Added, &["a"])]), &all, false);
         pending.take_in(
@@ -239,7 +242,7 @@ mod tests {
 
     #[test]
     fn many_reasons_are_counted_and_one_that_went_away_is_none() {
-        let mut pending = Pending::default();
+        let mut pending = Pending::new(Cause::Start);
         let affected = BTreeSet::from([key("a")]);
         pending.take_in(1, of(Vec::new()), &BTreeSet::new(), true);
         let many = (0..CAUSES_MAX + 3).map(|at| seen(&format!("n{at:02}"), Happened::Added, &["a"]));

@@ -32,11 +32,32 @@ const LOOKS: [&str; 11] = [
     "node-sync.get-node-id",
 ];
 
+/// Calls that a host makes at each start for each interface and address: they are news only where nothing else is.
+const AT_EACH_START: [&str; 2] = ["datastore.add-eni", "datastore.add-ipv4-address-to-store"];
+
 pub(super) fn explain(state_dir: &Path, guest: &str, key: &str, wanted: Wanted) -> Result<Explanation, ExplainError> {
     let instances = known(state_dir, guest)?;
     let of_instance = instances.iter().any(|instance| instance == key);
+    let is_instance_or_number = of_instance || wanted.decision.is_some();
+    match chosen(state_dir, guest, (key, &instances), wanted, !is_instance_or_number) {
+        Err(_) if !is_instance_or_number => chosen(state_dir, guest, (key, &instances), wanted, false),
+        explained => explained,
+    }
+}
+
+fn chosen(
+    state_dir: &Path,
+    guest: &str,
+    (key, instances): (&str, &[String]),
+    wanted: Wanted,
+    without_starts: bool,
+) -> Result<Explanation, ExplainError> {
+    let of_instance = instances.iter().any(|instance| instance == key);
     let fits = |call: &Call, entries: &[Entry]| {
-        !LOOKS.contains(&call.name.as_str()) && (of_instance || mentions(key, call, entries))
+        let name = call.name.as_str();
+        !LOOKS.contains(&name)
+            && !(without_starts && AT_EACH_START.contains(&name))
+            && (of_instance || mentions(key, call, entries))
     };
     let (mut jobs, mut found) = (Vec::new(), 0);
     for instance in instances.iter().filter(|instance| !of_instance || *instance == key) {
@@ -64,6 +85,7 @@ pub(super) fn explain(state_dir: &Path, guest: &str, key: &str, wanted: Wanted) 
         guest: guest.to_owned(),
         key: key.to_owned(),
         set_aside: set_aside(state_dir, guest, key),
+        now: None,
         jobs,
         kept,
         unread: 0,

@@ -1,7 +1,7 @@
 //! The gate's findings, and the line that reports them.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -140,6 +140,24 @@ impl Verdict {
         self.identical + self.differ == 0 && (self.undecided > 0 || self.by_others > 0)
     }
 
+    /// What helps if nothing could be compared: text to append. A swap has already waited for the active version.
+    pub(crate) fn what_helps(&self, state_dir: &Path, guest: &str) -> &'static str {
+        if self.passed || self.is_over() || !self.compared_nothing() {
+            return "";
+        }
+        if self.undecided > 0 {
+            return "; no recording can decide it, since it reads what the active version does not: test it with \
+                    scenarios (`self_test`), then swap with `--gate report`";
+        }
+        let keys = std::fs::read_dir(trueup_journal::guest_dir(&state_dir.join("keys"), guest));
+        match keys.map(|mut keys| keys.next().is_none()) {
+            Ok(true) => "; there is no key that it could decide about: swap with `--gate report`",
+            Ok(false) => "; `trueup reconcile KEY` has it decide at once, or swap with `--gate report`",
+            // Such a guest is called when a pod or a Service changes.
+            Err(_) => "; swap after its next call, or with `--gate report`",
+        }
+    }
+
     /// Whether other versions of the guest recorded calls, but the active one has not yet.
     pub(crate) fn has_nothing_to_compare(&self) -> bool {
         self.calls_read == 0 && self.by_others > 0 && self.refused.is_none()
@@ -234,9 +252,6 @@ impl fmt::Display for Verdict {
         }
         if let Some(why) = &self.given_up {
             write!(f, "; given up: {why}")?;
-        }
-        if !self.passed && self.refused.is_none() && self.given_up.is_none() && self.compared_nothing() {
-            f.write_str("; wait until it has decided something, or swap with `--gate report`")?;
         }
         if let Some(why) = self.passed_over_why.first() {
             let passed_over = counted(self.passed_over, "recording", "recordings");

@@ -158,9 +158,11 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
         match end {
             Ok(gone) => {
                 let unreported = self.unreported.remove(&key);
-                let is_resync = is_resync && unreported.is_none();
+                if is_resync && unreported.is_none() {
+                    self.resynced(&key, effects);
+                }
                 effects += unreported.unwrap_or_default();
-                match self.world.succeeded(&key, gone, effects, is_resync, out) {
+                match self.world.succeeded(&key, gone, effects, out) {
                     Ok(event) => self.succeeded(key, gone, event),
                     Err(error) => self.failed(&key, error, FAILURES_MAX_ONCE, None),
                 }
@@ -171,6 +173,20 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
                 }
             }
             Err(Failure { error, .. }) => self.failed(&key, error, failures, again_in_ms),
+        }
+    }
+
+    /// A resync succeeded. If it changed anything, others had changed the objects of the key.
+    fn resynced(&self, key: &W::Key, Effects { created, destroyed }: Effects) {
+        let corrected = created + destroyed > 0;
+        if self.board.resynced(W::RULES.guest, &key.to_string(), corrected) == 1 {
+            tracing::warn!(
+                %key,
+                created,
+                destroyed,
+                "its objects were changed by others since they were as they should be, and are so again: look for another host \
+                 with the same `cluster`, or for someone who changes them by hand"
+            );
         }
     }
 

@@ -113,8 +113,9 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
         let status = self.controller.status(key);
         let failures = status.map_or(0, |status| status.failures);
         let standing = self.standings.get(key);
+        let start = self.pending.start.clone();
         let otherwise = || match status.and_then(|status| status.last) {
-            None => Cause::Start,
+            None => start,
             Some(Outcome::Success) => Cause::Resync,
             Some(Outcome::Interrupted | Outcome::GaveWay(_)) => Cause::Interrupted,
             Some(Outcome::Failure | Outcome::RetryAfter(_)) => Cause::Retry {

@@ -266,7 +266,6 @@ pub trait Reconciler: Sized {
         key: &Self::Key,
         gone: bool,
         effects: Effects,
-        is_resync: bool,
         out: Self::Out,
     ) -> Result<Option<Event>, String>;
     /// What is in service now, as the status shows it.
@@ -433,7 +432,10 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
                 parts.guest.failure.clone(),
                 managing.of.fall_back,
             ),
-            pending: Pending::default(),
+            pending: Pending::new(match parts.board.is_reloaded() {
+                true => Cause::Reloaded,
+                false => Cause::Start,
+            }),
             became_active: None,
             handovers: managing.of.handovers,
             versions: 0,

@@ -13,7 +13,7 @@ use tracing::Instrument as _;
 use trueup_base::fence::Fence;
 use trueup_base::progress::{self, Doing};
 use trueup_capabilities::Backends;
-use trueup_capabilities::meter::{Change, Effects};
+use trueup_capabilities::meter::{Change, Effects, Unapplied};
 use trueup_journal::Interrupted;
 
 use crate::decisions::{Came, Decided};
@@ -67,6 +67,8 @@ pub struct Turn {
     pub effects: Effects,
     /// The same, object by object.
     pub changes: Vec<Change>,
+    /// What the backend failed to apply, as its last call saw it.
+    pub unapplied: Unapplied,
     /// When its last call began, in milliseconds since 1970, as far as is known.
     pub last_at_ms: u64,
     _doing: Doing,
@@ -104,6 +106,7 @@ impl Turn {
             counts: false,
             effects: Effects::default(),
             changes: Vec::new(),
+            unapplied: Unapplied::new(),
             last_at_ms: 0,
             _doing: doing,
         }
@@ -185,10 +188,10 @@ impl Turn {
         &mut self,
         call: &str,
         args: &impl Serialize,
-        read: impl FnOnce(R) -> Result<T, Failure>,
+        read: impl FnOnce(R, &Unapplied) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
         let called = self.called(call, args).await;
-        let answer = called.and_then(|answer| read(dispatch::read(call, &answer)?));
+        let answer = called.and_then(|answer| read(dispatch::read(call, &answer)?, &self.unapplied));
         self.decided
             .end_call(answer.as_ref().err().map(|failure| failure.error.as_str()));
         answer
@@ -216,6 +219,7 @@ impl Turn {
         self.effects.created += host.meter.effects.created - before.created;
         self.effects.destroyed += host.meter.effects.destroyed - before.destroyed;
         self.changes.append(&mut host.changes);
+        self.unapplied = std::mem::take(&mut host.unapplied);
         self.settled(open, answer).await
     }
 

@@ -162,7 +162,11 @@ pub(crate) async fn prove(program: Arc<Program>, worlds: Worlds, against: &Again
     if !verdict.passed {
         return Err(Refused {
             step: Step::Gate,
-            why: format!("{verdict}{}", verdict.shown_by(against.reference, proof.afresh)),
+            why: format!(
+                "{verdict}{}{}",
+                verdict.what_helps(&active.state_dir, active.name),
+                verdict.shown_by(against.reference, proof.afresh)
+            ),
         });
     }
     let report = Report {

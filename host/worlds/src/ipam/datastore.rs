@@ -200,6 +200,7 @@ impl Datastore {
             assigned: count(assigned),
             held: allocated.saturating_sub(count(assigned)),
             free: count(total).saturating_sub(count(assigned)),
+            resting: 0,
         })
     }
 }

@@ -44,6 +44,8 @@ struct Holder {
 pub(super) struct Holders {
     by_ip: BTreeMap<String, Holder>,
     by_key: BTreeMap<[String; 3], String>,
+    /// When a pod gave each address back in this process, of those that no pod has since.
+    freed_at: BTreeMap<String, Instant>,
     file: PathBuf,
     /// When to write the names. `None` if they are written.
     write_at: Option<Instant>,
@@ -83,6 +85,7 @@ impl Holders {
         Self {
             by_ip: BTreeMap::new(),
             by_key: BTreeMap::new(),
+            freed_at: BTreeMap::new(),
             file: state_dir.join("ipam").join(format!("{instance}.pods.json")),
             write_at: None,
             is_unwritten: false,
@@ -156,6 +159,7 @@ impl Holders {
             pod,
             missing: None,
         };
+        self.freed_at.remove(ip);
         self.by_ip.insert(ip.to_owned(), holder);
     }
 
@@ -163,19 +167,25 @@ impl Holders {
     pub(super) fn freed(&mut self, ip: &str) {
         if let Some(holder) = self.by_ip.remove(ip) {
             self.by_key.remove(&three(&holder.key));
+            self.freed_at.insert(ip.to_owned(), Instant::now());
         }
     }
 
-    /// Counts the addresses of the interfaces that the guest has.
-    pub(super) fn stats(&self, has: &Inventory) -> Stats {
+    /// Counts the addresses of the interfaces that the guest has. `rest_ms`: how long an address rests.
+    pub(super) fn stats(&self, has: &Inventory, rest_ms: u64, now: Instant) -> Stats {
         let held = self.by_ip.keys().filter(|ip| has.place(ip).is_none()).count();
         let assigned = self.by_ip.len() - held;
+        let rests = |(ip, at): &(&String, &Instant)| {
+            now.duration_since(**at) < Duration::from_millis(rest_ms) && has.place(ip).is_some()
+        };
+        let resting = self.freed_at.iter().filter(rests).count();
         Stats {
             enis: has.eni_count(),
             addresses: has.address_count(),
             assigned,
             held,
-            free: has.address_count().saturating_sub(assigned),
+            free: has.address_count().saturating_sub(assigned + resting),
+            resting,
         }
     }
 
@@ -278,24 +288,29 @@ mod tests {
     }
 
     #[test]
-    fn counts_follow_what_is_given_and_freed() {
+    fn counts_follow_what_is_given_freed_and_rests() {
         let dir = tempfile::tempdir().unwrap();
         let mut holders = Holders::new(dir.path(), "ipam");
         let has = has(&["10.0.0.2", "10.0.0.3"]);
-        let counts = |holders: &Holders| {
-            let stats = holders.stats(&has);
-            (stats.assigned, stats.free, stats.held)
+        let at = |holders: &Holders, now: Instant| {
+            let stats = holders.stats(&has, 30_000, now);
+            (stats.assigned, stats.free, stats.resting, stats.held)
         };
+        let counts = |holders: &Holders| at(holders, Instant::now());
         holders.assigned(&key("c1"), "10.9.0.1", None);
-        assert_eq!(counts(&holders), (0, 2, 1), "no interface has it");
+        assert_eq!(counts(&holders), (0, 2, 0, 1), "no interface has it");
         holders.assigned(&key("c1"), "10.0.0.2", None);
-        assert_eq!(counts(&holders), (1, 1, 0), "it gave up the other");
+        assert_eq!(counts(&holders), (1, 1, 0, 0), "it gave up the other");
         holders.assigned(&key("c2"), "10.0.0.3", None);
         holders.assigned(&key("c2"), "10.0.0.3", None);
-        assert_eq!(counts(&holders), (2, 0, 0));
+        assert_eq!(counts(&holders), (2, 0, 0, 0));
         holders.freed("10.0.0.2");
         holders.freed("10.0.0.2");
-        assert_eq!(counts(&holders), (1, 1, 0));
+        assert_eq!(counts(&holders), (1, 0, 1, 0));
+        assert_eq!(at(&holders, Instant::now() + Duration::from_secs(30)), (1, 1, 0, 0));
+        holders.freed("10.0.0.3");
+        holders.assigned(&key("c3"), "10.0.0.3", None);
+        assert_eq!(counts(&holders), (1, 0, 1, 0));
     }
 
     #[test]

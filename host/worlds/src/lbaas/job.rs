@@ -8,6 +8,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use trueup_base::text;
 use trueup_capabilities::lbaas;
+use trueup_capabilities::meter::Unapplied;
 use trueup_work::keyed::turn::{self, Turn};
 use trueup_work::lifecycle::failure::Failure;
 
@@ -160,10 +161,10 @@ impl Work<'_> {
     /// Calls the guest, and reads its answer: `{"Ok": R}` or `{"Err": error}`.
     async fn call<R: DeserializeOwned>(&mut self, call: &str, desired: &Desired) -> Result<R, Failure> {
         self.turn.ready(None).await?;
-        let read = |answer: Result<R, Reconciliation>| {
+        let read = |answer: Result<R, Reconciliation>, unapplied: &Unapplied| {
             answer.map_err(|error| Failure {
                 retry_after_ms: retry_after_ms(&error),
-                ..Failure::from(describe(&error))
+                ..Failure::from(text::error(in_words(&error) + &in_vain(&error, unapplied)))
             })
         };
         self.turn.call(call, &Args { desired }, read).await
@@ -218,6 +219,19 @@ fn in_words(error: &Reconciliation) -> String {
             lbaas::Error::Unavailable(text) => format!("the Engine is not available: {text}"),
             lbaas::Error::AccessDenied(text) => format!("access denied: {text}; see `grants` in [guests.lbaas]"),
         },
+    }
+}
+
+/// Which of the objects that the guest waited for can't become ready, since the Engine failed to apply them.
+fn in_vain(error: &Reconciliation, unapplied: &Unapplied) -> String {
+    let Reconciliation::TimedOut(refs) = error else {
+        return String::new();
+    };
+    let failed = |at: &&lbaas::ObjectRef| unapplied.contains(&(at.kind.name(), at.identifier.clone()));
+    let failed: Vec<lbaas::ObjectRef> = refs.iter().filter(failed).cloned().collect();
+    match failed.is_empty() {
+        true => String::new(),
+        false => format!("; the Engine failed to apply: {}", list(&failed)),
     }
 }
 

@@ -274,19 +274,8 @@ impl Reconciler for Services<'_> {
         key: &Key,
         gone: bool,
         Effects { created, destroyed }: Effects,
-        is_resync: bool,
         out: Vec<AddressPorts>,
     ) -> Result<Option<Event>, String> {
-        let corrected = created + destroyed > 0;
-        if is_resync && self.setup.board.resynced(guest::NAME, &key.to_string(), corrected) == 1 {
-            tracing::warn!(
-                %key,
-                created,
-                destroyed,
-                "its objects were changed by others since they were as they should be, and are so again: look for another host \
-                 with the same `cluster`, or for someone who changes them by hand"
-            );
-        }
         let in_service = out.into_iter().map(|AddressPorts { address, ports }| (address, ports));
         let in_service: Vec<_> = in_service.collect();
         let news = if gone {

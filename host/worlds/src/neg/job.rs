@@ -276,6 +276,6 @@ impl Work {
 
     async fn call<R: DeserializeOwned>(&mut self, call: &str, args: &impl Serialize) -> Result<R, Failure> {
         self.turn.go_on()?;
-        self.turn.call(call, args, Ok).await
+        self.turn.call(call, args, |answer, _| Ok(answer)).await
     }
 }

@@ -248,14 +248,7 @@ impl Reconciler for Negs<'_> {
         (failures, by_queue.filter(|_| outcome != Outcome::Success).or(by_timer))
     }
 
-    fn succeeded(
-        &mut self,
-        key: &Key,
-        gone: bool,
-        _: Effects,
-        _is_resync: bool,
-        Out { came, .. }: Out,
-    ) -> Result<Option<Event>, String> {
+    fn succeeded(&mut self, key: &Key, gone: bool, _: Effects, Out { came, .. }: Out) -> Result<Option<Event>, String> {
         let operation_failures = self.entry(key).operation_failures;
         if self.once && operation_failures >= FAILURES_MAX_ONCE {
             return Err(format!("{operation_failures} operations in a row failed"));

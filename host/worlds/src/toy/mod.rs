@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use trueup_capabilities::meter::Effects;
+use trueup_capabilities::meter::{Effects, Unapplied};
 use trueup_capabilities::{Backends, etcd};
 use trueup_sources::{Batch, Completeness, Kind, Objects};
 use trueup_work::decisions::{Input, Nodes, Seen};
@@ -208,7 +208,7 @@ impl Reconciler for Toys<'_> {
 
     fn lost(&self, _: &Key) {}
 
-    fn succeeded(&mut self, key: &Key, gone: bool, effects: Effects, _: bool, (): ()) -> Result<Option<Event>, String> {
+    fn succeeded(&mut self, key: &Key, gone: bool, effects: Effects, (): ()) -> Result<Option<Event>, String> {
         let (holdings, text) = (&self.active.quotas.holdings, key.to_string());
         if gone {
             holdings.emptied(&text);
@@ -249,7 +249,7 @@ async fn reconcile(turn: &mut Turn, desired: Vec<Desired>) -> End {
         turn.ready(None).await?;
         turn.removing = desired.value.is_none();
         gone &= turn.removing;
-        let read = |answer: Result<Outcome, Error>| {
+        let read = |answer: Result<Outcome, Error>, _: &Unapplied| {
             answer.map_err(|Error::Database(error)| Failure::from(format!("etcd: {error}")))
         };
         match turn.call(RECONCILE, &Reconcile { desired }, read).await? {

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use trueup_base::text::{counted, passed};
-use trueup_work::board::{GuestShown, KeyShown, KeyState, MigrationShown, OperationShown, Status};
+use trueup_work::board::{GuestShown, HostShown, KeyShown, KeyState, MigrationShown, OperationShown, Status};
 use trueup_worlds::neg::Migration;
 use trueup_worlds::neg::guest as neg;
 
@@ -16,7 +16,7 @@ const IN_FLIGHT_MAX: usize = 10;
 pub(super) fn lines(status: &Status, keys: Option<&[KeyShown]>) -> Vec<String> {
     let mut lines = vec![
         format!("host      {}", host(status)),
-        format!("config    {}", status.host.config),
+        format!("config    {}{}", status.host.config, not_applied(&status.host)),
     ];
     if !status.host.admin.is_empty() {
         lines.push(format!("admin     {}", status.host.admin.join(", ")));
@@ -88,6 +88,18 @@ pub(in crate::commands) fn without_problems(status: &Status) -> String {
     } else {
         format!("nothing is wrong; not true yet: {}", waiting.join(", "))
     }
+}
+
+/// `; a reload was refused 12 s ago; changed since it was read`.
+fn not_applied(host: &HostShown) -> String {
+    let refused = host.refused_reload.as_ref();
+    let refused = refused.map(|refused| format!("; a reload was refused {}", since(refused.at_ms, host.now_ms)));
+    let changed = if host.config_changed {
+        "; changed since it was read"
+    } else {
+        ""
+    };
+    refused.unwrap_or_default() + changed
 }
 
 fn host(status: &Status) -> String {
@@ -252,6 +264,10 @@ fn pods(status: &Status) -> Option<String> {
     let pods = status.pods.as_ref()?;
     let state = if pods.serving { "served" } else { "not served" };
     let mut text = format!("`{}` {state}: {}, {} free", pods.instance, pods.stats, pods.stats.free);
+    if pods.stats.resting > 0 {
+        // Writing to a String can't fail.
+        let _ = write!(text, ", {} resting", pods.stats.resting);
+    }
     if let Some(error) = &pods.error {
         let _ = write!(text, "; {}", printable(error));
     }

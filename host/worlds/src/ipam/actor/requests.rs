@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use tokio::time::Instant;
+use trueup_base::clock::{Clock as _, SystemClock};
 use trueup_work::board::pods::Stats;
 use trueup_work::lifecycle::failure::Failure;
 
 use super::{Actor, Job};
 use crate::ipam::enis::Inventory;
-use crate::ipam::guest::{EniInfos, IpamKey};
+use crate::ipam::guest::{AddressInfo, EniInfos, IpamKey};
 use crate::ipam::protocol::{self, Answer, Command, Done, Gc, Refusal};
 use crate::ipam::shown::Shown;
 
@@ -164,6 +165,12 @@ impl Actor {
             .into_iter()
             .filter(|pod| has.place(&pod.ip).is_none())
             .collect();
+        let (rest_ms, now_ms) = (self.datastore.cooling_period_ms(), SystemClock.now_ms());
+        let rests = |address: &&AddressInfo| {
+            let rested_ms = address.unassigned_at_ms.map(|at_ms| now_ms.saturating_sub(at_ms));
+            address.key.is_none() && rest_ms > 0 && rested_ms.is_some_and(|rested_ms| rested_ms <= rest_ms)
+        };
+        let resting = infos.enis.iter().flat_map(|eni| &eni.addresses).filter(rests).count();
         Ok(Shown {
             instance: self.name(),
             guest: self.datastore.guest(),
@@ -174,7 +181,8 @@ impl Actor {
                 addresses: has.address_count(),
                 assigned: allocated_count - held.len(),
                 held: held.len(),
-                free: (has.address_count() + held.len()).saturating_sub(allocated_count),
+                free: (has.address_count() + held.len()).saturating_sub(allocated_count + resting),
+                resting,
             },
             cooling_period_ms: self.datastore.cooling_period_ms(),
             enis: infos.enis,

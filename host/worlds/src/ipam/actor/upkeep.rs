@@ -68,15 +68,30 @@ impl Actor {
             // The problem was already reported.
             return;
         }
-        let stats = self.holders.stats(&self.has);
+        let rest_ms = self.datastore.cooling_period_ms();
+        let stats = self.holders.stats(&self.has, rest_ms, Instant::now());
         let mut problems = Vec::new();
-        let asked = self.refused_at.is_some_and(|at| at.elapsed() < REFUSED_FOR);
+        if self
+            .counted
+            .as_ref()
+            .is_some_and(|(before, _)| stats.free > before.free)
+        {
+            // A pod that asks now gets it.
+            self.refused_at = None;
+        }
+        // An address of an earlier process may rest.
+        let refused_for = REFUSED_FOR.min(Duration::from_millis(rest_ms));
+        let asked = self.refused_at.is_some_and(|at| at.elapsed() < refused_for);
         if stats.free == 0 || asked {
             problems.push(format!(
                 "no address is free: {} of {} are assigned{}",
                 stats.assigned,
                 stats.addresses,
-                if stats.free > 0 { ", the others rest" } else { "" }
+                if stats.addresses > stats.assigned {
+                    ", the others rest"
+                } else {
+                    ""
+                }
             ));
         }
         match self.holders.forgotten_count(Instant::now()) {
