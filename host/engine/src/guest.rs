@@ -71,28 +71,12 @@ impl Guest {
                 "not WebAssembly: {what}, must be a component, or a core module with wit-bindgen's type section"
             )));
         };
-        // A core module's own metadata: its component has none yet.
-        let payload = wasm_metadata::Payload::from_binary(bytes).ok();
-        let metadata = payload.as_ref().map(wasm_metadata::Payload::metadata);
-        let name = metadata.and_then(|metadata| metadata.name.as_deref());
-        // A linker names a core module after its file.
-        let name = name.map(|name| name.strip_suffix(".wasm").unwrap_or(name));
-        let name = name.unwrap_or(UNKNOWN).to_owned();
-        let version = metadata.and_then(|metadata| metadata.version.as_ref());
-        let version = version.map_or_else(|| UNKNOWN.to_owned(), ToString::to_string);
+        // Of a core module, its own metadata: its component has none yet.
+        let (name, version) = name_and_version(bytes);
         let component = match cache.get(&engine.wasmtime, &digest) {
             Some(component) => component,
             None => {
-                if bytes.len() >= SLOW_BYTES {
-                    let size = bytes.len() / 1_000_000;
-                    tracing::info!(
-                        "compiling a guest of {size} MB, {digest}: this takes up to a minute, and is done once"
-                    );
-                } else if bytes.len() >= NOTICED_BYTES && engine.tells_compiling.swap(false, Ordering::Relaxed) {
-                    tracing::info!(
-                        "compiling guests for this machine: this takes some seconds, and their code is kept"
-                    );
-                }
+                log_what_takes_long(engine, bytes, &digest);
                 let _doing = progress::doing(|| format!("compiling {name}@{version}"));
                 let component = compile(engine, bytes, component_bytes)?;
                 cache.put(&digest, &component);
@@ -126,6 +110,27 @@ impl Guest {
     /// The component for a linker to instantiate.
     pub fn component(&self) -> &Component {
         &self.component
+    }
+}
+
+/// The name and the version in the metadata of a component or a core module.
+fn name_and_version(bytes: &[u8]) -> (String, String) {
+    let payload = wasm_metadata::Payload::from_binary(bytes).ok();
+    let metadata = payload.as_ref().map(wasm_metadata::Payload::metadata);
+    let name = metadata.and_then(|metadata| metadata.name.as_deref());
+    // A linker names a core module after its file.
+    let name = name.map(|name| name.strip_suffix(".wasm").unwrap_or(name));
+    let version = metadata.and_then(|metadata| metadata.version.as_ref());
+    let version = version.map_or_else(|| UNKNOWN.to_owned(), ToString::to_string);
+    (name.unwrap_or(UNKNOWN).to_owned(), version)
+}
+
+fn log_what_takes_long(engine: &Engine, bytes: &[u8], digest: &Digest) {
+    if bytes.len() >= SLOW_BYTES {
+        let size = bytes.len() / 1_000_000;
+        tracing::info!("compiling a guest of {size} MB, {digest}: this takes up to a minute, and is done once");
+    } else if bytes.len() >= NOTICED_BYTES && engine.tells_compiling.swap(false, Ordering::Relaxed) {
+        tracing::info!("compiling guests for this machine: this takes some seconds, and their code is kept");
     }
 }
 

@@ -64,7 +64,7 @@ impl Reads {
             board: Arc::clone(&ground.board),
             metrics: Arc::clone(&ground.metrics),
             config: config.shown(),
-            digest: config.digest.clone(),
+            digest: config.digest,
             pods_socket: config.world::<Ipam>().map(|ipam| ipam.adapter.socket.clone()),
             manager: OnceLock::new(),
             slow: Arc::new(Semaphore::new(SLOW_READS_MAX)),

@@ -55,9 +55,8 @@ fn chosen(
     let of_instance = instances.iter().any(|instance| instance == key);
     let fits = |call: &Call, entries: &[Entry]| {
         let name = call.name.as_str();
-        !LOOKS.contains(&name)
-            && !(without_starts && AT_EACH_START.contains(&name))
-            && (of_instance || mentions(key, call, entries))
+        let is_no_news = LOOKS.contains(&name) || (without_starts && AT_EACH_START.contains(&name));
+        !is_no_news && (of_instance || mentions(key, call, entries))
     };
     let (mut jobs, mut found) = (Vec::new(), 0);
     for instance in instances.iter().filter(|instance| !of_instance || *instance == key) {
