@@ -76,8 +76,8 @@ async fn a_core_module_with_its_type_section_is_the_component_that_it_becomes() 
     );
     assert_eq!(
         (module.name.as_str(), module.version.as_str()),
-        ("unknown", "unknown"),
-        "its metadata has no name"
+        ("trueup_guest_misbehaving", "0.1.0"),
+        "those of its package"
     );
     assert_ne!(component.digest, module.digest, "of the bytes as they were given");
     assert_eq!(

@@ -20,6 +20,7 @@ use trueup_capabilities::metrics::{HOST, Line, Registry as Metrics};
 use trueup_capabilities::random::Seeded;
 use trueup_config::{Backend as _, Config, Lbaas, LbaasBackend, LbaasSim};
 use trueup_sims::Server;
+use trueup_sims::lbaas::ServerConfig;
 use trueup_work::board::Board;
 use trueup_work::ground::{Ground, Version, stream_of};
 use trueup_work::lifecycle::active::Active;
@@ -169,8 +170,10 @@ pub(super) const SIMULATED_ENGINES_TOKEN: &str = "the simulated Engine's token";
 
 async fn start_engine(sim: &LbaasSim, is_trial: bool) -> Result<Server, SetupError> {
     let token = read_token(&sim.token, SIMULATED_ENGINES_TOKEN)?;
-    let mut config = sim.server(token.trim());
-    config.is_trial = is_trial;
+    let config = ServerConfig {
+        is_trial,
+        ..sim.server(token.trim())
+    };
     let engine = trueup_sims::lbaas::start(config, sim.listen)
         .await
         .map_err(SetupError::failed)?;
