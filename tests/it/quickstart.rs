@@ -416,6 +416,41 @@ fn what_is_not_granted_does_not_reach_the_engine() {
 }
 
 #[test]
+fn a_load_balancer_that_was_mistyped_holds_nothing_up_once_corrected() {
+    let engine = Engine::start(&SETTLE);
+    let site = Site::against(&engine);
+    site.run_once().exits(0);
+    let (right, wrong) = ("load_balancers = [\"lb-1\"]", "load_balancers = [\"lb-1\", \"lb-9\"]");
+    let grants = |of: &str| format!("grants = {{ lbaas = {{ read = [{of}], write = [{of}] }} }}");
+    let (narrow, wide) = (grants("\"lb-1\""), grants("\"lb-1\", \"lb-9\""));
+    site.edit("trueup.toml", right, wrong);
+    site.edit("trueup.toml", &narrow, &wide);
+    let failed = site.run_once().exits(1);
+    assert!(
+        !failed.said("the Engine does not know the load balancer").is_empty(),
+        "{failed}"
+    );
+
+    // Without a grant the host can't look, and says what helps. The other load balancer is not held up.
+    site.edit("trueup.toml", wrong, right);
+    site.edit("trueup.toml", &wide, &narrow);
+    site.remove_manifest("api.yaml");
+    let refused = site.run_once().exits(1);
+    let helps = "no grant to read load balancer `lb-9`";
+    assert!(
+        refused.stdout.contains(helps) && refused.stdout.contains("grant it until they are gone"),
+        "{refused}"
+    );
+    assert_eq!(engine.objects_of("api.default"), []);
+
+    site.edit("trueup.toml", &narrow, &wide);
+    let ran = site.run_once().exits(0);
+    assert!(!ran.said("nothing is removed from it").is_empty(), "{ran}");
+    site.edit("trueup.toml", &wide, &narrow);
+    site.run_once().exits(0);
+}
+
+#[test]
 fn the_token_is_seen_nowhere() {
     let (engine, site, _) = converged();
     site.remove_manifest("dns.yaml");

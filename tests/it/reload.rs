@@ -116,17 +116,9 @@ fn status_and_audit_name_what_is_refused_and_what_is_not_applied() {
     let good = std::fs::read_to_string(site.path(CONFIG)).unwrap();
     status().exits(0);
     std::fs::write(site.path(CONFIG), format!("adress = 1\n{good}")).unwrap();
-    let edited: Ran = status().exits(1);
-    assert!(
-        edited.stdout.contains("trueup.toml; changed since it was read\n"),
-        "{edited}"
-    );
-    assert!(
-        edited
-            .last_line()
-            .contains("trueup.toml was changed and is not applied: `kill -HUP "),
-        "{edited}"
-    );
+    let edited: Ran = status().exits(0);
+    let changed = "trueup.toml; changed since it was read: `kill -HUP ";
+    assert!(edited.stdout.contains(changed), "{edited}");
 
     host.signal(Signal::HUP);
     host.wait_for_warning("the configuration stays as it was");

@@ -105,17 +105,16 @@ fn now(guest: Option<&str>, key: &str, state_dir: &Path) -> Option<(KeyShown, No
 /// `! a job runs since ...`, or what can't be read and may name the key.
 fn now_text(now: &Now) -> Vec<String> {
     let since = output::time(now.since_ms);
-    if now.state == KeyState::Running {
-        return vec![format!(
-            "! a job runs since {since}: it is shown here when it has ended"
-        )];
-    }
-    let held = format!("! held since {since}: its objects are kept, since what can't be read may name it");
+    let what = match now.state {
+        KeyState::Running => format!("! a job runs since {since}: it is shown here when it has ended"),
+        KeyState::Held => format!("! held since {since}: its objects are kept, since what can't be read may name it"),
+        _ => "! what can't be read may name it: until then, what was read before counts".to_owned(),
+    };
     let why = now
         .unreadable
         .iter()
         .map(|problem| format!("    {}", printable(problem)));
-    std::iter::once(held).chain(why).collect()
+    std::iter::once(what).chain(why).collect()
 }
 
 fn text(of: &Explanation, since_ms: Option<u64>) -> Vec<String> {

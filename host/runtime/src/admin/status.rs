@@ -62,7 +62,7 @@ pub(super) fn guests(manager: &Manager) -> Vec<GuestShown> {
 fn problems(reads: &Reads, status: &Status) -> Vec<String> {
     let mut problems = health::why_not_ready(reads);
     problems.extend(no_host_acts(status));
-    problems.extend(not_applied(&status.host));
+    problems.extend(refused_reload(&status.host));
     let pods = status.pods.iter().flat_map(|pods| &pods.problems);
     problems.extend(pods.map(|problem| format!("pod-addresses: {problem}")));
     problems.extend(status.source.as_ref().and_then(|source| not_watched(&source.more)));
@@ -130,17 +130,13 @@ fn contested(status: &Status) -> Option<String> {
     ))
 }
 
-/// The configuration that an operator wrote is not the one that runs.
-fn not_applied(host: &HostShown) -> Option<String> {
-    let HostShown { config, pid, .. } = host;
-    if let Some(refused) = &host.refused_reload {
-        let why = refused.reasons.join("; ");
-        return Some(format!(
-            "the last reload was refused: {why}: correct it, then `kill -HUP {pid}`"
-        ));
-    }
-    let changed = || format!("{config} was changed and is not applied: `kill -HUP {pid}`");
-    host.config_changed.then(changed)
+/// The configuration that an operator wrote is refused.
+fn refused_reload(host: &HostShown) -> Option<String> {
+    let why = host.refused_reload.as_ref()?.reasons.join("; ");
+    let pid = host.pid;
+    Some(format!(
+        "the last reload was refused: {why}: correct it, then `kill -HUP {pid}`"
+    ))
 }
 
 /// A standby that knows of no active leader: the last leader it saw is itself or none.

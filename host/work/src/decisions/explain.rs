@@ -51,7 +51,8 @@ pub struct Explanation {
     /// Set if its input is set aside: the host does not reconcile it until it or the guest changes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub set_aside: Option<SetAside>,
-    /// Set if the running host works on the key, or keeps its objects although nothing names it.
+    /// Set if the running host works on the key, keeps its objects although nothing names it, or can't read something
+    /// that may name it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub now: Option<Now>,
     /// The requested jobs, oldest first.
@@ -65,21 +66,21 @@ pub struct Explanation {
 /// What the running host does about a key.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Now {
-    /// `running` or `held`.
+    /// Its state.
     pub state: KeyState,
     /// Since when, in milliseconds since 1970.
     pub since_ms: u64,
-    /// What can't be read and may name the key, if it is held; one line each.
+    /// What can't be read and may name the key, one line each. Nothing while a job runs.
     pub unreadable: Vec<String>,
 }
 
 impl Now {
-    /// `problems`: those of the source. `None` in any other state.
+    /// `problems`: those of the source. `None` if there are none, and no job runs.
     pub fn of(shown: &KeyShown, problems: &[String]) -> Option<Self> {
         let unreadable = match shown.state {
             KeyState::Running => Vec::new(),
-            KeyState::Held => problems.to_vec(),
-            _ => return None,
+            _ if problems.is_empty() => return None,
+            _ => problems.to_vec(),
         };
         Some(Self {
             state: shown.state,

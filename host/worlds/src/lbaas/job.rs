@@ -122,7 +122,7 @@ impl Work<'_> {
         let publish = &self.shared.publish;
         publish.claim(&self.key, &desired.service_uid, &fence).await?;
         self.reconcile(&desired).await?;
-        self.in_service = addresses_only(self.call("reconciliation.status", &desired).await?)?;
+        self.in_service = addresses_only(self.call("reconciliation.status", &desired, Err).await?)?;
         let publish = &self.shared.publish;
         let serving = publish.serve(&self.key, &desired.service_uid, &self.in_service, &fence);
         serving.await?;
@@ -132,14 +132,21 @@ impl Work<'_> {
         Ok(false)
     }
 
-    /// Removes every object under `uid` on these load balancers.
+    /// Removes every object under `uid` on these load balancers. Each that left the configuration comes by itself, after
+    /// the others: if it can't be reached, the others are clean nevertheless.
     async fn remove(&mut self, uid: &str, on: Vec<String>) -> Result<(), Failure> {
-        let removal = adapter::removal(&self.key, uid, on.clone(), &self.shared.settings);
-        self.turn.removing = true;
-        let removed = self.reconcile(&removal).await;
-        self.turn.removing = false;
-        removed?;
-        self.known(|known, key| known::forget(known, key, uid, &on))
+        let settings = &self.shared.settings;
+        let (named, left): (Vec<_>, Vec<_>) = on.into_iter().partition(|at| settings.load_balancers.contains(at));
+        let left = left.into_iter().map(|at| vec![at]);
+        for on in std::iter::once(named).chain(left).filter(|on| !on.is_empty()) {
+            let removal = adapter::removal(&self.key, uid, on.clone(), settings);
+            self.turn.removing = true;
+            let removed = self.reconcile(&removal).await;
+            self.turn.removing = false;
+            removed?;
+            self.known(|known, key| known::forget(known, key, uid, &on))?;
+        }
+        Ok(())
     }
 
     fn known<T>(&self, change: impl FnOnce(&mut KnownKeys, &Key) -> std::io::Result<T>) -> Result<T, Failure> {
@@ -151,18 +158,43 @@ impl Work<'_> {
         let slot = &self.turn.slot;
         let instances = slot.instances();
         let identity = instances.identity(slot.key());
-        granted::check(&identity, &instances.grants, slot.backends(), &desired.load_balancers)?;
+        let named = &self.shared.settings.load_balancers;
+        let has_left = !desired.load_balancers.iter().any(|at| named.contains(at));
+        let granted = granted::check(&identity, &instances.grants, slot.backends(), &desired.load_balancers);
+        granted.map_err(|why| match has_left {
+            true => format!("{why}: it left `load_balancers`, and objects may be on it: grant it until they are gone"),
+            false => why,
+        })?;
         self.turn.counts = true;
-        let report = self.call(RECONCILE, desired).await;
+        let key = self.key.clone();
+        let unless_unknown = |error| match error {
+            // A name that was mistyped, or a load balancer that was deleted.
+            Reconciliation::Api(lbaas::Error::NotFound) if has_left => {
+                let gone = desired.load_balancers.join(", ");
+                tracing::warn!(%key, "{gone} left `load_balancers`, and the Engine does not know it: nothing is removed from it");
+                Ok(Report {
+                    created: 0,
+                    destroyed: 0,
+                    rounds: 0,
+                })
+            }
+            error => Err(error),
+        };
+        let report = self.call(RECONCILE, desired, unless_unknown).await;
         self.turn.counts = false;
         report
     }
 
-    /// Calls the guest, and reads its answer: `{"Ok": R}` or `{"Err": error}`.
-    async fn call<R: DeserializeOwned>(&mut self, call: &str, desired: &Desired) -> Result<R, Failure> {
+    /// Calls the guest, and reads its answer: `{"Ok": R}` or `{"Err": error}`. `or_else`: what an error means.
+    async fn call<R: DeserializeOwned>(
+        &mut self,
+        call: &str,
+        desired: &Desired,
+        or_else: impl FnOnce(Reconciliation) -> Result<R, Reconciliation>,
+    ) -> Result<R, Failure> {
         self.turn.ready(None).await?;
         let read = |answer: Result<R, Reconciliation>, unapplied: &Unapplied| {
-            answer.map_err(|error| Failure {
+            answer.or_else(or_else).map_err(|error| Failure {
                 retry_after_ms: retry_after_ms(&error),
                 ..Failure::from(text::error(in_words(&error) + &in_vain(&error, unapplied)))
             })

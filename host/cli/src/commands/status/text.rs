@@ -90,16 +90,15 @@ pub(in crate::commands) fn without_problems(status: &Status) -> String {
     }
 }
 
-/// `; a reload was refused 12 s ago; changed since it was read`.
+/// `; a reload was refused 12 s ago; changed since it was read: kill -HUP 17 applies it`.
 fn not_applied(host: &HostShown) -> String {
     let refused = host.refused_reload.as_ref();
     let refused = refused.map(|refused| format!("; a reload was refused {}", since(refused.at_ms, host.now_ms)));
-    let changed = if host.config_changed {
-        "; changed since it was read"
-    } else {
-        ""
+    let changed = match host.config_changed {
+        true => format!("; changed since it was read: `kill -HUP {}` applies it", host.pid),
+        false => String::new(),
     };
-    refused.unwrap_or_default() + changed
+    refused.unwrap_or_default() + &changed
 }
 
 fn host(status: &Status) -> String {
