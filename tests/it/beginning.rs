@@ -62,6 +62,7 @@ fn a_check_and_a_plan_by_root_leave_the_folder_to_its_owner() {
         let state = site.path("above/state");
         fs::create_dir_all(state.join("cache")).unwrap();
         fs::create_dir_all(state.join("registry")).unwrap();
+        fs::set_permissions(&state, fs::Permissions::from_mode(0o700)).unwrap();
         ran(Command::new("chown").arg("-R").arg("65534:65534").arg(&state)).exits(0);
         let before = tree(site.folder());
         for (command, code) in [("check", 0), ("plan", 3)] {
@@ -69,6 +70,12 @@ fn a_check_and_a_plan_by_root_leave_the_folder_to_its_owner() {
             assert!(!ran.stderr.contains("compile cache"), "{ran}");
             assert_eq!(tree(site.folder()), before, "{command}");
         }
+        let run = site.run_once().exits(1);
+        assert!(
+            run.stderr.contains("belongs to user 65534 alone: run as that user"),
+            "{run}"
+        );
+        assert_eq!(tree(site.folder()), before);
     }
 }
 

@@ -27,7 +27,7 @@ const HEAD: &str = "\
 /// Where the host keeps its state: the default, in words.
 const STATE: &str = "\
 # What the host must know after a restart, compiled guests and recordings. On a machine name a folder that lasts, such as
-# /var/lib/trueup, which the user that runs the host owns.
+# /var/lib/trueup/controller, which the packaged unit makes for its user.
 state_dir = \".trueup\"";
 
 /// The source of a cluster.

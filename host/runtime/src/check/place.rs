@@ -11,7 +11,7 @@ use trueup_config::AdminAt;
 use trueup_work::needs::{Finding, Mark, Trouble};
 use trueup_work::socket::Reachable;
 
-use crate::run::StateLock;
+use crate::run::{StateLock, another_owner};
 
 /// Below this a host stops recording soon: a busy one writes this much in minutes.
 const FREE_BYTES_MIN: u64 = 64 << 20;
@@ -33,6 +33,13 @@ pub(super) fn state_folder(state_dir: &Path) -> (Finding, bool) {
             folder.display()
         );
         return (Finding::wrong(check, Mark::Failed, Trouble::new(text, next)), false);
+    }
+    if let Some(owner) = another_owner(state_dir) {
+        let trouble = Trouble::new(
+            format!("{shown} belongs to user {owner} alone"),
+            "run the host as that user; a check and a plan by this one leave nothing behind",
+        );
+        return (Finding::wrong(check, Mark::Warning, trouble), false);
     }
     match StateLock::taken(state_dir) {
         Ok(None) if folder != state_dir => (Finding::ok(check, format!("{shown}: a run creates it")), false),

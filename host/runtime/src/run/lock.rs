@@ -38,6 +38,11 @@ impl StateLock {
                 state_dir.display()
             )));
         }
+        if let Some(owner) = another_owner(state_dir) {
+            return Err(failed(&format!(
+                "it belongs to user {owner} alone: run as that user, or name another folder in `state_dir`"
+            )));
+        }
         let above = state_dir.parent().map_or(Ok(()), std::fs::create_dir_all);
         umask(Mode::RWXG | Mode::RWXO);
         let made = above.and_then(|()| DirBuilder::new().recursive(true).mode(DIR_MODE).create(state_dir));
@@ -91,8 +96,16 @@ impl fmt::Display for Taken {
     }
 }
 
-/// Removes other users' access to the state folder. Leaves a folder of another owner as it is, such as a Kubernetes
-/// volume.
+/// The user to whom alone a state folder belongs, if that is not this process's. What root creates in it, its owner
+/// could not read.
+pub(crate) fn another_owner(state_dir: &Path) -> Option<u32> {
+    let found = std::fs::metadata(state_dir).ok()?;
+    let is_closed = found.permissions().mode() & 0o077 == 0;
+    (is_closed && found.uid() != geteuid().as_raw()).then_some(found.uid())
+}
+
+/// Removes other users' access to the state folder. Leaves an open folder of another owner as it is, such as a
+/// Kubernetes volume.
 fn narrow(state_dir: &Path) -> io::Result<()> {
     let found = std::fs::metadata(state_dir)?;
     let mode = found.permissions().mode() & 0o7777;

@@ -36,6 +36,7 @@ use trueup_work::setup::SetupError;
 use trueup_work::swap;
 use trueup_worlds::worlds;
 
+pub(crate) use self::lock::another_owner;
 pub use self::lock::{StateLock, Taken};
 pub use self::reload::Reload;
 
