@@ -132,8 +132,8 @@ impl Work<'_> {
         Ok(false)
     }
 
-    /// Removes every object under `uid` on these load balancers. Each that left the configuration comes by itself, after
-    /// the others: if it can't be reached, the others are clean nevertheless.
+    /// Removes every object under `uid` on these load balancers. Each that left the configuration comes by itself,
+    /// after the others: if it can't be reached, the others are clean nevertheless.
     async fn remove(&mut self, uid: &str, on: Vec<String>) -> Result<(), Failure> {
         let settings = &self.shared.settings;
         let (named, left): (Vec<_>, Vec<_>) = on.into_iter().partition(|at| settings.load_balancers.contains(at));
