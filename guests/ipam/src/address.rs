@@ -8,12 +8,11 @@ use std::net::Ipv4Addr;
 
 /// An IPv4 address, ordered by number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Address(u32);
+pub(crate) struct Address(u32);
 
 impl Address {
     /// `None` unless the text is four decimal numbers from 0 to 255, without leading zeros, joined by dots.
-    #[must_use]
-    pub fn parse(text: &str) -> Option<Self> {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
         text.parse::<Ipv4Addr>().ok().map(|address| Self(address.to_bits()))
     }
 }

@@ -14,11 +14,11 @@ use crate::world::World;
 use crate::writing::{Book, Change};
 
 /// The device number of a held allocation: no interface has its address.
-pub const NO_DEVICE: i32 = -1;
+pub(crate) const NO_DEVICE: i32 = -1;
 
 /// The state of one instance.
 #[derive(Debug)]
-pub struct Datastore {
+pub(crate) struct Datastore {
     pub(crate) settings: Settings,
     pub(crate) memory: Memory,
     pub(crate) book: Book,
@@ -27,8 +27,7 @@ pub struct Datastore {
 
 impl Datastore {
     /// An empty state, out of step with the store.
-    #[must_use]
-    pub fn new(settings: Settings) -> Self {
+    pub(crate) fn new(settings: Settings) -> Self {
         Self {
             settings,
             memory: Memory::default(),
@@ -38,14 +37,13 @@ impl Datastore {
     }
 
     /// Completes `lifecycle.init`: all metrics exist from then on.
-    pub fn begin(&mut self, world: &mut impl World) {
+    pub(crate) fn begin(&mut self, world: &mut impl World) {
         metrics::begin(world);
         self.gauges.send(world, &self.memory);
     }
 
     /// `lifecycle.snapshot`
-    #[must_use]
-    pub fn snapshot(&self) -> String {
+    pub(crate) fn snapshot(&self) -> String {
         snapshot::write(&self.memory, &self.book)
     }
 
@@ -53,7 +51,7 @@ impl Datastore {
     ///
     /// # Errors
     /// Why it is no snapshot of this guest. Nothing has changed then.
-    pub fn restore(&mut self, world: &mut impl World, text: &str) -> Result<(), String> {
+    pub(crate) fn restore(&mut self, world: &mut impl World, text: &str) -> Result<(), String> {
         (self.memory, self.book) = snapshot::read(text)?;
         self.gauges.send(world, &self.memory);
         Ok(())

@@ -13,11 +13,11 @@ use crate::rests::Cooling;
 
 /// The identity of an interface. Lists are in its order: by device number, then by id.
 #[derive(Clone, Debug)]
-pub struct EniKey {
+pub(crate) struct EniKey {
     /// as a signed number; several interfaces may have the same
-    pub device_number: i32,
+    pub(crate) device_number: i32,
     /// unique
-    pub id: Rc<str>,
+    pub(crate) id: Rc<str>,
 }
 
 impl Ord for EniKey {
@@ -44,20 +44,20 @@ impl Eq for EniKey {}
 
 /// The properties of an interface, without its addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Traits {
+pub(crate) struct Traits {
     /// the node's first interface, which never goes back to the cloud
-    pub is_primary: bool,
+    pub(crate) is_primary: bool,
     /// an interface that carries others
-    pub is_trunk: bool,
+    pub(crate) is_trunk: bool,
     /// when it was added here
-    pub created_at_ms: u64,
+    pub(crate) created_at_ms: u64,
 }
 
 /// A network interface.
 #[derive(Clone, Debug)]
-pub struct Eni {
+pub(crate) struct Eni {
     /// What it is.
-    pub traits: Traits,
+    pub(crate) traits: Traits,
     /// Every address, and when it was last unassigned.
     addresses: BTreeMap<Address, Option<u64>>,
     /// Free and never unassigned: these go out first.
@@ -68,8 +68,7 @@ pub struct Eni {
 
 impl Eni {
     /// An interface without addresses.
-    #[must_use]
-    pub fn new(traits: Traits) -> Self {
+    pub(crate) fn new(traits: Traits) -> Self {
         Self {
             traits,
             addresses: BTreeMap::new(),
@@ -79,12 +78,12 @@ impl Eni {
     }
 
     /// Adds a new address to this interface, as taken.
-    pub fn add_taken(&mut self, address: Address, unassigned_at_ms: Option<u64>) {
+    pub(crate) fn add_taken(&mut self, address: Address, unassigned_at_ms: Option<u64>) {
         self.addresses.insert(address, unassigned_at_ms);
     }
 
     /// Makes an address of this interface free.
-    pub fn free(&mut self, address: Address) {
+    pub(crate) fn free(&mut self, address: Address) {
         match self.addresses.get(&address) {
             Some(None) => {
                 self.fresh.insert(address);
@@ -97,7 +96,7 @@ impl Eni {
     }
 
     /// Takes an address; false if it was not free.
-    pub fn take(&mut self, address: Address) -> bool {
+    pub(crate) fn take(&mut self, address: Address) -> bool {
         match self.addresses.get(&address) {
             Some(None) => self.fresh.remove(&address),
             Some(&Some(time)) => self.used.remove(&(time, address)),
@@ -106,19 +105,18 @@ impl Eni {
     }
 
     /// Removes the address; returns when it was last unassigned.
-    pub fn remove(&mut self, address: Address) -> Option<u64> {
+    pub(crate) fn remove(&mut self, address: Address) -> Option<u64> {
         self.take(address);
         self.addresses.remove(&address).flatten()
     }
 
     /// When the address was last unassigned. `None` also if this interface does not have it.
-    #[must_use]
-    pub fn unassigned_at_ms(&self, address: Address) -> Option<u64> {
+    pub(crate) fn unassigned_at_ms(&self, address: Address) -> Option<u64> {
         self.addresses.get(&address).copied().flatten()
     }
 
     /// Sets when the address was last unassigned; it stays free or taken. Returns the earlier time.
-    pub fn replace_unassigned_at(&mut self, address: Address, unassigned_at_ms: Option<u64>) -> Option<u64> {
+    pub(crate) fn replace_unassigned_at(&mut self, address: Address, unassigned_at_ms: Option<u64>) -> Option<u64> {
         let was_free = self.take(address);
         let time = self.addresses.get_mut(&address)?;
         let before = std::mem::replace(time, unassigned_at_ms);
@@ -129,7 +127,7 @@ impl Eni {
     }
 
     /// If the clock went back, moves later times of free addresses to now. Returns whether there were any.
-    pub fn none_after(&mut self, now_ms: u64) -> bool {
+    pub(crate) fn none_after(&mut self, now_ms: u64) -> bool {
         let mut changed = false;
         while let Some(&(time, address)) = self.used.last()
             && time > now_ms
@@ -141,8 +139,7 @@ impl Eni {
     }
 
     /// The address to give out next.
-    #[must_use]
-    pub fn candidate(&self, cooling: Cooling, now_ms: u64) -> Option<Address> {
+    pub(crate) fn candidate(&self, cooling: Cooling, now_ms: u64) -> Option<Address> {
         self.fresh.first().copied().or_else(|| {
             // The longest unassigned address: if it rests, all do.
             let &(time, address) = self.used.first()?;
@@ -151,13 +148,12 @@ impl Eni {
     }
 
     /// If all free addresses were unassigned before and rest: the earliest of those times.
-    #[must_use]
-    pub fn oldest_rest(&self) -> Option<u64> {
+    pub(crate) fn oldest_rest(&self) -> Option<u64> {
         self.used.first().map(|&(time, _)| time)
     }
 
     /// The free addresses that rest, with the time of their unassignment, the latest first.
-    pub fn resting(&self, cooling: Cooling, now_ms: u64) -> impl Iterator<Item = (Address, u64)> {
+    pub(crate) fn resting(&self, cooling: Cooling, now_ms: u64) -> impl Iterator<Item = (Address, u64)> {
         self.used
             .iter()
             .rev()
@@ -166,25 +162,22 @@ impl Eni {
     }
 
     /// All addresses ascending, with the time of their last unassignment.
-    pub fn addresses(&self) -> impl Iterator<Item = (Address, Option<u64>)> {
+    pub(crate) fn addresses(&self) -> impl Iterator<Item = (Address, Option<u64>)> {
         self.addresses.iter().map(|(&address, &time)| (address, time))
     }
 
     /// The number of addresses.
-    #[must_use]
-    pub fn total(&self) -> usize {
+    pub(crate) fn total(&self) -> usize {
         self.addresses.len()
     }
 
     /// The number of free addresses.
-    #[must_use]
-    pub fn free_count(&self) -> usize {
+    pub(crate) fn free_count(&self) -> usize {
         self.fresh.len() + self.used.len()
     }
 
     /// The number of taken addresses.
-    #[must_use]
-    pub fn taken_count(&self) -> usize {
+    pub(crate) fn taken_count(&self) -> usize {
         self.total() - self.free_count()
     }
 }

@@ -15,7 +15,7 @@ impl Datastore {
     ///
     /// # Errors
     /// As the contract states.
-    pub fn add_eni(
+    pub(crate) fn add_eni(
         &mut self,
         world: &mut impl World,
         id: &str,
@@ -40,7 +40,7 @@ impl Datastore {
     ///
     /// # Errors
     /// As the contract states.
-    pub fn add_address(&mut self, world: &mut impl World, id: &str, ipv4: &str) -> Result<(), Error> {
+    pub(crate) fn add_address(&mut self, world: &mut impl World, id: &str, ipv4: &str) -> Result<(), Error> {
         let address = parse(ipv4)?;
         let place = self.eni(id)?;
         if self.memory.place(address).is_some() {
@@ -71,7 +71,13 @@ impl Datastore {
     ///
     /// # Errors
     /// As the contract states.
-    pub fn del_address(&mut self, world: &mut impl World, id: &str, ipv4: &str, force: bool) -> Result<(), Error> {
+    pub(crate) fn del_address(
+        &mut self,
+        world: &mut impl World,
+        id: &str,
+        ipv4: &str,
+        force: bool,
+    ) -> Result<(), Error> {
         let address = parse(ipv4)?;
         let place = self.eni(id)?;
         if self.memory.place(address) != Some(&place) {
@@ -97,7 +103,7 @@ impl Datastore {
     ///
     /// # Errors
     /// As the contract states.
-    pub fn remove_eni(&mut self, world: &mut impl World, id: &str, force: bool) -> Result<(), Error> {
+    pub(crate) fn remove_eni(&mut self, world: &mut impl World, id: &str, force: bool) -> Result<(), Error> {
         let place = self.eni(id)?;
         let eni = self.memory.eni(&place).ok_or(Error::UnknownEni)?;
         let taken = eni.taken_count();
@@ -134,7 +140,7 @@ impl Datastore {
     }
 
     /// `datastore.remove-unused-eni-from-store`
-    pub fn remove_unused_eni(
+    pub(crate) fn remove_unused_eni(
         &mut self,
         world: &mut impl World,
         warm_ip_target: u32,
@@ -194,8 +200,7 @@ impl Datastore {
     }
 
     /// `datastore.freeable-ips`
-    #[must_use]
-    pub fn freeable_ips(&self, id: &str) -> Vec<String> {
+    pub(crate) fn freeable_ips(&self, id: &str) -> Vec<String> {
         let eni = self.memory.eni_key(id).and_then(|key| self.memory.eni(key));
         let addresses = eni.into_iter().flat_map(Eni::addresses).map(|(address, _)| address);
         addresses
@@ -208,15 +213,14 @@ impl Datastore {
     ///
     /// # Errors
     /// As the contract states.
-    pub fn eni_ips(&self, id: &str) -> Result<Vec<String>, Error> {
+    pub(crate) fn eni_ips(&self, id: &str) -> Result<Vec<String>, Error> {
         let key = self.memory.eni_key(id).ok_or(Error::UnknownEni)?;
         let eni = self.memory.eni(key).ok_or(Error::UnknownEni)?;
         Ok(eni.addresses().map(|(address, _)| address.to_string()).collect())
     }
 
     /// `datastore.get-eni-infos`
-    #[must_use]
-    pub fn eni_infos(&self) -> EniInfos {
+    pub(crate) fn eni_infos(&self) -> EniInfos {
         let Stats { total, assigned } = self.stats();
         EniInfos {
             total_ips: total,
@@ -226,22 +230,19 @@ impl Datastore {
     }
 
     /// `datastore.get-eni-needs-ip`
-    #[must_use]
-    pub fn eni_needs_ip(&self, max_ip_per_eni: u32, skip_primary: bool) -> Option<EniInfo> {
+    pub(crate) fn eni_needs_ip(&self, max_ip_per_eni: u32, skip_primary: bool) -> Option<EniInfo> {
         let has_room = |eni: &Eni| count(eni.total()) < max_ip_per_eni && !(skip_primary && eni.traits.is_primary);
         let (key, eni) = self.memory.enis().find(|(_, eni)| has_room(eni))?;
         Some(self.eni_info(key, eni))
     }
 
     /// `datastore.get-enis`
-    #[must_use]
-    pub fn eni_count(&self) -> u32 {
+    pub(crate) fn eni_count(&self) -> u32 {
         count(self.memory.eni_count())
     }
 
     /// `datastore.get-stats`
-    #[must_use]
-    pub fn stats(&self) -> Stats {
+    pub(crate) fn stats(&self) -> Stats {
         Stats {
             total: count(self.memory.total_count()),
             assigned: count(self.memory.assigned_count()),
@@ -249,8 +250,7 @@ impl Datastore {
     }
 
     /// `datastore.get-trunk-eni`
-    #[must_use]
-    pub fn trunk_eni(&self) -> Option<String> {
+    pub(crate) fn trunk_eni(&self) -> Option<String> {
         let (key, _) = self.memory.enis().find(|(_, eni)| eni.traits.is_trunk)?;
         Some(key.id.as_ref().to_owned())
     }

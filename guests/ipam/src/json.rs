@@ -10,91 +10,79 @@ use trueup_guest::text;
 
 /// One JSON value inside a text.
 #[derive(Clone, Copy, Debug)]
-pub struct Json<'t>(&'t RawValue);
+pub(crate) struct Json<'t>(&'t RawValue);
 
 impl<'t> Json<'t> {
     /// `None` unless the text is exactly one JSON value.
-    #[must_use]
-    pub fn read(text: &'t str) -> Option<Self> {
+    pub(crate) fn read(text: &'t str) -> Option<Self> {
         serde_json::from_str(text).ok().map(Self)
     }
 
     /// Whether it is `null`.
-    #[must_use]
-    pub fn is_null(self) -> bool {
+    pub(crate) fn is_null(self) -> bool {
         self.0.get() == "null"
     }
 
     /// `None` if it is no text, or one with half of a surrogate pair, which no string can hold.
-    #[must_use]
-    pub fn text(self) -> Option<String> {
+    pub(crate) fn text(self) -> Option<String> {
         serde_json::from_str(self.0.get()).ok()
     }
 
     /// `None` unless it is a whole number of the type, written without fraction and exponent.
-    #[must_use]
-    pub fn whole<T: std::str::FromStr>(self) -> Option<T> {
+    pub(crate) fn whole<T: std::str::FromStr>(self) -> Option<T> {
         self.0.get().parse().ok()
     }
 
     /// `None` if it is neither `true` nor `false`.
-    #[must_use]
-    pub fn boolean(self) -> Option<bool> {
+    pub(crate) fn boolean(self) -> Option<bool> {
         self.0.get().parse().ok()
     }
 
     /// `None` if it is no list.
-    #[must_use]
-    pub fn list(self) -> Option<Vec<Self>> {
+    pub(crate) fn list(self) -> Option<Vec<Self>> {
         let list: Vec<&'t RawValue> = serde_json::from_str(self.0.get()).ok()?;
         Some(list.into_iter().map(Self).collect())
     }
 
     /// `None` if it is no object. Of members with one name the last counts.
-    #[must_use]
-    pub fn members(self) -> Option<Members<'t>> {
+    pub(crate) fn members(self) -> Option<Members<'t>> {
         serde_json::from_str(self.0.get()).ok().map(Members)
     }
 }
 
 /// The members of an object.
 #[derive(Debug)]
-pub struct Members<'t>(BTreeMap<String, &'t RawValue>);
+pub(crate) struct Members<'t>(BTreeMap<String, &'t RawValue>);
 
 impl<'t> Members<'t> {
     /// `None` if there is no such member.
-    #[must_use]
-    pub fn get(&self, name: &str) -> Option<Json<'t>> {
+    pub(crate) fn get(&self, name: &str) -> Option<Json<'t>> {
         self.0.get(name).copied().map(Json)
     }
 
     /// `None` if there is no such member, or it is no text.
-    #[must_use]
-    pub fn text(&self, name: &str) -> Option<String> {
+    pub(crate) fn text(&self, name: &str) -> Option<String> {
         self.get(name)?.text()
     }
 
     /// `None` if there is no such member, or it is no list.
-    #[must_use]
-    pub fn list(&self, name: &str) -> Option<Vec<Json<'t>>> {
+    pub(crate) fn list(&self, name: &str) -> Option<Vec<Json<'t>>> {
         self.get(name)?.list()
     }
 
     /// `None` if there is no such member, or it is no whole number of the type.
-    #[must_use]
-    pub fn whole<T: std::str::FromStr>(&self, name: &str) -> Option<T> {
+    pub(crate) fn whole<T: std::str::FromStr>(&self, name: &str) -> Option<T> {
         self.get(name)?.whole()
     }
 
     /// `None` if there is no such member, or it is neither `true` nor `false`.
-    #[must_use]
-    pub fn boolean(&self, name: &str) -> Option<bool> {
+    pub(crate) fn boolean(&self, name: &str) -> Option<bool> {
         self.get(name)?.boolean()
     }
 }
 
 /// Appends the text in quotes, escaped only as JSON requires.
-pub fn push_text(out: &mut String, piece: &str) {
+pub(crate) fn push_text(out: &mut String, piece: &str) {
     let plain = |byte: u8| byte >= b' ' && byte != b'"' && byte != b'\\';
     if piece.bytes().all(plain) {
         out.push('"');
@@ -106,7 +94,7 @@ pub fn push_text(out: &mut String, piece: &str) {
 }
 
 /// Appends the pieces with commas between them.
-pub fn push_list<T>(out: &mut String, items: impl IntoIterator<Item = T>, mut push: impl FnMut(&mut String, T)) {
+pub(crate) fn push_list<T>(out: &mut String, items: impl IntoIterator<Item = T>, mut push: impl FnMut(&mut String, T)) {
     out.push('[');
     for (index, item) in items.into_iter().enumerate() {
         if index > 0 {

@@ -8,25 +8,23 @@ use trueup_guest::words;
 use crate::bindings::exports::trueup::ipam::datastore::IpamKey;
 
 /// The network name of a pod that only the container runtime reported. Part of the stored format.
-pub const MIGRATED_NETWORK: &str = "_migrated-from-cri";
+pub(crate) const MIGRATED_NETWORK: &str = "_migrated-from-cri";
 /// The interface name of such a pod. Part of the stored format.
-pub const MIGRATED_INTERFACE: &str = "unknown";
+pub(crate) const MIGRATED_INTERFACE: &str = "unknown";
 
 /// A key; [`Key::missing`] tells whether it is complete. Its order has no meaning: the field that differs most comes
 /// first.
 #[derive(Clone, Debug)]
-pub struct Key(Rc<IpamKey>);
+pub(crate) struct Key(Rc<IpamKey>);
 
 impl Key {
     /// The key of these fields, whatever their contents.
-    #[must_use]
-    pub fn new(fields: IpamKey) -> Self {
+    pub(crate) fn new(fields: IpamKey) -> Self {
         Self(Rc::new(fields))
     }
 
     /// The key of a container that only the runtime reported.
-    #[must_use]
-    pub fn migrated(container_id: &str) -> Self {
+    pub(crate) fn migrated(container_id: &str) -> Self {
         Self::new(IpamKey {
             network_name: MIGRATED_NETWORK.to_owned(),
             container_id: container_id.to_owned(),
@@ -35,14 +33,12 @@ impl Key {
     }
 
     /// The fields in the contract's form.
-    #[must_use]
-    pub fn fields(&self) -> &IpamKey {
+    pub(crate) fn fields(&self) -> &IpamKey {
         &self.0
     }
 
     /// The first empty field, by the contract's name. `None` if the key is complete.
-    #[must_use]
-    pub fn missing(&self) -> Option<&'static str> {
+    pub(crate) fn missing(&self) -> Option<&'static str> {
         let fields = [
             ("network-name", &self.0.network_name),
             ("container-id", &self.0.container_id),

@@ -22,28 +22,28 @@ use crate::bindings::exports::trueup::ipam::datastore::{
 use crate::datastore::Datastore;
 use crate::settings::Settings;
 
-pub mod address;
-pub mod bindings;
-pub mod datastore;
-pub mod eni;
-pub mod enis;
-pub mod json;
-pub mod key;
-pub mod memory;
-pub mod metrics;
-pub mod openings;
-pub mod pods;
-pub mod reading;
-pub mod rests;
-pub mod settings;
+mod address;
+mod bindings;
+mod datastore;
+mod eni;
+mod enis;
+mod json;
+mod key;
+mod memory;
+mod metrics;
+mod openings;
+mod pods;
+mod reading;
+mod rests;
+mod settings;
 #[cfg(test)]
 mod simulated;
-pub mod snapshot;
-pub mod stored;
+mod snapshot;
+mod stored;
 #[cfg(test)]
 mod tests;
-pub mod world;
-pub mod writing;
+mod world;
+mod writing;
 
 trueup_guest::guest!(Datastore);
 

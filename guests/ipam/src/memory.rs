@@ -17,18 +17,17 @@ use crate::stored;
 
 /// The holder of an address.
 #[derive(Clone, Debug)]
-pub struct Holder {
+pub(crate) struct Holder {
     /// its key
-    pub key: Key,
+    pub(crate) key: Key,
     /// The allocation's members as stored. A whole checkpoint consists of these pieces only, so writing it costs little
     /// more than copying them.
-    pub stored: Rc<str>,
+    pub(crate) stored: Rc<str>,
 }
 
 impl Holder {
     /// The holder for this key and address.
-    #[must_use]
-    pub fn new(key: Key, address: Address) -> Self {
+    pub(crate) fn new(key: Key, address: Address) -> Self {
         let stored = Rc::from(stored::members(&key, address));
         Self { key, stored }
     }
@@ -36,7 +35,7 @@ impl Holder {
 
 /// Interfaces, addresses and allocations.
 #[derive(Clone, Debug, Default)]
-pub struct Memory {
+pub(crate) struct Memory {
     enis: BTreeMap<EniKey, Eni>,
     by_id: BTreeMap<Rc<str>, EniKey>,
     places: BTreeMap<Address, EniKey>,
@@ -51,87 +50,76 @@ pub struct Memory {
 
 impl Memory {
     /// The interface with this id.
-    #[must_use]
-    pub fn eni_key(&self, id: &str) -> Option<&EniKey> {
+    pub(crate) fn eni_key(&self, id: &str) -> Option<&EniKey> {
         self.by_id.get(id)
     }
 
     /// The interface and its addresses.
-    #[must_use]
-    pub fn eni(&self, key: &EniKey) -> Option<&Eni> {
+    pub(crate) fn eni(&self, key: &EniKey) -> Option<&Eni> {
         self.enis.get(key)
     }
 
     /// All interfaces in order.
-    pub fn enis(&self) -> impl Iterator<Item = (&EniKey, &Eni)> {
+    pub(crate) fn enis(&self) -> impl Iterator<Item = (&EniKey, &Eni)> {
         self.enis.iter()
     }
 
     /// The interface that has the address.
-    #[must_use]
-    pub fn place(&self, address: Address) -> Option<&EniKey> {
+    pub(crate) fn place(&self, address: Address) -> Option<&EniKey> {
         self.places.get(&address)
     }
 
     /// The holder of the address, assigned or held.
-    #[must_use]
-    pub fn holder(&self, address: Address) -> Option<&Holder> {
+    pub(crate) fn holder(&self, address: Address) -> Option<&Holder> {
         self.holders.get(&address)
     }
 
     /// The address of the key, assigned or held.
-    #[must_use]
-    pub fn address_of(&self, key: &Key) -> Option<Address> {
+    pub(crate) fn address_of(&self, key: &Key) -> Option<Address> {
         self.by_key.get(key).copied()
     }
 
     /// The text of a checkpoint of all allocations.
-    #[must_use]
-    pub fn checkpoint(&self) -> String {
+    pub(crate) fn checkpoint(&self) -> String {
         let pieces = self.holders.values().map(|holder| &*holder.stored);
         stored::checkpoint(pieces, self.holders.len(), self.stored_length)
     }
 
     /// The held allocations by address.
-    pub fn held(&self) -> impl Iterator<Item = (Address, &Holder)> {
+    pub(crate) fn held(&self) -> impl Iterator<Item = (Address, &Holder)> {
         self.held
             .iter()
             .filter_map(|&address| Some((address, self.holder(address)?)))
     }
 
     /// The number of interfaces.
-    #[must_use]
-    pub fn eni_count(&self) -> usize {
+    pub(crate) fn eni_count(&self) -> usize {
         self.enis.len()
     }
 
     /// The number of addresses of the interfaces.
-    #[must_use]
-    pub fn total_count(&self) -> usize {
+    pub(crate) fn total_count(&self) -> usize {
         self.places.len()
     }
 
     /// The number of assigned addresses of interfaces.
-    #[must_use]
-    pub fn assigned_count(&self) -> usize {
+    pub(crate) fn assigned_count(&self) -> usize {
         self.holders.len() - self.held.len()
     }
 
     /// The number of held allocations.
-    #[must_use]
-    pub fn held_count(&self) -> usize {
+    pub(crate) fn held_count(&self) -> usize {
         self.held.len()
     }
 
     /// The rests of addresses that no interface has.
-    #[must_use]
-    pub fn rests(&self) -> &Rests {
+    pub(crate) fn rests(&self) -> &Rests {
         &self.rests
     }
 
     /// Takes note of the time: forgets rests that are over. If the clock went back, addresses with a later time rest
     /// from now on; otherwise they would rest until the clock has caught up.
-    pub fn look_at_clock(&mut self, cooling: Cooling, now_ms: u64) {
+    pub(crate) fn look_at_clock(&mut self, cooling: Cooling, now_ms: u64) {
         self.rests.none_after(now_ms);
         for (key, eni) in &mut self.enis {
             if eni.none_after(now_ms) {
@@ -142,7 +130,7 @@ impl Memory {
     }
 
     /// Adds a new interface.
-    pub fn add_eni(&mut self, id: &str, device_number: i32, traits: Traits) {
+    pub(crate) fn add_eni(&mut self, id: &str, device_number: i32, traits: Traits) {
         let id: Rc<str> = Rc::from(id);
         let key = EniKey {
             device_number,
@@ -153,7 +141,7 @@ impl Memory {
     }
 
     /// Removes an interface and its addresses with their allocations. Does not remember their rests.
-    pub fn remove_eni(&mut self, key: &EniKey) {
+    pub(crate) fn remove_eni(&mut self, key: &EniKey) {
         let Some(eni) = self.enis.remove(key) else { return };
         self.by_id.remove(&key.id);
         self.openings.close(key);
@@ -165,7 +153,7 @@ impl Memory {
 
     /// Adds an address that no interface has: assigned if it was held, else free. It keeps the time of its last
     /// unassignment if memory knows it.
-    pub fn add_address(&mut self, place: &EniKey, address: Address) {
+    pub(crate) fn add_address(&mut self, place: &EniKey, address: Address) {
         let Some(eni) = self.enis.get_mut(place) else { return };
         eni.add_taken(address, self.rests.replace(address, None));
         self.places.insert(address, place.clone());
@@ -176,7 +164,7 @@ impl Memory {
     }
 
     /// Removes an address with its allocation from its interface; returns when it was last unassigned.
-    pub fn remove_address(&mut self, address: Address) -> Option<u64> {
+    pub(crate) fn remove_address(&mut self, address: Address) -> Option<u64> {
         self.release(address);
         let place = self.places.remove(&address)?;
         let eni = self.enis.get_mut(&place)?;
@@ -186,7 +174,7 @@ impl Memory {
     }
 
     /// Gives a free address to a key that has none. If no interface has the address, it is held.
-    pub fn allocate(&mut self, address: Address, holder: Holder) {
+    pub(crate) fn allocate(&mut self, address: Address, holder: Holder) {
         match self.places.get(&address) {
             Some(place) => {
                 if let Some(eni) = self.enis.get_mut(place) {
@@ -204,7 +192,7 @@ impl Memory {
     }
 
     /// Ends the allocation of the address and keeps its time of unassignment; returns the holder.
-    pub fn release(&mut self, address: Address) -> Option<Holder> {
+    pub(crate) fn release(&mut self, address: Address) -> Option<Holder> {
         let holder = self.forget_holder(address)?;
         match self.places.get(&address) {
             Some(place) => {
@@ -228,8 +216,7 @@ impl Memory {
     }
 
     /// When the address was last unassigned, as far as memory knows.
-    #[must_use]
-    pub fn unassigned_at_ms(&self, address: Address) -> Option<u64> {
+    pub(crate) fn unassigned_at_ms(&self, address: Address) -> Option<u64> {
         match self.places.get(&address) {
             Some(place) => self.enis.get(place)?.unassigned_at_ms(address),
             None => self.rests.get(address),
@@ -237,7 +224,7 @@ impl Memory {
     }
 
     /// Sets when the address was last unassigned; `None` means never, or not remembered. Returns the earlier value.
-    pub fn replace_unassigned_at(&mut self, address: Address, unassigned_at_ms: Option<u64>) -> Option<u64> {
+    pub(crate) fn replace_unassigned_at(&mut self, address: Address, unassigned_at_ms: Option<u64>) -> Option<u64> {
         let Some(place) = self.places.get(&address) else {
             return self.rests.replace(address, unassigned_at_ms);
         };
@@ -248,14 +235,14 @@ impl Memory {
     }
 
     /// The address rests from now on; returns its previous time of unassignment.
-    pub fn rest(&mut self, address: Address, cooling: Cooling, now_ms: u64) -> Option<u64> {
+    pub(crate) fn rest(&mut self, address: Address, cooling: Cooling, now_ms: u64) -> Option<u64> {
         // Interfaces show the time even if it means no rest; elsewhere memory keeps only rests.
         let remembered = self.places.contains_key(&address) || cooling.rests(now_ms, now_ms);
         self.replace_unassigned_at(address, remembered.then_some(now_ms))
     }
 
     /// The address to give out next: of the first interface that has one.
-    pub fn candidate(&mut self, cooling: Cooling, now_ms: u64) -> Option<(EniKey, Address)> {
+    pub(crate) fn candidate(&mut self, cooling: Cooling, now_ms: u64) -> Option<(EniKey, Address)> {
         self.openings.open_after_rest(cooling, now_ms);
         while let Some(key) = self.openings.first().cloned() {
             let eni = self.enis.get(&key)?;
@@ -268,8 +255,7 @@ impl Memory {
     }
 
     /// Every unassigned address that rests, in an interface or remembered, by address.
-    #[must_use]
-    pub fn all_resting(&self, cooling: Cooling, now_ms: u64) -> Vec<(Address, u64)> {
+    pub(crate) fn all_resting(&self, cooling: Cooling, now_ms: u64) -> Vec<(Address, u64)> {
         let remembered = self.rests.iter().filter(|&(_, time)| cooling.rests(time, now_ms));
         let mut all: Vec<_> = self
             .enis

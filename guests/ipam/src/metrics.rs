@@ -4,13 +4,13 @@ use crate::memory::Memory;
 use crate::world::World;
 
 /// ENIs removed by force that had pods.
-pub const FORCE_REMOVED_ENIS: &str = "trueup_ipam_force_removed_enis_total";
+pub(crate) const FORCE_REMOVED_ENIS: &str = "trueup_ipam_force_removed_enis_total";
 /// Addresses removed by force from a pod.
-pub const FORCE_REMOVED_IPS: &str = "trueup_ipam_force_removed_ips_total";
+pub(crate) const FORCE_REMOVED_IPS: &str = "trueup_ipam_force_removed_ips_total";
 /// Assignments answered `no-available-ip`.
-pub const NO_AVAILABLE_IP: &str = "trueup_ipam_no_available_ip_total";
+pub(crate) const NO_AVAILABLE_IP: &str = "trueup_ipam_no_available_ip_total";
 /// Failed `append` and `checkpoint` calls, tolerated ones too.
-pub const STORE_FAILURES: &str = "trueup_ipam_store_failures_total";
+pub(crate) const STORE_FAILURES: &str = "trueup_ipam_store_failures_total";
 
 const COUNTERS: [&str; 4] = [FORCE_REMOVED_ENIS, FORCE_REMOVED_IPS, NO_AVAILABLE_IP, STORE_FAILURES];
 const GAUGES: [&str; 4] = [
@@ -21,18 +21,17 @@ const GAUGES: [&str; 4] = [
 ];
 
 /// A count as the contract has it. The conversion saturates only beyond what a 32-bit memory holds.
-#[must_use]
-pub fn count(number: usize) -> u32 {
+pub(crate) fn count(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
 /// The last values sent for the gauges.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Gauges([usize; GAUGES.len()]);
+pub(crate) struct Gauges([usize; GAUGES.len()]);
 
 impl Gauges {
     /// Sends all of them.
-    pub fn send(&mut self, world: &mut impl World, memory: &Memory) {
+    pub(crate) fn send(&mut self, world: &mut impl World, memory: &Memory) {
         self.0 = gauges(memory);
         for (name, number) in GAUGES.iter().zip(self.0) {
             world.gauge_set(name, &[], f64::from(count(number)));
@@ -40,7 +39,7 @@ impl Gauges {
     }
 
     /// Sends the changed ones.
-    pub fn follow(&mut self, world: &mut impl World, memory: &Memory) {
+    pub(crate) fn follow(&mut self, world: &mut impl World, memory: &Memory) {
         for ((name, sent), number) in GAUGES.iter().zip(&mut self.0).zip(gauges(memory)) {
             if *sent != number {
                 *sent = number;
@@ -60,7 +59,7 @@ fn gauges(memory: &Memory) -> [usize; GAUGES.len()] {
 }
 
 /// Creates all counters.
-pub fn begin(world: &mut impl World) {
+pub(crate) fn begin(world: &mut impl World) {
     for name in COUNTERS {
         world.counter_add(name, &[], 0);
     }

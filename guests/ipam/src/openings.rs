@@ -10,7 +10,7 @@ use crate::rests::Cooling;
 
 /// The two lists.
 #[derive(Clone, Debug, Default)]
-pub struct Openings {
+pub(crate) struct Openings {
     open: BTreeSet<EniKey>,
     /// Interfaces whose free addresses all rest, as far as known, with the time when the first of them was unassigned.
     waiting: BTreeMap<EniKey, u64>,
@@ -19,13 +19,12 @@ pub struct Openings {
 
 impl Openings {
     /// The first interface that may have an address.
-    #[must_use]
-    pub fn first(&self) -> Option<&EniKey> {
+    pub(crate) fn first(&self) -> Option<&EniKey> {
         self.open.first()
     }
 
     /// The interface's free addresses have changed.
-    pub fn update(&mut self, key: &EniKey, eni: &Eni) {
+    pub(crate) fn update(&mut self, key: &EniKey, eni: &Eni) {
         if eni.free_count() == 0 {
             self.close(key);
         } else if !self.open.contains(key) {
@@ -35,7 +34,7 @@ impl Openings {
     }
 
     /// The interface has nothing to give out now.
-    pub fn wait(&mut self, key: &EniKey, eni: &Eni) {
+    pub(crate) fn wait(&mut self, key: &EniKey, eni: &Eni) {
         self.close(key);
         if let Some(time) = eni.oldest_rest() {
             self.waiting.insert(key.clone(), time);
@@ -44,7 +43,7 @@ impl Openings {
     }
 
     /// The interface has no free address, or is gone.
-    pub fn close(&mut self, key: &EniKey) {
+    pub(crate) fn close(&mut self, key: &EniKey) {
         self.open.remove(key);
         if let Some(time) = self.waiting.remove(key) {
             self.by_time.remove(&(time, key.clone()));
@@ -52,7 +51,7 @@ impl Openings {
     }
 
     /// Those whose first address has come out of its rest may have one.
-    pub fn open_after_rest(&mut self, cooling: Cooling, now_ms: u64) {
+    pub(crate) fn open_after_rest(&mut self, cooling: Cooling, now_ms: u64) {
         while let Some((time, _)) = self.by_time.first() {
             if cooling.rests(*time, now_ms) {
                 return;

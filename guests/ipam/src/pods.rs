@@ -17,7 +17,7 @@ impl Datastore {
     ///
     /// # Errors
     /// As the contract states.
-    pub fn assign(&mut self, world: &mut impl World, key: IpamKey) -> Result<Assignment, Error> {
+    pub(crate) fn assign(&mut self, world: &mut impl World, key: IpamKey) -> Result<Assignment, Error> {
         let key = whole(key)?;
         let known = self.memory.address_of(&key);
         if let Some(address) = known
@@ -82,7 +82,7 @@ impl Datastore {
     ///
     /// # Errors
     /// As the contract states.
-    pub fn unassign(&mut self, world: &mut impl World, key: IpamKey) -> Result<Assignment, Error> {
+    pub(crate) fn unassign(&mut self, world: &mut impl World, key: IpamKey) -> Result<Assignment, Error> {
         let key = whole(key)?;
         self.readable()?;
         let Some(address) = self.found(&key) else {
@@ -106,15 +106,13 @@ impl Datastore {
     }
 
     /// `datastore.find-address-for-sandbox`
-    #[must_use]
-    pub fn find(&self, key: IpamKey) -> Option<Assignment> {
+    pub(crate) fn find(&self, key: IpamKey) -> Option<Assignment> {
         let address = self.found(&whole(key).ok()?)?;
         Some(assignment(address, self.device_number(address)))
     }
 
     /// `datastore.allocated-ips`
-    #[must_use]
-    pub fn allocated_ips(&self) -> Vec<PodIpInfo> {
+    pub(crate) fn allocated_ips(&self) -> Vec<PodIpInfo> {
         let of_eni = |(key, eni): (&EniKey, &Eni)| {
             let device_number = key.device_number;
             let addresses = eni.addresses();

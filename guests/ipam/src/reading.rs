@@ -27,7 +27,7 @@ impl Datastore {
     ///
     /// # Errors
     /// As the contract states. The store counts as unread from then on.
-    pub fn read_backing_store(&mut self, world: &mut impl World) -> Result<(), Error> {
+    pub(crate) fn read_backing_store(&mut self, world: &mut impl World) -> Result<(), Error> {
         let answer = match self.settings.source {
             Source::Runtime => self.read_runtime(world),
             Source::Store => self.read_store(world),

@@ -6,36 +6,34 @@ use crate::address::Address;
 
 /// How long an address rests after its unassignment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cooling {
+pub(crate) struct Cooling {
     period_ms: u64,
 }
 
 impl Cooling {
     /// 0 means no rest.
-    #[must_use]
-    pub const fn of_ms(period_ms: u64) -> Self {
+    pub(crate) const fn of_ms(period_ms: u64) -> Self {
         Self { period_ms }
     }
 
     /// Whether an address that was unassigned at that time still rests, the end of the period included. If the clock
     /// went back since, it rests; its time is moved to now before anything else is decided, so that the rest has an
     /// end.
-    #[must_use]
-    pub const fn rests(self, unassigned_at_ms: u64, now_ms: u64) -> bool {
+    pub(crate) const fn rests(self, unassigned_at_ms: u64, now_ms: u64) -> bool {
         self.period_ms != 0 && now_ms.saturating_sub(unassigned_at_ms) <= self.period_ms
     }
 }
 
 /// Addresses of no ENI, and when they were unassigned: one that is added again in time goes on resting.
 #[derive(Clone, Debug, Default)]
-pub struct Rests {
+pub(crate) struct Rests {
     by_address: BTreeMap<Address, u64>,
     by_time: BTreeSet<(u64, Address)>,
 }
 
 impl Rests {
     /// Sets when the address was unassigned; `None` forgets it. Returns the earlier value.
-    pub fn replace(&mut self, address: Address, unassigned_at_ms: Option<u64>) -> Option<u64> {
+    pub(crate) fn replace(&mut self, address: Address, unassigned_at_ms: Option<u64>) -> Option<u64> {
         let before = match unassigned_at_ms {
             Some(time) => self.by_address.insert(address, time),
             None => self.by_address.remove(&address),
@@ -50,13 +48,12 @@ impl Rests {
     }
 
     /// `None` if the address is not remembered.
-    #[must_use]
-    pub fn get(&self, address: Address) -> Option<u64> {
+    pub(crate) fn get(&self, address: Address) -> Option<u64> {
         self.by_address.get(&address).copied()
     }
 
     /// Forgets rests that are over.
-    pub fn forget_over(&mut self, cooling: Cooling, now_ms: u64) {
+    pub(crate) fn forget_over(&mut self, cooling: Cooling, now_ms: u64) {
         while let Some(&(time, address)) = self.by_time.first() {
             if cooling.rests(time, now_ms) {
                 return;
@@ -66,7 +63,7 @@ impl Rests {
     }
 
     /// If the clock went back, moves later times to now.
-    pub fn none_after(&mut self, now_ms: u64) {
+    pub(crate) fn none_after(&mut self, now_ms: u64) {
         while let Some(&(time, address)) = self.by_time.last()
             && time > now_ms
         {
@@ -75,7 +72,7 @@ impl Rests {
     }
 
     /// All of them, by address.
-    pub fn iter(&self) -> impl Iterator<Item = (Address, u64)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Address, u64)> {
         self.by_address.iter().map(|(&address, &time)| (address, time))
     }
 }

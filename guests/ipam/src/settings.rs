@@ -9,7 +9,7 @@ use crate::rests::Cooling;
 
 /// Where a reading looks for earlier allocations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
+pub(crate) enum Source {
     /// Phase 1: the container runtime; replaces what is stored.
     Runtime,
     /// Phases 2 and 3: the store. They differ in who else writes, not in what this guest does.
@@ -18,7 +18,7 @@ pub enum Source {
 
 /// How a reading treats an allocation whose address no ENI has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unknown {
+pub(crate) enum Unknown {
     /// Presume it stale.
     Drop,
     /// Keep it until its ENI comes or its pod ends.
@@ -27,17 +27,17 @@ pub enum Unknown {
 
 /// The guest's settings, each within its range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Settings {
+pub(crate) struct Settings {
     /// `checkpoint_migration_phase`
-    pub source: Source,
+    pub(crate) source: Source,
     /// `compact_after`: entries after which the next change writes a whole checkpoint
-    pub compact_after: u64,
+    pub(crate) compact_after: u64,
     /// `cooling_period_ms`
-    pub cooling: Cooling,
+    pub(crate) cooling: Cooling,
     /// `min_eni_lifetime_ms`
-    pub min_eni_lifetime_ms: u64,
+    pub(crate) min_eni_lifetime_ms: u64,
     /// `unknown_allocations`
-    pub unknown: Unknown,
+    pub(crate) unknown: Unknown,
 }
 
 /// The whole-number settings: name, least, most.
@@ -52,7 +52,7 @@ const DAY_MS: u64 = 86_400_000;
 
 impl Settings {
     /// The defaults. Both times are those of the AWS VPC CNI's node agent.
-    pub const DEFAULT: Self = Self {
+    pub(crate) const DEFAULT: Self = Self {
         source: Source::Runtime,
         compact_after: 1000,
         cooling: Cooling::of_ms(30_000),
@@ -64,7 +64,7 @@ impl Settings {
     ///
     /// # Errors
     /// The first unknown name, else the first wrong value by name.
-    pub fn read(config: &str) -> Result<Self, String> {
+    pub(crate) fn read(config: &str) -> Result<Self, String> {
         let Ok(Value::Object(members)) = serde_json::from_str(config) else {
             return Err("config: not a JSON object".to_owned());
         };

@@ -20,8 +20,7 @@ use crate::writing::Book;
 const VERSION: &str = "trueup-ipam/1";
 
 /// The text for `lifecycle.snapshot`. Writing into a String can't fail, here and below.
-#[must_use]
-pub fn write(memory: &Memory, book: &Book) -> String {
+pub(crate) fn write(memory: &Memory, book: &Book) -> String {
     let mut out = format!(r#"{{"version":"{VERSION}","enis":"#);
     json::push_list(&mut out, memory.enis(), |out, (key, eni)| {
         push_eni(out, memory, key, eni)
@@ -94,7 +93,7 @@ fn push_key(out: &mut String, key: &Key) {
 ///
 /// # Errors
 /// The version that wrote the text, or that it is no snapshot of this guest.
-pub fn read(text: &str) -> Result<(Memory, Book), String> {
+pub(crate) fn read(text: &str) -> Result<(Memory, Book), String> {
     let no_snapshot = || "state: not a snapshot of this guest".to_owned();
     let members = Json::read(text).and_then(Json::members).ok_or_else(no_snapshot)?;
     let version = members.text("version").ok_or_else(no_snapshot)?;

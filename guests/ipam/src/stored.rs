@@ -23,8 +23,7 @@ use crate::memory::Holder;
 const VERSION: &str = "vpc-cni-ipam/1";
 
 /// The members of a stored allocation, without braces.
-#[must_use]
-pub fn members(key: &Key, address: Address) -> String {
+pub(crate) fn members(key: &Key, address: Address) -> String {
     /// As long as everything but the texts can be.
     const NAMES: &str = r#""networkName":"","containerID":"","ifName":"","ipv4":"255.255.255.255""#;
     let fields = key.fields();
@@ -42,8 +41,7 @@ pub fn members(key: &Key, address: Address) -> String {
 }
 
 /// The text of a whole checkpoint: the members of each allocation by address, `count` of them, `length` bytes in all.
-#[must_use]
-pub fn checkpoint<'m>(members: impl Iterator<Item = &'m str>, count: usize, length: usize) -> String {
+pub(crate) fn checkpoint<'m>(members: impl Iterator<Item = &'m str>, count: usize, length: usize) -> String {
     let head = format!(r#"{{"version":"{VERSION}","allocations":["#);
     let (brackets, braces, commas) = ("]}".len(), "{}".len() * count, count.saturating_sub(1));
     let mut out = String::with_capacity(head.len() + length + brackets + braces + commas);
@@ -58,22 +56,19 @@ pub fn checkpoint<'m>(members: impl Iterator<Item = &'m str>, count: usize, leng
 }
 
 /// The entry of an assignment.
-#[must_use]
-pub fn assign(holder: &Holder, now_ms: u64) -> String {
+pub(crate) fn assign(holder: &Holder, now_ms: u64) -> String {
     let members = &holder.stored;
     format!(r#"{{"op":"assign",{members},"at":{now_ms}}}"#)
 }
 
 /// The entry of an unassignment.
-#[must_use]
-pub fn unassign(holder: &Holder, now_ms: u64) -> String {
+pub(crate) fn unassign(holder: &Holder, now_ms: u64) -> String {
     let members = &holder.stored;
     format!(r#"{{"op":"unassign",{members},"at":{now_ms}}}"#)
 }
 
 /// The entry of addresses that their pods lost by force.
-#[must_use]
-pub fn forget(addresses: &[Address], now_ms: u64) -> String {
+pub(crate) fn forget(addresses: &[Address], now_ms: u64) -> String {
     let mut out = String::from(r#"{"op":"forget","ipv4":"#);
     json::push_list(&mut out, addresses, |out, address| {
         let _ = write!(out, r#""{address}""#);
@@ -83,8 +78,7 @@ pub fn forget(addresses: &[Address], now_ms: u64) -> String {
 }
 
 /// The entry of addresses that rest, with the times of their unassignment.
-#[must_use]
-pub fn rest(addresses: &[(Address, u64)]) -> String {
+pub(crate) fn rest(addresses: &[(Address, u64)]) -> String {
     let mut out = String::from(r#"{"op":"rest","addresses":"#);
     json::push_list(&mut out, addresses, |out, (address, time)| {
         let _ = write!(out, r#"{{"ipv4":"{address}","at":{time}}}"#);
@@ -95,27 +89,27 @@ pub fn rest(addresses: &[(Address, u64)]) -> String {
 
 /// An allocation as another writer states it: the key may lack fields, the text may be no address.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Claim {
+pub(crate) struct Claim {
     /// of the pod
-    pub key: Key,
+    pub(crate) key: Key,
     /// the text that should be an address
-    pub ipv4: String,
+    pub(crate) ipv4: String,
 }
 
 /// The contents of the store, entries applied.
 #[derive(Debug, Default)]
-pub struct Stored {
+pub(crate) struct Stored {
     /// In the checkpoint's order, then in that of the entries.
-    pub claims: Vec<Claim>,
+    pub(crate) claims: Vec<Claim>,
     /// The time of unassignment in the last entry that names the address.
-    pub unassigned_at_ms: BTreeMap<Address, u64>,
+    pub(crate) unassigned_at_ms: BTreeMap<Address, u64>,
 }
 
 /// Reads a checkpoint and applies the entries, oldest first.
 ///
 /// # Errors
 /// The first faulty piece and its fault, in the contract's words.
-pub fn read(data: &str, entries: &[String]) -> Result<Stored, String> {
+pub(crate) fn read(data: &str, entries: &[String]) -> Result<Stored, String> {
     let mut folding = Folding::of(read_checkpoint(data)?);
     for (number, entry) in (1_usize..).zip(entries) {
         let change = read_entry(entry).map_err(|fault| match fault {

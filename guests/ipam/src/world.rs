@@ -7,7 +7,7 @@ use crate::bindings::trueup::cri::sandboxes::{self, Sandbox};
 
 trueup_guest::world! {
     /// The guest's imports.
-    pub trait World: Clock + Telemetry {
+    pub(crate) trait World: Clock + Telemetry {
         fn checkpoint(data: &str) -> Result<(), StoreError> = store::checkpoint;
         fn append(entry: &str) -> Result<(), StoreError> = store::append;
         fn restore() -> Result<Option<Saved>, StoreError> = store::restore;
@@ -16,8 +16,7 @@ trueup_guest::world! {
 }
 
 /// The store's error as the contract's `backing-store` has it.
-#[must_use]
-pub fn words(error: &StoreError) -> String {
+pub(crate) fn words(error: &StoreError) -> String {
     let (kind, text) = match error {
         StoreError::Unavailable(text) => ("unavailable", text),
         StoreError::Corrupt(text) => ("corrupt", text),

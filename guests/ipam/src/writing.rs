@@ -14,23 +14,23 @@ use crate::world::{World, words};
 
 /// What the guest knows about the store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Book {
+pub(crate) struct Book {
     /// True if the stored text gives exactly the allocations in memory.
-    pub in_step: bool,
+    pub(crate) in_step: bool,
     /// How many entries follow the checkpoint.
-    pub entries: u64,
+    pub(crate) entries: u64,
     /// Why the store could not be read. The guest writes nothing until a reading succeeds.
-    pub blocked: Option<String>,
+    pub(crate) blocked: Option<String>,
 }
 
 /// A change that memory already has and the store does not.
-pub struct Change<'c> {
+pub(crate) struct Change<'c> {
     /// memory after the change
-    pub memory: &'c Memory,
+    pub(crate) memory: &'c Memory,
     /// when the change happened
-    pub now_ms: u64,
+    pub(crate) now_ms: u64,
     /// the entry for it; `None` if only a whole checkpoint can express it
-    pub entry: Option<String>,
+    pub(crate) entry: Option<String>,
 }
 
 impl Book {
@@ -39,7 +39,12 @@ impl Book {
     /// # Errors
     /// Why the write failed, as `KIND: TEXT` or in the words of the failed reading. The store may have the text all the
     /// same: the next change writes a whole checkpoint.
-    pub fn write(&mut self, world: &mut impl World, settings: &Settings, change: &Change<'_>) -> Result<(), String> {
+    pub(crate) fn write(
+        &mut self,
+        world: &mut impl World,
+        settings: &Settings,
+        change: &Change<'_>,
+    ) -> Result<(), String> {
         if let Some(why) = &self.blocked {
             let why = why.clone();
             self.in_step = false;
@@ -55,7 +60,7 @@ impl Book {
     ///
     /// # Errors
     /// As [`Book::write`]. A failure to store the rests is logged and is no error.
-    pub fn write_whole(
+    pub(crate) fn write_whole(
         &mut self,
         world: &mut impl World,
         settings: &Settings,

@@ -83,7 +83,6 @@ impl Tally {
     }
 
     /// The total.
-    #[must_use]
     pub fn total(&self) -> u32 {
         self.0.values().fold(0, |sum, &count| {
             sum.saturating_add(u32::try_from(count).unwrap_or(u32::MAX))

@@ -9,7 +9,6 @@ use trueup_guest::address;
 use crate::bindings::trueup::lbaas::types::{Bind, Kind, Object, ObjectRef, Server, Spec};
 
 /// The kind of a spec.
-#[must_use]
 pub fn kind(spec: &Spec) -> Kind {
     match spec {
         Spec::Backend(_) => Kind::Backend,
@@ -20,7 +19,6 @@ pub fn kind(spec: &Spec) -> Kind {
 }
 
 /// The name in a spec.
-#[must_use]
 pub fn name(spec: &Spec) -> &str {
     match spec {
         Spec::Backend(backend) => &backend.name,
@@ -31,7 +29,6 @@ pub fn name(spec: &Spec) -> &str {
 }
 
 /// The word for a kind, as WIT spells it.
-#[must_use]
 pub fn word(kind: Kind) -> &'static str {
     match kind {
         Kind::Backend => "backend",
@@ -42,7 +39,6 @@ pub fn word(kind: Kind) -> &'static str {
 }
 
 /// The name of an object in lists of refs.
-#[must_use]
 pub fn reference(object: &Object) -> ObjectRef {
     ObjectRef {
         kind: kind(&object.spec),
@@ -51,7 +47,6 @@ pub fn reference(object: &Object) -> ObjectRef {
 }
 
 /// Sorts refs and removes duplicates.
-#[must_use]
 pub fn sorted(mut refs: Vec<ObjectRef>) -> Vec<ObjectRef> {
     refs.sort();
     refs.dedup();
@@ -59,7 +54,6 @@ pub fn sorted(mut refs: Vec<ObjectRef>) -> Vec<ObjectRef> {
 }
 
 /// Specs within one kind: field by field as the records list them, addresses by number. Across kinds: by kind.
-#[must_use]
 pub fn specs(left: &Spec, right: &Spec) -> Ordering {
     match (left, right) {
         (Spec::Backend(left), Spec::Backend(right)) => left.cmp(right),
@@ -86,7 +80,6 @@ fn servers(left: &Server, right: &Server) -> Ordering {
 }
 
 /// The order of destruction: children before parents, within a kind as specs, then by identifier.
-#[must_use]
 pub fn destruction(left: &Object, right: &Object) -> Ordering {
     (kind(&right.spec).cmp(&kind(&left.spec)))
         .then_with(|| specs(&left.spec, &right.spec))

@@ -12,7 +12,6 @@ const NAMED_MAX: usize = 10;
 
 /// The error of the whole call: the first one sets the case, and holds the refs of all errors of its case. `errors` are
 /// in the order in which the load balancers were given.
-#[must_use]
 pub fn joined(errors: Vec<Error>) -> Option<Error> {
     let mut errors = errors.into_iter();
     let mut first = errors.next()?;
@@ -38,7 +37,6 @@ pub fn joined(errors: Vec<Error>) -> Option<Error> {
 }
 
 /// One line for the log.
-#[must_use]
 pub fn words(error: &Error) -> String {
     match error {
         Error::InvalidInput(problem) => format!("invalid input: {problem}"),
@@ -52,7 +50,6 @@ pub fn words(error: &Error) -> String {
 }
 
 /// One line for the log.
-#[must_use]
 pub fn api_words(error: &ApiError) -> String {
     match error {
         ApiError::NotFound => "not found".to_owned(),

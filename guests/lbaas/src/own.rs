@@ -49,7 +49,6 @@ impl<'a> Own<'a> {
     }
 
     /// The number of each kind.
-    #[must_use]
     pub fn counts(&self) -> [(Kind, usize); 4] {
         [
             (Kind::Backend, self.backends.len()),
@@ -84,7 +83,6 @@ impl<'a> Places<'a> {
 
 /// The own resources of each load balancer, in the order given. Looks at each resource once: parents come before
 /// children in the order of kinds.
-#[must_use]
 pub fn split<'a>(load_balancers: &[&str], listed: &'a [Object]) -> Vec<Own<'a>> {
     let slots: BTreeMap<&str, usize> = load_balancers
         .iter()

@@ -42,7 +42,6 @@ pub struct Changes<'a> {
 }
 
 /// Whether a resource in this state needs nothing more.
-#[must_use]
 pub fn is_ready(failed_objects: FailedObjects, state: State) -> bool {
     match state {
         State::Ok => true,
@@ -52,7 +51,6 @@ pub fn is_ready(failed_objects: FailedObjects, state: State) -> bool {
 }
 
 /// The first that applies: failed resources, updating ones, pending ones, and otherwise the difference from the wish.
-#[must_use]
 pub fn decide<'a>(settings: &Settings, load_balancer: &str, wish: &Wish<'_>, own: &Own<'a>) -> Verdict<'a> {
     let any = |state| own.in_state(state).next().is_some();
     let all = |state| own.in_state(state).map(order::reference).collect();

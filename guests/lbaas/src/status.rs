@@ -11,7 +11,6 @@ use crate::bindings::trueup::lbaas::types::State;
 use crate::own::Own;
 
 /// The pairs that all load balancers have: addresses ascending, each with its ports ascending.
-#[must_use]
 pub fn in_service(owned: &[Own<'_>]) -> Vec<AddressPorts> {
     let common = owned
         .iter()

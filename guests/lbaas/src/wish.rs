@@ -63,13 +63,11 @@ pub struct Target<'a> {
 }
 
 /// The tag of a service's resources.
-#[must_use]
 pub fn tag(service_uid: &str) -> String {
     format!("anxccm-svc-uid={service_uid}")
 }
 
 /// `FIRST.REST`; leaves out an empty part together with its dot.
-#[must_use]
 pub fn joined(first: &str, rest: &str) -> String {
     match (first, rest) {
         ("", rest) => rest.to_owned(),
@@ -90,7 +88,6 @@ fn is_address(text: &str, address: Address, canonical: &str) -> bool {
 
 impl Port {
     /// The backend that this port wants.
-    #[must_use]
     pub fn backend(&self, load_balancer: &str) -> Backend {
         Backend {
             name: self.name.clone(),
@@ -101,7 +98,6 @@ impl Port {
     }
 
     /// The frontend that this port wants in front of that backend.
-    #[must_use]
     pub fn frontend(&self, load_balancer: &str, backend: &str) -> Frontend {
         Frontend {
             name: self.name.clone(),
@@ -112,7 +108,6 @@ impl Port {
     }
 
     /// The bind that this port wants for that address.
-    #[must_use]
     pub fn bind(&self, frontend: &str, external: &External) -> Bind {
         Bind {
             name: joined(external.family(), &self.name),
@@ -123,7 +118,6 @@ impl Port {
     }
 
     /// The server that this port wants for that target.
-    #[must_use]
     pub fn server(&self, backend: &str, target: &Target<'_>) -> Server {
         Server {
             name: joined(target.name, &self.name),
@@ -144,7 +138,6 @@ impl External {
 
 impl Wish<'_> {
     /// The port that wants this backend of a load balancer.
-    #[must_use]
     pub fn port_of_backend(&self, found: &Backend) -> Option<usize> {
         if found.mode != Mode::Tcp || found.health_check != HEALTH_CHECK {
             return None;
@@ -155,7 +148,6 @@ impl Wish<'_> {
     }
 
     /// Whether this port wants this frontend, which leads to the port's backend.
-    #[must_use]
     pub fn is_frontend_of(&self, port: usize, found: &Frontend) -> bool {
         found.mode == Mode::Tcp
             && self
@@ -165,7 +157,6 @@ impl Wish<'_> {
     }
 
     /// The address for which this port wants this bind, which is on the port's frontend.
-    #[must_use]
     pub fn address_of_bind(&self, port: usize, found: &Bind) -> Option<usize> {
         let port = self.ports.get(port)?;
         if found.port != port.external {
@@ -181,7 +172,6 @@ impl Wish<'_> {
     }
 
     /// The target for which this port wants this server, which is in the port's backend.
-    #[must_use]
     pub fn target_of_server(&self, port: usize, found: &Server) -> Option<usize> {
         let port = self.ports.get(port)?;
         if found.port != port.internal || found.check != CHECK {

@@ -22,7 +22,6 @@ trueup_guest::world! {
 }
 
 /// True if the error concerns the whole call and not the one resource: the guest must ask nothing after it.
-#[must_use]
 pub fn ends_call(error: &ApiError) -> bool {
     match error {
         ApiError::RateLimited(_) | ApiError::Unauthorized | ApiError::AccessDenied(_) => true,

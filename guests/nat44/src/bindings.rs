@@ -1,8 +1,4 @@
 //! The contract's types and functions, generated from `wit/`.
-#![expect(
-    missing_docs,
-    reason = "a case or parameter whose name says it all has no text in `wit/`"
-)]
 
 trueup_guest::bindings! {
     world: "trueup:service/etcd-renderer",

@@ -4,17 +4,16 @@ use std::collections::BTreeMap;
 
 /// Known values and unknown keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Cache {
+pub(crate) struct Cache {
     /// `None` means that a write failed, so the key may exist or not, with this value or another.
-    pub keys: BTreeMap<String, Option<String>>,
+    pub(crate) keys: BTreeMap<String, Option<String>>,
     /// True if every key outside `keys` is missing from the database.
-    pub is_complete: bool,
+    pub(crate) is_complete: bool,
 }
 
 impl Cache {
     /// The contents that a listing found.
-    #[must_use]
-    pub fn listed(entries: impl Iterator<Item = (String, String)>) -> Self {
+    pub(crate) fn listed(entries: impl Iterator<Item = (String, String)>) -> Self {
         Self {
             keys: entries.map(|(key, value)| (key, Some(value))).collect(),
             is_complete: true,
@@ -22,29 +21,27 @@ impl Cache {
     }
 
     /// True if the key is known to have the value.
-    #[must_use]
-    pub fn has(&self, key: &str, value: &str) -> bool {
+    pub(crate) fn has(&self, key: &str, value: &str) -> bool {
         matches!(self.keys.get(key), Some(Some(known)) if known == value)
     }
 
     /// True if the key is known to be missing.
-    #[must_use]
-    pub fn lacks(&self, key: &str) -> bool {
+    pub(crate) fn lacks(&self, key: &str) -> bool {
         self.is_complete && !self.keys.contains_key(key)
     }
 
     /// The key now has this value.
-    pub fn put(&mut self, key: String, value: String) {
+    pub(crate) fn put(&mut self, key: String, value: String) {
         self.keys.insert(key, Some(value));
     }
 
     /// The key is now missing.
-    pub fn deleted(&mut self, key: &str) {
+    pub(crate) fn deleted(&mut self, key: &str) {
         self.keys.remove(key);
     }
 
     /// The key's contents are unknown: a write may have been stored or not.
-    pub fn lost(&mut self, key: String) {
+    pub(crate) fn lost(&mut self, key: String) {
         self.keys.insert(key, None);
     }
 }

@@ -14,8 +14,7 @@ use crate::uplink::Transport;
 use crate::values::{DNat44, Ip, LocalIp, Protocol, StaticMapping, TwiceNat};
 
 /// The DNAT, and the texts that are no addresses.
-#[must_use]
-pub fn of_service(settings: &Settings, node_ips: &[Address], service: &ContivService) -> (DNat44, Vec<String>) {
+pub(crate) fn of_service(settings: &Settings, node_ips: &[Address], service: &ContivService) -> (DNat44, Vec<String>) {
     let mut no_addresses = Vec::new();
     let cluster_ips = v4(&service.cluster_ips, &mut no_addresses);
     let external_ips = v4(&service.external_ips, &mut no_addresses);
@@ -118,8 +117,7 @@ fn vrf_of(settings: &Settings, backend: Address) -> u32 {
 }
 
 /// The IPv4 addresses, in order.
-#[must_use]
-pub fn v4(texts: &[String], no_addresses: &mut Vec<String>) -> Vec<Address> {
+pub(crate) fn v4(texts: &[String], no_addresses: &mut Vec<String>) -> Vec<Address> {
     let read = |text: &String| {
         let address = Address::parse(text);
         if address.is_none() {

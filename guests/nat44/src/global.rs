@@ -14,8 +14,7 @@ use crate::values::{
 const VXLAN_PORT: u16 = 4789;
 
 /// Keeps VXLAN and the node's own traffic untranslated.
-#[must_use]
-pub fn identities(settings: &Settings) -> DNat44 {
+pub(crate) fn identities(settings: &Settings) -> DNat44 {
     let mapping = |address: Address, vrf_id: u32, port: u16| IdentityMapping {
         vrf_id,
         ip_address: Ip(address),
@@ -38,8 +37,7 @@ pub fn identities(settings: &Settings) -> DNat44 {
 }
 
 /// `Nat44Global` with these interfaces, in the order received.
-#[must_use]
-pub fn global<'i>(settings: &'i Settings, frontends: &'i [String], backends: &'i [String]) -> Nat44Global<'i> {
+pub(crate) fn global<'i>(settings: &'i Settings, frontends: &'i [String], backends: &'i [String]) -> Nat44Global<'i> {
     let uplink = settings.uplink.as_ref();
     let is_uplink = |name: &str| uplink.is_some_and(|uplink| uplink.interface == name);
     let frontends = frontends.iter().filter(|name| !is_uplink(name)).map(|name| Interface {

@@ -21,23 +21,23 @@ use crate::bindings::trueup::service::types::{ContivService, ResyncEvent};
 use crate::renderer::Renderer;
 use crate::settings::Settings;
 
-pub mod bindings;
-pub mod cache;
-pub mod dnat;
-pub mod global;
-pub mod keys;
-pub mod metrics;
-pub mod renderer;
-pub mod settings;
+mod bindings;
+mod cache;
+mod dnat;
+mod global;
+mod keys;
+mod metrics;
+mod renderer;
+mod settings;
 #[cfg(test)]
 mod simulated;
-pub mod snapshot;
+mod snapshot;
 #[cfg(test)]
 mod tests;
-pub mod uplink;
-pub mod values;
-pub mod world;
-pub mod writes;
+mod uplink;
+mod values;
+mod world;
+mod writes;
 
 trueup_guest::guest!(Renderer);
 

@@ -1,4 +1,4 @@
 //! The names of all metrics.
 
 /// Operations that the database stored.
-pub const WRITES: &str = "nat44_writes_total";
+pub(crate) const WRITES: &str = "nat44_writes_total";

@@ -19,20 +19,20 @@ use crate::writes::Writes;
 
 /// The state between calls, whatever became of writes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Kept {
+pub(crate) struct Kept {
     /// Only IPv4, in the order received.
-    pub node_ips: Vec<Address>,
+    pub(crate) node_ips: Vec<Address>,
     /// In the order received.
-    pub frontends: Vec<String>,
+    pub(crate) frontends: Vec<String>,
     /// In the order received.
-    pub backends: Vec<String>,
+    pub(crate) backends: Vec<String>,
     /// The known contents of the database.
-    pub cache: Cache,
+    pub(crate) cache: Cache,
 }
 
 /// The renderer of one instance.
 #[derive(Clone, Debug)]
-pub struct Renderer {
+pub(crate) struct Renderer {
     settings: Settings,
     keys: Keys,
     kept: Kept,
@@ -40,8 +40,7 @@ pub struct Renderer {
 
 impl Renderer {
     /// No events yet, and nothing known of the database.
-    #[must_use]
-    pub fn new(settings: Settings) -> Self {
+    pub(crate) fn new(settings: Settings) -> Self {
         Self {
             keys: Keys::new(&settings.agent_label),
             settings,
@@ -53,7 +52,7 @@ impl Renderer {
     ///
     /// # Errors
     /// The database's error.
-    pub fn resync(&mut self, world: &mut impl World, event: ResyncEvent) -> Result<(), String> {
+    pub(crate) fn resync(&mut self, world: &mut impl World, event: ResyncEvent) -> Result<(), String> {
         let nothing = ResyncEvent {
             node_ips: Vec::new(),
             services: Vec::new(),
@@ -92,7 +91,7 @@ impl Renderer {
     ///
     /// # Errors
     /// The database's error.
-    pub fn add_service(&mut self, world: &mut impl World, service: &ContivService) -> Result<(), String> {
+    pub(crate) fn add_service(&mut self, world: &mut impl World, service: &ContivService) -> Result<(), String> {
         self.write(world, |renderer, world, writes| {
             renderer.put_dnat(world, writes, service)
         })
@@ -102,7 +101,7 @@ impl Renderer {
     ///
     /// # Errors
     /// The database's error.
-    pub fn update_service(
+    pub(crate) fn update_service(
         &mut self,
         world: &mut impl World,
         old: &ObjectId,
@@ -119,7 +118,7 @@ impl Renderer {
     ///
     /// # Errors
     /// The database's error.
-    pub fn delete_service(&mut self, world: &mut impl World, service: &ObjectId) -> Result<(), String> {
+    pub(crate) fn delete_service(&mut self, world: &mut impl World, service: &ObjectId) -> Result<(), String> {
         self.write(world, |renderer, _, writes| {
             writes.deletes.insert(renderer.keys.dnat(service));
         })
@@ -129,7 +128,7 @@ impl Renderer {
     ///
     /// # Errors
     /// The database's error; the addresses are kept.
-    pub fn update_node_port_services(
+    pub(crate) fn update_node_port_services(
         &mut self,
         world: &mut impl World,
         node_ips: &[String],
@@ -147,7 +146,7 @@ impl Renderer {
     ///
     /// # Errors
     /// The database's error; the set is kept.
-    pub fn update_local_frontend_ifs(&mut self, world: &mut impl World, new: Vec<String>) -> Result<(), String> {
+    pub(crate) fn update_local_frontend_ifs(&mut self, world: &mut impl World, new: Vec<String>) -> Result<(), String> {
         self.write(world, |renderer, _, writes| {
             renderer.kept.frontends = new;
             renderer.put_global(writes);
@@ -158,7 +157,7 @@ impl Renderer {
     ///
     /// # Errors
     /// The database's error; the set is kept.
-    pub fn update_local_backend_ifs(&mut self, world: &mut impl World, new: Vec<String>) -> Result<(), String> {
+    pub(crate) fn update_local_backend_ifs(&mut self, world: &mut impl World, new: Vec<String>) -> Result<(), String> {
         self.write(world, |renderer, _, writes| {
             renderer.kept.backends = new;
             renderer.put_global(writes);
@@ -197,8 +196,7 @@ impl Renderer {
     }
 
     /// `lifecycle.snapshot`
-    #[must_use]
-    pub fn snapshot(&self) -> String {
+    pub(crate) fn snapshot(&self) -> String {
         snapshot::write(&self.keys.prefix, &self.kept)
     }
 
@@ -206,7 +204,7 @@ impl Renderer {
     ///
     /// # Errors
     /// Why the text can't be read; nothing changes.
-    pub fn restore(&mut self, text: &str) -> Result<(), String> {
+    pub(crate) fn restore(&mut self, text: &str) -> Result<(), String> {
         let (prefix, mut kept) = snapshot::read(text)?;
         if prefix != self.keys.prefix {
             // Another agent's keys do not apply to this one.

@@ -11,29 +11,29 @@ use crate::uplink::{Transport, Uplink, Wiring};
 
 /// The guest's settings, and what follows from them alone.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settings {
+pub(crate) struct Settings {
     /// Not empty, no `/`.
-    pub agent_label: String,
+    pub(crate) agent_label: String,
     /// True if another renderer handles services.
-    pub snat_only: bool,
+    pub(crate) snat_only: bool,
     /// The source address of connections whose backend's answer would bypass the translation. `None` with `snat_only`.
-    pub loopback: Option<Address>,
+    pub(crate) loopback: Option<Address>,
     /// How many times more often a local backend is chosen than another.
-    pub local_weight: u32,
+    pub(crate) local_weight: u32,
     /// The VRF of the host.
-    pub main_vrf: u32,
+    pub(crate) main_vrf: u32,
     /// The VRF of pods.
-    pub pod_vrf: u32,
+    pub(crate) pod_vrf: u32,
     /// Between nodes.
-    pub transport: Transport,
+    pub(crate) transport: Transport,
     /// `None` contains nothing.
-    pub pod_subnet: Option<Network>,
+    pub(crate) pod_subnet: Option<Network>,
     /// `node_ip` and `host_ips`
-    pub host_addresses: BTreeSet<Address>,
+    pub(crate) host_addresses: BTreeSet<Address>,
     /// The default interface.
-    pub uplink: Option<Uplink>,
+    pub(crate) uplink: Option<Uplink>,
     /// `disable_nat_virtual_reassembly`
-    pub drop_fragments: bool,
+    pub(crate) drop_fragments: bool,
 }
 
 const AGENT_LABEL: &str = "agent_label";
@@ -104,7 +104,7 @@ impl Settings {
     ///
     /// # Errors
     /// The first wrong setting by name, else the first missing one.
-    pub fn read(config: &str) -> Result<Self, String> {
+    pub(crate) fn read(config: &str) -> Result<Self, String> {
         let given = settings::read(config, &allowed())?;
         let is = |name: &str| given.truth(name).unwrap_or_default();
         let agent_label = given

@@ -24,8 +24,7 @@ struct Snapshot {
 }
 
 /// The text for `lifecycle.snapshot`.
-#[must_use]
-pub fn write(prefix: &str, kept: &Kept) -> String {
+pub(crate) fn write(prefix: &str, kept: &Kept) -> String {
     let keys = kept.cache.keys.iter();
     let snapshot = Snapshot {
         version: VERSION,
@@ -43,7 +42,7 @@ pub fn write(prefix: &str, kept: &Kept) -> String {
 ///
 /// # Errors
 /// The version that wrote the text, or what is wrong with it.
-pub fn read(snapshot: &str) -> Result<(String, Kept), String> {
+pub(crate) fn read(snapshot: &str) -> Result<(String, Kept), String> {
     let snapshot: Snapshot = snapshot::read(snapshot, VERSION)?;
     let node_ips = snapshot.node_ips.iter().map(|text| Address::parse(text));
     let kept = Kept {

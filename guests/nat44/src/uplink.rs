@@ -7,16 +7,16 @@ use trueup_guest::network::Network;
 
 /// The default interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Uplink {
+pub(crate) struct Uplink {
     /// Its name.
-    pub interface: String,
+    pub(crate) interface: String,
     /// The source address of traffic that leaves through it.
-    pub address: Address,
+    pub(crate) address: Address,
 }
 
 /// How packets travel between nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Transport {
+pub(crate) enum Transport {
     /// In an overlay.
     Vxlan,
     /// Unchanged.
@@ -27,27 +27,26 @@ pub enum Transport {
 
 /// The wiring of this node, from the settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wiring {
+pub(crate) struct Wiring {
     /// False if leaving traffic is not translated.
-    pub nat_external_traffic: bool,
+    pub(crate) nat_external_traffic: bool,
     /// `stn_mode` or `use_dhcp`: the main interface is the uplink, whatever the gateway.
-    pub is_main_for_certain: bool,
+    pub(crate) is_main_for_certain: bool,
     /// Empty if there is none.
-    pub main_interface: String,
+    pub(crate) main_interface: String,
     /// `None` if unknown.
-    pub node_ip: Option<Network>,
+    pub(crate) node_ip: Option<Network>,
     /// Names with addresses, in the order given.
-    pub other_interfaces: Vec<(String, Vec<Network>)>,
+    pub(crate) other_interfaces: Vec<(String, Vec<Network>)>,
     /// `None` if there is none.
-    pub default_gateway: Option<Address>,
+    pub(crate) default_gateway: Option<Address>,
     /// Between nodes.
-    pub transport: Transport,
+    pub(crate) transport: Transport,
 }
 
 impl Wiring {
     /// `None` if nothing must be translated, or no interface is known to lead out.
-    #[must_use]
-    pub fn uplink(&self) -> Option<Uplink> {
+    pub(crate) fn uplink(&self) -> Option<Uplink> {
         let uplink = if !self.nat_external_traffic {
             None
         } else if self.is_main_for_certain {

@@ -6,106 +6,97 @@ use serde::Serialize;
 use trueup_guest::address::Address;
 
 /// The VRF number that means all of them: the largest one.
-pub const ANY_VRF: u32 = u32::MAX;
+pub(crate) const ANY_VRF: u32 = u32::MAX;
 
 /// `DNat44`
 #[derive(Debug, Serialize)]
-#[expect(missing_docs, reason = "the fields are those of the message")]
-pub struct DNat44 {
-    pub label: String,
+pub(crate) struct DNat44 {
+    pub(crate) label: String,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub st_mappings: Vec<StaticMapping>,
+    pub(crate) st_mappings: Vec<StaticMapping>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub id_mappings: Vec<IdentityMapping>,
+    pub(crate) id_mappings: Vec<IdentityMapping>,
 }
 
 /// `DNat44.StaticMapping`
 #[derive(Debug, Serialize)]
-#[expect(missing_docs, reason = "the fields are those of the message")]
-pub struct StaticMapping {
-    pub external_ip: Ip,
-    pub external_port: u16,
-    pub local_ips: Vec<LocalIp>,
+pub(crate) struct StaticMapping {
+    pub(crate) external_ip: Ip,
+    pub(crate) external_port: u16,
+    pub(crate) local_ips: Vec<LocalIp>,
     #[serde(skip_serializing_if = "is_default")]
-    pub protocol: Protocol,
-    pub twice_nat: TwiceNat,
+    pub(crate) protocol: Protocol,
+    pub(crate) twice_nat: TwiceNat,
     #[serde(skip_serializing_if = "is_default")]
-    pub session_affinity: u32,
+    pub(crate) session_affinity: u32,
 }
 
 /// `DNat44.StaticMapping.LocalIP`
 #[derive(Clone, Debug, Serialize)]
-#[expect(missing_docs, reason = "the fields are those of the message")]
-pub struct LocalIp {
+pub(crate) struct LocalIp {
     #[serde(skip_serializing_if = "is_default")]
-    pub vrf_id: u32,
-    pub local_ip: Ip,
+    pub(crate) vrf_id: u32,
+    pub(crate) local_ip: Ip,
     #[serde(skip_serializing_if = "is_default")]
-    pub local_port: u16,
+    pub(crate) local_port: u16,
     #[serde(skip_serializing_if = "is_default")]
-    pub probability: u32,
+    pub(crate) probability: u32,
 }
 
 /// `DNat44.IdentityMapping`
 #[derive(Debug, Serialize)]
-#[expect(missing_docs, reason = "the fields are those of the message")]
-pub struct IdentityMapping {
+pub(crate) struct IdentityMapping {
     #[serde(skip_serializing_if = "is_default")]
-    pub vrf_id: u32,
-    pub ip_address: Ip,
+    pub(crate) vrf_id: u32,
+    pub(crate) ip_address: Ip,
     #[serde(skip_serializing_if = "is_default")]
-    pub port: u16,
+    pub(crate) port: u16,
     #[serde(skip_serializing_if = "is_default")]
-    pub protocol: Protocol,
+    pub(crate) protocol: Protocol,
 }
 
 /// `Nat44Global`
 #[derive(Debug, Serialize)]
-#[expect(missing_docs, reason = "the fields are those of the message")]
-pub struct Nat44Global<'i> {
-    pub forwarding: bool,
+pub(crate) struct Nat44Global<'i> {
+    pub(crate) forwarding: bool,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub nat_interfaces: Vec<Interface<'i>>,
+    pub(crate) nat_interfaces: Vec<Interface<'i>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub address_pool: Vec<PoolAddress>,
+    pub(crate) address_pool: Vec<PoolAddress>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub virtual_reassembly: Option<VirtualReassembly>,
+    pub(crate) virtual_reassembly: Option<VirtualReassembly>,
 }
 
 /// `Nat44Global.Interface`
 #[derive(Debug, Default, Serialize)]
-#[expect(missing_docs, reason = "the fields are those of the message")]
-pub struct Interface<'i> {
+pub(crate) struct Interface<'i> {
     #[serde(skip_serializing_if = "is_default")]
-    pub name: &'i str,
+    pub(crate) name: &'i str,
     #[serde(skip_serializing_if = "is_default")]
-    pub is_inside: bool,
+    pub(crate) is_inside: bool,
     #[serde(skip_serializing_if = "is_default")]
-    pub output_feature: bool,
+    pub(crate) output_feature: bool,
 }
 
 /// `Nat44Global.Address`
 #[derive(Debug, Serialize)]
-#[expect(missing_docs, reason = "the fields are those of the message")]
-pub struct PoolAddress {
-    pub address: Ip,
-    pub vrf_id: u32,
+pub(crate) struct PoolAddress {
+    pub(crate) address: Ip,
+    pub(crate) vrf_id: u32,
     #[serde(skip_serializing_if = "is_default")]
-    pub twice_nat: bool,
+    pub(crate) twice_nat: bool,
 }
 
 /// `VirtualReassembly`
 #[derive(Debug, Serialize)]
-#[expect(missing_docs, reason = "the fields are those of the message")]
-pub struct VirtualReassembly {
-    pub drop_fragments: bool,
+pub(crate) struct VirtualReassembly {
+    pub(crate) drop_fragments: bool,
 }
 
 /// `DNat44.Protocol`; it has no SCTP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "UPPERCASE")]
-#[expect(missing_docs, reason = "the names are those of the enum")]
-pub enum Protocol {
+pub(crate) enum Protocol {
     #[default]
     Tcp,
     Udp,
@@ -114,7 +105,7 @@ pub enum Protocol {
 /// `DNat44.StaticMapping.TwiceNatMode`, without its default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "UPPERCASE")]
-pub enum TwiceNat {
+pub(crate) enum TwiceNat {
     /// Translates the source address too.
     Enabled,
     /// Translates the source only if it is the backend itself.
@@ -124,7 +115,7 @@ pub enum TwiceNat {
 
 /// An address in the agent's notation.
 #[derive(Clone, Copy, Debug)]
-pub struct Ip(pub Address);
+pub(crate) struct Ip(pub(crate) Address);
 
 impl Serialize for Ip {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -137,8 +128,7 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 }
 
 /// The message as compact JSON.
-#[must_use]
-pub fn json(message: &impl Serialize) -> String {
+pub(crate) fn json(message: &impl Serialize) -> String {
     // Texts, numbers and lists: JSON can represent all of them.
     serde_json::to_string(message).unwrap_or_default()
 }

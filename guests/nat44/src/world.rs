@@ -6,7 +6,7 @@ use crate::bindings::trueup::etcd::kv::{self, Error, KeyValue, Operation};
 
 trueup_guest::world! {
     /// The guest's imports.
-    pub trait World: Telemetry {
+    pub(crate) trait World: Telemetry {
         fn list_prefix(prefix: &str) -> Result<Vec<KeyValue>, Error> = kv::list_prefix;
         fn commit(operations: &[Operation]) -> Result<bool, Error> = commit;
     }
@@ -18,8 +18,7 @@ fn commit(operations: &[Operation]) -> Result<bool, Error> {
 }
 
 /// The database's error in the form of answers.
-#[must_use]
-pub fn words(error: &Error) -> String {
+pub(crate) fn words(error: &Error) -> String {
     match error {
         Error::Unavailable(text) => format!("unavailable: {text}"),
         Error::AccessDenied(text) => format!("access denied: {text}"),

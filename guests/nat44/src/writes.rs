@@ -16,11 +16,11 @@ const BYTES_MAX: usize = 1 << 20;
 
 /// Deletions and puts by key.
 #[derive(Clone, Debug, Default)]
-pub struct Writes {
+pub(crate) struct Writes {
     /// Never holds a key that is put.
-    pub deletes: BTreeSet<String>,
+    pub(crate) deletes: BTreeSet<String>,
     /// Values by key.
-    pub puts: BTreeMap<String, String>,
+    pub(crate) puts: BTreeMap<String, String>,
 }
 
 impl Writes {
@@ -28,7 +28,7 @@ impl Writes {
     ///
     /// # Errors
     /// Why that transaction failed. Its keys are unknown now; what was stored before remains.
-    pub fn store(self, world: &mut impl World, cache: &mut Cache) -> Result<(), String> {
+    pub(crate) fn store(self, world: &mut impl World, cache: &mut Cache) -> Result<(), String> {
         for batch in self.batches(cache) {
             let answer = match world.commit(&batch) {
                 Ok(true) => Ok(()),

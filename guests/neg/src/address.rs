@@ -37,7 +37,6 @@ impl Place {
     };
 
     /// The place of this text.
-    #[must_use]
     pub fn of(text: &str) -> Self {
         if text.is_empty() {
             return Self::EMPTY;
@@ -71,27 +70,23 @@ impl Place {
     }
 
     /// The address as a number; 0 if the text is no address.
-    #[must_use]
     pub fn number(self) -> u128 {
         (u128::from(self.halves.0) << 64) | u128::from(self.halves.1)
     }
 
     /// True if no other text has this place: an empty text, and IPv4 addresses, which have one spelling each.
-    #[must_use]
     pub const fn has_one_text(self) -> bool {
         matches!(self.class, Class::Empty | Class::V4)
     }
 }
 
 /// The place of an IPv4 address: four decimal parts without leading zeros, and nothing after them.
-#[must_use]
 pub fn v4(text: &str) -> Option<Place> {
     plain::v4(text.as_bytes()).map(Place::of_v4)
 }
 
 /// The place of an IPv6 address, whose text becomes that of RFC 5952. `None`, and the text unchanged, if it is no such
 /// address, which includes texts with a zone or a prefix length and IPv4-mapped addresses.
-#[must_use]
 pub fn v6(text: &mut String) -> Option<Place> {
     let address = parse_v6(text).filter(|address| address.to_ipv4_mapped().is_none())?;
     let canonical = Canonical::of(address);
@@ -230,7 +225,6 @@ impl fmt::Write for Canonical {
 }
 
 /// True for no port, and for 1 to 65535 in decimal digits without sign, blank or leading zero.
-#[must_use]
 pub fn is_port(text: &str) -> bool {
     let digits = text.bytes().all(|byte| byte.is_ascii_digit()) && !text.starts_with('0');
     text.is_empty() || (digits && text.parse::<u16>().is_ok())

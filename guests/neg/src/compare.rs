@@ -11,7 +11,6 @@ use crate::filter::Committed;
 use crate::operations::{Kind, Operation};
 
 /// The listed endpoints, in order: valid addresses become canonical, other text stays.
-#[must_use]
 pub fn listed(endpoints: Vec<Endpoint>) -> Set {
     let mut set = endpoints.into_iter().map(listed_entry).collect();
     entry::tidy(&mut set);
@@ -30,7 +29,6 @@ fn listed_entry(mut endpoint: Endpoint) -> Entry {
 }
 
 /// The contents after the operations at this location end well.
-#[must_use]
 pub fn current(mut listed: Set, operations: &[&Operation]) -> Set {
     let endpoints_of = |kind: Kind| {
         let of_kind = operations.iter().filter(move |operation| operation.kind == kind);
@@ -54,7 +52,6 @@ pub struct Difference {
 }
 
 /// Compares two sets, and counts their common endpoints.
-#[must_use]
 pub fn difference(target: Set, current: Set, committed: &mut Committed) -> Difference {
     let mut difference = Difference::default();
     let (mut target, mut current) = (target.into_iter().peekable(), current.into_iter().peekable());
@@ -89,7 +86,6 @@ pub struct Flying<'o> {
 
 impl<'o> Flying<'o> {
     /// The endpoints of these operations.
-    #[must_use]
     pub fn new(operations: &[&'o Operation]) -> Self {
         let all = operations.iter().flat_map(|operation| &operation.endpoints);
         let mut endpoints: Vec<View<'o>> = all.map(View::of).collect();

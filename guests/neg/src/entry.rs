@@ -41,13 +41,11 @@ pub type Groups = BTreeMap<Location, Set>;
 
 impl Entry {
     /// Parses the addresses of an endpoint that may hold any text.
-    #[must_use]
     pub fn new(endpoint: Endpoint) -> Self {
         Self::placed(Place::of(&endpoint.ip), Place::of(&endpoint.ipv6), endpoint)
     }
 
     /// An endpoint with parsed addresses.
-    #[must_use]
     pub const fn placed(ip: Place, ipv6: Place, endpoint: Endpoint) -> Self {
         Self {
             ip,
@@ -71,7 +69,6 @@ impl Entry {
     }
 
     /// The part that is compared.
-    #[must_use]
     pub fn view(&self) -> View<'_> {
         View {
             ip: (self.ip, &self.endpoint.ip),
@@ -93,7 +90,6 @@ pub struct View<'e> {
 
 impl<'e> View<'e> {
     /// Parses the addresses of an endpoint.
-    #[must_use]
     pub fn of(endpoint: &'e Endpoint) -> Self {
         Self {
             ip: (Place::of(&endpoint.ip), &endpoint.ip),
@@ -104,25 +100,21 @@ impl<'e> View<'e> {
     }
 
     /// True if it has both addresses.
-    #[must_use]
     pub fn is_dual(&self) -> bool {
         self.has_ip() && self.has_ipv6()
     }
 
     /// True if `ip` is not empty.
-    #[must_use]
     pub fn has_ip(&self) -> bool {
         self.ip.0.class != Class::Empty
     }
 
     /// True if `ipv6` is not empty.
-    #[must_use]
     pub fn has_ipv6(&self) -> bool {
         self.ipv6.0.class != Class::Empty
     }
 
     /// The two twins of a dual-stack endpoint: without `ipv6`, and without `ip`. `None` if it is single-stack.
-    #[must_use]
     pub fn twins(&self) -> Option<[Self; 2]> {
         const NONE: (Place, &str) = (Place::EMPTY, "");
         self.is_dual()
@@ -177,7 +169,6 @@ pub fn tidy(set: &mut Set) {
 }
 
 /// The sets in the input form of `filter`: a location and an endpoint may come twice, a location may have no endpoints.
-#[must_use]
 pub fn united(groups: Vec<EndpointGroup>) -> Groups {
     let mut united = Groups::new();
     for EndpointGroup { location, endpoints } in groups {
@@ -189,7 +180,6 @@ pub fn united(groups: Vec<EndpointGroup>) -> Groups {
 }
 
 /// The sets in their output form: each location once, ascending, and none without endpoints.
-#[must_use]
 pub fn answered(groups: Groups) -> Vec<EndpointGroup> {
     let group = |(location, set): (Location, Set)| EndpointGroup {
         location,
@@ -203,7 +193,6 @@ pub fn answered(groups: Groups) -> Vec<EndpointGroup> {
 }
 
 /// The number of endpoints in all sets.
-#[must_use]
 pub fn count(groups: &Groups) -> usize {
     groups.values().map(Vec::len).sum()
 }
@@ -219,7 +208,6 @@ pub struct Finder {
 
 impl Finder {
     /// For this set.
-    #[must_use]
     pub fn new(set: &[Entry]) -> Self {
         let with_ip = set.partition_point(|entry| entry.ip.class == Class::Empty);
         Self {

@@ -61,7 +61,6 @@ impl Committed {
     }
 
     /// Counts sets in the input form of `filter`.
-    #[must_use]
     pub fn of(groups: Vec<EndpointGroup>) -> Self {
         Self::of_ascending(&groups).unwrap_or_else(|| {
             let mut committed = Self::default();
@@ -110,7 +109,6 @@ pub struct Decision {
 
 impl Decision {
     /// The contract's form.
-    #[must_use]
     pub fn answer(self) -> Filtered {
         Filtered {
             add: entry::answered(self.add),
@@ -123,7 +121,6 @@ impl Decision {
 }
 
 /// The whole `migrator.filter` except its metrics, from the raw arguments.
-#[must_use]
 pub fn filter(
     fractions: Fractions,
     facts: Facts,
@@ -136,7 +133,6 @@ pub fn filter(
 }
 
 /// Decides over sorted sets.
-#[must_use]
 pub fn decide(
     fractions: Fractions,
     facts: Facts,

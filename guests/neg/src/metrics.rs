@@ -48,7 +48,6 @@ pub fn show_whether(world: &mut impl World, name: &str, is_so: bool) {
 }
 
 /// The time between the two. A clock that went back gives 0.
-#[must_use]
 pub fn seconds(from_ms: u64, to_ms: u64) -> f64 {
     Duration::from_millis(to_ms.saturating_sub(from_ms)).as_secs_f64()
 }

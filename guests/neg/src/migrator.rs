@@ -123,7 +123,6 @@ impl Migrator {
     }
 
     /// `migrator.is-paused`
-    #[must_use]
     pub fn is_paused(&self, settings: &Settings) -> bool {
         settings.enable_dual_stack && self.pause != Pause::Off
     }

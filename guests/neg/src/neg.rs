@@ -23,7 +23,6 @@ pub struct Neg {
 
 impl Neg {
     /// A new instance without state.
-    #[must_use]
     pub fn new(settings: Settings) -> Self {
         Self {
             settings,
@@ -59,7 +58,6 @@ impl Neg {
     }
 
     /// `migrator.is-paused`
-    #[must_use]
     pub fn is_paused(&self) -> bool {
         self.migrator.is_paused(&self.settings)
     }
@@ -89,7 +87,6 @@ impl Neg {
     }
 
     /// `lifecycle.snapshot`
-    #[must_use]
     pub fn snapshot(&self) -> String {
         snapshot::write(&self.migrator, &self.syncer)
     }

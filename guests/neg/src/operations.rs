@@ -15,7 +15,6 @@ pub enum Kind {
 
 impl Kind {
     /// The name in labels and snapshots.
-    #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
             Self::Attach => "attach",
@@ -48,7 +47,6 @@ pub struct Operations {
 
 impl Operations {
     /// True if an operation of a migration is in flight.
-    #[must_use]
     pub fn are_migrating(&self) -> bool {
         self.by_number.values().any(|operation| operation.is_migration)
     }
@@ -59,7 +57,6 @@ impl Operations {
     }
 
     /// The operations of each location that has any.
-    #[must_use]
     pub fn by_location(&self) -> BTreeMap<&Location, Vec<&Operation>> {
         let mut found: BTreeMap<&Location, Vec<&Operation>> = BTreeMap::new();
         for operation in self.by_number.values() {
@@ -69,7 +66,6 @@ impl Operations {
     }
 
     /// The number of endpoints in them.
-    #[must_use]
     pub fn endpoint_count(&self) -> usize {
         self.by_number.values().map(|operation| operation.endpoints.len()).sum()
     }

@@ -63,7 +63,6 @@ struct Trial {
 }
 
 /// The text for `lifecycle.snapshot`.
-#[must_use]
 pub fn write(migrator: &Migrator, syncer: &Syncer) -> String {
     let operations = syncer.operations.by_number.iter();
     let snapshot = Snapshot {
@@ -98,7 +97,6 @@ pub fn read(snapshot: &str) -> Result<Snapshot, String> {
 
 impl Snapshot {
     /// The state, with pending timers scheduled for their remaining time.
-    #[must_use]
     pub fn start(self, world: &mut impl World) -> (Migrator, Syncer) {
         let pause = match self.wait_ends_ms {
             Some(due_ms) => Pause::Waiting(Pending::anew(world, due_ms)),

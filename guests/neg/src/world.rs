@@ -59,7 +59,6 @@ pub fn has_fired(pending: &mut Option<Pending>, timer: u64) -> bool {
 }
 
 /// The error in a few words, for logs and as the failure of an operation that did not start.
-#[must_use]
 pub fn words(error: &Error) -> String {
     match error {
         Error::NotFound => "not-found".to_owned(),

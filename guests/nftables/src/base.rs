@@ -14,7 +14,7 @@ const SERVICES: &str = "services";
 /// Looks up packets to service ports without endpoints.
 const NO_ENDPOINTS: &str = "no-endpoints";
 /// The set of the cluster's pods.
-pub const POD_SUBNETS: &str = "pod-subnets";
+pub(crate) const POD_SUBNETS: &str = "pod-subnets";
 
 /// Chains that the kernel enters: name, type, hook, priority.
 ///
@@ -30,7 +30,7 @@ const BASE_CHAINS: [(&str, &str, &str, i32); 6] = [
 ];
 
 /// Writes the commands that leave a table with only the base, whatever it held.
-pub fn write<W: Write>(out: &mut Writer<W>, settings: &Settings, of: Table<'_>) {
+pub(crate) fn write<W: Write>(out: &mut Writer<W>, settings: &Settings, of: Table<'_>) {
     let table = || Object::Table {
         family: of.family,
         name: of.table,

@@ -17,7 +17,7 @@ const IN_POD_SUBNETS: &str = "@pod-subnets";
 
 /// The objects of the commands, each list in the order of writing.
 #[derive(Debug, Default)]
-pub struct Change<'c> {
+pub(crate) struct Change<'c> {
     gone_elements: Vec<(Map, Vec<(Key, &'c Verdict)>)>,
     new_chains: Vec<&'c str>,
     flushed: Vec<&'c str>,
@@ -28,8 +28,7 @@ pub struct Change<'c> {
 
 impl<'c> Change<'c> {
     /// From the observed to the desired contents.
-    #[must_use]
-    pub fn between(before: &'c Content, after: &'c Content) -> Self {
+    pub(crate) fn between(before: &'c Content, after: &'c Content) -> Self {
         let mut change = Self {
             gone_elements: only_in(&before.elements, &after.elements),
             new_elements: only_in(&after.elements, &before.elements),
@@ -52,8 +51,7 @@ impl<'c> Change<'c> {
     }
 
     /// True if there is nothing to do.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.gone_elements.is_empty()
             && self.filled.is_empty()
             && self.flushed.is_empty()
@@ -62,7 +60,7 @@ impl<'c> Change<'c> {
     }
 
     /// Writes the commands.
-    pub fn write<W: Write>(&self, out: &mut Writer<W>, of: Table<'_>, mark: u32) {
+    pub(crate) fn write<W: Write>(&self, out: &mut Writer<W>, of: Table<'_>, mark: u32) {
         let chain = |name| Object::Chain { of, name, base: None };
         for (map, elements) in &self.gone_elements {
             out.command(&Command::Delete(element(of, *map, elements)));

@@ -8,7 +8,7 @@ use crate::ruleset::{Content, Key, Verdict};
 
 /// Every claim of every acknowledged service, in one family's table.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Claims {
+pub(crate) struct Claims {
     /// Sorted by key, then by id. One map for all: most keys have one claim, and a map for each would be mostly
     /// overhead.
     by_key: BTreeMap<(Key, Rc<ObjectId>), Verdict>,
@@ -31,7 +31,7 @@ impl Default for Claims {
 
 impl Claims {
     /// Adds the claims of a new service.
-    pub fn add(&mut self, id: &ObjectId, claims: &BTreeMap<Key, Verdict>) {
+    pub(crate) fn add(&mut self, id: &ObjectId, claims: &BTreeMap<Key, Verdict>) {
         let id = Rc::new(id.clone());
         for (key, verdict) in claims {
             self.by_key.insert((*key, Rc::clone(&id)), verdict.clone());
@@ -39,7 +39,7 @@ impl Claims {
     }
 
     /// Removes the claims of a service.
-    pub fn remove(&mut self, id: &ObjectId, claims: &BTreeMap<Key, Verdict>) {
+    pub(crate) fn remove(&mut self, id: &ObjectId, claims: &BTreeMap<Key, Verdict>) {
         let id = Rc::new(id.clone());
         for key in claims.keys() {
             self.by_key.remove(&(*key, Rc::clone(&id)));
@@ -47,8 +47,7 @@ impl Claims {
     }
 
     /// The verdict of the key's owner, without these services.
-    #[must_use]
-    pub fn holder(&self, key: Key, except: &BTreeSet<&ObjectId>) -> Option<(&ObjectId, &Verdict)> {
+    pub(crate) fn holder(&self, key: Key, except: &BTreeSet<&ObjectId>) -> Option<(&ObjectId, &Verdict)> {
         let from = (key, Rc::clone(&self.least));
         let claims = self.by_key.range(from..).take_while(|((of, _), _)| *of == key);
         let mut others = claims.filter(|((_, id), _)| !except.contains(&**id));
@@ -56,7 +55,7 @@ impl Claims {
     }
 
     /// Puts every claimed key into its map.
-    pub fn put_into(&self, content: &mut Content) {
+    pub(crate) fn put_into(&self, content: &mut Content) {
         let mut last = None;
         for ((key, _), verdict) in &self.by_key {
             if last.replace(*key) != Some(*key) {

@@ -12,51 +12,50 @@ use crate::ruleset::{Choice, Protocol};
 
 /// A possible target of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Endpoint {
+pub(crate) struct Endpoint {
     /// The pod's address, of either family.
-    pub address: Address,
+    pub(crate) address: Address,
     /// Never 0.
-    pub port: u16,
+    pub(crate) port: u16,
     /// True if it is on this node.
-    pub is_local: bool,
+    pub(crate) is_local: bool,
 }
 
 /// A port of a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Port {
+pub(crate) struct Port {
     /// The name of the service's port.
-    pub name: PortName,
+    pub(crate) name: PortName,
     /// The protocol of the service's port.
-    pub protocol: Protocol,
+    pub(crate) protocol: Protocol,
     /// On the service's addresses; 0 if it has none.
-    pub port: u16,
+    pub(crate) port: u16,
     /// On every node; 0 if it has none.
-    pub node_port: u16,
+    pub(crate) node_port: u16,
     /// Each address and port once, in the order given.
-    pub endpoints: Vec<Endpoint>,
+    pub(crate) endpoints: Vec<Endpoint>,
 }
 
 /// A service.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Facts {
+pub(crate) struct Facts {
     /// For external addresses and node ports.
-    pub policy: TrafficPolicy,
+    pub(crate) policy: TrafficPolicy,
     /// How to choose one of its endpoints.
-    pub choice: Choice,
+    pub(crate) choice: Choice,
     /// In the order given, of either family.
-    pub cluster_ips: Vec<Address>,
+    pub(crate) cluster_ips: Vec<Address>,
     /// In the order given, of either family.
-    pub external_ips: Vec<Address>,
+    pub(crate) external_ips: Vec<Address>,
     /// In the order given, each name once.
-    pub ports: Vec<Port>,
+    pub(crate) ports: Vec<Port>,
     /// The texts that are no addresses.
-    pub no_addresses: Vec<String>,
+    pub(crate) no_addresses: Vec<String>,
 }
 
 impl Facts {
     /// Parses the service.
-    #[must_use]
-    pub fn read(service: &ContivService) -> Self {
+    pub(crate) fn read(service: &ContivService) -> Self {
         let mut no_addresses = Vec::new();
         let mut backends: BTreeMap<&str, Vec<Endpoint>> = BTreeMap::new();
         for of_port in &service.backends {

@@ -21,26 +21,26 @@ use crate::bindings::trueup::service::types::{ContivService, ResyncEvent};
 use crate::renderer::Renderer;
 use crate::settings::Settings;
 
-pub mod base;
-pub mod bindings;
-pub mod change;
-pub mod claims;
-pub mod facts;
-pub mod metrics;
-pub mod names;
-pub mod render;
-pub mod renderer;
-pub mod ruleset;
-pub mod schema;
-pub mod settings;
+mod base;
+mod bindings;
+mod change;
+mod claims;
+mod facts;
+mod metrics;
+mod names;
+mod render;
+mod renderer;
+mod ruleset;
+mod schema;
+mod settings;
 #[cfg(test)]
 mod simulated;
-pub mod snapshot;
-pub mod step;
+mod snapshot;
+mod step;
 #[cfg(test)]
 mod tests;
-pub mod transaction;
-pub mod world;
+mod transaction;
+mod world;
 
 trueup_guest::guest!(Renderer);
 

@@ -1,4 +1,4 @@
 //! The names of all metrics.
 
 /// Transactions that the packet filter accepted.
-pub const TRANSACTIONS: &str = "nftables_transactions_total";
+pub(crate) const TRANSACTIONS: &str = "nftables_transactions_total";

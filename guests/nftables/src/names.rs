@@ -10,17 +10,16 @@ use crate::bindings::trueup::kube::types::ObjectId;
 
 /// A service port's name, for chains and for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PortName {
+pub(crate) struct PortName {
     /// `<namespace>/<name>/<port name>`, each escaped.
     escaped: String,
     /// The same, not escaped.
-    pub plain: String,
+    pub(crate) plain: String,
 }
 
 impl PortName {
     /// The name of the service's port with this name.
-    #[must_use]
-    pub fn new(id: &ObjectId, port: &str) -> Self {
+    pub(crate) fn new(id: &ObjectId, port: &str) -> Self {
         let ObjectId { namespace, name } = id;
         let mut escaped = String::with_capacity(namespace.len() + name.len() + port.len() + 2);
         push_escaped(&mut escaped, namespace);
@@ -35,20 +34,17 @@ impl PortName {
     }
 
     /// The chain that leads to one of all endpoints.
-    #[must_use]
-    pub fn all(&self) -> String {
+    pub(crate) fn all(&self) -> String {
         format!("svc/{}", self.escaped)
     }
 
     /// The chain of external addresses and node ports.
-    #[must_use]
-    pub fn external(&self) -> String {
+    pub(crate) fn external(&self) -> String {
         format!("ext/{}", self.escaped)
     }
 
     /// The chain of one endpoint.
-    #[must_use]
-    pub fn endpoint(&self, address: Address, port: u16) -> String {
+    pub(crate) fn endpoint(&self, address: Address, port: u16) -> String {
         // nft accepts no `:` in a name.
         let address = address.to_string().replace(':', ".");
         format!("ep/{}/{address}/{port}", self.escaped)

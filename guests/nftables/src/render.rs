@@ -13,17 +13,16 @@ use crate::ruleset::{Balance, Chain, Chains, Choice, Family, Key, Verdict};
 
 /// A service's part of a table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Part {
+pub(crate) struct Part {
     /// By name.
-    pub chains: Chains,
+    pub(crate) chains: Chains,
     /// Every key that the service would have if it were alone.
-    pub claims: BTreeMap<Key, Verdict>,
+    pub(crate) claims: BTreeMap<Key, Verdict>,
 }
 
 impl Part {
     /// The part of this service in this family.
-    #[must_use]
-    pub fn of(facts: &Facts, family: Family) -> Self {
+    pub(crate) fn of(facts: &Facts, family: Family) -> Self {
         let mut part = Self::default();
         let ports: Vec<(&Port, Vec<Endpoint>)> =
             facts.ports.iter().map(|port| (port, endpoints(port, family))).collect();

@@ -21,7 +21,7 @@ use crate::transaction;
 use crate::world::World;
 
 /// Services by id.
-pub type Services = BTreeMap<ObjectId, ContivService>;
+pub(crate) type Services = BTreeMap<ObjectId, ContivService>;
 
 /// The desired services; `None` if a service must go.
 type Wishes = BTreeMap<ObjectId, Option<ContivService>>;
@@ -36,7 +36,7 @@ struct Acknowledged {
 
 /// The renderer of one instance.
 #[derive(Clone, Debug)]
-pub struct Renderer {
+pub(crate) struct Renderer {
     settings: Settings,
     /// `None` before the first resync that the packet filter accepted.
     acknowledged: Option<Acknowledged>,
@@ -44,8 +44,7 @@ pub struct Renderer {
 
 impl Renderer {
     /// An instance before its first resync.
-    #[must_use]
-    pub fn new(settings: Settings) -> Self {
+    pub(crate) fn new(settings: Settings) -> Self {
         Self {
             settings,
             acknowledged: None,
@@ -56,7 +55,7 @@ impl Renderer {
     ///
     /// # Errors
     /// The packet filter's error; nothing changes.
-    pub fn resync(&mut self, world: &mut impl World, services: Vec<ContivService>) -> Result<(), String> {
+    pub(crate) fn resync(&mut self, world: &mut impl World, services: Vec<ContivService>) -> Result<(), String> {
         // Of a duplicate id the last service counts.
         let services: Services = services.into_iter().map(|one| (one.id.clone(), one)).collect();
         let tables = tables(&self.settings, &services, |id, facts| warn(world, id, facts));
@@ -80,7 +79,7 @@ impl Renderer {
     ///
     /// # Errors
     /// The packet filter's error, or that there was no resync; nothing changes.
-    pub fn add_service(&mut self, world: &mut impl World, service: ContivService) -> Result<(), String> {
+    pub(crate) fn add_service(&mut self, world: &mut impl World, service: ContivService) -> Result<(), String> {
         self.change(world, Wishes::from([(service.id.clone(), Some(service))]))
     }
 
@@ -88,7 +87,12 @@ impl Renderer {
     ///
     /// # Errors
     /// As [`Renderer::add_service`].
-    pub fn update_service(&mut self, world: &mut impl World, old: ObjectId, new: ContivService) -> Result<(), String> {
+    pub(crate) fn update_service(
+        &mut self,
+        world: &mut impl World,
+        old: ObjectId,
+        new: ContivService,
+    ) -> Result<(), String> {
         let mut wishes = Wishes::from([(old, None)]);
         wishes.insert(new.id.clone(), Some(new));
         self.change(world, wishes)
@@ -98,7 +102,7 @@ impl Renderer {
     ///
     /// # Errors
     /// As [`Renderer::add_service`].
-    pub fn delete_service(&mut self, world: &mut impl World, service: ObjectId) -> Result<(), String> {
+    pub(crate) fn delete_service(&mut self, world: &mut impl World, service: ObjectId) -> Result<(), String> {
         self.change(world, Wishes::from([(service, None)]))
     }
 
@@ -129,8 +133,7 @@ impl Renderer {
     }
 
     /// `lifecycle.snapshot`
-    #[must_use]
-    pub fn snapshot(&self) -> String {
+    pub(crate) fn snapshot(&self) -> String {
         let services = self.acknowledged.as_ref().map(|acknowledged| &acknowledged.services);
         snapshot::write(&self.settings, services)
     }
@@ -139,7 +142,7 @@ impl Renderer {
     ///
     /// # Errors
     /// Why the text can't be read; nothing changes.
-    pub fn restore(&mut self, world: &mut impl World, text: &str) -> Result<(), String> {
+    pub(crate) fn restore(&mut self, world: &mut impl World, text: &str) -> Result<(), String> {
         let Snapshot { settings, services } = snapshot::read(text)?;
         if services.is_some() && settings != self.settings.as_text() {
             // The tables follow other settings. Until a resync creates them anew, nothing in them can change.

@@ -14,7 +14,7 @@ use crate::bindings::trueup::kube::types;
 /// A table's family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Family {
+pub(crate) enum Family {
     /// IPv4
     Ip,
     /// IPv6
@@ -23,8 +23,7 @@ pub enum Family {
 
 impl Family {
     /// True if the address is of this family.
-    #[must_use]
-    pub fn has(self, address: Address) -> bool {
+    pub(crate) fn has(self, address: Address) -> bool {
         address.is_v4() == (self == Self::Ip)
     }
 }
@@ -32,8 +31,7 @@ impl Family {
 /// A transport protocol, ordered by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
-#[expect(missing_docs, reason = "the names say it all")]
-pub enum Protocol {
+pub(crate) enum Protocol {
     Sctp,
     Tcp,
     Udp,
@@ -41,8 +39,7 @@ pub enum Protocol {
 
 impl Protocol {
     /// In nft's notation.
-    #[must_use]
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Sctp => "sctp",
             Self::Tcp => "tcp",
@@ -63,18 +60,18 @@ impl From<types::Protocol> for Protocol {
 
 /// The lookup key of a packet. Sorted in the order of writing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Key {
+pub(crate) struct Key {
     /// `None` for a node port, which applies to every local address.
-    pub address: Option<Address>,
+    pub(crate) address: Option<Address>,
     /// The packet's protocol.
-    pub protocol: Protocol,
+    pub(crate) protocol: Protocol,
     /// The destination port.
-    pub port: u16,
+    pub(crate) port: u16,
 }
 
 /// The target of a packet that a lookup found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub(crate) enum Verdict {
     /// Continues in this chain.
     Chain(Rc<str>),
     /// The service port has no endpoints.
@@ -83,7 +80,7 @@ pub enum Verdict {
 
 /// The maps, in the order in which they are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Map {
+pub(crate) enum Map {
     /// Addresses of services with endpoints.
     ServiceIps,
     /// Node ports of services with endpoints.
@@ -96,7 +93,7 @@ pub enum Map {
 
 impl Map {
     /// All of them, in order.
-    pub const ALL: [Self; 4] = [
+    pub(crate) const ALL: [Self; 4] = [
         Self::ServiceIps,
         Self::ServiceNodeports,
         Self::NoEndpointIps,
@@ -104,8 +101,7 @@ impl Map {
     ];
 
     /// The map for a key with this verdict.
-    #[must_use]
-    pub fn of(key: &Key, verdict: &Verdict) -> Self {
+    pub(crate) fn of(key: &Key, verdict: &Verdict) -> Self {
         match (key.address, verdict) {
             (Some(_), Verdict::Chain(_)) => Self::ServiceIps,
             (None, Verdict::Chain(_)) => Self::ServiceNodeports,
@@ -115,8 +111,7 @@ impl Map {
     }
 
     /// In the kernel's notation.
-    #[must_use]
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::ServiceIps => "service-ips",
             Self::ServiceNodeports => "service-nodeports",
@@ -126,15 +121,14 @@ impl Map {
     }
 
     /// False if it looks up only protocol and port.
-    #[must_use]
-    pub fn has_addresses(self) -> bool {
+    pub(crate) fn has_addresses(self) -> bool {
         matches!(self, Self::ServiceIps | Self::NoEndpointIps)
     }
 }
 
 /// How to choose one of several endpoints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Choice {
+pub(crate) enum Choice {
     /// Anew for every connection.
     Random,
     /// By the client's address, so that a client keeps its endpoint while the endpoints stay the same.
@@ -143,30 +137,28 @@ pub enum Choice {
 
 /// One of these endpoints' chains.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Balance {
+pub(crate) struct Balance {
     choice: Choice,
     /// Empty if there is no target.
-    pub to: Vec<Rc<str>>,
+    pub(crate) to: Vec<Rc<str>>,
 }
 
 impl Balance {
     /// With fewer than two endpoints the choice makes no difference.
-    #[must_use]
-    pub fn new(choice: Choice, to: Vec<Rc<str>>) -> Self {
+    pub(crate) fn new(choice: Choice, to: Vec<Rc<str>>) -> Self {
         let choice = if to.len() < 2 { Choice::Random } else { choice };
         Self { choice, to }
     }
 
     /// How to choose one.
-    #[must_use]
-    pub fn choice(&self) -> Choice {
+    pub(crate) fn choice(&self) -> Choice {
         self.choice
     }
 }
 
 /// The contents of a chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Chain {
+pub(crate) enum Chain {
     /// `ep/S/E`: leads to one endpoint.
     Endpoint {
         /// The protocol of the service port.
@@ -202,23 +194,23 @@ pub enum Chain {
 }
 
 /// Chains by name.
-pub type Chains = BTreeMap<Rc<str>, Chain>;
+pub(crate) type Chains = BTreeMap<Rc<str>, Chain>;
 
 /// Elements by map and key, in the order of writing.
-pub type Elements = BTreeMap<(Map, Key), Verdict>;
+pub(crate) type Elements = BTreeMap<(Map, Key), Verdict>;
 
 /// The contents of a table for all services, or for some of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Content {
+pub(crate) struct Content {
     /// By name.
-    pub chains: Chains,
+    pub(crate) chains: Chains,
     /// By map and key.
-    pub elements: Elements,
+    pub(crate) elements: Elements,
 }
 
 impl Content {
     /// Adds a lookup for this key, in the map for it.
-    pub fn add(&mut self, key: Key, verdict: Verdict) {
+    pub(crate) fn add(&mut self, key: Key, verdict: Verdict) {
         self.elements.insert((Map::of(&key, &verdict), key), verdict);
     }
 }

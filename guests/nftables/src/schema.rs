@@ -12,7 +12,7 @@ use crate::ruleset::{Family, Key, Protocol, Verdict};
 /// One command. Each wraps the object that it applies to.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Command<'t> {
+pub(crate) enum Command<'t> {
     /// The first command.
     Metainfo {
         /// nft 1.0.6 knows 1.
@@ -28,18 +28,17 @@ pub enum Command<'t> {
 
 /// The table that an object is in.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub struct Table<'t> {
+pub(crate) struct Table<'t> {
     /// Tables of two families may have the same name.
-    pub family: Family,
+    pub(crate) family: Family,
     /// Its name.
-    pub table: &'t str,
+    pub(crate) table: &'t str,
 }
 
 /// The object of a command.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
-#[expect(missing_docs, reason = "the fields are those of the schema")]
-pub enum Object<'t> {
+pub(crate) enum Object<'t> {
     Table {
         family: Family,
         name: &'t str,
@@ -85,20 +84,18 @@ pub enum Object<'t> {
 
 /// The point at which the kernel enters a chain.
 #[derive(Clone, Copy, Debug, Serialize)]
-#[expect(missing_docs, reason = "the fields are those of the schema")]
-pub struct BaseChain {
+pub(crate) struct BaseChain {
     #[serde(rename = "type")]
-    pub kind: &'static str,
-    pub hook: &'static str,
-    pub prio: i32,
-    pub policy: &'static str,
+    pub(crate) kind: &'static str,
+    pub(crate) hook: &'static str,
+    pub(crate) prio: i32,
+    pub(crate) policy: &'static str,
 }
 
 /// One step of a rule.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
-#[expect(missing_docs, reason = "the fields are those of the schema")]
-pub enum Statement<'t> {
+pub(crate) enum Statement<'t> {
     Match {
         op: &'static str,
         left: Expression<'t>,
@@ -131,17 +128,16 @@ pub enum Statement<'t> {
 
 /// How to reject a packet other than by the ICMP error.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub struct Rejection {
+pub(crate) struct Rejection {
     /// The schema's name.
     #[serde(rename = "type")]
-    pub kind: &'static str,
+    pub(crate) kind: &'static str,
 }
 
 /// A value, or a field read from a packet.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
-#[expect(missing_docs, reason = "the fields are those of the schema")]
-pub enum Expression<'t> {
+pub(crate) enum Expression<'t> {
     Payload {
         protocol: Header,
         field: &'static str,
@@ -190,7 +186,7 @@ pub enum Expression<'t> {
 /// A packet's header.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[serde(untagged)]
-pub enum Header {
+pub(crate) enum Header {
     /// The network header of the table's family.
     Network(Family),
     /// `th`: the transport header of any protocol.
@@ -199,20 +195,17 @@ pub enum Header {
 
 impl<'t> Expression<'t> {
     /// A constant.
-    #[must_use]
-    pub const fn word(text: &'t str) -> Self {
+    pub(crate) const fn word(text: &'t str) -> Self {
         Self::Text(Cow::Borrowed(text))
     }
 
     /// A constant.
-    #[must_use]
-    pub fn address(address: Address) -> Self {
+    pub(crate) fn address(address: Address) -> Self {
         Self::Text(Cow::Owned(address.to_string()))
     }
 
     /// The packet's source address.
-    #[must_use]
-    pub fn saddr(family: Family) -> Self {
+    pub(crate) fn saddr(family: Family) -> Self {
         Self::Payload {
             protocol: Header::Network(family),
             field: "saddr",
@@ -220,8 +213,7 @@ impl<'t> Expression<'t> {
     }
 
     /// The packet's destination address.
-    #[must_use]
-    pub fn daddr(family: Family) -> Self {
+    pub(crate) fn daddr(family: Family) -> Self {
         Self::Payload {
             protocol: Header::Network(family),
             field: "daddr",
@@ -229,8 +221,7 @@ impl<'t> Expression<'t> {
     }
 
     /// The packet's destination port.
-    #[must_use]
-    pub fn dport() -> Self {
+    pub(crate) fn dport() -> Self {
         Self::Payload {
             protocol: Header::Transport("th"),
             field: "dport",
@@ -238,28 +229,24 @@ impl<'t> Expression<'t> {
     }
 
     /// The packet's transport protocol.
-    #[must_use]
-    pub fn l4proto() -> Self {
+    pub(crate) fn l4proto() -> Self {
         Self::Meta { key: "l4proto" }
     }
 
     /// The packet's mark.
-    #[must_use]
-    pub fn mark() -> Self {
+    pub(crate) fn mark() -> Self {
         Self::Meta { key: "mark" }
     }
 }
 
 impl<'t> Statement<'t> {
     /// Continues if the two are equal.
-    #[must_use]
-    pub fn is(left: Expression<'t>, right: Expression<'t>) -> Self {
+    pub(crate) fn is(left: Expression<'t>, right: Expression<'t>) -> Self {
         Self::Match { op: "==", left, right }
     }
 
     /// Sets this bit of the packet's mark.
-    #[must_use]
-    pub fn set_mark(bit: u32) -> Self {
+    pub(crate) fn set_mark(bit: u32) -> Self {
         Self::Mangle {
             key: Expression::mark(),
             value: Expression::Or((Box::new(Expression::mark()), bit)),
@@ -267,8 +254,7 @@ impl<'t> Statement<'t> {
     }
 
     /// Sends a packet to the target that a lookup found.
-    #[must_use]
-    pub fn of(verdict: &'t Verdict) -> Self {
+    pub(crate) fn of(verdict: &'t Verdict) -> Self {
         let target = match verdict {
             Verdict::Chain(name) => name,
             Verdict::Reject => REJECT_CHAIN,
@@ -278,12 +264,12 @@ impl<'t> Statement<'t> {
 }
 
 /// The chain for packets to service ports without endpoints.
-pub const REJECT_CHAIN: &str = "reject-it";
+pub(crate) const REJECT_CHAIN: &str = "reject-it";
 
 /// What to put into a set or map, or to remove from it.
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
-pub enum Elements<'t> {
+pub(crate) enum Elements<'t> {
     /// Elements of a set.
     Networks(Vec<Expression<'t>>),
     /// Elements of a map.
@@ -292,7 +278,7 @@ pub enum Elements<'t> {
 
 /// Written one by one: a resync has hundreds of thousands.
 #[derive(Debug)]
-pub struct Verdicts<'t>(pub &'t [(Key, &'t Verdict)]);
+pub(crate) struct Verdicts<'t>(pub(crate) &'t [(Key, &'t Verdict)]);
 
 impl Serialize for Verdicts<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {

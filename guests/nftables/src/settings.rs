@@ -11,15 +11,15 @@ use crate::ruleset::Family;
 
 /// The guest's settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settings {
+pub(crate) struct Settings {
     /// Not empty.
-    pub table_name: String,
+    pub(crate) table_name: String,
     /// At least one, in order.
-    pub families: Vec<Family>,
+    pub(crate) families: Vec<Family>,
     /// Of either family, without host bits.
     pod_subnets: Vec<Network>,
     /// One bit.
-    pub masquerade_mark: u32,
+    pub(crate) masquerade_mark: u32,
 }
 
 impl Default for Settings {
@@ -44,7 +44,7 @@ impl Settings {
     ///
     /// # Errors
     /// The first wrong setting by name.
-    pub fn read(config: &str) -> Result<Self, String> {
+    pub(crate) fn read(config: &str) -> Result<Self, String> {
         let allowed = BTreeMap::from([
             (
                 TABLE_NAME,
@@ -78,7 +78,7 @@ impl Settings {
     }
 
     /// The family's pod subnets, ascending, without those contained in another.
-    pub fn pod_networks(&self, family: Family) -> impl Iterator<Item = Network> {
+    pub(crate) fn pod_networks(&self, family: Family) -> impl Iterator<Item = Network> {
         let of_family = self
             .pod_subnets
             .iter()
@@ -92,8 +92,7 @@ impl Settings {
     }
 
     /// The same text for the same settings.
-    #[must_use]
-    pub fn as_text(&self) -> String {
+    pub(crate) fn as_text(&self) -> String {
         #[derive(Serialize)]
         struct Members<'s> {
             table_name: &'s str,

@@ -13,11 +13,11 @@ const VERSION: u64 = 1;
 
 /// The parsed text.
 #[derive(Debug)]
-pub struct Snapshot {
+pub(crate) struct Snapshot {
     /// In the form of [`Settings::as_text`].
-    pub settings: String,
+    pub(crate) settings: String,
     /// `None` before the first resync.
-    pub services: Option<Services>,
+    pub(crate) services: Option<Services>,
 }
 
 #[derive(Serialize)]
@@ -34,8 +34,7 @@ struct Read {
 }
 
 /// The text for `lifecycle.snapshot`.
-#[must_use]
-pub fn write(settings: &Settings, services: Option<&Services>) -> String {
+pub(crate) fn write(settings: &Settings, services: Option<&Services>) -> String {
     let snapshot = Written {
         version: VERSION,
         settings: settings.as_text(),
@@ -48,7 +47,7 @@ pub fn write(settings: &Settings, services: Option<&Services>) -> String {
 ///
 /// # Errors
 /// The version that wrote the text, or what is wrong with it.
-pub fn read(snapshot: &str) -> Result<Snapshot, String> {
+pub(crate) fn read(snapshot: &str) -> Result<Snapshot, String> {
     let Read { settings, services } = snapshot::read(snapshot, VERSION)?;
     let by_id = |services: Vec<ContivService>| services.into_iter().map(|one| (one.id.clone(), one)).collect();
     Ok(Snapshot {

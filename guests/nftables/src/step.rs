@@ -18,7 +18,7 @@ type OfServices<'i> = Vec<(&'i ObjectId, BTreeMap<Key, Verdict>)>;
 
 /// The part.
 #[derive(Debug)]
-pub struct Step<'i> {
+pub(crate) struct Step<'i> {
     family: Family,
     claimed: OfServices<'i>,
     claiming: OfServices<'i>,
@@ -28,8 +28,7 @@ pub struct Step<'i> {
 
 impl<'i> Step<'i> {
     /// Services in `before` that are missing in `after` go. `claims` has the present claims of all services.
-    #[must_use]
-    pub fn new(
+    pub(crate) fn new(
         family: Family,
         claims: &Claims,
         before: &[(&'i ObjectId, Facts)],
@@ -79,8 +78,7 @@ impl<'i> Step<'i> {
     }
 
     /// The commands.
-    #[must_use]
-    pub fn part(&self) -> transaction::Part<'_> {
+    pub(crate) fn part(&self) -> transaction::Part<'_> {
         transaction::Part {
             family: self.family,
             with_base: false,
@@ -89,7 +87,7 @@ impl<'i> Step<'i> {
     }
 
     /// Marks the commands as done.
-    pub fn take_effect(&self, claims: &mut Claims) {
+    pub(crate) fn take_effect(&self, claims: &mut Claims) {
         for (id, claimed) in &self.claimed {
             claims.remove(id, claimed);
         }

@@ -13,18 +13,17 @@ use crate::settings::Settings;
 
 /// One family's part.
 #[derive(Debug)]
-pub struct Part<'c> {
+pub(crate) struct Part<'c> {
     /// The table's family.
-    pub family: Family,
+    pub(crate) family: Family,
     /// True if the transaction first creates the table anew.
-    pub with_base: bool,
+    pub(crate) with_base: bool,
     /// The change to it.
-    pub change: Change<'c>,
+    pub(crate) change: Change<'c>,
 }
 
 /// The text; `None` if there is nothing to do.
-#[must_use]
-pub fn text(settings: &Settings, parts: &[Part<'_>]) -> Option<String> {
+pub(crate) fn text(settings: &Settings, parts: &[Part<'_>]) -> Option<String> {
     if parts.iter().all(|part| !part.with_base && part.change.is_empty()) {
         return None;
     }
@@ -55,19 +54,19 @@ fn write<W: Write>(settings: &Settings, parts: &[Part<'_>], out: W) -> W {
 
 /// The sink of the commands.
 #[derive(Debug)]
-pub struct Writer<W> {
+pub(crate) struct Writer<W> {
     out: W,
 }
 
 impl<W: Write> Writer<W> {
     /// Writes one more command.
-    pub fn command(&mut self, command: &Command<'_>) {
+    pub(crate) fn command(&mut self, command: &Command<'_>) {
         self.push(b",");
         self.json(command);
     }
 
     /// Writes a command that adds a rule at the end of a chain.
-    pub fn rule(&mut self, of: Table<'_>, chain: &str, expr: &[Statement<'_>], comment: Option<&str>) {
+    pub(crate) fn rule(&mut self, of: Table<'_>, chain: &str, expr: &[Statement<'_>], comment: Option<&str>) {
         self.command(&Command::Add(Object::Rule {
             of,
             chain,

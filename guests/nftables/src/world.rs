@@ -6,7 +6,7 @@ use crate::bindings::trueup::service::nftables;
 
 trueup_guest::world! {
     /// The guest's imports.
-    pub trait World: Telemetry {
+    pub(crate) trait World: Telemetry {
         fn apply(ruleset: &str) -> Result<(), String> = nftables::apply;
     }
 }

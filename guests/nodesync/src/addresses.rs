@@ -7,10 +7,10 @@ use trueup_guest::network::Network;
 use crate::world::World;
 
 /// Addresses of one node on the data plane.
-pub type Addresses = BTreeSet<Network>;
+pub(crate) type Addresses = BTreeSet<Network>;
 
 /// The valid addresses; logs a warning for each invalid one. `node` is their owner.
-pub fn read(world: &mut impl World, node: &str, texts: &[String]) -> Addresses {
+pub(crate) fn read(world: &mut impl World, node: &str, texts: &[String]) -> Addresses {
     let mut addresses = Addresses::new();
     for text in texts {
         match Network::parse(text) {
@@ -27,7 +27,6 @@ pub fn read(world: &mut impl World, node: &str, texts: &[String]) -> Addresses {
 }
 
 /// IPv4 before IPv6, by number, then by prefix length.
-#[must_use]
-pub fn write(addresses: &Addresses) -> Vec<String> {
+pub(crate) fn write(addresses: &Addresses) -> Vec<String> {
     addresses.iter().map(Network::to_string).collect()
 }

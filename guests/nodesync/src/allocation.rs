@@ -12,7 +12,7 @@ use crate::settings::Settings;
 use crate::world::{self, World};
 
 /// The database's error as the answer of a call.
-pub fn database(error: &kv::Error) -> Error {
+pub(crate) fn database(error: &kv::Error) -> Error {
     Error::Database(world::words(error))
 }
 
@@ -20,7 +20,7 @@ pub fn database(error: &kv::Error) -> Error {
 ///
 /// # Errors
 /// `database`, or `attempts-exhausted` if another node was faster each time.
-pub fn allocate(world: &mut impl World, settings: &Settings, addresses: &Addresses) -> Result<u32, Error> {
+pub(crate) fn allocate(world: &mut impl World, settings: &Settings, addresses: &Addresses) -> Result<u32, Error> {
     for _ in 0..settings.allocation_attempts {
         let id = first_free(&ids_in_use(world, settings)?)?;
         if put_if_not_exists(world, settings, id, addresses)? {
@@ -68,7 +68,7 @@ fn put_if_not_exists(
 ///
 /// # Errors
 /// `id-taken` if another node's record, or an invalid one, is under this node's number; `database`.
-pub fn put_back(
+pub(crate) fn put_back(
     world: &mut impl World,
     settings: &Settings,
     id: u32,

@@ -10,16 +10,16 @@ use crate::world::World;
 
 /// A node's management addresses and its pods' network.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Kube {
+pub(crate) struct Kube {
     /// Those of the types `internal-ip` and `external-ip`.
-    pub addresses: BTreeSet<Address>,
+    pub(crate) addresses: BTreeSet<Address>,
     /// Without host bits; `None` if Kubernetes has none.
-    pub pod_cidr: Option<Network>,
+    pub(crate) pod_cidr: Option<Network>,
 }
 
 impl Kube {
     /// The valid facts; logs a warning for each invalid one.
-    pub fn read(world: &mut impl World, node: &Node) -> Self {
+    pub(crate) fn read(world: &mut impl World, node: &Node) -> Self {
         let mut addresses = BTreeSet::new();
         let counts = |of: NodeAddressType| matches!(of, NodeAddressType::InternalIp | NodeAddressType::ExternalIp);
         for told in node.addresses.iter().filter(|told| counts(told.address_type)) {

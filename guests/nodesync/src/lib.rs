@@ -23,20 +23,20 @@ use crate::bindings::trueup::nodesync::types::{IpVersion, Node, NodeUpdate};
 use crate::node_sync::NodeSync;
 use crate::settings::Settings;
 
-pub mod addresses;
-pub mod allocation;
-pub mod bindings;
-pub mod kube;
-pub mod node_sync;
-pub mod record;
-pub mod settings;
+mod addresses;
+mod allocation;
+mod bindings;
+mod kube;
+mod node_sync;
+mod record;
+mod settings;
 #[cfg(test)]
 mod simulated;
-pub mod snapshot;
+mod snapshot;
 #[cfg(test)]
 mod tests;
-pub mod view;
-pub mod world;
+mod view;
+mod world;
 
 trueup_guest::guest!(NodeSync);
 

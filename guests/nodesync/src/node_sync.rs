@@ -27,17 +27,16 @@ const PUBLISH_FAILURES: &str = "nodesync_publish_failures_total";
 
 /// The addresses that the database holds of this node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Stored {
+pub(crate) struct Stored {
     /// The last known addresses.
-    pub addresses: Addresses,
+    pub(crate) addresses: Addresses,
     /// False after a failed write: the database may have stored it all the same.
-    pub is_known: bool,
+    pub(crate) is_known: bool,
 }
 
 impl Stored {
     /// The addresses that the database certainly holds.
-    #[must_use]
-    pub fn known(addresses: Addresses) -> Self {
+    pub(crate) fn known(addresses: Addresses) -> Self {
         Self {
             addresses,
             is_known: true,
@@ -51,7 +50,7 @@ impl Stored {
 
 /// The state of an instance.
 #[derive(Clone, Debug, Default)]
-pub struct NodeSync {
+pub(crate) struct NodeSync {
     settings: Settings,
     /// 0 before the first successful resync; constant afterwards.
     id: u32,
@@ -63,8 +62,7 @@ pub struct NodeSync {
 
 impl NodeSync {
     /// A new instance without state.
-    #[must_use]
-    pub fn new(settings: Settings) -> Self {
+    pub(crate) fn new(settings: Settings) -> Self {
         Self {
             settings,
             ..Self::default()
@@ -75,7 +73,7 @@ impl NodeSync {
     ///
     /// # Errors
     /// `database`, `attempts-exhausted` or `id-taken`; then nothing has changed.
-    pub fn resync(&mut self, world: &mut impl World, state: ClusterState) -> Result<(), Error> {
+    pub(crate) fn resync(&mut self, world: &mut impl World, state: ClusterState) -> Result<(), Error> {
         let mut records = read_records(world, state.vpp_nodes);
         let own_ids = self.own_ids(world, &records);
         let (id, stored) = self.own_record(world, &records, &own_ids)?;
@@ -139,7 +137,7 @@ impl NodeSync {
     ///
     /// # Errors
     /// `not-synced`, `id-taken`, or `database` if this node's record could not be restored.
-    pub fn update(&mut self, world: &mut impl World, change: Change) -> Result<Vec<NodeUpdate>, Error> {
+    pub(crate) fn update(&mut self, world: &mut impl World, change: Change) -> Result<Vec<NodeUpdate>, Error> {
         if self.id == 0 {
             return Err(Error::NotSynced);
         }
@@ -237,14 +235,12 @@ impl NodeSync {
     }
 
     /// `node-sync.get-node-id`
-    #[must_use]
-    pub fn node_id(&self) -> u32 {
+    pub(crate) fn node_id(&self) -> u32 {
         self.id
     }
 
     /// `node-sync.get-all-nodes`
-    #[must_use]
-    pub fn all_nodes(&self) -> Vec<Node> {
+    pub(crate) fn all_nodes(&self) -> Vec<Node> {
         if self.id == 0 {
             return Vec::new();
         }
@@ -268,7 +264,7 @@ impl NodeSync {
     ///
     /// # Errors
     /// `not-synced`, or `invalid-address` with the first that is invalid or of the other family.
-    pub fn publish_node_ips(
+    pub(crate) fn publish_node_ips(
         &mut self,
         world: &mut impl World,
         addresses: &[String],
@@ -323,8 +319,7 @@ impl NodeSync {
     }
 
     /// `lifecycle.snapshot`
-    #[must_use]
-    pub fn snapshot(&self) -> String {
+    pub(crate) fn snapshot(&self) -> String {
         snapshot::write(&Snapshot {
             node_name: self.settings.node_name.clone(),
             id: self.id,
@@ -338,7 +333,7 @@ impl NodeSync {
     ///
     /// # Errors
     /// Why the text is no snapshot of this node; then nothing has changed.
-    pub fn restore(&mut self, world: &mut impl World, snapshot: &str) -> Result<(), String> {
+    pub(crate) fn restore(&mut self, world: &mut impl World, snapshot: &str) -> Result<(), String> {
         let snapshot = snapshot::read(snapshot)?;
         if snapshot.node_name != self.settings.node_name {
             return Err(format!(

@@ -10,20 +10,17 @@ const FOLDER: &str = "allocatedIDs/";
 const DIGITS_MAX: usize = 10;
 
 /// The common prefix of all records' keys.
-#[must_use]
-pub fn prefix(key_prefix: &str) -> String {
+pub(crate) fn prefix(key_prefix: &str) -> String {
     format!("{key_prefix}{FOLDER}")
 }
 
 /// The key of the record of an id.
-#[must_use]
-pub fn key(key_prefix: &str, id: u32) -> String {
+pub(crate) fn key(key_prefix: &str, id: u32) -> String {
     format!("{key_prefix}{FOLDER}{id}")
 }
 
 /// The id of a record by its key; `None` if the key is not that of a record.
-#[must_use]
-pub fn id(key_prefix: &str, key: &str) -> Option<u32> {
+pub(crate) fn id(key_prefix: &str, key: &str) -> Option<u32> {
     let tail = key.strip_prefix(key_prefix)?.strip_prefix(FOLDER)?;
     let is_plain = tail.len() <= DIGITS_MAX && tail.bytes().all(|byte| byte.is_ascii_digit()) && !tail.starts_with('0');
     tail.parse().ok().filter(|_| is_plain)
@@ -38,8 +35,7 @@ struct Written<'r> {
 }
 
 /// The value of a record.
-#[must_use]
-pub fn write(id: u32, name: &str, addresses: &Addresses) -> String {
+pub(crate) fn write(id: u32, name: &str, addresses: &Addresses) -> String {
     let ip_addresses = addresses::write(addresses);
     // A number and texts: JSON can represent all of them.
     serde_json::to_string(&Written { id, name, ip_addresses }).unwrap_or_default()
@@ -47,9 +43,9 @@ pub fn write(id: u32, name: &str, addresses: &Addresses) -> String {
 
 /// The parsed value of a record. Its id comes from its key.
 #[derive(Debug, PartialEq, Eq, Deserialize)]
-pub struct Stored {
+pub(crate) struct Stored {
     /// The node's name.
-    pub name: String,
+    pub(crate) name: String,
     #[serde(default)]
     ip_addresses: Option<Vec<String>>,
     /// Old versions stored one more address here.
@@ -59,16 +55,14 @@ pub struct Stored {
 
 impl Stored {
     /// `None` if the value is no record.
-    #[must_use]
-    pub fn read(value: &str) -> Option<Self> {
+    pub(crate) fn read(value: &str) -> Option<Self> {
         // serde would read a list by position, with its first text as the name.
         let is_object = value.trim_start().starts_with('{');
         is_object.then(|| serde_json::from_str(value).ok()).flatten()
     }
 
     /// The addresses as written, not parsed yet.
-    #[must_use]
-    pub fn into_addresses(self) -> Vec<String> {
+    pub(crate) fn into_addresses(self) -> Vec<String> {
         let mut addresses = self.ip_addresses.unwrap_or_default();
         addresses.extend(self.ip_address.filter(|address| !address.is_empty()));
         addresses

@@ -6,13 +6,13 @@ use trueup_guest::settings::{self, Allowed};
 
 /// The guest's settings. Their names are those in JSON.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settings {
+pub(crate) struct Settings {
     /// This node's name in Kubernetes. Not empty once the settings are parsed.
-    pub node_name: String,
+    pub(crate) node_name: String,
     /// The prefix of all keys. Ends in `/`.
-    pub key_prefix: String,
+    pub(crate) key_prefix: String,
     /// How often to try for a number before the caller gets an error, 1 or more.
-    pub allocation_attempts: u32,
+    pub(crate) allocation_attempts: u32,
 }
 
 impl Default for Settings {
@@ -38,7 +38,7 @@ impl Settings {
     ///
     /// # Errors
     /// The first setting by name that is unknown or wrong, else `node_name` if it is missing.
-    pub fn read(config: &str) -> Result<Self, String> {
+    pub(crate) fn read(config: &str) -> Result<Self, String> {
         let table = BTreeMap::from([
             (ATTEMPTS, Allowed::Whole(1, 1000)),
             (KEY_PREFIX, PREFIX_IS),

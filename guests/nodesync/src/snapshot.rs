@@ -20,17 +20,17 @@ const VERSION: u64 = 1;
 
 /// The state that one instance hands to the next.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Snapshot {
+pub(crate) struct Snapshot {
     /// The owner of the id.
-    pub node_name: String,
+    pub(crate) node_name: String,
     /// 0 before the first successful resync.
-    pub id: u32,
+    pub(crate) id: u32,
     /// The other nodes.
-    pub view: View,
+    pub(crate) view: View,
     /// The published addresses; `None` if there are none.
-    pub wanted: Option<Addresses>,
+    pub(crate) wanted: Option<Addresses>,
     /// The addresses that the database holds of this node.
-    pub stored: Stored,
+    pub(crate) stored: Stored,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -48,8 +48,7 @@ struct Text {
 }
 
 /// The text for `lifecycle.snapshot`.
-#[must_use]
-pub fn write(snapshot: &Snapshot) -> String {
+pub(crate) fn write(snapshot: &Snapshot) -> String {
     let record = |(id, record): (u32, &Record)| (id, record.name.clone(), addresses::write(&record.addresses));
     let kube = |(name, kube): (&str, &Kube)| {
         let addresses = kube.addresses.iter().map(Address::to_string).collect();
@@ -76,7 +75,7 @@ pub fn write(snapshot: &Snapshot) -> String {
 ///
 /// # Errors
 /// The version that wrote the text, or what is wrong with it.
-pub fn read(snapshot: &str) -> Result<Snapshot, String> {
+pub(crate) fn read(snapshot: &str) -> Result<Snapshot, String> {
     let text: Text = snapshot::read(snapshot, VERSION)?;
     text.read()
         .map_err(|address| misfit(&format!("{} is no address", text::quoted(&address)), VERSION))

@@ -11,16 +11,16 @@ use crate::kube::Kube;
 
 /// The contents of another node's record; its id is its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Record {
+pub(crate) struct Record {
     /// Not empty.
-    pub name: String,
+    pub(crate) name: String,
     /// On the data plane.
-    pub addresses: Addresses,
+    pub(crate) addresses: Addresses,
 }
 
 /// The view of the cluster, without this node's own record.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct View {
+pub(crate) struct View {
     records: BTreeMap<u32, Record>,
     /// The ids of the records by name; never an empty set.
     ids: BTreeMap<String, BTreeSet<u32>>,
@@ -29,7 +29,7 @@ pub struct View {
 
 impl View {
     /// Sets or replaces the record of an id; returns the old one.
-    pub fn put_record(&mut self, id: u32, record: Record) -> Option<Record> {
+    pub(crate) fn put_record(&mut self, id: u32, record: Record) -> Option<Record> {
         let old = self.remove_record(id);
         self.ids.entry(record.name.clone()).or_default().insert(id);
         self.records.insert(id, record);
@@ -37,7 +37,7 @@ impl View {
     }
 
     /// Removes the record of an id; returns it.
-    pub fn remove_record(&mut self, id: u32) -> Option<Record> {
+    pub(crate) fn remove_record(&mut self, id: u32) -> Option<Record> {
         let old = self.records.remove(&id)?;
         if let Some(ids) = self.ids.get_mut(&old.name) {
             ids.remove(&id);
@@ -49,53 +49,49 @@ impl View {
     }
 
     /// Sets or replaces the facts from Kubernetes about a node.
-    pub fn put_kube(&mut self, name: String, kube: Kube) {
+    pub(crate) fn put_kube(&mut self, name: String, kube: Kube) {
         self.kube.insert(name, kube);
     }
 
     /// Removes the facts of a node that Kubernetes no longer knows.
-    pub fn remove_kube(&mut self, name: &str) {
+    pub(crate) fn remove_kube(&mut self, name: &str) {
         self.kube.remove(name);
     }
 
     /// The record of an id.
-    #[must_use]
-    pub fn record(&self, id: u32) -> Option<&Record> {
+    pub(crate) fn record(&self, id: u32) -> Option<&Record> {
         self.records.get(&id)
     }
 
     /// The records, by id.
-    pub fn records(&self) -> impl Iterator<Item = (u32, &Record)> {
+    pub(crate) fn records(&self) -> impl Iterator<Item = (u32, &Record)> {
         self.records.iter().map(|(&id, record)| (id, record))
     }
 
     /// The facts from Kubernetes, by name.
-    pub fn kube(&self) -> impl Iterator<Item = (&str, &Kube)> {
+    pub(crate) fn kube(&self) -> impl Iterator<Item = (&str, &Kube)> {
         self.kube.iter().map(|(name, kube)| (name.as_str(), kube))
     }
 
     /// The names of the nodes that have an id, ascending.
-    pub fn names(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.ids.keys().map(String::as_str)
     }
 
     /// The number of nodes with an id.
-    #[must_use]
-    pub fn node_count(&self) -> usize {
+    pub(crate) fn node_count(&self) -> usize {
         self.ids.len()
     }
 
     /// Another node as reported; `None` if it has no id.
-    #[must_use]
-    pub fn node(&self, name: &str) -> Option<Node> {
+    pub(crate) fn node(&self, name: &str) -> Option<Node> {
         let id = *self.ids.get(name)?.first()?;
         let record = self.records.get(&id)?;
         Some(self.tell(id, name, &record.addresses))
     }
 
     /// The node of that name with this id and these addresses, and with the facts from Kubernetes.
-    #[must_use]
-    pub fn tell(&self, id: u32, name: &str, addresses: &Addresses) -> Node {
+    pub(crate) fn tell(&self, id: u32, name: &str, addresses: &Addresses) -> Node {
         let kube = self.kube.get(name).cloned().unwrap_or_default();
         Node {
             id,

@@ -6,7 +6,7 @@ use crate::bindings::trueup::etcd::kv::{self, Error, KeyValue};
 
 trueup_guest::world! {
     /// The guest's imports.
-    pub trait World: Telemetry {
+    pub(crate) trait World: Telemetry {
         fn get(key: &str) -> Result<Option<KeyValue>, Error> = kv::get;
         fn list_keys(prefix: &str) -> Result<Vec<String>, Error> = kv::list_keys;
         fn put(key: &str, value: &str) -> Result<u64, Error> = kv::put;
@@ -15,8 +15,7 @@ trueup_guest::world! {
 }
 
 /// The database's error in the contract's `database` form.
-#[must_use]
-pub fn words(error: &Error) -> String {
+pub(crate) fn words(error: &Error) -> String {
     match error {
         Error::Unavailable(text) => format!("unavailable: {text}"),
         Error::AccessDenied(text) => format!("access denied: {text}"),

@@ -13,25 +13,21 @@ pub struct Address(IpAddr);
 
 impl Address {
     /// `None` if the text is no address: dotted IPv4 without leading zeros, or IPv6.
-    #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         text.parse::<IpAddr>().ok().map(Self::from)
     }
 
     /// True for IPv4, even if written as IPv4-mapped IPv6.
-    #[must_use]
     pub fn is_v4(self) -> bool {
         self.0.is_ipv4()
     }
 
     /// The standard library's form; never an IPv4-mapped IPv6 address.
-    #[must_use]
     pub fn ip(self) -> IpAddr {
         self.0
     }
 
     /// `0.0.0.0` or `::`.
-    #[must_use]
     pub fn is_unspecified(self) -> bool {
         self.0.is_unspecified()
     }
@@ -51,7 +47,6 @@ impl fmt::Display for Address {
 
 /// The order of texts that mostly are addresses: by number, IPv4 before IPv6, then other texts by their bytes. Two
 /// spellings of one address are equal.
-#[must_use]
 pub fn compare(left: &str, right: &str) -> Ordering {
     if left == right {
         return Ordering::Equal;

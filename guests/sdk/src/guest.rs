@@ -168,11 +168,11 @@ macro_rules! guest {
 /// ```
 #[macro_export]
 macro_rules! world {
-    ($(#[$about:meta])* pub trait World: $base:ident $(+ $more:ident)* {
+    ($(#[$about:meta])* $visibility:vis trait World: $base:ident $(+ $more:ident)* {
         $(fn $name:ident($($argument:ident: $type:ty),*) $(-> $answer:ty)? = $import:path;)+
     }) => {
         $(#[$about])*
-        pub trait World: $base $(+ $more)* {
+        $visibility trait World: $base $(+ $more)* {
             $(
                 #[doc = concat!("`", stringify!($import), "`, with its errors.")]
                 fn $name(&mut self, $($argument: $type),*) $(-> $answer)?;

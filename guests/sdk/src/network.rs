@@ -24,7 +24,6 @@ const V6_BITS: u8 = 128;
 impl Network {
     /// `None` unless the text is an address, `/`, and a prefix length in decimal digits without leading zero, at most
     /// 32 or 128; `None` for an IPv4-mapped IPv6 address.
-    #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let (address, length) = text.split_once('/')?;
         let written: IpAddr = address.parse().ok()?;
@@ -38,25 +37,21 @@ impl Network {
     }
 
     /// The address with its host bits.
-    #[must_use]
     pub fn address(self) -> Address {
         self.address
     }
 
     /// From 0 to 32 or 128.
-    #[must_use]
     pub fn prefix_len(self) -> u8 {
         self.prefix_len
     }
 
     /// True for IPv4.
-    #[must_use]
     pub fn is_v4(self) -> bool {
         self.address.is_v4()
     }
 
     /// The same with zero host bits: `10.1.2.9/24` becomes `10.1.2.0/24`.
-    #[must_use]
     pub fn without_host_bits(self) -> Self {
         let address = match self.address.ip() {
             IpAddr::V4(ip) => {
@@ -76,7 +71,6 @@ impl Network {
     }
 
     /// True if the address is in this network: the same family and the same prefix bits.
-    #[must_use]
     pub fn contains(self, address: Address) -> bool {
         let of_address = Self { address, ..self };
         self.is_v4() == address.is_v4() && self.without_host_bits() == of_address.without_host_bits()
@@ -94,7 +88,6 @@ fn bits(address: Address) -> u8 {
 }
 
 /// The text before a `/`, if there is one: the address part of an address with network, not parsed yet.
-#[must_use]
 pub fn without_prefix_len(text: &str) -> &str {
     text.split_once('/').map_or(text, |(address, _)| address)
 }

@@ -56,32 +56,27 @@ pub struct Given(BTreeMap<String, Value>);
 
 impl Given {
     /// `None` if the setting is missing, or is no number.
-    #[must_use]
     pub fn whole(&self, name: &str) -> Option<u64> {
         self.0.get(name)?.as_u64()
     }
 
     /// `None` if the setting is missing, or is no text.
-    #[must_use]
     pub fn word(&self, name: &str) -> Option<&str> {
         self.0.get(name)?.as_str()
     }
 
     /// `None` if the setting is missing, or is neither true nor false.
-    #[must_use]
     pub fn truth(&self, name: &str) -> Option<bool> {
         self.0.get(name)?.as_bool()
     }
 
     /// `None` if the setting is missing.
-    #[must_use]
     pub fn value(&self, name: &str) -> Option<&Value> {
         self.0.get(name)
     }
 }
 
 /// The error for a missing required setting.
-#[must_use]
 pub fn missing(name: &str, must_be: Allowed) -> String {
     format!("{name}: was not set, must be {}", must_be.words())
 }

@@ -8,7 +8,6 @@ use serde_json::Value;
 use crate::text;
 
 /// The text of a snapshot, whose member `version` is the version of its contents.
-#[must_use]
 pub fn write(snapshot: &impl Serialize) -> String {
     // Texts, numbers and lists: JSON can represent all of them.
     serde_json::to_string(snapshot).unwrap_or_default()
@@ -27,7 +26,6 @@ pub fn read<T: DeserializeOwned>(snapshot: &str, version: u64) -> Result<T, Stri
 const STATELESS_FORMAT: u64 = 1;
 
 /// The snapshot of a guest that keeps no state.
-#[must_use]
 pub fn write_stateless(guest: &str, version: u32) -> String {
     format!(
         r#"{{"format":{STATELESS_FORMAT},"guest":{},"version":{version}}}"#,
@@ -86,7 +84,6 @@ fn check_version(snapshot: &str, version: u64) -> Result<(), String> {
 }
 
 /// The error for a snapshot of this version with invalid contents; `what` is wrong with it.
-#[must_use]
 pub fn misfit(what: &str, version: u64) -> String {
     format!("snapshot: {what}, may be what a snapshot of version {version} holds")
 }

@@ -63,13 +63,11 @@ impl Transcript {
     }
 
     /// The log without levels.
-    #[must_use]
     pub fn messages(&self) -> Vec<&str> {
         self.lines.iter().map(|(_, text)| text.as_str()).collect()
     }
 
     /// `None` if the series was never touched.
-    #[must_use]
     pub fn metric(&self, name: &str) -> Option<f64> {
         self.metrics.get(name).copied()
     }

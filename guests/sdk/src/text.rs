@@ -3,13 +3,11 @@
 use serde_json::Value;
 
 /// The text with its quotes, on one line whatever it holds: `a"b` becomes `"a\"b"`.
-#[must_use]
 pub fn quoted(text: &str) -> String {
     json(&Value::from(text))
 }
 
 /// The value as compact JSON.
-#[must_use]
 pub fn json(value: &Value) -> String {
     value.to_string()
 }

@@ -9,7 +9,6 @@ use std::cmp::Ordering;
 const WORD: usize = size_of::<u64>();
 
 /// As `left.cmp(right)`.
-#[must_use]
 pub fn compare(left: &str, right: &str) -> Ordering {
     let both = left.len().min(right.len());
     let (left_start, _) = left.as_bytes().split_at_checked(both).unwrap_or_default();
@@ -38,13 +37,11 @@ fn number(word: &[u8; WORD]) -> u64 {
 }
 
 /// As `left == right`.
-#[must_use]
 pub fn are_same(left: &str, right: &str) -> bool {
     left.len() == right.len() && compare(left, right).is_eq()
 }
 
 /// As `text.strip_suffix(end)`.
-#[must_use]
 pub fn without_end<'t>(text: &'t str, end: &str) -> Option<&'t str> {
     let (start, rest) = text.split_at_checked(text.len().checked_sub(end.len())?)?;
     are_same(rest, end).then_some(start)

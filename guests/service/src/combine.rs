@@ -12,11 +12,11 @@ use crate::wiring::{Place, Wiring};
 
 /// A contiv-service, with the pods of this node that it names.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Combined {
+pub(crate) struct Combined {
     /// In the form that renderers take.
-    pub service: ContivService,
+    pub(crate) service: ContivService,
     /// The pods behind its addresses on this node, ascending, whether or not a port matches.
-    pub local_backends: Vec<Id>,
+    pub(crate) local_backends: Vec<Id>,
 }
 
 /// An endpoint's address as the renderers reach it.
@@ -27,8 +27,12 @@ struct Spot {
 }
 
 /// `service` has no backends yet.
-#[must_use]
-pub fn combine(service: &ContivService, endpoints: &Endpoints, redirects: &Redirects, wiring: &Wiring) -> Combined {
+pub(crate) fn combine(
+    service: &ContivService,
+    endpoints: &Endpoints,
+    redirects: &Redirects,
+    wiring: &Wiring,
+) -> Combined {
     #[cfg(test)]
     counting::count();
     // The ports ascend by name.

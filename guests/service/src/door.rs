@@ -15,7 +15,7 @@ use crate::pods;
 use crate::world::World;
 
 /// The address, or a warning that names its role.
-pub fn address(world: &mut impl World, what: &str, of: &[(&str, &str)], text: &str) -> Option<Address> {
+pub(crate) fn address(world: &mut impl World, what: &str, of: &[(&str, &str)], text: &str) -> Option<Address> {
     let address = Address::parse(text);
     if address.is_none() {
         let mut fields = of.to_vec();
@@ -31,7 +31,7 @@ fn of(id: &ObjectId) -> [(&str, &str); 2] {
 
 /// The service with everything but its backends. `None` for an `ExternalName`: it is not rendered, whatever its
 /// endpoints.
-pub fn service(world: &mut impl World, service: KubeService) -> Option<ContivService> {
+pub(crate) fn service(world: &mut impl World, service: KubeService) -> Option<ContivService> {
     if service.service_type == "ExternalName" {
         return None;
     }
@@ -83,7 +83,7 @@ fn canonical<'t>(
 }
 
 /// The endpoints with valid addresses.
-pub fn endpoints(world: &mut impl World, endpoints: KubeEndpoints) -> (Id, Endpoints) {
+pub(crate) fn endpoints(world: &mut impl World, endpoints: KubeEndpoints) -> (Id, Endpoints) {
     let id = Id::from(endpoints.id);
     let mut subsets = Vec::with_capacity(endpoints.subsets.len());
     for subset in endpoints.subsets {
@@ -102,7 +102,7 @@ pub fn endpoints(world: &mut impl World, endpoints: KubeEndpoints) -> (Id, Endpo
 }
 
 /// A pod; it may have no address yet.
-pub fn pod(world: &mut impl World, pod: LocalPod) -> (Id, Pod) {
+pub(crate) fn pod(world: &mut impl World, pod: LocalPod) -> (Id, Pod) {
     let has_text = !pod.ip.is_empty();
     let address = has_text
         .then(|| address(world, "the address of a pod", &of(&pod.id), &pod.ip))
@@ -112,7 +112,7 @@ pub fn pod(world: &mut impl World, pod: LocalPod) -> (Id, Pod) {
 }
 
 /// Warns if the interface that services are redirected to has no address.
-pub fn check_allocation(world: &mut impl World, allocation: &CustomIpAllocation) {
+pub(crate) fn check_allocation(world: &mut impl World, allocation: &CustomIpAllocation) {
     if let Some(endpoint) = pods::service_endpoint(&allocation.interfaces) {
         let text = network::without_prefix_len(&endpoint.ip);
         address(world, "the address of a service endpoint", &of(&allocation.pod), text);
@@ -120,7 +120,7 @@ pub fn check_allocation(world: &mut impl World, allocation: &CustomIpAllocation)
 }
 
 /// The addresses of all nodes, on the data plane and for management.
-pub fn node_ips(world: &mut impl World, nodes: &[Node]) -> BTreeSet<Address> {
+pub(crate) fn node_ips(world: &mut impl World, nodes: &[Node]) -> BTreeSet<Address> {
     let mut ips = BTreeSet::new();
     for node in nodes {
         let data_plane = node

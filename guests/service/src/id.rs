@@ -9,12 +9,11 @@ use crate::bindings::trueup::kube::types::ObjectId;
 
 /// Ordered by namespace, then name, by their bytes.
 #[derive(Clone, Debug)]
-pub struct Id(Rc<ObjectId>);
+pub(crate) struct Id(Rc<ObjectId>);
 
 impl Id {
     /// The smallest id; no object in Kubernetes has it.
-    #[must_use]
-    pub fn least() -> Self {
+    pub(crate) fn least() -> Self {
         Self::from(ObjectId {
             namespace: String::new(),
             name: String::new(),
@@ -22,8 +21,7 @@ impl Id {
     }
 
     /// The contract's form.
-    #[must_use]
-    pub fn object(&self) -> &ObjectId {
+    pub(crate) fn object(&self) -> &ObjectId {
         &self.0
     }
 }

@@ -13,32 +13,32 @@ use crate::world::World;
 
 /// A pod of this node, or of another.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Pod {
+pub(crate) struct Pod {
     /// `None` if it has none, or an invalid one.
-    pub address: Option<Address>,
+    pub(crate) address: Option<Address>,
     /// `None` if it uses the host's network.
-    pub interface: Option<String>,
+    pub(crate) interface: Option<String>,
 }
 
 /// The endpoints of a service.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Endpoints {
+pub(crate) struct Endpoints {
     /// As given.
-    pub subsets: Vec<Subset>,
+    pub(crate) subsets: Vec<Subset>,
 }
 
 /// Addresses that share their ports.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Subset {
+pub(crate) struct Subset {
     /// Each with its pod, if the endpoint names one.
-    pub addresses: Vec<(Address, Option<Id>)>,
+    pub(crate) addresses: Vec<(Address, Option<Id>)>,
     /// Name and number.
-    pub ports: Vec<(String, u16)>,
+    pub(crate) ports: Vec<(String, u16)>,
 }
 
 impl Endpoints {
     /// All addresses, of all subsets.
-    pub fn addresses(&self) -> impl Iterator<Item = Address> {
+    pub(crate) fn addresses(&self) -> impl Iterator<Item = Address> {
         self.subsets
             .iter()
             .flat_map(|subset| &subset.addresses)
@@ -48,26 +48,26 @@ impl Endpoints {
 
 /// The inputs.
 #[derive(Clone, Debug)]
-pub struct Inputs {
+pub(crate) struct Inputs {
     /// This node's wiring.
-    pub wiring: Wiring,
+    pub(crate) wiring: Wiring,
     /// The addresses of all nodes.
-    pub node_ips: BTreeSet<Address>,
+    pub(crate) node_ips: BTreeSet<Address>,
     /// Pods of this node.
-    pub local_pods: BTreeMap<Id, Pod>,
+    pub(crate) local_pods: BTreeMap<Id, Pod>,
     /// Pods of other nodes.
-    pub remote_pods: BTreeMap<Id, Pod>,
+    pub(crate) remote_pods: BTreeMap<Id, Pod>,
     /// By the id of their service.
-    pub endpoints: BTreeMap<Id, Endpoints>,
+    pub(crate) endpoints: BTreeMap<Id, Endpoints>,
     /// Without backends, and without those of type `ExternalName`.
-    pub services: BTreeMap<Id, ContivService>,
+    pub(crate) services: BTreeMap<Id, ContivService>,
     /// Extra interfaces, by their pod.
-    pub allocations: BTreeMap<Id, Vec<CustomInterface>>,
+    pub(crate) allocations: BTreeMap<Id, Vec<CustomInterface>>,
 }
 
 impl Inputs {
     /// The inputs of a resync. Of a duplicate id the last counts, with a warning.
-    pub fn read(world: &mut impl World, state: State) -> Self {
+    pub(crate) fn read(world: &mut impl World, state: State) -> Self {
         let mut inputs = Self {
             wiring: Wiring::read(world, state.context),
             node_ips: door::node_ips(world, &state.nodes),
@@ -112,8 +112,7 @@ impl Inputs {
     }
 
     /// The local pod of that id, else the remote one.
-    #[must_use]
-    pub fn pod(&self, id: &Id) -> Option<&Pod> {
+    pub(crate) fn pod(&self, id: &Id) -> Option<&Pod> {
         self.local_pods.get(id).or_else(|| self.remote_pods.get(id))
     }
 }

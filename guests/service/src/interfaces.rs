@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// The set. A change costs only what it touches, however large the set is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Interfaces {
+pub(crate) struct Interfaces {
     /// The use count of each, never 0.
     uses: BTreeMap<String, usize>,
     /// Those that are used and not acknowledged, or acknowledged and not used.
@@ -13,7 +13,7 @@ pub struct Interfaces {
 
 impl Interfaces {
     /// Adds one use.
-    pub fn hold(&mut self, name: &str) {
+    pub(crate) fn hold(&mut self, name: &str) {
         match self.uses.get_mut(name) {
             Some(uses) => *uses = uses.saturating_add(1),
             None => {
@@ -24,7 +24,7 @@ impl Interfaces {
     }
 
     /// Removes one use.
-    pub fn release(&mut self, name: &str) {
+    pub(crate) fn release(&mut self, name: &str) {
         match self.uses.get_mut(name) {
             Some(uses) if *uses > 1 => *uses -= 1,
             Some(_) => {
@@ -43,32 +43,29 @@ impl Interfaces {
     }
 
     /// True if the renderers need another set than they have.
-    #[must_use]
-    pub fn differ(&self) -> bool {
+    pub(crate) fn differ(&self) -> bool {
         !self.differing.is_empty()
     }
 
     /// The set that the renderers need, ascending.
-    #[must_use]
-    pub fn wanted(&self) -> Vec<String> {
+    pub(crate) fn wanted(&self) -> Vec<String> {
         self.uses.keys().cloned().collect()
     }
 
     /// The set that the renderers have, ascending.
-    #[must_use]
-    pub fn acknowledged(&self) -> Vec<String> {
+    pub(crate) fn acknowledged(&self) -> Vec<String> {
         let wanted: BTreeSet<&String> = self.uses.keys().collect();
         let differing: BTreeSet<&String> = self.differing.iter().collect();
         (&wanted ^ &differing).into_iter().cloned().collect()
     }
 
     /// The renderers now have the set that they need.
-    pub fn acknowledge(&mut self) {
+    pub(crate) fn acknowledge(&mut self) {
         self.differing.clear();
     }
 
     /// The renderers have exactly these.
-    pub fn set_acknowledged(&mut self, names: &BTreeSet<String>) {
+    pub(crate) fn set_acknowledged(&mut self, names: &BTreeSet<String>) {
         let wanted: BTreeSet<String> = self.uses.keys().cloned().collect();
         self.differing = &wanted ^ names;
     }

@@ -23,25 +23,25 @@ use crate::bindings::trueup::kube::types::ObjectId;
 use crate::processor::Processor;
 use crate::settings::Settings;
 
-pub mod bindings;
-pub mod combine;
-pub mod door;
-pub mod id;
-pub mod inputs;
-pub mod interfaces;
-pub mod pods;
-pub mod processor;
-pub mod redirects;
-pub mod rendering;
-pub mod settings;
+mod bindings;
+mod combine;
+mod door;
+mod id;
+mod inputs;
+mod interfaces;
+mod pods;
+mod processor;
+mod redirects;
+mod rendering;
+mod settings;
 #[cfg(test)]
 mod simulated;
-pub mod snapshot;
+mod snapshot;
 #[cfg(test)]
 mod tests;
-pub mod view;
-pub mod wiring;
-pub mod world;
+mod view;
+mod wiring;
+mod world;
 
 trueup_guest::guest!(Processor);
 

@@ -11,18 +11,17 @@ use crate::inputs::Inputs;
 
 /// A pod's share in the function of the inputs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Share {
+pub(crate) struct Share {
     /// Interfaces of clients.
-    pub frontends: Vec<String>,
+    pub(crate) frontends: Vec<String>,
     /// Its interface as a backend; `None` if the pod is not on this node, or has none.
-    pub backend: Option<String>,
+    pub(crate) backend: Option<String>,
     /// Endpoints with the first address are reached at the second.
-    pub redirect: Option<(Address, Address)>,
+    pub(crate) redirect: Option<(Address, Address)>,
 }
 
 /// The share of the pod of that id; empty if the id is unknown.
-#[must_use]
-pub fn share(inputs: &Inputs, default_pod_network: &str, id: &Id) -> Share {
+pub(crate) fn share(inputs: &Inputs, default_pod_network: &str, id: &Id) -> Share {
     let none = Vec::new();
     let interfaces = inputs.allocations.get(id).unwrap_or(&none);
     let endpoint = service_endpoint(interfaces);
@@ -48,8 +47,7 @@ pub fn share(inputs: &Inputs, default_pod_network: &str, id: &Id) -> Share {
 }
 
 /// The interface that a pod's services are redirected to: the last one that asks for it.
-#[must_use]
-pub fn service_endpoint(interfaces: &[CustomInterface]) -> Option<&CustomInterface> {
+pub(crate) fn service_endpoint(interfaces: &[CustomInterface]) -> Option<&CustomInterface> {
     interfaces.iter().rev().find(|interface| interface.service_endpoint)
 }
 

@@ -20,18 +20,18 @@ const SERVICES: &str = "service_services";
 
 /// The state since the first resync.
 #[derive(Clone, Debug)]
-pub struct Known {
+pub(crate) struct Known {
     /// The inputs.
-    pub inputs: Inputs,
+    pub(crate) inputs: Inputs,
     /// What follows from them.
-    pub view: View,
+    pub(crate) view: View,
     /// What the renderers have of it.
-    pub rendering: Rendering,
+    pub(crate) rendering: Rendering,
 }
 
 /// The state of an instance.
 #[derive(Clone, Debug, Default)]
-pub struct Processor {
+pub(crate) struct Processor {
     settings: Settings,
     /// None before the first resync.
     known: Option<Known>,
@@ -41,8 +41,7 @@ pub struct Processor {
 
 impl Processor {
     /// A new instance without state.
-    #[must_use]
-    pub fn new(settings: Settings) -> Self {
+    pub(crate) fn new(settings: Settings) -> Self {
         Self {
             settings,
             ..Self::default()
@@ -53,7 +52,7 @@ impl Processor {
     ///
     /// # Errors
     /// A renderer's error. The guest keeps the inputs, and the next event hands over everything again.
-    pub fn resync(&mut self, world: &mut impl World, state: State) -> Rendered {
+    pub(crate) fn resync(&mut self, world: &mut impl World, state: State) -> Rendered {
         // Drop the old state before the new one arrives: both at once would be the peak of memory.
         self.known = None;
         let inputs = Inputs::read(world, state);
@@ -72,7 +71,7 @@ impl Processor {
     ///
     /// # Errors
     /// `no resync yet`, or the first error of a renderer. The next event retries what it refused.
-    pub fn update(&mut self, world: &mut impl World, event: Event) -> Rendered {
+    pub(crate) fn update(&mut self, world: &mut impl World, event: Event) -> Rendered {
         let Some(known) = &mut self.known else {
             return Err("no resync yet".to_owned());
         };
@@ -89,7 +88,7 @@ impl Processor {
     }
 
     /// `processor.revert`
-    pub fn revert(&mut self, world: &mut impl World, pod: ObjectId) {
+    pub(crate) fn revert(&mut self, world: &mut impl World, pod: ObjectId) {
         if self.known.is_some() {
             // The log has the renderers' errors, and what they refused stays pending.
             let _ = self.update(world, Event::PodDeleted(pod));
@@ -108,8 +107,7 @@ impl Processor {
     }
 
     /// `lifecycle.snapshot`
-    #[must_use]
-    pub fn snapshot(&self) -> String {
+    pub(crate) fn snapshot(&self) -> String {
         snapshot::write(self.known.as_ref())
     }
 
@@ -117,7 +115,7 @@ impl Processor {
     ///
     /// # Errors
     /// Why the text is no snapshot of this guest; then nothing has changed.
-    pub fn restore(&mut self, world: &mut impl World, snapshot: &str) -> Result<(), String> {
+    pub(crate) fn restore(&mut self, world: &mut impl World, snapshot: &str) -> Result<(), String> {
         self.known = snapshot::read(world, snapshot, &self.settings.default_pod_network)?;
         self.shown = None;
         self.show(world);

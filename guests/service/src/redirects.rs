@@ -8,25 +8,24 @@ use crate::id::Id;
 
 /// The target of each requesting pod, by the redirected address.
 #[derive(Clone, Debug, Default)]
-pub struct Redirects(BTreeMap<Address, BTreeMap<Id, Address>>);
+pub(crate) struct Redirects(BTreeMap<Address, BTreeMap<Id, Address>>);
 
 impl Redirects {
     /// The effective address: the target of the first pod by id, else the address itself.
-    #[must_use]
-    pub fn target(&self, address: Address) -> Address {
+    pub(crate) fn target(&self, address: Address) -> Address {
         let asked = self.0.get(&address).and_then(|by_pod| by_pod.first_key_value());
         asked.map_or(address, |(_, target)| *target)
     }
 
     /// A pod asks for a redirection. True if that changes the target.
-    pub fn add(&mut self, from: Address, pod: &Id, target: Address) -> bool {
+    pub(crate) fn add(&mut self, from: Address, pod: &Id, target: Address) -> bool {
         self.changes(from, |by_pod| {
             by_pod.insert(pod.clone(), target);
         })
     }
 
     /// A pod no longer asks for it. True if that changes the target.
-    pub fn remove(&mut self, from: Address, pod: &Id) -> bool {
+    pub(crate) fn remove(&mut self, from: Address, pod: &Id) -> bool {
         self.changes(from, |by_pod| {
             by_pod.remove(pod);
         })

@@ -15,7 +15,7 @@ use crate::world::{Rendered, World};
 
 /// When to send the interfaces of clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Order {
+pub(crate) enum Order {
     /// Before services, so that a new client finds them.
     FrontendsFirst,
     /// After everything else: the pod is gone.
@@ -24,7 +24,7 @@ pub enum Order {
 
 /// The acknowledged state.
 #[derive(Clone, Debug, Default)]
-pub struct Rendering {
+pub(crate) struct Rendering {
     /// If false, nothing is acknowledged, and the next event hands over everything.
     is_in_step: bool,
     services: BTreeMap<Id, ContivService>,
@@ -67,19 +67,17 @@ impl<W: World> Answers<'_, W> {
 
 impl Rendering {
     /// The services that the renderers have, for a snapshot; `None` if unknown.
-    pub fn services(&self) -> Option<impl Iterator<Item = &ContivService>> {
+    pub(crate) fn services(&self) -> Option<impl Iterator<Item = &ContivService>> {
         self.is_in_step.then_some(self.services.values())
     }
 
     /// The node IPs that the renderers have.
-    #[must_use]
-    pub fn node_ips(&self) -> &BTreeSet<Address> {
+    pub(crate) fn node_ips(&self) -> &BTreeSet<Address> {
         &self.node_ips
     }
 
     /// The renderers' state from a snapshot: the next event handles any difference.
-    #[must_use]
-    pub fn restored(
+    pub(crate) fn restored(
         inputs: &Inputs,
         view: &mut View,
         node_ips: BTreeSet<Address>,
@@ -109,8 +107,7 @@ impl Rendering {
     }
 
     /// Nothing is acknowledged, according to a snapshot: the next event hands over everything.
-    #[must_use]
-    pub fn refused(inputs: &Inputs, view: &mut View) -> Self {
+    pub(crate) fn refused(inputs: &Inputs, view: &mut View) -> Self {
         for id in inputs.services.keys() {
             view.combine(inputs, id);
         }
@@ -121,7 +118,7 @@ impl Rendering {
     ///
     /// # Errors
     /// A renderer's error; then the next event does the same.
-    pub fn resync(&mut self, world: &mut impl World, inputs: &Inputs, view: &mut View) -> Rendered {
+    pub(crate) fn resync(&mut self, world: &mut impl World, inputs: &Inputs, view: &mut View) -> Rendered {
         let ids: BTreeSet<Id> = inputs.services.keys().chain(view.services()).cloned().collect();
         let services = ids
             .into_iter()
@@ -151,7 +148,7 @@ impl Rendering {
     ///
     /// # Errors
     /// The error of the first refused call.
-    pub fn follow(
+    pub(crate) fn follow(
         &mut self,
         world: &mut impl World,
         inputs: &Inputs,
@@ -217,7 +214,7 @@ impl Rendering {
     }
 
     /// The node IPs of the inputs may have changed.
-    pub fn compare_node_ips(&mut self, inputs: &Inputs) {
+    pub(crate) fn compare_node_ips(&mut self, inputs: &Inputs) {
         self.node_ips_differ = self.node_ips != inputs.node_ips;
     }
 

@@ -6,9 +6,9 @@ use trueup_guest::settings::{self, Allowed};
 
 /// The guest's settings. Their names are those in JSON.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settings {
+pub(crate) struct Settings {
     /// The name of the default pod network; a pod without a named network is in it. Not empty.
-    pub default_pod_network: String,
+    pub(crate) default_pod_network: String,
 }
 
 impl Default for Settings {
@@ -26,7 +26,7 @@ impl Settings {
     ///
     /// # Errors
     /// The first setting by name that is unknown or wrong.
-    pub fn read(config: &str) -> Result<Self, String> {
+    pub(crate) fn read(config: &str) -> Result<Self, String> {
         let is = Allowed::Text("a text that is not empty", |text| !text.is_empty());
         let given = settings::read(config, &BTreeMap::from([(NETWORK, is)]))?;
         let network = given.word(NETWORK).map(str::to_owned);

@@ -78,8 +78,7 @@ struct ServiceText<'s> {
 }
 
 /// The text for `lifecycle.snapshot`.
-#[must_use]
-pub fn write(known: Option<&Known>) -> String {
+pub(crate) fn write(known: Option<&Known>) -> String {
     let snapshot = Snapshot {
         version: VERSION,
         known: known.map(KnownText::of),
@@ -91,7 +90,7 @@ pub fn write(known: Option<&Known>) -> String {
 ///
 /// # Errors
 /// The version that wrote the text, or what is wrong with it.
-pub fn read(world: &mut impl World, snapshot: &str, default_pod_network: &str) -> Result<Option<Known>, String> {
+pub(crate) fn read(world: &mut impl World, snapshot: &str, default_pod_network: &str) -> Result<Option<Known>, String> {
     let snapshot: Snapshot<'_> = snapshot::read(snapshot, VERSION)?;
     let known = snapshot.known.map(|known| known.read(world, default_pod_network));
     known

@@ -17,7 +17,7 @@ use crate::redirects::Redirects;
 
 /// The indexes, and both sets of interfaces.
 #[derive(Clone, Debug)]
-pub struct View {
+pub(crate) struct View {
     default_pod_network: String,
     /// Which endpoints list each address.
     listed: BTreeSet<(Address, Id)>,
@@ -29,15 +29,14 @@ pub struct View {
     /// How many contiv-services name a pod of this node.
     served: BTreeMap<Id, usize>,
     /// The interfaces of clients.
-    pub frontends: Interfaces,
+    pub(crate) frontends: Interfaces,
     /// The interfaces of backends.
-    pub backends: Interfaces,
+    pub(crate) backends: Interfaces,
 }
 
 impl View {
     /// The view of these inputs before any service.
-    #[must_use]
-    pub fn new(inputs: &Inputs, default_pod_network: &str) -> Self {
+    pub(crate) fn new(inputs: &Inputs, default_pod_network: &str) -> Self {
         let mut view = Self {
             default_pod_network: default_pod_network.to_owned(),
             listed: BTreeSet::new(),
@@ -64,18 +63,17 @@ impl View {
     }
 
     /// The number of contiv-services.
-    #[must_use]
-    pub fn service_count(&self) -> usize {
+    pub(crate) fn service_count(&self) -> usize {
         self.local_backends.len()
     }
 
     /// The contiv-services, by id.
-    pub fn services(&self) -> impl Iterator<Item = &Id> {
+    pub(crate) fn services(&self) -> impl Iterator<Item = &Id> {
         self.local_backends.keys()
     }
 
     /// The endpoints of a service have changed from `old` to `new`.
-    pub fn list(&mut self, id: &Id, old: Option<&Endpoints>, new: Option<&Endpoints>) {
+    pub(crate) fn list(&mut self, id: &Id, old: Option<&Endpoints>, new: Option<&Endpoints>) {
         for address in old.iter().flat_map(|endpoints| endpoints.addresses()) {
             self.listed.remove(&(address, id.clone()));
         }
@@ -85,7 +83,7 @@ impl View {
     }
 
     /// A pod or its extra interfaces have changed. Returns the services whose backends have a new effective address.
-    pub fn touch_pod(&mut self, inputs: &Inputs, id: &Id) -> BTreeSet<Id> {
+    pub(crate) fn touch_pod(&mut self, inputs: &Inputs, id: &Id) -> BTreeSet<Id> {
         let new = pods::share(inputs, &self.default_pod_network, id);
         let old = self.shares.remove(id).unwrap_or_default();
         for name in &new.frontends {
@@ -124,7 +122,7 @@ impl View {
     }
 
     /// Combines a service again; `None` if there is no contiv-service of that id.
-    pub fn combine(&mut self, inputs: &Inputs, id: &Id) -> Option<ContivService> {
+    pub(crate) fn combine(&mut self, inputs: &Inputs, id: &Id) -> Option<ContivService> {
         let both = inputs.services.get(id).zip(inputs.endpoints.get(id));
         let combined = both.map(|(service, endpoints)| combine(service, endpoints, &self.redirects, &inputs.wiring));
         let (service, local_backends) = match combined {

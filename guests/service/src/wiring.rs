@@ -11,16 +11,16 @@ use crate::world::World;
 
 /// The location of an address, as seen from this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub(crate) struct Place {
     /// On this node.
-    pub is_local: bool,
+    pub(crate) is_local: bool,
     /// Outside of every pod network.
-    pub is_host_network: bool,
+    pub(crate) is_host_network: bool,
 }
 
 /// The node's context with parsed addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wiring {
+pub(crate) struct Wiring {
     context: NodeContext,
     /// `node-ip` and `host-ips`
     own: BTreeSet<Address>,
@@ -32,7 +32,7 @@ pub struct Wiring {
 
 impl Wiring {
     /// Logs a warning for each text that is invalid and not empty.
-    pub fn read(world: &mut impl World, context: NodeContext) -> Self {
+    pub(crate) fn read(world: &mut impl World, context: NodeContext) -> Self {
         let filled = |text: &&String| !text.is_empty();
         let texts = context.host_ips.iter().chain(Some(&context.node_ip).filter(filled));
         let own = texts
@@ -54,14 +54,12 @@ impl Wiring {
     }
 
     /// The contract's form.
-    #[must_use]
-    pub fn context(&self) -> &NodeContext {
+    pub(crate) fn context(&self) -> &NodeContext {
         &self.context
     }
 
     /// The location of a backend with this address.
-    #[must_use]
-    pub fn place(&self, address: Address) -> Place {
+    pub(crate) fn place(&self, address: Address) -> Place {
         let is_in = |network: Option<Network>| network.is_some_and(|network| network.contains(address));
         let is_host_network = !is_in(self.all_nodes);
         Place {
@@ -71,7 +69,7 @@ impl Wiring {
     }
 
     /// Interfaces of clients, except those of pods. Skips empty names.
-    pub fn frontends(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn frontends(&self) -> impl Iterator<Item = &str> {
         let context = &self.context;
         let names = [
             &context.vxlan_bvi_interface,
@@ -82,7 +80,7 @@ impl Wiring {
     }
 
     /// Interfaces of backends, except those of pods. Skips empty names.
-    pub fn backends(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn backends(&self) -> impl Iterator<Item = &str> {
         let context = &self.context;
         let overlay = if context.vxlan_bvi_interface.is_empty() {
             &context.main_interface

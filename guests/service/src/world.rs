@@ -6,11 +6,11 @@ use crate::bindings::trueup::service::renderer;
 use crate::bindings::trueup::service::types::{ContivService, ResyncEvent};
 
 /// A renderer's answer; the error is its own text.
-pub type Rendered = Result<(), String>;
+pub(crate) type Rendered = Result<(), String>;
 
 trueup_guest::world! {
     /// The guest's imports.
-    pub trait World: Telemetry {
+    pub(crate) trait World: Telemetry {
         fn add_service(service: &ContivService) -> Rendered = renderer::add_service;
         fn update_service(old: &ContivService, new: &ContivService) -> Rendered = renderer::update_service;
         fn delete_service(service: &ContivService) -> Rendered = renderer::delete_service;
