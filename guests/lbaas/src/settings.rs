@@ -1,8 +1,6 @@
 //! The operator's settings and their defaults.
 
-use std::collections::BTreeMap;
-
-use trueup_guest::settings::{self, Allowed};
+use trueup_guest::settings::Given;
 
 /// The guest's version. Its versions differ only in a default, so they share one folder.
 pub const VERSION: u32 = if cfg!(feature = "version-2") { 2 } else { 1 };
@@ -53,31 +51,21 @@ impl Settings {
     /// # Errors
     /// The first wrong setting by name: its value and the allowed values.
     pub fn read(config: &str) -> Result<Self, String> {
-        let given = settings::read(
-            config,
-            &BTreeMap::from([
-                ("failed_objects", Allowed::Word(&["destroy", "reset"])),
-                ("backoff_initial_ms", Allowed::Whole(1, 3_600_000)),
-                ("backoff_factor_percent", Allowed::Whole(100, 1000)),
-                ("backoff_max_ms", Allowed::Whole(1, 86_400_000)),
-                ("backoff_jitter_percent", Allowed::Whole(0, 1000)),
-                ("max_rounds", Allowed::Whole(1, 10_000)),
-            ]),
-        )?;
-        let whole = |name, default| given.whole(name).unwrap_or(default);
+        let mut given = Given::read(config)?;
         let default = Self::DEFAULT;
-        Ok(Self {
-            failed_objects: match given.word("failed_objects") {
-                Some("destroy") => FailedObjects::Destroy,
-                Some("reset") => FailedObjects::Reset,
-                _ => default.failed_objects,
-            },
-            backoff_initial_ms: whole("backoff_initial_ms", default.backoff_initial_ms),
-            backoff_factor_percent: whole("backoff_factor_percent", default.backoff_factor_percent),
-            backoff_max_ms: whole("backoff_max_ms", default.backoff_max_ms),
-            backoff_jitter_percent: whole("backoff_jitter_percent", default.backoff_jitter_percent),
-            max_rounds: whole("max_rounds", default.max_rounds),
-        })
+        let failed_objects = [("destroy", FailedObjects::Destroy), ("reset", FailedObjects::Reset)];
+        let mut whole = |name, range, default| given.whole(name, range).unwrap_or(default);
+        let settings = Self {
+            backoff_initial_ms: whole("backoff_initial_ms", 1..=3_600_000, default.backoff_initial_ms),
+            backoff_factor_percent: whole("backoff_factor_percent", 100..=1000, default.backoff_factor_percent),
+            backoff_max_ms: whole("backoff_max_ms", 1..=86_400_000, default.backoff_max_ms),
+            backoff_jitter_percent: whole("backoff_jitter_percent", 0..=1000, default.backoff_jitter_percent),
+            max_rounds: whole("max_rounds", 1..=10_000, default.max_rounds),
+            failed_objects: given
+                .word("failed_objects", &failed_objects)
+                .unwrap_or(default.failed_objects),
+        };
+        given.end(settings)
     }
 }
 

@@ -7,10 +7,8 @@
 //! state as it is, and makes its trouble in each call.
 #![cfg_attr(not(target_family = "wasm"), forbid(unsafe_code))]
 
-use std::collections::BTreeMap;
-
 use trueup_guest::Guest;
-use trueup_guest::settings::{self, Allowed};
+use trueup_guest::settings::Given;
 
 use crate::bindings::exports::trueup::lbaas::reconciliation::{self, AddressPorts, Desired, Error, Plan, Report};
 
@@ -54,18 +52,13 @@ impl Guest for Misbehaving {
                 ..Self::default()
             });
         }
-        let given = settings::read(
-            config,
-            &BTreeMap::from([
-                ("amount", Allowed::Whole(0, 1 << 32)),
-                ("does", Allowed::Word(trouble::ALL)),
-            ]),
-        )?;
-        let does = given.word("does").unwrap_or("count").to_owned();
+        let mut given = Given::read(config)?;
+        let amount = given.whole("amount", 0..=1 << 32).unwrap_or(0);
+        let does = given.word("does", &trouble::ALL.map(|name| (name, name)));
+        let does = given.end(does.unwrap_or("count"))?.to_owned();
         if does == "ask-at-start" {
             trouble::ask_once();
         }
-        let amount = given.whole("amount").unwrap_or(0);
         Ok(Self {
             does,
             amount,

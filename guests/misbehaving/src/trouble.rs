@@ -8,7 +8,7 @@ use crate::bindings::trueup::host::clock;
 use crate::bindings::trueup::lbaas::api;
 
 /// The values of the setting `does`; `count` makes no trouble.
-pub const ALL: &[&str] = &[
+pub const ALL: [&str; 20] = [
     "allocate",
     "ask",
     "ask-at-start",

@@ -1,11 +1,11 @@
 //! The operator's settings and their defaults.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use serde_json::Value;
 use trueup_guest::address::Address;
 use trueup_guest::network::Network;
-use trueup_guest::settings::{self, Allowed, Given};
+use trueup_guest::settings::Given;
 
 use crate::uplink::{Transport, Uplink, Wiring};
 
@@ -36,68 +36,12 @@ pub(crate) struct Settings {
     pub(crate) drop_fragments: bool,
 }
 
-const AGENT_LABEL: &str = "agent_label";
-const SNAT_ONLY: &str = "snat_only";
-const NAT_EXTERNAL: &str = "nat_external_traffic";
-const LOOPBACK: &str = "nat_loopback_ip";
-const WEIGHT: &str = "service_local_endpoint_weight";
-const MAIN_VRF: &str = "main_vrf_id";
-const POD_VRF: &str = "pod_vrf_id";
-const TRANSPORT: &str = "node_to_node_transport";
-const POD_SUBNET: &str = "pod_subnet_this_node";
-const NODE_IP: &str = "node_ip";
-const HOST_IPS: &str = "host_ips";
-const MAIN_INTERFACE: &str = "main_interface";
-const OTHER_INTERFACES: &str = "other_interfaces";
-const GATEWAY: &str = "default_gateway";
-const STN_MODE: &str = "stn_mode";
-const USE_DHCP: &str = "use_dhcp";
-const DROP_FRAGMENTS: &str = "disable_nat_virtual_reassembly";
-
-const LABEL: Allowed = Allowed::Text("a text that is not empty and has no /", |text| {
-    !text.is_empty() && !text.contains('/')
-});
-const V4: Allowed = Allowed::Text("an IPv4 address", |text| v4(text).is_some());
-const V4_OR_EMPTY: Allowed = Allowed::Text("an IPv4 address, or empty", |text| {
-    text.is_empty() || v4(text).is_some()
-});
-const NETWORK_OR_EMPTY: Allowed = Allowed::Text("an IPv4 address with prefix length, or empty", |text| {
-    text.is_empty() || network(text).is_some()
-});
-/// All but the largest number, which means every VRF.
-const VRF: Allowed = Allowed::Whole(0, 4_294_967_294);
-const TRANSPORTS: &[&str] = &["vxlan", "nooverlay", "srv6"];
-
-fn allowed() -> BTreeMap<&'static str, Allowed> {
-    BTreeMap::from([
-        (AGENT_LABEL, LABEL),
-        (SNAT_ONLY, Allowed::Truth),
-        (NAT_EXTERNAL, Allowed::Truth),
-        (LOOPBACK, V4),
-        (WEIGHT, Allowed::Whole(1, 255)),
-        (MAIN_VRF, VRF),
-        (POD_VRF, VRF),
-        (TRANSPORT, Allowed::Word(TRANSPORTS)),
-        (POD_SUBNET, NETWORK_OR_EMPTY),
-        (NODE_IP, NETWORK_OR_EMPTY),
-        (
-            HOST_IPS,
-            Allowed::Value("a list of addresses", |value| addresses(value).is_some()),
-        ),
-        (MAIN_INTERFACE, Allowed::Text("a text", |_| true)),
-        (
-            OTHER_INTERFACES,
-            Allowed::Value(
-                r#"a list of {"name":TEXT,"addresses":[IPv4 addresses with prefix length]}, no name empty"#,
-                |value| interfaces(value).is_some(),
-            ),
-        ),
-        (GATEWAY, V4_OR_EMPTY),
-        (STN_MODE, Allowed::Truth),
-        (USE_DHCP, Allowed::Truth),
-        (DROP_FRAGMENTS, Allowed::Truth),
-    ])
-}
+const LABEL: &str = "a text that is not empty and has no /";
+const V4: &str = "an IPv4 address";
+const NETWORK_OR_EMPTY: &str = "an IPv4 address with prefix length, or empty";
+const INTERFACES: &str = r#"a list of {"name":TEXT,"addresses":[IPv4 addresses with prefix length]}, no name empty"#;
+/// The largest number means every VRF.
+const VRF_MAX: u64 = 4_294_967_294;
 
 impl Settings {
     /// Parses the JSON object of `lifecycle.init`.
@@ -105,59 +49,69 @@ impl Settings {
     /// # Errors
     /// The first wrong setting by name, else the first missing one.
     pub(crate) fn read(config: &str) -> Result<Self, String> {
-        let given = settings::read(config, &allowed())?;
-        let is = |name: &str| given.truth(name).unwrap_or_default();
-        let agent_label = given
-            .word(AGENT_LABEL)
-            .ok_or_else(|| settings::missing(AGENT_LABEL, LABEL))?;
-        let snat_only = is(SNAT_ONLY);
-        let loopback = given.word(LOOPBACK).and_then(v4);
-        if loopback.is_none() && !snat_only {
-            return Err(settings::missing(LOOPBACK, V4));
+        let mut given = Given::read(config)?;
+        let snat_only = given.truth("snat_only").unwrap_or_default();
+        given.require("agent_label", LABEL);
+        if !snat_only {
+            given.require("nat_loopback_ip", V4);
         }
-        let transport = match given.word(TRANSPORT) {
-            Some("nooverlay") => Transport::NoOverlay,
-            Some("srv6") => Transport::Srv6,
-            _ => Transport::Vxlan,
-        };
-        let node_ip = given.word(NODE_IP).and_then(network);
-        let mut host_addresses: BTreeSet<Address> = given
-            .value(HOST_IPS)
-            .and_then(addresses)
-            .unwrap_or_default()
-            .into_iter()
-            .collect();
+        let transports = [
+            ("vxlan", Transport::Vxlan),
+            ("nooverlay", Transport::NoOverlay),
+            ("srv6", Transport::Srv6),
+        ];
+        let transport = given.word("node_to_node_transport", &transports);
+        let transport = transport.unwrap_or(Transport::Vxlan);
+        let node_ip = given.text("node_ip", NETWORK_OR_EMPTY, or_empty(network)).flatten();
+        let host_ips = given.value("host_ips", "a list of addresses", addresses);
+        let mut host_addresses: BTreeSet<Address> = host_ips.unwrap_or_default();
         host_addresses.extend(node_ip.map(Network::address));
+        let is_stn = given.truth("stn_mode").unwrap_or_default();
+        let has_dhcp = given.truth("use_dhcp").unwrap_or_default();
+        let gateway = given.text("default_gateway", "an IPv4 address, or empty", or_empty(v4));
+        let interfaces = given.value("other_interfaces", INTERFACES, interfaces);
+        let main_interface = given.text("main_interface", "a text", |text| Some(text.to_owned()));
         let wiring = Wiring {
-            nat_external_traffic: given.truth(NAT_EXTERNAL).unwrap_or(true),
-            is_main_for_certain: is(STN_MODE) || is(USE_DHCP),
-            main_interface: given.word(MAIN_INTERFACE).unwrap_or_default().to_owned(),
+            nat_external_traffic: given.truth("nat_external_traffic").unwrap_or(true),
+            is_main_for_certain: is_stn || has_dhcp,
+            main_interface: main_interface.unwrap_or_default(),
             node_ip,
-            other_interfaces: given.value(OTHER_INTERFACES).and_then(interfaces).unwrap_or_default(),
-            default_gateway: given.word(GATEWAY).and_then(v4),
+            other_interfaces: interfaces.unwrap_or_default(),
+            default_gateway: gateway.flatten(),
             transport,
         };
-        Ok(Self {
-            agent_label: agent_label.to_owned(),
+        let settings = Self {
+            agent_label: given.text("agent_label", LABEL, label).unwrap_or_default(),
             snat_only,
-            loopback: loopback.filter(|_| !snat_only),
-            local_weight: number(&given, WEIGHT, 1),
-            main_vrf: number(&given, MAIN_VRF, 0),
-            pod_vrf: number(&given, POD_VRF, 1),
+            loopback: given.text("nat_loopback_ip", V4, v4).filter(|_| !snat_only),
+            local_weight: given.whole("service_local_endpoint_weight", 1..=255).unwrap_or(1),
+            main_vrf: given.whole("main_vrf_id", 0..=VRF_MAX).unwrap_or(0),
+            pod_vrf: given.whole("pod_vrf_id", 0..=VRF_MAX).unwrap_or(1),
             transport,
-            pod_subnet: given.word(POD_SUBNET).and_then(network),
+            pod_subnet: given
+                .text("pod_subnet_this_node", NETWORK_OR_EMPTY, or_empty(network))
+                .flatten(),
             host_addresses,
             uplink: wiring.uplink(),
-            drop_fragments: is(DROP_FRAGMENTS),
-        })
+            drop_fragments: given.truth("disable_nat_virtual_reassembly").unwrap_or_default(),
+        };
+        given.end(settings)
     }
 }
 
-fn number(given: &Given, name: &str, default: u32) -> u32 {
-    given
-        .whole(name)
-        .and_then(|number| u32::try_from(number).ok())
-        .unwrap_or(default)
+fn label(text: &str) -> Option<String> {
+    (!text.is_empty() && !text.contains('/')).then(|| text.to_owned())
+}
+
+/// Also reads the empty text, as `None`.
+fn or_empty<T>(read: fn(&str) -> Option<T>) -> impl FnOnce(&str) -> Option<Option<T>> {
+    move |text| {
+        if text.is_empty() {
+            Some(None)
+        } else {
+            read(text).map(Some)
+        }
+    }
 }
 
 fn v4(text: &str) -> Option<Address> {
@@ -168,7 +122,7 @@ fn network(text: &str) -> Option<Network> {
     Network::parse(text).filter(|network| network.is_v4())
 }
 
-fn addresses(value: &Value) -> Option<Vec<Address>> {
+fn addresses(value: &Value) -> Option<BTreeSet<Address>> {
     value
         .as_array()?
         .iter()
@@ -235,9 +189,11 @@ mod tests {
             "other_interfaces": [{"name": "GbE2", "addresses": ["10.9.0.2/16"]}], "default_gateway": "10.9.0.1",
             "stn_mode": false, "use_dhcp": false, "disable_nat_virtual_reassembly": true}"#;
         let given: Value = serde_json::from_str(config).unwrap();
+        let unknown = Settings::read(r#"{"x": 1}"#).unwrap_err();
+        let (_, names) = unknown.split_once("the settings are ").unwrap();
         assert!(
-            allowed().keys().all(|name| given.get(name).is_some()),
-            "something is not set"
+            names.split(", ").all(|name| given.get(name).is_some()),
+            "something of {names} is not set"
         );
         let expected = Settings {
             agent_label: "a".to_owned(),

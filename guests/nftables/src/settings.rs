@@ -1,11 +1,9 @@
 //! The operator's settings and their defaults.
 
-use std::collections::BTreeMap;
-
 use serde::Serialize;
 use serde_json::{Value, json};
 use trueup_guest::network::Network;
-use trueup_guest::settings::{self, Allowed};
+use trueup_guest::settings::Given;
 
 use crate::ruleset::Family;
 
@@ -34,47 +32,27 @@ impl Default for Settings {
     }
 }
 
-const TABLE_NAME: &str = "table_name";
-const FAMILIES: &str = "families";
-const POD_SUBNETS: &str = "pod_subnets";
-const MARK: &str = "masquerade_mark";
-
 impl Settings {
     /// Parses the JSON object of `lifecycle.init`.
     ///
     /// # Errors
     /// The first wrong setting by name.
     pub(crate) fn read(config: &str) -> Result<Self, String> {
-        let allowed = BTreeMap::from([
-            (
-                TABLE_NAME,
-                Allowed::Text("a text that is not empty", |text| !text.is_empty()),
-            ),
-            (
-                FAMILIES,
-                Allowed::Value(r#"["ip"], ["ip6"] or ["ip","ip6"]"#, |value| families(value).is_some()),
-            ),
-            (
-                POD_SUBNETS,
-                Allowed::Value("a list of addresses with prefix length", |value| {
-                    subnets(value).is_some()
-                }),
-            ),
-            (
-                MARK,
-                Allowed::Value("one bit: a power of two from 1 to 2147483648", |value| {
-                    mark(value).is_some()
-                }),
-            ),
-        ]);
-        let given = settings::read(config, &allowed)?;
+        let mut given = Given::read(config)?;
         let default = Self::default();
-        Ok(Self {
-            table_name: given.word(TABLE_NAME).map_or(default.table_name, str::to_owned),
-            families: given.value(FAMILIES).and_then(families).unwrap_or(default.families),
-            pod_subnets: given.value(POD_SUBNETS).and_then(subnets).unwrap_or_default(),
-            masquerade_mark: given.value(MARK).and_then(mark).unwrap_or(default.masquerade_mark),
-        })
+        let settings = Self {
+            table_name: given.filled("table_name").unwrap_or(default.table_name),
+            families: given
+                .value("families", r#"["ip"], ["ip6"] or ["ip","ip6"]"#, families)
+                .unwrap_or(default.families),
+            pod_subnets: given
+                .value("pod_subnets", "a list of addresses with prefix length", subnets)
+                .unwrap_or_default(),
+            masquerade_mark: given
+                .value("masquerade_mark", "one bit: a power of two from 1 to 2147483648", mark)
+                .unwrap_or(default.masquerade_mark),
+        };
+        given.end(settings)
     }
 
     /// The family's pod subnets, ascending, without those contained in another.

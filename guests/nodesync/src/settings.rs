@@ -1,8 +1,6 @@
 //! The operator's settings and their defaults.
 
-use std::collections::BTreeMap;
-
-use trueup_guest::settings::{self, Allowed};
+use trueup_guest::settings::{FILLED, Given};
 
 /// The guest's settings. Their names are those in JSON.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,35 +24,26 @@ impl Default for Settings {
     }
 }
 
-const ATTEMPTS: &str = "allocation_attempts";
-const KEY_PREFIX: &str = "key_prefix";
-const NODE_NAME: &str = "node_name";
-
-const NAME_IS: Allowed = Allowed::Text("a text that is not empty", |text| !text.is_empty());
-const PREFIX_IS: Allowed = Allowed::Text("a text that ends in \"/\"", |text| text.ends_with('/'));
-
 impl Settings {
     /// Parses the JSON object of `lifecycle.init`.
     ///
     /// # Errors
     /// The first setting by name that is unknown or wrong, else `node_name` if it is missing.
     pub(crate) fn read(config: &str) -> Result<Self, String> {
-        let table = BTreeMap::from([
-            (ATTEMPTS, Allowed::Whole(1, 1000)),
-            (KEY_PREFIX, PREFIX_IS),
-            (NODE_NAME, NAME_IS),
-        ]);
-        let given = settings::read(config, &table)?;
+        let mut given = Given::read(config)?;
         let default = Self::default();
-        let node_name = given
-            .word(NODE_NAME)
-            .ok_or_else(|| settings::missing(NODE_NAME, NAME_IS))?;
-        let attempts = given.whole(ATTEMPTS).and_then(|number| u32::try_from(number).ok());
-        Ok(Self {
-            node_name: node_name.to_owned(),
-            key_prefix: given.word(KEY_PREFIX).map_or(default.key_prefix, str::to_owned),
-            allocation_attempts: attempts.unwrap_or(default.allocation_attempts),
-        })
+        let prefix = |text: &str| text.ends_with('/').then(|| text.to_owned());
+        given.require("node_name", FILLED);
+        let settings = Self {
+            node_name: given.filled("node_name").unwrap_or_default(),
+            key_prefix: given
+                .text("key_prefix", "a text that ends in \"/\"", prefix)
+                .unwrap_or(default.key_prefix),
+            allocation_attempts: given
+                .whole("allocation_attempts", 1..=1000)
+                .unwrap_or(default.allocation_attempts),
+        };
+        given.end(settings)
     }
 }
 

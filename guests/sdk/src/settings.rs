@@ -1,148 +1,162 @@
-//! Reads a guest's settings: one JSON object, each member within the limits of a table.
+//! Reads a guest's settings: one JSON object, whose members the guest asks for by name.
 //!
 //! Knows no defaults: a guest's own settings module has them. Of several wrong settings, the error names the first by
 //! name, so that one configuration has one answer.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 
 use serde_json::Value;
 
 use crate::text;
 
-/// The allowed values of a setting.
-#[derive(Clone, Copy, Debug)]
-pub enum Allowed {
-    /// A whole number between the two, both included.
-    Whole(u64, u64),
-    /// One of these texts.
-    Word(&'static [&'static str]),
-    /// A text that the function accepts; the words complete the sentence `must be `.
-    Text(&'static str, fn(&str) -> bool),
-    /// `true` or `false`.
-    Truth,
-    /// Any value that the function accepts, a list for example; the words complete the sentence `must be `.
-    Value(&'static str, fn(&Value) -> bool),
+/// Completes the sentence `must be ` for a text that is not empty.
+pub const FILLED: &str = "a text that is not empty";
+
+/// The given settings. A guest asks for each setting that it knows, and then for [`Given::end`].
+#[derive(Debug)]
+pub struct Given {
+    members: BTreeMap<String, Value>,
+    /// The settings that the guest has asked for.
+    known: BTreeSet<&'static str>,
+    /// The errors of wrong settings.
+    wrong: BTreeMap<&'static str, String>,
+    /// The error of the first required setting that is missing.
+    missing: Option<String>,
 }
-
-impl Allowed {
-    fn takes(self, value: &Value) -> bool {
-        match self {
-            Self::Whole(low, high) => value.as_u64().is_some_and(|number| (low..=high).contains(&number)),
-            Self::Word(words) => value.as_str().is_some_and(|word| words.contains(&word)),
-            Self::Text(_, takes) => value.as_str().is_some_and(takes),
-            Self::Truth => value.is_boolean(),
-            Self::Value(_, takes) => takes(value),
-        }
-    }
-
-    /// Completes the sentence `must be `.
-    fn words(self) -> String {
-        match self {
-            Self::Whole(low, high) => format!("a whole number from {low} to {high}"),
-            Self::Word(words) => words
-                .iter()
-                .map(|word| text::quoted(word))
-                .collect::<Vec<_>>()
-                .join(" or "),
-            Self::Text(words, _) | Self::Value(words, _) => words.to_owned(),
-            Self::Truth => "true or false".to_owned(),
-        }
-    }
-}
-
-/// The given settings, all of them valid.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Given(BTreeMap<String, Value>);
 
 impl Given {
-    /// `None` if the setting is missing, or is no number.
-    pub fn whole(&self, name: &str) -> Option<u64> {
-        self.0.get(name)?.as_u64()
+    /// Parses the object.
+    ///
+    /// # Errors
+    /// `config: was VALUE, must be a JSON object`.
+    pub fn read(config: &str) -> Result<Self, String> {
+        let no_object = |was: &str| format!("config: was {was}, must be a JSON object");
+        let value = serde_json::from_str(config).map_err(|_| no_object(&text::quoted(config)))?;
+        let Value::Object(members) = value else {
+            return Err(no_object(&text::json(&value)));
+        };
+        Ok(Self {
+            members: members.into_iter().collect(),
+            known: BTreeSet::new(),
+            wrong: BTreeMap::new(),
+            missing: None,
+        })
     }
 
-    /// `None` if the setting is missing, or is no text.
-    pub fn word(&self, name: &str) -> Option<&str> {
-        self.0.get(name)?.as_str()
+    /// A setting that `read` accepts; `must_be` completes the sentence `must be `. `None` if it is missing or wrong.
+    pub fn value<T>(&mut self, name: &'static str, must_be: &str, read: impl FnOnce(&Value) -> Option<T>) -> Option<T> {
+        self.known.insert(name);
+        let value = self.members.get(name)?;
+        let read = read(value);
+        if read.is_none() {
+            let error = format!("{name}: was {}, must be {must_be}", text::json(value));
+            self.wrong.insert(name, error);
+        }
+        read
     }
 
-    /// `None` if the setting is missing, or is neither true nor false.
-    pub fn truth(&self, name: &str) -> Option<bool> {
-        self.0.get(name)?.as_bool()
+    /// As [`Given::value`], for a text.
+    pub fn text<T>(&mut self, name: &'static str, must_be: &str, read: impl FnOnce(&str) -> Option<T>) -> Option<T> {
+        self.value(name, must_be, |value| read(value.as_str()?))
     }
 
-    /// `None` if the setting is missing.
-    pub fn value(&self, name: &str) -> Option<&Value> {
-        self.0.get(name)
-    }
-}
-
-/// The error for a missing required setting.
-pub fn missing(name: &str, must_be: Allowed) -> String {
-    format!("{name}: was not set, must be {}", must_be.words())
-}
-
-/// Reads `config` against the table of all settings.
-///
-/// # Errors
-/// `NAME: was VALUE, must be TEXT` for the first wrong setting by name, `config: was ...` if it is no object.
-pub fn read(config: &str, settings: &BTreeMap<&str, Allowed>) -> Result<Given, String> {
-    let value = serde_json::from_str(config).map_err(|_| no_object(&text::quoted(config)))?;
-    let Value::Object(members) = value else {
-        return Err(no_object(&text::json(&value)));
-    };
-    let members: BTreeMap<String, Value> = members.into_iter().collect();
-    for (name, value) in &members {
-        let was = text::json(value);
-        match settings.get(name.as_str()) {
-            None if settings.is_empty() => {
-                return Err(format!("{name}: was {was}, must not be set: there are no settings"));
-            }
-            None => {
-                let names = settings.keys().copied().collect::<Vec<_>>().join(", ");
-                return Err(format!("{name}: was {was}, must not be set: the settings are {names}"));
-            }
-            Some(allowed) if !allowed.takes(value) => {
-                return Err(format!("{name}: was {was}, must be {}", allowed.words()));
-            }
-            Some(_) => {}
+    /// Lets [`Given::end`] return an error if this setting is missing.
+    pub fn require(&mut self, name: &'static str, must_be: &str) {
+        if !self.members.contains_key(name) {
+            let missing = || format!("{name}: was not set, must be {must_be}");
+            self.missing.get_or_insert_with(missing);
         }
     }
-    Ok(Given(members))
-}
 
-fn no_object(was: &str) -> String {
-    format!("config: was {was}, must be a JSON object")
+    /// A text that is not empty, as [`Given::text`].
+    pub fn filled(&mut self, name: &'static str) -> Option<String> {
+        self.text(name, FILLED, |text| (!text.is_empty()).then(|| text.to_owned()))
+    }
+
+    /// A whole number in a range. `None` if it is missing or wrong.
+    pub fn whole<T: TryFrom<u64>>(&mut self, name: &'static str, range: RangeInclusive<u64>) -> Option<T> {
+        let must_be = format!("a whole number from {} to {}", range.start(), range.end());
+        self.value(name, &must_be, |value| {
+            let number = value.as_u64().filter(|number| range.contains(number));
+            T::try_from(number?).ok()
+        })
+    }
+
+    /// The meaning of one of these words. `None` if it is missing or wrong.
+    pub fn word<T: Copy>(&mut self, name: &'static str, words: &[(&str, T)]) -> Option<T> {
+        let quoted: Vec<String> = words.iter().map(|(word, _)| text::quoted(word)).collect();
+        self.text(name, &quoted.join(" or "), |text| {
+            let meaning = words.iter().find(|(word, _)| *word == text);
+            meaning.map(|&(_, meaning)| meaning)
+        })
+    }
+
+    /// `true` or `false`. `None` if it is missing or wrong.
+    pub fn truth(&mut self, name: &'static str) -> Option<bool> {
+        self.value(name, "true or false", Value::as_bool)
+    }
+
+    /// Returns `settings`, which were read from here.
+    ///
+    /// # Errors
+    /// `NAME: was VALUE, must be TEXT` or `NAME: was VALUE, must not be set: ...` for the first wrong or unknown setting
+    /// by name, else `NAME: was not set, must be TEXT` for the setting that was required first.
+    pub fn end<T>(self, settings: T) -> Result<T, String> {
+        for (name, value) in &self.members {
+            let was = text::json(value);
+            if let Some(error) = self.wrong.get(name.as_str()) {
+                return Err(error.clone());
+            }
+            if self.known.is_empty() {
+                return Err(format!("{name}: was {was}, must not be set: there are no settings"));
+            }
+            if !self.known.contains(name.as_str()) {
+                let names = self.known.iter().copied().collect::<Vec<_>>().join(", ");
+                return Err(format!("{name}: was {was}, must not be set: the settings are {names}"));
+            }
+        }
+        self.missing.map_or(Ok(settings), Err)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const FILLED: Allowed = Allowed::Text("a text that is not empty", |text| !text.is_empty());
+    #[derive(Debug, Default, PartialEq)]
+    struct Settings {
+        mode: Option<char>,
+        name: Option<String>,
+        steps: Option<u8>,
+        strict: Option<bool>,
+        zones: Option<usize>,
+    }
 
-    fn read(config: &str) -> Result<Given, String> {
-        super::read(
-            config,
-            &BTreeMap::from([
-                ("mode", Allowed::Word(&["fast", "safe"])),
-                ("name", FILLED),
-                ("steps", Allowed::Whole(1, 10)),
-                ("strict", Allowed::Truth),
-                ("zones", Allowed::Value("a list", Value::is_array)),
-            ]),
-        )
+    fn read(config: &str) -> Result<Settings, String> {
+        let mut given = Given::read(config)?;
+        let settings = Settings {
+            zones: given.value("zones", "a list", |value| Some(value.as_array()?.len())),
+            name: given.filled("name"),
+            mode: given.word("mode", &[("fast", 'f'), ("safe", 's')]),
+            steps: given.whole("steps", 1..=10),
+            strict: given.truth("strict"),
+        };
+        given.end(settings)
     }
 
     #[test]
     fn what_is_given_can_be_asked_for() {
-        let given = read(r#"{"steps": 10, "mode": "safe"}"#).unwrap();
-        assert_eq!((given.whole("steps"), given.word("mode")), (Some(10), Some("safe")));
-        assert_eq!(read(r#"{"name": "a"}"#).unwrap().word("name"), Some("a"));
-        let given = read(r#"{"strict": false, "zones": [1]}"#).unwrap();
-        assert_eq!(given.truth("strict"), Some(false));
-        assert_eq!(given.value("zones"), Some(&serde_json::json!([1])));
-        let given = read("{}").unwrap();
-        assert_eq!((given.whole("steps"), given.word("mode")), (None, None));
+        let all = r#"{"steps": 10, "mode": "safe", "name": "a", "strict": false, "zones": [1]}"#;
+        let expected = Settings {
+            mode: Some('s'),
+            name: Some("a".to_owned()),
+            steps: Some(10),
+            strict: Some(false),
+            zones: Some(1),
+        };
+        assert_eq!(read(all), Ok(expected));
+        assert_eq!(read("{}"), Ok(Settings::default()));
     }
 
     #[test]
@@ -183,21 +197,33 @@ mod tests {
 
     #[test]
     fn a_guest_without_settings_refuses_each() {
-        let error = super::read(r#"{"steps": 1}"#, &BTreeMap::new()).unwrap_err();
+        let without = |config| Given::read(config).and_then(|given| given.end(()));
+        let error = without(r#"{"steps": 1}"#).unwrap_err();
         assert_eq!(error, "steps: was 1, must not be set: there are no settings");
-        assert!(super::read("{}", &BTreeMap::new()).is_ok());
+        assert_eq!(without("{}"), Ok(()));
     }
 
     #[test]
     fn what_is_missing_is_named_with_what_it_must_be() {
+        let read = |config| {
+            let mut given = Given::read(config)?;
+            given.require("second", "a number");
+            given.require("first", FILLED);
+            let second: Option<u8> = given.whole("second", 1..=2);
+            let first = given.filled("first");
+            given.end((first, second))
+        };
+        assert_eq!(read("{}").unwrap_err(), "second: was not set, must be a number");
         assert_eq!(
-            missing("name", FILLED),
-            "name: was not set, must be a text that is not empty"
+            read(r#"{"second": 1}"#).unwrap_err(),
+            "first: was not set, must be a text that is not empty"
         );
         assert_eq!(
-            missing("steps", Allowed::Whole(1, 10)),
-            "steps: was not set, must be a whole number from 1 to 10"
+            read(r#"{"first": 1}"#).unwrap_err(),
+            "first: was 1, must be a text that is not empty"
         );
+        let both = (Some("a".to_owned()), Some(1));
+        assert_eq!(read(r#"{"first": "a", "second": 1}"#), Ok(both));
     }
 
     #[test]

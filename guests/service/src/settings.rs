@@ -1,8 +1,6 @@
 //! The operator's settings and their defaults.
 
-use std::collections::BTreeMap;
-
-use trueup_guest::settings::{self, Allowed};
+use trueup_guest::settings::Given;
 
 /// The guest's settings. Their names are those in JSON.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,20 +17,20 @@ impl Default for Settings {
     }
 }
 
-const NETWORK: &str = "default_pod_network";
-
 impl Settings {
     /// Parses the JSON object of `lifecycle.init`.
     ///
     /// # Errors
     /// The first setting by name that is unknown or wrong.
     pub(crate) fn read(config: &str) -> Result<Self, String> {
-        let is = Allowed::Text("a text that is not empty", |text| !text.is_empty());
-        let given = settings::read(config, &BTreeMap::from([(NETWORK, is)]))?;
-        let network = given.word(NETWORK).map(str::to_owned);
-        Ok(Self {
-            default_pod_network: network.unwrap_or(Self::default().default_pod_network),
-        })
+        let mut given = Given::read(config)?;
+        let default = Self::default();
+        let settings = Self {
+            default_pod_network: given
+                .filled("default_pod_network")
+                .unwrap_or(default.default_pod_network),
+        };
+        given.end(settings)
     }
 }
 

@@ -3,9 +3,8 @@
 //! Reads before it writes, so that nothing is written where nothing changes. Keeps nothing between calls.
 #![cfg_attr(not(target_family = "wasm"), forbid(unsafe_code))]
 
-use std::collections::BTreeMap;
-
-use trueup_guest::{Imports, Level, Stateless, Telemetry, settings};
+use trueup_guest::settings::Given;
+use trueup_guest::{Imports, Level, Stateless, Telemetry};
 
 use crate::bindings::exports::trueup::toy::reconciliation::{self, Desired, Error, Outcome};
 use crate::bindings::trueup::etcd::kv;
@@ -22,7 +21,7 @@ impl Stateless for Toy {
     const VERSION: u32 = 1;
 
     fn init(config: &str) -> Result<Self, String> {
-        settings::read(config, &BTreeMap::new()).map(|_| Self)
+        Given::read(config)?.end(Self)
     }
 }
 
