@@ -2,7 +2,7 @@
 //!
 //! The exported functions are in `enis` and `pods`; `reading` has `read-backing-store`.
 
-use trueup_guest::Level;
+use trueup_guest::{Guest, Imports, Level};
 
 use crate::address::Address;
 use crate::key::Key;
@@ -25,6 +25,22 @@ pub(crate) struct Datastore {
     gauges: Gauges,
 }
 
+impl Guest for Datastore {
+    fn init(config: &str) -> Result<Self, String> {
+        let mut datastore = Self::new(Settings::read(config)?);
+        datastore.begin(&mut Imports);
+        Ok(datastore)
+    }
+
+    fn snapshot(&self) -> String {
+        snapshot::write(&self.memory, &self.book)
+    }
+
+    fn restore(&mut self, snapshot: &str) -> Result<(), String> {
+        self.restore(&mut Imports, snapshot)
+    }
+}
+
 impl Datastore {
     /// An empty state, out of step with the store.
     pub(crate) fn new(settings: Settings) -> Self {
@@ -40,11 +56,6 @@ impl Datastore {
     pub(crate) fn begin(&mut self, world: &mut impl World) {
         metrics::begin(world);
         self.gauges.send(world, &self.memory);
-    }
-
-    /// `lifecycle.snapshot`
-    pub(crate) fn snapshot(&self) -> String {
-        snapshot::write(&self.memory, &self.book)
     }
 
     /// `lifecycle.restore`

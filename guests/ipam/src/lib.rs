@@ -14,13 +14,12 @@
 //! ```
 #![cfg_attr(not(target_family = "wasm"), forbid(unsafe_code))]
 
-use trueup_guest::{Guest, Imports};
+use trueup_guest::Imports;
 
 use crate::bindings::exports::trueup::ipam::datastore::{
     self as exported, Assignment, Eni, EniInfos, Error, IpamKey, PodIpInfo, Stats,
 };
 use crate::datastore::Datastore;
-use crate::settings::Settings;
 
 mod address;
 mod bindings;
@@ -46,22 +45,6 @@ mod world;
 mod writing;
 
 trueup_guest::guest!(Datastore);
-
-impl Guest for Datastore {
-    fn init(config: &str) -> Result<Self, String> {
-        let mut datastore = Self::new(Settings::read(config)?);
-        datastore.begin(&mut Imports);
-        Ok(datastore)
-    }
-
-    fn snapshot(&self) -> String {
-        self.snapshot()
-    }
-
-    fn restore(&mut self, snapshot: &str) -> Result<(), String> {
-        self.restore(&mut Imports, snapshot)
-    }
-}
 
 impl exported::Guest for Exports {
     fn add_eni(eni_id: String, device_number: i32, is_primary: bool, is_trunk: bool) -> Result<(), Error> {

@@ -11,7 +11,7 @@ use crate::bindings::trueup::service::types::{Backend, ContivService, ServicePor
 use crate::keys::label;
 use crate::settings::Settings;
 use crate::uplink::Transport;
-use crate::values::{DNat44, Ip, LocalIp, Protocol, StaticMapping, TwiceNat};
+use crate::values::{DNat44, LocalIp, Protocol, StaticMapping, TwiceNat};
 
 /// The DNAT, and the texts that are no addresses.
 pub(crate) fn of_service(settings: &Settings, node_ips: &[Address], service: &ContivService) -> (DNat44, Vec<String>) {
@@ -35,7 +35,7 @@ pub(crate) fn of_service(settings: &Settings, node_ips: &[Address], service: &Co
                 .iter()
                 .filter(|one| number(one.port) != 0 && !one.local_ips.is_empty());
             st_mappings.extend(reached.map(|one| StaticMapping {
-                external_ip: Ip(address),
+                external_ip: address,
                 external_port: number(one.port),
                 local_ips: one.local_ips.clone(),
                 protocol: one.protocol,
@@ -99,7 +99,7 @@ fn ports<'s>(settings: &Settings, service: &'s ContivService, no_addresses: &mut
 fn local_ip(settings: &Settings, backend: &Backend, address: Address) -> LocalIp {
     LocalIp {
         vrf_id: vrf_of(settings, address),
-        local_ip: Ip(address),
+        local_ip: address,
         local_port: backend.port,
         probability: if backend.local { settings.local_weight } else { 1 },
     }

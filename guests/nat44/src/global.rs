@@ -7,7 +7,7 @@ use trueup_guest::address::Address;
 use crate::keys::IDENTITIES;
 use crate::settings::Settings;
 use crate::values::{
-    ANY_VRF, DNat44, IdentityMapping, Interface, Ip, Nat44Global, PoolAddress, Protocol, VirtualReassembly,
+    ANY_VRF, DNat44, IdentityMapping, Interface, Nat44Global, PoolAddress, Protocol, VirtualReassembly,
 };
 
 /// The destination port of VXLAN packets (RFC 7348).
@@ -17,7 +17,7 @@ const VXLAN_PORT: u16 = 4789;
 pub(crate) fn identities(settings: &Settings) -> DNat44 {
     let mapping = |address: Address, vrf_id: u32, port: u16| IdentityMapping {
         vrf_id,
-        ip_address: Ip(address),
+        ip_address: address,
         port,
         protocol: Protocol::Udp,
     };
@@ -55,7 +55,7 @@ pub(crate) fn global<'i>(settings: &'i Settings, frontends: &'i [String], backen
         ..Interface::default()
     });
     let pool = |address: Address, twice_nat: bool| PoolAddress {
-        address: Ip(address),
+        address,
         vrf_id: ANY_VRF,
         twice_nat,
     };

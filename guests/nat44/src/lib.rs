@@ -14,12 +14,11 @@
 //! ```
 #![cfg_attr(not(target_family = "wasm"), forbid(unsafe_code))]
 
-use trueup_guest::{Guest, Imports};
+use trueup_guest::Imports;
 
 use crate::bindings::exports::trueup::service::renderer as exported;
 use crate::bindings::trueup::service::types::{ContivService, ResyncEvent};
 use crate::renderer::Renderer;
-use crate::settings::Settings;
 
 mod bindings;
 mod cache;
@@ -40,20 +39,6 @@ mod world;
 mod writes;
 
 trueup_guest::guest!(Renderer);
-
-impl Guest for Renderer {
-    fn init(config: &str) -> Result<Self, String> {
-        Settings::read(config).map(Self::new)
-    }
-
-    fn snapshot(&self) -> String {
-        self.snapshot()
-    }
-
-    fn restore(&mut self, snapshot: &str) -> Result<(), String> {
-        self.restore(snapshot)
-    }
-}
 
 impl exported::Guest for Exports {
     fn add_service(service: ContivService) -> Result<(), String> {

@@ -12,7 +12,6 @@ use crate::dnat;
 use crate::global;
 use crate::keys::{Keys, label};
 use crate::settings::Settings;
-use crate::snapshot;
 use crate::values::json;
 use crate::world::{World, words};
 use crate::writes::Writes;
@@ -34,8 +33,8 @@ pub(crate) struct Kept {
 #[derive(Clone, Debug)]
 pub(crate) struct Renderer {
     settings: Settings,
-    keys: Keys,
-    kept: Kept,
+    pub(crate) keys: Keys,
+    pub(crate) kept: Kept,
 }
 
 impl Renderer {
@@ -193,25 +192,6 @@ impl Renderer {
         let mut no_addresses = Vec::new();
         self.kept.node_ips = dnat::v4(node_ips, &mut no_addresses);
         warn(world, &no_addresses, "nodes");
-    }
-
-    /// `lifecycle.snapshot`
-    pub(crate) fn snapshot(&self) -> String {
-        snapshot::write(&self.keys.prefix, &self.kept)
-    }
-
-    /// `lifecycle.restore`
-    ///
-    /// # Errors
-    /// Why the text can't be read; nothing changes.
-    pub(crate) fn restore(&mut self, text: &str) -> Result<(), String> {
-        let (prefix, mut kept) = snapshot::read(text)?;
-        if prefix != self.keys.prefix {
-            // Another agent's keys do not apply to this one.
-            kept.cache = Cache::default();
-        }
-        self.kept = kept;
-        Ok(())
     }
 }
 

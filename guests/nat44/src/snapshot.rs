@@ -2,20 +2,20 @@
 
 use serde::{Deserialize, Serialize};
 use trueup_guest::address::Address;
-use trueup_guest::snapshot::{self, misfit};
+use trueup_guest::{Guest, snapshot};
 
 use crate::cache::Cache;
-use crate::renderer::Kept;
+use crate::renderer::{Kept, Renderer};
+use crate::settings::Settings;
 
 /// The version of the text. Increment it when the contents change.
 const VERSION: u64 = 1;
 
-/// The text, written or read.
 #[derive(Serialize, Deserialize)]
 struct Snapshot {
     version: u64,
     prefix: String,
-    node_ips: Vec<String>,
+    node_ips: Vec<Address>,
     frontends: Vec<String>,
     backends: Vec<String>,
     is_complete: bool,
@@ -23,38 +23,39 @@ struct Snapshot {
     keys: Vec<(String, Option<String>)>,
 }
 
-/// The text for `lifecycle.snapshot`.
-pub(crate) fn write(prefix: &str, kept: &Kept) -> String {
-    let keys = kept.cache.keys.iter();
-    let snapshot = Snapshot {
-        version: VERSION,
-        prefix: prefix.to_owned(),
-        node_ips: kept.node_ips.iter().map(Address::to_string).collect(),
-        frontends: kept.frontends.clone(),
-        backends: kept.backends.clone(),
-        is_complete: kept.cache.is_complete,
-        keys: keys.map(|(key, value)| (key.clone(), value.clone())).collect(),
-    };
-    snapshot::write(&snapshot)
-}
+impl Guest for Renderer {
+    fn init(config: &str) -> Result<Self, String> {
+        Settings::read(config).map(Self::new)
+    }
 
-/// Parses the text of [`write()`]: the prefix of the keys, and the kept state.
-///
-/// # Errors
-/// The version that wrote the text, or what is wrong with it.
-pub(crate) fn read(snapshot: &str) -> Result<(String, Kept), String> {
-    let snapshot: Snapshot = snapshot::read(snapshot, VERSION)?;
-    let node_ips = snapshot.node_ips.iter().map(|text| Address::parse(text));
-    let kept = Kept {
-        node_ips: node_ips
-            .collect::<Option<_>>()
-            .ok_or_else(|| misfit("`node_ips` has what is no address", VERSION))?,
-        frontends: snapshot.frontends,
-        backends: snapshot.backends,
-        cache: Cache {
-            keys: snapshot.keys.into_iter().collect(),
-            is_complete: snapshot.is_complete,
-        },
-    };
-    Ok((snapshot.prefix, kept))
+    fn snapshot(&self) -> String {
+        let keys = self.kept.cache.keys.iter();
+        snapshot::write(&Snapshot {
+            version: VERSION,
+            prefix: self.keys.prefix.clone(),
+            node_ips: self.kept.node_ips.clone(),
+            frontends: self.kept.frontends.clone(),
+            backends: self.kept.backends.clone(),
+            is_complete: self.kept.cache.is_complete,
+            keys: keys.map(|(key, value)| (key.clone(), value.clone())).collect(),
+        })
+    }
+
+    fn restore(&mut self, snapshot: &str) -> Result<(), String> {
+        let snapshot: Snapshot = snapshot::read(snapshot, VERSION)?;
+        self.kept = Kept {
+            node_ips: snapshot.node_ips,
+            frontends: snapshot.frontends,
+            backends: snapshot.backends,
+            cache: Cache::default(),
+        };
+        // Another agent's keys do not apply to this one.
+        if snapshot.prefix == self.keys.prefix {
+            self.kept.cache = Cache {
+                keys: snapshot.keys.into_iter().collect(),
+                is_complete: snapshot.is_complete,
+            };
+        }
+        Ok(())
+    }
 }

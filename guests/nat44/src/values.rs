@@ -21,7 +21,7 @@ pub(crate) struct DNat44 {
 /// `DNat44.StaticMapping`
 #[derive(Debug, Serialize)]
 pub(crate) struct StaticMapping {
-    pub(crate) external_ip: Ip,
+    pub(crate) external_ip: Address,
     pub(crate) external_port: u16,
     pub(crate) local_ips: Vec<LocalIp>,
     #[serde(skip_serializing_if = "is_default")]
@@ -36,7 +36,7 @@ pub(crate) struct StaticMapping {
 pub(crate) struct LocalIp {
     #[serde(skip_serializing_if = "is_default")]
     pub(crate) vrf_id: u32,
-    pub(crate) local_ip: Ip,
+    pub(crate) local_ip: Address,
     #[serde(skip_serializing_if = "is_default")]
     pub(crate) local_port: u16,
     #[serde(skip_serializing_if = "is_default")]
@@ -48,7 +48,7 @@ pub(crate) struct LocalIp {
 pub(crate) struct IdentityMapping {
     #[serde(skip_serializing_if = "is_default")]
     pub(crate) vrf_id: u32,
-    pub(crate) ip_address: Ip,
+    pub(crate) ip_address: Address,
     #[serde(skip_serializing_if = "is_default")]
     pub(crate) port: u16,
     #[serde(skip_serializing_if = "is_default")]
@@ -81,7 +81,7 @@ pub(crate) struct Interface<'i> {
 /// `Nat44Global.Address`
 #[derive(Debug, Serialize)]
 pub(crate) struct PoolAddress {
-    pub(crate) address: Ip,
+    pub(crate) address: Address,
     pub(crate) vrf_id: u32,
     #[serde(skip_serializing_if = "is_default")]
     pub(crate) twice_nat: bool,
@@ -111,16 +111,6 @@ pub(crate) enum TwiceNat {
     /// Translates the source only if it is the backend itself.
     #[serde(rename = "SELF")]
     OfSelf,
-}
-
-/// An address in the agent's notation.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Ip(pub(crate) Address);
-
-impl Serialize for Ip {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(&self.0)
-    }
 }
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {

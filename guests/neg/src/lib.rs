@@ -17,14 +17,13 @@
 //! ```
 #![cfg_attr(not(target_family = "wasm"), forbid(unsafe_code))]
 
-use trueup_guest::{Guest, Imports};
+use trueup_guest::Imports;
 
 use crate::bindings::exports::trueup::guest::timer_events;
 use crate::bindings::exports::trueup::neg::migrator::{self as exported_migrator, Filtered};
 use crate::bindings::exports::trueup::neg::syncer::{self as exported_syncer, SyncReport};
 use crate::bindings::trueup::neg::types::EndpointGroup;
 use crate::neg::Neg;
-use crate::settings::Settings;
 
 pub mod address;
 pub mod bindings;
@@ -47,20 +46,6 @@ mod tests;
 pub mod world;
 
 trueup_guest::guest!(Neg);
-
-impl Guest for Neg {
-    fn init(config: &str) -> Result<Self, String> {
-        Settings::read(config).map(Self::new)
-    }
-
-    fn snapshot(&self) -> String {
-        self.snapshot()
-    }
-
-    fn restore(&mut self, snapshot: &str) -> Result<(), String> {
-        self.restore(&mut Imports, snapshot)
-    }
-}
 
 impl timer_events::Guest for Exports {
     fn on_timer(timer: u64) -> bool {

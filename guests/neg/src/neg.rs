@@ -1,24 +1,36 @@
-//! One instance: its settings, its migrator and its syncer, which share one state.
+//! One instance: its settings, and the state that its migrator and its syncer share.
 //!
-//! Each function is an export of the world.
+//! Each public function is an export of the world; `syncer` has those of that interface.
+
+use std::collections::BTreeSet;
 
 use crate::bindings::exports::trueup::neg::migrator::Filtered;
-use crate::bindings::exports::trueup::neg::syncer::{Error, SyncReport};
-use crate::bindings::trueup::neg::types::EndpointGroup;
+use crate::bindings::trueup::neg::types::{EndpointGroup, Location};
 use crate::entry;
 use crate::filter::Committed;
 use crate::migrator::Migrator;
+use crate::operations::Operations;
+use crate::retry::Retry;
 use crate::settings::Settings;
-use crate::snapshot;
-use crate::syncer::Syncer;
 use crate::world::World;
 
 /// The state of an instance.
 #[derive(Clone, Debug, Default)]
 pub struct Neg {
-    settings: Settings,
-    migrator: Migrator,
-    syncer: Syncer,
+    pub(crate) settings: Settings,
+    pub(crate) migrator: Migrator,
+    /// Locations whose NEG was ensured since the latest error.
+    pub(crate) ensured: BTreeSet<Location>,
+    /// Locations whose NEG was ensured at some time, and not found missing since.
+    pub(crate) known: BTreeSet<Location>,
+    /// In flight.
+    pub(crate) operations: Operations,
+    /// The error state that the caller set.
+    pub(crate) in_error_state: bool,
+    /// Retries of syncs that ended with an API error.
+    pub(crate) sync_retry: Retry,
+    /// Retries of failed operations.
+    pub(crate) operation_retry: Retry,
 }
 
 impl Neg {
@@ -62,44 +74,8 @@ impl Neg {
         self.migrator.is_paused(&self.settings)
     }
 
-    /// `syncer.sync`
-    ///
-    /// # Errors
-    /// A mistake in the target, or the first error of the API.
-    pub fn sync(&mut self, world: &mut impl World, target: Vec<EndpointGroup>) -> Result<SyncReport, Error> {
-        self.syncer.sync(world, &self.settings, &mut self.migrator, target)
-    }
-
-    /// `syncer.on-operation`
-    pub fn on_operation(&mut self, world: &mut impl World, operation: u64, failure: Option<String>) -> bool {
-        self.syncer
-            .on_operation(world, &self.settings, &mut self.migrator, operation, failure)
-    }
-
-    /// `syncer.set-error-state`
-    pub fn set_error_state(&mut self, world: &mut impl World, in_error_state: bool) {
-        self.syncer.set_error_state(world, in_error_state);
-    }
-
-    /// `timer-events.on-timer`
+    /// `timer-events.on-timer`: true if it was the wait timer of the migrator or one of the two retry timers.
     pub fn on_timer(&mut self, world: &mut impl World, timer: u64) -> bool {
-        self.migrator.on_timer(world, timer) || self.syncer.on_timer(timer)
-    }
-
-    /// `lifecycle.snapshot`
-    pub fn snapshot(&self) -> String {
-        snapshot::write(&self.migrator, &self.syncer)
-    }
-
-    /// `lifecycle.restore`
-    ///
-    /// # Errors
-    /// Why the text can't be read; then nothing has changed.
-    pub fn restore(&mut self, world: &mut impl World, snapshot: &str) -> Result<(), String> {
-        let restored = snapshot::read(snapshot)?;
-        self.migrator.stop(world);
-        self.syncer.stop(world);
-        (self.migrator, self.syncer) = restored.start(world);
-        Ok(())
+        self.migrator.on_timer(world, timer) || self.sync_retry.on_timer(timer) || self.operation_retry.on_timer(timer)
     }
 }

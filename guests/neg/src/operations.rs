@@ -2,10 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+
 use crate::bindings::trueup::neg::types::{Endpoint, Location};
 
 /// The kind of an operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Kind {
     /// `api.attach`
     Attach,
@@ -14,7 +17,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The name in labels and snapshots.
+    /// The name in labels.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Attach => "attach",

@@ -5,29 +5,29 @@
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
-use trueup_guest::snapshot;
+use trueup_guest::{Guest, Imports, snapshot};
 
 use crate::bindings::trueup::neg::types::{Endpoint, Location};
 use crate::migrator::{Migrator, Pause};
+use crate::neg::Neg;
 use crate::operations::{Kind, Operation, Operations};
 use crate::retry::Retry;
-use crate::syncer::Syncer;
+use crate::settings::Settings;
 use crate::world::{Pending, World};
 
 /// The version of the text. Increment it when the contents change.
 const VERSION: u64 = 1;
 
-/// The parsed text.
-#[derive(Debug, Serialize, Deserialize)]
-pub struct Snapshot {
+#[derive(Serialize, Deserialize)]
+struct Snapshot {
     version: u64,
     paused: bool,
     /// `None` if no wait timer runs.
     wait_ends_ms: Option<u64>,
     previous_detachment_ms: Option<u64>,
     migration_started_ms: Option<u64>,
-    ensured: Vec<Place>,
-    known: Vec<Place>,
+    ensured: Vec<Row>,
+    known: Vec<Row>,
     operations: Vec<InFlight>,
     migration_failure: Option<String>,
     in_error_state: bool,
@@ -36,12 +36,12 @@ pub struct Snapshot {
 }
 
 /// Zone and subnet.
-type Place = (String, String);
+type Row = (String, String);
 
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Serialize, Deserialize)]
 struct InFlight {
     operation: u64,
-    does: Does,
+    does: Kind,
     zone: String,
     subnet: String,
     migration: bool,
@@ -49,92 +49,88 @@ struct InFlight {
     endpoints: Vec<(String, String, String, String)>,
 }
 
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum Does {
-    Attach,
-    Detach,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Serialize, Deserialize)]
 struct Trial {
     count: u64,
     due_ms: Option<u64>,
 }
 
-/// The text for `lifecycle.snapshot`.
-pub fn write(migrator: &Migrator, syncer: &Syncer) -> String {
-    let operations = syncer.operations.by_number.iter();
-    let snapshot = Snapshot {
-        version: VERSION,
-        paused: migrator.pause != Pause::Off,
-        wait_ends_ms: match migrator.pause {
-            Pause::Waiting(wait) => Some(wait.due_ms),
-            Pause::Off | Pause::On => None,
-        },
-        previous_detachment_ms: migrator.detached_ms,
-        migration_started_ms: migrator.started_ms,
-        ensured: places(&syncer.ensured),
-        known: places(&syncer.known),
-        operations: operations
-            .map(|(&number, operation)| InFlight::of(number, operation))
-            .collect(),
-        migration_failure: syncer.operations.failure.clone(),
-        in_error_state: syncer.in_error_state,
-        sync_retry: Trial::of(&syncer.sync_retry),
-        operation_retry: Trial::of(&syncer.operation_retry),
-    };
-    snapshot::write(&snapshot)
-}
+impl Guest for Neg {
+    fn init(config: &str) -> Result<Self, String> {
+        Settings::read(config).map(Self::new)
+    }
 
-/// Parses the text of [`write()`].
-///
-/// # Errors
-/// The version that wrote the text, or what is wrong with it.
-pub fn read(snapshot: &str) -> Result<Snapshot, String> {
-    snapshot::read(snapshot, VERSION)
-}
-
-impl Snapshot {
-    /// The state, with pending timers scheduled for their remaining time.
-    pub fn start(self, world: &mut impl World) -> (Migrator, Syncer) {
-        let pause = match self.wait_ends_ms {
-            Some(due_ms) => Pause::Waiting(Pending::anew(world, due_ms)),
-            None if self.paused => Pause::On,
-            None => Pause::Off,
-        };
-        let migrator = Migrator {
-            pause,
-            detached_ms: self.previous_detachment_ms,
-            started_ms: self.migration_started_ms,
-        };
-        let syncer = Syncer {
-            ensured: locations(self.ensured),
-            known: locations(self.known),
-            operations: Operations {
-                by_number: self.operations.into_iter().map(InFlight::read).collect(),
-                failure: self.migration_failure,
+    fn snapshot(&self) -> String {
+        let operations = self.operations.by_number.iter();
+        snapshot::write(&Snapshot {
+            version: VERSION,
+            paused: self.migrator.pause != Pause::Off,
+            wait_ends_ms: match self.migrator.pause {
+                Pause::Waiting(wait) => Some(wait.due_ms),
+                Pause::Off | Pause::On => None,
             },
+            previous_detachment_ms: self.migrator.detached_ms,
+            migration_started_ms: self.migrator.started_ms,
+            ensured: rows(&self.ensured),
+            known: rows(&self.known),
+            operations: operations.map(InFlight::of).collect(),
+            migration_failure: self.operations.failure.clone(),
             in_error_state: self.in_error_state,
-            sync_retry: self.sync_retry.start(world),
-            operation_retry: self.operation_retry.start(world),
+            sync_retry: Trial::of(&self.sync_retry),
+            operation_retry: Trial::of(&self.operation_retry),
+        })
+    }
+
+    fn restore(&mut self, snapshot: &str) -> Result<(), String> {
+        self.restore(&mut Imports, snapshot)
+    }
+}
+
+impl Neg {
+    /// `lifecycle.restore`: cancels the timers of this instance, and schedules those of the snapshot for their remaining
+    /// time.
+    ///
+    /// # Errors
+    /// Why the text can't be read; then nothing has changed.
+    pub fn restore(&mut self, world: &mut impl World, snapshot: &str) -> Result<(), String> {
+        let snapshot: Snapshot = snapshot::read(snapshot, VERSION)?;
+        self.migrator.stop(world);
+        self.sync_retry.cancel(world);
+        self.operation_retry.cancel(world);
+        *self = Self {
+            settings: std::mem::take(&mut self.settings),
+            migrator: Migrator {
+                pause: match snapshot.wait_ends_ms {
+                    Some(due_ms) => Pause::Waiting(Pending::anew(world, due_ms)),
+                    None if snapshot.paused => Pause::On,
+                    None => Pause::Off,
+                },
+                detached_ms: snapshot.previous_detachment_ms,
+                started_ms: snapshot.migration_started_ms,
+            },
+            ensured: locations(snapshot.ensured),
+            known: locations(snapshot.known),
+            operations: Operations {
+                by_number: snapshot.operations.into_iter().map(InFlight::read).collect(),
+                failure: snapshot.migration_failure,
+            },
+            in_error_state: snapshot.in_error_state,
+            sync_retry: snapshot.sync_retry.start(world),
+            operation_retry: snapshot.operation_retry.start(world),
         };
-        (migrator, syncer)
+        Ok(())
     }
 }
 
 impl InFlight {
-    fn of(operation: u64, of: &Operation) -> Self {
+    fn of((&operation, of): (&u64, &Operation)) -> Self {
         let row = |endpoint: &Endpoint| {
             let Endpoint { ip, ipv6, port, node } = endpoint.clone();
             (ip, ipv6, port, node)
         };
         Self {
             operation,
-            does: match of.kind {
-                Kind::Attach => Does::Attach,
-                Kind::Detach => Does::Detach,
-            },
+            does: of.kind,
             zone: of.location.zone.clone(),
             subnet: of.location.subnet.clone(),
             migration: of.is_migration,
@@ -145,10 +141,7 @@ impl InFlight {
     fn read(self) -> (u64, Operation) {
         let endpoint = |(ip, ipv6, port, node)| Endpoint { ip, ipv6, port, node };
         let operation = Operation {
-            kind: match self.does {
-                Does::Attach => Kind::Attach,
-                Does::Detach => Kind::Detach,
-            },
+            kind: self.does,
             location: Location {
                 zone: self.zone,
                 subnet: self.subnet,
@@ -176,12 +169,12 @@ impl Trial {
     }
 }
 
-fn places(locations: &BTreeSet<Location>) -> Vec<Place> {
+fn rows(locations: &BTreeSet<Location>) -> Vec<Row> {
     let place = |location: &Location| (location.zone.clone(), location.subnet.clone());
     locations.iter().map(place).collect()
 }
 
-fn locations(places: Vec<Place>) -> BTreeSet<Location> {
+fn locations(places: Vec<Row>) -> BTreeSet<Location> {
     places
         .into_iter()
         .map(|(zone, subnet)| Location { zone, subnet })

@@ -1,6 +1,6 @@
 //! The syncer: lists the NEGs, starts the missing operations, and tracks them.
 //!
-//! Never waits for an operation: [`Syncer::on_operation`] reports its end.
+//! Never waits for an operation: [`Neg::on_operation`] reports its end.
 //!
 //! ```text
 //! ensure -> list -> compare -> migrator -> leave alone what is in flight -> start
@@ -18,55 +18,26 @@ use crate::compare::{self, Flying};
 use crate::entry::{Groups, Mark, Set};
 use crate::filter::{Committed, Decision};
 use crate::metrics;
-use crate::migrator::Migrator;
-use crate::operations::{Kind, Operation, Operations};
-use crate::retry::Retry;
-use crate::settings::Settings;
+use crate::neg::Neg;
+use crate::operations::{Kind, Operation};
 use crate::target;
 use crate::world::{self, World};
 
-/// The state of the syncer.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Syncer {
-    /// Locations whose NEG was ensured since the latest error.
-    pub ensured: BTreeSet<Location>,
-    /// Locations whose NEG was ensured at some time, and not found missing since.
-    pub known: BTreeSet<Location>,
-    /// In flight.
-    pub operations: Operations,
-    /// The error state that the caller set.
-    pub in_error_state: bool,
-    /// Retries of syncs that ended with an API error.
-    pub sync_retry: Retry,
-    /// Retries of failed operations.
-    pub operation_retry: Retry,
-}
-
-impl Syncer {
+impl Neg {
     /// `syncer.sync`
     ///
     /// # Errors
     /// A mistake in the target, without any effect; or the first error of the API.
-    pub fn sync(
-        &mut self,
-        world: &mut impl World,
-        settings: &Settings,
-        migrator: &mut Migrator,
-        target: Vec<EndpointGroup>,
-    ) -> Result<SyncReport, Error> {
-        let target = match target::read(target, &settings.neg_names) {
+    pub fn sync(&mut self, world: &mut impl World, target: Vec<EndpointGroup>) -> Result<SyncReport, Error> {
+        let target = match target::read(target, &self.settings.neg_names) {
             Ok(target) => target,
             Err(text) => {
                 metrics::count(world, metrics::SYNCS, &[("result", "invalid-input")], 1);
                 return Err(Error::InvalidInput(text));
             }
         };
-        let mut pass = Pass {
-            world,
-            settings,
-            error: None,
-        };
-        let report = self.pass(&mut pass, migrator, target);
+        let mut pass = Pass { world, error: None };
+        let report = self.pass(&mut pass, target);
         let error = pass.error;
         let result = if error.is_some() { "api-error" } else { "ok" };
         metrics::count(world, metrics::SYNCS, &[("result", result)], 1);
@@ -78,11 +49,11 @@ impl Syncer {
         world.log(Level::Warn, "sync met an error", &[("error", &world::words(&error))]);
         // A NEG may have been deleted.
         self.ensured.clear();
-        self.sync_retry.after_sync_error(world, settings, &error);
+        self.sync_retry.after_sync_error(world, &self.settings, &error);
         Err(Error::Api(error))
     }
 
-    fn pass<W: World>(&mut self, pass: &mut Pass<'_, W>, migrator: &mut Migrator, mut target: Groups) -> SyncReport {
+    fn pass<W: World>(&mut self, pass: &mut Pass<'_, W>, mut target: Groups) -> SyncReport {
         let nothing = SyncReport {
             attaching: 0,
             detaching: 0,
@@ -99,9 +70,9 @@ impl Syncer {
         let Some(listed) = self.list(pass, &target, &left_out) else {
             return nothing;
         };
-        let mut decision = self.compare(pass, migrator, target, listed);
+        let mut decision = self.compare(pass, target, listed);
         let in_flight = self.leave_alone(&mut decision);
-        self.start(pass, migrator, decision, SyncReport { in_flight, ..nothing })
+        self.start(pass, decision, SyncReport { in_flight, ..nothing })
     }
 
     /// Ensures the target's NEGs; returns the locations to leave out. `None` ends the sync.
@@ -111,7 +82,7 @@ impl Syncer {
             if self.ensured.contains(location) {
                 continue;
             }
-            let neg = pass.neg(location)?;
+            let neg = self.neg(location)?;
             match pass.world.ensure(&neg, &location.subnet) {
                 Ok(_) => {
                     self.known.insert(location.clone());
@@ -137,8 +108,8 @@ impl Syncer {
     ) -> Option<Groups> {
         let mut locations: BTreeSet<Location> = target.keys().chain(&self.known).cloned().collect();
         locations.extend(self.operations.by_location().into_keys().cloned());
-        for zone in &pass.settings.zones {
-            locations.extend(pass.settings.neg_names.keys().map(|subnet| Location {
+        for zone in &self.settings.zones {
+            locations.extend(self.settings.neg_names.keys().map(|subnet| Location {
                 zone: zone.clone(),
                 subnet: subnet.clone(),
             }));
@@ -146,7 +117,7 @@ impl Syncer {
         let mut listed = Groups::new();
         for location in locations.into_iter().filter(|location| !left_out.contains(location)) {
             // An earlier instance had a name for this subnet; the settings no longer tell which NEG that was.
-            let Some(neg) = pass.neg(&location) else {
+            let Some(neg) = self.neg(&location) else {
                 continue;
             };
             let set = match pass.world.list_endpoints(&neg) {
@@ -167,13 +138,7 @@ impl Syncer {
     }
 
     /// The difference, without the endpoints whose migration waits.
-    fn compare<W: World>(
-        &self,
-        pass: &mut Pass<'_, W>,
-        migrator: &mut Migrator,
-        mut target: Groups,
-        listed: Groups,
-    ) -> Decision {
+    fn compare<W: World>(&mut self, pass: &mut Pass<'_, W>, mut target: Groups, listed: Groups) -> Decision {
         let (mut add, mut remove) = (Groups::new(), Groups::new());
         let mut committed = Committed::default();
         let operations = self.operations.by_location();
@@ -190,13 +155,9 @@ impl Syncer {
                 remove.insert(location, difference.remove);
             }
         }
-        migrator.filter(
-            pass.world,
-            pass.settings,
-            (add, remove),
-            || committed,
-            self.in_error_state,
-        )
+        let sets = (add, remove);
+        self.migrator
+            .filter(pass.world, &self.settings, sets, || committed, self.in_error_state)
     }
 
     /// Leaves out what has an operation in flight, itself or by its twin; returns how many.
@@ -212,27 +173,21 @@ impl Syncer {
     }
 
     /// Starts all attachments, then all detachments, until an error that concerns the whole API.
-    fn start<W: World>(
-        &mut self,
-        pass: &mut Pass<'_, W>,
-        migrator: &mut Migrator,
-        decision: Decision,
-        mut report: SyncReport,
-    ) -> SyncReport {
+    fn start<W: World>(&mut self, pass: &mut Pass<'_, W>, decision: Decision, mut report: SyncReport) -> SyncReport {
         let Decision { add, remove, .. } = decision;
         for (kind, groups) in [(Kind::Attach, add), (Kind::Detach, remove)] {
             for (location, set) in groups {
-                let Some(neg) = pass.neg(&location) else {
+                let Some(neg) = self.neg(&location) else {
                     continue;
                 };
-                for (endpoints, is_migration) in batches(set, pass.settings.max_endpoints_per_operation) {
+                for (endpoints, is_migration) in batches(set, self.settings.max_endpoints_per_operation) {
                     let operation = Operation {
                         kind,
                         location: location.clone(),
                         endpoints,
                         is_migration,
                     };
-                    if !self.start_one(pass, migrator, &neg, operation, &mut report) {
+                    if !self.start_one(pass, &neg, operation, &mut report) {
                         return report;
                     }
                 }
@@ -241,17 +196,24 @@ impl Syncer {
         report
     }
 
+    /// `None` if the settings have no name for the subnet.
+    fn neg(&self, location: &Location) -> Option<NegRef> {
+        Some(NegRef {
+            name: self.settings.neg_names.get(&location.subnet)?.clone(),
+            zone: location.zone.clone(),
+        })
+    }
+
     /// False if no further operation may start.
     fn start_one<W: World>(
         &mut self,
         pass: &mut Pass<'_, W>,
-        migrator: &mut Migrator,
         neg: &NegRef,
         operation: Operation,
         report: &mut SyncReport,
     ) -> bool {
         if operation.is_migration {
-            migrator.pause(pass.world, pass.settings);
+            self.migrator.pause(pass.world, &self.settings);
         }
         let started = match operation.kind {
             Kind::Attach => pass.world.attach(neg, &operation.endpoints),
@@ -277,7 +239,7 @@ impl Syncer {
                 metrics::count(pass.world, metrics::OPERATIONS, &[kind, ("result", "not-started")], 1);
                 if operation.is_migration {
                     self.operations.keep(world::words(&error));
-                    self.end_migration(pass.world, pass.settings, migrator);
+                    self.end_migration(pass.world);
                 }
                 pass.meet(error)
             }
@@ -285,22 +247,15 @@ impl Syncer {
     }
 
     /// If no operation of the migration is in flight, the migrator continues with their result.
-    fn end_migration(&mut self, world: &mut impl World, settings: &Settings, migrator: &mut Migrator) {
+    fn end_migration(&mut self, world: &mut impl World) {
         if !self.operations.are_migrating() {
             let failure = self.operations.failure.take();
-            migrator.end_detachment(world, settings, failure.as_deref());
+            self.migrator.end_detachment(world, &self.settings, failure.as_deref());
         }
     }
 
     /// `syncer.on-operation`
-    pub fn on_operation(
-        &mut self,
-        world: &mut impl World,
-        settings: &Settings,
-        migrator: &mut Migrator,
-        number: u64,
-        failure: Option<String>,
-    ) -> bool {
+    pub fn on_operation(&mut self, world: &mut impl World, number: u64, failure: Option<String>) -> bool {
         let has_succeeded = failure.is_none();
         // An operation that an earlier instance started has changed a NEG all the same.
         let Some(operation) = self.operations.by_number.remove(&number) else {
@@ -324,13 +279,13 @@ impl Syncer {
             if let Some(failure) = failure {
                 self.operations.keep(failure);
             }
-            self.end_migration(world, settings, migrator);
+            self.end_migration(world);
         }
         if has_succeeded {
             self.operation_retry.after_operation();
         } else {
             self.ensured.clear();
-            self.operation_retry.after_failed_operation(world, settings);
+            self.operation_retry.after_failed_operation(world, &self.settings);
         }
         has_succeeded
     }
@@ -339,17 +294,6 @@ impl Syncer {
     pub fn set_error_state(&mut self, world: &mut impl World, in_error_state: bool) {
         self.in_error_state = in_error_state;
         metrics::show_whether(world, metrics::ERROR_STATE, in_error_state);
-    }
-
-    /// True if it was one of the two retry timers.
-    pub fn on_timer(&mut self, timer: u64) -> bool {
-        self.sync_retry.on_timer(timer) || self.operation_retry.on_timer(timer)
-    }
-
-    /// Cancels the timers: the state of another instance replaces this one.
-    pub fn stop(&mut self, world: &mut impl World) {
-        self.sync_retry.cancel(world);
-        self.operation_retry.cancel(world);
     }
 
     fn show_in_flight(&self, world: &mut impl World) {
@@ -365,19 +309,10 @@ impl Syncer {
 /// One sync: its questions, and the first error.
 struct Pass<'w, W> {
     world: &'w mut W,
-    settings: &'w Settings,
     error: Option<api::Error>,
 }
 
 impl<W> Pass<'_, W> {
-    /// `None` if the settings have no name for the subnet.
-    fn neg(&self, location: &Location) -> Option<NegRef> {
-        Some(NegRef {
-            name: self.settings.neg_names.get(&location.subnet)?.clone(),
-            zone: location.zone.clone(),
-        })
-    }
-
     /// Keeps the first error. True if it concerns one NEG or operation, so that the others go on.
     fn meet(&mut self, error: api::Error) -> bool {
         let concerns_one = matches!(error, api::Error::NotFound | api::Error::Refused(_));

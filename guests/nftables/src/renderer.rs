@@ -15,7 +15,6 @@ use crate::metrics;
 use crate::render::Part;
 use crate::ruleset::{Content, Family};
 use crate::settings::Settings;
-use crate::snapshot::{self, Snapshot};
 use crate::step::Step;
 use crate::transaction;
 use crate::world::World;
@@ -28,18 +27,26 @@ type Wishes = BTreeMap<ObjectId, Option<ContivService>>;
 
 /// The contents of the packet filter.
 #[derive(Clone, Debug, PartialEq)]
-struct Acknowledged {
-    services: Services,
+pub(crate) struct Acknowledged {
+    pub(crate) services: Services,
     /// For each family of the settings, in their order.
     claims: Vec<(Family, Claims)>,
+}
+
+impl Acknowledged {
+    /// The state in which these tables have these services.
+    pub(crate) fn new(services: Services, tables: Vec<(Family, Claims, Content)>) -> Self {
+        let claims = tables.into_iter().map(|(family, claims, _)| (family, claims)).collect();
+        Self { services, claims }
+    }
 }
 
 /// The renderer of one instance.
 #[derive(Clone, Debug)]
 pub(crate) struct Renderer {
-    settings: Settings,
+    pub(crate) settings: Settings,
     /// `None` before the first resync that the packet filter accepted.
-    acknowledged: Option<Acknowledged>,
+    pub(crate) acknowledged: Option<Acknowledged>,
 }
 
 impl Renderer {
@@ -60,18 +67,13 @@ impl Renderer {
         let services: Services = services.into_iter().map(|one| (one.id.clone(), one)).collect();
         let tables = tables(&self.settings, &services, |id, facts| warn(world, id, facts));
         let nothing = Content::default();
-        let part = |(family, _, content)| transaction::Part {
-            family,
+        let parts = tables.iter().map(|(family, _, content)| transaction::Part {
+            family: *family,
             with_base: true,
             change: Change::between(&nothing, content),
-        };
-        let parts: Vec<_> = tables
-            .iter()
-            .map(|(family, claims, content)| part((*family, claims, content)))
-            .collect();
-        apply(world, &self.settings, &parts)?;
-        let claims = tables.into_iter().map(|(family, claims, _)| (family, claims)).collect();
-        self.acknowledged = Some(Acknowledged { services, claims });
+        });
+        apply(world, &self.settings, &parts.collect::<Vec<_>>())?;
+        self.acknowledged = Some(Acknowledged::new(services, tables));
         Ok(())
     }
 
@@ -131,37 +133,10 @@ impl Renderer {
         }
         Ok(())
     }
-
-    /// `lifecycle.snapshot`
-    pub(crate) fn snapshot(&self) -> String {
-        let services = self.acknowledged.as_ref().map(|acknowledged| &acknowledged.services);
-        snapshot::write(&self.settings, services)
-    }
-
-    /// `lifecycle.restore`
-    ///
-    /// # Errors
-    /// Why the text can't be read; nothing changes.
-    pub(crate) fn restore(&mut self, world: &mut impl World, text: &str) -> Result<(), String> {
-        let Snapshot { settings, services } = snapshot::read(text)?;
-        if services.is_some() && settings != self.settings.as_text() {
-            // The tables follow other settings. Until a resync creates them anew, nothing in them can change.
-            let message = "the snapshot was taken under other settings: a resync is needed";
-            world.log(Level::Warn, message, &[("settings", &settings)]);
-            self.acknowledged = None;
-            return Ok(());
-        }
-        self.acknowledged = services.map(|services| {
-            let tables = tables(&self.settings, &services, |_, _| {});
-            let claims = tables.into_iter().map(|(family, claims, _)| (family, claims)).collect();
-            Acknowledged { services, claims }
-        });
-        Ok(())
-    }
 }
 
 /// The table contents for these services, and all claims on them. Calls `show` once for each service.
-fn tables(
+pub(crate) fn tables(
     settings: &Settings,
     services: &Services,
     mut show: impl FnMut(&ObjectId, &Facts),

@@ -4,11 +4,12 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use trueup_guest::network::Network;
 use trueup_guest::settings::Given;
+use trueup_guest::snapshot;
 
 use crate::ruleset::Family;
 
 /// The guest's settings.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Settings {
     /// Not empty.
     pub(crate) table_name: String,
@@ -71,21 +72,7 @@ impl Settings {
 
     /// The same text for the same settings.
     pub(crate) fn as_text(&self) -> String {
-        #[derive(Serialize)]
-        struct Members<'s> {
-            table_name: &'s str,
-            families: &'s [Family],
-            pod_subnets: Vec<String>,
-            masquerade_mark: u32,
-        }
-        let members = Members {
-            table_name: &self.table_name,
-            families: &self.families,
-            pod_subnets: self.pod_subnets.iter().map(Network::to_string).collect(),
-            masquerade_mark: self.masquerade_mark,
-        };
-        // Texts, numbers and lists: JSON can represent all of them.
-        serde_json::to_string(&members).unwrap_or_default()
+        snapshot::write(self)
     }
 }
 

@@ -2,56 +2,65 @@
 //! when they were rendered.
 
 use serde::{Deserialize, Serialize};
-use trueup_guest::snapshot;
+use trueup_guest::{Guest, Imports, Level, snapshot};
 
 use crate::bindings::trueup::service::types::ContivService;
-use crate::renderer::Services;
+use crate::renderer::{Acknowledged, Renderer, Services, tables};
 use crate::settings::Settings;
+use crate::world::World;
 
 /// The version of the text. Increment it when the contents change.
 const VERSION: u64 = 1;
 
-/// The parsed text.
-#[derive(Debug)]
-pub(crate) struct Snapshot {
-    /// In the form of [`Settings::as_text`].
-    pub(crate) settings: String,
-    /// `None` before the first resync.
-    pub(crate) services: Option<Services>,
-}
-
-#[derive(Serialize)]
-struct Written<'s> {
+/// Services are borrowed for writing, owned after reading.
+#[derive(Serialize, Deserialize)]
+struct Snapshot<S> {
     version: u64,
+    /// In the form of [`Settings::as_text`].
     settings: String,
-    services: Option<Vec<&'s ContivService>>,
+    /// `None` before the first resync.
+    services: Option<Vec<S>>,
 }
 
-#[derive(Deserialize)]
-struct Read {
-    settings: String,
-    services: Option<Vec<ContivService>>,
+impl Guest for Renderer {
+    fn init(config: &str) -> Result<Self, String> {
+        Settings::read(config).map(Self::new)
+    }
+
+    fn snapshot(&self) -> String {
+        let acknowledged = self.acknowledged.as_ref();
+        snapshot::write(&Snapshot {
+            version: VERSION,
+            settings: self.settings.as_text(),
+            services: acknowledged.map(|acknowledged| acknowledged.services.values().collect()),
+        })
+    }
+
+    fn restore(&mut self, snapshot: &str) -> Result<(), String> {
+        self.restore(&mut Imports, snapshot)
+    }
 }
 
-/// The text for `lifecycle.snapshot`.
-pub(crate) fn write(settings: &Settings, services: Option<&Services>) -> String {
-    let snapshot = Written {
-        version: VERSION,
-        settings: settings.as_text(),
-        services: services.map(|services| services.values().collect()),
-    };
-    snapshot::write(&snapshot)
-}
-
-/// Parses the text of [`write()`].
-///
-/// # Errors
-/// The version that wrote the text, or what is wrong with it.
-pub(crate) fn read(snapshot: &str) -> Result<Snapshot, String> {
-    let Read { settings, services } = snapshot::read(snapshot, VERSION)?;
-    let by_id = |services: Vec<ContivService>| services.into_iter().map(|one| (one.id.clone(), one)).collect();
-    Ok(Snapshot {
-        settings,
-        services: services.map(by_id),
-    })
+impl Renderer {
+    /// `lifecycle.restore`
+    ///
+    /// # Errors
+    /// Why the text can't be read; nothing changes.
+    pub(crate) fn restore(&mut self, world: &mut impl World, text: &str) -> Result<(), String> {
+        let Snapshot { settings, services, .. } = snapshot::read::<Snapshot<ContivService>>(text, VERSION)?;
+        self.acknowledged = None;
+        let Some(services) = services else {
+            return Ok(());
+        };
+        if settings != self.settings.as_text() {
+            // The tables follow other settings. Until a resync creates them anew, nothing in them can change.
+            let message = "the snapshot was taken under other settings: a resync is needed";
+            world.log(Level::Warn, message, &[("settings", &settings)]);
+            return Ok(());
+        }
+        let services: Services = services.into_iter().map(|one| (one.id.clone(), one)).collect();
+        let tables = tables(&self.settings, &services, |_, _| {});
+        self.acknowledged = Some(Acknowledged::new(services, tables));
+        Ok(())
+    }
 }

@@ -16,12 +16,11 @@
 //! ```
 #![cfg_attr(not(target_family = "wasm"), forbid(unsafe_code))]
 
-use trueup_guest::{Guest, Imports};
+use trueup_guest::Imports;
 
 use crate::bindings::exports::trueup::nodesync::node_sync::{self as exported, Change, ClusterState, Error};
 use crate::bindings::trueup::nodesync::types::{IpVersion, Node, NodeUpdate};
 use crate::node_sync::NodeSync;
-use crate::settings::Settings;
 
 mod addresses;
 mod allocation;
@@ -39,20 +38,6 @@ mod view;
 mod world;
 
 trueup_guest::guest!(NodeSync);
-
-impl Guest for NodeSync {
-    fn init(config: &str) -> Result<Self, String> {
-        Settings::read(config).map(Self::new)
-    }
-
-    fn snapshot(&self) -> String {
-        self.snapshot()
-    }
-
-    fn restore(&mut self, snapshot: &str) -> Result<(), String> {
-        self.restore(&mut Imports, snapshot)
-    }
-}
 
 impl exported::Guest for Exports {
     fn resync(state: ClusterState) -> Result<(), Error> {

@@ -16,7 +16,6 @@ use crate::bindings::trueup::nodesync::types::{IpVersion, Node, NodeUpdate};
 use crate::kube::Kube;
 use crate::record;
 use crate::settings::Settings;
-use crate::snapshot::{self, Snapshot};
 use crate::view::{Record, View};
 use crate::world::{self, World};
 
@@ -51,13 +50,13 @@ impl Stored {
 /// The state of an instance.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NodeSync {
-    settings: Settings,
+    pub(crate) settings: Settings,
     /// 0 before the first successful resync; constant afterwards.
-    id: u32,
-    view: View,
+    pub(crate) id: u32,
+    pub(crate) view: View,
     /// The addresses from `publish-node-ips`; `None` before the first call.
-    wanted: Option<Addresses>,
-    stored: Stored,
+    pub(crate) wanted: Option<Addresses>,
+    pub(crate) stored: Stored,
 }
 
 impl NodeSync {
@@ -312,43 +311,10 @@ impl NodeSync {
         }
     }
 
-    fn show_nodes(&self, world: &mut impl World) {
+    pub(crate) fn show_nodes(&self, world: &mut impl World) {
         // More than u32::MAX nodes can't have ids.
         let others = u32::try_from(self.view.node_count()).unwrap_or(u32::MAX);
         world.gauge_set(NODES, &[], f64::from(others) + 1.0);
-    }
-
-    /// `lifecycle.snapshot`
-    pub(crate) fn snapshot(&self) -> String {
-        snapshot::write(&Snapshot {
-            node_name: self.settings.node_name.clone(),
-            id: self.id,
-            view: self.view.clone(),
-            wanted: self.wanted.clone(),
-            stored: self.stored.clone(),
-        })
-    }
-
-    /// `lifecycle.restore`
-    ///
-    /// # Errors
-    /// Why the text is no snapshot of this node; then nothing has changed.
-    pub(crate) fn restore(&mut self, world: &mut impl World, snapshot: &str) -> Result<(), String> {
-        let snapshot = snapshot::read(snapshot)?;
-        if snapshot.node_name != self.settings.node_name {
-            return Err(format!(
-                "snapshot: is of node `{}`, may be of node `{}`, whose id it would take",
-                snapshot.node_name, self.settings.node_name
-            ));
-        }
-        self.id = snapshot.id;
-        self.view = snapshot.view;
-        self.wanted = snapshot.wanted;
-        self.stored = snapshot.stored;
-        if self.id != 0 {
-            self.show_nodes(world);
-        }
-        Ok(())
     }
 }
 

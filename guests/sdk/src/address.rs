@@ -7,6 +7,10 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::net::IpAddr;
 
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::text;
+
 /// An IP address. Ordered by number, IPv4 before IPv6; displayed as dotted IPv4 or in the form of RFC 5952.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Address(IpAddr);
@@ -43,6 +47,28 @@ impl fmt::Display for Address {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(formatter)
     }
+}
+
+impl Serialize for Address {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Address {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        parsed(deserializer, Self::parse)
+    }
+}
+
+/// For types that are texts in JSON and contain an address.
+pub(crate) fn parsed<'de, T, D: Deserializer<'de>>(
+    deserializer: D,
+    parse: fn(&str) -> Option<T>,
+) -> Result<T, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    let invalid = || serde::de::Error::custom(format_args!("{} is no address", text::quoted(&text)));
+    parse(&text).ok_or_else(invalid)
 }
 
 /// The order of texts that mostly are addresses: by number, IPv4 before IPv6, then other texts by their bytes. Two

@@ -6,7 +6,9 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use crate::address::Address;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::address::{self, Address};
 
 /// An address and the length of its network prefix in bits. Ordered by address (IPv4 before IPv6, by number), then by
 /// prefix length; displayed as `address/length`, with the canonical address.
@@ -80,6 +82,18 @@ impl Network {
 impl fmt::Display for Network {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{}/{}", self.address, self.prefix_len)
+    }
+}
+
+impl Serialize for Network {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Network {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        address::parsed(deserializer, Self::parse)
     }
 }
 

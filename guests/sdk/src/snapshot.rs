@@ -19,7 +19,13 @@ pub fn write(snapshot: &impl Serialize) -> String {
 /// The version that wrote it if it is not this one, or what is wrong with it.
 pub fn read<T: DeserializeOwned>(snapshot: &str, version: u64) -> Result<T, String> {
     check_version(snapshot, version)?;
-    serde_json::from_str(snapshot).map_err(|error| misfit(&error.to_string(), version))
+    serde_json::from_str(snapshot).map_err(|error| {
+        let text = error.to_string();
+        // A snapshot is one line, so its column is of no use: the error names the member or the value.
+        let place = format!(" at line {} column {}", error.line(), error.column());
+        let what = text.strip_suffix(&place).unwrap_or(&text);
+        format!("snapshot: {what}, may be what a snapshot of version {version} holds")
+    })
 }
 
 /// The format of a snapshot without state.
@@ -81,11 +87,6 @@ fn check_version(snapshot: &str, version: u64) -> Result<(), String> {
     Err(format!(
         "snapshot: was written by version {found}, may be version {version}"
     ))
-}
-
-/// The error for a snapshot of this version with invalid contents; `what` is wrong with it.
-pub fn misfit(what: &str, version: u64) -> String {
-    format!("snapshot: {what}, may be what a snapshot of version {version} holds")
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use std::cmp::Ordering;
 use std::rc::Rc;
 
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use trueup_guest::words;
 
 use crate::bindings::trueup::kube::types::ObjectId;
@@ -29,6 +30,20 @@ impl Id {
 impl From<ObjectId> for Id {
     fn from(id: ObjectId) -> Self {
         Self(Rc::new(id))
+    }
+}
+
+/// As the list of namespace and name.
+impl Serialize for Id {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        (&self.0.namespace, &self.0.name).serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Id {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let (namespace, name) = Deserialize::deserialize(deserializer)?;
+        Ok(Self::from(ObjectId { namespace, name }))
     }
 }
 

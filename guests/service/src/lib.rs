@@ -16,12 +16,11 @@
 //! ```
 #![cfg_attr(not(target_family = "wasm"), forbid(unsafe_code))]
 
-use trueup_guest::{Guest, Imports};
+use trueup_guest::Imports;
 
 use crate::bindings::exports::trueup::service::processor::{self as exported, Event, State};
 use crate::bindings::trueup::kube::types::ObjectId;
 use crate::processor::Processor;
-use crate::settings::Settings;
 
 mod bindings;
 mod combine;
@@ -44,20 +43,6 @@ mod wiring;
 mod world;
 
 trueup_guest::guest!(Processor);
-
-impl Guest for Processor {
-    fn init(config: &str) -> Result<Self, String> {
-        Settings::read(config).map(Self::new)
-    }
-
-    fn snapshot(&self) -> String {
-        self.snapshot()
-    }
-
-    fn restore(&mut self, snapshot: &str) -> Result<(), String> {
-        self.restore(&mut Imports, snapshot)
-    }
-}
 
 impl exported::Guest for Exports {
     fn resync(state: State) -> Result<(), String> {

@@ -11,7 +11,6 @@ use crate::id::Id;
 use crate::inputs::Inputs;
 use crate::rendering::{Order, Rendering};
 use crate::settings::Settings;
-use crate::snapshot;
 use crate::view::View;
 use crate::world::{Rendered, World};
 
@@ -32,11 +31,11 @@ pub(crate) struct Known {
 /// The state of an instance.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Processor {
-    settings: Settings,
+    pub(crate) settings: Settings,
     /// None before the first resync.
-    known: Option<Known>,
+    pub(crate) known: Option<Known>,
     /// The last value that this instance sent for the gauge.
-    shown: Option<usize>,
+    pub(crate) shown: Option<usize>,
 }
 
 impl Processor {
@@ -95,7 +94,7 @@ impl Processor {
         }
     }
 
-    fn show(&mut self, world: &mut impl World) {
+    pub(crate) fn show(&mut self, world: &mut impl World) {
         let count = self.known.as_ref().map(|known| known.view.service_count());
         if let Some(count) = count
             && self.shown != Some(count)
@@ -104,22 +103,6 @@ impl Processor {
             // A 32-bit memory can't hold more than u32::MAX services.
             world.gauge_set(SERVICES, &[], f64::from(u32::try_from(count).unwrap_or(u32::MAX)));
         }
-    }
-
-    /// `lifecycle.snapshot`
-    pub(crate) fn snapshot(&self) -> String {
-        snapshot::write(self.known.as_ref())
-    }
-
-    /// `lifecycle.restore`
-    ///
-    /// # Errors
-    /// Why the text is no snapshot of this guest; then nothing has changed.
-    pub(crate) fn restore(&mut self, world: &mut impl World, snapshot: &str) -> Result<(), String> {
-        self.known = snapshot::read(world, snapshot, &self.settings.default_pod_network)?;
-        self.shown = None;
-        self.show(world);
-        Ok(())
     }
 }
 

@@ -5,20 +5,20 @@
 //! limits of an answer.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 use trueup_guest::address::Address;
-use trueup_guest::snapshot::{self, misfit};
-use trueup_guest::text;
+use trueup_guest::{Guest, Imports, snapshot};
 
 use crate::bindings::exports::trueup::service::processor::{CustomInterface, NodeContext};
-use crate::bindings::trueup::kube::types::{ObjectId, Protocol};
+use crate::bindings::trueup::kube::types::Protocol;
 use crate::bindings::trueup::service::types::{Backend, ContivService, PortBackends, ServicePort, TrafficPolicy};
 use crate::id::Id;
 use crate::inputs::{Endpoints, Inputs, Pod, Subset};
-use crate::processor::Known;
+use crate::processor::{Known, Processor};
 use crate::rendering::Rendering;
+use crate::settings::Settings;
 use crate::view::View;
 use crate::wiring::Wiring;
 use crate::world::World;
@@ -28,12 +28,10 @@ const VERSION: u64 = 1;
 
 /// Borrowed for writing, owned for reading.
 type Text<'s> = Cow<'s, str>;
-/// namespace, name
-type IdRow<'s> = (Text<'s>, Text<'s>);
 /// id, address, interface
-type PodRow<'s> = (IdRow<'s>, Option<String>, Option<Text<'s>>);
+type PodRow<'s> = (Id, Option<Address>, Option<Text<'s>>);
 /// Addresses with the pod behind each, and ports.
-type SubsetRow<'s> = (Vec<(String, Option<IdRow<'s>>)>, Vec<(Text<'s>, u16)>);
+type SubsetRow<'s> = (Cow<'s, [(Address, Option<Id>)]>, Cow<'s, [(String, u16)]>);
 /// ip, port, local, host-network
 type BackendRow<'s> = (Text<'s>, u16, bool, bool);
 
@@ -47,19 +45,19 @@ struct Snapshot<'s> {
 #[derive(Serialize, Deserialize)]
 struct KnownText<'s> {
     context: NodeContext,
-    node_ips: Vec<String>,
+    node_ips: BTreeSet<Address>,
     local_pods: Vec<PodRow<'s>>,
     remote_pods: Vec<PodRow<'s>>,
-    endpoints: Vec<(IdRow<'s>, Vec<SubsetRow<'s>>)>,
+    endpoints: Vec<(Id, Vec<SubsetRow<'s>>)>,
     services: Vec<ServiceText<'s>>,
-    allocations: Vec<(IdRow<'s>, Vec<CustomInterface>)>,
+    allocations: Vec<(Id, Vec<CustomInterface>)>,
     /// Null if the renderers refused everything: the next event hands it over again.
     acknowledged: Option<Acknowledged<'s>>,
 }
 
 #[derive(Serialize, Deserialize)]
 struct Acknowledged<'s> {
-    node_ips: Vec<String>,
+    node_ips: BTreeSet<Address>,
     services: Vec<ServiceText<'s>>,
     frontend_ifs: BTreeSet<String>,
     backend_ifs: BTreeSet<String>,
@@ -67,7 +65,7 @@ struct Acknowledged<'s> {
 
 #[derive(Serialize, Deserialize)]
 struct ServiceText<'s> {
-    id: IdRow<'s>,
+    id: Id,
     node_local: bool,
     affinity_s: u32,
     cluster_ips: Vec<Text<'s>>,
@@ -77,25 +75,36 @@ struct ServiceText<'s> {
     backends: Vec<(Text<'s>, Vec<BackendRow<'s>>)>,
 }
 
-/// The text for `lifecycle.snapshot`.
-pub(crate) fn write(known: Option<&Known>) -> String {
-    let snapshot = Snapshot {
-        version: VERSION,
-        known: known.map(KnownText::of),
-    };
-    snapshot::write(&snapshot)
+impl Guest for Processor {
+    fn init(config: &str) -> Result<Self, String> {
+        Settings::read(config).map(Self::new)
+    }
+
+    fn snapshot(&self) -> String {
+        snapshot::write(&Snapshot {
+            version: VERSION,
+            known: self.known.as_ref().map(KnownText::of),
+        })
+    }
+
+    fn restore(&mut self, snapshot: &str) -> Result<(), String> {
+        self.restore(&mut Imports, snapshot)
+    }
 }
 
-/// Parses the text of [`write()`].
-///
-/// # Errors
-/// The version that wrote the text, or what is wrong with it.
-pub(crate) fn read(world: &mut impl World, snapshot: &str, default_pod_network: &str) -> Result<Option<Known>, String> {
-    let snapshot: Snapshot<'_> = snapshot::read(snapshot, VERSION)?;
-    let known = snapshot.known.map(|known| known.read(world, default_pod_network));
-    known
-        .transpose()
-        .map_err(|address| misfit(&format!("{} is no address", text::quoted(&address)), VERSION))
+impl Processor {
+    /// `lifecycle.restore`
+    ///
+    /// # Errors
+    /// Why the text is no snapshot of this guest; then nothing has changed.
+    pub(crate) fn restore(&mut self, world: &mut impl World, snapshot: &str) -> Result<(), String> {
+        let snapshot: Snapshot<'_> = snapshot::read(snapshot, VERSION)?;
+        let network = &self.settings.default_pod_network;
+        self.known = snapshot.known.map(|known| known.read(world, network));
+        self.shown = None;
+        self.show(world);
+        Ok(())
+    }
 }
 
 impl<'s> KnownText<'s> {
@@ -105,67 +114,60 @@ impl<'s> KnownText<'s> {
             view,
             rendering,
         } = known;
-        let subset = |subset: &'s Subset| {
-            let address = |(address, pod): &'s (Address, Option<Id>)| (address.to_string(), pod.as_ref().map(id_row));
-            let port = |(name, number): &'s (String, u16)| (Text::from(name), *number);
-            let addresses = subset.addresses.iter().map(address).collect();
-            (addresses, subset.ports.iter().map(port).collect())
-        };
+        let subset = |subset: &'s Subset| (Cow::from(&subset.addresses), Cow::from(&subset.ports));
+        let subsets = |endpoints: &'s Endpoints| endpoints.subsets.iter().map(subset).collect();
         let endpoints = inputs.endpoints.iter();
-        let endpoints = endpoints.map(|(id, endpoints)| (id_row(id), endpoints.subsets.iter().map(subset).collect()));
+        let endpoints = endpoints.map(|(id, endpoints)| (id.clone(), subsets(endpoints)));
         let allocations = inputs.allocations.iter();
         let acknowledged = rendering.services().map(|services| Acknowledged {
-            node_ips: texts(rendering.node_ips()),
+            node_ips: rendering.node_ips().clone(),
             services: services.map(ServiceText::of).collect(),
             frontend_ifs: view.frontends.acknowledged().into_iter().collect(),
             backend_ifs: view.backends.acknowledged().into_iter().collect(),
         });
         Self {
             context: inputs.wiring.context().clone(),
-            node_ips: texts(&inputs.node_ips),
-            local_pods: pod_rows(&inputs.local_pods),
-            remote_pods: pod_rows(&inputs.remote_pods),
+            node_ips: inputs.node_ips.clone(),
+            local_pods: inputs.local_pods.iter().map(pod_row).collect(),
+            remote_pods: inputs.remote_pods.iter().map(pod_row).collect(),
             endpoints: endpoints.collect(),
             services: inputs.services.values().map(ServiceText::of).collect(),
             allocations: allocations
-                .map(|(id, interfaces)| (id_row(id), interfaces.clone()))
+                .map(|(id, interfaces)| (id.clone(), interfaces.clone()))
                 .collect(),
             acknowledged,
         }
     }
 
-    /// The error is the first invalid address.
-    fn read(self, world: &mut impl World, default_pod_network: &str) -> Result<Known, String> {
+    fn read(self, world: &mut impl World, default_pod_network: &str) -> Known {
         let services = self.services.into_iter().map(ServiceText::read);
-        let allocations = self.allocations.into_iter();
         let inputs = Inputs {
             wiring: Wiring::read(world, self.context),
-            node_ips: addresses(self.node_ips)?,
-            local_pods: pods(self.local_pods)?,
-            remote_pods: pods(self.remote_pods)?,
-            endpoints: self.endpoints.into_iter().map(endpoints).collect::<Result<_, _>>()?,
+            node_ips: self.node_ips,
+            local_pods: self.local_pods.into_iter().map(pod).collect(),
+            remote_pods: self.remote_pods.into_iter().map(pod).collect(),
+            endpoints: self.endpoints.into_iter().map(endpoints).collect(),
             services: services
                 .map(|service| (Id::from(service.id.clone()), service))
                 .collect(),
-            allocations: allocations.map(|(id, interfaces)| (read_id(id), interfaces)).collect(),
+            allocations: self.allocations.into_iter().collect(),
         };
         let mut view = View::new(&inputs, default_pod_network);
         let rendering = match self.acknowledged {
             None => Rendering::refused(&inputs, &mut view),
             Some(acknowledged) => {
                 let services = acknowledged.services.into_iter().map(ServiceText::read).collect();
-                let node_ips = addresses(acknowledged.node_ips)?;
-                let rendering = Rendering::restored(&inputs, &mut view, node_ips, services);
+                let rendering = Rendering::restored(&inputs, &mut view, acknowledged.node_ips, services);
                 view.frontends.set_acknowledged(&acknowledged.frontend_ifs);
                 view.backends.set_acknowledged(&acknowledged.backend_ifs);
                 rendering
             }
         };
-        Ok(Known {
+        Known {
             inputs,
             view,
             rendering,
-        })
+        }
     }
 }
 
@@ -183,7 +185,7 @@ impl<'s> ServiceText<'s> {
         let port = |port: &'s ServicePort| (Text::from(&port.name), port.protocol, port.port, port.node_port);
         let backends = |of: &'s PortBackends| (Text::from(&of.port_name), of.backends.iter().map(backend).collect());
         Self {
-            id: object_row(&service.id),
+            id: Id::from(service.id.clone()),
             node_local: service.traffic_policy == TrafficPolicy::NodeLocal,
             affinity_s: service.session_affinity_timeout_s,
             cluster_ips: service.cluster_ips.iter().map(Text::from).collect(),
@@ -211,7 +213,7 @@ impl<'s> ServiceText<'s> {
             backends: rows.into_iter().map(backend).collect(),
         };
         ContivService {
-            id: read_object(self.id),
+            id: self.id.object().clone(),
             traffic_policy: if self.node_local {
                 TrafficPolicy::NodeLocal
             } else {
@@ -226,68 +228,20 @@ impl<'s> ServiceText<'s> {
     }
 }
 
-fn object_row(id: &ObjectId) -> IdRow<'_> {
-    (Text::from(&id.namespace), Text::from(&id.name))
-}
-
-fn id_row(id: &Id) -> IdRow<'_> {
-    object_row(id.object())
-}
-
-fn read_object((namespace, name): IdRow<'_>) -> ObjectId {
-    ObjectId {
-        namespace: namespace.into_owned(),
-        name: name.into_owned(),
-    }
-}
-
-fn read_id(row: IdRow<'_>) -> Id {
-    Id::from(read_object(row))
-}
-
-fn pod_rows(pods: &BTreeMap<Id, Pod>) -> Vec<PodRow<'_>> {
-    pods.iter().map(pod_row).collect()
-}
-
 fn pod_row<'s>((id, pod): (&'s Id, &'s Pod)) -> PodRow<'s> {
-    let interface = pod.interface.as_ref().map(Text::from);
-    (id_row(id), pod.address.as_ref().map(Address::to_string), interface)
+    (id.clone(), pod.address, pod.interface.as_ref().map(Text::from))
 }
 
-fn pods(rows: Vec<PodRow<'_>>) -> Result<BTreeMap<Id, Pod>, String> {
-    let pod = |(id, text, interface): PodRow<'_>| {
-        let address = text.map(address).transpose()?;
-        let interface = interface.map(Text::into_owned);
-        Ok((read_id(id), Pod { address, interface }))
+fn pod((id, address, interface): PodRow<'_>) -> (Id, Pod) {
+    let interface = interface.map(Text::into_owned);
+    (id, Pod { address, interface })
+}
+
+fn endpoints((id, rows): (Id, Vec<SubsetRow<'_>>)) -> (Id, Endpoints) {
+    let subset = |(addresses, ports): SubsetRow<'_>| Subset {
+        addresses: addresses.into_owned(),
+        ports: ports.into_owned(),
     };
-    rows.into_iter().map(pod).collect()
-}
-
-fn endpoints((id, rows): (IdRow<'_>, Vec<SubsetRow<'_>>)) -> Result<(Id, Endpoints), String> {
-    let subset = |(rows, ports): SubsetRow<'_>| {
-        let addresses = rows
-            .into_iter()
-            .map(|(text, pod)| Ok((address(text)?, pod.map(read_id))));
-        Ok(Subset {
-            addresses: addresses.collect::<Result<_, String>>()?,
-            ports: ports
-                .into_iter()
-                .map(|(name, number)| (name.into_owned(), number))
-                .collect(),
-        })
-    };
-    let subsets = rows.into_iter().map(subset).collect::<Result<_, String>>()?;
-    Ok((read_id(id), Endpoints { subsets }))
-}
-
-fn texts(addresses: &BTreeSet<Address>) -> Vec<String> {
-    addresses.iter().map(Address::to_string).collect()
-}
-
-fn address(text: String) -> Result<Address, String> {
-    Address::parse(&text).ok_or(text)
-}
-
-fn addresses(texts: Vec<String>) -> Result<BTreeSet<Address>, String> {
-    texts.into_iter().map(address).collect()
+    let subsets = rows.into_iter().map(subset).collect();
+    (id, Endpoints { subsets })
 }

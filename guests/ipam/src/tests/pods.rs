@@ -1,5 +1,6 @@
 //! The answers, log lines and clock reads of a pod's calls.
 
+use trueup_guest::Guest as _;
 use trueup_guest::Level;
 
 use super::*;

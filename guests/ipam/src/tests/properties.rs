@@ -2,6 +2,7 @@
 //! what pods rely on.
 
 use std::collections::{BTreeMap, BTreeSet};
+use trueup_guest::Guest as _;
 
 use proptest::prelude::*;
 use proptest::sample::select;

@@ -1,5 +1,6 @@
 //! What a reading takes over, what it drops and why, and what it can't read.
 
+use trueup_guest::Guest as _;
 use trueup_guest::Level;
 
 use super::*;

@@ -1,6 +1,7 @@
 //! The state as text: its spelling, what is accepted, what is refused.
 
 use super::*;
+use trueup_guest::Guest as _;
 
 /// Everything that a snapshot can hold.
 const WHOLE: &str = concat!(

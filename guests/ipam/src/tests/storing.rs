@@ -1,5 +1,6 @@
 //! What the guest writes when, and the effects of a failed write.
 
+use trueup_guest::Guest as _;
 use trueup_guest::Level;
 
 use super::*;

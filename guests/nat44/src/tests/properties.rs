@@ -2,6 +2,7 @@
 //! holds, byte for byte, the result of the plain model, and nothing else was touched.
 
 use std::collections::BTreeMap;
+use trueup_guest::Guest as _;
 
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};

@@ -3,6 +3,7 @@
 use super::{CONFIG, event, id, instance, list, service, synced};
 use crate::bindings::trueup::etcd::kv::Error;
 use crate::simulated::{Asked, Simulation};
+use trueup_guest::Guest as _;
 
 #[test]
 fn a_restart_with_state_writes_only_what_differs() {
@@ -64,7 +65,7 @@ fn a_snapshot_that_cannot_be_read_changes_nothing() {
     let odd = before.replace(r#""node_ips":[]"#, r#""node_ips":["x"]"#);
     assert_eq!(
         renderer.restore(&odd),
-        Err("snapshot: `node_ips` has what is no address, may be what a snapshot of version 1 holds".to_owned())
+        Err("snapshot: \"x\" is no address, may be what a snapshot of version 1 holds".to_owned())
     );
     assert_eq!(renderer.snapshot(), before);
 }

@@ -15,6 +15,7 @@ use crate::bindings::trueup::neg::types::{Endpoint, EndpointGroup, Location};
 use crate::neg::Neg;
 use crate::settings::Settings;
 use crate::simulated::{Simulation, short};
+use trueup_guest::Guest as _;
 
 /// The settings of most tests.
 const CONFIG: &str = r#"{"neg_names": {"s1": "web-s1"}}"#;

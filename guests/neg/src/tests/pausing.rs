@@ -3,6 +3,7 @@
 use super::{advance, instance};
 use crate::neg::Neg;
 use crate::simulated::Simulation;
+use trueup_guest::Guest as _;
 
 /// The failure of a detachment.
 const FAILED: Option<&str> = Some("detach failed");

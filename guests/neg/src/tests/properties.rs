@@ -2,6 +2,7 @@
 //! target, and until then no migration exceeds its limit, or starts too soon.
 
 use std::collections::BTreeSet;
+use trueup_guest::Guest as _;
 
 use proptest::prelude::*;
 use proptest::sample::select;

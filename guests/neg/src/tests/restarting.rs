@@ -3,6 +3,7 @@
 use super::{CONFIG, Error, advance, end, given, instance, location, restart, sync};
 use crate::bindings::trueup::neg::api::Error as ApiError;
 use crate::simulated::Simulation;
+use trueup_guest::Guest as _;
 
 #[test]
 fn a_restart_with_state_knows_its_operations_and_its_timers() {

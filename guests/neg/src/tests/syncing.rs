@@ -3,6 +3,7 @@
 use super::{CONFIG, Error, advance, end, given, groups, instance, sync, there};
 use crate::bindings::trueup::neg::api;
 use crate::simulated::Simulation;
+use trueup_guest::Guest as _;
 
 #[test]
 fn a_new_neg_is_made_and_filled_and_pending_attachments_count() {

@@ -2,6 +2,7 @@
 //! plain search puts it, and no transaction does more than necessary (the simulation checks that).
 
 use std::collections::BTreeMap;
+use trueup_guest::Guest as _;
 
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};

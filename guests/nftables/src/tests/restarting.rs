@@ -2,6 +2,7 @@
 
 use super::{CONFIG, chains, elements, id, instance, service, synced, with_port};
 use crate::simulated::Simulation;
+use trueup_guest::Guest as _;
 
 #[test]
 fn a_restart_with_state_changes_only_what_differs() {

@@ -5,6 +5,7 @@ use crate::Exports;
 use crate::bindings::exports::trueup::service::renderer::Guest as _;
 use crate::bindings::trueup::kube::types::Protocol;
 use crate::bindings::trueup::service::types::{ContivService, TrafficPolicy};
+use trueup_guest::Guest as _;
 
 const BOTH: &str = "{}";
 

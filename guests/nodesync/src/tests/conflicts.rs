@@ -1,6 +1,7 @@
 //! Races, failures and thefts: the effects on the number, and on the known contents of the database.
 
 use serde_json::json;
+use trueup_guest::Guest as _;
 
 use super::{CONFIG, OWN_KEY, instance, lines, put, state, synced};
 use crate::bindings::exports::trueup::nodesync::node_sync::{Change, Error};

@@ -2,6 +2,7 @@
 //! plain model, which keeps lists and walks over all of them.
 
 use std::collections::BTreeMap;
+use trueup_guest::Guest as _;
 
 use proptest::prelude::*;
 use proptest::sample::select;

@@ -1,6 +1,7 @@
 //! Snapshot and restore.
 
 use serde_json::json;
+use trueup_guest::Guest as _;
 
 use super::{CONFIG, instance, lines, put, put_kube, synced};
 use crate::bindings::trueup::nodesync::types::IpVersion;

@@ -2,6 +2,7 @@
 //! calls, and once the refusals end every renderer has the result of a resync of the same inputs.
 
 use std::collections::VecDeque;
+use trueup_guest::Guest as _;
 
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};

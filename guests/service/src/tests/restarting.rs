@@ -1,6 +1,7 @@
 //! Snapshot and restore.
 
 use serde_json::json;
+use trueup_guest::Guest as _;
 
 use super::{allocation, calls, endpoints, id, instance, node, nothing, pod, service, synced, update};
 use crate::bindings::exports::trueup::service::processor::{Event, State};
