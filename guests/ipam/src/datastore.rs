@@ -2,14 +2,13 @@
 //!
 //! The exported functions are in `enis` and `pods`; `reading` has `read-backing-store`.
 
-use trueup_guest::{Guest, Imports, Level};
+use trueup_guest::Level;
 
 use crate::address::Address;
 use crate::key::Key;
 use crate::memory::Memory;
 use crate::metrics::{self, Gauges};
 use crate::settings::Settings;
-use crate::snapshot;
 use crate::world::World;
 use crate::writing::{Book, Change};
 
@@ -23,22 +22,6 @@ pub(crate) struct Datastore {
     pub(crate) memory: Memory,
     pub(crate) book: Book,
     gauges: Gauges,
-}
-
-impl Guest for Datastore {
-    fn init(config: &str) -> Result<Self, String> {
-        let mut datastore = Self::new(Settings::read(config)?);
-        datastore.begin(&mut Imports);
-        Ok(datastore)
-    }
-
-    fn snapshot(&self) -> String {
-        snapshot::write(&self.memory, &self.book)
-    }
-
-    fn restore(&mut self, snapshot: &str) -> Result<(), String> {
-        self.restore(&mut Imports, snapshot)
-    }
 }
 
 impl Datastore {
@@ -55,17 +38,12 @@ impl Datastore {
     /// Completes `lifecycle.init`: all metrics exist from then on.
     pub(crate) fn begin(&mut self, world: &mut impl World) {
         metrics::begin(world);
-        self.gauges.send(world, &self.memory);
+        self.show_all(world);
     }
 
-    /// `lifecycle.restore`
-    ///
-    /// # Errors
-    /// Why it is no snapshot of this guest. Nothing has changed then.
-    pub(crate) fn restore(&mut self, world: &mut impl World, text: &str) -> Result<(), String> {
-        (self.memory, self.book) = snapshot::read(text)?;
+    /// Sends all gauges.
+    pub(crate) fn show_all(&mut self, world: &mut impl World) {
         self.gauges.send(world, &self.memory);
-        Ok(())
     }
 
     /// The time of this call; reads the clock at most once in it. Memory takes note of the time first.
@@ -102,19 +80,12 @@ pub(crate) fn log_pod(
 ) {
     let fields = key.fields();
     let address = address.map(|address| address.to_string());
-    let address = address.as_deref().map(|text| ("address", text));
-    let mut shown = [("", ""); 5];
-    let all = [
-        Some(("network", fields.network_name.as_str())),
-        Some(("container", &fields.container_id)),
-        Some(("interface", &fields.if_name)),
-        address,
-        more,
+    let mut shown = vec![
+        ("network", fields.network_name.as_str()),
+        ("container", &fields.container_id),
+        ("interface", &fields.if_name),
     ];
-    let mut count = 0;
-    for (slot, field) in shown.iter_mut().zip(all.into_iter().flatten()) {
-        *slot = field;
-        count += 1;
-    }
-    world.log(level, message, shown.get(..count).unwrap_or_default());
+    shown.extend(address.as_deref().map(|text| ("address", text)));
+    shown.extend(more);
+    world.log(level, message, &shown);
 }

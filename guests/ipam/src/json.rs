@@ -5,80 +5,38 @@
 
 use std::collections::BTreeMap;
 
+use serde::Deserialize;
 use serde_json::value::RawValue;
 use trueup_guest::text;
 
-/// One JSON value inside a text.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Json<'t>(&'t RawValue);
+/// The members of an object. Of members with one name the last counts.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Members<'t>(#[serde(borrow)] BTreeMap<String, &'t RawValue>);
 
-impl<'t> Json<'t> {
-    /// `None` unless the text is exactly one JSON value.
+impl<'t> Members<'t> {
+    /// `None` unless the text is exactly one object.
     pub(crate) fn read(text: &'t str) -> Option<Self> {
-        serde_json::from_str(text).ok().map(Self)
+        serde_json::from_str(text).ok()
     }
 
-    /// Whether it is `null`.
-    pub(crate) fn is_null(self) -> bool {
-        self.0.get() == "null"
+    /// `None` if there is no such member, or it is of another type.
+    pub(crate) fn get<T: Deserialize<'t>>(&self, name: &str) -> Option<T> {
+        serde_json::from_str(self.0.get(name)?.get()).ok()
     }
 
-    /// `None` if it is no text, or one with half of a surrogate pair, which no string can hold.
-    pub(crate) fn text(self) -> Option<String> {
-        serde_json::from_str(self.0.get()).ok()
-    }
-
-    /// `None` unless it is a whole number of the type, written without fraction and exponent.
-    pub(crate) fn whole<T: std::str::FromStr>(self) -> Option<T> {
-        self.0.get().parse().ok()
-    }
-
-    /// `None` if it is neither `true` nor `false`.
-    pub(crate) fn boolean(self) -> Option<bool> {
-        self.0.get().parse().ok()
-    }
-
-    /// `None` if it is no list.
-    pub(crate) fn list(self) -> Option<Vec<Self>> {
-        let list: Vec<&'t RawValue> = serde_json::from_str(self.0.get()).ok()?;
-        Some(list.into_iter().map(Self).collect())
-    }
-
-    /// `None` if it is no object. Of members with one name the last counts.
-    pub(crate) fn members(self) -> Option<Members<'t>> {
-        serde_json::from_str(self.0.get()).ok().map(Members)
+    /// As [`Members::get`]; a member that is missing or null has the default value.
+    pub(crate) fn get_or_default<T: Deserialize<'t> + Default>(&self, name: &str) -> Option<T> {
+        if self.0.contains_key(name) {
+            self.get::<Option<T>>(name).map(Option::unwrap_or_default)
+        } else {
+            Some(T::default())
+        }
     }
 }
 
-/// The members of an object.
-#[derive(Debug)]
-pub(crate) struct Members<'t>(BTreeMap<String, &'t RawValue>);
-
-impl<'t> Members<'t> {
-    /// `None` if there is no such member.
-    pub(crate) fn get(&self, name: &str) -> Option<Json<'t>> {
-        self.0.get(name).copied().map(Json)
-    }
-
-    /// `None` if there is no such member, or it is no text.
-    pub(crate) fn text(&self, name: &str) -> Option<String> {
-        self.get(name)?.text()
-    }
-
-    /// `None` if there is no such member, or it is no list.
-    pub(crate) fn list(&self, name: &str) -> Option<Vec<Json<'t>>> {
-        self.get(name)?.list()
-    }
-
-    /// `None` if there is no such member, or it is no whole number of the type.
-    pub(crate) fn whole<T: std::str::FromStr>(&self, name: &str) -> Option<T> {
-        self.get(name)?.whole()
-    }
-
-    /// `None` if there is no such member, or it is neither `true` nor `false`.
-    pub(crate) fn boolean(&self, name: &str) -> Option<bool> {
-        self.get(name)?.boolean()
-    }
+/// Whether the text is exactly one JSON value.
+pub(crate) fn is_json(text: &str) -> bool {
+    serde_json::from_str::<&RawValue>(text).is_ok()
 }
 
 /// Appends the text in quotes, escaped only as JSON requires.
@@ -110,8 +68,10 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn read(text: &str) -> Json<'_> {
-        Json::read(text).unwrap()
+    /// The value as a member.
+    fn get<T: for<'t> Deserialize<'t>>(value: &str) -> Option<T> {
+        let text = format!("{{\"a\":{value}}}");
+        Members::read(&text).unwrap().get("a")
     }
 
     #[test]
@@ -130,7 +90,7 @@ mod tests {
             "[1,]",
             "\u{feff}{}",
         ] {
-            assert!(Json::read(text).is_none(), "{text:?}");
+            assert!(!is_json(text), "{text:?}");
         }
         for text in [
             "null",
@@ -140,20 +100,20 @@ mod tests {
             "\"\\ud800\"",
             "123456789012345678901234567890",
         ] {
-            assert!(Json::read(text).is_some(), "{text:?}");
+            assert!(is_json(text), "{text:?}");
         }
     }
 
     #[test]
     fn each_kind_is_itself_alone() {
-        assert!(read("null").is_null());
-        assert!(!read("\"null\"").is_null());
-        assert_eq!(read(r#" "a\n\u00e9" "#).text().as_deref(), Some("a\né"));
-        assert_eq!(read("1").text(), None);
-        assert_eq!(read(r#""\ud800""#).text(), None);
-        assert_eq!(read("true").boolean(), Some(true));
-        assert_eq!(read("\"true\"").boolean(), None);
-        assert_eq!(read("18446744073709551615").whole(), Some(u64::MAX));
+        assert_eq!(get::<Option<String>>("null"), Some(None));
+        assert_eq!(get::<Option<String>>("\"null\""), Some(Some("null".to_owned())));
+        assert_eq!(get(r#" "a\n\u00e9" "#), Some("a\né".to_owned()));
+        assert_eq!(get::<String>("1"), None);
+        assert_eq!(get::<String>(r#""\ud800""#), None);
+        assert_eq!(get("true"), Some(true));
+        assert_eq!(get::<bool>("\"true\""), None);
+        assert_eq!(get("18446744073709551615"), Some(u64::MAX));
         for text in [
             "18446744073709551616",
             "-1",
@@ -164,30 +124,36 @@ mod tests {
             "[1]",
             "1e999",
         ] {
-            assert_eq!(read(text).whole::<u64>(), None, "{text}");
+            assert_eq!(get::<u64>(text), None, "{text}");
         }
-        assert_eq!(read("-7").whole::<i32>(), Some(-7));
-        assert_eq!(read("2147483648").whole::<i32>(), None);
-        assert!(read("{}").list().is_none());
-        assert!(read("[]").members().is_none());
-        assert_eq!(read("[1, [2], {}]").list().unwrap().len(), 3);
+        assert_eq!(get("-7"), Some(-7));
+        assert_eq!(get::<i32>("2147483648"), None);
+        assert!(get::<Vec<u64>>("{}").is_none());
+        assert!(Members::read("[]").is_none());
+        assert!(Members::read("null").is_none());
+        let members = Members::read(r#"{"a": [1, [2], {}], "b": null}"#).unwrap();
+        assert_eq!(members.get::<Vec<&RawValue>>("a").unwrap().len(), 3);
+        assert_eq!(members.get_or_default::<String>("a"), None);
+        for empty in ["b", "c"] {
+            assert_eq!(members.get_or_default(empty), Some(String::new()));
+        }
     }
 
     #[test]
     fn of_two_members_of_one_name_the_last_counts() {
-        let members = read(r#"{"a": 1, "b": 1e999, "a": 2}"#).members().unwrap();
-        assert_eq!(members.whole::<u64>("a"), Some(2));
-        assert!(members.get("c").is_none());
+        let members = Members::read(r#"{"a": 1, "b": 1e999, "a": 2}"#).unwrap();
+        assert_eq!(members.get("a"), Some(2));
+        assert_eq!(members.get::<u64>("c"), None);
     }
 
     #[test]
     fn depth_is_no_matter() {
         let depth = 200_000;
         let text = format!("{{\"a\":{}{},\"b\":7}}", "[".repeat(depth), "]".repeat(depth));
-        let members = read(&text).members().unwrap();
-        assert_eq!(members.whole::<u64>("b"), Some(7));
-        assert_eq!(members.list("a").unwrap().len(), 1);
-        assert!(Json::read(&"[".repeat(depth)).is_none());
+        let members = Members::read(&text).unwrap();
+        assert_eq!(members.get("b"), Some(7));
+        assert_eq!(members.get::<Vec<&RawValue>>("a").unwrap().len(), 1);
+        assert!(!is_json(&"[".repeat(depth)));
     }
 
     proptest! {
@@ -196,7 +162,7 @@ mod tests {
             let mut out = String::new();
             push_text(&mut out, &text);
             prop_assert_eq!(&out, &serde_json::Value::from(text.as_str()).to_string());
-            prop_assert_eq!(read(&out).text(), Some(text));
+            prop_assert_eq!(get(&out), Some(text));
         }
     }
 }

@@ -40,14 +40,14 @@ pub(crate) struct Settings {
     pub(crate) unknown: Unknown,
 }
 
-/// The whole-number settings: name, least, most.
-const WHOLE: [(&str, u64, u64); 4] = [
-    ("checkpoint_migration_phase", 1, 3),
-    ("compact_after", 0, 1_000_000),
-    ("cooling_period_ms", 0, DAY_MS),
-    ("min_eni_lifetime_ms", 0, DAY_MS),
+/// All names, ascending.
+const NAMES: [&str; 5] = [
+    "checkpoint_migration_phase",
+    "compact_after",
+    "cooling_period_ms",
+    "min_eni_lifetime_ms",
+    "unknown_allocations",
 ];
-const UNKNOWN: &str = "unknown_allocations";
 const DAY_MS: u64 = 86_400_000;
 
 impl Settings {
@@ -69,9 +69,8 @@ impl Settings {
             return Err("config: not a JSON object".to_owned());
         };
         let members: BTreeMap<String, Value> = members.into_iter().collect();
-        if let Some(name) = members.keys().find(|name| !known().any(|known| known == *name)) {
-            let known: Vec<&str> = known().collect();
-            return Err(format!("{name}: unknown setting; known: {}", known.join(", ")));
+        if let Some(name) = members.keys().find(|name| !NAMES.contains(&name.as_str())) {
+            return Err(format!("{name}: unknown setting; known: {}", NAMES.join(", ")));
         }
         let mut settings = Self::DEFAULT;
         for (name, value) in &members {
@@ -81,43 +80,31 @@ impl Settings {
     }
 
     fn set(&mut self, name: &str, value: &Value) -> Result<(), String> {
-        if name == UNKNOWN {
-            self.unknown = match value.as_str() {
-                Some("drop") => Unknown::Drop,
-                Some("hold") => Unknown::Hold,
-                _ => return Err(format!("{name}: {} is not \"drop\" or \"hold\"", text::json(value))),
-            };
-            return Ok(());
-        }
-        let number = whole(name, value)?;
+        let wrong = |must_be: &str| format!("{name}: {} is not {must_be}", text::json(value));
+        let whole = |least, most| {
+            let number = value.as_u64().filter(|number| (least..=most).contains(number));
+            number.ok_or_else(|| wrong(&format!("a whole number from {least} to {most}")))
+        };
         match name {
-            "checkpoint_migration_phase" if number == 1 => self.source = Source::Runtime,
-            "checkpoint_migration_phase" => self.source = Source::Store,
-            "compact_after" => self.compact_after = number,
-            "cooling_period_ms" => self.cooling = Cooling::of_ms(number),
-            _ => self.min_eni_lifetime_ms = number,
+            "checkpoint_migration_phase" => {
+                self.source = match whole(1, 3)? {
+                    1 => Source::Runtime,
+                    _ => Source::Store,
+                }
+            }
+            "compact_after" => self.compact_after = whole(0, 1_000_000)?,
+            "cooling_period_ms" => self.cooling = Cooling::of_ms(whole(0, DAY_MS)?),
+            "min_eni_lifetime_ms" => self.min_eni_lifetime_ms = whole(0, DAY_MS)?,
+            _ => {
+                self.unknown = match value.as_str() {
+                    Some("drop") => Unknown::Drop,
+                    Some("hold") => Unknown::Hold,
+                    _ => return Err(wrong(r#""drop" or "hold""#)),
+                }
+            }
         }
         Ok(())
     }
-}
-
-/// All names, ascending.
-fn known() -> impl Iterator<Item = &'static str> {
-    WHOLE.iter().map(|&(name, _, _)| name).chain([UNKNOWN])
-}
-
-fn whole(name: &str, value: &Value) -> Result<u64, String> {
-    let range = WHOLE.iter().find(|(known, _, _)| *known == name);
-    let &(_, least, most) = range.unwrap_or(&("", 0, 0));
-    value
-        .as_u64()
-        .filter(|number| (least..=most).contains(number))
-        .ok_or_else(|| {
-            format!(
-                "{name}: {} is not a whole number from {least} to {most}",
-                text::json(value)
-            )
-        })
 }
 
 #[cfg(test)]

@@ -1,184 +1,166 @@
 //! The whole memory as text, for the next build of this guest.
 //!
-//! Without settings. `read` accepts only what this guest could have written: otherwise two keys with one address would
-//! live on.
+//! Without settings. `restore` accepts only what this guest could have written: otherwise two keys with one address
+//! would live on.
 
 use std::collections::BTreeSet;
-use std::fmt::Write as _;
 
-use trueup_guest::text;
+use serde::{Deserialize, Serialize};
+use trueup_guest::{Guest, Imports, snapshot, text};
 
 use crate::address::Address;
 use crate::bindings::exports::trueup::ipam::datastore::IpamKey;
-use crate::eni::{Eni, EniKey, Traits};
-use crate::json::{self, Json, Members};
+use crate::datastore::Datastore;
+use crate::eni::Traits;
+use crate::json::Members;
 use crate::key::Key;
 use crate::memory::{Holder, Memory};
+use crate::settings::Settings;
+use crate::world::World;
 use crate::writing::Book;
 
 /// The version of the text.
 const VERSION: &str = "trueup-ipam/1";
 
-/// The text for `lifecycle.snapshot`. Writing into a String can't fail, here and below.
-pub(crate) fn write(memory: &Memory, book: &Book) -> String {
-    let mut out = format!(r#"{{"version":"{VERSION}","enis":"#);
-    json::push_list(&mut out, memory.enis(), |out, (key, eni)| {
-        push_eni(out, memory, key, eni)
-    });
-    out.push_str(r#","resting":"#);
-    json::push_list(&mut out, memory.rests().iter(), |out, (address, time)| {
-        let _ = write!(out, r#"{{"ipv4":"{address}","at":{time}}}"#);
-    });
-    out.push_str(r#","held":"#);
-    json::push_list(&mut out, memory.held(), |out, (address, holder)| {
-        out.push_str(r#"{"key":"#);
-        push_key(out, &holder.key);
-        let _ = write!(out, r#","ipv4":"{address}"}}"#);
-    });
-    let _ = write!(
-        out,
-        r#","store":{{"in_step":{},"entries":{},"blocked":"#,
-        book.in_step, book.entries
-    );
-    match &book.blocked {
-        Some(why) => json::push_text(&mut out, why),
-        None => out.push_str("null"),
+/// ENIs are written as the contract has them, and read as [`StoredEni`].
+#[derive(Serialize, Deserialize)]
+struct Snapshot<E> {
+    version: String,
+    enis: Vec<E>,
+    /// Addresses that no ENI has.
+    resting: Vec<Rest>,
+    #[serde(default)]
+    held: Vec<Held>,
+    store: Book,
+}
+
+#[derive(Deserialize)]
+struct StoredEni {
+    id: String,
+    device_number: i32,
+    is_primary: bool,
+    is_trunk: bool,
+    created_at_ms: u64,
+    addresses: Vec<StoredAddress>,
+}
+
+#[derive(Deserialize)]
+struct StoredAddress {
+    address: Address,
+    // Null, but not missing.
+    #[serde(deserialize_with = "Option::deserialize")]
+    key: Option<IpamKey>,
+    #[serde(deserialize_with = "Option::deserialize")]
+    unassigned_at_ms: Option<u64>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Rest {
+    ipv4: Address,
+    /// When it was unassigned.
+    at: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Held {
+    key: IpamKey,
+    ipv4: Address,
+}
+
+impl Guest for Datastore {
+    fn init(config: &str) -> Result<Self, String> {
+        let mut datastore = Self::new(Settings::read(config)?);
+        datastore.begin(&mut Imports);
+        Ok(datastore)
     }
-    out.push_str("}}");
-    out
-}
 
-fn push_eni(out: &mut String, memory: &Memory, key: &EniKey, eni: &Eni) {
-    out.push_str(r#"{"id":"#);
-    json::push_text(out, &key.id);
-    let Traits {
-        is_primary,
-        is_trunk,
-        created_at_ms,
-    } = eni.traits;
-    let _ = write!(
-        out,
-        r#","device_number":{},"is_primary":{is_primary},"is_trunk":{is_trunk},"created_at_ms":{created_at_ms},"addresses":"#,
-        key.device_number
-    );
-    json::push_list(out, eni.addresses(), |out, (address, time)| {
-        let _ = write!(out, r#"{{"address":"{address}","key":"#);
-        match memory.holder(address) {
-            Some(holder) => push_key(out, &holder.key),
-            None => out.push_str("null"),
-        }
-        out.push_str(r#","unassigned_at_ms":"#);
-        match time {
-            Some(time) => {
-                let _ = write!(out, "{time}}}");
-            }
-            None => out.push_str("null}"),
-        }
-    });
-    out.push('}');
-}
-
-fn push_key(out: &mut String, key: &Key) {
-    let fields = key.fields();
-    out.push_str(r#"{"network_name":"#);
-    json::push_text(out, &fields.network_name);
-    out.push_str(r#","container_id":"#);
-    json::push_text(out, &fields.container_id);
-    out.push_str(r#","if_name":"#);
-    json::push_text(out, &fields.if_name);
-    out.push('}');
-}
-
-/// Reads what [`write()`] wrote.
-///
-/// # Errors
-/// The version that wrote the text, or that it is no snapshot of this guest.
-pub(crate) fn read(text: &str) -> Result<(Memory, Book), String> {
-    let no_snapshot = || "state: not a snapshot of this guest".to_owned();
-    let members = Json::read(text).and_then(Json::members).ok_or_else(no_snapshot)?;
-    let version = members.text("version").ok_or_else(no_snapshot)?;
-    if version != VERSION {
-        let version = text::quoted(&version);
-        return Err(format!(
-            "state: unknown version {version}; this guest reads \"{VERSION}\""
-        ));
+    fn snapshot(&self) -> String {
+        let held = self.memory.held().map(|(ipv4, holder)| Held {
+            key: holder.key.fields().clone(),
+            ipv4,
+        });
+        snapshot::write(&Snapshot {
+            version: VERSION.to_owned(),
+            enis: self.eni_infos().enis,
+            resting: self.memory.rests().iter().map(|(ipv4, at)| Rest { ipv4, at }).collect(),
+            held: held.collect(),
+            store: self.book.clone(),
+        })
     }
-    let book = read_book(&members).ok_or_else(no_snapshot)?;
-    let memory = read_memory(&members).ok_or_else(no_snapshot)?;
-    Ok((memory, book))
+
+    fn restore(&mut self, snapshot: &str) -> Result<(), String> {
+        self.restore(&mut Imports, snapshot)
+    }
 }
 
-fn read_book(members: &Members<'_>) -> Option<Book> {
-    let store = members.get("store")?.members()?;
-    let blocked = store.get("blocked")?;
-    Some(Book {
-        in_step: store.boolean("in_step")?,
-        entries: store.whole("entries")?,
-        blocked: if blocked.is_null() { None } else { Some(blocked.text()?) },
-    })
+impl Datastore {
+    /// `lifecycle.restore`
+    ///
+    /// # Errors
+    /// The version that wrote the text, or that it is no snapshot of this guest. Nothing has changed then.
+    pub(crate) fn restore(&mut self, world: &mut impl World, text: &str) -> Result<(), String> {
+        let no_snapshot = || "state: not a snapshot of this guest".to_owned();
+        let version: Option<String> = Members::read(text).and_then(|members| members.get("version"));
+        let version = version.ok_or_else(no_snapshot)?;
+        if version != VERSION {
+            let version = text::quoted(&version);
+            return Err(format!(
+                "state: unknown version {version}; this guest reads \"{VERSION}\""
+            ));
+        }
+        let snapshot: Snapshot<StoredEni> = serde_json::from_str(text).map_err(|_| no_snapshot())?;
+        self.memory = memory(snapshot.enis, snapshot.resting, snapshot.held).ok_or_else(no_snapshot)?;
+        self.book = snapshot.store;
+        self.show_all(world);
+        Ok(())
+    }
 }
 
-fn read_memory(members: &Members<'_>) -> Option<Memory> {
+fn memory(enis: Vec<StoredEni>, resting: Vec<Rest>, held: Vec<Held>) -> Option<Memory> {
     let mut memory = Memory::default();
-    for value in members.list("enis")? {
-        read_eni(&mut memory, &value.members()?)?;
+    for eni in enis {
+        add_eni(&mut memory, eni)?;
     }
-    let held = members.get("held").map_or(Some(Vec::new()), Json::list)?;
-    for value in held {
-        let held = value.members()?;
-        let address = Address::parse(&held.text("ipv4")?)?;
-        let is_free = memory.place(address).is_none() && memory.holder(address).is_none();
-        allocate(&mut memory, is_free.then_some(address)?, read_key(held.get("key")?)?)?;
+    for Held { key, ipv4 } in held {
+        let is_free = memory.place(ipv4).is_none() && memory.holder(ipv4).is_none();
+        allocate(&mut memory, is_free.then_some(ipv4)?, key)?;
     }
     let mut seen = BTreeSet::new();
-    for value in members.list("resting")? {
-        let rest = value.members()?;
-        let address = Address::parse(&rest.text("ipv4")?)?;
-        let is_new = memory.place(address).is_none() && seen.insert(address);
-        memory.replace_unassigned_at(is_new.then_some(address)?, Some(rest.whole("at")?));
+    for Rest { ipv4, at } in resting {
+        let is_new = memory.place(ipv4).is_none() && seen.insert(ipv4);
+        memory.replace_unassigned_at(is_new.then_some(ipv4)?, Some(at));
     }
     Some(memory)
 }
 
-fn read_eni(memory: &mut Memory, eni: &Members<'_>) -> Option<()> {
-    let id = eni.text("id")?;
+fn add_eni(memory: &mut Memory, eni: StoredEni) -> Option<()> {
     let traits = Traits {
-        is_primary: eni.boolean("is_primary")?,
-        is_trunk: eni.boolean("is_trunk")?,
-        created_at_ms: eni.whole("created_at_ms")?,
+        is_primary: eni.is_primary,
+        is_trunk: eni.is_trunk,
+        created_at_ms: eni.created_at_ms,
     };
-    let is_new = memory.eni_key(&id).is_none();
-    memory.add_eni(is_new.then_some(&id)?, eni.whole("device_number")?, traits);
-    let place = memory.eni_key(&id)?.clone();
-    for value in eni.list("addresses")? {
-        let members = value.members()?;
-        let address = Address::parse(&members.text("address")?)?;
+    let is_new = memory.eni_key(&eni.id).is_none();
+    memory.add_eni(is_new.then_some(&eni.id)?, eni.device_number, traits);
+    let place = memory.eni_key(&eni.id)?.clone();
+    for StoredAddress {
+        address,
+        key,
+        unassigned_at_ms,
+    } in eni.addresses
+    {
         let is_new = memory.place(address).is_none();
         memory.add_address(&place, is_new.then_some(address)?);
-        let time = members.get("unassigned_at_ms")?;
-        let time = if time.is_null() { None } else { Some(time.whole()?) };
-        memory.replace_unassigned_at(address, time);
-        let key = members.get("key")?;
-        if !key.is_null() {
-            allocate(memory, address, read_key(key)?)?;
+        memory.replace_unassigned_at(address, unassigned_at_ms);
+        if let Some(key) = key {
+            allocate(memory, address, key)?;
         }
     }
     Some(())
 }
 
-/// `None` if the key already has an address.
-fn allocate(memory: &mut Memory, address: Address, key: Key) -> Option<()> {
-    let is_new = memory.address_of(&key).is_none();
+/// `None` if the key is incomplete, or already has an address.
+fn allocate(memory: &mut Memory, address: Address, key: IpamKey) -> Option<()> {
+    let key = Key::new(key);
+    let is_new = key.missing().is_none() && memory.address_of(&key).is_none();
     is_new.then(|| memory.allocate(address, Holder::new(key, address)))
-}
-
-/// `None` if the key is incomplete.
-fn read_key(value: Json<'_>) -> Option<Key> {
-    let members = value.members()?;
-    let key = Key::new(IpamKey {
-        network_name: members.text("network_name")?,
-        container_id: members.text("container_id")?,
-        if_name: members.text("if_name")?,
-    });
-    key.missing().is_none().then_some(key)
 }

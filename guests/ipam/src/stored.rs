@@ -11,11 +11,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
+use serde_json::value::RawValue;
 use trueup_guest::text;
 
 use crate::address::Address;
 use crate::bindings::exports::trueup::ipam::datastore::IpamKey;
-use crate::json::{self, Json, Members};
+use crate::json::{self, Members};
 use crate::key::Key;
 use crate::memory::Holder;
 
@@ -122,42 +123,35 @@ pub(crate) fn read(data: &str, entries: &[String]) -> Result<Stored, String> {
 }
 
 fn read_checkpoint(data: &str) -> Result<Vec<Claim>, String> {
-    let value = Json::read(data).ok_or("checkpoint: not JSON")?;
-    let members = value.members();
-    let version = members.as_ref().and_then(|members| members.text("version"));
-    let (Some(members), Some(version)) = (members, version) else {
-        return Err("checkpoint: no version".to_owned());
-    };
+    if !json::is_json(data) {
+        return Err("checkpoint: not JSON".to_owned());
+    }
+    let members = Members::read(data).ok_or("checkpoint: no version")?;
+    let version: String = members.get("version").ok_or("checkpoint: no version")?;
     if version != VERSION {
         let version = text::quoted(&version);
         return Err(format!(
             "checkpoint: unknown version {version}; this guest reads \"{VERSION}\""
         ));
     }
-    let allocations = match members.get("allocations") {
-        None => Vec::new(),
-        Some(value) if value.is_null() => Vec::new(),
-        Some(value) => value.list().ok_or("checkpoint: allocations is not a list")?,
+    let allocations: Vec<&RawValue> = members
+        .get_or_default("allocations")
+        .ok_or("checkpoint: allocations is not a list")?;
+    let claim = |(number, value): (usize, &RawValue)| {
+        read_claim(value.get()).ok_or_else(|| format!("checkpoint: allocation {number} is malformed"))
     };
-    let claim =
-        |(number, value)| read_claim(value).ok_or_else(|| format!("checkpoint: allocation {number} is malformed"));
-    (1_usize..).zip(allocations).map(claim).collect()
+    (1..).zip(allocations).map(claim).collect()
 }
 
-fn read_claim(value: Json<'_>) -> Option<Claim> {
-    let members = value.members()?;
-    let field = |name| match members.get(name) {
-        None => Some(String::new()),
-        Some(value) if value.is_null() => Some(String::new()),
-        Some(value) => value.text(),
-    };
+fn read_claim(text: &str) -> Option<Claim> {
+    let members = Members::read(text)?;
     Some(Claim {
         key: Key::new(IpamKey {
-            network_name: field("networkName")?,
-            container_id: field("containerID")?,
-            if_name: field("ifName")?,
+            network_name: members.get_or_default("networkName")?,
+            container_id: members.get_or_default("containerID")?,
+            if_name: members.get_or_default("ifName")?,
         }),
-        ipv4: field("ipv4")?,
+        ipv4: members.get_or_default("ipv4")?,
     })
 }
 
@@ -176,8 +170,8 @@ enum Fault {
 }
 
 fn read_entry(entry: &str) -> Result<Change, Fault> {
-    let members = Json::read(entry).and_then(Json::members).ok_or(Fault::Malformed)?;
-    let op = members.text("op").ok_or(Fault::Malformed)?;
+    let members = Members::read(entry).ok_or(Fault::Malformed)?;
+    let op: String = members.get("op").ok_or(Fault::Malformed)?;
     let change = match op.as_str() {
         "assign" => read_change(&members).map(|(key, address, _)| Change::Assign(key, address)),
         "unassign" => read_change(&members).map(|(key, address, at)| Change::Unassign(key, address, at)),
@@ -190,28 +184,25 @@ fn read_entry(entry: &str) -> Result<Change, Fault> {
 
 fn read_change(members: &Members<'_>) -> Option<(Key, Address, u64)> {
     let key = Key::new(IpamKey {
-        network_name: members.text("networkName")?,
-        container_id: members.text("containerID")?,
-        if_name: members.text("ifName")?,
+        network_name: members.get("networkName")?,
+        container_id: members.get("containerID")?,
+        if_name: members.get("ifName")?,
     });
-    let address = Address::parse(&members.text("ipv4")?)?;
-    let at = members.whole("at")?;
-    key.missing().is_none().then_some((key, address, at))
+    let change = (key, members.get("ipv4")?, members.get("at")?);
+    change.0.missing().is_none().then_some(change)
 }
 
 fn read_forget(members: &Members<'_>) -> Option<Change> {
-    let address = |value: Json<'_>| Address::parse(&value.text()?);
-    let addresses: Option<_> = members.list("ipv4")?.into_iter().map(address).collect();
-    Some(Change::Forget(addresses?, members.whole("at")?))
+    Some(Change::Forget(members.get("ipv4")?, members.get("at")?))
 }
 
 fn read_rest(members: &Members<'_>) -> Option<Change> {
-    let rest = |value: Json<'_>| {
-        let members = value.members()?;
-        Some((Address::parse(&members.text("ipv4")?)?, members.whole("at")?))
+    let rest = |value: &RawValue| {
+        let members = Members::read(value.get())?;
+        Some((members.get("ipv4")?, members.get("at")?))
     };
-    let rests: Option<_> = members.list("addresses")?.into_iter().map(rest).collect();
-    Some(Change::Rest(rests?))
+    let rests: Vec<&RawValue> = members.get("addresses")?;
+    Some(Change::Rest(rests.into_iter().map(rest).collect::<Option<_>>()?))
 }
 
 /// A checkpoint while entries are applied to it. A claim's number is its place in the order.

@@ -3,6 +3,7 @@
 //!
 //! Tracks what the guest knows about the store. The caller decides what a failed write means for the change.
 
+use serde::{Deserialize, Serialize};
 use trueup_guest::Level;
 
 use crate::bindings::trueup::checkpoint::store::Error as StoreError;
@@ -13,13 +14,14 @@ use crate::stored;
 use crate::world::{World, words};
 
 /// What the guest knows about the store.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Book {
     /// True if the stored text gives exactly the allocations in memory.
     pub(crate) in_step: bool,
     /// How many entries follow the checkpoint.
     pub(crate) entries: u64,
     /// Why the store could not be read. The guest writes nothing until a reading succeeds.
+    #[serde(deserialize_with = "Option::deserialize")]
     pub(crate) blocked: Option<String>,
 }
 
