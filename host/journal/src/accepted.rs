@@ -20,18 +20,12 @@ pub struct Accepted {
 /// One field of one entry that may differ.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rule {
-    entry: Compared<String>,
+    /// `interface.function` of a question, or [`result_of`] a call.
+    entry: String,
     field: Vec<Step>,
     from: Option<Value>,
     to: Option<Value>,
     why: String,
-}
-
-/// The compared part: the arguments of a question, or the result of a call. By `interface.function`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Compared<T> {
-    Question(T),
-    Result(T),
 }
 
 /// One step on the path from the whole value to a field.
@@ -46,6 +40,11 @@ enum Step {
 
 const RESULT_OF: &str = "result of ";
 
+/// How rules name the result of this call.
+pub(crate) fn result_of(call: &str) -> String {
+    format!("{RESULT_OF}{call}")
+}
+
 impl Accepted {
     /// A set of these rules.
     pub fn new(rules: Vec<Rule>) -> Self {
@@ -57,9 +56,9 @@ impl Accepted {
         self.rules.is_empty()
     }
 
-    /// The differences that no rule accepts.
-    pub(crate) fn left(&self, compared: Compared<&str>, differences: Vec<Difference>) -> Vec<Difference> {
-        let rules: Vec<&Rule> = self.rules.iter().filter(|rule| rule.entry.is(compared)).collect();
+    /// The differences of this entry that no rule accepts.
+    pub(crate) fn left(&self, entry: &str, differences: Vec<Difference>) -> Vec<Difference> {
+        let rules: Vec<&Rule> = self.rules.iter().filter(|rule| rule.entry == entry).collect();
         if rules.is_empty() {
             return differences;
         }
@@ -83,10 +82,9 @@ impl Rule {
     /// # Errors
     /// One line without the location: the given text, and what it must be.
     pub fn new(entry: &str, field: &str, from: Option<Value>, to: Option<Value>, why: &str) -> Result<Self, String> {
-        let subject = Compared::parse(entry)?;
+        let root = root_of(entry)?;
         let wrong = |reason: &str| format!("`field` was `{field}`: {reason}");
         let steps = steps(field).map_err(|reason| wrong(&reason))?;
-        let root = subject.root();
         if steps.first() != Some(&Step::Name(root.to_owned())) {
             return Err(wrong(&format!("a field of `{entry}` begins with `{root}`")));
         }
@@ -97,7 +95,7 @@ impl Rule {
             return Err("`why` must say why this difference is accepted".to_owned());
         }
         Ok(Self {
-            entry: subject,
+            entry: entry.to_owned(),
             field: steps,
             from,
             to,
@@ -121,36 +119,19 @@ impl Rule {
     }
 }
 
-impl Compared<String> {
-    fn parse(entry: &str) -> Result<Self, String> {
-        let (name, subject): (&str, fn(String) -> Self) = match entry.strip_prefix(RESULT_OF) {
-            Some(call) => (call, Self::Result),
-            None => (entry, Self::Question),
-        };
-        let word = |text: &str| !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '-');
-        match name.split_once('.') {
-            Some((interface, function)) if word(interface) && word(function) => Ok(subject(name.to_owned())),
-            _ => Err(format!(
-                "`entry` was `{entry}`, must be a question such as `api.create`, or `result of ` and a call such as \
-                 `reconciliation.reconcile`"
-            )),
-        }
-    }
-
-    fn is(&self, compared: Compared<&str>) -> bool {
-        match (self, compared) {
-            (Self::Question(name), Compared::Question(other)) | (Self::Result(name), Compared::Result(other)) => {
-                name == other
-            }
-            _ => false,
-        }
-    }
-
-    fn root(&self) -> &'static str {
-        match self {
-            Self::Question(_) => "args",
-            Self::Result(_) => "result",
-        }
+/// The first name in the fields of an entry.
+fn root_of(entry: &str) -> Result<&'static str, String> {
+    let (name, root) = match entry.strip_prefix(RESULT_OF) {
+        Some(call) => (call, "result"),
+        None => (entry, "args"),
+    };
+    let word = |text: &str| !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '-');
+    match name.split_once('.') {
+        Some((interface, function)) if word(interface) && word(function) => Ok(root),
+        _ => Err(format!(
+            "`entry` was `{entry}`, must be a question such as `api.create`, or `result of ` and a call such as \
+             `reconciliation.reconcile`"
+        )),
     }
 }
 
@@ -247,7 +228,7 @@ mod tests {
     fn left(field: &str, recorded: &Value, replayed: &Value) -> Vec<String> {
         let rule = Rule::new("api.create", field, None, None, "a test").unwrap();
         let all = differences_under("args", recorded, replayed);
-        let left = Accepted::new(vec![rule]).left(Compared::Question("api.create"), all);
+        let left = Accepted::new(vec![rule]).left("api.create", all);
         left.into_iter().map(|difference| difference.path).collect()
     }
 
@@ -314,9 +295,9 @@ mod tests {
             ])
         };
         let accepts = |accepted: Accepted, difference| {
-            let other_kind = accepted.left(Compared::Question("r.f"), vec![Difference::clone(&difference)]);
+            let other_kind = accepted.left("r.f", vec![Difference::clone(&difference)]);
             assert_eq!(other_kind.len(), 1, "a result is no question");
-            accepted.left(Compared::Result("r.f"), vec![difference]).is_empty()
+            accepted.left(&result_of("r.f"), vec![difference]).is_empty()
         };
         assert!(accepts(
             rule(Some(json!(1)), Some(json!("b"))),

@@ -98,25 +98,18 @@ impl Difference {
         } else {
             &self.path
         };
-        match (&self.recorded, &self.replayed) {
-            (Some(recorded), Some(replayed)) => {
-                let (recorded, replayed) = shorten_pair(&recorded.text(), &replayed.text());
-                format!("{path}: {recorded_word} {recorded}, {replayed_word} {replayed}")
-            }
-            (Some(recorded), None) => {
-                format!(
-                    "{path}: {recorded_word} {}, {replayed_word} nothing",
-                    shorten(&recorded.text())
+        let (recorded, replayed) = match (&self.recorded, &self.replayed) {
+            (Some(recorded), Some(replayed)) => shorten_pair(&recorded.text(), &replayed.text()),
+            (recorded, replayed) => {
+                let alone = |side: &Option<Differing>| side.as_ref().map(|side| shorten(&side.text()));
+                let nothing = || "nothing".to_owned();
+                (
+                    alone(recorded).unwrap_or_else(nothing),
+                    alone(replayed).unwrap_or_else(nothing),
                 )
             }
-            (None, Some(replayed)) => {
-                format!(
-                    "{path}: {recorded_word} nothing, {replayed_word} {}",
-                    shorten(&replayed.text())
-                )
-            }
-            (None, None) => path.to_owned(),
-        }
+        };
+        format!("{path}: {recorded_word} {recorded}, {replayed_word} {replayed}")
     }
 }
 

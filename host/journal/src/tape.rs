@@ -205,24 +205,16 @@ impl Tape {
     /// # Errors
     /// If nothing is being recorded.
     pub fn give_again(&mut self, answers: Vec<Answered>, anew: AskedAnew) -> Result<(), TapeError> {
-        match &mut self.mode {
-            Mode::Record(recording) => {
-                recording.give_again(Again::new(answers, anew));
-                Ok(())
-            }
-            Mode::Off | Mode::Replay(_) | Mode::Decisions(_) => {
-                Err(TapeError::Misplaced("only what is recorded is given answers again"))
-            }
-        }
+        let recording = self.recording_mut();
+        let recording = recording.ok_or(TapeError::Misplaced("only what is recorded is given answers again"))?;
+        recording.give_again(Again::new(answers, anew));
+        Ok(())
     }
 
     /// How many answers of [`Tape::give_again`] were used; later questions are answered live. Call this when that call
     /// has ended. `None` if there were none.
     pub fn given_again(&mut self) -> Option<GivenAgain> {
-        match &mut self.mode {
-            Mode::Record(recording) => recording.given_again().map(Again::came),
-            Mode::Off | Mode::Replay(_) | Mode::Decisions(_) => None,
-        }
+        self.recording_mut()?.given_again().map(Again::came)
     }
 
     /// The next call that the host must make in a replay; `None` if the recording ends, the guest has diverged, the
@@ -273,7 +265,7 @@ impl Tape {
     /// [`Tape::take_entries`] by a live reader. A segment that begins meanwhile is kept as its header. If more than 16
     /// MiB were recorded since the last call, all of it is dropped and nothing can be taken. If off, it costs nothing.
     pub fn keep_entries(&mut self, keep: bool) {
-        if let Mode::Record(recording) = &mut self.mode {
+        if let Some(recording) = self.recording_mut() {
             recording.keep_entries(keep);
         }
     }
@@ -281,10 +273,8 @@ impl Tape {
     /// The entries kept in memory since the last call, of a memory tape or after [`Tape::keep_entries`]; empty for any
     /// other tape.
     pub fn take_entries(&mut self) -> Vec<Entry> {
-        match &mut self.mode {
-            Mode::Record(recording) => recording.take_entries(),
-            Mode::Off | Mode::Replay(_) | Mode::Decisions(_) => Vec::new(),
-        }
+        let recording = self.recording_mut();
+        recording.map(Recording::take_entries).unwrap_or_default()
     }
 
     /// The journal being written.
@@ -297,8 +287,12 @@ impl Tape {
 
     /// The journal being written, for its [`Journal::tick`] and [`Journal::sync_now`].
     pub fn journal_mut(&mut self) -> Option<&mut Journal> {
+        self.recording_mut()?.journal_mut()
+    }
+
+    fn recording_mut(&mut self) -> Option<&mut Recording> {
         match &mut self.mode {
-            Mode::Record(recording) => recording.journal_mut(),
+            Mode::Record(recording) => Some(recording),
             Mode::Off | Mode::Replay(_) | Mode::Decisions(_) => None,
         }
     }

@@ -5,14 +5,14 @@
 use serde_json::Value;
 
 use super::questions::OnePart;
-use crate::accepted::{Accepted, Compared};
+use crate::accepted::{Accepted, result_of};
 use crate::difference::differences_under;
 use crate::divergence::Divergence;
 use crate::entry::{Ask, Ending};
 
-/// How the arguments of one question compare.
+/// How the arguments of a question, or the endings of a call, compare.
 #[derive(Debug, PartialEq)]
-pub(super) enum Args {
+pub(super) enum Compared {
     Same,
     /// They differ as rules allow.
     Accepted,
@@ -20,9 +20,9 @@ pub(super) enum Args {
 }
 
 /// Compare bytes first, since the same guest gives the same text; then values.
-pub(super) fn compare_args(ask: &Ask, replayed: &[u8], accepted: &Accepted) -> Args {
+pub(super) fn compare_args(ask: &Ask, replayed: &[u8], accepted: &Accepted) -> Compared {
     if ask.args.get().as_bytes() == replayed {
-        return Args::Same;
+        return Compared::Same;
     }
     let whole = |args| OnePart { args, element: None };
     let recorded = whole(value_of(ask.args.get().as_bytes()));
@@ -30,64 +30,60 @@ pub(super) fn compare_args(ask: &Ask, replayed: &[u8], accepted: &Accepted) -> A
 }
 
 /// Compares the arguments of two questions of one name, each with at most one element of its list.
-pub(super) fn compare_values(name: &str, recorded: &OnePart, replayed: &OnePart, accepted: &Accepted) -> Args {
+pub(super) fn compare_values(name: &str, recorded: &OnePart, replayed: &OnePart, accepted: &Accepted) -> Compared {
     let mut differences = differences_under("args", &recorded.args, &replayed.args);
     if let (Some((list, at, recorded)), Some((_, _, replayed))) = (&recorded.element, &replayed.element) {
         differences.extend(differences_under(&format!("args.{list}[{at}]"), recorded, replayed));
     }
     if differences.is_empty() {
-        return Args::Same;
+        return Compared::Same;
     }
-    let differences = accepted.left(Compared::Question(name), differences);
+    let differences = accepted.left(name, differences);
     if differences.is_empty() {
-        return Args::Accepted;
+        return Compared::Accepted;
     }
-    Args::Differ(Divergence::Args {
+    Compared::Differ(Divergence::Args {
         ask: name.to_owned(),
         differences,
     })
 }
 
-/// Compares two endings if they are comparable: a recorded deadline, memory limit or cancellation does not show what
-/// the guest would have done. Returns the difference, and whether rules accepted it. Compares the texts of two traps
-/// only if it is the `same_guest`.
+/// Compares two endings; they count as the same if they are not comparable: a recorded deadline, memory limit or
+/// cancellation does not show what the guest would have done. Compares the texts of two traps only if it is the
+/// `same_guest`.
 pub(super) fn compare_endings(
     call: &str,
     recorded: &Ending,
     replayed: &Ending,
     same_guest: bool,
     accepted: &Accepted,
-) -> (Option<Divergence>, bool) {
+) -> Compared {
     match (recorded, replayed) {
-        (Ending::Deadline(_) | Ending::Memory(_) | Ending::Cancelled(_), _) => (None, false),
+        (Ending::Deadline(_) | Ending::Memory(_) | Ending::Cancelled(_), _) => Compared::Same,
         (Ending::Trap(recorded), Ending::Trap(replayed)) if !same_guest || is_same_trap(recorded, replayed) => {
-            (None, false)
+            Compared::Same
         }
         (Ending::Result(recorded), Ending::Result(replayed)) => {
             if recorded.get() == replayed.get() {
-                return (None, false);
+                return Compared::Same;
             }
-            let differences = differences_under(
-                "result",
-                &value_of(recorded.get().as_bytes()),
-                &value_of(replayed.get().as_bytes()),
-            );
-            let differ = !differences.is_empty();
-            let differences = accepted.left(Compared::Result(call), differences);
+            let (recorded, replayed) = (recorded.get().as_bytes(), replayed.get().as_bytes());
+            let differences = differences_under("result", &value_of(recorded), &value_of(replayed));
             if differences.is_empty() {
-                return (None, differ);
+                return Compared::Same;
+            }
+            let differences = accepted.left(&result_of(call), differences);
+            if differences.is_empty() {
+                return Compared::Accepted;
             }
             let call = call.to_owned();
-            (Some(Divergence::Result { call, differences }), false)
+            Compared::Differ(Divergence::Result { call, differences })
         }
-        (recorded, replayed) => {
-            let divergence = Divergence::Ending {
-                call: call.to_owned(),
-                recorded: text_of(recorded),
-                replayed: text_of(replayed),
-            };
-            (Some(divergence), false)
-        }
+        (recorded, replayed) => Compared::Differ(Divergence::Ending {
+            call: call.to_owned(),
+            recorded: text_of(recorded),
+            replayed: text_of(replayed),
+        }),
     }
 }
 

@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use super::answer::{RecordedCall, TapeError};
-use super::compare::compare_endings;
+use super::compare::{Compared, compare_endings};
 use crate::accepted::Accepted;
-use crate::divergence::{Divergence, Outcome, Reads, Tally};
+use crate::divergence::{Outcome, Reads, Tally};
 use crate::entry::{Ending, Entry, Event};
 use crate::reader::Segment;
 
@@ -152,10 +152,9 @@ impl Course {
         })
     }
 
-    /// Compares an ending with the recorded one, which follows the unused questions: how it differs, and whether only
-    /// as rules accept. `None` if the call was stopped because the recording has no more of it: it did all that could
-    /// be compared.
-    pub(super) fn compare_ending(&self, ending: &Ending) -> Result<Option<(Option<Divergence>, bool)>, TapeError> {
+    /// Compares an ending with the recorded one, which follows the unused questions. `None` if the call was stopped
+    /// because the recording has no more of it: it did all that could be compared.
+    pub(super) fn compare_ending(&self, ending: &Ending) -> Result<Option<Compared>, TapeError> {
         if self.found.is_some() {
             return Err(TapeError::Diverged);
         }
@@ -165,7 +164,7 @@ impl Course {
         let recorded = self.entries.get(self.at + self.asks_left().len());
         Ok((!ended).then(|| match recorded.map(|entry| &entry.event) {
             Some(Event::Ending(recorded)) => compare_endings(name, recorded, ending, self.same_guest, &self.accepted),
-            _ => (None, false),
+            _ => Compared::Same,
         }))
     }
 

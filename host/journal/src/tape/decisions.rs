@@ -17,7 +17,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::answer::{RecordedCall, TapeError};
-use super::compare::{Args, compare_values};
+use super::compare::{Compared, compare_values};
 use super::course::Course;
 use super::questions::{Found, Hand, Kind, OnePart, Questions, parts_of};
 use crate::accepted::Accepted;
@@ -139,9 +139,9 @@ impl Decisions {
             return diverged(n, Divergence::Question { recorded, asked });
         }
         match compare_values(name, &recorded.asked, part, &self.course.accepted) {
-            Args::Differ(divergence) => diverged(n, divergence),
+            Compared::Differ(divergence) => diverged(n, divergence),
             compared => {
-                self.course.accepted_count += u64::from(compared == Args::Accepted);
+                self.course.accepted_count += u64::from(compared == Compared::Accepted);
                 Ok((n, self.hand.take(at).and_then(|part| part.answer.clone())))
             }
         }
@@ -174,19 +174,19 @@ impl Decisions {
     }
 
     pub(super) fn end_call(&mut self, ending: &Ending) -> Result<(), TapeError> {
-        if let Some((differs, accepted)) = self.course.compare_ending(ending)? {
+        if let Some(compared) = self.course.compare_ending(ending)? {
             let n = self.course.next_n();
-            let outcome = match differs {
+            let is_accepted = compared == Compared::Accepted;
+            let outcome = match compared {
                 // Its ending explains why it omitted the rest.
-                Some(divergence @ Divergence::Ending { .. }) => Some(Outcome::Diverged { n, divergence }),
-                differs => self
-                    .unmade()
-                    .or_else(|| differs.map(|divergence| Outcome::Diverged { n, divergence })),
+                Compared::Differ(divergence @ Divergence::Ending { .. }) => Some(Outcome::Diverged { n, divergence }),
+                Compared::Differ(divergence) => self.unmade().or(Some(Outcome::Diverged { n, divergence })),
+                Compared::Same | Compared::Accepted => self.unmade(),
             };
             if let Some(outcome) = outcome {
                 return Err(self.course.diverge(outcome));
             }
-            self.course.accepted_count += u64::from(accepted);
+            self.course.accepted_count += u64::from(is_accepted);
             self.course.reads.add(self.hand.differing_reads());
         }
         self.course.end_call();

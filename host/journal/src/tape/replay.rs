@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::answer::{RecordedCall, TapeError};
-use super::compare::{Args, compare_args};
+use super::compare::{Compared, compare_args};
 use super::course::Course;
 use crate::accepted::Accepted;
 use crate::divergence::{Asked, Divergence, Outcome};
@@ -81,9 +81,9 @@ impl Replay {
         match &entry.event {
             Event::Ask(ask) if ask.name == name => {
                 match (compare_args(ask, &self.args, &self.course.accepted), &ask.answer) {
-                    (Args::Differ(divergence), _) => Found::Otherwise(Outcome::Diverged { n: entry.n, divergence }),
+                    (Compared::Differ(divergence), _) => Found::Otherwise(Outcome::Diverged { n: entry.n, divergence }),
                     (args, Some(_)) => Found::Answer {
-                        accepted: args == Args::Accepted,
+                        accepted: args == Compared::Accepted,
                     },
                     (_, None) => Found::Unanswered,
                 }
@@ -153,8 +153,13 @@ impl Replay {
     }
 
     pub(super) fn end_call(&mut self, ending: &Ending) -> Result<(), TapeError> {
-        if let Some((differs, accepted)) = self.course.compare_ending(ending)? {
+        if let Some(compared) = self.course.compare_ending(ending)? {
             let n = self.course.next_n();
+            let is_accepted = compared == Compared::Accepted;
+            let differs = match compared {
+                Compared::Differ(divergence) => Some(divergence),
+                Compared::Same | Compared::Accepted => None,
+            };
             if !self.course.asks_left().is_empty() {
                 let outcome = self.unused(n, differs);
                 return Err(self.course.diverge(outcome));
@@ -162,7 +167,7 @@ impl Replay {
             if let Some(divergence) = differs {
                 return Err(self.course.diverge(Outcome::Diverged { n, divergence }));
             }
-            self.course.accepted_count += u64::from(accepted);
+            self.course.accepted_count += u64::from(is_accepted);
         }
         self.course.end_call();
         Ok(())
