@@ -231,7 +231,7 @@ fn backend(name: &str) -> lbaas::Spec {
         name: name.to_owned(),
         load_balancer: LOAD_BALANCER.to_owned(),
         mode: lbaas::Mode::Tcp,
-        health_check: trueup_guest_lbaas::wish::HEALTH_CHECK.to_owned(),
+        health_check: trueup_guest_lbaas::desired::HEALTH_CHECK.to_owned(),
     })
 }
 

@@ -10,7 +10,7 @@ use crate::memory::Memory;
 use crate::metrics::{self, Gauges};
 use crate::settings::Settings;
 use crate::world::World;
-use crate::writing::{Book, Change};
+use crate::writing::{Change, StoreState};
 
 /// The device number of a held allocation: no interface has its address.
 pub(crate) const NO_DEVICE: i32 = -1;
@@ -20,7 +20,7 @@ pub(crate) const NO_DEVICE: i32 = -1;
 pub(crate) struct Datastore {
     pub(crate) settings: Settings,
     pub(crate) memory: Memory,
-    pub(crate) book: Book,
+    pub(crate) store_state: StoreState,
     gauges: Gauges,
 }
 
@@ -30,7 +30,7 @@ impl Datastore {
         Self {
             settings,
             memory: Memory::default(),
-            book: Book::default(),
+            store_state: StoreState::default(),
             gauges: Gauges::default(),
         }
     }
@@ -65,7 +65,7 @@ impl Datastore {
             now_ms,
             entry,
         };
-        self.book.write(world, &self.settings, &change)
+        self.store_state.write(world, &self.settings, &change)
     }
 }
 

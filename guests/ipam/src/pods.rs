@@ -144,7 +144,7 @@ impl Datastore {
 
     /// An unreadable store may hold any pod.
     fn readable(&self) -> Result<(), Error> {
-        self.book
+        self.store_state
             .blocked
             .clone()
             .map_or(Ok(()), |why| Err(Error::BackingStore(why)))

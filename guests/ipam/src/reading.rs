@@ -20,7 +20,7 @@ use crate::memory::{Holder, Memory};
 use crate::settings::{Settings, Source, Unknown};
 use crate::stored::{self, Claim};
 use crate::world::{self, World};
-use crate::writing::{Book, Change};
+use crate::writing::{Change, StoreState};
 
 impl Datastore {
     /// `datastore.read-backing-store`
@@ -34,13 +34,13 @@ impl Datastore {
         };
         match answer {
             Ok(()) => {
-                self.book.blocked = None;
+                self.store_state.blocked = None;
                 self.show(world);
                 Ok(())
             }
             Err(why) => {
                 world.log(Level::Error, "the reading failed", &[("error", &why)]);
-                self.book.blocked = Some(why.clone());
+                self.store_state.blocked = Some(why.clone());
                 Err(Error::BackingStore(why))
             }
         }
@@ -52,17 +52,17 @@ impl Datastore {
             .map_err(|why| format!("container runtime: {why}"))?;
         let now_ms = self.now_ms(world);
         let before = self.memory.clone();
-        let mut taking = Taking::over(&self.settings, &mut self.memory, now_ms);
+        let mut restoration = Restoration::over(&self.settings, &mut self.memory, now_ms);
         for Sandbox { id, ip, .. } in sandboxes {
             let key = Key::migrated(&id);
-            taking.take(world, Claim { key, ipv4: ip });
+            restoration.take(world, Claim { key, ipv4: ip });
         }
         let change = Change {
             memory: &self.memory,
             now_ms,
             entry: None,
         };
-        let answer = self.book.write_whole(world, &self.settings, &change);
+        let answer = self.store_state.write_whole(world, &self.settings, &change);
         if answer.is_err() {
             self.memory = before;
         }
@@ -72,19 +72,19 @@ impl Datastore {
     fn read_store(&mut self, world: &mut impl World) -> Result<(), String> {
         let saved = world.restore().map_err(|error| world::words(&error))?;
         let Some(saved) = saved else {
-            self.book.in_step = false;
-            self.book.entries = 0;
+            self.store_state.in_step = false;
+            self.store_state.entries = 0;
             return Ok(());
         };
         let stored = stored::read(&saved.data, &saved.entries)?;
         let now_ms = self.now_ms(world);
         self.take_times(&stored.unassigned_at_ms, now_ms);
-        let mut taking = Taking::over(&self.settings, &mut self.memory, now_ms);
+        let mut restoration = Restoration::over(&self.settings, &mut self.memory, now_ms);
         for claim in stored.claims {
-            taking.take(world, claim);
+            restoration.take(world, claim);
         }
-        self.book = Book {
-            in_step: taking.agrees(),
+        self.store_state = StoreState {
+            in_step: restoration.agrees(),
             entries: u64::try_from(saved.entries.len()).unwrap_or(u64::MAX),
             blocked: None,
         };
@@ -106,7 +106,7 @@ impl Datastore {
 }
 
 /// One restoration.
-struct Taking<'d> {
+struct Restoration<'d> {
     settings: &'d Settings,
     memory: &'d mut Memory,
     now_ms: u64,
@@ -115,7 +115,7 @@ struct Taking<'d> {
     has_dropped: bool,
 }
 
-impl<'d> Taking<'d> {
+impl<'d> Restoration<'d> {
     fn over(settings: &'d Settings, memory: &'d mut Memory, now_ms: u64) -> Self {
         Self {
             settings,

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use serde_json::Value;
-use trueup_guest::text;
 
 use crate::rests::Cooling;
 
@@ -80,7 +79,7 @@ impl Settings {
     }
 
     fn set(&mut self, name: &str, value: &Value) -> Result<(), String> {
-        let wrong = |must_be: &str| format!("{name}: {} is not {must_be}", text::json(value));
+        let wrong = |must_be: &str| format!("{name}: {value} is not {must_be}");
         let whole = |least, most| {
             let number = value.as_u64().filter(|number| (least..=most).contains(number));
             number.ok_or_else(|| wrong(&format!("a whole number from {least} to {most}")))

@@ -17,7 +17,7 @@ use crate::key::Key;
 use crate::memory::{Holder, Memory};
 use crate::settings::Settings;
 use crate::world::World;
-use crate::writing::Book;
+use crate::writing::StoreState;
 
 /// The version of the text.
 const VERSION: &str = "trueup-ipam/1";
@@ -31,7 +31,7 @@ struct Snapshot<E> {
     resting: Vec<Rest>,
     #[serde(default)]
     held: Vec<Held>,
-    store: Book,
+    store: StoreState,
 }
 
 #[derive(Deserialize)]
@@ -84,7 +84,7 @@ impl Guest for Datastore {
             enis: self.eni_infos().enis,
             resting: self.memory.rests().iter().map(|(ipv4, at)| Rest { ipv4, at }).collect(),
             held: held.collect(),
-            store: self.book.clone(),
+            store: self.store_state.clone(),
         })
     }
 
@@ -110,7 +110,7 @@ impl Datastore {
         }
         let snapshot: Snapshot<StoredEni> = serde_json::from_str(text).map_err(|_| no_snapshot())?;
         self.memory = memory(snapshot.enis, snapshot.resting, snapshot.held).ok_or_else(no_snapshot)?;
-        self.book = snapshot.store;
+        self.store_state = snapshot.store;
         self.show_all(world);
         Ok(())
     }

@@ -15,7 +15,7 @@ use crate::world::{World, words};
 
 /// What the guest knows about the store.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Book {
+pub(crate) struct StoreState {
     /// True if the stored text gives exactly the allocations in memory.
     pub(crate) in_step: bool,
     /// How many entries follow the checkpoint.
@@ -35,7 +35,7 @@ pub(crate) struct Change<'c> {
     pub(crate) entry: Option<String>,
 }
 
-impl Book {
+impl StoreState {
     /// Writes the change.
     ///
     /// # Errors
@@ -61,7 +61,7 @@ impl Book {
     /// Writes a whole checkpoint, whatever is stored, and then the rests.
     ///
     /// # Errors
-    /// As [`Book::write`]. A failure to store the rests is logged and is no error.
+    /// As [`StoreState::write`]. A failure to store the rests is logged and is no error.
     pub(crate) fn write_whole(
         &mut self,
         world: &mut impl World,

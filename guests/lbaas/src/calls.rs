@@ -4,10 +4,10 @@ use trueup_guest::Level;
 
 use crate::bindings::exports::trueup::lbaas::reconciliation::{AddressPorts, Desired, Error, Plan, Report};
 use crate::bindings::trueup::lbaas::api::Error as ApiError;
+use crate::desired::DesiredState;
 use crate::metrics::{self, Tally};
 use crate::own::{self, Own};
 use crate::settings::Settings;
-use crate::wish::Wish;
 use crate::world::World;
 use crate::{check, input, outcome, reconcile as rounds, status as service};
 
@@ -16,11 +16,11 @@ use crate::{check, input, outcome, reconcile as rounds, status as service};
 /// # Errors
 /// As the contract states; bad input before any question.
 pub fn reconcile_check(world: &mut impl World, settings: &Settings, desired: &Desired) -> Result<Plan, Error> {
-    logged(world, "reconcile-check", desired, |world, wish| {
-        let listed = world.list_tagged(&wish.tag).map_err(Error::Api)?;
-        let owned = own::split(&wish.load_balancers, &listed);
+    logged(world, "reconcile-check", desired, |world, desired| {
+        let listed = world.list_tagged(&desired.tag).map_err(Error::Api)?;
+        let owned = own::split(&desired.load_balancers, &listed);
         count_retrieved(world, &owned);
-        check::plan(settings, wish, &owned)
+        check::plan(settings, desired, &owned)
     })
 }
 
@@ -29,8 +29,8 @@ pub fn reconcile_check(world: &mut impl World, settings: &Settings, desired: &De
 /// # Errors
 /// As the contract states; bad input before any question.
 pub fn reconcile(world: &mut impl World, settings: &Settings, desired: &Desired) -> Result<Report, Error> {
-    logged(world, "reconcile", desired, |world, wish| {
-        rounds::reconcile(world, settings, wish)
+    logged(world, "reconcile", desired, |world, desired| {
+        rounds::reconcile(world, settings, desired)
     })
 }
 
@@ -39,9 +39,9 @@ pub fn reconcile(world: &mut impl World, settings: &Settings, desired: &Desired)
 /// # Errors
 /// As the contract states; bad input before any question.
 pub fn status(world: &mut impl World, desired: &Desired) -> Result<Vec<AddressPorts>, Error> {
-    logged(world, "status", desired, |world, wish| {
-        let listed = world.list_tagged(&wish.tag).map_err(Error::Api)?;
-        let owned = own::split(&wish.load_balancers, &listed);
+    logged(world, "status", desired, |world, desired| {
+        let listed = world.list_tagged(&desired.tag).map_err(Error::Api)?;
+        let owned = own::split(&desired.load_balancers, &listed);
         count_retrieved(world, &owned);
         Ok(service::in_service(&owned))
     })
@@ -52,11 +52,11 @@ fn logged<W: World, T>(
     world: &mut W,
     call: &str,
     desired: &Desired,
-    decide: impl FnOnce(&mut W, &Wish<'_>) -> Result<T, Error>,
+    decide: impl FnOnce(&mut W, &DesiredState<'_>) -> Result<T, Error>,
 ) -> Result<T, Error> {
-    let answer = input::parse(desired).map_err(Error::InvalidInput).and_then(|wish| {
-        look_at_load_balancers(world, &wish).map_err(Error::Api)?;
-        decide(world, &wish)
+    let answer = input::parse(desired).map_err(Error::InvalidInput).and_then(|desired| {
+        look_at_load_balancers(world, &desired).map_err(Error::Api)?;
+        decide(world, &desired)
     });
     if let Err(error) = &answer {
         let fields = [
@@ -70,8 +70,8 @@ fn logged<W: World, T>(
 }
 
 /// Checks only that they can be read: their state does not matter.
-fn look_at_load_balancers(world: &mut impl World, wish: &Wish<'_>) -> Result<(), ApiError> {
-    for load_balancer in &wish.load_balancers {
+fn look_at_load_balancers(world: &mut impl World, desired: &DesiredState<'_>) -> Result<(), ApiError> {
+    for load_balancer in &desired.load_balancers {
         world.load_balancer(load_balancer)?;
     }
     Ok(())

@@ -2,32 +2,32 @@
 
 use crate::bindings::exports::trueup::lbaas::reconciliation::{Desired, Error, Plan};
 use crate::bindings::trueup::lbaas::types::Object;
+use crate::desired::DesiredState;
 use crate::order;
 use crate::outcome;
 use crate::own::{self, Own};
 use crate::plan::{self, Verdict};
 use crate::settings::Settings;
-use crate::wish::Wish;
 
 /// The decision of `reconcile-check`, from what the API listed under the service's tag.
 ///
 /// # Errors
 /// Those of `reconcile-check`.
 pub fn check(settings: &Settings, desired: &Desired, listed: Vec<Object>) -> Result<Plan, Error> {
-    let wish = crate::input::parse(desired).map_err(Error::InvalidInput)?;
-    plan(settings, &wish, &own::split(&wish.load_balancers, &listed))
+    let desired = crate::input::parse(desired).map_err(Error::InvalidInput)?;
+    plan(settings, &desired, &own::split(&desired.load_balancers, &listed))
 }
 
 /// The plans of all load balancers as one, in the order in which `reconcile` takes them.
 ///
 /// # Errors
 /// If a load balancer's resources are not ready to be planned for.
-pub fn plan(settings: &Settings, wish: &Wish<'_>, owned: &[Own<'_>]) -> Result<Plan, Error> {
+pub fn plan(settings: &Settings, desired: &DesiredState<'_>, owned: &[Own<'_>]) -> Result<Plan, Error> {
     let mut errors = Vec::new();
     let mut create = Vec::new();
     let mut destroy = Vec::new();
-    for (load_balancer, own) in wish.load_balancers.iter().zip(owned) {
-        match plan::decide(settings, load_balancer, wish, own) {
+    for (load_balancer, own) in desired.load_balancers.iter().zip(owned) {
+        match plan::decide(settings, load_balancer, desired, own) {
             Verdict::Change(changes) => {
                 create.extend(changes.create);
                 destroy.extend(changes.destroy);

@@ -7,7 +7,7 @@ use trueup_guest::Level;
 use crate::bindings::exports::trueup::lbaas::reconciliation::Error;
 use crate::bindings::trueup::lbaas::api::Error as ApiError;
 use crate::bindings::trueup::lbaas::types::{Object, ObjectRef, Spec, State};
-use crate::metrics::{self, Phase, Tally};
+use crate::metrics::{self, Tally};
 use crate::order;
 use crate::outcome;
 use crate::plan;
@@ -38,9 +38,9 @@ impl<W: World> Reconcile<'_, W> {
         }
         creations.sort_by(|(_, left), (_, right)| order::specs(left, right));
         let (balancers, specs): (Vec<usize>, Vec<Spec>) = creations.into_iter().unzip();
-        metrics::set_pending(self.world, Phase::Create, specs.len());
-        let answers = self.world.create(&specs, std::slice::from_ref(&self.wish.tag));
-        metrics::set_pending(self.world, Phase::Create, 0);
+        metrics::set_pending(self.world, "create", specs.len());
+        let answers = self.world.create(&specs, std::slice::from_ref(&self.desired.tag));
+        metrics::set_pending(self.world, "create", 0);
 
         let mut awaited = Vec::with_capacity(specs.len());
         let (mut created, mut failed) = (Tally::default(), Tally::default());
@@ -101,7 +101,7 @@ impl<W: World> Reconcile<'_, W> {
     }
 
     fn looks(&mut self, mut awaited: Vec<Awaited>) -> Result<(), ApiError> {
-        for look in 0..self.wish.backoff_steps {
+        for look in 0..self.desired.backoff_steps {
             if let Some(pauses) = look.checked_sub(1) {
                 self.pause(pauses);
             }

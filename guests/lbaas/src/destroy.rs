@@ -6,7 +6,7 @@
 use crate::bindings::exports::trueup::lbaas::reconciliation::Error;
 use crate::bindings::trueup::lbaas::api::Error as ApiError;
 use crate::bindings::trueup::lbaas::types::{Object, ObjectRef};
-use crate::metrics::{self, Phase, Tally};
+use crate::metrics::{self, Tally};
 use crate::order;
 use crate::outcome;
 use crate::reconcile::{Reconcile, note_end};
@@ -33,9 +33,9 @@ impl<W: World> Reconcile<'_, W> {
         if left.is_empty() {
             return Ok(());
         }
-        metrics::set_pending(self.world, Phase::Destroy, left.len());
+        metrics::set_pending(self.world, "destroy", left.len());
         let outcome = self.passes(left);
-        metrics::set_pending(self.world, Phase::Destroy, 0);
+        metrics::set_pending(self.world, "destroy", 0);
         outcome
     }
 
@@ -53,7 +53,7 @@ impl<W: World> Reconcile<'_, W> {
         }
         let n = self.still_listed;
         self.still_listed = n.saturating_add(1);
-        if self.still_listed < self.wish.backoff_steps {
+        if self.still_listed < self.desired.backoff_steps {
             self.pause(n);
             return doomed;
         }
@@ -110,7 +110,7 @@ impl<W: World> Reconcile<'_, W> {
             self.report.destroyed = self.report.destroyed.saturating_add(gone.total());
             gone.send(self.world, metrics::DELETED);
             retries.send(self.world, metrics::DELETE_RETRIES);
-            metrics::set_pending(self.world, Phase::Destroy, pending);
+            metrics::set_pending(self.world, "destroy", pending);
             if let Some(error) = end {
                 for doomed in &left {
                     let words = doomed.error.as_ref().map(outcome::api_words).unwrap_or_default();

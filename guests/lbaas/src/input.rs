@@ -1,4 +1,4 @@
-//! Checks a caller's input, and turns it into a valid [`Wish`].
+//! Checks a caller's input, and turns it into a valid [`DesiredState`].
 //!
 //! Reports the first problem: fields in the order of the record, elements by index, and each element's own checks
 //! before its comparison with earlier elements.
@@ -9,13 +9,13 @@ use trueup_guest::address::Address;
 use trueup_guest::text::quoted;
 
 use crate::bindings::exports::trueup::lbaas::reconciliation::{self, Desired};
-use crate::wish::{External, Port, Target, Wish, joined, tag};
+use crate::desired::{DesiredState, External, Port, Target, joined, tag};
 
 /// Reads a `desired`.
 ///
 /// # Errors
 /// The first problem, `FIELD: was VALUE, REASON`: the text of `invalid-input`.
-pub fn parse(desired: &Desired) -> Result<Wish<'_>, String> {
+pub fn parse(desired: &Desired) -> Result<DesiredState<'_>, String> {
     let load_balancers = load_balancers(&desired.load_balancers)?;
     if desired.service_uid.is_empty() {
         return Err(problem("service-uid", quoted(""), "must not be empty"));
@@ -27,7 +27,7 @@ pub fn parse(desired: &Desired) -> Result<Wish<'_>, String> {
         return Err(problem("backoff-steps", 0, "must be at least 1"));
     }
     let tag = tag(&desired.service_uid);
-    Ok(Wish {
+    Ok(DesiredState {
         load_balancers,
         tag,
         ports,
@@ -196,17 +196,21 @@ mod tests {
         desired.ports.reverse();
         desired.servers.reverse();
         desired.external_addresses = vec!["2001:DB8:0::1".to_owned(), "::ffff:192.0.2.1".to_owned()];
-        let wish = parse(&desired).unwrap();
-        assert_eq!(wish.load_balancers, ["lb-1", "lb-2"]);
-        assert_eq!(wish.tag, "anxccm-svc-uid=u1");
+        let desired = parse(&desired).unwrap();
+        assert_eq!(desired.load_balancers, ["lb-1", "lb-2"]);
+        assert_eq!(desired.tag, "anxccm-svc-uid=u1");
         assert_eq!(
-            wish.ports.iter().map(|port| &port.name).collect::<Vec<_>>(),
+            desired.ports.iter().map(|port| &port.name).collect::<Vec<_>>(),
             ["http.web.ns.c1", "https.web.ns.c1"]
         );
-        let texts: Vec<_> = wish.addresses.iter().map(|external| external.text.as_str()).collect();
+        let texts: Vec<_> = desired
+            .addresses
+            .iter()
+            .map(|external| external.text.as_str())
+            .collect();
         assert_eq!(texts, ["192.0.2.1", "2001:db8::1"]);
         assert_eq!(
-            wish.targets.iter().map(|target| target.name).collect::<Vec<_>>(),
+            desired.targets.iter().map(|target| target.name).collect::<Vec<_>>(),
             ["node-0", "node-1"]
         );
     }

@@ -9,7 +9,7 @@
 //! progress of a `reconcile` and ask a `World`.
 //!
 //! ```text
-//! desired -> input -> wish --+
+//! desired -> input -> desired state --+
 //! list -> own resources -----+-> plan -> check | reconcile (rounds: reset, destroy, create, wait)
 //! ```
 //!
@@ -27,6 +27,7 @@ pub mod bindings;
 pub mod calls;
 pub mod check;
 mod create;
+pub mod desired;
 mod destroy;
 pub mod input;
 pub mod metrics;
@@ -41,7 +42,6 @@ mod simulated;
 pub mod status;
 #[cfg(test)]
 mod tests;
-pub mod wish;
 pub mod world;
 
 trueup_guest::guest!(Settings);

@@ -6,55 +6,31 @@ use crate::bindings::trueup::lbaas::types::Kind;
 use crate::order;
 use crate::world::World;
 
-/// A counter with one label, whose value is a kind of resource.
-#[derive(Clone, Copy, Debug)]
-pub struct Counter {
-    name: &'static str,
-    label: &'static str,
-}
-
-const fn by_kind(name: &'static str) -> Counter {
-    Counter { name, label: "kind" }
-}
+/// A counter, and its label for the kind of resource.
+pub type Counter = (&'static str, &'static str);
 
 /// Own resources of the load balancers looked at, per list.
-pub const RETRIEVED: Counter = Counter {
-    name: "trueup_lbaas_retrieved_resources_total",
-    label: "type",
-};
+pub const RETRIEVED: Counter = ("trueup_lbaas_retrieved_resources_total", "type");
 /// Entries of `create` that succeeded.
-pub const CREATED: Counter = by_kind("trueup_lbaas_created_total");
+pub const CREATED: Counter = ("trueup_lbaas_created_total", "kind");
 /// Entries of `create` that failed, and created resources that were not ready in time.
-pub const CREATE_ERRORS: Counter = by_kind("trueup_lbaas_create_errors_total");
+pub const CREATE_ERRORS: Counter = ("trueup_lbaas_create_errors_total", "kind");
 /// Resources destroyed, each once per call.
-pub const DELETED: Counter = by_kind("trueup_lbaas_deleted_total");
+pub const DELETED: Counter = ("trueup_lbaas_deleted_total", "kind");
 /// Entries of `destroy` that answered an error other than `not-found`.
-pub const DELETE_RETRIES: Counter = by_kind("trueup_lbaas_delete_retries_total");
+pub const DELETE_RETRIES: Counter = ("trueup_lbaas_delete_retries_total", "kind");
 /// Resources reported as not destroyable.
-pub const DELETE_ERRORS: Counter = by_kind("trueup_lbaas_delete_errors_total");
+pub const DELETE_ERRORS: Counter = ("trueup_lbaas_delete_errors_total", "kind");
 /// Entries of `reset` that succeeded or were not found.
-pub const RESET: Counter = by_kind("trueup_lbaas_reset_total");
+pub const RESET: Counter = ("trueup_lbaas_reset_total", "kind");
 
 /// One round.
 pub const ROUND_SECONDS: &str = "trueup_lbaas_total_duration_seconds";
 /// One wait that includes created resources.
 pub const CREATE_SECONDS: &str = "trueup_lbaas_create_resources_duration_seconds";
 
-/// The subject of the pending gauge.
-#[derive(Clone, Copy, Debug)]
-pub enum Phase {
-    /// resources still to create
-    Create,
-    /// resources still to destroy
-    Destroy,
-}
-
-/// Sets how many resources the running phase has yet to do; 0 ends it.
-pub fn set_pending(world: &mut impl World, phase: Phase, count: usize) {
-    let operation = match phase {
-        Phase::Create => "create",
-        Phase::Destroy => "destroy",
-    };
+/// Sets how many resources are still to `create` or to `destroy`; 0 ends that.
+pub fn set_pending(world: &mut impl World, operation: &str, count: usize) {
     // A 32-bit memory can't hold more than u32::MAX resources.
     let value = f64::from(u32::try_from(count).unwrap_or(u32::MAX));
     world.gauge_set("trueup_lbaas_resources_pending", &[("operation", operation)], value);
@@ -90,9 +66,9 @@ impl Tally {
     }
 
     /// Sends the counts above 0.
-    pub fn send(&self, world: &mut impl World, counter: Counter) {
+    pub fn send(&self, world: &mut impl World, (name, label): Counter) {
         for (&kind, &delta) in self.0.iter().filter(|&(_, &delta)| delta > 0) {
-            world.counter_add(counter.name, &[(counter.label, order::word(kind))], delta);
+            world.counter_add(name, &[(label, order::word(kind))], delta);
         }
     }
 }

@@ -62,17 +62,17 @@ impl<'a> Own<'a> {
 /// Where resources that may be parents are: the load balancer, and the index in its list. Sorted by identifier, which
 /// is the order of insertion.
 #[derive(Default)]
-struct Places<'a>(Vec<(&'a str, Place)>);
+struct Parents<'a>(Vec<(&'a str, Location)>);
 
 /// Which load balancer's list, and where in it.
-type Place = (usize, usize);
+type Location = (usize, usize);
 
-impl<'a> Places<'a> {
-    fn add(&mut self, identifier: &'a str, place: Place) {
+impl<'a> Parents<'a> {
+    fn add(&mut self, identifier: &'a str, place: Location) {
         self.0.push((identifier, place));
     }
 
-    fn find(&self, identifier: &str) -> Option<Place> {
+    fn find(&self, identifier: &str) -> Option<Location> {
         let found = self
             .0
             .binary_search_by(|(known, _)| words::compare(known, identifier))
@@ -90,8 +90,8 @@ pub fn split<'a>(load_balancers: &[&str], listed: &'a [Object]) -> Vec<Own<'a>> 
         .map(|(slot, &id)| (id, slot))
         .collect();
     let mut owned: Vec<Own<'a>> = load_balancers.iter().map(|_| Own::default()).collect();
-    let mut backends = Places::default();
-    let mut frontends = Places::default();
+    let mut backends = Parents::default();
+    let mut frontends = Parents::default();
     for object in ascending(listed) {
         match &object.spec {
             Spec::Backend(spec) => {

@@ -1,7 +1,7 @@
 //! Decides for one load balancer what its own resources need: changes, a reset, or time.
 //!
-//! Pure, and n log n. Each own resource finds the wish that it fulfils. Then the plan creates each wish without a
-//! resource and destroys each resource without a wish. It never changes anything in place.
+//! Pure, and n log n. Each own resource finds what it fulfils of the desired state. Then the plan creates what has no
+//! resource, and destroys each resource that is not desired. It never changes anything in place.
 //!
 //! ```text
 //! own resources -> states -> (failed | recovering | progressing)
@@ -9,10 +9,10 @@
 //! ```
 
 use crate::bindings::trueup::lbaas::types::{Object, ObjectRef, Spec, State};
+use crate::desired::DesiredState;
 use crate::order;
 use crate::own::{Found, Own};
 use crate::settings::{FailedObjects, Settings};
-use crate::wish::Wish;
 
 /// What one load balancer needs.
 #[derive(Debug)]
@@ -37,7 +37,7 @@ pub enum Verdict<'a> {
 pub struct Changes<'a> {
     /// those whose parents exist
     pub create: Vec<Spec>,
-    /// those that no wish keeps
+    /// those that are not desired
     pub destroy: Vec<&'a Object>,
 }
 
@@ -50,8 +50,8 @@ pub fn is_ready(failed_objects: FailedObjects, state: State) -> bool {
     }
 }
 
-/// The first that applies: failed resources, updating ones, pending ones, and otherwise the difference from the wish.
-pub fn decide<'a>(settings: &Settings, load_balancer: &str, wish: &Wish<'_>, own: &Own<'a>) -> Verdict<'a> {
+/// The first that applies: failed resources, updating ones, pending ones, and otherwise the difference from the desired state.
+pub fn decide<'a>(settings: &Settings, load_balancer: &str, desired: &DesiredState<'_>, own: &Own<'a>) -> Verdict<'a> {
     let any = |state| own.in_state(state).next().is_some();
     let all = |state| own.in_state(state).map(order::reference).collect();
     match settings.failed_objects {
@@ -65,7 +65,7 @@ pub fn decide<'a>(settings: &Settings, load_balancer: &str, wish: &Wish<'_>, own
         },
         FailedObjects::Reset if any(State::Updating) => Verdict::Recovering(all(State::Updating)),
         _ if any(State::Pending) => Verdict::Progressing(all(State::Pending)),
-        _ => Verdict::Change(difference(load_balancer, wish, own)),
+        _ => Verdict::Change(difference(load_balancer, desired, own)),
     }
 }
 
@@ -101,7 +101,7 @@ fn doom<'a, T>(found: &[Found<'a, T>], parents: &[bool], doomed: &mut Vec<&'a Ob
 }
 
 /// The difference between desired and observed. Covers a port only as far as its own parents exist.
-fn difference<'a>(load_balancer: &str, wish: &Wish<'_>, own: &Own<'a>) -> Changes<'a> {
+fn difference<'a>(load_balancer: &str, desired: &DesiredState<'_>, own: &Own<'a>) -> Changes<'a> {
     let mut changes = Changes::default();
     let destroy = &mut changes.destroy;
 
@@ -111,32 +111,32 @@ fn difference<'a>(load_balancer: &str, wish: &Wish<'_>, own: &Own<'a>) -> Change
     let fits = own
         .backends
         .iter()
-        .map(|found| wish.port_of_backend(found.spec))
+        .map(|found| desired.port_of_backend(found.spec))
         .collect();
-    let backends = Kept::of(wish.ports.len(), &own.backends, fits, &uses, destroy);
+    let backends = Kept::of(desired.ports.len(), &own.backends, fits, &uses, destroy);
 
     let mut uses = References::to(&own.frontends);
     uses.count(&own.binds);
     let fits = own.frontends.iter().map(|found| {
         let port = backends.port_of(found.parent)?;
-        wish.is_frontend_of(port, found.spec).then_some(port)
+        desired.is_frontend_of(port, found.spec).then_some(port)
     });
-    let frontends = Kept::of(wish.ports.len(), &own.frontends, fits.collect(), &uses, destroy);
+    let frontends = Kept::of(desired.ports.len(), &own.frontends, fits.collect(), &uses, destroy);
 
-    let binds = frontends.children(&own.binds, wish.addresses.len(), destroy, |port, spec| {
-        wish.address_of_bind(port, spec)
+    let binds = frontends.children(&own.binds, desired.addresses.len(), destroy, |port, spec| {
+        desired.address_of_bind(port, spec)
     });
-    let servers = backends.children(&own.servers, wish.targets.len(), destroy, |port, spec| {
-        wish.target_of_server(port, spec)
+    let servers = backends.children(&own.servers, desired.targets.len(), destroy, |port, spec| {
+        desired.target_of_server(port, spec)
     });
 
     let create = &mut changes.create;
-    for (index, port) in wish.ports.iter().enumerate() {
+    for (index, port) in desired.ports.iter().enumerate() {
         let Some(backend) = backends.identifier(index, &own.backends) else {
             create.push(Spec::Backend(port.backend(load_balancer)));
             continue;
         };
-        let missing = wish
+        let missing = desired
             .targets
             .iter()
             .zip(there(&servers, index))
@@ -146,7 +146,7 @@ fn difference<'a>(load_balancer: &str, wish: &Wish<'_>, own: &Own<'a>) -> Change
             create.push(Spec::Frontend(port.frontend(load_balancer, backend)));
             continue;
         };
-        let missing = wish
+        let missing = desired
             .addresses
             .iter()
             .zip(there(&binds, index))
@@ -156,7 +156,7 @@ fn difference<'a>(load_balancer: &str, wish: &Wish<'_>, own: &Own<'a>) -> Change
     changes
 }
 
-/// Which of a port's wished children exist.
+/// Which of a port's desired children exist.
 fn there(children: &[Vec<bool>], port: usize) -> &[bool] {
     children.get(port).map_or(&[], Vec::as_slice)
 }
@@ -245,13 +245,13 @@ impl Kept {
         destroy: &mut Vec<&'a Object>,
         fits: impl Fn(usize, &T) -> Option<usize>,
     ) -> Vec<Vec<bool>> {
-        // Without the parent, nothing can be wished yet.
-        let wished = |kept: &Option<usize>| if kept.is_some() { vec![false; width] } else { Vec::new() };
-        let mut there: Vec<Vec<bool>> = self.by_port.iter().map(wished).collect();
+        // Without the parent, nothing can be created yet.
+        let wanted = |kept: &Option<usize>| if kept.is_some() { vec![false; width] } else { Vec::new() };
+        let mut there: Vec<Vec<bool>> = self.by_port.iter().map(wanted).collect();
         for child in found {
             let slot = self.port_of(child.parent).and_then(|port| {
-                let wished = fits(port, child.spec)?;
-                there.get_mut(port)?.get_mut(wished)
+                let wanted = fits(port, child.spec)?;
+                there.get_mut(port)?.get_mut(wanted)
             });
             match slot {
                 Some(there) if !*there => *there = true,

@@ -13,19 +13,19 @@ use crate::bindings::trueup::lbaas::api::Error as ApiError;
 use crate::bindings::trueup::lbaas::types::{Object, ObjectRef, Spec};
 use crate::calls::count_retrieved;
 use crate::create::Awaited;
+use crate::desired::DesiredState;
 use crate::metrics::{self, Tally};
 use crate::outcome;
 use crate::own;
 use crate::plan::{self, Verdict};
 use crate::settings::Settings;
-use crate::wish::Wish;
 use crate::world::{World, complete, ends_call};
 
 /// The progress of one call of `reconcile`.
 pub(crate) struct Reconcile<'c, W> {
     pub(crate) world: &'c mut W,
     pub(crate) settings: &'c Settings,
-    pub(crate) wish: &'c Wish<'c>,
+    pub(crate) desired: &'c DesiredState<'c>,
     pub(crate) report: Report,
     /// what this call has destroyed, to recognize it when it is listed again
     pub(crate) destroyed: BTreeSet<ObjectRef>,
@@ -36,16 +36,12 @@ pub(crate) struct Reconcile<'c, W> {
 }
 
 /// The progress of one load balancer.
+#[derive(Default)]
 struct Balancer {
-    standing: Standing,
+    /// `None` while it is open: neither in sync nor failed.
+    outcome: Option<Result<(), Error>>,
     /// what it created or destroyed in this round
     touched: Vec<ObjectRef>,
-}
-
-enum Standing {
-    Open,
-    True,
-    Failed(Error),
 }
 
 /// The work of a round, each with its load balancer.
@@ -63,19 +59,15 @@ struct Reset {
     updating: Vec<ObjectRef>,
 }
 
-/// Reconciles every load balancer with the wish.
+/// Reconciles every load balancer with the desired state.
 ///
 /// # Errors
 /// The error of the first load balancer that has one, or what ends the whole call.
-pub fn reconcile<W: World>(world: &mut W, settings: &Settings, wish: &Wish<'_>) -> Result<Report, Error> {
-    let open = |_| Balancer {
-        standing: Standing::Open,
-        touched: Vec::new(),
-    };
+pub fn reconcile<W: World>(world: &mut W, settings: &Settings, desired: &DesiredState<'_>) -> Result<Report, Error> {
     let mut call = Reconcile {
         world,
         settings,
-        wish,
+        desired,
         report: Report {
             created: 0,
             destroyed: 0,
@@ -83,7 +75,7 @@ pub fn reconcile<W: World>(world: &mut W, settings: &Settings, wish: &Wish<'_>) 
         },
         destroyed: BTreeSet::new(),
         still_listed: 0,
-        balancers: wish.load_balancers.iter().map(open).collect(),
+        balancers: desired.load_balancers.iter().map(|_| Balancer::default()).collect(),
     };
     while call.any_open() {
         if u64::from(call.report.rounds) >= settings.max_rounds {
@@ -105,7 +97,7 @@ impl<W: World> Reconcile<'_, W> {
         for balancer in &mut self.balancers {
             balancer.touched.clear();
         }
-        let listed = self.world.list_tagged(&self.wish.tag)?;
+        let listed = self.world.list_tagged(&self.desired.tag)?;
         let work = self.decide(&listed);
         let numbers = [self.report.rounds as usize, work.create.len(), work.destroy.len()].map(|n| n.to_string());
         let [round, create, destroy] = numbers.each_ref().map(String::as_str);
@@ -124,16 +116,17 @@ impl<W: World> Reconcile<'_, W> {
 
     /// The work of each open load balancer in this round; closes one that has none.
     fn decide<'a>(&mut self, listed: &'a [Object]) -> Work<'a> {
-        let owned = own::split(&self.wish.load_balancers, listed);
+        let owned = own::split(&self.desired.load_balancers, listed);
         let open: Vec<usize> = (0..owned.len()).filter(|&balancer| self.is_open(balancer)).collect();
         count_retrieved(self.world, open.iter().filter_map(|&balancer| owned.get(balancer)));
 
         let mut work = Work::default();
         for balancer in open {
-            let (Some(&identifier), Some(own)) = (self.wish.load_balancers.get(balancer), owned.get(balancer)) else {
+            let (Some(&identifier), Some(own)) = (self.desired.load_balancers.get(balancer), owned.get(balancer))
+            else {
                 continue;
             };
-            match plan::decide(self.settings, identifier, self.wish, own) {
+            match plan::decide(self.settings, identifier, self.desired, own) {
                 Verdict::Failed { failed, updating } => work.resets.push(Reset {
                     balancer,
                     failed,
@@ -149,7 +142,7 @@ impl<W: World> Reconcile<'_, W> {
                     work.progressing.extend(pending.into_iter().map(awaited));
                 }
                 Verdict::Change(changes) if changes.create.is_empty() && changes.destroy.is_empty() => {
-                    self.set_standing(balancer, Standing::True);
+                    self.end(balancer, Ok(()));
                 }
                 // A new resource may clash with an old one: create nothing while something is left to destroy.
                 Verdict::Change(changes) if changes.destroy.is_empty() => {
@@ -220,18 +213,16 @@ impl<W: World> Reconcile<'_, W> {
     pub(crate) fn is_open(&self, balancer: usize) -> bool {
         self.balancers
             .get(balancer)
-            .is_some_and(|balancer| matches!(balancer.standing, Standing::Open))
+            .is_some_and(|balancer| balancer.outcome.is_none())
     }
 
     fn any_open(&self) -> bool {
-        self.balancers
-            .iter()
-            .any(|balancer| matches!(balancer.standing, Standing::Open))
+        self.balancers.iter().any(|balancer| balancer.outcome.is_none())
     }
 
     /// Ends the work on this load balancer only.
     pub(crate) fn close(&mut self, balancer: usize, error: Error) {
-        self.set_standing(balancer, Standing::Failed(error));
+        self.end(balancer, Err(error));
     }
 
     /// Closes each of these load balancers with an error that holds its refs.
@@ -252,15 +243,14 @@ impl<W: World> Reconcile<'_, W> {
     /// The rounds are used up: a load balancer that is still open never converged.
     fn close_unfinished(&mut self) {
         for balancer in &mut self.balancers {
-            if matches!(balancer.standing, Standing::Open) {
-                balancer.standing = Standing::Failed(Error::TimedOut(std::mem::take(&mut balancer.touched)));
-            }
+            let touched = std::mem::take(&mut balancer.touched);
+            balancer.outcome.get_or_insert(Err(Error::TimedOut(touched)));
         }
     }
 
-    fn set_standing(&mut self, balancer: usize, standing: Standing) {
+    fn end(&mut self, balancer: usize, outcome: Result<(), Error>) {
         if let Some(balancer) = self.balancers.get_mut(balancer) {
-            balancer.standing = standing;
+            balancer.outcome = Some(outcome);
         }
     }
 
@@ -278,14 +268,9 @@ impl<W: World> Reconcile<'_, W> {
     }
 
     fn answer(self) -> Result<Report, Error> {
-        let error = |balancer: Balancer| match balancer.standing {
-            Standing::Failed(error) => Some(error),
-            Standing::Open | Standing::True => None,
-        };
-        match outcome::joined(self.balancers.into_iter().filter_map(error).collect()) {
-            Some(error) => Err(error),
-            None => Ok(self.report),
-        }
+        let error = |balancer: Balancer| balancer.outcome?.err();
+        let errors = self.balancers.into_iter().filter_map(error).collect();
+        outcome::joined(errors).map_or(Ok(self.report), Err)
     }
 }
 

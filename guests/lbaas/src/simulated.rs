@@ -13,8 +13,8 @@ use crate::bindings::trueup::lbaas::api::Error as ApiError;
 use crate::bindings::trueup::lbaas::types::{
     Backend, Bind, Frontend, Kind, Mode, Object, ObjectRef, Server, Spec, State,
 };
+use crate::desired::{CHECK, HEALTH_CHECK};
 use crate::order;
-use crate::wish::{CHECK, HEALTH_CHECK};
 use crate::world::World;
 
 /// The tag of the service that [`desired`] wants.

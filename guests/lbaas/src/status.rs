@@ -1,6 +1,6 @@
 //! Which addresses and ports are in service on every load balancer.
 //!
-//! Uses the binds that exist, whatever the present wish. A bind counts if it is deployed, and while it is reset.
+//! Uses the binds that exist, whatever the desired state now. A bind counts if it is deployed, and while it is reset.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -18,7 +18,7 @@ use crate::writes::Writes;
 
 /// The state between calls, whatever became of writes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Kept {
+pub(crate) struct State {
     /// Only IPv4, in the order received.
     pub(crate) node_ips: Vec<Address>,
     /// In the order received.
@@ -34,7 +34,7 @@ pub(crate) struct Kept {
 pub(crate) struct Renderer {
     settings: Settings,
     pub(crate) keys: Keys,
-    pub(crate) kept: Kept,
+    pub(crate) state: State,
 }
 
 impl Renderer {
@@ -43,7 +43,7 @@ impl Renderer {
         Self {
             keys: Keys::new(&settings.agent_label),
             settings,
-            kept: Kept::default(),
+            state: State::default(),
         }
     }
 
@@ -60,19 +60,19 @@ impl Renderer {
         };
         let event = if self.settings.snat_only { nothing } else { event };
         self.keep_node_ips(world, &event.node_ips);
-        self.kept.frontends = event.frontend_ifs;
-        self.kept.backends = event.backend_ifs;
+        self.state.frontends = event.frontend_ifs;
+        self.state.backends = event.backend_ifs;
         let listing = world.list_prefix(&self.keys.prefix).map_err(|error| {
-            self.kept.cache = Cache::default();
+            self.state.cache = Cache::default();
             words(&error)
         })?;
         let global = self.keys.global();
         let own = listing.into_iter().map(|entry| (entry.key, entry.value));
         let own = own.filter(|(key, _)| self.keys.is_dnat(key) || *key == global);
-        self.kept.cache = Cache::listed(own);
+        self.state.cache = Cache::listed(own);
 
         let mut writes = Writes::default();
-        let there = self.kept.cache.keys.keys();
+        let there = self.state.cache.keys.keys();
         writes
             .deletes
             .extend(there.filter(|key| self.keys.is_dnat(key)).cloned());
@@ -83,7 +83,7 @@ impl Renderer {
         let identities = json(&global::identities(&self.settings));
         writes.puts.insert(self.keys.identities(), identities);
         self.put_global(&mut writes);
-        writes.store(world, &mut self.kept.cache)
+        writes.store(world, &mut self.state.cache)
     }
 
     /// `renderer.add-service`
@@ -147,7 +147,7 @@ impl Renderer {
     /// The database's error; the set is kept.
     pub(crate) fn update_local_frontend_ifs(&mut self, world: &mut impl World, new: Vec<String>) -> Result<(), String> {
         self.write(world, |renderer, _, writes| {
-            renderer.kept.frontends = new;
+            renderer.state.frontends = new;
             renderer.put_global(writes);
         })
     }
@@ -158,7 +158,7 @@ impl Renderer {
     /// The database's error; the set is kept.
     pub(crate) fn update_local_backend_ifs(&mut self, world: &mut impl World, new: Vec<String>) -> Result<(), String> {
         self.write(world, |renderer, _, writes| {
-            renderer.kept.backends = new;
+            renderer.state.backends = new;
             renderer.put_global(writes);
         })
     }
@@ -174,23 +174,23 @@ impl Renderer {
         }
         let mut writes = Writes::default();
         ask(self, world, &mut writes);
-        writes.store(world, &mut self.kept.cache)
+        writes.store(world, &mut self.state.cache)
     }
 
     fn put_dnat(&self, world: &mut impl World, writes: &mut Writes, service: &ContivService) {
-        let (dnat, no_addresses) = dnat::of_service(&self.settings, &self.kept.node_ips, service);
+        let (dnat, no_addresses) = dnat::of_service(&self.settings, &self.state.node_ips, service);
         warn(world, &no_addresses, &label(&service.id));
         writes.puts.insert(self.keys.dnat(&service.id), json(&dnat));
     }
 
     fn put_global(&self, writes: &mut Writes) {
-        let global = global::global(&self.settings, &self.kept.frontends, &self.kept.backends);
+        let global = global::global(&self.settings, &self.state.frontends, &self.state.backends);
         writes.puts.insert(self.keys.global(), json(&global));
     }
 
     fn keep_node_ips(&mut self, world: &mut impl World, node_ips: &[String]) {
         let mut no_addresses = Vec::new();
-        self.kept.node_ips = dnat::v4(node_ips, &mut no_addresses);
+        self.state.node_ips = dnat::v4(node_ips, &mut no_addresses);
         warn(world, &no_addresses, "nodes");
     }
 }

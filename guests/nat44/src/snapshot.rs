@@ -5,7 +5,7 @@ use trueup_guest::address::Address;
 use trueup_guest::{Guest, snapshot};
 
 use crate::cache::Cache;
-use crate::renderer::{Kept, Renderer};
+use crate::renderer::{Renderer, State};
 use crate::settings::Settings;
 
 /// The version of the text. Increment it when the contents change.
@@ -29,21 +29,21 @@ impl Guest for Renderer {
     }
 
     fn snapshot(&self) -> String {
-        let keys = self.kept.cache.keys.iter();
+        let keys = self.state.cache.keys.iter();
         snapshot::write(&Snapshot {
             version: VERSION,
             prefix: self.keys.prefix.clone(),
-            node_ips: self.kept.node_ips.clone(),
-            frontends: self.kept.frontends.clone(),
-            backends: self.kept.backends.clone(),
-            is_complete: self.kept.cache.is_complete,
+            node_ips: self.state.node_ips.clone(),
+            frontends: self.state.frontends.clone(),
+            backends: self.state.backends.clone(),
+            is_complete: self.state.cache.is_complete,
             keys: keys.map(|(key, value)| (key.clone(), value.clone())).collect(),
         })
     }
 
     fn restore(&mut self, snapshot: &str) -> Result<(), String> {
         let snapshot: Snapshot = snapshot::read(snapshot, VERSION)?;
-        self.kept = Kept {
+        self.state = State {
             node_ips: snapshot.node_ips,
             frontends: snapshot.frontends,
             backends: snapshot.backends,
@@ -51,7 +51,7 @@ impl Guest for Renderer {
         };
         // Another agent's keys do not apply to this one.
         if snapshot.prefix == self.keys.prefix {
-            self.kept.cache = Cache {
+            self.state.cache = Cache {
                 keys: snapshot.keys.into_iter().collect(),
                 is_complete: snapshot.is_complete,
             };

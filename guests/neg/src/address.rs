@@ -1,4 +1,4 @@
-//! One address field of an endpoint: its place in the order, and its canonical text.
+//! One address field of an endpoint: its rank in the order, and its canonical text.
 //!
 //! Knows no endpoints. An IPv4-mapped IPv6 address is ordered by its IPv6 number; as an address of a target or a NEG,
 //! it is no IPv6 address.
@@ -19,9 +19,9 @@ pub enum Class {
     Text,
 }
 
-/// A field's place in the order. Texts with the same place are ordered by their bytes.
+/// A field's rank in the order. Texts with the same rank are ordered by their bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub struct Rank {
     /// The class of the text.
     pub class: Class,
     /// The upper and the lower half of the address as a number: smaller and faster to compare than a `u128`. 0 if the
@@ -29,14 +29,14 @@ pub struct Place {
     halves: (u64, u64),
 }
 
-impl Place {
-    /// The place of an empty text.
+impl Rank {
+    /// The rank of an empty text.
     pub const EMPTY: Self = Self {
         class: Class::Empty,
         halves: (0, 0),
     };
 
-    /// The place of this text.
+    /// The rank of this text.
     pub fn of(text: &str) -> Self {
         if text.is_empty() {
             return Self::EMPTY;
@@ -74,27 +74,27 @@ impl Place {
         (u128::from(self.halves.0) << 64) | u128::from(self.halves.1)
     }
 
-    /// True if no other text has this place: an empty text, and IPv4 addresses, which have one spelling each.
+    /// True if no other text has this rank: an empty text, and IPv4 addresses, which have one spelling each.
     pub const fn has_one_text(self) -> bool {
         matches!(self.class, Class::Empty | Class::V4)
     }
 }
 
-/// The place of an IPv4 address: four decimal parts without leading zeros, and nothing after them.
-pub fn v4(text: &str) -> Option<Place> {
-    plain::v4(text.as_bytes()).map(Place::of_v4)
+/// The rank of an IPv4 address: four decimal parts without leading zeros, and nothing after them.
+pub fn v4(text: &str) -> Option<Rank> {
+    plain::v4(text.as_bytes()).map(Rank::of_v4)
 }
 
-/// The place of an IPv6 address, whose text becomes that of RFC 5952. `None`, and the text unchanged, if it is no such
+/// The rank of an IPv6 address, whose text becomes that of RFC 5952. `None`, and the text unchanged, if it is no such
 /// address, which includes texts with a zone or a prefix length and IPv4-mapped addresses.
-pub fn v6(text: &mut String) -> Option<Place> {
+pub fn v6(text: &mut String) -> Option<Rank> {
     let address = parse_v6(text).filter(|address| address.to_ipv4_mapped().is_none())?;
     let canonical = Canonical::of(address);
     // Most texts are already canonical: leave them in place.
     if canonical.text() != text {
         *text = canonical.text().to_owned();
     }
-    Some(Place::of_v6(address))
+    Some(Rank::of_v6(address))
 }
 
 /// The standard library parses texts with dots, and all invalid ones.
@@ -247,17 +247,17 @@ mod tests {
             "fd00::10",
             "x",
         ];
-        let places: Vec<Place> = texts.iter().map(|text| Place::of(text)).collect();
-        assert!(places.is_sorted_by(|left, right| left < right), "{places:?}");
+        let ranks: Vec<Rank> = texts.iter().map(|text| Rank::of(text)).collect();
+        assert!(ranks.is_sorted_by(|left, right| left < right), "{ranks:?}");
         for text in ["010.0.0.1", " 10.0.0.1", "10.0.0.1/32", "fe80::1%eth0", "[::1]", "node"] {
-            assert_eq!(Place::of(text).class, Class::Text, "{text}");
+            assert_eq!(Rank::of(text).class, Class::Text, "{text}");
         }
-        assert_eq!(Place::of("FD00:0::0002"), Place::of("fd00::2"));
+        assert_eq!(Rank::of("FD00:0::0002"), Rank::of("fd00::2"));
     }
 
     #[test]
     fn what_is_an_ipv4_address() {
-        assert_eq!(v4("10.0.0.1").map(Place::number), Some(0x0a00_0001));
+        assert_eq!(v4("10.0.0.1").map(Rank::number), Some(0x0a00_0001));
         for text in [
             "",
             "10.0.0",
@@ -350,8 +350,8 @@ mod tests {
         fn every_canonical_text_stays_and_has_its_number(number: u128) {
             let address = Ipv6Addr::from_bits(number);
             let mut text = address.to_string();
-            if let Some(place) = v6(&mut text) {
-                prop_assert_eq!(place.number(), number);
+            if let Some(rank) = v6(&mut text) {
+                prop_assert_eq!(rank.number(), number);
             }
             prop_assert_eq!(text, address.to_string());
         }

@@ -4,7 +4,7 @@
 
 use std::cmp::Ordering;
 
-use crate::address::{self, Place};
+use crate::address::{self, Rank};
 use crate::bindings::trueup::neg::types::Endpoint;
 use crate::entry::{self, Entry, Set, View};
 use crate::filter::Committed;
@@ -18,14 +18,14 @@ pub fn listed(endpoints: Vec<Endpoint>) -> Set {
 }
 
 fn listed_entry(mut endpoint: Endpoint) -> Entry {
-    let ip = address::v4(&endpoint.ip).unwrap_or_else(|| Place::of(&endpoint.ip));
+    let ip = address::v4(&endpoint.ip).unwrap_or_else(|| Rank::of(&endpoint.ip));
     let ipv6 = if endpoint.ipv6.is_empty() {
         None
     } else {
         address::v6(&mut endpoint.ipv6)
     };
-    let ipv6 = ipv6.unwrap_or_else(|| Place::of(&endpoint.ipv6));
-    Entry::placed(ip, ipv6, endpoint)
+    let ipv6 = ipv6.unwrap_or_else(|| Rank::of(&endpoint.ipv6));
+    Entry::ranked(ip, ipv6, endpoint)
 }
 
 /// The contents after the operations at this location end well.

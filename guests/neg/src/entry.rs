@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use trueup_guest::words;
 
-use crate::address::{Class, Place};
+use crate::address::{Class, Rank};
 use crate::bindings::trueup::neg::types::{Endpoint, EndpointGroup, Location};
 
 /// The effect of a migration on an endpoint of a set.
@@ -25,8 +25,8 @@ pub enum Mark {
 /// An endpoint with the fields that are compared first.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    ip: Place,
-    ipv6: Place,
+    ip: Rank,
+    ipv6: Rank,
     /// The effect of a migration on it.
     pub mark: Mark,
     /// The endpoint as text.
@@ -42,11 +42,11 @@ pub type Groups = BTreeMap<Location, Set>;
 impl Entry {
     /// Parses the addresses of an endpoint that may hold any text.
     pub fn new(endpoint: Endpoint) -> Self {
-        Self::placed(Place::of(&endpoint.ip), Place::of(&endpoint.ipv6), endpoint)
+        Self::ranked(Rank::of(&endpoint.ip), Rank::of(&endpoint.ipv6), endpoint)
     }
 
     /// An endpoint with parsed addresses.
-    pub const fn placed(ip: Place, ipv6: Place, endpoint: Endpoint) -> Self {
+    pub const fn ranked(ip: Rank, ipv6: Rank, endpoint: Endpoint) -> Self {
         Self {
             ip,
             ipv6,
@@ -56,7 +56,7 @@ impl Entry {
     }
 
     /// A number that follows the order, with few collisions: sorting small items is faster than sorting whole entries.
-    fn rough_place(&self) -> u128 {
+    fn rough_rank(&self) -> u128 {
         let (ip, ipv6) = (self.ip.number(), self.ipv6.number());
         let ipv6_class = self.ipv6.class as u128;
         // Two bits for a class, 32 for an IPv4 address, and as much of an IPv6 address as fits.
@@ -82,8 +82,8 @@ impl Entry {
 /// An endpoint outside of a set, used to look up twins. Ordered as endpoints are.
 #[derive(Clone, Copy, Debug)]
 pub struct View<'e> {
-    ip: (Place, &'e str),
-    ipv6: (Place, &'e str),
+    ip: (Rank, &'e str),
+    ipv6: (Rank, &'e str),
     port: &'e str,
     node: &'e str,
 }
@@ -92,8 +92,8 @@ impl<'e> View<'e> {
     /// Parses the addresses of an endpoint.
     pub fn of(endpoint: &'e Endpoint) -> Self {
         Self {
-            ip: (Place::of(&endpoint.ip), &endpoint.ip),
-            ipv6: (Place::of(&endpoint.ipv6), &endpoint.ipv6),
+            ip: (Rank::of(&endpoint.ip), &endpoint.ip),
+            ipv6: (Rank::of(&endpoint.ipv6), &endpoint.ipv6),
             port: &endpoint.port,
             node: &endpoint.node,
         }
@@ -116,7 +116,7 @@ impl<'e> View<'e> {
 
     /// The two twins of a dual-stack endpoint: without `ipv6`, and without `ip`. `None` if it is single-stack.
     pub fn twins(&self) -> Option<[Self; 2]> {
-        const NONE: (Place, &str) = (Place::EMPTY, "");
+        const NONE: (Rank, &str) = (Rank::EMPTY, "");
         self.is_dual()
             .then_some([Self { ipv6: NONE, ..*self }, Self { ip: NONE, ..*self }])
     }
@@ -145,7 +145,7 @@ impl PartialEq for View<'_> {
 
 impl Eq for View<'_> {}
 
-fn compare_fields(left: (Place, &str), right: (Place, &str)) -> Ordering {
+fn compare_fields(left: (Rank, &str), right: (Rank, &str)) -> Ordering {
     left.0.cmp(&right.0).then_with(|| {
         if left.0.has_one_text() {
             Ordering::Equal
@@ -161,8 +161,8 @@ pub fn tidy(set: &mut Set) {
     if set.is_sorted_by(|left, right| left.view() < right.view()) {
         return;
     }
-    set.sort_by_cached_key(Entry::rough_place);
-    for equals in set.chunk_by_mut(|left, right| left.rough_place() == right.rough_place()) {
+    set.sort_by_cached_key(Entry::rough_rank);
+    for equals in set.chunk_by_mut(|left, right| left.rough_rank() == right.rough_rank()) {
         equals.sort_unstable_by(|left, right| left.view().cmp(&right.view()));
     }
     set.dedup_by(|right, left| left.view() == right.view());

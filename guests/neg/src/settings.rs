@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
-use trueup_guest::text;
 
 use crate::filter::Fractions;
 
@@ -183,7 +182,7 @@ impl Given {
 }
 
 fn wrong(name: &str, value: &Value, what: &str) -> String {
-    format!("{name}: was {}, may be {what}", text::json(value))
+    format!("{name}: was {value}, may be {what}")
 }
 
 fn from_1(value: &Value) -> Option<u64> {

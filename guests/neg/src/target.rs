@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use trueup_guest::text::quoted;
 
-use crate::address::{self, Place};
+use crate::address::{self, Rank};
 use crate::bindings::trueup::neg::types::{Endpoint, EndpointGroup, Location};
 use crate::entry::{self, Entry, Groups};
 
@@ -54,7 +54,7 @@ fn check_location(location: &Location, neg_names: &BTreeMap<String, String>) -> 
 
 fn read_endpoint(mut endpoint: Endpoint) -> Result<Entry, String> {
     let ip = if endpoint.ip.is_empty() {
-        Some(Place::EMPTY)
+        Some(Rank::EMPTY)
     } else {
         address::v4(&endpoint.ip)
     };
@@ -63,7 +63,7 @@ fn read_endpoint(mut endpoint: Endpoint) -> Result<Entry, String> {
         return Err(format!(".ip: {ip} is not an IPv4 address, it must be one or empty"));
     };
     let ipv6 = if endpoint.ipv6.is_empty() {
-        Some(Place::EMPTY)
+        Some(Rank::EMPTY)
     } else {
         address::v6(&mut endpoint.ipv6)
     };
@@ -71,12 +71,12 @@ fn read_endpoint(mut endpoint: Endpoint) -> Result<Entry, String> {
         let ipv6 = quoted(&endpoint.ipv6);
         return Err(format!(".ipv6: {ipv6} is not an IPv6 address, it must be one or empty"));
     };
-    if (ip, ipv6) == (Place::EMPTY, Place::EMPTY) {
+    if (ip, ipv6) == (Rank::EMPTY, Rank::EMPTY) {
         return Err(": ip and ipv6 are both empty, one must be given".to_owned());
     }
     if !address::is_port(&endpoint.port) {
         let port = quoted(&endpoint.port);
         return Err(format!(".port: {port} is not a port, it must be 1 to 65535 or empty"));
     }
-    Ok(Entry::placed(ip, ipv6, endpoint))
+    Ok(Entry::ranked(ip, ipv6, endpoint))
 }

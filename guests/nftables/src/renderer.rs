@@ -23,7 +23,7 @@ use crate::world::World;
 pub(crate) type Services = BTreeMap<ObjectId, ContivService>;
 
 /// The desired services; `None` if a service must go.
-type Wishes = BTreeMap<ObjectId, Option<ContivService>>;
+type Desired = BTreeMap<ObjectId, Option<ContivService>>;
 
 /// The contents of the packet filter.
 #[derive(Clone, Debug, PartialEq)]
@@ -82,7 +82,7 @@ impl Renderer {
     /// # Errors
     /// The packet filter's error, or that there was no resync; nothing changes.
     pub(crate) fn add_service(&mut self, world: &mut impl World, service: ContivService) -> Result<(), String> {
-        self.change(world, Wishes::from([(service.id.clone(), Some(service))]))
+        self.change(world, Desired::from([(service.id.clone(), Some(service))]))
     }
 
     /// `renderer.update-service`: only the id of the old service matters, since its contents are known.
@@ -95,9 +95,9 @@ impl Renderer {
         old: ObjectId,
         new: ContivService,
     ) -> Result<(), String> {
-        let mut wishes = Wishes::from([(old, None)]);
-        wishes.insert(new.id.clone(), Some(new));
-        self.change(world, wishes)
+        let mut desired = Desired::from([(old, None)]);
+        desired.insert(new.id.clone(), Some(new));
+        self.change(world, desired)
     }
 
     /// `renderer.delete-service`: does nothing for an unknown one.
@@ -105,17 +105,17 @@ impl Renderer {
     /// # Errors
     /// As [`Renderer::add_service`].
     pub(crate) fn delete_service(&mut self, world: &mut impl World, service: ObjectId) -> Result<(), String> {
-        self.change(world, Wishes::from([(service, None)]))
+        self.change(world, Desired::from([(service, None)]))
     }
 
-    fn change(&mut self, world: &mut impl World, wishes: Wishes) -> Result<(), String> {
+    fn change(&mut self, world: &mut impl World, desired: Desired) -> Result<(), String> {
         let Some(acknowledged) = &mut self.acknowledged else {
             return Err("no resync yet".to_owned());
         };
         let old = |id| Some((id, Facts::read(acknowledged.services.get(id)?)));
-        let before: Vec<(&ObjectId, Facts)> = wishes.keys().filter_map(old).collect();
+        let before: Vec<(&ObjectId, Facts)> = desired.keys().filter_map(old).collect();
         let new = |(id, service): (_, &Option<ContivService>)| Some((id, Facts::read(service.as_ref()?)));
-        let after: Vec<(&ObjectId, Facts)> = wishes.iter().filter_map(new).collect();
+        let after: Vec<(&ObjectId, Facts)> = desired.iter().filter_map(new).collect();
         for (id, facts) in &after {
             warn(world, id, facts);
         }
@@ -125,7 +125,7 @@ impl Renderer {
         for ((_, claims), step) in acknowledged.claims.iter_mut().zip(&steps) {
             step.take_effect(claims);
         }
-        for (id, service) in wishes {
+        for (id, service) in desired {
             match service {
                 Some(service) => acknowledged.services.insert(id, service),
                 None => acknowledged.services.remove(&id),

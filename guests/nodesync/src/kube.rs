@@ -22,14 +22,14 @@ impl Kube {
     pub(crate) fn read(world: &mut impl World, node: &Node) -> Self {
         let mut addresses = BTreeSet::new();
         let counts = |of: NodeAddressType| matches!(of, NodeAddressType::InternalIp | NodeAddressType::ExternalIp);
-        for told in node.addresses.iter().filter(|told| counts(told.address_type)) {
-            match Address::parse(&told.address) {
+        for listed in node.addresses.iter().filter(|listed| counts(listed.address_type)) {
+            match Address::parse(&listed.address) {
                 Some(address) => {
                     addresses.insert(address);
                 }
                 None => world.warn(
                     "a node's address in Kubernetes does not parse and is left out",
-                    &[("node", &node.name), ("address", &told.address)],
+                    &[("node", &node.name), ("address", &listed.address)],
                 ),
             }
         }

@@ -143,9 +143,9 @@ impl NodeSync {
         let updates = match change {
             Change::KubeNodePut(node) => {
                 let name = node.name.clone();
-                self.telling(&[&name], |this| this.put_kube(world, node))
+                self.updates(&[&name], |this| this.put_kube(world, node))
             }
-            Change::KubeNodeDeleted(name) => self.telling(&[&name], |this| this.view.remove_kube(&name)),
+            Change::KubeNodeDeleted(name) => self.updates(&[&name], |this| this.view.remove_kube(&name)),
             Change::VppNodePut(node) => self.put_record(world, node)?,
             Change::VppNodeDeleted(id) if id == self.id => {
                 self.put_back(world)?;
@@ -158,7 +158,7 @@ impl NodeSync {
     }
 
     /// Makes a change that affects only the nodes of these names; returns those that differ before and after.
-    fn telling(&mut self, names: &[&str], change: impl FnOnce(&mut Self)) -> Vec<NodeUpdate> {
+    fn updates(&mut self, names: &[&str], change: impl FnOnce(&mut Self)) -> Vec<NodeUpdate> {
         let names: BTreeSet<&str> = names.iter().copied().collect();
         let before: Vec<Option<Node>> = names.iter().map(|name| self.node(name)).collect();
         change(self);
@@ -201,7 +201,7 @@ impl NodeSync {
         }
         let old = self.view.record(id).map(|old| old.name.clone());
         let new = record.name.clone();
-        Ok(self.telling(&[old.as_ref().unwrap_or(&new), &new], |this| {
+        Ok(self.updates(&[old.as_ref().unwrap_or(&new), &new], |this| {
             this.view.put_record(id, record);
         }))
     }
@@ -210,7 +210,7 @@ impl NodeSync {
         let Some(name) = self.view.record(id).map(|old| old.name.clone()) else {
             return Vec::new();
         };
-        self.telling(&[&name], |this| {
+        self.updates(&[&name], |this| {
             this.view.remove_record(id);
         })
     }
@@ -250,7 +250,7 @@ impl NodeSync {
     /// A node as reported; `None` if it has no id.
     fn node(&self, name: &str) -> Option<Node> {
         if name == self.settings.node_name {
-            return Some(self.view.tell(self.id, name, self.own_addresses()));
+            return Some(self.view.node_with(self.id, name, self.own_addresses()));
         }
         self.view.node(name)
     }

@@ -87,11 +87,11 @@ impl View {
     pub(crate) fn node(&self, name: &str) -> Option<Node> {
         let id = *self.ids.get(name)?.first()?;
         let record = self.records.get(&id)?;
-        Some(self.tell(id, name, &record.addresses))
+        Some(self.node_with(id, name, &record.addresses))
     }
 
     /// The node of that name with this id and these addresses, and with the facts from Kubernetes.
-    pub(crate) fn tell(&self, id: u32, name: &str, addresses: &Addresses) -> Node {
+    pub(crate) fn node_with(&self, id: u32, name: &str, addresses: &Addresses) -> Node {
         let kube = self.kube.get(name).cloned().unwrap_or_default();
         Node {
             id,

@@ -34,7 +34,7 @@ impl Given {
         let no_object = |was: &str| format!("config: was {was}, must be a JSON object");
         let value = serde_json::from_str(config).map_err(|_| no_object(&text::quoted(config)))?;
         let Value::Object(members) = value else {
-            return Err(no_object(&text::json(&value)));
+            return Err(no_object(&value.to_string()));
         };
         Ok(Self {
             members: members.into_iter().collect(),
@@ -50,7 +50,7 @@ impl Given {
         let value = self.members.get(name)?;
         let read = read(value);
         if read.is_none() {
-            let error = format!("{name}: was {}, must be {must_be}", text::json(value));
+            let error = format!("{name}: was {value}, must be {must_be}");
             self.wrong.insert(name, error);
         }
         read
@@ -104,16 +104,17 @@ impl Given {
     /// by name, else `NAME: was not set, must be TEXT` for the setting that was required first.
     pub fn end<T>(self, settings: T) -> Result<T, String> {
         for (name, value) in &self.members {
-            let was = text::json(value);
             if let Some(error) = self.wrong.get(name.as_str()) {
                 return Err(error.clone());
             }
             if self.known.is_empty() {
-                return Err(format!("{name}: was {was}, must not be set: there are no settings"));
+                return Err(format!("{name}: was {value}, must not be set: there are no settings"));
             }
             if !self.known.contains(name.as_str()) {
                 let names = self.known.iter().copied().collect::<Vec<_>>().join(", ");
-                return Err(format!("{name}: was {was}, must not be set: the settings are {names}"));
+                return Err(format!(
+                    "{name}: was {value}, must not be set: the settings are {names}"
+                ));
             }
         }
         self.missing.map_or(Ok(settings), Err)

@@ -56,7 +56,7 @@ pub fn read_stateless(snapshot: &str, guest: &str, version: u32) -> Result<(), S
     if is_own && format == Some(STATELESS_FORMAT) && has_version {
         return Ok(());
     }
-    let member = |name: &str| members.get(name).map_or_else(|| "unknown".to_owned(), text::json);
+    let member = |name: &str| members.get(name).map_or_else(|| "unknown".to_owned(), Value::to_string);
     Err(format!(
         "snapshot: was written by guest {} version {} in format {}, must be by {} in format {STATELESS_FORMAT}, which \
          version {version} reads",
@@ -83,9 +83,9 @@ fn check_version(snapshot: &str, version: u64) -> Result<(), String> {
     if found.version.as_u64() == Some(version) {
         return Ok(());
     }
-    let found = text::json(&found.version);
     Err(format!(
-        "snapshot: was written by version {found}, may be version {version}"
+        "snapshot: was written by version {}, may be version {version}",
+        found.version
     ))
 }
 

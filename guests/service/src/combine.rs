@@ -8,7 +8,7 @@ use crate::bindings::trueup::service::types::{Backend, ContivService, PortBacken
 use crate::id::Id;
 use crate::inputs::Endpoints;
 use crate::redirects::Redirects;
-use crate::wiring::{Place, Wiring};
+use crate::wiring::{Location, Wiring};
 
 /// A contiv-service, with the pods of this node that it names.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,9 +21,9 @@ pub(crate) struct Combined {
 
 /// An endpoint's address as the renderers reach it.
 #[derive(Clone, Copy)]
-struct Spot {
+struct Located {
     address: Address,
-    place: Place,
+    location: Location,
 }
 
 /// `service` has no backends yet.
@@ -36,20 +36,20 @@ pub(crate) fn combine(
     #[cfg(test)]
     counting::count();
     // The ports ascend by name.
-    let mut found: Vec<Vec<(Spot, u16)>> = vec![Vec::new(); service.ports.len()];
+    let mut found: Vec<Vec<(Located, u16)>> = vec![Vec::new(); service.ports.len()];
     let mut local_backends = Vec::new();
     for subset in &endpoints.subsets {
         let spots = subset.addresses.iter().map(|(listed, _)| {
             let address = redirects.target(*listed);
-            let place = wiring.place(address);
-            Spot { address, place }
+            let location = wiring.location(address);
+            Located { address, location }
         });
-        let spots: Vec<Spot> = spots.collect();
+        let spots: Vec<Located> = spots.collect();
         let local = subset
             .addresses
             .iter()
             .zip(&spots)
-            .filter(|(_, spot)| spot.place.is_local);
+            .filter(|(_, spot)| spot.location.is_local);
         local_backends.extend(local.filter_map(|((_, pod), _)| pod.clone()));
         for (name, number) in &subset.ports {
             // Ignore protocols on purpose: names decide which port is meant.
@@ -77,15 +77,15 @@ pub(crate) fn combine(
 }
 
 /// Each address and port once, in order.
-fn ordered(mut found: Vec<(Spot, u16)>) -> Vec<Backend> {
-    let key = |(spot, port): &(Spot, u16)| (spot.address, *port);
+fn ordered(mut found: Vec<(Located, u16)>) -> Vec<Backend> {
+    let key = |(spot, port): &(Located, u16)| (spot.address, *port);
     found.sort_by_key(key);
     found.dedup_by_key(|backend| key(backend));
-    let backend = |(spot, port): (Spot, u16)| Backend {
+    let backend = |(spot, port): (Located, u16)| Backend {
         ip: spot.address.to_string(),
         port,
-        local: spot.place.is_local,
-        host_network: spot.place.is_host_network,
+        local: spot.location.is_local,
+        host_network: spot.location.is_host_network,
     };
     found.into_iter().map(backend).collect()
 }

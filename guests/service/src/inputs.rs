@@ -6,8 +6,8 @@ use trueup_guest::address::Address;
 
 use crate::bindings::exports::trueup::service::processor::{CustomInterface, State};
 use crate::bindings::trueup::service::types::ContivService;
-use crate::door;
 use crate::id::Id;
+use crate::parse;
 use crate::wiring::Wiring;
 use crate::world::World;
 
@@ -70,7 +70,7 @@ impl Inputs {
     pub(crate) fn read(world: &mut impl World, state: State) -> Self {
         let mut inputs = Self {
             wiring: Wiring::read(world, state.context),
-            node_ips: door::node_ips(world, &state.nodes),
+            node_ips: parse::node_ips(world, &state.nodes),
             local_pods: BTreeMap::new(),
             remote_pods: BTreeMap::new(),
             endpoints: BTreeMap::new(),
@@ -78,27 +78,27 @@ impl Inputs {
             allocations: BTreeMap::new(),
         };
         for pod in state.local_pods {
-            let (id, pod) = door::pod(world, pod);
+            let (id, pod) = parse::pod(world, pod);
             put(world, "local pods", &mut inputs.local_pods, id, pod);
         }
         for pod in state.remote_pods {
-            let (id, pod) = door::pod(world, pod);
+            let (id, pod) = parse::pod(world, pod);
             put(world, "remote pods", &mut inputs.remote_pods, id, pod);
         }
         for endpoints in state.endpoints {
-            let (id, endpoints) = door::endpoints(world, endpoints);
+            let (id, endpoints) = parse::endpoints(world, endpoints);
             put(world, "endpoints", &mut inputs.endpoints, id, endpoints);
         }
         let mut services = BTreeMap::new();
         for service in state.services {
             let id = Id::from(service.id.clone());
-            let service = door::service(world, service);
+            let service = parse::service(world, service);
             put(world, "services", &mut services, id, service);
         }
         let rendered = services.into_iter().filter_map(|(id, service)| Some((id, service?)));
         inputs.services = rendered.collect();
         for allocation in state.ip_allocations {
-            door::check_allocation(world, &allocation);
+            parse::check_allocation(world, &allocation);
             let id = Id::from(allocation.pod);
             put(
                 world,

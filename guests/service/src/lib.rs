@@ -5,12 +5,12 @@
 //! with the difference. The model is the service processor of Contiv-VPP; the specification lists the intended
 //! differences.
 //!
-//! This file has the exports, and decides nothing. `door` parses, `inputs` stores,
+//! This file has the exports, and decides nothing. `parse` parses, `inputs` stores,
 //! `combine` and `pods` are the function of the inputs, `view` stores their results with indexes of what an event
 //! touches; `processor` and `rendering` call a [`world`]; `snapshot` is their text.
 //!
 //! ```text
-//! event -> door -> inputs -> view: touched pods -> touched services -> combine --+-> differences -> renderers
+//! event -> parse -> inputs -> view: touched pods -> touched services -> combine --+-> differences -> renderers
 //!                                                                acknowledged ---+        |
 //!                                                                     ^-------------------+
 //! ```
@@ -24,10 +24,10 @@ use crate::processor::Processor;
 
 mod bindings;
 mod combine;
-mod door;
 mod id;
 mod inputs;
 mod interfaces;
+mod parse;
 mod pods;
 mod processor;
 mod redirects;

@@ -6,9 +6,9 @@ use std::collections::BTreeSet;
 
 use crate::bindings::exports::trueup::service::processor::{Event, State};
 use crate::bindings::trueup::kube::types::{Endpoints as KubeEndpoints, ObjectId};
-use crate::door;
 use crate::id::Id;
 use crate::inputs::Inputs;
+use crate::parse;
 use crate::rendering::{Order, Rendering};
 use crate::settings::Settings;
 use crate::view::View;
@@ -112,7 +112,7 @@ impl Known {
         match event {
             Event::ServicePut(service) => {
                 let id = Id::from(service.id.clone());
-                match door::service(world, service) {
+                match parse::service(world, service) {
                     Some(service) => self.inputs.services.insert(id.clone(), service),
                     None => self.inputs.services.remove(&id),
                 };
@@ -131,18 +131,18 @@ impl Known {
                 BTreeSet::from([id])
             }
             Event::IpAllocationPut(allocation) => {
-                door::check_allocation(world, &allocation);
+                parse::check_allocation(world, &allocation);
                 let id = Id::from(allocation.pod);
                 self.inputs.allocations.insert(id.clone(), allocation.interfaces);
                 self.view.touch_pod(&self.inputs, &id)
             }
             Event::PodAdded(pod) => {
-                let (id, pod) = door::pod(world, pod);
+                let (id, pod) = parse::pod(world, pod);
                 self.inputs.local_pods.insert(id.clone(), pod);
                 self.view.touch_pod(&self.inputs, &id)
             }
             Event::RemotePodPut(pod) => {
-                let (id, pod) = door::pod(world, pod);
+                let (id, pod) = parse::pod(world, pod);
                 self.inputs.remote_pods.insert(id.clone(), pod);
                 self.view.touch_pod(&self.inputs, &id)
             }
@@ -157,7 +157,7 @@ impl Known {
                 self.forget_pod(&id)
             }
             Event::Nodes(nodes) => {
-                self.inputs.node_ips = door::node_ips(world, &nodes);
+                self.inputs.node_ips = parse::node_ips(world, &nodes);
                 self.rendering.compare_node_ips(&self.inputs);
                 BTreeSet::new()
             }
@@ -165,7 +165,7 @@ impl Known {
     }
 
     fn put_endpoints(&mut self, world: &mut impl World, endpoints: KubeEndpoints) -> BTreeSet<Id> {
-        let (id, new) = door::endpoints(world, endpoints);
+        let (id, new) = parse::endpoints(world, endpoints);
         let old = self.inputs.endpoints.insert(id.clone(), new);
         self.view.list(&id, old.as_ref(), self.inputs.endpoints.get(&id));
         BTreeSet::from([id])

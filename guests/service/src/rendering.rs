@@ -10,6 +10,7 @@ use trueup_guest::address::Address;
 use crate::bindings::trueup::service::types::{ContivService, ResyncEvent};
 use crate::id::Id;
 use crate::inputs::Inputs;
+use crate::interfaces::Interfaces;
 use crate::view::View;
 use crate::world::{Rendered, World};
 
@@ -161,18 +162,18 @@ impl Rendering {
         }
         let mut answers = Answers { world, result: Ok(()) };
         if order == Order::FrontendsFirst {
-            tell_frontends(&mut answers, view);
+            send_frontends(&mut answers, view);
         }
-        self.tell_services(&mut answers, inputs, view, touched);
-        self.tell_node_ips(&mut answers, inputs);
-        tell_backends(&mut answers, view);
+        self.send_services(&mut answers, inputs, view, touched);
+        self.send_node_ips(&mut answers, inputs);
+        send_backends(&mut answers, view);
         if order == Order::FrontendsLast {
-            tell_frontends(&mut answers, view);
+            send_frontends(&mut answers, view);
         }
         answers.result
     }
 
-    fn tell_services<W: World>(
+    fn send_services<W: World>(
         &mut self,
         answers: &mut Answers<'_, W>,
         inputs: &Inputs,
@@ -218,7 +219,7 @@ impl Rendering {
         self.node_ips_differ = self.node_ips != inputs.node_ips;
     }
 
-    fn tell_node_ips<W: World>(&mut self, answers: &mut Answers<'_, W>, inputs: &Inputs) {
+    fn send_node_ips<W: World>(&mut self, answers: &mut Answers<'_, W>, inputs: &Inputs) {
         if !self.node_ips_differ {
             return;
         }
@@ -233,24 +234,26 @@ impl Rendering {
     }
 }
 
-fn tell_frontends<W: World>(answers: &mut Answers<'_, W>, view: &mut View) {
-    let frontends = &mut view.frontends;
-    if frontends.differ() {
-        let (old, new) = (frontends.acknowledged(), frontends.wanted());
-        let call = "update-local-frontend-ifs";
-        if answers.ask(call, None, |world| world.update_local_frontend_ifs(&old, &new)) {
-            frontends.acknowledge();
-        }
-    }
+fn send_frontends<W: World>(answers: &mut Answers<'_, W>, view: &mut View) {
+    let call = "update-local-frontend-ifs";
+    send_interfaces(answers, call, &mut view.frontends, W::update_local_frontend_ifs);
 }
 
-fn tell_backends<W: World>(answers: &mut Answers<'_, W>, view: &mut View) {
-    let backends = &mut view.backends;
-    if backends.differ() {
-        let (old, new) = (backends.acknowledged(), backends.wanted());
-        let call = "update-local-backend-ifs";
-        if answers.ask(call, None, |world| world.update_local_backend_ifs(&old, &new)) {
-            backends.acknowledge();
+fn send_backends<W: World>(answers: &mut Answers<'_, W>, view: &mut View) {
+    let call = "update-local-backend-ifs";
+    send_interfaces(answers, call, &mut view.backends, W::update_local_backend_ifs);
+}
+
+fn send_interfaces<W: World>(
+    answers: &mut Answers<'_, W>,
+    call: &str,
+    interfaces: &mut Interfaces,
+    send: fn(&mut W, &[String], &[String]) -> Rendered,
+) {
+    if interfaces.differ() {
+        let (old, new) = (interfaces.acknowledged(), interfaces.wanted());
+        if answers.ask(call, None, |world| send(world, &old, &new)) {
+            interfaces.acknowledge();
         }
     }
 }

@@ -6,12 +6,12 @@ use trueup_guest::address::Address;
 use trueup_guest::network::Network;
 
 use crate::bindings::exports::trueup::service::processor::NodeContext;
-use crate::door;
+use crate::parse;
 use crate::world::World;
 
 /// The location of an address, as seen from this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct Location {
     /// On this node.
     pub(crate) is_local: bool,
     /// Outside of every pod network.
@@ -36,7 +36,7 @@ impl Wiring {
         let filled = |text: &&String| !text.is_empty();
         let texts = context.host_ips.iter().chain(Some(&context.node_ip).filter(filled));
         let own = texts
-            .filter_map(|text| door::address(world, "an address of this node", &[], text))
+            .filter_map(|text| parse::address(world, "an address of this node", &[], text))
             .collect();
         let mut network = |text: &String| {
             let network = Network::parse(text);
@@ -59,10 +59,10 @@ impl Wiring {
     }
 
     /// The location of a backend with this address.
-    pub(crate) fn place(&self, address: Address) -> Place {
+    pub(crate) fn location(&self, address: Address) -> Location {
         let is_in = |network: Option<Network>| network.is_some_and(|network| network.contains(address));
         let is_host_network = !is_in(self.all_nodes);
-        Place {
+        Location {
             is_local: is_in(self.this_node) || (is_host_network && self.own.contains(&address)),
             is_host_network,
         }

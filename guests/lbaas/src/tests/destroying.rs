@@ -6,7 +6,7 @@ use super::*;
 use crate::bindings::trueup::lbaas::api::Error as ApiError;
 use crate::simulated::{TAG, bind, built, small};
 
-/// An empty wish.
+/// Nothing desired.
 fn gone() -> Desired {
     let mut desired = small();
     desired.external_addresses.clear();
@@ -15,7 +15,7 @@ fn gone() -> Desired {
     desired
 }
 
-/// The wish without the server.
+/// The desired state without the server.
 fn without_servers() -> Desired {
     let mut desired = small();
     desired.servers.clear();

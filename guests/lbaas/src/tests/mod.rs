@@ -57,7 +57,7 @@ fn outline(plan: &Plan) -> (Vec<&str>, Vec<&str>) {
     )
 }
 
-/// Checks that the existing resources fulfil the wish.
+/// Checks that the existing resources are in the desired state.
 fn nothing_to_do(world: &mut Simulation, settings: &Settings, desired: &Desired) {
     let before = world.all();
     world.calls.clear();

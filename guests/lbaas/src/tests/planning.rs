@@ -43,7 +43,7 @@ fn what_matches_nothing_is_destroyed_children_before_parents() {
     );
 }
 
-/// What the plan destroys if one field of an own resource differs from the wish.
+/// What the plan destroys if one field of an own resource differs from the desired state.
 #[track_caller]
 fn replaced(at: usize, change: impl FnOnce(&mut Spec)) -> Vec<String> {
     let mut listed = built().to_vec();

@@ -8,9 +8,9 @@ use proptest::sample::{Index, select};
 use super::*;
 use crate::bindings::trueup::lbaas::api::Error as ApiError;
 use crate::bindings::trueup::lbaas::types::{Spec, State};
+use crate::desired::DesiredState;
 use crate::own::{Own, split};
 use crate::simulated::{TAG, backend, bind, desired, frontend, in_state, server};
-use crate::wish::Wish;
 use crate::{check, input, order};
 
 const PORTS: [(&str, u16, u16); 2] = [("http", 80, 30080), ("", 443, 30443)];
@@ -107,10 +107,10 @@ fn reachable(objects: Vec<Object>) -> Vec<Object> {
     objects.into_iter().filter(stays).collect()
 }
 
-/// The wished specs given the kept resources, compared one by one: the rules word for word, and quadratic.
-fn by_the_rules<'a>(load_balancer: &str, wish: &Wish<'_>, own: &Own<'a>) -> (Vec<Spec>, Vec<&'a Object>) {
+/// The desired specs given the kept resources, compared one by one: the rules word for word, and quadratic.
+fn by_the_rules<'a>(load_balancer: &str, desired: &DesiredState<'_>, own: &Own<'a>) -> (Vec<Spec>, Vec<&'a Object>) {
     let objects: Vec<&Object> = own.objects().collect();
-    let same = |wished: &Spec, found: &Spec| order::specs(wished, found).is_eq();
+    let same = |wanted: &Spec, found: &Spec| order::specs(wanted, found).is_eq();
     let refers = |child: &Object, parent: &Object| match (&child.spec, &parent.spec) {
         (Spec::Frontend(f), Spec::Backend(_)) => f.default_backend == parent.identifier,
         (Spec::Server(s), Spec::Backend(_)) => s.backend == parent.identifier,
@@ -119,9 +119,9 @@ fn by_the_rules<'a>(load_balancer: &str, wish: &Wish<'_>, own: &Own<'a>) -> (Vec
     };
     let mut create = Vec::new();
     let mut kept: Vec<&Object> = Vec::new();
-    let mut settle = |wished: Spec| -> Option<String> {
+    let mut settle = |wanted: Spec| -> Option<String> {
         let uses = |parent: &Object| objects.iter().filter(|child| refers(child, parent)).count();
-        let found = (objects.iter().filter(|object| same(&wished, &object.spec)))
+        let found = (objects.iter().filter(|object| same(&wanted, &object.spec)))
             .min_by_key(|object| (std::cmp::Reverse(uses(object)), object.identifier.clone()));
         match found {
             Some(found) => {
@@ -129,22 +129,22 @@ fn by_the_rules<'a>(load_balancer: &str, wish: &Wish<'_>, own: &Own<'a>) -> (Vec
                 Some(found.identifier.clone())
             }
             None => {
-                create.push(wished);
+                create.push(wanted);
                 None
             }
         }
     };
-    for port in &wish.ports {
+    for port in &desired.ports {
         let Some(backend) = settle(Spec::Backend(port.backend(load_balancer))) else {
             continue;
         };
-        for target in &wish.targets {
+        for target in &desired.targets {
             settle(Spec::Server(port.server(&backend, target)));
         }
         let Some(frontend) = settle(Spec::Frontend(port.frontend(load_balancer, &backend))) else {
             continue;
         };
-        for address in &wish.addresses {
+        for address in &desired.addresses {
             settle(Spec::Bind(port.bind(&frontend, address)));
         }
     }
@@ -169,18 +169,18 @@ proptest! {
     #[test]
     fn the_plan_is_what_the_rules_say_word_for_word(objects in leftovers()) {
         let listed: Vec<Object> = objects.into_iter().map(|object| in_state(State::Ok, object)).collect();
-        let desired = wanted();
-        let wish = input::parse(&desired).unwrap();
-        let owned = split(&wish.load_balancers, &listed);
+        let input = wanted();
+        let desired = input::parse(&input).unwrap();
+        let owned = split(&desired.load_balancers, &listed);
         let (mut create, mut destroy) = (Vec::new(), Vec::new());
-        for (load_balancer, own) in wish.load_balancers.iter().zip(&owned) {
-            let (created, destroyed) = by_the_rules(load_balancer, &wish, own);
+        for (load_balancer, own) in desired.load_balancers.iter().zip(&owned) {
+            let (created, destroyed) = by_the_rules(load_balancer, &desired, own);
             create.extend(created);
             destroy.extend(destroyed.into_iter().cloned());
         }
         create.sort_by(order::specs);
         destroy.sort_by(order::destruction);
-        let plan = check(&DESTROY, &desired, listed.clone()).unwrap();
+        let plan = check(&DESTROY, &input, listed.clone()).unwrap();
         prop_assert!(ascending(&plan));
         prop_assert_eq!(plan, Plan { create, destroy });
     }
@@ -250,7 +250,7 @@ proptest! {
         let plan = calls::reconcile_check(&mut world, &settings, &desired);
         prop_assert_eq!(plan, Ok(Plan { create: vec![], destroy: vec![] }));
 
-        // Both load balancers hold exactly the wish, and other owners' resources are unchanged.
+        // Both load balancers hold exactly the desired state, and other owners' resources are unchanged.
         let all = world.all();
         for own in split(&["lb-1", "lb-2"], &all) {
             prop_assert_eq!(own.counts().map(|(_, count)| count), [2, 2, 4, 4]);

@@ -4,7 +4,7 @@ mod conflicts;
 mod laws;
 mod racing;
 mod restarting;
-mod telling;
+mod updates;
 
 use crate::bindings::exports::trueup::nodesync::node_sync::{Change, ClusterState, VppNode};
 use crate::bindings::trueup::kube::types::{Node as KubeNode, NodeAddress, NodeAddressType};
@@ -80,7 +80,7 @@ fn lines(nodes: &[Node]) -> Vec<String> {
 }
 
 /// `a: before -> after`, with `-` for none.
-fn told(updates: &[NodeUpdate]) -> Vec<String> {
+fn listed(updates: &[NodeUpdate]) -> Vec<String> {
     let side = |node: &Option<Node>| node.as_ref().map_or_else(|| "-".to_owned(), line);
     let update = |update: &NodeUpdate| format!("{}: {} -> {}", update.node_name, side(&update.prev), side(&update.new));
     updates.iter().map(update).collect()

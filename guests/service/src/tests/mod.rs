@@ -5,8 +5,8 @@ mod cost;
 mod laws;
 mod model;
 mod refusals;
+mod rendering;
 mod restarting;
-mod telling;
 mod warnings;
 
 use crate::bindings::exports::trueup::service::processor::{

@@ -1,6 +1,6 @@
 //! What one service wants on every load balancer: names, ports, addresses and targets, ready for comparison.
 //!
-//! A [`Wish`] comes only from checked input (`input`), so everything here is unique as needed. It is sorted, so that an
+//! A [`DesiredState`] comes only from checked input (`input`), so everything here is unique as needed. It is sorted, so that an
 //! existing resource finds its place by binary search without building a name.
 
 use trueup_guest::address::Address;
@@ -16,7 +16,7 @@ pub const CHECK: &str = "enabled";
 
 /// A checked `desired`, borrowed from it.
 #[derive(Debug)]
-pub struct Wish<'a> {
+pub struct DesiredState<'a> {
     /// in the order given
     pub load_balancers: Vec<&'a str>,
     /// the one tag of all the service's resources
@@ -136,7 +136,7 @@ impl External {
     }
 }
 
-impl Wish<'_> {
+impl DesiredState<'_> {
     /// The port that wants this backend of a load balancer.
     pub fn port_of_backend(&self, found: &Backend) -> Option<usize> {
         if found.mode != Mode::Tcp || found.health_check != HEALTH_CHECK {
@@ -209,15 +209,15 @@ mod tests {
     #[test]
     fn what_is_built_is_found_again() {
         let desired = crate::simulated::desired(&["lb-1"], &[("http", 80, 30080), ("", 53, 30053)], 3);
-        let wish = crate::input::parse(&desired).unwrap();
-        for (index, port) in wish.ports.iter().enumerate() {
-            assert_eq!(wish.port_of_backend(&port.backend("lb-1")), Some(index));
-            assert!(wish.is_frontend_of(index, &port.frontend("lb-1", "b")));
-            for (at, external) in wish.addresses.iter().enumerate() {
-                assert_eq!(wish.address_of_bind(index, &port.bind("f", external)), Some(at));
+        let desired = crate::input::parse(&desired).unwrap();
+        for (index, port) in desired.ports.iter().enumerate() {
+            assert_eq!(desired.port_of_backend(&port.backend("lb-1")), Some(index));
+            assert!(desired.is_frontend_of(index, &port.frontend("lb-1", "b")));
+            for (at, external) in desired.addresses.iter().enumerate() {
+                assert_eq!(desired.address_of_bind(index, &port.bind("f", external)), Some(at));
             }
-            for (at, target) in wish.targets.iter().enumerate() {
-                assert_eq!(wish.target_of_server(index, &port.server("b", target)), Some(at));
+            for (at, target) in desired.targets.iter().enumerate() {
+                assert_eq!(desired.target_of_server(index, &port.server("b", target)), Some(at));
             }
         }
     }

@@ -1,6 +1,6 @@
 //! What the guest reports about each node, and what it leaves out with a warning.
 
-use super::{CONFIG, OWN_KEY, instance, kube, line, lines, put, put_kube, record, state, synced, told};
+use super::{CONFIG, OWN_KEY, instance, kube, line, lines, listed, put, put_kube, record, state, synced};
 use crate::bindings::exports::trueup::nodesync::node_sync::{Change, Error};
 use crate::bindings::trueup::etcd::kv;
 use crate::bindings::trueup::nodesync::types::IpVersion;
@@ -78,14 +78,14 @@ fn lists_come_back_without_duplicates_in_order() {
     let updates = node_sync
         .update(&mut world, put(3, "a", "10.0.0.1/24 10.0.0.1/8"))
         .unwrap();
-    assert_eq!(told(&updates), ["a: - -> 3 a [10.0.0.1/8 10.0.0.1/24] []"]);
+    assert_eq!(listed(&updates), ["a: - -> 3 a [10.0.0.1/8 10.0.0.1/24] []"]);
     for same in ["10.0.0.1/8 10.0.0.1/24", "10.0.0.1/24 10.0.0.1/24 10.0.0.1/8"] {
         assert_eq!(node_sync.update(&mut world, put(3, "a", same)), Ok(vec![]));
     }
     // The prefix length is part of an address.
     let updates = node_sync.update(&mut world, put(3, "a", "10.0.0.1/24")).unwrap();
     assert_eq!(
-        told(&updates),
+        listed(&updates),
         ["a: 3 a [10.0.0.1/8 10.0.0.1/24] [] -> 3 a [10.0.0.1/24] []"]
     );
 }
@@ -95,13 +95,13 @@ fn an_id_that_moves_to_another_name_tells_of_both_by_name() {
     let mut world = Simulation::default();
     let mut node_sync = synced(&mut world, &[(2, "me", ""), (3, "b", "")]);
     let updates = node_sync.update(&mut world, put(3, "a", "")).unwrap();
-    assert_eq!(told(&updates), ["a: - -> 3 a [] []", "b: 3 b [] [] -> -"]);
+    assert_eq!(listed(&updates), ["a: - -> 3 a [] []", "b: 3 b [] [] -> -"]);
     // The other record of `c` counts once the first goes.
     node_sync.update(&mut world, put(4, "c", "10.0.0.4/8")).unwrap();
     assert_eq!(node_sync.update(&mut world, put(5, "c", "10.0.0.5/8")), Ok(vec![]));
     let updates = node_sync.update(&mut world, put(4, "d", "")).unwrap();
     assert_eq!(
-        told(&updates),
+        listed(&updates),
         ["c: 4 c [10.0.0.4/8] [] -> 5 c [10.0.0.5/8] []", "d: - -> 4 d [] []"]
     );
 }
@@ -122,11 +122,11 @@ fn a_kube_change_of_a_node_without_id_is_kept_and_not_sent() {
         Ok(vec![])
     );
     let updates = node_sync.update(&mut world, put(1, "a", "")).unwrap();
-    assert_eq!(told(&updates), ["a: - -> 1 a [] [10.0.0.9] 10.1.1.0/24"]);
+    assert_eq!(listed(&updates), ["a: - -> 1 a [] [10.0.0.9] 10.1.1.0/24"]);
     let updates = node_sync
         .update(&mut world, Change::KubeNodeDeleted("a".to_owned()))
         .unwrap();
-    assert_eq!(told(&updates), ["a: 1 a [] [10.0.0.9] 10.1.1.0/24 -> 1 a [] []"]);
+    assert_eq!(listed(&updates), ["a: 1 a [] [10.0.0.9] 10.1.1.0/24 -> 1 a [] []"]);
 }
 
 #[test]
@@ -139,7 +139,7 @@ fn a_resync_forgets_what_it_does_not_name() {
         .unwrap();
     assert_eq!(lines(&node_sync.all_nodes()), ["4 b [] []", "2 me [10.0.0.2/8] []"]);
     assert_eq!(
-        told(&node_sync.update(&mut world, put(3, "a", "")).unwrap()),
+        listed(&node_sync.update(&mut world, put(3, "a", "")).unwrap()),
         ["a: - -> 3 a [] []"]
     );
 }
