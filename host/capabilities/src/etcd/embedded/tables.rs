@@ -11,7 +11,7 @@ use redb::{ReadableDatabase as _, ReadableTable, Table, TableDefinition};
 
 use super::Keep;
 use crate::bindings::etcd::kv::{Compare, Operation};
-use crate::etcd::api::FIRST_REVISION;
+use crate::etcd::api::{Applied, FIRST_REVISION};
 use crate::etcd::history::Look;
 use crate::etcd::rules::{self, Found};
 use crate::etcd::stored::{Changes, Event, Listing, Stored};
@@ -48,16 +48,6 @@ impl Change {
             Operation::Delete(key) => Self::Delete(key.as_bytes().to_vec()),
         }
     }
-}
-
-/// The result of a transaction.
-pub(super) struct Applied {
-    /// Whether its compares held.
-    pub(super) held: bool,
-    /// Whether anything changed.
-    pub(super) changed: bool,
-    /// The store's revision after it.
-    pub(super) revision: u64,
 }
 
 /// Creates missing tables, and refuses those of another layout.
