@@ -11,10 +11,8 @@
 use std::collections::BTreeSet;
 
 use crate::backends::Backends;
-use crate::bindings::host::metrics::Label;
 use crate::grants::{Access, Grants};
 use crate::identity::Identity;
-use crate::metrics::{HOST, Line};
 use crate::quota::Blast;
 
 /// The maximum number of refusals of one call in the audit log. A guest that guesses identifiers makes 100,000
@@ -85,13 +83,10 @@ impl Guard<'_> {
     /// Reports a refusal everywhere but to the guest, and returns the text for the guest.
     pub(crate) fn refuse(&mut self, call: &str, scope: &str, what: String, entries: usize) -> String {
         let Self { identity, backends, .. } = self;
-        let label = |key: &str, value: &str| Label {
-            key: key.to_owned(),
-            value: value.to_owned(),
-        };
-        let labels = [label("guest", &identity.guest), label("call", call)];
-        let line = Line::CounterAdd(entries as u64);
-        backends.metrics.take(HOST, "trueup_access_denied_total", &labels, line);
+        let labels = [("guest", identity.guest.as_str()), ("call", call)];
+        backends
+            .metrics
+            .count("trueup_access_denied_total", &labels, entries as u64);
         if !std::mem::replace(&mut self.refused.logged, true) {
             tracing::warn!(
                 guest = %identity.guest, version = %identity.version, digest = %identity.digest, instance = %identity.instance,

@@ -32,7 +32,7 @@ use super::lock::{self, OpenError};
 use super::syncs::Syncs;
 use super::{DATA_BYTES_MAX, ENTRY_BYTES_MAX, Error, Saved, Store, blocking, place, within};
 use crate::Answer;
-use crate::metrics::{HOST, Line, Registry};
+use crate::metrics::Registry;
 
 /// The largest file: data of the largest size with its framing. More entries could be written, but one answer could not
 /// return them.
@@ -141,7 +141,7 @@ impl File {
     pub(super) fn open_on(disk: Arc<dyn Disk>, settings: Settings, metrics: Arc<Registry>) -> Result<Self, OpenError> {
         let lock = lock::take(&settings.path)?;
         let anchor = Anchor::of(&settings.path);
-        metrics.take(HOST, TORN_TAILS_TOTAL, &[], Line::CounterAdd(0));
+        metrics.count(TORN_TAILS_TOTAL, &[], 0);
         let shared = Shared {
             settings,
             disk,

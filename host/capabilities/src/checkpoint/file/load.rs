@@ -8,7 +8,6 @@ use super::super::anchor;
 use super::super::format::{self, Torn, Version};
 use super::super::{Error, Saved, place};
 use super::{Content, End, Log, Shared, TORN_TAILS_TOTAL};
-use crate::metrics::{HOST, Line};
 
 impl Shared {
     /// Reads the file from scratch, unless it is the one already found damaged.
@@ -99,7 +98,7 @@ impl Shared {
         let cut = self.disk.cut(file, torn.offset);
         cut.and_then(|()| self.disk.sync_all(file))
             .map_err(|error| self.failed("cutting off a torn tail", &error))?;
-        self.metrics.take(HOST, TORN_TAILS_TOTAL, &[], Line::CounterAdd(1));
+        self.metrics.count(TORN_TAILS_TOTAL, &[], 1);
         tracing::warn!(
             path = %path.display(), offset = torn.offset, bytes = torn.bytes, kept = %kept.display(),
             "checkpoint: a write was interrupted: record {} ({}); it was never answered, and is cut off",
