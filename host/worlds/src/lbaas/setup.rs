@@ -12,7 +12,7 @@ use trueup_capabilities::Backends;
 use trueup_capabilities::audit::Audit;
 use trueup_capabilities::faults::Faults;
 use trueup_capabilities::grants::Access;
-use trueup_capabilities::lbaas::anexia::{Anexia, Owned, RequestMetrics, Token};
+use trueup_capabilities::lbaas::anexia::{Anexia, Owned, RequestMetrics, token};
 use trueup_capabilities::lbaas::simulated::Simulated;
 use trueup_capabilities::lbaas::{Api, State};
 use trueup_capabilities::metrics::{HOST, Line, Registry as Metrics};
@@ -144,7 +144,7 @@ pub(super) fn connect(
     match &lbaas.backend {
         LbaasBackend::Anexia(backend) => {
             let settings = backend.settings(simulated);
-            let token = Token::read(&settings).map_err(SetupError::misused)?;
+            let token = token::read(&settings).map_err(SetupError::misused)?;
             let metrics = EngineMetrics {
                 metrics: Arc::clone(metrics),
                 in_flight: AtomicI64::new(0),

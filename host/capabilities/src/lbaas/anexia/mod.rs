@@ -30,6 +30,7 @@ mod path;
 mod settings;
 #[cfg(test)]
 mod tests;
+pub mod token;
 mod wire;
 
 use std::path::Path;
@@ -42,13 +43,15 @@ use tokio::sync::{Mutex, Semaphore};
 use trueup_base::fence::Fence;
 use trueup_base::http::client::Times;
 use trueup_base::http::limit::RateLimit;
+use trueup_base::http::secret::Secret;
 
 pub use self::http::RequestMetrics;
 use self::http::{Call, Engine, Pauses};
 use self::intents::Intents;
 pub use self::owned::Owned;
 use self::path::Collection;
-pub use self::settings::{Settings, TOKEN_ENV_DEFAULT, Token};
+pub use self::settings::Settings;
+pub use self::token::TOKEN_ENV_DEFAULT;
 use crate::Answer;
 use crate::lbaas::{Api, Error, Object, ObjectRef, Spec, State};
 pub use crate::remote::SettingsError;
@@ -71,7 +74,7 @@ impl Anexia {
     /// One line: the invalid setting, or why the folder can't be read.
     pub fn new(
         settings: Settings,
-        token: Token,
+        token: Secret,
         metrics: Arc<dyn RequestMetrics>,
         fence: Fence,
         intents: Option<&Path>,
@@ -82,14 +85,13 @@ impl Anexia {
 
     fn build(
         settings: Settings,
-        token: Token,
+        token: Secret,
         metrics: Arc<dyn RequestMetrics>,
         fence: Fence,
         intents: Option<&Path>,
         pauses: Pauses,
         proxies: &Matcher,
     ) -> Result<Self, SettingsError> {
-        settings.check_numbers()?;
         let base = settings.base()?;
         let intents = Intents::open(intents, Duration::from_millis(settings.request_timeout_ms))
             .map_err(|error| SettingsError(error.to_string()))?;

@@ -74,7 +74,7 @@ enum Asker<'a> {
 
 impl Requests {
     pub(super) fn new(settings: &Settings, credentials: Credentials) -> Result<Self, SettingsError> {
-        let base = settings.check()?;
+        let base = settings.base()?;
         let connect = Duration::from_millis(settings.connect_timeout_ms);
         let times = |request_ms| Times {
             request: Duration::from_millis(request_ms),
