@@ -10,6 +10,8 @@
 
 use std::collections::BTreeSet;
 
+use trueup_base::text;
+
 use crate::backends::Backends;
 use crate::grants::{Access, Grants};
 use crate::identity::Identity;
@@ -112,9 +114,8 @@ impl Guard<'_> {
         };
         let at_ms = self.backends.clock.now_ms();
         if let Err(error) = audit.refused(at_ms, self.identity, self.refused.entry, call, scope, &outcome) {
-            let cause = std::error::Error::source(&error);
-            let cause = cause.map(|cause| format!(": {cause}")).unwrap_or_default();
-            tracing::error!(guest = %self.identity.guest, call, scope, "a refusal is not in the audit log: {error}{cause}");
+            let error = text::causes(&error);
+            tracing::error!(guest = %self.identity.guest, call, scope, "a refusal is not in the audit log: {error}");
         }
     }
 }

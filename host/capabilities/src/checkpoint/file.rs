@@ -369,13 +369,13 @@ impl Shared {
 
     fn checkpoint(&self, data: &str) -> Result<(), Error> {
         within(self.path(), "the data", data, DATA_BYTES_MAX)?;
-        let stands = match &self.lock().content {
+        let is_known = match &self.lock().content {
             Content::Unusable(_) | Content::Damaged(..) => false,
             Content::Missing => place::look(self.path())?.is_none(),
             // If the file is gone, its content is known here, and this checkpoint restores it.
             Content::Log(log) => self.is_at_path(log) || place::look(self.path())?.is_none(),
         };
-        if !stands {
+        if !is_known {
             // Another file, or none, exists now: replace it only if it is readable.
             self.load()?;
         }

@@ -115,9 +115,9 @@ impl Embedded {
         let database = match open_file(path) {
             Ok(database) => database,
             Err(redb::Error::DatabaseAlreadyOpen) => return Err(OpenError::Locked { path: path.to_owned() }),
-            Err(error) => return Err(failed(told(&error))),
+            Err(error) => return Err(failed(shown(&error))),
         };
-        Self::of(database, Some(path), keep).map_err(|error| failed(told(&error)))
+        Self::of(database, Some(path), keep).map_err(|error| failed(shown(&error)))
     }
 
     /// A store in memory with what the file has, which stays as it is. Empty if there is no file. Another process may
@@ -140,7 +140,7 @@ impl Embedded {
         })();
         copied.map_err(|error| OpenError::Failed {
             path: path.to_owned(),
-            text: told(&error),
+            text: shown(&error),
         })
     }
 
@@ -150,7 +150,7 @@ impl Embedded {
     /// If the database can't be created.
     pub fn in_memory() -> Result<Self, Error> {
         let store = create(InMemoryBackend::new()).and_then(|database| Self::of(database, None, Keep::default()));
-        store.map_err(|error| Error::Unavailable(format!("{IN_MEMORY}: {}", told(&error))))
+        store.map_err(|error| Error::Unavailable(format!("{IN_MEMORY}: {}", shown(&error))))
     }
 
     /// A new store in memory with these entries, each stored at a revision of its own, by key.
@@ -247,7 +247,7 @@ impl Embedded {
 
 impl Base {
     fn run<T>(&self, work: impl FnOnce(&Self) -> Result<T, redb::Error>) -> Result<T, Error> {
-        guarded(|| work(self)).map_err(|error| self.failed(&told(&error)))
+        guarded(|| work(self)).map_err(|error| self.failed(&shown(&error)))
     }
 
     fn failed(&self, text: &str) -> Error {
@@ -304,7 +304,7 @@ fn own_file(path: &Path) -> std::io::Result<File> {
     regular::open_own(options.mode(FILE_MODE), path)
 }
 
-fn told(error: &redb::Error) -> String {
+fn shown(error: &redb::Error) -> String {
     match error {
         redb::Error::Corrupted(damage) => format!("{damage}; it is left as it is: move it away"),
         other => other.to_string(),

@@ -63,7 +63,7 @@ struct Shared {
 impl Compute {
     /// Checks the settings, and resumes polling the operations in the store. Guests' requests are withheld while
     /// `fence` is closed. The channel delivers ends of operations, including those in the store. Each comes again after
-    /// a restart until [`Compute::told`] acknowledges it.
+    /// a restart until [`Compute::acknowledge`] acknowledges it.
     ///
     /// Must be called within a tokio runtime. Blocks while the store is read.
     ///
@@ -131,8 +131,8 @@ impl Compute {
     ///
     /// # Errors
     /// If this can't be saved: the end is reported again after a restart.
-    pub async fn told(&self, instance: &str, operation: u64) -> Result<(), StoreError> {
-        self.shared.watch.told(instance, operation).await
+    pub async fn acknowledge(&self, instance: &str, operation: u64) -> Result<(), StoreError> {
+        self.shared.watch.acknowledge(instance, operation).await
     }
 
     /// The operations without an acknowledged end, by instance and number.

@@ -138,7 +138,7 @@ impl Requests {
     }
 
     async fn once(&self, asker: Asker<'_>, request: &Request, token: &Secret) -> Result<Value, Failure> {
-        let Some(_place) = self.pace.place().await else {
+        let Some(_slot) = self.pace.slot().await else {
             let text = "the host does not send requests any more".to_owned();
             return Err(Failure::lasting(Error::Unavailable(text)));
         };
