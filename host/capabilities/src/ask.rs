@@ -92,6 +92,7 @@ impl Host {
     {
         let limit = self.meter.limits.answer_bytes;
         let guard = Guard {
+            call: name,
             identity: &self.identity,
             grants: &self.grants,
             backends: &self.backends,

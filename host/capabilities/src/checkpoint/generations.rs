@@ -11,6 +11,8 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
+use trueup_base::replace;
+
 use super::disk::Disk;
 use super::{Error, place};
 
@@ -92,10 +94,7 @@ pub(super) fn replace(disk: &dyn Disk, path: &Path, keep: Keep, pieces: &[&[u8]]
 
 /// Writes a synced file with these bytes, replacing one that an earlier attempt left.
 pub(super) fn write_new(disk: &dyn Disk, new: &Path, pieces: &[&[u8]]) -> io::Result<File> {
-    match fs::remove_file(new) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
+    replace::remove(new)?;
     let file = place::create_new(new)?;
     let mut end = 0;
     for piece in pieces {

@@ -19,12 +19,12 @@ use crate::host::Host;
 
 impl<'a> Guard<'a> {
     /// Returns the backend if the guest may make this request.
-    fn neg(&mut self, call: &str, access: Access, neg: &NegRef) -> Result<&'a dyn Api, Error> {
-        self.count(call, NEG, 1).map_err(Error::AccessDenied)?;
+    fn neg(&mut self, access: Access, neg: &NegRef) -> Result<&'a dyn Api, Error> {
+        self.count(NEG, 1).map_err(Error::AccessDenied)?;
         let NegRef { name, zone } = neg;
         if !self.grants.allow_neg(access, name, zone) {
             let what = format!("no grant to {access} NEG `{name}` in zone `{zone}`");
-            return Err(Error::AccessDenied(self.refuse(call, &neg_scope(name, zone), what, 1)));
+            return Err(Error::AccessDenied(self.refuse(&neg_scope(name, zone), what, 1)));
         }
         let api = self.backends.neg.as_deref();
         api.ok_or_else(|| Error::Unavailable("this host has no backend for neg; configure `[backend.neg]`".to_owned()))
@@ -89,7 +89,7 @@ impl Host {
         let args = args!(neg: NegRef, endpoints: Vec<Endpoint>);
         let request = self.request_id(&neg, call, &args)?;
         self.ask(call, &args, async |mut guard| {
-            let api = guard.neg(call, Access::Write, &neg)?;
+            let api = guard.neg(Access::Write, &neg)?;
             check_number(&endpoints)?;
             api.change(attaches, &neg, &endpoints, request).await
         })
@@ -104,16 +104,15 @@ impl api::Host for Host {
         let (call, args) = ("api.ensure", args!(neg: NegRef, subnet: String));
         let request = self.request_id(&neg, call, &args)?;
         self.ask(call, &args, async |mut guard| {
-            let api = guard.neg(call, Access::Write, &neg)?;
+            let api = guard.neg(Access::Write, &neg)?;
             api.ensure(&neg, &subnet, request).await
         })
         .await
     }
 
     async fn list_endpoints(&mut self, neg: NegRef) -> wasmtime::Result<Result<Vec<Endpoint>, Error>> {
-        let call = "api.list-endpoints";
-        self.ask(call, &args!(neg: NegRef), async |mut guard| {
-            let api = guard.neg(call, Access::Read, &neg)?;
+        self.ask("api.list-endpoints", &args!(neg: NegRef), async |mut guard| {
+            let api = guard.neg(Access::Read, &neg)?;
             api.list_endpoints(&neg).await
         })
         .await

@@ -60,11 +60,14 @@ struct Stored {
 }
 
 /// An operation that has started.
-#[derive(Debug)]
-pub(super) struct Operation {
-    pub(super) attaches: bool,
-    pub(super) neg: NegRef,
-    pub(super) endpoints: Vec<Endpoint>,
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Operation {
+    /// Whether it attaches; otherwise it detaches.
+    pub attaches: bool,
+    /// The NEG.
+    pub neg: NegRef,
+    /// The endpoints.
+    pub endpoints: Vec<Endpoint>,
 }
 
 impl Simulated {

@@ -157,8 +157,7 @@ fn open_store(at: &CheckpointAt, metrics: &Arc<Metrics>) -> Result<Arc<dyn Store
             file::File::open(settings, Arc::clone(metrics)).map(|store| Arc::new(store) as _)
         }
         CheckpointAt::JsonFile { path, keep_generations } => {
-            let settings = json_file::Settings { path, keep_generations };
-            json_file::JsonFile::open(settings).map(|store| Arc::new(store) as _)
+            json_file::JsonFile::open(path, keep_generations).map(|store| Arc::new(store) as _)
         }
         CheckpointAt::Simulated => Ok(Arc::new(simulated::Simulated::new(None))),
     };

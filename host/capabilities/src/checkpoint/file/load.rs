@@ -4,6 +4,8 @@ use std::fs::File as OsFile;
 use std::io::{self, Read as _};
 use std::sync::Arc;
 
+use trueup_base::replace;
+
 use super::super::anchor;
 use super::super::format::{self, Torn, Version};
 use super::super::{Error, Saved, place};
@@ -85,10 +87,7 @@ impl Shared {
         let kept = place::beside(path, &format!(".torn-{}", torn.offset));
         let keep = || -> io::Result<()> {
             // From an earlier tear at the same place, or from an earlier attempt.
-            match std::fs::remove_file(&kept) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => {}
-            }
+            replace::remove(&kept)?;
             let copy = place::create_new(&kept)?;
             self.disk.write_at(&copy, tail, 0)?;
             self.disk.sync_all(&copy)?;
