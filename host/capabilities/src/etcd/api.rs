@@ -18,8 +18,8 @@ pub struct Applied {
     pub revision: u64,
 }
 
-/// A store, real or simulated. `get`, `list_prefix`, `list_keys`, `put`, `put_if_not_exists`, `delete` and `commit` have
-/// the names and promises of the WIT functions; the rest is for the host alone.
+/// A store, real or simulated. `get`, `list_prefix`, `list_keys`, `put`, `put_if_not_exists`, `delete` and `commit`
+/// have the names and promises of the WIT functions; the rest is for the host alone.
 ///
 /// A change is never sent twice. If its answer is lost, the error is `unavailable` and says that the outcome is
 /// unknown. Before a retry, the caller must read back, or use a compare that only holds the first time.

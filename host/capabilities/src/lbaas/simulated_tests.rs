@@ -3,6 +3,7 @@
 use std::task::{Context, Poll, Waker};
 
 use proptest::prelude::*;
+use serde_json::json;
 use trueup_base::clock::VirtualClock;
 
 use super::super::{Backend, Bind, Frontend, Mode, Server};

@@ -237,7 +237,7 @@ impl Operations for Compute {
 
     fn told<'a>(&'a self, instance: &'a str, operation: u64) -> Answer<'a, ()> {
         Box::pin(async move {
-            if let Err(error) = Self::told(self, instance, operation).await {
+            if let Err(error) = self.acknowledge(instance, operation).await {
                 tracing::warn!(
                     instance,
                     operation,
