@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 use trueup_base::fence::Fence;
-use trueup_capabilities::lbaas::anexia::{Anexia, RequestMetrics, Settings, Token};
+use trueup_capabilities::lbaas::anexia::{Anexia, RequestMetrics, Settings, token};
 use trueup_sims::lbaas::{self, ServerConfig};
 
 use crate::service::{LOAD_BALANCER, Size};
@@ -66,7 +66,7 @@ pub fn reconcile(stage: &Stage, size: Size, latency: Latency, concurrent: u16) -
         };
         let api = Anexia::new(
             settings,
-            Token::from_file(&token)?,
+            token::from_file(&token)?,
             Arc::clone(&requests) as _,
             Fence::open(),
             None,

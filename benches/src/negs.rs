@@ -10,7 +10,6 @@ use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 use trueup_base::clock::VirtualClock;
-use trueup_capabilities::faults::Faults;
 use trueup_capabilities::grants::Grants;
 use trueup_capabilities::log::NoLog;
 use trueup_capabilities::meter::Limits;
@@ -154,7 +153,7 @@ fn settings() -> Value {
 /// NEGs in memory with these contents.
 #[must_use]
 pub fn holding(groups: &[EndpointGroup]) -> Arc<Simulated> {
-    let simulated = Simulated::new(Arc::new(Faults::default()));
+    let simulated = Simulated::default();
     put(&simulated, groups);
     Arc::new(simulated)
 }

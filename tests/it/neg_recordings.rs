@@ -8,7 +8,6 @@ use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
 use trueup_base::clock::VirtualClock;
 use trueup_capabilities::Backends;
-use trueup_capabilities::faults::Faults;
 use trueup_capabilities::grants::Grants;
 use trueup_capabilities::log::NoLog;
 use trueup_capabilities::neg::simulated::{Neg, Simulated};
@@ -41,7 +40,7 @@ impl Stage {
         let folder = tempfile::tempdir().unwrap();
         let settings = json!({"neg_names": {"s1": "web"}});
         let instances = instances(&built_in(NAME), NAME, settings, Grants::everything(), folder.path()).await;
-        let api = Simulated::new(Arc::<Faults>::default());
+        let api = Simulated::default();
         let endpoints: Vec<Value> = (1..=10).map(|n| endpoint(n, false)).collect();
         let neg = json!({"name": "web", "zone": "z1", "subnet": "s1", "endpoints": endpoints});
         api.put(serde_json::from_value::<Neg>(neg).unwrap());

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 use trueup_capabilities::etcd::embedded::Embedded;
-use trueup_capabilities::etcd::{Api, Compare, Error, KeyValue, Listing, Operation, Watch};
+use trueup_capabilities::etcd::{Api, Applied, Compare, Error, KeyValue, Listing, Operation, Watch};
 use trueup_capabilities::grants::Grants;
 use trueup_capabilities::meter::Limits;
 use trueup_capabilities::{Answer, Backends};
@@ -161,16 +161,12 @@ impl Api for Poor {
         self.store.put(key, value)
     }
 
-    fn put_if_not_exists<'a>(&'a self, key: &'a str, value: &'a str) -> Answer<'a, Result<bool, Error>> {
-        self.store.put_if_not_exists(key, value)
-    }
-
-    fn delete<'a>(&'a self, key: &'a str) -> Answer<'a, Result<bool, Error>> {
-        self.store.delete(key)
-    }
-
-    fn commit<'a>(&'a self, compares: &'a [Compare], operations: &'a [Operation]) -> Answer<'a, Result<bool, Error>> {
-        self.store.commit(compares, operations)
+    fn transact<'a>(
+        &'a self,
+        compares: &'a [Compare],
+        operations: &'a [Operation],
+    ) -> Answer<'a, Result<Applied, Error>> {
+        self.store.transact(compares, operations)
     }
 
     fn listing<'a>(&'a self, prefix: &'a str) -> Answer<'a, Result<Listing, Error>> {

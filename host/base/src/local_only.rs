@@ -31,7 +31,7 @@ pub fn must_be_loopback(address: SocketAddr) -> Result<(), String> {
 
 /// Middleware for an address on loopback. It refuses requests whose `Host` is not a name of loopback: else a foreign
 /// page whose name resolves to 127.0.0.1 (DNS rebinding) could read everything. It admits `GET` and `HEAD` alone, and
-/// tells browsers what they may do with the answer ([`secure`]).
+/// sets the headers that limit what browsers do with the answer ([`secure`]).
 pub async fn guard(request: Request, next: Next) -> Response {
     let mut response = match refusal(request.method(), request.headers()) {
         None => next.run(request).await,
@@ -107,7 +107,7 @@ fn is_loopback_host(named: &str) -> bool {
 
 /// Sets the headers that tell browsers what they may do with an answer.
 pub fn secure(headers: &mut HeaderMap) {
-    let told = [
+    let values = [
         (header::CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY),
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
         (header::X_FRAME_OPTIONS, "DENY"),
@@ -121,7 +121,7 @@ pub fn secure(headers: &mut HeaderMap) {
             "same-origin",
         ),
     ];
-    for (name, value) in told {
+    for (name, value) in values {
         headers.insert(name, HeaderValue::from_static(value));
     }
     headers

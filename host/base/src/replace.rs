@@ -60,7 +60,10 @@ pub fn replace_file(file: &Path, bytes: &[u8], durable: Durable) -> io::Result<(
 }
 
 /// Removes a file; a missing file counts as removed.
-fn remove(file: &Path) -> io::Result<()> {
+///
+/// # Errors
+/// If the file is still there.
+pub fn remove(file: &Path) -> io::Result<()> {
     match fs::remove_file(file) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),

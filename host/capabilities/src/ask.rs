@@ -5,14 +5,14 @@
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 use tracing::{Instrument as _, Span};
 use trueup_journal::{Refusal, Tape, TapeError};
 
-use crate::Host;
 use crate::guard::Guard;
 use crate::meter::Meter;
 use crate::size::{AnswerSize, json_bytes};
-use crate::trace;
+use crate::{Backends, Host, questions, trace};
 
 /// Why the host ended a call at a request. The instance no longer exists then.
 #[derive(Debug, thiserror::Error)]
@@ -74,7 +74,7 @@ pub(crate) use args;
 
 impl Host {
     /// Makes one request of a capability: counted, and recorded or replayed. `answer` checks it with the guard, and
-    /// asks the backend.
+    /// asks the backend. In a scenario, a fault answers instead.
     ///
     /// # Errors
     /// A [`Stop`]: the guest gets no answer, and its call ends.
@@ -92,6 +92,7 @@ impl Host {
     {
         let limit = self.meter.limits.answer_bytes;
         let guard = Guard {
+            call: name,
             identity: &self.identity,
             grants: &self.grants,
             backends: &self.backends,
@@ -99,7 +100,13 @@ impl Host {
             blast: &mut self.blast,
             removing: self.removing,
         };
-        let question = async || sized(answer(guard).await, name, limit);
+        let question = async || {
+            let answer = match fault(guard.backends, name, args) {
+                Some(fault) => fault,
+                None => answer(guard).await,
+            };
+            sized(answer, name, limit)
+        };
         ask_or_end(&mut self.tape, &mut self.meter, name, args, question).await
     }
 }
@@ -158,6 +165,14 @@ where
     answer.map_err(|stop| Stop::from(stop).into())
 }
 
+/// The fault that answers the whole request. The backend of a request with an answer for each element looks for faults
+/// of its elements.
+fn fault<A: Serialize + ?Sized, R: DeserializeOwned>(backends: &Backends, name: &str, args: &A) -> Option<R> {
+    let faults = backends.faults.as_ref()?;
+    let is_list = questions::question(name).list.is_some();
+    if is_list { None } else { faults.whole(name, args) }
+}
+
 fn count<A: Serialize + ?Sized>(meter: &mut Meter, now: Instant, name: &'static str, args: &A) -> Result<(), Stop> {
     // A call that waits for an answer does not compute.
     meter.holding.end();
@@ -208,3 +223,7 @@ pub(crate) async fn sleep_within<R>(
 
 #[derive(Serialize)]
 pub(crate) struct Nothing {}
+
+#[cfg(test)]
+#[path = "ask_tests.rs"]
+mod tests;

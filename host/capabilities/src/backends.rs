@@ -5,6 +5,7 @@ use std::sync::Arc;
 use trueup_base::clock::{Clock, SystemClock};
 
 use crate::audit::Audit;
+use crate::faults::Faults;
 use crate::log::{Log, TracingLog};
 use crate::meter::Usage;
 use crate::metrics::Registry;
@@ -47,6 +48,8 @@ pub struct Backends {
     pub usage: Arc<Usage>,
     /// Decides when a long computation continues. If `None`, it continues at once.
     pub pace: Option<Arc<dyn Pace>>,
+    /// The faults of a scenario, which answer before the backends.
+    pub faults: Option<Arc<Faults>>,
 }
 
 impl Default for Backends {
@@ -68,6 +71,7 @@ impl Default for Backends {
             audit: None,
             usage: Arc::default(),
             pace: None,
+            faults: None,
         }
     }
 }

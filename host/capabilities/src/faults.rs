@@ -1,11 +1,11 @@
 //! Faults that a scenario injects: they replace the answers of the next calls of an import.
 //!
-//! Handles plain values and no particular interface. A simulated backend asks here before it acts, and acts only if no
-//! fault answers. A fault whose answer has the wrong type changes nothing; it becomes a *misfit*, which the scenario
-//! runner reports.
+//! Handles plain values and no particular interface. A request goes to its backend only if no fault answers it. A fault
+//! whose answer has the wrong type changes nothing; it becomes a *misfit*, which the scenario runner reports.
 //!
 //! ```text
-//! scenario -> add -> [oldest .. newest] <- entry, list, whole <- simulated backend
+//! scenario -> add -> [oldest .. newest] <- whole <- each request
+//!                                       <- entry, list <- the simulated backend, for a request with a list of answers
 //! ```
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -57,7 +57,7 @@ impl Faults {
     }
 
     /// The answer to a call whose arguments match as a whole; `None` if no fault matches.
-    pub fn whole<R: DeserializeOwned>(&self, call: &str, args: &impl Serialize) -> Option<R> {
+    pub fn whole<R: DeserializeOwned>(&self, call: &str, args: &(impl Serialize + ?Sized)) -> Option<R> {
         self.turn(call).entry(args)
     }
 
@@ -93,7 +93,7 @@ pub struct Turn<'a> {
 
 impl Turn<'_> {
     /// The answer for one element of the call's list, from the oldest matching fault; `None` if none matches.
-    pub fn entry<R: DeserializeOwned>(&mut self, element: &impl Serialize) -> Option<R> {
+    pub fn entry<R: DeserializeOwned>(&mut self, element: &(impl Serialize + ?Sized)) -> Option<R> {
         self.answer(|fault, value| fault.fits(value), element)
     }
 
@@ -109,7 +109,7 @@ impl Turn<'_> {
     fn answer<R: DeserializeOwned>(
         &mut self,
         fits: impl Fn(&Fault, &Value) -> bool,
-        args: &impl Serialize,
+        args: &(impl Serialize + ?Sized),
     ) -> Option<R> {
         let state = self.state.as_deref_mut()?;
         let value = match serde_json::to_value(args) {

@@ -10,11 +10,11 @@
 
 use std::collections::BTreeSet;
 
+use trueup_base::text;
+
 use crate::backends::Backends;
-use crate::bindings::host::metrics::Label;
 use crate::grants::{Access, Grants};
 use crate::identity::Identity;
-use crate::metrics::{HOST, Line};
 use crate::quota::Blast;
 
 /// The maximum number of refusals of one call in the audit log. A guest that guesses identifiers makes 100,000
@@ -43,6 +43,8 @@ impl Refused {
 
 /// Decides whether a request is allowed. Borrowed separately from the tape.
 pub(crate) struct Guard<'a> {
+    /// The request, `interface.function`.
+    pub(crate) call: &'a str,
     pub(crate) identity: &'a Identity,
     pub(crate) grants: &'a Grants,
     pub(crate) backends: &'a Backends,
@@ -56,7 +58,6 @@ impl Guard<'_> {
     /// Checks the grant. The guest gets the error.
     pub(crate) fn check(
         &mut self,
-        call: &str,
         capability: &str,
         access: Access,
         scope: &str,
@@ -65,12 +66,12 @@ impl Guard<'_> {
         if self.grants.allow(capability, access, scope) {
             return Ok(());
         }
-        Err(self.refuse(call, scope, what(), 1))
+        Err(self.refuse(scope, what(), 1))
     }
 
     /// Counts the request against `calls_per_minute`, over all instances of this guest. If the quota refuses a list, it
     /// refuses each of its `entries`.
-    pub(crate) fn count(&mut self, call: &str, capability: &str, entries: usize) -> Result<(), String> {
+    pub(crate) fn count(&mut self, capability: &str, entries: usize) -> Result<(), String> {
         let limit = self.grants.grant(capability).and_then(|grant| grant.calls_per_minute);
         let Some(limit) = limit else { return Ok(()) };
         let now_ms = self.backends.clock.steady_ms();
@@ -79,31 +80,30 @@ impl Guard<'_> {
         }
         let times = if limit == 1 { "once" } else { &format!("{limit} times") };
         let what = format!("`{capability}` was asked {times} within a minute, the limit `calls_per_minute`");
-        Err(self.refuse(call, "calls_per_minute", what, entries))
+        Err(self.refuse("calls_per_minute", what, entries))
     }
 
     /// Reports a refusal everywhere but to the guest, and returns the text for the guest.
-    pub(crate) fn refuse(&mut self, call: &str, scope: &str, what: String, entries: usize) -> String {
+    pub(crate) fn refuse(&mut self, scope: &str, what: String, entries: usize) -> String {
+        let call = self.call;
         let Self { identity, backends, .. } = self;
-        let label = |key: &str, value: &str| Label {
-            key: key.to_owned(),
-            value: value.to_owned(),
-        };
-        let labels = [label("guest", &identity.guest), label("call", call)];
-        let line = Line::CounterAdd(entries as u64);
-        backends.metrics.take(HOST, "trueup_access_denied_total", &labels, line);
+        let labels = [("guest", identity.guest.as_str()), ("call", call)];
+        backends
+            .metrics
+            .count("trueup_access_denied_total", &labels, entries as u64);
         if !std::mem::replace(&mut self.refused.logged, true) {
             tracing::warn!(
                 guest = %identity.guest, version = %identity.version, digest = %identity.digest, instance = %identity.instance,
                 call, "access denied: {what}; further refusals of this call are counted, not logged",
             );
         }
-        self.audit(call, scope, &what);
+        self.audit(scope, &what);
         what
     }
 
     /// Audits the first refusal of a call and scope. The refusal applies even if the line can't be written.
-    fn audit(&mut self, call: &str, scope: &str, what: &str) {
+    fn audit(&mut self, scope: &str, what: &str) {
+        let call = self.call;
         let Some(audit) = &self.backends.audit else { return };
         let count = self.refused.audited.len();
         if count > AUDITED_PER_CALL_MAX || !self.refused.audited.insert((call.to_owned(), scope.to_owned())) {
@@ -117,9 +117,8 @@ impl Guard<'_> {
         };
         let at_ms = self.backends.clock.now_ms();
         if let Err(error) = audit.refused(at_ms, self.identity, self.refused.entry, call, scope, &outcome) {
-            let cause = std::error::Error::source(&error);
-            let cause = cause.map(|cause| format!(": {cause}")).unwrap_or_default();
-            tracing::error!(guest = %self.identity.guest, call, scope, "a refusal is not in the audit log: {error}{cause}");
+            let error = text::causes(&error);
+            tracing::error!(guest = %self.identity.guest, call, scope, "a refusal is not in the audit log: {error}");
         }
     }
 }
@@ -129,6 +128,7 @@ impl Guard<'_> {
 pub fn refuse_call(identity: &Identity, backends: &Backends, call: &str, scope: &str, what: String) -> String {
     let nothing = Grants::default();
     let mut guard = Guard {
+        call,
         identity,
         grants: &nothing,
         backends,
@@ -136,5 +136,5 @@ pub fn refuse_call(identity: &Identity, backends: &Backends, call: &str, scope: 
         blast: &mut Blast::default(),
         removing: false,
     };
-    guard.refuse(call, scope, what, 1)
+    guard.refuse(scope, what, 1)
 }

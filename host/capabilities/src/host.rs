@@ -4,12 +4,10 @@ use serde_json::value::RawValue;
 use trueup_journal::{By, Journal, Tape, TapeError};
 
 use crate::backends::Backends;
-use crate::bindings::host::metrics;
 use crate::grants::Grants;
 use crate::guard::Refused;
 use crate::identity::Identity;
 use crate::meter::{CHANGES_MAX, Change, Limits, Meter, Unapplied};
-use crate::metrics::{HOST, Line};
 use crate::neg;
 use crate::quota::Blast;
 use crate::timers::Timers;
@@ -142,10 +140,6 @@ impl Host {
 
     /// Counts a metric of the host about this guest.
     pub(crate) fn count(&self, name: &str) {
-        let labels = [metrics::Label {
-            key: "guest".to_owned(),
-            value: self.identity.guest.clone(),
-        }];
-        self.backends.metrics.take(HOST, name, &labels, Line::CounterAdd(1));
+        self.backends.metrics.count(name, &[("guest", &self.identity.guest)], 1);
     }
 }

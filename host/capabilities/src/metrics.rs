@@ -30,27 +30,13 @@ pub const HOST: &str = "host";
 /// Buckets of a histogram, upper bounds in the metric's own unit: the Prometheus client libraries' default.
 pub const BUCKETS: [f64; 11] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 
-#[derive(Debug, Clone, PartialEq)]
-enum Series {
-    Counter(u64),
-    /// By instance; the series shows their sum.
-    Gauge(BTreeMap<String, f64>),
-    Histogram {
-        counts: [u64; BUCKETS.len()],
-        count: u64,
-        sum: f64,
-    },
-}
-
-/// A series, and its components.
+/// A series, and the values of a gauge.
 #[derive(Debug)]
 struct Kept {
-    /// The guest that wrote its first line.
-    guest: String,
-    name: String,
-    /// Ordered by key.
-    labels: Vec<(String, String)>,
-    series: Series,
+    /// Its guest is the one that wrote the first line.
+    sample: Sample,
+    /// By instance; the series shows their sum.
+    gauges: BTreeMap<String, f64>,
 }
 
 /// The owner of a series. A guest's series with the name of one of the host's is a separate series, so that no guest
@@ -188,6 +174,16 @@ pub fn is_series_name(text: &str) -> bool {
 }
 
 impl Registry {
+    /// Adds to a counter of the host.
+    pub fn count(&self, name: &str, labels: &[(&str, &str)], delta: u64) {
+        let label = |(key, value): &(&str, &str)| Label {
+            key: (*key).to_owned(),
+            value: (*value).to_owned(),
+        };
+        let labels: Vec<Label> = labels.iter().map(label).collect();
+        self.take(HOST, name, &labels, Line::CounterAdd(delta));
+    }
+
     /// Takes a line of an instance, or of the host ([`HOST`]), without the name of its guest. As [`Registry::take_of`].
     pub fn take(&self, instance: &str, name: &str, labels: &[Label], line: Line) -> bool {
         let (owner, guest) = match instance {
@@ -223,12 +219,12 @@ impl Registry {
         let kept = all
             .entry(series)
             .or_insert_with(|| Kept::new(origin.guest, name, labels, line));
-        match (&mut kept.series, line) {
-            (Series::Counter(sum), Line::CounterAdd(delta)) => *sum = sum.saturating_add(delta),
-            (Series::Gauge(values), Line::GaugeSet(value)) => {
-                values.insert(origin.instance.to_owned(), value);
+        match (&mut kept.sample.shown, line) {
+            (Shown::Counter(sum), Line::CounterAdd(delta)) => *sum = sum.saturating_add(delta),
+            (Shown::Gauge(_), Line::GaugeSet(value)) => {
+                kept.gauges.insert(origin.instance.to_owned(), value);
             }
-            (Series::Histogram { counts, count, sum }, Line::HistogramObserve(value)) => {
+            (Shown::Histogram { counts, count, sum }, Line::HistogramObserve(value)) => {
                 for (bound, bucket) in BUCKETS.iter().zip(counts) {
                     *bucket += u64::from(value <= *bound);
                 }
@@ -244,9 +240,8 @@ impl Registry {
     /// counted and observed did happen, and remains.
     pub fn forget(&self, instance: &str) {
         let mut all = self.series.lock().unwrap_or_else(PoisonError::into_inner);
-        all.retain(|(owner, _), kept| match (owner, &mut kept.series) {
-            (Owner::Guest, Series::Gauge(values)) => values.remove(instance).is_none() || !values.is_empty(),
-            _ => true,
+        all.retain(|(owner, _), kept| {
+            *owner == Owner::Host || kept.gauges.remove(instance).is_none() || !kept.gauges.is_empty()
         });
     }
 
@@ -262,10 +257,10 @@ impl Registry {
     /// forgotten.
     pub fn gauge_of(&self, instance: &str, series: &str) -> Option<f64> {
         let all = self.series.lock().unwrap_or_else(PoisonError::into_inner);
-        match &all.get(&(Owner::Guest, series.to_owned()))?.series {
-            Series::Gauge(values) => values.get(instance).copied(),
-            Series::Counter(_) | Series::Histogram { .. } => None,
-        }
+        all.get(&(Owner::Guest, series.to_owned()))?
+            .gauges
+            .get(instance)
+            .copied()
     }
 
     /// Every series with its current value, ordered by name and labels; the host's first.
@@ -289,47 +284,41 @@ impl Kept {
             .map(|label| (label.key.clone(), label.value.clone()))
             .collect();
         labels.sort();
-        let series = match line {
-            Line::CounterAdd(_) => Series::Counter(0),
-            Line::GaugeSet(_) => Series::Gauge(BTreeMap::new()),
-            Line::HistogramObserve(_) => Series::Histogram {
+        let shown = match line {
+            Line::CounterAdd(_) => Shown::Counter(0),
+            Line::GaugeSet(_) => Shown::Gauge(0.0),
+            Line::HistogramObserve(_) => Shown::Histogram {
                 counts: [0; BUCKETS.len()],
                 count: 0,
                 sum: 0.0,
             },
         };
         Self {
-            guest: guest.to_owned(),
-            name: name.to_owned(),
-            labels,
-            series,
+            sample: Sample {
+                guest: guest.to_owned(),
+                name: name.to_owned(),
+                labels,
+                shown,
+            },
+            gauges: BTreeMap::new(),
         }
     }
 
     fn number(&self) -> f64 {
         #[expect(clippy::cast_precision_loss, reason = "a metric is a float wherever it is shown")]
-        match &self.series {
-            Series::Counter(sum) => *sum as f64,
-            Series::Gauge(values) => values.values().sum(),
-            Series::Histogram { count, .. } => *count as f64,
+        match &self.sample.shown {
+            Shown::Counter(sum) => *sum as f64,
+            Shown::Gauge(_) => self.gauges.values().sum(),
+            Shown::Histogram { count, .. } => *count as f64,
         }
     }
 
     fn sample(&self) -> Sample {
-        Sample {
-            guest: self.guest.clone(),
-            name: self.name.clone(),
-            labels: self.labels.clone(),
-            shown: match &self.series {
-                Series::Counter(sum) => Shown::Counter(*sum),
-                Series::Gauge(values) => Shown::Gauge(values.values().sum()),
-                Series::Histogram { counts, count, sum } => Shown::Histogram {
-                    counts: *counts,
-                    count: *count,
-                    sum: *sum,
-                },
-            },
+        let mut sample = self.sample.clone();
+        if let Shown::Gauge(sum) = &mut sample.shown {
+            *sum = self.gauges.values().sum();
         }
+        sample
     }
 }
 

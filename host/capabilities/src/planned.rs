@@ -66,6 +66,7 @@ impl Planned {
             quotas: real.quotas,
             usage: real.usage,
             pace: real.pace,
+            faults: real.faults,
         };
         Self { backends, lbaas }
     }

@@ -11,6 +11,7 @@ use trueup_journal::{Ask, Call, Entry, Kind, Question};
 
 use crate::bindings::neg::types::Endpoint;
 use crate::grants::{Access, Grant};
+use crate::questions;
 
 /// The maximum length of a shown value, in characters: enough for an address, a name or a port, but not for an
 /// annotation that holds a manifest.
@@ -254,6 +255,14 @@ pub(crate) fn unless_refused(ask: &Ask, needed: impl FnOnce() -> Vec<Need>) -> V
     match refused {
         Some(what) => vec![Need::Refused(what.to_owned())],
         None => needed(),
+    }
+}
+
+/// The access that a question needs: its function reads or writes.
+pub(crate) fn access(ask: &Ask) -> Access {
+    match questions::kind(&ask.name) {
+        Kind::Read => Access::Read,
+        Kind::Means | Kind::Write => Access::Write,
     }
 }
 

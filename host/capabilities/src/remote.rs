@@ -1,5 +1,5 @@
-//! What the backends of HTTP servers have in common: why one can't be used, bounds of its settings, parts of paths, and
-//! the ends of tasks.
+//! What the backends of HTTP servers have in common: why one can't be used, its client, parts of paths, and the ends of
+//! tasks.
 
 use std::panic::resume_unwind;
 
@@ -9,12 +9,6 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use tokio::task::JoinError;
 use trueup_base::http::client::{Client, Times};
 use url::Url;
-
-/// More connections than this to one server would be an attack on it.
-pub(crate) const CONCURRENT_REQUESTS_MAX: u64 = 1_000;
-
-/// An hour; a longer timeout is probably a mistake in the unit.
-pub(crate) const TIMEOUT_MAX_MS: u64 = 3_600_000;
 
 /// The maximum size of an error's body; anything longer is not a message for people.
 pub(crate) const ERROR_BODY_MAX_BYTES: usize = 1024 * 1024;
@@ -26,14 +20,6 @@ const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct SettingsError(pub(crate) String);
-
-/// Refuses the first of these settings that is 0 or above its maximum.
-pub(crate) fn check_numbers(numbers: &[(&str, u64, u64)]) -> Result<(), SettingsError> {
-    match numbers.iter().find(|&&(_, was, max)| was == 0 || was > max) {
-        Some((setting, was, max)) => Err(SettingsError(format!("{setting}: was {was}, must be 1 to {max}"))),
-        None => Ok(()),
-    }
-}
 
 /// The client of a server; with `https` it fails mostly because the machine has no CA certificates.
 pub(crate) fn client(base: &Url, times: Times, headers: HeaderMap, proxies: &Matcher) -> Result<Client, SettingsError> {

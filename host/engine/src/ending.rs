@@ -1,6 +1,6 @@
 //! How a call without a result ended, with the names of the guest, the export and the guest's own functions.
 
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
 
 use trueup_base::text;
 use trueup_capabilities::{Identity, Stop};
@@ -48,56 +48,40 @@ impl CallError {
         memory: Option<(usize, usize)>,
         last_words: Option<&str>,
     ) -> Self {
-        let cut = |text| text::cut(text, TEXT_BYTES_MAX);
-        match Self::read(error, identity, export, memory, last_words) {
-            Self::Trap(text) => Self::Trap(cut(text)),
-            Self::Deadline(text) => Self::Deadline(cut(text)),
-            Self::Memory(text) => Self::Memory(cut(text)),
-            other => other,
-        }
-    }
-
-    fn read(
-        error: wasmtime::Error,
-        identity: &Identity,
-        export: &str,
-        memory: Option<(usize, usize)>,
-        last_words: Option<&str>,
-    ) -> Self {
-        let place = format!("guest `{}@{}` in `{export}`", identity.guest, identity.version);
+        let guest = format!("guest `{}@{}` in `{export}`", identity.guest, identity.version);
         let backtrace = error.downcast_ref::<WasmBacktrace>().map(frames).unwrap_or_default();
+        let text = |cause: &dyn Display| text::cut(format!("{guest}: {cause}{backtrace}"), TEXT_BYTES_MAX);
         if error.is::<Stop>() {
             return match error.downcast::<Stop>() {
-                Ok(Stop::Tape(TapeError::Refused(text))) => Self::Trap(format!("{place}: {text}{backtrace}")),
+                Ok(Stop::Tape(TapeError::Refused(refusal))) => Self::Trap(text(&refusal)),
                 Ok(Stop::Tape(tape)) => Self::Tape(tape),
-                Ok(stop @ Stop::TooLong { .. }) => Self::Deadline(format!("{place}: {stop}{backtrace}")),
-                Ok(stop) => Self::Trap(format!("{place}: {stop}{backtrace}")),
-                Err(error) => Self::Trap(format!("{place}: {error:#}{backtrace}")),
+                Ok(stop @ Stop::TooLong { .. }) => Self::Deadline(text(&stop)),
+                Ok(stop) => Self::Trap(text(&stop)),
+                Err(error) => Self::Trap(text(&format_args!("{error:#}"))),
             };
         }
         if let Some(exceeded) = error.downcast_ref::<DeadlineExceeded>() {
-            return Self::Deadline(format!("{place}: {exceeded}{backtrace}"));
+            return Self::Deadline(text(exceeded));
         }
         if let Some((wanted, limit)) = memory {
-            return Self::Memory(format!(
-                "{place}: wanted {wanted} bytes of memory, above the limit `memory_bytes` of {limit}{backtrace}"
-            ));
+            return Self::Memory(text(&format_args!(
+                "wanted {wanted} bytes of memory, above the limit `memory_bytes` of {limit}"
+            )));
         }
         if let Some(full) = error.downcast_ref::<wasmtime::PoolConcurrencyLimitError>() {
-            return Self::Trap(format!(
-                "{place}: no room for one more instance in this host: {full}; let fewer run at once, or spread them over hosts"
-            ));
+            return Self::Trap(text(&format_args!(
+                "no room for one more instance in this host: {full}; let fewer run at once, or spread them over hosts"
+            )));
         }
-        let cause = match error.downcast_ref::<wasmtime::Trap>() {
-            Some(wasmtime::Trap::UnreachableCodeReached) => match last_words {
-                // A replay finds the same words in the same log.
-                Some(words) => format!("trapped: {words}"),
-                None => "trapped: `unreachable` (a panic, or an abort)".to_owned(),
-            },
-            Some(trap) => format!("trapped: {trap}"),
-            None => format!("failed: {}", error.root_cause()),
-        };
-        Self::Trap(format!("{place}: {cause}{backtrace}"))
+        Self::Trap(match error.downcast_ref::<wasmtime::Trap>() {
+            // A replay finds the same words in the same log.
+            Some(wasmtime::Trap::UnreachableCodeReached) => text(&format_args!(
+                "trapped: {}",
+                last_words.unwrap_or("`unreachable` (a panic, or an abort)")
+            )),
+            Some(trap) => text(&format_args!("trapped: {trap}")),
+            None => text(&format_args!("failed: {}", error.root_cause())),
+        })
     }
 }
 

@@ -388,7 +388,7 @@ fn is_refused(error: &OciDistributionError) -> bool {
 
 /// An error with its causes, on one line.
 pub(super) fn causes(error: &(dyn std::error::Error + 'static)) -> String {
-    one_line(&trueup_base::http::client::causes(error))
+    one_line(&trueup_base::text::causes(error))
 }
 
 /// Collects bytes up to a limit, independent of the announced length.

@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use trueup_capabilities::metrics::{HOST, Line, Registry};
+use trueup_capabilities::metrics::Registry;
 
 static SHOWN_BY: Mutex<Weak<Registry>> = Mutex::new(Weak::new());
 
@@ -28,7 +28,7 @@ pub fn dropped(spans: u64) {
 fn count(name: &str, spans: u64) {
     let metrics = SHOWN_BY.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
     if let Some(metrics) = metrics {
-        metrics.take(HOST, name, &[], Line::CounterAdd(spans));
+        metrics.count(name, &[], spans);
     }
 }
 

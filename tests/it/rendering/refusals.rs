@@ -22,7 +22,6 @@ use proptest::test_runner::TestCaseError;
 use serde_json::json;
 use trueup_capabilities::Backends;
 use trueup_capabilities::etcd::embedded::Embedded;
-use trueup_capabilities::etcd::simulated::Simulated;
 use trueup_work::instances::Instances;
 use trueup_worlds::node::guests::service::State;
 
@@ -86,9 +85,9 @@ fn any_events_and_refusals_end_for_all_in_what_a_resync_gives() {
 /// A node whose renderers write into memory.
 struct Node {
     wired: Wired,
-    flaky: Simulated,
+    flaky: Embedded,
     kernel: Kernel,
-    steady: Simulated,
+    steady: Embedded,
     fates: [Fates; 2],
 }
 
@@ -97,9 +96,9 @@ type Made = (BTreeMap<String, String>, Tables, BTreeMap<String, String>);
 
 impl Node {
     async fn new(case: &Case, folder: &Path, fates: [Fates; 2]) -> Self {
-        let simulated = || Simulated::new(Arc::default(), &BTreeMap::new()).unwrap();
+        let simulated = || Embedded::in_memory().unwrap();
         let (flaky, kernel, steady) = (simulated(), Kernel::default(), simulated());
-        let store = |inner: &Simulated, fates: &Fates| Backends {
+        let store = |inner: &Embedded, fates: &Fates| Backends {
             etcd: Some(Arc::new(Store {
                 inner: Arc::new(inner.clone()),
                 fates: fates.clone(),

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
 use trueup_capabilities::Answer;
-use trueup_capabilities::etcd::{self, Compare, Error, KeyValue, Listing, Operation, Watch};
+use trueup_capabilities::etcd::{self, Applied, Compare, Error, KeyValue, Listing, Operation, Watch};
 use trueup_capabilities::nftables;
 
 /// The outcome of a question that changes something, or lists everything.
@@ -54,20 +54,12 @@ impl etcd::Api for Store {
         }
     }
 
-    fn list_keys<'a>(&'a self, prefix: &'a str) -> Answer<'a, Result<Vec<String>, Error>> {
-        self.inner.list_keys(prefix)
-    }
-
-    fn put<'a>(&'a self, key: &'a str, value: &'a str) -> Answer<'a, Result<u64, Error>> {
-        self.inner.put(key, value)
-    }
-
-    fn put_if_not_exists<'a>(&'a self, key: &'a str, value: &'a str) -> Answer<'a, Result<bool, Error>> {
-        self.inner.put_if_not_exists(key, value)
-    }
-
-    fn delete<'a>(&'a self, key: &'a str) -> Answer<'a, Result<bool, Error>> {
-        self.inner.delete(key)
+    fn transact<'a>(
+        &'a self,
+        compares: &'a [Compare],
+        operations: &'a [Operation],
+    ) -> Answer<'a, Result<Applied, Error>> {
+        self.inner.transact(compares, operations)
     }
 
     fn commit<'a>(&'a self, compares: &'a [Compare], operations: &'a [Operation]) -> Answer<'a, Result<bool, Error>> {

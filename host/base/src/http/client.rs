@@ -24,6 +24,7 @@ use super::connector::Connector;
 use super::limit;
 use super::socket::{Refused, links};
 use crate::fence::Fence;
+use crate::text::causes;
 
 const AGENT: &str = concat!("trueup/", env!("CARGO_PKG_VERSION"));
 
@@ -323,12 +324,6 @@ impl Allowed {
             () = self.fence.over() => Err(End::Lease),
         }
     }
-}
-
-/// An error and its causes, outermost first.
-pub fn causes(error: &(dyn Error + 'static)) -> String {
-    let chain = std::iter::successors(Some(error), |&error| error.source());
-    chain.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 fn is_timeout(error: &(dyn Error + 'static)) -> bool {

@@ -2,9 +2,10 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Why an audit log can't be opened, read or written. One line.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 pub enum AuditError {
     /// There is no log.
     #[error("no audit log in `{}`; a host keeps it under `audit` in its state folder", .0.display())]
@@ -17,11 +18,11 @@ pub enum AuditError {
         /// The file.
         path: PathBuf,
         /// The error of the operating system.
-        source: io::Error,
+        source: Arc<io::Error>,
     },
     /// A line has no JSON form.
     #[error("a line of the audit log can't be written")]
-    Unwritable(#[from] serde_json::Error),
+    Unwritable(#[source] Arc<serde_json::Error>),
     /// The host could not undo a failed write.
     #[error("nothing more is written to the audit log until the host is started again: a write failed in part")]
     Stopped,
@@ -31,22 +32,6 @@ pub(super) fn failed(tried: &'static str, path: &Path) -> impl FnOnce(io::Error)
     move |source| AuditError::Io {
         tried,
         path: path.to_owned(),
-        source,
-    }
-}
-
-impl AuditError {
-    /// A copy of this error for another waiting caller.
-    pub(super) fn again(&self) -> Self {
-        match self {
-            Self::None(folder) => Self::None(folder.clone()),
-            Self::Io { tried, path, source } => Self::Io {
-                tried,
-                path: path.clone(),
-                source: io::Error::new(source.kind(), source.to_string()),
-            },
-            Self::Unwritable(error) => Self::Unwritable(serde::ser::Error::custom(error)),
-            Self::Stopped => Self::Stopped,
-        }
+        source: Arc::new(source),
     }
 }

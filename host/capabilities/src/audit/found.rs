@@ -12,7 +12,8 @@ use super::segment::Open;
 use super::verify::{Walk, segments};
 use trueup_base::regular;
 
-/// The state of a log's folder before the log continues.
+/// The state of a log's folder before the log continues. The default is a new log's.
+#[derive(Default)]
 pub(super) struct Found {
     /// The position after the last line. For a broken log, the position where it continues.
     pub(super) head: Head,
@@ -46,7 +47,7 @@ impl Found {
         let head = Head::read(folder).map_err(failed("read", &folder.join(head::NAME)))?;
         let mut files = segments(folder)?;
         if files.is_empty() && head.is_none() {
-            return Ok(Self::new());
+            return Ok(Self::default());
         }
         loop {
             let Some(newest) = files.pop() else {
@@ -70,19 +71,11 @@ impl Found {
         }
     }
 
-    fn new() -> Self {
-        Self {
-            head: Head::default(),
-            segment: None,
-            broken: None,
-        }
-    }
-
     /// There is a head but no file. This is valid only if the head counts no lines.
     fn of_no_file(folder: &Path, head: Option<Result<Head, String>>) -> Self {
         let walk = Walk::from(head, 0, Some(NO_HASH.to_owned()));
         match walk.against_head() {
-            None => Self::new(),
+            None => Self::default(),
             Some((file, what)) => Self::broken(folder, &walk, file, what, 0),
         }
     }

@@ -128,11 +128,7 @@ pub(super) fn sha256(bytes: &[u8]) -> String {
 fn cut(text: &mut String) {
     const MORE: &str = "...";
     if text.len() > TEXT_BYTES_MAX {
-        let mut end = TEXT_BYTES_MAX - MORE.len();
-        while !text.is_char_boundary(end) {
-            end -= 1;
-        }
-        text.truncate(end);
+        text.truncate(text.floor_char_boundary(TEXT_BYTES_MAX - MORE.len()));
         text.push_str(MORE);
     }
 }

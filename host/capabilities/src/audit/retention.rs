@@ -20,7 +20,6 @@ use super::error::{AuditError, failed};
 use super::line::{Kind, Line, line_of};
 use super::segment::sync_folder;
 use super::verify::{SegmentFile, segments};
-use super::writer::Shared;
 use crate::identity::Identity;
 
 /// The `call` of a line that reports removed lines.
@@ -35,15 +34,10 @@ impl Audit {
     /// If the folder can't be read, if the line that reports the removal is not on the disk (then no file was removed),
     /// or if a file can't be removed.
     pub fn keep_within(&self, bytes_max: u64, from: SystemTime) -> Result<usize, AuditError> {
-        self.shared.keep_within(bytes_max, from)
-    }
-}
-
-impl Shared {
-    fn keep_within(&self, bytes_max: u64, from: SystemTime) -> Result<usize, AuditError> {
+        let shared = &self.shared;
         // No other file begins meanwhile.
-        let mut end = self.end();
-        let files = segments(&self.folder)?;
+        let mut end = shared.end();
+        let files = segments(&shared.folder)?;
         let count = surplus(&files, bytes_max, from)?;
         let (Some(oldest), Some(stays)) = (files.first().filter(|_| count > 0), files.get(count)) else {
             return Ok(0);
@@ -55,13 +49,13 @@ impl Shared {
             let outcome = format!("removed as `[audit]` says; the hash of the last one: {hash}");
             let at_ms = SystemClock.now_ms();
             let line = line_of(Kind::Dropped, at_ms, &Identity::default(), CALL, &scope, &outcome);
-            self.write_under(&mut end, line)?;
+            shared.write_under(&mut end, line)?;
             end.dropped_before = stays.first;
         }
         for file in files.iter().take(count) {
             fs::remove_file(&file.path).map_err(failed("remove", &file.path))?;
         }
-        sync_folder(&self.folder)?;
+        sync_folder(&shared.folder)?;
         Ok(count)
     }
 }

@@ -142,6 +142,7 @@ pub fn walk(folder: &Path, mut see: impl FnMut(Line)) -> Result<Verdict, AuditEr
 }
 
 /// The position while walking along the chain.
+#[derive(Default)]
 pub(super) struct Walk {
     verdict: Verdict,
     head: Option<Result<Head, String>>,
@@ -190,18 +191,10 @@ impl Walk {
     /// Starts at the file whose first line is `next_n`.
     pub(super) fn from(head: Option<Result<Head, String>>, next_n: u64, prev: Option<String>) -> Self {
         let mut walk = Self {
-            verdict: Verdict::default(),
             head,
-            next_n,
-            prev: None,
-            last: None,
-            at_head: None,
-            torn_bytes: 0,
-            damage: None,
-            remaining: None,
-            dropped: None,
+            ..Self::default()
         };
-        walk.stand_at(next_n, prev);
+        walk.go_to(next_n, prev);
         walk
     }
 
@@ -243,7 +236,7 @@ impl Walk {
                 )
             };
             self.wrong(name, None, what);
-            self.stand_at(first, None);
+            self.go_to(first, None);
         }
         let mut lines = bytes.split(|byte| *byte == b'\n');
         // After the last newline comes either nothing or a torn line.
@@ -251,7 +244,7 @@ impl Walk {
         for (number, text) in (1..).zip(lines) {
             match self.line(number, text) {
                 Ok(line) => {
-                    self.stand_at(line.n + 1, Some(line.hash.clone()));
+                    self.go_to(line.n + 1, Some(line.hash.clone()));
                     self.note(&line);
                     if line.kind == Kind::Broken {
                         let what = format!("says that the log was found damaged here: {}", line.outcome);
@@ -261,7 +254,7 @@ impl Walk {
                 }
                 Err(Wrong { what, n }) => {
                     self.wrong(name, Some(number), what);
-                    self.stand_at(n.unwrap_or(self.next_n).saturating_add(1), None);
+                    self.go_to(n.unwrap_or(self.next_n).saturating_add(1), None);
                 }
             }
             self.verdict.lines += 1;
@@ -327,7 +320,7 @@ impl Walk {
     }
 
     /// Continues before line `next_n`; the previous line has this hash.
-    fn stand_at(&mut self, next_n: u64, prev: Option<String>) {
+    fn go_to(&mut self, next_n: u64, prev: Option<String>) {
         self.next_n = next_n;
         self.prev = prev;
         if let Some(Ok(head)) = &self.head

@@ -13,8 +13,10 @@ use std::fs::File;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{SyncSender, sync_channel};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
+
+use trueup_base::text;
 
 use super::budget::Budgets;
 use super::error::{AuditError, failed};
@@ -50,7 +52,7 @@ struct Waiting {
 #[derive(Debug)]
 struct Job {
     line: Option<Line>,
-    told: Option<SyncSender<Result<(), AuditError>>>,
+    reply: Option<SyncSender<Result<(), AuditError>>>,
 }
 
 /// The position of the next line.
@@ -102,10 +104,13 @@ impl Shared {
 
     /// Queues the line, if any, and waits until it and all earlier lines are on the disk.
     pub(super) fn wait_for(&self, line: Option<Line>) -> Result<(), AuditError> {
-        let (told, telling) = sync_channel(1);
-        self.waiting().queue.push_back(Job { line, told: Some(told) });
+        let (reply, replied) = sync_channel(1);
+        self.waiting().queue.push_back(Job {
+            line,
+            reply: Some(reply),
+        });
         self.queued.notify_one();
-        telling.recv().unwrap_or(Err(AuditError::Stopped))
+        replied.recv().unwrap_or(Err(AuditError::Stopped))
     }
 
     /// Asks the thread to write what is queued, and to end.
@@ -155,13 +160,13 @@ impl Shared {
 
     /// Writes one line directly, without the queue.
     pub(super) fn write_under(&self, end: &mut End, line: Line) -> Result<(), AuditError> {
-        let (told, telling) = sync_channel(1);
+        let (reply, replied) = sync_channel(1);
         let job = Job {
             line: Some(line),
-            told: Some(told),
+            reply: Some(reply),
         };
         self.write_all(end, VecDeque::from([job]));
-        telling.recv().unwrap_or(Err(AuditError::Stopped))
+        replied.recv().unwrap_or(Err(AuditError::Stopped))
     }
 
     fn write(&self, jobs: VecDeque<Job>) {
@@ -177,7 +182,7 @@ impl Shared {
     fn write_all(&self, end: &mut End, mut jobs: VecDeque<Job>) {
         while !jobs.is_empty() {
             let (group, written) = self.write_some(end, &mut jobs);
-            tell(group, written.as_ref().err());
+            reply(group, written.as_ref().err());
         }
     }
 
@@ -195,7 +200,7 @@ impl Shared {
                 let sealed = match line.seal() {
                     Ok(sealed) => sealed,
                     Err(error) => {
-                        tell(vec![job], Some(&error.into()));
+                        reply(vec![job], Some(&AuditError::Unwritable(Arc::new(error))));
                         continue;
                     }
                 };
@@ -258,24 +263,22 @@ impl Job {
     fn of(line: Line) -> Self {
         Self {
             line: Some(line),
-            told: None,
+            reply: None,
         }
     }
 }
 
 /// Notifies the waiting callers of the result. Logs an error once for lost lines without a waiting caller.
-fn tell(group: Vec<Job>, error: Option<&AuditError>) {
+fn reply(group: Vec<Job>, error: Option<&AuditError>) {
     let mut lost = 0u64;
     for job in group {
-        match job.told {
+        match job.reply {
             // Ignore the error: the caller no longer waits.
-            Some(told) => drop(told.send(error.map_or(Ok(()), |error| Err(error.again())))),
+            Some(reply) => drop(reply.send(error.map_or(Ok(()), |error| Err(error.clone())))),
             None => lost += 1,
         }
     }
     if let Some(error) = error.filter(|_| lost > 0) {
-        let cause = std::error::Error::source(error).map(|cause| format!(": {cause}"));
-        let cause = cause.unwrap_or_default();
-        tracing::error!("{lost} refusals are not in the audit log: {error}{cause}");
+        tracing::error!("{lost} refusals are not in the audit log: {}", text::causes(error));
     }
 }

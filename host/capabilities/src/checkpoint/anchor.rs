@@ -16,6 +16,8 @@ use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
+use trueup_base::replace;
+
 use super::disk::Disk;
 use super::{Error, generations, place};
 
@@ -128,10 +130,7 @@ pub(super) fn set(disk: &dyn Disk, path: &Path, mark: Option<Mark>) -> Result<()
     let anchor = path_of(path);
     let done = match mark {
         Some(mark) => write(disk, &anchor, mark).map(drop),
-        None => match std::fs::remove_file(&anchor) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            removed => removed.and_then(|()| disk.sync_folder(place::folder_of(&anchor))),
-        },
+        None => replace::remove(&anchor).and_then(|()| disk.sync_folder(place::folder_of(&anchor))),
     };
     done.map_err(|error| place::failed(&anchor, "writing", &error))
 }

@@ -9,10 +9,10 @@ use crate::host::Host;
 
 impl<'a> Guard<'a> {
     /// Returns the store if the guest may make this request.
-    fn store(mut self, call: &str, access: Access) -> Result<&'a dyn Store, Error> {
+    fn store(mut self, access: Access) -> Result<&'a dyn Store, Error> {
         let what = || format!("no grant to {access} its own checkpoint");
-        self.count(call, "checkpoint", 1)
-            .and_then(|()| self.check(call, "checkpoint", access, OWN, what))
+        self.count("checkpoint", 1)
+            .and_then(|()| self.check("checkpoint", access, OWN, what))
             .map_err(Error::AccessDenied)?;
         let store = self.backends.checkpoint.as_deref();
         store.ok_or_else(|| Error::Unavailable("this host has no checkpoint storage for this guest".to_owned()))
@@ -21,25 +21,22 @@ impl<'a> Guard<'a> {
 
 impl store::Host for Host {
     async fn checkpoint(&mut self, data: String) -> wasmtime::Result<Result<(), Error>> {
-        let call = "store.checkpoint";
-        self.ask(call, &args!(data: String), async |guard| {
-            guard.store(call, Access::Write)?.checkpoint(&data).await
+        self.ask("store.checkpoint", &args!(data: String), async |guard| {
+            guard.store(Access::Write)?.checkpoint(&data).await
         })
         .await
     }
 
     async fn append(&mut self, entry: String) -> wasmtime::Result<Result<(), Error>> {
-        let call = "store.append";
-        self.ask(call, &args!(entry: String), async |guard| {
-            guard.store(call, Access::Write)?.append(&entry).await
+        self.ask("store.append", &args!(entry: String), async |guard| {
+            guard.store(Access::Write)?.append(&entry).await
         })
         .await
     }
 
     async fn restore(&mut self) -> wasmtime::Result<Result<Option<Saved>, Error>> {
-        let call = "store.restore";
-        self.ask(call, &Nothing {}, async |guard| {
-            guard.store(call, Access::Read)?.restore().await
+        self.ask("store.restore", &Nothing {}, async |guard| {
+            guard.store(Access::Read)?.restore().await
         })
         .await
     }

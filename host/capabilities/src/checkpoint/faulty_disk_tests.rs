@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use super::Store;
 use super::disk::{Disk, Real};
 use super::file::{File, Settings};
-use super::json_file::{self, JsonFile};
+use super::json_file::JsonFile;
 use crate::metrics::Registry;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -572,11 +572,7 @@ async fn the_json_file_stays_as_it_is_where_a_checkpoint_fails() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ipam.json");
     let disk = Arc::new(Faulty::default());
-    let settings = json_file::Settings {
-        path: path.clone(),
-        keep_generations: 0,
-    };
-    let store = JsonFile::open_on(Arc::<Faulty>::clone(&disk), settings).unwrap();
+    let store = JsonFile::open_on(Arc::<Faulty>::clone(&disk), path.clone(), 0).unwrap();
     store.checkpoint("old").await.unwrap();
     for op in [Op::Write, Op::SyncAll, Op::Rename] {
         disk.fail(&[op]);

@@ -32,7 +32,7 @@ use super::lock::{self, OpenError};
 use super::syncs::Syncs;
 use super::{DATA_BYTES_MAX, ENTRY_BYTES_MAX, Error, Saved, Store, blocking, place, within};
 use crate::Answer;
-use crate::metrics::{HOST, Line, Registry};
+use crate::metrics::Registry;
 
 /// The largest file: data of the largest size with its framing. More entries could be written, but one answer could not
 /// return them.
@@ -141,7 +141,7 @@ impl File {
     pub(super) fn open_on(disk: Arc<dyn Disk>, settings: Settings, metrics: Arc<Registry>) -> Result<Self, OpenError> {
         let lock = lock::take(&settings.path)?;
         let anchor = Anchor::of(&settings.path);
-        metrics.take(HOST, TORN_TAILS_TOTAL, &[], Line::CounterAdd(0));
+        metrics.count(TORN_TAILS_TOTAL, &[], 0);
         let shared = Shared {
             settings,
             disk,
@@ -369,13 +369,13 @@ impl Shared {
 
     fn checkpoint(&self, data: &str) -> Result<(), Error> {
         within(self.path(), "the data", data, DATA_BYTES_MAX)?;
-        let stands = match &self.lock().content {
+        let is_known = match &self.lock().content {
             Content::Unusable(_) | Content::Damaged(..) => false,
             Content::Missing => place::look(self.path())?.is_none(),
             // If the file is gone, its content is known here, and this checkpoint restores it.
             Content::Log(log) => self.is_at_path(log) || place::look(self.path())?.is_none(),
         };
-        if !stands {
+        if !is_known {
             // Another file, or none, exists now: replace it only if it is readable.
             self.load()?;
         }

@@ -11,6 +11,8 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
+use trueup_base::replace;
+
 use super::disk::Disk;
 use super::{Error, place};
 
@@ -63,51 +65,36 @@ pub(super) fn list(path: &Path) -> io::Result<Vec<u32>> {
 /// and writing.
 pub(super) fn replace(disk: &dyn Disk, path: &Path, keep: Keep, pieces: &[&[u8]]) -> Result<File, Unreplaced> {
     let new = place::beside(path, ".tmp");
-    let file = write_new(disk, &new, pieces).map_err(|error| {
-        // A partial file is useless. If it can't be removed, the next attempt tries again.
+    let failed = |what: &str, error: &io::Error| {
+        // The new file is useless. If it can't be removed, the next attempt tries again.
         let _ = fs::remove_file(&new);
         Unreplaced {
-            error: place::failed(path, "writing the new checkpoint", &error),
+            error: place::failed(path, what, error),
             in_place: None,
         }
-    })?;
-    match put(disk, path, keep, &new) {
-        Ok(()) => Ok(file),
-        Err((error, in_place)) => Err(Unreplaced {
-            error,
-            in_place: in_place.then_some(file),
-        }),
-    }
-}
-
-/// Moves a whole, synced file to `path`; the old file becomes generation 1. An error includes whether the file is in
-/// place.
-fn put(disk: &dyn Disk, path: &Path, keep: Keep, new: &Path) -> Result<(), (Error, bool)> {
+    };
+    let file = write_new(disk, &new, pieces).map_err(|error| failed("writing the new checkpoint", &error))?;
     if let Err(error) = retain(disk, path, keep) {
         if let Keep::All = keep {
-            let _ = fs::remove_file(new);
-            return Err((place::failed(path, "keeping what is to be replaced", &error), false));
+            return Err(failed("keeping what is to be replaced", &error));
         }
         // The checkpoint itself matters more than the copy of an older one.
         tracing::warn!(path = %path.display(), "checkpoint: the replaced one could not be kept: {error}");
     }
-    if let Err(error) = disk.rename(new, path) {
-        let _ = fs::remove_file(new);
-        return Err((
-            place::failed(path, "putting the new checkpoint in place", &error),
-            false,
-        ));
+    let renamed = disk.rename(&new, path);
+    renamed.map_err(|error| failed("putting the new checkpoint in place", &error))?;
+    match disk.sync_folder(place::folder_of(path)) {
+        Ok(()) => Ok(file),
+        Err(error) => Err(Unreplaced {
+            error: place::failed(path, "syncing the folder", &error),
+            in_place: Some(file),
+        }),
     }
-    let synced = disk.sync_folder(place::folder_of(path));
-    synced.map_err(|error| (place::failed(path, "syncing the folder", &error), true))
 }
 
 /// Writes a synced file with these bytes, replacing one that an earlier attempt left.
 pub(super) fn write_new(disk: &dyn Disk, new: &Path, pieces: &[&[u8]]) -> io::Result<File> {
-    match fs::remove_file(new) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
+    replace::remove(new)?;
     let file = place::create_new(new)?;
     let mut end = 0;
     for piece in pieces {

@@ -26,15 +26,6 @@ pub const PATH_OF_THE_ORIGINAL: &str = "/var/run/aws-node/ipam.json";
 /// The file has no numbers that other programs would keep, so the anchor says only that it existed.
 pub(super) const MARK: Mark = Mark { epoch: 0, records: 0 };
 
-/// The file, and how many replaced ones to keep.
-#[derive(Debug, Clone)]
-pub struct Settings {
-    /// The file.
-    pub path: PathBuf,
-    /// The number of replaced files that remain, as `PATH.1` (the newest) to `PATH.N`.
-    pub keep_generations: u32,
-}
-
 /// A store of one text file.
 #[derive(Debug)]
 pub struct JsonFile {
@@ -43,7 +34,9 @@ pub struct JsonFile {
 
 #[derive(Debug)]
 struct Shared {
-    settings: Settings,
+    path: PathBuf,
+    /// The number of replaced files that remain, as `PATH.1` (the newest) to `PATH.N`.
+    keep_generations: u32,
     disk: Arc<dyn Disk>,
     /// Only one replacement runs at a time.
     turn: Mutex<Anchor>,
@@ -51,20 +44,21 @@ struct Shared {
 }
 
 impl JsonFile {
-    /// Takes the lock. Reads the file only on request.
+    /// Takes the lock. Reads the file only on request. `keep_generations`: how many replaced files remain.
     ///
     /// # Errors
     /// If another host has the store open, or if its folder or lock file can't be created.
-    pub fn open(settings: Settings) -> Result<Self, OpenError> {
-        Self::open_on(Arc::new(Real), settings)
+    pub fn open(path: PathBuf, keep_generations: u32) -> Result<Self, OpenError> {
+        Self::open_on(Arc::new(Real), path, keep_generations)
     }
 
-    pub(super) fn open_on(disk: Arc<dyn Disk>, settings: Settings) -> Result<Self, OpenError> {
-        let lock = lock::take(&settings.path)?;
-        let anchor = Anchor::of(&settings.path);
+    pub(super) fn open_on(disk: Arc<dyn Disk>, path: PathBuf, keep_generations: u32) -> Result<Self, OpenError> {
+        let lock = lock::take(&path)?;
+        let anchor = Anchor::of(&path);
         Ok(Self {
             shared: Arc::new(Shared {
-                settings,
+                path,
+                keep_generations,
                 disk,
                 turn: Mutex::new(anchor),
                 _lock: lock,
@@ -76,10 +70,10 @@ impl JsonFile {
 impl Shared {
     fn checkpoint(&self, data: &str) -> Result<(), Error> {
         let mut anchor = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        let path = &self.settings.path;
+        let path = &self.path;
         within(path, "the data", data, DATA_BYTES_MAX)?;
         place::look(path)?;
-        let keep = Keep::Newest(self.settings.keep_generations);
+        let keep = Keep::Newest(self.keep_generations);
         let pieces = [data.as_bytes(), b"\n"];
         let replaced = generations::replace(self.disk.as_ref(), path, keep, &pieces);
         replaced.map_err(|unreplaced| unreplaced.error)?;
@@ -89,7 +83,7 @@ impl Shared {
 
     fn restore(&self) -> Result<Option<Saved>, Error> {
         let mut anchor = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        let path = &self.settings.path;
+        let path = &self.path;
         let known = anchor.read()?;
         let Some(mut file) = place::open_ours(path, false)? else {
             return anchor::lost(known, None).map_or(Ok(None), |lost| Err(anchor::corrupt(path, &lost)));

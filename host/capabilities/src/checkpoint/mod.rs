@@ -12,7 +12,6 @@ mod disk;
 #[cfg(test)]
 mod faulty_disk_tests;
 pub mod file;
-pub mod fold;
 mod format;
 mod generations;
 pub mod json_file;

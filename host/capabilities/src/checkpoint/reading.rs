@@ -3,8 +3,8 @@
 use serde_json::Value;
 use trueup_journal::Ask;
 
-use crate::grants::{Access, EVERYTHING, OWN};
-use crate::reading::{Capability, Function, Granted, Need, Reading, Write, args, stored, text, unless_refused};
+use crate::grants::{EVERYTHING, OWN};
+use crate::reading::{Capability, Function, Granted, Need, Reading, Write, access, args, stored, text, unless_refused};
 
 pub(crate) static CAPABILITY: Capability = Capability {
     package: "checkpoint",
@@ -28,11 +28,7 @@ struct Reader;
 
 impl Reading for Reader {
     fn needs(&mut self, ask: &Ask) -> Vec<Need> {
-        let access = match ask.name.as_str() {
-            "store.restore" => Access::Read,
-            _ => Access::Write,
-        };
-        unless_refused(ask, || vec![Need::Access(access, OWN.to_owned())])
+        unless_refused(ask, || vec![Need::Access(access(ask), OWN.to_owned())])
     }
 
     fn wrote(&self, n: u64, ask: &Ask) -> Vec<Write> {

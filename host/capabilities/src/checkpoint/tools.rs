@@ -22,7 +22,6 @@ pub use super::lock::Holder;
 use super::accept::{next_epoch, not_there};
 use super::anchor;
 use super::disk::Real;
-use super::fold::{self, Allocation};
 use super::format::Scan;
 use super::generations::{self, Keep};
 use super::lock::{self, OpenError};
@@ -124,10 +123,6 @@ pub struct Picture {
     pub in_use: bool,
     /// Older checkpoints that can be restored.
     pub generations: Vec<Generation>,
-    /// The allocations; `None` if the data is not the IPAM guest's.
-    pub allocations: Option<Vec<Allocation>>,
-    /// Why `allocations` is `None`.
-    pub not_understood: Option<String>,
     /// The complete content.
     #[serde(skip)]
     pub saved: Saved,
@@ -228,8 +223,6 @@ pub fn look(path: &Path) -> Result<Picture, ToolError> {
         pid: holder.and_then(|holder| holder.pid),
         in_use: holder.is_some(),
         generations: generations_beside(path)?,
-        allocations: None,
-        not_understood: None,
         saved: Saved::of(""),
     };
     match kind {
@@ -251,10 +244,6 @@ pub fn look(path: &Path) -> Result<Picture, ToolError> {
     }
     picture.data_bytes = picture.saved.data.len();
     picture.entries = picture.saved.entries.len();
-    match fold::allocations(&picture.saved) {
-        Ok(all) => picture.allocations = Some(all),
-        Err(why) => picture.not_understood = Some(why),
-    }
     Ok(picture)
 }
 
@@ -352,11 +341,18 @@ pub struct Copied {
 }
 
 /// Copies the content of `from` to `to` and takes both locks. `kind` is that of a new `to`; `None` goes by its name.
-/// Existing content of `to` becomes a generation if `replace` allows it.
+/// Existing content of `to` becomes a generation if `replace` allows it. A store without entries gets what `fold` makes
+/// of data and entries.
 ///
 /// # Errors
 /// If `from` is empty or can't be read, if `to` has content and `replace` is false, or if one of them is in use.
-pub fn copy(from: &Path, to: &Path, kind: Option<Kind>, replace: bool) -> Result<Copied, ToolError> {
+pub fn copy(
+    from: &Path,
+    to: &Path,
+    kind: Option<Kind>,
+    replace: bool,
+    fold: fn(&Saved) -> Result<String, String>,
+) -> Result<Copied, ToolError> {
     let source = kind_there(from)?;
     if is_same(from, to) {
         let path = from.display();
@@ -379,9 +375,7 @@ pub fn copy(from: &Path, to: &Path, kind: Option<Kind>, replace: bool) -> Result
     let (saved, left_out) = read(from, source, || anchor::look(from))?;
     let entries = saved.entries.len();
     let saved = match target {
-        Kind::JsonFile => {
-            Saved::of(fold::data(&saved).map_err(|why| Error::Corrupt(format!("{}: {why}", from.display())))?)
-        }
+        Kind::JsonFile => Saved::of(fold(&saved).map_err(|why| Error::Corrupt(format!("{}: {why}", from.display())))?),
         Kind::File => saved,
     };
     if present.is_some() && !replace {

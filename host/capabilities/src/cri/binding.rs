@@ -8,12 +8,11 @@ use crate::host::Host;
 
 impl sandboxes::Host for Host {
     async fn list_running(&mut self) -> wasmtime::Result<Result<Vec<Sandbox>, String>> {
-        let call = "sandboxes.list-running";
-        self.ask(call, &Nothing {}, async |mut guard| {
+        self.ask("sandboxes.list-running", &Nothing {}, async |mut guard| {
             let what = || "no grant to read the container runtime's sandboxes".to_owned();
             let allowed = guard
-                .count(call, "cri", 1)
-                .and_then(|()| guard.check(call, "cri", Access::Read, SANDBOXES, what));
+                .count("cri", 1)
+                .and_then(|()| guard.check("cri", Access::Read, SANDBOXES, what));
             allowed.map_err(|what| format!("access denied: {what}"))?;
             match &guard.backends.sandboxes {
                 Some(runtime) => runtime.list_running().await,

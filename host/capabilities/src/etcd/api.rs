@@ -7,8 +7,19 @@ use crate::bindings::etcd::kv::{Compare, Error, KeyValue, Operation};
 /// The revision of an unchanged store: etcd counts from here.
 pub const FIRST_REVISION: u64 = 1;
 
-/// A store, real or simulated. The first seven methods have the names and promises of the WIT functions; the last two
-/// are for the host alone.
+/// The result of a transaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Applied {
+    /// Whether its compares held.
+    pub held: bool,
+    /// Whether anything changed.
+    pub changed: bool,
+    /// The store's revision after it.
+    pub revision: u64,
+}
+
+/// A store, real or simulated. `get`, `list_prefix`, `list_keys`, `put`, `put_if_not_exists`, `delete` and `commit`
+/// have the names and promises of the WIT functions; the rest is for the host alone.
 ///
 /// A change is never sent twice. If its answer is lost, the error is `unavailable` and says that the outcome is
 /// unknown. Before a retry, the caller must read back, or use a compare that only holds the first time.
@@ -16,30 +27,52 @@ pub trait Api: Send + Sync {
     /// The value of the key; `None` if there is none.
     fn get<'a>(&'a self, key: &'a str) -> Answer<'a, Result<Option<KeyValue>, Error>>;
 
-    /// Every key with the prefix, sorted by key, all of one revision. A single value that is not text fails the whole
-    /// call.
-    fn list_prefix<'a>(&'a self, prefix: &'a str) -> Answer<'a, Result<Vec<KeyValue>, Error>>;
-
-    /// The names only.
-    fn list_keys<'a>(&'a self, prefix: &'a str) -> Answer<'a, Result<Vec<String>, Error>>;
-
-    /// Stores a value and returns its revision.
-    fn put<'a>(&'a self, key: &'a str, value: &'a str) -> Answer<'a, Result<u64, Error>>;
-
-    /// Atomically stores a value if there is none. Returns true if this call stored it.
-    fn put_if_not_exists<'a>(&'a self, key: &'a str, value: &'a str) -> Answer<'a, Result<bool, Error>>;
-
-    /// Returns true if the key existed.
-    fn delete<'a>(&'a self, key: &'a str) -> Answer<'a, Result<bool, Error>>;
-
-    /// Applies all operations atomically if every compare holds. Otherwise does nothing and returns false.
-    fn commit<'a>(&'a self, compares: &'a [Compare], operations: &'a [Operation]) -> Answer<'a, Result<bool, Error>>;
-
-    /// As [`Api::list_prefix`], with its revision, and with values of any kind.
+    /// Everything under the prefix, sorted by key, all of one revision, with values of any kind.
     fn listing<'a>(&'a self, prefix: &'a str) -> Answer<'a, Result<Listing, Error>>;
+
+    /// Applies all operations atomically if every compare holds. Otherwise does nothing.
+    fn transact<'a>(
+        &'a self,
+        compares: &'a [Compare],
+        operations: &'a [Operation],
+    ) -> Answer<'a, Result<Applied, Error>>;
 
     /// The changes under the prefix in revisions above `after`, as they come. Sends no request before [`Watch::next`].
     fn watch(&self, prefix: &str, after: u64) -> Box<dyn Watch>;
+
+    /// As [`Api::listing`]. A single value that is not text fails the whole call.
+    fn list_prefix<'a>(&'a self, prefix: &'a str) -> Answer<'a, Result<Vec<KeyValue>, Error>> {
+        Box::pin(async move { self.listing(prefix).await?.into_texts() })
+    }
+
+    /// The names only.
+    fn list_keys<'a>(&'a self, prefix: &'a str) -> Answer<'a, Result<Vec<String>, Error>> {
+        Box::pin(async move { self.listing(prefix).await?.into_keys() })
+    }
+
+    /// Stores a value and returns its revision.
+    fn put<'a>(&'a self, key: &'a str, value: &'a str) -> Answer<'a, Result<u64, Error>> {
+        let put = [Operation::Put((key.to_owned(), value.to_owned()))];
+        Box::pin(async move { Ok(self.transact(&[], &put).await?.revision) })
+    }
+
+    /// Atomically stores a value if there is none. Returns true if this call stored it.
+    fn put_if_not_exists<'a>(&'a self, key: &'a str, value: &'a str) -> Answer<'a, Result<bool, Error>> {
+        let absent = [Compare::Absent(key.to_owned())];
+        let put = [Operation::Put((key.to_owned(), value.to_owned()))];
+        Box::pin(async move { Ok(self.transact(&absent, &put).await?.held) })
+    }
+
+    /// Returns true if the key existed.
+    fn delete<'a>(&'a self, key: &'a str) -> Answer<'a, Result<bool, Error>> {
+        let delete = [Operation::Delete(key.to_owned())];
+        Box::pin(async move { Ok(self.transact(&[], &delete).await?.changed) })
+    }
+
+    /// As [`Api::transact`]. Returns false if a compare did not hold.
+    fn commit<'a>(&'a self, compares: &'a [Compare], operations: &'a [Operation]) -> Answer<'a, Result<bool, Error>> {
+        Box::pin(async move { Ok(self.transact(compares, operations).await?.held) })
+    }
 }
 
 /// The changes under one prefix, one revision after the other.

@@ -38,16 +38,16 @@ impl std::fmt::Display for Touched<'_> {
 
 impl<'a> Guard<'a> {
     /// Returns the store if the guest has all of this access.
-    fn kv(&mut self, call: &str, touched: &[(Access, Touched<'_>)]) -> Result<&'a dyn Api, Error> {
-        self.count(call, ETCD, 1).map_err(Error::AccessDenied)?;
+    fn kv(&mut self, touched: &[(Access, Touched<'_>)]) -> Result<&'a dyn Api, Error> {
+        self.count(ETCD, 1).map_err(Error::AccessDenied)?;
         if touched.is_empty() && !self.grants.allow_some(ETCD, Access::Write) {
             let text = "no grant to write to etcd".to_owned();
-            return Err(Error::AccessDenied(self.refuse(call, "", text, 1)));
+            return Err(Error::AccessDenied(self.refuse("", text, 1)));
         }
         for &(access, what) in touched {
             if !self.grants.allow_etcd(access, what.scope()) {
                 let text = format!("no grant to {access} etcd's {what}");
-                return Err(Error::AccessDenied(self.refuse(call, what.scope(), text, 1)));
+                return Err(Error::AccessDenied(self.refuse(what.scope(), text, 1)));
             }
         }
         let api = self.backends.etcd.as_deref();
@@ -68,54 +68,52 @@ fn touched<'a>(compares: &'a [Compare], operations: &'a [Operation]) -> Vec<(Acc
 
 impl kv::Host for Host {
     async fn get(&mut self, key: String) -> wasmtime::Result<Result<Option<KeyValue>, Error>> {
-        let call = "kv.get";
-        self.ask(call, &args!(key: String), async |mut guard| {
-            let api = guard.kv(call, &[(Access::Read, Touched::Key(&key))])?;
+        self.ask("kv.get", &args!(key: String), async |mut guard| {
+            let api = guard.kv(&[(Access::Read, Touched::Key(&key))])?;
             api.get(&key).await
         })
         .await
     }
 
     async fn list_prefix(&mut self, prefix: String) -> wasmtime::Result<Result<Vec<KeyValue>, Error>> {
-        let call = "kv.list-prefix";
-        self.ask(call, &args!(prefix: String), async |mut guard| {
-            let api = guard.kv(call, &[(Access::Read, Touched::Prefix(&prefix))])?;
+        self.ask("kv.list-prefix", &args!(prefix: String), async |mut guard| {
+            let api = guard.kv(&[(Access::Read, Touched::Prefix(&prefix))])?;
             api.list_prefix(&prefix).await
         })
         .await
     }
 
     async fn list_keys(&mut self, prefix: String) -> wasmtime::Result<Result<Vec<String>, Error>> {
-        let call = "kv.list-keys";
-        self.ask(call, &args!(prefix: String), async |mut guard| {
-            let api = guard.kv(call, &[(Access::Read, Touched::Prefix(&prefix))])?;
+        self.ask("kv.list-keys", &args!(prefix: String), async |mut guard| {
+            let api = guard.kv(&[(Access::Read, Touched::Prefix(&prefix))])?;
             api.list_keys(&prefix).await
         })
         .await
     }
 
     async fn put(&mut self, key: String, value: String) -> wasmtime::Result<Result<u64, Error>> {
-        let call = "kv.put";
-        self.ask(call, &args!(key: String, value: String), async |mut guard| {
-            let api = guard.kv(call, &[(Access::Write, Touched::Key(&key))])?;
+        self.ask("kv.put", &args!(key: String, value: String), async |mut guard| {
+            let api = guard.kv(&[(Access::Write, Touched::Key(&key))])?;
             api.put(&key, &value).await
         })
         .await
     }
 
     async fn put_if_not_exists(&mut self, key: String, value: String) -> wasmtime::Result<Result<bool, Error>> {
-        let call = "kv.put-if-not-exists";
-        self.ask(call, &args!(key: String, value: String), async |mut guard| {
-            let api = guard.kv(call, &[(Access::Write, Touched::Key(&key))])?;
-            api.put_if_not_exists(&key, &value).await
-        })
+        self.ask(
+            "kv.put-if-not-exists",
+            &args!(key: String, value: String),
+            async |mut guard| {
+                let api = guard.kv(&[(Access::Write, Touched::Key(&key))])?;
+                api.put_if_not_exists(&key, &value).await
+            },
+        )
         .await
     }
 
     async fn delete(&mut self, key: String) -> wasmtime::Result<Result<bool, Error>> {
-        let call = "kv.delete";
-        self.ask(call, &args!(key: String), async |mut guard| {
-            let api = guard.kv(call, &[(Access::Write, Touched::Key(&key))])?;
+        self.ask("kv.delete", &args!(key: String), async |mut guard| {
+            let api = guard.kv(&[(Access::Write, Touched::Key(&key))])?;
             api.delete(&key).await
         })
         .await
@@ -126,15 +124,11 @@ impl kv::Host for Host {
         compares: Vec<Compare>,
         operations: Vec<Operation>,
     ) -> wasmtime::Result<Result<bool, Error>> {
-        let call = "kv.commit";
-        self.ask(
-            call,
-            &args!(compares: Vec<Compare>, operations: Vec<Operation>),
-            async |mut guard| {
-                let api = guard.kv(call, &touched(&compares, &operations))?;
-                api.commit(&compares, &operations).await
-            },
-        )
+        let args = args!(compares: Vec<Compare>, operations: Vec<Operation>);
+        self.ask("kv.commit", &args, async |mut guard| {
+            let api = guard.kv(&touched(&compares, &operations))?;
+            api.commit(&compares, &operations).await
+        })
         .await
     }
 }

@@ -8,7 +8,7 @@ use trueup_journal::Tape;
 
 use super::*;
 use crate::bindings::etcd::kv::Host as _;
-use crate::etcd::simulated::Simulated;
+use crate::etcd::embedded::Embedded;
 use crate::grants::{Grant, Grants};
 use crate::meter::Limits;
 use crate::{Backends, Identity, testing};
@@ -17,9 +17,9 @@ fn grants(read: &[&str], write: &[&str]) -> Grants {
     testing::grants(ETCD, read, write)
 }
 
-fn host(grants: Grants) -> (Host, Simulated) {
+fn host(grants: Grants) -> (Host, Embedded) {
     let entries = [("/a/1", "one"), ("/b/1", "two")].map(|(key, value)| (key.to_owned(), value.to_owned()));
-    let store = Simulated::new(Arc::default(), &entries.into()).unwrap();
+    let store = Embedded::in_memory_with(&entries.into()).unwrap();
     let api: Arc<dyn Api> = Arc::new(store.clone());
     let identity = Identity {
         guest: "nodesync".to_owned(),

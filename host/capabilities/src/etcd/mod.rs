@@ -4,7 +4,7 @@
 //! after it; [`Follow`] combines the two. This module knows nothing of the stored data.
 //!
 //! ```text
-//! guest -> binding (tape, quota, grant) -> Api: embedded (redb) | simulated (embedded, with faults) | remote (etcd)
+//! guest -> binding (tape, quota, grant) -> Api: embedded (redb) | remote (etcd)
 //!                                               | planned (embedded, filled from one of the others)
 //! host  -> Follow: listing, then watch after its revision; listing again where the history is gone
 //! ```
@@ -18,11 +18,10 @@ pub mod planned;
 pub(crate) mod reading;
 pub mod remote;
 mod rules;
-pub mod simulated;
 mod stored;
 
 pub use crate::bindings::etcd::kv::{Compare, Error, KeyValue, Operation};
-pub use api::{Api, FIRST_REVISION, Watch, WatchEnd};
+pub use api::{Api, Applied, FIRST_REVISION, Watch, WatchEnd};
 pub use follow::{Follow, Followed};
 pub use history::{HISTORY_BYTES_MAX, HISTORY_REVISIONS_MAX};
 pub use rules::{OPERATIONS_MAX, REQUEST_BYTES_MAX};

@@ -8,14 +8,14 @@ use std::sync::Arc;
 
 use tokio::sync::Mutex;
 
-use super::api::{Api, Watch};
+use super::api::{Api, Applied, Watch};
 use super::embedded::Embedded;
 use super::rules;
 use super::stored::Listing;
 use crate::Answer;
 use crate::bindings::etcd::kv::{Compare, Error, KeyValue, Operation};
 
-/// The half of a store that changes nothing.
+/// A store that can only be read.
 struct Reads(Arc<dyn Api>);
 
 impl Reads {
@@ -59,15 +59,6 @@ impl Planned {
         touched.insert(prefix.to_owned());
         Ok(())
     }
-
-    async fn change(&self, compares: &[Compare], operations: &[Operation]) -> Result<(), Error> {
-        rules::check(compares, operations)?;
-        let compared = compares.iter().map(Compare::key);
-        for key in compared.chain(operations.iter().map(Operation::key)) {
-            self.touch(key).await?;
-        }
-        Ok(())
-    }
 }
 
 impl Api for Planned {
@@ -79,47 +70,18 @@ impl Api for Planned {
         })
     }
 
-    fn list_prefix<'a>(&'a self, prefix: &'a str) -> Answer<'a, Result<Vec<KeyValue>, Error>> {
+    fn transact<'a>(
+        &'a self,
+        compares: &'a [Compare],
+        operations: &'a [Operation],
+    ) -> Answer<'a, Result<Applied, Error>> {
         Box::pin(async move {
-            self.touch(prefix).await?;
-            self.store.list_prefix(prefix).await
-        })
-    }
-
-    fn list_keys<'a>(&'a self, prefix: &'a str) -> Answer<'a, Result<Vec<String>, Error>> {
-        Box::pin(async move {
-            self.touch(prefix).await?;
-            self.store.list_keys(prefix).await
-        })
-    }
-
-    fn put<'a>(&'a self, key: &'a str, value: &'a str) -> Answer<'a, Result<u64, Error>> {
-        Box::pin(async move {
-            self.change(&[], &[Operation::Put((key.to_owned(), value.to_owned()))])
-                .await?;
-            self.store.put(key, value).await
-        })
-    }
-
-    fn put_if_not_exists<'a>(&'a self, key: &'a str, value: &'a str) -> Answer<'a, Result<bool, Error>> {
-        Box::pin(async move {
-            self.change(&[], &[Operation::Put((key.to_owned(), value.to_owned()))])
-                .await?;
-            self.store.put_if_not_exists(key, value).await
-        })
-    }
-
-    fn delete<'a>(&'a self, key: &'a str) -> Answer<'a, Result<bool, Error>> {
-        Box::pin(async move {
-            self.change(&[], &[Operation::Delete(key.to_owned())]).await?;
-            self.store.delete(key).await
-        })
-    }
-
-    fn commit<'a>(&'a self, compares: &'a [Compare], operations: &'a [Operation]) -> Answer<'a, Result<bool, Error>> {
-        Box::pin(async move {
-            self.change(compares, operations).await?;
-            self.store.commit(compares, operations).await
+            rules::check(compares, operations)?;
+            let compared = compares.iter().map(Compare::key);
+            for key in compared.chain(operations.iter().map(Operation::key)) {
+                self.touch(key).await?;
+            }
+            self.store.transact(compares, operations).await
         })
     }
 

@@ -7,7 +7,7 @@ use trueup_journal::Ask;
 use super::{Compare, Operation};
 use crate::grants::{Access, ETCD, EVERYTHING, is_etcd_scope};
 use crate::reading::{
-    Action, Capability, Function, Granted, Need, Reading, Write, answer, args, stored, text, unless_refused,
+    Action, Capability, Function, Granted, Need, Reading, Write, access, answer, args, stored, text, unless_refused,
 };
 
 pub(crate) static CAPABILITY: Capability = Capability {
@@ -66,10 +66,7 @@ struct Reader;
 impl Reading for Reader {
     fn needs(&mut self, ask: &Ask) -> Vec<Need> {
         unless_refused(ask, || {
-            let access = match ask.name.as_str() {
-                "kv.get" | "kv.list-prefix" | "kv.list-keys" => Access::Read,
-                _ => Access::Write,
-            };
+            let access = access(ask);
             let args = args::<Args>(ask).unwrap_or_default();
             let asked = args
                 .key

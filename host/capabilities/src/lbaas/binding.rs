@@ -28,28 +28,28 @@ impl<'a> Guard<'a> {
     }
 
     /// Counts the request, and refuses it with all its entries if the guest exceeds its quota.
-    fn count_lbaas(&mut self, call: &str, entries: usize) -> Result<(), Error> {
-        self.count(call, LBAAS, entries).map_err(Error::AccessDenied)
+    fn count_lbaas(&mut self, entries: usize) -> Result<(), Error> {
+        self.count(LBAAS, entries).map_err(Error::AccessDenied)
     }
 
-    fn check_load_balancer(&mut self, call: &str, access: Access, load_balancer: &str) -> Result<(), Error> {
+    fn check_load_balancer(&mut self, access: Access, load_balancer: &str) -> Result<(), Error> {
         let what = || format!("no grant to {access} load balancer `{load_balancer}`");
-        self.check(call, LBAAS, access, load_balancer, what)
+        self.check(LBAAS, access, load_balancer, what)
             .map_err(Error::AccessDenied)
     }
 
     /// Refuses if the guest has no such access to any load balancer.
-    fn check_some(&mut self, call: &str, access: Access) -> Result<(), Error> {
+    fn check_some(&mut self, access: Access) -> Result<(), Error> {
         if self.grants.allow_some(LBAAS, access) {
             return Ok(());
         }
         let what = format!("no grant to {access} any load balancer");
-        Err(Error::AccessDenied(self.refuse(call, EVERYTHING, what, 1)))
+        Err(Error::AccessDenied(self.refuse(EVERYTHING, what, 1)))
     }
 
     /// Refuses to destroy all of these if that exceeds a limit of this call. Nothing is sent then, and owners are not
     /// looked up: entries without a grant count, too.
-    fn check_blast(&mut self, call: &str, refs: &[ObjectRef]) -> Result<(), Error> {
+    fn check_blast(&mut self, refs: &[ObjectRef]) -> Result<(), Error> {
         if !self.grants.allow_some(LBAAS, Access::Write) {
             // Nothing will be destroyed, so that is the refusal to return.
             return Ok(());
@@ -62,14 +62,14 @@ impl<'a> Guard<'a> {
                 Err(why) => ("approve_above", why),
             },
         };
-        Err(Error::AccessDenied(self.refuse(call, limit, what, refs.len())))
+        Err(Error::AccessDenied(self.refuse(limit, what, refs.len())))
     }
 
     /// Finds the load balancer above `from` and checks the grant for it.
-    async fn check_owner(&mut self, call: &str, access: Access, from: Parent) -> Result<(), Error> {
-        self.check_some(call, access)?;
+    async fn check_owner(&mut self, access: Access, from: Parent) -> Result<(), Error> {
+        self.check_some(access)?;
         let load_balancer = self.blast.owners.load_balancer(from, self.lbaas()?).await?;
-        self.check_load_balancer(call, access, &load_balancer)
+        self.check_load_balancer(access, &load_balancer)
     }
 
     fn see_owners<'o>(&mut self, access: Access, objects: impl IntoIterator<Item = &'o Object>) {
@@ -79,8 +79,8 @@ impl<'a> Guard<'a> {
     }
 
     /// The tagged resources of the load balancers that the guest may read; it must not see others.
-    async fn list_tagged(&mut self, call: &str, tag: &str) -> Result<Vec<Object>, Error> {
-        self.check_some(call, Access::Read)?;
+    async fn list_tagged(&mut self, tag: &str) -> Result<Vec<Object>, Error> {
+        self.check_some(Access::Read)?;
         let api = self.lbaas()?;
         if self.grants.allow_some(LBAAS, Access::Write) {
             api.adopt(tag).await?;
@@ -107,7 +107,6 @@ impl<'a> Guard<'a> {
     /// Checks each entry of an admitted list: granted ones go to the backend, the rest is answered here.
     async fn sift<'e, T: Clone>(
         &mut self,
-        call: &'static str,
         access: Access,
         entries: &'e [T],
         admitted: Result<(), Error>,
@@ -117,7 +116,7 @@ impl<'a> Guard<'a> {
             Ok(api) => api,
             Err(refusal) => {
                 return Sifted {
-                    call,
+                    call: self.call,
                     api: None,
                     granted: Cow::Borrowed(&[]),
                     refusals: vec![Some(refusal); entries.len()],
@@ -126,7 +125,7 @@ impl<'a> Guard<'a> {
         };
         if self.grants.allow_all(LBAAS, access) {
             return Sifted {
-                call,
+                call: self.call,
                 api: Some(api).filter(|_| !entries.is_empty()),
                 granted: Cow::Borrowed(entries),
                 refusals: vec![None; entries.len()],
@@ -137,7 +136,7 @@ impl<'a> Guard<'a> {
         for entry in entries {
             let mut verdict = Ok(());
             for owner in owners(entry) {
-                verdict = self.check_owner(call, access, owner).await;
+                verdict = self.check_owner(access, owner).await;
                 if verdict.is_err() {
                     break;
                 }
@@ -148,7 +147,7 @@ impl<'a> Guard<'a> {
             refusals.push(verdict.err());
         }
         Sifted {
-            call,
+            call: self.call,
             api: Some(api).filter(|_| !granted.is_empty()),
             granted: Cow::Owned(granted),
             refusals,
@@ -158,7 +157,7 @@ impl<'a> Guard<'a> {
 
 /// The granted entries of a list, and why the others are refused.
 struct Sifted<'a, 'e, T: Clone> {
-    call: &'static str,
+    call: &'a str,
     /// Answers the granted entries; `None` if there are none.
     api: Option<&'a dyn Api>,
     granted: Cow<'e, [T]>,
@@ -214,21 +213,19 @@ impl types::Host for Host {}
 
 impl api::Host for Host {
     async fn load_balancer(&mut self, identifier: String) -> wasmtime::Result<Result<State, Error>> {
-        let call = "api.load-balancer";
-        self.ask(call, &args!(identifier: String), async |mut guard| {
-            guard.count_lbaas(call, 1)?;
-            guard.check_load_balancer(call, Access::Read, &identifier)?;
+        self.ask("api.load-balancer", &args!(identifier: String), async |mut guard| {
+            guard.count_lbaas(1)?;
+            guard.check_load_balancer(Access::Read, &identifier)?;
             guard.lbaas()?.load_balancer(&identifier).await
         })
         .await
     }
 
     async fn list_tagged(&mut self, tag: String) -> wasmtime::Result<Result<Vec<Object>, Error>> {
-        let call = "api.list-tagged";
         let args = args!(tag: String);
-        let listed = self.ask(call, &args, async |mut guard| {
-            guard.count_lbaas(call, 1)?;
-            let listed = guard.list_tagged(call, &tag).await?;
+        let listed = self.ask("api.list-tagged", &args, async |mut guard| {
+            guard.count_lbaas(1)?;
+            let listed = guard.list_tagged(&tag).await?;
             guard.blast.see(guard.lbaas_grant(), &listed);
             guard.blast.listed(listed.len());
             Ok(listed)
@@ -239,11 +236,10 @@ impl api::Host for Host {
     }
 
     async fn get(&mut self, refs: Vec<ObjectRef>) -> wasmtime::Result<Vec<Result<Object, Error>>> {
-        let call = "api.get";
         let args = args!(refs: Vec<ObjectRef>);
-        let got = self.ask(call, &args, async |mut guard| {
-            let admitted = guard.count_lbaas(call, refs.len());
-            let sifted = guard.sift(call, Access::Read, &refs, admitted, of_ref).await;
+        let got = self.ask("api.get", &args, async |mut guard| {
+            let admitted = guard.count_lbaas(refs.len());
+            let sifted = guard.sift(Access::Read, &refs, admitted, of_ref).await;
             let answers = sifted.answers(async |api, refs| api.get(&refs).await).await;
             guard.blast.see(guard.lbaas_grant(), answers.iter().flatten());
             answers
@@ -254,11 +250,10 @@ impl api::Host for Host {
     }
 
     async fn create(&mut self, specs: Vec<Spec>, tags: Vec<String>) -> wasmtime::Result<Vec<Result<Object, Error>>> {
-        let call = "api.create";
         let args = args!(specs: Vec<Spec>, tags: Vec<String>);
-        let created = self.ask(call, &args, async |mut guard| {
-            let admitted = guard.count_lbaas(call, specs.len());
-            let sifted = guard.sift(call, Access::Write, &specs, admitted, referred).await;
+        let created = self.ask("api.create", &args, async |mut guard| {
+            let admitted = guard.count_lbaas(specs.len());
+            let sifted = guard.sift(Access::Write, &specs, admitted, referred).await;
             let answers = sifted.answers(async |api, specs| api.create(&specs, &tags).await).await;
             guard.see_owners(Access::Write, answers.iter().flatten());
             guard.blast.make(guard.lbaas_grant(), answers.iter().flatten());
@@ -276,22 +271,20 @@ impl api::Host for Host {
     }
 
     async fn reset(&mut self, refs: Vec<ObjectRef>) -> wasmtime::Result<Vec<Result<(), Error>>> {
-        let call = "api.reset";
-        self.ask(call, &args!(refs: Vec<ObjectRef>), async |mut guard| {
-            let admitted = guard.count_lbaas(call, refs.len());
-            let sifted = guard.sift(call, Access::Write, &refs, admitted, of_ref).await;
+        self.ask("api.reset", &args!(refs: Vec<ObjectRef>), async |mut guard| {
+            let admitted = guard.count_lbaas(refs.len());
+            let sifted = guard.sift(Access::Write, &refs, admitted, of_ref).await;
             sifted.answers(async |api, refs| api.reset(&refs).await).await
         })
         .await
     }
 
     async fn destroy(&mut self, refs: Vec<ObjectRef>) -> wasmtime::Result<Vec<Result<(), Error>>> {
-        let call = "api.destroy";
         let args = args!(refs: Vec<ObjectRef>);
-        let destroyed = self.ask(call, &args, async |mut guard| {
-            let counted = guard.count_lbaas(call, refs.len());
-            let admitted = counted.and_then(|()| guard.check_blast(call, &refs));
-            let sifted = guard.sift(call, Access::Write, &refs, admitted, of_ref).await;
+        let destroyed = self.ask("api.destroy", &args, async |mut guard| {
+            let counted = guard.count_lbaas(refs.len());
+            let admitted = counted.and_then(|()| guard.check_blast(&refs));
+            let sifted = guard.sift(Access::Write, &refs, admitted, of_ref).await;
             guard.blast.send(guard.lbaas_grant(), &sifted.granted);
             sifted.answers(async |api, refs| api.destroy(&refs).await).await
         });

@@ -9,7 +9,7 @@ use std::time::Instant;
 use serde::Serialize;
 use trueup_journal::TapeError;
 
-use super::request::{Began, Place};
+use super::request::Position;
 use super::{Api, ENDPOINTS_PER_OPERATION_MAX, Endpoint, Error, NegRef, RequestId};
 use crate::ask::{Stop, args};
 use crate::bindings::neg::{api, types};
@@ -19,12 +19,12 @@ use crate::host::Host;
 
 impl<'a> Guard<'a> {
     /// Returns the backend if the guest may make this request.
-    fn neg(&mut self, call: &str, access: Access, neg: &NegRef) -> Result<&'a dyn Api, Error> {
-        self.count(call, NEG, 1).map_err(Error::AccessDenied)?;
+    fn neg(&mut self, access: Access, neg: &NegRef) -> Result<&'a dyn Api, Error> {
+        self.count(NEG, 1).map_err(Error::AccessDenied)?;
         let NegRef { name, zone } = neg;
         if !self.grants.allow_neg(access, name, zone) {
             let what = format!("no grant to {access} NEG `{name}` in zone `{zone}`");
-            return Err(Error::AccessDenied(self.refuse(call, &neg_scope(name, zone), what, 1)));
+            return Err(Error::AccessDenied(self.refuse(&neg_scope(name, zone), what, 1)));
         }
         let api = self.backends.neg.as_deref();
         api.ok_or_else(|| Error::Unavailable("this host has no backend for neg; configure `[backend.neg]`".to_owned()))
@@ -47,26 +47,6 @@ fn check_number(endpoints: &[Endpoint]) -> Result<(), Error> {
     }
 }
 
-/// The position of the next request in its instance.
-#[derive(Clone, Copy)]
-struct Turn {
-    began: Began,
-    number: u32,
-}
-
-impl Turn {
-    fn request_id<A: Serialize>(self, guard: &Guard<'_>, call: &str, args: &A) -> Result<RequestId, Error> {
-        let place = Place {
-            instance: &guard.identity.instance,
-            began: self.began,
-            number: self.number,
-        };
-        // The tape has written these arguments already, so this can't happen.
-        let unwritable = |error| Error::Unavailable(format!("the arguments of `{call}` have no JSON form: {error}"));
-        RequestId::of(place, call, args).map_err(unwritable)
-    }
-}
-
 impl Host {
     /// Writes the journal to the disk before a change: after a crash, the next request must be repeated.
     ///
@@ -86,14 +66,16 @@ impl Host {
         synced.map_err(|error| Stop::from(TapeError::from(error)).into())
     }
 
-    /// The position of a changing request for this NEG, after the journal is on the disk.
-    fn turn(&mut self, neg: &NegRef) -> wasmtime::Result<Turn> {
+    /// The id of the next request, a change of this NEG, after the journal is on the disk.
+    fn request_id<A: Serialize>(&mut self, neg: &NegRef, call: &str, args: &A) -> wasmtime::Result<RequestId> {
         self.on_disk(neg)?;
-        Ok(Turn {
+        let position = Position {
+            instance: &self.identity.instance,
             began: self.began,
             // `ask` counts it as the next.
             number: self.meter.used.imports.saturating_add(1),
-        })
+        };
+        Ok(RequestId::of(position, call, args)?)
     }
 
     /// Starts an operation on endpoints of the NEG.
@@ -105,11 +87,10 @@ impl Host {
     ) -> wasmtime::Result<Result<u64, Error>> {
         let call = if attaches { "api.attach" } else { "api.detach" };
         let args = args!(neg: NegRef, endpoints: Vec<Endpoint>);
-        let turn = self.turn(&neg)?;
+        let request = self.request_id(&neg, call, &args)?;
         self.ask(call, &args, async |mut guard| {
-            let api = guard.neg(call, Access::Write, &neg)?;
+            let api = guard.neg(Access::Write, &neg)?;
             check_number(&endpoints)?;
-            let request = turn.request_id(&guard, call, &args)?;
             api.change(attaches, &neg, &endpoints, request).await
         })
         .await
@@ -121,19 +102,17 @@ impl types::Host for Host {}
 impl api::Host for Host {
     async fn ensure(&mut self, neg: NegRef, subnet: String) -> wasmtime::Result<Result<bool, Error>> {
         let (call, args) = ("api.ensure", args!(neg: NegRef, subnet: String));
-        let turn = self.turn(&neg)?;
+        let request = self.request_id(&neg, call, &args)?;
         self.ask(call, &args, async |mut guard| {
-            let api = guard.neg(call, Access::Write, &neg)?;
-            let request = turn.request_id(&guard, call, &args)?;
+            let api = guard.neg(Access::Write, &neg)?;
             api.ensure(&neg, &subnet, request).await
         })
         .await
     }
 
     async fn list_endpoints(&mut self, neg: NegRef) -> wasmtime::Result<Result<Vec<Endpoint>, Error>> {
-        let call = "api.list-endpoints";
-        self.ask(call, &args!(neg: NegRef), async |mut guard| {
-            let api = guard.neg(call, Access::Read, &neg)?;
+        self.ask("api.list-endpoints", &args!(neg: NegRef), async |mut guard| {
+            let api = guard.neg(Access::Read, &neg)?;
             api.list_endpoints(&neg).await
         })
         .await

@@ -9,17 +9,6 @@ use super::simulated::{Neg, Operation, Simulated};
 use super::{Api, Endpoint, Error, NegRef, Reads, RequestId};
 use crate::Answer;
 
-/// A real operation that is running while the plan is made. The plan assumes that it succeeds.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct UnderWay {
-    /// Whether it attaches; otherwise it detaches.
-    pub attaches: bool,
-    /// The NEG.
-    pub neg: NegRef,
-    /// The endpoints.
-    pub endpoints: Vec<Endpoint>,
-}
-
 /// The world of a plan: NEGs as they are at the first read, and how they would develop.
 pub struct Planned {
     real: Arc<dyn Reads>,
@@ -37,21 +26,12 @@ struct Seen {
 }
 
 impl Planned {
-    /// A plan that has read nothing yet, while these operations are running, by number.
-    pub fn new(real: Arc<dyn Reads>, under_way: &BTreeMap<u64, UnderWay>) -> Self {
+    /// A plan that has read nothing yet, while these real operations are running, by number. The plan assumes that they
+    /// succeed.
+    pub fn new(real: Arc<dyn Reads>, under_way: &BTreeMap<u64, Operation>) -> Self {
         let simulated = Simulated::default();
         for (number, operation) in under_way {
-            let UnderWay {
-                attaches,
-                neg,
-                endpoints,
-            } = operation.clone();
-            let operation = Operation {
-                attaches,
-                neg,
-                endpoints,
-            };
-            simulated.resume(*number, operation);
+            simulated.resume(*number, operation.clone());
         }
         Self {
             real,

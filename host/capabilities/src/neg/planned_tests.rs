@@ -52,7 +52,7 @@ impl Reads for Real {
     }
 }
 
-fn planned(real: &Arc<Real>, under_way: &BTreeMap<u64, UnderWay>) -> Planned {
+fn planned(real: &Arc<Real>, under_way: &BTreeMap<u64, Operation>) -> Planned {
     Planned::new(Arc::<Real>::clone(real), under_way)
 }
 
@@ -111,7 +111,7 @@ async fn a_neg_that_was_only_listed_is_still_looked_for_with_its_subnet() {
 #[tokio::test]
 async fn real_operations_end_in_the_plan_and_new_numbers_follow_them() {
     let real = Real::new();
-    let operation = UnderWay {
+    let operation = Operation {
         attaches: true,
         neg: neg("a"),
         endpoints: vec![endpoint("10.0.0.9")],

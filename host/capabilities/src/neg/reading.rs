@@ -11,10 +11,10 @@ use trueup_base::text::counted;
 use trueup_journal::{Ask, Call, Entry, Event};
 
 use super::{Endpoint, Error, NegRef, shown};
-use crate::grants::{Access, NEG, is_neg_scope, neg_scope};
+use crate::grants::{NEG, is_neg_scope, neg_scope};
 use crate::reading::{
-    Action, Capability, Function, Granted, NO_ANSWER, Need, Operation, OperationEnd, Reading, Write, answer, args,
-    parsed, text, unless_refused,
+    Action, Capability, Function, Granted, NO_ANSWER, Need, Operation, OperationEnd, Reading, Write, access, answer,
+    args, parsed, text, unless_refused,
 };
 
 /// The call that notifies a guest of an end.
@@ -77,14 +77,13 @@ impl Reading for Reader {
             neg: NegRef,
         }
         unless_refused(ask, || {
-            let access = match ask.name.as_str() {
-                "api.list-endpoints" => Access::Read,
-                _ => Access::Write,
-            };
             let scope = args::<Args>(ask).map(|args| neg_scope(&args.neg.name, &args.neg.zone));
             // No configuration accepts any other, and no NEG has such a name.
             let scope = scope.filter(|scope| is_neg_scope(scope));
-            scope.map(|scope| Need::Access(access, scope)).into_iter().collect()
+            scope
+                .map(|scope| Need::Access(access(ask), scope))
+                .into_iter()
+                .collect()
         })
     }
 

@@ -39,7 +39,7 @@ impl Default for Began {
 
 /// A request's position, unique among all requests of all instances.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Place<'a> {
+pub(crate) struct Position<'a> {
     /// The key of the instance.
     pub(crate) instance: &'a str,
     /// When its call began.
@@ -53,9 +53,9 @@ impl RequestId {
     ///
     /// # Errors
     /// If the arguments have no JSON form.
-    pub(crate) fn of<A: Serialize + ?Sized>(place: Place<'_>, name: &str, args: &A) -> serde_json::Result<Self> {
+    pub(crate) fn of<A: Serialize + ?Sized>(position: Position<'_>, name: &str, args: &A) -> serde_json::Result<Self> {
         // As a JSON list, different parts never give the same text.
-        let parts = serde_json::to_vec(&(place.instance, place.began, place.number, name, args))?;
+        let parts = serde_json::to_vec(&(position.instance, position.began, position.number, name, args))?;
         Ok(Self(Uuid::new_v5(&NAMESPACE, &parts)))
     }
 }
@@ -66,22 +66,22 @@ mod tests {
 
     use super::*;
 
-    fn place() -> Place<'static> {
-        Place {
+    fn position() -> Position<'static> {
+        Position {
             instance: "default/web:80",
             began: Began::Entry(1_000),
             number: 3,
         }
     }
 
-    fn of(place: Place<'_>, name: &str, args: serde_json::Value) -> RequestId {
-        RequestId::of(place, name, &args).unwrap()
+    fn of(position: Position<'_>, name: &str, args: serde_json::Value) -> RequestId {
+        RequestId::of(position, name, &args).unwrap()
     }
 
     #[test]
-    fn the_same_question_at_the_same_place_has_the_same_id_for_ever() {
-        let id = of(place(), "api.attach", json!({"endpoints": []}));
-        assert_eq!(id, of(place(), "api.attach", json!({"endpoints": []})));
+    fn the_same_question_at_the_same_position_has_the_same_id_for_ever() {
+        let id = of(position(), "api.attach", json!({"endpoints": []}));
+        assert_eq!(id, of(position(), "api.attach", json!({"endpoints": []})));
         // A literal: every version of trueup must make this id, or an upgrade attaches twice.
         assert_eq!(id.to_string(), "6deec634-42f9-502b-9ada-b1b0297894b6");
         assert_eq!(id.0.get_version_num(), 5);
@@ -91,26 +91,29 @@ mod tests {
     fn whatever_differs_makes_another_id() {
         let args = json!({"endpoints": []});
         let mut ids = vec![
-            of(place(), "api.attach", args.clone()),
-            of(place(), "api.detach", args.clone()),
-            of(place(), "api.attach", json!({"endpoints": [1]})),
+            of(position(), "api.attach", args.clone()),
+            of(position(), "api.detach", args.clone()),
+            of(position(), "api.attach", json!({"endpoints": [1]})),
         ];
         let others = [
-            Place {
+            Position {
                 instance: "default/web:8",
-                ..place()
+                ..position()
             },
-            Place {
+            Position {
                 began: Began::Entry(1_001),
-                ..place()
+                ..position()
             },
-            Place {
+            Position {
                 began: Began::Unrecorded(1_000),
-                ..place()
+                ..position()
             },
-            Place { number: 4, ..place() },
+            Position {
+                number: 4,
+                ..position()
+            },
         ];
-        ids.extend(others.map(|place| of(place, "api.attach", args.clone())));
+        ids.extend(others.map(|position| of(position, "api.attach", args.clone())));
         let different: std::collections::BTreeSet<_> = ids.iter().collect();
         assert_eq!(different.len(), ids.len(), "{ids:?}");
         assert!(ids.iter().all(|id| !id.0.is_nil()));

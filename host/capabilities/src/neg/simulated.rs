@@ -4,14 +4,12 @@
 //! operations that end by themselves: the simulated server handles those.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
-use serde_json::json;
 
 use super::{Api, Endpoint, Error, NegRef, Reads, RequestId};
 use crate::Answer;
-use crate::faults::Faults;
 
 /// The HTTP status of a conflict with the current state.
 const CONFLICT: u16 = 409;
@@ -44,10 +42,7 @@ impl Neg {
 ///
 /// Ignores request ids: a scenario's clock does not run, so two calls may begin at the same time.
 #[derive(Debug, Default)]
-pub struct Simulated {
-    faults: Arc<Faults>,
-    store: Mutex<Store>,
-}
+pub struct Simulated(Mutex<Store>);
 
 #[derive(Debug, Default)]
 struct Store {
@@ -65,22 +60,17 @@ struct Stored {
 }
 
 /// An operation that has started.
-#[derive(Debug)]
-pub(super) struct Operation {
-    pub(super) attaches: bool,
-    pub(super) neg: NegRef,
-    pub(super) endpoints: Vec<Endpoint>,
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Operation {
+    /// Whether it attaches; otherwise it detaches.
+    pub attaches: bool,
+    /// The NEG.
+    pub neg: NegRef,
+    /// The endpoints.
+    pub endpoints: Vec<Endpoint>,
 }
 
 impl Simulated {
-    /// An API without any NEG; `faults` answer first.
-    pub fn new(faults: Arc<Faults>) -> Self {
-        Self {
-            faults,
-            store: Mutex::default(),
-        }
-    }
-
     /// Adds a NEG as it is, or replaces the one with that name and zone.
     pub fn put(&self, neg: Neg) {
         let key = neg.key();
@@ -153,7 +143,7 @@ impl Simulated {
 
     fn store(&self) -> MutexGuard<'_, Store> {
         // The caller sees a panic while this is held; later callers may still read.
-        self.store.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn make_sure(&self, neg: &NegRef, subnet: &str) -> Result<bool, Error> {
@@ -169,11 +159,6 @@ impl Simulated {
     }
 
     fn start(&self, attaches: bool, neg: &NegRef, endpoints: &[Endpoint]) -> Result<u64, Error> {
-        let call = if attaches { "api.attach" } else { "api.detach" };
-        let args = json!({ "neg": neg, "endpoints": endpoints });
-        if let Some(answer) = self.faults.whole(call, &args) {
-            return answer;
-        }
         let mut store = self.store();
         if !store.negs.contains_key(neg) {
             return Err(Error::NotFound);
@@ -208,15 +193,11 @@ fn ready<'a, T: Send + 'a>(answer: T) -> Answer<'a, T> {
 
 impl Api for Simulated {
     fn ensure<'a>(&'a self, neg: &'a NegRef, subnet: &'a str, _: RequestId) -> Answer<'a, Result<bool, Error>> {
-        let fault = self
-            .faults
-            .whole("api.ensure", &json!({ "neg": neg, "subnet": subnet }));
-        ready(fault.unwrap_or_else(|| self.make_sure(neg, subnet)))
+        ready(self.make_sure(neg, subnet))
     }
 
     fn list_endpoints<'a>(&'a self, neg: &'a NegRef) -> Answer<'a, Result<Vec<Endpoint>, Error>> {
-        let fault = self.faults.whole("api.list-endpoints", &json!({ "neg": neg }));
-        ready(fault.unwrap_or_else(|| self.listed(neg)))
+        ready(self.listed(neg))
     }
 
     fn change<'a>(

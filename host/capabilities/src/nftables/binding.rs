@@ -13,23 +13,23 @@ use crate::host::Host;
 
 impl<'a> Guard<'a> {
     /// Returns the packet filter if the guest may apply this transaction.
-    fn nftables(&mut self, call: &str, ruleset: &str) -> Result<&'a dyn Api, String> {
-        self.count(call, NFTABLES, 1)
+    fn nftables(&mut self, ruleset: &str) -> Result<&'a dyn Api, String> {
+        self.count(NFTABLES, 1)
             .map_err(|text| format!("access denied: {text}"))?;
         if !self.grants.allow_some(NFTABLES, Access::Write) {
-            return Err(self.refuse_transaction(call, "", "no grant to write to nftables".to_owned()));
+            return Err(self.refuse_transaction("", "no grant to write to nftables".to_owned()));
         }
         let tables = match scope::tables(ruleset) {
             Ok(tables) => tables,
             // It can't be applied, whatever the grant.
             Err(error @ Unclear::NotJson(_)) => return Err(error.to_string()),
-            Err(error @ Unclear::NoTable(_)) => return Err(self.refuse_transaction(call, "", error.to_string())),
+            Err(error @ Unclear::NoTable(_)) => return Err(self.refuse_transaction("", error.to_string())),
         };
         for table in tables {
             let scope = table.scope();
             if !self.grants.allow(NFTABLES, Access::Write, &scope) {
                 let text = format!("no grant to write nftables' table `{scope}`");
-                return Err(self.refuse_transaction(call, &scope, text));
+                return Err(self.refuse_transaction(&scope, text));
             }
         }
         let api = self.backends.nftables.as_deref();
@@ -37,16 +37,15 @@ impl<'a> Guard<'a> {
     }
 
     /// The text for the guest.
-    fn refuse_transaction(&mut self, call: &str, scope: &str, text: String) -> String {
-        format!("access denied: {}", self.refuse(call, scope, text, 1))
+    fn refuse_transaction(&mut self, scope: &str, text: String) -> String {
+        format!("access denied: {}", self.refuse(scope, text, 1))
     }
 }
 
 impl nftables::Host for Host {
     async fn apply(&mut self, ruleset: String) -> wasmtime::Result<Result<(), String>> {
-        let call = "nftables.apply";
-        self.ask(call, &args!(ruleset: String), async |mut guard| {
-            guard.nftables(call, &ruleset)?.apply(&ruleset).await
+        self.ask("nftables.apply", &args!(ruleset: String), async |mut guard| {
+            guard.nftables(&ruleset)?.apply(&ruleset).await
         })
         .await
     }

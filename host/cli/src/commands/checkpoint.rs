@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use trueup_capabilities::checkpoint::tools::{self, Accepted, Copied, Kind, Mark, Picture, ToolError, Torn, Verdict};
+use trueup_worlds::ipam::stored::{self, Allocation};
 
 use super::one_of;
 use crate::exit::{Ending, Exit, Failure, misused};
@@ -107,11 +108,33 @@ fn accept(path: &Path, output: Output) -> Ending {
     })
 }
 
-fn show(path: &Path, output: Output) -> Ending {
-    output::show(&tools::look(path)?, output, lines)
+/// The output of `show` as JSON.
+#[derive(Serialize)]
+struct Shown {
+    #[serde(flatten)]
+    picture: Picture,
+    /// `None` if the data is not the IPAM guest's.
+    allocations: Option<Vec<Allocation>>,
+    /// Why `allocations` is `None`.
+    not_understood: Option<String>,
 }
 
-fn lines(picture: &Picture) -> Vec<String> {
+fn show(path: &Path, output: Output) -> Ending {
+    let picture = tools::look(path)?;
+    let (allocations, not_understood) = match stored::allocations(&picture.saved) {
+        Ok(all) => (Some(all), None),
+        Err(why) => (None, Some(why)),
+    };
+    let shown = Shown {
+        picture,
+        allocations,
+        not_understood,
+    };
+    output::show(&shown, output, lines)
+}
+
+fn lines(shown: &Shown) -> Vec<String> {
+    let picture = &shown.picture;
     let mut lines = Vec::new();
     let mut fact = |name: &str, value: &str| lines.push(format!("{name:<12} {value}"));
     fact("path", &picture.path.display().to_string());
@@ -142,8 +165,8 @@ fn lines(picture: &Picture) -> Vec<String> {
     for known in &picture.generations {
         fact("generation", &format!("{}: {} bytes", known.generation, known.bytes));
     }
-    let Some(all) = &picture.allocations else {
-        let why = picture.not_understood.as_deref().unwrap_or_default();
+    let Some(all) = &shown.allocations else {
+        let why = shown.not_understood.as_deref().unwrap_or_default();
         fact("allocations", &format!("not known: {why}"));
         return lines;
     };
@@ -195,7 +218,7 @@ fn verify(path: &Path, output: Output) -> Ending {
 }
 
 fn copy(args: &Copy, output: Output) -> Ending {
-    let copied = tools::copy(&args.from, &args.to, args.kind, args.replace)?;
+    let copied = tools::copy(&args.from, &args.to, args.kind, args.replace, stored::data)?;
     let done = format!("copied {} to {}", args.from.display(), args.to.display());
     report(&copied, &done, output)
 }

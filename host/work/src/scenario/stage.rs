@@ -109,6 +109,7 @@ impl World {
             simulations: Simulations::default(),
             backends: Backends::default(),
         };
+        world.backends.faults = Some(world.faults.clone());
         world.simulations = Simulations::start(&mut world, given.parts)?;
         Ok(world)
     }

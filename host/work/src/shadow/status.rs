@@ -5,8 +5,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use trueup_base::clock::{Clock, SystemClock};
-use trueup_capabilities::bindings::host::metrics::Label;
-use trueup_capabilities::metrics::{HOST, Line, Registry};
+use trueup_capabilities::metrics::Registry;
 use trueup_engine::Guest;
 
 /// How many of the last differences a status lists. All are counted, and the newest are kept as files.
@@ -132,10 +131,6 @@ impl Status {
 
 /// Counts calls in the host's metrics.
 pub(super) fn count(metrics: &Registry, guest: &str, verdict: Verdict, calls: u64) {
-    let label = |key: &str, value: &str| Label {
-        key: key.to_owned(),
-        value: value.to_owned(),
-    };
-    let labels = [label("guest", guest), label("verdict", verdict.name())];
-    metrics.take(HOST, "trueup_shadow_calls_total", &labels, Line::CounterAdd(calls));
+    let labels = [("guest", guest), ("verdict", verdict.name())];
+    metrics.count("trueup_shadow_calls_total", &labels, calls);
 }

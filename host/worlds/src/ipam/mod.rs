@@ -26,6 +26,7 @@ mod setup;
 mod shown;
 mod spool;
 mod state_file;
+pub mod stored;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -138,7 +138,7 @@ fn copied(at: &CheckpointAt) -> Result<Arc<dyn Store>, SetupError> {
         }
         CheckpointAt::Simulated => None,
     };
-    Ok(Arc::new(simulated::Simulated::new(Arc::default(), saved)))
+    Ok(Arc::new(simulated::Simulated::new(saved)))
 }
 
 /// Opens a store. It is exclusive until it is dropped.
@@ -157,10 +157,9 @@ fn open_store(at: &CheckpointAt, metrics: &Arc<Metrics>) -> Result<Arc<dyn Store
             file::File::open(settings, Arc::clone(metrics)).map(|store| Arc::new(store) as _)
         }
         CheckpointAt::JsonFile { path, keep_generations } => {
-            let settings = json_file::Settings { path, keep_generations };
-            json_file::JsonFile::open(settings).map(|store| Arc::new(store) as _)
+            json_file::JsonFile::open(path, keep_generations).map(|store| Arc::new(store) as _)
         }
-        CheckpointAt::Simulated => Ok(Arc::new(simulated::Simulated::new(Arc::default(), None))),
+        CheckpointAt::Simulated => Ok(Arc::new(simulated::Simulated::new(None))),
     };
     store.map_err(SetupError::failed)
 }

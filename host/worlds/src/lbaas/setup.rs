@@ -10,10 +10,9 @@ use trueup_base::clock::SystemClock;
 use trueup_base::fence::Fence;
 use trueup_capabilities::Backends;
 use trueup_capabilities::audit::Audit;
-use trueup_capabilities::bindings::host::metrics::Label;
 use trueup_capabilities::faults::Faults;
 use trueup_capabilities::grants::Access;
-use trueup_capabilities::lbaas::anexia::{Anexia, Owned, RequestMetrics, Token};
+use trueup_capabilities::lbaas::anexia::{Anexia, Owned, RequestMetrics, token};
 use trueup_capabilities::lbaas::simulated::Simulated;
 use trueup_capabilities::lbaas::{Api, State};
 use trueup_capabilities::metrics::{HOST, Line, Registry as Metrics};
@@ -145,7 +144,7 @@ pub(super) fn connect(
     match &lbaas.backend {
         LbaasBackend::Anexia(backend) => {
             let settings = backend.settings(simulated);
-            let token = Token::read(&settings).map_err(SetupError::misused)?;
+            let token = token::read(&settings).map_err(SetupError::misused)?;
             let metrics = EngineMetrics {
                 metrics: Arc::clone(metrics),
                 in_flight: AtomicI64::new(0),
@@ -189,17 +188,8 @@ struct EngineMetrics {
 
 impl RequestMetrics for EngineMetrics {
     fn request(&self, resource: &str, method: &str, status: &str) {
-        let label = |key: &str, value: &str| Label {
-            key: key.to_owned(),
-            value: value.to_owned(),
-        };
-        let labels = [
-            label("resource", resource),
-            label("method", method),
-            label("status", status),
-        ];
-        self.metrics
-            .take(HOST, "trueup_engine_requests_total", &labels, Line::CounterAdd(1));
+        let labels = [("resource", resource), ("method", method), ("status", status)];
+        self.metrics.count("trueup_engine_requests_total", &labels, 1);
     }
 
     fn in_flight(&self, delta: i64) {

@@ -7,7 +7,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::mpsc;
 use trueup_base::fence::Fence;
 use trueup_capabilities::audit::Audit;
-use trueup_capabilities::faults::Faults;
 use trueup_capabilities::grants::{Access, NEG};
 use trueup_capabilities::metrics::Registry as Metrics;
 use trueup_capabilities::neg::compute::{self, Compute, Credentials};
@@ -238,7 +237,7 @@ impl Operations for Compute {
 
     fn told<'a>(&'a self, instance: &'a str, operation: u64) -> Answer<'a, ()> {
         Box::pin(async move {
-            if let Err(error) = Self::told(self, instance, operation).await {
+            if let Err(error) = self.acknowledge(instance, operation).await {
                 tracing::warn!(
                     instance,
                     operation,
@@ -260,7 +259,7 @@ struct InProcess {
 impl InProcess {
     fn new(ended: mpsc::Sender<Ended>) -> Self {
         Self {
-            negs: Arc::new(Simulated::new(Arc::new(Faults::default()))),
+            negs: Arc::new(Simulated::default()),
             untold: Arc::default(),
             ended,
         }

@@ -4,11 +4,12 @@ use std::fs::File as OsFile;
 use std::io::{self, Read as _};
 use std::sync::Arc;
 
+use trueup_base::replace;
+
 use super::super::anchor;
 use super::super::format::{self, Torn, Version};
 use super::super::{Error, Saved, place};
 use super::{Content, End, Log, Shared, TORN_TAILS_TOTAL};
-use crate::metrics::{HOST, Line};
 
 impl Shared {
     /// Reads the file from scratch, unless it is the one already found damaged.
@@ -86,10 +87,7 @@ impl Shared {
         let kept = place::beside(path, &format!(".torn-{}", torn.offset));
         let keep = || -> io::Result<()> {
             // From an earlier tear at the same place, or from an earlier attempt.
-            match std::fs::remove_file(&kept) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => {}
-            }
+            replace::remove(&kept)?;
             let copy = place::create_new(&kept)?;
             self.disk.write_at(&copy, tail, 0)?;
             self.disk.sync_all(&copy)?;
@@ -99,7 +97,7 @@ impl Shared {
         let cut = self.disk.cut(file, torn.offset);
         cut.and_then(|()| self.disk.sync_all(file))
             .map_err(|error| self.failed("cutting off a torn tail", &error))?;
-        self.metrics.take(HOST, TORN_TAILS_TOTAL, &[], Line::CounterAdd(1));
+        self.metrics.count(TORN_TAILS_TOTAL, &[], 1);
         tracing::warn!(
             path = %path.display(), offset = torn.offset, bytes = torn.bytes, kept = %kept.display(),
             "checkpoint: a write was interrupted: record {} ({}); it was never answered, and is cut off",

@@ -24,8 +24,7 @@ use tokio::sync::watch;
 use trueup_base::regular;
 
 use self::caught::caught;
-use self::tables::Applied;
-use super::api::{Api, Watch, WatchEnd};
+use super::api::{Api, Applied, Watch, WatchEnd};
 use super::history::{Cursor, HISTORY_BYTES_MAX, HISTORY_REVISIONS_MAX, Look};
 use super::rules;
 use super::stored::{Listing, Stored};
@@ -116,9 +115,9 @@ impl Embedded {
         let database = match open_file(path) {
             Ok(database) => database,
             Err(redb::Error::DatabaseAlreadyOpen) => return Err(OpenError::Locked { path: path.to_owned() }),
-            Err(error) => return Err(failed(told(&error))),
+            Err(error) => return Err(failed(shown(&error))),
         };
-        Self::of(database, Some(path), keep).map_err(|error| failed(told(&error)))
+        Self::of(database, Some(path), keep).map_err(|error| failed(shown(&error)))
     }
 
     /// A store in memory with what the file has, which stays as it is. Empty if there is no file. Another process may
@@ -141,7 +140,7 @@ impl Embedded {
         })();
         copied.map_err(|error| OpenError::Failed {
             path: path.to_owned(),
-            text: told(&error),
+            text: shown(&error),
         })
     }
 
@@ -151,7 +150,31 @@ impl Embedded {
     /// If the database can't be created.
     pub fn in_memory() -> Result<Self, Error> {
         let store = create(InMemoryBackend::new()).and_then(|database| Self::of(database, None, Keep::default()));
-        store.map_err(|error| Error::Unavailable(format!("{IN_MEMORY}: {}", told(&error))))
+        store.map_err(|error| Error::Unavailable(format!("{IN_MEMORY}: {}", shown(&error))))
+    }
+
+    /// A new store in memory with these entries, each stored at a revision of its own, by key.
+    ///
+    /// # Errors
+    /// If the database can't be created.
+    pub fn in_memory_with(entries: &BTreeMap<String, String>) -> Result<Self, Error> {
+        let store = Self::in_memory()?;
+        for (key, value) in entries {
+            let put = tables::Change::Put(key.clone().into_bytes(), value.clone().into_bytes());
+            store.base.run(|base| base.apply(&[], &[put]))?;
+        }
+        Ok(store)
+    }
+
+    /// Everything stored, as text. Invalid text has replacement characters. Blocks while a file is read.
+    ///
+    /// # Errors
+    /// If the database can't be read.
+    pub fn entries(&self) -> Result<BTreeMap<String, String>, Error> {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let listing = self.base.run(|base| tables::listing(&base.database, b""))?;
+        let entries = listing.entries.iter();
+        Ok(entries.map(|stored| (text(&stored.key), text(&stored.value))).collect())
     }
 
     fn of(database: redb::Database, path: Option<&Path>, keep: Keep) -> Result<Self, redb::Error> {
@@ -189,18 +212,6 @@ impl Embedded {
         self.blocking(move |base| base.apply(&compares, &changes)).await
     }
 
-    async fn commit_checked(&self, compares: &[Compare], operations: &[Operation]) -> Result<Applied, Error> {
-        rules::check(compares, operations)?;
-        let changes = operations.iter().map(tables::Change::of).collect();
-        self.apply(compares.to_vec(), changes).await
-    }
-
-    async fn listed(&self, prefix: &str) -> Result<Listing, Error> {
-        let prefix = prefix.to_owned();
-        self.blocking(move |base| tables::listing(&base.database, prefix.as_bytes()))
-            .await
-    }
-
     /// The first change under the prefix in a revision above `after`.
     pub(super) async fn look(&self, prefix: &[u8], after: u64) -> Result<Look, WatchEnd> {
         let prefix = prefix.to_vec();
@@ -217,20 +228,6 @@ impl Embedded {
     pub(super) async fn take_over(&self, other: Listing) -> Result<(), Error> {
         self.blocking(move |base| tables::take_over(&base.database, &other))
             .await
-    }
-
-    /// Every entry, without waiting for a disk.
-    pub(super) fn all_in_memory(&self) -> Result<Listing, Error> {
-        self.base.run(|base| tables::listing(&base.database, b""))
-    }
-
-    /// Stores these entries, each at a revision of its own, without waiting for a disk.
-    pub(super) fn fill_memory(&self, entries: &BTreeMap<String, String>) -> Result<(), Error> {
-        for (key, value) in entries {
-            let put = tables::Change::Put(key.clone().into_bytes(), value.clone().into_bytes());
-            self.base.run(|base| base.apply(&[], &[put]))?;
-        }
-        Ok(())
     }
 
     /// Runs the work on a thread for blocking disk work. It completes even if the caller no longer waits. In memory
@@ -250,7 +247,7 @@ impl Embedded {
 
 impl Base {
     fn run<T>(&self, work: impl FnOnce(&Self) -> Result<T, redb::Error>) -> Result<T, Error> {
-        guarded(|| work(self)).map_err(|error| self.failed(&told(&error)))
+        guarded(|| work(self)).map_err(|error| self.failed(&shown(&error)))
     }
 
     fn failed(&self, text: &str) -> Error {
@@ -307,7 +304,7 @@ fn own_file(path: &Path) -> std::io::Result<File> {
     regular::open_own(options.mode(FILE_MODE), path)
 }
 
-fn told(error: &redb::Error) -> String {
+fn shown(error: &redb::Error) -> String {
     match error {
         redb::Error::Corrupted(damage) => format!("{damage}; it is left as it is: move it away"),
         other => other.to_string(),
@@ -324,42 +321,21 @@ impl Api for Embedded {
         })
     }
 
-    fn list_prefix<'a>(&'a self, prefix: &'a str) -> Answer<'a, Result<Vec<KeyValue>, Error>> {
-        Box::pin(async move { self.listed(prefix).await?.into_texts() })
-    }
-
-    fn list_keys<'a>(&'a self, prefix: &'a str) -> Answer<'a, Result<Vec<String>, Error>> {
-        Box::pin(async move { self.listed(prefix).await?.into_keys() })
-    }
-
-    fn put<'a>(&'a self, key: &'a str, value: &'a str) -> Answer<'a, Result<u64, Error>> {
-        Box::pin(async move {
-            let put = [Operation::Put((key.to_owned(), value.to_owned()))];
-            Ok(self.commit_checked(&[], &put).await?.revision)
-        })
-    }
-
-    fn put_if_not_exists<'a>(&'a self, key: &'a str, value: &'a str) -> Answer<'a, Result<bool, Error>> {
-        Box::pin(async move {
-            let put = [Operation::Put((key.to_owned(), value.to_owned()))];
-            let absent = [Compare::Absent(key.to_owned())];
-            Ok(self.commit_checked(&absent, &put).await?.held)
-        })
-    }
-
-    fn delete<'a>(&'a self, key: &'a str) -> Answer<'a, Result<bool, Error>> {
-        Box::pin(async move {
-            let delete = [Operation::Delete(key.to_owned())];
-            Ok(self.commit_checked(&[], &delete).await?.changed)
-        })
-    }
-
-    fn commit<'a>(&'a self, compares: &'a [Compare], operations: &'a [Operation]) -> Answer<'a, Result<bool, Error>> {
-        Box::pin(async move { Ok(self.commit_checked(compares, operations).await?.held) })
-    }
-
     fn listing<'a>(&'a self, prefix: &'a str) -> Answer<'a, Result<Listing, Error>> {
-        Box::pin(self.listed(prefix))
+        let prefix = prefix.as_bytes().to_vec();
+        Box::pin(self.blocking(move |base| tables::listing(&base.database, &prefix)))
+    }
+
+    fn transact<'a>(
+        &'a self,
+        compares: &'a [Compare],
+        operations: &'a [Operation],
+    ) -> Answer<'a, Result<Applied, Error>> {
+        Box::pin(async move {
+            rules::check(compares, operations)?;
+            let changes = operations.iter().map(tables::Change::of).collect();
+            self.apply(compares.to_vec(), changes).await
+        })
     }
 
     fn watch(&self, prefix: &str, after: u64) -> Box<dyn Watch> {

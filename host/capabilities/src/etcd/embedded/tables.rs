@@ -11,18 +11,18 @@ use redb::{ReadableDatabase as _, ReadableTable, Table, TableDefinition};
 
 use super::Keep;
 use crate::bindings::etcd::kv::{Compare, Operation};
-use crate::etcd::api::FIRST_REVISION;
+use crate::etcd::api::{Applied, FIRST_REVISION};
 use crate::etcd::history::Look;
 use crate::etcd::rules::{self, Found};
 use crate::etcd::stored::{Changes, Event, Listing, Stored};
 
 type Key = &'static [u8];
 type Held = (u64, u64, u64, &'static [u8]);
-type Place = (u64, u32);
+type Position = (u64, u32);
 type Kept = (&'static [u8], u64, u64, Option<&'static [u8]>);
 
 const KEYS: TableDefinition<'_, Key, Held> = TableDefinition::new("trueup_etcd_keys");
-const HISTORY: TableDefinition<'_, Place, Kept> = TableDefinition::new("trueup_etcd_history");
+const HISTORY: TableDefinition<'_, Position, Kept> = TableDefinition::new("trueup_etcd_history");
 const STATE: TableDefinition<'_, &str, u64> = TableDefinition::new("trueup_etcd_state");
 
 /// The layout of the rows.
@@ -48,16 +48,6 @@ impl Change {
             Operation::Delete(key) => Self::Delete(key.as_bytes().to_vec()),
         }
     }
-}
-
-/// The result of a transaction.
-pub(super) struct Applied {
-    /// Whether its compares held.
-    pub(super) held: bool,
-    /// Whether anything changed.
-    pub(super) changed: bool,
-    /// The store's revision after it.
-    pub(super) revision: u64,
 }
 
 /// Creates missing tables, and refuses those of another layout.
@@ -137,8 +127,8 @@ pub(super) fn look(database: &redb::Database, prefix: &[u8], after: u64) -> Resu
     let history = transaction.open_table(HISTORY)?;
     let mut found: Option<Changes> = None;
     for row in history.range((after.saturating_add(1), 0)..)? {
-        let (place, kept) = row?;
-        let (at, _) = place.value();
+        let (position, kept) = row?;
+        let (at, _) = position.value();
         if found.as_ref().is_some_and(|found| found.revision != at) {
             break;
         }
@@ -280,7 +270,7 @@ fn position(keys: &impl ReadableTable<Key, Held>, key: &[u8], revision: u64) -> 
 /// Removes the oldest revisions until the history is within the limits.
 fn trim(
     state: &mut Table<'_, &'static str, u64>,
-    history: &mut Table<'_, Place, Kept>,
+    history: &mut Table<'_, Position, Kept>,
     newest: u64,
     keep: Keep,
 ) -> Result<(), redb::Error> {
@@ -298,7 +288,7 @@ fn trim(
 }
 
 /// Removes one revision from the history and returns its size.
-fn forget(history: &mut Table<'_, Place, Kept>, revision: u64) -> Result<u64, redb::Error> {
+fn forget(history: &mut Table<'_, Position, Kept>, revision: u64) -> Result<u64, redb::Error> {
     let mut bytes = 0;
     for row in history.extract_from_if((revision, 0)..=(revision, u32::MAX), |_, _| true)? {
         let (_, kept) = row?;

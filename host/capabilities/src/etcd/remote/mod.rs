@@ -16,12 +16,12 @@ mod watch;
 
 use std::sync::Arc;
 
-use etcd_client::{Client, CompareOp, Txn, TxnOp};
+use etcd_client::{Client, CompareOp, Txn, TxnOp, TxnOpResponse};
 
 use self::connection::Connection;
 use self::pages::Wanted;
 pub use self::settings::{REQUEST_TIMEOUT, Settings, Tls};
-use super::{Api, Compare, Error, KeyValue, Listing, Operation, Stored, Watch};
+use super::{Api, Applied, Compare, Error, KeyValue, Listing, Operation, Stored, Watch};
 use crate::Answer;
 
 /// An etcd cluster. Connects at the first request. Clones share the connection.
@@ -36,14 +36,6 @@ impl Etcd {
         Self {
             connection: Connection::new(settings),
         }
-    }
-
-    async fn transaction(&self, txn: Txn) -> Result<bool, Error> {
-        let ask = |mut client: Client| {
-            let txn = txn.clone();
-            async move { client.txn(txn).await }
-        };
-        Ok(self.connection.write(ask).await?.succeeded())
     }
 }
 
@@ -96,43 +88,38 @@ impl Api for Etcd {
         })
     }
 
-    fn list_prefix<'a>(&'a self, prefix: &'a str) -> Answer<'a, Result<Vec<KeyValue>, Error>> {
-        Box::pin(async move { pages::list(&self.connection, prefix, Wanted::All).await?.into_texts() })
-    }
-
     fn list_keys<'a>(&'a self, prefix: &'a str) -> Answer<'a, Result<Vec<String>, Error>> {
         Box::pin(async move { pages::list(&self.connection, prefix, Wanted::Keys).await?.into_keys() })
     }
 
-    fn put<'a>(&'a self, key: &'a str, value: &'a str) -> Answer<'a, Result<u64, Error>> {
-        Box::pin(async move {
-            let ask = |mut client: Client| async move { client.put(key, value, None).await };
-            let answer = self.connection.write(ask).await?;
-            Ok(answer.header().map_or(0, |header| unsigned(header.revision())))
-        })
-    }
-
-    fn put_if_not_exists<'a>(&'a self, key: &'a str, value: &'a str) -> Answer<'a, Result<bool, Error>> {
-        let absent = [compare(&Compare::Absent(key.to_owned()))];
-        let put = [TxnOp::put(key, value, None)];
-        Box::pin(self.transaction(Txn::new().when(absent).and_then(put)))
-    }
-
-    fn delete<'a>(&'a self, key: &'a str) -> Answer<'a, Result<bool, Error>> {
-        Box::pin(async move {
-            let ask = |mut client: Client| async move { client.delete(key, None).await };
-            Ok(self.connection.write(ask).await?.deleted() > 0)
-        })
-    }
-
-    fn commit<'a>(&'a self, compares: &'a [Compare], operations: &'a [Operation]) -> Answer<'a, Result<bool, Error>> {
-        let compares: Vec<etcd_client::Compare> = compares.iter().map(compare).collect();
-        let operations: Vec<TxnOp> = operations.iter().map(operation).collect();
-        Box::pin(self.transaction(Txn::new().when(compares).and_then(operations)))
-    }
-
     fn listing<'a>(&'a self, prefix: &'a str) -> Answer<'a, Result<Listing, Error>> {
         Box::pin(pages::list(&self.connection, prefix, Wanted::All))
+    }
+
+    fn transact<'a>(
+        &'a self,
+        compares: &'a [Compare],
+        operations: &'a [Operation],
+    ) -> Answer<'a, Result<Applied, Error>> {
+        let compares: Vec<etcd_client::Compare> = compares.iter().map(compare).collect();
+        let operations: Vec<TxnOp> = operations.iter().map(operation).collect();
+        let txn = Txn::new().when(compares).and_then(operations);
+        Box::pin(async move {
+            let ask = |mut client: Client| {
+                let txn = txn.clone();
+                async move { client.txn(txn).await }
+            };
+            let answer = self.connection.write(ask).await?;
+            let changed = |response: TxnOpResponse| match response {
+                TxnOpResponse::Delete(deleted) => deleted.deleted() > 0,
+                _ => true,
+            };
+            Ok(Applied {
+                held: answer.succeeded(),
+                changed: answer.op_responses().into_iter().any(changed),
+                revision: answer.header().map_or(0, |header| unsigned(header.revision())),
+            })
+        })
     }
 
     fn watch(&self, prefix: &str, after: u64) -> Box<dyn Watch> {

@@ -40,7 +40,7 @@ pub(super) async fn list(connection: &Connection, prefix: &str, wanted: Wanted) 
                 let text = format!("etcd was compacted in the middle of {BEGINNINGS_MAX} listings of `{prefix}`");
                 return Err(Error::Unavailable(text));
             }
-            Err(Refused::Told(error)) => return Err(error),
+            Err(Refused::For(error)) => return Err(error),
             Ok(listing) => return Ok(listing),
         }
     }
@@ -48,7 +48,7 @@ pub(super) async fn list(connection: &Connection, prefix: &str, wanted: Wanted) 
 
 enum Refused {
     Compacted,
-    Told(Error),
+    For(Error),
 }
 
 async fn list_once(connection: &Connection, prefix: &[u8], wanted: Wanted) -> Result<Listing, Refused> {
@@ -71,7 +71,7 @@ async fn list_once(connection: &Connection, prefix: &[u8], wanted: Wanted) -> Re
         if bytes > LISTING_BYTES_MAX {
             let prefix = String::from_utf8_lossy(prefix);
             let text = format!("what is under `{prefix}` has more than {LISTING_BYTES_MAX} bytes; list less at once");
-            return Err(Refused::Told(Error::Unavailable(text)));
+            return Err(Refused::For(Error::Unavailable(text)));
         }
         // An empty page that claims to have a successor would repeat forever.
         let is_last = !page.more() || entries.is_empty();
@@ -111,7 +111,7 @@ async fn page(
         Err(failed) => match failed.failure {
             Failure::Compacted => Err(Refused::Compacted),
             Failure::TooLong if limit > 1 => Ok(None),
-            _ => Err(Refused::Told(failed.of_read())),
+            _ => Err(Refused::For(failed.of_read())),
         },
     }
 }

@@ -13,12 +13,12 @@ use tokio::time::{Instant, sleep};
 use trueup_base::fence::Fence;
 use trueup_base::http::client::{Answer, Client, NOT_SENT, NoJson, Times, Trouble};
 use trueup_base::http::limit::{self, RateLimit};
+use trueup_base::http::secret::Secret;
 
 use super::created::CreatedParents;
 use super::intents::Intents;
 use super::leftovers::Looks;
 use super::path::{self, Collection};
-use super::settings::Token;
 use super::wire;
 use crate::lbaas::Error;
 use crate::remote::ERROR_BODY_MAX_BYTES;
@@ -60,7 +60,7 @@ pub(super) struct Engine {
     pub(super) client: Client,
     /// Base URL without a trailing slash.
     pub(super) base: String,
-    pub(super) token: Token,
+    pub(super) token: Secret,
     pub(super) metrics: Arc<dyn RequestMetrics>,
     pub(super) permits: Semaphore,
     pub(super) rate_limit: RateLimit,

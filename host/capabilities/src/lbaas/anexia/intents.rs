@@ -22,6 +22,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use trueup_base::clock::{Clock as _, SystemClock};
+use trueup_base::replace;
 
 use crate::lbaas::Spec;
 
@@ -303,13 +304,7 @@ fn write(path: &Path, content: &[u8]) -> io::Result<()> {
 }
 
 fn remove(path: &Path) -> io::Result<()> {
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() != ErrorKind::NotFound => Err(io::Error::new(
-            error.kind(),
-            format!("removing {}: {error}", path.display()),
-        )),
-        _ => Ok(()),
-    }
+    replace::remove(path).map_err(|error| io::Error::new(error.kind(), format!("removing {}: {error}", path.display())))
 }
 
 #[cfg(test)]

@@ -30,6 +30,7 @@ mod path;
 mod settings;
 #[cfg(test)]
 mod tests;
+pub mod token;
 mod wire;
 
 use std::path::Path;
@@ -42,13 +43,15 @@ use tokio::sync::{Mutex, Semaphore};
 use trueup_base::fence::Fence;
 use trueup_base::http::client::Times;
 use trueup_base::http::limit::RateLimit;
+use trueup_base::http::secret::Secret;
 
 pub use self::http::RequestMetrics;
 use self::http::{Call, Engine, Pauses};
 use self::intents::Intents;
 pub use self::owned::Owned;
 use self::path::Collection;
-pub use self::settings::{Settings, TOKEN_ENV_DEFAULT, Token};
+pub use self::settings::Settings;
+pub use self::token::TOKEN_ENV_DEFAULT;
 use crate::Answer;
 use crate::lbaas::{Api, Error, Object, ObjectRef, Spec, State};
 pub use crate::remote::SettingsError;
@@ -71,7 +74,7 @@ impl Anexia {
     /// One line: the invalid setting, or why the folder can't be read.
     pub fn new(
         settings: Settings,
-        token: Token,
+        token: Secret,
         metrics: Arc<dyn RequestMetrics>,
         fence: Fence,
         intents: Option<&Path>,
@@ -82,14 +85,13 @@ impl Anexia {
 
     fn build(
         settings: Settings,
-        token: Token,
+        token: Secret,
         metrics: Arc<dyn RequestMetrics>,
         fence: Fence,
         intents: Option<&Path>,
         pauses: Pauses,
         proxies: &Matcher,
     ) -> Result<Self, SettingsError> {
-        settings.check_numbers()?;
         let base = settings.base()?;
         let intents = Intents::open(intents, Duration::from_millis(settings.request_timeout_ms))
             .map_err(|error| SettingsError(error.to_string()))?;
@@ -160,6 +162,16 @@ impl Anexia {
     fn call(&self) -> Call {
         Call::new(&self.engine, &self.fence)
     }
+
+    /// Handles all of these at once, as one call.
+    async fn each<T, F>(&self, refs: &[ObjectRef], work: impl Fn(Call, ObjectRef) -> F) -> Vec<Result<T, Error>>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, Error>> + Send + 'static,
+    {
+        let call = self.call();
+        ordered::all(refs.iter().map(|it| work(call.clone(), it.clone()))).await
+    }
 }
 
 impl Api for Anexia {
@@ -186,14 +198,7 @@ impl Api for Anexia {
     }
 
     fn get<'a>(&'a self, refs: &'a [ObjectRef]) -> Answer<'a, Vec<Result<Object, Error>>> {
-        Box::pin(async move {
-            let call = self.call();
-            ordered::all(refs.iter().cloned().map(|it| {
-                let call = call.clone();
-                async move { call.read(it.kind, &it.identifier).await }
-            }))
-            .await
-        })
+        Box::pin(self.each(refs, |call, it| async move { call.read(it.kind, &it.identifier).await }))
     }
 
     fn create<'a>(&'a self, specs: &'a [Spec], tags: &'a [String]) -> Answer<'a, Vec<Result<Object, Error>>> {
@@ -201,32 +206,21 @@ impl Api for Anexia {
     }
 
     fn reset<'a>(&'a self, refs: &'a [ObjectRef]) -> Answer<'a, Vec<Result<(), Error>>> {
-        Box::pin(async move {
-            let call = self.call();
-            ordered::all(refs.iter().cloned().map(|it| {
-                let call = call.clone();
-                async move {
-                    let existing = call.get(it.kind.into(), &it.identifier).await?;
-                    let body = wire::reset(it.kind, &it.identifier, &existing);
-                    Ok(call.put(it.kind.into(), &it.identifier, body).await?)
-                }
-            }))
-            .await
-        })
+        Box::pin(self.each(refs, |call, it| async move {
+            let existing = call.get(it.kind.into(), &it.identifier).await?;
+            let body = wire::reset(it.kind, &it.identifier, &existing);
+            Ok(call.put(it.kind.into(), &it.identifier, body).await?)
+        }))
     }
 
     fn destroy<'a>(&'a self, refs: &'a [ObjectRef]) -> Answer<'a, Vec<Result<(), Error>>> {
         Box::pin(async move {
-            let call = self.call();
-            let answers = ordered::all(refs.iter().cloned().map(|it| {
-                let call = call.clone();
-                async move {
-                    call.delete(it.kind.into(), &it.identifier).await?;
-                    call.engine.created_parents.remove(&it.identifier);
-                    Ok(())
-                }
-            }))
-            .await;
+            let destroy = |call: Call, it: ObjectRef| async move {
+                call.delete(it.kind.into(), &it.identifier).await?;
+                call.engine.created_parents.remove(&it.identifier);
+                Ok(())
+            };
+            let answers = self.each(refs, destroy).await;
             let is_referred_to = |answer: &Result<(), Error>| matches!(answer, Err(Error::Refused((409, _))));
             if let Some(owned) = self.owned.as_ref().filter(|_| answers.iter().any(is_referred_to)) {
                 self.engine.looks.doubt(&owned.name_suffix);

@@ -12,36 +12,17 @@ use crate::lbaas::{Backend, Bind, Frontend, Kind, Mode, Object, Server, Spec, St
 /// The state that asks the Engine to apply a resource again.
 const STATE_UPDATING: &str = "0";
 
-/// The body of a creation.
+/// The body of a creation: the contract names the fields as the Engine does.
 pub(super) fn creation(spec: &Spec) -> Value {
-    let mut body = match spec {
-        Spec::Backend(backend) => json!({
-            "name": backend.name,
-            "mode": mode_text(backend.mode),
-            "load_balancer": backend.load_balancer,
-            "health_check": backend.health_check,
-        }),
-        Spec::Frontend(frontend) => json!({
-            "name": frontend.name,
-            "mode": mode_text(frontend.mode),
-            "load_balancer": frontend.load_balancer,
-            "default_backend": frontend.default_backend,
-        }),
-        Spec::Bind(bind) => json!({
-            "name": bind.name,
-            "address": bind.address,
-            "port": bind.port,
-            "ssl": false,
-            "frontend": bind.frontend,
-        }),
-        Spec::Server(server) => json!({
-            "name": server.name,
-            "ip": server.ip,
-            "port": server.port,
-            "check": server.check,
-            "backend": server.backend,
-        }),
+    let (mut body, more) = match spec {
+        Spec::Backend(backend) => (json!(backend), Some(("mode", json!(mode_text(backend.mode))))),
+        Spec::Frontend(frontend) => (json!(frontend), Some(("mode", json!(mode_text(frontend.mode))))),
+        Spec::Bind(bind) => (json!(bind), Some(("ssl", json!(false)))),
+        Spec::Server(server) => (json!(server), None),
     };
+    if let (Some(fields), Some((field, value))) = (body.as_object_mut(), more) {
+        fields.insert(field.to_owned(), value);
+    }
     leave_out_empty_checks(&mut body);
     body
 }

@@ -17,6 +17,7 @@ use tokio::time::{Instant, timeout};
 use super::service_account::ServiceAccount;
 use trueup_base::http::secret::Secret;
 use trueup_base::regular;
+use trueup_base::text::causes;
 
 use crate::remote::SettingsError;
 
@@ -156,7 +157,7 @@ impl Credentials {
         };
         let fetched = timeout(FETCH_TIMEOUT, credentials.access_token()).await;
         let fetched = fetched.map_err(|_| format!("no token within {} s", FETCH_TIMEOUT.as_secs()))?;
-        let fetched = fetched.map_err(|error| trueup_base::http::client::causes(&error))?;
+        let fetched = fetched.map_err(|error| causes(&error))?;
         bearer(&fetched.token).map_err(|problem| format!("the token {problem}"))
     }
 
@@ -177,7 +178,7 @@ pub(super) fn bearer(text: &str) -> Result<Secret, &'static str> {
 
 fn by_variable() -> Result<AccessTokenCredentials, String> {
     let credentials = Builder::default().with_scopes([SCOPE]).build_access_token_credentials();
-    credentials.map_err(|error| trueup_base::http::client::causes(&error))
+    credentials.map_err(|error| causes(&error))
 }
 
 fn metadata_server(endpoint: Option<&str>) -> Result<AccessTokenCredentials, String> {
@@ -186,7 +187,7 @@ fn metadata_server(endpoint: Option<&str>) -> Result<AccessTokenCredentials, Str
         builder = builder.with_endpoint(endpoint);
     }
     let credentials = builder.build_access_token_credentials();
-    credentials.map_err(|error| trueup_base::http::client::causes(&error))
+    credentials.map_err(|error| causes(&error))
 }
 
 impl fmt::Debug for Credentials {

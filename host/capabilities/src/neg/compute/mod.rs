@@ -36,7 +36,7 @@ use self::instance::Instance;
 pub use self::operations::{End, Operations, Started, StoreError};
 use self::path::Paths;
 use self::request::Requests;
-pub use self::settings::{ENDPOINT_DEFAULT, EndpointType, Settings};
+pub use self::settings::{ENDPOINT_DEFAULT, Settings};
 pub use self::watch::Ended;
 use self::watch::{Tasks, Watch, lock};
 use super::{Api, NegRef, Reads};
@@ -44,17 +44,6 @@ pub use crate::remote::SettingsError;
 
 /// The maximum number of unacknowledged ends; above it, further operations are polled until there is room.
 const ENDS_WAITING_MAX: usize = 1_024;
-
-/// Why the backend can't start.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// An invalid setting.
-    #[error(transparent)]
-    Settings(#[from] SettingsError),
-    /// The operations of an earlier run can't be read.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-}
 
 /// Compute Engine. One for the whole host: its requests share one pace. All clones share it; polling of operations ends
 /// when the last is dropped.
@@ -74,7 +63,7 @@ struct Shared {
 impl Compute {
     /// Checks the settings, and resumes polling the operations in the store. Guests' requests are withheld while
     /// `fence` is closed. The channel delivers ends of operations, including those in the store. Each comes again after
-    /// a restart until [`Compute::told`] acknowledges it.
+    /// a restart until [`Compute::acknowledge`] acknowledges it.
     ///
     /// Must be called within a tokio runtime. Blocks while the store is read.
     ///
@@ -85,9 +74,9 @@ impl Compute {
         credentials: Credentials,
         store: Arc<Operations>,
         fence: Fence,
-    ) -> Result<(Self, mpsc::Receiver<Ended>), StartError> {
+    ) -> Result<(Self, mpsc::Receiver<Ended>), SettingsError> {
         let requests = Requests::new(&settings, credentials)?;
-        let stored = store.all()?;
+        let stored = store.all().map_err(|error| SettingsError(error.to_string()))?;
         let (ends, ended) = mpsc::channel(ENDS_WAITING_MAX);
         let watch = Arc::new(Watch {
             requests,
@@ -142,8 +131,8 @@ impl Compute {
     ///
     /// # Errors
     /// If this can't be saved: the end is reported again after a restart.
-    pub async fn told(&self, instance: &str, operation: u64) -> Result<(), StoreError> {
-        self.shared.watch.told(instance, operation).await
+    pub async fn acknowledge(&self, instance: &str, operation: u64) -> Result<(), StoreError> {
+        self.shared.watch.acknowledge(instance, operation).await
     }
 
     /// The operations without an acknowledged end, by instance and number.

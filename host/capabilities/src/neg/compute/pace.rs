@@ -18,9 +18,6 @@ pub(super) struct Pace {
     latest: Mutex<VecDeque<Instant>>,
 }
 
-/// A request's slot among the concurrent ones.
-pub(super) struct Place<'a>(#[expect(dead_code, reason = "given back when it is dropped")] SemaphorePermit<'a>);
-
 impl Pace {
     pub(super) fn new(per_second: u32, at_a_time: u16) -> Self {
         Self {
@@ -33,7 +30,7 @@ impl Pace {
     }
 
     /// Waits for a slot, and for the time to use it. `None` only if the semaphore is closed, which never happens.
-    pub(super) async fn place(&self) -> Option<Place<'_>> {
+    pub(super) async fn slot(&self) -> Option<SemaphorePermit<'_>> {
         let permit = self.at_a_time.acquire().await.ok()?;
         // Held while it waits: first come, first served.
         let mut latest = self.latest.lock().await;
@@ -43,12 +40,12 @@ impl Pace {
             sleep_until(oldest + SECOND).await;
         }
         latest.push_back(Instant::now());
-        Some(Place(permit))
+        Some(permit)
     }
 
     /// A slot to wait for an operation, if one is free.
-    pub(super) fn may_wait(&self) -> Option<Place<'_>> {
-        self.waiting.try_acquire().ok().map(Place)
+    pub(super) fn may_wait(&self) -> Option<SemaphorePermit<'_>> {
+        self.waiting.try_acquire().ok()
     }
 }
 
@@ -62,7 +59,7 @@ mod tests {
         let (mut before, mut after) = (Vec::new(), Vec::new());
         for _ in 0..7 {
             before.push(Instant::now());
-            drop(pace.place().await);
+            drop(pace.slot().await);
             after.push(Instant::now());
         }
         for (first, fourth) in before.iter().zip(&after[3..]) {
@@ -71,10 +68,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_next_waits_until_a_place_is_free() {
+    async fn the_next_waits_until_a_slot_is_free() {
         let pace = Pace::new(100, 2);
-        let (first, _second) = (pace.place().await, pace.place().await);
-        let third = pace.place();
+        let (first, _second) = (pace.slot().await, pace.slot().await);
+        let third = pace.slot();
         tokio::pin!(third);
         let soon = Duration::from_millis(20);
         assert!(tokio::time::timeout(soon, third.as_mut()).await.is_err());
@@ -83,7 +80,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn half_of_the_places_may_wait_for_operations() {
+    async fn half_of_the_slots_may_wait_for_operations() {
         let pace = Pace::new(100, 4);
         let (first, second) = (pace.may_wait(), pace.may_wait());
         assert!(first.is_some() && second.is_some() && pace.may_wait().is_none());

@@ -74,7 +74,7 @@ enum Asker<'a> {
 
 impl Requests {
     pub(super) fn new(settings: &Settings, credentials: Credentials) -> Result<Self, SettingsError> {
-        let base = settings.check()?;
+        let base = settings.base()?;
         let connect = Duration::from_millis(settings.connect_timeout_ms);
         let times = |request_ms| Times {
             request: Duration::from_millis(request_ms),
@@ -138,7 +138,7 @@ impl Requests {
     }
 
     async fn once(&self, asker: Asker<'_>, request: &Request, token: &Secret) -> Result<Value, Failure> {
-        let Some(_place) = self.pace.place().await else {
+        let Some(_slot) = self.pace.slot().await else {
             let text = "the host does not send requests any more".to_owned();
             return Err(Failure::lasting(Error::Unavailable(text)));
         };

@@ -15,8 +15,9 @@ use hyper_util::client::proxy::matcher::Matcher;
 use serde_json::{Value, json};
 use trueup_base::clock::{Clock as _, SystemClock};
 use trueup_base::fence::Fence;
-use trueup_base::http::client::{Client, Times, Trouble, Unread, causes};
+use trueup_base::http::client::{Client, Times, Unread};
 use trueup_base::http::secret::Secret;
+use trueup_base::text::{self, causes};
 use url::Url;
 
 use super::credentials::{SCOPE, bearer};
@@ -84,7 +85,7 @@ impl ServiceAccount {
         let form_type = HeaderValue::from_static("application/x-www-form-urlencoded");
         let failed = |problem: String| {
             let text = format!("no token from {}: {problem}", self.token_uri);
-            trueup_base::text::scrub(&statement, text)
+            text::scrub(&statement, text)
         };
         // A token changes nothing: it may be fetched whether or not this host may act.
         let always = Fence::open();
@@ -95,10 +96,10 @@ impl ServiceAccount {
             [(CONTENT_TYPE, form_type)],
             Some(form),
         );
-        let mut answer = sent.await.map_err(|trouble| failed(problem(&trouble)))?;
+        let mut answer = sent.await.map_err(|trouble| failed(trouble.text(TIMES)))?;
         let body = answer.read(ANSWER_MAX_BYTES).await.map_err(|unread| match unread {
             Unread::TooLong => failed(format!("the answer is longer than {ANSWER_MAX_BYTES} bytes")),
-            Unread::Broken(trouble) => failed(problem(&trouble)),
+            Unread::Broken(trouble) => failed(trouble.text(TIMES)),
         })?;
         let json: Value = serde_json::from_slice(&body).unwrap_or_default();
         if !answer.status.is_success() {
@@ -141,16 +142,5 @@ impl ServiceAccount {
         let signature =
             signature.map_err(|error| format!("the key of {} signs nothing: {}", self.client_email, causes(&error)))?;
         Ok(format!("{signed}.{}", BASE64_URL_SAFE_NO_PAD.encode(signature)))
-    }
-}
-
-fn problem(trouble: &Trouble) -> String {
-    match trouble {
-        Trouble::Unsendable(reason) => format!("can't be asked for: {reason}"),
-        Trouble::Fenced(refused) => refused.to_string(),
-        Trouble::NotConnected(reason) => format!("no connection: {reason}"),
-        Trouble::NotConnectedInTime => format!("no connection within {} s", TIMES.connect.as_secs()),
-        Trouble::Broken(reason) => format!("the connection broke: {reason}"),
-        Trouble::TimedOut => format!("no answer within {} s", TIMES.request.as_secs()),
     }
 }

@@ -1,4 +1,4 @@
-//! How to reach Compute Engine: settings and their limits.
+//! How to reach Compute Engine. The configuration checks the numbers and names.
 //!
 //! Opens no connection and reads no file.
 
@@ -8,37 +8,12 @@ use url::Url;
 
 use trueup_base::http::client::base_url;
 
-use crate::remote::{CONCURRENT_REQUESTS_MAX, SettingsError, TIMEOUT_MAX_MS, check_numbers};
-
-/// Far above any quota of the API.
-const REQUESTS_PER_SECOND_MAX: u64 = 1_000;
-/// A week: no operation on a NEG takes a day.
-const OPERATION_TIMEOUT_MAX_MS: u64 = 7 * 24 * 3_600_000;
+use crate::remote::SettingsError;
 
 /// The default URL of the API.
 pub const ENDPOINT_DEFAULT: &str = "https://compute.googleapis.com/compute/v1/";
 /// The API's path for an endpoint without one.
 const PATH_DEFAULT: &str = "/compute/v1";
-
-/// The type of endpoints in NEGs that the host creates.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum EndpointType {
-    /// With ports.
-    #[default]
-    VmIpPort,
-    /// Without ports.
-    VmIp,
-}
-
-impl EndpointType {
-    /// Its name in the API.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::VmIpPort => "GCE_VM_IP_PORT",
-            Self::VmIp => "GCE_VM_IP",
-        }
-    }
-}
 
 /// How to reach Compute Engine, and how much load to put on it. [`Settings::new`] has the defaults.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,8 +25,6 @@ pub struct Settings {
     /// The network's name. Default: not sent when a NEG is created (Compute Engine takes that of the subnet), and not
     /// compared.
     pub network: Option<String>,
-    /// The type of new NEGs; an existing one must have it. Default: `GCE_VM_IP_PORT`.
-    pub endpoint_type: EndpointType,
     /// Base URL, `http` or `https`, with the path before `projects/`; without a path `/compute/v1`. Default
     /// [`ENDPOINT_DEFAULT`].
     pub endpoint: String,
@@ -89,7 +62,6 @@ impl Settings {
             project: project.into(),
             network_project: None,
             network: None,
-            endpoint_type: EndpointType::default(),
             endpoint: ENDPOINT_DEFAULT.to_owned(),
             allow_http: false,
             requests_per_second: 10,
@@ -105,48 +77,8 @@ impl Settings {
         }
     }
 
-    /// The checked base URL, its path without a trailing slash, or an error for the first invalid setting.
-    pub(super) fn check(&self) -> Result<Url, SettingsError> {
-        let names = [
-            ("project", Some(&self.project)),
-            ("network_project", self.network_project.as_ref()),
-            ("network", self.network.as_ref()),
-        ];
-        for (setting, name) in names {
-            if let Some(name) = name.filter(|name| !is_name(name)) {
-                return Err(SettingsError(format!(
-                    "{setting}: was {name:?}, must be a name of letters, digits, `-`, `_`, `.` and `:`"
-                )));
-            }
-        }
-        check_numbers(&[
-            (
-                "requests_per_second",
-                u64::from(self.requests_per_second),
-                REQUESTS_PER_SECOND_MAX,
-            ),
-            (
-                "max_concurrent_requests",
-                u64::from(self.max_concurrent_requests),
-                CONCURRENT_REQUESTS_MAX,
-            ),
-            ("request_timeout_ms", self.request_timeout_ms, TIMEOUT_MAX_MS),
-            ("connect_timeout_ms", self.connect_timeout_ms, TIMEOUT_MAX_MS),
-            ("wait_timeout_ms", self.wait_timeout_ms, TIMEOUT_MAX_MS),
-            ("ensure_timeout_ms", self.ensure_timeout_ms, TIMEOUT_MAX_MS),
-            (
-                "operation_timeout_ms",
-                self.operation_timeout_ms,
-                OPERATION_TIMEOUT_MAX_MS,
-            ),
-            ("poll_min_ms", self.poll_min_ms, TIMEOUT_MAX_MS),
-            ("poll_max_ms", self.poll_max_ms, TIMEOUT_MAX_MS),
-            ("retry_pause_ms", self.retry_pause_ms, TIMEOUT_MAX_MS),
-        ])?;
-        self.base()
-    }
-
-    fn base(&self) -> Result<Url, SettingsError> {
+    /// The checked base URL, its path without a trailing slash.
+    pub(super) fn base(&self) -> Result<Url, SettingsError> {
         let base = base_url(&self.endpoint, self.allow_http, "credentials have their own settings");
         let mut url = base.map_err(|reason| SettingsError(format!("endpoint: {reason}")))?;
         let path = match url.path().trim_end_matches('/') {
@@ -182,11 +114,6 @@ impl Settings {
     }
 }
 
-fn is_name(name: &str) -> bool {
-    let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b':');
-    !name.is_empty() && name.bytes().all(fits)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -206,7 +133,7 @@ mod tests {
                 endpoint: endpoint.to_owned(),
                 ..Settings::new("p")
             };
-            assert_eq!(settings.check().unwrap().as_str(), base);
+            assert_eq!(settings.base().unwrap().as_str(), base);
         }
     }
 
@@ -214,21 +141,6 @@ mod tests {
     fn what_cannot_be_is_refused_by_name() {
         let p = || Settings::new("p");
         for (settings, message) in [
-            (Settings::new(""), "project: was \"\", must be a name"),
-            (
-                Settings {
-                    network: Some("a/b".to_owned()),
-                    ..p()
-                },
-                "network: was \"a/b\"",
-            ),
-            (
-                Settings {
-                    requests_per_second: 0,
-                    ..p()
-                },
-                "requests_per_second: was 0, must be 1 to 1000",
-            ),
             (
                 Settings {
                     endpoint: "ftp://x".to_owned(),
@@ -251,7 +163,7 @@ mod tests {
                 "endpoint: must hold no query",
             ),
         ] {
-            let error = settings.check().unwrap_err().to_string();
+            let error = settings.base().unwrap_err().to_string();
             assert!(error.starts_with(message), "{error}");
         }
     }

@@ -1,7 +1,7 @@
 //! Running operations: each is polled until it ends, and its end is kept until it is acknowledged.
 //!
 //! ```text
-//! begin -> store -> look, pause, look ... -> end -> store -> channel -> told -> forgotten
+//! begin -> store -> look, pause, look ... -> end -> store -> channel -> acknowledged -> forgotten
 //! ```
 
 use std::collections::BTreeSet;
@@ -168,8 +168,8 @@ impl Watch {
 
     /// Polls an operation: waits at the server if there is a slot for that, or else asks for its current state.
     pub(super) async fn look(&self, zone: &str, number: u64, may_wait: bool) -> Result<Operation, Error> {
-        let place = if may_wait { self.requests.pace.may_wait() } else { None };
-        let request = match place {
+        let slot = if may_wait { self.requests.pace.may_wait() } else { None };
+        let request = match slot {
             Some(_) => self.paths.wait(zone, number)?,
             None => self.paths.get_operation(zone, number)?,
         };
@@ -178,7 +178,7 @@ impl Watch {
     }
 
     /// Acknowledges an end.
-    pub(super) async fn told(&self, instance: &str, number: u64) -> Result<(), StoreError> {
+    pub(super) async fn acknowledge(&self, instance: &str, number: u64) -> Result<(), StoreError> {
         let (store, owned) = (Arc::clone(&self.store), instance.to_owned());
         blocking(move || store.remove(&owned, number)).await?;
         lock(&self.watched).remove(&(instance.to_owned(), number));

@@ -9,6 +9,9 @@ use serde_json::{Map, Value, json};
 use super::settings::Settings;
 use crate::neg::{Endpoint, Error, NegRef};
 
+/// The type of new NEGs, with ports; an existing one must have it.
+const ENDPOINT_TYPE: &str = "GCE_VM_IP_PORT";
+
 /// The maximum number of characters of an error text from the API, which is for people.
 const MESSAGE_CHARS_MAX: usize = 2_000;
 
@@ -102,7 +105,7 @@ fn canonical<T: std::str::FromStr + ToString>(text: &str) -> String {
 pub(super) fn neg_body(settings: &Settings, neg: &NegRef, subnet: &str) -> Value {
     let mut body = json!({
         "name": neg.name,
-        "networkEndpointType": settings.endpoint_type.name(),
+        "networkEndpointType": ENDPOINT_TYPE,
         "subnetwork": settings.subnetwork(&neg.zone, subnet),
     });
     if let (Some(network), Some(fields)) = (settings.network_path(), body.as_object_mut()) {
@@ -122,7 +125,7 @@ pub(super) fn compare(settings: &Settings, neg: &NegRef, subnet: &str, there: &V
     if let Some(network) = settings.network_path() {
         differs(neg, "network", path_of(text("network")), &network)?;
     }
-    differs(neg, "type", text("networkEndpointType"), settings.endpoint_type.name())
+    differs(neg, "type", text("networkEndpointType"), ENDPOINT_TYPE)
 }
 
 fn differs(neg: &NegRef, what: &str, there: &str, wanted: &str) -> Result<(), Error> {

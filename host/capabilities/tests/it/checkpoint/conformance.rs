@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use trueup_capabilities::checkpoint::file::File;
-use trueup_capabilities::checkpoint::json_file::{self, JsonFile};
+use trueup_capabilities::checkpoint::json_file::JsonFile;
 use trueup_capabilities::checkpoint::simulated::Simulated;
 use trueup_capabilities::checkpoint::{DATA_BYTES_MAX, ENTRY_BYTES_MAX, Store};
 use trueup_capabilities::metrics::Registry;
@@ -34,13 +34,7 @@ impl Backend {
                 };
                 Box::new(File::open(settings, Arc::new(Registry::default())).unwrap())
             }
-            Self::JsonFile => Box::new(
-                JsonFile::open(json_file::Settings {
-                    path: scratch.path("ipam.json"),
-                    keep_generations,
-                })
-                .unwrap(),
-            ),
+            Self::JsonFile => Box::new(JsonFile::open(scratch.path("ipam.json"), keep_generations).unwrap()),
         }
     }
 

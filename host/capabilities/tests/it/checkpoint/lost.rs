@@ -4,17 +4,13 @@ use std::fs;
 use std::path::Path;
 
 use trueup_capabilities::checkpoint::Store;
-use trueup_capabilities::checkpoint::json_file::{self, JsonFile};
+use trueup_capabilities::checkpoint::json_file::JsonFile;
 use trueup_capabilities::checkpoint::tools::{self, Accepted, Mark, Verdict};
 
 use super::{Scratch, file, filled_file, settings, stored, told};
 
 fn json_file(path: &Path) -> JsonFile {
-    JsonFile::open(json_file::Settings {
-        path: path.to_owned(),
-        keep_generations: 0,
-    })
-    .unwrap()
+    JsonFile::open(path.to_owned(), 0).unwrap()
 }
 
 /// The store neither answers nor writes until an operator decides.

@@ -8,17 +8,14 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use trueup_capabilities::checkpoint::file::{File, Settings};
-use trueup_capabilities::checkpoint::json_file::{self, JsonFile};
+use trueup_capabilities::checkpoint::json_file::JsonFile;
 use trueup_capabilities::checkpoint::{OpenError, Store};
 use trueup_capabilities::metrics::Registry;
 
 use super::{Scratch, file, filled_file, names, settings, stored, told};
 
 fn json_file(path: &Path) -> Result<JsonFile, OpenError> {
-    JsonFile::open(json_file::Settings {
-        path: path.to_owned(),
-        keep_generations: 0,
-    })
+    JsonFile::open(path.to_owned(), 0)
 }
 
 fn try_file(path: &Path) -> Result<File, OpenError> {

@@ -31,6 +31,18 @@ async fn fill(store: &dyn Store, content: &Saved) {
     }
 }
 
+/// Stands in for the guest's format.
+fn fold(saved: &Saved) -> Result<String, String> {
+    match saved.data.as_str() {
+        DATA => Ok(FOLDED.to_owned()),
+        _ => Err("checkpoint: not JSON".to_owned()),
+    }
+}
+
+fn copy(from: &Path, to: &Path, kind: Option<Kind>, replace: bool) -> Result<Copied, tools::ToolError> {
+    tools::copy(from, to, kind, replace, fold)
+}
+
 fn refused(result: Result<Copied, tools::ToolError>) -> String {
     result.unwrap_err().to_string()
 }
@@ -50,9 +62,7 @@ async fn a_store_is_shown_while_a_host_has_it() {
     assert_eq!(picture.tail, None);
     let bytes = 24 + 25 + 3;
     assert_eq!(picture.generations, [Generation { generation: 1, bytes }]);
-    let shown = serde_json::to_value(picture.allocations.unwrap()).unwrap();
-    let row = |container: &str, ipv4: &str| serde_json::json!({"networkName": "net", "containerID": container, "ifName": "eth0", "ipv4": ipv4});
-    assert_eq!(shown, serde_json::json!([row("c1", "10.0.0.5"), row("c2", "10.0.0.4")]));
+    assert_eq!(picture.saved, saved(DATA, &[ASSIGN]));
     assert_eq!(tools::verify(&path).unwrap(), (Kind::File, Verdict::Whole));
 
     // Bytes of a record that the host has not finished writing.
@@ -75,7 +85,7 @@ async fn what_one_store_holds_is_copied_to_another_of_any_kind() {
     let first = scratch.path("first");
     fill(&file(&first), &content).await;
     let second = scratch.path("folder/second");
-    let copied = tools::copy(&first, &second, None, false).unwrap();
+    let copied = copy(&first, &second, None, false).unwrap();
     assert_eq!((copied.kind, copied.entries), (Kind::File, 1));
     assert_eq!((copied.folded, copied.left_out), (0, None));
     let entries = vec![ASSIGN.to_owned()];
@@ -83,11 +93,11 @@ async fn what_one_store_holds_is_copied_to_another_of_any_kind() {
     assert_eq!(fs::read(&first).unwrap(), fs::read(&second).unwrap());
 
     let json = scratch.path("ipam.json");
-    let copied = tools::copy(&second, &json, None, false).unwrap();
+    let copied = copy(&second, &json, None, false).unwrap();
     assert_eq!((copied.kind, copied.entries, copied.folded), (Kind::JsonFile, 0, 1));
     assert_eq!(fs::read_to_string(&json).unwrap(), format!("{FOLDED}\n"));
     let third = scratch.path("third");
-    tools::copy(&json, &third, None, false).unwrap();
+    copy(&json, &third, None, false).unwrap();
     assert_eq!(stored(&file(&third)).await, Ok(Some((FOLDED.to_owned(), vec![]))));
 }
 
@@ -101,9 +111,9 @@ async fn existing_content_is_replaced_only_on_request_and_kept_as_generation() {
         "`{}`: it holds something already; with `--replace` that becomes a generation",
         to.display()
     );
-    assert_eq!(refused(tools::copy(&from, &to, None, false)), expected);
+    assert_eq!(refused(copy(&from, &to, None, false)), expected);
     assert_eq!(stored(&file(&to)).await.unwrap().unwrap().0, "old");
-    tools::copy(&from, &to, None, true).unwrap();
+    copy(&from, &to, None, true).unwrap();
     assert_eq!(stored(&file(&to)).await.unwrap().unwrap().0, "new");
     let generation = scratch.path("to.1");
     assert_eq!(stored(&file(&generation)).await.unwrap().unwrap().0, "old");
@@ -113,20 +123,20 @@ async fn existing_content_is_replaced_only_on_request_and_kept_as_generation() {
 async fn what_can_not_be_copied_is_said() {
     let scratch = Scratch::new();
     let (from, to) = (scratch.path("from"), scratch.path("to.json"));
-    let text = refused(tools::copy(&from, &to, None, false));
+    let text = refused(copy(&from, &to, None, false));
     assert!(text.ends_with("there is no checkpoint"), "{text}");
     let held = file(&from);
     fill(&held, &saved("not the guest's", &["entry"])).await;
-    let text = refused(tools::copy(&from, &to, None, false));
+    let text = refused(copy(&from, &to, None, false));
     assert!(text.contains("in use by"), "{text}");
     drop(held);
-    let text = refused(tools::copy(&from, &to, None, false));
+    let text = refused(copy(&from, &to, None, false));
     assert!(text.ends_with("checkpoint: not JSON"), "{text}");
     assert!(!to.exists());
-    let text = refused(tools::copy(&from, &from, None, true));
+    let text = refused(copy(&from, &from, None, true));
     assert!(text.ends_with("it can't be copied to itself"), "{text}");
     fs::write(&to, "{}").unwrap();
-    let text = refused(tools::copy(&from, &to, Some(Kind::File), true));
+    let text = refused(copy(&from, &to, Some(Kind::File), true));
     assert!(
         text.ends_with("it is of the kind `json-file`: leave out `--kind`"),
         "{text}"
@@ -142,7 +152,7 @@ async fn a_torn_tail_is_left_out_of_a_copy_and_stays_where_it_is() {
     let whole = bytes.clone();
     bytes.extend([1, 2, 3]);
     fs::write(&from, &bytes).unwrap();
-    let copied = tools::copy(&from, &to, None, false).unwrap();
+    let copied = copy(&from, &to, None, false).unwrap();
     assert_eq!(copied.left_out.unwrap().bytes, 3);
     assert_eq!(fs::read(&from).unwrap(), bytes);
     assert_eq!(fs::read(&to).unwrap(), whole);
@@ -205,7 +215,7 @@ async fn a_json_file_is_checked_shown_and_brought_back_too() {
     assert_eq!(tools::verify(&path).unwrap(), (Kind::JsonFile, Verdict::Whole));
     let picture = tools::look(&path).unwrap();
     assert_eq!((picture.kind, picture.last_sequence), (Kind::JsonFile, None));
-    assert_eq!(picture.allocations.unwrap().len(), 1);
+    assert_eq!(picture.saved, saved(DATA, &[]));
     tools::restore(&path, 1).unwrap();
     assert_eq!(fs::read_to_string(&path).unwrap(), format!("{FOLDED}\n"));
     assert_eq!(

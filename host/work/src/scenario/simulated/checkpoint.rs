@@ -17,7 +17,7 @@ pub(super) const CAPABILITY: Capability = Capability {
     expected: Some(read),
     ..Capability::new("checkpoint", |world, given| {
         let saved: Option<Saved> = serde_json::from_value(given)?;
-        let store = Arc::new(Simulated::new(world.faults.clone(), saved));
+        let store = Arc::new(Simulated::new(saved));
         world.backends.checkpoint = Some(store.clone());
         Ok(store)
     })

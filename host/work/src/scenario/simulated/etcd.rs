@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::de::Error as _;
 use serde_json::{Value, json};
-use trueup_capabilities::etcd::simulated::Simulated;
+use trueup_capabilities::etcd::embedded::Embedded;
 
 use super::super::compare;
 use super::super::fields::texts;
@@ -16,14 +16,14 @@ pub(super) const CAPABILITY: Capability = Capability {
     expected: Some(texts),
     ..Capability::new("etcd", |world, given| {
         let entries: Option<BTreeMap<String, String>> = serde_json::from_value(given)?;
-        let etcd = Simulated::new(world.faults.clone(), &entries.unwrap_or_default());
+        let etcd = Embedded::in_memory_with(&entries.unwrap_or_default());
         let etcd = Arc::new(etcd.map_err(serde_json::Error::custom)?);
         world.backends.etcd = Some(etcd.clone());
         Ok(etcd)
     })
 };
 
-impl Simulation for Simulated {
+impl Simulation for Embedded {
     fn compare(&self, expected: Value) -> Option<Problem> {
         compare::state("etcd", &expected, &json!(self.entries().unwrap_or_default()))
     }

@@ -19,7 +19,7 @@ pub(super) const CAPABILITY: Capability = Capability {
     ..Capability::new("neg", |world, mut given| {
         let given = given.get_mut("negs").map(Value::take).unwrap_or_default();
         let negs: Option<Vec<Neg>> = serde_json::from_value(given)?;
-        let api = Arc::new(Simulated::new(world.faults.clone()));
+        let api = Arc::new(Simulated::default());
         negs.into_iter().flatten().for_each(|neg| api.put(neg));
         world.backends.neg = Some(api.clone());
         Ok(api)

@@ -7,7 +7,7 @@ use trueup_capabilities::renderer::simulated::Simulated;
 use super::{Capability, Simulation};
 
 pub(super) const CAPABILITY: Capability = Capability::new("renderers", |world, _| {
-    let renderers = Arc::new(Simulated::new(world.faults.clone()));
+    let renderers = Arc::new(Simulated);
     world.backends.renderers = Some(renderers.clone());
     Ok(renderers)
 });

@@ -12,7 +12,7 @@ pub(super) const CAPABILITY: Capability = Capability {
     given: Some(|node, place| records(node, place, &["id", "ip", "namespace", "name"])),
     ..Capability::new("sandboxes", |world, given| {
         let sandboxes: Option<Vec<Sandbox>> = serde_json::from_value(given)?;
-        let runtime = Arc::new(Simulated::new(world.faults.clone(), sandboxes.unwrap_or_default()));
+        let runtime = Arc::new(Simulated::new(sandboxes.unwrap_or_default()));
         world.backends.sandboxes = Some(runtime.clone());
         Ok(runtime)
     })

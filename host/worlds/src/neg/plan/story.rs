@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_json::value::RawValue;
-use trueup_capabilities::neg::planned::UnderWay;
+use trueup_capabilities::neg::simulated::Operation as UnderWay;
 use trueup_capabilities::neg::{Endpoint, Error, NegRef};
 use trueup_journal::{Ask, Event};
 

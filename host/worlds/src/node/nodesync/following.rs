@@ -81,7 +81,7 @@ mod tests {
     use tokio::sync::Semaphore;
     use trueup_capabilities::Answer;
     use trueup_capabilities::etcd::embedded::Embedded;
-    use trueup_capabilities::etcd::{Api, Compare, Error, KeyValue, Listing, Operation, Watch};
+    use trueup_capabilities::etcd::{Api, Applied, Compare, Error, KeyValue, Listing, Operation, Watch};
 
     use super::*;
 
@@ -116,32 +116,12 @@ mod tests {
             self.store.get(key)
         }
 
-        fn list_prefix<'a>(&'a self, prefix: &'a str) -> Answer<'a, Result<Vec<KeyValue>, Error>> {
-            self.store.list_prefix(prefix)
-        }
-
-        fn list_keys<'a>(&'a self, prefix: &'a str) -> Answer<'a, Result<Vec<String>, Error>> {
-            self.store.list_keys(prefix)
-        }
-
-        fn put<'a>(&'a self, key: &'a str, value: &'a str) -> Answer<'a, Result<u64, Error>> {
-            self.store.put(key, value)
-        }
-
-        fn put_if_not_exists<'a>(&'a self, key: &'a str, value: &'a str) -> Answer<'a, Result<bool, Error>> {
-            self.store.put_if_not_exists(key, value)
-        }
-
-        fn delete<'a>(&'a self, key: &'a str) -> Answer<'a, Result<bool, Error>> {
-            self.store.delete(key)
-        }
-
-        fn commit<'a>(
+        fn transact<'a>(
             &'a self,
             compares: &'a [Compare],
             operations: &'a [Operation],
-        ) -> Answer<'a, Result<bool, Error>> {
-            self.store.commit(compares, operations)
+        ) -> Answer<'a, Result<Applied, Error>> {
+            self.store.transact(compares, operations)
         }
 
         fn listing<'a>(&'a self, prefix: &'a str) -> Answer<'a, Result<Listing, Error>> {

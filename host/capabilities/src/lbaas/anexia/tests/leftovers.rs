@@ -26,7 +26,7 @@ fn built(
     fence: Fence,
     intents: Option<&std::path::Path>,
 ) -> Result<Anexia, super::super::SettingsError> {
-    let token = Token::new(TOKEN, "the test").unwrap();
+    let token = token::new(TOKEN, "the test").unwrap();
     let proxies = Matcher::builder().build();
     Anexia::build(
         settings,

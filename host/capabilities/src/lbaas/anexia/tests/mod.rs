@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 use trueup_base::fence::{Fence, Moment};
 
 use super::http::Pauses;
-use super::{Anexia, RequestMetrics, Settings, Token};
+use super::{Anexia, RequestMetrics, Settings, token};
 use crate::lbaas::{Backend, Bind, Error, Frontend, Kind, Mode, ObjectRef, Server as ServerSpec, Spec};
 
 const TOKEN: &str = "t0p-secret-token";
@@ -81,7 +81,7 @@ fn engine_with(settings: Settings) -> (Anexia, Arc<Counted>) {
 fn engine_behind(settings: Settings, fence: Fence, proxies: &Matcher) -> (Anexia, Arc<Counted>) {
     let counted = Arc::new(Counted::default());
     let metrics: Arc<dyn RequestMetrics> = Arc::<Counted>::clone(&counted);
-    let token = Token::new(TOKEN, "the test").unwrap();
+    let token = token::new(TOKEN, "the test").unwrap();
     let engine = Anexia::build(settings, token, metrics, fence, None, QUICK, proxies).unwrap();
     (engine, counted)
 }

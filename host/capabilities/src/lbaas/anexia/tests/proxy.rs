@@ -78,7 +78,7 @@ async fn the_environment_names_the_proxy() {
             allow_http: true,
             ..Settings::default()
         };
-        let token = Token::new(TOKEN, "the test").unwrap();
+        let token = token::new(TOKEN, "the test").unwrap();
         let engine = Anexia::new(settings, token, Arc::new(Counted::default()), Fence::open(), None).unwrap();
         assert!(engine.get(&refs(Kind::Server, &["s1"])).await.remove(0).is_ok());
         return;

@@ -236,7 +236,7 @@ fn settings_that_cannot_work_are_refused() {
         let metrics: Arc<dyn RequestMetrics> = Arc::new(Counted::default());
         Anexia::new(
             settings,
-            Token::new("t", "the test").unwrap(),
+            token::new("t", "the test").unwrap(),
             metrics,
             Fence::open(),
             None,
@@ -271,22 +271,6 @@ fn settings_that_cannot_work_are_refused() {
         ..url("http://192.0.2.1")
     };
     assert_eq!(refusal(wanted), None);
-    let numbers = Settings {
-        max_concurrent_requests: 0,
-        ..url("http://localhost:1")
-    };
-    assert_eq!(
-        refusal(numbers).unwrap(),
-        "max_concurrent_requests: was 0, must be 1 to 1000"
-    );
-    let numbers = Settings {
-        request_timeout_ms: 3_600_001,
-        ..url("http://localhost:1")
-    };
-    assert_eq!(
-        refusal(numbers).unwrap(),
-        "request_timeout_ms: was 3600001, must be 1 to 3600000"
-    );
 }
 
 #[test]
@@ -294,7 +278,7 @@ fn the_token_comes_from_one_place_and_shows_itself_nowhere() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("token");
     let from_file = || {
-        Token::read(&Settings {
+        token::read(&Settings {
             token_file: Some(path.clone()),
             ..Settings::default()
         })
@@ -316,13 +300,13 @@ fn the_token_comes_from_one_place_and_shows_itself_nowhere() {
     std::fs::write(&path, format!("\n{TOKEN}\n")).unwrap();
     let token = from_file().unwrap();
     assert_eq!(token.header().to_str().unwrap(), format!("Token {TOKEN}"));
-    assert_eq!(format!("{token:?} {:?}", token.header()), "Token(***) Sensitive");
-    let quoted = Token::new("a\"b\\c", "the test").unwrap();
+    assert_eq!(format!("{token:?} {:?}", token.header()), "*** Sensitive");
+    let quoted = token::new("a\"b\\c", "the test").unwrap();
     assert_eq!(
         quoted.scrub("a\"b\\c and {\"t\":\"a\\\"b\\\\c\"}".to_owned()),
         "*** and {\"t\":\"***\"}"
     );
-    let bad = Token::new("two words", "the test").unwrap_err();
+    let bad = token::new("two words", "the test").unwrap_err();
     assert!(!format!("{bad} {bad:?}").contains("words"));
     let both = Settings {
         token_file: Some(path),
@@ -330,7 +314,7 @@ fn the_token_comes_from_one_place_and_shows_itself_nowhere() {
         ..Settings::default()
     };
     assert_eq!(
-        Token::read(&both).unwrap_err().to_string(),
+        token::read(&both).unwrap_err().to_string(),
         "`token_file` and `token_env` are both set: leave one of them out"
     );
     // A variable that every cargo test has.
@@ -339,14 +323,14 @@ fn the_token_comes_from_one_place_and_shows_itself_nowhere() {
         ..Settings::default()
     };
     assert_eq!(
-        Token::read(&variable).unwrap().header().to_str().unwrap(),
+        token::read(&variable).unwrap().header().to_str().unwrap(),
         "Token trueup-capabilities"
     );
     let unset = Settings {
         token_env: Some("TRUEUP_TEST_UNSET".to_owned()),
         ..Settings::default()
     };
-    let error = Token::read(&unset).unwrap_err().to_string();
+    let error = token::read(&unset).unwrap_err().to_string();
     assert!(
         error.contains("`TRUEUP_TEST_UNSET` does not hold the Engine's token"),
         "{error}"

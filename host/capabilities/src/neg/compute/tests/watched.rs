@@ -31,7 +31,7 @@ async fn the_end_of_an_operation_is_told() {
     );
     assert_eq!(world.compute.under_way().len(), 3, "{missing}");
     for operation in [attaching, failing, missing] {
-        world.compute.told("default/web", operation).await.unwrap();
+        world.compute.acknowledge("default/web", operation).await.unwrap();
     }
     assert_eq!(world.compute.under_way(), []);
 }
@@ -159,7 +159,7 @@ async fn a_restarted_host_polls_on_and_reports_ends_until_acknowledged() {
     world.admin("DELETE", "/operations", Value::Null).await;
     let mut world = restart(world).await;
     assert_eq!(world.ended().await.failure, None);
-    world.compute.told("default/web", operation).await.unwrap();
+    world.compute.acknowledge("default/web", operation).await.unwrap();
     let world = restart(world).await;
     assert_eq!(world.compute.under_way(), []);
 }

@@ -1,4 +1,4 @@
-//! Applies entries to data if they are those of the IPAM guest: the format `vpc-cni-ipam/1`.
+//! What the IPAM guest has stored: which key holds which address, in its format `vpc-cni-ipam/1`.
 //!
 //! Pure code of the host; guests share no crate with it. It serves operators who inspect a store, and stores without
 //! entries. How a guest interprets its store is up to the guest.
@@ -7,19 +7,21 @@
 //! data, entries -> allocations in order -> entries applied one by one -> the list, and the data that says the same
 //! ```
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use serde_json::value::RawValue;
-use serde_json::{Map, Value};
 use trueup_base::address::canonical;
-
-use super::Saved;
+use trueup_capabilities::checkpoint::Saved;
 
 const VERSION: &str = "vpc-cni-ipam/1";
 
+/// The changes that an entry may make.
+const OPS: [&str; 4] = ["assign", "unassign", "forget", "rest"];
+
 /// Identifies a pod's interface: any text, compared bytewise.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Key {
     /// The container network.
@@ -39,22 +41,57 @@ pub struct Allocation {
     pub key: Key,
     /// The address as stored; it may be invalid.
     pub ipv4: String,
-    /// The stored JSON with all its fields.
+    /// The stored JSON with all its fields; `None` if an entry assigned it.
     #[serde(skip)]
-    raw: Box<RawValue>,
+    raw: Option<Box<RawValue>>,
 }
 
-impl Allocation {
-    fn new(key: Key, ipv4: String) -> Result<Self, serde_json::Error> {
-        #[derive(Serialize)]
-        struct Stored<'a> {
-            #[serde(flatten)]
-            key: &'a Key,
-            ipv4: &'a str,
-        }
-        let raw = serde_json::value::to_raw_value(&Stored { key: &key, ipv4: &ipv4 })?;
-        Ok(Self { key, ipv4, raw })
+/// An address in its canonical form.
+#[derive(Deserialize, PartialEq)]
+#[serde(try_from = "String")]
+struct Address(String);
+
+impl TryFrom<String> for Address {
+    type Error = &'static str;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        let is_canonical = canonical(&text).is_some();
+        is_canonical.then_some(Self(text)).ok_or("no address")
     }
+}
+
+#[derive(Deserialize)]
+struct Change {
+    #[serde(flatten)]
+    key: Key,
+    ipv4: Address,
+    #[serde(rename = "at")]
+    _at: u64,
+}
+
+#[derive(Deserialize)]
+struct Rest {
+    #[serde(rename = "ipv4")]
+    _ipv4: Address,
+    #[serde(rename = "at")]
+    _at: u64,
+}
+
+#[derive(Deserialize)]
+#[serde(tag = "op", rename_all = "lowercase")]
+enum Entry {
+    Assign(Change),
+    Unassign(Change),
+    Forget {
+        ipv4: Vec<Address>,
+        #[serde(rename = "at")]
+        _at: u64,
+    },
+    /// When addresses were unassigned.
+    Rest {
+        #[serde(rename = "addresses")]
+        _addresses: Vec<Rest>,
+    },
 }
 
 /// The allocations that result from data and entries, in order: first those of the data, then the assigned ones.
@@ -62,14 +99,20 @@ impl Allocation {
 /// # Errors
 /// The part that is not understood, in the guest's terms.
 pub fn allocations(saved: &Saved) -> Result<Vec<Allocation>, String> {
-    let mut folded = Folded::default();
-    for allocation in parse_data(&saved.data)? {
-        folded.add(allocation);
-    }
+    let mut all = parse_data(&saved.data)?;
     for (number, entry) in (1..).zip(&saved.entries) {
-        folded.apply(number, entry)?;
+        match parse_entry(number, entry)? {
+            Entry::Assign(Change { key, ipv4, .. }) => {
+                all.retain(|old| old.key != key && old.ipv4 != ipv4.0);
+                let (ipv4, raw) = (ipv4.0, None);
+                all.push(Allocation { key, ipv4, raw });
+            }
+            Entry::Unassign(Change { key, ipv4, .. }) => all.retain(|old| old.key != key || old.ipv4 != ipv4.0),
+            Entry::Forget { ipv4, .. } => all.retain(|old| ipv4.iter().all(|ipv4| old.ipv4 != ipv4.0)),
+            Entry::Rest { .. } => {}
+        }
     }
-    Ok(folded.slots.into_iter().flatten().collect())
+    Ok(all)
 }
 
 /// The data that is equivalent to data and entries together. Without entries, the unchanged data.
@@ -89,7 +132,11 @@ pub fn data(saved: &Saved) -> Result<String, String> {
             canonical(&allocation.ipv4).map_or((true, None), |address| (false, Some(address)))
         });
     }
-    let list: Vec<&str> = all.iter().map(|allocation| allocation.raw.get()).collect();
+    let stored = |allocation: &Allocation| match &allocation.raw {
+        Some(raw) => Ok(raw.get().to_owned()),
+        None => serde_json::to_string(allocation).map_err(|error| error.to_string()),
+    };
+    let list: Vec<String> = all.iter().map(stored).collect::<Result<_, _>>()?;
     Ok(format!(
         r#"{{"version":"{VERSION}","allocations":[{}]}}"#,
         list.join(",")
@@ -112,8 +159,7 @@ fn parse_data(data: &str) -> Result<Vec<Allocation>, String> {
         ));
     }
     let stored: Stored<'_> = serde_json::from_str(data).map_err(|_| "checkpoint: allocations is not a list")?;
-    let all = stored.allocations.unwrap_or_default();
-    let numbered = (1..).zip(all);
+    let numbered = (1..).zip(stored.allocations.unwrap_or_default());
     numbered
         .map(|(number, raw)| {
             parse_allocation(raw).ok_or_else(|| format!("checkpoint: allocation {number} is malformed"))
@@ -121,12 +167,12 @@ fn parse_data(data: &str) -> Result<Vec<Allocation>, String> {
         .collect()
 }
 
+/// A text that is absent or null counts as empty.
 fn parse_allocation(raw: &RawValue) -> Option<Allocation> {
-    let object: Map<String, Value> = serde_json::from_str(raw.get()).ok()?;
+    let object: Value = serde_json::from_str(raw.get()).ok().filter(Value::is_object)?;
     let text = |name: &str| match object.get(name) {
         None | Some(Value::Null) => Some(String::new()),
-        Some(Value::String(text)) => Some(text.clone()),
-        Some(_) => None,
+        Some(text) => text.as_str().map(str::to_owned),
     };
     Some(Allocation {
         key: Key {
@@ -135,110 +181,31 @@ fn parse_allocation(raw: &RawValue) -> Option<Allocation> {
             if_name: text("ifName")?,
         },
         ipv4: text("ipv4")?,
-        raw: raw.to_owned(),
+        raw: Some(raw.to_owned()),
     })
 }
 
-/// Allocations in order, indexed by key and by address.
-#[derive(Default)]
-struct Folded {
-    slots: Vec<Option<Allocation>>,
-    by_key: BTreeMap<Key, BTreeSet<usize>>,
-    by_address: BTreeMap<String, BTreeSet<usize>>,
+fn parse_entry(number: u64, entry: &str) -> Result<Entry, String> {
+    let malformed = || format!("checkpoint: entry {number} is malformed");
+    let value: Value = serde_json::from_str(entry).map_err(|_| malformed())?;
+    let op = value.get("op").and_then(Value::as_str).ok_or_else(malformed)?;
+    if !OPS.contains(&op) {
+        let op = Value::from(op);
+        return Err(format!("checkpoint: entry {number} has the unknown op {op}"));
+    }
+    let entry = serde_json::from_value(value).ok().filter(|entry| match entry {
+        Entry::Assign(change) | Entry::Unassign(change) => change.key.is_complete(),
+        Entry::Forget { .. } | Entry::Rest { .. } => true,
+    });
+    entry.ok_or_else(malformed)
 }
 
-impl Folded {
-    fn add(&mut self, allocation: Allocation) {
-        let slot = self.slots.len();
-        self.by_key.entry(allocation.key.clone()).or_default().insert(slot);
-        self.by_address.entry(allocation.ipv4.clone()).or_default().insert(slot);
-        self.slots.push(Some(allocation));
+impl Key {
+    fn is_complete(&self) -> bool {
+        [&self.network_name, &self.container_id, &self.if_name]
+            .iter()
+            .all(|text| !text.is_empty())
     }
-
-    fn drop_slots(&mut self, slots: BTreeSet<usize>) {
-        for slot in slots {
-            let Some(allocation) = self.slots.get_mut(slot).and_then(Option::take) else {
-                continue;
-            };
-            if let Some(others) = self.by_key.get_mut(&allocation.key) {
-                others.remove(&slot);
-            }
-            if let Some(others) = self.by_address.get_mut(&allocation.ipv4) {
-                others.remove(&slot);
-            }
-        }
-    }
-
-    fn of_key(&self, key: &Key) -> BTreeSet<usize> {
-        self.by_key.get(key).cloned().unwrap_or_default()
-    }
-
-    fn of_address(&self, address: &str) -> BTreeSet<usize> {
-        self.by_address.get(address).cloned().unwrap_or_default()
-    }
-
-    fn apply(&mut self, number: u64, entry: &str) -> Result<(), String> {
-        let malformed = || format!("checkpoint: entry {number} is malformed");
-        let entry: Map<String, Value> = serde_json::from_str(entry).map_err(|_| malformed())?;
-        match entry.get("op").and_then(Value::as_str).ok_or_else(malformed)? {
-            "assign" => {
-                let (key, address) = parse_change(&entry).ok_or_else(malformed)?;
-                self.drop_slots(self.of_key(&key));
-                self.drop_slots(self.of_address(&address));
-                self.add(Allocation::new(key, address).map_err(|_| malformed())?);
-            }
-            "unassign" => {
-                let (key, address) = parse_change(&entry).ok_or_else(malformed)?;
-                let both = &self.of_key(&key) & &self.of_address(&address);
-                self.drop_slots(both);
-            }
-            "forget" => {
-                let list = parse_time(&entry).and_then(|()| entry.get("ipv4")?.as_array());
-                for address in list.ok_or_else(malformed)? {
-                    let address = address.as_str().filter(|text| canonical(text).is_some());
-                    self.drop_slots(self.of_address(address.ok_or_else(malformed)?));
-                }
-            }
-            "rest" => {
-                let list = entry.get("addresses").and_then(Value::as_array).ok_or_else(malformed)?;
-                let is_right = |rest: &Value| {
-                    let rest = rest.as_object();
-                    rest.is_some_and(|rest| parse_time(rest).is_some() && parse_address(rest).is_some())
-                };
-                if !list.iter().all(is_right) {
-                    return Err(malformed());
-                }
-            }
-            other => {
-                let other = Value::from(other);
-                return Err(format!("checkpoint: entry {number} has the unknown op {other}"));
-            }
-        }
-        Ok(())
-    }
-}
-
-fn parse_change(entry: &Map<String, Value>) -> Option<(Key, String)> {
-    parse_time(entry)?;
-    let text = |name: &str| {
-        let text = entry.get(name)?.as_str()?;
-        (!text.is_empty()).then(|| text.to_owned())
-    };
-    let key = Key {
-        network_name: text("networkName")?,
-        container_id: text("containerID")?,
-        if_name: text("ifName")?,
-    };
-    Some((key, parse_address(entry)?))
-}
-
-fn parse_time(entry: &Map<String, Value>) -> Option<()> {
-    entry.get("at")?.as_u64().map(|_| ())
-}
-
-fn parse_address(entry: &Map<String, Value>) -> Option<String> {
-    let text = entry.get("ipv4")?.as_str()?;
-    canonical(text).map(|_| text.to_owned())
 }
 
 #[cfg(test)]
@@ -288,6 +255,16 @@ mod tests {
         check(&old, &[rest], &old);
         let again = change("assign", "c1", "10.0.0.2");
         check(&old, &[again.clone(), again], &[row("c1", "10.0.0.2")]);
+    }
+
+    #[test]
+    fn the_allocations_of_data_and_entries_are_shown_in_order() {
+        let stored = saved(
+            &checkpoint(&[row("c1", "10.0.0.5")]),
+            &[&change("assign", "c2", "10.0.0.4")],
+        );
+        let shown = serde_json::to_string(&allocations(&stored).unwrap()).unwrap();
+        assert_eq!(shown, format!("[{},{}]", row("c1", "10.0.0.5"), row("c2", "10.0.0.4")));
     }
 
     #[test]
