@@ -9,15 +9,12 @@ use trueup_config::{self as config, Config, EnisFrom, Ipam, World};
 use trueup_sources::enis::{self, Enis};
 use trueup_work::board::Board;
 use trueup_work::event::Event;
-use trueup_work::ground::Managing;
 use trueup_work::guests::Worlds;
 use trueup_work::kind::{self, Begin, Extent, Fallible, Kind, Loop, On, Planning, Ready, Summary};
-use trueup_work::lifecycle::active::Active;
 use trueup_work::needs::Needs;
 use trueup_work::plan::{KeyPlan, Plan};
 use trueup_work::setup::SetupError;
 
-use super::failing::Failing;
 use super::said;
 use super::setup::Addresses;
 use crate::ipam::guest;
@@ -75,16 +72,6 @@ fn listed(from: &EnisFrom) -> Result<Enis, SetupError> {
     }
 }
 
-/// The guest, connected with its manager. Nothing compares holders with the container runtime.
-fn managed(ipam: &Ipam, active: Arc<Active>, managing: Managing) -> super::Managing {
-    super::Managing {
-        active,
-        handovers: managing.handovers,
-        failing: Failing::new(managing.quarantine, ipam.guest.failure.clone(), managing.fall_back),
-        runtime: None,
-    }
-}
-
 impl Kind for OfPods {
     fn name(&self) -> &'static str {
         "addresses"
@@ -127,7 +114,7 @@ impl Kind for OfPods {
             let enis = listed(&ipam.enis)?;
             let Addresses { version, backends, .. } = Addresses::new(of.config, ipam, of.ground).await?;
             let active = Arc::clone(&version.active);
-            let managed = managed(ipam, Arc::clone(&active), version.unmanaged());
+            let managed = super::Managing::new(Arc::clone(&active), version.unmanaged(), ipam.guest.failure.clone());
             let settings = ipam.adapter.clone();
             let key = settings.instance.clone();
             let stop = std::future::pending();
@@ -168,7 +155,7 @@ impl Ready for Pods<'_> {
         let managing = with.management.connect(addresses.version);
         let managed = super::Managing {
             runtime: ipam.runtime_socket.as_ref().map(|_| addresses.runtime),
-            ..managed(ipam, active, managing)
+            ..super::Managing::new(active, managing, ipam.guest.failure.clone())
         };
         let (settings, backends) = (ipam.adapter.clone(), addresses.backends);
         let (context, tell, board) = (with.context, with.tell, Arc::clone(&with.management.ground.board));

@@ -61,7 +61,7 @@ impl Actor {
             self.unread = Some(error);
             break;
         }
-        self.stand();
+        self.show_serving();
     }
 
     async fn try_begin(&mut self, how: Begin) -> Result<(), Failure> {
@@ -102,7 +102,7 @@ impl Actor {
             tracing::error!(instance = self.settings.instance, "{error}");
             return;
         }
-        self.standing.set(Some(error.clone()));
+        self.not_serving.send_replace(Some(error.clone()));
         self.tell(Event::Ended {
             instance: self.name(),
             error,
@@ -127,7 +127,8 @@ impl Actor {
         let _ = reply.send(handed_over);
         if !self.datastore.slot.is_live() {
             if was_live {
-                self.standing.set(Some("the instance is being built again".to_owned()));
+                self.not_serving
+                    .send_replace(Some("the instance is being built again".to_owned()));
             }
             self.begin(Begin::FromStore).await;
         }
@@ -136,7 +137,7 @@ impl Actor {
     /// Rebuilds the instance after a loss.
     pub(super) async fn roll_back(&mut self, lost: Lost) {
         let Lost { error, stands } = lost;
-        self.standing.set(Some(error.clone()));
+        self.not_serving.send_replace(Some(error.clone()));
         self.tell(Event::RolledBack {
             instance: self.name(),
             error,
@@ -195,7 +196,7 @@ impl Actor {
                 self.unread = Some(error);
             }
         }
-        self.stand();
+        self.show_serving();
         Ok(())
     }
 }
