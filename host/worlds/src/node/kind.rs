@@ -11,7 +11,7 @@ use trueup_work::setup::SetupError;
 
 use super::said;
 use super::setup::NodeSetup;
-use super::{AllManaging, OnNode};
+use super::{Mode, OnNode};
 use crate::node::guests::{nodesync, renderer, service};
 
 /// The number of this node, and its Services.
@@ -90,13 +90,16 @@ impl Kind for OfThisNode {
 
 impl Ready for Node<'_> {
     fn begin<'a>(&'a mut self, with: &mut Begin<'a>) -> Result<Loop<'a>, SetupError> {
-        let Some(mut setup) = self.setup.take() else {
+        let Some(setup) = self.setup.take() else {
             return Ok(kind::nothing());
         };
-        let connect = |version| with.management.connect(version);
-        let managing = AllManaging::new(&mut setup, connect, with.source_is_reported, with.context.is_once());
+        let mode = Mode {
+            source_is_reported: with.source_is_reported,
+            once: with.context.is_once(),
+        };
         let board = &with.management.ground.board;
-        let on_node = OnNode::new(self.config, self.node, setup, managing, board);
+        let connect = |version| with.management.connect(version);
+        let on_node = OnNode::new(self.config, self.node, setup, connect, board, mode);
         let input = with.input()?;
         let (context, tell) = (with.context, with.tell);
         let tell = |event| tell(Event::Own(said::own(&event)));

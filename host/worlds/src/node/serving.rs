@@ -86,12 +86,8 @@ pub(super) struct Serving {
     is_pending: bool,
     /// Whether it was retried because a renderer recovered, and has not succeeded since.
     is_tried_anew: bool,
-    /// Objects in whose events the processor failed since its last success.
-    suspects: BTreeMap<String, service::Event>,
-    /// Whether more objects were left out since the processor's last call.
-    is_left_out_anew: bool,
-    /// Objects that the processor does not get, since it fails with them.
-    left_out: BTreeMap<String, SetAside>,
+    /// The input with which the processor failed too often. `None` if it gets its input.
+    set_aside: Option<SetAside>,
     /// Whether the nodes are known, at least those of an earlier process. Rendering without them would remove what a
     /// node has, for as long as the store takes to answer.
     knows_nodes: bool,
@@ -152,9 +148,7 @@ impl Serving {
             is_synced: false,
             is_pending: false,
             is_tried_anew: false,
-            suspects: BTreeMap::new(),
-            is_left_out_anew: false,
-            left_out: BTreeMap::new(),
+            set_aside: None,
             is_fed: false,
             problems: Vec::new(),
             said: None,
@@ -310,7 +304,7 @@ impl Serving {
             failures >= FAILURES_MAX_ONCE
         };
         let is_done = |renderer: (usize, &bool)| !renderer.1 || given_up(Work::Renderer(renderer.0));
-        let service = (self.is_synced && !self.is_pending) || given_up(Work::Service);
+        let service = (self.is_synced && !self.is_pending) || self.set_aside.is_some() || given_up(Work::Service);
         service && self.out_of_step.iter().enumerate().all(is_done)
     }
 
@@ -408,7 +402,7 @@ impl Serving {
             return;
         }
         if self.is_synced {
-            self.update(service::Event::Nodes(nodes.nodes), None).await;
+            self.update(service::Event::Nodes(nodes.nodes)).await;
         } else if self.parts.cluster.is_complete() {
             self.wish_resync();
         }
@@ -421,8 +415,7 @@ impl Serving {
         };
         if processor.wiring.processor.hand_over(handover).await {
             processor.supervisor.began_version();
-            self.suspects.clear();
-            self.show_left_out(BTreeMap::new());
+            self.set_aside = None;
             // Another version may combine the same input differently.
             self.is_synced = false;
             if self.parts.cluster.is_complete() && self.knows_nodes {
@@ -473,8 +466,6 @@ impl Serving {
         if let (Some(processor), Some(error)) = (&self.parts.processor, self.error) {
             summary.failed.push((processor.wiring.processor.name(), error));
         }
-        let left_out = self.left_out.into_iter();
-        summary.failed.extend(left_out.map(|(what, entry)| (what, entry.error)));
         summary.cut_short = match end {
             LoopEnd::NothingLeft | LoopEnd::Stopped => None,
             LoopEnd::SourceEnded => Some("the source can't be watched any more".to_owned()),

@@ -12,7 +12,7 @@ use super::notes::Said;
 use super::parts::{Part, Translated};
 use super::pod::Pod;
 use super::slice::{Slice, united};
-use super::{Interfaces, Settings, node, service, unhonoured};
+use super::{Interfaces, node, service, unhonoured};
 use crate::node::guests::service::{LocalPod, Service};
 use crate::slices::{Slices, service_of};
 
@@ -47,7 +47,7 @@ pub(super) struct Reading {
 }
 
 impl Reading {
-    pub(super) fn of(reference: &ObjectRef, object: &Object, settings: &Settings) -> Self {
+    pub(super) fn of(reference: &ObjectRef, object: &Object, node_name: &str, interfaces: &Interfaces) -> Self {
         let id = Id::from(reference);
         match object {
             Object::Service(service) => {
@@ -66,9 +66,9 @@ impl Reading {
                 });
                 Self::from(used, &format!("endpointslice `{id}`"), service)
             }
-            Object::Pod(pod) => match Pod::read(pod, &settings.node) {
+            Object::Pod(pod) => match Pod::read(pod, node_name) {
                 Some(pod) => Self {
-                    said: pod_notes(&id, &pod, &settings.interfaces).into(),
+                    said: BTreeSet::from_iter(interfaces.of(&id, &pod).err()).into(),
                     fact: Ok(Some(Fact::Pod(pod))),
                     service: None,
                 },
@@ -108,11 +108,6 @@ impl Reading {
             service: Some(service),
         }
     }
-}
-
-/// The notes about a pod's interface.
-pub(super) fn pod_notes(id: &Id, pod: &Pod, interfaces: &Interfaces) -> BTreeSet<String> {
-    interfaces.of(id, pod).err().into_iter().collect()
 }
 
 impl Index {
