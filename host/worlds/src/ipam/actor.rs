@@ -83,7 +83,7 @@ pub(super) struct Actor {
     /// Addresses that the guest refused. They are not tried again until the list changes.
     refused: BTreeSet<(String, String)>,
     /// Interfaces whose changed traits were reported.
-    told: BTreeMap<String, Traits>,
+    reported: BTreeMap<String, Traits>,
     released: Released,
     /// At least what the guest got: pods may use what left the list, and a reading drops allocations that no
     /// interface has.
@@ -98,7 +98,7 @@ pub(super) struct Actor {
     /// Whether an instance was begun in this process.
     is_begun: bool,
     /// The store lost what it had stored with later entries than this, and the instance was not begun since.
-    stands: Option<u64>,
+    valid_entry: Option<u64>,
     /// Readings in a row that failed.
     readings_failed: u32,
     /// How to begin the instance after it ended in a call.
@@ -227,7 +227,7 @@ impl Actor {
             wanted: Inventory::default(),
             has: Inventory::default(),
             refused: BTreeSet::new(),
-            told: BTreeMap::new(),
+            reported: BTreeMap::new(),
             released,
             remembered,
             spool,
@@ -235,7 +235,7 @@ impl Actor {
             worked_off: Worked::default(),
             unread: Some("it was not read yet".to_owned()),
             is_begun: false,
-            stands: None,
+            valid_entry: None,
             readings_failed: 0,
             after_end: Begin::after_end(&version.settings),
             ends: 0,
@@ -362,7 +362,7 @@ impl Actor {
         self.answers.end().await;
     }
 
-    fn tell(&self, event: Event) {
+    fn report(&self, event: Event) {
         // The receiver may be gone.
         let _ = self.events.send(event);
     }

@@ -162,10 +162,10 @@ impl Holders {
 
     /// Counts the addresses of the interfaces that the guest has. `rest_ms`: how long an address rests.
     pub(super) fn stats(&self, has: &Inventory, rest_ms: u64, now: Instant) -> Stats {
-        let held = self.by_ip.keys().filter(|ip| has.place(ip).is_none()).count();
+        let held = self.by_ip.keys().filter(|ip| has.interface_of(ip).is_none()).count();
         let assigned = self.by_ip.len() - held;
         let rests = |(ip, at): &(&String, &Instant)| {
-            now.duration_since(**at) < Duration::from_millis(rest_ms) && has.place(ip).is_some()
+            now.duration_since(**at) < Duration::from_millis(rest_ms) && has.interface_of(ip).is_some()
         };
         let resting = self.freed_at.iter().filter(rests).count();
         Stats {

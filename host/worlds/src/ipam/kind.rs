@@ -15,7 +15,7 @@ use trueup_work::needs::Needs;
 use trueup_work::plan::{KeyPlan, Plan};
 use trueup_work::setup::SetupError;
 
-use super::said;
+use super::messages;
 use super::setup::Addresses;
 use crate::ipam::guest;
 
@@ -29,36 +29,20 @@ struct Pods<'c> {
     setup: Option<(Addresses, Interfaces)>,
 }
 
-/// This node's network interfaces, fixed or watched.
-enum Interfaces {
-    Once(Enis),
-    Watched {
-        enis: channel::Receiver<Enis>,
-        /// `None` if they can't have problems.
-        problems: Option<mpsc::UnboundedReceiver<Option<String>>>,
-    },
-}
+/// This node's network interfaces, and the receiver of problems with them. `None` if they can't have problems.
+type Interfaces = (channel::Receiver<Enis>, Option<mpsc::UnboundedReceiver<Option<String>>>);
 
-impl Interfaces {
-    /// # Errors
-    /// If there is no list to begin with.
-    fn new(from: &EnisFrom, extent: Extent) -> Result<Self, SetupError> {
-        Ok(match (from, extent) {
-            (from, Extent::Once) => Self::Once(listed(from)?),
-            (EnisFrom::Given(enis), Extent::UntilStopped) => Self::Watched {
-                // Without a sender the interfaces never change.
-                enis: channel::Sender::new(enis.clone()).subscribe(),
-                problems: None,
-            },
-            (EnisFrom::File(file), Extent::UntilStopped) => {
-                let enis::Watched { enis, problems } = enis::watch(file).map_err(SetupError::misused)?;
-                Self::Watched {
-                    enis,
-                    problems: Some(problems),
-                }
-            }
-        })
+/// The interfaces: as they are now, or followed.
+///
+/// # Errors
+/// If there is no list to begin with.
+fn interfaces(from: &EnisFrom, extent: Extent) -> Result<Interfaces, SetupError> {
+    if let (EnisFrom::File(file), Extent::UntilStopped) = (from, extent) {
+        let enis::Watched { enis, problems } = enis::watch(file).map_err(SetupError::misused)?;
+        return Ok((enis, Some(problems)));
     }
+    // Without a sender the interfaces never change.
+    Ok((channel::Sender::new(listed(from)?).subscribe(), None))
 }
 
 /// The interfaces as they are now.
@@ -111,7 +95,7 @@ impl Kind for OfPods {
             let Some(ipam) = of.config.world::<Ipam>() else {
                 return Ok(());
             };
-            let enis = listed(&ipam.enis)?;
+            let (enis, _) = interfaces(&ipam.enis, Extent::Once)?;
             let Addresses { version, backends, .. } = Addresses::new(of.config, ipam, of.ground).await?;
             let active = Arc::clone(&version.active);
             let managed = super::Managing::new(Arc::clone(&active), version.unmanaged(), ipam.guest.failure.clone());
@@ -137,7 +121,7 @@ impl Kind for OfPods {
             let Some(ipam) = config.world::<Ipam>() else {
                 return Ok(None);
             };
-            let interfaces = Interfaces::new(&ipam.enis, extent)?;
+            let interfaces = interfaces(&ipam.enis, extent)?;
             let addresses = Addresses::new(config, ipam, ground).await?;
             let setup = Some((addresses, interfaces));
             Ok(Some(Box::new(Pods { ipam, setup }) as _))
@@ -147,7 +131,7 @@ impl Kind for OfPods {
 
 impl Ready for Pods<'_> {
     fn begin<'a>(&'a mut self, with: &mut Begin<'a>) -> Result<Loop<'a>, SetupError> {
-        let Some((addresses, interfaces)) = self.setup.take() else {
+        let Some((addresses, (enis, problems))) = self.setup.take() else {
             return Ok(kind::nothing());
         };
         let ipam = self.ipam;
@@ -162,20 +146,16 @@ impl Ready for Pods<'_> {
         Ok(Box::pin(async move {
             let tell_of_pods = |event| {
                 board.told_of_pods(&event);
-                tell(Event::Own(said::own(&event)));
+                tell(Event::Own(messages::own(&event)));
             };
-            match interfaces {
-                Interfaces::Once(enis) => {
-                    let ended = super::once(settings, managed, backends, enis, context.stopped(), tell_of_pods).await?;
-                    summary(&ended).map(Some)
-                }
-                Interfaces::Watched { enis, problems } => {
-                    let serving = super::serve(settings, managed, backends, enis, context.stopped(), tell_of_pods);
-                    tokio::select! {
-                        served = serving => served.map(|()| None),
-                        never = tell_problems(problems, &board, tell) => match never {},
-                    }
-                }
+            if context.is_once() {
+                let ended = super::once(settings, managed, backends, enis, context.stopped(), tell_of_pods).await?;
+                return summary(&ended).map(Some);
+            }
+            let serving = super::serve(settings, managed, backends, enis, context.stopped(), tell_of_pods);
+            tokio::select! {
+                served = serving => served.map(|()| None),
+                never = tell_problems(problems, &board, tell) => match never {},
             }
         }))
     }

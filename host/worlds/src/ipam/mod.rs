@@ -17,10 +17,10 @@ mod holders;
 pub(crate) mod kind;
 mod mailbox;
 mod managing;
+mod messages;
 pub mod protocol;
 mod released;
 mod remembered;
-mod said;
 mod server;
 mod setup;
 mod shown;
@@ -183,12 +183,11 @@ pub async fn once(
     settings: Settings,
     managed: impl Into<Managing>,
     backends: Backends,
-    enis: Enis,
+    enis: watch::Receiver<Enis>,
     stop: impl Future<Output = ()>,
     tell: impl FnMut(Event),
 ) -> Result<Summary, SetupError> {
     let (events, received) = mpsc::unbounded_channel();
-    let (_list, enis) = watch::channel(enis);
     let actor = Actor::new(settings, managed.into(), backends, enis, events)?;
     Ok(crate::reporting(received, tell, actor.run_once(stop)).await)
 }

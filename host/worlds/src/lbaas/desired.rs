@@ -45,11 +45,12 @@ pub(crate) struct DesiredState {
 }
 
 impl DesiredState {
-    /// Starts without desired state. Reads the servers that `state_dir` remembers.
+    /// Starts without desired state. Reads the servers that `state_dir` remembers. A plan
+    /// remembers nothing for the next process.
     ///
     /// # Errors
     /// If they can't be read. The error names the file.
-    pub(crate) fn new(settings: Settings, source: &Source, state_dir: &Path) -> io::Result<Self> {
+    pub(crate) fn new(settings: Settings, source: &Source, state_dir: &Path, plans: bool) -> io::Result<Self> {
         let file = state_dir.join(SERVERS_FILE);
         let named = |error: &dyn std::fmt::Display| io::Error::other(format!("reading {}: {error}", file.display()));
         let remembered = match regular::read(&file, regular::LIST) {
@@ -67,16 +68,8 @@ impl DesiredState {
             completeness: Completeness::of(source),
             owners: BTreeMap::new(),
             unsaved: false,
-            is_unwritten: false,
+            is_unwritten: plans,
         })
-    }
-
-    /// The same for a plan: remembers nothing for the next process.
-    pub(crate) fn unwritten(self) -> Self {
-        Self {
-            is_unwritten: true,
-            ..self
-        }
     }
 
     /// Takes in which objects exist but can't be read. Returns the keys for which that changed.
@@ -387,7 +380,7 @@ mod tests {
     }
 
     fn of_files(folder: &Path) -> DesiredState {
-        DesiredState::new(settings(), &Source::Manifests(folder.to_owned()), folder).unwrap()
+        DesiredState::new(settings(), &Source::Manifests(folder.to_owned()), folder, false).unwrap()
     }
 
     #[test]
@@ -464,7 +457,7 @@ mod tests {
             namespaces: namespaces.iter().map(|&namespace| namespace.to_owned()).collect(),
             ..Default::default()
         });
-        DesiredState::new(settings(), &source, folder).unwrap()
+        DesiredState::new(settings(), &source, folder, false).unwrap()
     }
 
     /// A Service with our finalizer that is no longer a load balancer.

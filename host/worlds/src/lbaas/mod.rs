@@ -50,8 +50,7 @@ impl<'a> Services<'a> {
     fn new(setup: &'a Setup<'a>, quarantine: Arc<Quarantine>, publisher: Publisher) -> Result<Self, SetupError> {
         let (lbaas, state_dir, plans) = (setup.lbaas, &setup.config.state_dir, setup.ground.plans());
         let known = KnownKeys::open(state_dir, guest::NAME, plans)?;
-        let desired = DesiredState::new(lbaas.adapter.clone(), &lbaas.source, state_dir);
-        let desired = desired.map_err(SetupError::misused)?;
+        let desired = DesiredState::new(lbaas.adapter.clone(), &lbaas.source, state_dir, plans);
         let shared = Shared {
             known: Mutex::new(known),
             settings: lbaas.adapter.clone(),
@@ -60,7 +59,7 @@ impl<'a> Services<'a> {
         Ok(Self {
             setup,
             shared: Arc::new(shared),
-            desired: if plans { desired.unwritten() } else { desired },
+            desired: desired.map_err(SetupError::misused)?,
             quarantine,
         })
     }

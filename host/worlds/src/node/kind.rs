@@ -9,7 +9,7 @@ use trueup_work::needs::Needs;
 use trueup_work::plan::Plan;
 use trueup_work::setup::SetupError;
 
-use super::said;
+use super::messages;
 use super::setup::NodeSetup;
 use super::{Mode, OnNode};
 use crate::node::guests::{nodesync, renderer, service};
@@ -102,7 +102,7 @@ impl Ready for Node<'_> {
         let on_node = OnNode::new(self.config, self.node, setup, connect, board, mode);
         let input = with.input()?;
         let (context, tell) = (with.context, with.tell);
-        let tell = |event| tell(Event::Own(said::own(&event)));
+        let tell = |event| tell(Event::Own(messages::own(&event)));
         Ok(Box::pin(async move {
             let summary = on_node.run(input, context.belongs(), context.stopped(), tell).await;
             let json = to_raw_value(&summary).map_err(SetupError::failed)?;

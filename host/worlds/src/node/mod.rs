@@ -13,15 +13,15 @@
 mod approval;
 mod ending;
 pub mod guests;
+mod instance;
 pub(crate) mod kind;
+mod messages;
 mod nodesync;
 mod plan;
+mod renderer_states;
 mod rendering;
-mod said;
-mod seat;
 mod serving;
 mod setup;
-mod steps;
 mod wiring;
 
 use std::sync::Arc;
@@ -39,13 +39,13 @@ use trueup_work::lifecycle::active::Handover;
 use trueup_work::lifecycle::troubles::FAILURES_MAX_ONCE;
 use trueup_work::supervisor::Supervisor;
 
-pub use self::nodesync::{Numbering, Standing};
+pub use self::nodesync::{NumberState, Numbering};
 pub use self::wiring::Wiring;
 
 use self::approval::Approval;
+use self::instance::NodeInstance;
 use self::nodesync::CHANGES_WAITING_MAX;
 use self::rendering::Rendering;
-use self::seat::Seat;
 use self::serving::Serving;
 use self::setup::{LoadedGuest, NodeSetup};
 use crate::node::guests::nodesync::NAME;
@@ -178,17 +178,17 @@ impl Summary {
         self.failed.is_empty() && self.problems.is_empty() && self.cut_short.is_none()
     }
 
-    fn number(&mut self, numbered: Option<watch::Receiver<Standing>>, node: &str, once: bool) {
+    fn number(&mut self, numbered: Option<watch::Receiver<NumberState>>, node: &str, once: bool) {
         match numbered.map(|numbered| numbered.borrow().clone()) {
-            Some(Standing::Numbered(id)) => self.id = Some(id),
-            Some(Standing::Failed { error, .. }) => {
+            Some(NumberState::Numbered(id)) => self.id = Some(id),
+            Some(NumberState::Failed { error, .. }) => {
                 self.failed.push((format!("{NAME}/{node}"), error));
             }
-            Some(Standing::Begins) if once => {
+            Some(NumberState::Pending) if once => {
                 let error = "it has no number yet".to_owned();
                 self.failed.push((NAME.to_owned(), error));
             }
-            Some(Standing::Begins) | None => {}
+            Some(NumberState::Pending) | None => {}
         }
     }
 }
@@ -208,7 +208,7 @@ impl std::fmt::Display for Summary {
 
 /// The instance of a guest, and what watches it.
 struct Watched {
-    seat: Seat,
+    instance: NodeInstance,
     supervisor: Supervisor,
     handovers: mpsc::Receiver<Handover>,
 }
@@ -227,7 +227,7 @@ pub(crate) struct OnNode {
     node: String,
     numbering: Option<Numbering>,
     serving: Serving,
-    numbered: Option<watch::Receiver<Standing>>,
+    numbered: Option<watch::Receiver<NumberState>>,
     events: mpsc::UnboundedReceiver<Event>,
     once: bool,
 }
@@ -243,14 +243,14 @@ impl OnNode {
         mode: Mode,
     ) -> Self {
         let mut watched = |LoadedGuest { version, backends }: LoadedGuest| {
-            let (policy, seat) = (
+            let (policy, instance) = (
                 version.guest.failure.clone(),
-                Seat::new(Arc::clone(&version.active), &node.name, backends),
+                NodeInstance::new(Arc::clone(&version.active), &node.name, backends),
             );
             let managing = connect(version);
             Watched {
                 supervisor: Supervisor::new(managing.quarantine, policy, managing.fall_back),
-                seat,
+                instance,
                 handovers: managing.handovers,
             }
         };
@@ -278,8 +278,8 @@ impl OnNode {
             })
         });
         let renderers = setup.renderers.into_iter().map(&mut watched);
-        let (seats, renderers) = renderers.map(|of| ((of.seat, of.supervisor), of.handovers)).unzip();
-        let rendering = Rendering::new(seats);
+        let (instances, renderers) = renderers.map(|of| ((of.instance, of.supervisor), of.handovers)).unzip();
+        let rendering = Rendering::new(instances);
         let mut cluster = Cluster::new(&node.name, setup.interfaces, node.source.is_cluster());
         let (mut approval, mut processor) = (None, None);
         if let Some(mut loaded) = setup.service {
@@ -288,13 +288,13 @@ impl OnNode {
             approval = Some(Approval::new(active, &config.state_dir, &loaded.version.guest));
             loaded.backends.renderers = Some(Arc::new(rendering.clone()));
             let Watched {
-                seat,
+                instance,
                 supervisor,
                 handovers,
             } = watched(loaded);
             processor = Some(serving::Processor {
                 wiring: Wiring {
-                    processor: seat,
+                    processor: instance,
                     rendering: rendering.clone(),
                 },
                 handovers,
@@ -322,7 +322,7 @@ impl OnNode {
         });
         Self {
             node: node.name.clone(),
-            numbered: numbering.as_ref().map(Numbering::standing),
+            numbered: numbering.as_ref().map(Numbering::state),
             numbering,
             serving,
             events,
@@ -382,12 +382,12 @@ impl OnNode {
 }
 
 /// With `--once`: returns when the number exists, or assigning it failed too often.
-async fn settled(numbered: Option<watch::Receiver<Standing>>) {
+async fn settled(numbered: Option<watch::Receiver<NumberState>>) {
     let Some(mut numbered) = numbered else { return };
-    let is_settled = |standing: &Standing| match standing {
-        Standing::Begins => false,
-        Standing::Numbered(_) => true,
-        Standing::Failed { failures, is_over, .. } => *is_over || *failures >= FAILURES_MAX_ONCE,
+    let is_settled = |state: &NumberState| match state {
+        NumberState::Pending => false,
+        NumberState::Numbered(_) => true,
+        NumberState::Failed { failures, is_over, .. } => *is_over || *failures >= FAILURES_MAX_ONCE,
     };
     // The sender outlives this.
     _ = numbered.wait_for(is_settled).await;

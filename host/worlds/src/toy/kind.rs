@@ -35,13 +35,15 @@ static SECTIONS: PlainWorld<Adapter> = PlainWorld {
 };
 
 /// What a run or a plan of toys needs.
-struct Setup<'c> {
-    config: &'c Config,
-    toy: &'c Plain<Adapter>,
-    ground: &'c Ground,
-    active: Arc<Active>,
+pub(super) struct Setup<'c> {
+    pub(super) config: &'c Config,
+    pub(super) toy: &'c Plain<Adapter>,
+    pub(super) ground: &'c Ground,
+    /// The version of the guest that decides.
+    pub(super) active: Arc<Active>,
+    /// The same, until it is connected with its manager.
     version: Option<Version>,
-    etcd: Arc<dyn etcd::Api>,
+    pub(super) etcd: Arc<dyn etcd::Api>,
 }
 
 impl Kind for OfToys {
@@ -117,15 +119,11 @@ impl<'c> Setup<'c> {
 
     fn toys(&self, quarantine: Arc<Quarantine>) -> Result<Toys<'_>, SetupError> {
         Ok(Toys {
-            adapter: &self.toy.adapter,
+            setup: self,
             objects: Objects::default(),
             completeness: Completeness::of(&self.toy.source),
             known: Known::open(&self.config.state_dir, NAME, self.ground.plans())?,
             quarantine,
-            ground: self.ground,
-            seed: self.config.seed,
-            active: Arc::clone(&self.active),
-            etcd: Arc::clone(&self.etcd),
         })
     }
 }

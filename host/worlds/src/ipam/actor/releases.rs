@@ -64,7 +64,7 @@ impl Actor {
         }
         let worked_off = self.worked_off;
         if self.releases.is_empty() && worked_off != Worked::default() {
-            self.tell(Event::Spool {
+            self.report(Event::Spool {
                 instance: self.name(),
                 done: worked_off.done,
                 kept: worked_off.kept,

@@ -53,8 +53,8 @@ impl Actor {
                     self.failing.failed(&command, &failure, &self.datastore);
                 }
                 let error = failure.error;
-                let told = format!("the instance gave no answer: {error}");
-                (Err(Refusal::later(told)), Some(error))
+                let refusal = Refusal::later(format!("the instance gave no answer: {error}"));
+                (Err(refusal), Some(error))
             }
         };
         self.answers.give(self.datastore.last_entry(), answer, reply);
@@ -163,7 +163,7 @@ impl Actor {
         let allocated_count = allocated.len();
         let held: Vec<_> = allocated
             .into_iter()
-            .filter(|pod| has.place(&pod.ip).is_none())
+            .filter(|pod| has.interface_of(&pod.ip).is_none())
             .collect();
         let (rest_ms, now_ms) = (self.datastore.cooling_period_ms(), SystemClock.now_ms());
         let rests = |address: &&AddressInfo| {

@@ -16,16 +16,11 @@ use trueup_base::clock::{Clock as _, SystemClock, VirtualClock};
 use trueup_base::fence::Fence;
 use trueup_capabilities::Backends;
 use trueup_capabilities::holdings::Kept;
-use trueup_capabilities::log::NoLog;
 use trueup_capabilities::metrics::Registry as Metrics;
 use trueup_capabilities::neg::planned::{Planned, UnderWay};
 use trueup_capabilities::neg::{Endpoint, Reads};
-use trueup_capabilities::random::Seeded;
 use trueup_config::{Config, Neg};
-use trueup_work::ground::stream_of;
 use trueup_work::input::nothing_there;
-use trueup_work::instance::Instance;
-use trueup_work::instances::Instances;
 use trueup_work::keyed::{Reconciler as _, Wanted};
 use trueup_work::kind::Planning;
 use trueup_work::lifecycle::quarantine::Quarantine;
@@ -206,73 +201,65 @@ fn add(
     Ok(())
 }
 
-/// Uses the real grants: a plan is refused what a run would be refused.
 async fn plan_key(setup: &NegSetup<'_>, reads: &Arc<dyn Reads>, key: &Key, work: Work) -> NegPlan {
     let mut plan = NegPlan {
         gone: work.is_gone,
         ..NegPlan::default()
     };
-    let instances = setup.active.instances().with_settings(&work.settings);
-    let instance = key.to_string();
-    let snapshot = match instances.state_now(&instance).await {
-        Ok(snapshot) => snapshot,
-        Err(error) => {
-            plan.error = Some(error);
-            return plan;
-        }
-    };
-    let under_way = snapshot
-        .as_deref()
-        .map(|snapshot| story::under_way(snapshot, &instances.settings))
-        .unwrap_or_default();
-    plan.under_way = now_under_way(&under_way);
-    let metrics = Arc::new(Metrics::default());
-    let began_ms = SystemClock.now_ms();
-    let clock = Arc::new(VirtualClock::new(began_ms));
-    let planned = Arc::new(Planned::new(Arc::clone(reads), &under_way));
-    let backends = Backends {
-        clock: Arc::<VirtualClock>::clone(&clock),
-        random: Arc::new(Seeded::new(setup.config.seed, stream_of(&instance))),
-        log: Arc::new(NoLog),
-        metrics: Arc::clone(&metrics),
-        neg: Some(Arc::<Planned>::clone(&planned)),
-        quotas: Arc::clone(&setup.active.quotas),
-        ..Backends::default()
-    };
-    let started = match start(&instances, &instance, backends, snapshot.as_deref()).await {
-        Ok(started) => started,
-        Err(error) => {
-            plan.error = Some(error);
-            return plan;
-        }
-    };
-    let mut course = Course {
-        instance: started,
-        planned,
-        clock,
-        began_ms,
-        target: work.target,
-        story: Story::beginning_with(&under_way),
-        calls: 0,
-    };
-    let ended = course.run().await;
-    plan.steps = course.story.steps;
-    plan.error = ended.error;
-    plan.unplanned = ended
-        .is_cut
-        .then(|| super::progress::counted(&metrics, &instance, MIGRATION_ENDPOINTS));
-    plan.count();
+    if let Err(error) = plan.follow(setup, reads, &key.to_string(), work).await {
+        plan.error = Some(error);
+    }
     plan
 }
 
-async fn start(
-    instances: &Instances,
-    key: &str,
-    backends: Backends,
-    snapshot: Option<&str>,
-) -> Result<Instance, String> {
-    let started = instances.start_unrecorded(key, backends, snapshot).await;
-    started.map_err(|error| format!("{:#}", anyhow::Error::from(error)))
+impl NegPlan {
+    /// Uses the real grants: a plan is refused what a run would be refused.
+    ///
+    /// # Errors
+    /// One line: why there is no instance from which to plan.
+    async fn follow(
+        &mut self,
+        setup: &NegSetup<'_>,
+        reads: &Arc<dyn Reads>,
+        key: &str,
+        work: Work,
+    ) -> Result<(), String> {
+        let instances = setup.active.instances().with_settings(&work.settings);
+        let snapshot = instances.state_now(key).await?;
+        let under_way = snapshot
+            .as_deref()
+            .map(|snapshot| story::under_way(snapshot, &instances.settings))
+            .unwrap_or_default();
+        self.under_way = now_under_way(&under_way);
+        let metrics = Arc::new(Metrics::default());
+        let began_ms = SystemClock.now_ms();
+        let clock = Arc::new(VirtualClock::new(began_ms));
+        let planned = Arc::new(Planned::new(Arc::clone(reads), &under_way));
+        let backends = Backends {
+            clock: Arc::<VirtualClock>::clone(&clock),
+            metrics: Arc::clone(&metrics),
+            neg: Some(Arc::<Planned>::clone(&planned)),
+            ..setup.ground.backends(setup.config.seed, key, &setup.active.quotas)
+        };
+        let started = instances.start_unrecorded(key, backends, snapshot.as_deref()).await;
+        let mut course = Course {
+            instance: started.map_err(|error| format!("{:#}", anyhow::Error::from(error)))?,
+            planned,
+            clock,
+            began_ms,
+            target: work.target,
+            story: Story::beginning_with(&under_way),
+            calls: 0,
+        };
+        let ended = course.run().await;
+        self.steps = course.story.steps;
+        self.error = ended.error;
+        self.unplanned = ended
+            .is_cut
+            .then(|| super::progress::counted(&metrics, key, MIGRATION_ENDPOINTS));
+        self.count();
+        Ok(())
+    }
 }
 
 fn now_under_way(under_way: &BTreeMap<u64, UnderWay>) -> Vec<OperationNow> {

@@ -10,22 +10,22 @@ use crate::node::guests::service::{self, ObjectId, Resync, State, Update};
 use crate::node::{Event, guest_of};
 
 impl Serving {
-    pub(super) async fn tell_event(&mut self, event: service::Event) {
+    pub(super) async fn take_event(&mut self, event: service::Event) {
         if self.parts.processor.is_none() {
             return;
         }
         if !self.is_synced {
             // The resync to come includes it.
-            self.wish_resync();
+            self.enqueue_resync();
             return;
         }
         self.update(event).await;
     }
 
     /// Queues a resync at once, unless the last one failed and its pause is on.
-    pub(super) fn wish_resync(&mut self) {
+    pub(super) fn enqueue_resync(&mut self) {
         if self.knows_nodes && self.controller.status(&Work::Service).is_none() {
-            self.wish(Work::Service);
+            self.enqueue(Work::Service);
         }
     }
 
@@ -40,7 +40,7 @@ impl Serving {
         let object = object_of(&event);
         let answer = processor.wiring.ask(&Update { event }, by).await;
         let applied = object.filter(|_| matches!(answer, Ok(Ok(()))));
-        self.came(answer).await;
+        self.take_answer(answer).await;
         if let Some(object) = applied {
             _ = self.parts.events.send(Event::Applied {
                 node: self.parts.node.clone(),
@@ -52,14 +52,14 @@ impl Serving {
 
     /// Renderers that have everything, in the order of the configuration.
     async fn in_step(&self) -> Vec<String> {
-        let all = self.parts.rendering.standing().await.into_iter();
+        let all = self.parts.rendering.statuses().await.into_iter();
         all.filter(|renderer| renderer.is_in_step)
             .map(|renderer| renderer.name)
             .collect()
     }
 
     /// Sends the processor a full resync, or the nodes once more, which makes it send its pending changes.
-    pub(super) async fn tell_service(&mut self) {
+    pub(super) async fn call_processor(&mut self) {
         if self.is_synced {
             let nodes = self.nodes();
             self.update(service::Event::Nodes(nodes)).await;
@@ -124,13 +124,13 @@ impl Serving {
         processor.supervisor.release(&name);
         self.set_aside = None;
         let args = Resync { state };
-        let answer = processor.wiring.tell_all(&args, by).await;
+        let answer = processor.wiring.call_resync(&args, by).await;
         // The processor has its inputs, whatever the renderers answered.
         self.is_synced = answer.is_ok();
         if self.is_synced {
             processor.supervisor.took_all_but(|_| false);
         }
-        self.came(answer).await;
+        self.take_answer(answer).await;
     }
 
     /// The processor's input is set aside: it stays as it is until it or the guest changes.
@@ -170,7 +170,7 @@ impl Serving {
     }
 
     /// Takes in the result of a processor's call, and which renderers are out of step since.
-    async fn came(&mut self, answer: Result<Result<(), String>, Failure>) {
+    async fn take_answer(&mut self, answer: Result<Result<(), String>, Failure>) {
         let error = match answer {
             Ok(answer) => {
                 if let Some(processor) = &mut self.parts.processor {
@@ -198,7 +198,7 @@ impl Serving {
             return;
         }
         if failed {
-            self.wish_retry(Work::Service);
+            self.enqueue_retry(Work::Service);
         }
         // A job from the queue is shown once the queue knows its outcome.
         let runs = self

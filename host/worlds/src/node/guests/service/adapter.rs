@@ -42,7 +42,7 @@ pub use interfaces::{Interfaces, Pattern, read_interfaces};
 /// resync begins with [`Cluster::services`] and its siblings, and from then on these events lead from one state to the
 /// next.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Told {
+pub struct Changes {
     /// For `service`: Services by id, then endpoints, then pods; one event for each change.
     pub events: Vec<Event>,
     /// For `nodesync`: Nodes by name; one entry for each change.

@@ -12,7 +12,7 @@ use super::index::{Fact, Index, Reading, local_pod};
 use super::notes::Notes;
 use super::parts::{Looked, Part, Translated};
 use super::slice::united;
-use super::{Interfaces, Told};
+use super::{Changes, Interfaces};
 use crate::node::guests::service::{Endpoints, LocalPod, Service};
 
 /// The complete input of the guests.
@@ -59,7 +59,7 @@ impl Cluster {
     /// Objects that disappear in an incomplete look are kept until a complete one. Objects that disappear because they
     /// cannot be read are kept until they can be, or are gone. A source without any object, even at the start, is
     /// treated as unavailable: see [`Showing`].
-    pub fn take_in(&mut self, batch: &Batch) -> Told {
+    pub fn take_in(&mut self, batch: &Batch) -> Changes {
         let mut looked = Looked::default();
         for change in &batch.changes {
             self.showing.see(change);
@@ -80,9 +80,9 @@ impl Cluster {
             self.held = hidden;
             self.remove(gone, &mut looked);
         }
-        let mut told = Told {
+        let mut told = Changes {
             is_empty,
-            ..Told::default()
+            ..Changes::default()
         };
         if self.was_complete {
             told.add_differences(looked.parts, |part| self.translated(part));
@@ -121,7 +121,7 @@ impl Cluster {
 
     /// The current notes, reported or not.
     pub fn notes(&self) -> impl ExactSizeIterator<Item = &str> {
-        self.notes.standing()
+        self.notes.all()
     }
 
     /// Why objects are not rendered as requested.
@@ -149,8 +149,8 @@ impl Cluster {
     }
 
     fn put(&mut self, reference: &ObjectRef, object: &Object, looked: &mut Looked) {
-        let Reading { fact, said, service } = Reading::of(reference, object, &self.node, &self.interfaces);
-        let new = self.notes.set(reference, said);
+        let Reading { fact, remarks, service } = Reading::of(reference, object, &self.node, &self.interfaces);
+        let new = self.notes.set(reference, remarks);
         if let Some(service) = service {
             looked
                 .about

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use trueup_capabilities::bindings::kube::types::Node;
 use trueup_work::objects::Id;
 
-use super::Told;
+use super::Changes;
 use super::service::object_id;
 use crate::node::guests::nodesync::Change;
 use crate::node::guests::service::{Endpoints, Event, LocalPod, Service};
@@ -38,7 +38,7 @@ pub(super) struct Looked {
     pub(super) about: Vec<(Id, String)>,
 }
 
-impl Told {
+impl Changes {
     /// Adds the parts that are not as they were.
     pub(super) fn add_differences(
         &mut self,

@@ -252,8 +252,8 @@ fn an_endpoint_that_moves_from_one_slice_to_another_is_no_event() {
     let two = |endpoints: Value| slice("web-2", http(80), endpoints);
     let mut all = with([one(json!([ready(1), ready(2)])), two(json!([]))]);
     let told = all.take_in(&look([is(two(json!([ready(2)])))]));
-    assert_eq!(told, Told::default());
-    assert_eq!(all.take_in(&look([is(one(json!([ready(1)])))])), Told::default());
+    assert_eq!(told, Changes::default());
+    assert_eq!(all.take_in(&look([is(one(json!([ready(1)])))])), Changes::default());
 }
 
 #[test]
