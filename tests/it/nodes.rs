@@ -11,13 +11,13 @@ use support::etcd as server;
 
 mod entries;
 mod killed;
-mod leaving_out;
 mod manifests;
 mod numbers;
 mod once;
 mod outages;
 mod recordings;
 mod records;
+mod setting_aside;
 mod site;
 mod slow;
 mod store;

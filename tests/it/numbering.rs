@@ -20,7 +20,7 @@ use trueup_config::Address;
 use trueup_work::guests::Program;
 use trueup_work::instances::Instances;
 use trueup_worlds::node::guests::nodesync;
-use trueup_worlds::node::{Numbering, Standing};
+use trueup_worlds::node::{NumberState, Numbering};
 
 use crate::programs::{self, built_in};
 
@@ -44,13 +44,13 @@ async fn instances(node: &str, state_dir: &Path, limits: Limits) -> Arc<Instance
 async fn number(nodes: &[String], state_dir: &Path, store: &Arc<dyn Api>) -> BTreeMap<String, u32> {
     let stop = watch::Sender::new(false);
     let mut running = JoinSet::new();
-    let mut standings = Vec::new();
+    let mut states = Vec::new();
     for (node, seed) in nodes.iter().zip(1..) {
         let instances = instances(node, state_dir, Limits::default()).await;
         let address = Address::parse(&format!("192.168.16.{seed}/24")).unwrap();
         let backends = (instances, Backends::default());
         let numbering = Numbering::alone(node, backends, Arc::clone(store), vec![address], seed);
-        standings.push((node.clone(), numbering.standing()));
+        states.push((node.clone(), numbering.state()));
         let mut stop = stop.subscribe();
         running.spawn(async move {
             let stopped = async move { _ = stop.wait_for(|stop| *stop).await };
@@ -58,10 +58,10 @@ async fn number(nodes: &[String], state_dir: &Path, store: &Arc<dyn Api>) -> BTr
         });
     }
     let mut numbers = BTreeMap::new();
-    for (node, mut standing) in standings {
-        let numbered = standing.wait_for(|standing| matches!(standing, Standing::Numbered(_)));
+    for (node, mut state) in states {
+        let numbered = state.wait_for(|state| matches!(state, NumberState::Numbered(_)));
         let numbered = tokio::time::timeout(GUARD, numbered).await;
-        let Standing::Numbered(id) = *numbered.unwrap().unwrap() else {
+        let NumberState::Numbered(id) = *numbered.unwrap().unwrap() else {
             unreachable!()
         };
         numbers.insert(node, id);
@@ -186,7 +186,7 @@ impl Api for Poor {
 
 /// One running node.
 struct Node {
-    standing: watch::Receiver<Standing>,
+    state: watch::Receiver<NumberState>,
     /// How many turns its loop made.
     turns: Arc<AtomicUsize>,
     stop: watch::Sender<bool>,
@@ -201,7 +201,7 @@ impl Node {
         let addresses = vec![Address::parse("192.168.16.1/24").unwrap()];
         let api: Arc<dyn Api> = Arc::clone(store) as _;
         let numbering = Numbering::alone("node-a", (instances, Backends::default()), api, addresses, 1);
-        let standing = numbering.standing();
+        let state = numbering.state();
         let (stop, turns) = (watch::Sender::new(false), Arc::new(AtomicUsize::new(0)));
         let (mut stopped, counted) = (stop.subscribe(), Arc::clone(&turns));
         let running = tokio::spawn(async move {
@@ -214,7 +214,7 @@ impl Node {
             numbering.run(stopped).await;
         });
         Self {
-            standing,
+            state,
             turns,
             stop,
             running,
@@ -222,21 +222,21 @@ impl Node {
         }
     }
 
-    async fn wait_for(&mut self, is_so: impl Fn(&Standing) -> bool) -> Standing {
-        let waiting = tokio::time::timeout(GUARD, self.standing.wait_for(|standing| is_so(standing)));
+    async fn wait_for(&mut self, is_so: impl Fn(&NumberState) -> bool) -> NumberState {
+        let waiting = tokio::time::timeout(GUARD, self.state.wait_for(|state| is_so(state)));
         waiting.await.unwrap().unwrap().clone()
     }
 
     async fn wait_for_number(&mut self) {
-        self.wait_for(|standing| *standing == Standing::Numbered(1)).await;
+        self.wait_for(|state| *state == NumberState::Numbered(1)).await;
     }
 
     /// Waits until it has failed this often in a row; returns the failed work.
     async fn wait_for_failures(&mut self, wanted: u32) -> String {
         let is_enough =
-            |standing: &Standing| matches!(standing, Standing::Failed { failures, .. } if *failures >= wanted);
+            |state: &NumberState| matches!(state, NumberState::Failed { failures, .. } if *failures >= wanted);
         match self.wait_for(is_enough).await {
-            Standing::Failed { error, .. } => error,
+            NumberState::Failed { error, .. } => error,
             _ => unreachable!(),
         }
     }
@@ -274,8 +274,8 @@ async fn nodes_that_could_not_be_told_are_a_failure_that_is_tried_again() {
         ..Limits::default()
     };
     let mut node = Node::start(&store, limits).await;
-    let first = node.wait_for(|standing| *standing != Standing::Begins).await;
-    assert!(matches!(&first, Standing::Failed { .. }), "{first:?}");
+    let first = node.wait_for(|state| *state != NumberState::Pending).await;
+    assert!(matches!(&first, NumberState::Failed { .. }), "{first:?}");
     let error = node.wait_for_failures(2).await;
     assert!(error.contains("above the limit `answer_bytes` of 500"), "{error}");
     for id in 12..=16 {
@@ -306,10 +306,10 @@ async fn a_number_held_by_another_node_leaves_nothing_to_publish() {
     node.wait_for_number().await;
     store.put_record(1, "node-z").await;
     let over = node
-        .wait_for(|standing| matches!(standing, Standing::Failed { is_over: true, .. }))
+        .wait_for(|state| matches!(state, NumberState::Failed { is_over: true, .. }))
         .await;
     assert!(
-        matches!(&over, Standing::Failed { error, .. } if error.contains("its number 1 belongs to `node-z` now")),
+        matches!(&over, NumberState::Failed { error, .. } if error.contains("its number 1 belongs to `node-z` now")),
         "{over:?}"
     );
     // By now it would have published them again.

@@ -11,6 +11,7 @@ pub mod toy;
 
 use std::sync::LazyLock;
 
+use tokio::sync::mpsc;
 use trueup_config as config;
 use trueup_work::guests::{World, Worlds};
 use trueup_work::kind::Kind;
@@ -34,6 +35,26 @@ pub fn worlds() -> Worlds {
 /// How the sections of their configurations are read.
 pub fn sections() -> Vec<&'static dyn config::World> {
     KINDS.iter().map(|kind| kind.sections()).collect()
+}
+
+/// Does `work`. Reports its events meanwhile and after it.
+async fn reporting<E, T>(
+    mut events: mpsc::UnboundedReceiver<E>,
+    mut report: impl FnMut(E),
+    work: impl Future<Output = T>,
+) -> T {
+    let mut work = std::pin::pin!(work);
+    let done = loop {
+        tokio::select! {
+            biased;
+            Some(event) = events.recv() => report(event),
+            done = &mut work => break done,
+        }
+    };
+    while let Ok(event) = events.try_recv() {
+        report(event);
+    }
+    done
 }
 
 #[cfg(test)]

@@ -292,8 +292,7 @@ pub struct KeyShown {
     /// The guest that owns it, as in `[guests.NAME]`.
     #[serde(default)]
     pub guest: String,
-    /// `namespace/name`; for NEGs `namespace/name/port`; for a guest of this node `NAME/NODE`, and an object that is
-    /// left out of its input.
+    /// `namespace/name`; for NEGs `namespace/name/port`; for a guest of this node `NAME/NODE`.
     pub key: String,
     /// Its state.
     pub state: KeyState,

@@ -15,6 +15,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::files;
+use crate::setup::SetupError;
 
 /// What is remembered of one key: the format of its file, which names the key.
 pub trait Record: Serialize + DeserializeOwned {
@@ -36,6 +37,19 @@ pub struct Known<R: Record> {
 }
 
 impl<R: Record> Known<R> {
+    /// The records of a guest in a state folder. In a plan, changes stay in memory.
+    ///
+    /// # Errors
+    /// As [`Known::load`].
+    pub fn open(state_dir: &Path, guest: &str, plans: bool) -> Result<Self, SetupError> {
+        let known = Self::load(&state_dir.join("keys").join(guest));
+        let known = known.map_err(|error| SetupError::Misused(format!("reading the known keys: {error}")))?;
+        Ok(Self {
+            is_unwritten: plans,
+            ..known
+        })
+    }
+
     /// Reads the records in `folder`. Empty if the folder does not exist yet.
     ///
     /// # Errors
@@ -65,14 +79,6 @@ impl<R: Record> Known<R> {
             known.by_key.insert(key, read);
         }
         Ok(known)
-    }
-
-    /// The same for a plan: changes stay in memory.
-    pub fn unwritten(self) -> Self {
-        Self {
-            is_unwritten: true,
-            ..self
-        }
     }
 
     /// All keys.

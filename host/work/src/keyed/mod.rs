@@ -47,7 +47,7 @@ use self::turn::{CutCalls, Done, Shared, Turn};
 use crate::board::Board;
 use crate::decisions::{Cause, Nodes, Pending, Seen};
 use crate::event::Event;
-use crate::ground;
+use crate::ground::{self, Ground};
 use crate::held::Held;
 use crate::input::{From, Input, next};
 use crate::instances::Instances;
@@ -88,15 +88,15 @@ pub struct Rules {
 }
 
 /// What connects a loop with the manager of its guest.
-pub struct Managing {
+pub(crate) struct Managing {
     /// The guest's part.
-    pub of: ground::Managing,
+    pub(crate) of: ground::Managing,
     /// Whether this host acts. A host that does not takes in what the source says, but begins no turn.
     pub(crate) acts: Acts,
     /// Another loop reads the same source and reports its problems.
     pub(crate) source_is_reported: bool,
     /// With `--once`: the loop ends when nothing is left to do, and gives up keys that fail too often.
-    pub once: bool,
+    pub(crate) once: bool,
 }
 
 /// The key of an instance.
@@ -322,7 +322,7 @@ struct Running<D> {
 }
 
 /// The loop's state.
-pub struct Keyed<W: Reconciler, T> {
+pub(crate) struct Keyed<W: Reconciler, T> {
     world: W,
     shared: Arc<Shared>,
     board: Arc<Board>,
@@ -367,10 +367,8 @@ pub struct Keyed<W: Reconciler, T> {
 pub struct Parts<'a> {
     /// The version that decides.
     pub active: &'a Arc<Active>,
-    /// The status of this process.
-    pub board: &'a Arc<Board>,
-    /// All metrics of this process.
-    pub metrics: &'a Arc<Metrics>,
+    /// What all guests of this process share.
+    pub ground: &'a Ground,
     /// Its section of the configuration.
     pub guest: &'a Guest,
     /// Where the objects come from.
@@ -382,7 +380,13 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
     ///
     /// # Errors
     /// If the state folder can't be read.
-    pub fn new(config: &Config, parts: &Parts<'_>, world: W, managing: Managing, tell: T) -> Result<Self, SetupError> {
+    pub(crate) fn new(
+        config: &Config,
+        parts: &Parts<'_>,
+        world: W,
+        managing: Managing,
+        tell: T,
+    ) -> Result<Self, SetupError> {
         parts.active.asked.has_queue();
         let held = Held::open(&config.state_dir, W::RULES.guest).map_err(SetupError::misused)?;
         let holdings = &parts.active.quotas.holdings;
@@ -407,8 +411,8 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
         Ok(Self {
             world,
             shared: Arc::new(shared),
-            board: Arc::clone(parts.board),
-            metrics: Arc::clone(parts.metrics),
+            board: Arc::clone(&parts.ground.board),
+            metrics: Arc::clone(&parts.ground.metrics),
             workers,
             once: managing.once,
             tell,
@@ -432,7 +436,7 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
                 parts.guest.failure.clone(),
                 managing.of.fall_back,
             ),
-            pending: Pending::new(match parts.board.is_reloaded() {
+            pending: Pending::new(match parts.ground.board.is_reloaded() {
                 true => Cause::Reloaded,
                 false => Cause::Start,
             }),

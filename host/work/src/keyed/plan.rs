@@ -5,7 +5,7 @@
 //! ```
 //!
 //! What a turn does beside its calls is up to its world: one that is planned gets
-//! [`super::known::Known::unwritten`], and publishes nothing. [`Reconciler::prepare`] and what follows a turn are left
+//! records that stay in memory, and publishes nothing. [`Reconciler::prepare`] and what follows a turn are left
 //! out.
 
 use std::sync::Arc;

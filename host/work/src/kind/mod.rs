@@ -13,6 +13,7 @@ mod management;
 mod summary;
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::LocalBoxFuture;
@@ -28,8 +29,9 @@ use crate::event::Event;
 use crate::ground::{Ground, Version};
 use crate::guests::Worlds;
 use crate::input::Input;
-use crate::keyed::{self, Keyed, Reconciler};
+use crate::keyed::{self, Keyed, Parts, Reconciler};
 use crate::leading::Acts;
+use crate::lifecycle::quarantine::Quarantine;
 use crate::needs::Needs;
 use crate::plan::Plan;
 use crate::setup::SetupError;
@@ -153,23 +155,31 @@ pub struct Begin<'a> {
 }
 
 impl<'a> Begin<'a> {
-    /// Connects the guest of a loop of keys with the manager of versions.
-    pub fn keyed(&mut self, version: Version) -> keyed::Managing {
-        keyed::Managing {
+    /// A loop of keys, ready to run. `world`: the world, given what is set aside and what the source says.
+    ///
+    /// # Errors
+    /// If the state folder can't be read, or the configuration has no source.
+    pub fn keyed<W: Reconciler + 'a>(
+        &mut self,
+        config: &Config,
+        parts: &Parts<'_>,
+        version: Version,
+        world: impl FnOnce(Arc<Quarantine>, &Input) -> Result<W, SetupError>,
+    ) -> Result<Loop<'a>, SetupError> {
+        let managing = keyed::Managing {
             of: self.management.connect(version),
             acts: self.acts.clone(),
             source_is_reported: self.source_is_reported,
             once: self.context.is_once(),
-        }
-    }
-
-    /// A loop of keys, ready to run.
-    pub fn run_keyed<W: Reconciler + 'a>(&self, keyed: Keyed<W, &'a dyn Fn(Event)>, input: Input) -> Loop<'a> {
+        };
+        let input = self.input()?;
+        let world = world(Arc::clone(&managing.of.quarantine), &input)?;
+        let keyed = Keyed::new(config, parts, world, managing, self.tell)?;
         let context = self.context;
-        Box::pin(async move {
+        Ok(Box::pin(async move {
             let summary = keyed.run(input, context.belongs(), context.stopped()).await;
             Summary::of_keys(summary).map(Some).map_err(SetupError::failed)
-        })
+        }))
     }
 
     /// What the source says, for one loop.

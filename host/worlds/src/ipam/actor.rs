@@ -18,7 +18,7 @@ mod requests;
 mod upkeep;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -62,32 +62,12 @@ const WARM_PERIOD: Duration = Duration::from_secs(30);
 /// How often the recording is checked for a sync to disk.
 const SYNC_PERIOD: Duration = Duration::from_secs(1);
 
-/// A request to an instance, and the channel for its answer.
-pub(super) struct Job {
+/// A request to the instance, and the channel for its answer.
+pub(super) struct Mail {
     pub(super) command: Command,
     /// `namespace/name`, if it is known.
     pub(super) pod: Option<String>,
     pub(super) reply: oneshot::Sender<Answer>,
-}
-
-/// Whether the instance serves pods. STATUS reads it without waiting in the queue.
-#[derive(Debug, Default)]
-pub(super) struct Standing(Mutex<Option<String>>);
-
-impl Standing {
-    /// Before the store was read, the instance serves no pods.
-    pub(super) fn new() -> Self {
-        Self(Mutex::new(Some("the instance is being brought up".to_owned())))
-    }
-
-    /// Why the instance serves no pods. `None` if it does.
-    pub(super) fn why_not(&self) -> Option<String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    fn set(&self, why_not: Option<String>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = why_not;
-    }
 }
 
 /// A running instance.
@@ -103,7 +83,7 @@ pub(super) struct Actor {
     /// Addresses that the guest refused. They are not tried again until the list changes.
     refused: BTreeSet<(String, String)>,
     /// Interfaces whose changed traits were reported.
-    told: BTreeMap<String, Traits>,
+    reported: BTreeMap<String, Traits>,
     released: Released,
     /// At least what the guest got: pods may use what left the list, and a reading drops allocations that no
     /// interface has.
@@ -113,13 +93,12 @@ pub(super) struct Actor {
     releases: VecDeque<Release>,
     /// How many of them succeeded and failed since they were listed.
     worked_off: Worked,
-    all: BTreeSet<String>,
     /// Why the store is not read. `None` if it is.
     unread: Option<String>,
     /// Whether an instance was begun in this process.
     is_begun: bool,
     /// The store lost what it had stored with later entries than this, and the instance was not begun since.
-    stands: Option<u64>,
+    valid_entry: Option<u64>,
     /// Readings in a row that failed.
     readings_failed: u32,
     /// How to begin the instance after it ended in a call.
@@ -129,7 +108,8 @@ pub(super) struct Actor {
     /// Failed tries in a row to begin it.
     downs: u32,
     due: Due,
-    standing: Arc<Standing>,
+    /// Why the instance serves no pods, for STATUS. `None` if it does.
+    not_serving: watch::Sender<Option<String>>,
     events: mpsc::UnboundedSender<Event>,
     /// Versions that are to become active.
     handovers: mpsc::Receiver<Handover>,
@@ -231,19 +211,15 @@ impl Actor {
             runtime,
         } = managed;
         let version = active.instances();
-        let mut released = Released::load(&settings.released_file).map_err(SetupError::Misused)?;
-        let remembered = Remembered::place(&version.state_dir, &settings.instance);
-        let mut remembered = Remembered::load(remembered, released.ids()).map_err(SetupError::Misused)?;
-        let mut spool = settings.spool_dir.as_deref().map(Spool::new);
-        let mut holders = Holders::new(&version.state_dir, &settings.instance);
-        if active.plan.is_some() {
-            (released, remembered) = (released.unwritten(), remembered.unwritten());
-            (spool, holders) = (spool.map(Spool::unwritten), holders.unwritten());
-        }
+        let plans = active.plan.is_some();
+        let released = Released::load(&settings.released_file, plans).map_err(SetupError::Misused)?;
+        let remembered = Remembered::path(&version.state_dir, &settings.instance);
+        let remembered = Remembered::load(remembered, plans, released.ids()).map_err(SetupError::Misused)?;
+        let spool = settings.spool_dir.as_deref().map(|dir| Spool::new(dir, plans));
+        let holders = Holders::new(&version.state_dir, &settings.instance, plans);
         let answers = Answers::new(backends.checkpoint.clone());
         let datastore = Datastore::new(active, &settings.instance, backends);
         Ok(Self {
-            all: BTreeSet::from([settings.instance.clone()]),
             settings,
             datastore,
             answers,
@@ -251,7 +227,7 @@ impl Actor {
             wanted: Inventory::default(),
             has: Inventory::default(),
             refused: BTreeSet::new(),
-            told: BTreeMap::new(),
+            reported: BTreeMap::new(),
             released,
             remembered,
             spool,
@@ -259,13 +235,13 @@ impl Actor {
             worked_off: Worked::default(),
             unread: Some("it was not read yet".to_owned()),
             is_begun: false,
-            stands: None,
+            valid_entry: None,
             readings_failed: 0,
             after_end: Begin::after_end(&version.settings),
             ends: 0,
             downs: 0,
             due: Due::default(),
-            standing: Arc::new(Standing::new()),
+            not_serving: watch::Sender::new(Some("the instance is being brought up".to_owned())),
             events,
             handovers,
             is_managed: true,
@@ -279,9 +255,9 @@ impl Actor {
         })
     }
 
-    /// What STATUS reads.
-    pub(super) fn standing(&self) -> Arc<Standing> {
-        Arc::clone(&self.standing)
+    /// Why the instance serves no pods. `None` if it does. STATUS reads it without waiting in the queue.
+    pub(super) fn not_serving(&self) -> watch::Receiver<Option<String>> {
+        self.not_serving.subscribe()
     }
 
     /// Brings the instance up: its interfaces, the first reading, and the spool if that succeeded.
@@ -299,7 +275,7 @@ impl Actor {
     }
 
     /// Serves until all senders of requests are gone, then gives out the last answers.
-    pub(super) async fn run(mut self, mut jobs: mpsc::Receiver<Job>) {
+    pub(super) async fn run(mut self, mut mailbox: mpsc::Receiver<Mail>) {
         let mut is_watched = true;
         loop {
             // The sync is always due at some time.
@@ -317,8 +293,8 @@ impl Actor {
                     Some(handover) => self.hand_over(handover).await,
                     None => self.is_managed = false,
                 },
-                job = jobs.recv() => match job {
-                    Some(job) => self.serve(job).await,
+                mail = mailbox.recv() => match mail {
+                    Some(mail) => self.serve(mail).await,
                     None => break,
                 },
                 () = std::future::ready(()), if has_releases => {}
@@ -386,7 +362,7 @@ impl Actor {
         self.answers.end().await;
     }
 
-    fn tell(&self, event: Event) {
+    fn report(&self, event: Event) {
         // The receiver may be gone.
         let _ = self.events.send(event);
     }
@@ -396,8 +372,8 @@ impl Actor {
     }
 
     /// Updates what STATUS reports.
-    fn stand(&self) {
-        self.standing.set(self.unread.clone());
+    fn show_serving(&self) {
+        self.not_serving.send_replace(self.unread.clone());
     }
 
     fn is_serving(&self) -> bool {

@@ -32,7 +32,7 @@ pub(super) struct Lost {
     /// The store's error.
     pub(super) error: String,
     /// The last entry of the journal whose changes are durable.
-    pub(super) stands: u64,
+    pub(super) valid_entry: u64,
 }
 
 #[derive(Default)]
@@ -40,7 +40,7 @@ struct Shared {
     /// The number of durable changes.
     durable: AtomicU64,
     /// The last entry of the journal that is known to be valid.
-    stands: AtomicU64,
+    valid_entry: AtomicU64,
     /// Answers of this life of the instance and of earlier ones are lost.
     lost_life: AtomicU64,
 }
@@ -59,8 +59,8 @@ impl Answers {
         let shared = Arc::new(Shared::default());
         // The queue is bounded: each answer belongs to a request that holds its place in the queue or on the socket.
         let (waiting, waits) = mpsc::unbounded_channel();
-        let (tell_lost, lost) = mpsc::unbounded_channel();
-        let task = tokio::spawn(give_out(store.clone(), Arc::clone(&shared), waits, tell_lost));
+        let (report_lost, lost) = mpsc::unbounded_channel();
+        let task = tokio::spawn(give_out(store.clone(), Arc::clone(&shared), waits, report_lost));
         Self {
             store,
             shared,
@@ -83,7 +83,7 @@ impl Answers {
         }
         self.life = self.shared.lost_life.load(Ordering::SeqCst) + 1;
         self.shared.durable.fetch_max(written, Ordering::SeqCst);
-        self.shared.stands.store(entry, Ordering::SeqCst);
+        self.shared.valid_entry.store(entry, Ordering::SeqCst);
     }
 
     /// Whether this life of the instance has lost something.
@@ -96,7 +96,7 @@ impl Answers {
     pub(super) fn give(&self, entry: u64, answer: Answer, reply: oneshot::Sender<Answer>) {
         let written = self.written();
         if !self.is_lost() && written <= self.shared.durable.load(Ordering::SeqCst) {
-            self.shared.stands.fetch_max(entry, Ordering::SeqCst);
+            self.shared.valid_entry.fetch_max(entry, Ordering::SeqCst);
             // The requester may have disconnected; that changes nothing.
             let _ = reply.send(answer);
             return;
@@ -158,7 +158,7 @@ async fn give_out(
     store: Option<Arc<dyn Store>>,
     shared: Arc<Shared>,
     mut waits: mpsc::UnboundedReceiver<Waiting>,
-    tell_lost: mpsc::UnboundedSender<Lost>,
+    report_lost: mpsc::UnboundedSender<Lost>,
 ) {
     let Some(store) = store else { return };
     while let Some(first) = waits.recv().await {
@@ -183,7 +183,7 @@ async fn give_out(
             Ok(()) => {
                 shared.durable.fetch_max(written, Ordering::SeqCst);
                 for waiting in batch {
-                    shared.stands.fetch_max(waiting.entry, Ordering::SeqCst);
+                    shared.valid_entry.fetch_max(waiting.entry, Ordering::SeqCst);
                     let _ = waiting.reply.send(waiting.answer);
                 }
             }
@@ -191,11 +191,11 @@ async fn give_out(
                 let error = format!("{}: {}", error.kind(), error.text());
                 let life = batch.iter().map(|waiting| waiting.life).max().unwrap_or(lost_life);
                 shared.lost_life.fetch_max(life, Ordering::SeqCst);
-                let stands = shared.stands.load(Ordering::SeqCst);
+                let valid_entry = shared.valid_entry.load(Ordering::SeqCst);
                 for waiting in batch {
                     let _ = waiting.reply.send(Err(lost(&error)));
                 }
-                let _ = tell_lost.send(Lost { error, stands });
+                let _ = report_lost.send(Lost { error, valid_entry });
             }
         }
     }
@@ -342,7 +342,7 @@ mod tests {
             answers.next_lost().await,
             Lost {
                 error: "unavailable: EIO".to_owned(),
-                stands: 9
+                valid_entry: 9
             }
         );
         // What was written after the loss is no more durable than what was lost.

@@ -29,7 +29,7 @@ struct Interface {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Inventory {
     interfaces: BTreeMap<String, Interface>,
-    places: BTreeMap<String, String>,
+    interface_by_address: BTreeMap<String, String>,
 }
 
 /// One call that adds.
@@ -121,27 +121,27 @@ impl Inventory {
         self.interfaces.insert(id.to_owned(), Interface { traits, addresses });
     }
 
-    /// `false` if the address already has a place, or the interface does not exist.
+    /// `false` if the address is already on an interface, or the interface does not exist.
     pub(super) fn add_address(&mut self, id: &str, ip: &str) -> bool {
         let Some(interface) = self.interfaces.get_mut(id) else {
             return false;
         };
-        if self.places.contains_key(ip) {
+        if self.interface_by_address.contains_key(ip) {
             return false;
         }
-        self.places.insert(ip.to_owned(), id.to_owned());
+        self.interface_by_address.insert(ip.to_owned(), id.to_owned());
         interface.addresses.insert(ip.to_owned())
     }
 
     pub(super) fn remove_eni(&mut self, id: &str) {
         let removed = self.interfaces.remove(id);
         for ip in removed.into_iter().flat_map(|interface| interface.addresses) {
-            self.places.remove(&ip);
+            self.interface_by_address.remove(&ip);
         }
     }
 
     pub(super) fn remove_address(&mut self, ip: &str) {
-        if let Some(id) = self.places.remove(ip)
+        if let Some(id) = self.interface_by_address.remove(ip)
             && let Some(interface) = self.interfaces.get_mut(&id)
         {
             interface.addresses.remove(ip);
@@ -152,11 +152,11 @@ impl Inventory {
     pub(super) fn contains(&self, addition: &Addition) -> bool {
         match addition {
             Addition::Eni { id, traits } => self.traits(id) == Some(*traits),
-            Addition::Address { id, ip } => self.place(ip) == Some(id),
+            Addition::Address { id, ip } => self.interface_of(ip) == Some(id),
         }
     }
 
-    /// Adds this. Replaces other traits and another place. Removes nothing else.
+    /// Adds this. Replaces other traits, and moves an address. Removes nothing else.
     pub(super) fn put(&mut self, addition: &Addition) {
         match addition {
             Addition::Eni { id, traits } => match self.interfaces.get_mut(id) {
@@ -171,8 +171,8 @@ impl Inventory {
     }
 
     /// The interface that has the address.
-    pub(super) fn place(&self, ip: &str) -> Option<&str> {
-        self.places.get(ip).map(String::as_str)
+    pub(super) fn interface_of(&self, ip: &str) -> Option<&str> {
+        self.interface_by_address.get(ip).map(String::as_str)
     }
 
     pub(super) fn ids(&self) -> impl Iterator<Item = &str> {
@@ -195,7 +195,7 @@ impl Inventory {
     }
 
     pub(super) fn address_count(&self) -> usize {
-        self.places.len()
+        self.interface_by_address.len()
     }
 
     /// What to add: interfaces by device number then id, addresses by number. An address that is still on another
@@ -212,7 +212,7 @@ impl Inventory {
             } else if self.traits(id) != Some(interface.traits) {
                 continue;
             }
-            let missing = interface.addresses.iter().filter(|ip| self.place(ip).is_none());
+            let missing = interface.addresses.iter().filter(|ip| self.interface_of(ip).is_none());
             additions.extend(
                 by_number(missing)
                     .into_iter()
@@ -229,7 +229,7 @@ impl Inventory {
 
     /// What may be removed now that no pod uses this address any more.
     pub(super) fn removal_after(&self, ip: &str, wanted: &Self) -> Option<Removal> {
-        let id = self.place(ip)?.to_owned();
+        let id = self.interface_of(ip)?.to_owned();
         let Some(should) = wanted.traits(&id) else {
             return Some(Removal::Eni(id));
         };
@@ -237,7 +237,7 @@ impl Inventory {
             return Some(Removal::Replaced(id));
         }
         let ip = ip.to_owned();
-        (wanted.place(&ip) != Some(&id)).then_some(Removal::Address { id, ip })
+        (wanted.interface_of(&ip) != Some(&id)).then_some(Removal::Address { id, ip })
     }
 
     /// What to remove of one interface.
@@ -311,12 +311,12 @@ mod tests {
         Inventory::wanted(&enis(list), &BTreeSet::new())
     }
 
-    fn told(additions: &[Addition]) -> Vec<String> {
-        let tell = |addition: &Addition| match addition {
+    fn shown(additions: &[Addition]) -> Vec<String> {
+        let show = |addition: &Addition| match addition {
             Addition::Eni { id, traits } => format!("{id}@{}", traits.device_number),
             Addition::Address { id, ip } => format!("{id}:{ip}"),
         };
-        additions.iter().map(tell).collect()
+        additions.iter().map(show).collect()
     }
 
     #[test]
@@ -327,7 +327,7 @@ mod tests {
             ("z", -1, &["9.255.0.1"]),
         ]);
         assert_eq!(
-            told(&Inventory::default().additions_to(&should)),
+            shown(&Inventory::default().additions_to(&should)),
             [
                 "z@-1",
                 "z:9.255.0.1",
@@ -356,7 +356,7 @@ mod tests {
                 Removal::Eni("b".to_owned())
             ]
         );
-        assert_eq!(told(&has.additions_to(&should)), ["a:10.0.0.3"]);
+        assert_eq!(shown(&has.additions_to(&should)), ["a:10.0.0.3"]);
     }
 
     #[test]
@@ -365,7 +365,7 @@ mod tests {
         let should = wanted(&[("a", 0, &[]), ("b", 1, &["10.0.0.1"])]);
         assert_eq!(has.additions_to(&should), []);
         has.remove_address("10.0.0.1");
-        assert_eq!(told(&has.additions_to(&should)), ["b:10.0.0.1"]);
+        assert_eq!(shown(&has.additions_to(&should)), ["b:10.0.0.1"]);
     }
 
     #[test]
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_of_what_there_is_says_it_all() {
+    fn an_inventory_reads_back_from_its_list() {
         let has = wanted(&[("b", 1, &["10.0.0.10", "10.0.0.9"]), ("a", -1, &[])]);
         assert_eq!(
             has.list(),
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_given_up_or_stands_there_twice_is_not_wanted() {
+    fn what_was_given_up_or_is_listed_twice_is_not_wanted() {
         let list = enis(&[
             ("a", 0, &["10.0.0.1"]),
             ("b", 1, &["10.0.0.1", "10.0.0.2"]),
@@ -421,12 +421,12 @@ mod tests {
         ]);
         let both = Inventory::wanted(&list, &BTreeSet::new());
         assert_eq!(
-            told(&Inventory::default().additions_to(&both)),
+            shown(&Inventory::default().additions_to(&both)),
             ["a@0", "a:10.0.0.1", "b@1", "b:10.0.0.2"]
         );
         let without_a = Inventory::wanted(&list, &BTreeSet::from(["a".to_owned()]));
         assert_eq!(
-            told(&Inventory::default().additions_to(&without_a)),
+            shown(&Inventory::default().additions_to(&without_a)),
             ["b@1", "b:10.0.0.1", "b:10.0.0.2"]
         );
     }
@@ -437,11 +437,11 @@ mod tests {
         let had = wanted(&[("a", 3, &["10.0.0.2"]), ("b", 1, &["10.0.1.1"])]);
         let all = should.with(&had);
         assert_eq!(
-            told(&Inventory::default().additions_to(&all)),
+            shown(&Inventory::default().additions_to(&all)),
             ["a@0", "a:10.0.0.1", "a:10.0.0.2", "b@1", "b:10.0.1.1"]
         );
         assert_eq!((all.eni_count(), all.address_count()), (2, 3));
-        assert_eq!(all.place("10.0.1.1"), Some("b"));
+        assert_eq!(all.interface_of("10.0.1.1"), Some("b"));
     }
 
     #[test]

@@ -9,7 +9,8 @@
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::Path;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -17,7 +18,7 @@ use tokio::time::Instant;
 use trueup_work::board::pods::Stats;
 
 use super::enis::Inventory;
-use super::state_file;
+use super::state_file::StateFile;
 use crate::ipam::guest::{IpamKey, PodIpInfo};
 
 /// A container that the runtime has not listed for this many milliseconds is gone, or never was this runtime's. A
@@ -46,11 +47,9 @@ pub(super) struct Holders {
     by_key: BTreeMap<[String; 3], String>,
     /// When a pod gave each address back in this process, of those that no pod has since.
     freed_at: BTreeMap<String, Instant>,
-    file: PathBuf,
+    file: StateFile,
     /// When to write the names. `None` if they are written.
     write_at: Option<Instant>,
-    /// The names are never written.
-    is_unwritten: bool,
 }
 
 /// An address whose holder the container runtime does not know.
@@ -80,23 +79,16 @@ fn three(key: &IpamKey) -> [String; 3] {
 }
 
 impl Holders {
-    /// Starts without holders. The names of an earlier process are in the file of this instance.
-    pub(super) fn new(state_dir: &Path, instance: &str) -> Self {
+    /// Starts without holders. The names of an earlier process are in the file of this instance,
+    /// which a plan does not write.
+    pub(super) fn new(state_dir: &Path, instance: &str, plans: bool) -> Self {
+        let file = state_dir.join("ipam").join(format!("{instance}.pods.json"));
         Self {
             by_ip: BTreeMap::new(),
             by_key: BTreeMap::new(),
             freed_at: BTreeMap::new(),
-            file: state_dir.join("ipam").join(format!("{instance}.pods.json")),
+            file: StateFile::new(file, plans),
             write_at: None,
-            is_unwritten: false,
-        }
-    }
-
-    /// The same for a plan: the names are never written.
-    pub(super) fn unwritten(self) -> Self {
-        Self {
-            is_unwritten: true,
-            ..self
         }
     }
 
@@ -123,19 +115,16 @@ impl Holders {
     }
 
     fn named(&self) -> BTreeMap<[String; 3], String> {
-        let read = state_file::read(&self.file).map(Option::unwrap_or_default);
-        let all: Vec<Named> = match read {
-            Ok(text) if text.is_empty() => Vec::new(),
-            Ok(text) => serde_json::from_slice(&text).unwrap_or_else(|error| {
-                tracing::warn!("the pods' names in `{}` are not read: {error}", self.file.display());
-                Vec::new()
-            }),
-            Err(error) => {
-                tracing::warn!("the pods' names in `{}` are not read: {error}", self.file.display());
-                Vec::new()
-            }
-        };
+        let all: io::Result<Option<Vec<Named>>> = self.file.read();
+        let all = all.unwrap_or_else(|error| {
+            tracing::warn!(
+                "the pods' names in `{}` are not read: {error}",
+                self.file.path().display()
+            );
+            None
+        });
         all.into_iter()
+            .flatten()
             .map(|named| ([named.network, named.container, named.interface], named.pod))
             .collect()
     }
@@ -173,10 +162,10 @@ impl Holders {
 
     /// Counts the addresses of the interfaces that the guest has. `rest_ms`: how long an address rests.
     pub(super) fn stats(&self, has: &Inventory, rest_ms: u64, now: Instant) -> Stats {
-        let held = self.by_ip.keys().filter(|ip| has.place(ip).is_none()).count();
+        let held = self.by_ip.keys().filter(|ip| has.interface_of(ip).is_none()).count();
         let assigned = self.by_ip.len() - held;
         let rests = |(ip, at): &(&String, &Instant)| {
-            now.duration_since(**at) < Duration::from_millis(rest_ms) && has.place(ip).is_some()
+            now.duration_since(**at) < Duration::from_millis(rest_ms) && has.interface_of(ip).is_some()
         };
         let resting = self.freed_at.iter().filter(rests).count();
         Stats {
@@ -237,7 +226,7 @@ impl Holders {
 
     /// Writes the names if they are due, or `now`. Retries a failed write later: it affects only names.
     pub(super) fn write(&mut self, now: bool) {
-        if self.is_unwritten || self.write_at.is_none_or(|at| !now && at > Instant::now()) {
+        if self.write_at.is_none_or(|at| !now && at > Instant::now()) {
             return;
         }
         let named = self.by_ip.values().filter_map(|holder| {
@@ -249,8 +238,7 @@ impl Holders {
                 pod: holder.pod.clone()?,
             })
         });
-        let text = serde_json::to_vec(&named.collect::<Vec<_>>()).unwrap_or_default();
-        self.write_at = match state_file::replace(&self.file, &text) {
+        self.write_at = match self.file.replace(&named.collect::<Vec<_>>()) {
             Ok(()) => None,
             Err(error) => {
                 tracing::debug!("the pods' names are not written: {error}");
@@ -290,7 +278,7 @@ mod tests {
     #[test]
     fn counts_follow_what_is_given_freed_and_rests() {
         let dir = tempfile::tempdir().unwrap();
-        let mut holders = Holders::new(dir.path(), "ipam");
+        let mut holders = Holders::new(dir.path(), "ipam", false);
         let has = has(&["10.0.0.2", "10.0.0.3"]);
         let at = |holders: &Holders, now: Instant| {
             let stats = holders.stats(&has, 30_000, now);
@@ -316,13 +304,13 @@ mod tests {
     #[test]
     fn names_are_there_after_a_restart_for_pods_that_stay() {
         let dir = tempfile::tempdir().unwrap();
-        let mut holders = Holders::new(dir.path(), "ipam");
+        let mut holders = Holders::new(dir.path(), "ipam", false);
         holders.assigned(&key("c1"), "10.0.0.2", Some("default/web-0"));
         holders.assigned(&key("c2"), "10.0.0.3", Some("default/web-1"));
         holders.write(false);
-        assert!(!holders.file.exists(), "many pods are written together");
+        assert!(!holders.file.path().exists(), "many pods are written together");
         holders.write(true);
-        let mut again = Holders::new(dir.path(), "ipam");
+        let mut again = Holders::new(dir.path(), "ipam", false);
         again.read(vec![PodIpInfo {
             key: key("c1"),
             ip: "10.0.0.2".to_owned(),
@@ -332,8 +320,8 @@ mod tests {
         assert_eq!(again.pods().len(), 1);
         again.assigned(&key("c1"), "10.0.0.2", None);
         assert_eq!(again.pod(&key("c1")), Some("default/web-0"), "ADD again without a name");
-        std::fs::write(&again.file, "nonsense").unwrap();
-        let mut unread = Holders::new(dir.path(), "ipam");
+        std::fs::write(again.file.path(), "nonsense").unwrap();
+        let mut unread = Holders::new(dir.path(), "ipam", false);
         unread.read(Vec::new());
         assert_eq!(unread.pods(), BTreeMap::new());
     }
@@ -341,7 +329,7 @@ mod tests {
     #[test]
     fn a_holder_that_the_runtime_does_not_list_is_forgotten_after_a_while() {
         let dir = tempfile::tempdir().unwrap();
-        let mut holders = Holders::new(dir.path(), "ipam");
+        let mut holders = Holders::new(dir.path(), "ipam", false);
         holders.assigned(&key("c1"), "10.0.0.2", None);
         holders.assigned(&key("c2"), "10.0.0.3", None);
         let listed = BTreeSet::from(["c1".to_owned()]);

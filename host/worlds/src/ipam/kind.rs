@@ -9,16 +9,13 @@ use trueup_config::{self as config, Config, EnisFrom, Ipam, World};
 use trueup_sources::enis::{self, Enis};
 use trueup_work::board::Board;
 use trueup_work::event::Event;
-use trueup_work::ground::Managing;
 use trueup_work::guests::Worlds;
 use trueup_work::kind::{self, Begin, Extent, Fallible, Kind, Loop, On, Planning, Ready, Summary};
-use trueup_work::lifecycle::active::Active;
 use trueup_work::needs::Needs;
 use trueup_work::plan::{KeyPlan, Plan};
 use trueup_work::setup::SetupError;
 
-use super::failing::Failing;
-use super::said;
+use super::messages;
 use super::setup::Addresses;
 use crate::ipam::guest;
 
@@ -32,36 +29,20 @@ struct Pods<'c> {
     setup: Option<(Addresses, Interfaces)>,
 }
 
-/// This node's network interfaces, fixed or watched.
-enum Interfaces {
-    Once(Enis),
-    Watched {
-        enis: channel::Receiver<Enis>,
-        /// `None` if they can't have problems.
-        problems: Option<mpsc::UnboundedReceiver<Option<String>>>,
-    },
-}
+/// This node's network interfaces, and the receiver of problems with them. `None` if they can't have problems.
+type Interfaces = (channel::Receiver<Enis>, Option<mpsc::UnboundedReceiver<Option<String>>>);
 
-impl Interfaces {
-    /// # Errors
-    /// If there is no list to begin with.
-    fn new(from: &EnisFrom, extent: Extent) -> Result<Self, SetupError> {
-        Ok(match (from, extent) {
-            (from, Extent::Once) => Self::Once(listed(from)?),
-            (EnisFrom::Given(enis), Extent::UntilStopped) => Self::Watched {
-                // Without a sender the interfaces never change.
-                enis: channel::Sender::new(enis.clone()).subscribe(),
-                problems: None,
-            },
-            (EnisFrom::File(file), Extent::UntilStopped) => {
-                let enis::Watched { enis, problems } = enis::watch(file).map_err(SetupError::misused)?;
-                Self::Watched {
-                    enis,
-                    problems: Some(problems),
-                }
-            }
-        })
+/// The interfaces: as they are now, or followed.
+///
+/// # Errors
+/// If there is no list to begin with.
+fn interfaces(from: &EnisFrom, extent: Extent) -> Result<Interfaces, SetupError> {
+    if let (EnisFrom::File(file), Extent::UntilStopped) = (from, extent) {
+        let enis::Watched { enis, problems } = enis::watch(file).map_err(SetupError::misused)?;
+        return Ok((enis, Some(problems)));
     }
+    // Without a sender the interfaces never change.
+    Ok((channel::Sender::new(listed(from)?).subscribe(), None))
 }
 
 /// The interfaces as they are now.
@@ -72,16 +53,6 @@ fn listed(from: &EnisFrom) -> Result<Enis, SetupError> {
     match from {
         EnisFrom::Given(enis) => Ok(enis.clone()),
         EnisFrom::File(file) => enis::load(file).map_err(SetupError::misused),
-    }
-}
-
-/// The guest, connected with its manager. Nothing compares holders with the container runtime.
-fn managed(ipam: &Ipam, active: Arc<Active>, managing: Managing) -> super::Managing {
-    super::Managing {
-        active,
-        handovers: managing.handovers,
-        failing: Failing::new(managing.quarantine, ipam.guest.failure.clone(), managing.fall_back),
-        runtime: None,
     }
 }
 
@@ -124,10 +95,10 @@ impl Kind for OfPods {
             let Some(ipam) = of.config.world::<Ipam>() else {
                 return Ok(());
             };
-            let enis = listed(&ipam.enis)?;
+            let (enis, _) = interfaces(&ipam.enis, Extent::Once)?;
             let Addresses { version, backends, .. } = Addresses::new(of.config, ipam, of.ground).await?;
             let active = Arc::clone(&version.active);
-            let managed = managed(ipam, Arc::clone(&active), version.unmanaged());
+            let managed = super::Managing::new(Arc::clone(&active), version.unmanaged(), ipam.guest.failure.clone());
             let settings = ipam.adapter.clone();
             let key = settings.instance.clone();
             let stop = std::future::pending();
@@ -150,7 +121,7 @@ impl Kind for OfPods {
             let Some(ipam) = config.world::<Ipam>() else {
                 return Ok(None);
             };
-            let interfaces = Interfaces::new(&ipam.enis, extent)?;
+            let interfaces = interfaces(&ipam.enis, extent)?;
             let addresses = Addresses::new(config, ipam, ground).await?;
             let setup = Some((addresses, interfaces));
             Ok(Some(Box::new(Pods { ipam, setup }) as _))
@@ -160,7 +131,7 @@ impl Kind for OfPods {
 
 impl Ready for Pods<'_> {
     fn begin<'a>(&'a mut self, with: &mut Begin<'a>) -> Result<Loop<'a>, SetupError> {
-        let Some((addresses, interfaces)) = self.setup.take() else {
+        let Some((addresses, (enis, problems))) = self.setup.take() else {
             return Ok(kind::nothing());
         };
         let ipam = self.ipam;
@@ -168,27 +139,23 @@ impl Ready for Pods<'_> {
         let managing = with.management.connect(addresses.version);
         let managed = super::Managing {
             runtime: ipam.runtime_socket.as_ref().map(|_| addresses.runtime),
-            ..managed(ipam, active, managing)
+            ..super::Managing::new(active, managing, ipam.guest.failure.clone())
         };
         let (settings, backends) = (ipam.adapter.clone(), addresses.backends);
         let (context, tell, board) = (with.context, with.tell, Arc::clone(&with.management.ground.board));
         Ok(Box::pin(async move {
             let tell_of_pods = |event| {
                 board.told_of_pods(&event);
-                tell(Event::Own(said::own(&event)));
+                tell(Event::Own(messages::own(&event)));
             };
-            match interfaces {
-                Interfaces::Once(enis) => {
-                    let ended = super::once(settings, managed, backends, enis, context.stopped(), tell_of_pods).await?;
-                    summary(&ended).map(Some)
-                }
-                Interfaces::Watched { enis, problems } => {
-                    let serving = super::serve(settings, managed, backends, enis, context.stopped(), tell_of_pods);
-                    tokio::select! {
-                        served = serving => served.map(|()| None),
-                        never = tell_problems(problems, &board, tell) => match never {},
-                    }
-                }
+            if context.is_once() {
+                let ended = super::once(settings, managed, backends, enis, context.stopped(), tell_of_pods).await?;
+                return summary(&ended).map(Some);
+            }
+            let serving = super::serve(settings, managed, backends, enis, context.stopped(), tell_of_pods);
+            tokio::select! {
+                served = serving => served.map(|()| None),
+                never = tell_problems(problems, &board, tell) => match never {},
             }
         }))
     }

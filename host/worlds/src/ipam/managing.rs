@@ -3,13 +3,12 @@
 use std::sync::Arc;
 
 use serde_json::Value;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 use trueup_capabilities::cri::Runtime;
 use trueup_config::FailurePolicy;
+use trueup_work::ground;
 use trueup_work::instances::Instances;
 use trueup_work::lifecycle::active::{Active, Handover};
-use trueup_work::lifecycle::quarantine::{Quarantine, SetAside};
-use trueup_work::swap::Fallen;
 
 use super::failing::Failing;
 
@@ -42,81 +41,35 @@ pub(super) fn set_phase(settings: &mut Value, phase: u32) {
 /// The guest that serves pods, and what connects it with its manager. A bare [`Instances`] converts to a guest
 /// without a manager.
 pub struct Managing {
-    pub(crate) active: Arc<Active>,
-    pub(crate) handovers: mpsc::Receiver<Handover>,
-    pub(crate) failing: Failing,
+    pub(super) active: Arc<Active>,
+    pub(super) handovers: mpsc::Receiver<Handover>,
+    pub(super) failing: Failing,
     /// Knows which containers exist. `None` if holders are not compared with it.
-    pub(crate) runtime: Option<Arc<dyn Runtime>>,
+    pub(super) runtime: Option<Arc<dyn Runtime>>,
 }
 
-impl From<Instances> for Managing {
-    fn from(mut instances: Instances) -> Self {
-        instances.settings = guest_settings(instances.settings);
-        // Without a sender there is never a version to hand over.
-        let (_, handovers) = mpsc::channel(1);
+impl Managing {
+    /// A guest whose failing requests are set aside as the policy says. Nothing compares holders with the container
+    /// runtime.
+    pub fn new(active: Arc<Active>, of: ground::Managing, policy: FailurePolicy) -> Self {
         Self {
-            active: Active::new(Arc::new(instances)),
-            handovers,
-            failing: Failing::default(),
+            active,
+            handovers: of.handovers,
+            failing: Failing::new(of.quarantine, policy, of.fall_back),
             runtime: None,
         }
     }
 }
 
-/// The other end of [`Managing`], for use without a host and its commands: hands versions over, and shows what is set
-/// aside.
-pub struct Hand {
-    handovers: mpsc::Sender<Handover>,
-    quarantine: Arc<Quarantine>,
-    fallen: mpsc::UnboundedReceiver<Fallen>,
-}
-
-impl Managing {
-    /// A guest whose failing requests are set aside as the policy says: in the state folder of the instances, so that
-    /// it survives this process. Only [`Hand::fallen`] handles requests to fall back.
-    pub fn watched(instances: Instances, policy: FailurePolicy) -> (Self, Hand) {
-        let quarantine = Arc::new(Quarantine::load(&instances.state_dir, instances.name));
-        let (wishes, fallen) = mpsc::unbounded_channel();
-        let (hand, handovers) = mpsc::channel(1);
-        let this = Self {
-            handovers,
-            failing: Failing::new(Arc::clone(&quarantine), policy, wishes),
-            ..Self::from(instances)
-        };
-        let hand = Hand {
-            handovers: hand,
-            quarantine,
-            fallen,
-        };
-        (this, hand)
-    }
-}
-
-impl Hand {
-    /// Makes another version active, with the state of the one before.
-    ///
-    /// # Errors
-    /// Why it is not.
-    pub async fn hand_over(&self, mut instances: Instances) -> Result<(), String> {
+impl From<Instances> for Managing {
+    fn from(mut instances: Instances) -> Self {
         instances.settings = guest_settings(instances.settings);
-        let (reply, replied) = oneshot::channel();
-        let handover = Handover {
-            instances: Arc::new(instances),
-            commit: Box::new(|| Ok(())),
-            reply,
-        };
-        let gone = || "the instance is served no more".to_owned();
-        self.handovers.send(handover).await.map_err(|_| gone())?;
-        replied.await.map_err(|_| gone())?
-    }
-
-    /// The requests that are set aside, by name.
-    pub fn set_aside(&self) -> Vec<SetAside> {
-        self.quarantine.all()
-    }
-
-    /// Why another version is requested. Taking it answers the request. `None` if there is no request.
-    pub fn fallen(&mut self) -> Option<String> {
-        self.fallen.try_recv().ok().map(|fallen| fallen.why)
+        Self {
+            active: Active::new(Arc::new(instances)),
+            // Without a sender there is never a version to hand over.
+            handovers: mpsc::channel(1).1,
+            failing: Failing::default(),
+            runtime: None,
+        }
     }
 }

@@ -15,12 +15,12 @@ mod failing;
 pub mod guest;
 mod holders;
 pub(crate) mod kind;
+mod mailbox;
 mod managing;
+mod messages;
 pub mod protocol;
 mod released;
 mod remembered;
-mod router;
-mod said;
 mod server;
 mod setup;
 mod shown;
@@ -28,7 +28,6 @@ mod spool;
 mod state_file;
 pub mod stored;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
@@ -41,14 +40,14 @@ use trueup_work::socket::Place;
 pub use self::actor::{READING_RETRY, READINGS_MAX_ONCE};
 pub use self::client::{release, show};
 pub use self::holders::{FORGOTTEN_AFTER_MS, Forgotten};
-pub use self::managing::{Hand, Managing, guest_settings};
+pub use self::managing::{Managing, guest_settings};
 pub use self::server::CONNECTIONS_MAX;
 pub use self::shown::{Shown, ShownGuest, Summary};
 pub use trueup_config::{IpamAdapter as Settings, WarmTargets};
 pub use trueup_work::board::pods::{Event, Stats};
 
 use self::actor::Actor;
-use self::router::{Door, QUEUE_MAX, Router};
+use self::mailbox::{Mailbox, QUEUE_MAX};
 
 /// Serves pods until `stop`: brings the guest up, gives it the current interfaces of `enis`, makes it read its store,
 /// works the spool off, then listens. From then on interfaces follow `enis`. `backends` holds the instance's own
@@ -65,45 +64,34 @@ pub async fn serve(
     backends: Backends,
     enis: watch::Receiver<Enis>,
     stop: impl Future<Output = ()>,
-    mut tell: impl FnMut(Event),
+    tell: impl FnMut(Event),
 ) -> Result<(), SetupError> {
-    let mut stop = std::pin::pin!(stop);
     let socket = settings.socket.clone();
     let mut place = Place::take(&socket).await?;
-    let (events, mut told) = mpsc::unbounded_channel();
-    let mut served = Served::start(settings, managed, backends, enis, events)?;
-    loop {
+    let (events, received) = mpsc::unbounded_channel();
+    let mut served = Served::start(settings, managed, backends, enis, events.clone())?;
+    let serving = async {
+        let mut stop = std::pin::pin!(stop);
         tokio::select! {
             biased;
             () = &mut stop => {
                 served.stop().await;
                 return Ok(());
             }
-            Some(event) = told.recv() => tell(event),
-            () = served.is_up() => break,
+            () = served.is_up() => {}
         }
-    }
-    let listener = place.listen()?;
-    while let Ok(event) = told.try_recv() {
-        tell(event);
-    }
-    tell(Event::Listening { socket });
-    let (close, closing) = watch::channel(false);
-    let server = tokio::spawn(server::serve(listener, Arc::new(served.router.clone()), closing));
-    loop {
-        tokio::select! {
-            biased;
-            () = &mut stop => break,
-            Some(event) = told.recv() => tell(event),
-        }
-    }
-    // Ignore the error: without a receiver the server is already gone.
-    let _ = close.send(true);
-    end(server, served).await;
-    while let Ok(event) = told.try_recv() {
-        tell(event);
-    }
-    Ok(())
+        let listener = place.listen()?;
+        // The receiver outlives this.
+        let _ = events.send(Event::Listening { socket });
+        let (close, closing) = watch::channel(false);
+        let server = tokio::spawn(server::serve(listener, served.mailbox.clone(), closing));
+        stop.await;
+        // Ignore the error: without a receiver the server is already gone.
+        let _ = close.send(true);
+        end(server, served).await;
+        Ok(())
+    };
+    crate::reporting(received, tell, serving).await
 }
 
 /// Lets requests end, within limits.
@@ -131,7 +119,7 @@ const STOP_GRACE: Duration = Duration::from_secs(10);
 
 /// A running instance without a socket. [`serve`] adds the socket.
 pub struct Served {
-    router: Router,
+    mailbox: Mailbox,
     task: JoinHandle<()>,
     is_up: watch::Receiver<bool>,
 }
@@ -148,20 +136,23 @@ impl Served {
         enis: watch::Receiver<Enis>,
         events: mpsc::UnboundedSender<Event>,
     ) -> Result<Self, SetupError> {
-        let name = settings.instance.clone();
+        let instance = settings.instance.clone();
         let mut actor = Actor::new(settings, managed.into(), backends, enis, events)?;
-        let standing = actor.standing();
-        let (jobs, asked) = mpsc::channel(QUEUE_MAX);
+        let not_serving = actor.not_serving();
+        let (mail, received) = mpsc::channel(QUEUE_MAX);
         let (up, is_up) = watch::channel(false);
         let task = tokio::spawn(async move {
             actor.start().await;
             // The receiver may be gone.
             let _ = up.send(true);
-            actor.run(asked).await;
+            actor.run(received).await;
         });
-        let mut router = Router::default();
-        router.doors.insert(name, Door { jobs, standing });
-        Ok(Self { router, task, is_up })
+        let mailbox = Mailbox {
+            instance,
+            mail,
+            not_serving,
+        };
+        Ok(Self { mailbox, task, is_up })
     }
 
     /// Returns when the store was read and the spool worked off, or the first try of that failed.
@@ -172,12 +163,12 @@ impl Served {
 
     /// Answers one request, a line without its end, with a line.
     pub async fn answer(&self, request: &[u8]) -> Vec<u8> {
-        protocol::line(&self.router.answer(request).await)
+        protocol::line(&self.mailbox.answer(request).await)
     }
 
     /// Completes waiting requests, and ends.
     pub async fn stop(self) {
-        drop(self.router);
+        drop(self.mailbox);
         if let Err(error) = self.task.await {
             tracing::error!("an instance ended badly: {error}");
         }
@@ -193,23 +184,11 @@ pub async fn once(
     settings: Settings,
     managed: impl Into<Managing>,
     backends: Backends,
-    enis: Enis,
+    enis: watch::Receiver<Enis>,
     stop: impl Future<Output = ()>,
-    mut tell: impl FnMut(Event),
+    tell: impl FnMut(Event),
 ) -> Result<Summary, SetupError> {
-    let (events, mut told) = mpsc::unbounded_channel();
-    let (_list, enis) = watch::channel(enis);
+    let (events, received) = mpsc::unbounded_channel();
     let actor = Actor::new(settings, managed.into(), backends, enis, events)?;
-    let mut work = std::pin::pin!(actor.run_once(stop));
-    let summary = loop {
-        tokio::select! {
-            biased;
-            Some(event) = told.recv() => tell(event),
-            summary = &mut work => break summary,
-        }
-    };
-    while let Ok(event) = told.try_recv() {
-        tell(event);
-    }
-    Ok(summary)
+    Ok(crate::reporting(received, tell, actor.run_once(stop)).await)
 }

@@ -5,11 +5,11 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::state_file;
+use super::state_file::StateFile;
 
 /// The contents of the file.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,42 +22,28 @@ struct Written {
 /// The interfaces that were given up, as in the file.
 #[derive(Debug)]
 pub(super) struct Released {
-    file: PathBuf,
+    file: StateFile,
     written: Written,
-    /// Changes stay in memory.
-    is_unwritten: bool,
 }
 
 impl Released {
-    /// Reads the file. A missing file means that nothing was given up.
+    /// Reads the file. A missing file means that nothing was given up. In a plan, changes stay in memory.
     ///
     /// # Errors
     /// One line: why it can't be read. Without it an interface that is being detached would get pods again, so the
     /// host does not go on.
-    pub(super) fn load(file: &Path) -> Result<Self, String> {
-        let failed = |error: &dyn std::fmt::Display| {
+    pub(super) fn load(file: &Path, plans: bool) -> Result<Self, String> {
+        let file = StateFile::new(file.to_owned(), plans);
+        let written = file.read().map_err(|error| {
             format!(
                 "the interfaces that were given up can't be read from `{}`: {error}; repair it, or remove it to use every interface of the list again",
-                file.display()
+                file.path().display()
             )
-        };
-        let written = match state_file::read(file).map_err(|error| failed(&error))? {
-            Some(text) => serde_json::from_slice(&text).map_err(|error| failed(&error))?,
-            None => Written::default(),
-        };
+        })?;
         Ok(Self {
-            file: file.to_owned(),
-            written,
-            is_unwritten: false,
+            file,
+            written: written.unwrap_or_default(),
         })
-    }
-
-    /// The same for a plan: changes stay in memory.
-    pub(super) fn unwritten(self) -> Self {
-        Self {
-            is_unwritten: true,
-            ..self
-        }
     }
 
     /// Their ids.
@@ -89,9 +75,7 @@ impl Released {
     }
 
     fn replace(&mut self, written: Written) -> io::Result<()> {
-        if !self.is_unwritten {
-            state_file::replace(&self.file, &serde_json::to_vec(&written)?)?;
-        }
+        self.file.replace(&written)?;
         self.written = written;
         Ok(())
     }
@@ -107,7 +91,7 @@ mod tests {
     fn what_was_given_up_is_there_after_a_restart_until_it_leaves_the_list() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("state/released.json");
-        let mut released = Released::load(&file).unwrap();
+        let mut released = Released::load(&file, false).unwrap();
         assert!(released.ids().is_empty());
         assert!(!file.exists(), "nothing is written before there is something");
         released.add("eni-2").unwrap();
@@ -119,16 +103,16 @@ mod tests {
         );
         assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
 
-        let mut released = Released::load(&file).unwrap();
+        let mut released = Released::load(&file, false).unwrap();
         released.keep(|id| id == "eni-2").unwrap();
-        assert_eq!(Vec::from_iter(Released::load(&file).unwrap().ids()), ["eni-2"]);
+        assert_eq!(Vec::from_iter(Released::load(&file, false).unwrap().ids()), ["eni-2"]);
     }
 
     #[test]
     fn what_can_t_be_written_was_not_given_up() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("released.json");
-        let mut released = Released::load(&file).unwrap();
+        let mut released = Released::load(&file, false).unwrap();
         released.add("eni-1").unwrap();
         // A folder in the way of the temporary file.
         std::fs::create_dir_all(dir.path().join("released.json.part/full")).unwrap();
@@ -143,7 +127,7 @@ mod tests {
         let file = dir.path().join("released.json");
         for text in ["", "{", "[]", r#"{"enis":[1]}"#, r#"{"enis":[],"more":1}"#] {
             std::fs::write(&file, text).unwrap();
-            let error = Released::load(&file).unwrap_err();
+            let error = Released::load(&file, false).unwrap_err();
             assert!(
                 error.contains("released.json") && error.contains("repair it"),
                 "{error}"

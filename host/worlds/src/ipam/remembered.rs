@@ -11,54 +11,39 @@ use std::path::{Path, PathBuf};
 use trueup_sources::enis::Enis;
 
 use super::enis::{Addition, Inventory};
-use super::state_file;
+use super::state_file::StateFile;
 
 /// The interfaces and addresses that the guest got, as in the file.
 #[derive(Debug)]
 pub(super) struct Remembered {
-    file: PathBuf,
+    file: StateFile,
     written: Inventory,
-    /// Changes stay in memory.
-    is_unwritten: bool,
 }
 
 impl Remembered {
     /// The path of an instance's file.
-    pub(super) fn place(state_dir: &Path, instance: &str) -> PathBuf {
+    pub(super) fn path(state_dir: &Path, instance: &str) -> PathBuf {
         state_dir.join("ipam").join(format!("{instance}.json"))
     }
 
-    /// Reads the file, without the interfaces `given_up`. A missing file means that the guest never got anything.
+    /// Reads the file, without the interfaces `given_up`. A missing file means that the guest never got
+    /// anything. In a plan, changes stay in memory.
     ///
     /// # Errors
     /// One line: why it can't be read. Without it the guest could assign addresses that pods still use, so the host
     /// does not go on.
-    pub(super) fn load(file: PathBuf, given_up: &BTreeSet<String>) -> Result<Self, String> {
-        let failed = |error: &dyn std::fmt::Display| {
+    pub(super) fn load(path: PathBuf, plans: bool, given_up: &BTreeSet<String>) -> Result<Self, String> {
+        let file = StateFile::new(path, plans);
+        let enis = file.read::<Enis>().map_err(|error| {
             format!(
                 "the interfaces that pods may still use can't be read from `{}`: {error}; repair it, or remove it where every address that a pod uses is in the list of interfaces",
-                file.display()
+                file.path().display()
             )
-        };
-        let text = state_file::read(&file).map_err(|error| failed(&error))?;
-        let enis: Enis = match text {
-            Some(text) => serde_json::from_slice(&text).map_err(|error| failed(&error))?,
-            None => Enis::default(),
-        };
-        let written = Inventory::wanted(&enis, given_up);
+        })?;
         Ok(Self {
             file,
-            written,
-            is_unwritten: false,
+            written: Inventory::wanted(&enis.unwrap_or_default(), given_up),
         })
-    }
-
-    /// The same for a plan: changes stay in memory.
-    pub(super) fn unwritten(self) -> Self {
-        Self {
-            is_unwritten: true,
-            ..self
-        }
     }
 
     /// Everything that is remembered.
@@ -90,9 +75,7 @@ impl Remembered {
     }
 
     fn replace(&mut self, next: Inventory) -> std::io::Result<()> {
-        if !self.is_unwritten {
-            state_file::replace(&self.file, &serde_json::to_vec(&next.list())?)?;
-        }
+        self.file.replace(&next.list())?;
         self.written = next;
         Ok(())
     }
@@ -104,7 +87,7 @@ mod tests {
     use super::*;
 
     fn load(file: &Path) -> Result<Remembered, String> {
-        Remembered::load(file.to_owned(), &BTreeSet::new())
+        Remembered::load(file.to_owned(), false, &BTreeSet::new())
     }
 
     fn eni(id: &str, device_number: i32) -> Addition {
@@ -128,7 +111,7 @@ mod tests {
     #[test]
     fn what_was_given_is_there_after_a_restart_until_it_is_forgotten() {
         let dir = tempfile::tempdir().unwrap();
-        let file = Remembered::place(dir.path(), "pods");
+        let file = Remembered::path(dir.path(), "pods");
         assert!(file.ends_with("ipam/pods.json"));
         let mut remembered = load(&file).unwrap();
         assert_eq!(remembered.inventory(), &Inventory::default());
@@ -159,7 +142,10 @@ mod tests {
         assert_eq!(load(&file).unwrap().inventory(), &has);
         let given_up = BTreeSet::from(["b".to_owned()]);
         has.remove_eni("b");
-        assert_eq!(Remembered::load(file.clone(), &given_up).unwrap().inventory(), &has);
+        assert_eq!(
+            Remembered::load(file.clone(), false, &given_up).unwrap().inventory(),
+            &has
+        );
         remembered.forget_all_but(&has).unwrap();
         assert_eq!(
             std::fs::read_to_string(&file).unwrap(),
@@ -170,12 +156,11 @@ mod tests {
     #[test]
     fn what_can_t_be_written_is_not_remembered() {
         let dir = tempfile::tempdir().unwrap();
-        let file = Remembered::place(dir.path(), "pods");
+        let file = Remembered::path(dir.path(), "pods");
         std::fs::write(dir.path().join("ipam"), "no folder").unwrap();
         let mut remembered = Remembered {
-            file,
+            file: StateFile::new(file, false),
             written: Inventory::default(),
-            is_unwritten: false,
         };
         let error = remembered.add(&[eni("a", 0)]).unwrap_err().to_string();
         assert!(error.starts_with("writing `"), "{error}");

@@ -1,6 +1,6 @@
 //! The socket: checks which clients may connect, reads and writes one line each, and limits their time.
 //!
-//! Knows only lines. `protocol.rs` parses them, `router.rs` passes them on.
+//! Knows only lines. `mailbox.rs` has them parsed and answered.
 
 use std::io;
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use trueup_work::socket::may_ask;
 
+use super::mailbox::Mailbox;
 use super::protocol::{self, Answer, LINE_BYTES_MAX, Refusal, code};
-use super::router::Router;
 
 /// The maximum number of connections, including those that wait for their answer. More wait to be accepted. A node
 /// runs some hundred pods, and starts fewer at a time.
@@ -28,19 +28,19 @@ const CLIENT_MAX: Duration = Duration::from_secs(10);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Serves until `closing` is true, then until the connections with a request have their answers.
-pub(super) async fn serve(listener: UnixListener, router: Arc<Router>, mut closing: watch::Receiver<bool>) {
-    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+pub(super) async fn serve(listener: UnixListener, mailbox: Mailbox, mut closing: watch::Receiver<bool>) {
+    let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let mut connections = JoinSet::new();
     let mut was_refused = false;
     loop {
-        let place = tokio::select! {
+        let permit = tokio::select! {
             biased;
             _ = closing.wait_for(|closing| *closing) => break,
             Some(_) = connections.join_next() => continue,
-            place = Arc::clone(&places).acquire_owned() => place,
+            permit = Arc::clone(&permits).acquire_owned() => permit,
         };
         // The semaphore is never closed.
-        let Ok(place) = place else { break };
+        let Ok(permit) = permit else { break };
         let accepted = tokio::select! {
             biased;
             _ = closing.wait_for(|closing| *closing) => break,
@@ -49,10 +49,10 @@ pub(super) async fn serve(listener: UnixListener, router: Arc<Router>, mut closi
         match accepted {
             Ok((stream, _)) => {
                 was_refused = false;
-                let (router, closing) = (Arc::clone(&router), closing.clone());
+                let (mailbox, closing) = (mailbox.clone(), closing.clone());
                 connections.spawn(async move {
-                    connection(stream, &router, closing).await;
-                    drop(place);
+                    connection(stream, &mailbox, closing).await;
+                    drop(permit);
                 });
             }
             Err(error) => {
@@ -65,11 +65,11 @@ pub(super) async fn serve(listener: UnixListener, router: Arc<Router>, mut closi
         }
     }
     drop(listener);
-    drop(router);
+    drop(mailbox);
     while connections.join_next().await.is_some() {}
 }
 
-async fn connection(stream: UnixStream, router: &Router, mut closing: watch::Receiver<bool>) {
+async fn connection(stream: UnixStream, mailbox: &Mailbox, mut closing: watch::Receiver<bool>) {
     let mut stream = BufReader::new(stream);
     let answer = match may_ask(stream.get_ref()) {
         Err(why) => Err(Refusal::new(code::IO, why)),
@@ -80,7 +80,7 @@ async fn connection(stream: UnixStream, router: &Router, mut closing: watch::Rec
                 _ = closing.wait_for(|closing| *closing) => return,
             };
             match line {
-                Ok(Ok(Some(line))) => router.answer(&line).await,
+                Ok(Ok(Some(line))) => mailbox.answer(&line).await,
                 Ok(Ok(None)) => Err(Refusal::new(
                     code::DECODING,
                     format!("the request is longer than {LINE_BYTES_MAX} bytes"),

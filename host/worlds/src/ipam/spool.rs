@@ -4,15 +4,15 @@
 //! as it is, and logs it once.
 
 use std::collections::BTreeSet;
-use std::fs::{File, OpenOptions};
-use std::io::{self, Read as _};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::OFlags;
 use serde::Deserialize;
 use trueup_base::component::Digest;
 
+use super::state_file;
 use crate::ipam::guest::IpamKey;
 
 /// The format of a release.
@@ -58,34 +58,18 @@ struct Written {
     if_name: String,
 }
 
-/// Selects the releases of an instance.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Whose<'a> {
-    /// The instance.
-    pub(super) instance: &'a str,
-    /// All instances of this host.
-    pub(super) all: &'a BTreeSet<String>,
-}
-
 impl Spool {
-    pub(super) fn new(dir: &Path) -> Self {
+    /// In a plan its files stay.
+    pub(super) fn new(dir: &Path, plans: bool) -> Self {
         Self {
             dir: dir.to_owned(),
             named: BTreeSet::new(),
-            is_unwritten: false,
-        }
-    }
-
-    /// The same for a plan: its files stay.
-    pub(super) fn unwritten(self) -> Self {
-        Self {
-            is_unwritten: true,
-            ..self
+            is_unwritten: plans,
         }
     }
 
     /// The current releases for this instance, by file name. Empty if the folder does not exist.
-    pub(super) fn releases(&mut self, whose: Whose<'_>) -> Vec<Release> {
+    pub(super) fn releases(&mut self, instance: &str) -> Vec<Release> {
         let names = match names(&self.dir) {
             Ok(names) => names,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Vec::new(),
@@ -102,17 +86,19 @@ impl Spool {
             }
             let file = self.dir.join(&name);
             match read(&file, &name) {
-                Ok(written) => match whose.has(written.instance.as_deref()) {
-                    Ok(false) => {}
-                    Ok(true) => releases.push(Release {
+                Ok(Some(written)) => match &written.instance {
+                    Some(name) if name != instance => {
+                        let why = format!("it is for instance `{name}`, which this host does not have");
+                        self.leave(&file, &why);
+                    }
+                    _ => releases.push(Release {
                         file,
                         key: written.key(),
                     }),
-                    Err(why) => self.leave(&file, &why),
                 },
                 // The plugin took it back meanwhile.
-                Err(Unread::Gone) => {}
-                Err(Unread::Damaged(why)) => self.leave(&file, &why),
+                Ok(None) => {}
+                Err(why) => self.leave(&file, &why),
             }
         }
         releases
@@ -161,21 +147,6 @@ impl Release {
     }
 }
 
-impl Whose<'_> {
-    fn has(self, instance: Option<&str>) -> Result<bool, String> {
-        match instance {
-            None if self.all.len() > 1 => {
-                let all: Vec<&str> = self.all.iter().map(String::as_str).collect();
-                Err(format!("it names no instance, and this host has {}", all.join(", ")))
-            }
-            None => Ok(true),
-            Some(name) if name == self.instance => Ok(true),
-            Some(name) if self.all.contains(name) => Ok(false),
-            Some(name) => Err(format!("it is for instance `{name}`, which this host does not have")),
-        }
-    }
-}
-
 impl Written {
     fn key(self) -> IpamKey {
         IpamKey {
@@ -191,11 +162,6 @@ impl Written {
         let digest = Digest::of(fields.join("\0").as_bytes());
         format!("{}.json", digest.hex())
     }
-}
-
-enum Unread {
-    Gone,
-    Damaged(String),
 }
 
 /// The names in the folder, ascending. Ignores names that are not UTF-8.
@@ -220,39 +186,18 @@ fn names(dir: &Path) -> io::Result<Vec<String>> {
     Ok(names)
 }
 
-fn read(file: &Path, name: &str) -> Result<Written, Unread> {
-    let damaged = |why: &dyn std::fmt::Display| Unread::Damaged(why.to_string());
-    let told = |error: &io::Error| match error.kind() {
-        io::ErrorKind::NotFound => Unread::Gone,
-        _ => damaged(error),
-    };
-    // The target of a link or a pipe is not the plugin's.
-    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits();
-    let opened = OpenOptions::new()
-        .read(true)
-        .custom_flags(flags.cast_signed())
-        .open(file)
-        .map_err(|error| told(&error))?;
-    let metadata = opened.metadata().map_err(|error| told(&error))?;
-    if !metadata.is_file() || metadata.len() > FILE_BYTES_MAX {
-        return Err(damaged(&"not a file of a release's size"));
-    }
-    let mut text = Vec::new();
-    opened
-        .take(FILE_BYTES_MAX)
-        .read_to_end(&mut text)
-        .map_err(|error| told(&error))?;
-    let written: Written = serde_json::from_slice(&text).map_err(|error| damaged(&error))?;
+/// `None` if the file does not exist any more.
+fn read(file: &Path, name: &str) -> Result<Option<Written>, String> {
+    let text = state_file::read(file, FILE_BYTES_MAX).map_err(|error| error.to_string())?;
+    let Some(text) = text else { return Ok(None) };
+    let written: Written = serde_json::from_slice(&text).map_err(|error| error.to_string())?;
     if written.v != FORMAT {
-        return Err(damaged(&format!(
-            "it is of version {}; this host knows {FORMAT}",
-            written.v
-        )));
+        return Err(format!("it is of version {}; this host knows {FORMAT}", written.v));
     }
     if written.file_name() != name {
-        return Err(damaged(&"its name is not that of the key in it"));
+        return Err("its name is not that of the key in it".to_owned());
     }
-    Ok(written)
+    Ok(Some(written))
 }
 
 #[cfg(test)]
@@ -268,15 +213,14 @@ mod tests {
 
     fn spool() -> (tempfile::TempDir, Spool) {
         let dir = tempfile::tempdir().unwrap();
-        let spool = Spool::new(&dir.path().join("spool"));
+        let spool = Spool::new(&dir.path().join("spool"), false);
         std::fs::create_dir(&spool.dir).unwrap();
         std::fs::set_permissions(&spool.dir, Permissions::from_mode(0o700)).unwrap();
         (dir, spool)
     }
 
-    fn containers(spool: &mut Spool, instance: &str, all: &[&str]) -> Vec<String> {
-        let all = all.iter().map(|name| (*name).to_owned()).collect();
-        let releases = spool.releases(Whose { instance, all: &all });
+    fn containers(spool: &mut Spool, instance: &str) -> Vec<String> {
+        let releases = spool.releases(instance);
         releases.into_iter().map(|release| release.key.container_id).collect()
     }
 
@@ -285,27 +229,19 @@ mod tests {
         let (_dir, mut spool) = spool();
         let file = spool.dir.join(NAME);
         std::fs::write(&file, TEXT).unwrap();
-        assert_eq!(containers(&mut spool, "pods", &["pods"]), ["c1"]);
-        assert_eq!(containers(&mut spool, "pods", &["pods", "more"]), [""; 0], "which one?");
-        assert_eq!(spool.named.len(), 1);
+        assert_eq!(containers(&mut spool, "pods"), ["c1"]);
         std::fs::write(&file, TEXT.replace("null", r#""pods""#)).unwrap();
-        assert_eq!(containers(&mut spool, "pods", &["pods", "more"]), ["c1"]);
-        assert_eq!(containers(&mut spool, "more", &["pods", "more"]), [""; 0]);
-        assert_eq!(spool.named.len(), 1, "it is the other's");
-        assert_eq!(containers(&mut spool, "x", &["x"]), [""; 0]);
-        assert_eq!(spool.named.len(), 2);
+        assert_eq!(containers(&mut spool, "pods"), ["c1"]);
+        assert_eq!(spool.named.len(), 0);
+        assert_eq!(containers(&mut spool, "x"), [""; 0]);
+        assert_eq!(spool.named.len(), 1);
     }
 
     #[test]
     fn what_is_done_is_removed_and_what_was_taken_back_is_seen_to_be() {
         let (_dir, mut spool) = spool();
         std::fs::write(spool.dir.join(NAME), TEXT).unwrap();
-        let all = BTreeSet::from(["pods".to_owned()]);
-        let [release] = <[_; 1]>::try_from(spool.releases(Whose {
-            instance: "pods",
-            all: &all,
-        }))
-        .unwrap();
+        let [release] = <[_; 1]>::try_from(spool.releases("pods")).unwrap();
         assert!(release.is_there());
         let files = [release.file.clone(), spool.dir.join("gone.json")];
         spool.remove(&files).unwrap();
@@ -332,7 +268,7 @@ mod tests {
         std::fs::create_dir(spool.dir.join("folder.json")).unwrap();
         std::fs::write(spool.dir.join("large.json"), vec![b' '; 70_000]).unwrap();
         for _ in 0..2 {
-            assert_eq!(containers(&mut spool, "pods", &["pods"]), [""; 0]);
+            assert_eq!(containers(&mut spool, "pods"), [""; 0]);
             assert_eq!(spool.named.len(), 7, "{:#?}", spool.named);
         }
         assert_eq!(std::fs::read_dir(&spool.dir).unwrap().count(), 8);
@@ -343,11 +279,11 @@ mod tests {
         let (_dir, mut spool) = spool();
         std::fs::write(spool.dir.join(NAME), TEXT).unwrap();
         std::fs::set_permissions(&spool.dir, Permissions::from_mode(0o777)).unwrap();
-        assert_eq!(containers(&mut spool, "pods", &["pods"]), [""; 0]);
+        assert_eq!(containers(&mut spool, "pods"), [""; 0]);
         assert!(spool.named.iter().any(|text| text.ends_with("give it 0700")));
         std::fs::set_permissions(&spool.dir, Permissions::from_mode(0o755)).unwrap();
-        assert_eq!(containers(&mut spool, "pods", &["pods"]), ["c1"]);
+        assert_eq!(containers(&mut spool, "pods"), ["c1"]);
         std::fs::remove_dir_all(&spool.dir).unwrap();
-        assert_eq!(containers(&mut spool, "pods", &["pods"]), [""; 0]);
+        assert_eq!(containers(&mut spool, "pods"), [""; 0]);
     }
 }

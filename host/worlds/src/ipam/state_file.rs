@@ -1,53 +1,80 @@
-//! A small file of the host's own: read whole, replaced whole.
-//!
-//! Knows only bytes; `released.rs` and `remembered.rs` know the format.
+//! Small files of the host's own: each read whole, and replaced whole.
 
 use std::fs::OpenOptions;
 use std::io::{self, Read as _};
-use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use rustix::fs::OFlags;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use trueup_base::regular;
 use trueup_base::replace::{Durable, replace_file};
 
 /// Four times the longest list of interfaces, so that what left it and is still used fits too. A longer file is not
 /// the host's.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 
-/// The contents of the file. `None` if it does not exist.
+/// A JSON document in a file.
+#[derive(Debug)]
+pub(super) struct StateFile {
+    path: PathBuf,
+    /// It is never written: this is a plan.
+    is_unwritten: bool,
+}
+
+impl StateFile {
+    /// In a plan the file is never written.
+    pub(super) fn new(path: PathBuf, plans: bool) -> Self {
+        Self {
+            path,
+            is_unwritten: plans,
+        }
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The contents of the file. `None` if it does not exist.
+    ///
+    /// # Errors
+    /// If it can't be read, is too long, is not a regular file, or holds something else.
+    pub(super) fn read<T: DeserializeOwned>(&self) -> io::Result<Option<T>> {
+        let text = read(&self.path, FILE_BYTES_MAX)?;
+        Ok(text.map(|text| serde_json::from_slice(&text)).transpose()?)
+    }
+
+    /// Replaces the file's contents. Whenever the host is killed, the file has the old or the new contents.
+    ///
+    /// # Errors
+    /// If the file still has the old contents.
+    pub(super) fn replace(&self, value: &impl Serialize) -> io::Result<()> {
+        if self.is_unwritten {
+            return Ok(());
+        }
+        let mut text = serde_json::to_vec(value)?;
+        text.push(b'\n');
+        let replaced = replace_file(&self.path, &text, Durable::Yes);
+        replaced.map_err(|error| io::Error::new(error.kind(), format!("writing `{}`: {error}", self.path.display())))
+    }
+}
+
+/// The bytes of a file. `None` if it does not exist.
 ///
 /// # Errors
-/// If it can't be read, is too long, or is not a regular file (the target of a link or a pipe is not the host's).
-pub(super) fn read(file: &Path) -> io::Result<Option<Vec<u8>>> {
-    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits();
-    let opened = OpenOptions::new()
-        .read(true)
-        .custom_flags(flags.cast_signed())
-        .open(file);
-    let opened = match opened {
+/// If it can't be read, is longer than `bytes_max`, or is not a regular file (the target of a link or a pipe is not the
+/// host's).
+pub(super) fn read(file: &Path, bytes_max: u64) -> io::Result<Option<Vec<u8>>> {
+    let opened = match regular::open_own(OpenOptions::new().read(true), file) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         opened => opened?,
     };
-    let metadata = opened.metadata()?;
-    if !metadata.is_file() || metadata.len() > FILE_BYTES_MAX {
-        return Err(io::Error::new(
-            io::ErrorKind::InvalidData,
-            format!("it is no file of at most {FILE_BYTES_MAX} bytes"),
-        ));
+    if opened.metadata()?.len() > bytes_max {
+        let what = format!("it is no file of at most {bytes_max} bytes");
+        return Err(io::Error::new(io::ErrorKind::InvalidData, what));
     }
     let mut text = Vec::new();
-    opened.take(FILE_BYTES_MAX).read_to_end(&mut text)?;
+    opened.take(bytes_max).read_to_end(&mut text)?;
     Ok(Some(text))
-}
-
-/// Replaces the file's contents with this line. Whenever the host is killed, the file has the old or the new
-/// contents.
-///
-/// # Errors
-/// If the file still has the old text.
-pub(super) fn replace(file: &Path, text: &[u8]) -> io::Result<()> {
-    let replaced = replace_file(file, &[text, b"\n"].concat(), Durable::Yes);
-    replaced.map_err(|error| io::Error::new(error.kind(), format!("writing `{}`: {error}", file.display())))
 }
 
 #[cfg(test)]
@@ -59,11 +86,12 @@ mod tests {
     #[test]
     fn what_was_put_there_is_read() {
         let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("one/two.json");
-        assert_eq!(read(&file).unwrap(), None);
-        for text in [b"first".as_slice(), b"2"] {
-            replace(&file, text).unwrap();
-            assert_eq!(read(&file).unwrap(), Some([text, b"\n"].concat()));
+        let file = StateFile::new(dir.path().join("one/two.json"), false);
+        assert_eq!(file.read::<String>().unwrap(), None);
+        for text in ["first", "2"] {
+            file.replace(&text).unwrap();
+            assert_eq!(file.read::<String>().unwrap().as_deref(), Some(text));
+            assert_eq!(std::fs::read_to_string(file.path()).unwrap(), format!("{text:?}\n"));
         }
     }
 
@@ -73,6 +101,7 @@ mod tests {
         let link = dir.path().join("link");
         std::fs::write(dir.path().join("there"), "text").unwrap();
         std::os::unix::fs::symlink("there", &link).unwrap();
+        let read = |file: &Path| StateFile::new(file.to_owned(), false).read::<String>();
         assert!(read(&link).is_err());
         assert!(read(dir.path()).is_err());
         let long = dir.path().join("long");

@@ -4,14 +4,13 @@
 //! see. The guest itself checks names, addresses and numbers, and reports errors in them.
 //!
 //! ```text
-//! Objects + Settings -> wish -> Desired -> (the guest) -> AddressPorts -> status
+//! Objects + Settings -> desired -> Desired -> (the guest) -> AddressPorts -> status
 //! ```
 //!
 //! A Service is ours if it is of type LoadBalancer, is not being deleted, and has no other `spec.loadBalancerClass`
 //! than [`LOAD_BALANCER_CLASS`]. A Service with another class belongs to another controller, and a Service that stops
 //! being ours counts as deleted.
 
-use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::{
@@ -20,93 +19,36 @@ use k8s_openapi::api::core::v1::{
 use trueup_sources::{Change, Kind, Object, Objects};
 use uuid::{Uuid, uuid};
 
-pub use trueup_config::LbaasAdapter as Settings;
+pub(crate) use trueup_config::LbaasAdapter as Settings;
 
 use super::guest::{AddressPorts, Desired, Port, Target};
 use crate::source_ranges::SourceRanges;
 
-pub use trueup_work::objects::Id as Key;
+pub(crate) use trueup_work::objects::Id as Key;
 
 /// The `spec.loadBalancerClass` of Services for trueup. Services without a class are for trueup too.
-pub const LOAD_BALANCER_CLASS: &str = "trueup.dev/lbaas";
+pub(crate) const LOAD_BALANCER_CLASS: &str = "trueup.dev/lbaas";
 
 /// Our finalizer on a Service: objects with its UID may exist.
-pub const FINALIZER: &str = "trueup.dev/lbaas";
+pub(crate) const FINALIZER: &str = "trueup.dev/lbaas";
 
 /// The annotation of a Service with its external addresses, separated by commas.
-pub const ADDRESSES_ANNOTATION: &str = "trueup.dev/addresses";
+pub(crate) const ADDRESSES_ANNOTATION: &str = "trueup.dev/addresses";
 
 /// A Node with this label, whatever its value, gets no traffic from load balancers: a rule of Kubernetes.
-pub const EXCLUDE_LABEL: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
+pub(crate) const EXCLUDE_LABEL: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
 
 /// The UUID namespace of [`made_uid`]: the UUIDv5 of `trueup.dev` in the namespace for DNS names. Changing it would
 /// orphan every resource of a Service without a UID.
 const UID_NAMESPACE: Uuid = uuid!("281b00b3-e540-5cd8-a112-8d29a465c6e6");
 
-/// Why a Service cannot be reconciled. One line with the Service's name.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum AdapterError {
-    /// Without a node port the traffic has no destination.
-    #[error(
-        "service `{service}`: port `{port}` has no nodePort: set spec.ports[].nodePort, or let the cluster assign one"
-    )]
-    NodePortMissing {
-        /// The Service.
-        service: Key,
-        /// Its port, by name or number.
-        port: String,
-    },
-    /// The load balancers forward TCP only.
-    #[error("service `{service}`: port `{port}` has protocol `{protocol}`: only TCP can be load-balanced here")]
-    ProtocolNotTcp {
-        /// The Service.
-        service: Key,
-        /// Its port, by name or number.
-        port: String,
-        /// The protocol it requests.
-        protocol: String,
-    },
-    /// The numbers in Kubernetes have a wider range than ports.
-    #[error("service `{service}`: port `{port}`: {field} was {was}, must be 1 to 65535")]
-    NotAPort {
-        /// The Service.
-        service: Key,
-        /// Its port, by name or number.
-        port: String,
-        /// `port` or `nodePort`.
-        field: &'static str,
-        /// The invalid number.
-        was: i32,
-    },
-    /// These load balancers accept connections from every client.
-    #[error(
-        "service `{service}`: {ranges} can't be held to by these load balancers, which every client reaches: nothing is created or \
-         changed, and what is there stays as it is; remove it, or give the Service a loadBalancerClass of another controller"
-    )]
-    Restricted {
-        /// The Service.
-        service: Key,
-        /// Where it restricts its clients.
-        ranges: String,
-    },
-    /// If this meant "no addresses", a mistake in the configuration would close every port.
-    #[error(
-        "service `{service}`: has no external address: set spec.loadBalancerIP, the annotation \
-         `trueup.dev/addresses`, or `addresses` in [adapter.lbaas]"
-    )]
-    AddressMissing {
-        /// The Service.
-        service: Key,
-    },
-}
-
 /// The Nodes that load balancers may send traffic to.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Servers {
+pub(crate) struct Servers {
     /// Sorted by name.
-    pub targets: Vec<Target>,
+    pub(crate) targets: Vec<Target>,
     /// Nodes that are ready but left out, and why; one line each.
-    pub notes: Vec<String>,
+    pub(crate) notes: Vec<String>,
 }
 
 /// The role of a Node for load balancers.
@@ -119,39 +61,23 @@ enum Role {
     Unusable(String),
 }
 
-/// Every Service that is ours, with its desired state or why that is invalid. Services that are not listed are gone.
-pub fn wishes(
-    objects: &Objects,
-    servers: &Servers,
-    settings: &Settings,
-) -> BTreeMap<Key, Result<Desired, AdapterError>> {
-    objects
-        .services()
-        .filter(|(_, service)| is_ours(service))
-        .map(|(reference, service)| {
-            let key = Key::from(reference);
-            let wish = wish_of(&key, service, servers, settings);
-            (key, wish)
-        })
-        .collect()
-}
-
-/// The desired state of one Service. `None` if no such Service is ours: then use [`removal`].
-pub fn wish(
+/// The desired state of one Service, or why it is impossible: one line with the Service's name. `None` if no such Service
+/// is ours: then use [`removal`].
+pub(crate) fn desired(
     objects: &Objects,
     key: &Key,
     servers: &Servers,
     settings: &Settings,
-) -> Option<Result<Desired, AdapterError>> {
+) -> Option<Result<Desired, String>> {
     let service = objects
         .service(&key.namespace, &key.name)
         .filter(|service| is_ours(service))?;
-    Some(wish_of(key, service, servers, settings))
+    Some(desired_of(key, service, servers, settings).map_err(|cause| format!("service `{key}`: {cause}")))
 }
 
 /// The desired state that removes the objects of a deleted Service: with the UID they were created with, on the load
 /// balancers where they were.
-pub fn removal(key: &Key, uid: &str, load_balancers: Vec<String>, settings: &Settings) -> Desired {
+pub(crate) fn removal(key: &Key, uid: &str, load_balancers: Vec<String>, settings: &Settings) -> Desired {
     Desired {
         load_balancers,
         name_suffix: name_suffix(key, settings),
@@ -165,13 +91,13 @@ pub fn removal(key: &Key, uid: &str, load_balancers: Vec<String>, settings: &Set
 
 /// The number of objects of a reconciled Service: for each load balancer and port a backend and a frontend, a bind for
 /// each address and a server for each Node.
-pub fn object_count(desired: &Desired) -> u64 {
+pub(crate) fn object_count(desired: &Desired) -> u64 {
     let of_a_port = 2 + desired.external_addresses.len() + desired.servers.len();
     (desired.load_balancers.len() * desired.ports.len() * of_a_port) as u64
 }
 
 /// The Nodes that are ready, not excluded, and have an internal address.
-pub fn servers(objects: &Objects) -> Servers {
+pub(crate) fn servers(objects: &Objects) -> Servers {
     let mut servers = Servers::default();
     for node in objects.nodes() {
         match role(node) {
@@ -183,21 +109,10 @@ pub fn servers(objects: &Objects) -> Servers {
     servers
 }
 
-/// The Services that a change affects; `before` are the objects without it. For a Service this is its own key. For a
-/// Node these are all Services that are ours, but only if load balancers see a difference (a Node reports itself every
-/// few seconds).
-pub fn affected(change: &Change, before: &Objects) -> Vec<Key> {
+/// Whether a change of a Service affects its key; `before` are the objects without the change.
+pub(crate) fn affects_key(change: &Change, before: &Objects) -> bool {
     let versions = [before.get(&change.reference), change.now.as_ref()];
-    match change.reference.kind {
-        Kind::Service => {
-            let concerns = versions.into_iter().flatten().any(is_our_service);
-            concerns.then(|| Key::from(&change.reference)).into_iter().collect()
-        }
-        Kind::Node if is_as_it_was(versions) => Vec::new(),
-        Kind::Node => ours(before).collect(),
-        // Load balancers send traffic to Nodes, independent of what runs there.
-        Kind::EndpointSlice | Kind::Pod => Vec::new(),
-    }
+    versions.into_iter().flatten().any(is_our_service)
 }
 
 /// Every Service that is ours.
@@ -215,21 +130,15 @@ pub(crate) fn concerns_servers(change: &Change, before: &Objects) -> bool {
     change.reference.kind == Kind::Node && role_of(before.get(&change.reference)) != role_of(change.now.as_ref())
 }
 
-/// Whether load balancers see no difference.
-fn is_as_it_was(versions: [Option<&Object>; 2]) -> bool {
-    let [was, now] = versions.map(target_of);
-    was == now
-}
-
 /// The UID for a missing `metadata.uid`: the UUIDv5 of `<cluster>/<namespace>/<name>` in its own UUID namespace.
 /// Neither a namespace nor a name can contain a `/`, so no two Services of any clusters have the same text.
-pub fn made_uid(key: &Key, settings: &Settings) -> String {
+pub(crate) fn made_uid(key: &Key, settings: &Settings) -> String {
     let text = format!("{}/{}/{}", settings.cluster, key.namespace, key.name);
     Uuid::new_v5(&UID_NAMESPACE, text.as_bytes()).to_string()
 }
 
 /// The `status` of a Service with these addresses and ports in service.
-pub fn status(in_service: &[AddressPorts]) -> ServiceStatus {
+pub(crate) fn status(in_service: &[AddressPorts]) -> ServiceStatus {
     let ingress = |entry: &AddressPorts| LoadBalancerIngress {
         ip: Some(entry.address.clone()),
         ports: Some(entry.ports.iter().map(|port| tcp(*port)).collect()),
@@ -283,25 +192,26 @@ pub(crate) fn is_left_over(service: &Service) -> bool {
     is_claimed(service) && !is_ours(service)
 }
 
-fn wish_of(key: &Key, service: &Service, servers: &Servers, settings: &Settings) -> Result<Desired, AdapterError> {
+fn desired_of(key: &Key, service: &Service, servers: &Servers, settings: &Settings) -> Result<Desired, String> {
     let spec = service.spec.as_ref();
     let ports = spec.and_then(|spec| spec.ports.as_deref()).unwrap_or_default();
     let uid = service.metadata.uid.as_deref().filter(|uid| !uid.is_empty());
-    let external_addresses = addresses(key, service, spec, settings)?;
+    let external_addresses = addresses(service, spec, settings)?;
     if let Some(ranges) = SourceRanges::of(service)
         && !external_addresses.iter().all(|address| ranges.let_all_in(address))
     {
-        return Err(AdapterError::Restricted {
-            service: key.clone(),
-            ranges: ranges.to_string(),
-        });
+        // These load balancers accept connections from every client.
+        return Err(format!(
+            "{ranges} can't be held to by these load balancers, which every client reaches: nothing is created or \
+             changed, and what is there stays as it is; remove it, or give the Service a loadBalancerClass of another controller"
+        ));
     }
     Ok(Desired {
         load_balancers: settings.load_balancers.clone(),
         name_suffix: name_suffix(key, settings),
         service_uid: uid.map_or_else(|| made_uid(key, settings), str::to_owned),
         external_addresses,
-        ports: ports.iter().map(|port| port_of(key, port)).collect::<Result<_, _>>()?,
+        ports: ports.iter().map(port_of).collect::<Result<_, _>>()?,
         servers: servers.targets.clone(),
         backoff_steps: settings.backoff_steps,
     })
@@ -314,12 +224,7 @@ pub(crate) fn name_suffix(key: &Key, settings: &Settings) -> String {
 
 /// The most specific setting wins: the Service's own field, then its annotation, then the default. A field or an
 /// annotation without any address counts as missing.
-fn addresses(
-    key: &Key,
-    service: &Service,
-    spec: Option<&ServiceSpec>,
-    settings: &Settings,
-) -> Result<Vec<String>, AdapterError> {
+fn addresses(service: &Service, spec: Option<&ServiceSpec>, settings: &Settings) -> Result<Vec<String>, String> {
     let own = spec.and_then(|spec| spec.load_balancer_ip.as_deref());
     let annotation = service
         .metadata
@@ -332,9 +237,12 @@ fn addresses(
         .map(split_addresses);
     let configured = std::iter::once(settings.addresses.clone());
     let mut given = listed.chain(configured).filter(|addresses| !addresses.is_empty());
-    given
-        .next()
-        .ok_or_else(|| AdapterError::AddressMissing { service: key.clone() })
+    // If this meant "no addresses", a mistake in the configuration would close every port.
+    given.next().ok_or_else(|| {
+        "has no external address: set spec.loadBalancerIP, the annotation `trueup.dev/addresses`, or `addresses` in \
+         [adapter.lbaas]"
+            .to_owned()
+    })
 }
 
 fn split_addresses(list: &str) -> Vec<String> {
@@ -345,38 +253,25 @@ fn split_addresses(list: &str) -> Vec<String> {
         .collect()
 }
 
-fn port_of(service: &Key, port: &ServicePort) -> Result<Port, AdapterError> {
+fn port_of(port: &ServicePort) -> Result<Port, String> {
     let name = match &port.name {
         Some(name) if !name.is_empty() => name.clone(),
         _ => port.port.to_string(),
     };
-    if let Some(protocol) = port
-        .protocol
-        .as_deref()
-        .filter(|protocol| !matches!(*protocol, "" | "TCP"))
-    {
-        let protocol = protocol.to_owned();
-        return Err(AdapterError::ProtocolNotTcp {
-            service: service.clone(),
-            port: name,
-            protocol,
-        });
+    let protocol = port.protocol.as_deref();
+    if let Some(protocol) = protocol.filter(|protocol| !matches!(*protocol, "" | "TCP")) {
+        return Err(format!(
+            "port `{name}` has protocol `{protocol}`: only TCP can be load-balanced here"
+        ));
     }
-    // Kubernetes writes 0 for a node port that is not assigned.
-    let Some(node_port) = port.node_port.filter(|number| *number != 0) else {
-        return Err(AdapterError::NodePortMissing {
-            service: service.clone(),
-            port: name,
-        });
-    };
-    let number = |field, was: i32| match u16::try_from(was) {
-        Ok(number) if number != 0 => Ok(number),
-        _ => Err(AdapterError::NotAPort {
-            service: service.clone(),
-            port: name.clone(),
-            field,
-            was,
-        }),
+    // Kubernetes writes 0 for a node port that is not assigned. Without one the traffic has no destination.
+    let node_port = port.node_port.filter(|number| *number != 0).ok_or_else(|| {
+        format!("port `{name}` has no nodePort: set spec.ports[].nodePort, or let the cluster assign one")
+    })?;
+    // The numbers in Kubernetes have a wider range than ports.
+    let number = |field: &str, was: i32| {
+        let number = u16::try_from(was).ok().filter(|number| *number != 0);
+        number.ok_or_else(|| format!("port `{name}`: {field} was {was}, must be 1 to 65535"))
     };
     let (external, internal) = (number("port", port.port)?, number("nodePort", node_port)?);
     Ok(Port {
@@ -384,16 +279,6 @@ fn port_of(service: &Key, port: &ServicePort) -> Result<Port, AdapterError> {
         external,
         internal,
     })
-}
-
-fn target_of(object: Option<&Object>) -> Option<Target> {
-    match object {
-        Some(Object::Node(node)) => match role(node) {
-            Role::Server(target) => Some(target),
-            Role::None | Role::Unusable(_) => None,
-        },
-        _ => None,
-    }
 }
 
 fn role(node: &Node) -> Role {

@@ -7,7 +7,7 @@ use trueup_capabilities::grants::{Access, Grants};
 use trueup_capabilities::guard::refuse_call;
 use trueup_capabilities::{Backends, Identity, lbaas};
 
-use super::job::describe;
+use super::turn::describe;
 use crate::lbaas::guest::{Error, NAME};
 
 /// The call that is stopped.

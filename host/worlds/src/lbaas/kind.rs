@@ -1,29 +1,27 @@
 //! Services as a kind of work.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::LocalBoxFuture;
 use trueup_base::fence::Fence;
 use trueup_config::{self as config, Config, Lbaas, World};
 use trueup_work::guests::Worlds;
+use trueup_work::keyed;
 use trueup_work::kind::{self, Begin, Fallible, Kind, Loop, On, Planning, Ready};
+use trueup_work::lifecycle::quarantine::Quarantine;
 use trueup_work::needs::Needs;
 use trueup_work::plan::{Orphan, Plan};
 use trueup_work::setup::SetupError;
 
-use super::job::describe;
+use super::Services;
+use super::publish::Publisher;
 use super::setup::{Setup, request_timeout};
+use super::turn::describe;
 use crate::lbaas::guest;
 
 /// Load balancers for Services.
 pub(crate) struct OfServices;
-
-/// What a run of Services needs.
-struct Services<'c> {
-    config: &'c Config,
-    lbaas: &'c Lbaas,
-    setup: Setup,
-}
 
 impl Kind for OfServices {
     fn name(&self) -> &'static str {
@@ -56,13 +54,14 @@ impl Kind for OfServices {
 
     fn plan<'a>(&'a self, of: Planning<'a>, plan: &'a mut Plan) -> Fallible<'a, ()> {
         Box::pin(async move {
-            let Some(lbaas) = of.config.world() else {
+            let Some(setup) = Setup::new(of.config, of.ground, Fence::open()).await? else {
                 return Ok(());
             };
-            let setup = Setup::new(of.config, lbaas, of.ground, Fence::open()).await?;
-            super::plan(self.name(), (of, lbaas), &setup, plan).await?;
+            let quarantine = Arc::new(Quarantine::load(&of.config.state_dir, guest::NAME));
+            let mut services = Services::new(&setup, quarantine, Publisher::of_plan())?;
+            keyed::plan::plan(&mut services, self.name(), (of.config, &setup.parts()), of.all, plan).await?;
             if let Some(anexia) = setup.anexia.as_ref().filter(|_| of.orphans) {
-                let found = anexia.orphans(&lbaas.adapter.load_balancers).await;
+                let found = anexia.orphans(&setup.lbaas.adapter.load_balancers).await;
                 let words = |error| describe(&guest::Error::Api(error));
                 let found = found.map_err(|error| SetupError::Failed(format!("listing orphans: {}", words(error))))?;
                 plan.orphans.extend(found.into_iter().map(Orphan::from));
@@ -76,28 +75,27 @@ impl Kind for OfServices {
 
     fn set_up<'a>(&'a self, (config, ground, _, fence): On<'a>) -> Fallible<'a, Option<Box<dyn Ready + 'a>>> {
         Box::pin(async move {
-            let Some(lbaas) = config.world() else { return Ok(None) };
-            let setup = Setup::new(config, lbaas, ground, fence).await?;
-            Ok(Some(Box::new(Services { config, lbaas, setup }) as _))
+            let setup = Setup::new(config, ground, fence).await?;
+            Ok(setup.map(|setup| Box::new(setup) as _))
         })
     }
 }
 
-impl Ready for Services<'_> {
+impl Ready for Setup<'_> {
     fn begin<'a>(&'a mut self, with: &mut Begin<'a>) -> Result<Loop<'a>, SetupError> {
-        let setup = &mut self.setup;
-        let Some(version) = setup.version.take() else {
+        let Some(version) = self.version.take() else {
             return Ok(kind::nothing());
         };
-        let managing = with.keyed(version);
-        let input = with.input()?;
-        let publish = super::publish::of(&input, self.config.state_dir.join("status"), with.acts.fence().clone());
-        let services = super::services(self.config, self.lbaas, setup, managing, publish, with.tell)?;
-        Ok(with.run_keyed(services, input))
+        let setup: &Self = self;
+        let fence = with.acts.fence().clone();
+        with.keyed(setup.config, &setup.parts(), version, |quarantine, input| {
+            let publisher = Publisher::new(input, setup.config.state_dir.join("status"), &fence);
+            Services::new(setup, quarantine, publisher)
+        })
     }
 
     fn stop(self: Box<Self>) -> LocalBoxFuture<'static, ()> {
-        let engine = self.setup.simulated_engine;
+        let engine = self.simulated_engine;
         Box::pin(async move {
             if let Some(engine) = engine {
                 engine.stop().await;

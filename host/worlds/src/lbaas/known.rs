@@ -10,14 +10,14 @@ use trueup_work::keyed::known::{Known, Record};
 use crate::lbaas::adapter::Key;
 
 /// Where objects of a key may exist: UID to load balancers.
-pub(crate) type Places = BTreeMap<String, BTreeSet<String>>;
+pub(crate) type Locations = BTreeMap<String, BTreeSet<String>>;
 
 /// What is known of one key: the format of its file.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Uids {
     key: String,
-    uids: Places,
+    uids: Locations,
 }
 
 impl Record for Uids {
@@ -33,7 +33,7 @@ impl Record for Uids {
 pub(crate) type KnownKeys = Known<Uids>;
 
 /// Where objects of `key` may exist.
-pub(crate) fn places(known: &KnownKeys, key: &Key) -> Places {
+pub(crate) fn locations(known: &KnownKeys, key: &Key) -> Locations {
     known.get(key).map(|known| known.uids.clone()).unwrap_or_default()
 }
 
@@ -42,14 +42,14 @@ pub(crate) fn places(known: &KnownKeys, key: &Key) -> Places {
 /// # Errors
 /// If it can't be written. The caller must then create nothing.
 pub(crate) fn remember(known: &mut KnownKeys, key: &Key, uid: &str, load_balancers: &[String]) -> io::Result<()> {
-    let mut places = places(known, key);
-    let on = places.entry(uid.to_owned()).or_default();
+    let mut locations = locations(known, key);
+    let on = locations.entry(uid.to_owned()).or_default();
     let before = on.len();
     on.extend(load_balancers.iter().cloned());
     if on.len() == before && before > 0 {
         return Ok(());
     }
-    write(known, key, places)
+    write(known, key, locations)
 }
 
 /// Forgets that objects of `key` may exist under `uid` on `load_balancers`, since they are gone.
@@ -57,19 +57,21 @@ pub(crate) fn remember(known: &mut KnownKeys, key: &Key, uid: &str, load_balance
 /// # Errors
 /// If it can't be written. The host then looks for them once more next time.
 pub(crate) fn forget(known: &mut KnownKeys, key: &Key, uid: &str, load_balancers: &[String]) -> io::Result<()> {
-    let mut places = places(known, key);
-    let Some(on) = places.get_mut(uid) else { return Ok(()) };
+    let mut locations = locations(known, key);
+    let Some(on) = locations.get_mut(uid) else {
+        return Ok(());
+    };
     on.retain(|identifier| !load_balancers.contains(identifier));
     if on.is_empty() {
-        places.remove(uid);
+        locations.remove(uid);
     }
-    if places.is_empty() {
+    if locations.is_empty() {
         return known.remove(key);
     }
-    write(known, key, places)
+    write(known, key, locations)
 }
 
-fn write(known: &mut KnownKeys, key: &Key, uids: Places) -> io::Result<()> {
+fn write(known: &mut KnownKeys, key: &Key, uids: Locations) -> io::Result<()> {
     let key_text = key.to_string();
     known.put(key, Uids { key: key_text, uids })
 }
@@ -101,12 +103,12 @@ mod tests {
             again.keys().collect::<Vec<_>>(),
             [&key("apps/api"), &key("default/web")]
         );
-        let expected: Places = [
+        let expected: Locations = [
             ("u1".to_owned(), on(&["lb-1", "lb-2"]).into_iter().collect()),
             ("u2".to_owned(), on(&["lb-2"]).into_iter().collect()),
         ]
         .into();
-        assert_eq!(places(&again, &key("default/web")), expected);
+        assert_eq!(locations(&again, &key("default/web")), expected);
         forget(&mut again, &key("default/web"), "u1", &on(&["lb-1"])).unwrap();
         forget(&mut again, &key("default/web"), "u2", &on(&["lb-1", "lb-2"])).unwrap();
         forget(&mut again, &key("apps/api"), "u3", &on(&["lb-1"])).unwrap();
@@ -115,7 +117,7 @@ mod tests {
         let last = KnownKeys::load(&folder).unwrap();
         assert_eq!(last.keys().collect::<Vec<_>>(), [&key("default/web")]);
         assert_eq!(
-            places(&last, &key("default/web")),
+            locations(&last, &key("default/web")),
             [("u1".to_owned(), on(&["lb-2"]).into_iter().collect())].into()
         );
     }

@@ -1,18 +1,18 @@
-//! Services as a world of keys: what the Service of a key should be, the calls of its turn (job.rs), and what others
+//! Services as a world of keys: what the Service of a key should be, the calls of its turn (turn.rs), and what others
 //! see of it (publish.rs).
 //!
 //! The loop is that of [`trueup_work::keyed`].
 
-pub mod adapter;
-pub(crate) mod granted;
+pub(crate) mod adapter;
+mod desired;
+mod granted;
 pub mod guest;
-pub(crate) mod job;
 pub(crate) mod kind;
-pub(crate) mod known;
+mod known;
 mod needs;
-pub(crate) mod publish;
-pub mod setup;
-pub(crate) mod wishes;
+mod publish;
+mod setup;
+mod turn;
 mod write;
 
 use std::collections::BTreeSet;
@@ -21,108 +21,47 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::json;
 use trueup_capabilities::meter::Effects;
-use trueup_config::{Config, Lbaas};
 use trueup_sources::Batch;
 use trueup_work::event::{Event, Own, Said};
 use trueup_work::keyed::turn::{CutCalls, Turn};
-use trueup_work::keyed::{self, Keyed, Looked, Managing, News, Parts, Reconciler, Rules, Standings, Turning, Wanted};
-use trueup_work::kind::Planning;
+use trueup_work::keyed::{Looked, News, Reconciler, Rules, Standings, Turning, Wanted};
 use trueup_work::lifecycle::quarantine::Quarantine;
-use trueup_work::plan::Plan;
 use trueup_work::setup::SetupError;
 
 use self::adapter::Key;
+use self::desired::DesiredState;
 use self::guest::{AddressPorts, Desired};
-use self::job::{Job, Shared};
 use self::known::KnownKeys;
-use self::publish::{Nowhere, Publish};
+use self::publish::Publisher;
 use self::setup::Setup;
-use self::wishes::Wishes;
+use self::turn::{ServiceTurn, Shared};
 
 /// What the loop needs to know of Services.
 pub(crate) struct Services<'a> {
-    setup: &'a Setup,
+    setup: &'a Setup<'a>,
     shared: Arc<Shared>,
-    seed: u64,
-    wishes: Wishes,
+    desired: DesiredState,
     quarantine: Arc<Quarantine>,
 }
 
-/// The loop of Services, ready to run.
-///
-/// # Errors
-/// If the state folder can't be read.
-pub(crate) fn services<'a, T: FnMut(Event)>(
-    config: &Config,
-    lbaas: &Lbaas,
-    setup: &'a Setup,
-    managing: Managing,
-    publish: Arc<dyn Publish>,
-    tell: T,
-) -> Result<Keyed<Services<'a>, T>, SetupError> {
-    let read = (known(config)?, wishes(config, lbaas)?);
-    let quarantine = Arc::clone(&managing.of.quarantine);
-    let world = Services::new(config, lbaas, setup, read, (publish, quarantine));
-    Keyed::new(config, &parts(lbaas, setup), world, managing, tell)
-}
-
-/// Adds what a run would do with Services.
-///
-/// # Errors
-/// If the state folder can't be read.
-pub(crate) async fn plan(
-    kind: &'static str,
-    (of, lbaas): (Planning<'_>, &Lbaas),
-    setup: &Setup,
-    plan: &mut Plan,
-) -> Result<(), SetupError> {
-    let config = of.config;
-    let read = (known(config)?.unwritten(), wishes(config, lbaas)?.unwritten());
-    let quarantine = Arc::new(Quarantine::load(&config.state_dir, guest::NAME));
-    let mut world = Services::new(config, lbaas, setup, read, (Arc::new(Nowhere), quarantine));
-    keyed::plan::plan(&mut world, kind, (config, &parts(lbaas, setup)), of.all, plan).await
-}
-
-fn known(config: &Config) -> Result<KnownKeys, SetupError> {
-    let known = KnownKeys::load(&config.state_dir.join("keys").join(guest::NAME));
-    known.map_err(|error| SetupError::Misused(format!("reading the known keys: {error}")))
-}
-
-fn wishes(config: &Config, lbaas: &Lbaas) -> Result<Wishes, SetupError> {
-    let wishes = Wishes::new(lbaas.adapter.clone(), &config.state_dir).map_err(SetupError::misused)?;
-    Ok(wishes.of(&lbaas.source))
-}
-
-fn parts<'a>(lbaas: &'a Lbaas, setup: &'a Setup) -> Parts<'a> {
-    Parts {
-        active: &setup.active,
-        board: &setup.board,
-        metrics: &setup.metrics,
-        guest: &lbaas.guest,
-        source: &lbaas.source,
-    }
-}
-
 impl<'a> Services<'a> {
-    fn new(
-        config: &Config,
-        lbaas: &Lbaas,
-        setup: &'a Setup,
-        (known, wishes): (KnownKeys, Wishes),
-        (publish, quarantine): (Arc<dyn Publish>, Arc<Quarantine>),
-    ) -> Self {
+    /// # Errors
+    /// If the state folder can't be read.
+    fn new(setup: &'a Setup<'a>, quarantine: Arc<Quarantine>, publisher: Publisher) -> Result<Self, SetupError> {
+        let (lbaas, state_dir, plans) = (setup.lbaas, &setup.config.state_dir, setup.ground.plans());
+        let known = KnownKeys::open(state_dir, guest::NAME, plans)?;
+        let desired = DesiredState::new(lbaas.adapter.clone(), &lbaas.source, state_dir, plans);
         let shared = Shared {
             known: Mutex::new(known),
             settings: lbaas.adapter.clone(),
-            publish,
+            publisher,
         };
-        Self {
+        Ok(Self {
             setup,
             shared: Arc::new(shared),
-            seed: config.seed,
-            wishes,
+            desired: desired.map_err(SetupError::misused)?,
             quarantine,
-        }
+        })
     }
 
     fn known(&self) -> MutexGuard<'_, KnownKeys> {
@@ -132,14 +71,14 @@ impl<'a> Services<'a> {
     /// Keys that have objects and are no longer desired.
     fn gone(&self) -> Vec<Key> {
         let known = self.known();
-        let gone = |key: &&Key| self.wishes.is_seen(key) && self.wishes.wish(key).is_none();
+        let gone = |key: &&Key| self.desired.is_seen(key) && self.desired.desired(key).is_none();
         known.keys().filter(gone).cloned().collect()
     }
 
     /// Watching fewer namespaces than before does not mean that the Services of the others are gone.
     fn say_what_is_not_seen(&self) {
         let known = self.known();
-        let count = known.keys().filter(|key| !self.wishes.is_seen(key)).count();
+        let count = known.keys().filter(|key| !self.desired.is_seen(key)).count();
         if count > 0 {
             tracing::warn!(
                 "{count} services whose objects may exist are in namespaces that are not looked at: they stay as they are; \
@@ -151,18 +90,18 @@ impl<'a> Services<'a> {
     /// Keys that are set aside and no longer desired, including those that have no objects.
     fn set_aside_and_gone(&self) -> Vec<Key> {
         let mut keys = self.quarantine.keys();
-        keys.retain(|key| self.wishes.wish(key).is_none());
+        keys.retain(|key| self.desired.desired(key).is_none());
         keys
     }
 
     /// Once every key is in its desired state, the intents on disk cover all that a kill may leave without its tags.
     fn note_all_listed(&self, standings: &Standings<Key>) {
         let anexia = self.setup.anexia.as_ref().filter(|anexia| anexia.looks_by_name());
-        let Some(anexia) = anexia.filter(|_| self.wishes.is_complete()) else {
+        let Some(anexia) = anexia.filter(|_| self.desired.is_complete()) else {
             return;
         };
         let is_true = |key: &Key| matches!(standings.get(key), Some(Ok(())));
-        if self.wishes.keys().iter().all(is_true) && self.gone().is_empty() {
+        if self.desired.keys().iter().all(is_true) && self.gone().is_empty() {
             anexia.all_listed();
         }
     }
@@ -189,13 +128,13 @@ impl Reconciler for Services<'_> {
 
     fn look(&mut self, batch: &Batch) -> Looked<Key> {
         let has_keys = self.known().keys().next().is_some();
-        let unreadable = self.wishes.take_in_unreadable(&batch.unreadable);
-        let mut looked = self.wishes.take_in(&batch.changes, batch.complete, has_keys);
+        let unreadable = self.desired.take_in_unreadable(&batch.unreadable);
+        let mut looked = self.desired.take_in(&batch.changes, batch.complete, has_keys);
         looked.affected.extend(unreadable);
-        if let Err(error) = self.wishes.remember() {
+        if let Err(error) = self.desired.remember() {
             tracing::warn!("the servers are not remembered for the next start: {error}");
         }
-        if self.wishes.completed() {
+        if self.desired.completed() {
             // Keys that were deleted while the host was down, or while a manifest could not be read.
             looked.affected.extend(self.gone());
             looked.affected.extend(self.set_aside_and_gone());
@@ -207,9 +146,9 @@ impl Reconciler for Services<'_> {
     }
 
     fn keys(&self) -> BTreeSet<Key> {
-        let mut keys = self.wishes.keys();
-        keys.extend(self.wishes.left_over());
-        if self.wishes.is_complete() {
+        let mut keys = self.desired.keys();
+        keys.extend(self.desired.left_over());
+        if self.desired.is_complete() {
             keys.extend(self.gone());
             keys.extend(self.set_aside_and_gone());
         }
@@ -217,52 +156,52 @@ impl Reconciler for Services<'_> {
     }
 
     fn is_desired(&self, key: &Key) -> bool {
-        self.wishes.wish(key).is_some()
+        self.desired.desired(key).is_some()
     }
 
     fn wanted(&mut self, key: &Key) -> Wanted<Option<Desired>> {
-        match self.wishes.wish(key) {
+        match self.desired.desired(key) {
             Some(Err(error)) => Wanted::Refused(error),
             Some(Ok(desired)) => Wanted::Work(Some(desired)),
-            None if self.wishes.is_gone(key) => Wanted::Work(None),
-            None if self.wishes.places(&self.known(), key).is_empty() => Wanted::Nothing,
+            None if self.desired.is_gone(key) => Wanted::Work(None),
+            None if self.desired.locations(&self.known(), key).is_empty() => Wanted::Nothing,
             None => Wanted::Held,
         }
     }
 
     fn leaves(&self, key: &Key, has: u64) -> u64 {
-        match self.wishes.wish(key) {
+        match self.desired.desired(key) {
             Some(Ok(desired)) => adapter::object_count(&desired),
-            None if self.wishes.is_gone(key) => 0,
+            None if self.desired.is_gone(key) => 0,
             // The count does not change.
             Some(Err(_)) | None => has,
         }
     }
 
     fn is_outdated(&self, key: &Key, desired: &Option<Desired>) -> bool {
-        self.wishes.wish(key).and_then(Result::ok) != *desired
+        self.desired.desired(key).and_then(Result::ok) != *desired
     }
 
     fn turn(&mut self, key: &Key, desired: Option<Desired>, mut turn: Turn) -> Turning<Self> {
-        let places = self.wishes.places(&self.known(), key);
+        let locations = self.desired.locations(&self.known(), key);
         if let Some(desired) = &desired
             && turn.shared.active.plan.is_none()
-            && !places.contains_key(&desired.service_uid)
-            && desired.service_uid == adapter::made_uid(key, self.wishes.settings())
+            && !locations.contains_key(&desired.service_uid)
+            && desired.service_uid == adapter::made_uid(key, self.desired.settings())
         {
             tracing::info!(%key, "the Service has no metadata.uid: its objects carry {}", desired.service_uid);
         }
-        let is_moved = |uid: &&String| self.wishes.owner(uid).is_some_and(|owner| owner != key);
-        let moved = places.keys().filter(is_moved).cloned().collect();
-        let api = self.setup.api_of(self.wishes.owned(key, &places));
-        turn.set_backends(self.setup.backends(self.seed, turn.slot.key(), api));
-        let job = Job {
+        let is_moved = |uid: &&String| self.desired.owner(uid).is_some_and(|owner| owner != key);
+        let moved = locations.keys().filter(is_moved).cloned().collect();
+        let api = self.setup.api_of(self.desired.owned(key, &locations));
+        turn.set_backends(self.setup.backends(turn.slot.key(), api));
+        let turn = ServiceTurn {
+            shared: Arc::clone(&self.shared),
             key: key.clone(),
-            desired,
-            places,
-            moved,
+            turn,
+            in_service: Vec::new(),
         };
-        Box::pin(job::run(Arc::clone(&self.shared), job, turn))
+        Box::pin(turn.run(desired, locations, moved))
     }
 
     fn lost(&self, _key: &Key) -> Vec<AddressPorts> {
@@ -287,7 +226,7 @@ impl Reconciler for Services<'_> {
                 in_service: &in_service,
             }
         };
-        self.shared.publish.say(key, news);
+        self.shared.publisher.report(key, news);
         self.setup.active.quotas.holdings.done(&key.to_string());
         let did = match (created, destroyed) {
             _ if gone => format!("{destroyed} destroyed"),
@@ -307,7 +246,7 @@ impl Reconciler for Services<'_> {
     }
 
     fn in_service(out: &Vec<AddressPorts>) -> Vec<String> {
-        let place = |address: &str, port: u16| {
+        let endpoint = |address: &str, port: u16| {
             if address.contains(':') {
                 format!("[{address}]:{port}")
             } else {
@@ -315,23 +254,23 @@ impl Reconciler for Services<'_> {
             }
         };
         out.iter()
-            .flat_map(|serving| serving.ports.iter().map(move |port| place(&serving.address, *port)))
+            .flat_map(|serving| serving.ports.iter().map(move |port| endpoint(&serving.address, *port)))
             .collect()
     }
 
     fn say(&self, key: &Key, news: News<'_>) {
-        self.shared.publish.say(key, publish::News::Not(news));
+        self.shared.publisher.report(key, publish::News::Not(news));
     }
 
     fn about_to_wait(&mut self, is_at_rest: bool, standings: &Standings<Key>, sleepers: usize) {
-        self.setup.board.sleeping(sleepers);
+        self.setup.ground.board.sleeping(sleepers);
         if is_at_rest {
             self.note_all_listed(standings);
         }
     }
 
     async fn flush(&self) {
-        self.shared.publish.flush().await;
+        self.shared.publisher.flush().await;
     }
 
     fn did(&self, effects: Effects) -> [(&'static str, u64); 2] {

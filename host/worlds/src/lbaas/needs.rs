@@ -9,8 +9,8 @@ use trueup_sources::kubernetes::Right;
 use trueup_work::needs::{Look, Needs, Trouble};
 use trueup_work::setup::{SetupError, read_token};
 
-use super::job::describe;
 use super::setup::{SIMULATED_ENGINES_TOKEN, connect, no_grants};
+use super::turn::describe;
 use crate::lbaas::guest;
 
 /// What a check calls the Engine.

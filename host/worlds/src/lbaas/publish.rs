@@ -1,15 +1,13 @@
 //! What others see of a Service: that this host manages it, where it is served, and what went wrong.
 //!
 //! For manifests that is a status file beside the state; for a cluster also the Service itself. Decides nothing about
-//! load balancers: `job.rs` says before and after what is in service.
+//! load balancers: `turn.rs` says before and after what is in service.
 //!
 //! ```text
 //! claim -> (create, change) -> serve -> ... -> (remove) -> release
 //! ```
 
 use std::path::PathBuf;
-use std::pin::Pin;
-use std::sync::Arc;
 
 use trueup_base::fence::Fence;
 use trueup_sources::kubernetes::Kubernetes;
@@ -20,76 +18,90 @@ use trueup_work::kubernetes::{Events, Said};
 
 use crate::lbaas::adapter::{self, Key};
 use crate::lbaas::guest::AddressPorts;
-use crate::lbaas::write::{self, WriteError};
+use crate::lbaas::write::{self, Unpublished};
 
-/// A future of the publication's result.
-pub(crate) type Published<'a> = Pin<Box<dyn Future<Output = Result<(), Unpublished>> + Send + 'a>>;
-
-/// Why something was not published.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Unpublished {
-    /// The Service has changed since. Nothing is wrong, and the newer Service has its own job.
-    Outdated,
-    /// One line.
-    Failed(String),
+/// Publishes the state of Services: in status files, and in the cluster itself if the source is one. A turn publishes
+/// through the fence of its own epoch.
+#[derive(Default)]
+pub(crate) struct Publisher {
+    /// The folder of the status files: a file per Service, in the form of its `status`. `None` in a plan.
+    folder: Option<PathBuf>,
+    cluster: Option<(Kubernetes, Events)>,
 }
 
-impl From<String> for Unpublished {
-    fn from(error: String) -> Self {
-        Self::Failed(error)
-    }
-}
-
-impl From<WriteError> for Unpublished {
-    fn from(error: WriteError) -> Self {
-        match error {
-            WriteError::Changed(_) => Self::Outdated,
-            WriteError::Unseen(_) | WriteError::NotAllowed(_) | WriteError::Failed { .. } => {
-                Self::Failed(error.to_string())
-            }
+impl Publisher {
+    /// Writes status files below `folder`, and events to the cluster while `fence` allows it. Must be called within a
+    /// tokio runtime with time.
+    pub(crate) fn new(input: &Input, folder: PathBuf, fence: &Fence) -> Self {
+        let events = |cluster: &Kubernetes| Events::new(cluster.clone(), fence.clone());
+        Self {
+            folder: Some(folder),
+            cluster: input.cluster.as_ref().map(|cluster| (cluster.clone(), events(cluster))),
         }
     }
-}
 
-/// Publishes the state of Services. A job publishes through the fence of its own epoch. Each method does nothing unless
-/// it is overridden.
-pub(crate) trait Publish: Send + Sync {
+    /// Publishes nothing: for a plan.
+    pub(crate) fn of_plan() -> Self {
+        Self::default()
+    }
+
     /// Before anything is created for a Service: from here on it can't be deleted without this host.
-    fn claim<'a>(&'a self, _key: &'a Key, _uid: &'a str, _fence: &'a Fence) -> Published<'a> {
-        Box::pin(async { Ok(()) })
+    pub(crate) async fn claim(&self, key: &Key, uid: &str, fence: &Fence) -> Result<(), Unpublished> {
+        match &self.cluster {
+            Some((cluster, _)) => write::claim(cluster, key, uid, fence).await,
+            None => Ok(()),
+        }
     }
 
     /// The Service is in its desired state; `in_service` is what it serves.
-    fn serve<'a>(
-        &'a self,
-        _key: &'a Key,
-        _uid: &'a str,
-        _in_service: &'a [AddressPorts],
-        _fence: &'a Fence,
-    ) -> Published<'a> {
-        Box::pin(async { Ok(()) })
+    pub(crate) async fn serve(
+        &self,
+        key: &Key,
+        uid: &str,
+        in_service: &[AddressPorts],
+        fence: &Fence,
+    ) -> Result<(), Unpublished> {
+        let status = adapter::status(in_service);
+        if let Some(file) = self.file(key) {
+            files::replace_json(&file, &status).map_err(|error| Unpublished::Failed(error.to_string()))?;
+        }
+        let Some((cluster, _)) = &self.cluster else {
+            return Ok(());
+        };
+        let ingress = status.load_balancer.and_then(|status| status.ingress);
+        write::serve(cluster, key, uid, &ingress.unwrap_or_default(), fence).await
     }
 
     /// Nothing is left of a Service that this host no longer manages.
-    fn release<'a>(&'a self, _key: &'a Key, _fence: &'a Fence) -> Published<'a> {
-        Box::pin(async { Ok(()) })
+    pub(crate) async fn release(&self, key: &Key, fence: &Fence) -> Result<(), Unpublished> {
+        if let Some(file) = self.file(key) {
+            files::remove(&file).map_err(|error| Unpublished::Failed(error.to_string()))?;
+        }
+        match &self.cluster {
+            Some((cluster, _)) => write::release(cluster, key, fence).await,
+            None => Ok(()),
+        }
     }
 
     /// Reports an event on the Service, without waiting for it.
-    fn say(&self, _key: &Key, _news: News<'_>) {}
+    pub(crate) fn report(&self, key: &Key, news: News<'_>) {
+        if let Some((_, events)) = &self.cluster
+            && let Some(event) = event(key, news)
+        {
+            events.say(event);
+        }
+    }
 
     /// Waits until reported events are written, within limits.
-    fn flush(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        Box::pin(async {})
+    pub(crate) async fn flush(&self) {
+        if let Some((_, events)) = &self.cluster {
+            events.flush().await;
+        }
     }
-}
 
-/// Publishes status: in status files below `folder`, and in the cluster itself, if the input is one, while `fence`
-/// allows it.
-pub(crate) fn of(input: &Input, folder: PathBuf, fence: Fence) -> Arc<dyn Publish> {
-    match &input.cluster {
-        Some(cluster) => Arc::new(InCluster::new(folder, cluster.clone(), fence)),
-        None => Arc::new(StatusFiles::new(folder)),
+    fn file(&self, key: &Key) -> Option<PathBuf> {
+        let folder = self.folder.as_ref()?;
+        Some(folder.join(&key.namespace).join(format!("{}.json", key.name)))
     }
 }
 
@@ -108,109 +120,9 @@ pub(crate) enum News<'a> {
     Not(keyed::News<'a>),
 }
 
-/// For manifests: a file per Service, in the form of its `status`.
-pub(crate) struct StatusFiles {
-    folder: PathBuf,
-}
-
-impl StatusFiles {
-    /// Writes files below `folder`.
-    pub(crate) fn new(folder: PathBuf) -> Self {
-        Self { folder }
-    }
-
-    fn file(&self, key: &Key) -> PathBuf {
-        self.folder.join(&key.namespace).join(format!("{}.json", key.name))
-    }
-
-    fn write(&self, key: &Key, in_service: &[AddressPorts]) -> Result<(), String> {
-        files::replace_json(&self.file(key), &adapter::status(in_service)).map_err(|error| error.to_string())
-    }
-
-    fn remove(&self, key: &Key) -> Result<(), String> {
-        files::remove(&self.file(key)).map_err(|error| error.to_string())
-    }
-}
-
-impl Publish for StatusFiles {
-    fn serve<'a>(&'a self, key: &'a Key, _: &'a str, in_service: &'a [AddressPorts], _: &'a Fence) -> Published<'a> {
-        Box::pin(async { Ok(self.write(key, in_service)?) })
-    }
-
-    fn release<'a>(&'a self, key: &'a Key, _: &'a Fence) -> Published<'a> {
-        Box::pin(async { Ok(self.remove(key)?) })
-    }
-}
-
-/// For a plan: nothing.
-pub(crate) struct Nowhere;
-
-impl Publish for Nowhere {}
-
-/// For a cluster: the files, the Service itself, and its events.
-pub(crate) struct InCluster {
-    files: StatusFiles,
-    cluster: Kubernetes,
-    events: Events,
-}
-
-impl InCluster {
-    /// Writes events to the cluster while `fence` allows it. Must be called within a tokio runtime with time.
-    pub(crate) fn new(folder: PathBuf, cluster: Kubernetes, fence: Fence) -> Self {
-        Self {
-            files: StatusFiles::new(folder),
-            events: Events::new(cluster.clone(), fence),
-            cluster,
-        }
-    }
-}
-
-impl Publish for InCluster {
-    fn claim<'a>(&'a self, key: &'a Key, uid: &'a str, fence: &'a Fence) -> Published<'a> {
-        Box::pin(async move {
-            let claimed = write::claim(&self.cluster, key, uid, fence).await;
-            claimed.map_err(Unpublished::from)
-        })
-    }
-
-    fn serve<'a>(
-        &'a self,
-        key: &'a Key,
-        uid: &'a str,
-        in_service: &'a [AddressPorts],
-        fence: &'a Fence,
-    ) -> Published<'a> {
-        Box::pin(async move {
-            self.files.write(key, in_service)?;
-            let status = adapter::status(in_service).load_balancer.unwrap_or_default();
-            let ingress = status.ingress.unwrap_or_default();
-            let served = write::serve(&self.cluster, key, uid, &ingress, fence).await;
-            served.map_err(Unpublished::from)
-        })
-    }
-
-    fn release<'a>(&'a self, key: &'a Key, fence: &'a Fence) -> Published<'a> {
-        Box::pin(async move {
-            self.files.remove(key)?;
-            let released = write::release(&self.cluster, key, fence).await;
-            released.map_err(Unpublished::from)
-        })
-    }
-
-    fn say(&self, key: &Key, news: News<'_>) {
-        if let Some(said) = said(key, news) {
-            self.events.say(said);
-        }
-    }
-
-    fn flush(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        Box::pin(self.events.flush())
-    }
-}
-
 /// News as an event, in the words of Kubernetes' own controllers where they have any. `None` if it is not worth an
 /// event.
-fn said(key: &Key, news: News<'_>) -> Option<Said> {
+fn event(key: &Key, news: News<'_>) -> Option<Said> {
     const ENSURE: &str = "EnsureLoadBalancer";
     let (warning, reason, action, note) = match news {
         News::Ensured {
@@ -280,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn news_are_said_in_the_words_of_kubernetes() {
+    fn news_are_told_in_the_words_of_kubernetes() {
         let in_service = [
             ("203.0.113.10".to_owned(), vec![80, 443]),
             ("2001:db8::20".to_owned(), vec![443]),
@@ -290,11 +202,11 @@ mod tests {
             destroyed: 0,
             in_service: &in_service,
         };
-        assert_eq!(said(&key(), ensured(0)), None, "nothing was done");
-        let event = said(&key(), ensured(3)).unwrap();
-        assert_eq!((event.warning, event.reason), (false, "EnsuredLoadBalancer"));
+        assert_eq!(event(&key(), ensured(0)), None, "nothing was done");
+        let ensured = event(&key(), ensured(3)).unwrap();
+        assert_eq!((ensured.warning, ensured.reason), (false, "EnsuredLoadBalancer"));
         assert_eq!(
-            event.note,
+            ensured.note,
             "3 created, 0 destroyed; in service: 203.0.113.10:80,443 and [2001:db8::20]:443"
         );
         for news in [
@@ -302,24 +214,19 @@ mod tests {
             keyed::News::SetAside("why"),
             keyed::News::Refused("why"),
         ] {
-            let event = said(&key(), News::Not(news)).unwrap();
+            let event = event(&key(), News::Not(news)).unwrap();
             assert!(event.warning && event.note.ends_with("why"), "{event:?}");
             assert!(event.reason.chars().all(|c| c.is_ascii_alphabetic()), "{event:?}");
-        }
-    }
-
-    #[test]
-    fn a_service_that_changed_meanwhile_is_no_failure() {
-        assert_eq!(Unpublished::from(WriteError::Changed(key())), Unpublished::Outdated);
-        for error in [WriteError::Unseen(key()), WriteError::NotAllowed(key())] {
-            assert_eq!(Unpublished::from(error.clone()), Unpublished::Failed(error.to_string()));
         }
     }
 
     #[tokio::test]
     async fn a_status_file_is_there_while_the_service_is_served() {
         let folder = tempfile::tempdir().unwrap();
-        let files = StatusFiles::new(folder.path().to_owned());
+        let files = Publisher {
+            folder: Some(folder.path().to_owned()),
+            cluster: None,
+        };
         let fence = Fence::open();
         files.claim(&key(), "u1", &fence).await.unwrap();
         let in_service = [AddressPorts {

@@ -10,18 +10,18 @@ use trueup_base::clock::SystemClock;
 use trueup_base::fence::Fence;
 use trueup_capabilities::Backends;
 use trueup_capabilities::audit::Audit;
+use trueup_capabilities::bindings::host::metrics::Label;
 use trueup_capabilities::faults::Faults;
 use trueup_capabilities::grants::Access;
 use trueup_capabilities::lbaas::anexia::{Anexia, Owned, RequestMetrics, token};
 use trueup_capabilities::lbaas::simulated::Simulated;
 use trueup_capabilities::lbaas::{Api, State};
 use trueup_capabilities::metrics::{HOST, Line, Registry as Metrics};
-use trueup_capabilities::random::Seeded;
 use trueup_config::{Backend as _, Config, Lbaas, LbaasBackend, LbaasSim};
 use trueup_sims::Server;
 use trueup_sims::lbaas::ServerConfig;
-use trueup_work::board::Board;
-use trueup_work::ground::{Ground, Version, stream_of};
+use trueup_work::ground::{Ground, Version};
+use trueup_work::keyed::Parts;
 use trueup_work::lifecycle::active::Active;
 use trueup_work::needs::NoGrant;
 use trueup_work::setup::{SetupError, read_token};
@@ -32,32 +32,32 @@ use crate::lbaas::guest;
 const INTENTS: &str = "intents";
 
 /// Everything that a run or a plan of Services needs.
-pub struct Setup {
+pub(crate) struct Setup<'c> {
+    pub(super) config: &'c Config,
+    pub(super) lbaas: &'c Lbaas,
+    pub(super) ground: &'c Ground,
     /// The version of the guest that decides.
-    pub(crate) active: Arc<Active>,
+    pub(super) active: Arc<Active>,
     /// The same, until it is connected with its manager.
-    pub(crate) version: Option<Version>,
+    pub(super) version: Option<Version>,
     /// The Engine.
-    pub api: Arc<dyn Api>,
+    api: Arc<dyn Api>,
     /// The same, if it is an Engine over HTTP, which can list orphans.
-    pub anexia: Option<Arc<Anexia>>,
-    /// All metrics of this process.
-    pub metrics: Arc<Metrics>,
+    pub(super) anexia: Option<Arc<Anexia>>,
     /// The simulated Engine that was started for this run.
-    pub simulated_engine: Option<Server>,
-    /// From [`Ground::audit`].
-    pub audit: Option<Arc<Audit>>,
-    /// From [`Ground::board`].
-    pub board: Arc<Board>,
+    pub(super) simulated_engine: Option<Server>,
 }
 
-impl Setup {
+impl<'c> Setup<'c> {
     /// Loads the guest, has it accept its settings, and connects to the Engine. Starts a simulated Engine first.
-    /// `fence` decides how long requests are let through.
+    /// `fence` decides how long requests are let through. `None` if the configuration does not name Services.
     ///
     /// # Errors
     /// One line: what can't be used.
-    pub async fn new(config: &Config, lbaas: &Lbaas, ground: &Ground, fence: Fence) -> Result<Self, SetupError> {
+    pub(super) async fn new(config: &'c Config, ground: &'c Ground, fence: Fence) -> Result<Option<Self>, SetupError> {
+        let Some(lbaas) = config.world::<Lbaas>() else {
+            return Ok(None);
+        };
         no_grants(lbaas).iter().for_each(|missing| tracing::warn!("{missing}"));
         let version = ground.version(config, guest::NAME, guest::WORLDS, &lbaas.guest).await?;
         let simulated_engine = match &lbaas.sim {
@@ -70,21 +70,30 @@ impl Setup {
         }
         let intents = config.state_dir.join(INTENTS).join(guest::NAME);
         let (api, anexia) = connect(lbaas, address, &ground.metrics, fence, Some(&intents))?;
-        Ok(Self {
+        Ok(Some(Self {
+            config,
+            lbaas,
+            ground,
             active: Arc::clone(&version.active),
             version: Some(version),
             api,
             anexia,
-            metrics: Arc::clone(&ground.metrics),
             simulated_engine,
-            audit: ground.audit.clone(),
-            board: Arc::clone(&ground.board),
-        })
+        }))
     }
 
-    /// The Engine for the job of this Service. It accepts no more requests of the job once another host may have
+    pub(super) fn parts(&self) -> Parts<'_> {
+        Parts {
+            active: &self.active,
+            ground: self.ground,
+            guest: &self.lbaas.guest,
+            source: &self.lbaas.source,
+        }
+    }
+
+    /// The Engine for the turn of this Service. It accepts no more requests of the turn once another host may have
     /// acted.
-    pub fn api_of(&self, mut owned: Owned) -> Arc<dyn Api> {
+    pub(super) fn api_of(&self, mut owned: Owned) -> Arc<dyn Api> {
         let grants = &self.active.instances().grants;
         owned
             .load_balancers
@@ -96,14 +105,10 @@ impl Setup {
     }
 
     /// The backends of the instance of `key` for its next decisions.
-    pub fn backends(&self, seed: u64, key: &str, api: Arc<dyn Api>) -> Backends {
+    pub(super) fn backends(&self, key: &str, api: Arc<dyn Api>) -> Backends {
         Backends {
-            random: Arc::new(Seeded::new(seed, stream_of(key))),
-            metrics: Arc::clone(&self.metrics),
             lbaas: Some(api),
-            quotas: Arc::clone(&self.active.quotas),
-            audit: self.audit.clone(),
-            ..Backends::default()
+            ..self.ground.backends(self.config.seed, key, &self.active.quotas)
         }
     }
 }

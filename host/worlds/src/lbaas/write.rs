@@ -36,26 +36,13 @@ const WATCH_BEHIND_MAX: Duration = Duration::from_secs(3);
 /// The interval of this check.
 const WATCH_BEHIND_LOOK: Duration = Duration::from_millis(50);
 
-/// Why something was not written, in one line.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum WriteError {
-    /// The Service is known to be gone, replaced, or no longer ours: the key must be reconciled again.
-    #[error("service `{0}` is not the one any more that it was")]
-    Changed(Key),
-    /// The same, but the watch does not show it yet.
-    #[error("service `{0}` is not the one any more that it was: waiting for the API server to say what it is")]
-    Unseen(Key),
-    /// Another host acts.
-    #[error("service `{0}`: not written, since this host may not act now")]
-    NotAllowed(Key),
-    /// The write failed.
-    #[error("service `{key}`: {cause}")]
-    Failed {
-        /// The Service.
-        key: Key,
-        /// One line.
-        cause: String,
-    },
+/// Why something was not published.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Unpublished {
+    /// The Service is known to be gone, replaced, or no longer ours. Nothing is wrong: the newer Service has its own turn.
+    Outdated,
+    /// One line.
+    Failed(String),
 }
 
 /// The desired change of a Service.
@@ -69,19 +56,8 @@ enum Change {
     },
 }
 
-/// The result of a write.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Wrote {
-    /// The Service is as desired.
-    True,
-    /// The Service does not exist.
-    Gone,
-    /// The Service has changed, so this write no longer applies.
-    Stopped,
-}
-
 /// Adds our finalizer to a Service that is ours: from now on it is not removed before its objects.
-pub(crate) async fn claim(cluster: &Kubernetes, key: &Key, uid: &str, fence: &Fence) -> Result<(), WriteError> {
+pub(crate) async fn claim(cluster: &Kubernetes, key: &Key, uid: &str, fence: &Fence) -> Result<(), Unpublished> {
     let change = |service: &Service| {
         if !is_ours(service, uid) {
             return Change::Stop;
@@ -93,8 +69,8 @@ pub(crate) async fn claim(cluster: &Kubernetes, key: &Key, uid: &str, fence: &Fe
         finalizers.push(FINALIZER.to_owned());
         with_finalizers(&finalizers)
     };
-    let wrote = write(cluster, key, fence, change).await?;
-    expect(cluster, key, uid, wrote).await
+    let is_written = write(cluster, key, fence, change).await?;
+    expect(cluster, key, uid, is_written).await
 }
 
 /// Sets the addresses in service.
@@ -104,27 +80,27 @@ pub(crate) async fn serve(
     uid: &str,
     ingress: &[LoadBalancerIngress],
     fence: &Fence,
-) -> Result<(), WriteError> {
+) -> Result<(), Unpublished> {
     let change = |service: &Service| {
         if !is_ours(service, uid) {
             return Change::Stop;
         }
         with_ingress(service, ingress)
     };
-    let wrote = write(cluster, key, fence, change).await?;
-    expect(cluster, key, uid, wrote).await
+    let is_written = write(cluster, key, fence, change).await?;
+    expect(cluster, key, uid, is_written).await
 }
 
 /// Releases a Service that is no longer ours and has no objects left: removes all addresses and our finalizer. A
 /// Service that is gone, or ours again, is not changed.
-pub(crate) async fn release(cluster: &Kubernetes, key: &Key, fence: &Fence) -> Result<(), WriteError> {
+pub(crate) async fn release(cluster: &Kubernetes, key: &Key, fence: &Fence) -> Result<(), Unpublished> {
     let cleared = |service: &Service| match adapter::is_ours(service) {
         true => Change::Stop,
         // Its class belongs to another controller, so the addresses do too.
         false if !adapter::is_claimed(service) || adapter::is_anothers(service) => Change::None,
         false => with_ingress(service, &[]),
     };
-    if write(cluster, key, fence, cleared).await? != Wrote::True {
+    if !write(cluster, key, fence, cleared).await? {
         return Ok(());
     }
     let released = |service: &Service| {
@@ -142,9 +118,9 @@ pub(crate) async fn release(cluster: &Kubernetes, key: &Key, fence: &Fence) -> R
 }
 
 /// If nothing was written, waits until the watch shows the reason: before that, a retry would do the same again.
-async fn expect(cluster: &Kubernetes, key: &Key, uid: &str, wrote: Wrote) -> Result<(), WriteError> {
+async fn expect(cluster: &Kubernetes, key: &Key, uid: &str, is_written: bool) -> Result<(), Unpublished> {
     let known = || cluster.service(&key.namespace, &key.name);
-    expect_known(known, cluster.is_watched(), key, uid, wrote).await
+    expect_known(known, cluster.is_watched(), key, uid, is_written).await
 }
 
 /// As [`expect`], for the Service as `known` has it now.
@@ -153,56 +129,62 @@ async fn expect_known(
     is_watched: bool,
     key: &Key,
     uid: &str,
-    wrote: Wrote,
-) -> Result<(), WriteError> {
-    if wrote == Wrote::True {
+    is_written: bool,
+) -> Result<(), Unpublished> {
+    if is_written {
         return Ok(());
     }
     let until = Instant::now() + WATCH_BEHIND_MAX;
     loop {
         if !known().is_some_and(|service| is_ours(&service, uid)) {
-            return Err(WriteError::Changed(key.clone()));
+            return Err(Unpublished::Outdated);
         }
         if !is_watched || Instant::now() >= until {
-            return Err(WriteError::Unseen(key.clone()));
+            return Err(unseen(key));
         }
         sleep(WATCH_BEHIND_LOOK).await;
     }
 }
 
+/// The watch does not show yet why nothing was written.
+fn unseen(key: &Key) -> Unpublished {
+    Unpublished::Failed(format!(
+        "service `{key}` is not the one any more that it was: waiting for the API server to say what it is"
+    ))
+}
+
+/// Returns whether the Service is as desired. It is not if it does not exist, or has changed so that this write no
+/// longer applies.
 async fn write(
     cluster: &Kubernetes,
     key: &Key,
     fence: &Fence,
     change: impl Fn(&Service) -> Change,
-) -> Result<Wrote, WriteError> {
-    let failed = |cause: String| WriteError::Failed {
-        key: key.clone(),
-        cause,
-    };
+) -> Result<bool, Unpublished> {
+    let failed = |cause: String| Unpublished::Failed(format!("service `{key}`: {cause}"));
     let (namespace, name) = (&key.namespace, &key.name);
     let Some(mut service) = cluster.service(namespace, name) else {
-        return Ok(Wrote::Gone);
+        return Ok(false);
     };
     for _ in 0..CONFLICTS_MAX {
         let (patch, status) = match change(&service) {
-            Change::None => return Ok(Wrote::True),
-            Change::Stop => return Ok(Wrote::Stopped),
+            Change::None => return Ok(true),
+            Change::Stop => return Ok(false),
             Change::Patch { patch, status } => (patch, status),
         };
         // Check this right before the write: the preceding steps may have taken long.
         let Some(left) = fence.left() else {
-            return Err(WriteError::NotAllowed(key.clone()));
+            return Err(failed("not written, since this host may not act now".to_owned()));
         };
         match cluster.patch_service(&service, patch, status, left).await {
-            Ok(()) => return Ok(Wrote::True),
-            Err(error) if error.is_not_found() => return Ok(Wrote::Gone),
+            Ok(()) => return Ok(true),
+            Err(error) if error.is_not_found() => return Ok(false),
             Err(error) if error.is_conflict() => {}
             Err(error) => return Err(failed(error.text)),
         }
         service = match cluster.read_service(namespace, name).await {
             Ok(service) => service,
-            Err(error) if error.is_not_found() => return Ok(Wrote::Gone),
+            Err(error) if error.is_not_found() => return Ok(false),
             Err(error) => return Err(failed(error.text)),
         };
     }
@@ -300,23 +282,19 @@ mod tests {
             "spec": {"type": "LoadBalancer"},
         }));
         let known = RefCell::new(Some(Arc::new(web)));
-        let expect =
-            async |uid, wrote, is_watched| expect_known(|| known.borrow().clone(), is_watched, &key, uid, wrote).await;
-        assert_eq!(expect("u1", Wrote::True, false).await, Ok(()));
-        let unseen = Err(WriteError::Unseen(key.clone()));
-        assert_eq!(expect("u1", Wrote::Gone, false).await, unseen);
-        let changed = Err(WriteError::Changed(key.clone()));
-        assert_eq!(
-            expect("u0", Wrote::Stopped, false).await,
-            changed,
-            "another UID is known"
-        );
+        let expect = async |uid, written, is_watched| {
+            expect_known(|| known.borrow().clone(), is_watched, &key, uid, written).await
+        };
+        assert_eq!(expect("u1", true, false).await, Ok(()));
+        assert_eq!(expect("u1", false, false).await, Err(unseen(&key)));
+        let changed = Err(Unpublished::Outdated);
+        assert_eq!(expect("u0", false, false).await, changed, "another UID is known");
 
         let gone = async {
             tokio::task::yield_now().await;
             known.replace(None);
         };
-        let (expected, ()) = tokio::join!(expect("u1", Wrote::Gone, true), gone);
+        let (expected, ()) = tokio::join!(expect("u1", false, true), gone);
         assert_eq!(expected, changed);
     }
 

@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! Service (annotation) --> exposed ports --+
-//! EndpointSlices --> endpoints of pods ----+--> one wish for each (Service, port)
+//! EndpointSlices --> endpoints of pods ----+--> one desired state for each (Service, port)
 //! Nodes --> instance, zone, subnet --------+
 //! ```
 
@@ -20,13 +20,10 @@ mod node;
 mod notes;
 mod targets;
 
-pub use annotation::ANNOTATION;
-pub use desired::{Changed, Concern, Places, Wish};
-pub use key::Key;
-pub use names::{made_name, name_in_subnet};
-pub use node::ZONE_LABEL;
-pub use targets::Targets;
-pub use trueup_config::{NEG_NAMES, NegAdapter as Settings, ZONES, is_resource_name};
+pub(crate) use desired::{Changed, Desired, Locations};
+pub(crate) use key::Key;
+pub(crate) use targets::Targets;
+pub(crate) use trueup_config::NEG_NAMES;
 
 #[cfg(test)]
 mod tests;

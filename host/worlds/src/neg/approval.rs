@@ -3,7 +3,7 @@
 //! Only keys that go count: endpoints of a key that stays come and go with its pods.
 
 use super::Negs;
-use crate::neg::adapter::{Key, Wish};
+use crate::neg::adapter::{Desired, Key};
 
 impl Negs<'_> {
     /// Whether the endpoints of a key that is gone may go now.
@@ -14,17 +14,17 @@ impl Negs<'_> {
         self.setup.active.quotas.holdings.admit_all(&key.to_string())
     }
 
-    /// A key is as its wish says, or gone: counts its endpoints.
+    /// A key is in its desired state, or gone: counts its endpoints.
     pub(super) fn note_held(&self, key: &Key, gone: bool) {
         let (holdings, text) = (&self.setup.active.quotas.holdings, key.to_string());
-        match self.targets.wish(key) {
+        match self.targets.desired(key) {
             _ if gone => holdings.emptied(&text),
-            Some(Ok(Wish { target, .. })) => {
+            Some(Ok(Desired { target, .. })) => {
                 let endpoints = target.iter().map(|group| group.endpoints.len() as u64).sum();
                 holdings.settled(&text, endpoints);
             }
-            // Its wish went or broke: its next turn tells. A key that goes loses its endpoints over several turns, and
-            // an approval is for all of them.
+            // Its desired state went or became invalid: its next turn counts them. A key that goes loses its endpoints over
+            // several turns, and an approval is for all of them.
             Some(Err(_)) | None => {}
         }
     }

@@ -2,13 +2,14 @@
 
 use futures_util::future::LocalBoxFuture;
 use tokio::sync::mpsc;
-use trueup_config::{self as config, Config, Neg, World};
+use trueup_config::{self as config, Config, World};
 use trueup_work::guests::Worlds;
 use trueup_work::kind::{self, Begin, Fallible, Kind, Loop, On, Planning, Ready};
 use trueup_work::needs::Needs;
 use trueup_work::plan::Plan;
 use trueup_work::setup::SetupError;
 
+use super::Negs;
 use super::setup::NegSetup;
 use crate::neg::guest;
 
@@ -17,13 +18,6 @@ const ERROR_STATES_MAX: usize = 16;
 
 /// Network endpoint groups.
 pub(crate) struct OfNegs;
-
-/// What a run of NEGs needs.
-struct Negs<'c> {
-    config: &'c Config,
-    neg: &'c Neg,
-    setup: NegSetup,
-}
 
 impl Kind for OfNegs {
     fn name(&self) -> &'static str {
@@ -51,36 +45,31 @@ impl Kind for OfNegs {
     }
 
     fn plan<'a>(&'a self, of: Planning<'a>, plan: &'a mut Plan) -> Fallible<'a, ()> {
-        Box::pin(async move {
-            let Some(neg) = of.config.world() else { return Ok(()) };
-            super::plan::plan(self.name(), (of, neg), plan).await
-        })
+        Box::pin(super::plan::plan(self.name(), of, plan))
     }
 
     fn set_up<'a>(&'a self, (config, ground, _, fence): On<'a>) -> Fallible<'a, Option<Box<dyn Ready + 'a>>> {
         Box::pin(async move {
-            let Some(neg) = config.world() else { return Ok(None) };
-            let setup = NegSetup::new(config, neg, ground, fence).await?;
-            Ok(Some(Box::new(Negs { config, neg, setup }) as _))
+            let setup = NegSetup::new(config, ground, fence).await?;
+            Ok(setup.map(|setup| Box::new(setup) as _))
         })
     }
 }
 
-impl Ready for Negs<'_> {
+impl Ready for NegSetup<'_> {
     fn begin<'a>(&'a mut self, with: &mut Begin<'a>) -> Result<Loop<'a>, SetupError> {
-        let setup = &mut self.setup;
-        let Some((ends, version)) = setup.ends.take().zip(setup.version.take()) else {
+        let Some((ends, version)) = self.ends.take().zip(self.version.take()) else {
             return Ok(kind::nothing());
         };
-        let managing = with.keyed(version);
         let (set_error_state, error_states) = mpsc::channel(ERROR_STATES_MAX);
         with.error_states = Some(set_error_state);
-        let input = with.input()?;
-        let negs = super::negs(self.config, self.neg, setup, (ends, error_states), managing, with.tell)?;
-        Ok(with.run_keyed(negs, input))
+        let (setup, once): (&Self, _) = (self, with.context.is_once());
+        with.keyed(setup.config, &setup.parts(), version, |quarantine, _| {
+            Negs::new(setup, once, quarantine, (ends, error_states))
+        })
     }
 
     fn stop(self: Box<Self>) -> LocalBoxFuture<'static, ()> {
-        Box::pin(self.setup.stop())
+        (*self).stop()
     }
 }

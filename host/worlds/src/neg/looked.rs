@@ -10,7 +10,7 @@ use trueup_work::keyed::Looked;
 use trueup_work::lifecycle::quarantine::digest_of;
 
 use super::Negs;
-use crate::neg::adapter::{Changed as Affected, Key, Wish};
+use crate::neg::adapter::{Changed as Affected, Desired, Key};
 
 /// A cluster reports one change in several parts in quick succession, such as the two EndpointSlices of a pod with
 /// two addresses. The host waits this long after the last part. An endpoint that was attached with one address would
@@ -33,8 +33,9 @@ impl Negs<'_> {
         let mut changed = self.targets.take_in(&batch.changes, batch.complete, has_keys);
         changed.affected.extend(unreadable);
         changed.affected.extend(self.known_and_affected(&changed));
-        if changed.more_places
-            && let Err(error) = self.known.keep_places(self.targets.places())
+        if changed.more_locations
+            && !self.setup.ground.plans()
+            && let Err(error) = self.locations.keep(self.targets.locations())
         {
             tracing::warn!("zones and subnets are not remembered for the next start: {error}");
         }
@@ -46,7 +47,7 @@ impl Negs<'_> {
             held = self.missing();
         }
         let affected: BTreeSet<Key> = changed.affected.into_iter().filter(|key| self.is_news(key)).collect();
-        let gathers = self.is_cluster && !self.once && !changed.completed;
+        let gathers = self.setup.neg.source.is_cluster() && !self.once && !changed.completed;
         for key in &affected {
             if gathers {
                 self.gather(key);
@@ -124,20 +125,20 @@ impl Negs<'_> {
 
     /// Whether the desired state of a key changed, or is its first.
     fn is_news(&mut self, key: &Key) -> bool {
-        let wish = match self.targets.wish(key) {
-            Some(Ok(Wish { settings, target, .. })) => digest_of(&(settings, target)),
+        let digest = match self.targets.desired(key) {
+            Some(Ok(Desired { settings, target, .. })) => digest_of(&(settings, target)),
             Some(Err(error)) => error,
             None => String::new(),
         };
         let entry = self.entry(key);
-        entry.wish.replace(wish.clone()) != Some(wish)
+        entry.digest.replace(digest.clone()) != Some(digest)
     }
 
     /// Keys that are not desired and may have endpoints in NEGs, or are set aside.
     fn missing(&self) -> Vec<Key> {
         let keys: BTreeSet<Key> = self.known.keys().cloned().chain(self.quarantine.keys()).collect();
         keys.into_iter()
-            .filter(|key| self.targets.wish(key).is_none())
+            .filter(|key| self.targets.desired(key).is_none())
             .collect()
     }
 

@@ -1,14 +1,13 @@
-//! NEGs as a world of keys: the endpoints that the NEGs of a key should have, the calls of its turn (job.rs), and what
+//! NEGs as a world of keys: the endpoints that the NEGs of a key should have, the calls of its turn (turn.rs), and what
 //! comes for it beside the source: ends of operations, due timers, and the error state that an operator requests.
 //!
 //! A guest's calls start operations that go on without it, so the host never cuts a call, and first finishes one that
 //! a kill cut short. The loop is that of [`trueup_work::keyed`].
 
-pub mod adapter;
+pub(crate) mod adapter;
 mod approval;
 pub mod guest;
 mod inbox;
-mod job;
 pub(crate) mod kind;
 mod known;
 mod looked;
@@ -19,6 +18,7 @@ mod plan;
 mod progress;
 mod setup;
 pub mod shown;
+mod term;
 mod turn;
 mod world;
 
@@ -30,31 +30,30 @@ use serde_json::{Map, Value};
 use tokio::sync::mpsc;
 use trueup_base::clock::{Clock as _, SystemClock};
 use trueup_capabilities::neg::EndpointGroup;
-use trueup_config::{Config, Neg};
 use trueup_sources::Objects;
 use trueup_work::board::{NegAt, OperationAt};
 use trueup_work::decisions::Cause;
-use trueup_work::event::Event;
-use trueup_work::keyed::{Keyed, Managing, Parts};
 use trueup_work::kind::SetErrorState;
 use trueup_work::lifecycle::quarantine::Quarantine;
 use trueup_work::setup::SetupError;
 
-use self::setup::NegSetup;
 pub use trueup_work::board::Migration;
 
+use self::adapter::{Key, NEG_NAMES, Targets};
 use self::inbox::Inbox;
-use self::job::Out;
-use self::known::KnownNegs;
+use self::known::{KnownKeys, LocationsFile};
 use self::operations::{Ended, InFlight};
-use self::turn::LastTurn;
-use crate::neg::adapter::{Key, NEG_NAMES, Targets};
+use self::setup::NegSetup;
+use self::term::LastTerm;
+use self::turn::Out;
 
 /// What a turn is to do.
 #[derive(Debug, Clone, Serialize)]
-pub(crate) struct Desired {
+pub(crate) struct Work {
+    /// The settings that the adapter gives the guest, beside the configuration.
     settings: Map<String, Value>,
     target: Vec<EndpointGroup>,
+    /// The key is no longer desired.
     is_gone: bool,
 }
 
@@ -63,7 +62,7 @@ pub(crate) struct Desired {
 struct Entry {
     inbox: Inbox,
     /// The digest of the last desired state.
-    wish: Option<String>,
+    digest: Option<String>,
     /// When the first timer of its instance is due, by `Clock::steady_ms`.
     timer_ms: Option<u64>,
     last_at_ms: u64,
@@ -83,18 +82,17 @@ struct Entry {
 
 /// What the loop needs to know of NEGs.
 pub(crate) struct Negs<'a> {
-    setup: &'a NegSetup,
-    seed: u64,
+    setup: &'a NegSetup<'a>,
     once: bool,
     targets: Targets,
     /// The contents of the source, to find out what changed.
     objects: Objects,
-    known: KnownNegs,
-    last_turn: LastTurn,
+    known: KnownKeys,
+    locations: LocationsFile,
+    last_term: LastTerm,
     /// Calls that began before this time are not finished, since others have acted since. In milliseconds since 1970;
     /// 0 if no other host has acted.
     finishes_from_ms: u64,
-    is_cluster: bool,
     entries: BTreeMap<Key, Entry>,
     /// When the timers of each key are due, by `Clock::steady_ms`.
     alarms: BTreeSet<(u64, Key)>,
@@ -107,58 +105,48 @@ pub(crate) struct Negs<'a> {
     ends: mpsc::Receiver<Ended>,
 }
 
-/// The loop of NEGs, ready to run. Takes the setup's receiver of ends of operations, as each setup has one loop, and a
-/// receiver of requests, which receives nothing without a control socket.
-///
-/// # Errors
-/// If the state folder can't be read.
-pub(crate) fn negs<'a, T: FnMut(Event)>(
-    config: &Config,
-    neg: &Neg,
-    setup: &'a NegSetup,
-    (ends, error_states): (mpsc::Receiver<Ended>, mpsc::Receiver<SetErrorState>),
-    managing: Managing,
-    tell: T,
-) -> Result<Keyed<Negs<'a>, T>, SetupError> {
-    let unreadable = |error| SetupError::Misused(format!("reading the known keys: {error}"));
-    let known = KnownNegs::load(&config.state_dir).map_err(unreadable)?;
-    let places = known.places().map_err(unreadable)?;
-    let world = Negs {
-        setup,
-        seed: config.seed,
-        once: managing.once,
-        targets: Targets::new(&neg.adapter).of(&neg.source).with_places(places),
-        objects: Objects::default(),
-        known,
-        last_turn: LastTurn::new(&config.state_dir),
-        finishes_from_ms: 0,
-        is_cluster: neg.source.is_cluster(),
-        entries: BTreeMap::new(),
-        alarms: BTreeSet::new(),
-        gathering: BTreeSet::new(),
-        attached: 0,
-        detached: 0,
-        quarantine: Arc::clone(&managing.of.quarantine),
-        error_states,
-        ends,
-    };
-    let parts = Parts {
-        active: &setup.active,
-        board: &setup.board,
-        metrics: &setup.metrics,
-        guest: &neg.guest,
-        source: &neg.source,
-    };
-    Keyed::new(config, &parts, world, managing, tell)
-}
+impl<'a> Negs<'a> {
+    /// `ends`: of operations. `error_states`: requests, of which there are none without a control socket.
+    ///
+    /// # Errors
+    /// If the state folder can't be read.
+    fn new(
+        setup: &'a NegSetup<'a>,
+        once: bool,
+        quarantine: Arc<Quarantine>,
+        (ends, error_states): (mpsc::Receiver<Ended>, mpsc::Receiver<SetErrorState>),
+    ) -> Result<Self, SetupError> {
+        let (neg, state_dir) = (setup.neg, &setup.config.state_dir);
+        let known = KnownKeys::open(state_dir, guest::NAME, setup.ground.plans())?;
+        let file = LocationsFile::new(state_dir);
+        let unreadable = |error| SetupError::Misused(format!("reading the known keys: {error}"));
+        let locations = file.read().map_err(unreadable)?;
+        Ok(Self {
+            setup,
+            once,
+            targets: Targets::new(&neg.adapter, &neg.source, locations),
+            objects: Objects::default(),
+            known,
+            locations: file,
+            last_term: LastTerm::new(state_dir),
+            finishes_from_ms: 0,
+            entries: BTreeMap::new(),
+            alarms: BTreeSet::new(),
+            gathering: BTreeSet::new(),
+            attached: 0,
+            detached: 0,
+            quarantine,
+            error_states,
+            ends,
+        })
+    }
 
-impl Negs<'_> {
     fn entry(&mut self, key: &Key) -> &mut Entry {
         self.entries.entry(key.clone()).or_default()
     }
 
     fn is_known(&self, key: &Key) -> bool {
-        self.known.settings(key).is_some() || self.targets.wish(key).is_some()
+        self.known.get(key).is_some() || self.targets.desired(key).is_some()
     }
 
     /// An operation has ended. Returns the key that started it, if the key still exists.
@@ -173,7 +161,7 @@ impl Negs<'_> {
             tracing::info!(instance, operation, "an operation of a key that is no more has ended");
             let operations = Arc::clone(&self.setup.operations);
             // This need not complete: if the process ends first, the end comes again.
-            tokio::spawn(async move { operations.told(&instance, operation).await });
+            tokio::spawn(async move { operations.acknowledged(&instance, operation).await });
             return None;
         };
         let cause = Cause::Operation {
@@ -185,8 +173,8 @@ impl Negs<'_> {
         (!entry.given_up).then_some((key, cause))
     }
 
-    fn set_error_state(&mut self, wish: SetErrorState, may_act: bool) -> Option<(Key, Cause)> {
-        let SetErrorState { key: text, on, reply } = wish;
+    fn set_error_state(&mut self, request: SetErrorState, may_act: bool) -> Option<(Key, Cause)> {
+        let SetErrorState { key: text, on, reply } = request;
         if !may_act {
             let error = "this host does not act now: ask the one that leads".to_owned();
             // The caller may have disconnected.
@@ -229,7 +217,7 @@ impl Negs<'_> {
     }
 
     fn show(&self, key: &Key, out: &Out) {
-        let Some(state) = &out.came.state else { return };
+        let Some(state) = &out.found.state else { return };
         let instance = key.to_string();
         let in_flight = state.in_flight.iter().map(|(operation, started)| OperationAt {
             operation: *operation,
@@ -239,12 +227,12 @@ impl Negs<'_> {
         });
         let at = NegAt {
             in_flight: in_flight.collect(),
-            attached: out.came.attached,
-            detached: out.came.detached,
-            migration: state.migration(&self.setup.metrics, &instance),
+            attached: out.found.attached,
+            detached: out.found.detached,
+            migration: state.migration(&self.setup.ground.metrics, &instance),
             in_error_state: state.in_error_state,
         };
-        self.setup.board.neg(&instance, at);
+        self.setup.ground.board.neg(&instance, at);
     }
 
     /// When the first timer of a key is due, in milliseconds from now.
@@ -252,16 +240,16 @@ impl Negs<'_> {
         let timer_ms = self.entries.get(key)?.timer_ms?;
         Some(timer_ms.saturating_sub(SystemClock.steady_ms()))
     }
-}
 
-/// The last settings of a key that is not desired, with those of its NEGs that belong to no other key by now. `None` if
-/// there are none.
-fn left_of(key: &Key, known: &KnownNegs, targets: &Targets) -> Option<Map<String, Value>> {
-    let mut settings = known.settings(key)?.clone();
-    let names = settings.get_mut(NEG_NAMES).and_then(Value::as_object_mut)?;
-    names.retain(|_, name| {
-        let owner = name.as_str().and_then(|name| targets.owner(name));
-        owner.is_none_or(|owner| owner == key)
-    });
-    (!names.is_empty()).then_some(settings)
+    /// The last settings of a key that is not desired, with those of its NEGs that belong to no other key by now. `None`
+    /// if there are none.
+    fn settings_left(&self, key: &Key) -> Option<Map<String, Value>> {
+        let mut settings = self.known.get(key)?.settings.clone();
+        let names = settings.get_mut(NEG_NAMES).and_then(Value::as_object_mut)?;
+        names.retain(|_, name| {
+            let owner = name.as_str().and_then(|name| self.targets.owner(name));
+            owner.is_none_or(|owner| owner == key)
+        });
+        (!names.is_empty()).then_some(settings)
+    }
 }

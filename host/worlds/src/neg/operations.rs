@@ -16,10 +16,14 @@ pub(crate) use trueup_capabilities::neg::compute::Ended;
 pub(crate) trait Operations: Send + Sync {
     /// The API for one instance.
     fn api(&self, instance: &str) -> Arc<dyn Api>;
+    /// An instance has started an operation.
+    fn started<'a>(&'a self, _instance: &'a str, _operation: u64) -> Answer<'a, ()> {
+        Box::pin(std::future::ready(()))
+    }
     /// Whether the end of this operation is still to come, or has come and the guest does not know of it yet.
     fn is_pending(&self, instance: &str, operation: u64) -> bool;
     /// The guest knows of the operation's end and has it in its state. The backend need not keep it.
-    fn told<'a>(&'a self, instance: &'a str, operation: u64) -> Answer<'a, ()>;
+    fn acknowledged<'a>(&'a self, instance: &'a str, operation: u64) -> Answer<'a, ()>;
 }
 
 /// The error for an operation that a guest's state has in flight but the backend does not know, in the backend's
@@ -46,6 +50,8 @@ pub(crate) fn of(in_flight: &InFlight) -> MutexGuard<'_, BTreeMap<u64, Started>>
 /// The API of one instance. It refuses requests once others may have acted, and notes the operations it starts.
 pub(crate) struct Noted {
     pub(crate) api: Arc<dyn Api>,
+    pub(crate) operations: Arc<dyn Operations>,
+    pub(crate) instance: String,
     /// The fence of the epoch of the decision.
     pub(crate) fence: Fence,
     pub(crate) in_flight: InFlight,
@@ -59,16 +65,6 @@ impl Noted {
         Err(Error::Unavailable(
             "nothing is asked: this host does not act now, or what was decided is of an earlier term".to_owned(),
         ))
-    }
-
-    fn note(&self, attaches: bool, endpoints: &[Endpoint], started: Result<u64, Error>) -> Result<u64, Error> {
-        let operation = started?;
-        let note = Started {
-            attaches,
-            endpoints: endpoints.len(),
-        };
-        of(&self.in_flight).insert(operation, note);
-        Ok(operation)
     }
 }
 
@@ -96,8 +92,14 @@ impl Api for Noted {
     ) -> Answer<'a, Result<u64, Error>> {
         Box::pin(async move {
             self.check()?;
-            let started = self.api.change(attaches, neg, endpoints, request).await;
-            self.note(attaches, endpoints, started)
+            let operation = self.api.change(attaches, neg, endpoints, request).await?;
+            let started = Started {
+                attaches,
+                endpoints: endpoints.len(),
+            };
+            of(&self.in_flight).insert(operation, started);
+            self.operations.started(&self.instance, operation).await;
+            Ok(operation)
         })
     }
 }

@@ -4,24 +4,21 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use futures_util::future::LocalBoxFuture;
 use tokio::sync::mpsc;
 use trueup_base::fence::Fence;
+use trueup_capabilities::Answer;
 use trueup_capabilities::audit::Audit;
 use trueup_capabilities::grants::{Access, NEG};
-use trueup_capabilities::metrics::Registry as Metrics;
 use trueup_capabilities::neg::compute::{self, Compute, Credentials};
 use trueup_capabilities::neg::simulated::Simulated;
-use trueup_capabilities::neg::{Api, Endpoint, Error, NegRef, Reads, RequestId};
-use trueup_capabilities::quota::Quotas;
-use trueup_capabilities::random::Seeded;
-use trueup_capabilities::{Answer, Backends};
+use trueup_capabilities::neg::{Api, Reads};
 use trueup_config::{
     Backend as _, ComputeBackend, ComputeSim, Config, CredentialsAt, Neg, NegBackend, SIM_TOKEN, TokenAt,
 };
 use trueup_sims::Server;
-use trueup_work::board::Board;
-use trueup_work::ground::{Ground, Version, stream_of};
-use trueup_work::instances::Instances;
+use trueup_work::ground::{Ground, Version};
+use trueup_work::keyed::Parts;
 use trueup_work::lifecycle::active::Active;
 use trueup_work::needs::NoGrant;
 use trueup_work::setup::{SetupError, read_token};
@@ -35,30 +32,33 @@ const OPERATIONS_FILE: &str = "operations.redb";
 /// The maximum number of ends that wait for the loop, which takes them at once.
 const ENDS_WAITING_MAX: usize = 1_024;
 
-/// Everything that a run of NEGs needs.
-pub(crate) struct NegSetup {
+/// Everything that a run or a plan of NEGs needs.
+pub(crate) struct NegSetup<'c> {
+    pub(super) config: &'c Config,
+    pub(super) neg: &'c Neg,
+    pub(super) ground: &'c Ground,
     /// The version of the guest that decides.
-    pub(crate) active: Arc<Active>,
+    pub(super) active: Arc<Active>,
     /// The same, until it is connected with its manager.
-    pub(crate) version: Option<Version>,
-    /// Starts operations.
+    pub(super) version: Option<Version>,
+    /// Starts operations. A plan starts none.
     pub(super) operations: Arc<dyn Operations>,
     /// Their ends, until the one loop has them that takes them.
     pub(super) ends: Option<mpsc::Receiver<Ended>>,
     /// The simulated Compute Engine that was started for this run.
     simulated: Option<Server>,
-    /// All metrics of this process.
-    pub(super) metrics: Arc<Metrics>,
-    pub(super) board: Arc<Board>,
-    audit: Option<Arc<Audit>>,
 }
 
-impl NegSetup {
-    /// Loads the guest, has it accept its settings, and connects to Compute Engine. Starts a simulated one first.
+impl<'c> NegSetup<'c> {
+    /// Loads the guest, has it accept its settings, and connects to Compute Engine. Starts a simulated one first. A plan
+    /// does not touch the operations of a running host. `None` if the configuration does not name NEGs.
     ///
     /// # Errors
     /// One line: what can't be used.
-    pub(crate) async fn new(config: &Config, neg: &Neg, ground: &Ground, fence: Fence) -> Result<Self, SetupError> {
+    pub(super) async fn new(config: &'c Config, ground: &'c Ground, fence: Fence) -> Result<Option<Self>, SetupError> {
+        let Some(neg) = config.world::<Neg>() else {
+            return Ok(None);
+        };
         no_grants(neg).iter().for_each(|missing| tracing::warn!("{missing}"));
         let version = ground.version(config, guest::NAME, guest::WORLDS, &neg.guest).await?;
         let simulated = match &neg.sim {
@@ -68,80 +68,51 @@ impl NegSetup {
         if let Some(server) = &simulated {
             ground.note_server(config, NegBackend::SIM, server.local_addr())?;
         }
-        let (operations, ends) = connect(config, neg, simulated.as_ref(), fence)?;
-        Ok(Self {
+        let (operations, ends) = match &neg.backend {
+            NegBackend::Compute(backend) if !ground.plans() => connect(config, backend, simulated.as_ref(), fence)?,
+            NegBackend::Compute(_) | NegBackend::Simulated => InProcess::start(),
+        };
+        Ok(Some(Self {
+            config,
+            neg,
+            ground,
             active: Arc::clone(&version.active),
             version: Some(version),
             operations,
             ends: Some(ends),
             simulated,
-            metrics: Arc::clone(&ground.metrics),
-            board: Arc::clone(&ground.board),
-            audit: ground.audit.clone(),
+        }))
+    }
+
+    pub(super) fn parts(&self) -> Parts<'_> {
+        Parts {
+            active: &self.active,
+            ground: self.ground,
+            guest: &self.neg.guest,
+            source: &self.neg.source,
+        }
+    }
+
+    /// Reads the NEGs as they are, for a plan.
+    pub(super) fn reads(&self) -> Result<Arc<dyn Reads>, SetupError> {
+        match &self.neg.backend {
+            NegBackend::Compute(backend) => reads(backend, self.simulated.as_ref().map(Server::local_addr)),
+            NegBackend::Simulated => Ok(Arc::new(Simulated::default())),
+        }
+    }
+
+    /// Stops what was started for this run or plan.
+    pub(super) fn stop(self) -> LocalBoxFuture<'static, ()> {
+        let Self {
+            operations, simulated, ..
+        } = self;
+        Box::pin(async move {
+            // Dropping the backend ends its polling of operations.
+            drop(operations);
+            if let Some(simulated) = simulated {
+                simulated.stop().await;
+            }
         })
-    }
-
-    /// Stops what was started for this run.
-    pub(crate) async fn stop(self) {
-        // Dropping the backend ends its polling of operations.
-        drop(self.operations);
-        if let Some(simulated) = self.simulated {
-            simulated.stop().await;
-        }
-    }
-
-    /// The backends of the instance of `key`, without the API itself.
-    pub(super) fn backends(&self, seed: u64, key: &str) -> Backends {
-        Backends {
-            random: Arc::new(Seeded::new(seed, stream_of(key))),
-            metrics: Arc::clone(&self.metrics),
-            quotas: Arc::clone(&self.active.quotas),
-            audit: self.audit.clone(),
-            ..Backends::default()
-        }
-    }
-}
-
-/// Everything that a plan of NEGs needs: the guest, and read access to Compute Engine.
-pub(super) struct Looking {
-    /// The version of the guest that decides.
-    pub(super) instances: Arc<Instances>,
-    /// Reads the NEGs as they are.
-    pub(super) reads: Arc<dyn Reads>,
-    pub(super) quotas: Arc<Quotas>,
-    simulated: Option<Server>,
-}
-
-impl Looking {
-    /// Loads the guest, has it accept its settings, and connects to Compute Engine. Starts a simulated one first.
-    /// Does not touch the operations of a running host.
-    ///
-    /// # Errors
-    /// One line: what can't be used.
-    pub(super) async fn new(config: &Config, neg: &Neg, ground: &Ground) -> Result<Self, SetupError> {
-        no_grants(neg).iter().for_each(|missing| tracing::warn!("{missing}"));
-        let version = ground.version(config, guest::NAME, guest::WORLDS, &neg.guest).await?;
-        let simulated = match &neg.sim {
-            Some(sim) => Some(start_simulated(sim, ground.plans()).await?),
-            None => None,
-        };
-        let reads: Arc<dyn Reads> = match &neg.backend {
-            NegBackend::Compute(backend) => reads(backend, simulated.as_ref().map(Server::local_addr))?,
-            NegBackend::Simulated => Arc::new(Simulated::default()),
-        };
-        Ok(Self {
-            instances: version.active.instances(),
-            reads,
-            quotas: Arc::default(),
-            simulated,
-        })
-    }
-
-    /// Stops what was started for this plan.
-    pub(super) async fn stop(self) {
-        if let Some(simulated) = self.simulated {
-            simulated.stop().await;
-        }
     }
 }
 
@@ -170,28 +141,22 @@ pub(super) fn reads(backend: &ComputeBackend, simulated: Option<SocketAddr>) -> 
     Ok(compute.reads())
 }
 
-/// What starts operations, and the receiver of their ends. Sends nothing to Compute Engine while `fence` lets nothing
-/// through.
+/// What starts operations, and the receiver of their ends.
+type Connected = (Arc<dyn Operations>, mpsc::Receiver<Ended>);
+
+/// Sends nothing to Compute Engine while `fence` lets nothing through.
 fn connect(
     config: &Config,
-    neg: &Neg,
+    backend: &ComputeBackend,
     simulated: Option<&Server>,
     fence: Fence,
-) -> Result<(Arc<dyn Operations>, mpsc::Receiver<Ended>), SetupError> {
-    match &neg.backend {
-        NegBackend::Compute(backend) => {
-            let settings = backend.settings(simulated.map(Server::local_addr));
-            let credentials = credentials(&backend.credentials)?;
-            let file = config.state_dir.join(guest::NAME).join(OPERATIONS_FILE);
-            let store = Arc::new(compute::Operations::open(&file).map_err(SetupError::failed)?);
-            let (compute, ends) = Compute::new(settings, credentials, store, fence).map_err(SetupError::misused)?;
-            Ok((Arc::new(compute), ends))
-        }
-        NegBackend::Simulated => {
-            let (ended, ends) = mpsc::channel(ENDS_WAITING_MAX);
-            Ok((Arc::new(InProcess::new(ended)), ends))
-        }
-    }
+) -> Result<Connected, SetupError> {
+    let settings = backend.settings(simulated.map(Server::local_addr));
+    let credentials = credentials(&backend.credentials)?;
+    let file = config.state_dir.join(guest::NAME).join(OPERATIONS_FILE);
+    let store = Arc::new(compute::Operations::open(&file).map_err(SetupError::failed)?);
+    let (compute, ends) = Compute::new(settings, credentials, store, fence).map_err(SetupError::misused)?;
+    Ok((Arc::new(compute), ends))
 }
 
 fn credentials(at: &CredentialsAt) -> Result<Credentials, SetupError> {
@@ -235,7 +200,7 @@ impl Operations for Compute {
         under_way.any(|(of, number)| of == instance && number == operation)
     }
 
-    fn told<'a>(&'a self, instance: &'a str, operation: u64) -> Answer<'a, ()> {
+    fn acknowledged<'a>(&'a self, instance: &'a str, operation: u64) -> Answer<'a, ()> {
         Box::pin(async move {
             if let Err(error) = self.acknowledge(instance, operation).await {
                 tracing::warn!(
@@ -252,90 +217,51 @@ impl Operations for Compute {
 struct InProcess {
     negs: Arc<Simulated>,
     /// Operations of whose end the guest does not know yet: instance and number.
-    untold: Arc<Mutex<BTreeSet<(String, u64)>>>,
+    pending: Mutex<BTreeSet<(String, u64)>>,
     ended: mpsc::Sender<Ended>,
 }
 
 impl InProcess {
-    fn new(ended: mpsc::Sender<Ended>) -> Self {
-        Self {
+    fn start() -> Connected {
+        let (ended, ends) = mpsc::channel(ENDS_WAITING_MAX);
+        let this = Self {
             negs: Arc::new(Simulated::default()),
-            untold: Arc::default(),
+            pending: Mutex::default(),
             ended,
-        }
+        };
+        (Arc::new(this), ends)
     }
 
-    fn untold(&self) -> MutexGuard<'_, BTreeSet<(String, u64)>> {
-        self.untold.lock().unwrap_or_else(PoisonError::into_inner)
+    fn pending(&self) -> MutexGuard<'_, BTreeSet<(String, u64)>> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Operations for InProcess {
-    fn api(&self, instance: &str) -> Arc<dyn Api> {
-        Arc::new(OfInstance {
+    fn api(&self, _instance: &str) -> Arc<dyn Api> {
+        Arc::<Simulated>::clone(&self.negs)
+    }
+
+    fn started<'a>(&'a self, instance: &'a str, operation: u64) -> Answer<'a, ()> {
+        self.pending().insert((instance.to_owned(), operation));
+        self.negs.end(operation, true);
+        let ended = Ended {
             instance: instance.to_owned(),
-            negs: Arc::clone(&self.negs),
-            untold: Arc::clone(&self.untold),
-            ended: self.ended.clone(),
+            operation,
+            failure: None,
+        };
+        Box::pin(async move {
+            // Ignore the error: if the loop is gone, nothing of this outlives it.
+            let _ = self.ended.send(ended).await;
         })
     }
 
     fn is_pending(&self, instance: &str, operation: u64) -> bool {
-        self.untold().contains(&(instance.to_owned(), operation))
+        self.pending().contains(&(instance.to_owned(), operation))
     }
 
-    fn told<'a>(&'a self, instance: &'a str, operation: u64) -> Answer<'a, ()> {
-        self.untold().remove(&(instance.to_owned(), operation));
+    fn acknowledged<'a>(&'a self, instance: &'a str, operation: u64) -> Answer<'a, ()> {
+        self.pending().remove(&(instance.to_owned(), operation));
         Box::pin(std::future::ready(()))
-    }
-}
-
-/// The same API, for one instance.
-struct OfInstance {
-    instance: String,
-    negs: Arc<Simulated>,
-    untold: Arc<Mutex<BTreeSet<(String, u64)>>>,
-    ended: mpsc::Sender<Ended>,
-}
-
-impl OfInstance {
-    async fn end(&self, started: Result<u64, Error>) -> Result<u64, Error> {
-        let operation = started?;
-        self.untold
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert((self.instance.clone(), operation));
-        self.negs.end(operation, true);
-        // Ignore the error: if the loop is gone, nothing of this outlives it.
-        let ended = Ended {
-            instance: self.instance.clone(),
-            operation,
-            failure: None,
-        };
-        let _ = self.ended.send(ended).await;
-        Ok(operation)
-    }
-}
-
-impl Api for OfInstance {
-    fn ensure<'a>(&'a self, neg: &'a NegRef, subnet: &'a str, request: RequestId) -> Answer<'a, Result<bool, Error>> {
-        self.negs.ensure(neg, subnet, request)
-    }
-
-    fn list_endpoints<'a>(&'a self, neg: &'a NegRef) -> Answer<'a, Result<Vec<Endpoint>, Error>> {
-        self.negs.list_endpoints(neg)
-    }
-
-    fn change<'a>(
-        &'a self,
-        attaches: bool,
-        neg: &'a NegRef,
-        endpoints: &'a [Endpoint],
-        request: RequestId,
-    ) -> Answer<'a, Result<u64, Error>> {
-        Box::pin(async move {
-            let started = self.negs.change(attaches, neg, endpoints, request).await;
-            self.end(started).await
-        })
     }
 }

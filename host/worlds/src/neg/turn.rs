@@ -1,82 +1,264 @@
-//! Whether others have acted since this state folder's host did, by the Lease's count of its holders.
-//!
-//! The host finishes what a kill cut short from its recorded answers, but only if no other host has changed anything
-//! since.
+//! The turn of one key: finishes a call that a kill cut short, notifies the guest of ends of operations and of timers,
+//! and compares its NEGs with the target.
 //!
 //! ```text
-//! state_dir/neg/term.json    the count when this host acted last
+//! open (restore) -> finish what was interrupted -> ends -> timers -> error state -> sync -> read the state
 //! ```
 
-use std::io;
-use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
-use trueup_base::regular;
-use trueup_work::files;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use trueup_capabilities::meter::Effects;
+use trueup_journal::Interrupted;
+use trueup_work::instances::with_causes;
+use trueup_work::keyed::turn::{self, Turn};
+use trueup_work::lifecycle::failure::Failure;
 
-use crate::neg::guest::NAME;
+use super::Work;
+use super::inbox::Inbox;
+use super::operations::{self, InFlight, NOT_FOUND, Operations, Started};
+use super::progress::State;
+use crate::neg::adapter::Key;
+use crate::neg::guest::{Error, OnOperation, OnTimer, SetErrorState, Sync, SyncReport};
+use crate::neg::shown::describe;
 
-/// The format of the file.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Acted {
-    transitions: i32,
+/// The maximum number of timers that one turn fires. The guest has three; one that schedules another in each call must
+/// not occupy a worker for ever.
+const TIMERS_PER_TURN_MAX: usize = 16;
+
+const ON_OPERATION: &str = "syncer.on-operation";
+
+pub(super) type Done = turn::Done<Key, Out>;
+
+/// What a turn leaves.
+#[derive(Debug, Default)]
+pub(crate) struct Out {
+    /// What the turn did not get to.
+    pub(super) inbox: Inbox,
+    /// When its last call began, in milliseconds since 1970, as far as is known.
+    pub(super) last_at_ms: u64,
+    pub(super) found: Found,
 }
 
-/// Remembers the term in which this host last acted.
-#[derive(Debug)]
-pub(super) struct LastTurn {
-    file: PathBuf,
+/// What a turn found out and did.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    /// Endpoints in operations that it started.
+    pub(super) attaching: u64,
+    pub(super) detaching: u64,
+    /// Endpoints in operations of whose success it notified the guest.
+    pub(super) attached: u64,
+    pub(super) detached: u64,
+    /// The failed operations since the last success, and whether the last end was a success.
+    pub(super) operation_failures: u32,
+    pub(super) operation_succeeded: bool,
+    /// It compared the NEGs with the target and met no error.
+    pub(super) synced: bool,
+    /// The guest refused its input, or met an error of the API. It retries by itself, by its timers.
+    pub(super) error: Option<String>,
+    /// What the guest's state says now. `None` if the turn did not read it, or the guest uses another format.
+    pub(super) state: Option<State>,
 }
 
-impl LastTurn {
-    pub(super) fn new(state_dir: &Path) -> Self {
-        Self {
-            file: state_dir.join(NAME).join("term.json"),
+/// A running turn.
+pub(super) struct NegTurn {
+    pub(super) key: Key,
+    pub(super) turn: Turn,
+    pub(super) work: Work,
+    /// What came for the key.
+    pub(super) inbox: Inbox,
+    /// Finishes a call that a kill cut short only if it began at this time or later. In milliseconds since 1970.
+    pub(super) finishes_from_ms: u64,
+    /// Operations that its instance has started and of whose end the guest does not know yet.
+    pub(super) in_flight: InFlight,
+    pub(super) operations: Arc<dyn Operations>,
+    pub(super) found: Found,
+}
+
+impl NegTurn {
+    /// Runs the turn to its end.
+    pub(super) async fn run(mut self) -> Done {
+        let mut end = self.all().await;
+        let Self {
+            key,
+            mut turn,
+            inbox,
+            found,
+            ..
+        } = self;
+        if let (Ok(_), Some(error)) = (&end, &found.error) {
+            end = Err(Failure::from(error.clone()));
         }
+        // Endpoints come and go all the time: what counts is what was asked for, and never as going round in circles.
+        turn.effects = Effects {
+            created: found.attaching,
+            destroyed: found.detaching,
+        };
+        turn.changes.clear();
+        let last_at_ms = turn.last_at_ms;
+        let out = Out {
+            inbox,
+            last_at_ms,
+            found,
+        };
+        turn.end(key, end, out)
     }
 
-    /// This host acts from here on, with this count. Returns whether others acted since it did last. If the file
-    /// can't be read, assumes that they did.
-    pub(super) fn begin(&self, transitions: i32) -> bool {
-        let before = self.read().unwrap_or_else(|error| {
+    /// `true` if the key is no longer desired and nothing of it is left.
+    async fn all(&mut self) -> Result<bool, Failure> {
+        let mut wanted = self.ready().await?;
+        wanted |= self.deliver_ends().await?;
+        wanted |= self.fire_timers().await?;
+        if let Some(in_error_state) = self.inbox.error_state {
+            let () = self
+                .call("syncer.set-error-state", &SetErrorState { in_error_state })
+                .await?;
+            self.inbox.error_state = None;
+        }
+        let mut is_empty = false;
+        if wanted || self.inbox.sync {
+            let report = self.sync().await?;
+            self.inbox.sync = false;
+            is_empty = report.is_some_and(|report| report.attaching + report.detaching + report.in_flight == 0);
+        }
+        self.found.state = self.state().await?;
+        let in_flight = !operations::of(&self.in_flight).is_empty();
+        let waits = self.turn.slot.timer_ms().is_some();
+        Ok(self.work.is_gone && is_empty && !in_flight && !waits)
+    }
+
+    /// Gets the instance. If it was just opened, finishes the call that a kill cut short, and looks up operations in
+    /// flight that the backend does not know. `true` if it was just opened and needs a sync.
+    async fn ready(&mut self) -> Result<bool, Failure> {
+        self.turn.go_on()?;
+        if !self.turn.slot.is_live() {
+            operations::of(&self.in_flight).clear();
+        }
+        let Some(interrupted) = self.turn.ready(Some(&self.work.settings)).await? else {
+            return Ok(false);
+        };
+        match interrupted {
+            Some(interrupted) if interrupted.at_ms >= self.finishes_from_ms => self.finish(interrupted).await?,
+            Some(interrupted) => self.give_up(&interrupted)?,
+            None => {}
+        }
+        let known = self.state().await?.map(|state| state.in_flight).unwrap_or_default();
+        for (operation, started) in known {
+            operations::of(&self.in_flight).entry(operation).or_insert(started);
+            if !self.operations.is_pending(self.turn.slot.key(), operation) {
+                self.inbox
+                    .ends
+                    .entry(operation)
+                    .or_insert_with(|| Some(NOT_FOUND.to_owned()));
+            }
+        }
+        Ok(true)
+    }
+
+    /// The remaining changes of the call may be wrong by now. The turn syncs its NEGs in any case.
+    fn give_up(&self, interrupted: &Interrupted) -> Result<(), Failure> {
+        let (instance, call) = (self.turn.slot.key(), &interrupted.call);
+        tracing::info!(
+            instance,
+            "`{call}`, inside which the host was stopped, is not finished: others have acted since"
+        );
+        let given_up = self.turn.slot.instances().give_up_interrupted(instance);
+        given_up.map_err(|error| Failure::from(with_causes(error)))
+    }
+
+    /// Finishes the call inside which the recording ended. Its answer matters only if it reported the end of an
+    /// operation: an instance that was just opened gets a sync in any case.
+    async fn finish(&mut self, interrupted: Interrupted) -> Result<(), Failure> {
+        let (call, args) = (interrupted.call.clone(), interrupted.args.clone());
+        self.turn.finish(interrupted).await?;
+        if let Ok(OnOperation { operation, failure }) = serde_json::from_str(args.get())
+            && call == ON_OPERATION
+        {
+            self.acknowledged(operation, failure.as_deref()).await;
+        }
+        Ok(())
+    }
+
+    async fn deliver_ends(&mut self) -> Result<bool, Failure> {
+        let mut wanted = false;
+        while let Some((&operation, failure)) = self.inbox.ends.first_key_value() {
+            let failure = failure.clone();
+            let args = OnOperation { operation, failure };
+            let answer: bool = self.call(ON_OPERATION, &args).await?;
+            wanted |= answer;
+            self.acknowledged(operation, args.failure.as_deref()).await;
+        }
+        Ok(wanted)
+    }
+
+    /// The guest knows of the end of an operation, and its recording says so.
+    async fn acknowledged(&mut self, operation: u64, failure: Option<&str>) {
+        self.inbox.ends.remove(&operation);
+        self.operations.acknowledged(self.turn.slot.key(), operation).await;
+        let started = operations::of(&self.in_flight).remove(&operation);
+        if let Some(failure) = failure {
             tracing::warn!(
-                "{}: {error}: others may have acted since this host did",
-                self.file.display()
+                instance = self.turn.slot.key(),
+                operation,
+                "an operation failed: {failure}"
             );
-            Some(Acted { transitions: i32::MIN })
-        });
-        if let Err(error) = files::replace_json(&self.file, &Acted { transitions }) {
-            tracing::warn!("{error}: the next start takes it that others have acted");
+            self.found.operation_failures += 1;
+            self.found.operation_succeeded = false;
+            return;
         }
-        // One more is this host succeeding itself: it was started again, or had given the Lease back.
-        before.is_some_and(|before| !(0..=1).contains(&transitions.saturating_sub(before.transitions)))
+        self.found.operation_succeeded = true;
+        self.found.operation_failures = 0;
+        if let Some(Started { attaches, endpoints }) = started {
+            let count = if attaches {
+                &mut self.found.attached
+            } else {
+                &mut self.found.detached
+            };
+            *count += endpoints as u64;
+        }
     }
 
-    fn read(&self) -> io::Result<Option<Acted>> {
-        match regular::read(&self.file, regular::SMALL) {
-            Ok(text) => Ok(Some(serde_json::from_slice(&text)?)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error),
+    async fn fire_timers(&mut self) -> Result<bool, Failure> {
+        let mut wanted = false;
+        for _ in 0..TIMERS_PER_TURN_MAX {
+            self.turn.go_on()?;
+            let due = self.turn.slot.host_mut().and_then(|host| {
+                let now_ms = host.backends.clock.steady_ms();
+                host.timers.take_due(now_ms)
+            });
+            let Some((_, timer)) = due else { break };
+            let answer: bool = self.call("timer-events.on-timer", &OnTimer { timer }).await?;
+            wanted |= answer;
+        }
+        Ok(wanted)
+    }
+
+    /// `None` if it met an error, which the guest itself retries.
+    async fn sync(&mut self) -> Result<Option<SyncReport>, Failure> {
+        let target = std::mem::take(&mut self.work.target);
+        let answer: Result<SyncReport, Error> = self.call("syncer.sync", &Sync { target }).await?;
+        match answer {
+            Ok(report) => {
+                self.found.attaching += u64::from(report.attaching);
+                self.found.detaching += u64::from(report.detaching);
+                self.found.synced = true;
+                Ok(Some(report))
+            }
+            Err(error) => {
+                self.found.error = Some(describe(&error));
+                Ok(None)
+            }
         }
     }
-}
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+    async fn state(&mut self) -> Result<Option<State>, Failure> {
+        let snapshot = self.turn.slot.snapshot().await?;
+        Ok(snapshot.as_deref().and_then(State::read))
+    }
 
-    #[test]
-    fn others_have_acted_where_the_lease_changed_hands_more_than_once() {
-        let folder = tempfile::tempdir().unwrap();
-        let turn = || LastTurn::new(folder.path());
-        assert!(!turn().begin(4), "nothing was done before");
-        assert!(!turn().begin(4), "it holds it still");
-        assert!(!turn().begin(5), "from itself to itself");
-        assert!(turn().begin(7), "to another, and back");
-        assert!(turn().begin(0), "another Lease");
-        assert!(!turn().begin(1));
-        std::fs::write(folder.path().join("neg/term.json"), "{").unwrap();
-        assert!(turn().begin(2), "the outcome is unknown");
+    async fn call<R: DeserializeOwned>(&mut self, call: &str, args: &impl Serialize) -> Result<R, Failure> {
+        self.turn.go_on()?;
+        self.turn.call(call, args, |answer, _| Ok(answer)).await
     }
 }

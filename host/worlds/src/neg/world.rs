@@ -20,10 +20,10 @@ use trueup_work::lifecycle::troubles::FAILURES_MAX_ONCE;
 use trueup_work::slot::InstanceSlot;
 
 use super::inbox::Inbox;
-use super::job::{self, Came, Job, Out};
-use super::operations::Ended;
-use super::{Desired, Negs, SetErrorState, left_of, operations};
-use crate::neg::adapter::{Key, Wish};
+use super::operations::{Ended, Noted};
+use super::turn::{Found, NegTurn, Out};
+use super::{Negs, SetErrorState, Work, known};
+use crate::neg::adapter::{Desired, Key};
 use crate::neg::guest::NAME;
 
 /// What comes for a key beside the source.
@@ -34,7 +34,7 @@ pub(crate) enum Mail {
 
 impl Reconciler for Negs<'_> {
     type Key = Key;
-    type Desired = Desired;
+    type Desired = Work;
     type Out = Out;
     type Mail = Mail;
 
@@ -64,13 +64,13 @@ impl Reconciler for Negs<'_> {
     }
 
     fn is_desired(&self, key: &Key) -> bool {
-        self.targets.wish(key).is_some()
+        self.targets.desired(key).is_some()
     }
 
-    fn wanted(&mut self, key: &Key) -> Wanted<Desired> {
-        match self.targets.wish(key) {
+    fn wanted(&mut self, key: &Key) -> Wanted<Work> {
+        match self.targets.desired(key) {
             Some(Err(error)) => Wanted::Refused(error),
-            Some(Ok(Wish { settings, target, .. })) => Wanted::Work(Desired {
+            Some(Ok(Desired { settings, target, .. })) => Wanted::Work(Work {
                 settings,
                 target,
                 is_gone: false,
@@ -79,15 +79,15 @@ impl Reconciler for Negs<'_> {
                 if let Err(why) = self.may_go(key) {
                     return Wanted::Waits(why);
                 }
-                left_of(key, &self.known, &self.targets).map_or(Wanted::Forget, |settings| {
-                    Wanted::Work(Desired {
+                self.settings_left(key).map_or(Wanted::Forget, |settings| {
+                    Wanted::Work(Work {
                         settings,
                         target: Vec::new(),
                         is_gone: true,
                     })
                 })
             }
-            None if self.known.settings(key).is_some() => Wanted::Held,
+            None if self.known.get(key).is_some() => Wanted::Held,
             None => Wanted::Nothing,
         }
     }
@@ -100,7 +100,7 @@ impl Reconciler for Negs<'_> {
         tokio::select! {
             biased;
             Some(ended) = self.ends.recv() => Mail::Ended(ended),
-            Some(wish) = self.error_states.recv() => Mail::ErrorState(wish),
+            Some(request) = self.error_states.recv() => Mail::ErrorState(request),
             else => std::future::pending().await,
         }
     }
@@ -108,7 +108,7 @@ impl Reconciler for Negs<'_> {
     fn take_mail(&mut self, mail: Mail, may_act: bool, is_running: impl Fn(&Key) -> bool) -> Option<(Key, Cause)> {
         match mail {
             Mail::Ended(ended) => self.take_end(ended, is_running),
-            Mail::ErrorState(wish) => self.set_error_state(wish, may_act),
+            Mail::ErrorState(request) => self.set_error_state(request, may_act),
         }
     }
 
@@ -134,27 +134,25 @@ impl Reconciler for Negs<'_> {
     /// If others have acted since this host did, what it had begun before is not finished.
     fn begin_term(&mut self, acts: &Acts) {
         let transitions = acts.term().and_then(|term| term.transitions);
-        if transitions.is_some_and(|transitions| self.last_turn.begin(transitions)) {
+        if transitions.is_some_and(|transitions| self.last_term.begin(transitions)) {
             self.finishes_from_ms = SystemClock.now_ms();
         }
     }
 
-    fn version(&self, active: Arc<Instances>, desired: &Desired) -> Arc<Instances> {
-        active.with_settings(&desired.settings)
+    fn version(&self, active: Arc<Instances>, work: &Work) -> Arc<Instances> {
+        active.with_settings(&work.settings)
     }
 
     /// What is known of a key is on disk before anything is attached, so that it can be found again whatever happens
     /// next.
-    fn prepare(&mut self, key: &Key, desired: &Desired) -> Result<(), String> {
-        if desired.is_gone {
+    fn prepare(&mut self, key: &Key, work: &Work) -> Result<(), String> {
+        if work.is_gone {
             return Ok(());
         }
-        self.known
-            .remember(key, &desired.settings)
-            .map_err(|error| error.to_string())
+        known::remember(&mut self.known, key, &work.settings).map_err(|error| error.to_string())
     }
 
-    fn turn(&mut self, key: &Key, desired: Desired, mut turn: Turn) -> Turning<Self> {
+    fn turn(&mut self, key: &Key, work: Work, mut turn: Turn) -> Turning<Self> {
         let now_ms = SystemClock.steady_ms();
         let entry = self.entry(key);
         let mut inbox = std::mem::take(&mut entry.inbox);
@@ -165,26 +163,31 @@ impl Reconciler for Negs<'_> {
         turn.last_at_ms = entry.last_at_ms;
         let in_flight = Arc::clone(&entry.operations);
         self.set_alarm(key, None);
-        let noted = operations::Noted {
-            api: self.setup.operations.api(turn.slot.key()),
+        let (setup, instance) = (self.setup, turn.slot.key().to_owned());
+        let noted = Noted {
+            api: setup.operations.api(&instance),
+            operations: Arc::clone(&setup.operations),
             fence: turn.fence.clone(),
             in_flight: Arc::clone(&in_flight),
+            instance: instance.clone(),
         };
         turn.set_backends(Backends {
             neg: Some(Arc::new(noted)),
-            ..self.setup.backends(self.seed, turn.slot.key())
+            ..setup
+                .ground
+                .backends(setup.config.seed, &instance, &setup.active.quotas)
         });
-        let job = Job {
+        let turn = NegTurn {
             key: key.clone(),
-            settings: desired.settings,
-            target: desired.target,
-            is_gone: desired.is_gone,
+            turn,
+            work,
             inbox,
             finishes_from_ms: self.finishes_from_ms,
             in_flight,
-            operations: Arc::clone(&self.setup.operations),
+            operations: Arc::clone(&setup.operations),
+            found: Found::default(),
         };
-        Box::pin(job::run(job, turn))
+        Box::pin(turn.run())
     }
 
     /// The backend sends the ends of its operations again; the next turn syncs its NEGs in any case.
@@ -195,17 +198,17 @@ impl Reconciler for Negs<'_> {
                 ..Inbox::default()
             },
             last_at_ms: self.entries.get(key).map_or(0, |entry| entry.last_at_ms),
-            came: Came::default(),
+            found: Found::default(),
         }
     }
 
     fn ended(&mut self, key: &Key, slot: Option<&InstanceSlot>, out: &mut Out) {
-        self.attached += out.came.attached;
-        self.detached += out.came.detached;
+        self.attached += out.found.attached;
+        self.detached += out.found.detached;
         let entry = self.entry(key);
         entry.inbox.put_back(std::mem::take(&mut out.inbox));
         entry.last_at_ms = out.last_at_ms;
-        if let Some(state) = &out.came.state {
+        if let Some(state) = &out.found.state {
             entry.in_flight = state.in_flight.len();
         }
         self.set_alarm(key, slot.and_then(InstanceSlot::timer_ms));
@@ -215,7 +218,7 @@ impl Reconciler for Negs<'_> {
     /// The guest itself retries an error that it met and reported, by its timers: the next turn comes with those.
     fn outcome(&self, end: &End, out: &Out, is_open: bool) -> Outcome {
         match end {
-            Err(failure) if failure.blame == Blame::Host && is_open && out.came.error.is_some() => Outcome::Success,
+            Err(failure) if failure.blame == Blame::Host && is_open && out.found.error.is_some() => Outcome::Success,
             end => failure::outcome(end),
         }
     }
@@ -224,20 +227,20 @@ impl Reconciler for Negs<'_> {
         &mut self,
         key: &Key,
         end: &End,
-        Out { came, .. }: &Out,
+        Out { found, .. }: &Out,
         (outcome, (queued, by_queue)): (Outcome, (u32, Option<u64>)),
     ) -> (u32, Option<u64>) {
         let by_timer = self.timer_in_ms(key);
         let entry = self.entry(key);
-        if came.operation_succeeded {
+        if found.operation_succeeded {
             entry.operation_failures = 0;
         }
-        entry.operation_failures = entry.operation_failures.saturating_add(came.operation_failures);
-        if came.synced {
+        entry.operation_failures = entry.operation_failures.saturating_add(found.operation_failures);
+        if found.synced {
             entry.sync_failures = 0;
         }
         let has_failed = match end.as_ref().map_err(|failure| failure.blame) {
-            Err(Blame::Host) if came.error.is_some() => {
+            Err(Blame::Host) if found.error.is_some() => {
                 entry.sync_failures = entry.sync_failures.saturating_add(1);
                 0
             }
@@ -248,16 +251,22 @@ impl Reconciler for Negs<'_> {
         (failures, by_queue.filter(|_| outcome != Outcome::Success).or(by_timer))
     }
 
-    fn succeeded(&mut self, key: &Key, gone: bool, _: Effects, Out { came, .. }: Out) -> Result<Option<Event>, String> {
+    fn succeeded(
+        &mut self,
+        key: &Key,
+        gone: bool,
+        _: Effects,
+        Out { found, .. }: Out,
+    ) -> Result<Option<Event>, String> {
         let operation_failures = self.entry(key).operation_failures;
         if self.once && operation_failures >= FAILURES_MAX_ONCE {
             return Err(format!("{operation_failures} operations in a row failed"));
         }
-        if !came.synced && !gone {
+        if !found.synced && !gone {
             return Ok(None);
         }
         self.note_held(key, gone);
-        let (attaching, detaching) = (came.attaching, came.detaching);
+        let (attaching, detaching) = (found.attaching, found.detaching);
         let (state, did) = match attaching + detaching {
             _ if gone => ("gone", "nothing of it is left in any NEG".to_owned()),
             0 => ("true", "0 attaching, 0 detaching".to_owned()),
@@ -288,8 +297,8 @@ impl Reconciler for Negs<'_> {
         } else {
             self.entries.remove(key);
         }
-        self.setup.board.forget_neg(&key.to_string());
-        if let Err(error) = self.known.forget(key) {
+        self.setup.ground.board.forget_neg(&key.to_string());
+        if let Err(error) = self.known.remove(key) {
             tracing::warn!(%key, "it is looked for once more at the next start: {error}");
         }
     }

@@ -9,9 +9,9 @@ use trueup_work::needs::Needs;
 use trueup_work::plan::Plan;
 use trueup_work::setup::SetupError;
 
-use super::said;
+use super::messages;
 use super::setup::NodeSetup;
-use super::{AllManaging, OnNode};
+use super::{Mode, OnNode};
 use crate::node::guests::{nodesync, renderer, service};
 
 /// The number of this node, and its Services.
@@ -90,16 +90,19 @@ impl Kind for OfThisNode {
 
 impl Ready for Node<'_> {
     fn begin<'a>(&'a mut self, with: &mut Begin<'a>) -> Result<Loop<'a>, SetupError> {
-        let Some(mut setup) = self.setup.take() else {
+        let Some(setup) = self.setup.take() else {
             return Ok(kind::nothing());
         };
-        let connect = |version| with.management.connect(version);
-        let managing = AllManaging::new(&mut setup, connect, with.source_is_reported, with.context.is_once());
+        let mode = Mode {
+            source_is_reported: with.source_is_reported,
+            once: with.context.is_once(),
+        };
         let board = &with.management.ground.board;
-        let on_node = OnNode::new(self.config, self.node, setup, managing, board);
+        let connect = |version| with.management.connect(version);
+        let on_node = OnNode::new(self.config, self.node, setup, connect, board, mode);
         let input = with.input()?;
         let (context, tell) = (with.context, with.tell);
-        let tell = |event| tell(Event::Own(said::own(&event)));
+        let tell = |event| tell(Event::Own(messages::own(&event)));
         Ok(Box::pin(async move {
             let summary = on_node.run(input, context.belongs(), context.stopped(), tell).await;
             let json = to_raw_value(&summary).map_err(SetupError::failed)?;

@@ -11,18 +11,17 @@
 //! ```
 
 mod approval;
-mod culprits;
 mod ending;
 pub mod guests;
+mod instance;
 pub(crate) mod kind;
+mod messages;
 mod nodesync;
 mod plan;
+mod renderer_states;
 mod rendering;
-mod said;
-mod seat;
 mod serving;
 mod setup;
-mod steps;
 mod wiring;
 
 use std::sync::Arc;
@@ -31,7 +30,6 @@ use std::time::Duration;
 use serde::Serialize;
 use tokio::sync::{mpsc, watch};
 use trueup_base::text::counted;
-use trueup_capabilities::etcd;
 use trueup_config::{Config, ThisNode};
 use trueup_controller::Backoff;
 use trueup_work::board::{Board, Finished, Outcome};
@@ -41,22 +39,22 @@ use trueup_work::lifecycle::active::Handover;
 use trueup_work::lifecycle::troubles::FAILURES_MAX_ONCE;
 use trueup_work::supervisor::Supervisor;
 
-pub use self::nodesync::{Numbering, Standing};
+pub use self::nodesync::{NumberState, Numbering};
 pub use self::wiring::Wiring;
 
 use self::approval::Approval;
+use self::instance::NodeInstance;
 use self::nodesync::CHANGES_WAITING_MAX;
 use self::rendering::Rendering;
-use self::seat::Seat;
 use self::serving::Serving;
-use self::setup::{NodeSetup, Seated};
-use crate::node::guests::nodesync::{Change, NAME};
-use crate::node::guests::service::adapter::{Cluster, Interfaces, Settings};
+use self::setup::{LoadedGuest, NodeSetup};
+use crate::node::guests::nodesync::NAME;
+use crate::node::guests::service::adapter::Cluster;
 
 /// How often the host checks whether the journals of idle instances need a sync to disk.
 const SYNC: Duration = Duration::from_secs(1);
 
-/// The guest in the name of an instance, `NAME/NODE`, or of an object that is left out of its input.
+/// The guest in the name of an instance, `NAME/NODE`.
 fn guest_of(what: &str) -> &str {
     what.split_once('/').map_or(what, |(guest, _)| guest)
 }
@@ -144,7 +142,7 @@ pub enum Event {
     },
     /// An input with which a guest failed too often is set aside.
     SetAside {
-        /// `NAME/NODE`, and the object if it is one.
+        /// `NAME/NODE`.
         what: String,
         /// One line.
         error: String,
@@ -180,17 +178,17 @@ impl Summary {
         self.failed.is_empty() && self.problems.is_empty() && self.cut_short.is_none()
     }
 
-    fn number(&mut self, numbered: Option<watch::Receiver<Standing>>, node: &str, once: bool) {
+    fn number(&mut self, numbered: Option<watch::Receiver<NumberState>>, node: &str, once: bool) {
         match numbered.map(|numbered| numbered.borrow().clone()) {
-            Some(Standing::Numbered(id)) => self.id = Some(id),
-            Some(Standing::Failed { error, .. }) => {
+            Some(NumberState::Numbered(id)) => self.id = Some(id),
+            Some(NumberState::Failed { error, .. }) => {
                 self.failed.push((format!("{NAME}/{node}"), error));
             }
-            Some(Standing::Begins) if once => {
+            Some(NumberState::Pending) if once => {
                 let error = "it has no number yet".to_owned();
                 self.failed.push((NAME.to_owned(), error));
             }
-            Some(Standing::Begins) | None => {}
+            Some(NumberState::Pending) | None => {}
         }
     }
 }
@@ -208,51 +206,20 @@ impl std::fmt::Display for Summary {
     }
 }
 
-/// An instance, and what watches it.
+/// The instance of a guest, and what watches it.
 struct Watched {
-    seat: Seat,
+    instance: NodeInstance,
     supervisor: Supervisor,
     handovers: mpsc::Receiver<Handover>,
 }
 
-impl Watched {
-    fn new(seated: Seated, managing: Managing, node: &ThisNode) -> Self {
-        Self {
-            supervisor: Supervisor::new(managing.quarantine, seated.guest.failure, managing.fall_back),
-            seat: Seat::new(seated.active, &node.name, seated.backends),
-            handovers: managing.handovers,
-        }
-    }
-}
-
-/// The same for each guest of this node, in the form of [`NodeSetup`].
-pub(crate) struct AllManaging {
-    pub(crate) nodesync: Option<Managing>,
-    pub(crate) service: Option<Managing>,
-    pub(crate) renderers: Vec<Managing>,
+/// How a run on this node differs from others.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Mode {
     /// Another loop reads the same source and reports its problems.
     pub(crate) source_is_reported: bool,
     /// With `--once`: the run ends when nothing is left to do, and gives up what fails too often.
     pub(crate) once: bool,
-}
-
-impl AllManaging {
-    /// `connect`: connects each version with its manager.
-    fn new(
-        setup: &mut NodeSetup,
-        mut connect: impl FnMut(Version) -> Managing,
-        source_is_reported: bool,
-        once: bool,
-    ) -> Self {
-        let mut managing = |seated: &mut Seated| seated.version.take().map(&mut connect);
-        Self {
-            nodesync: setup.nodesync.as_mut().and_then(&mut managing),
-            service: setup.service.as_mut().and_then(&mut managing),
-            renderers: setup.renderers.iter_mut().filter_map(&mut managing).collect(),
-            source_is_reported,
-            once,
-        }
-    }
 }
 
 /// The loops of this node.
@@ -260,111 +227,85 @@ pub(crate) struct OnNode {
     node: String,
     numbering: Option<Numbering>,
     serving: Serving,
-    numbered: Option<watch::Receiver<Standing>>,
+    numbered: Option<watch::Receiver<NumberState>>,
     events: mpsc::UnboundedReceiver<Event>,
     once: bool,
 }
 
-/// What the loops of this node share.
-struct Shared<'a> {
-    config: &'a Config,
-    node: &'a ThisNode,
-    board: &'a Arc<Board>,
-    events: mpsc::UnboundedSender<Event>,
-    once: bool,
-}
-
-impl Shared<'_> {
-    fn backoff(&self) -> Backoff {
-        Backoff {
-            initial_ms: self.config.run.backoff_initial_ms,
-            max_ms: self.config.run.backoff_max_ms,
-            ..Backoff::default()
-        }
-    }
-
-    /// Hosts that lost one store must not come back to it all at once.
-    fn seed(&self) -> u64 {
-        self.config.seed ^ stream_of(&self.node.name)
-    }
-
-    fn numbering(&self, of: Watched, api: Arc<dyn etcd::Api>, kube: mpsc::Receiver<Vec<Change>>) -> Numbering {
-        Numbering::new(nodesync::Parts {
-            node: self.node.name.clone(),
-            of,
-            api,
-            addresses: self.node.addresses.clone(),
-            backoff: self.backoff(),
-            resync_ms: if self.once { 0 } else { self.config.run.resync_ms },
-            seed: self.seed(),
-            kube,
-            board: Arc::clone(self.board),
-            events: self.events.clone(),
-        })
-    }
-
-    fn processor(&self, mut seated: Seated, managing: Managing, rendering: &Rendering) -> serving::Processor {
-        seated.backends.renderers = Some(Arc::new(rendering.clone()));
-        let Watched {
-            seat,
-            supervisor,
-            handovers,
-        } = Watched::new(seated, managing, self.node);
-        serving::Processor {
-            wiring: Wiring {
-                processor: seat,
-                rendering: rendering.clone(),
-            },
-            handovers,
-            supervisor,
-        }
-    }
-
-    fn cluster(&self, interfaces: Interfaces, approval: Option<&Approval>) -> Cluster {
-        let node = self.node.name.clone();
-        let cluster = Cluster::new(Settings { node, interfaces }).of(self.node.source.is_cluster());
-        match approval {
-            Some(approval) => cluster.guarded(Arc::clone(&approval.active.quotas)),
-            None => cluster,
-        }
-    }
-}
-
 impl OnNode {
-    /// Ready to run.
+    /// Ready to run. `connect`: connects each version with its manager.
     pub(crate) fn new(
         config: &Config,
         node: &ThisNode,
         setup: NodeSetup,
-        managing: AllManaging,
+        mut connect: impl FnMut(Version) -> Managing,
         board: &Arc<Board>,
+        mode: Mode,
     ) -> Self {
-        let (tell, events) = mpsc::unbounded_channel();
-        let shared = Shared {
-            config,
-            node,
-            board,
-            events: tell,
-            once: managing.once,
+        let mut watched = |LoadedGuest { version, backends }: LoadedGuest| {
+            let (policy, instance) = (
+                version.guest.failure.clone(),
+                NodeInstance::new(Arc::clone(&version.active), &node.name, backends),
+            );
+            let managing = connect(version);
+            Watched {
+                supervisor: Supervisor::new(managing.quarantine, policy, managing.fall_back),
+                instance,
+                handovers: managing.handovers,
+            }
         };
+        let backoff = Backoff {
+            initial_ms: config.run.backoff_initial_ms,
+            max_ms: config.run.backoff_max_ms,
+            ..Backoff::default()
+        };
+        // Hosts that lost one store must not come back to it all at once.
+        let seed = config.seed ^ stream_of(&node.name);
+        let (report, events) = mpsc::unbounded_channel();
         let (feed, kube) = mpsc::channel(CHANGES_WAITING_MAX);
-        let numbering = setup.nodesync.zip(managing.nodesync);
-        let numbering = numbering
-            .map(|(seated, managing)| shared.numbering(Watched::new(seated, managing, node), setup.etcd, kube));
-        let renderers = setup.renderers.into_iter().zip(managing.renderers);
-        let renderers = renderers.map(|(seated, managing)| Watched::new(seated, managing, node));
-        let (seats, renderers) = renderers.map(|of| ((of.seat, of.supervisor), of.handovers)).unzip();
-        let rendering = Rendering::new(seats);
-        let guarded = |seated: &Seated| Approval::new(Arc::clone(&seated.active), &config.state_dir, &seated.guest);
-        let approval = setup.service.as_ref().map(guarded);
-        let processor = setup.service.zip(managing.service);
-        let processor = processor.map(|(seated, managing)| shared.processor(seated, managing, &rendering));
-        let numbered = numbering.as_ref().map(Numbering::standing);
-        let repeats = node.service.as_ref().filter(|_| !managing.once);
+        let numbering = setup.nodesync.map(|loaded| {
+            Numbering::new(nodesync::Parts {
+                node: node.name.clone(),
+                of: watched(loaded),
+                api: setup.etcd,
+                addresses: node.addresses.clone(),
+                backoff,
+                resync_ms: if mode.once { 0 } else { config.run.resync_ms },
+                seed,
+                kube,
+                board: Arc::clone(board),
+                events: report.clone(),
+            })
+        });
+        let renderers = setup.renderers.into_iter().map(&mut watched);
+        let (instances, renderers) = renderers.map(|of| ((of.instance, of.supervisor), of.handovers)).unzip();
+        let rendering = Rendering::new(instances);
+        let mut cluster = Cluster::new(&node.name, setup.interfaces, node.source.is_cluster());
+        let (mut approval, mut processor) = (None, None);
+        if let Some(mut loaded) = setup.service {
+            let active = Arc::clone(&loaded.version.active);
+            cluster = cluster.guarded(Arc::clone(&active.quotas));
+            approval = Some(Approval::new(active, &config.state_dir, &loaded.version.guest));
+            loaded.backends.renderers = Some(Arc::new(rendering.clone()));
+            let Watched {
+                instance,
+                supervisor,
+                handovers,
+            } = watched(loaded);
+            processor = Some(serving::Processor {
+                wiring: Wiring {
+                    processor: instance,
+                    rendering: rendering.clone(),
+                },
+                handovers,
+                supervisor,
+            });
+        }
+        let repeats = node.service.as_ref().filter(|_| !mode.once);
         let serving = Serving::new(serving::Parts {
             node: node.name.clone(),
             context: node.context.clone().into(),
-            cluster: shared.cluster(setup.interfaces, approval.as_ref()),
+            cluster,
             approval,
             is_cluster: node.source.is_cluster(),
             processor,
@@ -372,20 +313,20 @@ impl OnNode {
             renderers,
             nodes: numbering.as_ref().map(Numbering::known),
             feed: numbering.as_ref().map(|_| feed),
-            backoff: shared.backoff(),
+            backoff,
             resync_ms: repeats.map_or(0, |service| service.resync_ms),
-            seed: shared.seed().wrapping_add(1),
-            source_is_reported: managing.source_is_reported,
+            seed: seed.wrapping_add(1),
+            source_is_reported: mode.source_is_reported,
             board: Arc::clone(board),
-            events: shared.events,
+            events: report,
         });
         Self {
             node: node.name.clone(),
+            numbered: numbering.as_ref().map(Numbering::state),
             numbering,
             serving,
-            numbered,
             events,
-            once: managing.once,
+            once: mode.once,
         }
     }
 
@@ -403,7 +344,7 @@ impl OnNode {
             numbering,
             serving,
             numbered,
-            mut events,
+            events,
             once,
         } = self;
         let ending = watch::Sender::new(false);
@@ -434,32 +375,19 @@ impl OnNode {
             summary
         };
         let both = async { tokio::join!(serves, numbers).0 };
-        let telling = async {
-            while let Some(event) = events.recv().await {
-                tell(event);
-            }
-            std::future::pending::<()>().await;
-        };
-        let mut summary = tokio::select! {
-            biased;
-            () = telling => Summary::default(),
-            summary = both => summary,
-        };
-        while let Ok(event) = events.try_recv() {
-            tell(event);
-        }
+        let mut summary = crate::reporting(events, tell, both).await;
         summary.number(numbered, &node, once);
         summary
     }
 }
 
 /// With `--once`: returns when the number exists, or assigning it failed too often.
-async fn settled(numbered: Option<watch::Receiver<Standing>>) {
+async fn settled(numbered: Option<watch::Receiver<NumberState>>) {
     let Some(mut numbered) = numbered else { return };
-    let is_settled = |standing: &Standing| match standing {
-        Standing::Begins => false,
-        Standing::Numbered(_) => true,
-        Standing::Failed { failures, is_over, .. } => *is_over || *failures >= FAILURES_MAX_ONCE,
+    let is_settled = |state: &NumberState| match state {
+        NumberState::Pending => false,
+        NumberState::Numbered(_) => true,
+        NumberState::Failed { failures, is_over, .. } => *is_over || *failures >= FAILURES_MAX_ONCE,
     };
     // The sender outlives this.
     _ = numbered.wait_for(is_settled).await;

@@ -34,7 +34,7 @@ use trueup_work::supervisor::Supervisor;
 
 use self::following::Following;
 use super::ending::Ending;
-use super::seat::Seat;
+use super::instance::NodeInstance;
 use super::{Event, SYNC, Watched, finished, guest_of};
 use crate::node::guests::nodesync::{
     Change, ClusterState, Error, KubeNode, Node, NodeUpdate, Nothing, Resync, Update, VppNode,
@@ -51,17 +51,17 @@ pub(super) const CHANGES_WAITING_MAX: usize = 1_024;
 
 /// All nodes with a number, and the entry of the recording from which they follow.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Known {
+pub(super) struct KnownNodes {
     pub(super) nodes: Vec<Node>,
     pub(super) by: Option<By>,
 }
 
 /// The state of the numbering.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub enum Standing {
+pub enum NumberState {
     /// There is no result yet.
     #[default]
-    Begins,
+    Pending,
     /// This node's number.
     Numbered(u32),
     /// Why the node has no number, or lost its correct one.
@@ -106,13 +106,11 @@ enum Step {
 
 /// The loop of the numbering.
 pub struct Numbering {
-    node: String,
+    parts: Parts,
     key: String,
-    seat: Seat,
     /// At rest while a pause is on, or if it is over for good.
     following: Following,
     prefix: String,
-    addresses: Vec<Address>,
     controller: Controller<Resyncing>,
     publish_at: Option<Instant>,
     started: Instant,
@@ -123,22 +121,17 @@ pub struct Numbering {
     /// How another host last overwrote this node's record, as reported. `None` if it did not happen.
     overwritten: Option<String>,
     /// The number that was last reported. `None` if none was.
-    said: Option<u32>,
+    reported: Option<u32>,
     records: BTreeMap<u32, VppNode>,
     /// By id: why the value of a key is not a valid record.
     unreadable: BTreeMap<u32, String>,
     /// Why this node's addresses are not in its record. `None` if they are, or nothing has failed so far.
     unpublished: Option<String>,
     kube_nodes: BTreeMap<String, KubeNode>,
-    kube: mpsc::Receiver<Vec<Change>>,
     is_fed: bool,
-    handovers: mpsc::Receiver<Handover>,
     is_managed: bool,
-    supervisor: Supervisor,
-    board: Arc<Board>,
-    events: mpsc::UnboundedSender<Event>,
-    known: watch::Sender<Known>,
-    standing: watch::Sender<Standing>,
+    known: watch::Sender<KnownNodes>,
+    state: watch::Sender<NumberState>,
 }
 
 impl Numbering {
@@ -161,7 +154,7 @@ impl Numbering {
             node: node.to_owned(),
             of: Watched {
                 supervisor: Supervisor::alone(&instances),
-                seat: Seat::new(Active::new(instances), node, backends),
+                instance: NodeInstance::new(Active::new(instances), node, backends),
                 handovers: mpsc::channel(1).1,
             },
             api: store,
@@ -177,12 +170,7 @@ impl Numbering {
 
     /// Ready to run.
     pub(super) fn new(parts: Parts) -> Self {
-        let Watched {
-            seat,
-            supervisor,
-            handovers,
-        } = parts.of;
-        let instances = seat.instances();
+        let instances = parts.of.instance.instances();
         let (setting, default) = KEY_PREFIX;
         let set = instances.settings.get(setting).and_then(serde_json::Value::as_str);
         let prefix = format!("{}{ALLOCATED_IDS}", set.unwrap_or(default));
@@ -191,49 +179,42 @@ impl Numbering {
             resync_ms: parts.resync_ms,
         };
         Self {
-            key: seat.name(),
-            following: Following::new(parts.api, prefix.clone()),
+            key: parts.of.instance.name(),
+            following: Following::new(Arc::clone(&parts.api), prefix.clone()),
             prefix,
-            seat,
-            node: parts.node,
-            addresses: parts.addresses,
             controller: Controller::new(settings, parts.seed),
+            parts,
             publish_at: None,
             started: Instant::now(),
             is_synced: false,
             is_over: false,
             id: 0,
             overwritten: None,
-            said: None,
+            reported: None,
             records: BTreeMap::new(),
             unreadable: BTreeMap::new(),
             unpublished: None,
             kube_nodes: BTreeMap::new(),
-            kube: parts.kube,
             is_fed: true,
-            handovers,
             is_managed: true,
-            supervisor,
-            board: parts.board,
-            events: parts.events,
             known: watch::Sender::default(),
-            standing: watch::Sender::default(),
+            state: watch::Sender::default(),
         }
     }
 
     /// All nodes with a number. Observes changes.
-    pub(super) fn known(&self) -> watch::Receiver<Known> {
+    pub(super) fn known(&self) -> watch::Receiver<KnownNodes> {
         self.known.subscribe()
     }
 
     /// The state of the numbering. Observes changes.
-    pub fn standing(&self) -> watch::Receiver<Standing> {
-        self.standing.subscribe()
+    pub fn state(&self) -> watch::Receiver<NumberState> {
+        self.state.subscribe()
     }
 
     /// Runs until `stop`.
     pub async fn run(mut self, stop: impl Future<Output = ()>) {
-        let beating = self.board.begin_loop("nodesync");
+        let beating = self.parts.board.begin_loop("nodesync");
         let stop = std::pin::pin!(stop);
         let mut ending = Ending::new(stop);
         let mut sync = tokio::time::interval(SYNC);
@@ -244,14 +225,14 @@ impl Numbering {
             step = tokio::select! {
                 biased;
                 () = ending.asked() => break,
-                handover = self.handovers.recv(), if self.is_managed => match handover {
+                handover = self.parts.of.handovers.recv(), if self.is_managed => match handover {
                     Some(handover) => Step::HandOver(handover),
                     None => {
                         self.is_managed = false;
                         Step::Look
                     }
                 },
-                changes = self.kube.recv(), if self.is_fed => match changes {
+                changes = self.parts.kube.recv(), if self.is_fed => match changes {
                     Some(changes) => Step::TakeKube(changes),
                     None => {
                         self.is_fed = false;
@@ -264,7 +245,7 @@ impl Numbering {
             };
         }
         self.following.end().await;
-        self.seat.sync();
+        self.parts.of.instance.sync();
     }
 
     /// Does the step, and then what is due.
@@ -272,16 +253,16 @@ impl Numbering {
         match step {
             Step::Begin => {
                 // The nodes that were known before, until there is a listing.
-                if let Err(failure) = self.tell_nodes().await {
+                if let Err(failure) = self.publish_nodes().await {
                     tracing::warn!("the guest gets the nodes later: {}", failure.error);
-                    self.known.send_replace(Known::default());
+                    self.known.send_replace(KnownNodes::default());
                 }
-                self.wish();
+                self.enqueue();
             }
             Step::HandOver(handover) => self.hand_over(handover).await,
             Step::TakeKube(changes) => self.take_kube(changes).await,
             Step::TakeFollowed(followed) => self.take_followed(followed).await,
-            Step::Rest => self.seat.rest(),
+            Step::Rest => self.parts.of.instance.tick(),
             Step::Look => {}
         }
         self.take_ready().await;
@@ -298,7 +279,7 @@ impl Numbering {
         resync.into_iter().chain(publish).min().unwrap_or(SYNC)
     }
 
-    fn wish(&mut self) {
+    fn enqueue(&mut self) {
         let now_ms = self.now_ms();
         // The queue can't overflow with a single key.
         _ = self.controller.changed(&Resyncing, now_ms);
@@ -309,13 +290,13 @@ impl Numbering {
             return;
         }
         if self.controller.take_ready(self.now_ms()).is_some() {
-            self.board.began(guest_of(&self.key), &self.key);
+            self.parts.board.began(guest_of(&self.key), &self.key);
             // The result of the listing ends this job.
             self.following.list_again();
         }
         if self.publish_at.take_if(|at| *at <= Instant::now()).is_some() && self.is_synced {
             self.publish().await;
-            _ = self.are_told().await;
+            _ = self.nodes_are_published().await;
         }
     }
 
@@ -335,7 +316,7 @@ impl Numbering {
     fn begin(&mut self) {
         let runs = self.controller.status(&Resyncing).is_some_and(|status| status.running);
         if !runs {
-            self.wish();
+            self.enqueue();
             let now_ms = self.now_ms();
             self.controller.take_ready(now_ms);
         }
@@ -347,59 +328,73 @@ impl Numbering {
             vpp_nodes: self.records.values().cloned().collect(),
             kube_nodes: self.kube_nodes.values().cloned().collect(),
         };
-        if let Err(failure) = self.give_up_what_is_anothers().await {
+        if let Err(failure) = self.give_up_anothers_number().await {
             return self.unanswered(failure);
         }
-        let answer = self.seat.tell_all("node-sync.resync", &Resync { state }, None).await;
+        let answer = self
+            .parts
+            .of
+            .instance
+            .call_resync("node-sync.resync", &Resync { state }, None)
+            .await;
         if self.answered::<()>(answer).await.is_none() {
             return;
         }
         self.is_synced = true;
-        let id = match self.id_it_has().await {
+        let id = match self.current_id().await {
             Ok(id) => id,
             Err(failure) => return self.unanswered(failure),
         };
         self.id = id;
         self.publish().await;
         // Reports the number after the nodes, so that a loop that waits for the number also finds the nodes.
-        if self.are_told().await {
-            self.supervisor.took_all_but(|_| false);
+        if self.nodes_are_published().await {
+            self.parts.of.supervisor.took_all_but(|_| false);
             self.numbered();
         }
     }
 
     /// A number that an earlier process had, and that another node has by now, is not a claim: the node gets a new
     /// number. If this process has the number, it is a claim: two nodes then have one number.
-    async fn give_up_what_is_anothers(&mut self) -> Result<(), Failure> {
+    async fn give_up_anothers_number(&mut self) -> Result<(), Failure> {
         if self.id != 0 || self.is_over {
             return Ok(());
         }
         // The call is refused if the instance lost its state. Then it has no number either.
-        let id = self.id_it_has().await.unwrap_or_default();
+        let id = self.current_id().await.unwrap_or_default();
         match self.records.get(&id) {
-            Some(record) if record.name != self.node => {
+            Some(record) if record.name != self.parts.node => {
                 tracing::warn!(
                     "the number {id} that this node had belongs to `{}` by now: it is numbered anew",
                     record.name
                 );
-                self.seat.begin_anew().await
+                self.parts.of.instance.restart().await
             }
             _ => Ok(()),
         }
     }
 
-    async fn id_it_has(&mut self) -> Result<u32, Failure> {
-        self.seat.ask("node-sync.get-node-id", &Nothing {}, None).await
+    async fn current_id(&mut self) -> Result<u32, Failure> {
+        self.parts
+            .of
+            .instance
+            .call("node-sync.get-node-id", &Nothing {}, None)
+            .await
     }
 
     async fn update(&mut self, change: Change) {
         if !self.is_synced || self.is_over {
             return;
         }
-        let answer = self.seat.ask("node-sync.update", &Update { change }, None).await;
+        let answer = self
+            .parts
+            .of
+            .instance
+            .call("node-sync.update", &Update { change }, None)
+            .await;
         let updates = self.answered::<Vec<NodeUpdate>>(answer).await.unwrap_or_default();
         if !updates.is_empty() {
-            _ = self.are_told().await;
+            _ = self.nodes_are_published().await;
         }
     }
 
@@ -408,21 +403,24 @@ impl Numbering {
         match answer {
             Ok(Ok(answer)) => return Some(answer),
             Ok(Err(Error::IdTaken(name))) => self.over(&name).await,
-            Ok(Err(error)) => self.begin_again(describe(&error)),
+            Ok(Err(error)) => self.resync_later(describe(&error)),
             Err(failure) => self.unanswered(failure),
         }
         None
     }
 
     fn unanswered(&mut self, failure: Failure) {
-        if let Some(too_much) = self.supervisor.failed(&self.key, &failure) {
-            self.supervisor.fall_back(&self.seat.instances(), &self.key, too_much);
+        if let Some(too_much) = self.parts.of.supervisor.failed(&self.key, &failure) {
+            self.parts
+                .of
+                .supervisor
+                .fall_back(&self.parts.of.instance.instances(), &self.key, too_much);
         }
-        self.begin_again(failure.error);
+        self.resync_later(failure.error);
     }
 
     /// A call failed that may have stored something. The guest gets nothing before the next listing.
-    fn begin_again(&mut self, error: String) {
+    fn resync_later(&mut self, error: String) {
         self.is_synced = false;
         self.following.rest();
         self.begin();
@@ -434,7 +432,7 @@ impl Numbering {
         let due_ms = self.controller.done(&Resyncing, Outcome::Failure, now_ms);
         let failures = self.controller.status(&Resyncing).map_or(1, |status| status.failures);
         let again_in_ms = due_ms.map(|due_ms| due_ms.saturating_sub(now_ms));
-        self.tell_failed(error, failures, again_in_ms);
+        self.report_failed(error, failures, again_in_ms);
     }
 
     /// The number belongs to another node.
@@ -446,7 +444,7 @@ impl Numbering {
         self.publish_at = None;
         let id = match self.id {
             // An earlier process got the number, and this one has not asked for it yet.
-            0 => self.id_it_has().await.ok(),
+            0 => self.current_id().await.ok(),
             id => Some(id),
         };
         let number = id.map(|id| format!(" {id}")).unwrap_or_default();
@@ -457,18 +455,18 @@ impl Numbering {
         );
         let now_ms = self.now_ms();
         self.controller.done(&Resyncing, Outcome::Failure, now_ms);
-        self.board.numbered(None);
-        self.tell_failed(error, 1, None);
+        self.parts.board.numbered(None);
+        self.report_failed(error, 1, None);
     }
 
-    fn tell_failed(&self, error: String, failures: u32, again_in_ms: Option<u64>) {
+    fn report_failed(&self, error: String, failures: u32, again_in_ms: Option<u64>) {
         self.show(Err((error.clone(), failures)), again_in_ms);
-        _ = self.events.send(Event::NotNumbered {
-            node: self.node.clone(),
+        _ = self.parts.events.send(Event::NotNumbered {
+            node: self.parts.node.clone(),
             error: error.clone(),
             again_in_ms,
         });
-        self.standing.send_replace(Standing::Failed {
+        self.state.send_replace(NumberState::Failed {
             error,
             failures,
             is_over: self.is_over,
@@ -478,39 +476,44 @@ impl Numbering {
     fn numbered(&mut self) {
         let (id, now_ms) = (self.id, self.now_ms());
         self.controller.done(&Resyncing, Outcome::Success, now_ms);
-        self.board.numbered(Some(id));
+        self.parts.board.numbered(Some(id));
         self.show_numbered();
-        let node = self.node.clone();
-        if self.said.replace(id) != Some(id) {
-            _ = self.events.send(Event::Numbered { node, id });
-        } else if let Standing::Failed { .. } = *self.standing.borrow() {
-            _ = self.events.send(Event::NumberedAgain { node, id });
+        let node = self.parts.node.clone();
+        if self.reported.replace(id) != Some(id) {
+            _ = self.parts.events.send(Event::Numbered { node, id });
+        } else if let NumberState::Failed { .. } = *self.state.borrow() {
+            _ = self.parts.events.send(Event::NumberedAgain { node, id });
         }
-        self.standing.send_if_modified(|standing| {
-            let numbered = Standing::Numbered(id);
-            let is_new = *standing != numbered;
-            *standing = numbered;
+        self.state.send_if_modified(|state| {
+            let numbered = NumberState::Numbered(id);
+            let is_new = *state != numbered;
+            *state = numbered;
             is_new
         });
     }
 
     /// Whether the followers got the nodes. If not, that is an ordinary failure: they have outdated ones.
-    async fn are_told(&mut self) -> bool {
-        let told = self.tell_nodes().await;
-        told.map_err(|failure| self.unanswered(failure)).is_ok()
+    async fn nodes_are_published(&mut self) -> bool {
+        let published = self.publish_nodes().await;
+        published.map_err(|failure| self.unanswered(failure)).is_ok()
     }
 
-    async fn tell_nodes(&mut self) -> Result<(), Failure> {
-        let nodes: Vec<Node> = self.seat.ask("node-sync.get-all-nodes", &Nothing {}, None).await?;
-        let by = self.seat.last_entry();
-        self.board.knows_nodes(nodes.len());
-        self.known.send_replace(Known { nodes, by });
+    async fn publish_nodes(&mut self) -> Result<(), Failure> {
+        let nodes: Vec<Node> = self
+            .parts
+            .of
+            .instance
+            .call("node-sync.get-all-nodes", &Nothing {}, None)
+            .await?;
+        let by = self.parts.of.instance.last_entry();
+        self.parts.board.knows_nodes(nodes.len());
+        self.known.send_replace(KnownNodes { nodes, by });
         Ok(())
     }
 
     async fn hand_over(&mut self, handover: Handover) {
-        if self.seat.hand_over(handover).await {
-            self.supervisor.began_version();
+        if self.parts.of.instance.hand_over(handover).await {
+            self.parts.of.supervisor.began_version();
             self.is_over = false;
             self.following.rest();
             self.begin();
@@ -529,7 +532,7 @@ impl Numbering {
     fn show(&self, came: Result<(), (String, u32)>, again_in_ms: Option<u64>) {
         let (error, failures) = came.err().unzip();
         let finished = finished(error, failures.unwrap_or_default(), again_in_ms);
-        self.board.finished(guest_of(&self.key), &self.key, finished);
+        self.parts.board.finished(guest_of(&self.key), &self.key, finished);
     }
 }
 

@@ -6,13 +6,14 @@ use std::sync::Arc;
 
 use trueup_config::ThisNode;
 use trueup_journal::{Entry, Segment, segment_numbers, segment_path};
+use trueup_work::ground::Version;
 use trueup_work::input::{From, Input};
 use trueup_work::instances::Instances;
 use trueup_work::kind::Planning;
 use trueup_work::plan::{KeyPlan, Plan};
 
 use super::setup::NodeSetup;
-use super::{AllManaging, OnNode, guest_of};
+use super::{Mode, OnNode, guest_of};
 
 /// Nothing reads back what the packet filter has. A run applies all of it again when it begins, which changes nothing
 /// if it is what the last run applied.
@@ -27,16 +28,15 @@ fn newest(instances: &Instances, key: &str) -> Vec<Entry> {
 }
 
 /// Adds what each guest of this node would write. `kind`: the name of the summary.
-pub(super) async fn plan(
-    kind: &'static str,
-    (of, node): (Planning<'_>, &ThisNode),
-    mut setup: NodeSetup,
-    plan: &mut Plan,
-) {
-    let seated = setup.nodesync.iter().chain(&setup.service).chain(&setup.renderers);
-    let guests: Vec<_> = seated.map(|seated| Arc::clone(&seated.active)).collect();
-    let managing = AllManaging::new(&mut setup, |version| version.unmanaged(), false, true);
-    let on_node = OnNode::new(of.config, node, setup, managing, &of.ground.board);
+pub(super) async fn plan(kind: &'static str, (of, node): (Planning<'_>, &ThisNode), setup: NodeSetup, plan: &mut Plan) {
+    let loaded = setup.nodesync.iter().chain(&setup.service).chain(&setup.renderers);
+    let guests: Vec<_> = loaded.map(|loaded| Arc::clone(&loaded.version.active)).collect();
+    let mode = Mode {
+        source_is_reported: false,
+        once: true,
+    };
+    let connect = |version: Version| version.unmanaged();
+    let on_node = OnNode::new(of.config, node, setup, connect, &of.ground.board, mode);
     let input = Input {
         from: From::Once(of.all.clone()),
         cluster: None,

@@ -1,6 +1,6 @@
 //! The renderers of this node's service processor, each with its instance. Each call goes to all of them in turn.
 //!
-//! `steps.rs` decides which renderer gets what; this module calls the instances. A renderer that is out of step gets
+//! `renderer_states.rs` decides which renderer gets what; this module calls the instances. A renderer that is out of step gets
 //! a full resync beside the loop, so that one that waits for its store or its kernel holds up no other. Calls skip it
 //! meanwhile, and it then gets what it missed.
 
@@ -16,8 +16,8 @@ use trueup_work::lifecycle::quarantine::SetAside;
 use trueup_work::lifecycle::troubles::TooMuch;
 use trueup_work::supervisor::Supervisor;
 
-use super::seat::Seat;
-use super::steps::{Steps, Turn};
+use super::instance::NodeInstance;
+use super::renderer_states::{Action, RendererStates};
 
 /// How often a renderer catches up beside the loop after its resync. After that it gets what it still missed while
 /// all others wait: changes may come faster than it takes them.
@@ -32,7 +32,7 @@ const MISSED_FEW: usize = 8;
 pub(super) struct Rendering(Arc<Mutex<Inner>>);
 
 struct Inner {
-    steps: Steps,
+    states: RendererStates,
     renderers: Vec<Renderer>,
 }
 
@@ -42,7 +42,7 @@ struct Renderer {
     active: Arc<Active>,
     /// Locked by the current call. Code that holds the lock of all renderers never waits for one that gets a full
     /// resync.
-    seat: Arc<Mutex<Seat>>,
+    instance: Arc<Mutex<NodeInstance>>,
     supervisor: Supervisor,
     /// The last error. `None` if it did not fail.
     error: Option<String>,
@@ -52,72 +52,74 @@ struct Renderer {
 
 /// The state of a renderer, for display.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct RendererAt {
+pub(super) struct RendererStatus {
     pub(super) name: String,
     pub(super) is_in_step: bool,
-    pub(super) is_being_told: bool,
+    /// It needs a full resync, and gets calls.
+    pub(super) is_out_of_step: bool,
+    pub(super) is_resyncing: bool,
     pub(super) is_set_aside: bool,
     /// The last error. `None` if it did not fail.
     pub(super) error: Option<String>,
 }
 
 impl Rendering {
-    pub(super) fn new(renderers: Vec<(Seat, Supervisor)>) -> Self {
-        let steps = Steps::new(renderers.len());
-        let renderers = renderers.into_iter().map(|(seat, supervisor)| Renderer {
-            name: seat.name(),
-            active: seat.active(),
-            seat: Arc::new(Mutex::new(seat)),
+    pub(super) fn new(renderers: Vec<(NodeInstance, Supervisor)>) -> Self {
+        let states = RendererStates::new(renderers.len());
+        let renderers = renderers.into_iter().map(|(instance, supervisor)| Renderer {
+            name: instance.name(),
+            active: instance.active(),
+            instance: Arc::new(Mutex::new(instance)),
             supervisor,
             error: None,
             too_much: None,
         });
         Self(Arc::new(Mutex::new(Inner {
-            steps,
+            states,
             renderers: renderers.collect(),
         })))
     }
 
     /// Call once after each of the processor's own calls: what it did not request again counts from then on.
     pub(super) async fn settle(&self) {
-        self.0.lock().await.steps.settle();
+        self.0.lock().await.states.settle();
     }
 
     /// The positions of renderers that need a full resync.
     pub(super) async fn out_of_step(&self) -> Vec<usize> {
-        self.0.lock().await.steps.out_of_step()
+        self.0.lock().await.states.out_of_step()
     }
 
     /// Resyncs a renderer that is out of step, and then gives it what the others got meanwhile.
     ///
     /// # Errors
     /// Why it did not take it, in one line.
-    pub(super) async fn bring_into_step(&self, renderer: usize) -> Result<(), String> {
-        let (seat, event) = {
+    pub(super) async fn resync_beside(&self, renderer: usize) -> Result<(), String> {
+        let (instance, event) = {
             let mut inner = self.0.lock().await;
-            let Some(event) = inner.steps.begin_telling(renderer) else {
+            let Some(event) = inner.states.begin_resync(renderer) else {
                 return Ok(());
             };
             let Some(its) = inner.renderers.get(renderer) else {
                 return Ok(());
             };
-            (Arc::clone(&its.seat), event)
+            (Arc::clone(&its.instance), event)
         };
         // A handover to another version waits until this is done.
-        let mut seat = seat.lock().await;
+        let mut instance = instance.lock().await;
         let mut calls = vec![Call::Resync { event }];
         let mut all_wait = None;
         for times in 1.. {
-            let told = tell(&mut seat, &calls).await;
+            let answered = call_all(&mut instance, &calls).await;
             let mut inner = match all_wait.take() {
                 Some(inner) => inner,
                 None => self.0.lock().await,
             };
-            if let Err(error) = inner.came(renderer, told) {
-                inner.steps.not_told(renderer);
+            if let Err(error) = inner.came(renderer, answered) {
+                inner.states.resync_failed(renderer);
                 return Err(error);
             }
-            calls = inner.steps.tell_next(renderer);
+            calls = inner.states.next_missed(renderer);
             if calls.is_empty() {
                 break;
             }
@@ -132,14 +134,14 @@ impl Rendering {
     }
 
     /// The resync was aborted.
-    pub(super) async fn broke_off(&self, renderer: usize) {
-        self.0.lock().await.steps.not_told(renderer);
+    pub(super) async fn resync_aborted(&self, renderer: usize) {
+        self.0.lock().await.states.resync_failed(renderer);
     }
 
     /// Sets aside those that failed too often in a row: they are not called until another version is active.
     pub(super) async fn set_aside(&self) -> Vec<(usize, SetAside)> {
         let mut inner = self.0.lock().await;
-        let Inner { steps, renderers } = &mut *inner;
+        let Inner { states, renderers } = &mut *inner;
         let mut set_aside = Vec::new();
         for (at, its) in renderers.iter_mut().enumerate() {
             let Some(too_much) = its.too_much.take() else { continue };
@@ -147,7 +149,7 @@ impl Rendering {
             let entry = its
                 .supervisor
                 .set_aside(&instances, &its.name, &its.name, &its.name, too_much);
-            steps.set_aside(at);
+            states.set_aside(at);
             set_aside.push((at, entry));
         }
         set_aside
@@ -162,32 +164,33 @@ impl Rendering {
 
     /// Makes another version of a renderer active; it is then out of step.
     pub(super) async fn hand_over(&self, renderer: usize, handover: Handover) -> bool {
-        let seat = {
+        let instance = {
             let inner = self.0.lock().await;
             match inner.renderers.get(renderer) {
-                Some(its) => Arc::clone(&its.seat),
+                Some(its) => Arc::clone(&its.instance),
                 None => return false,
             }
         };
-        let is_active = seat.lock().await.hand_over(handover).await;
+        let is_active = instance.lock().await.hand_over(handover).await;
         let mut inner = self.0.lock().await;
         if let (true, Some(its)) = (is_active, inner.renderers.get_mut(renderer)) {
             (its.error, its.too_much) = (None, None);
             its.supervisor.began_version();
-            inner.steps.is_new(renderer);
+            inner.states.is_new(renderer);
         }
         is_active
     }
 
     /// The state of each renderer, in order.
-    pub(super) async fn standing(&self) -> Vec<RendererAt> {
+    pub(super) async fn statuses(&self) -> Vec<RendererStatus> {
         let inner = self.0.lock().await;
-        let all = inner.renderers.iter().enumerate();
-        all.map(|(at, renderer)| RendererAt {
+        let all = inner.renderers.iter().zip(inner.states.all());
+        all.map(|(renderer, state)| RendererStatus {
             name: renderer.name.clone(),
-            is_in_step: inner.steps.is_in_step(at),
-            is_being_told: inner.steps.is_being_told(at),
-            is_set_aside: inner.steps.is_set_aside(at),
+            is_in_step: state.in_step,
+            is_out_of_step: inner.states.is_out_of_step(state),
+            is_resyncing: state.resyncing.is_some(),
+            is_set_aside: state.is_set_aside,
             error: renderer.error.clone(),
         })
         .collect()
@@ -195,26 +198,26 @@ impl Rendering {
 
     /// How many services each should have.
     pub(super) async fn services(&self) -> usize {
-        self.0.lock().await.steps.services()
+        self.0.lock().await.states.services()
     }
 
     /// Call between calls: syncs recordings to disk if they are due.
-    pub(super) async fn rest(&self) {
-        self.each_seat(Seat::rest).await;
+    pub(super) async fn tick(&self) {
+        self.each_instance(NodeInstance::tick).await;
     }
 
     /// Call at the end: syncs all recordings to disk.
     pub(super) async fn sync(&self) {
-        self.each_seat(Seat::sync).await;
+        self.each_instance(NodeInstance::sync).await;
     }
 
     /// Skips a renderer that is in a call.
-    async fn each_seat(&self, what: impl Fn(&mut Seat)) {
+    async fn each_instance(&self, what: impl Fn(&mut NodeInstance)) {
         let inner = self.0.lock().await;
-        let seats = inner.renderers.iter().map(|renderer| &renderer.seat);
-        seats
-            .filter_map(|seat| seat.try_lock().ok())
-            .for_each(|mut seat| what(&mut seat));
+        let instances = inner.renderers.iter().map(|renderer| &renderer.instance);
+        instances
+            .filter_map(|instance| instance.try_lock().ok())
+            .for_each(|mut instance| what(&mut instance));
     }
 }
 
@@ -240,9 +243,9 @@ impl Renderer {
 }
 
 /// Makes several calls, until one is refused.
-async fn tell(seat: &mut Seat, calls: &[Call]) -> Result<Result<(), String>, Failure> {
+async fn call_all(instance: &mut NodeInstance, calls: &[Call]) -> Result<Result<(), String>, Failure> {
     for call in calls {
-        match put(seat, call, None).await {
+        match call_one(instance, call, None).await {
             Ok(Ok(())) => {}
             other => return other,
         }
@@ -251,10 +254,10 @@ async fn tell(seat: &mut Seat, calls: &[Call]) -> Result<Result<(), String>, Fai
 }
 
 /// Makes one call. All but a resync depend on what the renderer got before.
-async fn put(seat: &mut Seat, call: &Call, by: Option<By>) -> Result<Result<(), String>, Failure> {
+async fn call_one(instance: &mut NodeInstance, call: &Call, by: Option<By>) -> Result<Result<(), String>, Failure> {
     match call {
-        Call::Resync { .. } => seat.tell_all(call.name(), call, by).await,
-        _ => seat.ask(call.name(), call, by).await,
+        Call::Resync { .. } => instance.call_resync(call.name(), call, by).await,
+        _ => instance.call(call.name(), call, by).await,
     }
 }
 
@@ -263,8 +266,8 @@ impl Inner {
         let Some(its) = self.renderers.get(renderer) else {
             return Ok(());
         };
-        let seat = Arc::clone(&its.seat);
-        let answer = put(&mut *seat.lock().await, call, by).await;
+        let instance = Arc::clone(&its.instance);
+        let answer = call_one(&mut *instance.lock().await, call, by).await;
         self.came(renderer, answer)
     }
 
@@ -274,25 +277,25 @@ impl Inner {
     }
 
     async fn render(&mut self, by: By, call: Call) -> Result<(), String> {
-        let mut round = self.steps.begin(&call);
+        let mut round = self.states.begin(&call);
         for renderer in 0..self.renderers.len() {
-            match self.steps.turn(renderer, &round) {
-                Turn::PassOver => continue,
-                Turn::ResyncThenCall(event) => {
+            match self.states.action(renderer, &round) {
+                Action::PassOver => continue,
+                Action::ResyncThenCall(event) => {
                     if let Err(error) = self.resync(renderer, event, by.clone()).await {
-                        self.steps.refused(renderer, &mut round, &error);
+                        self.states.refused(renderer, &mut round, &error);
                         continue;
                     }
-                    self.steps.took_resync_first(renderer);
+                    self.states.took_resync_first(renderer);
                 }
-                Turn::Call => {}
+                Action::Call => {}
             }
             match self.ask(renderer, &call, Some(by.clone())).await {
-                Ok(()) => self.steps.took(renderer, &mut round),
-                Err(error) => self.steps.refused(renderer, &mut round, &error),
+                Ok(()) => self.states.took(renderer, &mut round),
+                Err(error) => self.states.refused(renderer, &mut round, &error),
             }
         }
-        self.steps.end(&call, round)
+        self.states.end(&call, round)
     }
 
     async fn resync(&mut self, renderer: usize, event: ResyncEvent, by: By) -> Result<(), String> {

@@ -24,12 +24,12 @@ use trueup_work::supervisor::Supervisor;
 
 use super::approval::{Approval, approved};
 use super::ending::{Ending, IsAsked, STOP_GRACE};
-use super::nodesync::Known;
-use super::rendering::{RendererAt, Rendering};
+use super::nodesync::KnownNodes;
+use super::rendering::{RendererStatus, Rendering};
 use super::wiring::Wiring;
 use super::{Event, SYNC, Summary, finished, guest_of};
 use crate::node::guests::nodesync::Change;
-use crate::node::guests::service::adapter::{Cluster, Told};
+use crate::node::guests::service::adapter::{Changes, Cluster};
 use crate::node::guests::service::{self, NodeContext};
 
 /// Combines Services with their endpoints.
@@ -53,7 +53,7 @@ pub(super) struct Parts {
     /// The versions of each renderer, in order.
     pub(super) renderers: Vec<mpsc::Receiver<Handover>>,
     /// `None` if this node has no numbering.
-    pub(super) nodes: Option<watch::Receiver<Known>>,
+    pub(super) nodes: Option<watch::Receiver<KnownNodes>>,
     pub(super) feed: Option<mpsc::Sender<Vec<Change>>>,
     pub(super) backoff: Backoff,
     pub(super) resync_ms: u64,
@@ -86,12 +86,8 @@ pub(super) struct Serving {
     is_pending: bool,
     /// Whether it was retried because a renderer recovered, and has not succeeded since.
     is_tried_anew: bool,
-    /// Objects in whose events the processor failed since its last success.
-    suspects: BTreeMap<String, service::Event>,
-    /// Whether more objects were left out since the processor's last call.
-    is_left_out_anew: bool,
-    /// Objects that the processor does not get, since it fails with them.
-    left_out: BTreeMap<String, SetAside>,
+    /// The input with which the processor failed too often. `None` if it gets its input.
+    set_aside: Option<SetAside>,
     /// Whether the nodes are known, at least those of an earlier process. Rendering without them would remove what a
     /// node has, for as long as the store takes to answer.
     knows_nodes: bool,
@@ -99,18 +95,18 @@ pub(super) struct Serving {
     is_fed: bool,
     problems: Vec<String>,
     /// Writes notes as events of the Services that they are about. `None` if the source is a folder.
-    said: Option<Events>,
+    kubernetes_events: Option<Events>,
     /// The last look at the source, without its changes.
     last: Batch,
     error: Option<String>,
     out_of_step: Vec<bool>,
     /// Full resyncs of renderers in progress, and which renderer each is for.
     retries: JoinSet<Result<(), String>>,
-    telling: BTreeMap<task::Id, usize>,
+    resyncing: BTreeMap<task::Id, usize>,
     /// Versions of renderers that wait until the resync of the one before has ended.
     waiting: Vec<(usize, Handover)>,
     /// The last state of each renderer on the board. `None` if it is not on the board.
-    shown: Vec<Option<RendererAt>>,
+    shown: Vec<Option<RendererStatus>>,
 }
 
 /// The next step of the loop.
@@ -118,7 +114,7 @@ enum Step {
     HandOver(Option<usize>, Handover),
     Retried(Result<(task::Id, Result<(), String>), JoinError>),
     TakeIn(Batch),
-    TakeNodes(Known),
+    TakeNodes(KnownNodes),
     Rest,
     /// A pause is over, or the others settled.
     Look,
@@ -144,7 +140,7 @@ impl Serving {
             knows_nodes: parts.nodes.is_none(),
             shown: vec![None; parts.renderers.len()],
             retries: JoinSet::new(),
-            telling: BTreeMap::new(),
+            resyncing: BTreeMap::new(),
             waiting: Vec::new(),
             parts,
             objects: Objects::default(),
@@ -152,12 +148,10 @@ impl Serving {
             is_synced: false,
             is_pending: false,
             is_tried_anew: false,
-            suspects: BTreeMap::new(),
-            is_left_out_anew: false,
-            left_out: BTreeMap::new(),
+            set_aside: None,
             is_fed: false,
             problems: Vec::new(),
-            said: None,
+            kubernetes_events: None,
             last: Batch::default(),
             error: None,
         }
@@ -172,13 +166,13 @@ impl Serving {
         others: impl Future<Output = ()>,
         once: bool,
     ) -> Summary {
-        self.said = input.events();
+        self.kubernetes_events = input.events();
         // Each shows as queued until its first resync.
         if let Some(processor) = &self.parts.processor {
             let name = processor.wiring.processor.name();
             self.parts.board.changed(guest_of(&name), &name);
         }
-        for at in self.parts.rendering.standing().await {
+        for at in self.parts.rendering.statuses().await {
             self.parts.board.changed(guest_of(&at.name), &at.name);
         }
         let batches = match input.from {
@@ -197,7 +191,7 @@ impl Serving {
         if let Some(approval) = &mut self.parts.approval {
             approval.keep(true);
         }
-        if let Some(events) = &self.said {
+        if let Some(events) = &self.kubernetes_events {
             events.flush().await;
         }
         if let Some(processor) = &mut self.parts.processor {
@@ -245,7 +239,7 @@ impl Serving {
                     Some(batch) => Step::TakeIn(batch),
                     None => return LoopEnd::SourceEnded,
                 },
-                nodes = told_nodes(&mut self.parts.nodes) => Step::TakeNodes(nodes),
+                nodes = next_nodes(&mut self.parts.nodes) => Step::TakeNodes(nodes),
                 () = &mut others, if !others_settled => {
                     others_settled = true;
                     Step::Look
@@ -266,9 +260,9 @@ impl Serving {
             Step::TakeIn(batch) => self.take_in(batch, is_asked_to_end).await,
             Step::TakeNodes(nodes) => self.take_nodes(nodes).await,
             Step::Rest => {
-                self.parts.rendering.rest().await;
+                self.parts.rendering.tick().await;
                 if let Some(processor) = &mut self.parts.processor {
-                    processor.wiring.processor.rest();
+                    processor.wiring.processor.tick();
                 }
             }
             Step::Look => {}
@@ -310,11 +304,11 @@ impl Serving {
             failures >= FAILURES_MAX_ONCE
         };
         let is_done = |renderer: (usize, &bool)| !renderer.1 || given_up(Work::Renderer(renderer.0));
-        let service = (self.is_synced && !self.is_pending) || given_up(Work::Service);
+        let service = (self.is_synced && !self.is_pending) || self.set_aside.is_some() || given_up(Work::Service);
         service && self.out_of_step.iter().enumerate().all(is_done)
     }
 
-    fn wish(&mut self, work: Work) {
+    fn enqueue(&mut self, work: Work) {
         let now_ms = self.now_ms();
         // The queue can't overflow: it has one key per renderer and two more.
         _ = self.controller.changed(&work, now_ms);
@@ -323,12 +317,12 @@ impl Serving {
     async fn take_ready(&mut self) {
         while let Some(work) = self.controller.take_ready(self.now_ms()) {
             match work {
-                Work::Service => self.tell_service().await,
-                Work::Renderer(renderer) => self.begin_telling(renderer),
+                Work::Service => self.call_processor().await,
+                Work::Renderer(renderer) => self.begin_resync(renderer),
                 Work::Again => {
                     if self.is_synced {
                         self.is_synced = false;
-                        self.wish(Work::Service);
+                        self.enqueue(Work::Service);
                     }
                     let now_ms = self.now_ms();
                     self.controller.done(&Work::Again, Outcome::Success, now_ms);
@@ -338,12 +332,12 @@ impl Serving {
     }
 
     /// Reports what an operator should know, in the log and as events of the Services.
-    fn say(&self, told: &Told) {
-        for note in &told.notes {
+    fn report_notes(&self, changes: &Changes) {
+        for note in &changes.notes {
             tracing::warn!("{note}");
         }
-        let Some(events) = &self.said else { return };
-        for (service, note) in &told.about {
+        let Some(events) = &self.kubernetes_events else { return };
+        for (service, note) in &changes.about {
             events.say(Said {
                 key: Key {
                     namespace: service.namespace.clone(),
@@ -378,15 +372,15 @@ impl Serving {
 
     /// Queues a key that just failed. Its first pause is that after any failure. A key that runs or already waits
     /// stays as it is.
-    fn wish_retry(&mut self, work: Work) {
+    fn enqueue_retry(&mut self, work: Work) {
         if self.controller.status(&work).is_none() {
-            self.wish_later(work, Outcome::Failure);
+            self.enqueue_later(work, Outcome::Failure);
         }
     }
 
     /// Queues a key for when the queue would run it after this outcome.
-    fn wish_later(&mut self, work: Work, after: Outcome) {
-        self.wish(work);
+    fn enqueue_later(&mut self, work: Work, after: Outcome) {
+        self.enqueue(work);
         let now_ms = self.now_ms();
         // Other keys that are also due keep their turns.
         let mut others = Vec::new();
@@ -402,15 +396,15 @@ impl Serving {
         }
     }
 
-    async fn take_nodes(&mut self, nodes: Known) {
+    async fn take_nodes(&mut self, nodes: KnownNodes) {
         self.knows_nodes = true;
         if self.parts.processor.is_none() {
             return;
         }
         if self.is_synced {
-            self.update(service::Event::Nodes(nodes.nodes), None).await;
+            self.update(service::Event::Nodes(nodes.nodes)).await;
         } else if self.parts.cluster.is_complete() {
-            self.wish_resync();
+            self.enqueue_resync();
         }
     }
 
@@ -421,12 +415,11 @@ impl Serving {
         };
         if processor.wiring.processor.hand_over(handover).await {
             processor.supervisor.began_version();
-            self.suspects.clear();
-            self.show_left_out(BTreeMap::new());
+            self.set_aside = None;
             // Another version may combine the same input differently.
             self.is_synced = false;
             if self.parts.cluster.is_complete() && self.knows_nodes {
-                self.wish(Work::Service);
+                self.enqueue(Work::Service);
             }
         }
     }
@@ -452,29 +445,27 @@ impl Serving {
     }
 
     async fn summary(self, end: LoopEnd) -> Summary {
-        let standing = self.parts.rendering.standing().await;
+        let statuses = self.parts.rendering.statuses().await;
         let mut summary = Summary {
             nodes: self.nodes().len(),
             services: self.parts.rendering.services().await,
             problems: self.problems,
             ..Summary::default()
         };
-        for renderer in standing {
+        for renderer in statuses {
             if renderer.is_in_step {
                 summary.rendered.push(renderer.name);
             } else {
                 let is_complete = self.parts.cluster.is_complete();
                 let why = renderer
                     .error
-                    .unwrap_or_else(|| renderers::nothing_sent(&end, is_complete));
+                    .unwrap_or_else(|| renderers::not_received(&end, is_complete));
                 summary.failed.push((renderer.name, why));
             }
         }
         if let (Some(processor), Some(error)) = (&self.parts.processor, self.error) {
             summary.failed.push((processor.wiring.processor.name(), error));
         }
-        let left_out = self.left_out.into_iter();
-        summary.failed.extend(left_out.map(|(what, entry)| (what, entry.error)));
         summary.cut_short = match end {
             LoopEnd::NothingLeft | LoopEnd::Stopped => None,
             LoopEnd::SourceEnded => Some("the source can't be watched any more".to_owned()),
@@ -507,7 +498,7 @@ async fn handed_over(
 }
 
 /// All nodes, when they change. Never returns if this node has no numbering.
-async fn told_nodes(nodes: &mut Option<watch::Receiver<Known>>) -> Known {
+async fn next_nodes(nodes: &mut Option<watch::Receiver<KnownNodes>>) -> KnownNodes {
     if let Some(nodes) = nodes
         && nodes.changed().await.is_ok()
     {

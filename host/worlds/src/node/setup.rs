@@ -7,7 +7,6 @@ use trueup_capabilities::Backends;
 use trueup_capabilities::etcd;
 use trueup_config::{Config, Guest, InterfacesFrom, ThisNode};
 use trueup_work::ground::{Ground, Version};
-use trueup_work::lifecycle::active::Active;
 use trueup_work::needs::{Named, Needs};
 use trueup_work::setup::SetupError;
 
@@ -15,20 +14,17 @@ use crate::node::guests::service::adapter::{Interfaces, read_interfaces};
 use crate::node::guests::{nodesync, renderer, service};
 
 /// One guest of this node, ready to be called.
-pub(crate) struct Seated {
-    pub(crate) guest: Guest,
-    pub(crate) active: Arc<Active>,
-    /// `None` once it is connected with its manager.
-    pub(crate) version: Option<Version>,
+pub(crate) struct LoadedGuest {
+    pub(crate) version: Version,
     pub(crate) backends: Backends,
 }
 
 /// Everything that the loops of this node need.
 pub(crate) struct NodeSetup {
     pub(crate) etcd: Arc<dyn etcd::Api>,
-    pub(crate) nodesync: Option<Seated>,
-    pub(crate) service: Option<Seated>,
-    pub(crate) renderers: Vec<Seated>,
+    pub(crate) nodesync: Option<LoadedGuest>,
+    pub(crate) service: Option<LoadedGuest>,
+    pub(crate) renderers: Vec<LoadedGuest>,
     pub(crate) interfaces: Interfaces,
 }
 
@@ -47,17 +43,17 @@ impl NodeSetup {
             ..ground.backends(config.seed, &format!("{name}/{}", node.name), &Arc::default())
         };
         let nodesync = match &node.nodesync {
-            Some(guest) => Some(seated(config, ground, numbered(guest, node), backends).await?),
+            Some(guest) => Some(loaded(config, ground, numbered(guest, node), backends).await?),
             None => None,
         };
         let (mut service, mut renderers, mut interfaces) = (None, Vec::new(), Interfaces::None);
         if let Some(of) = &node.service {
             interfaces = read(&of.interfaces)?;
             let processor = (service::NAME, service::WORLDS, of.guest.clone());
-            service = Some(seated(config, ground, processor, backends).await?);
+            service = Some(loaded(config, ground, processor, backends).await?);
             for (name, guest) in &of.renderers {
                 let one = (*name, renderer::WORLDS, guest.clone());
-                renderers.push(seated(config, ground, one, backends).await?);
+                renderers.push(loaded(config, ground, one, backends).await?);
             }
         }
         Ok(Self {
@@ -96,18 +92,16 @@ fn numbered(guest: &Guest, node: &ThisNode) -> Named {
     (nodesync::NAME, nodesync::WORLDS, guest)
 }
 
-async fn seated(
+async fn loaded(
     config: &Config,
     ground: &Ground,
     (name, worlds, guest): Named,
     backends: impl Fn(&str) -> Backends,
-) -> Result<Seated, SetupError> {
+) -> Result<LoadedGuest, SetupError> {
     let version = ground.version(config, name, worlds, &guest).await?;
     version.warn_of_missing_grants();
-    Ok(Seated {
-        guest,
-        active: Arc::clone(&version.active),
-        version: Some(version),
+    Ok(LoadedGuest {
+        version,
         backends: backends(name),
     })
 }

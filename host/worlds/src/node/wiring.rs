@@ -9,13 +9,13 @@ use trueup_work::lifecycle::active::Active;
 use trueup_work::lifecycle::failure::Failure;
 use trueup_work::supervisor::Supervisor;
 
+use super::instance::NodeInstance;
 use super::rendering::Rendering;
-use super::seat::Seat;
 use crate::node::guests::service::{Event, Resync, State, Update};
 
 /// A processor with its renderers.
 pub struct Wiring {
-    pub(super) processor: Seat,
+    pub(super) processor: NodeInstance,
     pub(super) rendering: Rendering,
 }
 
@@ -27,11 +27,11 @@ impl Wiring {
         (processor, backends): (Arc<Instances>, Backends),
         renderers: Vec<(Arc<Instances>, Backends)>,
     ) -> Self {
-        let seat = |instances, backends| Seat::new(Active::new(instances), node, backends);
+        let instance = |instances, backends| NodeInstance::new(Active::new(instances), node, backends);
         let renderers = renderers.into_iter();
         let renderers = renderers.map(|(instances, backends)| {
             let supervisor = Supervisor::alone(&instances);
-            (seat(instances, backends), supervisor)
+            (instance(instances, backends), supervisor)
         });
         let rendering = Rendering::new(renderers.collect());
         let backends = Backends {
@@ -39,7 +39,7 @@ impl Wiring {
             ..backends
         };
         Self {
-            processor: seat(processor, backends),
+            processor: instance(processor, backends),
             rendering,
         }
     }
@@ -49,7 +49,7 @@ impl Wiring {
     /// # Errors
     /// One line: the processor gave no answer. The host rebuilds its instance, which then needs a full resync.
     pub async fn resync(&mut self, state: State) -> Result<Result<(), String>, String> {
-        let answer = self.tell_all(&Resync { state }, None).await;
+        let answer = self.call_resync(&Resync { state }, None).await;
         self.settled(answer).await
     }
 
@@ -67,12 +67,12 @@ impl Wiring {
         answer.map_err(|failure| failure.error)
     }
 
-    pub(super) async fn tell_all(&mut self, args: &Resync, by: Option<By>) -> Result<Result<(), String>, Failure> {
-        self.processor.tell_all("processor.resync", args, by).await
+    pub(super) async fn call_resync(&mut self, args: &Resync, by: Option<By>) -> Result<Result<(), String>, Failure> {
+        self.processor.call_resync("processor.resync", args, by).await
     }
 
     pub(super) async fn ask(&mut self, args: &Update, by: Option<By>) -> Result<Result<(), String>, Failure> {
-        self.processor.ask("processor.update", args, by).await
+        self.processor.call("processor.update", args, by).await
     }
 
     /// The positions of renderers that need a full resync.
@@ -85,6 +85,6 @@ impl Wiring {
     /// # Errors
     /// Why it did not take it, in one line.
     pub async fn retry(&self, renderer: usize) -> Result<(), String> {
-        self.rendering.bring_into_step(renderer).await
+        self.rendering.resync_beside(renderer).await
     }
 }

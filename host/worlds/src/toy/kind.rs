@@ -9,7 +9,7 @@ use trueup_sources::{Completeness, Kind as ObjectKind, Objects};
 use trueup_work::ground::{Ground, Version};
 use trueup_work::guests::Worlds;
 use trueup_work::keyed::known::Known;
-use trueup_work::keyed::{self, Keyed, Parts};
+use trueup_work::keyed::{self, Parts};
 use trueup_work::kind::{self, Begin, Fallible, Kind, Loop, On, Planning, Ready};
 use trueup_work::lifecycle::active::Active;
 use trueup_work::lifecycle::quarantine::Quarantine;
@@ -35,13 +35,15 @@ static SECTIONS: PlainWorld<Adapter> = PlainWorld {
 };
 
 /// What a run or a plan of toys needs.
-struct Setup<'c> {
-    config: &'c Config,
-    toy: &'c Plain<Adapter>,
-    ground: &'c Ground,
-    active: Arc<Active>,
+pub(super) struct Setup<'c> {
+    pub(super) config: &'c Config,
+    pub(super) toy: &'c Plain<Adapter>,
+    pub(super) ground: &'c Ground,
+    /// The version of the guest that decides.
+    pub(super) active: Arc<Active>,
+    /// The same, until it is connected with its manager.
     version: Option<Version>,
-    etcd: Arc<dyn etcd::Api>,
+    pub(super) etcd: Arc<dyn etcd::Api>,
 }
 
 impl Kind for OfToys {
@@ -109,25 +111,19 @@ impl<'c> Setup<'c> {
     fn parts(&self) -> Parts<'_> {
         Parts {
             active: &self.active,
-            board: &self.ground.board,
-            metrics: &self.ground.metrics,
+            ground: self.ground,
             guest: &self.toy.guest,
             source: &self.toy.source,
         }
     }
 
     fn toys(&self, quarantine: Arc<Quarantine>) -> Result<Toys<'_>, SetupError> {
-        let known = Known::load(&self.config.state_dir.join("keys").join(NAME));
         Ok(Toys {
-            adapter: &self.toy.adapter,
+            setup: self,
             objects: Objects::default(),
             completeness: Completeness::of(&self.toy.source),
-            known: known.map_err(|error| SetupError::Misused(format!("reading the known keys: {error}")))?,
+            known: Known::open(&self.config.state_dir, NAME, self.ground.plans())?,
             quarantine,
-            ground: self.ground,
-            seed: self.config.seed,
-            active: Arc::clone(&self.active),
-            etcd: Arc::clone(&self.etcd),
         })
     }
 }
@@ -137,10 +133,9 @@ impl Ready for Setup<'_> {
         let Some(version) = self.version.take() else {
             return Ok(kind::nothing());
         };
-        let managing = with.keyed(version);
-        let toys = self.toys(Arc::clone(&managing.of.quarantine))?;
-        let keyed = Keyed::new(self.config, &self.parts(), toys, managing, with.tell)?;
-        let input = with.input()?;
-        Ok(with.run_keyed(keyed, input))
+        let setup: &Self = self;
+        with.keyed(setup.config, &setup.parts(), version, |quarantine, _| {
+            setup.toys(quarantine)
+        })
     }
 }

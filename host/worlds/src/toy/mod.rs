@@ -15,34 +15,28 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
+use trueup_capabilities::Backends;
 use trueup_capabilities::meter::{Effects, Unapplied};
-use trueup_capabilities::{Backends, etcd};
 use trueup_sources::{Batch, Completeness, Kind, Objects};
 use trueup_work::decisions::{Input, Nodes, Seen};
 use trueup_work::event::{Event, Own, Said};
-use trueup_work::ground::Ground;
 use trueup_work::keyed::known::{Known, Record};
 use trueup_work::keyed::turn::{CutCalls, Turn};
 use trueup_work::keyed::{Looked, Reconciler, Rules, Turning, Wanted};
-use trueup_work::lifecycle::active::Active;
 use trueup_work::lifecycle::failure::{End, Failure};
 use trueup_work::lifecycle::quarantine::Quarantine;
 use trueup_work::objects::Id as Key;
 
-use self::adapter::Adapter;
 use self::guest::{Desired, Error, NAME, Outcome, RECONCILE, Reconcile};
+use self::kind::Setup;
 
 /// What the loop needs to know of toys.
 struct Toys<'a> {
-    adapter: &'a Adapter,
+    setup: &'a Setup<'a>,
     objects: Objects,
     completeness: Completeness,
     known: Known<Written>,
     quarantine: Arc<Quarantine>,
-    ground: &'a Ground,
-    seed: u64,
-    active: Arc<Active>,
-    etcd: Arc<dyn etcd::Api>,
 }
 
 /// What is known of one key: the format of its file.
@@ -166,7 +160,7 @@ impl Reconciler for Toys<'_> {
     }
 
     fn wanted(&mut self, key: &Key) -> Wanted<Vec<Desired>> {
-        let (at, value) = (self.adapter.key(key), self.value(key));
+        let (at, value) = (self.setup.toy.adapter.key(key), self.value(key));
         if value.is_some() {
             let left: Vec<Desired> = self.left(key, Some(&at)).collect();
             return Wanted::Work([vec![Desired { key: at, value }], left].concat());
@@ -175,7 +169,7 @@ impl Reconciler for Toys<'_> {
         if !self.is_gone(key) {
             return if left.is_empty() { Wanted::Nothing } else { Wanted::Held };
         }
-        let admitted = self.active.quotas.holdings.admit_all(&key.to_string());
+        let admitted = self.setup.active.quotas.holdings.admit_all(&key.to_string());
         admitted.map_or_else(Wanted::Waits, |()| Wanted::Work(left))
     }
 
@@ -194,9 +188,12 @@ impl Reconciler for Toys<'_> {
     }
 
     fn turn(&mut self, key: &Key, desired: Vec<Desired>, mut turn: Turn) -> Turning<Self> {
-        let shared = self.ground.backends(self.seed, turn.slot.key(), &self.active.quotas);
+        let setup = self.setup;
+        let shared = setup
+            .ground
+            .backends(setup.config.seed, turn.slot.key(), &setup.active.quotas);
         turn.set_backends(Backends {
-            etcd: Some(Arc::clone(&self.etcd)),
+            etcd: Some(Arc::clone(&setup.etcd)),
             ..shared
         });
         let key = key.clone();
@@ -209,12 +206,12 @@ impl Reconciler for Toys<'_> {
     fn lost(&self, _: &Key) {}
 
     fn succeeded(&mut self, key: &Key, gone: bool, effects: Effects, (): ()) -> Result<Option<Event>, String> {
-        let (holdings, text) = (&self.active.quotas.holdings, key.to_string());
+        let (holdings, text) = (&self.setup.active.quotas.holdings, key.to_string());
         if gone {
             holdings.emptied(&text);
         } else {
             holdings.settled(&text, 1);
-            self.remember(key, [self.adapter.key(key)].into())?;
+            self.remember(key, [self.setup.toy.adapter.key(key)].into())?;
         }
         let json = json!({ "key": text, "gone": gone, "did": BTreeMap::from(self.did(effects)) });
         let did = self.did(effects).into_iter().filter(|(_, count)| *count > 0);

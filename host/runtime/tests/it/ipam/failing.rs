@@ -47,9 +47,9 @@ const SET_ASIDE: &str =
 #[tokio::test]
 async fn a_request_that_fails_too_often_is_refused_and_others_are_served() {
     let stage = stage();
-    let (mut host, hand) = stage.watched(policy(OnFailure::Retry)).await;
+    let (mut host, manager) = stage.watched(policy(OnFailure::Retry)).await;
     for turn in 0..3 {
-        assert_eq!(hand.set_aside(), []);
+        assert_eq!(manager.set_aside(), []);
         let (said, ended) = refused(&mut host, "ADD").await;
         assert!(
             said.contains("the instance gave no answer: ") && ended == 1,
@@ -64,7 +64,7 @@ async fn a_request_that_fails_too_often_is_refused_and_others_are_served() {
             "{said}"
         );
     }
-    let all = hand.set_aside();
+    let all = manager.set_aside();
     let [entry] = all.as_slice() else { panic!("{all:?}") };
     assert_eq!(
         (entry.instance.as_str(), entry.failures),
@@ -77,12 +77,12 @@ async fn a_request_that_fails_too_often_is_refused_and_others_are_served() {
     host.stop().await;
 
     // The next process knows it. With other limits, it tries again.
-    let (mut host, hand) = stage.watched(policy(OnFailure::Retry)).await;
+    let (mut host, manager) = stage.watched(policy(OnFailure::Retry)).await;
     assert!(refused(&mut host, "ADD").await.0.contains(SET_ASIDE));
     let mut next = stage.instances();
     next.limits.imports_per_call += 1;
-    hand.hand_over(next).await.unwrap();
-    assert_eq!(hand.set_aside(), [], "another version is asked");
+    manager.hand_over(next).await.unwrap();
+    assert_eq!(manager.set_aside(), [], "another version is asked");
     let (said, ended) = refused(&mut host, "ADD").await;
     assert!(said.contains("the instance gave no answer: ") && ended == 1, "{said}");
     // The store was the cause, and it works again.
@@ -96,7 +96,7 @@ async fn a_request_that_fails_too_often_is_refused_and_others_are_served() {
 #[tokio::test]
 async fn an_answer_and_the_pods_end_forgive() {
     let stage = stage();
-    let (mut host, hand) = stage.watched(policy(OnFailure::Retry)).await;
+    let (mut host, manager) = stage.watched(policy(OnFailure::Retry)).await;
     for turn in 0..4 {
         *stage.disk.poison.lock().unwrap() = Some(BAD);
         for _ in 0..2 {
@@ -106,15 +106,15 @@ async fn an_answer_and_the_pods_end_forgive() {
         host.add(BAD).await;
         host.del(BAD).await;
     }
-    assert_eq!(hand.set_aside(), [], "never so often in a row");
+    assert_eq!(manager.set_aside(), [], "never so often in a row");
     *stage.disk.poison.lock().unwrap() = Some(BAD);
     for _ in 0..3 {
         refused(&mut host, "ADD").await;
     }
-    assert_eq!(hand.set_aside().len(), 1);
+    assert_eq!(manager.set_aside().len(), 1);
     // No address was assigned, so its release needs no change of the store.
     host.del(BAD).await;
-    assert_eq!(hand.set_aside(), [], "no request is about this pod any more");
+    assert_eq!(manager.set_aside(), [], "no request is about this pod any more");
     host.stop().await;
 }
 
@@ -122,14 +122,14 @@ async fn an_answer_and_the_pods_end_forgive() {
 async fn a_release_set_aside_ends_no_instance_from_the_spool_or_gc_either() {
     let stage = stage();
     *stage.disk.poison.lock().unwrap() = None;
-    let (mut host, hand) = stage.watched(policy(OnFailure::Hold)).await;
+    let (mut host, manager) = stage.watched(policy(OnFailure::Hold)).await;
     for container in [BAD, "c1", "c2"] {
         host.add(container).await;
     }
     *stage.disk.poison.lock().unwrap() = Some(BAD);
     let gc = json!({"v": 1, "command": "GC", "network": "net", "valid": [["c1", "eth0"]]});
     assert_eq!(host.code(&gc).await, 11);
-    assert_eq!(hand.set_aside()[0].instance, "pods DEL net/bad-container/eth0");
+    assert_eq!(manager.set_aside()[0].instance, "pods DEL net/bad-container/eth0");
     let ended = host.event(|event| matches!(event, Event::Ended { .. })).await;
     assert!(matches!(ended, Event::Ended { .. }));
     assert_eq!(host.code(&gc).await, 11);
@@ -164,23 +164,23 @@ async fn another_version_is_wished_for_and_again_once_that_wish_is_answered() {
         name: "ipam".to_owned(),
         version: "1".to_owned(),
     };
-    let (mut host, mut hand) = stage.watched(policy(OnFailure::FallBack(to))).await;
+    let (mut host, mut manager) = stage.watched(policy(OnFailure::FallBack(to))).await;
     for _ in 0..3 {
-        assert_eq!(hand.fallen(), None);
+        assert_eq!(manager.fallen(), None);
         refused(&mut host, "ADD").await;
     }
-    let why = hand.fallen().unwrap();
+    let why = manager.fallen().unwrap();
     assert!(
         why.starts_with(
             "pods ADD net/bad-container/eth0 failed 3 times: guest `ipam@1` in `datastore.assign-pod-ipv4-address`: "
         ),
         "{why}"
     );
-    assert_eq!((hand.set_aside().len(), hand.fallen()), (1, None));
-    hand.hand_over(stage.instances()).await.unwrap();
+    assert_eq!((manager.set_aside().len(), manager.fallen()), (1, None));
+    manager.hand_over(stage.instances()).await.unwrap();
     for _ in 0..3 {
         refused(&mut host, "ADD").await;
     }
-    assert!(hand.fallen().is_some());
+    assert!(manager.fallen().is_some());
     host.stop().await;
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use trueup_capabilities::Backends;
 use trueup_capabilities::checkpoint::Store;
 use trueup_capabilities::grants::Grants;
@@ -17,9 +17,12 @@ use trueup_journal::{Files, Options, Outcome, Segment, instance_dir, segment_fil
 use trueup_sources::enis::{Eni, Enis};
 use trueup_work::guests::Program;
 use trueup_work::instances::Instances;
+use trueup_work::lifecycle::active::{Active, Handover};
+use trueup_work::lifecycle::quarantine::{Quarantine, SetAside};
 use trueup_work::replay;
+use trueup_work::swap::Fallen;
 use trueup_worlds::ipam::guest as ipam;
-use trueup_worlds::ipam::{Event, Hand, Managing, Served, Settings, WarmTargets};
+use trueup_worlds::ipam::{Event, Managing, Served, Settings, WarmTargets, guest_settings};
 use trueup_worlds::worlds;
 
 use super::disk::{ANSWER_BYTES, Disk};
@@ -64,6 +67,38 @@ pub(crate) struct Stage {
 pub(crate) struct Host {
     pub(crate) served: Served,
     pub(crate) events: mpsc::UnboundedReceiver<Event>,
+}
+
+/// The manager of the guest's versions.
+pub(crate) struct Manager {
+    handovers: mpsc::Sender<Handover>,
+    quarantine: Arc<Quarantine>,
+    fallen: mpsc::UnboundedReceiver<Fallen>,
+}
+
+impl Manager {
+    /// Makes another version active, with the state of the one before.
+    pub(crate) async fn hand_over(&self, mut instances: Instances) -> Result<(), String> {
+        instances.settings = guest_settings(instances.settings);
+        let (reply, replied) = oneshot::channel();
+        let handover = Handover {
+            instances: Arc::new(instances),
+            commit: Box::new(|| Ok(())),
+            reply,
+        };
+        assert!(self.handovers.send(handover).await.is_ok(), "the instance is served");
+        replied.await.unwrap()
+    }
+
+    /// The requests that are set aside, by name.
+    pub(crate) fn set_aside(&self) -> Vec<SetAside> {
+        self.quarantine.all()
+    }
+
+    /// Why another version is requested. Taking it answers the request. `None` if there is no request.
+    pub(crate) fn fallen(&mut self) -> Option<String> {
+        self.fallen.try_recv().ok().map(|fallen| fallen.why)
+    }
 }
 
 pub(crate) fn eni(id: &str, device_number: i32, addresses: &[&str]) -> Eni {
@@ -141,9 +176,24 @@ impl Stage {
     }
 
     /// The same, and failing requests are set aside.
-    pub(crate) async fn watched(&self, policy: FailurePolicy) -> (Host, Hand) {
-        let (managing, hand) = Managing::watched(self.instances(), policy);
-        (self.start_with(managing).await, hand)
+    pub(crate) async fn watched(&self, policy: FailurePolicy) -> (Host, Manager) {
+        let mut instances = self.instances();
+        instances.settings = guest_settings(instances.settings);
+        let quarantine = Arc::new(Quarantine::load(&instances.state_dir, instances.name));
+        let (fall_back, fallen) = mpsc::unbounded_channel();
+        let (hand_over, handovers) = mpsc::channel(1);
+        let of = trueup_work::ground::Managing {
+            quarantine: Arc::clone(&quarantine),
+            handovers,
+            fall_back,
+        };
+        let managing = Managing::new(Active::new(Arc::new(instances)), of, policy);
+        let manager = Manager {
+            handovers: hand_over,
+            quarantine,
+            fallen,
+        };
+        (self.start_with(managing).await, manager)
     }
 
     async fn start_with(&self, managing: impl Into<Managing>) -> Host {

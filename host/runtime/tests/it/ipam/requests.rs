@@ -264,7 +264,7 @@ async fn once_reads_and_ends() {
         stage.settings(),
         stage.instances(),
         stage.backends(),
-        stage.enis.borrow().clone(),
+        stage.enis.subscribe(),
         std::future::pending(),
         |event| events.push(event),
     )
@@ -282,7 +282,7 @@ async fn once_reads_and_ends() {
         stage.settings(),
         stage.instances(),
         stage.backends(),
-        stage.enis.borrow().clone(),
+        stage.enis.subscribe(),
         std::future::ready(()),
         |_| {},
     )

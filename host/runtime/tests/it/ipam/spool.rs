@@ -100,7 +100,7 @@ async fn once_works_the_spool_off() {
         stage.settings(),
         stage.instances(),
         stage.backends(),
-        stage.enis.borrow().clone(),
+        stage.enis.subscribe(),
         std::future::pending(),
         |_| {},
     )

@@ -53,7 +53,7 @@ impl Actor {
             self.downs = self.downs.saturating_add(1);
             let pause = doubled(DOWN_PAUSE, self.downs, DOWN_PAUSE_MAX);
             self.due.begin = Some(Instant::now() + pause);
-            self.tell(Event::Down {
+            self.report(Event::Down {
                 instance: self.name(),
                 error: error.clone(),
                 again_in_ms: ms(pause),
@@ -61,7 +61,7 @@ impl Actor {
             self.unread = Some(error);
             break;
         }
-        self.stand();
+        self.show_serving();
     }
 
     async fn try_begin(&mut self, how: Begin) -> Result<(), Failure> {
@@ -69,13 +69,13 @@ impl Actor {
         let should_have = match how {
             Begin::FromStore => {
                 self.has = Inventory::default();
-                self.datastore.slot.begin(self.stands).await?;
-                if self.stands.is_some() || !self.is_begun {
+                self.datastore.slot.begin(self.valid_entry).await?;
+                if self.valid_entry.is_some() || !self.is_begun {
                     // Not after a trap: writes from before it may still wait for their sync, and so do the answers.
                     self.answers.begin_life(self.datastore.last_entry()).await;
                 }
                 self.is_begun = true;
-                self.stands = None;
+                self.valid_entry = None;
                 let remembered = self.remembered.inventory().without(self.released.ids());
                 self.wanted.with(&remembered)
             }
@@ -102,8 +102,8 @@ impl Actor {
             tracing::error!(instance = self.settings.instance, "{error}");
             return;
         }
-        self.standing.set(Some(error.clone()));
-        self.tell(Event::Ended {
+        self.not_serving.send_replace(Some(error.clone()));
+        self.report(Event::Ended {
             instance: self.name(),
             error,
         });
@@ -127,7 +127,8 @@ impl Actor {
         let _ = reply.send(handed_over);
         if !self.datastore.slot.is_live() {
             if was_live {
-                self.standing.set(Some("the instance is being built again".to_owned()));
+                self.not_serving
+                    .send_replace(Some("the instance is being built again".to_owned()));
             }
             self.begin(Begin::FromStore).await;
         }
@@ -135,14 +136,14 @@ impl Actor {
 
     /// Rebuilds the instance after a loss.
     pub(super) async fn roll_back(&mut self, lost: Lost) {
-        let Lost { error, stands } = lost;
-        self.standing.set(Some(error.clone()));
-        self.tell(Event::RolledBack {
+        let Lost { error, valid_entry } = lost;
+        self.not_serving.send_replace(Some(error.clone()));
+        self.report(Event::RolledBack {
             instance: self.name(),
             error,
-            stands,
+            stands: valid_entry,
         });
-        self.stands = Some(stands);
+        self.valid_entry = Some(valid_entry);
         self.datastore.slot.end();
         self.pause_between_ends().await;
         self.begin(Begin::FromStore).await;
@@ -168,7 +169,7 @@ impl Actor {
                 self.downs = 0;
                 let stats = self.datastore.stats().await?;
                 self.holders.read(self.datastore.allocated().await?);
-                self.tell(Event::Read {
+                self.report(Event::Read {
                     instance: self.name(),
                     stats,
                 });
@@ -187,7 +188,7 @@ impl Actor {
                 };
                 self.readings_failed = self.readings_failed.saturating_add(1);
                 self.due.reading = Some(Instant::now() + READING_RETRY);
-                self.tell(Event::ReadingFailed {
+                self.report(Event::ReadingFailed {
                     instance: self.name(),
                     error: error.clone(),
                     again_in_ms: ms(READING_RETRY),
@@ -195,7 +196,7 @@ impl Actor {
                 self.unread = Some(error);
             }
         }
-        self.stand();
+        self.show_serving();
         Ok(())
     }
 }

@@ -129,7 +129,7 @@ impl Actor {
                     return Ok(());
                 }
                 if let Some(wanted) = wanted
-                    && self.told.insert(id.clone(), wanted) != Some(wanted)
+                    && self.reported.insert(id.clone(), wanted) != Some(wanted)
                 {
                     tracing::warn!(
                         instance = self.settings.instance,
@@ -200,7 +200,7 @@ impl Actor {
         match self.datastore.remove_eni(id).await? {
             Ok(()) | Err(Error::UnknownEni) => {
                 self.has.remove_eni(id);
-                self.told.remove(id);
+                self.reported.remove(id);
                 self.forget_soon();
                 Ok(true)
             }
@@ -260,7 +260,7 @@ impl Actor {
                 return self.follow().await;
             }
             self.wanted.remove_eni(&id);
-            self.tell(Event::Released {
+            self.report(Event::Released {
                 instance: self.name(),
                 eni: id,
             });

@@ -8,7 +8,7 @@ use trueup_work::lifecycle::failure::Failure;
 
 use super::{Actor, Worked};
 use crate::ipam::protocol::Refusal;
-use crate::ipam::spool::{Release, Whose};
+use crate::ipam::spool::Release;
 
 /// How often the actor looks at the spool. Retries failed releases and finds new ones.
 const SPOOL_PERIOD: Duration = Duration::from_secs(30);
@@ -21,12 +21,8 @@ impl Actor {
         let Some(spool) = &mut self.spool else { return };
         self.due.spool = Some(Instant::now() + SPOOL_PERIOD);
         if self.unread.is_none() && self.releases.is_empty() {
-            let whose = Whose {
-                instance: &self.settings.instance,
-                all: &self.all,
-            };
             self.worked_off = Worked::default();
-            self.releases = spool.releases(whose).into();
+            self.releases = spool.releases(&self.settings.instance).into();
         }
     }
 
@@ -68,7 +64,7 @@ impl Actor {
         }
         let worked_off = self.worked_off;
         if self.releases.is_empty() && worked_off != Worked::default() {
-            self.tell(Event::Spool {
+            self.report(Event::Spool {
                 instance: self.name(),
                 done: worked_off.done,
                 kept: worked_off.kept,

@@ -7,7 +7,7 @@ use trueup_base::clock::{Clock as _, SystemClock};
 use trueup_work::board::pods::Stats;
 use trueup_work::lifecycle::failure::Failure;
 
-use super::{Actor, Job};
+use super::{Actor, Mail};
 use crate::ipam::enis::Inventory;
 use crate::ipam::guest::{AddressInfo, EniInfos, IpamKey};
 use crate::ipam::protocol::{self, Answer, Command, Done, Gc, Refusal};
@@ -17,8 +17,8 @@ use crate::ipam::shown::Shown;
 const WARM_PAUSE: Duration = Duration::from_secs(1);
 
 impl Actor {
-    pub(super) async fn serve(&mut self, job: Job) {
-        let Job { command, pod, reply } = job;
+    pub(super) async fn serve(&mut self, mail: Mail) {
+        let Mail { command, pod, reply } = mail;
         let known = command.key().and_then(|key| self.holders.pod(key).map(str::to_owned));
         self.datastore.about(pod.clone().or(known));
         let mut freed = Vec::new();
@@ -53,8 +53,8 @@ impl Actor {
                     self.failing.failed(&command, &failure, &self.datastore);
                 }
                 let error = failure.error;
-                let told = format!("the instance gave no answer: {error}");
-                (Err(Refusal::later(told)), Some(error))
+                let refusal = Refusal::later(format!("the instance gave no answer: {error}"));
+                (Err(refusal), Some(error))
             }
         };
         self.answers.give(self.datastore.last_entry(), answer, reply);
@@ -163,7 +163,7 @@ impl Actor {
         let allocated_count = allocated.len();
         let held: Vec<_> = allocated
             .into_iter()
-            .filter(|pod| has.place(&pod.ip).is_none())
+            .filter(|pod| has.interface_of(&pod.ip).is_none())
             .collect();
         let (rest_ms, now_ms) = (self.datastore.cooling_period_ms(), SystemClock.now_ms());
         let rests = |address: &&AddressInfo| {

@@ -111,7 +111,7 @@ impl Actor {
         }
         self.counted.clone_from(&counted);
         if let Some((stats, problems)) = counted {
-            self.tell(Event::Counted {
+            self.report(Event::Counted {
                 instance: self.name(),
                 stats,
                 problems,

@@ -12,7 +12,7 @@ use trueup_config::is_resource_name;
 use trueup_work::objects::Id as ServiceName;
 
 /// The annotation of a Service: `{"exposed_ports": {"80": {"name": "web"}, "443": {}}}`.
-pub const ANNOTATION: &str = "cloud.google.com/neg";
+pub(crate) const ANNOTATION: &str = "cloud.google.com/neg";
 
 /// The request of a Service.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -9,13 +9,13 @@ use super::annotation;
 
 /// A port of a Service. It has one instance, and one NEG for each zone and subnet.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Key {
+pub(crate) struct Key {
     /// The Service's namespace.
-    pub namespace: String,
+    pub(crate) namespace: String,
     /// The Service's name.
-    pub name: String,
+    pub(crate) name: String,
     /// The number of the Service's port.
-    pub port: u16,
+    pub(crate) port: u16,
 }
 
 impl fmt::Display for Key {

@@ -15,7 +15,7 @@ const SUBNET_DIGITS: usize = 6;
 
 /// The name of a NEG without a name in the annotation: `trueup-` and the first 20 hex digits of the SHA-256 of cluster,
 /// namespace, Service and port, each preceded by its length (8 bytes, big-endian).
-pub fn made_name(cluster: &str, key: &Key) -> String {
+pub(crate) fn made_name(cluster: &str, key: &Key) -> String {
     let port = key.port.to_string();
     let mut hash = Sha256::new();
     for part in [cluster, &key.namespace, &key.name, &port] {
@@ -28,7 +28,7 @@ pub fn made_name(cluster: &str, key: &Key) -> String {
 
 /// The name in a subnet other than the default: `NAME-` and the first 6 hex digits of the SHA-256 of the subnet's name.
 /// NAME is cut so that the result has at most 63 characters.
-pub fn name_in_subnet(name: &str, subnet: &str) -> String {
+pub(crate) fn name_in_subnet(name: &str, subnet: &str) -> String {
     let room = RESOURCE_NAME_MAX - SUBNET_DIGITS - 1;
     let cut = name.get(..room).unwrap_or(name);
     format!("{cut}-{}", digits(&Sha256::digest(subnet), SUBNET_DIGITS))

@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::Node;
 use trueup_config::NegAdapter as Settings;
 
 /// The Kubernetes label of a Node that names its zone.
-pub const ZONE_LABEL: &str = "topology.kubernetes.io/zone";
+pub(crate) const ZONE_LABEL: &str = "topology.kubernetes.io/zone";
 
 /// The relevant parts of a Node. They stay equal while a Node only reports its heartbeat.
 #[derive(Clone, Debug, PartialEq, Eq)]

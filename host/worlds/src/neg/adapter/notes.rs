@@ -55,7 +55,8 @@ impl Notes {
     }
 
     /// The current notes.
-    pub(super) fn standing(&self) -> impl Iterator<Item = &str> {
+    #[cfg(test)]
+    pub(super) fn all(&self) -> impl Iterator<Item = &str> {
         self.0.values().flatten().map(String::as_str)
     }
 }

@@ -7,7 +7,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
-use trueup_capabilities::neg::NegRef;
 use trueup_config::{NEG_NAMES, NegAdapter as Settings, ZONES};
 use trueup_sources::Source;
 use trueup_sources::{Change, Completeness, Kind, ObjectRef};
@@ -15,7 +14,7 @@ use trueup_work::objects::Id as ServiceName;
 
 use super::annotation::{Asked, Exposed};
 use super::claims::Claims;
-use super::desired::{Changed, Concern, Places, Wish};
+use super::desired::{Changed, Concern, Desired, Locations};
 use super::endpoints::placed;
 use super::index::{Index, Touched};
 use super::key::Key;
@@ -25,10 +24,10 @@ use super::notes::Notes;
 
 /// Everything that NEGs depend on, and the request of each key.
 #[derive(Clone, Debug)]
-pub struct Targets {
+pub(crate) struct Targets {
     settings: Settings,
     index: Index,
-    places: Places,
+    locations: Locations,
     claims: Claims,
     /// The names of each key: one for each subnet.
     names: BTreeMap<Key, BTreeSet<String>>,
@@ -41,50 +40,34 @@ pub struct Targets {
 }
 
 impl Targets {
-    /// Nothing is known yet.
-    pub fn new(settings: &Settings) -> Self {
-        let places = Places {
-            zones: settings.zones.iter().cloned().collect(),
-            subnets: settings.subnet.iter().cloned().collect(),
-        };
+    /// Nothing is known yet. `locations`: the value that [`Targets::locations`] had when the previous process ended.
+    pub(crate) fn new(settings: &Settings, source: &Source, mut locations: Locations) -> Self {
+        locations.zones.extend(settings.zones.iter().cloned());
+        locations.subnets.extend(settings.subnet.iter().cloned());
         Self {
             settings: settings.clone(),
             index: Index::default(),
-            places,
+            locations,
             claims: Claims::default(),
             names: BTreeMap::new(),
             notes: Notes::default(),
             held: BTreeSet::new(),
-            completeness: Completeness::default(),
+            completeness: Completeness::of(source),
             was_complete: false,
         }
     }
 
-    /// The same for this source.
-    pub fn of(mut self, source: &Source) -> Self {
-        self.completeness = Completeness::of(source);
-        self
-    }
-
-    /// The same, with the value that [`Targets::places`] had when the previous process ended. Call it before the first
-    /// look.
-    pub fn with_places(mut self, places: Places) -> Self {
-        self.places.zones.extend(places.zones);
-        self.places.subnets.extend(places.subnets);
-        self
-    }
-
     /// The past and present locations of Nodes, including those in the configuration. The caller stores them when
-    /// [`Changed::more_places`] is set.
-    pub fn places(&self) -> &Places {
-        &self.places
+    /// [`Changed::more_locations`] is set.
+    pub(crate) fn locations(&self) -> &Locations {
+        &self.locations
     }
 
     /// Applies a look at the source. `has_keys`: there is something to lose.
     ///
     /// Objects that disappear while `complete` is false are kept until it is true. A source without any object,
     /// although there is something to lose, is treated as unavailable: see [`Completeness`].
-    pub fn take_in(&mut self, changes: &[Change], complete: bool, has_keys: bool) -> Changed {
+    pub(crate) fn take_in(&mut self, changes: &[Change], complete: bool, has_keys: bool) -> Changed {
         let mut looked = Looked::default();
         for change in changes {
             let reference = &change.reference;
@@ -93,7 +76,7 @@ impl Targets {
                 Some(object) => {
                     self.held.remove(reference);
                     let touched = self.index.put(reference, object, &self.settings);
-                    self.see_place(reference, &mut looked);
+                    self.see_location(reference, &mut looked);
                     looked.take(reference, touched);
                 }
                 None if self.index.has(reference) => _ = self.held.insert(reference.clone()),
@@ -131,13 +114,13 @@ impl Targets {
             is_empty: missing.all,
             no_nodes: is_missed,
             completed: self.completeness.completed(),
-            more_places: looked.more_places,
+            more_locations: looked.more_locations,
         }
     }
 
     /// Sets the objects that exist and cannot be read. Returns the keys that this affects, except keys of Services that
     /// were never read, which may or may not be gone now ([`Targets::is_gone`]).
-    pub fn take_in_unreadable(&mut self, unreadable: &Arc<BTreeSet<ObjectRef>>) -> BTreeSet<Key> {
+    pub(crate) fn take_in_unreadable(&mut self, unreadable: &Arc<BTreeSet<ObjectRef>>) -> BTreeSet<Key> {
         let mut keys = BTreeSet::new();
         for reference in &self.completeness.take_in_unreadable(unreadable) {
             match reference.kind {
@@ -155,7 +138,7 @@ impl Targets {
 
     /// The desired state of a key, or why it is invalid: then nothing changes, and one line says how to fix it. `None`
     /// if no source object requests the key; if [`Targets::is_gone`] also holds, its NEGs must be emptied.
-    pub fn wish(&self, key: &Key) -> Option<Result<Wish, String>> {
+    pub(crate) fn desired(&self, key: &Key) -> Option<Result<Desired, String>> {
         if !self.was_complete {
             return None;
         }
@@ -171,39 +154,40 @@ impl Targets {
     }
 
     /// Whether a key without a request is gone: everything was read, and it would be visible if it existed.
-    pub fn is_gone(&self, key: &Key) -> bool {
+    pub(crate) fn is_gone(&self, key: &Key) -> bool {
         let service = ObjectRef {
             kind: Kind::Service,
             namespace: key.namespace.clone(),
             name: key.name.clone(),
         };
-        self.completeness.is_gone(&service) && self.wish(key).is_none()
+        self.completeness.is_gone(&service) && self.desired(key).is_none()
     }
 
     /// Every requested key, valid or not.
-    pub fn keys(&self) -> BTreeSet<Key> {
+    pub(crate) fn keys(&self) -> BTreeSet<Key> {
         let keys = self.index.keys();
         keys.filter(|_| self.was_complete).collect()
     }
 
     /// Whether a missing object is gone.
-    pub fn is_complete(&self) -> bool {
+    pub(crate) fn is_complete(&self) -> bool {
         self.completeness.is_complete()
     }
 
     /// The owner of a NEG's name. `None` if no key requests it. If another key now owns the NEGs of a deleted key, they
     /// are not to be emptied: the owner corrects them.
-    pub fn owner(&self, neg: &str) -> Option<&Key> {
+    pub(crate) fn owner(&self, neg: &str) -> Option<&Key> {
         self.claims.owner(neg)
     }
 
     /// The current notes, reported or not.
-    pub fn notes(&self) -> impl Iterator<Item = &str> {
-        self.notes.standing()
+    #[cfg(test)]
+    pub(crate) fn notes(&self) -> impl Iterator<Item = &str> {
+        self.notes.all()
     }
 
     /// A Node reveals where NEGs may be. A new location affects every key.
-    fn see_place(&mut self, reference: &ObjectRef, looked: &mut Looked) {
+    fn see_location(&mut self, reference: &ObjectRef, looked: &mut Looked) {
         if reference.kind != Kind::Node {
             return;
         }
@@ -211,11 +195,11 @@ impl Targets {
             return;
         };
         let mut is_new = false;
-        for (place, all) in [(zone, &mut self.places.zones), (subnet, &mut self.places.subnets)] {
-            is_new |= place.as_ref().is_some_and(|place| all.insert(place.clone()));
+        for (name, all) in [(zone, &mut self.locations.zones), (subnet, &mut self.locations.subnets)] {
+            is_new |= name.as_ref().is_some_and(|name| all.insert(name.clone()));
         }
         if is_new {
-            looked.more_places = true;
+            looked.more_locations = true;
             let keys = self.index.keys().collect();
             let touched = Touched {
                 keys,
@@ -260,7 +244,7 @@ impl Targets {
     fn neg_names(&self, key: &Key, exposed: &Exposed) -> impl Iterator<Item = (&str, String)> {
         let made = || made_name(&self.settings.cluster, key);
         let name = exposed.name.clone().unwrap_or_else(made);
-        self.places.subnets.iter().map(move |subnet| {
+        self.locations.subnets.iter().map(move |subnet| {
             let is_default = self.settings.subnet.as_ref() == Some(subnet);
             let name = if is_default {
                 name.clone()
@@ -271,7 +255,7 @@ impl Targets {
         })
     }
 
-    fn made(&self, key: &Key, exposed: &Exposed) -> Result<Wish, String> {
+    fn made(&self, key: &Key, exposed: &Exposed) -> Result<Desired, String> {
         let names: BTreeMap<&str, String> = self.neg_names(key, exposed).collect();
         for name in names.values() {
             if let Some(owner) = self.owner(name).filter(|owner| *owner != key) {
@@ -287,25 +271,14 @@ impl Targets {
         let service = key.service();
         let spot = |node: &str| self.index.node(node)?.spot();
         let placed = placed(self.index.slices(&service), &exposed.port_name, spot);
-        let neg = |zone: &String, name: &String| NegRef {
-            name: name.clone(),
-            zone: zone.clone(),
-        };
-        let zones = &self.places.zones;
-        let mut negs: Vec<NegRef> = names
-            .values()
-            .flat_map(|name| zones.iter().map(move |zone| neg(zone, name)))
-            .collect();
-        negs.sort();
         let names = names.into_iter().map(|(subnet, name)| (subnet.to_owned(), name.into()));
         let settings = [
             (NEG_NAMES.to_owned(), Value::Object(names.collect())),
-            (ZONES.to_owned(), json!(zones)),
+            (ZONES.to_owned(), json!(self.locations.zones)),
         ];
-        Ok(Wish {
+        Ok(Desired {
             settings: Map::from_iter(settings),
             target: placed.target,
-            negs,
             left_out: placed.left_out,
         })
     }
@@ -334,7 +307,7 @@ struct Looked {
     keys: BTreeSet<Key>,
     touched: Touched,
     seen: Vec<Concern>,
-    more_places: bool,
+    more_locations: bool,
 }
 
 impl Looked {

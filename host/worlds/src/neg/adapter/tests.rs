@@ -5,8 +5,13 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use trueup_capabilities::neg::EndpointGroup;
-use trueup_sources::{Change, Kind, Object};
+use trueup_config::{NegAdapter as Settings, ZONES, is_resource_name};
+use trueup_sources::{Change, Kind, Object, Source};
 
+use super::annotation::ANNOTATION;
+use super::desired::Concern;
+use super::names::{made_name, name_in_subnet};
+use super::node::ZONE_LABEL;
 use super::*;
 use crate::slices::SERVICE_LABEL;
 use crate::slices::testing::{gone, is, merge};
@@ -74,8 +79,17 @@ pub(super) fn on(node: &str, pod: &str, address: &str) -> Value {
     })
 }
 
+/// A source of files.
+pub(super) fn manifests() -> Source {
+    Source::Manifests(std::path::PathBuf::new())
+}
+
+pub(super) fn without_objects(settings: &Settings) -> Targets {
+    Targets::new(settings, &manifests(), Locations::default())
+}
+
 pub(super) fn targets_with(settings: &Settings, objects: impl IntoIterator<Item = Object>) -> (Targets, Changed) {
-    let mut targets = Targets::new(settings);
+    let mut targets = without_objects(settings);
     let changes: Vec<Change> = objects.into_iter().map(is).collect();
     let changed = targets.take_in(&changes, true, false);
     (targets, changed)
@@ -85,12 +99,12 @@ pub(super) fn targets(objects: impl IntoIterator<Item = Object>) -> Targets {
     targets_with(&settings(json!({})), objects).0
 }
 
-pub(super) fn wish(targets: &Targets, key: &Key) -> Wish {
-    targets.wish(key).unwrap().unwrap()
+pub(super) fn desired(targets: &Targets, key: &Key) -> Desired {
+    targets.desired(key).unwrap().unwrap()
 }
 
 /// `zone/subnet ip+ipv6:port@node` for each endpoint.
-pub(super) fn target(wish: &Wish) -> Vec<String> {
+pub(super) fn target(desired: &Desired) -> Vec<String> {
     let of = |group: &EndpointGroup| {
         let at = format!("{}/{}", group.location.zone, group.location.subnet);
         let text = |endpoint: &trueup_capabilities::neg::Endpoint| {
@@ -99,32 +113,26 @@ pub(super) fn target(wish: &Wish) -> Vec<String> {
         };
         group.endpoints.iter().map(text).collect::<Vec<_>>()
     };
-    wish.target.iter().flat_map(of).collect()
+    desired.target.iter().flat_map(of).collect()
 }
 
 const BOTH: &str = r#"{"exposed_ports": {"80": {"name": "web"}, "443": {}}}"#;
 
 #[test]
-fn each_exposed_port_of_a_service_is_a_wish_of_its_own() {
+fn each_exposed_port_of_a_service_is_a_key_of_its_own() {
     let all = targets([
         service("web", BOTH),
         node("n1", json!({})),
         slice("web-1", "IPv4", json!([on("n1", "a", "10.0.0.1")])),
     ]);
     assert_eq!(all.keys(), [key("web", 80), key("web", 443)].into());
-    let http = wish(&all, &key("web", 80));
+    let http = desired(&all, &key("web", 80));
     assert_eq!(target(&http), ["z1/default 10.0.0.1+:8080@vm-n1"]);
     assert_eq!(
         Value::Object(http.settings),
         json!({"neg_names": {"default": "web"}, "zones": ["z1"]})
     );
-    let negs: Vec<_> = http
-        .negs
-        .iter()
-        .map(|neg| (neg.name.as_str(), neg.zone.as_str()))
-        .collect();
-    assert_eq!(negs, [("web", "z1")]);
-    let https = wish(&all, &key("web", 443));
+    let https = desired(&all, &key("web", 443));
     assert_eq!(target(&https), ["z1/default 10.0.0.1+:8443@vm-n1"]);
     let made = made_name("c1", &key("web", 443));
     assert_eq!(https.settings["neg_names"], json!({"default": made}));
@@ -216,7 +224,7 @@ fn an_invalid_annotation_fails_every_port_of_the_service_with_one_line() {
         assert_eq!(all.keys(), keys, "{annotation}");
         // This includes a port that it had before and no longer names: nothing changes.
         for key in keys.iter().chain([&key("web", 9999)]) {
-            let text = all.wish(key).unwrap().unwrap_err();
+            let text = all.desired(key).unwrap().unwrap_err();
             assert_eq!(
                 text,
                 format!("service `shop/web`: annotation `cloud.google.com/neg`: {said}")
@@ -236,7 +244,7 @@ fn an_invalid_annotation_fails_every_port_of_the_service_with_one_line() {
     ] {
         let all = targets([service("web", annotation)]);
         assert_eq!(all.keys(), [key("web", 80), key("web", 443)].into(), "{annotation}");
-        let text = all.wish(&key("web", 80)).unwrap().unwrap_err();
+        let text = all.desired(&key("web", 80)).unwrap().unwrap_err();
         assert!(
             text.starts_with("service `shop/web`: annotation `cloud.google.com/neg`: ") && text.lines().count() == 1,
             "{text}"
@@ -249,7 +257,7 @@ fn an_invalid_annotation_fails_every_port_of_the_service_with_one_line() {
 }
 
 #[test]
-fn a_service_that_asks_for_nothing_is_no_wish() {
+fn a_service_that_asks_for_nothing_is_no_key() {
     for annotation in [r#"{}"#, r#"{"exposed_ports": {}}"#, r#"{"exposed_ports": null}"#] {
         let (all, changed) = targets_with(&settings(json!({})), [service("web", annotation)]);
         assert_eq!((all.keys(), changed.notes), (BTreeSet::new(), vec![]), "{annotation}");
@@ -260,7 +268,7 @@ fn a_service_that_asks_for_nothing_is_no_wish() {
     }});
     for service in [patched_service("web", deleted), patched_service("web", json!({}))] {
         let all = targets([service]);
-        assert_eq!(all.wish(&key("web", 80)), None);
+        assert_eq!(all.desired(&key("web", 80)), None);
         assert!(all.is_gone(&key("web", 80)));
     }
     let (all, changed) = targets_with(&settings(json!({})), [service("web", r#"{"ingress": true}"#)]);
@@ -281,9 +289,9 @@ fn of_two_that_come_to_one_name_the_first_keeps_it() {
     let named = |name: &str| format!(r#"{{"exposed_ports": {{"80": {{"name": "{name}"}}}}}}"#);
     let (a, b) = (service("a", &named("x")), service("b", &named("x")));
     let mut all = targets([b.clone(), a.clone(), service("c", &named("y")), node("n1", json!({}))]);
-    assert!(all.wish(&key("a", 80)).unwrap().is_ok());
+    assert!(all.desired(&key("a", 80)).unwrap().is_ok());
     assert_eq!(
-        all.wish(&key("b", 80)).unwrap().unwrap_err(),
+        all.desired(&key("b", 80)).unwrap().unwrap_err(),
         "service `shop/b`: port 80: NEG `x` is that of port 80 of service `shop/a`: give it another name"
     );
     assert_eq!(all.owner("x"), Some(&key("a", 80)));
@@ -294,16 +302,16 @@ fn of_two_that_come_to_one_name_the_first_keeps_it() {
         [key("a", 80), key("b", 80)].into(),
         "and no other key"
     );
-    assert!(all.wish(&key("b", 80)).unwrap().is_ok());
+    assert!(all.desired(&key("b", 80)).unwrap().is_ok());
     assert!(all.is_gone(&key("a", 80)));
     assert_eq!(all.owner("x"), Some(&key("b", 80)), "emptying NEGs leaves this one");
 
     let changed = all.take_in(&[is(a)], true, true);
     assert_eq!(changed.affected, [key("a", 80), key("b", 80)].into());
-    assert!(all.wish(&key("b", 80)).unwrap().is_err());
+    assert!(all.desired(&key("b", 80)).unwrap().is_err());
     let twice = r#"{"exposed_ports": {"80": {"name": "x"}, "443": {"name": "x"}}}"#;
     let one = targets([service("web", twice)]);
-    assert!(one.wish(&key("web", 80)).unwrap().is_ok() && one.wish(&key("web", 443)).unwrap().is_err());
+    assert!(one.desired(&key("web", 80)).unwrap().is_ok() && one.desired(&key("web", 443)).unwrap().is_err());
 }
 
 #[test]
@@ -313,12 +321,12 @@ fn a_name_that_another_one_comes_to_in_a_subnet_is_taken_too() {
     let taken = format!(r#"{{"exposed_ports": {{"80": {{"name": "{name}"}}}}}}"#);
     let x = r#"{"exposed_ports": {"80": {"name": "x"}}}"#;
     let (mut all, _) = targets_with(&settings, [service("a", x), service("b", &taken)]);
-    assert!(all.wish(&key("b", 80)).unwrap().is_ok());
+    assert!(all.desired(&key("b", 80)).unwrap().is_ok());
     let there = node("n1", json!({"metadata": {"labels": {"subnet": "other"}}}));
     let changed = all.take_in(&[is(there)], true, true);
     assert_eq!(changed.affected, [key("a", 80), key("b", 80)].into());
-    assert!(changed.more_places);
-    assert!(all.wish(&key("b", 80)).unwrap().is_err());
+    assert!(changed.more_locations);
+    assert!(all.desired(&key("b", 80)).unwrap().is_err());
 }
 
 #[test]
@@ -329,21 +337,21 @@ fn the_example_of_negs_may_write_the_negs_it_names() {
     let neg = config.world::<trueup_config::Neg>().unwrap();
     let snapshot = trueup_sources::manifests::load(&folder.join("manifests")).unwrap();
     assert_eq!(snapshot.problems, []);
-    let mut targets = Targets::new(&neg.adapter);
+    let mut targets = without_objects(&neg.adapter);
     let changes = trueup_sources::Objects::default().changes_to(&snapshot.objects);
     let changed = targets.take_in(&changes, snapshot.is_complete(), false);
     assert_eq!(changed.notes, Vec::<String>::new());
     assert_eq!(targets.keys().len(), 2, "two Services");
     for key in targets.keys() {
-        let wish = targets.wish(&key).unwrap().unwrap();
-        let zones: BTreeSet<_> = wish.target.iter().map(|group| &group.location.zone).collect();
+        let desired = targets.desired(&key).unwrap().unwrap();
+        let zones: BTreeSet<_> = desired.target.iter().map(|group| &group.location.zone).collect();
         assert_eq!(zones.len(), 3, "in three zones");
-        for neg_ref in &wish.negs {
-            assert!(neg.guest.grants.allow_neg(
-                trueup_capabilities::grants::Access::Write,
-                &neg_ref.name,
-                &neg_ref.zone
-            ));
+        for name in desired.settings[NEG_NAMES].as_object().unwrap().values() {
+            for zone in desired.settings[ZONES].as_array().unwrap() {
+                let (name, zone) = (name.as_str().unwrap(), zone.as_str().unwrap());
+                let write = trueup_capabilities::grants::Access::Write;
+                assert!(neg.guest.grants.allow_neg(write, name, zone));
+            }
         }
     }
 }

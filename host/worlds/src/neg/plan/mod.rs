@@ -7,36 +7,33 @@ mod course;
 mod story;
 mod text;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::Serialize;
-use serde_json::{Map, Value};
+use tokio::sync::mpsc;
 use trueup_base::clock::{Clock as _, SystemClock, VirtualClock};
+use trueup_base::fence::Fence;
 use trueup_capabilities::Backends;
 use trueup_capabilities::holdings::Kept;
-use trueup_capabilities::log::NoLog;
 use trueup_capabilities::metrics::Registry as Metrics;
 use trueup_capabilities::neg::planned::Planned;
 use trueup_capabilities::neg::simulated::Operation as UnderWay;
-use trueup_capabilities::neg::{Endpoint, EndpointGroup};
-use trueup_capabilities::random::Seeded;
+use trueup_capabilities::neg::{Endpoint, Reads};
 use trueup_config::{Config, Neg};
-use trueup_work::ground::stream_of;
 use trueup_work::input::nothing_there;
-use trueup_work::instance::Instance;
-use trueup_work::instances::Instances;
+use trueup_work::keyed::{Reconciler as _, Wanted};
 use trueup_work::kind::Planning;
+use trueup_work::lifecycle::quarantine::Quarantine;
 use trueup_work::plan::{OwnKeys, Plan};
 use trueup_work::setup::SetupError;
 
 use self::course::Course;
 use self::story::Story;
-use super::known::KnownNegs;
-use super::left_of;
 use super::progress::MIGRATION_ENDPOINTS;
-use super::setup::Looking;
-use crate::neg::adapter::{Key, Targets, Wish};
+use super::setup::NegSetup;
+use super::{Negs, Work};
+use crate::neg::adapter::Key;
 use crate::neg::guest::NAME;
 
 /// What a run would do for one key.
@@ -135,70 +132,50 @@ impl NegPlan {
     }
 }
 
-/// The desired state of one key.
-struct Wanted {
-    settings: Map<String, Value>,
-    target: Vec<EndpointGroup>,
-    is_gone: bool,
-    left_out: usize,
-}
-
 /// Adds what a run would do with all keys of what the source holds.
 ///
 /// # Errors
 /// If nothing could be begun.
-pub(crate) async fn plan(
-    kind: &'static str,
-    (of, neg): (Planning<'_>, &Neg),
-    plan: &mut Plan,
-) -> Result<(), SetupError> {
-    let (config, all) = (of.config, of.all);
-    let unreadable = |error| SetupError::Misused(format!("reading the known keys: {error}"));
-    let known = KnownNegs::load(&config.state_dir).map_err(unreadable)?;
-    let places = known.places().map_err(unreadable)?;
-    let looking = Looking::new(config, neg, of.ground).await?;
-    let mut targets = Targets::new(&neg.adapter).of(&neg.source).with_places(places);
-    targets.take_in_unreadable(&all.unreadable);
-    let looked = targets.take_in(&all.changes, all.complete, known.keys().next().is_some());
+pub(crate) async fn plan(kind: &'static str, of: Planning<'_>, plan: &mut Plan) -> Result<(), SetupError> {
+    let Some(setup) = NegSetup::new(of.config, of.ground, Fence::open()).await? else {
+        return Ok(());
+    };
+    let reads = setup.reads()?;
+    let quarantine = Arc::new(Quarantine::load(&of.config.state_dir, NAME));
+    // Nothing comes for a key of a plan.
+    let mut negs = Negs::new(&setup, true, quarantine, (mpsc::channel(1).1, mpsc::channel(1).1))?;
+    let looked = negs.look(of.all);
     plan.notes.extend(looked.notes);
     if looked.is_empty {
-        plan.problem(nothing_there(neg.source.is_cluster()));
+        plan.problem(nothing_there(setup.neg.source.is_cluster()));
     }
+    let mut keys = negs.keys();
+    keys.extend(negs.known.keys().cloned());
     let mut plans = Vec::new();
-    let mut keys: BTreeSet<Key> = targets.keys();
-    keys.extend(known.keys().cloned());
     for key in keys {
-        let wanted = match targets.wish(&key) {
-            Some(Ok(wish)) => Ok(Wanted::of(wish)),
-            Some(Err(error)) => Err(error),
-            None if targets.is_gone(&key) => match left_of(&key, &known, &targets) {
-                Some(settings) => Ok(Wanted {
-                    settings,
-                    target: Vec::new(),
-                    is_gone: true,
-                    left_out: 0,
-                }),
-                None => continue,
-            },
-            None => {
-                plan.held.push(key.to_string());
-                continue;
-            }
-        };
-        let planned = match wanted {
-            Ok(wanted) => plan_key(&looking, config.seed, &key, wanted).await,
-            Err(error) => NegPlan {
+        let planned = match negs.wanted(&key) {
+            Wanted::Work(work) => plan_key(&setup, &reads, &key, work).await,
+            Wanted::Refused(error) | Wanted::Waits(error) => NegPlan {
                 error: Some(error),
                 ..NegPlan::default()
             },
+            Wanted::Held => {
+                plan.held.push(key.to_string());
+                continue;
+            }
+            Wanted::Nothing | Wanted::Forget => continue,
         };
+        let desired = negs.targets.desired(&key).and_then(Result::ok);
         plans.push(NegPlan {
             key: key.to_string(),
+            left_out: desired.map_or(0, |desired| desired.left_out),
             ..planned
         });
     }
-    looking.stop().await;
-    add(plan, kind, (config, neg), &plans)
+    drop(negs);
+    add(plan, kind, (of.config, setup.neg), &plans)?;
+    setup.stop().await;
+    Ok(())
 }
 
 fn add(
@@ -225,97 +202,65 @@ fn add(
     Ok(())
 }
 
-impl Wanted {
-    fn of(wish: Wish) -> Self {
-        let Wish {
-            settings,
-            target,
-            left_out,
-            ..
-        } = wish;
-        Self {
-            settings,
-            target,
-            is_gone: false,
-            left_out,
-        }
-    }
-}
-
-/// Uses the real grants: a plan is refused what a run would be refused.
-async fn plan_key(looking: &Looking, seed: u64, key: &Key, wanted: Wanted) -> NegPlan {
-    let Wanted {
-        settings,
-        target,
-        is_gone,
-        left_out,
-    } = wanted;
+async fn plan_key(setup: &NegSetup<'_>, reads: &Arc<dyn Reads>, key: &Key, work: Work) -> NegPlan {
     let mut plan = NegPlan {
-        gone: is_gone,
-        left_out,
+        gone: work.is_gone,
         ..NegPlan::default()
     };
-    let instances = looking.instances.with_settings(&settings);
-    let instance = key.to_string();
-    let snapshot = match instances.state_now(&instance).await {
-        Ok(snapshot) => snapshot,
-        Err(error) => {
-            plan.error = Some(error);
-            return plan;
-        }
-    };
-    let under_way = snapshot
-        .as_deref()
-        .map(|snapshot| story::under_way(snapshot, &instances.settings))
-        .unwrap_or_default();
-    plan.under_way = now_under_way(&under_way);
-    let metrics = Arc::new(Metrics::default());
-    let began_ms = SystemClock.now_ms();
-    let clock = Arc::new(VirtualClock::new(began_ms));
-    let planned = Arc::new(Planned::new(Arc::clone(&looking.reads), &under_way));
-    let backends = Backends {
-        clock: Arc::<VirtualClock>::clone(&clock),
-        random: Arc::new(Seeded::new(seed, stream_of(&instance))),
-        log: Arc::new(NoLog),
-        metrics: Arc::clone(&metrics),
-        neg: Some(Arc::<Planned>::clone(&planned)),
-        quotas: Arc::clone(&looking.quotas),
-        ..Backends::default()
-    };
-    let started = match start(&instances, &instance, backends, snapshot.as_deref()).await {
-        Ok(started) => started,
-        Err(error) => {
-            plan.error = Some(error);
-            return plan;
-        }
-    };
-    let mut course = Course {
-        instance: started,
-        planned,
-        clock,
-        began_ms,
-        target,
-        story: Story::beginning_with(&under_way),
-        calls: 0,
-    };
-    let ended = course.run().await;
-    plan.steps = course.story.steps;
-    plan.error = ended.error;
-    plan.unplanned = ended
-        .is_cut
-        .then(|| super::progress::counted(&metrics, &instance, MIGRATION_ENDPOINTS));
-    plan.count();
+    if let Err(error) = plan.follow(setup, reads, &key.to_string(), work).await {
+        plan.error = Some(error);
+    }
     plan
 }
 
-async fn start(
-    instances: &Instances,
-    key: &str,
-    backends: Backends,
-    snapshot: Option<&str>,
-) -> Result<Instance, String> {
-    let started = instances.start_unrecorded(key, backends, snapshot).await;
-    started.map_err(|error| format!("{:#}", anyhow::Error::from(error)))
+impl NegPlan {
+    /// Uses the real grants: a plan is refused what a run would be refused.
+    ///
+    /// # Errors
+    /// One line: why there is no instance from which to plan.
+    async fn follow(
+        &mut self,
+        setup: &NegSetup<'_>,
+        reads: &Arc<dyn Reads>,
+        key: &str,
+        work: Work,
+    ) -> Result<(), String> {
+        let instances = setup.active.instances().with_settings(&work.settings);
+        let snapshot = instances.state_now(key).await?;
+        let under_way = snapshot
+            .as_deref()
+            .map(|snapshot| story::under_way(snapshot, &instances.settings))
+            .unwrap_or_default();
+        self.under_way = now_under_way(&under_way);
+        let metrics = Arc::new(Metrics::default());
+        let began_ms = SystemClock.now_ms();
+        let clock = Arc::new(VirtualClock::new(began_ms));
+        let planned = Arc::new(Planned::new(Arc::clone(reads), &under_way));
+        let backends = Backends {
+            clock: Arc::<VirtualClock>::clone(&clock),
+            metrics: Arc::clone(&metrics),
+            neg: Some(Arc::<Planned>::clone(&planned)),
+            ..setup.ground.backends(setup.config.seed, key, &setup.active.quotas)
+        };
+        let started = instances.start_unrecorded(key, backends, snapshot.as_deref()).await;
+        let mut course = Course {
+            instance: started.map_err(|error| format!("{:#}", anyhow::Error::from(error)))?,
+            planned,
+            clock,
+            began_ms,
+            target: work.target,
+            story: Story::beginning_with(&under_way),
+            calls: 0,
+        };
+        let ended = course.run().await;
+        self.steps = course.story.steps;
+        self.error = ended.error;
+        self.unplanned = ended
+            .is_cut
+            .then(|| super::progress::counted(&metrics, key, MIGRATION_ENDPOINTS));
+        self.count();
+        Ok(())
+    }
 }
 
 fn now_under_way(under_way: &BTreeMap<u64, UnderWay>) -> Vec<OperationNow> {

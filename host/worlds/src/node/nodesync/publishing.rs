@@ -24,7 +24,7 @@ impl Numbering {
             self.prefix,
             self.id,
             record.ip_addresses.join(", "),
-            self.node
+            self.parts.node
         );
         self.show(Err((text.clone(), 1)), self.publish_in_ms());
         if self.overwritten.as_ref() != Some(&text) {
@@ -36,12 +36,13 @@ impl Numbering {
     /// Publishes each address family separately. What could not be stored shows in the record, which the watch
     /// reports.
     pub(super) async fn publish(&mut self) {
-        if self.addresses.is_empty() {
+        if self.parts.addresses.is_empty() {
             return;
         }
         self.unpublished = None;
         for version in [IpVersion::Ipv4, IpVersion::Ipv6] {
             let of_family = self
+                .parts
                 .addresses
                 .iter()
                 .filter(|address| address.is_ipv6 == (version == IpVersion::Ipv6));
@@ -50,7 +51,13 @@ impl Numbering {
                 version,
             };
             let call = "node-sync.publish-node-ips";
-            let why = match self.seat.ask::<Result<bool, Error>>(call, &args, None).await {
+            let why = match self
+                .parts
+                .of
+                .instance
+                .call::<Result<bool, Error>>(call, &args, None)
+                .await
+            {
                 Ok(Ok(_)) => continue,
                 Ok(Err(error)) => describe(&error),
                 Err(failure) => failure.error,
@@ -60,7 +67,7 @@ impl Numbering {
             self.unpublished = Some(error);
         }
         self.check_published();
-        if self.unpublished.is_some() && self.said.is_some() {
+        if self.unpublished.is_some() && self.reported.is_some() {
             self.show_numbered();
         }
     }
@@ -80,8 +87,9 @@ impl Numbering {
 
     pub(super) fn is_published(&self) -> bool {
         let stored = self.records.get(&self.id).map(|record| record.ip_addresses.as_slice());
-        let wanted = self.addresses.iter().map(|address| address.text.as_str());
-        self.addresses.is_empty() || set_of(wanted) == set_of(stored.unwrap_or_default().iter().map(String::as_str))
+        let wanted = self.parts.addresses.iter().map(|address| address.text.as_str());
+        self.parts.addresses.is_empty()
+            || set_of(wanted) == set_of(stored.unwrap_or_default().iter().map(String::as_str))
     }
 
     pub(super) fn publish_in_ms(&self) -> Option<u64> {

@@ -5,17 +5,17 @@ use trueup_controller::Outcome;
 use trueup_work::lifecycle::active::Handover;
 
 use super::{LoopEnd, Serving, Work};
-use crate::node::rendering::RendererAt;
+use crate::node::rendering::RendererStatus;
 use crate::node::{Event, guest_of};
 
 impl Serving {
     /// Starts a full resync of a renderer, beside the loop.
-    pub(super) fn begin_telling(&mut self, renderer: usize) {
+    pub(super) fn begin_resync(&mut self, renderer: usize) {
         let rendering = self.parts.rendering.clone();
         let task = self
             .retries
-            .spawn(async move { rendering.bring_into_step(renderer).await });
-        self.telling.insert(task.id(), renderer);
+            .spawn(async move { rendering.resync_beside(renderer).await });
+        self.resyncing.insert(task.id(), renderer);
         if let Some(Some(at)) = self.shown.get(renderer) {
             self.parts.board.began(guest_of(&at.name), &at.name);
         }
@@ -27,17 +27,17 @@ impl Serving {
             Ok((task, _)) => *task,
             Err(error) => error.id(),
         };
-        let Some(renderer) = self.telling.remove(&task) else {
+        let Some(renderer) = self.resyncing.remove(&task) else {
             return;
         };
-        let told = match retried {
-            Ok((_, told)) => told,
+        let taken = match retried {
+            Ok((_, taken)) => taken,
             Err(error) => {
-                self.parts.rendering.broke_off(renderer).await;
+                self.parts.rendering.resync_aborted(renderer).await;
                 Err(format!("telling it everything broke off: {error}"))
             }
         };
-        self.retried(renderer, told).await;
+        self.retried(renderer, taken).await;
         let waiting = std::mem::take(&mut self.waiting);
         for (of, handover) in waiting {
             self.hand_over_renderer(of, handover).await;
@@ -47,7 +47,7 @@ impl Serving {
     /// Makes another version of a renderer active. If the renderer is in a full resync, that comes first, and the
     /// loop does not wait for it.
     pub(super) async fn hand_over_renderer(&mut self, renderer: usize, handover: Handover) {
-        if self.telling.values().any(|told| *told == renderer) {
+        if self.resyncing.values().any(|of| *of == renderer) {
             self.waiting.push((renderer, handover));
             return;
         }
@@ -58,12 +58,12 @@ impl Serving {
         // The new version has no failures.
         self.controller.forget(&Work::Renderer(renderer));
         if self.out_of_step.get(renderer).copied().unwrap_or_default() {
-            self.wish(Work::Renderer(renderer));
+            self.enqueue(Work::Renderer(renderer));
         }
     }
 
-    async fn retried(&mut self, renderer: usize, told: Result<(), String>) {
-        let outcome = if told.is_ok() {
+    async fn retried(&mut self, renderer: usize, taken: Result<(), String>) {
+        let outcome = if taken.is_ok() {
             Outcome::Success
         } else {
             Outcome::Failure
@@ -75,16 +75,16 @@ impl Serving {
             *shown = None;
         }
         self.follow_renderers().await;
-        if let (Err(_), Some(Some(at))) = (&told, self.shown.get(renderer))
+        if let (Err(_), Some(Some(at))) = (&taken, self.shown.get(renderer))
             && !at.is_set_aside
         {
-            self.tell_out_of_step(renderer, at);
+            self.report_out_of_step(renderer, at);
         }
         let is_out = self.out_of_step.get(renderer).copied().unwrap_or_default();
-        if told.is_err() {
+        if taken.is_err() {
             if is_out {
                 // The queue may have forgotten it meanwhile.
-                self.wish_retry(Work::Renderer(renderer));
+                self.enqueue_retry(Work::Renderer(renderer));
             }
             return;
         }
@@ -92,18 +92,17 @@ impl Serving {
         self.controller.forget(&Work::Renderer(renderer));
         if is_out {
             // Another version became active during the resync.
-            self.wish(Work::Renderer(renderer));
+            self.enqueue(Work::Renderer(renderer));
         }
         // Only once: a renderer that takes a full resync and then refuses one call must not get another resync in
         // each of its pauses.
         if self.is_pending && !std::mem::replace(&mut self.is_tried_anew, true) {
-            self.wish(Work::Service);
+            self.enqueue(Work::Service);
         }
     }
 
     /// Queues a full resync of each renderer that fell out of step.
     pub(super) async fn follow_renderers(&mut self) {
-        let out = self.parts.rendering.out_of_step().await;
         for (renderer, entry) in self.parts.rendering.set_aside().await {
             self.controller.forget(&Work::Renderer(renderer));
             _ = self.parts.events.send(Event::SetAside {
@@ -112,17 +111,17 @@ impl Serving {
                 failures: entry.failures,
             });
         }
-        let standing = self.parts.rendering.standing().await;
-        for (renderer, at) in standing.into_iter().enumerate() {
-            let is_out = out.contains(&renderer) && !at.is_set_aside;
+        let statuses = self.parts.rendering.statuses().await;
+        for (renderer, at) in statuses.into_iter().enumerate() {
+            let is_out = at.is_out_of_step;
             let Some(was_out) = self.out_of_step.get_mut(renderer) else {
                 continue;
             };
             let was_out = std::mem::replace(was_out, is_out);
             match (was_out, is_out) {
                 (false, true) => {
-                    self.wish_retry(Work::Renderer(renderer));
-                    self.tell_out_of_step(renderer, &at);
+                    self.enqueue_retry(Work::Renderer(renderer));
+                    self.report_out_of_step(renderer, &at);
                 }
                 (true, false) if !at.is_set_aside => {
                     self.controller.forget(&Work::Renderer(renderer));
@@ -147,7 +146,7 @@ impl Serving {
         }
     }
 
-    fn tell_out_of_step(&self, renderer: usize, at: &RendererAt) {
+    fn report_out_of_step(&self, renderer: usize, at: &RendererStatus) {
         let due_ms = self
             .controller
             .status(&Work::Renderer(renderer))
@@ -159,7 +158,7 @@ impl Serving {
         });
     }
 
-    fn show_renderer(&self, renderer: usize, at: &RendererAt) {
+    fn show_renderer(&self, renderer: usize, at: &RendererStatus) {
         let work = Work::Renderer(renderer);
         if at.is_set_aside {
             let failures = self.controller.status(&work).map_or(0, |status| status.failures);
@@ -167,7 +166,7 @@ impl Serving {
             self.parts
                 .board
                 .set_aside(guest_of(&at.name), &at.name, &error, failures);
-        } else if at.is_being_told {
+        } else if at.is_resyncing {
             self.parts.board.began(guest_of(&at.name), &at.name);
         } else if !at.is_in_step && at.error.is_none() {
             self.parts.board.changed(guest_of(&at.name), &at.name);
@@ -182,7 +181,7 @@ impl Serving {
 }
 
 /// Why a renderer without an error has not received the Services.
-pub(super) fn nothing_sent(end: &LoopEnd, is_complete: bool) -> String {
+pub(super) fn not_received(end: &LoopEnd, is_complete: bool) -> String {
     let cause = match end {
         LoopEnd::Stopped => ": the host was stopped before",
         _ if is_complete => "",
@@ -197,13 +196,13 @@ mod tests {
 
     #[test]
     fn an_interrupted_start_says_why_nothing_is_rendered() {
-        let said = |end| nothing_sent(&end, false);
+        let why = |end| not_received(&end, false);
         assert_eq!(
-            said(LoopEnd::Stopped),
+            why(LoopEnd::Stopped),
             "it has not received the Services: the host was stopped before"
         );
         assert_eq!(
-            said(LoopEnd::NothingLeft),
+            why(LoopEnd::NothingLeft),
             "it has not received the Services: not everything of the source could be read"
         );
     }

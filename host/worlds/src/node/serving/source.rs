@@ -11,7 +11,7 @@ use super::{Serving, Work};
 use crate::node::Event;
 use crate::node::approval::Approval;
 use crate::node::ending::IsAsked;
-use crate::node::guests::service::adapter::Told;
+use crate::node::guests::service::adapter::Changes;
 
 /// The maximum number of changes of one look at the source that go one by one. Above it, the processor gets a full
 /// resync: renderers take that in less time, and whatever comes next waits less.
@@ -25,47 +25,47 @@ impl Serving {
     /// Takes in what the source says.
     pub(super) async fn take_in(&mut self, batch: Batch, is_asked_to_end: &IsAsked) {
         let was_complete = self.parts.cluster.is_complete();
-        let told = self.parts.cluster.take_in(&batch);
+        let changed = self.parts.cluster.take_in(&batch);
         if let Some(approval) = &mut self.parts.approval {
             approval.keep(false);
         }
         for change in &batch.changes {
             self.objects.apply(change);
         }
-        self.look(&batch, &told);
-        self.say(&told);
+        self.look(&batch, &changed);
+        self.report_notes(&changed);
         if !self.parts.cluster.is_complete() {
             return;
         }
-        self.feed(told.nodes).await;
+        self.feed(changed.nodes).await;
         if self.parts.processor.is_none() {
             return;
         }
         if !was_complete {
-            self.wish_resync();
+            self.enqueue_resync();
             // From now on it repeats by itself.
-            self.wish_later(Work::Again, Outcome::Success);
+            self.enqueue_later(Work::Again, Outcome::Success);
         }
         let few = TOLD_SINGLY_MAX.max(self.parts.rendering.services().await / SERVICES_A_CHANGE);
         // If a renderer refuses one call, it may refuse only that, and would then refuse a full resync as a whole.
-        if told.events.len() > few && self.is_synced && !self.is_pending {
+        if changed.events.len() > few && self.is_synced && !self.is_pending {
             self.is_synced = false;
-            self.wish(Work::Service);
+            self.enqueue(Work::Service);
             return;
         }
-        for event in told.events {
+        for event in changed.events {
             if is_asked_to_end.now() {
                 // The next process sends a full resync.
                 return;
             }
-            self.tell_event(event).await;
+            self.take_event(event).await;
         }
     }
 
-    fn look(&mut self, batch: &Batch, told: &Told) {
+    fn look(&mut self, batch: &Batch, changed: &Changes) {
         let cluster = &self.parts.cluster;
         let own = cluster.problems().map(str::to_owned);
-        let missing = told.is_empty.then(|| nothing_there(self.parts.is_cluster));
+        let missing = changed.is_empty.then(|| nothing_there(self.parts.is_cluster));
         let waits = self.parts.approval.as_ref().and_then(Approval::problem);
         let missing: Vec<String> = missing.into_iter().chain(waits).collect();
         let new: Vec<String> = missing

@@ -1,7 +1,6 @@
 //! Unknown state changes nothing.
 
 use trueup_sources::ObjectRef;
-use trueup_sources::Source;
 
 use super::*;
 
@@ -21,18 +20,18 @@ fn changes() -> Vec<Change> {
 
 #[test]
 fn before_everything_was_read_once_nothing_is_desired() {
-    let mut all = Targets::new(&settings(json!({})));
+    let mut all = without_objects(&settings(json!({})));
     let web = key("web", 80);
     let first = all.take_in(&changes(), false, true);
     assert_eq!(
         (first.affected, first.notes, first.completed),
         (BTreeSet::new(), vec![], false)
     );
-    assert_eq!((all.wish(&web), all.keys()), (None, BTreeSet::new()));
+    assert_eq!((all.desired(&web), all.keys()), (None, BTreeSet::new()));
     assert!(!all.is_complete() && !all.is_gone(&web));
     let second = all.take_in(&[], true, true);
     assert_eq!((second.affected, second.completed), ([web.clone()].into(), true));
-    assert!(all.wish(&web).unwrap().is_ok());
+    assert!(all.desired(&web).unwrap().is_ok());
     assert!(all.is_gone(&key("web", 443)));
 }
 
@@ -40,23 +39,23 @@ fn before_everything_was_read_once_nothing_is_desired() {
 fn what_goes_while_something_is_hidden_stands_until_it_is_known() {
     let mut all = targets(objects());
     let web = key("web", 80);
-    let before = wish(&all, &web);
+    let before = desired(&all, &web);
     let all_gone: Vec<Change> = objects().iter().map(gone).collect();
     let [of_service, of_node, of_slice] = all_gone.as_slice() else {
         panic!("three objects")
     };
     assert_eq!(all.take_in(&all_gone[1..], false, true), Changed::default());
-    assert_eq!(wish(&all, &web), before);
+    assert_eq!(desired(&all, &web), before);
     // New objects are still accepted.
     let more = slice("web-2", "IPv4", json!([on("n1", "b", "10.0.0.2")]));
     assert_eq!(all.take_in(&[is(more)], false, true).affected, [web.clone()].into());
-    assert_eq!(target(&wish(&all, &web)).len(), 2);
+    assert_eq!(target(&desired(&all, &web)).len(), 2);
     all.take_in(std::slice::from_ref(of_service), false, true);
-    assert!(!all.is_gone(&web) && all.wish(&web).is_some());
+    assert!(!all.is_gone(&web) && all.desired(&web).is_some());
     // One of them returns.
     let changed = all.take_in(&[is(objects()[0].clone()), is(objects()[1].clone())], true, true);
     assert!(changed.completed && changed.affected.contains(&web));
-    assert_eq!(target(&wish(&all, &web)), ["z1/default 10.0.0.2+:8080@vm-n1"]);
+    assert_eq!(target(&desired(&all, &web)), ["z1/default 10.0.0.2+:8080@vm-n1"]);
     _ = (of_node, of_slice);
 }
 
@@ -66,19 +65,19 @@ fn a_source_without_any_object_is_one_that_is_not_there() {
     let all_gone: Vec<Change> = objects().iter().map(gone).collect();
     let changed = all.take_in(&all_gone, true, true);
     assert!(changed.is_empty && !all.is_complete());
-    assert!(all.wish(&key("web", 80)).unwrap().is_ok());
+    assert!(all.desired(&key("web", 80)).unwrap().is_ok());
 
-    let mut new = Targets::new(&settings(json!({})));
+    let mut new = without_objects(&settings(json!({})));
     assert!(new.take_in(&[], true, true).is_empty && !new.is_complete());
     assert!(!new.is_gone(&key("web", 80)), "it may be a folder that is not mounted");
     assert!(new.take_in(&[], true, false).completed, "there is nothing to lose");
-    let mut new = Targets::new(&settings(json!({})));
+    let mut new = without_objects(&settings(json!({})));
     let [service, _, slice] = objects();
     assert!(new.take_in(&[is(service), is(slice)], true, true).no_nodes && !new.is_complete());
     assert!(new.take_in(&[], true, false).completed, "there is nothing to lose");
 
     let cluster = Source::Kubernetes(trueup_sources::kubernetes::Settings::default());
-    let mut watched = Targets::new(&settings(json!({}))).of(&cluster);
+    let mut watched = Targets::new(&settings(json!({})), &cluster, Locations::default());
     watched.take_in(&changes(), true, true);
     assert!(
         !watched.take_in(&all_gone, true, true).is_empty,
@@ -93,7 +92,7 @@ fn a_key_in_a_namespace_that_is_not_looked_at_is_not_gone() {
         namespaces: vec!["shop".to_owned()],
         ..Default::default()
     });
-    let mut all = Targets::new(&settings(json!({}))).of(&cluster);
+    let mut all = Targets::new(&settings(json!({})), &cluster, Locations::default());
     all.take_in(&changes(), true, true);
     let other = Key {
         namespace: "other".to_owned(),
@@ -118,7 +117,8 @@ fn an_object_that_cannot_be_read_takes_no_endpoint_away() {
             references.is_empty()
         );
         assert_eq!(all.take_in_unreadable(&set), BTreeSet::new(), "the same set is no news");
-        all.wish(&web).map(|wish| wish.map(|wish| wish.target.len()))
+        all.desired(&web)
+            .map(|desired| desired.map(|desired| desired.target.len()))
     };
     let new_slice = reference(Kind::EndpointSlice, "shop", "web-9");
     assert_eq!(
@@ -144,7 +144,7 @@ fn an_object_that_cannot_be_read_takes_no_endpoint_away() {
     let said = unreadable(&mut all, &[new_node]).unwrap().unwrap_err();
     assert!(said.contains("Node n1 can't be read"), "{said}");
     all.take_in_unreadable(&Arc::default());
-    assert_eq!(wish(&all, &key("web", 80)).left_out, 1, "the Node is gone");
+    assert_eq!(desired(&all, &key("web", 80)).left_out, 1, "the Node is gone");
 
     let hidden = reference(Kind::Service, "shop", "api");
     all.take_in_unreadable(&Arc::new([hidden].into()));
@@ -158,14 +158,14 @@ fn where_nodes_were_is_remembered() {
         node("n2", json!({"metadata": {"labels": {ZONE_LABEL: "z2"}}})),
     ];
     let (mut first, changed) = targets_with(&settings(json!({})), all.into_iter().chain([service("web", HTTP)]));
-    assert!(changed.more_places);
+    assert!(changed.more_locations);
     let z2 = node("n2", json!({}));
     let changed = first.take_in(&[gone(&z2)], true, true);
-    assert!(!changed.more_places && changed.affected.is_empty());
-    assert_eq!(wish(&first, &key("web", 80)).settings["zones"], json!(["z1", "z2"]));
+    assert!(!changed.more_locations && changed.affected.is_empty());
+    assert_eq!(desired(&first, &key("web", 80)).settings["zones"], json!(["z1", "z2"]));
 
-    let places: Places = serde_json::from_value(serde_json::to_value(first.places()).unwrap()).unwrap();
-    let mut second = Targets::new(&settings(json!({}))).with_places(places);
+    let locations: Locations = serde_json::from_value(serde_json::to_value(first.locations()).unwrap()).unwrap();
+    let mut second = Targets::new(&settings(json!({})), &manifests(), locations);
     second.take_in(&[is(node("n1", json!({}))), is(service("web", HTTP))], true, true);
-    assert_eq!(wish(&second, &key("web", 80)).settings["zones"], json!(["z1", "z2"]));
+    assert_eq!(desired(&second, &key("web", 80)).settings["zones"], json!(["z1", "z2"]));
 }

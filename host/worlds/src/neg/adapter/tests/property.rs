@@ -78,7 +78,7 @@ fn batches() -> impl Strategy<Value = Vec<(Vec<(Object, bool)>, bool)>> {
 
 /// The desired state of each key, the set of keys, and the notes.
 type Answers = (
-    BTreeMap<Key, Option<Result<Wish, String>>>,
+    BTreeMap<Key, Option<Result<Desired, String>>>,
     BTreeSet<Key>,
     BTreeSet<String>,
 );
@@ -87,8 +87,8 @@ type Answers = (
 fn answers(targets: &Targets) -> Answers {
     let services = ["a", "b", "c"].into_iter();
     let keys = services.flat_map(|name| [80, 81, 443].map(|port| key(name, port)));
-    let wishes = keys.map(|key| (key.clone(), targets.wish(&key))).collect();
-    (wishes, targets.keys(), targets.notes().map(str::to_owned).collect())
+    let desired = keys.map(|key| (key.clone(), targets.desired(&key))).collect();
+    (desired, targets.keys(), targets.notes().map(str::to_owned).collect())
 }
 
 proptest! {
@@ -98,7 +98,7 @@ proptest! {
     fn the_incremental_targets_are_those_built_from_scratch(batches in batches(), default in any::<bool>()) {
         let subnet = default.then_some("default");
         let settings = settings(json!({"subnet": subnet, "subnet_label": "subnet"}));
-        let mut incremental = Targets::new(&settings);
+        let mut incremental = without_objects(&settings);
         // The existing objects, and deleted ones that are kept because the look is incomplete.
         let mut there: BTreeMap<ObjectRef, Object> = BTreeMap::new();
         let mut held: BTreeSet<ObjectRef> = BTreeSet::new();
@@ -126,18 +126,24 @@ proptest! {
             prop_assert_eq!(changed.completed, complete && !was_complete);
 
             let after = answers(&incremental);
-            for (key, wish) in &after.0 {
-                if before.0.get(key) != Some(wish) {
+            for (key, desired) in &after.0 {
+                if before.0.get(key) != Some(desired) {
                     let is_named = before.1.contains(key) || after.1.contains(key);
-                    let is_told = changed.affects(key) && (!is_named || changed.affected.contains(key));
-                    prop_assert!(is_told, "{} has another wish and is not affected", key);
+                    let is_its_service = |concern: &Concern| {
+                        let ObjectRef { kind, namespace, name } = &concern.reference;
+                        *kind == Kind::Service && *namespace == key.namespace && *name == key.name
+                    };
+                    let is_affected = changed.affected.contains(key);
+                    let is_its = changed.seen.iter().any(is_its_service);
+                    let is_told = is_affected || (!is_named && (changed.completed || is_its));
+                    prop_assert!(is_told, "{} has another desired state and is not affected", key);
                 }
             }
             let new: Vec<&String> = after.2.difference(&before.2).collect();
             prop_assert_eq!(changed.notes.iter().collect::<BTreeSet<_>>(), new.into_iter().collect());
 
             if complete {
-                let mut scratch = Targets::new(&settings).with_places(incremental.places().clone());
+                let mut scratch = Targets::new(&settings, &manifests(), incremental.locations().clone());
                 let all: Vec<Change> = there.values().cloned().map(is).collect();
                 scratch.take_in(&all, true, false);
                 prop_assert_eq!(&after, &answers(&scratch));

@@ -30,7 +30,6 @@ mod service;
 mod slice;
 mod unhonoured;
 
-use trueup_sources::ObjectRef;
 use trueup_work::objects::Id;
 
 use crate::node::guests::nodesync::Change;
@@ -39,20 +38,11 @@ use crate::node::guests::service::Event;
 pub use cluster::Cluster;
 pub use interfaces::{Interfaces, Pattern, read_interfaces};
 
-/// The settings of the translation: `[adapter.node]` and `[adapter.service]`.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Settings {
-    /// This node's name in Kubernetes: its pods are the local ones.
-    pub node: String,
-    /// The names of the pods' interfaces.
-    pub interfaces: Interfaces,
-}
-
-/// How a look at the source, or new interface names, changed the guests' input. Empty until the first complete look: a
+/// How a look at the source changed the guests' input. Empty until the first complete look: a
 /// resync begins with [`Cluster::services`] and its siblings, and from then on these events lead from one state to the
 /// next.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Told {
+pub struct Changes {
     /// For `service`: Services by id, then endpoints, then pods; one event for each change.
     pub events: Vec<Event>,
     /// For `nodesync`: Nodes by name; one entry for each change.
@@ -61,8 +51,6 @@ pub struct Told {
     pub notes: Vec<String>,
     /// The notes about a single Service, with that Service.
     pub about: Vec<(Id, String)>,
-    /// The objects that caused a change. For looks up to the first complete one: all objects in the input.
-    pub seen: Vec<ObjectRef>,
     /// The source contains no object any more, but did before: it is treated as unavailable, and nothing is deleted.
     pub is_empty: bool,
 }

@@ -8,17 +8,20 @@ use trueup_capabilities::quota::Quotas;
 use trueup_sources::{Batch, Kind, Object, ObjectRef, Showing};
 use trueup_work::objects::Id;
 
-use super::index::{Fact, Index, Reading, local_pod, pod_notes};
+use super::index::{Fact, Index, Reading, local_pod};
 use super::notes::Notes;
 use super::parts::{Looked, Part, Translated};
 use super::slice::united;
-use super::{Interfaces, Settings, Told};
+use super::{Changes, Interfaces};
 use crate::node::guests::service::{Endpoints, LocalPod, Service};
 
 /// The complete input of the guests.
 #[derive(Clone, Debug)]
 pub struct Cluster {
-    settings: Settings,
+    /// This node's name in Kubernetes: its pods are the local ones.
+    node: String,
+    /// The names of the pods' interfaces.
+    interfaces: Interfaces,
     index: Index,
     notes: Notes,
     /// Objects that are missing from the source but may only be hidden: they are kept.
@@ -31,23 +34,18 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Nothing is known yet.
-    pub fn new(settings: Settings) -> Self {
+    /// Nothing is known yet. The source is a cluster (true) or a folder (false).
+    pub(crate) fn new(node: &str, interfaces: Interfaces, is_cluster: bool) -> Self {
         Self {
-            settings,
+            node: node.to_owned(),
+            interfaces,
             index: Index::default(),
             notes: Notes::default(),
             held: BTreeSet::new(),
             was_complete: false,
-            showing: Showing::default(),
+            showing: Showing::new(is_cluster),
             quotas: None,
         }
-    }
-
-    /// The same for a source that is a cluster (true) or a folder (false).
-    pub fn of(mut self, is_cluster: bool) -> Self {
-        self.showing = Showing::new(is_cluster);
-        self
     }
 
     /// The same, but large removals need an approval.
@@ -61,7 +59,7 @@ impl Cluster {
     /// Objects that disappear in an incomplete look are kept until a complete one. Objects that disappear because they
     /// cannot be read are kept until they can be, or are gone. A source without any object, even at the start, is
     /// treated as unavailable: see [`Showing`].
-    pub fn take_in(&mut self, batch: &Batch) -> Told {
+    pub fn take_in(&mut self, batch: &Batch) -> Changes {
         let mut looked = Looked::default();
         for change in &batch.changes {
             self.showing.see(change);
@@ -82,30 +80,16 @@ impl Cluster {
             self.held = hidden;
             self.remove(gone, &mut looked);
         }
-        let told = if self.was_complete {
-            looked.differences(|part| self.translated(part))
-        } else {
-            looked.objects()
+        let mut told = Changes {
+            is_empty,
+            ..Changes::default()
         };
-        self.was_complete |= is_complete;
-        Told { is_empty, ..told }
-    }
-
-    /// Sets new interface names.
-    pub fn set_interfaces(&mut self, interfaces: Interfaces) -> Told {
-        let mut looked = Looked::default();
-        for (id, pod) in self.index.pods() {
-            let reference = id.of_kind(Kind::Pod);
-            self.touch(&reference, [Part::Pod(id.clone())].into(), &mut looked);
-            let notes = pod_notes(id, pod, &interfaces);
-            looked.notes.extend(self.notes.set(&reference, notes.into()));
-        }
-        self.settings.interfaces = interfaces;
         if self.was_complete {
-            looked.differences(|part| self.translated(part))
-        } else {
-            looked.objects()
+            told.add_differences(looked.parts, |part| self.translated(part));
         }
+        (told.notes, told.about) = (looked.notes, looked.about);
+        self.was_complete |= is_complete;
+        told
     }
 
     /// Whether there was a complete look: before that, the state is unknown.
@@ -127,8 +111,7 @@ impl Cluster {
     /// The pods of this node, by id: for a resync.
     pub fn local_pods(&self) -> Vec<LocalPod> {
         let pods = self.index.pods();
-        pods.map(|(id, pod)| local_pod(id, pod, &self.settings.interfaces))
-            .collect()
+        pods.map(|(id, pod)| local_pod(id, pod, &self.interfaces)).collect()
     }
 
     /// All Nodes, by name: for a resync.
@@ -138,7 +121,7 @@ impl Cluster {
 
     /// The current notes, reported or not.
     pub fn notes(&self) -> impl ExactSizeIterator<Item = &str> {
-        self.notes.standing()
+        self.notes.all()
     }
 
     /// Why objects are not rendered as requested.
@@ -162,12 +145,12 @@ impl Cluster {
     }
 
     fn translated(&self, part: &Part) -> Option<Translated> {
-        self.index.translated(part, &self.settings.interfaces)
+        self.index.translated(part, &self.interfaces)
     }
 
     fn put(&mut self, reference: &ObjectRef, object: &Object, looked: &mut Looked) {
-        let Reading { fact, said, service } = Reading::of(reference, object, &self.settings);
-        let new = self.notes.set(reference, said);
+        let Reading { fact, remarks, service } = Reading::of(reference, object, &self.node, &self.interfaces);
+        let new = self.notes.set(reference, remarks);
         if let Some(service) = service {
             looked
                 .about
@@ -179,7 +162,7 @@ impl Cluster {
             Err(()) if self.index.has(reference) => return,
             Err(()) => None,
         };
-        self.touch(reference, self.index.parts(reference, fact.as_ref()), looked);
+        self.touch(self.index.parts(reference, fact.as_ref()), looked);
         if let (Some(Fact::Service(_)), Some(quotas)) = (&fact, &self.quotas) {
             let key = Id::from(reference).to_string();
             quotas.holdings.hold(&key, 1);
@@ -190,19 +173,18 @@ impl Cluster {
 
     fn remove(&mut self, gone: BTreeSet<ObjectRef>, looked: &mut Looked) {
         for reference in gone {
-            self.touch(&reference, self.index.parts(&reference, None), looked);
+            self.touch(self.index.parts(&reference, None), looked);
             self.index.remove(&reference);
             self.notes.remove(&reference);
         }
     }
 
     /// Marks parts that may change.
-    fn touch(&self, because: &ObjectRef, parts: BTreeSet<Part>, looked: &mut Looked) {
+    fn touch(&self, parts: BTreeSet<Part>, looked: &mut Looked) {
         for part in parts {
             // Until the first complete look, the guests have received nothing.
-            looked.touch(part, because, |part| {
-                self.was_complete.then(|| self.translated(part)).flatten()
-            });
+            let before = self.was_complete.then(|| self.translated(&part)).flatten();
+            looked.parts.entry(part).or_insert(before);
         }
     }
 }

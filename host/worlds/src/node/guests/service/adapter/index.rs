@@ -8,11 +8,11 @@ use trueup_capabilities::bindings::kube::types::Node;
 use trueup_sources::{Kind, Object, ObjectRef};
 use trueup_work::objects::Id;
 
-use super::notes::Said;
+use super::notes::Remarks;
 use super::parts::{Part, Translated};
 use super::pod::Pod;
 use super::slice::{Slice, united};
-use super::{Interfaces, Settings, node, service, unhonoured};
+use super::{Interfaces, node, service, unhonoured};
 use crate::node::guests::service::{LocalPod, Service};
 use crate::slices::{Slices, service_of};
 
@@ -41,18 +41,18 @@ pub(super) enum Fact {
 pub(super) struct Reading {
     /// `Ok(None)`: the object is not part of the input. `Err`: it is invalid, and its previous version stays in use.
     pub(super) fact: Result<Option<Fact>, ()>,
-    pub(super) said: Said,
+    pub(super) remarks: Remarks,
     /// The Service that it is about, if any.
     pub(super) service: Option<Id>,
 }
 
 impl Reading {
-    pub(super) fn of(reference: &ObjectRef, object: &Object, settings: &Settings) -> Self {
+    pub(super) fn of(reference: &ObjectRef, object: &Object, node_name: &str, interfaces: &Interfaces) -> Self {
         let id = Id::from(reference);
         match object {
             Object::Service(service) => {
                 let translated = service::translated(&id, service);
-                let used = translated.map(|(service, said)| (Some(Fact::Service(service)), said));
+                let used = translated.map(|(service, remarks)| (Some(Fact::Service(service)), remarks));
                 Self::from(used, &format!("service `{id}`"), id)
             }
             Object::EndpointSlice(slice) => {
@@ -66,9 +66,9 @@ impl Reading {
                 });
                 Self::from(used, &format!("endpointslice `{id}`"), service)
             }
-            Object::Pod(pod) => match Pod::read(pod, &settings.node) {
+            Object::Pod(pod) => match Pod::read(pod, node_name) {
                 Some(pod) => Self {
-                    said: pod_notes(&id, &pod, &settings.interfaces).into(),
+                    remarks: BTreeSet::from_iter(interfaces.of(&id, &pod).err()).into(),
                     fact: Ok(Some(Fact::Pod(pod))),
                     service: None,
                 },
@@ -76,7 +76,7 @@ impl Reading {
             },
             Object::Node(node) => Self {
                 fact: Ok(Some(Fact::Node(node::translated(&reference.name, node)))),
-                said: Said::default(),
+                remarks: Remarks::default(),
                 service: None,
             },
         }
@@ -85,34 +85,29 @@ impl Reading {
     fn unused() -> Self {
         Self {
             fact: Ok(None),
-            said: Said::default(),
+            remarks: Remarks::default(),
             service: None,
         }
     }
 
-    fn from(used: Result<(Option<Fact>, Said), String>, who: &str, service: Id) -> Self {
-        let (fact, said) = match used {
-            Ok((fact, said)) => (Ok(fact), said),
+    fn from(used: Result<(Option<Fact>, Remarks), String>, who: &str, service: Id) -> Self {
+        let (fact, remarks) = match used {
+            Ok((fact, remarks)) => (Ok(fact), remarks),
             Err(cause) => {
                 let problems = [format!("{who}: {cause}; what was known of it stands")].into();
-                let said = Said {
+                let remarks = Remarks {
                     problems,
-                    ..Said::default()
+                    ..Remarks::default()
                 };
-                (Err(()), said)
+                (Err(()), remarks)
             }
         };
         Self {
             fact,
-            said,
+            remarks,
             service: Some(service),
         }
     }
-}
-
-/// The notes about a pod's interface.
-pub(super) fn pod_notes(id: &Id, pod: &Pod, interfaces: &Interfaces) -> BTreeSet<String> {
-    interfaces.of(id, pod).err().into_iter().collect()
 }
 
 impl Index {

@@ -3,10 +3,8 @@
 //! A name is used in full or not at all: a truncated name is no interface, or that of another pod.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::path::Path;
 
-use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_saphyr::{DefaultMessageFormatter, MessageFormatter, Spanned};
 use trueup_base::text;
 use trueup_config::interfaces::mistake;
@@ -67,7 +65,8 @@ pub fn read_interfaces(text: &str, file: &Path) -> Result<BTreeMap<Id, String>, 
         strict_booleans: true,
         with_snippet: false,
     };
-    let entries = match serde_saphyr::from_str_with_options::<Option<Entries>>(text, options) {
+    let entries = match serde_saphyr::from_str_with_options::<Option<BTreeMap<String, Spanned<String>>>>(text, options)
+    {
         Ok(entries) => entries.unwrap_or_default(),
         Err(error) => {
             let line = error.location().map_or(1, |location| location.line().max(1));
@@ -75,8 +74,10 @@ pub fn read_interfaces(text: &str, file: &Path) -> Result<BTreeMap<Id, String>, 
             return refused(line, &format!("must be lines such as `shop/web-0: tap1`: {message}"));
         }
     };
+    let mut entries: Vec<_> = entries.into_iter().collect();
+    entries.sort_by_key(|(_, interface)| interface.referenced.line());
     let mut interfaces = BTreeMap::new();
-    for (pod, interface) in entries.0 {
+    for (pod, interface) in entries {
         let line = interface.referenced.line();
         let id: Id = match pod.parse() {
             Ok(id) => id,
@@ -89,32 +90,4 @@ pub fn read_interfaces(text: &str, file: &Path) -> Result<BTreeMap<Id, String>, 
         interfaces.insert(id, interface.value);
     }
     Ok(interfaces)
-}
-
-/// The entries of a map, in its order.
-#[derive(Default)]
-struct Entries(Vec<(String, Spanned<String>)>);
-
-impl<'de> Deserialize<'de> for Entries {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(EntriesVisitor)
-    }
-}
-
-struct EntriesVisitor;
-
-impl<'de> Visitor<'de> for EntriesVisitor {
-    type Value = Entries;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a map from pods to interfaces")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Entries, A::Error> {
-        let mut all = Vec::new();
-        while let Some(entry) = entries.next_entry()? {
-            all.push(entry);
-        }
-        Ok(Entries(all))
-    }
 }

@@ -9,14 +9,14 @@ use trueup_sources::ObjectRef;
 
 /// The notes about an object.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Said {
+pub(super) struct Remarks {
     /// What is left out while all is well.
     pub(super) notes: BTreeSet<String>,
     /// Why an object is not rendered as requested.
     pub(super) problems: BTreeSet<String>,
 }
 
-impl From<BTreeSet<String>> for Said {
+impl From<BTreeSet<String>> for Remarks {
     fn from(notes: BTreeSet<String>) -> Self {
         Self {
             notes,
@@ -28,7 +28,7 @@ impl From<BTreeSet<String>> for Said {
 /// The current notes and problems by object.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Notes {
-    by_object: BTreeMap<ObjectRef, Said>,
+    by_object: BTreeMap<ObjectRef, Remarks>,
     /// The number of objects with each note: the slices of one Service share the same note.
     times: BTreeMap<String, usize>,
     problems: BTreeMap<ObjectRef, BTreeSet<String>>,
@@ -36,7 +36,7 @@ pub(super) struct Notes {
 
 impl Notes {
     /// Sets the notes of an object. Returns those that no object had before.
-    pub(super) fn set(&mut self, reference: &ObjectRef, now: Said) -> Vec<String> {
+    pub(super) fn set(&mut self, reference: &ObjectRef, now: Remarks) -> Vec<String> {
         let was = self.by_object.remove(reference).unwrap_or_default();
         self.problems.remove(reference);
         let mut new = Vec::new();
@@ -58,7 +58,7 @@ impl Notes {
         if !now.problems.is_empty() {
             self.problems.insert(reference.clone(), now.problems.clone());
         }
-        if now != Said::default() {
+        if now != Remarks::default() {
             self.by_object.insert(reference.clone(), now);
         }
         new
@@ -66,11 +66,11 @@ impl Notes {
 
     /// An object is gone.
     pub(super) fn remove(&mut self, reference: &ObjectRef) {
-        self.set(reference, Said::default());
+        self.set(reference, Remarks::default());
     }
 
     /// All current notes, sorted, each once.
-    pub(super) fn standing(&self) -> impl ExactSizeIterator<Item = &str> {
+    pub(super) fn all(&self) -> impl ExactSizeIterator<Item = &str> {
         self.times.keys().map(String::as_str)
     }
 
@@ -80,7 +80,7 @@ impl Notes {
     }
 }
 
-impl Said {
+impl Remarks {
     fn all(&self) -> impl Iterator<Item = &String> {
         self.notes.iter().chain(&self.problems)
     }

@@ -1,6 +1,6 @@
 //! Protocols with their Kubernetes names, ordered.
 
-use crate::node::guests::service::Protocol as Told;
+use crate::node::guests::service::Protocol as Input;
 
 /// The protocol of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -22,7 +22,7 @@ impl Protocol {
     }
 }
 
-impl From<Protocol> for Told {
+impl From<Protocol> for Input {
     fn from(protocol: Protocol) -> Self {
         match protocol {
             Protocol::Tcp => Self::Tcp,

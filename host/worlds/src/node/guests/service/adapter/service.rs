@@ -6,10 +6,10 @@ use std::ops::RangeInclusive;
 use k8s_openapi::api::core::v1::{LoadBalancerIngress, Service, ServicePort, ServiceSpec};
 use trueup_work::objects::Id;
 
-use super::notes::Said;
+use super::notes::Remarks;
 use super::protocol::Protocol;
 use super::unhonoured;
-use crate::node::guests::service::{ObjectId, Service as Told, ServicePort as ToldPort};
+use crate::node::guests::service::{ObjectId, Service as Input, ServicePort as InputPort};
 use crate::source_ranges::SourceRanges;
 
 /// The name of an object, as the guest gets it.
@@ -33,7 +33,7 @@ const AFFINITY_TIMEOUT_S: RangeInclusive<i32> = 1..=86_400;
 ///
 /// # Errors
 /// Why the Service is invalid.
-pub(super) fn translated(id: &Id, service: &Service) -> Result<(Told, Said), String> {
+pub(super) fn translated(id: &Id, service: &Service) -> Result<(Input, Remarks), String> {
     let default = ServiceSpec::default();
     let spec = service.spec.as_ref().unwrap_or(&default);
     let service_type = or(spec.type_.as_deref(), "ClusterIP");
@@ -53,7 +53,7 @@ pub(super) fn translated(id: &Id, service: &Service) -> Result<(Told, Said), Str
         }
     }
     let (lb_ingress_ips, kept_back) = lb_ingress_ips(id, service);
-    let told = Told {
+    let told = Input {
         id: object_id(id),
         service_type,
         // For a Service with two families, this is the primary one: the contract has only one.
@@ -66,7 +66,7 @@ pub(super) fn translated(id: &Id, service: &Service) -> Result<(Told, Said), Str
         ports,
     };
     let problems = kept_back.into_iter().collect();
-    Ok((told, Said { notes, problems }))
+    Ok((told, Remarks { notes, problems }))
 }
 
 fn or(given: Option<&str>, default: &str) -> String {
@@ -74,11 +74,11 @@ fn or(given: Option<&str>, default: &str) -> String {
 }
 
 /// `None` if its protocol is unknown here.
-fn translated_port(port: &ServicePort) -> Result<Option<ToldPort>, String> {
+fn translated_port(port: &ServicePort) -> Result<Option<InputPort>, String> {
     let number = within(port.port, 1).map_err(|cause| format!("port: {cause}"))?;
     let node_port = within(port.node_port.unwrap_or_default(), 0).map_err(|cause| format!("nodePort: {cause}"))?;
     let protocol = Protocol::read(port.protocol.as_deref());
-    Ok(protocol.map(|protocol| ToldPort {
+    Ok(protocol.map(|protocol| InputPort {
         name: port.name.clone().unwrap_or_default(),
         protocol: protocol.into(),
         port: number,

@@ -34,7 +34,6 @@ fn before_a_complete_look_nothing_is_told() {
     let mut all = cluster();
     let told = all.take_in(&incomplete(objects().map(is)));
     assert_eq!((told.events, told.nodes, all.is_complete()), (vec![], vec![], false));
-    assert_eq!(told.seen.len(), 4);
     let one = is(service("api", json!({})));
     let told = all.take_in(&look([one]));
     assert_eq!((told.events, all.is_complete()), (vec![], true));
@@ -55,12 +54,10 @@ fn what_goes_while_something_is_hidden_stands_until_it_is_known() {
     assert!(all.is_complete());
     // One of them returns.
     let told = all.take_in(&incomplete([is(objects()[0].clone())]));
-    assert_eq!(told, Told::default());
+    assert_eq!(told, Changes::default());
     let told = all.take_in(&look([]));
     assert_eq!(short(&told.events), ["-endpoints web", "-pod p"]);
     assert_eq!(told.nodes, [Change::KubeNodeDeleted("node-a".to_owned())]);
-    let kinds: BTreeSet<Kind> = told.seen.iter().map(|reference| reference.kind).collect();
-    assert_eq!(kinds, [Kind::EndpointSlice, Kind::Node, Kind::Pod].into());
 }
 
 #[test]
@@ -69,9 +66,9 @@ fn an_object_that_cannot_be_read_any_more_stands_until_it_can_or_is_gone() {
         let mut all = with(objects());
         let slice = reference(Kind::EndpointSlice, "web-1");
         let told = all.take_in(&without([gone(&objects()[1])], [slice.clone()]));
-        assert_eq!(told, Told::default(), "it was made anew, and is there");
+        assert_eq!(told, Changes::default(), "it was made anew, and is there");
         let other = reference(Kind::EndpointSlice, "other");
-        assert_eq!(all.take_in(&without([], [slice, other])), Told::default());
+        assert_eq!(all.take_in(&without([], [slice, other])), Changes::default());
         let told = if is_gone {
             // The source also reports the deletion of an object that was never readable.
             all.take_in(&look([gone(&objects()[1])]))
@@ -87,9 +84,9 @@ fn an_object_that_cannot_be_read_any_more_stands_until_it_can_or_is_gone() {
 fn a_source_that_holds_nothing_any_more_is_one_that_is_not_there() {
     let mut all = with(objects());
     let told = all.take_in(&look(objects().iter().map(gone)));
-    let nothing = Told {
+    let nothing = Changes {
         is_empty: true,
-        ..Told::default()
+        ..Changes::default()
     };
     assert_eq!(told, nothing);
     assert_eq!(all.take_in(&look([])), nothing, "for as long as that is so");
@@ -123,7 +120,7 @@ fn an_empty_folder_at_the_start_is_one_that_is_not_there() {
 
 #[test]
 fn a_cluster_whose_last_object_goes_while_it_is_watched_is_empty() {
-    let mut all = cluster().of(true);
+    let mut all = Cluster::new("node-a", Interfaces::None, true);
     assert!(all.take_in(&look([])).is_empty, "at the start it may be another one");
     let web = service("web", json!({}));
     all.take_in(&look([is(web.clone())]));

@@ -50,51 +50,47 @@ fn a_pod_is_told_when_it_gets_its_address_and_when_it_has_ended() {
 }
 
 #[test]
-fn interfaces_are_told_anew_when_they_are_called_otherwise() {
+fn pods_are_told_with_the_interfaces_of_a_pattern_or_a_file() {
     let on_host = json!({"spec": {"hostNetwork": true}});
-    let mut cluster = with([
-        pod("a", "10.1.1.1", json!({})),
-        pod("b", "10.1.1.2", json!({})),
-        pod("h", "192.168.16.1", on_host),
-    ]);
-    let pattern = Interfaces::Pattern(Pattern::parse("tap-{name}").unwrap());
-    let told = cluster.set_interfaces(pattern.clone());
-    let (a, b) = (
-        local("a", "10.1.1.1", Some("tap-a")),
-        local("b", "10.1.1.2", Some("tap-b")),
-    );
+    let pods = || {
+        [
+            pod("a", "10.1.1.1", json!({})),
+            pod("b", "10.1.1.2", json!({})),
+            pod("h", "192.168.16.1", on_host.clone()),
+        ]
+    };
+    let a = local("a", "10.1.1.1", Some("tap-a"));
     let h = local("h", "192.168.16.1", None);
-    assert_eq!(told.events, [Event::PodAdded(a.clone()), Event::PodAdded(b.clone())]);
-    assert_eq!(told.seen, [reference(Kind::Pod, "a"), reference(Kind::Pod, "b")]);
-    assert_eq!(cluster.local_pods(), [a.clone(), b, h.clone()]);
-    assert_eq!(cluster.set_interfaces(pattern), Told::default());
+    let mut by_pattern = cluster_with(Interfaces::Pattern(Pattern::parse("tap-{name}").unwrap()));
+    by_pattern.take_in(&look(pods().map(is)));
+    let b = local("b", "10.1.1.2", Some("tap-b"));
+    assert_eq!(by_pattern.local_pods(), [a.clone(), b, h.clone()]);
 
     let names = read_interfaces("shop/a: tap-a\nshop/h: tap-h\n", "f".as_ref()).unwrap();
-    let told = cluster.set_interfaces(Interfaces::File(names));
-    assert_eq!(told.events, [Event::PodAdded(local("b", "10.1.1.2", None))]);
-    assert_eq!(cluster.local_pods()[2], h, "it has none of its own");
+    let mut by_file = cluster_with(Interfaces::File(names));
+    by_file.take_in(&look([]));
+    by_file.take_in(&look([is(node("n", "10.0.0.1"))]));
+    let told = by_file.take_in(&look(pods().map(is)));
+    let b = local("b", "10.1.1.2", None);
+    assert_eq!(told.events, [a, b, h].map(Event::PodAdded), "`h` has none of its own");
 }
 
 #[test]
 fn a_pod_that_the_pattern_gives_no_interface_has_none_and_a_note() {
     let long = "n".repeat(60);
-    let mut cluster = Cluster::new(Settings {
-        node: "node-a".to_owned(),
-        interfaces: Interfaces::Pattern(Pattern::parse("tap-{name}").unwrap()),
-    });
+    let mut cluster = cluster_with(Interfaces::Pattern(Pattern::parse("tap-{name}").unwrap()));
     let note = format!(
         "pod `shop/{long}`: no interface is known: by `tap-{{name}}` it would be `tap-{long}`, which has 64 bytes, and may have 63"
     );
     let told = cluster.take_in(&look([is(pod(&long, "10.1.1.1", json!({})))]));
     assert_eq!(told.notes, [note]);
     assert_eq!(cluster.local_pods(), [local(&long, "10.1.1.1", None)]);
-    let shorter = Interfaces::Pattern(Pattern::parse("t-{name}").unwrap());
-    let told = cluster.set_interfaces(shorter);
-    assert_eq!((told.notes.len(), told.events.len()), (0, 1));
-    assert_eq!(cluster.notes().count(), 0);
+    let mut shorter = cluster_with(Interfaces::Pattern(Pattern::parse("t-{name}").unwrap()));
+    shorter.take_in(&look([is(pod(&long, "10.1.1.1", json!({})))]));
+    assert_eq!(shorter.notes().count(), 0);
 
-    let by_uid = Interfaces::Pattern(Pattern::parse("{uid}").unwrap());
-    let told = cluster.set_interfaces(by_uid);
+    let mut cluster = cluster_with(Interfaces::Pattern(Pattern::parse("{uid}").unwrap()));
+    let told = cluster.take_in(&look([is(pod(&long, "10.1.1.1", json!({})))]));
     assert_eq!(told.notes, [""; 0]);
     let nameless = pod(&long, "10.1.1.1", json!({"metadata": {"uid": null}}));
     let told = cluster.take_in(&look([is(nameless)]));

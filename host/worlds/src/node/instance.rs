@@ -14,8 +14,8 @@ use trueup_work::lifecycle::active::{Active, Handover};
 use trueup_work::lifecycle::failure::Failure;
 use trueup_work::slot::{About, InstanceSlot};
 
-/// The place of one instance.
-pub(super) struct Seat {
+/// The one instance of a guest, or none until its next call.
+pub(super) struct NodeInstance {
     slot: InstanceSlot,
     /// Whether it began with its settings alone and got no full resync since.
     is_blank: bool,
@@ -23,7 +23,7 @@ pub(super) struct Seat {
     last_entry: Option<By>,
 }
 
-impl Seat {
+impl NodeInstance {
     /// Opens nothing yet.
     pub(super) fn new(active: Arc<Active>, key: &str, backends: Backends) -> Self {
         Self {
@@ -52,14 +52,14 @@ impl Seat {
     ///
     /// # Errors
     /// Why there is no answer. The next call has an instance again.
-    pub(super) async fn tell_all<R: DeserializeOwned>(
+    pub(super) async fn call_resync<R: DeserializeOwned>(
         &mut self,
         call: &str,
         args: &impl Serialize,
         by: Option<By>,
     ) -> Result<R, Failure> {
         self.open().await?;
-        let answer = self.call(call, args, by).await;
+        let answer = self.called(call, args, by).await;
         self.is_blank &= answer.is_err();
         answer
     }
@@ -68,8 +68,8 @@ impl Seat {
     /// then: it would take the little it gets for everything.
     ///
     /// # Errors
-    /// As [`Seat::tell_all`], and if it needs a full resync first.
-    pub(super) async fn ask<R: DeserializeOwned>(
+    /// As [`NodeInstance::call_resync`], and if it needs a full resync first.
+    pub(super) async fn call<R: DeserializeOwned>(
         &mut self,
         call: &str,
         args: &impl Serialize,
@@ -80,10 +80,10 @@ impl Seat {
             let error = "it lost its state, and gets everything again";
             return Err(Failure::from(error.to_owned()));
         }
-        self.call(call, args, by).await
+        self.called(call, args, by).await
     }
 
-    async fn call<R: DeserializeOwned>(
+    async fn called<R: DeserializeOwned>(
         &mut self,
         call: &str,
         args: &impl Serialize,
@@ -123,14 +123,14 @@ impl Seat {
             "guest `{}` begins with its settings alone, and gets everything again: {error}",
             self.slot.instances().name
         );
-        self.begin_anew().await
+        self.restart().await
     }
 
     /// Restarts it with its settings alone: its earlier state is no longer valid.
     ///
     /// # Errors
     /// If it can't start. The next call has an instance again.
-    pub(super) async fn begin_anew(&mut self) -> Result<(), Failure> {
+    pub(super) async fn restart(&mut self) -> Result<(), Failure> {
         self.slot.begin(None).await?;
         self.is_blank = true;
         Ok(())
@@ -153,7 +153,7 @@ impl Seat {
     }
 
     /// Call between calls: syncs the recording to disk if it is due.
-    pub(super) fn rest(&mut self) {
+    pub(super) fn tick(&mut self) {
         self.slot.tick();
     }
 

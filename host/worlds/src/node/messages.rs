@@ -7,10 +7,10 @@ use super::Event;
 
 /// The event of a run.
 pub(super) fn own(event: &Event) -> Own {
-    Own::new("node", event, Some(said(event)))
+    Own::new("node", event, Some(message(event)))
 }
 
-fn said(event: &Event) -> Said {
+fn message(event: &Event) -> Said {
     match event {
         Event::Numbered { node, id } => Said::outcome(node, "numbered", &id.to_string()),
         Event::NumberedAgain { node, id } => {

@@ -5,10 +5,10 @@ use trueup_work::event::{Own, Said};
 
 /// The event of a run.
 pub(super) fn own(event: &Event) -> Own {
-    Own::new("ipam", event, said(event))
+    Own::new("ipam", event, message(event))
 }
 
-fn said(event: &Event) -> Option<Said> {
+fn message(event: &Event) -> Option<Said> {
     Some(match event {
         Event::Read { instance, stats } => Said::outcome(instance, "true", &stats.to_string()),
         Event::Listening { socket } => Said::Line(format!("listening on {}", socket.display())),

@@ -37,14 +37,14 @@ fn resync(services: &[(&str, u16)]) -> Call {
 
 /// Renderers that have what they took, and refuse what the test says.
 struct World {
-    steps: Steps,
+    states: RendererStates,
     has: Vec<Option<Expected>>,
 }
 
 impl World {
     fn new(renderers: usize) -> Self {
         Self {
-            steps: Steps::new(renderers),
+            states: RendererStates::new(renderers),
             has: (0..renderers).map(|_| None).collect(),
         }
     }
@@ -55,52 +55,52 @@ impl World {
 
     /// One call of the processor. The renderers in `refuse` refuse their first call.
     fn call(&mut self, call: &Call, refuse: &[usize]) -> Result<(), String> {
-        let mut round = self.steps.begin(call);
+        let mut round = self.states.begin(call);
         for renderer in 0..self.has.len() {
             let refuses = refuse.contains(&renderer);
-            match self.steps.turn(renderer, &round) {
-                Turn::PassOver => continue,
-                Turn::ResyncThenCall(_) if refuses => {
-                    self.steps.refused(renderer, &mut round, "no");
+            match self.states.action(renderer, &round) {
+                Action::PassOver => continue,
+                Action::ResyncThenCall(_) if refuses => {
+                    self.states.refused(renderer, &mut round, "no");
                     continue;
                 }
-                Turn::ResyncThenCall(event) => {
+                Action::ResyncThenCall(event) => {
                     self.give(renderer, &Call::Resync { event });
-                    self.steps.took_resync_first(renderer);
+                    self.states.took_resync_first(renderer);
                 }
-                Turn::Call => {}
+                Action::Call => {}
             }
             if refuses {
-                self.steps.refused(renderer, &mut round, "no");
+                self.states.refused(renderer, &mut round, "no");
             } else {
                 self.give(renderer, call);
-                self.steps.took(renderer, &mut round);
+                self.states.took(renderer, &mut round);
             }
         }
-        self.steps.end(call, round)
+        self.states.end(call, round)
     }
 
     fn retry(&mut self, refuse: &[usize]) {
-        for renderer in self.steps.out_of_step() {
+        for renderer in self.states.out_of_step() {
             if refuse.contains(&renderer) {
-                self.steps.failed(renderer);
+                self.states.failed(renderer);
                 continue;
             }
-            self.begin_telling(renderer);
-            self.tell_all(renderer);
+            self.begin_resync(renderer);
+            self.call_resync(renderer);
         }
     }
 
-    fn begin_telling(&mut self, renderer: usize) {
-        let event = self.steps.begin_telling(renderer).unwrap();
+    fn begin_resync(&mut self, renderer: usize) {
+        let event = self.states.begin_resync(renderer).unwrap();
         self.give(renderer, &Call::Resync { event });
     }
 
     /// Gives a renderer what it missed until nothing is left. Returns the number of calls.
-    fn tell_all(&mut self, renderer: usize) -> usize {
+    fn call_resync(&mut self, renderer: usize) -> usize {
         let mut asked = 0;
         loop {
-            let calls = self.steps.tell_next(renderer);
+            let calls = self.states.next_missed(renderer);
             if calls.is_empty() {
                 return asked;
             }
@@ -125,23 +125,23 @@ fn a_refusal_causes_a_full_resync_of_that_renderer_alone() {
     let mut world = World::new(2);
     assert_eq!(world.call(&resync(&[]), &[]), Ok(()));
     assert_eq!(world.call(&add("a", 1), &[1]), Err("no".to_owned()));
-    world.steps.settle();
-    assert_eq!(world.steps.out_of_step(), [1]);
+    world.states.settle();
+    assert_eq!(world.states.out_of_step(), [1]);
     // It failed: until its retry it is passed over, and does not count.
     assert_eq!(world.call(&add("a", 1), &[]), Ok(()));
     assert_eq!(world.services(0), [("a".to_owned(), 1)]);
     assert_eq!(world.services(1), []);
-    world.steps.settle();
+    world.states.settle();
     world.retry(&[]);
     assert_eq!(world.services(1), [("a".to_owned(), 1)]);
-    assert_eq!(world.steps.out_of_step(), [0_usize; 0]);
+    assert_eq!(world.states.out_of_step(), [0_usize; 0]);
 }
 
 #[test]
 fn one_that_is_new_gets_a_resync_then_the_call() {
     let mut world = World::new(1);
     world.call(&resync(&[("a", 1)]), &[]).unwrap();
-    world.steps.is_new(0);
+    world.states.is_new(0);
     world.has[0] = None;
     world.call(&add("b", 2), &[]).unwrap();
     assert_eq!(world.services(0), [("a".to_owned(), 1), ("b".to_owned(), 2)]);
@@ -152,10 +152,10 @@ fn a_renderer_that_took_a_refused_call_is_resynced_if_not_retried() {
     let mut world = World::new(2);
     world.call(&resync(&[]), &[]).unwrap();
     world.call(&add("a", 1), &[1]).unwrap_err();
-    world.steps.settle();
+    world.states.settle();
     // The inputs went back: the processor's next call requests nothing.
-    world.steps.settle();
-    assert_eq!(world.steps.out_of_step(), [0, 1]);
+    world.states.settle();
+    assert_eq!(world.states.out_of_step(), [0, 1]);
     world.retry(&[]);
     assert_eq!((world.services(0), world.services(1)), (vec![], vec![]));
 }
@@ -177,7 +177,7 @@ fn a_call_without_a_receiver_is_refused() {
     assert_eq!(world.call(&add("a", 1), &[]), Ok(()));
     let mut world = World::new(1);
     world.call(&resync(&[]), &[]).unwrap();
-    world.steps.set_aside(0);
+    world.states.set_aside(0);
     assert_eq!(world.call(&add("a", 1), &[]), Err(ALL_SET_ASIDE.to_owned()));
 }
 
@@ -189,18 +189,18 @@ fn a_permanent_refusal_by_the_only_renderer_does_not_block_later_calls() {
     for port in 1..9 {
         world.call(&add("a", 1), &[0]).unwrap_err();
         assert_eq!(world.call(&add("b", port), &[]), Ok(()));
-        world.steps.settle();
+        world.states.settle();
     }
     assert_eq!(world.services(0), [("b".to_owned(), 8)]);
     // If it refuses one after another, they wait for its retry instead of costing a resync each.
     for name in ["a", "c", "d", "e", "f"] {
         let taken = world.call(&add(name, 1), &[]);
         assert_eq!(taken, Ok(()));
-        world.steps.failed(0);
+        world.states.failed(0);
     }
-    assert_eq!(world.steps.resyncs, RESYNCS_MAX);
+    assert_eq!(world.states.resyncs, RESYNCS_MAX);
     world.call(&add("g", 1), &[]).unwrap_err();
-    world.steps.settle();
+    world.states.settle();
     assert_eq!(world.call(&add("g", 1), &[]), Ok(()));
 }
 
@@ -208,9 +208,9 @@ fn a_permanent_refusal_by_the_only_renderer_does_not_block_later_calls() {
 fn one_that_is_set_aside_is_neither_called_nor_waited_for() {
     let mut world = World::new(2);
     world.call(&resync(&[]), &[1]).unwrap_err();
-    world.steps.set_aside(1);
+    world.states.set_aside(1);
     assert_eq!(world.call(&add("a", 1), &[]), Ok(()));
-    assert_eq!(world.steps.out_of_step(), [0_usize; 0]);
+    assert_eq!(world.states.out_of_step(), [0_usize; 0]);
     assert!(world.has[1].is_none());
 }
 
@@ -219,16 +219,16 @@ fn changes_during_a_resync_follow_it_without_another_resync() {
     let mut world = World::new(2);
     world.call(&resync(&[]), &[1]).unwrap_err();
     world.call(&resync(&[("a", 1)]), &[]).unwrap();
-    world.begin_telling(1);
-    assert_eq!(world.steps.begin_telling(1), None, "it is being told");
+    world.begin_resync(1);
+    assert_eq!(world.states.begin_resync(1), None, "it is being told");
     world.call(&add("b", 2), &[]).unwrap();
     // Repeating the same resync gives nothing to catch up on; neither does a call that no renderer took.
     world.call(&resync(&[("a", 1), ("b", 2)]), &[]).unwrap();
     world.call(&add("c", 3), &[0]).unwrap_err();
-    world.steps.settle();
+    world.states.settle();
     assert_eq!(world.services(1), [("a".to_owned(), 1)]);
-    assert_eq!(world.tell_all(1), 1);
-    assert!(world.steps.is_in_step(1));
+    assert_eq!(world.call_resync(1), 1);
+    assert!(world.states.all()[1].in_step);
     assert_eq!(world.services(1), [("a".to_owned(), 1), ("b".to_owned(), 2)]);
 }
 
@@ -237,11 +237,11 @@ fn another_resync_makes_up_for_what_was_missed_before_it() {
     let mut world = World::new(2);
     world.call(&resync(&[]), &[1]).unwrap_err();
     world.call(&resync(&[]), &[]).unwrap();
-    world.begin_telling(1);
+    world.begin_resync(1);
     world.call(&add("b", 2), &[]).unwrap();
     world.call(&resync(&[("c", 3)]), &[]).unwrap();
     world.call(&add("d", 4), &[]).unwrap();
-    assert_eq!(world.tell_all(1), 2);
+    assert_eq!(world.call_resync(1), 2);
     assert_eq!(world.services(1), [("c".to_owned(), 3), ("d".to_owned(), 4)]);
 }
 
@@ -250,13 +250,13 @@ fn who_missed_too_much_is_told_everything_once_more() {
     let mut world = World::new(2);
     world.call(&resync(&[]), &[1]).unwrap_err();
     world.call(&resync(&[]), &[]).unwrap();
-    world.begin_telling(1);
+    world.begin_resync(1);
     for port in 0..=u16::try_from(MISSED_MAX).unwrap() {
         world.call(&add("a", port), &[]).unwrap();
     }
     world.call(&add("b", 1), &[]).unwrap();
-    assert_eq!(world.tell_all(1), 1);
-    assert!(world.steps.is_in_step(1));
+    assert_eq!(world.call_resync(1), 1);
+    assert!(world.states.all()[1].in_step);
     assert_eq!(world.services(1), world.services(0));
 }
 
@@ -264,13 +264,13 @@ fn who_missed_too_much_is_told_everything_once_more() {
 fn one_that_became_another_while_it_was_told_begins_again() {
     let mut world = World::new(1);
     world.call(&resync(&[("a", 1)]), &[0]).unwrap_err();
-    world.begin_telling(0);
-    world.steps.is_new(0);
-    assert_eq!(world.steps.begin_telling(0), None, "the one before is still being told");
-    assert_eq!(world.tell_all(0), 0);
-    assert_eq!(world.steps.out_of_step(), [0]);
+    world.begin_resync(0);
+    world.states.is_new(0);
+    assert_eq!(world.states.begin_resync(0), None, "the one before is still being told");
+    assert_eq!(world.call_resync(0), 0);
+    assert_eq!(world.states.out_of_step(), [0]);
     world.retry(&[]);
-    assert!(world.steps.is_in_step(0));
+    assert!(world.states.all()[0].in_step);
 }
 
 #[test]
@@ -336,24 +336,24 @@ proptest! {
                 Op::Put(name, port) => { wanted.insert(format!("s{name}"), port); }
                 Op::Delete(name) => { wanted.remove(&format!("s{name}")); }
                 Op::New(renderer) => {
-                    world.steps.is_new(renderer);
+                    world.states.is_new(renderer);
                     world.has[renderer] = None;
                     continue;
                 }
                 Op::Retry => {
                     for renderer in 0..3 {
-                        world.tell_all(renderer);
+                        world.call_resync(renderer);
                     }
                     world.retry(&refuse);
                 }
                 Op::Resync => to_resync = true,
                 Op::BeginTelling(renderer) => {
-                    if let Some(event) = world.steps.begin_telling(renderer) {
+                    if let Some(event) = world.states.begin_resync(renderer) {
                         world.give(renderer, &Call::Resync { event });
                     }
                 }
                 Op::EndTelling(renderer) => {
-                    world.tell_all(renderer);
+                    world.call_resync(renderer);
                 }
             }
             if to_resync {
@@ -382,12 +382,12 @@ proptest! {
                     };
                 }
             }
-            world.steps.settle();
+            world.states.settle();
         }
         prop_assert_eq!(&acknowledged, &wanted);
         let wanted: Vec<(String, u32)> = wanted.into_iter().map(|(name, port)| (name, u32::from(port))).collect();
         for renderer in 0..3 {
-            prop_assert!(world.steps.is_in_step(renderer));
+            prop_assert!(world.states.all()[renderer].in_step);
             prop_assert_eq!(world.services(renderer), wanted.clone());
         }
     }

@@ -13,8 +13,9 @@ use trueup_work::keyed::turn::{self, Turn};
 use trueup_work::lifecycle::failure::Failure;
 
 use super::granted;
-use super::known::{self, KnownKeys, Places};
-use super::publish::{Publish, Unpublished};
+use super::known::{self, KnownKeys, Locations};
+use super::publish::Publisher;
+use super::write::Unpublished;
 use crate::lbaas::adapter::{self, Key};
 use crate::lbaas::guest::{AddressPorts, Desired, Error as Reconciliation, Report};
 
@@ -24,23 +25,11 @@ const RECONCILE: &str = "reconciliation.reconcile";
 /// What a turn found in service, if it got that far.
 pub(super) type Done = turn::Done<Key, Vec<AddressPorts>>;
 
-/// What a key is to become.
-pub(super) struct Job {
-    pub(super) key: Key,
-    /// The desired state. `None` if the key is gone: everything of it is to be removed.
-    pub(super) desired: Option<Desired>,
-    /// Where objects may exist.
-    pub(super) places: Places,
-    /// UIDs that another key has now. This key must not remove their objects.
-    pub(super) moved: BTreeSet<String>,
-}
-
 /// What all turns share.
 pub(super) struct Shared {
     pub(super) known: Mutex<KnownKeys>,
     pub(super) settings: adapter::Settings,
-    /// Publishes the state of a Service.
-    pub(super) publish: Arc<dyn Publish>,
+    pub(super) publisher: Publisher,
 }
 
 impl From<Unpublished> for Failure {
@@ -54,29 +43,11 @@ impl From<Unpublished> for Failure {
 }
 
 /// A running turn.
-struct Work<'a> {
-    shared: &'a Shared,
-    key: Key,
-    turn: Turn,
-    in_service: Vec<AddressPorts>,
-}
-
-/// Runs the turn to its end.
-pub(super) async fn run(shared: Arc<Shared>, job: Job, turn: Turn) -> Done {
-    let Job {
-        key,
-        desired,
-        places,
-        moved,
-    } = job;
-    let mut work = Work {
-        shared: &shared,
-        key,
-        turn,
-        in_service: Vec::new(),
-    };
-    let end = work.all(desired, places, moved).await;
-    work.turn.end(work.key, end, work.in_service)
+pub(super) struct ServiceTurn {
+    pub(super) shared: Arc<Shared>,
+    pub(super) key: Key,
+    pub(super) turn: Turn,
+    pub(super) in_service: Vec<AddressPorts>,
 }
 
 #[derive(Serialize)]
@@ -84,15 +55,23 @@ struct Args<'a> {
     desired: &'a Desired,
 }
 
-impl Work<'_> {
+impl ServiceTurn {
+    /// Runs the turn to its end. `desired`: `None` if the key is gone, and everything of it is to be removed.
+    /// `locations`: where objects may exist. `moved`: UIDs that another key has now, whose objects this key must not
+    /// remove.
+    pub(super) async fn run(mut self, desired: Option<Desired>, locations: Locations, moved: BTreeSet<String>) -> Done {
+        let end = self.all(desired, locations, moved).await;
+        self.turn.end(self.key, end, self.in_service)
+    }
+
     async fn all(
         &mut self,
         desired: Option<Desired>,
-        places: Places,
+        locations: Locations,
         moved: BTreeSet<String>,
     ) -> Result<bool, Failure> {
         let mut left = Vec::new();
-        for (uid, on) in places {
+        for (uid, on) in locations {
             if moved.contains(&uid) {
                 let on: Vec<String> = on.into_iter().collect();
                 self.known(|known, key| known::forget(known, key, &uid, &on))?;
@@ -114,17 +93,17 @@ impl Work<'_> {
         }
         let fence = self.turn.fence.clone();
         let Some(desired) = desired else {
-            self.shared.publish.release(&self.key, &fence).await?;
+            self.shared.publisher.release(&self.key, &fence).await?;
             return Ok(true);
         };
         // On disk before anything is created, so that it can be found again whatever happens next.
         self.known(|known, key| known::remember(known, key, &desired.service_uid, &desired.load_balancers))?;
-        let publish = &self.shared.publish;
-        publish.claim(&self.key, &desired.service_uid, &fence).await?;
+        let shared = Arc::clone(&self.shared);
+        let publisher = &shared.publisher;
+        publisher.claim(&self.key, &desired.service_uid, &fence).await?;
         self.reconcile(&desired).await?;
         self.in_service = addresses_only(self.call("reconciliation.status", &desired, Err).await?)?;
-        let publish = &self.shared.publish;
-        let serving = publish.serve(&self.key, &desired.service_uid, &self.in_service, &fence);
+        let serving = publisher.serve(&self.key, &desired.service_uid, &self.in_service, &fence);
         serving.await?;
         for (uid, on) in left {
             self.remove(&uid, on).await?;
@@ -135,7 +114,8 @@ impl Work<'_> {
     /// Removes every object under `uid` on these load balancers. Each that left the configuration comes by itself,
     /// after the others: if it can't be reached, the others are clean nevertheless.
     async fn remove(&mut self, uid: &str, on: Vec<String>) -> Result<(), Failure> {
-        let settings = &self.shared.settings;
+        let shared = Arc::clone(&self.shared);
+        let settings = &shared.settings;
         let (named, left): (Vec<_>, Vec<_>) = on.into_iter().partition(|at| settings.load_balancers.contains(at));
         let left = left.into_iter().map(|at| vec![at]);
         for on in std::iter::once(named).chain(left).filter(|on| !on.is_empty()) {

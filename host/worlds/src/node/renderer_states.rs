@@ -4,7 +4,7 @@
 //! that. It is out of step if it answered with an error, is new, or took a call that counted as refused and was not
 //! repeated: it then gets a resync before its next call.
 //!
-//! A resync takes time. A renderer that *is being told* everything beside the loop misses calls that the others get
+//! A resync takes time. A renderer in a resync beside the loop misses calls that the others get
 //! meanwhile. It gets them next, in the same order, so that frequent changes do not restart its resync.
 //!
 //! ```text
@@ -110,21 +110,21 @@ impl Part {
 
 /// The state of one renderer.
 #[derive(Debug, Default)]
-struct Standing {
-    in_step: bool,
+pub(super) struct RendererState {
+    pub(super) in_step: bool,
     /// Calls in a row that it refused.
     failures: u32,
     /// What it took although the call counted as refused.
     ahead: BTreeSet<Part>,
     /// It gets no calls at all.
-    is_set_aside: bool,
+    pub(super) is_set_aside: bool,
     /// Set while it gets a full resync.
-    telling: Option<Telling>,
+    pub(super) resyncing: Option<Resyncing>,
 }
 
 /// What one renderer misses during a full resync.
 #[derive(Debug, Default)]
-struct Telling {
+pub(super) struct Resyncing {
     /// In order, since its last call.
     missed: Vec<Call>,
     /// It missed too many, and needs another resync.
@@ -133,7 +133,7 @@ struct Telling {
     is_void: bool,
 }
 
-impl Telling {
+impl Resyncing {
     fn miss(&mut self, call: &Call) {
         if let Call::Resync { .. } = call {
             // A resync replaces everything before it.
@@ -152,7 +152,7 @@ impl Telling {
 
 /// What to do with one renderer for a call.
 #[derive(Debug, PartialEq)]
-pub(super) enum Turn {
+pub(super) enum Action {
     /// It gets the call.
     Call,
     /// It gets this resync, and then the call if it takes the resync.
@@ -163,11 +163,11 @@ pub(super) enum Turn {
 
 /// The renderers of one service processor, in calling order.
 #[derive(Debug)]
-pub(super) struct Steps {
+pub(super) struct RendererStates {
     expected: Expected,
     /// Whether there was a resync. Before that, the expected state is unknown.
     is_known: bool,
-    standings: Vec<Standing>,
+    renderers: Vec<RendererState>,
     /// Parts whose calls counted as refused since the processor's own call began.
     refused: BTreeSet<Part>,
     /// Resyncs since then that the processor did not request.
@@ -185,13 +185,13 @@ pub(super) struct Round {
     first: Option<String>,
 }
 
-impl Steps {
+impl RendererStates {
     /// This many renderers, none of which has anything.
     pub(super) fn new(renderers: usize) -> Self {
         Self {
             expected: Expected::default(),
             is_known: false,
-            standings: (0..renderers).map(|_| Standing::default()).collect(),
+            renderers: (0..renderers).map(|_| RendererState::default()).collect(),
             refused: BTreeSet::new(),
             resyncs: 0,
         }
@@ -219,88 +219,85 @@ impl Steps {
     }
 
     /// What the call means for one renderer.
-    pub(super) fn turn(&self, renderer: usize, round: &Round) -> Turn {
-        let Some(standing) = self.standings.get(renderer) else {
-            return Turn::PassOver;
+    pub(super) fn action(&self, renderer: usize, round: &Round) -> Action {
+        let Some(state) = self.renderers.get(renderer) else {
+            return Action::PassOver;
         };
-        if standing.is_set_aside || standing.telling.is_some() {
-            return Turn::PassOver;
+        if state.is_set_aside || state.resyncing.is_some() {
+            return Action::PassOver;
         }
-        if standing.in_step || !self.is_known {
-            return Turn::Call;
+        if state.in_step || !self.is_known {
+            return Action::Call;
         }
-        if standing.failures > 0 && self.is_another_well(renderer) {
-            return Turn::PassOver;
+        if state.failures > 0 && self.is_another_well(renderer) {
+            return Action::PassOver;
         }
         // If only this renderer could take a resync, it gets it at once: no other has to wait.
         if round.part.is_none() {
-            return Turn::Call;
+            return Action::Call;
         }
         // It may have refused this one thing alone, for good, so later calls must not wait for it. If it refuses the
         // resync too, or one thing after another, all wait for the retry timer.
-        if standing.failures > 1 || (standing.failures > 0 && self.resyncs >= RESYNCS_MAX) {
-            return Turn::PassOver;
+        if state.failures > 1 || (state.failures > 0 && self.resyncs >= RESYNCS_MAX) {
+            return Action::PassOver;
         }
-        Turn::ResyncThenCall(self.expected.event())
+        Action::ResyncThenCall(self.expected.event())
     }
 
     /// Whether another renderer is likely to take the call.
     fn is_another_well(&self, renderer: usize) -> bool {
-        let mut others = self.standings.iter().enumerate().filter(|(at, _)| *at != renderer);
+        let mut others = self.renderers.iter().enumerate().filter(|(at, _)| *at != renderer);
         others.any(|(_, other)| !other.is_set_aside && other.failures == 0)
     }
 
     /// Notes the call for renderers in a full resync, which do not get it now.
     fn is_missed(&mut self, call: &Call) {
-        let telling = self
-            .standings
-            .iter_mut()
-            .filter_map(|standing| standing.telling.as_mut());
-        telling.for_each(|telling| telling.miss(call));
+        let resyncing = self.renderers.iter_mut().filter_map(|state| state.resyncing.as_mut());
+        resyncing.for_each(|resyncing| resyncing.miss(call));
     }
 
     /// Begins a full resync beside the loop. Returns its content. `None` if the renderer does not need it, can't get
     /// it, or is already in one.
-    pub(super) fn begin_telling(&mut self, renderer: usize) -> Option<ResyncEvent> {
-        let standing = self.standings.get_mut(renderer)?;
-        if !self.is_known || standing.in_step || standing.is_set_aside || standing.telling.is_some() {
+    pub(super) fn begin_resync(&mut self, renderer: usize) -> Option<ResyncEvent> {
+        let state = self.renderers.get_mut(renderer)?;
+        if !self.is_known || state.in_step || state.is_set_aside || state.resyncing.is_some() {
             return None;
         }
-        standing.telling = Some(Telling::default());
+        state.resyncing = Some(Resyncing::default());
         Some(self.expected.event())
     }
 
     /// The renderer took everything so far. Returns what it missed meanwhile. Empty if it is in step, or was replaced
     /// and has to begin again.
-    pub(super) fn tell_next(&mut self, renderer: usize) -> Vec<Call> {
-        let Some(standing) = self.standings.get_mut(renderer) else {
+    pub(super) fn next_missed(&mut self, renderer: usize) -> Vec<Call> {
+        let Some(state) = self.renderers.get_mut(renderer) else {
             return Vec::new();
         };
-        let Some(telling) = standing.telling.take() else {
+        let Some(resyncing) = state.resyncing.take() else {
             return Vec::new();
         };
-        if telling.is_void {
+        if resyncing.is_void {
             return Vec::new();
         }
-        if !telling.is_too_much && telling.missed.is_empty() {
+        if !resyncing.is_too_much && resyncing.missed.is_empty() {
             self.took_resync(renderer);
             return Vec::new();
         }
-        standing.telling = Some(Telling::default());
-        if telling.is_too_much {
+        state.resyncing = Some(Resyncing::default());
+        if resyncing.is_too_much {
             let event = self.expected.event();
             return vec![Call::Resync { event }];
         }
-        telling.missed
+        resyncing.missed
     }
 
     /// The renderer refused what it got.
-    pub(super) fn not_told(&mut self, renderer: usize) {
-        let telling = self
-            .standings
+    pub(super) fn resync_failed(&mut self, renderer: usize) {
+        let resyncing = self
+            .renderers
             .get_mut(renderer)
-            .and_then(|standing| standing.telling.take());
-        if telling.is_some_and(|telling| !telling.is_void) {
+            .and_then(|state| state.resyncing.take());
+        if resyncing.is_some_and(|resyncing| !resyncing.is_void) {
             self.failed(renderer);
         }
     }
@@ -312,10 +309,10 @@ impl Steps {
     }
 
     fn took_resync(&mut self, renderer: usize) {
-        if let Some(standing) = self.standings.get_mut(renderer) {
-            standing.in_step = true;
-            standing.failures = 0;
-            standing.ahead.clear();
+        if let Some(state) = self.renderers.get_mut(renderer) {
+            state.in_step = true;
+            state.failures = 0;
+            state.ahead.clear();
         }
     }
 
@@ -338,12 +335,12 @@ impl Steps {
 
     /// The renderer failed and is out of step. `true` if it did not fail before.
     pub(super) fn failed(&mut self, renderer: usize) -> bool {
-        let Some(standing) = self.standings.get_mut(renderer) else {
+        let Some(state) = self.renderers.get_mut(renderer) else {
             return false;
         };
-        standing.in_step = false;
-        standing.failures = standing.failures.saturating_add(1);
-        standing.failures == 1
+        state.in_step = false;
+        state.failures = state.failures.saturating_add(1);
+        state.failures == 1
     }
 
     /// All had their turn. Returns the answer to the processor. A renderer that failed before and is being retried
@@ -360,7 +357,7 @@ impl Steps {
         } = round;
         let refusal = counted.or_else(|| {
             let why = || {
-                let all_set_aside = self.standings.iter().all(|standing| standing.is_set_aside);
+                let all_set_aside = self.renderers.iter().all(|state| state.is_set_aside);
                 let why = if all_set_aside { ALL_SET_ASIDE } else { NONE_IN_STEP };
                 first.unwrap_or_else(|| why.to_owned())
             };
@@ -371,14 +368,14 @@ impl Steps {
             (Some(part), None) => {
                 self.expected.take(call);
                 self.is_missed(call);
-                for standing in &mut self.standings {
-                    standing.ahead.remove(part);
+                for state in &mut self.renderers {
+                    state.ahead.remove(part);
                 }
             }
             (Some(part), Some(_)) => {
                 for renderer in took {
-                    if let Some(standing) = self.standings.get_mut(renderer) {
-                        standing.ahead.insert(part.clone());
+                    if let Some(state) = self.renderers.get_mut(renderer) {
+                        state.ahead.insert(part.clone());
                     }
                 }
                 self.refused.insert(part.clone());
@@ -392,60 +389,50 @@ impl Steps {
     pub(super) fn settle(&mut self) {
         self.resyncs = 0;
         let refused = std::mem::take(&mut self.refused);
-        for standing in &mut self.standings {
-            if standing.ahead.iter().any(|part| !refused.contains(part)) {
-                standing.in_step = false;
-                standing.ahead.clear();
+        for state in &mut self.renderers {
+            if state.ahead.iter().any(|part| !refused.contains(part)) {
+                state.in_step = false;
+                state.ahead.clear();
             }
         }
     }
 
     /// A new version renders, or the same one from nothing: it needs a full resync.
     pub(super) fn is_new(&mut self, renderer: usize) {
-        if let Some(standing) = self.standings.get_mut(renderer) {
-            let telling = standing.telling.take().map(|_| Telling {
+        if let Some(state) = self.renderers.get_mut(renderer) {
+            let resyncing = state.resyncing.take().map(|_| Resyncing {
                 is_void: true,
-                ..Telling::default()
+                ..Resyncing::default()
             });
-            *standing = Standing {
-                telling,
-                ..Standing::default()
+            *state = RendererState {
+                resyncing,
+                ..RendererState::default()
             };
         }
     }
 
     /// Stops calling it until it is replaced.
     pub(super) fn set_aside(&mut self, renderer: usize) {
-        if let Some(standing) = self.standings.get_mut(renderer) {
-            standing.is_set_aside = true;
+        if let Some(state) = self.renderers.get_mut(renderer) {
+            state.is_set_aside = true;
         }
+    }
+
+    /// Whether a renderer with this state needs a full resync, and gets calls.
+    pub(super) fn is_out_of_step(&self, state: &RendererState) -> bool {
+        self.is_known && !state.in_step && !state.is_set_aside
     }
 
     /// The positions of renderers that need a full resync, among those that get calls.
     pub(super) fn out_of_step(&self) -> Vec<usize> {
-        let standings = self.standings.iter().enumerate();
-        standings
-            .filter(|(_, standing)| self.is_known && !standing.in_step && !standing.is_set_aside)
-            .map(|(renderer, _)| renderer)
-            .collect()
+        let renderers = self.renderers.iter().enumerate();
+        let out = renderers.filter(|(_, state)| self.is_out_of_step(state));
+        out.map(|(renderer, _)| renderer).collect()
     }
 
-    /// Whether it has what it should have.
-    pub(super) fn is_in_step(&self, renderer: usize) -> bool {
-        self.standings.get(renderer).is_some_and(|standing| standing.in_step)
-    }
-
-    /// Whether it is in a full resync, beside the loop.
-    pub(super) fn is_being_told(&self, renderer: usize) -> bool {
-        let standing = self.standings.get(renderer);
-        standing.is_some_and(|standing| standing.telling.is_some())
-    }
-
-    /// Whether it gets no calls.
-    pub(super) fn is_set_aside(&self, renderer: usize) -> bool {
-        self.standings
-            .get(renderer)
-            .is_some_and(|standing| standing.is_set_aside)
+    /// The state of each renderer, in order.
+    pub(super) fn all(&self) -> &[RendererState] {
+        &self.renderers
     }
 
     /// How many services each should have.
@@ -455,5 +442,5 @@ impl Steps {
 }
 
 #[cfg(test)]
-#[path = "steps_tests.rs"]
+#[path = "renderer_states_tests.rs"]
 mod tests;

@@ -17,14 +17,15 @@ use trueup_work::decisions::{Input, Nodes, Seen};
 use trueup_work::files;
 use trueup_work::keyed::Looked;
 
-use super::known::{self, KnownKeys, Places};
+use super::known::{self, KnownKeys, Locations};
 use crate::lbaas::adapter::{self, Key, Servers, Settings};
 use crate::lbaas::guest::{Desired, Target};
 
 /// The file in the state folder that holds the servers of the last complete look.
 const SERVERS_FILE: &str = "servers.json";
 
-pub(crate) struct Wishes {
+/// Every Service, and what load balancers should do for it.
+pub(crate) struct DesiredState {
     settings: Settings,
     file: PathBuf,
     objects: Objects,
@@ -43,12 +44,13 @@ pub(crate) struct Wishes {
     is_unwritten: bool,
 }
 
-impl Wishes {
-    /// Starts without desired state. Reads the servers that `state_dir` remembers.
+impl DesiredState {
+    /// Starts without desired state. Reads the servers that `state_dir` remembers. A plan
+    /// remembers nothing for the next process.
     ///
     /// # Errors
     /// If they can't be read. The error names the file.
-    pub(crate) fn new(settings: Settings, state_dir: &Path) -> io::Result<Self> {
+    pub(crate) fn new(settings: Settings, source: &Source, state_dir: &Path, plans: bool) -> io::Result<Self> {
         let file = state_dir.join(SERVERS_FILE);
         let named = |error: &dyn std::fmt::Display| io::Error::other(format!("reading {}: {error}", file.display()));
         let remembered = match regular::read(&file, regular::LIST) {
@@ -63,25 +65,11 @@ impl Wishes {
             servers: Servers::default(),
             remembered,
             was_complete: false,
-            completeness: Completeness::default(),
+            completeness: Completeness::of(source),
             owners: BTreeMap::new(),
             unsaved: false,
-            is_unwritten: false,
+            is_unwritten: plans,
         })
-    }
-
-    /// The same, for this source.
-    pub(crate) fn of(mut self, source: &Source) -> Self {
-        self.completeness = Completeness::of(source);
-        self
-    }
-
-    /// The same for a plan: remembers nothing for the next process.
-    pub(crate) fn unwritten(self) -> Self {
-        Self {
-            is_unwritten: true,
-            ..self
-        }
     }
 
     /// Takes in which objects exist but can't be read. Returns the keys for which that changed.
@@ -104,13 +92,15 @@ impl Wishes {
         let mut is_about_servers = false;
         for change in changes {
             self.completeness.see(change);
-            // Until everything was read once, a Node that appears replaces the remembered one.
+            // Until everything was read once, a Node that appears relocations the remembered one.
             let is_new = !self.was_complete && change.reference.kind == Kind::Node;
             let concerns_servers = adapter::concerns_servers(change, &self.objects);
             is_about_servers |= is_new || concerns_servers;
             let mut keys = Vec::new();
             if change.reference.kind == Kind::Service {
-                keys.extend(adapter::affected(change, &self.objects));
+                if adapter::affects_key(change, &self.objects) {
+                    keys.push(Key::from(&change.reference));
+                }
                 if self.is_left_over(change.now.as_ref()) {
                     keys.push(Key::from(&change.reference));
                 }
@@ -177,13 +167,13 @@ impl Wishes {
 
     /// Where objects of a key may exist: where this host is known to have created some, and, for a Service that it no
     /// longer manages, where the finalizer says so. The latter holds even if this host never saw the Service.
-    pub(crate) fn places(&self, known: &KnownKeys, key: &Key) -> Places {
-        let mut places = known::places(known, key);
+    pub(crate) fn locations(&self, known: &KnownKeys, key: &Key) -> Locations {
+        let mut locations = known::locations(known, key);
         if let Some(uid) = self.left_over_uid(key) {
-            let on = places.entry(uid).or_default();
+            let on = locations.entry(uid).or_default();
             on.extend(self.settings.load_balancers.iter().cloned());
         }
-        places
+        locations
     }
 
     /// The UID of a Service that this host no longer manages, but whose finalizer says that its objects may exist.
@@ -194,12 +184,12 @@ impl Wishes {
     }
 
     /// How to find the objects of a key at the Engine: by name, where they should be and where some were created.
-    pub(crate) fn owned(&self, key: &Key, places: &Places) -> Owned {
-        let load_balancers = self.settings.load_balancers.iter().chain(places.values().flatten());
-        let wished = self.wish(key).and_then(Result::ok);
+    pub(crate) fn owned(&self, key: &Key, locations: &Locations) -> Owned {
+        let load_balancers = self.settings.load_balancers.iter().chain(locations.values().flatten());
+        let desired = self.desired(key).and_then(Result::ok);
         Owned {
             name_suffix: adapter::name_suffix(key, &self.settings),
-            service_uid: wished
+            service_uid: desired
                 .map(|desired| desired.service_uid)
                 .or_else(|| self.left_over_uid(key)),
             load_balancers: load_balancers.cloned().collect(),
@@ -294,20 +284,17 @@ impl Wishes {
 
     /// The desired state of one key, or why it can't be computed. `None` if there is no such Service for load
     /// balancers.
-    pub(crate) fn wish(&self, key: &Key) -> Option<Result<Desired, String>> {
-        let desired = match adapter::wish(&self.objects, key, &self.servers, &self.settings)? {
-            Ok(desired) => desired,
-            Err(error) => return Some(Err(error.to_string())),
-        };
-        match self.owner(&desired.service_uid) {
+    pub(crate) fn desired(&self, key: &Key) -> Option<Result<Desired, String>> {
+        let desired = adapter::desired(&self.objects, key, &self.servers, &self.settings)?;
+        Some(desired.and_then(|desired| match self.owner(&desired.service_uid) {
             Some(owner) if owner != key => {
                 let uid = &desired.service_uid;
-                Some(Err(format!(
+                Err(format!(
                     "service `{key}`: metadata.uid {uid} is that of service `{owner}`: remove it, or give it one of its own"
-                )))
+                ))
             }
-            _ => Some(Ok(desired)),
-        }
+            _ => Ok(desired),
+        }))
     }
 
     /// Every key that is desired, whether or not its desired state is possible.
@@ -381,9 +368,9 @@ mod tests {
         }
     }
 
-    fn servers(wishes: &Wishes, name: &str) -> Vec<String> {
-        wishes
-            .wish(&key(name))
+    fn servers(state: &DesiredState, name: &str) -> Vec<String> {
+        state
+            .desired(&key(name))
             .unwrap()
             .unwrap()
             .servers
@@ -392,10 +379,14 @@ mod tests {
             .collect()
     }
 
+    fn of_files(folder: &Path) -> DesiredState {
+        DesiredState::new(settings(), &Source::Manifests(folder.to_owned()), folder, false).unwrap()
+    }
+
     #[test]
     fn servers_of_nodes_that_cannot_be_read_stand_in_until_everything_can() {
         let folder = tempfile::tempdir().unwrap();
-        let mut first = Wishes::new(settings(), folder.path()).unwrap();
+        let mut first = of_files(folder.path());
         first.take_in(
             &[put(node("n1")), put(node("n2")), put(service("web", "u1"))],
             true,
@@ -404,7 +395,7 @@ mod tests {
         first.remember().unwrap();
         assert_eq!(servers(&first, "web"), ["n1", "n2"]);
 
-        let mut next = Wishes::new(settings(), folder.path()).unwrap();
+        let mut next = of_files(folder.path());
         next.take_in(&[put(node("n2")), put(service("web", "u1"))], false, true);
         assert_eq!(
             servers(&next, "web"),
@@ -424,49 +415,49 @@ mod tests {
     #[test]
     fn a_uid_has_one_owner_and_goes_to_the_next() {
         let folder = tempfile::tempdir().unwrap();
-        let mut wishes = Wishes::new(settings(), folder.path()).unwrap();
-        wishes.take_in(&[put(service("web", "u1")), put(service("web2", "u1"))], true, true);
-        assert!(wishes.wish(&key("web")).unwrap().is_ok());
-        let error = wishes.wish(&key("web2")).unwrap().unwrap_err();
+        let mut state = of_files(folder.path());
+        state.take_in(&[put(service("web", "u1")), put(service("web2", "u1"))], true, true);
+        assert!(state.desired(&key("web")).unwrap().is_ok());
+        let error = state.desired(&key("web2")).unwrap().unwrap_err();
         assert!(
             error.contains("service `default/web2`") && error.contains("service `default/web`"),
             "{error}"
         );
 
-        let changed = wishes.take_in(&[remove(&service("web", "u1"))], true, true);
+        let changed = state.take_in(&[remove(&service("web", "u1"))], true, true);
         assert!(changed.affected.contains(&key("web2")));
-        assert!(wishes.wish(&key("web2")).unwrap().is_ok());
-        assert_eq!(wishes.owner("u1"), Some(&key("web2")));
+        assert!(state.desired(&key("web2")).unwrap().is_ok());
+        assert_eq!(state.owner("u1"), Some(&key("web2")));
     }
 
     #[test]
     fn an_empty_source_removes_nothing_and_missing_nodes_are_reported() {
         let folder = tempfile::tempdir().unwrap();
-        let mut wishes = Wishes::new(settings(), folder.path()).unwrap();
-        let looked = wishes.take_in(&[], true, true);
-        assert!(looked.is_empty && !wishes.completed() && !wishes.is_complete());
-        let looked = wishes.take_in(&[put(service("web", "u1"))], true, true);
+        let mut state = of_files(folder.path());
+        let looked = state.take_in(&[], true, true);
+        assert!(looked.is_empty && !state.completed() && !state.is_complete());
+        let looked = state.take_in(&[put(service("web", "u1"))], true, true);
         assert!(
-            !looked.is_empty && wishes.completed() && looked.notes.len() == 1,
+            !looked.is_empty && state.completed() && looked.notes.len() == 1,
             "{:?}",
             looked.notes
         );
-        let looked = wishes.take_in(&[put(node("n1"))], true, true);
+        let looked = state.take_in(&[put(node("n1"))], true, true);
         assert_eq!(looked.notes, Vec::<String>::new());
-        let looked = wishes.take_in(&[remove(&node("n1"))], true, true);
+        let looked = state.take_in(&[remove(&node("n1"))], true, true);
         assert_eq!(looked.notes.len(), 1, "{:?}", looked.notes);
 
-        let mut new = Wishes::new(settings(), folder.path()).unwrap();
+        let mut new = of_files(folder.path());
         new.take_in(&[], true, false);
         assert!(new.completed(), "there is nothing to lose");
     }
 
-    fn in_cluster(folder: &Path, namespaces: &[&str]) -> Wishes {
+    fn in_cluster(folder: &Path, namespaces: &[&str]) -> DesiredState {
         let source = Source::Kubernetes(trueup_sources::kubernetes::Settings {
             namespaces: namespaces.iter().map(|&namespace| namespace.to_owned()).collect(),
             ..Default::default()
         });
-        Wishes::new(settings(), folder).unwrap().of(&source)
+        DesiredState::new(settings(), &source, folder, false).unwrap()
     }
 
     /// A Service with our finalizer that is no longer a load balancer.
@@ -484,16 +475,16 @@ mod tests {
     fn a_finalizer_says_where_objects_may_be_to_a_new_host() {
         let folder = tempfile::tempdir().unwrap();
         let known = KnownKeys::load(folder.path()).unwrap();
-        let mut wishes = in_cluster(folder.path(), &[]);
-        let looked = wishes.take_in(&[put(left_over("web", "u1")), put(service("api", "u2"))], true, false);
+        let mut state = in_cluster(folder.path(), &[]);
+        let looked = state.take_in(&[put(left_over("web", "u1")), put(service("api", "u2"))], true, false);
         assert_eq!(looked.affected, [key("web"), key("api")].into());
-        assert_eq!(wishes.left_over(), [key("web")].into());
-        let places = wishes.places(&known, &key("web"));
-        assert_eq!(places, [("u1".to_owned(), ["lb-1".to_owned()].into())].into());
-        assert!(wishes.wish(&key("web")).is_none() && wishes.is_gone(&key("web")));
-        assert_eq!(wishes.places(&known, &key("api")), Places::new());
+        assert_eq!(state.left_over(), [key("web")].into());
+        let locations = state.locations(&known, &key("web"));
+        assert_eq!(locations, [("u1".to_owned(), ["lb-1".to_owned()].into())].into());
+        assert!(state.desired(&key("web")).is_none() && state.is_gone(&key("web")));
+        assert_eq!(state.locations(&known, &key("api")), Locations::new());
 
-        let mut from_files = Wishes::new(settings(), folder.path()).unwrap();
+        let mut from_files = of_files(folder.path());
         let looked = from_files.take_in(&[put(left_over("web", "u1"))], true, false);
         assert!(looked.affected.is_empty(), "a file's finalizers mean nothing");
     }
@@ -501,71 +492,68 @@ mod tests {
     #[test]
     fn a_cluster_empty_at_the_start_removes_nothing_and_an_emptied_one_does() {
         let folder = tempfile::tempdir().unwrap();
-        let mut wishes = in_cluster(folder.path(), &[]);
-        let looked = wishes.take_in(&[], true, true);
-        assert!(looked.is_empty && !wishes.is_gone(&key("web")));
-        let looked = wishes.take_in(&[put(service("web", "u1"))], true, true);
-        assert!(!looked.is_empty && wishes.completed());
-        let looked = wishes.take_in(&[remove(&service("web", "u1"))], true, true);
-        assert!(
-            !looked.is_empty && wishes.is_gone(&key("web")),
-            "somebody watched it go"
-        );
+        let mut state = in_cluster(folder.path(), &[]);
+        let looked = state.take_in(&[], true, true);
+        assert!(looked.is_empty && !state.is_gone(&key("web")));
+        let looked = state.take_in(&[put(service("web", "u1"))], true, true);
+        assert!(!looked.is_empty && state.completed());
+        let looked = state.take_in(&[remove(&service("web", "u1"))], true, true);
+        assert!(!looked.is_empty && state.is_gone(&key("web")), "somebody watched it go");
     }
 
     #[test]
     fn what_is_not_looked_at_or_can_not_be_read_is_not_gone() {
         let folder = tempfile::tempdir().unwrap();
-        let mut wishes = in_cluster(folder.path(), &["default"]);
-        wishes.take_in(&[put(node("n1"))], true, true);
+        let mut state = in_cluster(folder.path(), &["default"]);
+        state.take_in(&[put(node("n1"))], true, true);
         let elsewhere = Key {
             namespace: "other".into(),
             name: "web".into(),
         };
-        assert!(wishes.is_gone(&key("web")) && !wishes.is_gone(&elsewhere) && !wishes.is_seen(&elsewhere));
+        assert!(state.is_gone(&key("web")) && !state.is_gone(&elsewhere) && !state.is_seen(&elsewhere));
 
         let unreadable = Arc::new([key("web").of_kind(Kind::Service)].into());
-        assert_eq!(wishes.take_in_unreadable(&unreadable), [key("web")].into());
-        assert!(!wishes.is_gone(&key("web")) && wishes.is_gone(&key("api")));
-        assert_eq!(wishes.take_in_unreadable(&unreadable), BTreeSet::new());
-        assert_eq!(wishes.take_in_unreadable(&Arc::default()), [key("web")].into());
-        assert!(wishes.is_gone(&key("web")));
+        assert_eq!(state.take_in_unreadable(&unreadable), [key("web")].into());
+        assert!(!state.is_gone(&key("web")) && state.is_gone(&key("api")));
+        assert_eq!(state.take_in_unreadable(&unreadable), BTreeSet::new());
+        assert_eq!(state.take_in_unreadable(&Arc::default()), [key("web")].into());
+        assert!(state.is_gone(&key("web")));
     }
 
     #[test]
     fn a_node_that_only_says_that_it_lives_and_a_pod_concern_no_service() {
         let folder = tempfile::tempdir().unwrap();
-        let mut wishes = in_cluster(folder.path(), &[]);
-        wishes.take_in(&[put(node("n1")), put(service("web", "u1"))], true, false);
-        wishes.remember().unwrap();
+        let mut state = in_cluster(folder.path(), &[]);
+        state.take_in(&[put(node("n1")), put(service("web", "u1"))], true, false);
+        state.remember().unwrap();
         let Object::Node(beaten) = node("n1") else { panic!() };
         let mut beaten = (*beaten).clone();
         beaten.metadata.resource_version = Some("2".to_owned());
         let pod = k8s_openapi::api::core::v1::Pod::default();
         let changes = [put(Object::Node(Arc::new(beaten))), put(Object::Pod(Arc::new(pod)))];
-        assert!(wishes.take_in(&changes, true, false).affected.is_empty());
-        assert!(!wishes.unsaved, "nothing to write down");
-        let looked = wishes.take_in(&[put(node("n2"))], true, false);
+        assert!(state.take_in(&changes, true, false).affected.is_empty());
+        assert!(!state.unsaved, "nothing to write down");
+        let looked = state.take_in(&[put(node("n2"))], true, false);
         assert_eq!(looked.affected, [key("web")].into());
     }
 
     #[test]
     fn servers_stay_while_there_is_no_node_at_all() {
         let folder = tempfile::tempdir().unwrap();
-        let mut wishes = Wishes::new(settings(), folder.path()).unwrap();
-        wishes.take_in(&[put(node("n1")), put(service("web", "u1"))], true, false);
-        wishes.remember().unwrap();
-        let servers = |wishes: &Wishes| wishes.wish(&key("web")).unwrap().unwrap().servers.len();
-        let looked = wishes.take_in(&[remove(&node("n1"))], true, true);
-        assert!(looked.no_nodes && !looked.is_empty && !wishes.is_complete());
-        assert_eq!((servers(&wishes), looked.affected), (1, BTreeSet::new()));
+        let mut state = of_files(folder.path());
+        state.take_in(&[put(node("n1")), put(service("web", "u1"))], true, false);
+        state.remember().unwrap();
+        let servers = |state: &DesiredState| state.desired(&key("web")).unwrap().unwrap().servers.len();
+        let looked = state.take_in(&[remove(&node("n1"))], true, true);
+        assert!(looked.no_nodes && !looked.is_empty && !state.is_complete());
+        assert_eq!((servers(&state), looked.affected), (1, BTreeSet::new()));
 
-        let mut next = Wishes::new(settings(), folder.path()).unwrap();
+        let mut next = of_files(folder.path());
         assert!(next.take_in(&[put(service("web", "u1"))], true, true).no_nodes);
         assert_eq!(servers(&next), 1, "at the start as well");
         let looked = next.take_in(&[put(node("n2"))], true, true);
         assert!(!looked.no_nodes && next.completed());
-        assert_eq!(next.wish(&key("web")).unwrap().unwrap().servers[0].name, "n2");
+        assert_eq!(next.desired(&key("web")).unwrap().unwrap().servers[0].name, "n2");
 
         let mut watched = in_cluster(folder.path(), &[]);
         watched.take_in(&[put(node("n1")), put(service("web", "u1"))], true, true);
