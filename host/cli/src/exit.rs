@@ -62,12 +62,7 @@ impl From<ClientError> for Failure {
     fn from(error: ClientError) -> Self {
         match error {
             ClientError::Misused(_) => misused(error),
-            ClientError::NoHost { .. }
-            | ClientError::NoAnswer { .. }
-            | ClientError::Stuck { .. }
-            | ClientError::NotAllowed { .. }
-            | ClientError::Refused(_)
-            | ClientError::Answer { .. } => Self::Failed(error.into()),
+            ClientError::Failed(_) => Self::Failed(error.into()),
         }
     }
 }

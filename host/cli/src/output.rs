@@ -1,5 +1,6 @@
 //! Where output goes: data to stdout, as text, JSON or YAML; messages to stderr. Logs are in `telemetry.rs`.
 
+use std::fmt::Display;
 use std::io::Write as _;
 use std::iter;
 use std::os::fd::AsFd;
@@ -240,6 +241,11 @@ pub(crate) fn table_below<const N: usize>(head: [&str; N], rows: Vec<[String; N]
 /// The line for what a list leaves out, if anything: `and 3 more operations`.
 pub(crate) fn and_more(more: usize, what: &str) -> Option<String> {
     (more > 0).then(|| format!("and {more} more{what}"))
+}
+
+/// The value, or a dash.
+pub(crate) fn or_dash(value: Option<impl Display>) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| value.to_string())
 }
 
 /// Ids and keys may hold any text; a terminal would obey control characters in it.

@@ -63,7 +63,7 @@ const LOG_DEFAULT: &str = "info,guest=warn,trueup::sim=warn,kube_client=off";
 const LOG_OF_SIMULATOR: &str = "info";
 
 /// A layer that receives events and spans.
-type Looker = Box<dyn Layer<Registry> + Send + Sync>;
+type BoxedLayer = Box<dyn Layer<Registry> + Send + Sync>;
 
 /// Starts the log of a command that reads no `[telemetry]`, as the environment variable of its key sets it.
 ///
@@ -88,14 +88,14 @@ pub(crate) fn start_plain(is_simulator: bool, verbosity: Verbosity) -> Result<()
 /// One line: which trace setting can't be used.
 pub(crate) fn start(telemetry: &Telemetry, verbosity: Verbosity) -> Result<Option<Traces>, String> {
     let traces = Traces::new(telemetry)?;
-    let mut lookers = vec![log(telemetry.log, verbosity.filter(LOG_DEFAULT))];
+    let mut layers = vec![log(telemetry.log, verbosity.filter(LOG_DEFAULT))];
     if let Some(traces) = &traces {
         decisions::name_traces(export::trace_of);
-        let takes_down = dynamic_filter_fn(|metadata, context| {
+        let exported = dynamic_filter_fn(|metadata, context| {
             // A question outside a decision, as when an instance is rebuilt, would start a trace of its own.
             is_decision(metadata) || (is_question(metadata) && context.lookup_current().is_some())
         });
-        let takes_down = takes_down.with_callsite_filter(|metadata| {
+        let exported = exported.with_callsite_filter(|metadata| {
             if is_decision(metadata) {
                 tracing::subscriber::Interest::always()
             } else if is_question(metadata) {
@@ -104,15 +104,15 @@ pub(crate) fn start(telemetry: &Telemetry, verbosity: Verbosity) -> Result<Optio
                 tracing::subscriber::Interest::never()
             }
         });
-        lookers.push(traces.layer().with_filter(takes_down).boxed());
+        layers.push(traces.layer().with_filter(exported).boxed());
     }
-    begin(lookers);
+    begin(layers);
     verbosity.show_progress(telemetry.log);
     Ok(traces)
 }
 
-fn begin(lookers: Vec<Looker>) {
-    tracing_subscriber::registry().with(lookers).init();
+fn begin(layers: Vec<BoxedLayer>) {
+    tracing_subscriber::registry().with(layers).init();
 }
 
 fn is_decision(metadata: &Metadata<'_>) -> bool {
@@ -124,7 +124,7 @@ fn is_question(metadata: &Metadata<'_>) -> bool {
 }
 
 /// The log on stderr. `TRUEUP_LOG` sets the filter, in the syntax of `RUST_LOG`: `debug`, `guest=info`.
-fn log(format: LogFormat, default: &str) -> Looker {
+fn log(format: LogFormat, default: &str) -> BoxedLayer {
     let wanted = std::env::var("TRUEUP_LOG").unwrap_or_else(|_| default.to_owned());
     let shown = EnvFilter::builder()
         .with_default_directive(LevelFilter::INFO.into())

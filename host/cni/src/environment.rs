@@ -5,6 +5,8 @@
 use std::env;
 use std::ffi::{OsStr, OsString};
 
+use serde::Serialize;
+
 use crate::error::{CniError, INVALID_ENVIRONMENT};
 
 /// Linux: `IFNAMSIZ` is 16 with the closing NUL.
@@ -50,11 +52,13 @@ impl Variables {
 }
 
 /// A container's interface. With the network's name, it is the key of an allocation. Both are valid CNI texts.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub(crate) struct Attachment {
     /// `CNI_CONTAINERID`.
+    #[serde(rename = "containerID")]
     pub(crate) container_id: String,
     /// `CNI_IFNAME`.
+    #[serde(rename = "ifName")]
     pub(crate) if_name: String,
 }
 

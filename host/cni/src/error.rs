@@ -31,24 +31,24 @@ const UNPRINTABLE: &str = r#"{"cniVersion":"1.1.0","code":5,"msg":"the error cou
 const SHOWN_CHARS_MAX: usize = 80;
 
 /// A failed command, in CNI's form.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub(crate) struct CniError {
     /// One of the codes above, or one that the host chose.
     pub(crate) code: u32,
     /// One line for people.
     pub(crate) msg: String,
     /// The subject of the error; left out if `None`.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) details: Option<String>,
 }
 
+/// With the version that it is printed in.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Printed<'a> {
     cni_version: Version,
-    code: u32,
-    msg: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    details: Option<&'a str>,
+    #[serde(flatten)]
+    error: &'a CniError,
 }
 
 impl CniError {
@@ -71,9 +71,7 @@ impl CniError {
     pub(crate) fn to_json(&self, version: Version) -> String {
         let printed = Printed {
             cni_version: version,
-            code: self.code,
-            msg: &self.msg,
-            details: self.details.as_deref(),
+            error: self,
         };
         serde_json::to_string(&printed).unwrap_or_else(|_| UNPRINTABLE.to_owned())
     }

@@ -23,26 +23,24 @@ const FILE_MODE: u32 = 0o600;
 const OTHERS_WRITE: u32 = 0o022;
 
 /// A release: which instance must free which key.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Release<'a> {
     /// Null means the host's only instance.
     pub(crate) instance: Option<&'a str>,
     /// The network's name.
+    #[serde(rename = "networkName")]
     pub(crate) network: &'a str,
     /// The container's interface.
+    #[serde(flatten)]
     pub(crate) attachment: &'a Attachment,
 }
 
+/// With the format that it is written in.
 #[derive(Serialize)]
 struct Written<'a> {
     v: u32,
-    instance: Option<&'a str>,
-    #[serde(rename = "networkName")]
-    network_name: &'a str,
-    #[serde(rename = "containerID")]
-    container_id: &'a str,
-    #[serde(rename = "ifName")]
-    if_name: &'a str,
+    #[serde(flatten)]
+    release: Release<'a>,
 }
 
 impl Release<'_> {
@@ -66,10 +64,7 @@ impl Release<'_> {
     fn to_json(self) -> Result<Vec<u8>, String> {
         let written = Written {
             v: FORMAT,
-            instance: self.instance,
-            network_name: self.network,
-            container_id: &self.attachment.container_id,
-            if_name: &self.attachment.if_name,
+            release: self,
         };
         serde_json::to_vec(&written).map_err(|error| format!("writing the release as JSON: {error}"))
     }

@@ -16,7 +16,7 @@ use trueup_sims::compute::ServerConfig;
 use super::keyed::{Backend, SimServer, goes_alone, read_listen};
 use super::lbaas::{TokenAt, read_token, read_url};
 use super::neg::{NegAdapter, RESOURCE, is_resource_name};
-use super::section::{Given, Place, Section};
+use super::section::{Given, Layer, Section};
 
 /// The token of a backend that follows `[sim.compute]` and names none: the simulation then accepts any token.
 pub const SIM_TOKEN: &str = "simulated";
@@ -155,7 +155,7 @@ pub(super) fn read_backend(mut section: Section<'_>, sim: &Section<'_>) -> Optio
         section.missing("project", "must be the id of a project, such as `my-project`");
     }
     section.end();
-    let url = url.and_then(|(url, place)| (place == Place::File).then_some(url));
+    let url = url.and_then(|(url, layer)| (layer == Layer::File).then_some(url));
     let backend = match kind? {
         ("simulated", _) => NegBackend::Simulated,
         _ => NegBackend::Compute(Box::new(backend)),
@@ -163,7 +163,7 @@ pub(super) fn read_backend(mut section: Section<'_>, sim: &Section<'_>) -> Optio
     Some((backend, url))
 }
 
-/// Everything but the project, the place and the credentials.
+/// Everything but the project, the URL and the credentials.
 fn read_settings(section: &mut Section<'_>, default: Settings) -> Settings {
     /// Up to a week: no operation runs that long.
     const OPERATION_MS: RangeInclusive<u64> = 1..=604_800_000;
@@ -211,13 +211,13 @@ fn is_project(text: &str) -> bool {
     is_resource_name(project) && domain.split('.').all(is_resource_name)
 }
 
-/// Where the credentials are. If a token and a key are given in the same place, that is an error.
+/// Where the credentials are. If a token and a key are given in the same layer, that is an error.
 fn read_credentials(section: &mut Section<'_>, at_sim: bool) -> CredentialsAt {
     let has_token_in_file = section.has("token_file") || section.has("token_env");
-    let key = section.placed("credentials_file", "be a path", Given::path);
+    let key = section.with_layer("credentials_file", "be a path", Given::path);
     let token = read_token(section);
     match (token, key) {
-        (Some(token), Some((_, Place::File))) => {
+        (Some(token), Some((_, Layer::File))) => {
             if has_token_in_file {
                 section.wrong_key(
                     "credentials_file",

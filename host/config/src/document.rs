@@ -1,4 +1,4 @@
-//! The three places that a configuration comes from, and the problems found in them.
+//! The three layers that a configuration comes from, and the problems found in them.
 //!
 //! This module knows line numbers, names of variables and how TOML becomes JSON; `section.rs` registers the keys.
 //! Reading does not stop at the first mistake: this module collects the problems, and the host reports them all at
@@ -16,7 +16,7 @@ use toml::de::{DeInteger, DeTable, DeValue};
 use trueup_base::component::Digest;
 use trueup_base::text::nearest;
 
-use super::section::Place;
+use super::section::Layer;
 
 /// A command line flag that sets a key. It takes precedence over environment and file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,7 +35,7 @@ pub(super) const PREFIX: &str = "TRUEUP_";
 /// Error texts cut a value at this length: enough to find it, and the text stays on one line.
 const SHOWN_CHARS_MAX: usize = 80;
 
-/// The three places that values come from, and the problems found in them.
+/// The three layers that values come from, and the problems found in them.
 pub(super) struct Document<'d> {
     name: String,
     /// Paths in it are relative to this folder.
@@ -95,14 +95,14 @@ impl<'d> Document<'d> {
         self.folder
     }
 
-    /// What a flag, or else a variable, sets a key to: its name, its text, and its place.
-    pub(super) fn outside(&self, key: &str) -> Option<(String, &'d str, Place)> {
+    /// What a flag, or else a variable, sets a key to: its name, its text, and its layer.
+    pub(super) fn outside(&self, key: &str) -> Option<(String, &'d str, Layer)> {
         if let Some(flag) = self.overrides.iter().rev().find(|flag| flag.key == key) {
-            return Some((flag.flag.clone(), &flag.value, Place::Flag));
+            return Some((flag.flag.clone(), &flag.value, Layer::Flag));
         }
         let variable = variable_of_key(key);
         let text = self.environment.get(&variable)?;
-        Some((variable, text, Place::Environment))
+        Some((variable, text, Layer::Environment))
     }
 
     /// A variable without our prefix that sets no key.
@@ -131,7 +131,7 @@ impl<'d> Document<'d> {
         self.push(None, format!("{}: {text}", self.name));
     }
 
-    /// A problem at a place in the file.
+    /// A problem in the file.
     pub(super) fn wrong_at(&self, span: Range<usize>, text: impl Display) {
         let line = self.line(span.start);
         self.wrong_on(Some(line), text);
@@ -186,7 +186,7 @@ impl<'d> Document<'d> {
     }
 
     /// The position of a line, for errors that are found later.
-    pub(super) fn place(&self, line: Option<usize>) -> String {
+    pub(super) fn location(&self, line: Option<usize>) -> String {
         line.map_or_else(|| self.name.clone(), |line| format!("{}:{line}", self.name))
     }
 

@@ -7,7 +7,7 @@ use toml::de::DeValue;
 
 use super::document::parsed_u64;
 
-/// A value and where it was given. If two values exclude each other, the one from the stronger place wins.
+/// A value and where it was given. If two values exclude each other, the one from the stronger layer wins.
 pub(super) struct Given<'d> {
     pub(super) folder: &'d Path,
     pub(super) key: String,
@@ -20,24 +20,24 @@ pub(super) enum GivenValue<'d> {
     Outside {
         origin: String,
         text: &'d str,
-        place: Place,
+        layer: Layer,
     },
 }
 
-/// The place of a value, weakest first.
+/// The layer that a value is from, weakest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Place {
+pub(super) enum Layer {
     File,
     Environment,
     Flag,
 }
 
 impl<'d> Given<'d> {
-    /// The place of the value.
-    pub(super) fn place(&self) -> Place {
+    /// The layer of the value.
+    pub(super) fn layer(&self) -> Layer {
         match &self.value {
-            GivenValue::File(_) => Place::File,
-            GivenValue::Outside { place, .. } => *place,
+            GivenValue::File(_) => Layer::File,
+            GivenValue::Outside { layer, .. } => *layer,
         }
     }
 

@@ -39,7 +39,7 @@ pub enum Mode {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Guest {
     /// The position of the section, `FILE:LINE`, for errors found when the guest is loaded.
-    pub place: String,
+    pub location: String,
     /// `use`: the component.
     pub reference: Reference,
     /// `verify`: who must have signed it, unless it ships with the host. Default: no signature required.
@@ -173,10 +173,10 @@ impl Guest {
         let proof = Proof::read(&mut section);
         let failure = FailurePolicy::read(&mut section);
         let approve_above = read_approve_above(&mut section);
-        let place = section.place();
+        let location = section.location();
         section.end();
         Some(Self {
-            place,
+            location,
             reference: reference?,
             verify,
             settings,

@@ -8,20 +8,14 @@ use std::fmt;
 /// the agent's renderers use interfaces.
 const INTERFACE_BYTES_MAX: usize = 63;
 
+/// What a pattern may hold in braces.
+const PLACEHOLDERS: [&str; 3] = ["{namespace}", "{name}", UID];
+
+const UID: &str = "{uid}";
+
 /// A name with placeholders: `tap-{namespace}-{name}`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Pattern {
-    text: String,
-    pieces: Vec<Piece>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Piece {
-    Text(String),
-    Namespace,
-    Name,
-    Uid,
-}
+pub struct Pattern(String);
 
 impl Pattern {
     /// Reads a pattern. Without a placeholder, all pods have the same interface.
@@ -30,72 +24,48 @@ impl Pattern {
     /// What it may be.
     pub fn parse(text: &str) -> Result<Self, String> {
         let refused = |cause: &str| Err(format!("was `{}`, {cause}", text.escape_debug()));
-        let mut pieces = Vec::new();
-        let mut rest = text;
-        while let Some((before, after)) = rest.split_once('{') {
-            let Some((place, after)) = after.split_once('}') else {
-                return refused("must have a `}` for each `{`");
-            };
-            pieces.extend(Piece::text(before));
-            pieces.push(match place {
-                "namespace" => Piece::Namespace,
-                "name" => Piece::Name,
-                "uid" => Piece::Uid,
-                _ => return refused("may have `{namespace}`, `{name}` and `{uid}` in it, and nothing else in braces"),
+        // A blank in place of each, so that the rest does not become one.
+        let rest = PLACEHOLDERS
+            .iter()
+            .fold(text.to_owned(), |rest, one| rest.replace(one, "\0"));
+        if let Some((_, after)) = rest.split_once('{') {
+            return refused(if after.contains('}') {
+                "may have `{namespace}`, `{name}` and `{uid}` in it, and nothing else in braces"
+            } else {
+                "must have a `}` for each `{`"
             });
-            rest = after;
         }
-        pieces.extend(Piece::text(rest));
-        let texts = || {
-            pieces.iter().filter_map(|piece| match piece {
-                Piece::Text(text) => Some(text.as_str()),
-                _ => None,
-            })
-        };
-        let bytes: usize = texts().map(str::len).sum();
+        let rest = rest.replace('\0', "");
         if text.is_empty() {
             return refused("must be a name of interfaces, such as `tap-{namespace}-{name}`");
         }
-        if texts().any(|text| text.contains('}')) {
+        if rest.contains('}') {
             return refused("must have a `{` for each `}`");
         }
-        if texts().any(|text| text.contains(is_foreign)) {
+        if text.contains(is_foreign) {
             return refused("must have no `/`, space or control character in it");
         }
-        if bytes > INTERFACE_BYTES_MAX {
+        if rest.len() > INTERFACE_BYTES_MAX {
             return refused(&format!("must leave names of at most {INTERFACE_BYTES_MAX} bytes"));
         }
-        Ok(Self {
-            text: text.to_owned(),
-            pieces,
-        })
+        Ok(Self(text.to_owned()))
     }
 
     /// The name for a pod, which may be an invalid one ([`mistake`]). `None` if it takes the pod's uid, which is empty.
     pub fn filled(&self, namespace: &str, name: &str, uid: &str) -> Option<String> {
-        if uid.is_empty() && self.pieces.contains(&Piece::Uid) {
+        if uid.is_empty() && self.0.contains(UID) {
             return None;
         }
-        let piece = |piece: &Piece| match piece {
-            Piece::Text(text) => text.clone(),
-            Piece::Namespace => namespace.to_owned(),
-            Piece::Name => name.to_owned(),
-            Piece::Uid => uid.to_owned(),
-        };
-        Some(self.pieces.iter().map(piece).collect())
+        // No name or namespace has a brace in it, and the uid comes last.
+        let filled = self.0.replace("{namespace}", namespace).replace("{name}", name);
+        Some(filled.replace(UID, uid))
     }
 }
 
 impl fmt::Display for Pattern {
     /// The original text.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
-    }
-}
-
-impl Piece {
-    fn text(text: &str) -> Option<Self> {
-        (!text.is_empty()).then(|| Self::Text(text.to_owned()))
+        f.write_str(&self.0)
     }
 }
 

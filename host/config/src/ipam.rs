@@ -14,7 +14,7 @@ use trueup_sources::enis::{Eni, Enis, mistakes};
 
 use super::guest::Guest;
 use super::keyed::say_what_is_missing;
-use super::section::{Given, LABEL, Place, Section, is_label};
+use super::section::{Given, LABEL, Layer, Section, is_label};
 use super::world::{self, About, Reading, Sections, Tables, World};
 use trueup_registry::Reference;
 
@@ -266,15 +266,15 @@ fn read_warm(section: &mut Section<'_>) -> Option<WarmTargets> {
     })
 }
 
-/// The interfaces, or where they are. If both are given in the same place, that is an error.
+/// The interfaces, or where they are. If both are given in the same layer, that is an error.
 fn read_enis(section: &mut Section<'_>) -> Option<EnisFrom> {
-    let file = section.placed("enis_file", "be a path", Given::path);
+    let file = section.with_layer("enis_file", "be a path", Given::path);
     let count = section.length("enis");
     let is_given = section.has("enis");
     // The position in the list matters, so an unreadable item invalidates the list.
     let enis = section.items::<Eni>("enis").filter(|enis| Some(enis.len()) == count);
     match (file, is_given) {
-        (Some((_, Place::File)), true) => {
+        (Some((_, Layer::File)), true) => {
             section.wrong_key("enis", "goes without `enis_file`: leave one of them out");
             None
         }

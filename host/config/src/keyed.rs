@@ -12,7 +12,7 @@ use trueup_sources::Source;
 
 use super::guest::Guest;
 use super::plain::PlainWorld;
-use super::section::{Place, Section};
+use super::section::{Layer, Section};
 use super::world::{About, Sections, Settings, Tables, World};
 
 /// What the sections of such a world say.
@@ -232,11 +232,11 @@ pub(super) fn read_listen(
     url: Option<&str>,
     origin: fn(&str) -> &str,
 ) -> SocketAddr {
-    let listen = section.placed("listen", must, |given| {
+    let listen = section.with_layer("listen", must, |given| {
         let listen: SocketAddr = given.text()?.parse().ok()?;
         listen.ip().is_loopback().then_some(listen)
     });
-    if let (Some((listen, Place::File)), Some(url)) = (&listen, url)
+    if let (Some((listen, Layer::File)), Some(url)) = (&listen, url)
         && !reaches(origin(url), *listen)
     {
         section.wrong_key(
@@ -249,6 +249,6 @@ pub(super) fn read_listen(
 
 /// Whether a request to this URL reaches this address.
 fn reaches(url: &str, listen: SocketAddr) -> bool {
-    let place = url.strip_prefix("http://").unwrap_or_default();
-    place == listen.to_string() || place == format!("localhost:{}", listen.port())
+    let authority = url.strip_prefix("http://").unwrap_or_default();
+    authority == listen.to_string() || authority == format!("localhost:{}", listen.port())
 }

@@ -19,7 +19,7 @@ use trueup_sources::Kind;
 
 use super::keyed::{Backend, Keyed, KeyedWorld, SimServer, goes_alone, read_listen};
 use super::plain::PlainWorld;
-use super::section::{Given, LABEL, Place, Section, is_label};
+use super::section::{Given, LABEL, Layer, Section, is_label};
 use super::world::World;
 
 /// The default number of checks before a wait for resources gives up.
@@ -253,13 +253,13 @@ fn read_backend(mut section: Section<'_>, sim: &Section<'_>) -> Option<(LbaasBac
         }),
     };
     section.end();
-    let url = url.and_then(|(url, place)| (place == Place::File).then_some(url));
+    let url = url.and_then(|(url, layer)| (layer == Layer::File).then_some(url));
     Some((backend, url))
 }
 
-/// `url`: the base URL without its trailing slash, and its place. An error does not show it if it may contain a
+/// `url`: the base URL without its trailing slash, and its layer. An error does not show it if it may contain a
 /// password.
-pub(super) fn read_url(section: &mut Section<'_>) -> Option<(String, Place)> {
+pub(super) fn read_url(section: &mut Section<'_>) -> Option<(String, Layer)> {
     let given = &section.given("url")?;
     let Some(url) = given.text() else {
         section.wrong_value(given, "must be a URL");
@@ -280,25 +280,25 @@ pub(super) fn read_url(section: &mut Section<'_>) -> Option<(String, Place)> {
             "must be `http://HOST` or `https://HOST`, without query and fragment",
         );
     } else {
-        return Some((url.trim_end_matches('/').to_owned(), given.place()));
+        return Some((url.trim_end_matches('/').to_owned(), given.layer()));
     }
     None
 }
 
-/// Where the token is, if it is set. If a file and a variable are given in the same place, that is an error.
+/// Where the token is, if it is set. If a file and a variable are given in the same layer, that is an error.
 pub(super) fn read_token(section: &mut Section<'_>) -> Option<TokenAt> {
     section.refuse(
         "token",
         "a token does not stand here: put it into a file, and the file's path into `token_file`",
     );
-    let file = section.placed("token_file", "be a path", Given::path);
+    let file = section.with_layer("token_file", "be a path", Given::path);
     let variable = section.given("token_env").and_then(|given| {
         let name = given.text().filter(|name| is_variable(name));
         if name.is_none() {
             // An operator may put the token itself here by mistake: do not log it.
             section.wrong_given(&given, "must be the name of a variable");
         }
-        Some((name?.to_owned(), given.place()))
+        Some((name?.to_owned(), given.layer()))
     });
     if let Some((name, _)) = &variable {
         section.leave_variable(name);

@@ -21,7 +21,7 @@ use trueup_base::text::nearest;
 
 use super::document::{Document, offered};
 use super::given::GivenValue;
-pub(super) use super::given::{Given, Place};
+pub(super) use super::given::{Given, Layer};
 
 /// What [`is_label`] requires.
 pub(super) const LABEL: &str = "be 1 to 63 letters, digits, `-`, `_` or `.`";
@@ -74,8 +74,8 @@ impl<'d> Section<'d> {
     }
 
     /// Its position: `FILE:LINE`, or only the file if just variables set its keys.
-    pub(super) fn place(&self) -> String {
-        self.document.place(self.line)
+    pub(super) fn location(&self) -> String {
+        self.document.location(self.line)
     }
 
     /// A problem of a value in it.
@@ -185,13 +185,13 @@ impl<'d> Section<'d> {
         }
     }
 
-    /// A scalar, from any of the places.
+    /// A scalar, from any of the layers.
     pub(super) fn given(&mut self, key: &'static str) -> Option<Given<'d>> {
         self.known.push(key);
         let path = self.path_of(key);
         self.document.register(&path, true);
         let value = match self.document.outside(&path) {
-            Some((origin, text, place)) => GivenValue::Outside { origin, text, place },
+            Some((origin, text, layer)) => GivenValue::Outside { origin, text, layer },
             None => GivenValue::File(self.table?.get(key)?),
         };
         Some(Given {
@@ -217,14 +217,14 @@ impl<'d> Section<'d> {
         value
     }
 
-    /// The same, with the place where it was given.
-    pub(super) fn placed<T>(
+    /// The same, with the layer that it is from.
+    pub(super) fn with_layer<T>(
         &mut self,
         key: &'static str,
         must: impl Display,
         read: impl FnOnce(&Given<'d>) -> Option<T>,
-    ) -> Option<(T, Place)> {
-        self.value(key, must, |given| Some((read(given)?, given.place())))
+    ) -> Option<(T, Layer)> {
+        self.value(key, must, |given| Some((read(given)?, given.layer())))
     }
 
     /// The same, but absence is a problem too.
@@ -312,7 +312,7 @@ impl<'d> Section<'d> {
     ) -> Option<(&'static str, bool)> {
         let kinds: Vec<_> = kinds.iter().map(|kind| (*kind, *kind)).collect();
         let must = format!("be {}", words(&kinds));
-        let read = |given: &Given<'d>| Some((chosen(given, &kinds)?, given.place() == Place::File));
+        let read = |given: &Given<'d>| Some((chosen(given, &kinds)?, given.layer() == Layer::File));
         match default {
             None => self.required("kind", must, read),
             Some(default) => self.value("kind", must, read).or(Some((default, true))),
@@ -471,7 +471,7 @@ impl<'d> Section<'d> {
             if self.known.contains(&name) || self.refused.contains(&name) {
                 continue;
             }
-            let place = if self.path.is_empty() {
+            let location = if self.path.is_empty() {
                 String::new()
             } else {
                 format!(" in [{}]", self.path)
@@ -484,7 +484,7 @@ impl<'d> Section<'d> {
             let known = self.known.join(", ");
             self.document.wrong_at(
                 key.span(),
-                format_args!("unknown {noun} `{name}`{place}{offer} (known: {known}{note})"),
+                format_args!("unknown {noun} `{name}`{location}{offer} (known: {known}{note})"),
             );
         }
     }

@@ -5,7 +5,7 @@
 //! API server <- requests <- run: what is next? -> decide (pure)
 //!                            |        ^
 //!                            v        campaign: what is known (no I/O, no clock)
-//!                   Fence, Standing, Status
+//!                   Fence, Role, Status
 //! ```
 //!
 //! # Why two hosts never act at once
@@ -53,6 +53,6 @@ pub use self::campaign::Campaign;
 pub use self::decide::{Action, Facts, Me, Seen, Why, decide};
 pub use self::identity::identity_of_this_process;
 pub use self::record::Record;
-pub use self::run::{Election, Standing, Tried};
+pub use self::run::{Election, Role, Tried};
 pub use self::settings::{Settings, Times};
 pub use self::status::Status;

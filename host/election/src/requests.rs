@@ -1,6 +1,7 @@
 //! The four requests of an election, and their answers. Each has a timeout: a host that waits for the API server for
 //! ever would keep a lease that it no longer has.
 
+use std::future::ready;
 use std::time::Duration;
 
 use futures_util::{Stream, StreamExt as _};
@@ -71,16 +72,18 @@ impl Requests {
             .answer("watch", within, self.leases.watch(&parameters, "0"))
             .await?;
         let end = tokio::time::sleep(Duration::from_secs(WATCH_SECONDS.into()) + WATCH_GRACE);
-        let changes = events.map(|event| match event {
-            Ok(WatchEvent::Added(lease) | WatchEvent::Modified(lease)) => Some(Change::Is(lease)),
-            Ok(WatchEvent::Deleted(lease)) => Some(Change::Gone(lease)),
-            Ok(WatchEvent::Bookmark(_)) => Some(Change::None),
-            Ok(WatchEvent::Error(_)) | Err(_) => None,
-        });
         let name = self.name.clone();
-        let changes = changes
-            .take_while(|change| std::future::ready(change.is_some()))
-            .filter_map(move |change| std::future::ready(change.and_then(|change| change.of(&name))));
+        // A server may ignore the selector.
+        let is_named = move |lease: &Lease| lease.metadata.name.as_deref() == Some(&*name);
+        let changes = events
+            .take_while(|event| ready(!matches!(event, Ok(WatchEvent::Error(_)) | Err(_))))
+            .filter_map(move |event| {
+                ready(match event {
+                    Ok(WatchEvent::Added(lease) | WatchEvent::Modified(lease)) if is_named(&lease) => Some(Some(lease)),
+                    Ok(WatchEvent::Deleted(lease)) if is_named(&lease) => Some(None),
+                    _ => None,
+                })
+            });
         Ok(changes.take_until(end))
     }
 
@@ -100,24 +103,6 @@ impl Requests {
                 let ms = within.as_millis();
                 Err(Failed::Other(format!("{}: no answer within {ms} ms", what())))
             }
-        }
-    }
-}
-
-enum Change {
-    Is(Lease),
-    Gone(Lease),
-    None,
-}
-
-impl Change {
-    /// What the change means for the Lease of this name. `None` if nothing. A server may ignore the selector.
-    fn of(self, name: &str) -> Option<Option<Lease>> {
-        let is_named = |lease: &Lease| lease.metadata.name.as_deref() == Some(name);
-        match self {
-            Self::Is(lease) if is_named(&lease) => Some(Some(lease)),
-            Self::Gone(lease) if is_named(&lease) => Some(None),
-            Self::Is(_) | Self::Gone(_) | Self::None => None,
         }
     }
 }

@@ -27,7 +27,7 @@ const RELEASES_MAX: u32 = 3;
 
 /// Whether this host acts.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Standing {
+pub enum Role {
     /// Another host acts, or none does yet.
     Standby {
         /// The holder of the Lease, as last seen. `None` if there is none, or it was not seen yet.
@@ -40,7 +40,7 @@ pub enum Standing {
     },
 }
 
-impl Standing {
+impl Role {
     /// Whether this host acts.
     pub fn is_leading(&self) -> bool {
         matches!(self, Self::Leading { .. })
@@ -103,8 +103,8 @@ impl Election {
     }
 
     /// Whether this host leads now, or which one does.
-    pub fn standing(&self) -> Standing {
-        self.state().standing()
+    pub fn role(&self) -> Role {
+        self.state().role()
     }
 
     /// The status for operators.
@@ -158,27 +158,27 @@ impl Election {
         }
     }
 
-    /// Campaigns for ever, and renews while it leads. Sends each change of the standing. Once `resign` resolves,
+    /// Campaigns for ever, and renews while it leads. Sends each change of the role. Once `resign` resolves,
     /// closes the fence and gives the Lease back, so that another host leads at once. `resign` must not resolve
     /// before everything that was begun while leading has ended. Dropping this future gives nothing back; the fence
     /// then expires by itself.
-    pub async fn run(&self, standing: watch::Sender<Standing>, resign: impl Future<Output = ()>) {
+    pub async fn run(&self, role: watch::Sender<Role>, resign: impl Future<Output = ()>) {
         tokio::select! {
-            never = self.campaign(&standing) => match never {},
+            never = self.campaign(&role) => match never {},
             never = self.watch() => match never {},
             () = resign => {}
         }
         // Comes first: another host that sees the Lease given back may act at once.
         self.fence.close();
         self.state().campaign.gave_up(Why::Taken, self.fence.now());
-        self.tell(&standing);
+        self.tell(&role);
         self.release().await;
-        self.tell(&standing);
+        self.tell(&role);
     }
 
-    async fn campaign(&self, standing: &watch::Sender<Standing>) -> Infallible {
+    async fn campaign(&self, role: &watch::Sender<Role>) -> Infallible {
         loop {
-            self.tell(standing);
+            self.tell(role);
             self.step().await;
         }
     }
@@ -344,12 +344,12 @@ impl Election {
         }
     }
 
-    fn tell(&self, standing: &watch::Sender<Standing>) {
-        let now = self.standing();
-        standing.send_if_modified(|told| {
-            let is_news = *told != now;
-            *told = now;
-            is_news
+    fn tell(&self, role: &watch::Sender<Role>) {
+        let now = self.role();
+        role.send_if_modified(|sent| {
+            let is_changed = *sent != now;
+            *sent = now;
+            is_changed
         });
     }
 
@@ -360,13 +360,13 @@ impl Election {
 }
 
 impl State {
-    fn standing(&self) -> Standing {
+    fn role(&self) -> Role {
         match self.campaign.leading_since() {
-            Some(since) => Standing::Leading { since },
+            Some(since) => Role::Leading { since },
             None => {
                 let seen = self.campaign.seen().filter(|seen| seen.exists);
                 let holder = seen.and_then(|seen| seen.record.holder.clone());
-                Standing::Standby { holder }
+                Role::Standby { holder }
             }
         }
     }

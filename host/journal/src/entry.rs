@@ -129,7 +129,7 @@ impl Ending {
     }
 
     /// The key of the ending in its line, and the value as JSON text or as plain text.
-    pub(crate) fn parts(&self) -> (&'static str, Result<&RawValue, &str>) {
+    pub fn parts(&self) -> (&'static str, Result<&RawValue, &str>) {
         match self {
             Self::Result(value) => ("result", Ok(value)),
             Self::Trap(text) => ("trap", Err(text)),

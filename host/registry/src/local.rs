@@ -142,35 +142,27 @@ impl Local {
         format!("file:{}", file.strip_prefix(folder).unwrap_or(&file).display())
     }
 
-    /// The guest that the lock pins, with its signature checked.
-    pub(super) async fn load(&self, reference: &Reference, verify: &Verify) -> Result<(Found, Vouched), NotLoaded> {
-        let lock = self.lock()?;
-        let pin = lock.pins.get(&self.name(reference));
-        let found = match reference {
-            Reference::File(path) => self.file(path, pin)?,
-            Reference::Oci(place) => self.pinned(place, pin).await?,
-            Reference::Builtin { .. } => return Err(not_local(reference)),
-        };
-        let vouched = self.vouched(reference, &found, verify, false).await?;
-        Ok((found, vouched))
-    }
-
-    /// The guest that the reference means now, with its signature checked. A guest from a registry is stored.
-    pub(super) async fn load_fresh(
+    /// The guest that the lock pins, with its signature checked. If `fresh`, the one that the reference means now; one
+    /// from a registry is then stored.
+    pub(super) async fn load(
         &self,
         reference: &Reference,
         verify: &Verify,
+        fresh: bool,
     ) -> Result<(Found, Vouched), NotLoaded> {
+        let lock = if fresh { Lock::default() } else { self.lock()? };
+        let pin = lock.pins.get(&self.name(reference));
         let found = match reference {
-            Reference::File(path) => self.file(path, None)?,
-            Reference::Oci(place) => {
-                let remote = Remote::new(place)?;
+            Reference::File(path) => self.file(path, pin)?,
+            Reference::Oci(image) if fresh => {
+                let remote = Remote::new(image)?;
                 let manifest = remote.manifest().await?;
                 self.keep(&remote, manifest, Pinned::Lock).await?
             }
+            Reference::Oci(image) => self.pinned(image, pin).await?,
             Reference::Builtin { .. } => return Err(not_local(reference)),
         };
-        let vouched = self.vouched(reference, &found, verify, true).await?;
+        let vouched = self.vouched(reference, &found, verify, fresh).await?;
         Ok((found, vouched))
     }
 
@@ -191,31 +183,31 @@ impl Local {
         })
     }
 
-    async fn pinned(&self, place: &OciReference, pin: Option<&Pin>) -> Result<Found, NotLoaded> {
+    async fn pinned(&self, image: &OciReference, pin: Option<&Pin>) -> Result<Found, NotLoaded> {
         let by_lock = pin.and_then(|pin| pin.manifest.as_deref());
-        let (manifest, pinned) = match (place.digest.as_deref(), by_lock) {
+        let (manifest, pinned) = match (image.digest.as_deref(), by_lock) {
             (Some(digest), Some(other)) if digest != other => {
-                return Err(self.disagrees(&format!("guest oci:{place}: its manifest is {digest}"), other));
+                return Err(self.disagrees(&format!("guest oci:{image}: its manifest is {digest}"), other));
             }
             (Some(digest), _) => (digest, Pinned::Reference),
             (None, Some(digest)) => (digest, Pinned::Lock),
             (None, None) => {
                 return Err(NotLoaded::NoGuest(NoGuest(format!(
-                    "guest oci:{place}: a tag means what it meant when it was locked, and it is not in the lock file: run `{}`",
+                    "guest oci:{image}: a tag means what it meant when it was locked, and it is not in the lock file: run `{}`",
                     self.command()
                 ))));
             }
         };
         let damaged = match self.kept(manifest) {
             Ok(Some(found)) => {
-                self.agrees(place, manifest, &found.digest, pin)?;
+                self.agrees(image, manifest, &found.digest, pin)?;
                 return Ok(Found { pinned, ..found });
             }
             Ok(None) => None,
             Err(error @ StoreError::Damaged { .. }) => Some(error.to_string()),
             Err(error) => return Err(error.into()),
         };
-        let fetched = self.fetched(place, manifest, pin, pinned).await;
+        let fetched = self.fetched(image, manifest, pin, pinned).await;
         match (fetched, damaged) {
             (Ok(found), Some(damaged)) => {
                 tracing::warn!("{damaged}: it was fetched again");
@@ -244,10 +236,10 @@ impl Local {
     }
 
     /// Whether the lock, if it contains the manifest, agrees that it is of this guest.
-    fn agrees(&self, place: &OciReference, manifest: &str, layer: &str, pin: Option<&Pin>) -> Result<(), NotLoaded> {
+    fn agrees(&self, image: &OciReference, manifest: &str, layer: &str, pin: Option<&Pin>) -> Result<(), NotLoaded> {
         match pin.filter(|pin| pin.digest != layer) {
             Some(pin) => {
-                let what = format!("guest oci:{place}: its manifest {manifest} is of {layer}");
+                let what = format!("guest oci:{image}: its manifest {manifest} is of {layer}");
                 Err(self.disagrees(&what, &pin.digest))
             }
             None => Ok(()),
@@ -257,14 +249,14 @@ impl Local {
     /// Fetches the guest of a manifest from a registry and stores it.
     async fn fetched(
         &self,
-        place: &OciReference,
+        image: &OciReference,
         manifest: &str,
         pin: Option<&Pin>,
         pinned: Pinned,
     ) -> Result<Found, NotLoaded> {
-        let remote = Remote::new(&place.at_digest(manifest))?;
+        let remote = Remote::new(&image.at_digest(manifest))?;
         let manifest = remote.manifest().await?;
-        self.agrees(place, &manifest.digest, &manifest.layer, pin)?;
+        self.agrees(image, &manifest.digest, &manifest.layer, pin)?;
         self.keep(&remote, manifest, pinned).await
     }
 
@@ -304,11 +296,11 @@ impl Local {
         let keys = Keys::read(&verify.keys)?;
         let key = match (reference, &found.file, &found.manifest) {
             (_, Some(file), _) => keys.of_file(file, &found.bytes)?,
-            (Reference::Oci(place), _, Some(manifest)) => {
+            (Reference::Oci(image), _, Some(manifest)) => {
                 let kept = if fresh { None } else { self.kept_signatures(manifest)? };
                 let all = match kept {
                     Some(all) => all,
-                    None => self.fetched_signatures(place, manifest).await?,
+                    None => self.fetched_signatures(image, manifest).await?,
                 };
                 keys.of_manifest(&reference.to_string(), manifest, &all)?
             }
@@ -325,10 +317,10 @@ impl Local {
             .filter(|all: &Vec<Signed>| !all.is_empty()))
     }
 
-    async fn fetched_signatures(&self, place: &OciReference, manifest: &str) -> Result<Vec<Signed>, NotLoaded> {
-        let all = Remote::new(place)?.signatures(manifest).await?;
+    async fn fetched_signatures(&self, image: &OciReference, manifest: &str) -> Result<Vec<Signed>, NotLoaded> {
+        let all = Remote::new(image)?.signatures(manifest).await?;
         let text = serde_json::to_string(&all)
-            .map_err(|error| NotLoaded::Failed(format!("guest oci:{place}: writing its signatures: {error}")))?;
+            .map_err(|error| NotLoaded::Failed(format!("guest oci:{image}: writing its signatures: {error}")))?;
         self.store.put_signatures(manifest, &text)?;
         Ok(all)
     }
@@ -389,14 +381,14 @@ mod tests {
             }
         }
 
-        /// Loads it with a lock that pins this manifest digest. No server listens at its place.
+        /// Loads it with a lock that pins this manifest digest. No server listens there.
         async fn pinned(&self, digest: &str) -> Result<Vec<u8>, String> {
-            let place = OciReference::parse("127.0.0.1:1/lbaas:2").unwrap();
+            let image = OciReference::parse("127.0.0.1:1/lbaas:2").unwrap();
             let pin = Pin {
                 digest: digest.to_owned(),
                 manifest: Some(self.manifest.clone()),
             };
-            let found = self.local.pinned(&place, Some(&pin)).await;
+            let found = self.local.pinned(&image, Some(&pin)).await;
             found.map(|found| found.bytes).map_err(|error| error.to_string())
         }
     }

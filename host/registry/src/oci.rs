@@ -65,10 +65,10 @@ pub(super) const SILENCE_MAX: Duration = Duration::from_secs(60);
 /// Enough for a guest of 60 MB over a slow line.
 const ANSWER_MAX: Duration = Duration::from_secs(600);
 
-/// One place in a registry, and our access to it.
+/// One image in a registry, and our access to it.
 pub(super) struct Remote {
     client: Client,
-    place: OciReference,
+    image: OciReference,
     credentials: Credentials,
     /// Set when the registry has named its token server, and that server is safe.
     admitted: OnceCell<()>,
@@ -79,10 +79,10 @@ impl Remote {
     ///
     /// # Errors
     /// If the credentials file is invalid.
-    pub(super) fn new(place: &OciReference) -> Result<Self, NotLoaded> {
+    pub(super) fn new(image: &OciReference) -> Result<Self, NotLoaded> {
         // Ignore the error: another part of the program may have installed it already.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let http = place.is_loopback().then(|| place.host.clone());
+        let http = image.is_loopback().then(|| image.host.clone());
         let config = ClientConfig {
             protocol: ClientProtocol::HttpsExcept(http.into_iter().collect()),
             platform_resolver: None,
@@ -90,16 +90,16 @@ impl Remote {
             connect_timeout: Some(CONNECT_MAX),
             user_agent: AGENT,
             // Plain HTTP stays on this machine: this proxy, which no request uses, overrides the environment's.
-            http_proxy: place.is_loopback().then(|| "http://localhost".to_owned()),
-            no_proxy: place.is_loopback().then(|| "*,0.0.0.0/0,::/0".to_owned()),
+            http_proxy: image.is_loopback().then(|| "http://localhost".to_owned()),
+            no_proxy: image.is_loopback().then(|| "*,0.0.0.0/0,::/0".to_owned()),
             ..ClientConfig::default()
         };
         let client = Client::try_from(config)
-            .map_err(|error| NotLoaded::Failed(format!("oci:{place}: starting an HTTP client: {}", causes(&error))))?;
+            .map_err(|error| NotLoaded::Failed(format!("oci:{image}: starting an HTTP client: {}", causes(&error))))?;
         Ok(Self {
             client,
-            place: place.clone(),
-            credentials: credentials::of(client_reference(place).resolve_registry())?,
+            image: image.clone(),
+            credentials: credentials::of(client_reference(image).resolve_registry())?,
             admitted: OnceCell::new(),
         })
     }
@@ -110,7 +110,7 @@ impl Remote {
     /// If it is unavailable, not the requested one, or not that of a guest.
     pub(super) async fn manifest(&self) -> Result<Manifest, NotLoaded> {
         let bytes = self
-            .raw_manifest(&self.place)
+            .raw_manifest(&self.image)
             .await?
             .ok_or_else(|| self.wrong("the registry has no such manifest"))?;
         let layer = layer_of(&bytes).map_err(|what| self.wrong(&what))?;
@@ -126,7 +126,7 @@ impl Remote {
     /// # Errors
     /// If they are unavailable, too many, or do not match.
     pub(super) async fn guest(&self, layer: &str) -> Result<Vec<u8>, NotLoaded> {
-        let _doing = progress::doing(|| format!("fetching oci:{}", self.place));
+        let _doing = progress::doing(|| format!("fetching oci:{}", self.image));
         self.blob(layer, GUEST_BYTES_MAX).await
     }
 
@@ -136,7 +136,7 @@ impl Remote {
     /// If they are unavailable.
     pub(super) async fn signatures(&self, manifest: &str) -> Result<Vec<Signed>, NotLoaded> {
         let tag = format!("{}.sig", manifest.replace(':', "-"));
-        let Some(bytes) = self.raw_manifest(&self.place.at_tag(&tag)).await? else {
+        let Some(bytes) = self.raw_manifest(&self.image.at_tag(&tag)).await? else {
             return Ok(Vec::new());
         };
         let parts: Parts = serde_json::from_slice(&bytes)
@@ -167,7 +167,7 @@ impl Remote {
     /// If the registry refuses it.
     pub(super) async fn push(&self, guest: &About, bytes: &[u8]) -> Result<String, NotLoaded> {
         self.admit("pushing it").await?;
-        let reference = client_reference(&self.place);
+        let reference = client_reference(&self.image);
         let layer = ImageLayer::new(bytes.to_vec(), LAYER.to_owned(), None);
         let config = Config::new(config_json(guest), CONFIG.to_owned(), None);
         let about = [
@@ -200,7 +200,7 @@ impl Remote {
     }
 
     /// `None` if the registry has no such manifest.
-    async fn raw_manifest(&self, place: &OciReference) -> Result<Option<Vec<u8>>, NotLoaded> {
+    async fn raw_manifest(&self, image: &OciReference) -> Result<Option<Vec<u8>>, NotLoaded> {
         const ACCEPTED: [&str; 3] = [
             OCI_IMAGE_MEDIA_TYPE,
             "application/vnd.docker.distribution.manifest.v2+json",
@@ -208,16 +208,18 @@ impl Remote {
             "application/vnd.oci.image.index.v1+json",
         ];
         self.admit("asking for its manifest").await?;
-        let reference = client_reference(place);
-        let pull = self.manifest_body(&reference, &ACCEPTED);
-        let bytes = match tokio::time::timeout(ANSWER_MAX, pull).await {
-            Ok(Ok(bytes)) => bytes,
-            Ok(Err(error)) if is_missing(&error) => return Ok(None),
-            Ok(Err(error)) => return Err(self.failed("asking for its manifest", &error)),
-            Err(_) => return Err(self.too_slow("asking for its manifest")),
+        let reference = client_reference(image);
+        let pull = async {
+            match self.manifest_body(&reference, &ACCEPTED).await {
+                Err(error) if is_missing(&error) => Ok(None),
+                answer => answer.map(Some),
+            }
+        };
+        let Some(bytes) = self.in_time("asking for its manifest", pull).await? else {
+            return Ok(None);
         };
         let found = Digest::of(&bytes).to_string();
-        match &place.digest {
+        match &image.digest {
             Some(asked) if *asked != found => {
                 Err(self.wrong(&format!("the registry answered another manifest, {found}, for {asked}")))
             }
@@ -234,7 +236,7 @@ impl Remote {
         let auth = &self.credentials.auth;
         let which = reference.digest().or(reference.tag()).unwrap_or("latest");
         let url = format!("{}/v2/{}/manifests/{which}", self.base(), reference.repository());
-        let request = realm::client(self.place.is_loopback())?
+        let request = realm::client(self.image.is_loopback())?
             .get(&url)
             .header(ACCEPT, accepted.join(", "));
         let token = self.client.auth(reference, auth, RegistryOperation::Pull).await;
@@ -257,13 +259,13 @@ impl Remote {
 
     /// Scheme and host of the registry.
     fn base(&self) -> String {
-        let scheme = if self.place.is_loopback() { "http" } else { "https" };
-        format!("{scheme}://{}", client_reference(&self.place).resolve_registry())
+        let scheme = if self.image.is_loopback() { "http" } else { "https" };
+        format!("{scheme}://{}", client_reference(&self.image).resolve_registry())
     }
 
     async fn blob(&self, digest: &str, max: usize) -> Result<Vec<u8>, NotLoaded> {
         self.admit("pulling it").await?;
-        let reference = client_reference(&self.place);
+        let reference = client_reference(&self.image);
         let auth = &self.credentials.auth;
         self.client
             .store_auth_if_needed(reference.resolve_registry(), auth)
@@ -285,7 +287,7 @@ impl Remote {
         if !realm::is_secret(&self.credentials.auth) {
             return Ok(());
         }
-        let (base, is_loopback) = (self.base(), self.place.is_loopback());
+        let (base, is_loopback) = (self.base(), self.image.is_loopback());
         let check = async || match tokio::time::timeout(ANSWER_MAX, realm::check(&base, is_loopback)).await {
             Ok(checked) => checked.map_err(|why| self.wrong(&format!("{what}: {why}"))),
             Err(_) => Err(self.too_slow(what)),
@@ -307,7 +309,7 @@ impl Remote {
     fn too_slow(&self, what: &str) -> NotLoaded {
         NotLoaded::Failed(format!(
             "guest oci:{}: {what}: not done after {} s",
-            self.place,
+            self.image,
             ANSWER_MAX.as_secs()
         ))
     }
@@ -318,11 +320,11 @@ impl Remote {
         } else {
             String::new()
         };
-        NotLoaded::Failed(format!("guest oci:{}: {what}: {}{hint}", self.place, causes(error)))
+        NotLoaded::Failed(format!("guest oci:{}: {what}: {}{hint}", self.image, causes(error)))
     }
 
     fn wrong(&self, what: &str) -> NotLoaded {
-        NotLoaded::Failed(format!("guest oci:{}: {what}", self.place))
+        NotLoaded::Failed(format!("guest oci:{}: {what}", self.image))
     }
 }
 
@@ -334,9 +336,9 @@ fn layer_digest(manifest: &OciImageManifest) -> String {
         .unwrap_or_default()
 }
 
-fn client_reference(place: &OciReference) -> oci_client::Reference {
-    let (host, repository) = (place.host.clone(), place.repository.clone());
-    match (&place.digest, &place.tag) {
+fn client_reference(image: &OciReference) -> oci_client::Reference {
+    let (host, repository) = (image.host.clone(), image.repository.clone());
+    match (&image.digest, &image.tag) {
         (Some(digest), _) => oci_client::Reference::with_digest(host, repository, digest.clone()),
         (None, tag) => oci_client::Reference::with_tag(host, repository, tag.clone().unwrap_or_default()),
     }
@@ -428,7 +430,7 @@ mod tests {
     async fn registry(header: &'static str) -> (OciReference, Arc<AtomicUsize>) {
         use tokio::io::AsyncReadExt as _;
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let place = format!("{}/lbaas:2", listener.local_addr().unwrap());
+        let image = format!("{}/lbaas:2", listener.local_addr().unwrap());
         let given = Arc::new(AtomicUsize::new(0));
         let counting = Arc::clone(&given);
         tokio::spawn(async move {
@@ -453,12 +455,12 @@ mod tests {
                 let _ = stream.write_all(answer.as_bytes()).await;
             }
         });
-        (OciReference::parse(&place).unwrap(), given)
+        (OciReference::parse(&image).unwrap(), given)
     }
 
     async fn asked_with_credentials(header: &'static str) -> (String, usize) {
-        let (place, given) = registry(header).await;
-        let mut remote = Remote::new(&place).unwrap();
+        let (image, given) = registry(header).await;
+        let mut remote = Remote::new(&image).unwrap();
         remote.credentials.auth = RegistryAuth::Basic("me".into(), "pa55word".into());
         let error = remote.manifest().await.err().unwrap().to_string();
         (error, given.load(Ordering::SeqCst))
@@ -485,7 +487,7 @@ mod tests {
     async fn an_endless_manifest_is_refused_in_one_line() {
         use tokio::io::AsyncReadExt as _;
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let place = format!("{}/lbaas:2", listener.local_addr().unwrap());
+        let image = format!("{}/lbaas:2", listener.local_addr().unwrap());
         tokio::spawn(async move {
             while let Ok((mut stream, _)) = listener.accept().await {
                 tokio::spawn(async move {
@@ -503,7 +505,7 @@ mod tests {
                 });
             }
         });
-        let remote = Remote::new(&OciReference::parse(&place).unwrap()).unwrap();
+        let remote = Remote::new(&OciReference::parse(&image).unwrap()).unwrap();
         let answer = tokio::time::timeout(Duration::from_secs(30), remote.manifest());
         let error = answer.await.expect("it ends").err().unwrap().to_string();
         let said = "asking for its manifest: it is longer than 4194304 bytes";

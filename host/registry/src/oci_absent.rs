@@ -5,15 +5,15 @@ use super::manifest::{About, Manifest};
 use super::reference::OciReference;
 use super::signature::Signed;
 
-/// A place in a registry. It has no values.
+/// An image in a registry. It has no values.
 pub(super) enum Remote {}
 
 impl Remote {
     /// # Errors
     /// Always.
-    pub(super) fn new(place: &OciReference) -> Result<Self, NotLoaded> {
+    pub(super) fn new(image: &OciReference) -> Result<Self, NotLoaded> {
         let without = "this trueup is built without registries (cargo feature `oci`)";
-        Err(NotLoaded::Failed(format!("guest oci:{place}: {without}")))
+        Err(NotLoaded::Failed(format!("guest oci:{image}: {without}")))
     }
 
     pub(super) async fn manifest(&self) -> Result<Manifest, NotLoaded> {

@@ -1,4 +1,4 @@
-//! One door to all origins: finds, stores and pins guests.
+//! One entry to all origins: finds, stores and pins guests.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -68,32 +68,32 @@ impl Registry {
         match reference {
             Reference::Builtin { name, version } => Ok(self.builtin(name, version)?.bytes.to_vec()),
             Reference::File(path) => versions::read(&versions::locate(path)?),
-            Reference::Oci(place) => Err(NoGuest(format!(
-                "guest `oci:{place}` is in a registry: get it first, with `trueup guest pull oci:{place} --to FILE`"
+            Reference::Oci(image) => Err(NoGuest(format!(
+                "guest `oci:{image}` is in a registry: get it first, with `trueup guest pull oci:{image} --to FILE`"
             ))),
         }
     }
 
-    /// The bytes of a guest from any place, as the reference means it now. Ignores lock and signatures, and stores
+    /// The bytes of a guest of any origin, as the reference means it now. Ignores lock and signatures, and stores
     /// nothing.
     ///
     /// # Errors
     /// One line: why it is unavailable.
     pub async fn fetch(&self, reference: &Reference) -> Result<Vec<u8>, NotLoaded> {
-        let Reference::Oci(place) = reference else {
+        let Reference::Oci(image) = reference else {
             return Ok(self.bytes(reference)?);
         };
-        let remote = oci::Remote::new(place)?;
+        let remote = oci::Remote::new(image)?;
         let manifest = remote.manifest().await?;
         remote.guest(&manifest.layer).await
     }
 
-    /// The digest of the manifest that a place in a registry means now.
+    /// The digest of the manifest that an image in a registry has now.
     ///
     /// # Errors
     /// One line: why it is unavailable, or not a guest's manifest.
-    pub async fn resolve(place: &OciReference) -> Result<String, NotLoaded> {
-        Ok(oci::Remote::new(place)?.manifest().await?.digest)
+    pub async fn resolve(image: &OciReference) -> Result<String, NotLoaded> {
+        Ok(oci::Remote::new(image)?.manifest().await?.digest)
     }
 
     /// Finds a guest for a configuration: the one that its lock pins, with its signature if required. Asks a registry
@@ -108,7 +108,7 @@ impl Registry {
                 self.check_lock()?;
                 Ok((Found::builtin(self.builtin(name, version)?), Vouched::Host))
             }
-            (Some(local), _) => local.load(reference, verify).await,
+            (Some(local), _) => local.load(reference, verify, false).await,
             (None, _) => Err(NotLoaded::Failed(format!(
                 "guest {reference}: no configuration says what it is"
             ))),
@@ -157,7 +157,7 @@ impl Registry {
                 continue;
             }
             let pinned = async {
-                let (found, _) = local.load_fresh(&reference, verify).await?;
+                let (found, _) = local.load(&reference, verify, true).await?;
                 check(&reference, &found.bytes)?;
                 Ok(found.pin())
             };

@@ -35,7 +35,7 @@ const SKEW_MAX: Duration = Duration::from_secs(30);
 pub async fn check(config: &Config, registry: &Registry, mut tell: impl FnMut(Finding)) {
     let (finding, is_running) = place::state_folder(&config.state_dir);
     tell(finding);
-    tell(place::disk(&config.state_dir));
+    tell(Finding::of("disk", place::disk(&config.state_dir)));
     let needs: Vec<Needs<'_>> = KINDS.iter().map(|kind| kind.needs(config)).collect();
     let mut clocks = Vec::new();
     if let Some(source) = config.source() {
@@ -70,7 +70,7 @@ pub async fn check(config: &Config, registry: &Registry, mut tell: impl FnMut(Fi
         tell(looked(look, is_cluster).await);
     }
     for (key, at) in listens {
-        tell(place::listens(key, &at, is_running).await);
+        tell(Finding::of(key, place::listens(key, &at, is_running).await));
     }
     for server in servers {
         if let Ok(Some(clock)) = clock_of(&server, PATIENCE).await {
@@ -157,24 +157,19 @@ fn of_guest(config: &Config, (name, _, guest): &Named, unusable: Unusable) -> Tr
         Reference::Builtin { .. } => "trueup guest list".to_owned(),
         Reference::Oci(_) => format!("trueup guest lock {file}"),
     };
+    let is_signed = !guest.verify.keys.is_empty();
+    let next = match &unusable {
+        Unusable::Away(_) => {
+            format!("check that the registry runs and that this machine reaches it, then: trueup guest pull {file}")
+        }
+        Unusable::Guest(_) if is_signed => format!(
+            "sign it with one of `verify.keys`, or correct `use` of [guests.{name}]; then: trueup guest verify {file}"
+        ),
+        Unusable::Guest(_) => format!("correct `use` of [guests.{name}]: {inspect}"),
+        Unusable::Settings(_) => format!("correct `use` or `settings` of [guests.{name}]: {inspect}"),
+    };
     match unusable {
-        Unusable::Away(error) => {
-            let next = format!(
-                "check that the registry runs and that this machine reaches it, then: trueup guest pull {file}"
-            );
-            Trouble::new(error, next)
-        }
-        Unusable::Guest(error) if !guest.verify.keys.is_empty() => {
-            let next = format!(
-                "sign it with one of `verify.keys`, or correct `use` of [guests.{name}]; then: trueup guest verify {file}"
-            );
-            Trouble::new(error, next)
-        }
-        Unusable::Guest(error) => Trouble::new(error, format!("correct `use` of [guests.{name}]: {inspect}")),
-        Unusable::Settings(error) => {
-            let next = format!("correct `use` or `settings` of [guests.{name}]: {inspect}");
-            Trouble::new(error, next)
-        }
+        Unusable::Away(error) | Unusable::Guest(error) | Unusable::Settings(error) => Trouble::new(error, next),
     }
 }
 
@@ -196,12 +191,10 @@ fn shared(config: &Config) -> Vec<Look<'_>> {
 }
 
 fn admin(config: &Config) -> Vec<(&'static str, AdminAt)> {
+    let listen = config.admin.listen.clone();
     let metrics = config.admin.metrics_listen.map(AdminAt::Tcp);
-    let listen = config.admin.listen.clone().map(|at| ("admin.listen", at));
-    listen
-        .into_iter()
-        .chain(metrics.map(|at| ("admin.metrics_listen", at)))
-        .collect()
+    let all = [("admin.listen", listen), ("admin.metrics_listen", metrics)];
+    all.into_iter().filter_map(|(key, at)| Some((key, at?))).collect()
 }
 
 fn skew(server: &str, clock: SystemTime, now: SystemTime) -> Finding {
@@ -210,9 +203,14 @@ fn skew(server: &str, clock: SystemTime, now: SystemTime) -> Finding {
         Err(error) => (error.duration(), "behind"),
     };
     let text = format!("this machine is {} s {direction} {server}", apart.as_secs());
-    if apart <= SKEW_MAX {
-        return Finding::ok("clock", text);
-    }
     let next = "timedatectl set-ntp true; timedatectl timesync-status shows the server and the offset";
-    Finding::wrong("clock", Mark::Failed, Trouble::new(text, next))
+    let is_near = apart <= SKEW_MAX;
+    Finding::of(
+        "clock",
+        if is_near {
+            Ok(text)
+        } else {
+            Err(Trouble::new(text, next))
+        },
+    )
 }

@@ -22,7 +22,7 @@ use trueup_base::address::canonical;
 use trueup_base::regular::{self, folder_of};
 use trueup_base::text;
 
-use crate::looks::{Looks, RESCAN_UNWATCHED};
+use crate::rescans::{RESCAN_UNWATCHED, Rescans};
 
 /// A list of 50,000 addresses is about a megabyte. A larger file is the wrong file.
 pub const FILE_BYTES_MAX: u64 = 16 << 20;
@@ -156,16 +156,16 @@ pub struct Watched {
 /// As [`load`]: there is no initial list.
 pub fn watch(file: &Path) -> Result<Watched, EnisError> {
     // Watch before the first look: a change during it then causes an event.
-    let mut looks = Looks::default();
+    let mut rescans = Rescans::default();
     // The folder, not the file: a writer usually replaces the file, and a ConfigMap's file is a link whose folder
     // changes.
-    if let Err(error) = looks.watch(folder_of(file), RecursiveMode::NonRecursive) {
+    if let Err(error) = rescans.watch(folder_of(file), RecursiveMode::NonRecursive) {
         let seconds = RESCAN_UNWATCHED.as_secs();
         tracing::warn!(file = %file.display(), %error, "cannot watch the network interfaces: looking every {seconds} s instead");
     }
     let (sender, enis) = watch::channel(load(file)?);
     let (tell, problems) = mpsc::unbounded_channel();
-    tokio::spawn(follow(file.to_owned(), sender, tell, looks));
+    tokio::spawn(follow(file.to_owned(), sender, tell, rescans));
     Ok(Watched { enis, problems })
 }
 
@@ -173,13 +173,13 @@ async fn follow(
     file: PathBuf,
     enis: watch::Sender<Enis>,
     tell: mpsc::UnboundedSender<Option<String>>,
-    mut looks: Looks,
+    mut rescans: Rescans,
 ) {
     let mut said: Option<EnisError> = None;
     loop {
         tokio::select! {
             () = enis.closed() => return,
-            () = looks.next(None) => {}
+            () = rescans.next(None) => {}
         }
         let mut looked = look(&file).await;
         if looked.is_err() && looked.as_ref().err() != said.as_ref() {
@@ -209,7 +209,7 @@ async fn follow(
         }
         if said.is_some() {
             // The operating system treats a recreated folder as a new one.
-            _ = looks.watch(folder_of(&file), RecursiveMode::NonRecursive);
+            _ = rescans.watch(folder_of(&file), RecursiveMode::NonRecursive);
         }
     }
 }

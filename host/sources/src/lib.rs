@@ -1,4 +1,4 @@
-//! The desired state as sources deliver it: Kubernetes objects, and the changes between two looks.
+//! The desired state as sources deliver it: Kubernetes objects, and the changes between two readings.
 //!
 //! Reads objects and their changes, and passes them on; what they mean is not decided here. Objects are shared, so that
 //! passing on a snapshot or a change is cheap. The list of this node's network interfaces, in [`enis`], is separate:
@@ -13,12 +13,12 @@
 mod completeness;
 pub mod enis;
 pub mod kubernetes;
-mod looks;
 pub mod manifests;
 mod object;
+mod rescans;
 mod source;
 pub mod yaml;
 
 pub use completeness::{Completeness, Missing};
-pub use object::{Batch, Change, Kind, Object, ObjectRef, Objects, Place, Problem, Showing};
+pub use object::{Batch, Change, Kind, Location, Object, ObjectRef, Objects, Problem, Showing};
 pub use source::{Batches, Source};

@@ -40,7 +40,7 @@ use trueup_base::text;
 pub use watch::watch;
 
 use self::documents::{Contents, Found};
-use super::{ObjectRef, Objects, Place, Problem};
+use super::{Location, ObjectRef, Objects, Problem};
 
 /// A file must keep its size and modification time for this long before the host reads it, in ms. Programs write a file
 /// at once, or in pieces a few ms apart; people do not notice the delay.
@@ -320,7 +320,7 @@ impl Folder {
                             first.line
                         );
                         problems.push(Problem {
-                            at: Place::File {
+                            at: Location::File {
                                 file: file.clone(),
                                 line: Some(found.line),
                             },
@@ -401,7 +401,7 @@ impl Listing {
 
 fn hiding(file: &Path, line: Option<u64>, reason: String) -> Problem {
     Problem {
-        at: Place::File {
+        at: Location::File {
             file: file.to_owned(),
             line,
         },

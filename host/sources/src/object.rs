@@ -154,8 +154,8 @@ pub struct Change {
 /// Something unreadable or unused. `FILE:LINE: reason` or `KIND NAMESPACE/NAME: reason` on one line.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Problem {
-    /// Its place.
-    pub at: Place,
+    /// Where it is.
+    pub at: Location,
     /// What is wrong, and what is valid.
     pub reason: String,
     /// Whether it may hide objects: while such a problem exists, a missing object may not be gone.
@@ -164,7 +164,7 @@ pub struct Problem {
 
 /// Where a [`Problem`] is.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Place {
+pub enum Location {
     /// In a file or folder.
     File {
         /// The file or folder.
@@ -181,14 +181,14 @@ pub enum Place {
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.at {
-            Place::File { file, line } => {
+            Location::File { file, line } => {
                 write!(f, "{}:", file.display())?;
                 if let Some(line) = line {
                     write!(f, "{line}:")?;
                 }
             }
-            Place::Object(reference) => write!(f, "{reference}:")?,
-            Place::Cluster => f.write_str("the cluster:")?,
+            Location::Object(reference) => write!(f, "{reference}:")?,
+            Location::Cluster => f.write_str("the cluster:")?,
         }
         write!(f, " {}", self.reason)
     }

@@ -2,7 +2,7 @@
 //! host runs one after another, so that a reload does not change which host acts.
 //!
 //! ```text
-//! election -> standing -> acts (loops begin turns, or rest)
+//! election -> role -> acts (loops begin turns, or rest)
 //!     +-----> fence (requests to backends are let through, or not)
 //! ```
 
@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 use trueup_base::fence::Fence;
 use trueup_base::regular;
 use trueup_config::Config;
-use trueup_election::{Election, Settings, Standing, Tried, identity_of_this_process};
+use trueup_election::{Election, Role, Settings, Tried, identity_of_this_process};
 use trueup_sources::{Source, kubernetes};
 
 use crate::setup::SetupError;
@@ -156,18 +156,18 @@ impl Leading {
         let fence = Fence::closed();
         let settings = settings(election, &client).map_err(SetupError::Failed)?;
         let campaign = Arc::new(Election::new(client, settings, fence.clone(), config.seed));
-        let (told, mut standing) = watch::channel(campaign.standing());
+        let (told, mut role) = watch::channel(campaign.role());
         let term_of = {
             let campaign = Arc::clone(&campaign);
-            move |standing: &Standing| {
-                let status = standing.is_leading().then(|| campaign.status())?;
+            move |role: &Role| {
+                let status = role.is_leading().then(|| campaign.status())?;
                 Some(Term {
                     number: status.terms,
                     transitions: Some(status.transitions),
                 })
             }
         };
-        let (acting, term) = watch::channel(term_of(&standing.borrow()));
+        let (acting, term) = watch::channel(term_of(&role.borrow()));
         let (begin, begun) = oneshot::channel::<()>();
         let (resign, resigned) = oneshot::channel::<()>();
         let task = {
@@ -184,8 +184,8 @@ impl Leading {
                     }
                 });
                 let relay = async {
-                    while standing.changed().await.is_ok() {
-                        let now = term_of(&standing.borrow_and_update());
+                    while role.changed().await.is_ok() {
+                        let now = term_of(&role.borrow_and_update());
                         acting.send_if_modified(|term| std::mem::replace(term, now) != now);
                     }
                 };

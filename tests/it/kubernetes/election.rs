@@ -12,7 +12,7 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 use trueup_base::fence::Fence;
-use trueup_election::{Election, Settings, Standing, Times, Tried};
+use trueup_election::{Election, Role, Settings, Times, Tried};
 
 use support::api_server::{ApiServer, Asked, Fault};
 
@@ -41,7 +41,7 @@ fn server() -> ApiServer {
 struct Campaigner {
     election: Arc<Election>,
     fence: Fence,
-    standing: watch::Receiver<Standing>,
+    role: watch::Receiver<Role>,
     resign: Option<oneshot::Sender<()>>,
     task: JoinHandle<()>,
 }
@@ -63,7 +63,7 @@ impl Campaigner {
     fn start(server: &ApiServer, identity: &str, times: Times) -> Self {
         let fence = Fence::closed();
         let election = Arc::new(election(server, identity, times, &fence));
-        let (told, standing) = watch::channel(Standing::Standby { holder: None });
+        let (told, role) = watch::channel(Role::Standby { holder: None });
         let (resign, resigned) = oneshot::channel();
         let task = tokio::spawn({
             let election = Arc::clone(&election);
@@ -79,32 +79,32 @@ impl Campaigner {
         Self {
             election,
             fence,
-            standing,
+            role,
             resign: Some(resign),
             task,
         }
     }
 
     async fn leads(&mut self) {
-        self.stands("leading", Standing::is_leading).await;
+        self.stands("leading", Role::is_leading).await;
         assert!(self.election.status().leading);
     }
 
     async fn stands_by(&mut self) {
-        self.stands("standby", |standing| !standing.is_leading()).await;
+        self.stands("standby", |role| !role.is_leading()).await;
     }
 
     /// Waits until this one knows the holder of the Lease.
     async fn sees(&mut self, holder: &str) {
-        let expected = Standing::Standby {
+        let expected = Role::Standby {
             holder: Some(holder.to_owned()),
         };
-        self.stands(holder, |standing| *standing == expected).await;
+        self.stands(holder, |role| *role == expected).await;
     }
 
-    async fn stands(&mut self, what: &str, is_so: impl FnMut(&Standing) -> bool) {
+    async fn stands(&mut self, what: &str, is_so: impl FnMut(&Role) -> bool) {
         let status = self.election.status();
-        let waiting = self.standing.wait_for(is_so);
+        let waiting = self.role.wait_for(is_so);
         timeout(GUARD, waiting)
             .await
             .unwrap_or_else(|_| panic!("not {what}: {status:?}"))
@@ -399,8 +399,8 @@ async fn once_takes_what_is_free_or_dead_and_says_who_lives() {
     let last = Arc::new(election(&server, "last", SHORT, &fence));
     assert_eq!(timeout(GUARD, last.try_once()).await.unwrap(), Ok(Tried::Leading));
     // It still leads.
-    let (told, standing) = watch::channel(last.standing());
-    assert!(standing.borrow().is_leading());
+    let (told, role) = watch::channel(last.role());
+    assert!(role.borrow().is_leading());
     timeout(
         GUARD,
         last.run(told, async { until("renewals", || last.status().renewals > 2).await }),
@@ -483,7 +483,7 @@ async fn never_two_may_act_whatever_happens_to_requests_and_hosts() {
     track(&hosts);
     for round in 0..8 {
         until("somebody leads", || {
-            hosts.iter().any(|host| host.standing.borrow().is_leading())
+            hosts.iter().any(|host| host.role.borrow().is_leading())
         })
         .await;
         match round % 4 {
@@ -492,7 +492,7 @@ async fn never_two_may_act_whatever_happens_to_requests_and_hosts() {
             2 => _ = server.fault(updates, Fault::AnsweredLate(Duration::from_millis(700)), Some(2)),
             _ => {}
         }
-        let leader = hosts.iter().position(|host| host.standing.borrow().is_leading());
+        let leader = hosts.iter().position(|host| host.role.borrow().is_leading());
         if let Some(leader) = leader {
             let killed = hosts.remove(leader);
             if round % 2 == 0 {

@@ -20,10 +20,10 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn exec(args: &Args, output: Output) -> Ending {
-    let wish = Approve {
+    let request = Approve {
         guest: args.guest.clone(),
     };
-    let approved: Vec<Approved> = args.host.post("approve", &wish)?;
+    let approved: Vec<Approved> = args.host.post("approve", &request)?;
     output::show(&approved, output, |approved| match approved.as_slice() {
         [] => vec!["nothing waits for an approval".to_owned()],
         approved => approved.iter().map(line).collect(),

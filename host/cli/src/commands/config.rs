@@ -31,7 +31,7 @@ impl ConfigArg {
     }
 }
 
-/// The configuration of a command: `given` on its command line, or what stands in for it.
+/// The configuration of a command: `given` on its command line, or its default.
 pub(super) fn chosen(given: Option<&Path>) -> PathBuf {
     named(given).unwrap_or_else(here)
 }

@@ -12,7 +12,7 @@ use trueup_worlds::ipam::{self, FORGOTTEN_AFTER_MS, Shown};
 
 use super::config::ConfigArg;
 use crate::exit::{Ending, misused};
-use crate::output::{self, Output, printable, table};
+use crate::output::{self, Output, or_dash, printable, table};
 
 /// The help of CONFIG.
 const HOST: &str = "The configuration of the host: a TOML file, or a folder with `trueup.toml`. Default: `TRUEUP_CONFIG`, else \
@@ -160,13 +160,12 @@ fn released_lines(released: &Released) -> Vec<String> {
             "nothing to free: the container runtime knows every holder, or has not missed one for 5 minutes".to_owned(),
         ];
     }
-    let none = || "-".to_owned();
     let rows = released.addresses.iter().map(|freed| {
         [
             freed.ip.clone(),
-            freed.pod.clone().unwrap_or_else(none),
+            or_dash(freed.pod.as_ref()),
             freed.key.container_id.clone(),
-            freed.missing_ms.map_or_else(none, seconds),
+            or_dash(freed.missing_ms.map(seconds)),
         ]
     });
     let mut lines = table(["ADDRESS", "POD", "CONTAINER", "MISSING"], rows);

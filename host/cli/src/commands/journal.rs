@@ -154,7 +154,7 @@ fn line(entry: &Entry, max: usize) -> String {
                 .map_or_else(|| "no answer".to_owned(), |answer| cut(answer.get(), max));
             format!("{n:>6}      {} {} -> {answer}", ask.name, cut(ask.args.get(), max))
         }
-        Event::RolledBack(stands) => format!("{n:>6}  rolled back: the entries after {stands} do not stand"),
+        Event::RolledBack(last_kept) => format!("{n:>6}  rolled back: the entries after {last_kept} do not stand"),
         Event::Ending(ending) => match ending {
             Ending::Result(result) => format!("{n:>6}    result {}", cut(result.get(), max)),
             Ending::Trap(text) => format!("{n:>6}    trap: {text}"),

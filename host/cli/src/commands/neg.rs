@@ -33,11 +33,11 @@ pub(crate) fn exec(command: &Command, output: Output) -> Ending {
 }
 
 fn error_state(args: &Args, output: Output) -> Ending {
-    let wish = ErrorState {
+    let request = ErrorState {
         key: args.key.clone(),
         on: args.state == "on",
     };
-    let set: ErrorState = args.host.post("negs/error-state", &wish)?;
+    let set: ErrorState = args.host.post("negs/error-state", &request)?;
     output::show(&set, output, |set| {
         let state = if set.on { "on" } else { "off" };
         vec![format!("{:<24} error state {state}", printable(&set.key))]

@@ -34,11 +34,11 @@ pub(crate) struct Args {
 
 pub(crate) fn exec(args: &Args, output: Output) -> Ending {
     let until = Instant::now() + Duration::from_secs(args.timeout);
-    let wish = Reconcile {
+    let request = Reconcile {
         key: args.key.clone(),
         guest: args.guest.clone(),
     };
-    let mut key: KeyShown = args.host.post("reconcile", &wish)?;
+    let mut key: KeyShown = args.host.post("reconcile", &request)?;
     while is_under_way(&key) && Instant::now() < until {
         std::thread::sleep(EVERY);
         key = look(args, &key)?;

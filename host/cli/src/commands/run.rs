@@ -131,10 +131,10 @@ async fn traced<T>(traces: Option<Traces>, run: impl Future<Output = T>) -> T {
     ended
 }
 
-/// Resolves when the host is to end; a second signal ends it at once. `told` listens before anything begins, so that a
-/// host that gets a signal while it loads its guests ends in order.
-async fn asked_to_stop(told: impl Future<Output = ()>) {
-    told.await;
+/// Resolves when the host is to end; a second signal ends it at once. The caller listens for `signal` before anything
+/// begins, so that a host that gets one while it loads its guests ends in order.
+async fn asked_to_stop(signal: impl Future<Output = ()>) {
+    signal.await;
     tracing::info!("stopping: what sleeps ends now, what asks a backend ends in its own time; once more stops at once");
     tokio::spawn(async {
         super::stopped().await;

@@ -41,7 +41,7 @@ const EXPORT_MAX: Duration = Duration::from_secs(10);
 const FLUSH_MAX: Duration = Duration::from_secs(3);
 
 /// How often the log repeats that a collector takes nothing.
-const SAY_PAUSE: Duration = Duration::from_secs(60);
+const REPORT_PAUSE: Duration = Duration::from_secs(60);
 
 /// The variables by which OpenTelemetry names a collector, the more specific one first.
 const ENDPOINTS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"];
@@ -49,13 +49,19 @@ const ENDPOINTS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORT
 /// The path for traces below a collector's base URL, by the OTLP specification.
 const TRACES_PATH: &str = "/v1/traces";
 
-/// The traces of this process, before the export starts.
+/// The traces of this process: the queue of ended spans, and what empties it.
 pub(crate) struct Traces {
     exporter: SpanExporter,
     collector: String,
+    /// The provider through which spans end.
     provider: SdkTracerProvider,
     queue: mpsc::Receiver<SpanData>,
-    dropped: Arc<AtomicU64>,
+    /// How many spans found no room since the last check.
+    full: Arc<AtomicU64>,
+    /// When the log last reported that the collector takes nothing.
+    reported: Option<Instant>,
+    /// How many spans were dropped since the start.
+    dropped: u64,
 }
 
 /// The running export.
@@ -98,10 +104,10 @@ impl Traces {
         let resource = resource(filled("OTEL_SERVICE_NAME").is_some());
         exporter.set_resource(&resource);
         let (sender, queue) = mpsc::channel(QUEUE_SPANS_MAX);
-        let dropped = Arc::new(AtomicU64::new(0));
+        let full = Arc::new(AtomicU64::new(0));
         let taker = Queue {
             sender,
-            dropped: Arc::clone(&dropped),
+            full: Arc::clone(&full),
         };
         let provider = SdkTracerProvider::builder()
             .with_resource(resource)
@@ -115,7 +121,9 @@ impl Traces {
             collector,
             provider,
             queue,
-            dropped,
+            full,
+            reported: None,
+            dropped: 0,
         }))
     }
 
@@ -134,18 +142,9 @@ impl Traces {
     /// Starts the export. Must be called inside a runtime.
     pub(crate) fn spawn(self) -> Exporting {
         let (stop, stopped) = oneshot::channel();
-        let exporter = Exporter {
-            exporter: self.exporter,
-            collector: self.collector,
-            queue: self.queue,
-            full: self.dropped,
-            said: None,
-            dropped: 0,
-            _provider: self.provider,
-        };
         Exporting {
             stop,
-            task: tokio::spawn(exporter.run(stopped)),
+            task: tokio::spawn(self.run(stopped)),
         }
     }
 }
@@ -180,7 +179,7 @@ fn resource(is_named: bool) -> Resource {
 #[derive(Debug)]
 struct Queue {
     sender: mpsc::Sender<SpanData>,
-    dropped: Arc<AtomicU64>,
+    full: Arc<AtomicU64>,
 }
 
 impl SpanProcessor for Queue {
@@ -188,7 +187,7 @@ impl SpanProcessor for Queue {
 
     fn on_end(&self, span: SpanData) {
         if span.span_context.is_sampled() && self.sender.try_send(span).is_err() {
-            self.dropped.fetch_add(1, Ordering::Relaxed);
+            self.full.fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -202,21 +201,7 @@ impl SpanProcessor for Queue {
 }
 
 /// Empties the queue.
-struct Exporter {
-    exporter: SpanExporter,
-    collector: String,
-    queue: mpsc::Receiver<SpanData>,
-    /// How many spans found no room since the last check.
-    full: Arc<AtomicU64>,
-    /// When the log last reported that the collector takes nothing.
-    said: Option<Instant>,
-    /// How many spans were dropped since the start.
-    dropped: u64,
-    /// The provider through which spans end.
-    _provider: SdkTracerProvider,
-}
-
-impl Exporter {
+impl Traces {
     async fn run(mut self, mut stopped: oneshot::Receiver<()>) {
         loop {
             let mut batch = Vec::with_capacity(BATCH_SPANS_MAX);
@@ -290,9 +275,9 @@ impl Exporter {
         }
         counts::dropped(spans);
         self.dropped += spans;
-        let is_time = self.said.is_none_or(|said| said.elapsed() >= SAY_PAUSE);
+        let is_time = self.reported.is_none_or(|at| at.elapsed() >= REPORT_PAUSE);
         if is_time {
-            self.said = Some(Instant::now());
+            self.reported = Some(Instant::now());
             let why = error.unwrap_or("spans came faster than it took them");
             tracing::warn!(
                 "the collector of traces at {} does not take all of them: {why}; {} spans were dropped so far",

@@ -3,7 +3,6 @@
 use std::fmt;
 
 use serde_json::{Map, Value};
-use tracing::field::{Field, Visit};
 use tracing::{Event, Subscriber};
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, FormattedFields};
@@ -24,17 +23,19 @@ where
         let mut fields = Map::new();
         for span in context.event_scope().into_iter().flat_map(|scope| scope.from_root()) {
             let extensions = span.extensions();
-            let of_span = extensions.get::<FormattedFields<N>>();
-            let of_span = of_span.and_then(|text| serde_json::from_str::<Map<String, Value>>(text).ok());
+            let of_span = extensions
+                .get::<FormattedFields<N>>()
+                .map_or("", |fields| &fields.fields);
             fields.extend(
-                of_span
+                parsed(of_span)
                     .into_iter()
-                    .flatten()
                     .filter(|(name, _)| !name.starts_with(OF_TRACES)),
             );
         }
-        let mut own = Fields(&mut fields);
-        event.record(&mut own);
+        // The fields of the event override those of its spans.
+        let mut own = String::new();
+        context.format_fields(Writer::new(&mut own), event)?;
+        fields.extend(parsed(&own));
         let message = fields.remove("message").unwrap_or_else(|| Value::from(""));
         let metadata = event.metadata();
         let head = [
@@ -59,37 +60,7 @@ where
     }
 }
 
-/// Collects the fields of an event, which override those of its spans.
-struct Fields<'a>(&'a mut Map<String, Value>);
-
-impl Fields<'_> {
-    fn put(&mut self, field: &Field, value: impl Into<Value>) {
-        self.0.insert(field.name().to_owned(), value.into());
-    }
-}
-
-impl Visit for Fields<'_> {
-    fn record_f64(&mut self, field: &Field, value: f64) {
-        self.put(field, value);
-    }
-
-    fn record_i64(&mut self, field: &Field, value: i64) {
-        self.put(field, value);
-    }
-
-    fn record_u64(&mut self, field: &Field, value: u64) {
-        self.put(field, value);
-    }
-
-    fn record_bool(&mut self, field: &Field, value: bool) {
-        self.put(field, value);
-    }
-
-    fn record_str(&mut self, field: &Field, value: &str) {
-        self.put(field, value);
-    }
-
-    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        self.put(field, format!("{value:?}"));
-    }
+/// What `JsonFields` wrote.
+fn parsed(fields: &str) -> Map<String, Value> {
+    serde_json::from_str(fields).unwrap_or_default()
 }

@@ -4,20 +4,23 @@ use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{Path as Of, Query, State};
+use axum::extract::{Path as Of, State};
+use axum::http::HeaderMap;
 use axum::http::header::{ACCEPT, CONTENT_TYPE};
-use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::get;
 use axum::{Json, Router};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use trueup_capabilities::audit;
-use trueup_work::board::{KeyShown, KeyState};
-use trueup_work::decisions::{self, ExplainError, Wanted};
-use trueup_work::swap::Manager;
+use trueup_work::board::{KeyShown, KeyState, KeysShown, Status};
+use trueup_work::decisions::{self, ExplainError, Explanation, Wanted};
+use trueup_work::shadow;
+use trueup_work::swap::{Manager, Revision, Standing};
+use trueup_worlds::ipam::Shown;
 
-use super::{Reads, answer, failed, status};
+use super::{Reads, status};
+use crate::http::{Params, Refused, off_thread};
 
 /// The default number of keys, lines or journals in one answer.
 const LIMIT: usize = 1_000;
@@ -66,17 +69,15 @@ async fn paths(headers: HeaderMap) -> Response {
 
 type Shared = State<Arc<Reads>>;
 
-async fn status_now(State(reads): Shared) -> Response {
-    Json(status::status(&reads)).into_response()
+/// An answer as JSON, or why there is none.
+type Answer<T> = Result<Json<T>, Refused>;
+
+async fn status_now(State(reads): Shared) -> Json<Status> {
+    Json(status::status(&reads))
 }
 
-async fn config(State(reads): Shared) -> Response {
-    Json(&reads.config).into_response()
-}
-
-/// An answer to an invalid query.
-fn misused(error: impl Into<String>) -> Response {
-    failed(StatusCode::BAD_REQUEST, error.into())
+async fn config(State(reads): Shared) -> Json<Value> {
+    Json(reads.config.clone())
 }
 
 /// Which part of a list the client wants.
@@ -93,64 +94,46 @@ struct Part {
 const TROUBLE: &str = "trouble";
 
 impl Part {
-    #[expect(clippy::result_large_err, reason = "it is answered at once")]
-    fn limit(&self) -> Result<usize, Response> {
+    fn limit(&self) -> Result<usize, Refused> {
         match self.limit {
             None => Ok(LIMIT),
             Some(limit @ 1..=LIMIT_MAX) => Ok(limit),
-            Some(limit) => Err(misused(format!(
+            Some(limit) => Err(Refused::bad_request(format!(
                 "`limit` was {limit}, must be a whole number from 1 to {LIMIT_MAX}"
             ))),
         }
     }
 }
 
-/// A query, or what is invalid about it.
-type Asked = Result<Query<Part>, QueryRejection>;
-
-#[expect(clippy::result_large_err, reason = "it is answered at once")]
-fn part(asked: Asked) -> Result<(Part, usize), Response> {
-    let Query(part) = asked.map_err(|rejection| misused(rejection.body_text()))?;
+async fn keys(State(reads): Shared, Params(part): Params<Part>) -> Answer<KeysShown> {
     let limit = part.limit()?;
-    Ok((part, limit))
-}
-
-async fn keys(State(reads): Shared, asked: Asked) -> Result<Response, Response> {
-    let (part, limit) = part(asked)?;
-    let keys = match part.state.as_deref() {
+    Ok(Json(match part.state.as_deref() {
         None => reads.board.keys(None, &part.after, limit),
         Some(TROUBLE) => reads.board.keys_in_trouble(&part.after, limit),
         Some(name) => {
             let state = KeyState::named(name).ok_or_else(|| {
                 let known = KeyState::ALL.map(KeyState::name).join(", ");
-                misused(format!("`state` was `{name}`, must be one of {known}, or {TROUBLE}"))
+                Refused::bad_request(format!("`state` was `{name}`, must be one of {known}, or {TROUBLE}"))
             })?;
             reads.board.keys(Some(state), &part.after, limit)
         }
-    };
-    Ok(Json(keys).into_response())
+    }))
 }
 
 /// Selects the guest, if several guests have a key with that name.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct Whose {
+struct OfGuest {
     guest: Option<String>,
 }
 
 /// A `/` in a key may be escaped: `default%2Fweb`. The guest's name may precede the key: `lbaas/default/web`.
-async fn key(
-    State(reads): Shared,
-    Of(key): Of<String>,
-    asked: Result<Query<Whose>, QueryRejection>,
-) -> Result<Response, Response> {
-    let Query(Whose { guest }) = asked.map_err(|rejection| misused(rejection.body_text()))?;
-    Ok(Json(key_named(&reads, key, guest)?).into_response())
+async fn key(State(reads): Shared, Of(key): Of<String>, Params(of): Params<OfGuest>) -> Answer<KeyShown> {
+    Ok(Json(key_named(&reads, key, of.guest)?))
 }
 
 /// The key with that name, of that guest or of the only one that has it.
-#[expect(clippy::result_large_err, reason = "it is answered at once")]
-pub(crate) fn key_named(reads: &Reads, key: String, guest: Option<String>) -> Result<KeyShown, Response> {
+pub(crate) fn key_named(reads: &Reads, key: String, guest: Option<String>) -> Result<KeyShown, Refused> {
     let mut found: Vec<KeyShown> = match &guest {
         Some(guest) => reads.board.key(guest, &key).into_iter().collect(),
         None => reads.board.keys_named(&key),
@@ -161,44 +144,35 @@ pub(crate) fn key_named(reads: &Reads, key: String, guest: Option<String>) -> Re
     if found.len() > 1 {
         let guests: Vec<&str> = found.iter().map(|shown| shown.guest.as_str()).collect();
         let guests = guests.join(", ");
-        return Err(misused(format!(
+        return Err(Refused::bad_request(format!(
             "`{key}` is a key of several guests: name one with `?guest=`, of {guests}"
         )));
     }
-    let unknown = || failed(StatusCode::NOT_FOUND, format!("no key `{key}` is known to this host"));
+    let unknown = || Refused::not_found(format!("no key `{key}` is known to this host"));
     found.pop().ok_or_else(unknown)
 }
 
 /// Selects what to explain about a key.
 #[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct Why {
+#[serde(deny_unknown_fields)]
+struct ToExplain {
     /// The guest that owns the key. If absent: the only guest that has decided about it.
     guest: Option<String>,
     /// How many of the last jobs.
+    #[serde(default = "one")]
     last: usize,
     /// If present: the job of this decision instead.
     decision: Option<u64>,
 }
 
-impl Default for Why {
-    fn default() -> Self {
-        Self {
-            guest: None,
-            last: 1,
-            decision: None,
-        }
-    }
+fn one() -> usize {
+    1
 }
 
-async fn explain(
-    State(reads): Shared,
-    Of(key): Of<String>,
-    asked: Result<Query<Why>, QueryRejection>,
-) -> Result<Response, Response> {
-    let Query(Why { guest, last, decision }) = asked.map_err(|rejection| misused(rejection.body_text()))?;
+async fn explain(State(reads): Shared, Of(key): Of<String>, Params(of): Params<ToExplain>) -> Answer<Explanation> {
+    let ToExplain { guest, last, decision } = of;
     if last > LIMIT {
-        return Err(misused(format!(
+        return Err(Refused::bad_request(format!(
             "`last` was {last}, must be a whole number up to {LIMIT}"
         )));
     }
@@ -209,61 +183,51 @@ async fn explain(
         since_ms: None,
     };
     let explain = move || decisions::explain(&state_dir, guest.as_deref(), &key, wanted);
-    match slowly(&reads, explain).await? {
-        Ok(mut explanation) => {
-            let shown = reads.board.key(&explanation.guest, &explanation.key);
-            explanation.now = shown.and_then(|shown| decisions::Now::of(&shown, &reads.board.source_problems()));
-            Ok(Json(explanation).into_response())
-        }
-        Err(error @ ExplainError::Io(_)) => Err(failed(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())),
-        Err(unknown) => Err(failed(StatusCode::NOT_FOUND, unknown.to_string())),
-    }
+    let explained = slowly(&reads, explain).await?.map_err(|error| match error {
+        ExplainError::Io(_) => Refused::internal(error),
+        unknown => Refused::not_found(unknown.to_string()),
+    });
+    let mut explanation = explained?;
+    let shown = reads.board.key(&explanation.guest, &explanation.key);
+    explanation.now = shown.and_then(|shown| decisions::Now::of(&shown, &reads.board.source_problems()));
+    Ok(Json(explanation))
 }
 
 /// The manager, which does not exist until the guests are loaded.
-#[expect(clippy::result_large_err, reason = "it is answered at once")]
-fn manager(reads: &Reads) -> Result<&Arc<Manager>, Response> {
-    let not_yet = || {
-        failed(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "the guests are not loaded yet".to_owned(),
-        )
-    };
-    reads.manager().ok_or_else(not_yet)
+fn manager(reads: &Reads) -> Result<&Arc<Manager>, Refused> {
+    let manager = reads.manager();
+    manager.ok_or_else(|| Refused::unavailable("the guests are not loaded yet"))
 }
 
-async fn guests(State(reads): Shared) -> Result<Response, Response> {
-    Ok(Json(manager(&reads)?.standing()).into_response())
+async fn guests(State(reads): Shared) -> Answer<Vec<Standing>> {
+    Ok(Json(manager(&reads)?.standing()))
 }
 
-async fn history(State(reads): Shared, Of(guest): Of<String>) -> Result<Response, Response> {
-    Ok(answer(manager(&reads)?.history(&guest)))
+async fn history(State(reads): Shared, Of(guest): Of<String>) -> Answer<Vec<Revision>> {
+    Ok(Json(manager(&reads)?.history(&guest)?))
 }
 
-async fn shadow(State(reads): Shared, Of(guest): Of<String>) -> Result<Response, Response> {
-    Ok(answer(manager(&reads)?.shadow_status(&guest)))
+async fn shadow(State(reads): Shared, Of(guest): Of<String>) -> Answer<shadow::Status> {
+    Ok(Json(manager(&reads)?.shadow_status(&guest)?))
 }
 
-async fn pods(State(reads): Shared) -> Response {
+async fn pods(State(reads): Shared) -> Answer<Shown> {
     let Some(socket) = &reads.pods_socket else {
-        return failed(StatusCode::NOT_FOUND, "this host gives no pod addresses".to_owned());
+        return Err(Refused::not_found("this host gives no pod addresses"));
     };
-    match trueup_worlds::ipam::show(socket, None).await {
-        Ok(shown) => Json(shown).into_response(),
-        Err(error) => failed(StatusCode::SERVICE_UNAVAILABLE, error),
-    }
+    let shown = trueup_worlds::ipam::show(socket, None).await;
+    Ok(Json(shown.map_err(Refused::unavailable)?))
 }
 
-/// Reads files on a blocking thread.
-async fn slowly<T: Send + 'static>(reads: &Reads, read: impl FnOnce() -> T + Send + 'static) -> Result<T, Response> {
-    let gone = |error: String| failed(StatusCode::INTERNAL_SERVER_ERROR, error);
+/// Reads files on a blocking thread, a few requests at once.
+async fn slowly<T: Send + 'static>(reads: &Reads, read: impl FnOnce() -> T + Send + 'static) -> Result<T, Refused> {
     let permit = Arc::clone(&reads.slow).acquire_owned().await;
-    let permit = permit.map_err(|error| gone(error.to_string()))?;
-    let read = tokio::task::spawn_blocking(move || {
+    let permit = permit.map_err(Refused::internal)?;
+    off_thread(move || {
         let _permit = permit;
         read()
-    });
-    read.await.map_err(|error| gone(format!("reading: {error}")))
+    })
+    .await
 }
 
 /// The last lines of the audit log.
@@ -277,8 +241,8 @@ struct AuditShown {
     whole: bool,
 }
 
-async fn audit_lines(State(reads): Shared, asked: Asked) -> Result<Response, Response> {
-    let (_, limit) = part(asked)?;
+async fn audit_lines(State(reads): Shared, Params(part): Params<Part>) -> Answer<AuditShown> {
+    let limit = part.limit()?;
     let folder = reads.board.facts().state_dir.join("audit");
     let shown = slowly(&reads, move || {
         let mut lines = VecDeque::new();
@@ -294,13 +258,8 @@ async fn audit_lines(State(reads): Shared, asked: Asked) -> Result<Response, Res
             lines,
         })
     });
-    Ok(match shown.await? {
-        Ok(shown) => Json(shown).into_response(),
-        Err(error) => failed(
-            StatusCode::INTERNAL_SERVER_ERROR,
-            format!("{:#}", anyhow::Error::from(error)),
-        ),
-    })
+    let failed = |error| Refused::internal(format_args!("{:#}", anyhow::Error::from(error)));
+    Ok(Json(shown.await?.map_err(failed)?))
 }
 
 /// The recordings of one instance.
@@ -327,12 +286,12 @@ struct JournalsShown {
     more: bool,
 }
 
-async fn journals(State(reads): Shared, asked: Asked) -> Result<Response, Response> {
-    let (_, limit) = part(asked)?;
+async fn journals(State(reads): Shared, Params(part): Params<Part>) -> Answer<JournalsShown> {
+    let limit = part.limit()?;
     let folder = reads.board.facts().state_dir.join("journals");
     let (mut all, more) = slowly(&reads, move || listed(&folder, limit)).await?;
     all.sort_by(|one, other| (&one.guest, &one.instance).cmp(&(&other.guest, &other.instance)));
-    Ok(Json(JournalsShown { journals: all, more }).into_response())
+    Ok(Json(JournalsShown { journals: all, more }))
 }
 
 /// The first journals by name, and whether there are more. A folder that is missing or disappears counts as empty.

@@ -1,7 +1,7 @@
 //! The connections of one address: a fixed maximum, and no client can keep the others out.
 //!
 //! Any client that reaches an address can open connections and send as slowly as it likes. So a request's head has a
-//! deadline, and if all places are taken, the next connection replaces the one that has been without a request for the
+//! deadline, and if all slots are taken, the next connection replaces the one that has been without a request for the
 //! longest time. A `/healthz` probe must never wait: Kubernetes restarts a host that does not answer it.
 
 use std::collections::BTreeMap;
@@ -29,7 +29,7 @@ const CONNECTIONS_MAX: usize = 128;
 /// its request in a single packet. Prometheus scrapes every 15 s or less often, and opens a new connection then.
 const HEAD_MAX: Duration = Duration::from_secs(5);
 
-/// The host closes a connection after this long without traffic: a client that reads no answer would keep its place.
+/// The host closes a connection after this long without traffic: a client that reads no answer would keep its slot.
 const IDLE_MAX: Duration = Duration::from_secs(90);
 
 /// The pause after a failed accept, for example when no file descriptors are left.
@@ -47,9 +47,9 @@ async fn serve_within(listener: TcpListener, routes: Router, head_max: Duration)
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
-                let place = Connections::enter(&connections);
+                let slot = Connections::enter(&connections);
                 let stream = Moving::new(stream, IDLE_MAX);
-                tokio::spawn(connection(stream, place, routes.clone(), head_max, served.clone()));
+                tokio::spawn(connection(stream, slot, routes.clone(), head_max, served.clone()));
             }
             Err(error) => {
                 tracing::warn!("admin address: accepting a connection: {error}");
@@ -61,13 +61,13 @@ async fn serve_within(listener: TcpListener, routes: Router, head_max: Duration)
 
 async fn connection<S: AsyncRead + AsyncWrite + Unpin + Send>(
     stream: Moving<S>,
-    mut place: Place,
+    mut slot: Slot,
     routes: Router,
     head_max: Duration,
     mut served: watch::Receiver<()>,
 ) {
     let routes = TowerToHyperService::new(routes);
-    let (all, id) = (Arc::clone(&place.all), place.id);
+    let (all, id) = (Arc::clone(&slot.all), slot.id);
     let service = service_fn(move |request| {
         all.asked(id);
         routes.call(request)
@@ -80,7 +80,7 @@ async fn connection<S: AsyncRead + AsyncWrite + Unpin + Send>(
     // How a connection ends does not matter here.
     tokio::select! {
         _ = &mut connection => {}
-        _ = &mut place.taken => {}
+        _ = &mut slot.taken => {}
         _ = served.changed() => {
             connection.as_mut().graceful_shutdown();
             let _ = connection.await;
@@ -102,16 +102,16 @@ struct Open {
 struct Connection {
     /// The time of the last request, or of the arrival before the first request.
     asked: Instant,
-    /// Dropping this takes the place away.
+    /// Dropping this takes the slot away.
     _taken: oneshot::Sender<()>,
 }
 
-/// A connection's place, until dropped.
+/// A connection's slot, until dropped.
 #[derive(Debug)]
-struct Place {
+struct Slot {
     all: Arc<Connections>,
     id: u64,
-    /// Resolves when another connection takes the place.
+    /// Resolves when another connection takes the slot.
     taken: oneshot::Receiver<()>,
 }
 
@@ -120,9 +120,9 @@ impl Connections {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Enters a connection. If no place is free, it takes the place of the connection that has been without a request
+    /// Enters a connection. If no slot is free, it takes the slot of the connection that has been without a request
     /// for the longest time.
-    fn enter(this: &Arc<Self>) -> Place {
+    fn enter(this: &Arc<Self>) -> Slot {
         let (taken, is_taken) = oneshot::channel();
         let mut open = this.open();
         if open.all.len() >= CONNECTIONS_MAX {
@@ -138,7 +138,7 @@ impl Connections {
             _taken: taken,
         };
         open.all.insert(id, connection);
-        Place {
+        Slot {
             all: Arc::clone(this),
             id,
             taken: is_taken,
@@ -152,7 +152,7 @@ impl Connections {
     }
 }
 
-impl Drop for Place {
+impl Drop for Slot {
     fn drop(&mut self) {
         self.all.open().all.remove(&self.id);
     }
@@ -258,7 +258,7 @@ mod tests {
             loop {
                 let byte = [*bytes.next().unwrap()];
                 for other in &mut others {
-                    // The host closes the connections that lost their place.
+                    // The host closes the connections that lost their slot.
                     let _ = other.write_all(&byte).await;
                 }
                 tokio::time::sleep(Duration::from_millis(1)).await;
@@ -292,14 +292,14 @@ mod tests {
     #[tokio::test]
     async fn the_place_of_who_asked_nothing_for_longest_is_taken() {
         let all = Arc::new(Connections::default());
-        let mut places: Vec<Place> = (0..CONNECTIONS_MAX).map(|_| Connections::enter(&all)).collect();
-        all.asked(places[0].id);
+        let mut slots: Vec<Slot> = (0..CONNECTIONS_MAX).map(|_| Connections::enter(&all)).collect();
+        all.asked(slots[0].id);
         let mut one_more = Connections::enter(&all);
-        let is_taken = |place: &mut Place| place.taken.try_recv() == Err(oneshot::error::TryRecvError::Closed);
-        let taken: Vec<usize> = (0..CONNECTIONS_MAX).filter(|at| is_taken(&mut places[*at])).collect();
+        let is_taken = |slot: &mut Slot| slot.taken.try_recv() == Err(oneshot::error::TryRecvError::Closed);
+        let taken: Vec<usize> = (0..CONNECTIONS_MAX).filter(|at| is_taken(&mut slots[*at])).collect();
         assert_eq!(taken, [1]);
         assert!(!is_taken(&mut one_more));
-        places.clear();
+        slots.clear();
         assert_eq!(all.open().all.len(), 1);
     }
 

@@ -12,29 +12,39 @@ use prometheus::{TEXT_FORMAT, TextEncoder};
 /// The content type of the format.
 pub(super) const CONTENT_TYPE: &str = TEXT_FORMAT;
 
-/// The value of a series.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) enum Value {
-    /// Only increases.
-    Counter(f64),
-    /// Any number.
-    Gauge(f64),
-    /// Pairs of an upper bound and a cumulative count; the total count; the sum.
-    Histogram {
-        buckets: Vec<(f64, u64)>,
-        count: u64,
-        sum: f64,
-    },
+/// A series without its labels, and what kind it is.
+pub(super) type Series = (MetricType, Metric);
+
+/// Only increases.
+pub(super) fn counter(value: f64) -> Series {
+    let (mut counter, mut metric) = (Counter::default(), Metric::default());
+    counter.set_value(value);
+    metric.set_counter(counter);
+    (MetricType::COUNTER, metric)
 }
 
-impl Value {
-    fn kind(&self) -> MetricType {
-        match self {
-            Self::Counter(_) => MetricType::COUNTER,
-            Self::Gauge(_) => MetricType::GAUGE,
-            Self::Histogram { .. } => MetricType::HISTOGRAM,
-        }
-    }
+/// Any number.
+pub(super) fn gauge(value: f64) -> Series {
+    let (mut gauge, mut metric) = (Gauge::default(), Metric::default());
+    gauge.set_value(value);
+    metric.set_gauge(gauge);
+    (MetricType::GAUGE, metric)
+}
+
+/// Each bucket has an upper bound and a cumulative count.
+pub(super) fn histogram(buckets: impl Iterator<Item = (f64, u64)>, count: u64, sum: f64) -> Series {
+    let bucket = |(bound, count)| {
+        let mut bucket = Bucket::default();
+        bucket.set_upper_bound(bound);
+        bucket.set_cumulative_count(count);
+        bucket
+    };
+    let (mut histogram, mut metric) = (Histogram::default(), Metric::default());
+    histogram.set_bucket(buckets.map(bucket).collect());
+    histogram.set_sample_count(count);
+    histogram.set_sample_sum(sum);
+    metric.set_histogram(histogram);
+    (MetricType::HISTOGRAM, metric)
 }
 
 /// See the module.
@@ -50,28 +60,25 @@ pub(super) struct Families {
 
 impl Families {
     /// Adds a series. The first series of a family sets the kind and the help text.
-    pub(super) fn add(&mut self, name: &str, help: &str, labels: &[(&str, &str)], value: Value) {
-        if !self.try_add(name, help, labels, value) {
+    pub(super) fn add(&mut self, name: &str, help: &str, labels: &[(&str, &str)], series: Series) {
+        if !self.try_add(name, help, labels, series) {
             self.left_out += 1;
         }
     }
 
-    fn try_add(&mut self, name: &str, help: &str, labels: &[(&str, &str)], value: Value) -> bool {
+    fn try_add(&mut self, name: &str, help: &str, labels: &[(&str, &str)], (kind, mut metric): Series) -> bool {
         let name = metric_name(name);
         let mut named: Vec<(String, String)> = labels
             .iter()
             .map(|(key, value)| (label_name(key), (*value).to_owned()))
             .collect();
         named.sort();
-        let mut keys = named.iter().map(|(key, _)| key);
-        let mut before = keys.next();
-        for key in keys {
-            if before == Some(key) {
-                return false;
-            }
-            before = Some(key);
+        let twice = named
+            .windows(2)
+            .any(|pair| matches!(pair, [(one, _), (other, _)] if one == other));
+        if twice {
+            return false;
         }
-        let kind = value.kind();
         let is_other = |line: &String| self.lines.get(line).is_some_and(|family| *family != name);
         let lines = lines_of(&name, kind);
         let fits = self
@@ -91,7 +98,8 @@ impl Families {
             family.set_field_type(kind);
             family
         });
-        family.mut_metric().push(metric(named, value));
+        metric.set_label(named.into_iter().map(label).collect());
+        family.mut_metric().push(metric);
         true
     }
 
@@ -120,40 +128,11 @@ fn lines_of(name: &str, kind: MetricType) -> Vec<String> {
     }
 }
 
-fn metric(labels: Vec<(String, String)>, value: Value) -> Metric {
-    let pair = |(key, value): (String, String)| {
-        let mut pair = LabelPair::default();
-        pair.set_name(key);
-        pair.set_value(value);
-        pair
-    };
-    let mut metric = Metric::from_label(labels.into_iter().map(pair).collect());
-    match value {
-        Value::Counter(number) => {
-            let mut counter = Counter::default();
-            counter.set_value(number);
-            metric.set_counter(counter);
-        }
-        Value::Gauge(number) => {
-            let mut gauge = Gauge::default();
-            gauge.set_value(number);
-            metric.set_gauge(gauge);
-        }
-        Value::Histogram { buckets, count, sum } => {
-            let bucket = |(bound, count): (f64, u64)| {
-                let mut bucket = Bucket::default();
-                bucket.set_upper_bound(bound);
-                bucket.set_cumulative_count(count);
-                bucket
-            };
-            let mut histogram = Histogram::default();
-            histogram.set_bucket(buckets.into_iter().map(bucket).collect());
-            histogram.set_sample_count(count);
-            histogram.set_sample_sum(sum);
-            metric.set_histogram(histogram);
-        }
-    }
-    metric
+fn label((key, value): (String, String)) -> LabelPair {
+    let mut pair = LabelPair::default();
+    pair.set_name(key);
+    pair.set_value(value);
+    pair
 }
 
 /// The name, with each invalid character replaced by `_`.
@@ -195,9 +174,9 @@ mod tests {
     #[test]
     fn a_family_stands_together_under_one_head() {
         let (left_out, text) = text(|families| {
-            families.add("b_total", "Bs.", &[("z", "1"), ("a", "q\"\\\n")], Value::Counter(2.0));
-            families.add("a", "An a.", &[], Value::Gauge(0.5));
-            families.add("b_total", "Other Bs.", &[], Value::Counter(3.0));
+            families.add("b_total", "Bs.", &[("z", "1"), ("a", "q\"\\\n")], counter(2.0));
+            families.add("a", "An a.", &[], gauge(0.5));
+            families.add("b_total", "Other Bs.", &[], counter(3.0));
         });
         let expected = "# HELP a An a.\n# TYPE a gauge\na 0.5\n\
                         # HELP b_total Bs.\n# TYPE b_total counter\nb_total{a=\"q\\\"\\\\\\n\",z=\"1\"} 2\nb_total 3\n";
@@ -211,7 +190,7 @@ mod tests {
                 "2 métrics",
                 "H",
                 &[("a-b", "1"), ("__name__", "x"), ("le", "y"), ("", "z")],
-                Value::Gauge(1.0),
+                gauge(1.0),
             );
         });
         assert_eq!(left_out, 0);
@@ -223,18 +202,14 @@ mod tests {
 
     #[test]
     fn what_would_stand_there_twice_is_left_out() {
-        let histogram = || Value::Histogram {
-            buckets: vec![(1.0, 1)],
-            count: 2,
-            sum: 3.0,
-        };
+        let histogram = || histogram([(1.0, 1)].into_iter(), 2, 3.0);
         let (left_out, text) = text(|families| {
             families.add("h", "H", &[], histogram());
             families.add("h", "H", &[], histogram());
-            families.add("h", "H", &[], Value::Gauge(1.0));
-            families.add("h_count", "H", &[], Value::Gauge(1.0));
-            families.add("g", "G", &[("a-b", "1"), ("a_b", "2")], Value::Gauge(1.0));
-            families.add("x_sum", "X", &[], Value::Gauge(1.0));
+            families.add("h", "H", &[], gauge(1.0));
+            families.add("h_count", "H", &[], gauge(1.0));
+            families.add("g", "G", &[("a-b", "1"), ("a_b", "2")], gauge(1.0));
+            families.add("x_sum", "X", &[], gauge(1.0));
             families.add("x", "X", &[], histogram());
         });
         assert_eq!(left_out, 5, "{text}");

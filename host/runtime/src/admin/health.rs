@@ -117,7 +117,7 @@ pub(super) fn why_not_ready(reads: &Reads) -> Vec<String> {
 async fn healthz(State(reads): State<Arc<Reads>>, query: Query<BTreeMap<String, String>>) -> Response {
     let mut checks = vec![Check::new("ping", None)];
     checks.extend(loops(&reads));
-    told("healthz", &checks, &query, "ok")
+    response("healthz", &checks, &query, "ok")
 }
 
 async fn readyz(State(reads): State<Arc<Reads>>, query: Query<BTreeMap<String, String>>) -> Response {
@@ -125,10 +125,10 @@ async fn readyz(State(reads): State<Arc<Reads>>, query: Query<BTreeMap<String, S
         Standing::Standby { .. } => "ok: standby",
         Standing::Alone | Standing::Leading => "ok",
     };
-    told("readyz", &ready(&reads), &query, ok)
+    response("readyz", &ready(&reads), &query, ok)
 }
 
-fn told(what: &str, checks: &[Check], query: &BTreeMap<String, String>, ok: &str) -> Response {
+fn response(what: &str, checks: &[Check], query: &BTreeMap<String, String>, ok: &str) -> Response {
     let is_verbose = query
         .get("verbose")
         .is_some_and(|value| value != "false" && value != "0");

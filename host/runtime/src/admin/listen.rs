@@ -13,7 +13,8 @@ use trueup_config::{self as config, AdminAt};
 use trueup_work::setup::SetupError;
 use trueup_work::socket::{Place, may_ask};
 
-use super::{Reads, connections, http};
+use super::{Reads, connections};
+use crate::http;
 
 /// Right after a configuration change, a previous host in this process may still hold an address.
 const BIND_PAUSE: Duration = Duration::from_millis(50);

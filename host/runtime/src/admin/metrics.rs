@@ -7,121 +7,151 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::State;
-use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use trueup_capabilities::metrics::{BUCKETS, HOST, Sample, Shown};
 use trueup_work::board::{BOUNDS, Histogram, Measured, StandingShown, Status};
 
-use super::families::{self, Families, Value};
+use super::families::{self, Families};
 use super::process::Process;
-use super::{Reads, failed, status};
+use super::{Reads, status};
+use crate::http::Refused;
 
 pub(super) fn routes() -> Router<Arc<Reads>> {
     Router::new().route("/metrics", get(metrics))
 }
 
-async fn metrics(State(reads): State<Arc<Reads>>) -> Response {
-    match text(&reads) {
-        Ok(text) => ([(CONTENT_TYPE, families::CONTENT_TYPE)], text).into_response(),
-        Err(error) => failed(StatusCode::INTERNAL_SERVER_ERROR, format!("writing metrics: {error}")),
-    }
+async fn metrics(State(reads): State<Arc<Reads>>) -> Result<Response, Refused> {
+    let text = text(&reads).map_err(|error| Refused::internal(format_args!("writing metrics: {error}")))?;
+    Ok(([(CONTENT_TYPE, families::CONTENT_TYPE)], text).into_response())
+}
+
+/// The families of the host, one a line: the name, and the help text.
+const HELP: &str = "\
+trueup_build_info The host's version; always 1.
+trueup_leader 1 where this host acts: it leads, or is alone. 0: it is a standby.
+trueup_healthy 1 where trueup status would say so.
+trueup_pod_addresses_serving 1 where pods get addresses.
+trueup_source_objects Objects of the source, by kind.
+trueup_source_synced 1 where the source was looked at since the start.
+trueup_source_complete 1 where nothing hides an object: what is not there is gone.
+trueup_source_problems What can't be read or is not used.
+trueup_source_changes_total Changed objects.
+trueup_source_last_change_timestamp_seconds When the last change came, in seconds since 1970.
+trueup_keys Keys, by how they stand.
+trueup_keys_in_trouble Keys with an error, whatever they do now: also those that wait for a try, or are tried right now.
+trueup_queue_keys Keys that could run now, wait for their next try, are worked on; of these, those that sleep.
+trueup_queue_oldest_waiting_seconds How long the key that could run the longest has waited.
+trueup_decisions_total Work on a key that ended, by outcome.
+trueup_decision_seconds How long work on a key took, with what it waited.
+trueup_change_to_effect_seconds From a change of the source until its key was true.
+trueup_objects_created_total Objects created.
+trueup_objects_destroyed_total Objects destroyed.
+trueup_guest_info The version that decides; always 1.
+trueup_instances Instances, by whether they are in a call.
+trueup_guest_memory_bytes Linear memory of all instances.
+trueup_quarantined_inputs Inputs that are set aside.
+trueup_guest_calls_total Calls of the guest that were answered, in which it failed, that were cut while they slept.
+trueup_guest_awaiting_approval_objects Objects that the guest destroys once `trueup approve` lets it; 0: nothing waits.
+trueup_guest_call_seconds How long calls of the guest took, with what they waited.
+trueup_loops_late Loops of the host that did not go round for 30 s.
+trueup_metric_series Series that guests and backends keep in this host, which holds 10000 of guests at most.
+trueup_metric_series_left_out Series that guests keep and that are not here, since their names are taken.
+trueup_access_denied_total Calls that were refused to a guest.
+trueup_log_lines_dropped_total Lines of a guest's log above the limit.
+trueup_metric_lines_dropped_total Lines of a guest's metrics above a limit.
+trueup_engine_requests_total HTTP requests to the Engine.
+trueup_engine_requests_in_flight HTTP requests to the Engine that are under way.
+trueup_shadow_calls_total Calls of a candidate in shadow, by how they compare.
+trueup_checkpoint_torn_tails_total Torn ends of the checkpoint that were cut off.
+process_resident_memory_bytes Resident memory.
+process_virtual_memory_bytes Virtual memory.
+process_open_fds Open files.
+process_max_fds So many files may be open.
+process_threads Threads.
+process_start_time_seconds When the process began, in seconds since 1970.
+process_cpu_seconds_total Time of the processors that the process used.
+";
+
+/// The help text of a family of the host. `None`: it is a guest's.
+fn help(name: &str) -> Option<&'static str> {
+    HELP.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))
 }
 
 fn text(reads: &Reads) -> Result<String, prometheus::Error> {
     let status = status::status(reads);
-    let mut all = Families::default();
+    let mut all = Series(Families::default());
     of_host(&mut all, &status);
     of_source(&mut all, &status);
     of_keys(&mut all, reads, &status);
     of_guests(&mut all, reads, &status);
     of_process(&mut all);
-    let late = number(reads.board.late().len());
-    let help = "Loops of the host that did not go round for 30 s.";
-    all.add("trueup_loops_late", help, &[], Value::Gauge(late));
+    all.gauge("trueup_loops_late", &[], number(reads.board.late().len()));
     // The guests' series come last, unchanged: a name that the host uses stays the host's.
     let samples = reads.metrics.samples();
     for sample in &samples {
-        kept(&mut all, sample);
+        kept(&mut all.0, sample);
     }
-    let count = number(samples.len());
-    let help = "Series that guests and backends keep in this host, which holds 10000 of guests at most.";
-    all.add("trueup_metric_series", help, &[], Value::Gauge(count));
-    let left_out = Value::Gauge(number(usize::try_from(all.left_out()).unwrap_or(usize::MAX)));
-    let help = "Series that guests keep and that are not here, since their names are taken.";
-    all.add("trueup_metric_series_left_out", help, &[], left_out);
-    all.text()
+    all.gauge("trueup_metric_series", &[], number(samples.len()));
+    let left_out = count(all.0.left_out());
+    all.gauge("trueup_metric_series_left_out", &[], left_out);
+    all.0.text()
 }
 
-fn of_host(all: &mut Families, status: &Status) {
-    let labels = [("version", status.host.version.as_str())];
-    all.add(
-        "trueup_build_info",
-        "The host's version; always 1.",
-        &labels,
-        Value::Gauge(1.0),
-    );
-    let acts = truth(status.host.standing != StandingShown::Standby);
-    all.add(
-        "trueup_leader",
-        "1 where this host acts: it leads, or is alone. 0: it is a standby.",
-        &[],
-        acts,
-    );
-    let healthy = truth(status.problems.is_empty());
-    all.add("trueup_healthy", "1 where trueup status would say so.", &[], healthy);
+/// The series of the host, whose names are in [`HELP`].
+struct Series(Families);
+
+impl Series {
+    fn gauge(&mut self, name: &str, labels: &[(&str, &str)], value: f64) {
+        self.add(name, labels, families::gauge(value));
+    }
+
+    fn counter(&mut self, name: &str, labels: &[(&str, &str)], value: u64) {
+        self.add(name, labels, families::counter(count(value)));
+    }
+
+    fn histogram(&mut self, name: &str, labels: &[(&str, &str)], of: &Histogram) {
+        let buckets = BOUNDS.into_iter().zip(of.counts);
+        self.add(name, labels, families::histogram(buckets, of.count, of.sum));
+    }
+
+    fn add(&mut self, name: &str, labels: &[(&str, &str)], series: families::Series) {
+        self.0.add(name, help(name).unwrap_or_default(), labels, series);
+    }
+}
+
+fn of_host(all: &mut Series, status: &Status) {
+    all.gauge("trueup_build_info", &[("version", &status.host.version)], 1.0);
+    let acts = status.host.standing != StandingShown::Standby;
+    all.gauge("trueup_leader", &[], truth(acts));
+    all.gauge("trueup_healthy", &[], truth(status.problems.is_empty()));
     if let Some(pods) = &status.pods {
-        let help = "1 where pods get addresses.";
-        all.add("trueup_pod_addresses_serving", help, &[], truth(pods.serving));
+        all.gauge("trueup_pod_addresses_serving", &[], truth(pods.serving));
     }
 }
 
-fn of_source(all: &mut Families, status: &Status) {
+fn of_source(all: &mut Series, status: &Status) {
     let Some(source) = &status.source else { return };
     for (kind, count) in &source.objects {
-        let help = "Objects of the source, by kind.";
-        all.add(
-            "trueup_source_objects",
-            help,
-            &[("kind", kind)],
-            Value::Gauge(number(*count)),
-        );
+        all.gauge("trueup_source_objects", &[("kind", kind)], number(*count));
     }
-    let help = "1 where the source was looked at since the start.";
-    all.add("trueup_source_synced", help, &[], truth(source.synced));
-    let help = "1 where nothing hides an object: what is not there is gone.";
-    all.add("trueup_source_complete", help, &[], truth(source.complete));
-    let problems = Value::Gauge(number(source.problem_count));
-    all.add(
-        "trueup_source_problems",
-        "What can't be read or is not used.",
-        &[],
-        problems,
-    );
-    let changes = Value::Counter(count(source.changes));
-    all.add("trueup_source_changes_total", "Changed objects.", &[], changes);
+    all.gauge("trueup_source_synced", &[], truth(source.synced));
+    all.gauge("trueup_source_complete", &[], truth(source.complete));
+    all.gauge("trueup_source_problems", &[], number(source.problem_count));
+    all.counter("trueup_source_changes_total", &[], source.changes);
     if let Some(at_ms) = source.changed_ms {
-        let help = "When the last change came, in seconds since 1970.";
-        let at = Value::Gauge(seconds(at_ms));
-        all.add("trueup_source_last_change_timestamp_seconds", help, &[], at);
+        let name = "trueup_source_last_change_timestamp_seconds";
+        all.gauge(name, &[], seconds(at_ms));
     }
 }
 
-fn of_keys(all: &mut Families, reads: &Reads, status: &Status) {
+fn of_keys(all: &mut Series, reads: &Reads, status: &Status) {
     let Some(queue) = &status.queue else { return };
     for (state, count) in &status.keys {
-        let labels = [("state", state.name())];
-        all.add(
-            "trueup_keys",
-            "Keys, by how they stand.",
-            &labels,
-            Value::Gauge(number(*count)),
-        );
+        all.gauge("trueup_keys", &[("state", state.name())], number(*count));
     }
-    let help = "Keys with an error, whatever they do now: also those that wait for a try, or are tried right now.";
-    let in_trouble = Value::Gauge(number(status.in_trouble_count));
-    all.add("trueup_keys_in_trouble", help, &[], in_trouble);
+    all.gauge("trueup_keys_in_trouble", &[], number(status.in_trouble_count));
     let stages = [
         ("ready", queue.ready),
         ("delayed", queue.delayed),
@@ -129,44 +159,31 @@ fn of_keys(all: &mut Families, reads: &Reads, status: &Status) {
         ("sleeping", queue.sleeping),
     ];
     for (stage, count) in stages {
-        let help = "Keys that could run now, wait for their next try, are worked on; of these, those that sleep.";
-        all.add(
-            "trueup_queue_keys",
-            help,
-            &[("stage", stage)],
-            Value::Gauge(number(count)),
-        );
+        all.gauge("trueup_queue_keys", &[("stage", stage)], number(count));
     }
-    let help = "How long the key that could run the longest has waited.";
-    let oldest = Value::Gauge(seconds(queue.oldest_waiting_ms));
-    all.add("trueup_queue_oldest_waiting_seconds", help, &[], oldest);
+    let oldest = seconds(queue.oldest_waiting_ms);
+    all.gauge("trueup_queue_oldest_waiting_seconds", &[], oldest);
     for measured in reads.board.measured() {
         of_work(all, &measured);
     }
 }
 
 /// The series about the work of one guest.
-fn of_work(all: &mut Families, measured: &Measured) {
+fn of_work(all: &mut Series, measured: &Measured) {
     let guest = ("guest", measured.guest.as_str());
     for (outcome, times) in &measured.outcomes {
         let labels = [guest, ("outcome", outcome.name())];
-        let help = "Work on a key that ended, by outcome.";
-        all.add("trueup_decisions_total", help, &labels, Value::Counter(count(*times)));
+        all.counter("trueup_decisions_total", &labels, *times);
     }
-    let help = "How long work on a key took, with what it waited.";
-    all.add("trueup_decision_seconds", help, &[guest], histogram(&measured.took));
-    let help = "From a change of the source until its key was true.";
-    let to_effect = histogram(&measured.to_effect);
-    all.add("trueup_change_to_effect_seconds", help, &[guest], to_effect);
-    let help = "Objects created.";
-    let created = Value::Counter(count(measured.effects.created));
-    all.add("trueup_objects_created_total", help, &[guest], created);
-    let help = "Objects destroyed.";
-    let destroyed = Value::Counter(count(measured.effects.destroyed));
-    all.add("trueup_objects_destroyed_total", help, &[guest], destroyed);
+    let guest = &[guest];
+    all.histogram("trueup_decision_seconds", guest, &measured.took);
+    all.histogram("trueup_change_to_effect_seconds", guest, &measured.to_effect);
+    let effects = &measured.effects;
+    all.counter("trueup_objects_created_total", guest, effects.created);
+    all.counter("trueup_objects_destroyed_total", guest, effects.destroyed);
 }
 
-fn of_guests(all: &mut Families, reads: &Reads, status: &Status) {
+fn of_guests(all: &mut Series, reads: &Reads, status: &Status) {
     for shown in &status.guests {
         let guest = ("guest", shown.guest.as_str());
         let revision = shown.revision.map_or_else(String::new, |revision| revision.to_string());
@@ -177,148 +194,69 @@ fn of_guests(all: &mut Families, reads: &Reads, status: &Status) {
             ("digest", &shown.digest),
             ("revision", &revision),
         ];
-        all.add(
-            "trueup_guest_info",
-            "The version that decides; always 1.",
-            &labels,
-            Value::Gauge(1.0),
-        );
+        all.gauge("trueup_guest_info", &labels, 1.0);
         for (state, count) in [("working", shown.working), ("resting", shown.resting)] {
-            let help = "Instances, by whether they are in a call.";
-            let labels = [guest, ("state", state)];
-            all.add("trueup_instances", help, &labels, Value::Gauge(number(count)));
+            all.gauge("trueup_instances", &[guest, ("state", state)], number(count));
         }
-        let help = "Linear memory of all instances.";
-        let memory = Value::Gauge(count(shown.memory_bytes));
-        all.add("trueup_guest_memory_bytes", help, &[guest], memory);
-        let set_aside = Value::Gauge(number(shown.quarantined));
-        all.add(
-            "trueup_quarantined_inputs",
-            "Inputs that are set aside.",
-            &[guest],
-            set_aside,
-        );
+        all.gauge("trueup_guest_memory_bytes", &[guest], count(shown.memory_bytes));
+        all.gauge("trueup_quarantined_inputs", &[guest], number(shown.quarantined));
     }
     let Some(manager) = reads.manager() else { return };
     for (managed, _) in manager.each() {
         let guest = ("guest", managed.name);
         let calls = &managed.active.calls;
         for (outcome, times) in calls.outcomes() {
-            let labels = [guest, ("outcome", outcome)];
-            let help = "Calls of the guest that were answered, in which it failed, that were cut while they slept.";
-            all.add("trueup_guest_calls_total", help, &labels, Value::Counter(count(times)));
+            all.counter("trueup_guest_calls_total", &[guest, ("outcome", outcome)], times);
         }
         let waiting = managed.active.quotas.holdings.waiting();
         let waiting = waiting.map_or(0, |waiting| waiting.objects);
-        let help = "Objects that the guest destroys once `trueup approve` lets it; 0: nothing waits.";
         let name = "trueup_guest_awaiting_approval_objects";
-        all.add(name, help, &[guest], Value::Gauge(waiting as f64));
-        let help = "How long calls of the guest took, with what they waited.";
-        all.add("trueup_guest_call_seconds", help, &[guest], histogram(&calls.took()));
+        all.gauge(name, &[guest], waiting as f64);
+        all.histogram("trueup_guest_call_seconds", &[guest], &calls.took());
     }
 }
 
-fn of_process(all: &mut Families) {
+fn of_process(all: &mut Series) {
     let process = Process::now();
-    let bytes = |bytes: Option<u64>| bytes.map(|bytes| Value::Gauge(count(bytes)));
     let gauges = [
-        (
-            "process_resident_memory_bytes",
-            "Resident memory.",
-            bytes(process.resident_bytes),
-        ),
-        (
-            "process_virtual_memory_bytes",
-            "Virtual memory.",
-            bytes(process.virtual_bytes),
-        ),
-        ("process_open_fds", "Open files.", bytes(process.open_files)),
-        (
-            "process_max_fds",
-            "So many files may be open.",
-            bytes(process.files_max),
-        ),
-        ("process_threads", "Threads.", bytes(process.threads)),
-        (
-            "process_start_time_seconds",
-            "When the process began, in seconds since 1970.",
-            process.started_seconds.map(Value::Gauge),
-        ),
+        ("process_resident_memory_bytes", process.resident_bytes.map(count)),
+        ("process_virtual_memory_bytes", process.virtual_bytes.map(count)),
+        ("process_open_fds", process.open_files.map(count)),
+        ("process_max_fds", process.files_max.map(count)),
+        ("process_threads", process.threads.map(count)),
+        ("process_start_time_seconds", process.started_seconds),
     ];
-    for (name, help, value) in gauges {
+    for (name, value) in gauges {
         if let Some(value) = value {
-            all.add(name, help, &[], value);
+            all.gauge(name, &[], value);
         }
     }
-    let help = "Time of the processors that the process used.";
-    all.add(
-        "process_cpu_seconds_total",
-        help,
-        &[],
-        Value::Counter(process.cpu_seconds),
-    );
+    let seconds = families::counter(process.cpu_seconds);
+    all.add("process_cpu_seconds_total", &[], seconds);
 }
 
-/// The host's own series in the registry. All others belong to guests.
-const KEPT_BY_HOST: [(&str, &str); 7] = [
-    ("trueup_access_denied_total", "Calls that were refused to a guest."),
-    (
-        "trueup_log_lines_dropped_total",
-        "Lines of a guest's log above the limit.",
-    ),
-    (
-        "trueup_metric_lines_dropped_total",
-        "Lines of a guest's metrics above a limit.",
-    ),
-    ("trueup_engine_requests_total", "HTTP requests to the Engine."),
-    (
-        "trueup_engine_requests_in_flight",
-        "HTTP requests to the Engine that are under way.",
-    ),
-    (
-        "trueup_shadow_calls_total",
-        "Calls of a candidate in shadow, by how they compare.",
-    ),
-    (
-        "trueup_checkpoint_torn_tails_total",
-        "Torn ends of the checkpoint that were cut off.",
-    ),
-];
-
+/// A series of a guest, or one that a backend of the host keeps.
 fn kept(all: &mut Families, sample: &Sample) {
     let labels: Vec<(&str, &str)> = sample
         .labels
         .iter()
         .map(|(key, value)| (key.as_str(), value.as_str()))
         .collect();
-    let known = KEPT_BY_HOST.iter().find(|(name, _)| *name == sample.name);
-    let help = match known {
-        Some((_, help)) => (*help).to_owned(),
+    let help = match help(&sample.name) {
+        Some(help) => help.to_owned(),
         None if sample.guest == HOST => "Kept by the host.".to_owned(),
         None => format!("Kept by guest `{}`.", sample.guest),
     };
-    let value = match &sample.shown {
-        Shown::Counter(sum) => Value::Counter(count(*sum)),
-        Shown::Gauge(sum) => Value::Gauge(*sum),
-        Shown::Histogram { counts, count, sum } => Value::Histogram {
-            buckets: BUCKETS.into_iter().zip(*counts).collect(),
-            count: *count,
-            sum: *sum,
-        },
+    let series = match &sample.shown {
+        Shown::Counter(sum) => families::counter(count(*sum)),
+        Shown::Gauge(sum) => families::gauge(*sum),
+        Shown::Histogram { counts, count, sum } => families::histogram(BUCKETS.into_iter().zip(*counts), *count, *sum),
     };
-    all.add(&sample.name, &help, &labels, value);
+    all.add(&sample.name, &help, &labels, series);
 }
 
-fn histogram(histogram: &Histogram) -> Value {
-    Value::Histogram {
-        buckets: BOUNDS.into_iter().zip(histogram.counts).collect(),
-        count: histogram.count,
-        sum: histogram.sum,
-    }
-}
-
-fn truth(is_so: bool) -> Value {
-    Value::Gauge(f64::from(u8::from(is_so)))
+fn truth(is_so: bool) -> f64 {
+    f64::from(u8::from(is_so))
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a metric is a float wherever it is shown")]

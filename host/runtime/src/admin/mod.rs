@@ -10,11 +10,10 @@
 //!                                                              -> control.sock            (all of it, and changes)
 //! ```
 
-pub(crate) mod api;
+mod api;
 mod connections;
 mod families;
 mod health;
-mod http;
 mod listen;
 mod metrics;
 mod process;
@@ -32,8 +31,7 @@ use trueup_work::board::Board;
 use trueup_work::ground::Ground;
 use trueup_work::swap::Manager;
 
-pub use self::http::Failure;
-pub(crate) use self::http::{answer, complete, failed, secured};
+pub(crate) use self::api::key_named;
 pub use self::listen::Admin;
 pub(crate) use self::listen::OwnUser;
 use crate::page;

@@ -1,6 +1,7 @@
 //! Process metrics from `/proc`, under the names that Prometheus client libraries use.
 
 use std::fs;
+use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 use trueup_work::board::MemoryShown;
@@ -60,11 +61,9 @@ fn number(text: &str, name: &str) -> Option<u64> {
 
 fn cpu_seconds() -> f64 {
     let used = clock_gettime(ClockId::ProcessCPUTime);
-    #[expect(clippy::cast_precision_loss, reason = "seconds of a process fit a float")]
-    let seconds = used.tv_sec as f64;
-    #[expect(clippy::cast_precision_loss, reason = "less than 10^9")]
-    let rest = used.tv_nsec as f64 / 1e9;
-    seconds + rest
+    let whole = u64::try_from(used.tv_sec).unwrap_or_default();
+    let nanos = u32::try_from(used.tv_nsec).unwrap_or_default();
+    Duration::new(whole, nanos).as_secs_f64()
 }
 
 /// When this process started: the boot time plus the start offset.

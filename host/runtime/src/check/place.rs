@@ -1,11 +1,11 @@
 //! What a host needs of its machine: the state folder, room on its disk, addresses to listen on.
 
-use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::Path;
+use std::{fmt, io};
 
-use rustix::fs::{Access, StatVfs, access, statvfs};
+use rustix::fs::{Access, access, statvfs};
 use tokio::net::UnixStream;
 use trueup_config::AdminAt;
 use trueup_work::needs::{Finding, Mark, Trouble};
@@ -64,56 +64,41 @@ fn existing(folder: &Path) -> &Path {
 }
 
 /// How much room a host has.
-pub(super) fn disk(state_dir: &Path) -> Finding {
+pub(super) fn disk(state_dir: &Path) -> Result<String, Trouble> {
     let folder = existing(state_dir);
-    let next = |bytes: u64| {
-        format!(
+    let too_little = |text: &dyn fmt::Display, bytes: u64| {
+        let next = format!(
             "df -h {}: free {} MiB, lower `keep_total_bytes` of [journal], or move `state_dir`",
             folder.display(),
             bytes >> 20
-        )
+        );
+        Trouble::new(text, next)
     };
-    match statvfs(folder) {
-        Err(error) => Finding::wrong(
-            "disk",
-            Mark::Failed,
-            Trouble::new(io::Error::from(error), next(FREE_BYTES_MIN)),
-        ),
-        Ok(StatVfs { f_bavail, f_frsize, .. }) => {
-            let free = f_bavail.saturating_mul(f_frsize);
-            let text = format!("{} MiB free at {}", free >> 20, folder.display());
-            if free >= FREE_BYTES_MIN {
-                return Finding::ok("disk", text);
-            }
-            Finding::wrong("disk", Mark::Failed, Trouble::new(text, next(FREE_BYTES_MIN - free)))
-        }
+    let room = statvfs(folder).map_err(|error| too_little(&io::Error::from(error), FREE_BYTES_MIN))?;
+    let free = room.f_bavail.saturating_mul(room.f_frsize);
+    let text = format!("{} MiB free at {}", free >> 20, folder.display());
+    match FREE_BYTES_MIN.checked_sub(free) {
+        None | Some(0) => Ok(text),
+        Some(missing) => Err(too_little(&text, missing)),
     }
 }
 
 /// Whether a host can listen there. One that `is_running` may do so already.
-pub(super) async fn listens(key: &str, at: &AdminAt, is_running: bool) -> Finding {
-    let free = match at {
-        AdminAt::Tcp(address) => tcp(*address),
-        AdminAt::Unix(path) => unix(path).await,
+pub(super) async fn listens(key: &str, at: &AdminAt, is_running: bool) -> Result<String, Trouble> {
+    let (free, filter) = match at {
+        AdminAt::Tcp(address) => (tcp(*address), format!("-ltnp 'sport = :{}'", address.port())),
+        AdminAt::Unix(path) => (unix(path).await, format!("-lxp src {}", path.display())),
     };
-    let text = match free {
-        Ok(()) => return Finding::ok(key, format!("{at} is free")),
+    match free {
+        Ok(()) => Ok(format!("{at} is free")),
         Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_running => {
-            return Finding::ok(key, format!("{at}: the host that runs listens there"));
+            Ok(format!("{at}: the host that runs listens there"))
         }
-        Err(error) => format!("{at}: {error}"),
-    };
-    let next = match at {
-        AdminAt::Tcp(address) => format!(
-            "ss -ltnp 'sport = :{}' shows who has it; stop that, or give another `{key}`",
-            address.port()
-        ),
-        AdminAt::Unix(path) => format!(
-            "ss -lxp src {} shows who has it; stop that, or give another `{key}`",
-            path.display()
-        ),
-    };
-    Finding::wrong(key, Mark::Failed, Trouble::new(text, next))
+        Err(error) => {
+            let next = format!("ss {filter} shows who has it; stop that, or give another `{key}`");
+            Err(Trouble::new(format!("{at}: {error}"), next))
+        }
+    }
 }
 
 fn tcp(address: SocketAddr) -> io::Result<()> {

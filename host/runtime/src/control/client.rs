@@ -2,32 +2,33 @@
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use std::{fmt, io};
 
 use reqwest::{Method, Response, StatusCode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use trueup_work::socket::Reachable;
 
-use crate::admin::Failure;
+use crate::http::Failure;
 
 /// The client of a running host.
 pub struct Client {
     http: reqwest::Client,
     /// The prefix of every path.
     base: String,
-    place: Place,
+    address: Address,
     _reachable: Option<Reachable>,
 }
 
 /// The address of a host.
 #[derive(Debug, Clone)]
-enum Place {
+enum Address {
     Socket(PathBuf),
     Url(String),
 }
 
-impl std::fmt::Display for Place {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Socket(socket) => socket.display().fmt(f),
             Self::Url(url) => url.fmt(f),
@@ -41,50 +42,12 @@ const READ_MAX: Duration = Duration::from_secs(30);
 /// Why there is no answer, in one line.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// No host listens there.
-    #[error("no host runs with the state folder of `{}`: {why}; start one with `trueup run`", socket.parent().unwrap_or(socket).display())]
-    NoHost {
-        /// The socket.
-        socket: PathBuf,
-        /// The system's error.
-        why: String,
-    },
-    /// No server answers there.
-    #[error("no host answers at {place}: {why}; give the address of `[admin]` in its configuration")]
-    NoAnswer {
-        /// The address.
-        place: String,
-        /// The system's error.
-        why: String,
-    },
-    /// A host is there but does not answer.
-    #[error("the host at `{place}` does not answer: it took the request and said nothing for {} s; see its log, and start it again if it stays so", READ_MAX.as_secs())]
-    Stuck {
-        /// The address.
-        place: String,
-    },
-    /// A host is there, but this user has no access.
-    #[error("the host at `{place}` can't be asked: {why}; ask as the user that it runs as, or as root")]
-    NotAllowed {
-        /// The address.
-        place: String,
-        /// The system's error.
-        why: String,
-    },
     /// The request was invalid, or its object does not exist.
     #[error("{0}")]
     Misused(String),
-    /// The host refused.
+    /// No host answers, or it refuses, or its answer is not understood.
     #[error("{0}")]
-    Refused(String),
-    /// The client does not understand the answer.
-    #[error("the host at `{place}` gave an answer that is not understood: {why}")]
-    Answer {
-        /// The address.
-        place: String,
-        /// What is wrong with the answer.
-        why: String,
-    },
+    Failed(String),
 }
 
 impl Client {
@@ -93,7 +56,8 @@ impl Client {
     /// # Errors
     /// If the folder does not exist.
     pub fn new(state_dir: &Path) -> Result<Self, ClientError> {
-        Self::on_socket(Place::Socket(super::socket(state_dir)), &super::socket(state_dir))
+        let socket = super::socket(state_dir);
+        Self::on_socket(Address::Socket(socket.clone()), &socket)
     }
 
     /// For the host that listens on an admin address: `http://127.0.0.1:9482`, `127.0.0.1:9482` or `unix:PATH`. This
@@ -103,7 +67,7 @@ impl Client {
     /// If the address is invalid.
     pub fn at(address: &str) -> Result<Self, ClientError> {
         if let Some(path) = address.strip_prefix("unix:").filter(|path| !path.is_empty()) {
-            return Self::on_socket(Place::Url(address.to_owned()), Path::new(path));
+            return Self::on_socket(Address::Url(address.to_owned()), Path::new(path));
         }
         let base = match address.split_once("://") {
             None => format!("http://{address}"),
@@ -116,27 +80,25 @@ impl Client {
                 "`{address}` is no admin address, must be `http://HOST:PORT` or `unix:PATH`"
             )));
         }
-        let place = Place::Url(base.clone());
-        let http = builder()
-            .build()
-            .map_err(|error| place.unreachable(error.to_string()))?;
+        let address = Address::Url(base.clone());
+        let http = builder().build().map_err(|error| address.unreachable(error))?;
         Ok(Self {
             http,
             base,
-            place,
+            address,
             _reachable: None,
         })
     }
 
-    fn on_socket(place: Place, socket: &Path) -> Result<Self, ClientError> {
-        let reachable = Reachable::new(socket).map_err(|error| place.unreachable(error.to_string()))?;
+    fn on_socket(address: Address, socket: &Path) -> Result<Self, ClientError> {
+        let reachable = Reachable::new(socket).map_err(|error| address.unreachable(error))?;
         let http = builder().unix_socket(reachable.path()).build();
-        let http = http.map_err(|error| place.unreachable(error.to_string()))?;
+        let http = http.map_err(|error| address.unreachable(error))?;
         Ok(Self {
             http,
             // A socket needs no host name; the server accepts this one as local.
             base: "http://localhost".to_owned(),
-            place,
+            address,
             _reachable: Some(reachable),
         })
     }
@@ -179,14 +141,16 @@ impl Client {
             request = request.json(body);
         }
         let response = request.send().await;
-        let response = response.map_err(|error| self.place.no_answer(&error))?;
+        let response = response.map_err(|error| self.address.no_answer(&error))?;
         self.read(response).await
     }
 
     async fn read<T: DeserializeOwned>(&self, response: Response) -> Result<T, ClientError> {
-        let not_understood = |why: String| ClientError::Answer {
-            place: self.place.to_string(),
-            why,
+        let not_understood = |why: String| {
+            ClientError::Failed(format!(
+                "the host at `{}` gave an answer that is not understood: {why}",
+                self.address
+            ))
         };
         let status = response.status();
         let body = response
@@ -200,39 +164,41 @@ impl Client {
             Ok(failure) if matches!(status, StatusCode::BAD_REQUEST | StatusCode::NOT_FOUND) => {
                 Err(ClientError::Misused(failure.error))
             }
-            Ok(failure) => Err(ClientError::Refused(failure.error)),
+            Ok(failure) => Err(ClientError::Failed(failure.error)),
             Err(error) => Err(not_understood(error.to_string())),
         }
     }
 }
 
-impl Place {
+impl Address {
     fn no_answer(&self, error: &reqwest::Error) -> ClientError {
-        let place = self.to_string();
+        let cause = innermost(error);
+        let of_system = cause.downcast_ref::<io::Error>().map(io::Error::kind);
         if error.is_timeout() {
-            return ClientError::Stuck { place };
+            return ClientError::Failed(format!(
+                "the host at `{self}` does not answer: it took the request and said nothing for {} s; see its log, \
+                 and start it again if it stays so",
+                READ_MAX.as_secs()
+            ));
         }
-        let why = innermost(error).to_string();
-        let of_system = innermost(error)
-            .downcast_ref::<std::io::Error>()
-            .map(std::io::Error::kind);
-        if of_system == Some(std::io::ErrorKind::PermissionDenied) {
-            return ClientError::NotAllowed { place, why };
+        if of_system == Some(io::ErrorKind::PermissionDenied) {
+            return ClientError::Failed(format!(
+                "the host at `{self}` can't be asked: {cause}; ask as the user that it runs as, or as root"
+            ));
         }
-        self.unreachable(why)
+        self.unreachable(cause)
     }
 
-    fn unreachable(&self, why: String) -> ClientError {
-        match self {
-            Self::Socket(socket) => ClientError::NoHost {
-                socket: socket.clone(),
-                why,
-            },
-            Self::Url(url) => ClientError::NoAnswer {
-                place: url.clone(),
-                why,
-            },
-        }
+    fn unreachable(&self, why: impl fmt::Display) -> ClientError {
+        ClientError::Failed(match self {
+            Self::Socket(socket) => format!(
+                "no host runs with the state folder of `{}`: {why}; start one with `trueup run`",
+                socket.parent().unwrap_or(socket).display()
+            ),
+            Self::Url(url) => {
+                format!("no host answers at {url}: {why}; give the address of `[admin]` in its configuration")
+            }
+        })
     }
 }
 

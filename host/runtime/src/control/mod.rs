@@ -110,7 +110,7 @@ pub struct Reconcile {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ErrorState {
-    /// Whether the guest is to treat the key as being in its error state.
+    /// The key.
     pub key: String,
     /// Whether the guest is to treat the key as being in its error state.
     pub on: bool,

@@ -3,23 +3,22 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use axum::extract::{FromRequest, Path as Of, Request, State};
-use axum::http::StatusCode;
-use axum::response::{IntoResponse as _, Response};
+use axum::extract::{DefaultBodyLimit, Path as Of, State};
 use axum::routing::post;
 use axum::{Json, Router};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use tokio::net::UnixListener;
 use tokio::sync::{mpsc, oneshot};
 use trueup_registry::Reference;
+use trueup_work::board::KeyShown;
 use trueup_work::kind::SetErrorState;
 use trueup_work::setup::SetupError;
+use trueup_work::shadow::Status;
 use trueup_work::socket::Place;
-use trueup_work::swap::{Candidate, ManageError, Manager};
+use trueup_work::swap::{Activated, Candidate, ManageError, Manager, Promotion};
 
 use super::{Approve, Approved, ErrorState, Promote, Reconcile, Rollback, StartShadow, Swap};
-use crate::admin::{self, OwnUser, Reads, answer, failed};
+use crate::admin::{self, OwnUser, Reads};
+use crate::http::{self, Body, Refused};
 
 /// A body consists of a few short texts.
 const BODY_BYTES_MAX: usize = 64 << 10;
@@ -43,6 +42,19 @@ pub(crate) async fn listen(state_dir: &Path) -> Result<Control, SetupError> {
     })
 }
 
+/// What requests change.
+struct Host {
+    manager: Arc<Manager>,
+    reads: Arc<Reads>,
+    /// `None`: the host has no NEGs.
+    error_states: Option<mpsc::Sender<SetErrorState>>,
+}
+
+type Shared = State<Arc<Host>>;
+
+/// An answer as JSON, or why there is none.
+type Answer<T> = Result<Json<T>, Refused>;
+
 /// Serves until dropped.
 pub(crate) async fn serve(
     control: Control,
@@ -50,149 +62,98 @@ pub(crate) async fn serve(
     reads: Arc<Reads>,
     error_states: Option<mpsc::Sender<SetErrorState>>,
 ) {
+    let reading = admin::routes(&reads);
+    let host = Host {
+        manager,
+        reads,
+        error_states,
+    };
     let changes = Router::new()
         .route("/v1/approve", post(approve))
         .route("/v1/guests/{guest}/swap", post(swap))
         .route("/v1/guests/{guest}/rollback", post(rollback))
         .route("/v1/guests/{guest}/shadow", post(shadow_start).delete(shadow_stop))
         .route("/v1/guests/{guest}/shadow/promote", post(promote))
-        .with_state(Arc::clone(&manager))
-        .merge(
-            Router::new()
-                .route("/v1/reconcile", post(reconcile))
-                .with_state((manager, Arc::clone(&reads))),
-        )
-        .merge(
-            Router::new()
-                .route("/v1/negs/error-state", post(error_state))
-                .with_state(error_states),
-        )
-        .layer(axum::extract::DefaultBodyLimit::max(BODY_BYTES_MAX));
-    let routes = admin::secured(admin::complete(admin::routes(&reads).merge(changes)));
-    let listener = OwnUser(control.listener);
-    if let Err(error) = axum::serve(listener, routes).await {
+        .route("/v1/reconcile", post(reconcile))
+        .route("/v1/negs/error-state", post(error_state))
+        .with_state(Arc::new(host))
+        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX));
+    let routes = http::secured(http::complete(reading.merge(changes)));
+    if let Err(error) = axum::serve(OwnUser(control.listener), routes).await {
         tracing::error!("the control socket serves no more: {error}");
     }
 }
 
-/// A JSON body. Errors in it are reported in the common format.
-struct Body<T>(T);
-
-impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
-    type Rejection = Response;
-
-    async fn from_request(request: Request, state: &S) -> Result<Self, Self::Rejection> {
-        match Json::<T>::from_request(request, state).await {
-            Ok(Json(body)) => Ok(Self(body)),
-            Err(rejection) => Err(failed(rejection.status(), rejection.body_text())),
-        }
-    }
+fn reference(text: &str) -> Result<Reference, Refused> {
+    let wrong = |reason| Refused::bad_request(format!("use: was \"{text}\", {reason}"));
+    Reference::configured(text, Path::new("/")).map_err(wrong)
 }
 
-fn reference(text: &str) -> Result<Reference, Box<Response>> {
-    Reference::configured(text, Path::new("/")).map_err(|reason| {
-        Box::new(failed(
-            StatusCode::BAD_REQUEST,
-            format!("use: was \"{text}\", {reason}"),
-        ))
-    })
-}
-
-async fn swap(State(manager): State<Arc<Manager>>, Of(guest): Of<String>, Body(body): Body<Swap>) -> Response {
-    let candidate = match reference(&body.reference) {
-        Ok(reference) => Candidate {
-            reference,
-            gate: body.gate,
-            dry_run: body.dry_run,
-            afresh: body.afresh,
-        },
-        Err(response) => return *response,
+async fn swap(State(host): Shared, Of(guest): Of<String>, Body(body): Body<Swap>) -> Answer<Activated> {
+    let candidate = Candidate {
+        reference: reference(&body.reference)?,
+        gate: body.gate,
+        dry_run: body.dry_run,
+        afresh: body.afresh,
     };
-    done(async move { manager.swap(&guest, candidate).await }).await
+    done(async move { host.manager.swap(&guest, candidate).await }).await
 }
 
-async fn rollback(State(manager): State<Arc<Manager>>, Of(guest): Of<String>, Body(body): Body<Rollback>) -> Response {
-    done(async move { manager.rollback(&guest, body.to).await }).await
+async fn rollback(State(host): Shared, Of(guest): Of<String>, Body(body): Body<Rollback>) -> Answer<Activated> {
+    done(async move { host.manager.rollback(&guest, body.to).await }).await
 }
 
-async fn shadow_start(
-    State(manager): State<Arc<Manager>>,
-    Of(guest): Of<String>,
-    Body(body): Body<StartShadow>,
-) -> Response {
-    let reference = match reference(&body.reference) {
-        Ok(reference) => reference,
-        Err(response) => return *response,
-    };
+async fn shadow_start(State(host): Shared, Of(guest): Of<String>, Body(body): Body<StartShadow>) -> Answer<Status> {
+    let reference = reference(&body.reference)?;
     let (strict, afresh) = (body.strict, body.afresh);
-    done(async move { manager.shadow_start(&guest, &reference, strict, afresh).await }).await
+    done(async move { host.manager.shadow_start(&guest, &reference, strict, afresh).await }).await
 }
 
-async fn shadow_stop(State(manager): State<Arc<Manager>>, Of(guest): Of<String>) -> Response {
-    answer(manager.shadow_stop(&guest))
+async fn shadow_stop(State(host): Shared, Of(guest): Of<String>) -> Answer<Status> {
+    Ok(Json(host.manager.shadow_stop(&guest)?))
 }
 
-async fn promote(State(manager): State<Arc<Manager>>, Of(guest): Of<String>, Body(body): Body<Promote>) -> Response {
-    done(async move { manager.promote(&guest, body.after).await }).await
+async fn promote(State(host): Shared, Of(guest): Of<String>, Body(body): Body<Promote>) -> Answer<Promotion> {
+    done(async move { host.manager.promote(&guest, body.after).await }).await
 }
 
-async fn approve(State(manager): State<Arc<Manager>>, Body(body): Body<Approve>) -> Response {
-    let approved = manager.approve(body.guest.as_deref());
-    let shown = |(guest, waiting)| Approved { guest, waiting };
-    answer(approved.map(|all| all.into_iter().map(shown).collect::<Vec<_>>()))
+async fn approve(State(host): Shared, Body(body): Body<Approve>) -> Answer<Vec<Approved>> {
+    let approved = host.manager.approve(body.guest.as_deref())?.into_iter();
+    let shown = approved.map(|(guest, waiting)| Approved { guest, waiting });
+    Ok(Json(shown.collect()))
 }
 
-async fn reconcile(
-    State((manager, reads)): State<(Arc<Manager>, Arc<Reads>)>,
-    Body(Reconcile { key, guest }): Body<Reconcile>,
-) -> Result<Response, Response> {
-    let found = admin::api::key_named(&reads, key, guest)?;
-    if let Err(error) = manager.reconcile(&found.guest, &found.key).await {
-        return Ok(answer(Err::<(), _>(error)));
-    }
+async fn reconcile(State(host): Shared, Body(body): Body<Reconcile>) -> Answer<KeyShown> {
+    let found = admin::key_named(&host.reads, body.key, body.guest)?;
+    host.manager.reconcile(&found.guest, &found.key).await?;
     // As it is now: queued, or in work.
-    let now = reads.board.key(&found.guest, &found.key).unwrap_or(found);
-    Ok(Json(now).into_response())
+    Ok(Json(host.reads.board.key(&found.guest, &found.key).unwrap_or(found)))
 }
 
-async fn error_state(
-    State(error_states): State<Option<mpsc::Sender<SetErrorState>>>,
-    Body(ErrorState { key, on }): Body<ErrorState>,
-) -> Response {
-    let Some(error_states) = error_states else {
-        return failed(
-            StatusCode::NOT_FOUND,
-            "this host has no NEGs: its configuration has no [guests.neg]".to_owned(),
-        );
+async fn error_state(State(host): Shared, Body(body): Body<ErrorState>) -> Answer<ErrorState> {
+    let Some(error_states) = &host.error_states else {
+        let why = "this host has no NEGs: its configuration has no [guests.neg]";
+        return Err(Refused::not_found(why));
     };
     let (reply, replied) = oneshot::channel();
-    let wish = SetErrorState {
-        key: key.clone(),
-        on,
+    let request = SetErrorState {
+        key: body.key.clone(),
+        on: body.on,
         reply,
     };
-    let stopping = || {
-        failed(
-            StatusCode::INTERNAL_SERVER_ERROR,
-            "the host stops: nothing was set".to_owned(),
-        )
-    };
-    if error_states.send(wish).await.is_err() {
-        return stopping();
-    }
+    let stopping = || Refused::internal("the host stops: nothing was set");
+    error_states.send(request).await.map_err(|_| stopping())?;
     match replied.await {
-        Ok(Ok(())) => Json(ErrorState { key, on }).into_response(),
-        Ok(Err(error)) => failed(StatusCode::NOT_FOUND, error),
-        Err(_) => stopping(),
+        Ok(Ok(())) => Ok(Json(body)),
+        Ok(Err(error)) => Err(Refused::not_found(error)),
+        Err(_) => Err(stopping()),
     }
 }
 
 /// Runs a change to its end, even if the client disconnects.
-async fn done<T: Serialize + Send + 'static>(
-    change: impl Future<Output = Result<T, ManageError>> + Send + 'static,
-) -> Response {
+async fn done<T: Send + 'static>(change: impl Future<Output = Result<T, ManageError>> + Send + 'static) -> Answer<T> {
     match tokio::spawn(change).await {
-        Ok(done) => answer(done),
-        Err(error) => failed(StatusCode::INTERNAL_SERVER_ERROR, format!("it ended badly: {error}")),
+        Ok(done) => Ok(Json(done?)),
+        Err(error) => Err(Refused::internal(format_args!("it ended badly: {error}"))),
     }
 }

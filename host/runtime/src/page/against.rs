@@ -11,12 +11,12 @@ use serde::Serialize;
 use tokio::sync::Mutex;
 use trueup_capabilities::log::NoLog;
 use trueup_engine::Engine;
-use trueup_journal::{Entry, Event, Outcome, Segment};
+use trueup_journal::{Event, Outcome, Segment};
 use trueup_work::guests::Program;
 use trueup_work::replay::replay;
 
-use super::decision::{Lines, read_header};
-use super::index::Decision;
+use super::decision::{for_each_entry, read_header};
+use super::index::{Decision, Located};
 
 /// A larger file is not replayed: it would be held in memory as a whole.
 const SEGMENT_BYTES_MAX: u64 = 256 << 20;
@@ -35,7 +35,7 @@ pub struct Against {
 
 /// How a decision or a segment compares.
 #[derive(Debug, Serialize)]
-pub(super) struct Standing {
+pub(super) struct Comparison {
     /// Whether it was the same, as far as it can be compared.
     same: bool,
     /// If it was replayed separately: the position of the earlier difference.
@@ -64,32 +64,32 @@ impl Against {
     }
 
     /// Compares a whole segment.
-    pub(super) async fn segment(&self, file: &Path) -> Standing {
-        Standing::of(self.whole(file).await, None)
+    pub(super) async fn segment(&self, file: &Path) -> Comparison {
+        Comparison::of(self.whole(file).await, None)
     }
 
     /// Compares one decision.
-    pub(super) async fn decision(&self, file: &Path, decision: &Decision) -> Standing {
+    pub(super) async fn decision(&self, file: &Path, decision: &Decision) -> Comparison {
         let whole = self.whole(file).await;
         let diverged_at = whole.as_ref().ok().and_then(Outcome::diverged_at);
         let Some(diverged_at) = diverged_at.filter(|at| *at < decision.n) else {
-            let standing = Standing::of(whole, None);
+            let comparison = Comparison::of(whole, None);
             return match diverged_at {
-                Some(at) if at > decision.last() => Standing {
+                Some(at) if at > decision.last() => Comparison {
                     same: true,
                     diverged_at: None,
                     words: format!("the same; the recording is left later, at entry {at}"),
                     alone_since: None,
                     outcome: None,
                 },
-                _ => standing,
+                _ => comparison,
             };
         };
         let alone = match alone(file, decision) {
             Ok(segment) => self.replayed(segment).await,
             Err(why) => Err(why),
         };
-        Standing::of(alone, Some(diverged_at))
+        Comparison::of(alone, Some(diverged_at))
     }
 
     async fn whole(&self, file: &Path) -> Result<Outcome, String> {
@@ -103,8 +103,8 @@ impl Against {
             ));
         }
         let mut known = self.known.lock().await;
-        let place = (file.to_owned(), bytes);
-        if let Some(outcome) = known.get(&place) {
+        let replayed = (file.to_owned(), bytes);
+        if let Some(outcome) = known.get(&replayed) {
             return outcome.clone();
         }
         let path = file.to_owned();
@@ -113,7 +113,7 @@ impl Against {
             Ok(segment) => self.replayed(segment).await,
             Err(why) => Err(why),
         };
-        known.insert(place, outcome.clone());
+        known.insert(replayed, outcome.clone());
         outcome
     }
 
@@ -123,7 +123,7 @@ impl Against {
     }
 }
 
-impl Standing {
+impl Comparison {
     fn of(outcome: Result<Outcome, String>, alone_since: Option<u64>) -> Self {
         match outcome {
             Ok(outcome) => Self {
@@ -147,20 +147,13 @@ impl Standing {
 /// A segment with one decision: its call is the first, and its entries keep their numbers.
 fn alone(file: &Path, decision: &Decision) -> Result<Segment, String> {
     let (_, header) = read_header(file)?;
-    let lines = Lines::read(file, decision, 0, usize::MAX)?;
-    let call = lines.call.map(|(n, call)| Entry {
-        n,
-        event: Event::Call(call),
-    });
-    let asks = lines.asks.into_iter().map(|(n, ask)| Entry {
-        n,
-        event: Event::Ask(ask),
-    });
-    let ending = lines.ending.map(|(n, ending)| Entry {
-        n,
-        event: Event::Ending(ending),
-    });
-    let entries = call.into_iter().chain(asks).chain(ending).collect();
+    let mut entries = Vec::new();
+    for_each_entry(file, decision.offset, decision.bytes, |Located { entry, .. }| {
+        if !matches!(entry.event, Event::Header(_) | Event::RolledBack(_)) {
+            entries.push(entry);
+        }
+        true
+    })?;
     let first = decision.n.saturating_sub(1);
     Segment::of(&file.display().to_string(), first, header, entries).map_err(|error| error.to_string())
 }

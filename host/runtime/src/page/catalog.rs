@@ -1,6 +1,6 @@
-//! The recordings at the given places: files, folders of segments, state folders.
+//! The recordings at the given paths: files, folders of segments, state folders.
 //!
-//! This module handles only names and places, and opens no recording.
+//! This module handles only names and paths, and opens no recording.
 //!
 //! ```text
 //! STATE/{journals,instances}/GUEST/KEY/N.jsonl     GUEST/KEY/N.jsonl     KEY/N.jsonl     any.jsonl
@@ -33,12 +33,12 @@ pub(super) struct Recording {
     pub(super) guest: Option<String>,
     /// The key of the instance, or the file's name without one.
     pub(super) key: String,
-    pub(super) place: Place,
+    pub(super) location: Location,
 }
 
-/// The place of a recording.
+/// Where a recording is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum Location {
     File(PathBuf),
     /// All segments in this folder.
     Folder(PathBuf),
@@ -67,8 +67,8 @@ pub(super) struct Written {
     pub(super) changed_ms: Option<u64>,
 }
 
-impl Place {
-    /// The files, oldest first. Empty if the place is gone.
+impl Location {
+    /// The files, oldest first. Empty if it is gone.
     pub(super) fn files(&self) -> Vec<PathBuf> {
         match self {
             Self::File(file) => vec![file.clone()],
@@ -106,33 +106,33 @@ impl Recording {
                 changed_ms: changed.and_then(|since| u64::try_from(since.as_millis()).ok()),
             }
         };
-        self.place.files().into_iter().map(written).collect()
+        self.location.files().into_iter().map(written).collect()
     }
 }
 
-/// All recordings at these places, by id. A missing place has none.
-pub(super) fn recordings(places: &[PathBuf]) -> BTreeMap<String, Recording> {
+/// All recordings at these paths, by id. A missing path has none.
+pub(super) fn recordings(paths: &[PathBuf]) -> BTreeMap<String, Recording> {
     let mut found = BTreeMap::new();
-    for place in places {
-        if place.is_dir() {
+    for path in paths {
+        if path.is_dir() {
             let kinds: Vec<PathBuf> = KINDS
                 .iter()
-                .map(|kind| place.join(kind))
+                .map(|kind| path.join(kind))
                 .filter(|kind| kind.is_dir())
                 .collect();
             if kinds.is_empty() {
-                walk(place, 0, &mut found);
+                walk(path, 0, &mut found);
             }
             kinds.iter().for_each(|kind| walk(kind, 0, &mut found));
         } else {
-            let key = name(place.file_name());
-            add(key.clone(), None, key, Place::File(place.clone()), &mut found);
+            let key = name(path.file_name());
+            add(key.clone(), None, key, Location::File(path.clone()), &mut found);
         }
     }
     found
 }
 
-/// Does not follow links: everything listed is below the given places.
+/// Does not follow links: everything listed is below the given paths.
 fn walk(folder: &Path, depth: usize, found: &mut BTreeMap<String, Recording>) {
     if found.len() >= RECORDINGS_MAX {
         return;
@@ -145,7 +145,7 @@ fn walk(folder: &Path, depth: usize, found: &mut BTreeMap<String, Recording>) {
         let id = guest
             .as_ref()
             .map_or_else(|| key.clone(), |guest| format!("{guest}/{key}"));
-        add(id, guest, key, Place::Folder(folder.to_owned()), found);
+        add(id, guest, key, Location::Folder(folder.to_owned()), found);
         return;
     }
     if depth == DEPTH_MAX {
@@ -162,16 +162,16 @@ fn walk(folder: &Path, depth: usize, found: &mut BTreeMap<String, Recording>) {
 }
 
 /// Recordings with the same name are distinguished by their paths.
-fn add(id: String, guest: Option<String>, key: String, place: Place, found: &mut BTreeMap<String, Recording>) {
-    let id = match (found.contains_key(&id), &place) {
+fn add(id: String, guest: Option<String>, key: String, location: Location, found: &mut BTreeMap<String, Recording>) {
+    let id = match (found.contains_key(&id), &location) {
         (false, _) => id,
-        (true, Place::File(path) | Place::Folder(path)) => path.display().to_string(),
+        (true, Location::File(path) | Location::Folder(path)) => path.display().to_string(),
     };
     let recording = Recording {
         id: id.clone(),
         guest,
         key,
-        place,
+        location,
     };
     found.insert(id, recording);
 }
@@ -193,8 +193,8 @@ mod tests {
         file
     }
 
-    fn ids(places: &[PathBuf]) -> Vec<String> {
-        recordings(places).into_keys().collect()
+    fn ids(paths: &[PathBuf]) -> Vec<String> {
+        recordings(paths).into_keys().collect()
     }
 
     #[test]
@@ -207,7 +207,7 @@ mod tests {
         assert_eq!(ids(&[state.path().to_owned()]), ["ipam/pods", "lbaas/default/web"]);
         let web = &recordings(&[state.path().to_owned()])["lbaas/default/web"];
         assert_eq!((web.guest.as_deref(), web.key.as_str()), (Some("lbaas"), "default/web"));
-        assert_eq!(web.place.files().len(), 2);
+        assert_eq!(web.location.files().len(), 2);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use trueup_base::regular;
 use trueup_journal::{Ask, Call, Ending, Entry, Event, Header};
 
 use super::growth::LINE_BYTES_MAX;
-use super::index::{self, Decision};
+use super::index::{self, Decision, Located};
 
 /// A larger value is shown in part until the reader requests all of it.
 const VALUE_BYTES_SHOWN_MAX: usize = 64 << 10;
@@ -111,7 +111,7 @@ impl Lines {
     pub(super) fn read(file: &Path, decision: &Decision, from: usize, count: usize) -> Result<Self, String> {
         let mut lines = Self::default();
         let mut at = 0;
-        for_each_entry(file, decision.offset, decision.bytes, |entry| {
+        for_each_entry(file, decision.offset, decision.bytes, |Located { entry, .. }| {
             match entry.event {
                 Event::Call(call) => lines.call = Some((entry.n, call)),
                 Event::Ask(ask) => {
@@ -159,15 +159,16 @@ fn holds_error(answer: &str) -> bool {
 
 impl ShownEnding {
     fn new(n: u64, ending: &Ending) -> Self {
-        let (kind, value) = match ending {
-            Ending::Result(value) => ("result", Value::new(value.get())),
-            Ending::Trap(text) => ("trap", Value::new(text)),
-            Ending::Deadline(text) => ("deadline", Value::new(text)),
-            Ending::Memory(text) => ("memory", Value::new(text)),
-            Ending::Cancelled(text) => ("cancelled", Value::new(text)),
-        };
+        let (kind, _) = ending.parts();
+        let value = Value::new(text_of(ending));
         Self { n, kind, value }
     }
+}
+
+/// JSON for a result, otherwise text.
+pub(super) fn text_of(ending: &Ending) -> &str {
+    let (_, value) = ending.parts();
+    value.map_or_else(|text| text, RawValue::get)
 }
 
 impl ShownHeader {
@@ -197,7 +198,7 @@ impl ShownHeader {
 /// One line: what cannot be read.
 pub(super) fn read_header(file: &Path) -> Result<(u64, Header), String> {
     let mut header = None;
-    for_each_entry(file, 0, u64::MAX, |entry| {
+    for_each_entry(file, 0, u64::MAX, |Located { entry, .. }| {
         if let Event::Header(found) = entry.event {
             header = Some((entry.n, *found));
         }
@@ -220,7 +221,7 @@ pub(super) fn value(file: &Path, decision: &Decision, n: u64, part: Part) -> Res
             _ => header.snapshot,
         };
     } else {
-        for_each_entry(file, decision.offset, decision.bytes, |entry| {
+        for_each_entry(file, decision.offset, decision.bytes, |Located { entry, .. }| {
             if entry.n != n {
                 return true;
             }
@@ -228,12 +229,7 @@ pub(super) fn value(file: &Path, decision: &Decision, n: u64, part: Part) -> Res
                 (Event::Call(call), Part::Args) => whole(&call.args),
                 (Event::Ask(ask), Part::Args) => whole(&ask.args),
                 (Event::Ask(ask), Part::Answer) => ask.answer.as_deref().and_then(whole),
-                (Event::Ending(ending), Part::Ending) => Some(match ending {
-                    Ending::Result(value) => value.get().to_owned(),
-                    Ending::Trap(text) | Ending::Deadline(text) | Ending::Memory(text) | Ending::Cancelled(text) => {
-                        text
-                    }
-                }),
+                (Event::Ending(ending), Part::Ending) => Some(text_of(&ending).to_owned()),
                 _ => None,
             };
             false
@@ -245,36 +241,35 @@ pub(super) fn value(file: &Path, decision: &Decision, n: u64, part: Part) -> Res
 }
 
 /// Calls `each` for every entry in a range of a file, until `each` stops it.
-fn for_each_entry(file: &Path, offset: u64, bytes: u64, mut each: impl FnMut(Entry) -> bool) -> Result<(), String> {
+///
+/// # Errors
+/// One line: what cannot be read.
+pub(super) fn for_each_entry(
+    file: &Path,
+    mut offset: u64,
+    bytes: u64,
+    mut each: impl FnMut(Located) -> bool,
+) -> Result<(), String> {
     let failed = |error: std::io::Error| format!("can't read `{}`: {error}", file.display());
+    let differs = || format!("`{}` is not what it was when it was read before", file.display());
     let mut opened = regular::open(file).map_err(failed)?;
     opened.seek(SeekFrom::Start(offset)).map_err(failed)?;
     let mut reader = BufReader::new(opened).take(bytes);
     let mut line = Vec::new();
     loop {
         line.clear();
-        let read = reader
-            .by_ref()
-            .take(LINE_BYTES_MAX)
-            .read_until(b'\n', &mut line)
-            .map_err(failed)?;
+        let read = reader.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut line);
+        let bytes = read.map_err(failed)? as u64;
         let Some(text) = line.strip_suffix(b"\n") else {
-            return match read {
-                0 => Ok(()),
-                _ => Err(format!(
-                    "`{}` is not what it was when it was read before",
-                    file.display()
-                )),
-            };
+            return if bytes == 0 { Ok(()) } else { Err(differs()) };
         };
-        let entry = std::str::from_utf8(text)
-            .map_err(|error| error.to_string())
-            .and_then(|text| Entry::parse(text).map_err(|error| error.to_string()));
-        let entry =
-            entry.map_err(|why| format!("`{}` is not what it was when it was read before: {why}", file.display()))?;
-        if !each(entry) {
+        let text = std::str::from_utf8(text).map_err(|error| error.to_string());
+        let entry = text.and_then(|text| Entry::parse(text).map_err(|error| error.to_string()));
+        let entry = entry.map_err(|why| format!("{}: {why}", differs()))?;
+        if !each(Located { entry, offset, bytes }) {
             return Ok(());
         }
+        offset += bytes;
     }
 }
 

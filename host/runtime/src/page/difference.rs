@@ -118,12 +118,9 @@ impl Fields {
 }
 
 fn endings(a: Option<&Ending>, b: Option<&Ending>) -> Fields {
-    let value = |ending: &Ending| match ending {
-        Ending::Result(value) => ("result", parsed(value)),
-        Ending::Trap(text) => ("trap", Value::from(text.as_str())),
-        Ending::Deadline(text) => ("deadline", Value::from(text.as_str())),
-        Ending::Memory(text) => ("memory", Value::from(text.as_str())),
-        Ending::Cancelled(text) => ("cancelled", Value::from(text.as_str())),
+    let value = |ending: &Ending| {
+        let (kind, value) = ending.parts();
+        (kind, value.map_or_else(Value::from, parsed))
     };
     match (a.map(value), b.map(value)) {
         (Some((kind, a)), Some((other, b))) if kind == other => fields(kind, Some(a), Some(b)),

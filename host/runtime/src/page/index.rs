@@ -74,17 +74,11 @@ pub(super) fn is_write(ask: &str) -> bool {
     questions::kind(ask) == Kind::Write
 }
 
-/// One decision: a call, its questions, and how it ended.
-#[derive(Debug, Clone)]
+/// One decision: a call, its questions, and how it ended. Serialized, it is a row of the list.
+#[derive(Debug, Clone, Serialize)]
 pub(super) struct Decision {
     /// The number of its first entry.
     pub(super) n: u64,
-    /// Its position in [`Index::segments`].
-    pub(super) segment: u32,
-    /// The offset of its first line in the file.
-    pub(super) offset: u64,
-    /// The length of all its lines in bytes.
-    pub(super) bytes: u64,
     /// When it began, in milliseconds since 1970. `None` for questions during a start.
     pub(super) at_ms: Option<u64>,
     /// The latest known time in it, relative to its beginning: from its clock readings and sleeps.
@@ -96,7 +90,16 @@ pub(super) struct Decision {
     pub(super) outcome: Outcome,
     /// Whether its effect was lost: see the recording's rollback.
     pub(super) rolled_back: bool,
+    /// Its position in [`Index::segments`].
+    pub(super) segment: u32,
+    /// The offset of its first line in the file.
+    #[serde(skip)]
+    pub(super) offset: u64,
+    /// The length of all its lines in bytes.
+    #[serde(skip)]
+    pub(super) bytes: u64,
     /// A hash of name and arguments: equal for decisions with the same input.
+    #[serde(skip)]
     pub(super) asked: u64,
 }
 
@@ -245,12 +248,12 @@ impl Index {
                     decision.outcome = Outcome::of(&ending);
                 }
             }
-            Event::RolledBack(stands) => {
+            Event::RolledBack(last_kept) => {
                 let lost = self
                     .decisions
                     .iter_mut()
                     .rev()
-                    .take_while(|decision| decision.n > stands);
+                    .take_while(|decision| decision.n > last_kept);
                 lost.for_each(|decision| decision.rolled_back = true);
                 return;
             }
@@ -368,7 +371,7 @@ impl Index {
     }
 
     /// Whether another guest is known to differ first in this decision.
-    fn differs(&self, decision: &Decision) -> bool {
+    pub(super) fn differs(&self, decision: &Decision) -> bool {
         let at = self.segment_of(decision).and_then(|segment| segment.differs_at);
         at.is_some_and(|at| (decision.n..=decision.last()).contains(&at))
     }

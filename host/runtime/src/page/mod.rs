@@ -21,7 +21,6 @@ mod difference;
 mod growth;
 mod index;
 mod newest;
-mod refused;
 mod routes;
 mod source;
 

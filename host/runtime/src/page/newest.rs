@@ -9,13 +9,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Serialize;
 use trueup_base::regular;
-use trueup_journal::{Ending, Entry, Event};
 
 use super::catalog::Written;
+use super::decision::{Lines, for_each_entry, text_of};
 use super::growth::LINE_BYTES_MAX;
-use super::index::Outcome;
-use super::refused::{Refused, off_thread};
+use super::index::{Decision, Index, Outcome, Segment};
 use super::source::Source;
+use crate::http::{Refused, off_thread};
 
 /// This much is read of the newest files together, and of the end of one: about 100,000 decisions, in a second or less.
 const BYTES_MAX: u64 = 64 << 20;
@@ -67,12 +67,12 @@ struct OfFile {
 
 /// What was read, by file and length: a file that did not grow is not read again.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Known(Arc<Mutex<BTreeMap<(PathBuf, u64), OfFile>>>);
+pub(super) struct Cache(Arc<Mutex<BTreeMap<(PathBuf, u64), OfFile>>>);
 
 /// Searches these files, which are sorted, newest first.
-pub(super) async fn newest(source: &Source, known: &Known, files: Vec<Written>) -> Result<Newest, Refused> {
+pub(super) async fn newest(source: &Source, cache: &Cache, files: Vec<Written>) -> Result<Newest, Refused> {
     let (mut newest, mut bytes, count) = (Newest::default(), 0, files.len());
-    let mut before = std::mem::take(&mut *known.0.lock().unwrap_or_else(PoisonError::into_inner));
+    let mut before = std::mem::take(&mut *cache.0.lock().unwrap_or_else(PoisonError::into_inner));
     let mut now = BTreeMap::new();
     for (at, file) in files.into_iter().enumerate() {
         let problem = newest.problem.as_ref();
@@ -84,24 +84,24 @@ pub(super) async fn newest(source: &Source, known: &Known, files: Vec<Written>) 
             break;
         }
         bytes += file.bytes;
-        let (place, id) = ((file.path, file.bytes), file.id);
-        let found = match before.remove(&place) {
+        let (file_read, id) = ((file.path, file.bytes), file.id);
+        let found = match before.remove(&file_read) {
             Some(found) => found,
             None => {
                 let differs_at = match source.other_guest().filter(|_| at < COMPARED_MAX) {
-                    Some(other) => other.segment(&place.0).await.diverged_at,
+                    Some(other) => other.segment(&file_read.0).await.diverged_at,
                     None => None,
                 };
-                let path = place.0.clone();
+                let path = file_read.0.clone();
                 // A file that is gone or unreadable holds nothing; the list says why.
                 off_thread(move || OfFile::read(&path, differs_at).unwrap_or_default()).await?
             }
         };
         later(&mut newest.problem, found.problem.as_ref(), &id);
         later(&mut newest.decision, found.decision.as_ref(), &id);
-        now.insert(place, found);
+        now.insert(file_read, found);
     }
-    *known.0.lock().unwrap_or_else(PoisonError::into_inner) = now;
+    *cache.0.lock().unwrap_or_else(PoisonError::into_inner) = now;
     Ok(newest)
 }
 
@@ -116,59 +116,53 @@ fn later(one: &mut Option<InRecording>, other: Option<&Found>, r: &str) {
 impl OfFile {
     /// Reads as far as the file is readable.
     fn read(file: &Path, differs_at: Option<u64>) -> io::Result<Self> {
-        let mut file = regular::open(file)?;
-        let skipped = file.metadata()?.len().saturating_sub(BYTES_MAX);
-        file.seek(SeekFrom::Start(skipped))?;
-        let (mut lines, mut line) = (BufReader::new(file), Vec::new());
-        if skipped > 0 {
-            lines.read_until(b'\n', &mut line)?;
-        }
-        let mut found = Self::default();
-        loop {
-            line.clear();
-            lines.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut line)?;
-            let text = line.strip_suffix(b"\n").and_then(|line| str::from_utf8(line).ok());
-            match text.and_then(|text| Entry::parse(text).ok()) {
-                Some(entry) => found.take(&entry, differs_at == Some(entry.n)),
-                None => return Ok(found),
-            }
-        }
-    }
-
-    fn take(&mut self, entry: &Entry, differs: bool) {
-        let begun = |at_ms| Found {
-            n: entry.n,
-            at_ms,
-            outcome: Outcome::Open,
-            differs: false,
-            words: String::new(),
+        let mut index = Index::default();
+        index.segments.push(Segment {
+            path: file.to_owned(),
+            who: None,
+            differs_at,
+            note: None,
+        });
+        // What is unreadable ends the file.
+        let _ = for_each_entry(file, beginning(file)?, u64::MAX, |located| {
+            index.take(vec![located]);
+            true
+        });
+        let is_problem = |decision: &&Decision| decision.outcome.is_problem() || index.differs(decision);
+        let found = |decision: &Decision| Found {
+            n: decision.n,
+            at_ms: decision.at_ms,
+            outcome: decision.outcome,
+            differs: index.differs(decision),
+            words: words(file, decision),
         };
-        match &entry.event {
-            Event::Call(call) => self.decision = Some(begun(Some(call.at_ms))),
-            Event::Ask(_) => {
-                self.decision.get_or_insert_with(|| begun(None));
-            }
-            Event::Header(_) | Event::Ending(_) | Event::RolledBack(_) => {}
-        }
-        let Some(decision) = &mut self.decision else { return };
-        if let Event::Ending(ending) = &entry.event {
-            decision.outcome = Outcome::of(ending);
-            if decision.outcome.is_problem() {
-                decision.words = words(ending);
-            }
-        }
-        decision.differs |= differs;
-        if decision.differs || decision.outcome.is_problem() {
-            self.problem = Some(decision.clone());
-        }
+        Ok(Self {
+            problem: index.decisions.iter().rev().find(is_problem).map(found),
+            decision: index.decisions.last().map(found),
+        })
     }
 }
 
-fn words(ending: &Ending) -> String {
-    let text = match ending {
-        Ending::Result(json) => json.get(),
-        Ending::Trap(text) | Ending::Deadline(text) | Ending::Memory(text) | Ending::Cancelled(text) => text,
-    };
+/// Where the first complete line begins in what is read of a file.
+fn beginning(file: &Path) -> io::Result<u64> {
+    let mut file = regular::open(file)?;
+    let skipped = file.metadata()?.len().saturating_sub(BYTES_MAX);
+    if skipped == 0 {
+        return Ok(0);
+    }
+    file.seek(SeekFrom::Start(skipped))?;
+    let mut line = Vec::new();
+    let rest = BufReader::new(file).take(LINE_BYTES_MAX).read_until(b'\n', &mut line)?;
+    Ok(skipped + rest as u64)
+}
+
+/// The beginning of the text of a problem. Empty if the decision has none.
+fn words(file: &Path, decision: &Decision) -> String {
+    if !decision.outcome.is_problem() {
+        return String::new();
+    }
+    let lines = Lines::read(file, decision, 0, 0).unwrap_or_default();
+    let text = lines.ending.as_ref().map_or("", |(_, ending)| text_of(ending));
     text.chars().take(WORDS_MAX).collect()
 }
 

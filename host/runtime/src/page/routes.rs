@@ -21,8 +21,8 @@ use super::catalog::Listed;
 use super::decision::{self, Lines, Part, Shown, ShownHeader};
 use super::difference::{self, ASKS_COMPARED_MAX};
 use super::index::{Decision, Filter, Index, Who};
-use super::refused::{Refused, off_thread};
 use super::source::{Opened, Source};
+use crate::http::{Refused, off_thread};
 
 /// The maximum number of rows in an answer: several screens.
 const ROWS_MAX: usize = 1000;
@@ -133,7 +133,7 @@ async fn newest(State(source): State<Source>, Query(asked): Query<Within>) -> Re
 
 /// How much of a recording is known.
 #[derive(Serialize)]
-struct Standing {
+struct Progress {
     generation: u64,
     /// The number of decisions, and of those that pass the filter.
     total: usize,
@@ -152,7 +152,7 @@ struct Standing {
 /// are sent.
 const SEGMENTS_MAX: usize = 2000;
 
-impl Standing {
+impl Progress {
     fn of(index: &Index, filter: &Filter) -> Self {
         let notes: Vec<&String> = index
             .segments
@@ -193,45 +193,15 @@ struct Listing {
 
 async fn standing(State(source): State<Source>, Query(asked): Query<Listing>) -> Result<Response, Refused> {
     let opened = open(&source, &asked.r).await?;
-    off_thread(move || Json(Standing::of(&opened.index(), &asked.filter)).into_response()).await
-}
-
-/// A row of the list.
-#[derive(Serialize)]
-struct Row {
-    n: u64,
-    at_ms: Option<u64>,
-    took_ms: Option<u64>,
-    name: u32,
-    asks: u32,
-    writes: u32,
-    outcome: super::index::Outcome,
-    rolled_back: bool,
-    segment: u32,
-}
-
-impl Row {
-    fn of(decision: &Decision) -> Self {
-        Self {
-            n: decision.n,
-            at_ms: decision.at_ms,
-            took_ms: decision.took_ms,
-            name: decision.name,
-            asks: decision.asks,
-            writes: decision.writes,
-            outcome: decision.outcome,
-            rolled_back: decision.rolled_back,
-            segment: decision.segment,
-        }
-    }
+    off_thread(move || Json(Progress::of(&opened.index(), &asked.filter)).into_response()).await
 }
 
 async fn rows(State(source): State<Source>, Query(asked): Query<Listing>) -> Result<Response, Refused> {
     #[derive(Serialize)]
-    struct Answer {
-        standing: Standing,
+    struct Answer<'i> {
+        standing: Progress,
         from: usize,
-        rows: Vec<Row>,
+        rows: Vec<&'i Decision>,
     }
     let opened = open(&source, &asked.r).await?;
     wait_for(&opened, |index| {
@@ -244,8 +214,8 @@ async fn rows(State(source): State<Source>, Query(asked): Query<Listing>) -> Res
             .listed(&asked.filter)
             .skip(asked.from)
             .take(asked.count.min(ROWS_MAX));
-        let rows = listed.map(Row::of).collect();
-        let standing = Standing::of(&index, &asked.filter);
+        let rows = listed.collect();
+        let standing = Progress::of(&index, &asked.filter);
         let from = asked.from;
         Json(Answer { standing, from, rows }).into_response()
     })
@@ -407,7 +377,7 @@ async fn find(source: &Source, id: &str, n: u64) -> Result<(Arc<Opened>, Decisio
 async fn one_decision(State(source): State<Source>, Query(asked): Query<One>) -> Result<Response, Refused> {
     #[derive(Serialize)]
     struct Answer {
-        row: Row,
+        row: Decision,
         name: String,
         #[serde(flatten)]
         shown: Shown,
@@ -423,21 +393,25 @@ async fn one_decision(State(source): State<Source>, Query(asked): Query<One>) ->
     }
     let (opened, decision, path) = find(&source, &asked.r, asked.n).await?;
     off_thread(move || {
-        let shown = Lines::read(&path, &decision, asked.from, asked.count.min(ASKS_MAX))?.shown(asked.from);
-        let header = (asked.from == 0).then(|| ShownHeader::read(&path)).transpose()?;
+        let shown = Lines::read(&path, &decision, asked.from, asked.count.min(ASKS_MAX))
+            .map_err(Refused::changed)?
+            .shown(asked.from);
+        let header = (asked.from == 0)
+            .then(|| ShownHeader::read(&path))
+            .transpose()
+            .map_err(Refused::changed)?;
         let index = opened.index();
         let twin = index.twin(&decision).map(|twin| Twin {
             n: twin.n,
             who: index.segment_of(twin).and_then(|segment| segment.who.clone()),
         });
         let name = index.name_of(&decision).to_owned();
-        let (row, file) = (Row::of(&decision), path.display().to_string());
         Ok(Json(Answer {
-            row,
+            row: decision,
             name,
             shown,
             header,
-            file,
+            file: path.display().to_string(),
             twin,
         })
         .into_response())
@@ -475,18 +449,18 @@ async fn compare(State(source): State<Source>, Query(asked): Query<Two>) -> Resu
     }
     #[derive(Serialize)]
     struct Side {
-        row: Row,
+        row: Decision,
         name: String,
         who: Option<Who>,
     }
     let (opened, a, a_path) = find(&source, &asked.r, asked.a).await?;
     let (_, b, b_path) = find(&source, &asked.r, asked.b).await?;
     off_thread(move || {
-        let a_lines = Lines::read(&a_path, &a, 0, ASKS_COMPARED_MAX)?;
-        let b_lines = Lines::read(&b_path, &b, 0, ASKS_COMPARED_MAX)?;
+        let a_lines = Lines::read(&a_path, &a, 0, ASKS_COMPARED_MAX).map_err(Refused::changed)?;
+        let b_lines = Lines::read(&b_path, &b, 0, ASKS_COMPARED_MAX).map_err(Refused::changed)?;
         let index = opened.index();
         let side = |decision: &Decision| Side {
-            row: Row::of(decision),
+            row: decision.clone(),
             name: index.name_of(decision).to_owned(),
             who: index.segment_of(decision).and_then(|segment| segment.who.clone()),
         };
@@ -520,9 +494,9 @@ async fn against(State(source): State<Source>, Query(asked): Query<AgainstOf>) -
         .segment
         .and_then(|at| opened.index().segments.get(at).map(|segment| segment.path.clone()));
     let path = path.ok_or_else(|| Refused::not_found("there is no such segment".to_owned()))?;
-    let standing = other.segment(&path).await;
-    opened.compared(&path, standing.diverged_at);
-    Ok(Json(standing).into_response())
+    let comparison = other.segment(&path).await;
+    opened.compared(&path, comparison.diverged_at);
+    Ok(Json(comparison).into_response())
 }
 
 #[cfg(test)]

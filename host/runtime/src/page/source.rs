@@ -1,4 +1,4 @@
-//! The content of the page: the places of recordings, and the indexes of the open ones.
+//! The content of the page: where recordings are, and the indexes of the open ones.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -6,15 +6,15 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 
 use super::against::Against;
-use super::catalog::{self, Place, Recording};
+use super::catalog::{self, Location, Recording};
 use super::growth::Growth;
 use super::index::{DECISIONS_MAX, Index};
-use super::newest::{self, Known, Newest};
-use super::refused::{Refused, off_thread};
+use super::newest::{self, Cache, Newest};
+use crate::http::{Refused, off_thread};
 
 /// Memory limits for open recordings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Room {
+struct Bounds {
     /// The maximum number of recordings with an index. Opening another one evicts the least recently used index.
     indexed_max: usize,
     /// Further decisions of a recording are not listed.
@@ -22,14 +22,14 @@ struct Room {
 }
 
 /// For a process that does nothing else: several recordings side by side, 200 MB for the largest.
-const ALONE: Room = Room {
+const ALONE: Bounds = Bounds {
     indexed_max: 8,
     decisions_max: DECISIONS_MAX,
 };
 
 /// Inside an active host, which a page reader must not drive out of memory: at most 40 MB. There are two indexes, so
 /// that switching between two recordings does not read both again. `trueup journal serve` lists more.
-const IN_A_HOST: Room = Room {
+const IN_A_HOST: Bounds = Bounds {
     indexed_max: 2,
     decisions_max: 200_000,
 };
@@ -44,29 +44,29 @@ pub struct Source {
 }
 
 struct Inner {
-    places: Vec<PathBuf>,
-    room: Room,
+    paths: Vec<PathBuf>,
+    bounds: Bounds,
     against: Option<Against>,
     /// The recordings found in the last look.
     found: Mutex<BTreeMap<String, Recording>>,
     /// The open ones, most recently used last.
     opened: Mutex<Vec<(String, Arc<Opened>)>>,
-    newest: Known,
+    newest: Cache,
 }
 
 /// An open recording.
 pub(super) struct Opened {
-    pub(super) place: Place,
+    pub(super) location: Location,
     index: RwLock<Index>,
     growth: Mutex<Growth>,
     looked: Mutex<Option<Instant>>,
 }
 
 impl Source {
-    /// Recordings in files, folders of segments, and state folders. The page searches these places repeatedly, so a
+    /// Recordings in files, folders of segments, and state folders. The page searches these paths repeatedly, so a
     /// folder may be empty at first.
-    pub fn new(places: Vec<PathBuf>) -> Self {
-        Self::with(places, ALONE, None)
+    pub fn new(paths: Vec<PathBuf>) -> Self {
+        Self::with(paths, ALONE, None)
     }
 
     /// The recordings in a host's state folder, for the host itself: fewer are open at once, and only the first
@@ -78,18 +78,18 @@ impl Source {
     /// Adds another guest to compare every recording with.
     #[must_use]
     pub fn against(self, against: Against) -> Self {
-        Self::with(self.inner.places.clone(), self.inner.room, Some(against))
+        Self::with(self.inner.paths.clone(), self.inner.bounds, Some(against))
     }
 
-    fn with(places: Vec<PathBuf>, room: Room, against: Option<Against>) -> Self {
+    fn with(paths: Vec<PathBuf>, bounds: Bounds, against: Option<Against>) -> Self {
         Self {
             inner: Arc::new(Inner {
-                places,
-                room,
+                paths,
+                bounds,
                 against,
                 found: Mutex::default(),
                 opened: Mutex::default(),
-                newest: Known::default(),
+                newest: Cache::default(),
             }),
         }
     }
@@ -100,14 +100,14 @@ impl Source {
 
     /// All current recordings. Reads folders.
     pub(super) fn recordings(&self) -> BTreeMap<String, Recording> {
-        let found = catalog::recordings(&self.inner.places);
+        let found = catalog::recordings(&self.inner.paths);
         lock(&self.inner.found).clone_from(&found);
         found
     }
 
     /// Whether a host serves its own recordings: then its `/v1/status` is at the same address.
     pub(super) fn is_in_a_host(&self) -> bool {
-        self.inner.room == IN_A_HOST
+        self.inner.bounds == IN_A_HOST
     }
 
     /// The newest problem and the newest decision, of all recordings or of one.
@@ -134,11 +134,11 @@ impl Source {
             .position(|(known, _)| known == id)
             .map(|at| opened.remove(at));
         let fresh = known
-            .filter(|(_, known)| known.place == recording.place)
+            .filter(|(_, known)| known.location == recording.location)
             .unwrap_or_else(|| {
                 let fresh = Opened {
-                    place: recording.place,
-                    index: RwLock::new(Index::of_at_most(self.inner.room.decisions_max)),
+                    location: recording.location,
+                    index: RwLock::new(Index::of_at_most(self.inner.bounds.decisions_max)),
                     growth: Mutex::default(),
                     looked: Mutex::default(),
                 };
@@ -146,7 +146,7 @@ impl Source {
             });
         let answer = Arc::clone(&fresh.1);
         opened.push(fresh);
-        if opened.len() > self.inner.room.indexed_max {
+        if opened.len() > self.inner.bounds.indexed_max {
             opened.remove(0);
         }
         Some(answer)
@@ -180,7 +180,7 @@ impl Opened {
         let this = Arc::clone(self);
         tokio::task::spawn_blocking(move || {
             if let Ok(mut growth) = this.growth.try_lock() {
-                growth.advance(&this.place.files(), &this.index);
+                growth.advance(&this.location.files(), &this.index);
             }
         });
     }

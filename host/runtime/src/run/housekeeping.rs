@@ -14,7 +14,7 @@
 //! a recording that is open. What `trueup explain` shows of a key counts with its recording, and is removed with it.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs::{self, DirEntry, File};
 use std::io::{self, BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -134,9 +134,9 @@ impl Limits {
 
     fn recordings(&self) -> io::Result<Vec<Recording>> {
         let mut found = Vec::new();
-        for (guest, folder) in entries(&self.state_dir.join("journals"))? {
+        for (guest, folder) in folders(&self.state_dir.join("journals"))? {
             let mut decisions = self.decisions(&guest)?;
-            for (name, folder) in entries(&folder)? {
+            for (name, folder) in folders(&folder)? {
                 let key_file = self.state_dir.join("keys").join(&guest).join(format!("{name}.json"));
                 let parts = parts(&folder)?;
                 let decisions = decisions.remove(&name).unwrap_or_default();
@@ -230,15 +230,18 @@ impl Recording {
     }
 }
 
-/// The folders in a folder, with their names. Empty if the folder does not exist.
-fn entries(folder: &Path) -> io::Result<Vec<(String, PathBuf)>> {
+/// What is in a folder. Nothing if the folder does not exist.
+fn listed(folder: &Path) -> io::Result<Vec<DirEntry>> {
+    match fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        listed => listed?.collect(),
+    }
+}
+
+/// The folders in a folder, with their names.
+fn folders(folder: &Path) -> io::Result<Vec<(String, PathBuf)>> {
     let mut found = Vec::new();
-    let listed = match fs::read_dir(folder) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(found),
-        listed => listed?,
-    };
-    for entry in listed {
-        let entry = entry?;
+    for entry in listed(folder)? {
         if let Ok(name) = entry.file_name().into_string()
             && entry.file_type()?.is_dir()
         {
@@ -248,21 +251,16 @@ fn entries(folder: &Path) -> io::Result<Vec<(String, PathBuf)>> {
     Ok(found)
 }
 
-/// The files in a folder. Empty if the folder does not exist. Files may come and go meanwhile.
+/// The files in a folder. Files may come and go meanwhile.
 fn parts(folder: &Path) -> io::Result<Vec<Part>> {
     let mut found = Vec::new();
-    let listed = match fs::read_dir(folder) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(found),
-        listed => listed?,
-    };
-    for entry in listed {
-        let entry = entry?;
-        let Ok(about) = entry.metadata() else { continue };
-        if about.is_file() {
+    for entry in listed(folder)? {
+        let Ok(metadata) = entry.metadata() else { continue };
+        if metadata.is_file() {
             found.push(Part {
                 path: entry.path(),
-                bytes: about.len(),
-                modified: about.modified()?,
+                bytes: metadata.len(),
+                modified: metadata.modified()?,
             });
         }
     }
@@ -353,7 +351,7 @@ mod tests {
         let mut found = Vec::new();
         let mut folders = vec![state_dir.to_owned()];
         while let Some(folder) = folders.pop() {
-            folders.extend(entries(&folder).unwrap().into_iter().map(|(_, folder)| folder));
+            folders.extend(super::folders(&folder).unwrap().into_iter().map(|(_, folder)| folder));
             let files = parts(&folder).unwrap().into_iter().map(|part| part.path);
             found.extend(files.map(|path| path.strip_prefix(state_dir).unwrap().display().to_string()));
         }

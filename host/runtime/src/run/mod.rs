@@ -25,7 +25,7 @@ use futures_util::future::join_all;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use trueup_config::Config;
-use trueup_election::Standing;
+use trueup_election::Role;
 use trueup_registry::Registry;
 use trueup_work::board::{self, Board};
 use trueup_work::event::Event;
@@ -272,12 +272,16 @@ async fn to_its_end(
         std::future::pending::<Infallible>().await
     };
     let managing = async {
-        let told = async {
+        let relayed = async {
             while let Some(event) = changed.recv().await {
                 tell(Event::Guest(event));
             }
         };
-        tokio::join!(told, beats(&ground.board, &around), swap::fall_back(&manager, wanted));
+        tokio::join!(
+            relayed,
+            beats(&ground.board, &around),
+            swap::fall_back(&manager, wanted)
+        );
         std::future::pending::<Infallible>().await
     };
     let ended = tokio::select! {
@@ -326,9 +330,9 @@ async fn beats(board: &Arc<Board>, around: &Around) {
     loop {
         if let Some(election) = &around.election {
             board.set_identity(&election.settings().identity);
-            board.set_standing(match election.standing() {
-                Standing::Leading { .. } => board::Standing::Leading,
-                Standing::Standby { holder } => board::Standing::Standby { leader: holder },
+            board.set_standing(match election.role() {
+                Role::Leading { .. } => board::Standing::Leading,
+                Role::Standby { holder } => board::Standing::Standby { leader: holder },
             });
         }
         if let Some(cluster) = &around.cluster {

@@ -19,7 +19,7 @@ use serde_json::Value;
 use trueup_base::regular;
 use trueup_base::text::{self, scrub, without_credentials};
 
-use super::kubeconfig::{ClusterError, Place, chain, from_kubeconfig, place};
+use super::kubeconfig::{ClusterError, chain, from_kubeconfig, is_of_pod};
 use super::settings::Settings;
 use super::store::Scope;
 use crate::object::Kind;
@@ -110,14 +110,15 @@ impl Cluster {
     pub(super) async fn new(settings: &Settings) -> Result<Self, ClusterError> {
         // Ignore the error: all of this process use the first one.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let mut config = match place(settings) {
-            Place::Pod => kube::Config::incluster_env().map_err(|error| {
+        let mut config = if is_of_pod(settings) {
+            kube::Config::incluster_env().map_err(|error| {
                 let cause = chain(&error);
                 ClusterError::Misused(format!(
                     "reading the service account of this pod: {cause}; or name a `kubeconfig` under [source.kubernetes]"
                 ))
-            })?,
-            place => from_kubeconfig(settings, &place).await?,
+            })?
+        } else {
+            from_kubeconfig(settings).await?
         };
         config.connect_timeout = Some(CONNECT);
         // Watches are quiet for a long time, and each request has its own timeout here.
@@ -150,7 +151,7 @@ impl Cluster {
 
     /// Requests a page of a list; `whole` requests all of it at once.
     pub(super) async fn page(&self, scope: &Scope, next: Option<&str>, whole: bool) -> Result<Vec<u8>, Failed> {
-        let doing = Doing::new("list", scope);
+        let purpose = Purpose::new("list", scope);
         let parameters = ListParams {
             limit: (!whole).then_some(self.page_size),
             continue_token: next.map(str::to_owned),
@@ -158,27 +159,27 @@ impl Cluster {
             ..ListParams::default()
         };
         let request = Request::new(path(scope)).list(&parameters);
-        let request = request.map_err(|error| self.failed(&doing, &chain(&error)))?;
+        let request = request.map_err(|error| self.failed(&purpose, &chain(&error)))?;
         let asking = async {
-            let mut reader = self.stream(&doing, request).await?;
+            let mut reader = self.stream(&purpose, request).await?;
             let bytes_max = if whole { WHOLE_BYTES_MAX } else { PAGE_BYTES_MAX };
             match read_up_to(&mut reader, bytes_max).await {
                 Ok(Some(page)) => Ok(page),
                 Ok(None) if whole => Err(self.failed(
-                    &doing,
+                    &purpose,
                     &format!(
                         "all of it at once is more than {bytes_max} bytes, and page by page it grew too old: \
                          set another `page_size` under [source.kubernetes], or leave the kind out of `watch`"
                     ),
                 )),
                 Ok(None) => Err(self.failed(
-                    &doing,
+                    &purpose,
                     &format!("a page is more than {bytes_max} bytes: lower `page_size` under [source.kubernetes]"),
                 )),
-                Err(error) => Err(self.failed(&doing, &chain(&error))),
+                Err(error) => Err(self.failed(&purpose, &chain(&error))),
             }
         };
-        self.within(&doing, asking).await
+        self.within(&purpose, asking).await
     }
 
     /// Selects objects of a scope. `None`: all. A Pod never moves to another Node, so the selection is stable.
@@ -194,21 +195,21 @@ impl Cluster {
         version: &str,
         seconds: u32,
     ) -> Result<impl AsyncBufRead + Unpin + use<>, Failed> {
-        let doing = Doing::new("watch", scope);
+        let purpose = Purpose::new("watch", scope);
         let parameters = WatchParams {
             field_selector: self.field_selector(scope),
             ..WatchParams::default().timeout(seconds)
         };
         let request = Request::new(path(scope)).watch(&parameters, version);
-        let request = request.map_err(|error| self.failed(&doing, &chain(&error)))?;
-        self.within(&doing, self.stream(&doing, request)).await
+        let request = request.map_err(|error| self.failed(&purpose, &chain(&error)))?;
+        self.within(&purpose, self.stream(&purpose, request)).await
     }
 
     /// Requests one Service.
     pub(super) async fn service(&self, namespace: &str, name: &str) -> Result<Service, Failed> {
-        let doing = Doing::one("get", "services", &format!("{namespace}/{name}"));
+        let purpose = Purpose::one("get", "services", &format!("{namespace}/{name}"));
         let api: Api<Service> = Api::namespaced(self.client(), namespace);
-        self.asked(&doing, api.get(name)).await
+        self.asked(&purpose, api.get(name)).await
     }
 
     /// Changes a Service, or only its status. `left` is how long this host may still act.
@@ -233,64 +234,64 @@ impl Cluster {
             let asking = api.patch(name, &parameters, &patch);
             ("services", futures_util::future::Either::Right(asking))
         };
-        let doing = Doing::one("patch", resource, &format!("{namespace}/{name}"));
-        match tokio::time::timeout(left, self.asked(&doing, asking)).await {
+        let purpose = Purpose::one("patch", resource, &format!("{namespace}/{name}"));
+        match tokio::time::timeout(left, self.asked(&purpose, asking)).await {
             Ok(answer) => answer,
-            Err(_) => Err(self.failed(&doing, "given up, since this host may act no longer")),
+            Err(_) => Err(self.failed(&purpose, "given up, since this host may act no longer")),
         }
     }
 
     /// The answer within its time.
     pub(super) async fn asked<T>(
         &self,
-        doing: &Doing,
+        purpose: &Purpose,
         asking: impl Future<Output = kube::Result<T>>,
     ) -> Result<T, Failed> {
-        let asking = async { asking.await.map_err(|error| self.refused(doing, &error)) };
-        self.within(doing, asking).await
+        let asking = async { asking.await.map_err(|error| self.refused(purpose, &error)) };
+        self.within(purpose, asking).await
     }
 
     async fn stream(
         &self,
-        doing: &Doing,
+        purpose: &Purpose,
         request: HttpRequest<Vec<u8>>,
     ) -> Result<impl AsyncBufRead + Unpin + use<>, Failed> {
         let answer = self.client.request_stream(request).await;
-        answer.map(Box::pin).map_err(|error| self.refused(doing, &error))
+        answer.map(Box::pin).map_err(|error| self.refused(purpose, &error))
     }
 
-    async fn within<T>(&self, doing: &Doing, asking: impl Future<Output = Result<T, Failed>>) -> Result<T, Failed> {
+    async fn within<T>(&self, purpose: &Purpose, asking: impl Future<Output = Result<T, Failed>>) -> Result<T, Failed> {
         match tokio::time::timeout(self.request_timeout, asking).await {
             Ok(answer) => answer,
             Err(_) => Err(self.failed(
-                doing,
+                purpose,
                 &format!("no answer within {} ms", self.request_timeout.as_millis()),
             )),
         }
     }
 
     /// An error before the API server answered.
-    pub(super) fn failed(&self, doing: &Doing, cause: &str) -> Failed {
+    pub(super) fn failed(&self, purpose: &Purpose, cause: &str) -> Failed {
         let cause = self.secrets.hide(text::line(cause));
-        let text = format!("{doing} at the API server {}: {cause}", self.server);
+        let text = format!("{purpose} at the API server {}: {cause}", self.server);
         Failed { text, code: None }
     }
 
-    fn refused(&self, doing: &Doing, error: &kube::Error) -> Failed {
+    fn refused(&self, purpose: &Purpose, error: &kube::Error) -> Failed {
         let kube::Error::Api(status) = error else {
-            return self.failed(doing, &chain(error));
+            return self.failed(purpose, &chain(error));
         };
         let text = match status.code {
             401 => "it does not take our credentials (401): check the user of the kubeconfig's context, or the service account".to_owned(),
             403 => format!(
                 "not allowed (403): give this account `{}` on `{}` in a role, as in deploy/trueup.yaml",
-                doing.verb, doing.resource
+                purpose.verb, purpose.resource
             ),
             code => format!("{} ({code})", status.message.trim_end_matches('.')),
         };
         Failed {
             code: Some(status.code),
-            ..self.failed(doing, &text)
+            ..self.failed(purpose, &text)
         }
     }
 }
@@ -304,13 +305,13 @@ async fn read_up_to(reader: &mut (impl AsyncBufRead + Unpin), bytes_max: u64) ->
 }
 
 /// The purpose of a request.
-pub(super) struct Doing {
+pub(super) struct Purpose {
     verb: &'static str,
     resource: &'static str,
     on: String,
 }
 
-impl Doing {
+impl Purpose {
     pub(super) fn new(verb: &'static str, scope: &Scope) -> Self {
         let on = scope.namespace.as_deref();
         Self {
@@ -333,7 +334,7 @@ impl Doing {
     }
 }
 
-impl std::fmt::Display for Doing {
+impl std::fmt::Display for Purpose {
     /// `list services in namespace a`, `patch services/status default/web`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} {}{}", self.verb, self.resource, self.on)

@@ -52,7 +52,7 @@ pub(super) struct Line<'a> {
 
 /// The content of a line of a watch.
 #[derive(Debug)]
-pub(super) enum Said {
+pub(super) enum Received {
     /// The object is new or changed.
     Is(Read),
     /// The object is gone.
@@ -97,13 +97,13 @@ struct NamedMetadata {
 ///
 /// # Errors
 /// If it is invalid, or does not identify its object: then the change is unknown.
-pub(super) fn line(kind: Kind, line: &[u8]) -> Result<Said, String> {
+pub(super) fn line(kind: Kind, line: &[u8]) -> Result<Received, String> {
     let Line { kind: type_, object } = serde_json::from_slice(line).map_err(|error| error.to_string())?;
     match type_ {
-        "ADDED" | "MODIFIED" => Ok(Said::Is(read(kind, object)?)),
+        "ADDED" | "MODIFIED" => Ok(Received::Is(read(kind, object)?)),
         "DELETED" => {
             let Named { metadata } = named(object)?;
-            Ok(Said::Gone {
+            Ok(Received::Gone {
                 reference: metadata.reference(kind),
                 version: metadata.resource_version.filter(|version| !version.is_empty()),
             })
@@ -112,12 +112,12 @@ pub(super) fn line(kind: Kind, line: &[u8]) -> Result<Said, String> {
             let Named { metadata } = named(object)?;
             let version = metadata.resource_version.filter(|version| !version.is_empty());
             version
-                .map(Said::Bookmark)
+                .map(Received::Bookmark)
                 .ok_or_else(|| "a bookmark without resourceVersion".to_owned())
         }
         "ERROR" => {
             let status = serde_json::from_str(object.get()).map_err(|error| error.to_string())?;
-            Ok(Said::Error(status))
+            Ok(Received::Error(status))
         }
         other => Err(format!("unknown type of event `{}`", text::line(other))),
     }
@@ -247,7 +247,7 @@ mod tests {
 
     use super::*;
 
-    fn said(kind: Kind, line_: &Value) -> Said {
+    fn said(kind: Kind, line_: &Value) -> Received {
         line(kind, line_.to_string().as_bytes()).unwrap()
     }
 
@@ -262,7 +262,7 @@ mod tests {
             "spec": {"nodeName": "n1", "containers": [{"name": "c", "image": "i"}]},
             "status": {"podIP": "10.0.0.1", "containerStatuses": [], "conditions": [{"type": "Ready", "status": "True"}]},
         }});
-        let Said::Is(read) = said(Kind::Pod, &pod) else {
+        let Received::Is(read) = said(Kind::Pod, &pod) else {
             panic!()
         };
         assert_eq!(
@@ -283,7 +283,7 @@ mod tests {
     #[test]
     fn what_negs_are_made_from_is_kept() {
         let object = |kind, object: Value| {
-            let Said::Is(read) = said(kind, &json!({"type": "ADDED", "object": object})) else {
+            let Received::Is(read) = said(kind, &json!({"type": "ADDED", "object": object})) else {
                 panic!()
             };
             read.object.unwrap()
@@ -346,7 +346,7 @@ mod tests {
             "spec": {"nodeName": "n1", "hostNetwork": true, "containers": []},
             "status": {"podIP": "10.0.0.1", "phase": "Running", "startTime": "2026-01-02T03:04:05Z"},
         }});
-        let Said::Is(read) = said(Kind::Pod, &pod) else {
+        let Received::Is(read) = said(Kind::Pod, &pod) else {
             panic!()
         };
         let kept = match read.object.unwrap() {
@@ -371,7 +371,7 @@ mod tests {
                     "conditions": [{"type": "Ready", "status": "True", "lastHeartbeatTime": heartbeat}],
                 },
             }});
-            let Said::Is(read) = said(Kind::Node, &node) else {
+            let Received::Is(read) = said(Kind::Node, &node) else {
                 panic!()
             };
             let Ok(Object::Node(node)) = read.object else { panic!() };
@@ -387,7 +387,7 @@ mod tests {
             "metadata": {"name": "web", "namespace": "default", "resourceVersion": "9"},
             "spec": {"ports": "none"},
         }});
-        let Said::Is(read) = said(Kind::Service, &service) else {
+        let Received::Is(read) = said(Kind::Service, &service) else {
             panic!()
         };
         assert_eq!(
@@ -402,11 +402,11 @@ mod tests {
     #[test]
     fn the_other_lines_of_a_watch_are_read_too() {
         let bookmark = json!({"type": "BOOKMARK", "object": {"kind": "Node", "metadata": {"resourceVersion": "12"}}});
-        assert!(matches!(said(Kind::Node, &bookmark), Said::Bookmark(version) if version == "12"));
+        assert!(matches!(said(Kind::Node, &bookmark), Received::Bookmark(version) if version == "12"));
         let gone = json!({"type": "DELETED", "object": {"metadata": {"name": "n1", "resourceVersion": "13"}}});
-        assert!(matches!(said(Kind::Node, &gone), Said::Gone { reference, .. } if reference.name == "n1"));
+        assert!(matches!(said(Kind::Node, &gone), Received::Gone { reference, .. } if reference.name == "n1"));
         let error = json!({"type": "ERROR", "object": {"kind": "Status", "code": 410, "reason": "Expired"}});
-        assert!(matches!(said(Kind::Node, &error), Said::Error(status) if status.code == 410));
+        assert!(matches!(said(Kind::Node, &error), Received::Error(status) if status.code == 410));
         assert!(line(Kind::Node, br#"{"type":"ELSE","object":{}}"#).is_err());
         assert!(line(Kind::Node, b"{").is_err());
     }

@@ -1,7 +1,5 @@
 //! Finds the kubeconfig and reads it. Errors have one line that says what to do.
 
-use std::path::Path;
-
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use trueup_base::{regular, text};
 
@@ -18,33 +16,23 @@ pub enum ClusterError {
     Failed(String),
 }
 
-/// The place of our credentials.
-pub(super) enum Place<'a> {
-    File(&'a Path),
-    Pod,
-    /// kubectl's rules: `$KUBECONFIG`, then `~/.kube/config`.
-    Usual,
+/// Whether our credentials are those of the pod's service account. A context exists only in a kubeconfig.
+pub(super) fn is_of_pod(settings: &Settings) -> bool {
+    let is_named = settings.kubeconfig.is_some() || settings.context.is_some();
+    !is_named && std::env::var_os("KUBERNETES_SERVICE_HOST").is_some()
 }
 
-pub(super) fn place(settings: &Settings) -> Place<'_> {
-    match &settings.kubeconfig {
-        Some(file) => Place::File(file),
-        // A context exists only in a kubeconfig.
-        None if settings.context.is_none() && std::env::var_os("KUBERNETES_SERVICE_HOST").is_some() => Place::Pod,
-        None => Place::Usual,
-    }
-}
-
-pub(super) async fn from_kubeconfig(settings: &Settings, place: &Place<'_>) -> Result<kube::Config, ClusterError> {
-    let (named, read) = match place {
-        Place::File(file) => (
+/// Reads the kubeconfig of the settings, or by kubectl's rules `$KUBECONFIG`, then `~/.kube/config`.
+pub(super) async fn from_kubeconfig(settings: &Settings) -> Result<kube::Config, ClusterError> {
+    let (named, read) = match &settings.kubeconfig {
+        Some(file) => (
             format!("the kubeconfig `{}`", file.display()),
             // The library would block on a named pipe.
             regular::open(file)
-                .map_err(|error| KubeconfigError::ReadConfig(error, file.to_path_buf()))
+                .map_err(|error| KubeconfigError::ReadConfig(error, file.clone()))
                 .and_then(|_| Kubeconfig::read_from(file)),
         ),
-        Place::Pod | Place::Usual => (
+        None => (
             "the kubeconfig of $KUBECONFIG or ~/.kube/config".to_owned(),
             Kubeconfig::read(),
         ),
@@ -108,6 +96,8 @@ pub(super) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use std::path::Path;
+
     use super::super::client::Cluster;
     use super::*;
 

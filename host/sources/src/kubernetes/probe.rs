@@ -9,7 +9,7 @@ use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessR
 use kube::api::{Api, PostParams};
 use kube::client::Body;
 
-use super::client::{Cluster, Doing, Failed, scopes};
+use super::client::{Cluster, Failed, Purpose, scopes};
 use super::kubeconfig::ClusterError;
 use super::settings::Settings;
 use super::store::Scope;
@@ -122,11 +122,11 @@ impl Probe {
     /// # Errors
     /// If it does not answer.
     pub async fn clock(&self) -> Result<Option<SystemTime>, Failed> {
-        let doing = Doing::one("get", "version", "");
+        let purpose = Purpose::one("get", "version", "");
         let request = http::Request::get("/version").body(Body::empty());
-        let request = request.map_err(|error| self.cluster.failed(&doing, &error.to_string()))?;
+        let request = request.map_err(|error| self.cluster.failed(&purpose, &error.to_string()))?;
         let client = self.cluster.client();
-        let answer = self.cluster.asked(&doing, client.send(request)).await?;
+        let answer = self.cluster.asked(&purpose, client.send(request)).await?;
         let date = answer.headers().get(DATE).and_then(|date| date.to_str().ok());
         Ok(date.and_then(|date| httpdate::parse_http_date(date).ok()))
     }
@@ -137,17 +137,17 @@ impl Probe {
     /// If it does not answer, or does not take our credentials.
     pub async fn serves(&self, kind: Kind) -> Result<bool, Failed> {
         let version = kind.api_version();
-        let doing = Doing::one("get", "the kinds of", version);
+        let purpose = Purpose::one("get", "the kinds of", version);
         let client = self.cluster.client();
         let listed = match version {
             "v1" => {
                 self.cluster
-                    .asked(&doing, client.list_core_api_resources(version))
+                    .asked(&purpose, client.list_core_api_resources(version))
                     .await
             }
             _ => {
                 self.cluster
-                    .asked(&doing, client.list_api_group_resources(version))
+                    .asked(&purpose, client.list_api_group_resources(version))
                     .await
             }
         };
@@ -183,10 +183,10 @@ impl Probe {
             },
             ..SelfSubjectAccessReview::default()
         };
-        let doing = Doing::one("create", "selfsubjectaccessreviews", "");
+        let purpose = Purpose::one("create", "selfsubjectaccessreviews", "");
         let api: Api<SelfSubjectAccessReview> = Api::all(self.cluster.client());
         let parameters = PostParams::default();
-        let answer = self.cluster.asked(&doing, api.create(&parameters, &review)).await?;
+        let answer = self.cluster.asked(&purpose, api.create(&parameters, &review)).await?;
         Ok(answer.status.is_some_and(|status| status.allowed))
     }
 }

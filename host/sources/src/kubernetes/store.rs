@@ -20,7 +20,7 @@ use tokio::sync::Notify;
 
 use super::decode::Read;
 use super::status::ScopeStatus;
-use crate::object::{Batch, Change, Kind, Object, ObjectRef, Place, Problem};
+use crate::object::{Batch, Change, Kind, Location, Object, ObjectRef, Problem};
 
 /// The maximum number of pending objects per subscriber before watches wait for it. A name takes some hundred bytes; a
 /// cluster of 5,000 Nodes has at most 150,000 Pods.
@@ -463,14 +463,14 @@ impl State {
             hides_objects: false,
         };
         let missing = self.scopes.values().filter_map(Known::missing);
-        let missing = missing.map(|cause| problem(Place::Cluster, format!("{cause}; going on without them")));
+        let missing = missing.map(|cause| problem(Location::Cluster, format!("{cause}; going on without them")));
         let unreadable = self.scopes.values().flat_map(|known| &known.unreadable);
         let unreadable = unreadable.take(PROBLEMS_MAX).map(|(reference, reason)| {
             let reason = format!("can't be read: {reason}; what was known of it stands");
-            problem(Place::Object(reference.clone()), reason)
+            problem(Location::Object(reference.clone()), reason)
         });
         let more = self.unreadable.len().saturating_sub(PROBLEMS_MAX);
-        let more = (more > 0).then(|| problem(Place::Cluster, format!("{more} more objects can't be read")));
+        let more = (more > 0).then(|| problem(Location::Cluster, format!("{more} more objects can't be read")));
         missing.chain(unreadable).chain(more).collect()
     }
 }

@@ -29,8 +29,8 @@ use rand_chacha::ChaCha8Rng;
 use tokio::time::{Instant, sleep, timeout_at};
 use trueup_base::clock::{Clock as _, SystemClock};
 
-use super::client::{Cluster, Doing, Failed};
-use super::decode::{self, Said};
+use super::client::{Cluster, Failed, Purpose};
+use super::decode::{self, Received};
 use super::list::list;
 use super::store::{Scope, Store};
 
@@ -80,15 +80,15 @@ struct Ended {
     /// Whether the API server opened it.
     opened: bool,
     /// Whether it delivered anything.
-    heard: bool,
+    received: bool,
     /// Whether it advanced the version.
-    went_on: bool,
+    advanced: bool,
     lasted: Duration,
 }
 
 /// The history of lists and watches, as far as it determines the next step.
 #[derive(Debug, Default)]
-struct Course {
+struct History {
     /// Consecutive failures. A successful list in between does not reset them.
     failures: u32,
     /// Consecutive full-length watches without any event.
@@ -104,7 +104,7 @@ struct Next {
     list: bool,
 }
 
-impl Course {
+impl History {
     /// Counts a failure. Returns the number of earlier ones.
     fn fail(&mut self) -> u32 {
         let before = self.failures;
@@ -117,7 +117,7 @@ impl Course {
         let was_of_use = if is_refused {
             ended.lasted >= LASTED
         } else {
-            ended.went_on || ended.lasted >= SHORT
+            ended.advanced || ended.lasted >= SHORT
         };
         if !ended.opened || !was_of_use {
             let failures = self.fail();
@@ -132,7 +132,7 @@ impl Course {
             };
         }
         self.failures = 0;
-        if ended.heard {
+        if ended.received {
             self.silent = 0;
         } else if ended.lasted >= LASTED {
             self.silent += 1;
@@ -157,7 +157,7 @@ impl Watch {
     /// Watches until dropped.
     pub(super) async fn run(mut self) -> Infallible {
         let mut from = None;
-        let mut course = Course::default();
+        let mut history = History::default();
         loop {
             let version = match from.take() {
                 Some(version) => version,
@@ -165,12 +165,12 @@ impl Watch {
                     Ok((objects, version)) => {
                         self.store.room().await;
                         self.store.replace(&self.scope, objects);
-                        self.heard(&version, |status| status.lists += 1);
+                        self.received(&version, |status| status.lists += 1);
                         version
                     }
                     Err(failed) => {
-                        self.failed(&failed, course.failures);
-                        self.pause(course.fail()).await;
+                        self.failed(&failed, history.failures);
+                        self.pause(history.fail()).await;
                         continue;
                     }
                 },
@@ -181,9 +181,9 @@ impl Watch {
                 status.restarts += 1;
             });
             if let Some(failed) = &ended.failed {
-                self.failed(failed, course.failures);
+                self.failed(failed, history.failures);
             }
-            let next = course.after(&ended);
+            let next = history.after(&ended);
             if let Some(failures) = next.pause {
                 self.pause(failures).await;
             }
@@ -203,8 +203,8 @@ impl Watch {
                     from: (!is_about_version(&failed)).then_some(version),
                     failed: Some(failed),
                     opened: false,
-                    heard: false,
-                    went_on: false,
+                    received: false,
+                    advanced: false,
                     lasted: Duration::ZERO,
                 };
             }
@@ -212,7 +212,7 @@ impl Watch {
         self.store.note(&self.scope, |status| status.watching = true);
         let began = Instant::now();
         let until = began + Duration::from_secs(u64::from(seconds)) + OVERDUE;
-        let (mut heard, mut went_on) = (false, false);
+        let (mut received, mut advanced) = (false, false);
         let (from, failed) = loop {
             // A slow subscriber delays this watch, and thereby the API server.
             self.store.room().await;
@@ -224,14 +224,14 @@ impl Watch {
             };
             match self.take_in(&line) {
                 Ok(next) => {
-                    heard = true;
+                    received = true;
                     let Some(next) = next else { continue };
                     if is_before(&next, &version) {
                         let cause =
                             format!("it went back from version {version} to {next}: it was restored or built anew");
                         break (None, Some(self.broken(&cause)));
                     }
-                    went_on |= next != version;
+                    advanced |= next != version;
                     version = next;
                 }
                 Err(failed) if failed.code.is_some() && !is_about_version(&failed) => {
@@ -244,8 +244,8 @@ impl Watch {
             from,
             failed,
             opened: true,
-            heard,
-            went_on,
+            received,
+            advanced,
             lasted: began.elapsed(),
         }
     }
@@ -253,34 +253,34 @@ impl Watch {
     /// Processes one line. Returns the version up to which everything is known then. An error without a code means that
     /// the line is invalid.
     fn take_in(&self, line: &[u8]) -> Result<Option<String>, Failed> {
-        let said = decode::line(self.scope.kind, line).map_err(|cause| self.broken(&cause))?;
-        let version = match said {
-            Said::Is(read) => {
+        let received = decode::line(self.scope.kind, line).map_err(|cause| self.broken(&cause))?;
+        let version = match received {
+            Received::Is(read) => {
                 let version = read.version.clone();
                 self.store.put(&self.scope, read);
                 version
             }
-            Said::Gone { reference, version } => {
+            Received::Gone { reference, version } => {
                 self.store.remove(&self.scope, &reference);
                 version
             }
-            Said::Bookmark(version) => {
-                self.heard(&version, |_| {});
+            Received::Bookmark(version) => {
+                self.received(&version, |_| {});
                 return Ok(Some(version));
             }
-            Said::Error(status) => {
+            Received::Error(status) => {
                 let mut failed = self.broken(&format!("{} ({})", status.message, status.code));
                 failed.code = Some(status.code);
                 return Err(failed);
             }
         };
         if let Some(version) = &version {
-            self.heard(version, |status| status.events += 1);
+            self.received(version, |status| status.events += 1);
         }
         Ok(version)
     }
 
-    fn heard(&self, version: &str, change: impl FnOnce(&mut super::status::ScopeStatus)) {
+    fn received(&self, version: &str, change: impl FnOnce(&mut super::status::ScopeStatus)) {
         self.store.note(&self.scope, |status| {
             status.last_event_at_ms = Some(SystemClock.now_ms());
             status.resource_version = Some(version.to_owned());
@@ -289,7 +289,7 @@ impl Watch {
     }
 
     fn broken(&self, cause: &str) -> Failed {
-        self.cluster.failed(&Doing::new("watch", &self.scope), cause)
+        self.cluster.failed(&Purpose::new("watch", &self.scope), cause)
     }
 
     /// Logs an error, but only the first in a row: from then on the known state may be stale.

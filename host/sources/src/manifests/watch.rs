@@ -11,8 +11,8 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::{Folder, FolderError};
-use crate::looks::{Looks, RESCAN_UNWATCHED};
 use crate::object::{Batch, Objects, Problem};
+use crate::rescans::{RESCAN_UNWATCHED, Rescans};
 
 /// The maximum number of queued batches. If the queue is full, looking waits, and the next batch contains more.
 const BATCHES_MAX: usize = 16;
@@ -71,12 +71,12 @@ impl Known {
 
 async fn follow(mut folder: Folder, batches: mpsc::Sender<Batch>) {
     let started = Instant::now();
-    let mut looks = Looks::default();
+    let mut rescans = Rescans::default();
     let mut known = Known::default();
     loop {
-        if !looks.is_watching()
+        if !rescans.is_watching()
             && folder.listed
-            && let Err(error) = looks.watch(&folder.root, RecursiveMode::Recursive)
+            && let Err(error) = rescans.watch(&folder.root, RecursiveMode::Recursive)
         {
             let (folder, seconds) = (folder.root.display(), RESCAN_UNWATCHED.as_secs());
             tracing::warn!(%folder, %error, "cannot watch the manifests: looking every {seconds} s instead");
@@ -90,7 +90,7 @@ async fn follow(mut folder: Folder, batches: mpsc::Sender<Batch>) {
         let Ok((back, again_in_ms)) = looking.await else { return };
         folder = back;
         if !folder.listed {
-            looks.end_watch();
+            rescans.end_watch();
         }
         let is_settled = again_in_ms.is_none() || now_ms >= FIRST_BATCH_MS_MAX;
         if let Some(batch) = known.news(&folder, is_settled)
@@ -100,7 +100,7 @@ async fn follow(mut folder: Folder, batches: mpsc::Sender<Batch>) {
         }
         tokio::select! {
             () = batches.closed() => return,
-            () = looks.next(again_in_ms.map(Duration::from_millis)) => {}
+            () = rescans.next(again_in_ms.map(Duration::from_millis)) => {}
         }
     }
 }

@@ -107,7 +107,7 @@ impl Wish<'_> {
 
     /// Adds the section of the configuration.
     fn placed(&self, error: &str) -> String {
-        format!("{}: [guests.{}]: {error}", self.guest.place, self.name)
+        format!("{}: [guests.{}]: {error}", self.guest.location, self.name)
     }
 
     /// The same instances, once the guest has accepted its settings.

@@ -6,7 +6,7 @@ use trueup_work::swap::Promotion;
 
 use super::host::{self, Host};
 use crate::exit::Ending;
-use crate::output::{self, Output, table};
+use crate::output::{self, Output, or_dash, table};
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
@@ -145,15 +145,11 @@ fn lines(status: &Status) -> Vec<String> {
 }
 
 fn row(difference: &Difference) -> [String; 5] {
-    let none = || "-".to_owned();
     [
         difference.key.clone(),
         difference.verdict.to_string(),
-        difference.n.map_or_else(none, |n| n.to_string()),
+        or_dash(difference.n),
         difference.what.clone(),
-        difference
-            .file
-            .as_ref()
-            .map_or_else(none, |file| file.display().to_string()),
+        or_dash(difference.file.as_ref().map(|file| file.display())),
     ]
 }

@@ -5,7 +5,7 @@ use trueup_work::swap::Standing;
 use super::host::Host;
 use super::shadow::compared;
 use crate::exit::{Ending, misused};
-use crate::output::{self, Output, table};
+use crate::output::{self, Output, or_dash, table};
 
 /// Shows which version of each guest decides, which inputs are set aside, and what runs in shadow. Asks the running
 /// host.
@@ -35,17 +35,15 @@ pub(super) fn exec(args: &Args, output: Output) -> Ending {
 fn lines(all: &[Standing]) -> Vec<String> {
     let head = ["GUEST", "REVISION", "VERSION", "SINCE", "BY", "QUARANTINED", "SHADOW"];
     let rows = all.iter().map(|standing| {
-        let none = || "-".to_owned();
-        let of =
-            |show: &dyn Fn(&trueup_work::swap::Revision) -> String| standing.active.as_ref().map_or_else(none, show);
+        let active = standing.active.as_ref();
         [
             standing.guest.clone(),
-            of(&|active| active.revision.to_string()),
-            of(&|active| format!("{}@{}", active.name, active.version)),
-            of(&|active| output::time(active.at_ms)),
-            of(&|active| active.by.to_string()),
+            or_dash(active.map(|active| active.revision)),
+            or_dash(active.map(|active| format!("{}@{}", active.name, active.version))),
+            or_dash(active.map(|active| output::time(active.at_ms))),
+            or_dash(active.map(|active| active.by)),
             standing.quarantined.len().to_string(),
-            standing.shadow.as_ref().map_or_else(none, compared),
+            or_dash(standing.shadow.as_ref().map(compared)),
         ]
     });
     let mut lines = table(head, rows);

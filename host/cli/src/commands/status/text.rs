@@ -7,7 +7,7 @@ use trueup_work::board::{GuestShown, HostShown, KeyShown, KeyState, MigrationSho
 use trueup_worlds::neg::Migration;
 use trueup_worlds::neg::guest as neg;
 
-use crate::output::{self, and_more, printable, table};
+use crate::output::{self, and_more, or_dash, printable, table};
 
 /// How many operations in flight get a line; the longest-running come first.
 const IN_FLIGHT_MAX: usize = 10;
@@ -299,11 +299,11 @@ fn guests(guests: &[GuestShown]) -> Vec<String> {
         "SHADOW",
     ];
     let rows = guests.iter().map(|guest| {
-        let none = || "-".to_owned();
+        let shadow = guest.shadow.as_ref();
         [
             guest.guest.clone(),
             format!("{}@{}", guest.name, guest.version),
-            guest.revision.map_or_else(none, |revision| revision.to_string()),
+            or_dash(guest.revision),
             output::short(&guest.digest).to_owned(),
             guest.working.to_string(),
             guest.resting.to_string(),
@@ -311,9 +311,7 @@ fn guests(guests: &[GuestShown]) -> Vec<String> {
             guest.failures.to_string(),
             guest.quarantined.to_string(),
             bytes(guest.memory_bytes),
-            guest.shadow.as_ref().map_or_else(none, |shadow| {
-                format!("{}: {} of {} the same", shadow.candidate, shadow.same, shadow.compared)
-            }),
+            or_dash(shadow.map(|of| format!("{}: {} of {} the same", of.candidate, of.same, of.compared))),
         ]
     });
     table(head, rows)

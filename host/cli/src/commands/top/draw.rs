@@ -11,7 +11,7 @@ use trueup_work::board::{KeyShown, KeyState, Status};
 
 use super::app::{App, View};
 use crate::commands::status::{bytes, negs_of, next_try, since, what, without_problems};
-use crate::output::{self, printable};
+use crate::output::{self, or_dash, printable};
 
 /// How many guests get a line: two worlds run.
 const GUESTS_MAX: usize = 4;
@@ -78,9 +78,7 @@ fn head_lines(app: &App) -> Vec<Line<'static>> {
     };
     let queue = status.queue.unwrap_or_default();
     let rates = app.rates;
-    let effect = rates
-        .effect
-        .map_or_else(|| "-".to_owned(), |seconds| format!("{seconds:.2} s"));
+    let effect = or_dash(rates.effect.map(|seconds| format!("{seconds:.2} s")));
     vec![
         Line::styled(first, Style::new().add_modifier(Modifier::BOLD)),
         well,
@@ -129,9 +127,7 @@ fn share_that_is_true(frame: &mut Frame<'_>, app: &App, area: Rect) {
 fn guest_lines_of(app: &App) -> Vec<Line<'static>> {
     let guests = app.data.status.guests.iter().take(GUESTS_MAX);
     let lines = guests.map(|guest| {
-        let revision = guest
-            .revision
-            .map_or_else(|| "-".to_owned(), |revision| revision.to_string());
+        let revision = or_dash(guest.revision);
         let mut text = format!(
             "{:<6} {}@{} r{revision}  {} working, {} resting  {} calls, {} failed  {}",
             guest.guest,
@@ -167,10 +163,7 @@ fn keys(frame: &mut Frame<'_>, app: &mut App, area: Rect) {
             Cell::new(cut(&printable(&key.key), key_width)),
             Cell::new(Span::styled(key.state.name().replace('-', " "), style(key.state))),
             Cell::new(since(key.since_ms, now_ms)),
-            Cell::new(
-                key.next_try_in_ms
-                    .map_or_else(|| "-".to_owned(), |ms| format!("in {}", passed(ms))),
-            ),
+            Cell::new(or_dash(key.next_try_in_ms.map(|ms| format!("in {}", passed(ms))))),
             Cell::new(what(key, &app.data.status)),
         ])
     });

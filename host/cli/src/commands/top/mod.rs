@@ -68,7 +68,7 @@ pub(super) fn exec(args: &Args) -> Ending {
     tasks.spawn(async move {
         loop {
             tokio::time::sleep(EVERY).await;
-            let answer = ask(&client).await.map_err(|failure| said(&failure));
+            let answer = ask(&client).await.map_err(|failure| one_line(&failure));
             if answers.send(answer).is_err() {
                 return;
             }
@@ -94,7 +94,7 @@ async fn ask(client: &Client) -> Result<Data, Failure> {
     })
 }
 
-fn said(failure: &Failure) -> String {
+fn one_line(failure: &Failure) -> String {
     let (Failure::Failed(error) | Failure::Misused(error)) = failure;
     format!("{error:#}")
 }

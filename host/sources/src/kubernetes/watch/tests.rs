@@ -34,8 +34,8 @@ fn ended() -> Ended {
         from: Some("7".to_owned()),
         failed: None,
         opened: true,
-        heard: false,
-        went_on: false,
+        received: false,
+        advanced: false,
         lasted: Duration::ZERO,
     }
 }
@@ -68,29 +68,29 @@ fn versions_are_compared_as_the_numbers_that_they_are() {
 
 #[test]
 fn lists_in_a_circle_grow_rare_whatever_came_before_each_error() {
-    let mut course = Course::default();
+    let mut history = History::default();
     let expired = Ended {
         from: None,
         failed: Some(failed(410)),
-        heard: true,
-        went_on: true,
+        received: true,
+        advanced: true,
         lasted: SHORT * 2,
         ..ended()
     };
-    let pauses: Vec<_> = (0..20).map(|_| course.after(&expired).pause).collect();
+    let pauses: Vec<_> = (0..20).map(|_| history.after(&expired).pause).collect();
     assert_eq!(pauses, (0..20).map(Some).collect::<Vec<_>>());
     let lived = Ended {
         lasted: LASTED,
         ..expired
     };
     assert_eq!(
-        course.after(&lived),
+        history.after(&lived),
         Next {
             pause: None,
             list: false
         }
     );
-    assert_eq!(course.failures, 0);
+    assert_eq!(history.failures, 0);
 }
 
 #[test]
@@ -101,46 +101,46 @@ fn whatever_fails_five_times_in_a_row_is_listed() {
         ..ended()
     };
     for failing in [refused, ended] {
-        let mut course = Course::default();
-        let lists: Vec<bool> = (0..11).map(|_| course.after(&failing()).list).collect();
+        let mut history = History::default();
+        let lists: Vec<bool> = (0..11).map(|_| history.after(&failing()).list).collect();
         let expected: Vec<bool> = (1..12).map(|failures| failures == 5 || failures == 10).collect();
         assert_eq!(lists, expected);
     }
-    let mut course = Course::default();
+    let mut history = History::default();
     for _ in 0..4 {
-        course.after(&refused());
+        history.after(&refused());
     }
     let good = Ended {
-        heard: true,
-        went_on: true,
+        received: true,
+        advanced: true,
         ..ended()
     };
     assert_eq!(
-        course.after(&good),
+        history.after(&good),
         Next {
             pause: None,
             list: false
         }
     );
-    assert!(!course.after(&refused()).list, "in a row");
+    assert!(!history.after(&refused()).list, "in a row");
 }
 
 #[test]
 fn watches_that_are_cut_at_once_are_asked_for_again_within_seconds() {
-    let mut course = Course::default();
-    let pauses: Vec<_> = (0..5).map(|_| course.after(&ended()).pause).collect();
+    let mut history = History::default();
+    let pauses: Vec<_> = (0..5).map(|_| history.after(&ended()).pause).collect();
     assert_eq!(pauses, [0, 1, 1, 1, 1].map(Some));
 }
 
 #[test]
 fn watches_that_stay_silent_lead_to_a_list() {
-    let mut course = Course::default();
+    let mut history = History::default();
     let silent = || Ended {
         lasted: LASTED,
         ..ended()
     };
-    for heard in [true, false, false, false, false] {
-        let next = course.after(&Ended { heard, ..silent() });
+    for received in [true, false, false, false, false] {
+        let next = history.after(&Ended { received, ..silent() });
         assert_eq!(
             next,
             Next {
@@ -149,8 +149,8 @@ fn watches_that_stay_silent_lead_to_a_list() {
             }
         );
     }
-    assert!(course.after(&silent()).list);
-    assert!(!course.after(&silent()).list, "counted anew");
+    assert!(history.after(&silent()).list);
+    assert!(!history.after(&silent()).list, "counted anew");
 }
 
 #[tokio::test]

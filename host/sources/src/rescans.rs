@@ -8,25 +8,25 @@ use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher as _};
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
-/// The maximum interval between looks while the operating system reports changes: its queues may overflow, and network
-/// file systems report nothing.
+/// The maximum interval between rescans while the operating system reports changes: its queues may overflow, and
+/// network file systems report nothing.
 const RESCAN: Duration = Duration::from_secs(30);
 
-/// The interval between looks if the operating system cannot report changes, for example because its watches are used
+/// The interval between rescans if the operating system cannot report changes, for example because its watches are used
 /// up.
 pub(crate) const RESCAN_UNWATCHED: Duration = Duration::from_secs(2);
 
 /// The delay between an event and the look: events come in bursts, and each look queries every file.
 const BURST: Duration = Duration::from_millis(50);
 
-/// The looks at one file or folder.
+/// The rescans of one file or folder.
 #[derive(Default)]
-pub(crate) struct Looks {
+pub(crate) struct Rescans {
     changed: Arc<Notify>,
     watcher: Option<RecommendedWatcher>,
 }
 
-impl Looks {
+impl Rescans {
     /// Lets the operating system report changes in the folder from here on. Call it before a look: a change during that
     /// then causes another one.
     ///
@@ -36,7 +36,7 @@ impl Looks {
         self.watcher = None;
         let changed = Arc::clone(&self.changed);
         let mut watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
-            // Our own looks open folders and files.
+            // Rescans open folders and files.
             if !event.is_ok_and(|event| matches!(event.kind, EventKind::Access(_))) {
                 changed.notify_one();
             }
