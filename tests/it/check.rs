@@ -455,7 +455,7 @@ fn a_configuration_that_cannot_be_used_ends_a_check_at_once() {
 
     let site = Site::of("");
     let empty = ran(&mut site.command("check", &["--output", "json"])).exits(2);
-    let wanted = ("configuration", "`trueup init FOLDER --world WORLD`", "correct it");
+    let wanted = ("configuration", "`trueup init FOLDER`", "correct it");
     assert!(names(&findings(&empty), "failed", wanted), "{empty}");
     for command in ["check", "plan"] {
         let missing = ran(program().arg(command).arg(site.path("nowhere"))).exits(2);

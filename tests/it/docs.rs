@@ -282,7 +282,9 @@ fn every_link_leads_to_a_file_and_a_heading() {
             };
             let path = Path::new(ROOT).join(&target);
             let has_anchor = || anchors(&fs::read_to_string(&path).unwrap_or_default()).contains(anchor);
-            if !path.exists() || !(anchor.is_empty() || has_anchor()) {
+            // The site has the pages alone.
+            let leaves_the_site = page.starts_with("docs/") && file.starts_with("../");
+            if leaves_the_site || !path.exists() || !(anchor.is_empty() || has_anchor()) {
                 broken.push(format!("{page}: {link}"));
             }
         }

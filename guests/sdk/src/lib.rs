@@ -36,7 +36,7 @@ pub use wit_bindgen;
 )]
 pub mod bindings {
     wit_bindgen::generate!({
-        path: "../../wit/host",
+        path: "wit",
         inline: "
             package trueup:sdk;
             world host {

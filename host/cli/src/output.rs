@@ -119,15 +119,20 @@ pub(crate) fn text<T: Serialize + ?Sized>(
     }
 }
 
-/// Lines about changes, with their colours if stdout gets any.
+/// Lines about changes, with their colours if stdout gets any, and wrapped if it is a terminal.
 pub(crate) fn changes(lines: &[String]) -> String {
-    match colour::is_on(&std::io::stdout()) {
-        true => joined(lines, colour::change),
-        false => joined(lines, str::to_owned),
+    let stdout = std::io::stdout();
+    let paint = match colour::is_on(&stdout) {
+        true => colour::change,
+        false => str::to_owned,
+    };
+    match width(&stdout) {
+        Some(width) => joined(lines, |line| paint(&wrapped(line, width))),
+        None => joined(lines, paint),
     }
 }
 
-fn joined(texts: &[String], paint: fn(&str) -> String) -> String {
+fn joined(texts: &[String], paint: impl Fn(&str) -> String) -> String {
     let lines = texts.iter().flat_map(|text| text.split('\n'));
     lines.map(|line| paint(&text::printable(line)) + "\n").collect()
 }
@@ -211,18 +216,19 @@ pub(crate) fn laid_out(message: &str, width: usize) -> Vec<String> {
     indented.map(|part| wrapped(&part, width)).collect()
 }
 
-/// Breaks a line at blanks.
+/// Breaks a line at blanks. What follows is indented further than the line begins.
 fn wrapped(line: &str, width: usize) -> String {
-    const INDENT: &str = "    ";
+    let blanks = line.len() - line.trim_start_matches(' ').len();
+    let indent = " ".repeat(blanks + 4);
     let mut text = String::new();
     let mut column = 0;
     for word in line.split_inclusive(' ') {
         let length = word.trim_end().chars().count();
-        if column > INDENT.len() && column + length > width {
+        if column > indent.len() && column + length > width {
             text.truncate(text.trim_end().len());
             text.push('\n');
-            text.push_str(INDENT);
-            column = INDENT.len();
+            text.push_str(&indent);
+            column = indent.len();
         }
         text.push_str(word);
         column += word.chars().count();

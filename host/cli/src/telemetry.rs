@@ -49,7 +49,7 @@ impl Verbosity {
         match (self.quiet, self.verbose) {
             (true, _) => "error",
             (false, 0) => default,
-            (false, 1) => "info,kube_client=off",
+            (false, 1) => LOG_WITH_GUESTS,
             (false, _) => "debug",
         }
     }
@@ -59,8 +59,22 @@ impl Verbosity {
 /// what went wrong, without each step.
 const LOG_DEFAULT: &str = "info,guest=warn,trueup::sim=warn,kube_client=off";
 
+/// Also what guests say.
+const LOG_WITH_GUESTS: &str = "info,kube_client=off";
+
 /// A simulated Engine in its own process logs only the requests that it gets.
 const LOG_OF_SIMULATOR: &str = "info";
+
+/// Whose lines a command's log has, if neither the command line nor `TRUEUP_LOG` sets a filter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LinesOf {
+    /// The host.
+    Host,
+    /// The guests too.
+    Guests,
+    /// A simulated server, whose process this is.
+    Simulator,
+}
 
 /// A layer that receives events and spans.
 type BoxedLayer = Box<dyn Layer<Registry> + Send + Sync>;
@@ -69,14 +83,18 @@ type BoxedLayer = Box<dyn Layer<Registry> + Send + Sync>;
 ///
 /// # Errors
 /// One line: what the variable must be.
-pub(crate) fn start_plain(is_simulator: bool, verbosity: Verbosity) -> Result<(), String> {
+pub(crate) fn start_plain(lines: LinesOf, verbosity: Verbosity) -> Result<(), String> {
     let format = match std::env::var(LogFormat::VARIABLE) {
         Ok(word) => LogFormat::named(&word)?,
         Err(_) => LogFormat::default(),
     };
-    let default = if is_simulator { LOG_OF_SIMULATOR } else { LOG_DEFAULT };
+    let default = match lines {
+        LinesOf::Host => LOG_DEFAULT,
+        LinesOf::Guests => LOG_WITH_GUESTS,
+        LinesOf::Simulator => LOG_OF_SIMULATOR,
+    };
     begin(vec![log(format, verbosity.filter(default))]);
-    if !is_simulator {
+    if lines != LinesOf::Simulator {
         verbosity.show_progress(format);
     }
     Ok(())

@@ -363,14 +363,13 @@ fn sections_that_do_not_fit_are_named_with_the_lines_to_add() {
     refused(
         "[source]\nmanifests = \"m\"\n",
         &[
-            "trueup.toml: nothing to do: no section names any work; `trueup init FOLDER --world WORLD` writes a configuration, \
-             with as WORLD `ipam` for pod addresses, `lbaas` for load balancers, `neg` for network endpoint groups, `node` for \
-             the number of a node, or its Services",
+            "trueup.toml: nothing to do: no section names any work; `trueup init FOLDER` lists the worlds, and writes a \
+             configuration",
         ],
     );
     let error = load("", &[], &[]).expect_err("nothing is configured");
     assert!(
-        error.contains("`trueup init FOLDER --world WORLD` writes a configuration"),
+        error.contains("`trueup init FOLDER` lists the worlds"),
         "{error}"
     );
     assert_eq!(error.lines().count(), 1, "{error}");

@@ -171,7 +171,9 @@ impl About {
 pub(super) fn check_fit(document: &Document<'_>, source: &Section<'_>, worlds: &[About], present: &[&About]) {
     let reads_source = present.iter().any(|about| about.reads_source());
     if present.is_empty() {
-        report_no_work(document, worlds);
+        document.wrong(
+            "nothing to do: no section names any work; `trueup init FOLDER` lists the worlds, and writes a configuration",
+        );
     } else if reads_source && !source.is_present() {
         source::report_missing_source(document);
     } else if !reads_source && source.is_present() {
@@ -182,16 +184,6 @@ pub(super) fn check_fit(document: &Document<'_>, source: &Section<'_>, worlds: &
             adapters.join(", or ")
         ));
     }
-}
-
-/// Reports that no section says what to do, and how to get one that does.
-fn report_no_work(document: &Document<'_>, worlds: &[About]) {
-    let choice = |about: &About| format!("`{}` for {}", about.name, about.subject.trim_end_matches(','));
-    let choices: Vec<String> = worlds.iter().map(choice).collect();
-    document.wrong(format_args!(
-        "nothing to do: no section names any work; `trueup init FOLDER --world WORLD` writes a configuration, with as WORLD {}",
-        choices.join(", ")
-    ));
 }
 
 /// The kinds of objects that these worlds need, each with what the first of them makes from it.

@@ -1,9 +1,8 @@
 //! `trueup grants`: works out which grants a guest needs.
 
-use std::path::PathBuf;
-
 use trueup_runtime::infer;
 
+use super::recordings::Recordings;
 use crate::exit::{Ending, misused};
 use crate::output::{self, Output};
 
@@ -12,16 +11,12 @@ pub(crate) enum Command {
     /// Proposes the smallest grant that would have allowed what recordings ask, as TOML to paste under `[guests.NAME]`.
     ///
     /// Lists refused calls separately, and does not grant them.
-    Infer {
-        /// Recordings, or folders of them.
-        #[arg(required = true, value_name = "JOURNAL")]
-        journals: Vec<PathBuf>,
-    },
+    Infer(Recordings),
 }
 
 pub(crate) fn exec(command: Command, output: Output) -> Ending {
-    let Command::Infer { journals } = command;
-    let files = infer::recordings(&journals).map_err(|error| misused(anyhow::anyhow!(error)))?;
+    let Command::Infer(recordings) = command;
+    let files = recordings.files()?;
     let (inferred, torn) = infer::infer(&files).map_err(misused)?;
     for torn in torn {
         output::talk(&format!("warning: {torn}"));

@@ -3,12 +3,10 @@
 mod serve;
 mod to_scenario;
 
-use std::path::PathBuf;
-
 use serde_json::value::RawValue;
 use trueup_journal::{By, Ending, Entry, Event, Header, Segment};
-use trueup_runtime::infer;
 
+use super::recordings::Recordings;
 use super::since::Since;
 use crate::exit::{Ending as CommandEnding, Exit, misused};
 use crate::output::{self, Output, printable};
@@ -24,9 +22,8 @@ pub(crate) enum Command {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Show {
-    /// Recordings, or folders of them.
-    #[arg(required = true)]
-    files: Vec<PathBuf>,
+    #[command(flatten)]
+    recordings: Recordings,
     /// Only calls and questions whose name holds this text; may be given several times.
     #[arg(long, value_name = "TEXT")]
     call: Vec<String>,
@@ -48,7 +45,7 @@ pub(crate) fn exec(command: Command, output: Output) -> CommandEnding {
     };
     let since_ms = show.since.at_ms()?;
     let mut shown = Vec::new();
-    for file in &infer::recordings(&show.files).map_err(|error| misused(anyhow::anyhow!(error)))? {
+    for file in &show.recordings.files()? {
         let segment = Segment::read(file).map_err(misused)?;
         if let Some(torn) = &segment.torn {
             output::talk(&format!("warning: {torn}"));

@@ -16,6 +16,7 @@ mod neg;
 mod plan;
 mod reach;
 mod reconcile;
+mod recordings;
 mod replay;
 mod run;
 mod sim;
@@ -41,7 +42,7 @@ use trueup_worlds::worlds;
 use crate::colour;
 use crate::exit::{Ending, misused};
 use crate::output::Output;
-use crate::telemetry::{self, Verbosity};
+use crate::telemetry::{self, LinesOf, Verbosity};
 
 /// Reconciles network control planes: runs decision logic as WebAssembly guests, records every question that they ask,
 /// and replays it.
@@ -68,9 +69,15 @@ impl Cli {
         Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
     }
 
-    /// Whether this process is a simulated server.
-    fn is_simulator(&self) -> bool {
-        matches!(self.command, Command::Sim(_))
+    /// Whose lines the log has.
+    fn lines_of(&self) -> LinesOf {
+        match &self.command {
+            Command::Sim(_) => LinesOf::Simulator,
+            Command::Test(test::Args { log: true, .. }) | Command::Replay(replay::Args { log: true, .. }) => {
+                LinesOf::Guests
+            }
+            _ => LinesOf::Host,
+        }
     }
 
     /// True if the configuration sets the log format. Such a command starts the log after it has read that.
@@ -164,7 +171,7 @@ pub(crate) fn exec(cli: Cli) -> Ending {
     colour::choose(cli.color);
     crate::output::fit(cli.output);
     if !cli.starts_its_log() {
-        telemetry::start_plain(cli.is_simulator(), cli.verbosity)
+        telemetry::start_plain(cli.lines_of(), cli.verbosity)
             .map_err(|error| misused(anyhow::Error::msg(error)))?;
     }
     let output = cli.output;

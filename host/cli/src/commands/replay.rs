@@ -1,7 +1,7 @@
 //! `trueup replay`: decides recordings again and compares.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::anyhow;
@@ -11,11 +11,11 @@ use trueup_capabilities::log::Log;
 use trueup_engine::Engine;
 use trueup_journal::{Outcome, Segment};
 use trueup_registry::{Reference, Store};
-use trueup_runtime::infer;
 use trueup_work::guests::Program;
 use trueup_work::guests::load::Loader;
 use trueup_work::replay;
 
+use super::recordings::Recordings;
 use crate::exit::{Ending, Exit, Failure, misused};
 use crate::output::{self, Output};
 
@@ -27,10 +27,9 @@ use crate::output::{self, Output};
 /// Exits 0 if all are identical (as far as recorded), 3 if one is not.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Recordings, or folders of them. Each file is independent.
-    #[arg(required = true)]
-    files: Vec<PathBuf>,
-    /// Another guest: a file, or the name of a built-in one. Default: the recorded guest, found by its digest among
+    #[command(flatten)]
+    recordings: Recordings,
+    /// Another guest: a file, a folder of versions (`file:FOLDER`), or the name of a built-in one. Default: the recorded guest, found by its digest among
     /// those that ship and those in the recording's state folder, else by its name and version.
     #[arg(long)]
     guest: Option<String>,
@@ -42,7 +41,7 @@ pub(crate) struct Args {
     afresh: bool,
     /// Writes what the guest logs to the log.
     #[arg(long)]
-    log: bool,
+    pub(super) log: bool,
 }
 
 #[derive(Serialize)]
@@ -66,7 +65,7 @@ async fn replay_all(args: &Args, loader: &Loader, log: &Arc<dyn Log>, output: Ou
     let mut all = Vec::new();
     let mut unreadable = 0;
     let mut programs = Programs::new(loader, args.guest.as_deref());
-    let files = infer::recordings(&args.files).map_err(|error| misused(anyhow!(error)))?;
+    let files = args.recordings.files()?;
     for file in &files {
         let segment = match Segment::read(file) {
             Ok(segment) => segment,
@@ -141,7 +140,7 @@ pub(super) struct Programs<'l> {
 }
 
 impl<'l> Programs<'l> {
-    /// `wanted`: a file, or the name of a built-in guest. `None`: the guest that made the recording.
+    /// `wanted`: a guest as [`Reference::parse`] takes it. `None`: the guest that made the recording.
     pub(super) fn new(loader: &'l Loader, wanted: Option<&'l str>) -> Self {
         Self {
             loader,
@@ -153,8 +152,7 @@ impl<'l> Programs<'l> {
     /// The guest for the recording in `file`.
     pub(super) fn of(&mut self, file: &Path, segment: &Segment) -> Result<Arc<Program>, Failure> {
         let reference = match self.wanted {
-            Some(wanted) if Path::new(wanted).is_file() => Reference::File(wanted.into()),
-            Some(name) => Reference::builtin(name),
+            Some(wanted) => Reference::parse(wanted, Path::new("")).map_err(misused)?,
             None => recorded(file, segment),
         };
         if let Some(program) = self.loaded.get(&reference) {

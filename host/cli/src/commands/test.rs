@@ -36,7 +36,7 @@ pub(crate) struct Args {
     accept: bool,
     /// Writes what the guests log to the log.
     #[arg(long)]
-    log: bool,
+    pub(super) log: bool,
     #[command(flatten)]
     watch: Watch,
 }

@@ -23,36 +23,21 @@ pub(super) fn exec(_: Args, output: Output) -> Ending {
         .map_err(anyhow::Error::from)?;
     output::show(&guests, output, |guests| {
         if output == Output::Wide {
-            return wide(guests);
+            let head = ["GUEST", "WORLD", "BYTES", "DIGEST", "IMPORTS", "EXPORTS"];
+            return output::table(head, guests.iter().map(row));
         }
-        let line =
-            |name: &str, world: &str, size: &str, digest: &str| format!("{name:<12} {world:<42} {size:>9}  {digest}");
-        let of = |guest: &Shown| {
-            let name = format!("{}@{}", guest.name, guest.version);
-            line(
-                &name,
-                guest.world.unwrap_or("none"),
-                &guest.size.to_string(),
-                &guest.digest,
-            )
-        };
-        let head = line("GUEST", "WORLD", "BYTES", "DIGEST");
-        std::iter::once(head).chain(guests.iter().map(of)).collect()
+        let short = guests.iter().map(row).map(|[name, world, bytes, digest, ..]| [name, world, bytes, digest]);
+        output::table(["GUEST", "WORLD", "BYTES", "DIGEST"], short)
     })
 }
 
-/// Also what each asks of the host, and answers.
-fn wide(guests: &[Shown]) -> Vec<String> {
-    let head = ["GUEST", "WORLD", "BYTES", "DIGEST", "IMPORTS", "EXPORTS"];
-    let row = |guest: &Shown| {
-        [
-            format!("{}@{}", guest.name, guest.version),
-            guest.world.unwrap_or("none").to_owned(),
-            guest.size.to_string(),
-            guest.digest.clone(),
-            guest.imports.join(","),
-            guest.exports.join(","),
-        ]
-    };
-    output::table(head, guests.iter().map(row))
+fn row(guest: &Shown) -> [String; 6] {
+    [
+        format!("{}@{}", guest.name, guest.version),
+        guest.world.unwrap_or("none").to_owned(),
+        guest.size.to_string(),
+        guest.digest.clone(),
+        guest.imports.join(","),
+        guest.exports.join(","),
+    ]
 }

@@ -1,7 +1,7 @@
 //! `trueup journal serve`: shows recordings as a page in the browser.
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, anyhow};
@@ -10,14 +10,14 @@ use trueup_base::local_only;
 use trueup_registry::Reference;
 use trueup_runtime::page::{self, Against, Source};
 
+use crate::commands::recordings::Recordings;
 use crate::exit::{Ending, Exit, misused};
 use crate::output::{self, Output};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Recordings: files, folders of segments, or state folders.
-    #[arg(required = true, value_name = "FILE")]
-    files: Vec<PathBuf>,
+    #[command(flatten)]
+    recordings: Recordings,
     /// The address to listen on, on loopback; port 0 takes a free one.
     #[arg(long, default_value = "127.0.0.1:0")]
     listen: SocketAddr,
@@ -40,12 +40,13 @@ enum Open {
 
 pub(crate) fn exec(args: Args, output: Output) -> Ending {
     local_only::must_be_loopback(args.listen).map_err(|why| misused(anyhow!(why)))?;
-    for file in &args.files {
+    let files = args.recordings.paths()?;
+    for file in &files {
         std::fs::metadata(file)
             .with_context(|| format!("can't read `{}`", file.display()))
             .map_err(misused)?;
     }
-    let mut source = Source::new(args.files);
+    let mut source = Source::new(files);
     if let Some(guest) = &args.against {
         let loader = crate::commands::loader()?;
         let reference = Reference::parse(guest, Path::new("")).map_err(misused)?;

@@ -1,37 +1,35 @@
 //! `trueup journal to-scenario`: a recording becomes a scenario that passes.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context as _, anyhow};
 use trueup_capabilities::log::NoLog;
 use trueup_journal::Segment;
-use trueup_runtime::infer;
 use trueup_work::scenario::{Guests, of_recording, run_text};
 
+use crate::commands::recordings::Recordings;
 use crate::commands::replay::Programs;
 use crate::commands::{block_on, loader};
 use crate::exit::{Ending, Exit, misused};
 use crate::output::{self, Output};
 
-/// Writes recordings as scenarios for `trueup test`, to stdout.
+/// Writes recordings as scenarios for `trueup test`, one for each, to stdout.
 ///
 /// The guest gets the recorded answers, as faults, and must give the recorded results and ask the same. The command
 /// runs each scenario before it writes it. A recording of a call that trapped or used up a limit is refused: write
 /// that scenario by hand, with `expect_ending`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Recordings, or folders of them: one scenario each.
-    #[arg(required = true, value_name = "RECORDING")]
-    files: Vec<PathBuf>,
+    #[command(flatten)]
+    recordings: Recordings,
     /// The file of the recorded guest. Default: the guest is found by its digest, as `trueup replay` finds it.
     #[arg(long, value_name = "FILE")]
     guest: Option<String>,
 }
 
 pub(super) fn exec(args: Args, output: Output) -> Ending {
-    let files = infer::recordings(&args.files).map_err(|error| misused(anyhow!(error)))?;
+    let files = args.recordings.files()?;
     let loader = loader()?;
     let mut programs = Programs::new(&loader, args.guest.as_deref());
     let mut guests = Guests::new(loader.clone(), BTreeMap::default()).logging(Arc::new(NoLog));
