@@ -186,7 +186,7 @@ const FAULTS: &[Case] = &[
     Case {
         plant: || lbaas().edit("builtin:lbaas@1", "oci:127.0.0.1:1/lbaas:1"),
         check: "guest lbaas",
-        says: "it is not in the lock file",
+        says: "this one is not pinned",
         next: "correct `use` of [guests.lbaas]: trueup guest lock ",
     },
     Case {
