@@ -311,7 +311,7 @@ impl Local {
                     Some(all) => all,
                     None => self.fetched_signatures(place, manifest).await?,
                 };
-                keys.of_manifest(&reference.to_string(), manifest, &all)?
+                keys.of_manifest(place, manifest, &all)?
             }
             _ => return Err(not_local(reference)),
         };
