@@ -181,12 +181,21 @@ const FAULTS: &[Case] = &[
         },
         check: "guest lbaas",
         says: "is not signed",
-        next: "sign it with one of `verify.keys`",
+        next: "lock it if the line says so, else sign it with one of `verify.keys`",
+    },
+    Case {
+        plant: || {
+            let signed = "oci:127.0.0.1:1/lbaas:1\"\nverify = { keys = [\"key.pub\"] }";
+            lbaas().edit("builtin:lbaas@1\"", signed).file("key.pub", KEY)
+        },
+        check: "guest lbaas",
+        says: "this one is not pinned",
+        next: "lock it if the line says so",
     },
     Case {
         plant: || lbaas().edit("builtin:lbaas@1", "oci:127.0.0.1:1/lbaas:1"),
         check: "guest lbaas",
-        says: "it is not in the lock file",
+        says: "this one is not pinned",
         next: "correct `use` of [guests.lbaas]: trueup guest lock ",
     },
     Case {
@@ -437,6 +446,27 @@ fn a_warning_does_not_fail_a_check() {
         "kubectl api-resources --api-group=discovery.k8s.io",
     );
     assert!(names(&findings(&ran), "warning", missing), "{ran}");
+}
+
+#[test]
+fn an_empty_folder_and_a_key_that_is_not_needed_yet_are_warnings() {
+    let mut empty = toy();
+    for file in fs::read_dir(empty.site.path("manifests")).unwrap() {
+        fs::remove_file(file.unwrap().path()).unwrap();
+    }
+    let ran_empty = ran(&mut empty.command).exits(0);
+    let said = ("manifests", "manifests: no object at all", "put manifests into ");
+    assert!(names(&findings(&ran_empty), "warning", said), "{ran_empty}");
+
+    let keys = "builtin:lbaas@1\"\nverify = { keys = [\"nokey.pem\"] }";
+    let mut without_key = lbaas().edit("builtin:lbaas@1\"", keys);
+    let ran_without_key = ran(&mut without_key.command).exits(0);
+    let said = (
+        "keys lbaas",
+        "nokey.pem: No such file",
+        "correct `keys` in `verify` of [guests.lbaas]",
+    );
+    assert!(names(&findings(&ran_without_key), "warning", said), "{ran_without_key}");
 }
 
 #[test]

@@ -193,7 +193,8 @@ impl Local {
             (None, Some(digest)) => (digest, Pinned::Lock),
             (None, None) => {
                 return Err(NotLoaded::NoGuest(NoGuest(format!(
-                    "guest oci:{image}: a tag means what it meant when it was locked, and it is not in the lock file: run `{}`",
+                    "guest oci:{image}: a tag is used only as the lock file pins it, and this one is not pinned: name it by digest \
+                     (`@sha256:...`, as `trueup guest push` printed it), or run `{}` if it is in the configuration",
                     self.command()
                 ))));
             }
@@ -302,7 +303,7 @@ impl Local {
                     Some(all) => all,
                     None => self.fetched_signatures(image, manifest).await?,
                 };
-                keys.of_manifest(&reference.to_string(), manifest, &all)?
+                keys.of_manifest(image, manifest, &all)?
             }
             _ => return Err(not_local(reference)),
         };

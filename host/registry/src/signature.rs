@@ -19,6 +19,7 @@ use rustls::pki_types::pem::PemObject as _;
 use serde::{Deserialize, Serialize};
 
 use super::error::NoGuest;
+use super::reference::OciReference;
 use trueup_base::regular;
 
 /// A PEM file of a key has 200 bytes, a signature 100. A larger file is the wrong file.
@@ -42,6 +43,16 @@ const PAYLOAD_TYPE: &str = "cosign container image signature";
 pub struct Verify {
     /// Files of public keys, any of which may have signed. Empty: no signature is required.
     pub keys: Vec<PathBuf>,
+}
+
+impl Verify {
+    /// Checks the files. A guest that ships with the host needs none of them, but a guest that replaces it does.
+    ///
+    /// # Errors
+    /// One line: which file is no valid key.
+    pub fn check(&self) -> Result<(), NoGuest> {
+        Keys::read(&self.keys).map(drop)
+    }
 }
 
 /// The trusted keys.
@@ -137,7 +148,7 @@ impl Keys {
     ///
     /// # Errors
     /// One line: there is no signature, none by these keys, or only signatures of other manifests.
-    pub(super) fn of_manifest(&self, reference: &str, manifest: &str, all: &[Signed]) -> Result<PathBuf, NoGuest> {
+    pub(super) fn of_manifest(&self, place: &OciReference, manifest: &str, all: &[Signed]) -> Result<PathBuf, NoGuest> {
         let mut wrong = None;
         for signed in all {
             let Ok(payload) = STANDARD.decode(&signed.payload) else {
@@ -154,10 +165,14 @@ impl Keys {
         }
         let because = match (wrong, all.len()) {
             (Some(why), _) => format!("its signature {why}"),
-            (None, 0) => "is not signed; sign it with `cosign sign --key cosign.key`".to_owned(),
+            (None, 0) => format!(
+                "is not signed; sign it with `cosign sign --key cosign.key {}`, and with `--new-bundle-format=false` where \
+                 cosign writes bundles",
+                place.at_digest(manifest)
+            ),
             (None, count) => format!("none of its {count} signatures is by any of the keys: {}", self.names()),
         };
-        Err(NoGuest(format!("guest {reference} (manifest {manifest}): {because}")))
+        Err(NoGuest(format!("guest oci:{place} (manifest {manifest}): {because}")))
     }
 }
 

@@ -207,10 +207,10 @@ fn a_signature_of_a_manifest_counts_for_that_manifest_alone() {
         payload: good.payload.clone(),
         signature: of_other.signature.clone(),
     };
+    let place = OciReference::parse("a.b/c:1").unwrap();
     let check = |all: &[&Signed]| {
         let all: Vec<Signed> = all.iter().map(|signed| (*signed).clone()).collect();
-        keys.of_manifest("oci:a.b/c:1", &this, &all)
-            .map_err(|error| error.to_string())
+        keys.of_manifest(&place, &this, &all).map_err(|error| error.to_string())
     };
     assert_eq!(check(&[&good]).unwrap(), desk.path("mine.pub"));
     assert_eq!(
@@ -219,7 +219,10 @@ fn a_signature_of_a_manifest_counts_for_that_manifest_alone() {
         "others' signatures do not make a good one bad"
     );
     for (all, said) in [
-        (&[][..], "is not signed".to_owned()),
+        (
+            &[][..],
+            format!("is not signed; sign it with `cosign sign --key cosign.key a.b/c@{this}`, and with `--new-bundle"),
+        ),
         (
             &[&foreign, &forged][..],
             "none of its 2 signatures is by any of the keys".to_owned(),

@@ -109,6 +109,14 @@ async fn looked(
 async fn guests(config: &Config, ground: &Ground, needs: &[Needs<'_>], tell: &mut impl FnMut(Finding)) {
     for needs in needs {
         for named in &needs.guests {
+            if let Err(error) = named.2.verify.check() {
+                let next = format!("correct `keys` in `verify` of [guests.{}]", named.0);
+                tell(Finding::wrong(
+                    format!("keys {}", named.0),
+                    Mark::Warning,
+                    Trouble::new(error, next),
+                ));
+            }
             let check = format!("guest {}", named.0);
             let version = match ground.usable(config, named).await {
                 Ok(version) => version,
@@ -163,7 +171,8 @@ fn of_guest(config: &Config, (name, _, guest): &Named, unusable: Unusable) -> Tr
             format!("check that the registry runs and that this machine reaches it, then: trueup guest pull {file}")
         }
         Unusable::Guest(_) if is_signed => format!(
-            "sign it with one of `verify.keys`, or correct `use` of [guests.{name}]; then: trueup guest verify {file}"
+            "lock it if the line says so, else sign it with one of `verify.keys` or correct `use` of [guests.{name}]; then: \
+             trueup guest verify {file}"
         ),
         Unusable::Guest(_) => format!("correct `use` of [guests.{name}]: {inspect}"),
         Unusable::Settings(_) => format!("correct `use` or `settings` of [guests.{name}]: {inspect}"),

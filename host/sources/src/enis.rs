@@ -133,6 +133,10 @@ pub fn load(file: &Path) -> Result<Enis, EnisError> {
 /// The error is the text after the file's name.
 fn parse(text: &str) -> Result<Enis, String> {
     const FORM: &str = "{\"enis\":[{\"id\":\"eni-1\",\"device_number\":0,\"addresses\":[\"10.0.0.2\"]}]}";
+    // serde takes an array for a struct, and would then refuse its first element as if it were the field.
+    if text.trim_start().starts_with('[') {
+        return Err(format!("is an array, must be an object; the form is {FORM}"));
+    }
     let enis: Enis = serde_json::from_str(text).map_err(|error| format!("{error}; the form is {FORM}"))?;
     match mistakes(&enis).into_iter().next() {
         Some(mistake) => Err(mistake.text),
@@ -256,10 +260,9 @@ mod tests {
             r#"{"enis":[{"id":"a","#,
             "EOF while parsing a value at line 1 column 19",
         );
-        refused(
-            "[]",
-            "invalid length 0, expected struct Enis with 1 element at line 1 column 2",
-        );
+        for array in ["[]", r#"[{"id":"a","device_number":0,"addresses":[]}]"#, "\n[[]]"] {
+            refused(array, "is an array, must be an object");
+        }
         refused("{}", "missing field `enis` at line 1 column 2");
         refused(
             r#"{"enis":[],"eni":[]}"#,

@@ -19,7 +19,8 @@ use std::path::{Path, PathBuf};
 use trueup_base::replace;
 
 use super::disk::Disk;
-use super::{Error, generations, place};
+use super::tools::read_bytes;
+use super::{Error, format, generations, place};
 
 /// The position of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
@@ -157,13 +158,23 @@ pub(super) fn lost(known: Option<Mark>, found: Option<Mark>) -> Option<String> {
     }
 }
 
-/// The command that an operator runs if the host can't continue with a store.
+/// The commands that an operator runs if the host can't continue with a store: only those that succeed with the files
+/// that are there. `accept` refuses a file that is damaged in itself.
 fn way_out(path: &Path) -> String {
-    let path = path.display();
-    format!(
-        "nothing is written to it; with the host stopped, `trueup checkpoint restore {path} --generation 1` brings an \
-         earlier one back, and `trueup checkpoint accept {path}` goes on with what is there, or with nothing where it is gone"
-    )
+    let shown = path.display();
+    let restore = match generations::list(path).unwrap_or_default().first() {
+        Some(newest) => {
+            format!("`trueup checkpoint restore {shown} --generation {newest}` brings an earlier one back, and ")
+        }
+        None => String::new(),
+    };
+    let accept = format!("`trueup checkpoint accept {shown}` goes on with");
+    let accept = match read_bytes(path).map(|bytes| format::scan(&bytes, None)) {
+        Ok(Ok(_)) => format!("{accept} what is there"),
+        Ok(Err(_)) => format!("`mv {shown} {shown}.damaged`, then {accept} an empty store"),
+        Err(_) => format!("{accept} an empty store"),
+    };
+    format!("nothing is written to it; with the host stopped, {restore}{accept}")
 }
 
 /// The error of a store with this damage.

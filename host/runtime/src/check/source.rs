@@ -43,9 +43,16 @@ async fn manifests(config: &Config, source: &Source, folder: &Path, tell: &mut i
         let next = format!("correct it, then: trueup plan {}", config.file.display());
         tell(Finding::wrong(check, Mark::Failed, Trouble::new(problem, next)));
     }
-    if all.problems.is_empty() {
-        tell(Finding::ok(check, format!("{shown}: {} objects", all.changes.len())));
+    if !all.problems.is_empty() {
+        return;
     }
+    tell(if all.changes.is_empty() {
+        let next = format!("put manifests into {shown}, mount it, or correct `manifests` in [source]");
+        let text = format!("{shown}: no object at all; a host that knew some removes nothing");
+        Finding::wrong(check, Mark::Warning, Trouble::new(text, next))
+    } else {
+        Finding::ok(check, format!("{shown}: {} objects", all.changes.len()))
+    });
 }
 
 async fn kubernetes(

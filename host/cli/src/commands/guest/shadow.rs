@@ -25,7 +25,7 @@ pub(crate) enum Command {
 pub(crate) struct Start {
     /// The guest, as in [guests.NAME].
     guest: String,
-    /// The candidate: a name such as `lbaas@2`, a file, or an image (`oci:...`).
+    /// The candidate: a name such as `lbaas@2`, a file, or an image (`oci:...@sha256:...`).
     candidate: String,
     /// Compares every question, not only results and writes. Default: if the configuration's gate is `strict`.
     #[arg(long)]

@@ -18,7 +18,7 @@ use crate::output::{self, Output};
 pub(crate) struct Args {
     /// The guest, as in [guests.NAME].
     guest: String,
-    /// The candidate: a name such as `lbaas@2`, a file, or an image (`oci:...`).
+    /// The candidate: a name such as `lbaas@2`, a file, or an image (`oci:...@sha256:...`).
     candidate: String,
     /// What its answers to recorded calls must match. Default: the configuration's gate.
     #[arg(long, value_parser = one_of(MODES))]
