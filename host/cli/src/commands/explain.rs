@@ -144,11 +144,12 @@ fn text(of: &Explanation, since_ms: Option<u64>) -> Vec<String> {
     lines
 }
 
-/// Whether nothing but a resync caused a job, and yet it had something to do.
-fn was_corrected(job: &Record) -> bool {
+/// Whether nothing but a resync caused a job, no earlier job left anything to do, and yet it had something to do.
+fn was_corrected(of: &Explained) -> bool {
+    let job = &of.job;
     let (created, destroyed) = (job.effects.created, job.effects.destroyed);
     let is_resync = |timed: &TimedCause| matches!(timed.cause, Cause::Resync);
-    created + destroyed > 0 && job.failures_before == 0 && job.causes.iter().all(is_resync)
+    created + destroyed > 0 && job.failures_before == 0 && of.origin.is_none() && job.causes.iter().all(is_resync)
 }
 
 /// One job: its time and its guest, the cause, the desired state, the calls, and the outcome.
@@ -170,7 +171,7 @@ fn job_text(of: &Explained, guest: &str) -> Vec<String> {
     )];
     lines.push("  because".to_owned());
     lines.extend(causes(&job.causes, job.more_causes, "    "));
-    if was_corrected(job) {
+    if was_corrected(of) {
         lines.push(
             "    * others had changed its objects: look for another host with the same `cluster`, or for changes by hand"
                 .to_owned(),
@@ -462,5 +463,43 @@ fn came(of: &Explained, guest: &str) -> String {
         Came::Failed { error } => format!("failed: {}; {did}", printable(error)),
         Came::Fault { error } => format!("the guest failed: {}; {did}", printable(error)),
         Came::Refused { error } => format!("refused, no guest was called: {}", printable(error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// A job of a key that created an object, with one cause.
+    fn job(cause: &Value) -> Explained {
+        let mut cause = cause.clone();
+        cause["at_ms"] = json!(1);
+        let job = json!({
+            "format": 1, "key": "shop/web/80", "causes": [cause], "began_ms": 1, "took_ms": 1, "decisions": [],
+            "came": {"end": "true"}, "effects": {"created": 1, "destroyed": 0},
+        });
+        Explained {
+            job: serde_json::from_value(job).unwrap(),
+            origin: None,
+            guest_before: None,
+            calls: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_correction_is_that_of_others_only_if_no_earlier_job_left_it_undone() {
+        let mut of = job(&json!({"why": "resync"}));
+        let accuses = |of: &Explained| job_text(of, "neg").iter().any(|line| line.contains("others had changed"));
+        assert!(accuses(&of));
+        // A NEG's failures are not in the queue's count, so `failures_before` is 0.
+        of.origin = Some(Origin {
+            began_ms: 1,
+            decisions: Vec::new(),
+            causes: job(&json!({"why": "reloaded"})).job.causes,
+            more_causes: 0,
+        });
+        assert!(!accuses(&of));
     }
 }
