@@ -52,7 +52,12 @@ fn a_key_is_made_true_at_once_and_the_exit_code_says_whether_it_is() {
     let why = ran(program()
         .args(["explain", "default/web", "-o", "json", "--config"])
         .arg(site.folder()));
-    assert_eq!(why.exits(0).json()["jobs"][0]["job"]["causes"][0]["why"], "resync");
+    let cause = &why.exits(0).json()["jobs"][0]["job"]["causes"][0];
+    assert_eq!(
+        (&cause["why"], &cause["by_operator"]),
+        (&json!("resync"), &json!(true)),
+        "{cause}"
+    );
     let audit = ran(program().args(["audit", "show"]).arg(site.folder())).exits(0);
     assert!(audit.stdout.contains("reconcile"), "{audit}");
 

@@ -148,7 +148,7 @@ fn text(of: &Explanation, since_ms: Option<u64>) -> Vec<String> {
 fn was_corrected(of: &Explained) -> bool {
     let job = &of.job;
     let (created, destroyed) = (job.effects.created, job.effects.destroyed);
-    let is_resync = |timed: &TimedCause| matches!(timed.cause, Cause::Resync);
+    let is_resync = |timed: &TimedCause| matches!(timed.cause, Cause::Resync { .. });
     created + destroyed > 0 && job.failures_before == 0 && of.origin.is_none() && job.causes.iter().all(is_resync)
 }
 
@@ -271,7 +271,8 @@ fn reason(cause: &Cause) -> String {
         Cause::Acts => "this host acts from here on; another may have acted before".to_owned(),
         Cause::Whole => "the source could be read whole again: what is missing in it is gone".to_owned(),
         Cause::Retry { failures, error } => format!("tried again after failure {failures}: {}", printable(error)),
-        Cause::Resync => "nothing changed: looked at again all the same (resync)".to_owned(),
+        Cause::Resync { by_operator: false } => "nothing changed: looked at again all the same (resync)".to_owned(),
+        Cause::Resync { by_operator: true } => "an operator asked (trueup reconcile)".to_owned(),
         Cause::Interrupted => "the job before was ended while it slept".to_owned(),
         Cause::Request { request } => printable(request),
         Cause::Operation {

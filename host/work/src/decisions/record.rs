@@ -256,7 +256,7 @@ impl Decided {
         matches!(
             self.why.causes.as_slice(),
             [TimedCause {
-                cause: Cause::Resync,
+                cause: Cause::Resync { .. },
                 ..
             }]
         )
