@@ -38,11 +38,3 @@ pub use self::cause::{Nodes, Seen};
 pub(crate) use self::pending::Pending;
 pub(crate) use self::record::Decided;
 pub(crate) use self::spans::{came, decision as span};
-
-use trueup_capabilities::Identity;
-
-/// The id of a decision. It has no number if no entries are counted, as in a plan.
-pub fn id(of: &Identity, entry: Option<u64>) -> String {
-    let number = entry.map(|entry| format!("#{entry}")).unwrap_or_default();
-    format!("{}/{}{number}", of.guest, of.instance)
-}
