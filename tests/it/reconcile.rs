@@ -69,7 +69,9 @@ fn a_key_is_made_true_at_once_and_the_exit_code_says_whether_it_is() {
 
     let unknown = reconcile(&site, "default/wbe", &[]).exits(2);
     assert!(
-        unknown.stderr.contains("no key `default/wbe` is known to this host"),
+        unknown
+            .stderr
+            .contains("no key `default/wbe` is known to this host; did you mean `default/web`?"),
         "{unknown}"
     );
     host.terminate().0.exits(0);
@@ -99,6 +101,7 @@ fn a_key_that_is_not_done_in_time_is_told_and_gone_on_with() {
     site.edit("manifests/web.yaml", "type: LoadBalancer", "type: LoadBalncer");
     wait_until("what can't be read", || {
         let said = explained();
-        said.contains("! what can't be read may name it") && said.contains("web.yaml:8: spec.type: was `LoadBalncer`")
+        said.contains("! a manifest that can't be read may hold this Service")
+            && said.contains("web.yaml:8: spec.type: was `LoadBalncer`")
     });
 }

@@ -212,7 +212,9 @@ mod tests {
     }
 
     fn begin(pending: &mut Pending<Key>, name: &str) -> String {
-        pending.begin(&key(name), 9, || Cause::Resync { by_operator: false }).words()
+        pending
+            .begin(&key(name), 9, || Cause::Resync { by_operator: false })
+            .words()
     }
 
     #[test]
