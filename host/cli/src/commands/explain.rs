@@ -70,6 +70,7 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
         let explained = match (explained, now(args.guest.as_deref(), &args.key, &state_dir)) {
             (Ok(explained), now) => {
                 let now = now.filter(|(shown, _)| shown.guest == explained.guest);
+                let now = now.or_else(|| self::now(None, explained.instance()?, &state_dir));
                 Explanation {
                     now: now.map(|(_, now)| now),
                     ..explained

@@ -243,6 +243,9 @@ mod tests {
         let _lock = StateLock::take(dir.path()).unwrap();
         let starts = said().await;
         let process = format!("process {} has the state folder ", std::process::id());
-        assert!(starts.starts_with(&process) && starts.contains("it is starting"), "{starts}");
+        assert!(
+            starts.starts_with(&process) && starts.contains("it is starting"),
+            "{starts}"
+        );
     }
 }

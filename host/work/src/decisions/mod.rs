@@ -26,7 +26,7 @@ mod spans;
 
 pub use self::calls::{Told, WRITES_MAX, Wish};
 pub use self::cause::{Cause, Happened, Input};
-pub use self::explain::{CallTold, ExplainError, Explained, Explanation, Now, Origin, Wanted, explain};
+pub use self::explain::{CallTold, ExplainError, Explained, Explanation, Now, Origin, Wanted, explain, nearest};
 pub use self::fields::{FIELDS_MAX, Field, Fields, differing};
 pub use self::file::{FILE_BYTES_MAX, RECORD_BYTES_MAX};
 pub use self::pending::{CAUSES_MAX, TimedCause};

@@ -323,6 +323,7 @@ mod tests {
         let calls = web.jobs.iter().map(|of| of.job.decisions[0].id.as_str());
         assert_eq!(calls.collect::<Vec<_>>(), ["service/node-a#3", "nat44/node-a#1"]);
         assert_eq!(web.guest, "nat44, service");
+        assert_eq!(web.instance(), Some("nat44/node-a"));
         assert_eq!(explained(dir.path(), None, "shop/db").unwrap().guest, "nat44");
         let web = explained(dir.path(), Some("nat44"), "shop/web").unwrap();
         assert_eq!(request(&web), "input: shop/web, from service/node-a#7");
