@@ -35,7 +35,7 @@ const FEW: u8 = 2;
 fn shown(stage: &Stage) -> Value {
     let status = ["status", "--output", "json", "--config"].map(std::ffi::OsStr::new);
     let ran = support::trueup(status.into_iter().chain([stage.site.folder().as_os_str()]));
-    let is_early = ["no host runs", "it was not looked at yet"];
+    let is_early = ["no host runs", "does not answer yet", "it was not looked at yet"];
     if is_early
         .iter()
         .any(|text| ran.stdout.contains(text) || ran.stderr.contains(text))

@@ -52,7 +52,12 @@ fn a_key_is_made_true_at_once_and_the_exit_code_says_whether_it_is() {
     let why = ran(program()
         .args(["explain", "default/web", "-o", "json", "--config"])
         .arg(site.folder()));
-    assert_eq!(why.exits(0).json()["jobs"][0]["job"]["causes"][0]["why"], "resync");
+    let cause = &why.exits(0).json()["jobs"][0]["job"]["causes"][0];
+    assert_eq!(
+        (&cause["why"], &cause["by_operator"]),
+        (&json!("resync"), &json!(true)),
+        "{cause}"
+    );
     let audit = ran(program().args(["audit", "show"]).arg(site.folder())).exits(0);
     assert!(audit.stdout.contains("reconcile"), "{audit}");
 
@@ -64,7 +69,9 @@ fn a_key_is_made_true_at_once_and_the_exit_code_says_whether_it_is() {
 
     let unknown = reconcile(&site, "default/wbe", &[]).exits(2);
     assert!(
-        unknown.stderr.contains("no key `default/wbe` is known to this host"),
+        unknown
+            .stderr
+            .contains("no key `default/wbe` is known to this host; did you mean `default/web`?"),
         "{unknown}"
     );
     host.terminate().0.exits(0);
@@ -94,6 +101,7 @@ fn a_key_that_is_not_done_in_time_is_told_and_gone_on_with() {
     site.edit("manifests/web.yaml", "type: LoadBalancer", "type: LoadBalncer");
     wait_until("what can't be read", || {
         let said = explained();
-        said.contains("! what can't be read may name it") && said.contains("web.yaml:8: spec.type: was `LoadBalncer`")
+        said.contains("! a manifest that can't be read may hold this Service")
+            && said.contains("web.yaml:8: spec.type: was `LoadBalncer`")
     });
 }

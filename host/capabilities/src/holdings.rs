@@ -15,6 +15,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
+/// The part of a refusal that tells it from one by grants.
+pub const WAITS: &str = "it waits for an approval";
+
 /// A destruction above both limits waits for an approval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ApproveAbove {
@@ -310,8 +313,8 @@ impl State {
     fn why(&self) -> String {
         let above = self.above.unwrap_or_default();
         format!(
-            "destroying {} of {} objects is more than {} and more than {} %: it waits for an approval, or for a change of \
-             the source after which less is to go; type: trueup approve",
+            "destroying {} of {} objects is more than {} and more than {} %: {WAITS}, or for a change of the source after \
+             which less is to go; type: trueup approve",
             self.going_total + self.destroyed,
             self.all(),
             above.objects,

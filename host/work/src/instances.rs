@@ -164,6 +164,7 @@ impl Instances {
         let own = &self.program.guest.name;
         let is_unnamed = own == trueup_engine::UNKNOWN;
         Identity {
+            name: self.name.to_owned(),
             guest: if is_unnamed { self.name.to_owned() } else { own.clone() },
             version: self.program.guest.version.clone(),
             digest: self.program.guest.digest.to_string(),

@@ -205,6 +205,7 @@ pub(crate) async fn begin(
         version: program.guest.version.clone(),
         digest: digest.clone(),
         instance: "replay".to_owned(),
+        ..Identity::default()
     };
     // The answers that are not on the tape: the time of the recording, and fixed random numbers.
     let backends = Backends {

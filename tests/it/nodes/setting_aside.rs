@@ -1,5 +1,9 @@
 //! The input with which the service processor fails too often is set aside; what is rendered stays.
 
+use std::ffi::OsString;
+
+use support::trueup;
+
 use super::manifests::Manifests;
 use super::site::{Config, Host, wait_until};
 
@@ -106,5 +110,31 @@ fn an_input_that_fails_in_the_processor_is_set_aside_until_it_changes() {
         status.code == Some(0) && status.stdout.lines().any(|line| line == "keys      2 true")
     });
     assert_eq!(set_aside(&host), [""; 0]);
+    host.terminate().exits(0);
+}
+
+#[test]
+fn explain_of_a_service_names_a_manifest_that_can_not_be_read() {
+    let manifests = Manifests::new();
+    manifests.put_node("node-a", "172.30.1.1");
+    manifests.put_service("web", 10, 0);
+    manifests.put_endpoints("web", &["10.1.1.2"]);
+    let mut host = Host::new(Config::new("node-a", &manifests).serving(&["nftables"]));
+    host.start();
+    host.wait_for("1 service rendered by nftables/node-a");
+    let state_dir = host.site.state_dir();
+    let explained = || {
+        let args = ["explain", "shop/web", "--state-dir"].map(OsString::from);
+        trueup(args.into_iter().chain([state_dir.clone().into()]))
+            .exits(0)
+            .stdout
+    };
+    let unreadable = "! a manifest that can't be read may hold this Service";
+    assert!(!explained().contains(unreadable), "{}", explained());
+    manifests.put("service-web.yaml", "kind: Service\nmetadata: [\n");
+    wait_until("what can't be read", || {
+        let said = explained();
+        said.contains(unreadable) && said.contains("service-web.yaml")
+    });
     host.terminate().exits(0);
 }

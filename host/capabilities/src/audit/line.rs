@@ -46,9 +46,12 @@ pub struct Line {
     pub at_ms: u64,
     /// Its subject.
     pub kind: Kind,
-    /// Name of the guest.
+    /// The guest's own name.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub guest: String,
+    /// The guest's name in the configuration, if that is another one.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub name: String,
     /// Version of the guest.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub version: String,
@@ -84,6 +87,7 @@ impl Line {
     pub(super) fn seal(&mut self) -> Result<Vec<u8>, serde_json::Error> {
         let Self {
             guest,
+            name,
             version,
             digest,
             instance,
@@ -93,7 +97,7 @@ impl Line {
             outcome,
             ..
         } = self;
-        for text in [guest, version, digest, instance, decision, call, scope, outcome] {
+        for text in [guest, name, version, digest, instance, decision, call, scope, outcome] {
             cut(text);
         }
         self.hash.clear();
@@ -140,6 +144,10 @@ pub(super) fn line_of(kind: Kind, at_ms: u64, about: &Identity, call: &str, scop
         at_ms,
         kind,
         guest: about.guest.clone(),
+        name: Some(&about.name)
+            .filter(|name| **name != about.guest)
+            .cloned()
+            .unwrap_or_default(),
         version: about.version.clone(),
         digest: about.digest.clone(),
         instance: about.instance.clone(),

@@ -146,9 +146,8 @@ impl Audit {
         scope: &str,
         outcome: &str,
     ) -> Result<(), AuditError> {
-        let number = entry.map(|entry| format!("#{entry}")).unwrap_or_default();
         self.shared.hand_over(Line {
-            decision: format!("{}/{}{number}", to.guest, to.instance),
+            decision: to.decision(entry),
             ..line_of(Kind::Refused, at_ms, to, call, scope, outcome)
         })
     }

@@ -13,6 +13,7 @@ use super::*;
 
 fn guest() -> Identity {
     Identity {
+        name: "lbaas".into(),
         guest: "lbaas".into(),
         version: "1".into(),
         digest: "sha256:ab".into(),
@@ -103,6 +104,23 @@ fn what_is_written_is_read_again_through_all_files() {
         (Kind::Refused, 2, "sha256:ab")
     );
     assert!(lines.windows(2).all(|pair| pair[1].prev == pair[0].hash));
+}
+
+#[test]
+fn a_guest_of_another_name_is_found_by_that_in_the_configuration() {
+    let folder = tempfile::tempdir().unwrap();
+    let audit = Audit::open(folder.path()).unwrap();
+    let own = Identity {
+        guest: "my_guest".into(),
+        ..guest()
+    };
+    audit.managed(0, &own, "swap", "my_guest@2", "done").unwrap();
+    audit.refused(0, &own, Some(69), "api.get", "lb-2", "no").unwrap();
+    audit.managed(0, &guest(), "swap", "lbaas@2", "done").unwrap();
+    let lines = read_all(folder.path());
+    let names: Vec<_> = lines.iter().map(|line| (&*line.guest, &*line.name)).collect();
+    assert_eq!(names, [("my_guest", "lbaas"), ("my_guest", "lbaas"), ("lbaas", "")]);
+    assert_eq!(lines[1].decision, "lbaas/default/web#69");
 }
 
 #[test]

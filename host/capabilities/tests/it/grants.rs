@@ -36,6 +36,7 @@ fn grants(read: &[&str], write: &[&str]) -> Grants {
 
 fn guest() -> Identity {
     Identity {
+        name: "lbaas".into(),
         guest: "lbaas".into(),
         version: "1".into(),
         digest: "sha256:1".into(),

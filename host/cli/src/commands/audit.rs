@@ -1,5 +1,6 @@
 //! `trueup audit`: what the host refused to guests, how it reacted, and whether the log was changed.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
@@ -34,7 +35,7 @@ pub(crate) struct At {
 pub(crate) struct Show {
     #[command(flatten)]
     at: At,
-    /// Only entries about this guest.
+    /// Only entries about this guest, by its name in `[guests.NAME]` or its own.
     #[arg(long, value_name = "NAME")]
     guest: Option<String>,
     #[command(flatten)]
@@ -72,15 +73,23 @@ fn folder(path: &Path) -> Result<PathBuf, Failure> {
 fn show(args: &Show, output: Output) -> Ending {
     let since_ms = args.since.at_ms()?;
     let folder = folder(&args.at.at.path())?;
-    let mut lines = Vec::new();
+    let (mut lines, mut guests) = (Vec::new(), BTreeSet::new());
     let verdict = audit::walk(&folder, |line| {
-        let of_guest = args.guest.as_ref().is_none_or(|guest| *guest == line.guest);
+        let names = [&line.guest, &line.name];
+        guests.extend(names.into_iter().filter(|name| !name.is_empty()).cloned());
+        let of_guest = args.guest.as_ref().is_none_or(|guest| names.contains(&guest));
         if of_guest && since_ms.is_none_or(|since_ms| line.at_ms >= since_ms) {
             lines.push(line);
         }
     })?;
     if !verdict.is_whole() {
         output::talk("warning: this log is not as it was written: `trueup audit verify` says where");
+    }
+    if let Some(unknown) = args.guest.as_ref().filter(|guest| !guests.contains(*guest)) {
+        let known = Vec::from_iter(guests).join(", ");
+        output::talk(&format!(
+            "note: no entry is about guest `{unknown}`; there are entries about: {known}"
+        ));
     }
     output::show(&lines, output, |lines| table(lines))
 }
@@ -91,6 +100,10 @@ fn table(lines: &[Line]) -> Vec<String> {
             ("", _) => "-".to_owned(),
             (guest, "") => guest.to_owned(),
             (guest, version) => format!("{guest}@{version}"),
+        };
+        let guest = match line.name.as_str() {
+            "" => guest,
+            name => format!("{guest} ({name})"),
         };
         let about = if line.decision.is_empty() {
             &line.instance

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use serde_json::Value;
 use trueup_base::text::counted;
+use trueup_capabilities::holdings::WAITS;
 use trueup_runtime::control::Client;
 use trueup_work::board::{KeyShown, KeyState, Status};
 use trueup_work::decisions::{
@@ -69,6 +70,7 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
         let explained = match (explained, now(args.guest.as_deref(), &args.key, &state_dir)) {
             (Ok(explained), now) => {
                 let now = now.filter(|(shown, _)| shown.guest == explained.guest);
+                let now = now.or_else(|| self::now(None, explained.instance()?, &state_dir));
                 Explanation {
                     now: now.map(|(_, now)| now),
                     ..explained
@@ -102,13 +104,13 @@ fn now(guest: Option<&str>, key: &str, state_dir: &Path) -> Option<(KeyShown, No
     asked.ok()?
 }
 
-/// `! a job runs since ...`, or what can't be read and may name the key.
+/// `! a job runs since ...`, or which manifests can't be read and may hold the Service.
 fn now_text(now: &Now) -> Vec<String> {
     let since = output::time(now.since_ms);
     let what = match now.state {
         KeyState::Running => format!("! a job runs since {since}: it is shown here when it has ended"),
         KeyState::Held => format!("! held since {since}: its objects are kept, since what can't be read may name it"),
-        _ => "! what can't be read may name it: until then, what was read before counts".to_owned(),
+        _ => "! a manifest that can't be read may hold this Service; its last read state counts".to_owned(),
     };
     let why = now
         .unreadable
@@ -131,7 +133,12 @@ fn text(of: &Explanation, since_ms: Option<u64>) -> Vec<String> {
     }
     if let Some(held) = &of.set_aside {
         let since = output::time(held.at_ms);
-        let why = printable(&held.error);
+        let is_told = of.jobs.last().and_then(|of| error_of(&of.job.came)) == Some(&held.error);
+        let why = if is_told {
+            AS_ABOVE.into()
+        } else {
+            printable(&held.error)
+        };
         lines.push(format!(
             "! set aside since {since}, until it or the guest changes: {why}"
         ));
@@ -144,11 +151,12 @@ fn text(of: &Explanation, since_ms: Option<u64>) -> Vec<String> {
     lines
 }
 
-/// Whether nothing but a resync caused a job, and yet it had something to do.
-fn was_corrected(job: &Record) -> bool {
+/// Whether nothing but a resync caused a job, no earlier job left anything to do, and yet it had something to do.
+fn was_corrected(of: &Explained) -> bool {
+    let job = &of.job;
     let (created, destroyed) = (job.effects.created, job.effects.destroyed);
-    let is_resync = |timed: &TimedCause| matches!(timed.cause, Cause::Resync);
-    created + destroyed > 0 && job.failures_before == 0 && job.causes.iter().all(is_resync)
+    let is_resync = |timed: &TimedCause| matches!(timed.cause, Cause::Resync { .. });
+    created + destroyed > 0 && job.failures_before == 0 && of.origin.is_none() && job.causes.iter().all(is_resync)
 }
 
 /// One job: its time and its guest, the cause, the desired state, the calls, and the outcome.
@@ -170,7 +178,7 @@ fn job_text(of: &Explained, guest: &str) -> Vec<String> {
     )];
     lines.push("  because".to_owned());
     lines.extend(causes(&job.causes, job.more_causes, "    "));
-    if was_corrected(job) {
+    if was_corrected(of) {
         lines.push(
             "    * others had changed its objects: look for another host with the same `cluster`, or for changes by hand"
                 .to_owned(),
@@ -190,6 +198,9 @@ fn job_text(of: &Explained, guest: &str) -> Vec<String> {
         lines.extend(call_text(made, call, is_new));
     }
     lines.push(format!("  {}", came(of, guest)));
+    if let Some(error) = error_of(&job.came) {
+        once(&mut lines, &printable(error));
+    }
     let recordings: BTreeSet<&Path> = of
         .calls
         .iter()
@@ -205,6 +216,25 @@ fn job_text(of: &Explained, guest: &str) -> Vec<String> {
     lines
 }
 
+/// Stands for an error that a line above has.
+const AS_ABOVE: &str = "as above";
+
+/// Leaves an error only in the first line that has it.
+fn once(lines: &mut [String], error: &str) {
+    let with = |line: &&mut String| line.contains(&format!(": {error}"));
+    for line in lines.iter_mut().filter(with).skip(1) {
+        *line = line.replacen(error, AS_ABOVE, 1);
+    }
+}
+
+/// The error with which a job ended.
+fn error_of(came: &Came) -> Option<&String> {
+    match came {
+        Came::Failed { error } | Came::Fault { error } | Came::Refused { error } if !error.is_empty() => Some(error),
+        _ => None,
+    }
+}
+
 fn origin_text(origin: &Origin, job: &Record) -> Vec<String> {
     let decided = match &origin.decisions[..] {
         [] => String::new(),
@@ -218,7 +248,7 @@ fn origin_text(origin: &Origin, job: &Record) -> Vec<String> {
     let mut lines = vec![if goes_on {
         format!("  which began at {began}{decided} because")
     } else {
-        format!("  and of what is not done since {began}{decided}")
+        format!("  and an earlier job{decided}, unfinished since {began}, still had to do:")
     }];
     lines.extend(causes(&origin.causes, origin.more_causes, "    "));
     lines
@@ -270,7 +300,8 @@ fn reason(cause: &Cause) -> String {
         Cause::Acts => "this host acts from here on; another may have acted before".to_owned(),
         Cause::Whole => "the source could be read whole again: what is missing in it is gone".to_owned(),
         Cause::Retry { failures, error } => format!("tried again after failure {failures}: {}", printable(error)),
-        Cause::Resync => "nothing changed: looked at again all the same (resync)".to_owned(),
+        Cause::Resync { by_operator: false } => "nothing changed: looked at again all the same (resync)".to_owned(),
+        Cause::Resync { by_operator: true } => "an operator asked (trueup reconcile)".to_owned(),
         Cause::Interrupted => "the job before was ended while it slept".to_owned(),
         Cause::Request { request } => printable(request),
         Cause::Operation {
@@ -328,6 +359,15 @@ fn json_in_words(text: &str) -> String {
     serde_json::from_str(text).map_or_else(|_| text.to_owned(), |value| in_words(&value))
 }
 
+/// The error of a call or of a write. The job's own error says in full what waits for an approval, and what to type.
+fn in_short(error: &str) -> &str {
+    if error.contains(WAITS) {
+        "waits for an approval"
+    } else {
+        error
+    }
+}
+
 fn in_words(value: &Value) -> String {
     let joined = |parts: Vec<String>| parts.join(", ");
     match value {
@@ -359,7 +399,7 @@ fn call_text(made: &Made, call: &CallTold, wish_is_new: bool) -> Vec<String> {
         lines.push(format!("    what it asked is not known: {}", printable(why)));
     }
     if let Some(error) = &made.error {
-        lines.push(format!("    failed: {}", printable(error)));
+        lines.push(format!("    failed: {}", printable(in_short(error))));
     }
     if let Some(trace) = &made.trace {
         lines.push(format!("    trace {trace}"));
@@ -410,7 +450,7 @@ fn write_text(write: &Write) -> String {
     let error = write
         .error
         .as_ref()
-        .map(|error| format!("  not done: {}", json_in_words(error)));
+        .map(|error| format!("  not done: {}", json_in_words(in_short(error))));
     let line = format!("{sign} {kind:<8} {}  {}", write.name, write.details);
     printable(&format!("{}{ended}{}", line.trim_end(), error.unwrap_or_default()))
 }
@@ -462,5 +502,97 @@ fn came(of: &Explained, guest: &str) -> String {
         Came::Failed { error } => format!("failed: {}; {did}", printable(error)),
         Came::Fault { error } => format!("the guest failed: {}; {did}", printable(error)),
         Came::Refused { error } => format!("refused, no guest was called: {}", printable(error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// A job of a key that created an object, with one cause.
+    fn job(cause: &Value) -> Explained {
+        let mut cause = cause.clone();
+        cause["at_ms"] = json!(1);
+        let job = json!({
+            "format": 1, "key": "shop/web/80", "causes": [cause], "began_ms": 1, "took_ms": 1, "decisions": [],
+            "came": {"end": "true"}, "effects": {"created": 1, "destroyed": 0},
+        });
+        Explained {
+            job: serde_json::from_value(job).unwrap(),
+            origin: None,
+            guest_before: None,
+            calls: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_correction_is_that_of_others_only_if_no_earlier_job_left_it_undone() {
+        let mut of = job(&json!({"why": "resync"}));
+        let accuses = |of: &Explained| {
+            job_text(of, "neg")
+                .iter()
+                .any(|line| line.contains("others had changed"))
+        };
+        assert!(accuses(&of));
+        // A NEG's failures are not in the queue's count, so `failures_before` is 0.
+        of.origin = Some(Origin {
+            began_ms: 1,
+            decisions: Vec::new(),
+            causes: job(&json!({"why": "reloaded"})).job.causes,
+            more_causes: 0,
+        });
+        assert!(!accuses(&of));
+    }
+
+    #[test]
+    fn each_object_that_waits_for_an_approval_says_so_in_a_few_words() {
+        let write = |error: &str| Write {
+            n: 1,
+            action: Action::Destroy,
+            kind: "server".to_owned(),
+            name: "a".to_owned(),
+            details: String::new(),
+            error: Some(json!({ "AccessDenied": error }).to_string()),
+            operation: None,
+        };
+        let waits = format!("destroying 22 of 29 objects is more than 10: {WAITS}; type: trueup approve");
+        assert!(write_text(&write(&waits)).ends_with("  not done: waits for an approval"));
+        assert!(write_text(&write("no")).ends_with("  not done: AccessDenied: no"));
+    }
+
+    #[test]
+    fn the_text_of_a_trap_is_printed_once() {
+        let trap = "guest `lbaas@2` trapped in `reconcile`: unreachable";
+        let mut of = job(&json!({"why": "retry", "failures": 1, "error": trap}));
+        let made = json!({
+            "id": "lbaas/shop/web#7", "n": 7, "call": "reconciliation.reconcile", "guest": "lbaas", "version": "2",
+            "digest": "sha256:x", "began_ms": 1, "took_ms": 1, "asked": 0, "error": trap,
+        });
+        of.job.decisions = vec![serde_json::from_value(made).unwrap()];
+        of.job.came = Came::Fault { error: trap.to_owned() };
+        of.calls = vec![CallTold {
+            decision: "lbaas/shop/web#7".to_owned(),
+            told: None,
+            untold: None,
+        }];
+        let held = json!({
+            "instance": "shop/web", "error": trap, "failures": 5, "at_ms": 1, "digest": "", "input": "", "journal": "",
+        });
+        let lines = text(
+            &Explanation {
+                guest: "lbaas".to_owned(),
+                key: "shop/web".to_owned(),
+                set_aside: serde_json::from_value(held).unwrap(),
+                now: None,
+                jobs: vec![of],
+                kept: 1,
+                unread: 0,
+            },
+            None,
+        );
+        let with = |part: &str| lines.iter().filter(|line| line.contains(part)).count();
+        assert_eq!((with(trap), with(AS_ABOVE)), (1, 3), "{lines:#?}");
     }
 }

@@ -148,7 +148,16 @@ pub(crate) fn key_named(reads: &Reads, key: String, guest: Option<String>) -> Re
             "`{key}` is a key of several guests: name one with `?guest=`, of {guests}"
         )));
     }
-    let unknown = || Refused::not_found(format!("no key `{key}` is known to this host"));
+    let unknown = || {
+        let known = reads.board.keys(None, "", LIMIT_MAX).keys.into_iter();
+        let known: Vec<String> = known.map(|shown| shown.key).collect();
+        let near = decisions::nearest(&key, &known);
+        let offered = match near.is_empty() {
+            true => String::new(),
+            false => format!("; did you mean {}?", near.join(", ")),
+        };
+        Refused::not_found(format!("no key `{key}` is known to this host{offered}"))
+    };
     found.pop().ok_or_else(unknown)
 }
 
@@ -188,7 +197,9 @@ async fn explain(State(reads): Shared, Of(key): Of<String>, Params(of): Params<T
         unknown => Refused::not_found(unknown.to_string()),
     });
     let mut explanation = explained?;
-    let shown = reads.board.key(&explanation.guest, &explanation.key);
+    let of_key = reads.board.key(&explanation.guest, &explanation.key);
+    let of_instance = || reads.board.keys_named(explanation.instance()?).pop();
+    let shown = of_key.or_else(of_instance);
     explanation.now = shown.and_then(|shown| decisions::Now::of(&shown, &reads.board.source_problems()));
     Ok(Json(explanation))
 }

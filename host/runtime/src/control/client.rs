@@ -10,6 +10,7 @@ use serde::de::DeserializeOwned;
 use trueup_work::socket::Reachable;
 
 use crate::http::Failure;
+use crate::run::StateLock;
 
 /// The client of a running host.
 pub struct Client {
@@ -191,10 +192,19 @@ impl Address {
 
     fn unreachable(&self, why: impl fmt::Display) -> ClientError {
         ClientError::Failed(match self {
-            Self::Socket(socket) => format!(
-                "no host runs with the state folder of `{}`: {why}; start one with `trueup run`",
-                socket.parent().unwrap_or(socket).display()
-            ),
+            Self::Socket(socket) => {
+                let state_dir = socket.parent().unwrap_or(socket);
+                let shown = state_dir.display();
+                match StateLock::taken(state_dir).ok().flatten().and_then(|taken| taken.pid) {
+                    Some(pid) => format!(
+                        "process {pid} has the state folder `{shown}` and does not answer yet: it is starting, ends, or \
+                         runs with `--once`; see its log"
+                    ),
+                    None => {
+                        format!("no host runs with the state folder of `{shown}`: {why}; start one with `trueup run`")
+                    }
+                }
+            }
             Self::Url(url) => {
                 format!("no host answers at {url}: {why}; give the address of `[admin]` in its configuration")
             }
@@ -215,4 +225,27 @@ fn innermost<'a>(error: &'a (dyn std::error::Error + 'static)) -> &'a (dyn std::
         innermost = source;
     }
     innermost
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_host_that_does_not_listen_yet_is_told_from_none() {
+        let dir = tempfile::tempdir().unwrap();
+        let said = async || {
+            let status = Client::new(dir.path()).unwrap().get::<()>("status").await;
+            status.unwrap_err().to_string()
+        };
+        let none = said().await;
+        assert!(none.starts_with("no host runs with the state folder of "), "{none}");
+        let _lock = StateLock::take(dir.path()).unwrap();
+        let starts = said().await;
+        let process = format!("process {} has the state folder ", std::process::id());
+        assert!(
+            starts.starts_with(&process) && starts.contains("it is starting"),
+            "{starts}"
+        );
+    }
 }

@@ -82,7 +82,7 @@ impl StateLock {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Taken {
     state_dir: PathBuf,
-    pid: Option<u32>,
+    pub(crate) pid: Option<u32>,
 }
 
 impl fmt::Display for Taken {

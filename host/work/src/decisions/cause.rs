@@ -42,8 +42,12 @@ pub enum Cause {
         /// The last error.
         error: String,
     },
-    /// A resync without a change.
-    Resync,
+    /// A look without a change: a resync, or the same for one key.
+    Resync {
+        /// An operator asked for it. Earlier versions wrote no such field, and pass over it.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        by_operator: bool,
+    },
     /// The previous job was interrupted while it slept, and there is no other cause.
     Interrupted,
     /// A request, for pod addresses.
@@ -255,7 +259,8 @@ impl Cause {
             Self::Acts => "this host acts now".to_owned(),
             Self::Whole => "source whole again".to_owned(),
             Self::Retry { failures, .. } => format!("retry after failure {failures}"),
-            Self::Resync => "resync".to_owned(),
+            Self::Resync { by_operator: false } => "resync".to_owned(),
+            Self::Resync { by_operator: true } => "an operator asked".to_owned(),
             Self::Interrupted => "interrupted before".to_owned(),
             Self::Request { request } => request.clone(),
             Self::Operation {
@@ -298,6 +303,16 @@ mod tests {
             change,
             fields: differing(&old, &new, &|_| false),
         }
+    }
+
+    #[test]
+    fn an_operators_request_is_a_resync_to_readers_of_all_versions() {
+        let cause = Cause::Resync { by_operator: true };
+        let json = json!({"why": "resync", "by_operator": true});
+        assert_eq!(serde_json::to_value(&cause).unwrap(), json);
+        assert_eq!(cause.words(), "an operator asked");
+        let earlier: Cause = serde_json::from_value(json!({"why": "resync"})).unwrap();
+        assert_eq!(earlier, Cause::Resync { by_operator: false });
     }
 
     #[test]

@@ -91,6 +91,13 @@ impl Now {
 }
 
 impl Explanation {
+    /// The instance of the last call, `GUEST/INSTANCE`: the name under which a running host shows a guest of a node,
+    /// which has no key of its own for each Service.
+    pub fn instance(&self) -> Option<&str> {
+        let made = self.jobs.last()?.job.decisions.last()?;
+        made.id.rsplit_once('#').map(|(instance, _)| instance)
+    }
+
     /// A key of which only the present is known.
     pub fn without_jobs(guest: String, key: String, now: Now) -> Self {
         Self {
@@ -467,7 +474,7 @@ pub(super) fn nothing(state_dir: &Path, guest: &str, key: &str, recordings: &Rec
 }
 
 /// The most similar keys, nearest first, in backticks. A name without its namespace counts as much as the full key.
-fn nearest(wanted: &str, known: &[String]) -> Vec<String> {
+pub fn nearest(wanted: &str, known: &[String]) -> Vec<String> {
     let likeness = |key: &String| {
         let name = key.split_once('/').map_or(key.as_str(), |(_, name)| name);
         let alike = |text: &str| strsim::normalized_damerau_levenshtein(wanted, text);

@@ -17,8 +17,8 @@ use trueup_capabilities::reading::VALUE_CHARS_MAX;
 pub const FIELDS_MAX: usize = 20;
 
 /// Fields that identify list elements; the first that all elements have is used. These are the ones in Kubernetes
-/// (`name`, and `type` for conditions and addresses) and in the arguments of guests.
-const NAMES: [&str; 3] = ["name", "type", "identifier"];
+/// (`name`, `type` for conditions and addresses, the first of `addresses` for endpoints) and in the arguments of guests.
+const NAMES: [&str; 4] = ["name", "type", "identifier", "addresses"];
 
 /// One changed field.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -162,7 +162,10 @@ fn by_name(list: &[Value]) -> Option<BTreeMap<&str, &Value>> {
     NAMES.iter().find_map(|field| {
         let named: Option<BTreeMap<&str, &Value>> = list
             .iter()
-            .map(|value| Some((value.get(field)?.as_str()?, value)))
+            .map(|value| {
+                let name = value.get(field)?;
+                Some((name.as_str().or_else(|| name.get(0)?.as_str())?, value))
+            })
             .collect();
         named.filter(|named| named.len() == list.len())
     })
@@ -220,6 +223,14 @@ mod tests {
             &["[1].x: 2 -> 3"],
         );
         check(&json!({"l": [1, 2]}), &json!({"l": [2]}), &["l: [1,2] -> [2]"]);
+        check(
+            &json!({"endpoints": [{"addresses": ["10.0.0.12"]}, {"addresses": ["10.0.0.13"]}, {"addresses": ["10.0.1.14"]}]}),
+            &json!({"endpoints": [{"addresses": ["10.0.0.12"]}, {"addresses": ["10.0.1.14"], "zone": "b"}]}),
+            &[
+                r#"endpoints[10.0.0.13]: {"addresses":["10.0.0.13"]} -> nothing"#,
+                r#"endpoints[10.0.1.14].zone: nothing -> "b""#,
+            ],
+        );
     }
 
     #[test]

@@ -177,7 +177,7 @@ mod tests {
             key: "default/web".to_owned(),
             causes: vec![TimedCause {
                 at_ms,
-                cause: Cause::Resync,
+                cause: Cause::Resync { by_operator: false },
             }],
             more_causes: 0,
             began_ms: at_ms,

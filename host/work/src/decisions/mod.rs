@@ -26,7 +26,7 @@ mod spans;
 
 pub use self::calls::{Told, WRITES_MAX, Wish};
 pub use self::cause::{Cause, Happened, Input};
-pub use self::explain::{CallTold, ExplainError, Explained, Explanation, Now, Origin, Wanted, explain};
+pub use self::explain::{CallTold, ExplainError, Explained, Explanation, Now, Origin, Wanted, explain, nearest};
 pub use self::fields::{FIELDS_MAX, Field, Fields, differing};
 pub use self::file::{FILE_BYTES_MAX, RECORD_BYTES_MAX};
 pub use self::pending::{CAUSES_MAX, TimedCause};
@@ -38,11 +38,3 @@ pub use self::cause::{Nodes, Seen};
 pub(crate) use self::pending::Pending;
 pub(crate) use self::record::Decided;
 pub(crate) use self::spans::{came, decision as span};
-
-use trueup_capabilities::Identity;
-
-/// The id of a decision. It has no number if no entries are counted, as in a plan.
-pub fn id(of: &Identity, entry: Option<u64>) -> String {
-    let number = entry.map(|entry| format!("#{entry}")).unwrap_or_default();
-    format!("{}/{}{number}", of.guest, of.instance)
-}

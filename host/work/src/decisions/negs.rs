@@ -10,9 +10,12 @@ use super::fields::{Field, Fields};
 /// The call whose argument is the whole desired state.
 const SYNC: &str = "syncer.sync";
 
-/// Whether a call's argument is the desired state. For NEGs only one call qualifies; the others report events.
+/// Interfaces whose other calls report events, or are requests of different pods.
+const EVENTS: [&str; 4] = ["syncer.", "timer-events.", "migrator.", "datastore."];
+
+/// Whether a call's argument is the desired state. For NEGs only one call qualifies, for pod addresses none.
 pub(super) fn says_what_should_be(call: &str) -> bool {
-    call == SYNC || !(call.starts_with("syncer.") || call.starts_with("timer-events.") || call.starts_with("migrator."))
+    call == SYNC || !EVENTS.iter().any(|interface| call.starts_with(interface))
 }
 
 /// How a target differs from the previous one, by endpoint. An endpoint that changes its address families is one field.
@@ -90,5 +93,6 @@ mod tests {
         assert_eq!(target_difference("reconciliation.reconcile", &was, &now), None);
         assert!(says_what_should_be(SYNC) && says_what_should_be("reconciliation.reconcile"));
         assert!(!says_what_should_be("syncer.on-operation") && !says_what_should_be("timer-events.on-timer"));
+        assert!(!says_what_should_be("datastore.assign-pod-ipv4-address"));
     }
 }

@@ -212,7 +212,9 @@ mod tests {
     }
 
     fn begin(pending: &mut Pending<Key>, name: &str) -> String {
-        pending.begin(&key(name), 9, || Cause::Resync).words()
+        pending
+            .begin(&key(name), 9, || Cause::Resync { by_operator: false })
+            .words()
     }
 
     #[test]
@@ -247,7 +249,7 @@ mod tests {
         pending.take_in(1, of(Vec::new()), &BTreeSet::new(), true);
         let many = (0..CAUSES_MAX + 3).map(|at| seen(&format!("n{at:02}"), Happened::Added, &["a"]));
         pending.take_in(2, of(many.collect()), &affected, true);
-        let why = pending.begin(&key("a"), 9, || Cause::Resync);
+        let why = pending.begin(&key("a"), 9, || Cause::Resync { by_operator: false });
         assert_eq!((why.causes.len(), why.more), (CAUSES_MAX, 3));
 
         pending.take_in(3, of(vec![seen("n", Happened::Added, &["a"])]), &affected, true);

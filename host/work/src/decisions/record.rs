@@ -256,7 +256,7 @@ impl Decided {
         matches!(
             self.why.causes.as_slice(),
             [TimedCause {
-                cause: Cause::Resync,
+                cause: Cause::Resync { .. },
                 ..
             }]
         )
@@ -311,7 +311,7 @@ impl Begun {
         let identity = &host.identity;
         let journal = host.tape.journal();
         let n = journal.map(Journal::next_n);
-        let id = super::id(identity, n);
+        let id = identity.decision(n);
         let span = spans::decision(host, call, key, cause);
         let Identity {
             guest, version, digest, ..

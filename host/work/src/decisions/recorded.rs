@@ -8,7 +8,6 @@
 use std::path::Path;
 
 use serde_json::Value;
-use trueup_capabilities::Identity;
 use trueup_journal::{Call, Ending, Entry, Event};
 
 use super::calls::Recordings;
@@ -70,7 +69,7 @@ fn chosen(
         found += calls.len();
         let calls: Vec<_> = calls.into_iter().filter(|(_, call)| wanted.takes(call.at_ms)).collect();
         for (n, call) in calls.into_iter().rev() {
-            jobs.extend(job(instance, n, &call, &mut recordings));
+            jobs.extend(job((guest, instance), n, &call, &mut recordings));
         }
     }
     if found == 0 {
@@ -147,32 +146,23 @@ pub(super) fn subject(args: &Value) -> Option<String> {
     object_id(args).or_else(|| args.as_object()?.values().find_map(subject))
 }
 
-fn job(instance: &str, n: u64, call: &Call, recordings: &mut Recordings) -> Option<Explained> {
+fn job((guest, instance): (&str, &str), n: u64, call: &Call, recordings: &mut Recordings) -> Option<Explained> {
     let header = recordings.header_of(n)?;
-    let identity = Identity {
-        guest: header.guest,
-        version: header.version,
-        digest: header.digest,
-        instance: instance.to_owned(),
-    };
-    let id = super::id(&identity, Some(n));
+    let id = format!("{guest}/{instance}#{n}");
     let told = call_told(&id, Some(n), recordings);
     let failed = told
         .told
         .as_ref()
         .filter(|told| told.failed)
         .map(|told| told.ending.clone());
-    let Identity {
-        guest, version, digest, ..
-    } = identity;
     let made = Made {
         id,
         n: Some(n),
         call: call.name.clone(),
         removes: false,
-        guest,
-        version,
-        digest,
+        guest: header.guest,
+        version: header.version,
+        digest: header.digest,
         began_ms: call.at_ms,
         took_ms: 0,
         asked: told.told.as_ref().map_or(0, |told| told.asked.values().sum()),
@@ -333,6 +323,7 @@ mod tests {
         let calls = web.jobs.iter().map(|of| of.job.decisions[0].id.as_str());
         assert_eq!(calls.collect::<Vec<_>>(), ["service/node-a#3", "nat44/node-a#1"]);
         assert_eq!(web.guest, "nat44, service");
+        assert_eq!(web.instance(), Some("nat44/node-a"));
         assert_eq!(explained(dir.path(), None, "shop/db").unwrap().guest, "nat44");
         let web = explained(dir.path(), Some("nat44"), "shop/web").unwrap();
         assert_eq!(request(&web), "input: shop/web, from service/node-a#7");

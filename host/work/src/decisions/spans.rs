@@ -56,7 +56,7 @@ pub(crate) fn decision(host: &Host, call: &str, key: &str, cause: impl FnOnce() 
     );
     if !span.is_disabled() {
         let of = &host.identity;
-        let id = super::id(of, host.tape.journal().map(Journal::next_n));
+        let id = of.decision(host.tape.journal().map(Journal::next_n));
         let function = call.split_once('.').map_or(call, |(_, function)| function);
         span.record("otel.name", format!("{function} {key}"))
             .record("guest", of.guest.as_str())

@@ -116,7 +116,7 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
         let start = self.pending.start.clone();
         let otherwise = || match status.and_then(|status| status.last) {
             None => start,
-            Some(Outcome::Success) => Cause::Resync,
+            Some(Outcome::Success) => Cause::Resync { by_operator: false },
             Some(Outcome::Interrupted | Outcome::GaveWay(_)) => Cause::Interrupted,
             Some(Outcome::Failure | Outcome::RetryAfter(_)) => Cause::Retry {
                 failures,

@@ -110,6 +110,7 @@ impl Stage for Guests {
                 digest: program.guest.digest.to_string(),
                 // A world has one instance at a time: the next one takes over its gauges.
                 instance: "scenario".to_owned(),
+                ..Identity::default()
             };
             let backends = Backends {
                 log: Arc::clone(&self.log),

@@ -50,6 +50,7 @@ pub(super) async fn asked(
         version: header.version.clone(),
         digest: header.digest.clone(),
         instance: "shadow".to_owned(),
+        ..Identity::default()
     };
     let backends = Backends {
         clock: Arc::new(VirtualClock::new(now_ms)),

@@ -82,6 +82,7 @@ async fn accept(engine: &Engine, candidate: &Version) -> Result<(), String> {
         version: guest.version.clone(),
         digest: guest.digest.to_string(),
         instance: "shadow".to_owned(),
+        ..Identity::default()
     };
     let backends = Backends {
         log: Arc::new(NoLog),

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use trueup_base::text;
+use trueup_capabilities::holdings::WAITS;
 use trueup_capabilities::lbaas;
 use trueup_capabilities::meter::Unapplied;
 use trueup_work::keyed::turn::{self, Turn};
@@ -229,6 +230,7 @@ fn in_words(error: &Reconciliation) -> String {
             }
             lbaas::Error::Refused((status, text)) => format!("the Engine refuses it: {status} {text}"),
             lbaas::Error::Unavailable(text) => format!("the Engine is not available: {text}"),
+            lbaas::Error::AccessDenied(text) if text.contains(WAITS) => format!("access denied: {text}"),
             lbaas::Error::AccessDenied(text) => format!("access denied: {text}; see `grants` in [guests.lbaas]"),
         },
     }
@@ -261,5 +263,18 @@ fn list(refs: &[lbaas::ObjectRef]) -> String {
         named.join(", ")
     } else {
         format!("{} and {more} more", named.join(", "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_no_grant_allows_points_at_the_grants() {
+        let said = |text: &str| describe(&Reconciliation::Api(lbaas::Error::AccessDenied(text.to_owned())));
+        let waits = format!("destroying 22 of 29 objects: {WAITS}; type: trueup approve");
+        assert_eq!(said(&waits), format!("access denied: {waits}"));
+        assert_eq!(said("no"), "access denied: no; see `grants` in [guests.lbaas]");
     }
 }
