@@ -125,7 +125,7 @@ impl Sized {
         }
         // From here on, drop the recorded calls.
         let quiet = Backends {
-            renderers: Some(Arc::new(renderer::simulated::Simulated::default())),
+            renderers: Some(Arc::new(renderer::simulated::Simulated)),
             ..backends()?
         };
         let mut alone = stage.alone("service", quiet).await?;
@@ -133,7 +133,7 @@ impl Sized {
             .call("processor.resync", &resync_args(state(count, BACKENDS))?)
             .await?;
         let folder = tempfile::tempdir()?;
-        let mut wired = stage.wired(folder.path(), Arc::new(Simulated::default())).await?;
+        let mut wired = stage.wired(folder.path(), Arc::new(Simulated)).await?;
         taken(wired.resync(state(count, BACKENDS)).await)?;
         Ok(Self {
             count,
@@ -272,7 +272,7 @@ fn resync_alone(services: usize, endpoints: usize) -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let folder = tempfile::tempdir()?;
     let took = stage.runtime.block_on(async {
-        let mut wired = stage.wired(folder.path(), Arc::new(Simulated::default())).await?;
+        let mut wired = stage.wired(folder.path(), Arc::new(Simulated)).await?;
         // Opens the instances.
         taken(wired.resync(state(0, 0)).await)?;
         let state = state(services, endpoints);

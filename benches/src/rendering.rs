@@ -172,8 +172,8 @@ pub fn backends() -> anyhow::Result<Backends> {
     Ok(Backends {
         clock: Arc::new(VirtualClock::new(NOW_MS)),
         log: Arc::new(NoLog),
-        renderers: Some(Arc::new(renderer::simulated::Simulated::default())),
-        nftables: Some(Arc::new(nftables::simulated::Simulated::default())),
+        renderers: Some(Arc::new(renderer::simulated::Simulated)),
+        nftables: Some(Arc::new(nftables::simulated::Simulated)),
         etcd: Some(Arc::new(etcd::embedded::Embedded::in_memory()?)),
         ..Backends::default()
     })

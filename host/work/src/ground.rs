@@ -154,7 +154,7 @@ impl Ground {
         if self.writes {
             crate::nftables::open(&config.nftables, &config.state_dir)
         } else {
-            Arc::new(nftables::simulated::Simulated::default())
+            Arc::new(nftables::simulated::Simulated)
         }
     }
 

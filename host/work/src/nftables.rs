@@ -23,7 +23,7 @@ const LOCK: &str = "nftables.lock";
 pub(crate) fn open(backend: &NftablesBackend, state_dir: &Path) -> Arc<dyn Api> {
     match backend {
         NftablesBackend::Nft(program) => Arc::new(Nft::new(settings(program, state_dir))),
-        NftablesBackend::Simulated => Arc::new(Simulated::default()),
+        NftablesBackend::Simulated => Arc::new(Simulated),
     }
 }
 

@@ -116,6 +116,11 @@ impl Actor for Echo {
                         port: "80".into(),
                         node: "n1".into(),
                     };
+                    // A real host looks for a fault before it asks the backend.
+                    let asked = json!({ "neg": neg, "endpoints": [endpoint] });
+                    if let Some(fault) = self.world.faults.whole::<Value>("api.attach", &asked) {
+                        return Ok(fault);
+                    }
                     let request = RequestId(uuid::Uuid::from_u128(1));
                     let negs = self.world.backends.neg.as_ref().unwrap();
                     Ok(json!(negs.change(true, &neg, &[endpoint], request).await))
