@@ -93,25 +93,18 @@ fn values(path: &str, arg: &Arg) -> Option<ArgValueCompleter> {
         }
         ("guest", " trueup test") => return None,
         ("guest", _) => ArgValueCompleter::new(|word: &OsStr| beginning(word, guests())),
-        ("to", " trueup guest rollback") => ArgValueCompleter::new(|word: &OsStr| {
-            let all = revisions();
-            all.into_iter()
-                .filter(|candidate| {
-                    candidate
-                        .get_value()
-                        .as_encoded_bytes()
-                        .starts_with(word.as_encoded_bytes())
-                })
-                .collect()
-        }),
+        ("to", " trueup guest rollback") => ArgValueCompleter::new(|word: &OsStr| beginning(word, revisions())),
         _ => return None,
     })
 }
 
-fn beginning(word: &OsStr, all: Vec<String>) -> Vec<CompletionCandidate> {
-    let word = word.to_string_lossy();
-    let fitting = all.into_iter().filter(|value| value.starts_with(&*word));
-    fitting.map(CompletionCandidate::new).collect()
+/// The values that begin with what is typed.
+fn beginning(word: &OsStr, all: Vec<impl Into<CompletionCandidate>>) -> Vec<CompletionCandidate> {
+    let begins = |candidate: &CompletionCandidate| {
+        let value = candidate.get_value().as_encoded_bytes();
+        value.starts_with(word.as_encoded_bytes())
+    };
+    all.into_iter().map(Into::into).filter(begins).collect()
 }
 
 /// The keys that guests have decided about: `default/web`.

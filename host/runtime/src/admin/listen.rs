@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -49,14 +50,11 @@ impl Admin {
                 this.serve_tcp(listener, routes);
             }
             Some(AdminAt::Unix(path)) => {
-                let mut place = Place::take(path).await?;
-                let listener = place.listen()?;
+                let (listener, place) = own_socket(path).await?;
                 this._place = Some(place);
                 this.addresses.push(format!("unix:{}", path.display()));
-                this.serve_own_user(
-                    OwnUser(listener),
-                    http::secured(http::read_only(http::complete(super::routes(reads)))),
-                );
+                let routes = http::secured(http::read_only(http::complete(super::routes(reads))));
+                this.tasks.spawn(serve_own_user("the admin address", listener, routes));
             }
             None => {}
         }
@@ -80,14 +78,6 @@ impl Admin {
             self.addresses.push(format!("http://{address}"));
         }
         self.tasks.spawn(connections::serve(listener, routes));
-    }
-
-    fn serve_own_user(&mut self, listener: OwnUser, routes: Router) {
-        self.tasks.spawn(async move {
-            if let Err(error) = axum::serve(listener, routes).await {
-                tracing::error!("the admin address serves no more: {error}");
-            }
-        });
     }
 
     /// Stops listening, and closes each connection after its current answer.
@@ -114,8 +104,24 @@ async fn bind(address: SocketAddr, key: &str) -> Result<TcpListener, SetupError>
     }
 }
 
+/// A unix socket for root and the host's own user, whose file is removed with its place.
+///
+/// # Errors
+/// If it cannot be bound.
+pub(crate) async fn own_socket(path: &Path) -> Result<(OwnUser, Place), SetupError> {
+    let mut place = Place::take(path).await?;
+    Ok((OwnUser(place.listen()?), place))
+}
+
+/// Serves until dropped.
+pub(crate) async fn serve_own_user(name: &str, listener: OwnUser, routes: Router) {
+    if let Err(error) = axum::serve(listener, routes).await {
+        tracing::error!("{name} serves no more: {error}");
+    }
+}
+
 /// Accepts root and the host's own user only.
-pub(crate) struct OwnUser(pub(crate) UnixListener);
+pub(crate) struct OwnUser(UnixListener);
 
 impl Listener for OwnUser {
     type Io = UnixStream;

@@ -10,7 +10,7 @@
 //!                                                              -> control.sock            (all of it, and changes)
 //! ```
 
-mod api;
+pub(crate) mod api;
 mod connections;
 mod families;
 mod health;
@@ -31,9 +31,8 @@ use trueup_work::board::Board;
 use trueup_work::ground::Ground;
 use trueup_work::swap::Manager;
 
-pub(crate) use self::api::key_named;
 pub use self::listen::Admin;
-pub(crate) use self::listen::OwnUser;
+pub(crate) use self::listen::{OwnUser, own_socket, serve_own_user};
 use crate::page;
 
 /// With two, another one can proceed beside a large one.

@@ -15,7 +15,7 @@ use trueup_capabilities::holdings::Waiting;
 use trueup_work::gate::Mode;
 
 pub use self::client::{Client, ClientError};
-pub(crate) use self::server::{listen, serve};
+pub(crate) use self::server::serve;
 
 /// The socket's name in the state folder.
 pub const SOCKET: &str = "control.sock";

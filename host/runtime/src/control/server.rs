@@ -6,12 +6,10 @@ use std::sync::Arc;
 use axum::extract::{DefaultBodyLimit, Path as Of, State};
 use axum::routing::post;
 use axum::{Json, Router};
-use tokio::net::UnixListener;
 use tokio::sync::{mpsc, oneshot};
 use trueup_registry::Reference;
 use trueup_work::board::KeyShown;
 use trueup_work::kind::SetErrorState;
-use trueup_work::setup::SetupError;
 use trueup_work::shadow::Status;
 use trueup_work::socket::Place;
 use trueup_work::swap::{Activated, Candidate, ManageError, Manager, Promotion};
@@ -22,25 +20,6 @@ use crate::http::{self, Body, Refused};
 
 /// A body consists of a few short texts.
 const BODY_BYTES_MAX: usize = 64 << 10;
-
-/// The locked and bound socket.
-pub(crate) struct Control {
-    listener: UnixListener,
-    /// Removes the socket file when the host exits.
-    _place: Place,
-}
-
-/// Listens in a state folder.
-///
-/// # Errors
-/// If the socket cannot be bound.
-pub(crate) async fn listen(state_dir: &Path) -> Result<Control, SetupError> {
-    let mut place = Place::take(&super::socket(state_dir)).await?;
-    Ok(Control {
-        listener: place.listen()?,
-        _place: place,
-    })
-}
 
 /// What requests change.
 struct Host {
@@ -57,7 +36,7 @@ type Answer<T> = Result<Json<T>, Refused>;
 
 /// Serves until dropped.
 pub(crate) async fn serve(
-    control: Control,
+    (listener, _place): (OwnUser, Place),
     manager: Arc<Manager>,
     reads: Arc<Reads>,
     error_states: Option<mpsc::Sender<SetErrorState>>,
@@ -79,9 +58,7 @@ pub(crate) async fn serve(
         .with_state(Arc::new(host))
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX));
     let routes = http::secured(http::complete(reading.merge(changes)));
-    if let Err(error) = axum::serve(OwnUser(control.listener), routes).await {
-        tracing::error!("the control socket serves no more: {error}");
-    }
+    admin::serve_own_user("the control socket", listener, routes).await;
 }
 
 fn reference(text: &str) -> Result<Reference, Refused> {
@@ -124,7 +101,7 @@ async fn approve(State(host): Shared, Body(body): Body<Approve>) -> Answer<Vec<A
 }
 
 async fn reconcile(State(host): Shared, Body(body): Body<Reconcile>) -> Answer<KeyShown> {
-    let found = admin::key_named(&host.reads, body.key, body.guest)?;
+    let found = admin::api::key_named(&host.reads, body.key, body.guest)?;
     host.manager.reconcile(&found.guest, &found.key).await?;
     // As it is now: queued, or in work.
     Ok(Json(host.reads.board.key(&found.guest, &found.key).unwrap_or(found)))

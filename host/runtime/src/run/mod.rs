@@ -41,7 +41,7 @@ pub use self::lock::{StateLock, Taken};
 pub use self::reload::Reload;
 
 use self::setups::{Around, Setups};
-use crate::admin::{Admin, Reads};
+use crate::admin::{self, Admin, Reads};
 use crate::control;
 
 /// The results of a run.
@@ -261,9 +261,9 @@ async fn to_its_end(
     serving.spawn(housekeeping::run(housekeeping::Limits::of(config, ground)));
     // A run that ends by itself does not live long enough to receive commands.
     if !context.is_once() {
-        let control = control::listen(&config.state_dir).await?;
+        let socket = admin::own_socket(&control::socket(&config.state_dir)).await?;
         // A task of its own answers while the loops are busy.
-        serving.spawn(control::serve(control, Arc::clone(&manager), reads, error_states));
+        serving.spawn(control::serve(socket, Arc::clone(&manager), reads, error_states));
     }
     let relay = async {
         stop(ground).await;

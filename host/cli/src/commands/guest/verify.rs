@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use trueup_config::Config;
-use trueup_registry::{NotLoaded, Pinned, Vouched};
+use trueup_registry::{Pinned, Vouched};
 use trueup_work::guests::load::Loader;
 
 use crate::commands::config::ConfigArg;
@@ -20,7 +20,7 @@ pub(crate) struct Args {
 }
 
 /// The result for one reference.
-#[derive(Serialize)]
+#[derive(Default, Serialize)]
 struct Verified {
     guest: &'static str,
     r#use: String,
@@ -50,27 +50,28 @@ async fn verify(loader: &Loader, config: &Config) -> Vec<Verified> {
     for (name, guest) in config.guests() {
         for reference in guest.references() {
             let loaded = loader.configured(reference, &guest.verify).await;
-            let mut verified = Verified {
+            let of = Verified {
                 guest: name,
                 r#use: reference.to_string(),
-                digest: None,
-                manifest: None,
-                pinned: None,
-                signature: None,
-                key: None,
-                problem: None,
+                ..Verified::default()
             };
-            match loaded {
+            all.push(match loaded {
                 Ok(loaded) => {
-                    verified.digest = Some(loaded.program.guest.digest.to_string());
-                    verified.manifest = loaded.found.manifest;
-                    verified.pinned = Some(loaded.found.pinned);
-                    (verified.signature, verified.key) = signature(&loaded.vouched);
+                    let (signature, key) = signature(&loaded.vouched);
+                    Verified {
+                        digest: Some(loaded.program.guest.digest.to_string()),
+                        manifest: loaded.found.manifest,
+                        pinned: Some(loaded.found.pinned),
+                        signature,
+                        key,
+                        ..of
+                    }
                 }
-                Err(NotLoaded::NoGuest(error)) => verified.problem = Some(error.to_string()),
-                Err(NotLoaded::Failed(text)) => verified.problem = Some(text),
-            }
-            all.push(verified);
+                Err(error) => Verified {
+                    problem: Some(error.to_string()),
+                    ..of
+                },
+            });
         }
     }
     all
