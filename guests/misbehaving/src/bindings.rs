@@ -1,12 +1,7 @@
 //! The contract's types and functions, generated from `wit/`.
-#![expect(
-    missing_docs,
-    reason = "a case or parameter whose name says it all has no text in `wit/`"
-)]
 
 trueup_guest::bindings! {
     world: "trueup:lbaas/lbaas-reconciler",
     wit: ["../../wit/host", "../../wit/guest", "../../wit/lbaas"],
-    with: {},
     derives: [],
 }

@@ -12,8 +12,8 @@ use trueup_guest::settings::Given;
 
 use crate::bindings::exports::trueup::lbaas::reconciliation::{self, AddressPorts, Desired, Error, Plan, Report};
 
-pub mod bindings;
-pub mod trouble;
+mod bindings;
+mod trouble;
 
 trueup_guest::guest!(Misbehaving);
 

@@ -8,7 +8,7 @@ use crate::bindings::trueup::host::clock;
 use crate::bindings::trueup::lbaas::api;
 
 /// The values of the setting `does`; `count` makes no trouble.
-pub const ALL: [&str; 20] = [
+pub(crate) const ALL: [&str; 20] = [
     "allocate",
     "ask",
     "ask-at-start",
@@ -32,10 +32,10 @@ pub const ALL: [&str; 20] = [
 ];
 
 /// Control characters that a terminal obeys, and a line that looks like one of the host's.
-pub const FOR_A_TERMINAL: &str = "\u{1b}[31mred\u{7}\r\ndefault/calm             true     \u{202e}reversed";
+pub(crate) const FOR_A_TERMINAL: &str = "\u{1b}[31mred\u{7}\r\ndefault/calm             true     \u{202e}reversed";
 
 /// Makes the trouble of that name, if calls make it.
-pub fn make(does: &str, amount: u64, tag: &str) {
+pub(crate) fn make(does: &str, amount: u64, tag: &str) {
     match does {
         "allocate" => allocate_without_end(),
         "ask" => ask_for_ever(),
@@ -61,13 +61,13 @@ pub fn make(does: &str, amount: u64, tag: &str) {
 
 /// The trouble that a service's name selects, whatever the setting `does`: several keys of one guest can then have
 /// trouble of their own.
-pub fn named(name_suffix: &str) -> Option<&str> {
+pub(crate) fn named(name_suffix: &str) -> Option<&str> {
     let name = name_suffix.split('.').next()?;
     ALL.contains(&name).then_some(name)
 }
 
 /// Asks one question. The two versions ask different ones.
-pub fn ask_once() {
+pub(crate) fn ask_once() {
     if cfg!(feature = "version-2") {
         crate::bindings::trueup::host::random::next_u64();
     } else {
@@ -76,12 +76,12 @@ pub fn ask_once() {
 }
 
 /// Whether version 2 refuses a state that version 1 left.
-pub fn refuses(does: &str, calls: u64) -> bool {
+pub(crate) fn refuses(does: &str, calls: u64) -> bool {
     cfg!(feature = "version-2") && does == "choosy" && calls > 0
 }
 
 /// The state, padded with blanks to this many bytes.
-pub fn swell(state: &str, bytes: u64) -> String {
+pub(crate) fn swell(state: &str, bytes: u64) -> String {
     let blanks = usize::try_from(bytes).unwrap_or(usize::MAX).saturating_sub(state.len());
     state.to_owned() + &" ".repeat(blanks)
 }
@@ -126,14 +126,14 @@ fn ask_for_ever() {
 }
 
 /// Whether the guest loops when the host asks for its state, or restores it, after this many calls.
-pub fn loops_in(does: &str, export: &str, calls: u64) {
+pub(crate) fn loops_in(does: &str, export: &str, calls: u64) {
     if calls > 0 && does.strip_prefix("loop-in-") == Some(export) {
         loop_for_ever();
     }
 }
 
 /// An error of this many bytes, which a terminal would obey.
-pub fn error(bytes: u64) -> String {
+pub(crate) fn error(bytes: u64) -> String {
     let more = usize::try_from(bytes).unwrap_or(usize::MAX);
     FOR_A_TERMINAL.to_owned() + &"x".repeat(more.saturating_sub(FOR_A_TERMINAL.len()))
 }

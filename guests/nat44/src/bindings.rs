@@ -10,6 +10,5 @@ trueup_guest::bindings! {
         "../../wit/nodesync",
         "../../wit/service",
     ],
-    with: {},
     derives: [Clone, PartialEq, Eq, PartialOrd, Ord],
 }

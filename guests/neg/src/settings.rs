@@ -55,31 +55,19 @@ impl Default for Settings {
     }
 }
 
-const DUAL_STACK: &str = "enable_dual_stack";
-const WAIT: &str = "migration_wait_ms";
-const THRESHOLD: &str = "previous_detach_threshold_ms";
-const FRACTION: &str = "fraction_of_migrating_endpoints";
-const PENDING: &str = "fraction_for_pending_attachment_threshold";
-const NEG_NAMES: &str = "neg_names";
-const ZONES: &str = "zones";
-const PER_OPERATION: &str = "max_endpoints_per_operation";
-const MIN_DELAY: &str = "min_retry_delay_ms";
-const MAX_DELAY: &str = "max_retry_delay_ms";
-const RETRIES: &str = "max_retries";
-
 /// All names, ascending.
 const NAMES: [&str; 11] = [
-    DUAL_STACK,
-    PENDING,
-    FRACTION,
-    PER_OPERATION,
-    RETRIES,
-    MAX_DELAY,
-    WAIT,
-    MIN_DELAY,
-    NEG_NAMES,
-    THRESHOLD,
-    ZONES,
+    "enable_dual_stack",
+    "fraction_for_pending_attachment_threshold",
+    "fraction_of_migrating_endpoints",
+    "max_endpoints_per_operation",
+    "max_retries",
+    "max_retry_delay_ms",
+    "migration_wait_ms",
+    "min_retry_delay_ms",
+    "neg_names",
+    "previous_detach_threshold_ms",
+    "zones",
 ];
 
 impl Settings {
@@ -92,37 +80,42 @@ impl Settings {
         let mut settings = Self::default();
         given.set(
             &mut settings.enable_dual_stack,
-            DUAL_STACK,
+            "enable_dual_stack",
             "true or false",
             Value::as_bool,
         )?;
-        given.set(&mut settings.migration_wait_ms, WAIT, MS_FROM_0, Value::as_u64)?;
+        given.set(
+            &mut settings.migration_wait_ms,
+            "migration_wait_ms",
+            MS_FROM_0,
+            Value::as_u64,
+        )?;
         given.set(
             &mut settings.previous_detach_threshold_ms,
-            THRESHOLD,
+            "previous_detach_threshold_ms",
             MS_FROM_0,
             Value::as_u64,
         )?;
         let fractions = &mut settings.fractions;
         given.set(
             &mut fractions.migrating,
-            FRACTION,
+            "fraction_of_migrating_endpoints",
             "a number above 0 and at most 1",
             |value| value.as_f64().filter(|&number| number > 0.0 && number <= 1.0),
         )?;
         given.set(
             &mut fractions.pending_attachment,
-            PENDING,
+            "fraction_for_pending_attachment_threshold",
             "a number, 0 or more",
             |value| value.as_f64().filter(|&number| number >= 0.0),
         )?;
         let what = "an object from subnet to NEG name, neither empty";
-        given.set(&mut settings.neg_names, NEG_NAMES, what, neg_names)?;
-        given.set(&mut settings.zones, ZONES, "a list of zone names, none empty", zones)?;
+        given.set(&mut settings.neg_names, "neg_names", what, neg_names)?;
+        given.set(&mut settings.zones, "zones", "a list of zone names, none empty", zones)?;
         let what = "a whole number from 1 to 500";
         given.set(
             &mut settings.max_endpoints_per_operation,
-            PER_OPERATION,
+            "max_endpoints_per_operation",
             what,
             |value| {
                 let number = value
@@ -131,18 +124,28 @@ impl Settings {
                 usize::try_from(number?).ok()
             },
         )?;
-        given.set(&mut settings.min_retry_delay_ms, MIN_DELAY, MS_FROM_1, from_1)?;
-        given.set(&mut settings.max_retry_delay_ms, MAX_DELAY, MS_FROM_1, from_1)?;
+        given.set(
+            &mut settings.min_retry_delay_ms,
+            "min_retry_delay_ms",
+            MS_FROM_1,
+            from_1,
+        )?;
+        given.set(
+            &mut settings.max_retry_delay_ms,
+            "max_retry_delay_ms",
+            MS_FROM_1,
+            from_1,
+        )?;
         let (least, most) = (settings.min_retry_delay_ms, settings.max_retry_delay_ms);
         if most < least {
             return Err(wrong(
-                MAX_DELAY,
+                "max_retry_delay_ms",
                 &most.into(),
-                &format!("{MIN_DELAY} ({least}) or more"),
+                &format!("min_retry_delay_ms ({least}) or more"),
             ));
         }
         let what = "a whole number, 0 or more (0: no limit)";
-        given.set(&mut settings.max_retries, RETRIES, what, Value::as_u64)?;
+        given.set(&mut settings.max_retries, "max_retries", what, Value::as_u64)?;
         Ok(settings)
     }
 }

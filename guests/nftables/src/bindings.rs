@@ -10,7 +10,6 @@ trueup_guest::bindings! {
         "../../wit/nodesync",
         "../../wit/service",
     ],
-    with: {},
     // With serde, since a snapshot holds services as received.
     derives: [Clone, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize],
 }

@@ -3,6 +3,5 @@
 trueup_guest::bindings! {
     world: "trueup:nodesync/node-syncer",
     wit: ["../../wit/host", "../../wit/guest", "../../wit/etcd", "../../wit/kube", "../../wit/nodesync"],
-    with: {},
     derives: [Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize],
 }

@@ -74,7 +74,7 @@ pub fn with<G, T>(state: &'static LocalKey<State<G>>, call: impl FnOnce(&mut G) 
 }
 
 /// Generates the types and functions of a world from its WIT, into a module `bindings` of the crate's root. Log and
-/// metrics are those of this crate; `with` shares further ones, as in `wit_bindgen::generate!`.
+/// metrics are those of this crate; `with`, which may be left out, shares further ones, as in `wit_bindgen::generate!`.
 ///
 /// ```text
 /// trueup_guest::bindings! {
@@ -86,7 +86,7 @@ pub fn with<G, T>(state: &'static LocalKey<State<G>>, call: impl FnOnce(&mut G) 
 /// ```
 #[macro_export]
 macro_rules! bindings {
-    (world: $world:literal, wit: $wit:tt, with: { $($with:tt)* }, derives: $derives:tt $(,)?) => {
+    (world: $world:literal, wit: $wit:tt, $(with: { $($with:tt)* },)? derives: $derives:tt $(,)?) => {
         $crate::wit_bindgen::generate!({
             path: $wit,
             world: $world,
@@ -95,7 +95,7 @@ macro_rules! bindings {
             with: {
                 "trueup:host/log@0.1.0": ::trueup_guest::bindings::trueup::host::log,
                 "trueup:host/metrics@0.1.0": ::trueup_guest::bindings::trueup::host::metrics,
-                $($with)*
+                $($($with)*)?
             },
             generate_all,
         });

@@ -3,6 +3,5 @@
 trueup_guest::bindings! {
     world: "trueup:service/service-processor",
     wit: ["../../wit/host", "../../wit/guest", "../../wit/kube", "../../wit/etcd", "../../wit/nodesync", "../../wit/service"],
-    with: {},
     derives: [Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize],
 }

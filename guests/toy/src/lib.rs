@@ -9,7 +9,7 @@ use trueup_guest::{Imports, Level, Stateless, Telemetry};
 use crate::bindings::exports::trueup::toy::reconciliation::{self, Desired, Error, Outcome};
 use crate::bindings::trueup::etcd::kv;
 
-pub mod bindings;
+mod bindings;
 
 trueup_guest::guest!(Toy);
 

@@ -313,7 +313,7 @@ mod tests {
 
     #[test]
     fn what_is_no_rule_is_refused_in_one_line() {
-        let told = |entry: &str, field: &str, why: &str| Rule::new(entry, field, None, None, why).unwrap_err();
+        let refused = |entry: &str, field: &str, why: &str| Rule::new(entry, field, None, None, why).unwrap_err();
         for (entry, field, expected) in [
             (
                 "create",
@@ -362,10 +362,10 @@ mod tests {
                 "`field` was `args[\"x]`: a name in quotes must be a JSON string",
             ),
         ] {
-            assert_eq!(told(entry, field, "a test"), expected);
+            assert_eq!(refused(entry, field, "a test"), expected);
         }
         assert_eq!(
-            told("api.create", "args.x", " "),
+            refused("api.create", "args.x", " "),
             "`why` must say why this difference is accepted"
         );
     }

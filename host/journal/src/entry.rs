@@ -189,7 +189,7 @@ impl Entry {
             }
             (None, None, None, Some(args), Some(name), answer, None, None) => Event::Ask(Ask { name, args, answer }),
             (None, None, None, None, None, None, Some(ending), None) => Event::Ending(ending),
-            (None, None, None, None, None, None, None, Some(stands)) => Event::RolledBack(stands),
+            (None, None, None, None, None, None, None, Some(last_valid)) => Event::RolledBack(last_valid),
             _ => {
                 return Err(EntryError(
                     "its keys make up no entry: expected `header`, or `at_ms`, `call` and `args`, or `ask`, `args` \
@@ -223,7 +223,7 @@ impl Entry {
                 }
             }
             Event::Ending(ending) => line::ending(&mut line, self.n, ending),
-            Event::RolledBack(stands) => line::rolled_back(&mut line, self.n, *stands),
+            Event::RolledBack(last_valid) => line::rolled_back(&mut line, self.n, *last_valid),
         }
         line::finish(&mut line);
         line.pop();
@@ -295,14 +295,14 @@ fn parse_header(raw: &RawValue) -> Result<Header, EntryError> {
     if !raw.get().starts_with('{') {
         return Err(EntryError("`header` is not a JSON object".into()));
     }
-    let told = |error: &serde_json::Error| EntryError(format!("`header`: {}", reason(error)));
-    let Format { format } = serde_json::from_str(raw.get()).map_err(|error| told(&error))?;
+    let invalid = |error: &serde_json::Error| EntryError(format!("`header`: {}", reason(error)));
+    let Format { format } = serde_json::from_str(raw.get()).map_err(|error| invalid(&error))?;
     if format != FORMAT {
         return Err(EntryError(format!(
             "written in format {format}, and this trueup reads format {FORMAT}"
         )));
     }
-    serde_json::from_str(raw.get()).map_err(|error| told(&error))
+    serde_json::from_str(raw.get()).map_err(|error| invalid(&error))
 }
 
 /// serde_json's message with only the column: its line is always 1 and would be mistaken for the file's.

@@ -53,8 +53,8 @@ pub(crate) fn ending(line: &mut Vec<u8>, n: u64, ending: &Ending) {
     }
 }
 
-pub(crate) fn rolled_back(line: &mut Vec<u8>, n: u64, stands: u64) {
-    put(line, format_args!(r#"{{"n":{n},"rolled-back":{stands}"#));
+pub(crate) fn rolled_back(line: &mut Vec<u8>, n: u64, last_valid: u64) {
+    put(line, format_args!(r#"{{"n":{n},"rolled-back":{last_valid}"#));
 }
 
 /// Closes the object and the line. Removes line breaks within raw values.

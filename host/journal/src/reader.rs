@@ -199,11 +199,11 @@ impl Segment {
     }
 
     /// Whether the state in the header is valid: no rollback goes back beyond it.
-    pub fn snapshot_stands(&self) -> bool {
+    pub fn snapshot_is_valid(&self) -> bool {
         let first = self.first;
         self.entries
             .iter()
-            .all(|entry| !matches!(entry.event, Event::RolledBack(stands) if stands < first))
+            .all(|entry| !matches!(entry.event, Event::RolledBack(last_valid) if last_valid < first))
     }
 
     /// The calls that returned a result, and the questions before the first call, from which an instance is rebuilt
@@ -222,8 +222,8 @@ impl Segment {
                     call = None;
                 }
                 (Event::Ending(_), _) => call = None,
-                (Event::RolledBack(stands), _) => {
-                    keep_up_to(&mut kept, *stands);
+                (Event::RolledBack(last_valid), _) => {
+                    keep_up_to(&mut kept, *last_valid);
                     call = None;
                 }
                 (_, Some(entries)) => entries.push(entry),
@@ -239,9 +239,9 @@ impl Segment {
     }
 }
 
-/// Keeps the entries up to number `stands`, except calls that had not ended by then.
-fn keep_up_to(kept: &mut Vec<Entry>, stands: u64) {
-    kept.retain(|entry| entry.n <= stands);
+/// Keeps the entries up to number `last_valid`, except calls that had not ended by then.
+fn keep_up_to(kept: &mut Vec<Entry>, last_valid: u64) {
+    kept.retain(|entry| entry.n <= last_valid);
     let last_call = kept.iter().rposition(|entry| matches!(entry.event, Event::Call(_)));
     let has_ended = matches!(kept.last().map(|entry| &entry.event), Some(Event::Ending(_)));
     if let (Some(at), false) = (last_call, has_ended) {

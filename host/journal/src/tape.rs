@@ -4,13 +4,13 @@
 //! which: the binding of an import passes the question and a closure that would answer it.
 //!
 //! `tape/recording.rs` records, `tape/replay.rs` and `tape/compare.rs` compare in a replay, and `tape/decisions.rs`
-//! compares decisions; `tape/course.rs` is what both have in common.
+//! compares decisions; `tape/progress.rs` is what both have in common.
 
 mod again;
 mod answer;
 mod compare;
-mod course;
 mod decisions;
+mod progress;
 mod questions;
 mod recording;
 mod replay;
@@ -96,8 +96,8 @@ impl Tape {
     /// far and everything is used up. From here on [`Tape::replay_outcome`] is that of these entries.
     pub fn feed(&mut self, entries: Vec<Entry>) -> Result<(), TapeError> {
         match &mut self.mode {
-            Mode::Replay(replay) => replay.course.feed(entries),
-            Mode::Decisions(decisions) => decisions.course.feed(entries),
+            Mode::Replay(replay) => replay.progress.feed(entries),
+            Mode::Decisions(decisions) => decisions.progress.feed(entries),
             Mode::Off | Mode::Record(_) => Err(TapeError::Misplaced("only a replay takes recorded entries")),
         }
     }
@@ -232,7 +232,7 @@ impl Tape {
     /// affect the outcome, so the caller need not wait for them.
     pub fn stop_at_end(&mut self) -> bool {
         match &mut self.mode {
-            Mode::Replay(replay) => replay.course.stop_at_end(),
+            Mode::Replay(replay) => replay.progress.stop_at_end(),
             Mode::Decisions(decisions) => decisions.stop_at_end(),
             Mode::Off | Mode::Record(_) => false,
         }
@@ -241,8 +241,8 @@ impl Tape {
     /// The outcome of the replay so far; `None` if this is not a replay.
     pub fn replay_outcome(&self) -> Option<Outcome> {
         match &self.mode {
-            Mode::Replay(replay) => Some(replay.course.outcome(true)),
-            Mode::Decisions(decisions) => Some(decisions.course.outcome(false)),
+            Mode::Replay(replay) => Some(replay.progress.outcome(true)),
+            Mode::Decisions(decisions) => Some(decisions.progress.outcome(false)),
             Mode::Off | Mode::Record(_) => None,
         }
     }

@@ -315,9 +315,9 @@ impl Journal {
         }
     }
 
-    /// Records, at the end of the newest segment, that the entries after number `stands` are invalid, because the
+    /// Records, at the end of the newest segment, that the entries after number `last_valid` are invalid, because the
     /// instance's data was lost with them. A segment must begin after it.
-    pub fn roll_back(&mut self, stands: u64) -> Result<(), JournalError> {
+    pub fn roll_back(&mut self, last_valid: u64) -> Result<(), JournalError> {
         self.check_not_stopped()?;
         if let Some(found) = self.found.take() {
             self.growing = Some(found);
@@ -325,7 +325,7 @@ impl Journal {
         // If entries between this segment's end and the next one were lost, its own count continues.
         let n = self.growing.as_ref().map_or(self.next_n, Growing::next_n);
         let mut line = Vec::new();
-        line::rolled_back(&mut line, n, stands);
+        line::rolled_back(&mut line, n, last_valid);
         line::finish(&mut line);
         self.append(&line, Kind::RolledBack)
     }

@@ -480,7 +480,7 @@ impl Instances {
     /// If this guest repeats the calls and then gives no state: its own failure, as in a call.
     async fn recover(&self, key: &str, segment: Segment, pace: Option<Arc<dyn Pace>>) -> Result<String, StartError> {
         let is_own = segment.header.digest == self.program.guest.digest.to_string();
-        let last = if segment.snapshot_stands() {
+        let last = if segment.snapshot_is_valid() {
             self.snapshot_of(&segment)
         } else {
             self.initial.clone()
@@ -514,7 +514,7 @@ impl Instances {
         if self.begins_afresh(&segment.header.digest) {
             return Ok(self.initial.clone());
         }
-        if !segment.snapshot_stands() {
+        if !segment.snapshot_is_valid() {
             let why = "they were rolled back beyond the beginning of their segment";
             return Err(NoState::Calls(why.to_owned()));
         }

@@ -86,7 +86,7 @@ impl<S: Service> Pipeline<S> {
     }
 
     /// From the request to its answer, or to the end of its connection.
-    async fn attend(
+    async fn process(
         self: &Arc<Self>,
         connection: &Connection,
         target: Option<&S::Target>,
@@ -165,12 +165,12 @@ async fn serve<S: Service>(
         Ok(target) => target,
         Err(refusal) => return refusal.into_response(),
     };
-    let visit = Visit::begin(&pipeline, S::label(&parts.method, target.as_ref()));
-    let response = match pipeline.attend(&connection, target.as_ref(), &parts, body).await {
+    let counted = CountedRequest::begin(&pipeline, S::label(&parts.method, target.as_ref()));
+    let response = match pipeline.process(&connection, target.as_ref(), &parts, body).await {
         Ok(response) => response,
         Err(refusal) => refusal.into_response(),
     };
-    visit.end(if connection.is_cut() {
+    counted.end(if connection.is_cut() {
         End::Cut
     } else {
         End::Answered(response.status().as_u16())
@@ -179,12 +179,12 @@ async fn serve<S: Service>(
 }
 
 /// A request in flight, until it ends or is dropped.
-struct Visit<'a, S: Service> {
+struct CountedRequest<'a, S: Service> {
     pipeline: &'a Pipeline<S>,
     end: Option<End>,
 }
 
-impl<'a, S: Service> Visit<'a, S> {
+impl<'a, S: Service> CountedRequest<'a, S> {
     fn begin(pipeline: &'a Pipeline<S>, label: String) -> Self {
         pipeline.traffic().begin(label, pipeline.clock.now_ns());
         Self { pipeline, end: None }
@@ -195,7 +195,7 @@ impl<'a, S: Service> Visit<'a, S> {
     }
 }
 
-impl<S: Service> Drop for Visit<'_, S> {
+impl<S: Service> Drop for CountedRequest<'_, S> {
     fn drop(&mut self) {
         let end = self.end.take().unwrap_or(End::Abandoned);
         self.pipeline.traffic().end(end);

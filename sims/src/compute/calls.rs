@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::config::ServerConfig;
 use super::endpoint::{self, ENDPOINTS_PER_REQUEST_MAX};
-use super::fields::object;
+use super::fields::without_nulls;
 use super::neg::{Neg, NegSpec};
 use super::operation::{Failure, Work};
 use super::refusal::Refusal;
@@ -57,11 +57,11 @@ impl Compute {
 
     fn list_negs(&self, zone: &Zone) -> Value {
         let items: Vec<_> = self.world.negs(zone).map(|neg| neg.json(zone)).collect();
-        object([
-            ("kind", Some(json!("compute#networkEndpointGroupList"))),
-            ("id", Some(json!(zone.neg_path("").trim_end_matches('/')))),
-            ("items", (!items.is_empty()).then(|| json!(items))),
-        ])
+        without_nulls(json!({
+            "kind": "compute#networkEndpointGroupList",
+            "id": zone.neg_path("").trim_end_matches('/'),
+            "items": (!items.is_empty()).then_some(items),
+        }))
     }
 
     fn list_endpoints(&self, zone: &Zone, name: &str, call: &Call<'_>) -> Result<Value, Refusal> {
@@ -84,20 +84,16 @@ impl Compute {
         let next = match (rest.next(), page.last()) {
             (Some(_), Some((last, _))) => {
                 let (prefix, suffix) = PAGE_TOKEN;
-                Some(json!(format!("{prefix}{last:x}{suffix}")))
+                Some(format!("{prefix}{last:x}{suffix}"))
             }
             _ => None,
         };
-        let kind = "compute#networkEndpointGroupsListNetworkEndpoints";
-        Ok(object([
-            ("kind", Some(json!(kind))),
-            (
-                "id",
-                Some(json!(format!("{}/listNetworkEndpoints", zone.neg_path(name)))),
-            ),
-            ("items", (!items.is_empty()).then(|| json!(items))),
-            ("nextPageToken", next),
-        ]))
+        Ok(without_nulls(json!({
+            "kind": "compute#networkEndpointGroupsListNetworkEndpoints",
+            "id": format!("{}/listNetworkEndpoints", zone.neg_path(name)),
+            "items": (!items.is_empty()).then_some(items),
+            "nextPageToken": next,
+        })))
     }
 
     fn insert(&mut self, zone: &Zone, call: &Call<'_>) -> Result<Value, Refusal> {

@@ -8,7 +8,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::fields::object;
+use super::fields::without_nulls;
 use super::refusal::Refusal;
 
 /// The most endpoints that one request attaches or detaches (limit of the API).
@@ -67,18 +67,13 @@ impl Endpoint {
     pub(super) fn json(&self, long: bool) -> Value {
         let ipv6 = |ipv6: Ipv6Addr| if long { spelt_long(ipv6) } else { ipv6.to_string() };
         let annotations = Some(&self.annotations).filter(|annotations| !annotations.is_empty());
-        object([
-            (
-                "instance",
-                Some(&self.instance)
-                    .filter(|name| !name.is_empty())
-                    .map(|name| json!(name)),
-            ),
-            ("ipAddress", self.ip.map(|ip| json!(ip.to_string()))),
-            ("ipv6Address", self.ipv6.map(|address| json!(ipv6(address)))),
-            ("port", self.port.map(|port| json!(port))),
-            ("annotations", annotations.map(|annotations| json!(annotations))),
-        ])
+        without_nulls(json!({
+            "instance": Some(&self.instance).filter(|name| !name.is_empty()),
+            "ipAddress": self.ip,
+            "ipv6Address": self.ipv6.map(ipv6),
+            "port": self.port,
+            "annotations": annotations,
+        }))
     }
 
     /// The endpoint in messages.

@@ -2,9 +2,10 @@
 
 use serde_json::Value;
 
-/// The object of these fields, without those that have no value.
-pub(super) fn object(fields: impl IntoIterator<Item = (&'static str, Option<Value>)>) -> Value {
-    let fields = fields.into_iter();
-    let given = fields.filter_map(|(name, value)| Some((name.to_owned(), value?)));
-    Value::Object(given.collect())
+/// The object without the fields that are null: the API leaves out a field without a value.
+pub(super) fn without_nulls(mut object: Value) -> Value {
+    if let Value::Object(fields) = &mut object {
+        fields.retain(|_, value| !value.is_null());
+    }
+    object
 }

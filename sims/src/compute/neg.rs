@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::endpoint::{Endpoint, NegType};
-use super::fields::object;
+use super::fields::without_nulls;
 use super::operation::Failure;
 use super::refusal::Refusal;
 use super::target::{self, URL_PREFIX, Zone};
@@ -124,20 +124,20 @@ impl Neg {
         } = &self.spec;
         let default_network = || format!("{URL_PREFIX}projects/{}/global/networks/default", zone.project);
         let annotations = Some(annotations).filter(|annotations| !annotations.is_empty());
-        object([
-            ("kind", Some(json!("compute#networkEndpointGroup"))),
-            ("id", Some(json!(self.id.to_string()))),
-            ("creationTimestamp", Some(json!(timestamp(self.created_ms)))),
-            ("selfLink", Some(json!(format!("{URL_PREFIX}{}", zone.neg_path(name))))),
-            ("name", Some(json!(name))),
-            ("description", Some(json!(description))),
-            ("networkEndpointType", Some(json!(kind))),
-            ("size", Some(json!(self.endpoints.len()))),
-            ("zone", Some(json!(format!("{URL_PREFIX}{}", zone.path())))),
-            ("network", Some(json!(network.clone().unwrap_or_else(default_network)))),
-            ("subnetwork", subnetwork.as_ref().map(|subnetwork| json!(subnetwork))),
-            ("annotations", annotations.map(|annotations| json!(annotations))),
-        ])
+        without_nulls(json!({
+            "kind": "compute#networkEndpointGroup",
+            "id": self.id.to_string(),
+            "creationTimestamp": timestamp(self.created_ms),
+            "selfLink": format!("{URL_PREFIX}{}", zone.neg_path(name)),
+            "name": name,
+            "description": description,
+            "networkEndpointType": kind,
+            "size": self.endpoints.len(),
+            "zone": format!("{URL_PREFIX}{}", zone.path()),
+            "network": network.clone().unwrap_or_else(default_network),
+            "subnetwork": subnetwork,
+            "annotations": annotations,
+        }))
     }
 
     /// Attaches all, or none if one can't be attached.

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::endpoint::Endpoint;
-use super::fields::object;
+use super::fields::without_nulls;
 use super::neg::NegSpec;
 use super::target::{URL_PREFIX, Zone};
 use super::time::timestamp;
@@ -135,35 +135,29 @@ impl Operation {
 
     fn json_as(&self, status: &str, progress: u8) -> Value {
         let zone = self.zone();
-        let url = |path: String| json!(format!("{URL_PREFIX}{path}"));
+        let url = |path: String| format!("{URL_PREFIX}{path}");
         let failure = self.failure.as_ref();
         let errors = |failure: &Failure| json!({"errors": [{"code": failure.code, "message": failure.message}]});
-        object([
-            ("kind", Some(json!("compute#operation"))),
-            ("id", Some(json!(self.id.to_string()))),
-            ("name", Some(json!(self.name()))),
-            ("zone", Some(url(zone.path()))),
-            ("operationType", Some(json!(self.work.name()))),
-            ("targetLink", Some(url(zone.neg_path(&self.neg)))),
-            ("targetId", Some(json!(self.target_id.to_string()))),
-            ("status", Some(json!(status))),
-            ("progress", Some(json!(progress))),
-            ("insertTime", Some(json!(timestamp(self.received_ms)))),
-            ("user", Some(json!(USER))),
-            ("selfLink", Some(url(zone.operation_path(&self.name())))),
-            ("clientOperationId", self.request_id.as_ref().map(|id| json!(id))),
-            (
-                "startTime",
-                (status != "PENDING").then(|| json!(timestamp(self.start_ms))),
-            ),
-            ("endTime", (status == "DONE").then(|| json!(timestamp(self.due_ms)))),
-            ("error", failure.map(errors)),
-            ("httpErrorStatusCode", failure.map(|failure| json!(failure.http_status))),
-            (
-                "httpErrorMessage",
-                failure.map(|failure| json!(http_message(failure.http_status))),
-            ),
-        ])
+        without_nulls(json!({
+            "kind": "compute#operation",
+            "id": self.id.to_string(),
+            "name": self.name(),
+            "zone": url(zone.path()),
+            "operationType": self.work.name(),
+            "targetLink": url(zone.neg_path(&self.neg)),
+            "targetId": self.target_id.to_string(),
+            "status": status,
+            "progress": progress,
+            "insertTime": timestamp(self.received_ms),
+            "user": USER,
+            "selfLink": url(zone.operation_path(&self.name())),
+            "clientOperationId": self.request_id,
+            "startTime": (status != "PENDING").then(|| timestamp(self.start_ms)),
+            "endTime": (status == "DONE").then(|| timestamp(self.due_ms)),
+            "error": failure.map(errors),
+            "httpErrorStatusCode": failure.map(|failure| failure.http_status),
+            "httpErrorMessage": failure.map(|failure| http_message(failure.http_status)),
+        }))
     }
 
     /// The whole operation for tests, even if the API has forgotten it.

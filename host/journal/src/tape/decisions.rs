@@ -18,8 +18,8 @@ use serde_json::value::RawValue;
 
 use super::answer::{RecordedCall, TapeError};
 use super::compare::{Compared, compare_values};
-use super::course::Course;
-use super::questions::{Found, Hand, Kind, OnePart, Questions, parts_of};
+use super::progress::Progress;
+use super::questions::{CallQuestions, Found, Kind, OnePart, Questions, parts_of};
 use crate::accepted::Accepted;
 use crate::divergence::{Asked, Divergence, Outcome};
 use crate::entry::Ending;
@@ -28,9 +28,9 @@ use crate::reader::Segment;
 #[derive(Debug)]
 pub(super) struct Decisions {
     /// Where it is after the questions of the current call: at how that call ended.
-    pub(super) course: Course,
+    pub(super) progress: Progress,
     /// The recorded questions of the current call.
-    hand: Hand,
+    recorded: CallQuestions,
     questions: Questions,
 }
 
@@ -47,20 +47,20 @@ type Recorded = (u64, Option<Box<RawValue>>);
 impl Decisions {
     pub(super) fn new(segment: Segment, digest: &str, accepted: Arc<Accepted>, questions: Questions) -> Self {
         let mut decisions = Self {
-            course: Course::new(segment, digest, accepted),
-            hand: Hand::default(),
+            progress: Progress::new(segment, digest, accepted),
+            recorded: CallQuestions::default(),
             questions,
         };
-        decisions.take_in_hand();
+        decisions.take_questions();
         decisions
     }
 
     /// Takes the questions from here on as those of the current call.
-    fn take_in_hand(&mut self) {
-        let asks = self.course.asks_left();
+    fn take_questions(&mut self) {
+        let asks = self.progress.asks_left();
         let count = asks.len();
-        self.hand = Hand::of(asks, self.questions);
-        self.course.at += count;
+        self.recorded = CallQuestions::of(asks, self.questions);
+        self.progress.at += count;
     }
 
     /// The recorded answer. `None` if the host must answer, whose clock and randomness are the same each time.
@@ -69,7 +69,7 @@ impl Decisions {
         A: Serialize + ?Sized,
         R: DeserializeOwned,
     {
-        self.course.check_may_ask()?;
+        self.progress.check_may_ask()?;
         let args = serde_json::to_value(args).map_err(|source| TapeError::Unwritable {
             name: name.to_owned(),
             source,
@@ -81,31 +81,31 @@ impl Decisions {
                     ask: name.to_owned(),
                     reason: error.to_string(),
                 };
-                self.course.diverge(Outcome::Diverged { n, divergence })
+                self.progress.diverge(Outcome::Diverged { n, divergence })
             }),
             Ok(Some((_, None))) | Err(Missing::Ended) => {
-                self.course.cut_short();
+                self.progress.cut_short();
                 Err(TapeError::Ended)
             }
-            Err(Missing::Otherwise(outcome)) => Err(self.course.diverge(outcome)),
+            Err(Missing::Otherwise(outcome)) => Err(self.progress.diverge(outcome)),
         }
     }
 
     /// The recorded answer; for a list, one combined from its elements' answers. `None` if the host must answer.
     fn answer(&mut self, name: &str, args: &Value) -> Result<Option<Recorded>, Missing> {
         let question = (self.questions)(name);
-        let mut from = self.course.next_n();
+        let mut from = self.progress.next_n();
         let mut answers = Vec::new();
         let parts = parts_of(&question, args.clone());
         let is_list = parts.first().is_none_or(|part| part.element.is_some());
         for part in parts {
             let found = match question.kind {
                 // Arguments about time differ from the recorded ones; the recording tells which timer it is.
-                Kind::Means => match self.hand.means(name, &part, name == "timers.schedule") {
+                Kind::Means => match self.recorded.means(name, &part, name == "timers.schedule") {
                     Some(part) => (part.n, part.answer.clone()),
                     None => return Ok(None),
                 },
-                Kind::Read => match self.hand.read(name, &part) {
+                Kind::Read => match self.recorded.read(name, &part) {
                     Found::Part(part) => (part.n, part.answer.clone()),
                     Found::Elsewhere(n) => return Err(self.undecided(name, args, Some(n))),
                     Found::Nothing => return Err(self.undecided(name, args, None)),
@@ -125,12 +125,12 @@ impl Decisions {
     /// Compares a write with the object's next recorded one.
     fn write(&mut self, name: &str, part: &OnePart, object: &str, args: &Value) -> Result<Recorded, Missing> {
         let diverged = |n, divergence| Err(Missing::Otherwise(Outcome::Diverged { n, divergence }));
-        let Some((at, recorded)) = self.hand.write(object) else {
-            if self.course.is_cut() {
+        let Some((at, recorded)) = self.recorded.write(object) else {
+            if self.progress.is_cut() {
                 return Err(self.undecided(name, args, None));
             }
             let asked = Asked::new(name, args.to_string());
-            return diverged(self.course.next_n(), Divergence::Unrecorded { asked });
+            return diverged(self.progress.next_n(), Divergence::Unrecorded { asked });
         };
         let n = recorded.n;
         if recorded.name != name {
@@ -138,11 +138,11 @@ impl Decisions {
             let asked = Asked::new(name, args.to_string());
             return diverged(n, Divergence::Question { recorded, asked });
         }
-        match compare_values(name, &recorded.asked, part, &self.course.accepted) {
+        match compare_values(name, &recorded.asked, part, &self.progress.accepted) {
             Compared::Differ(divergence) => diverged(n, divergence),
             compared => {
-                self.course.accepted_count += u64::from(compared == Compared::Accepted);
-                Ok((n, self.hand.take(at).and_then(|part| part.answer.clone())))
+                self.progress.accepted_count += u64::from(compared == Compared::Accepted);
+                Ok((n, self.recorded.take(at).and_then(|part| part.answer.clone())))
             }
         }
     }
@@ -150,32 +150,32 @@ impl Decisions {
     /// The recording can't tell how the world would have answered. If it was cut and all else was asked, it is just
     /// over.
     fn undecided(&self, name: &str, args: &Value, elsewhere: Option<u64>) -> Missing {
-        if self.course.is_cut() && self.hand.unmade().is_none() {
+        if self.progress.is_cut() && self.recorded.unmade().is_none() {
             return Missing::Ended;
         }
         Missing::Otherwise(Outcome::AskedUnrecorded {
-            n: self.course.next_n(),
+            n: self.progress.next_n(),
             asked: Asked::new(name, args.to_string()),
             elsewhere,
         })
     }
 
     pub(super) fn next_call(&mut self) -> Option<RecordedCall> {
-        if !self.course.may_begin_call() {
+        if !self.progress.may_begin_call() {
             return None;
         }
         if let Some(outcome) = self.unmade() {
-            self.course.diverge(outcome);
+            self.progress.diverge(outcome);
             return None;
         }
-        let call = self.course.begin_call()?;
-        self.take_in_hand();
+        let call = self.progress.begin_call()?;
+        self.take_questions();
         Some(call)
     }
 
     pub(super) fn end_call(&mut self, ending: &Ending) -> Result<(), TapeError> {
-        if let Some(compared) = self.course.compare_ending(ending)? {
-            let n = self.course.next_n();
+        if let Some(compared) = self.progress.compare_ending(ending)? {
+            let n = self.progress.next_n();
             let is_accepted = compared == Compared::Accepted;
             let outcome = match compared {
                 // Its ending explains why it omitted the rest.
@@ -184,23 +184,23 @@ impl Decisions {
                 Compared::Same | Compared::Accepted => self.unmade(),
             };
             if let Some(outcome) = outcome {
-                return Err(self.course.diverge(outcome));
+                return Err(self.progress.diverge(outcome));
             }
-            self.course.accepted_count += u64::from(is_accepted);
-            self.course.reads.add(self.hand.differing_reads());
+            self.progress.accepted_count += u64::from(is_accepted);
+            self.progress.reads.add(self.recorded.differing_reads());
         }
-        self.course.end_call();
-        self.hand = Hand::default();
+        self.progress.end_call();
+        self.recorded = CallQuestions::default();
         Ok(())
     }
 
-    /// As [`Course::stop_at_end`].
+    /// As [`Progress::stop_at_end`].
     pub(super) fn stop_at_end(&mut self) -> bool {
-        self.hand.is_used_up() && self.course.stop_at_end()
+        self.recorded.is_used_up() && self.progress.stop_at_end()
     }
 
     fn unmade(&self) -> Option<Outcome> {
-        let (part, count) = self.hand.unmade()?;
+        let (part, count) = self.recorded.unmade()?;
         let recorded = part.shown();
         let divergence = Divergence::Unwritten { recorded, count };
         Some(Outcome::Diverged { n: part.n, divergence })

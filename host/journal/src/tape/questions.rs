@@ -105,7 +105,7 @@ impl Part {
 
 /// The recorded questions of the current call, and which of them were asked.
 #[derive(Debug, Default)]
-pub(super) struct Hand {
+pub(super) struct CallQuestions {
     parts: Vec<Part>,
     /// Writes that were made.
     made: usize,
@@ -122,10 +122,10 @@ pub(super) enum Found<'a> {
     Nothing,
 }
 
-impl Hand {
+impl CallQuestions {
     /// The questions among `entries`, which belong to one call.
     pub(super) fn of(entries: &[Entry], questions: Questions) -> Self {
-        let mut hand = Self::default();
+        let mut call = Self::default();
         let mut writes = 0;
         for entry in entries {
             let Event::Ask(ask) = &entry.event else { continue };
@@ -134,9 +134,9 @@ impl Hand {
             if question.kind == Kind::Write {
                 writes += parts.len();
             }
-            hand.parts.extend(parts);
+            call.parts.extend(parts);
         }
-        hand
+        call
     }
 
     /// The next recorded answer of time, randomness and the like: to the same question, or if `by_name`, to the next
@@ -169,7 +169,7 @@ impl Hand {
         self.take(at).map_or(Found::Nothing, Found::Part)
     }
 
-    /// The next recorded write of this object, with its index for [`Hand::take`].
+    /// The next recorded write of this object, with its index for [`CallQuestions::take`].
     pub(super) fn write(&self, object: &str) -> Option<(usize, &Part)> {
         let is_next = |part: &Part| part.kind == Kind::Write && !part.used && part.object == object;
         self.parts.iter().enumerate().find(|(_, part)| is_next(part))

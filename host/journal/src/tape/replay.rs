@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 
 use super::answer::{RecordedCall, TapeError};
 use super::compare::{Compared, compare_args};
-use super::course::Course;
+use super::progress::Progress;
 use crate::accepted::Accepted;
 use crate::divergence::{Asked, Divergence, Outcome};
 use crate::entry::{Ask, Ending, Entry, Event};
@@ -19,7 +19,7 @@ use crate::reader::Segment;
 
 #[derive(Debug)]
 pub(super) struct Replay {
-    pub(super) course: Course,
+    pub(super) progress: Progress,
     /// The arguments of the current question.
     args: Vec<u8>,
 }
@@ -38,7 +38,7 @@ enum Found {
 impl Replay {
     pub(super) fn new(segment: Segment, digest: &str, accepted: Arc<Accepted>) -> Self {
         Self {
-            course: Course::new(segment, digest, accepted),
+            progress: Progress::new(segment, digest, accepted),
             args: Vec::new(),
         }
     }
@@ -48,7 +48,7 @@ impl Replay {
         A: Serialize + ?Sized,
         R: DeserializeOwned,
     {
-        self.course.check_may_ask()?;
+        self.progress.check_may_ask()?;
         self.args.clear();
         serde_json::to_writer(&mut self.args, args).map_err(|source| TapeError::Unwritable {
             name: name.to_owned(),
@@ -56,31 +56,31 @@ impl Replay {
         })?;
         match self.look_up(name) {
             Found::Answer { accepted } => {
-                self.course.accepted_count += u64::from(accepted);
+                self.progress.accepted_count += u64::from(accepted);
                 self.take_answer()
             }
             Found::Unanswered => {
-                self.course.at += 1;
-                self.course.cut_short();
+                self.progress.at += 1;
+                self.progress.cut_short();
                 Err(TapeError::Ended)
             }
             Found::Ended => {
-                self.course.cut_short();
+                self.progress.cut_short();
                 Err(TapeError::Ended)
             }
-            Found::Otherwise(outcome) => Err(self.course.diverge(outcome)),
+            Found::Otherwise(outcome) => Err(self.progress.diverge(outcome)),
         }
     }
 
     /// Compares the current question with the next entry.
     fn look_up(&self, name: &str) -> Found {
         let asked = || Asked::new(name, String::from_utf8_lossy(&self.args));
-        let Some(entry) = self.course.entry() else {
+        let Some(entry) = self.progress.entry() else {
             return Found::Ended;
         };
         match &entry.event {
             Event::Ask(ask) if ask.name == name => {
-                match (compare_args(ask, &self.args, &self.course.accepted), &ask.answer) {
+                match (compare_args(ask, &self.args, &self.progress.accepted), &ask.answer) {
                     (Compared::Differ(divergence), _) => Found::Otherwise(Outcome::Diverged { n: entry.n, divergence }),
                     (args, Some(_)) => Found::Answer {
                         accepted: args == Compared::Accepted,
@@ -117,13 +117,13 @@ impl Replay {
                     answer: Some(answer),
                     ..
                 }),
-        }) = self.course.entry()
+        }) = self.progress.entry()
         else {
             return Err(TapeError::Misplaced("the recorded answer is gone"));
         };
         match serde_json::from_str(answer.get()) {
             Ok(answer) => {
-                self.course.at += 1;
+                self.progress.at += 1;
                 Ok(answer)
             }
             Err(error) => {
@@ -132,51 +132,51 @@ impl Replay {
                     reason: error.to_string(),
                 };
                 let outcome = Outcome::Diverged { n: *n, divergence };
-                Err(self.course.diverge(outcome))
+                Err(self.progress.diverge(outcome))
             }
         }
     }
 
     pub(super) fn next_call(&mut self) -> Option<RecordedCall> {
-        if !self.course.may_begin_call() {
+        if !self.progress.may_begin_call() {
             return None;
         }
-        let call = self.course.begin_call();
+        let call = self.progress.begin_call();
         if call.is_none()
-            && let Some(Entry { n, .. }) = self.course.entry()
+            && let Some(Entry { n, .. }) = self.progress.entry()
         {
             // Questions of `init` and `restore` in the recording that were not asked now.
             let outcome = self.unused(*n, None);
-            self.course.diverge(outcome);
+            self.progress.diverge(outcome);
         }
         call
     }
 
     pub(super) fn end_call(&mut self, ending: &Ending) -> Result<(), TapeError> {
-        if let Some(compared) = self.course.compare_ending(ending)? {
-            let n = self.course.next_n();
+        if let Some(compared) = self.progress.compare_ending(ending)? {
+            let n = self.progress.next_n();
             let is_accepted = compared == Compared::Accepted;
             let differs = match compared {
                 Compared::Differ(divergence) => Some(divergence),
                 Compared::Same | Compared::Accepted => None,
             };
-            if !self.course.asks_left().is_empty() {
+            if !self.progress.asks_left().is_empty() {
                 let outcome = self.unused(n, differs);
-                return Err(self.course.diverge(outcome));
+                return Err(self.progress.diverge(outcome));
             }
             if let Some(divergence) = differs {
-                return Err(self.course.diverge(Outcome::Diverged { n, divergence }));
+                return Err(self.progress.diverge(Outcome::Diverged { n, divergence }));
             }
-            self.course.accepted_count += u64::from(is_accepted);
+            self.progress.accepted_count += u64::from(is_accepted);
         }
-        self.course.end_call();
+        self.progress.end_call();
         Ok(())
     }
 
     fn unused(&self, n: u64, ending: Option<Divergence>) -> Outcome {
         Outcome::Unused {
             n,
-            count: self.course.asks_left().len() as u64,
+            count: self.progress.asks_left().len() as u64,
             ending: ending.map(Box::new),
         }
     }

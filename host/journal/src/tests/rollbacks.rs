@@ -46,7 +46,7 @@ fn it_is_written_behind_whatever_stands_there_and_a_new_segment_follows() {
         );
         assert_eq!(gapless(dir.path()), 0..expected_n + 2);
         let old = Segment::read(&dir.path().join("0.jsonl")).unwrap();
-        assert!(!old.can_go_on() && !old.ends_inside_call() && old.snapshot_stands());
+        assert!(!old.can_go_on() && !old.ends_inside_call() && old.snapshot_is_valid());
         assert_eq!(standing(old), [1, 2, 3]);
     }
 }
@@ -74,7 +74,7 @@ fn what_it_takes_back_is_no_part_of_the_state_and_no_call_stands_by_half() {
         (2, vec![]),
         (0, vec![]),
     ] {
-        assert!(recording(stands).snapshot_stands(), "{stands}");
+        assert!(recording(stands).snapshot_is_valid(), "{stands}");
         assert_eq!(standing(recording(stands)), left, "{stands}");
     }
     let text = format!(
@@ -83,7 +83,7 @@ fn what_it_takes_back_is_no_part_of_the_state_and_no_call_stands_by_half() {
         rolled_back(8, 6)
     );
     let beyond = Segment::from_bytes("test.jsonl", text.as_bytes()).unwrap();
-    assert!(!beyond.snapshot_stands());
+    assert!(!beyond.snapshot_is_valid());
 }
 
 #[test]

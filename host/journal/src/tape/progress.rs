@@ -11,7 +11,7 @@ use crate::entry::{Ending, Entry, Event};
 use crate::reader::Segment;
 
 #[derive(Debug)]
-pub(super) struct Course {
+pub(super) struct Progress {
     /// Without rollbacks: they concern the entries' validity, not the guest's behaviour.
     entries: Vec<Entry>,
     /// The number of entries in the recording, including its header.
@@ -50,7 +50,7 @@ enum Phase {
     },
 }
 
-impl Course {
+impl Progress {
     pub(super) fn new(segment: Segment, digest: &str, accepted: Arc<Accepted>) -> Self {
         Self {
             same_guest: segment.header.digest == digest,
