@@ -9,8 +9,6 @@ use std::time::Duration;
 use trueup_base::clock::SystemClock;
 use trueup_base::fence::Fence;
 use trueup_capabilities::Backends;
-use trueup_capabilities::audit::Audit;
-use trueup_capabilities::bindings::host::metrics::Label;
 use trueup_capabilities::faults::Faults;
 use trueup_capabilities::grants::Access;
 use trueup_capabilities::lbaas::anexia::{Anexia, Owned, RequestMetrics, token};

@@ -8,7 +8,6 @@ use futures_util::future::LocalBoxFuture;
 use tokio::sync::mpsc;
 use trueup_base::fence::Fence;
 use trueup_capabilities::Answer;
-use trueup_capabilities::audit::Audit;
 use trueup_capabilities::grants::{Access, NEG};
 use trueup_capabilities::neg::compute::{self, Compute, Credentials};
 use trueup_capabilities::neg::simulated::Simulated;
