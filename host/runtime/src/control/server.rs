@@ -13,6 +13,7 @@ use serde::de::DeserializeOwned;
 use tokio::net::UnixListener;
 use tokio::sync::{mpsc, oneshot};
 use trueup_registry::Reference;
+use trueup_work::board::Standing;
 use trueup_work::kind::SetErrorState;
 use trueup_work::setup::SetupError;
 use trueup_work::socket::Place;
@@ -51,7 +52,6 @@ pub(crate) async fn serve(
     error_states: Option<mpsc::Sender<SetErrorState>>,
 ) {
     let changes = Router::new()
-        .route("/v1/approve", post(approve))
         .route("/v1/guests/{guest}/swap", post(swap))
         .route("/v1/guests/{guest}/rollback", post(rollback))
         .route("/v1/guests/{guest}/shadow", post(shadow_start).delete(shadow_stop))
@@ -59,6 +59,7 @@ pub(crate) async fn serve(
         .with_state(Arc::clone(&manager))
         .merge(
             Router::new()
+                .route("/v1/approve", post(approve))
                 .route("/v1/reconcile", post(reconcile))
                 .with_state((manager, Arc::clone(&reads))),
         )
@@ -136,7 +137,15 @@ async fn promote(State(manager): State<Arc<Manager>>, Of(guest): Of<String>, Bod
     done(async move { manager.promote(&guest, body.after).await }).await
 }
 
-async fn approve(State(manager): State<Arc<Manager>>, Body(body): Body<Approve>) -> Response {
+async fn approve(State((manager, reads)): State<(Arc<Manager>, Arc<Reads>)>, Body(body): Body<Approve>) -> Response {
+    if let Standing::Standby { leader } = reads.board.standing() {
+        let leads = leader.map_or_else(
+            || "no host is known to lead".to_owned(),
+            |leader| format!("`{leader}` leads: approve it there"),
+        );
+        let why = format!("this host is a standby, where nothing waits for an approval; {leads}");
+        return failed(StatusCode::CONFLICT, why);
+    }
     let approved = manager.approve(body.guest.as_deref());
     let shown = |(guest, waiting)| Approved { guest, waiting };
     answer(approved.map(|all| all.into_iter().map(shown).collect::<Vec<_>>()))
