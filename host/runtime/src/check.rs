@@ -171,6 +171,10 @@ fn of_guest(config: &Config, (name, _, guest): &Named, unusable: Unusable) -> Tr
             Trouble::new(error, next)
         }
         Unusable::Guest(error) => Trouble::new(error, format!("correct `use` of [guests.{name}]: {inspect}")),
+        Unusable::Revisions(error) => {
+            let (text, next) = error.rsplit_once("; ").unwrap_or((&error, "see docs/versions.md"));
+            Trouble::new(text, next)
+        }
         Unusable::Settings(error) => {
             let next = format!("correct `use` or `settings` of [guests.{name}]: {inspect}");
             Trouble::new(error, next)
