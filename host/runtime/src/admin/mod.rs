@@ -35,7 +35,7 @@ use trueup_work::swap::Manager;
 pub use self::http::Failure;
 pub(crate) use self::http::{answer, complete, failed, secured};
 pub use self::listen::Admin;
-pub(crate) use self::listen::OwnUser;
+pub(crate) use self::listen::{OwnUser, who_listens};
 use crate::page;
 
 /// With two, another one can proceed beside a large one.

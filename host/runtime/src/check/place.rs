@@ -104,10 +104,7 @@ pub(super) async fn listens(key: &str, at: &AdminAt, is_running: bool) -> Findin
         Err(error) => format!("{at}: {error}"),
     };
     let next = match at {
-        AdminAt::Tcp(address) => format!(
-            "ss -ltnp 'sport = :{}' shows who has it; stop that, or give another `{key}`",
-            address.port()
-        ),
+        AdminAt::Tcp(address) => crate::admin::who_listens(*address, key),
         AdminAt::Unix(path) => format!(
             "ss -lxp src {} shows who has it; stop that, or give another `{key}`",
             path.display()
