@@ -217,6 +217,16 @@ const FAULTS: &[Case] = &[
         next: "correct `use` or `settings` of [guests.lbaas]",
     },
     Case {
+        plant: || {
+            let planted = lbaas();
+            fs::create_dir_all(planted.site.state_dir().join("guests")).unwrap();
+            planted.file(".trueup/guests/lbaas.json", "{\"format\":2}")
+        },
+        check: "guest lbaas",
+        says: "lbaas.json: format was 2, must be 1",
+        next: "start the trueup that wrote it",
+    },
+    Case {
         plant: || lbaas().edit(", write = [\"lb-1\"]", ""),
         check: "grants lbaas",
         says: "no grant to write load balancer `lb-1`",

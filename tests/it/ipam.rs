@@ -522,6 +522,8 @@ fn a_checkpoint_that_lost_entries_gives_no_address_until_it_is_accepted() {
         let shown = checkpoint.to_str().unwrap();
         let verified = trueup(["checkpoint", "verify", shown]).exits(1);
         assert!(verified.stdout.starts_with("corrupt: "), "{verified}");
+        let checked = ran(&mut site.command("check", &[])).exits(1);
+        assert!(checked.stdout.contains("\nfailed   checkpoint "), "{checked}");
         let mut started = site.start("run", &[]);
         started.wait_for_warning("the store can't be read: ");
         started.wait_for("listening on ");

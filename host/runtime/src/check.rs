@@ -174,11 +174,18 @@ fn of_guest(config: &Config, (name, _, guest): &Named, unusable: Unusable) -> Tr
             "lock it if the line says so, else sign it with one of `verify.keys` or correct `use` of [guests.{name}]; then: \
              trueup guest verify {file}"
         ),
+        // Its text says what to do.
+        Unusable::Revisions(error) => {
+            let (text, next) = error.rsplit_once("; ").unwrap_or((error, "see docs/versions.md"));
+            return Trouble::new(text, next);
+        }
         Unusable::Guest(_) => format!("correct `use` of [guests.{name}]: {inspect}"),
         Unusable::Settings(_) => format!("correct `use` or `settings` of [guests.{name}]: {inspect}"),
     };
     match unusable {
-        Unusable::Away(error) | Unusable::Guest(error) | Unusable::Settings(error) => Trouble::new(error, next),
+        Unusable::Away(error) | Unusable::Guest(error) | Unusable::Settings(error) | Unusable::Revisions(error) => {
+            Trouble::new(error, next)
+        }
     }
 }
 

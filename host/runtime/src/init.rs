@@ -58,7 +58,7 @@ pub fn worlds() -> Vec<(&'static str, bool)> {
 /// Writes the files, and returns their paths, the configuration first. `from` is for a world that reads a source.
 ///
 /// # Errors
-/// If one of them exists, which is left as it is, or can't be written.
+/// If one of them exists, which is left as it is, or can't be written. Then none is written.
 pub fn write(folder: &Path, world: &str, from: From) -> Result<Vec<PathBuf>, SetupError> {
     let files: Vec<(PathBuf, String)> = files(world, from)
         .into_iter()
@@ -70,9 +70,13 @@ pub fn write(folder: &Path, world: &str, from: From) -> Result<Vec<PathBuf>, Set
             taken.display()
         )));
     }
-    for (path, text) in &files {
-        let written = write_new(path, text);
-        written.map_err(|error| SetupError::Failed(format!("writing {}: {error}", path.display())))?;
+    for (count, (path, text)) in files.iter().enumerate() {
+        write_new(path, text).map_err(|error| {
+            // They would be in the way of the next try.
+            let written = files.iter().take(count);
+            written.for_each(|(path, _)| drop(fs::remove_file(path)));
+            SetupError::Failed(format!("writing {}: {error}", path.display()))
+        })?;
     }
     Ok(files.into_iter().map(|(path, _)| path).collect())
 }
@@ -83,7 +87,11 @@ fn write_new(path: &Path, text: &str) -> io::Result<()> {
     }
     let mode = if path.ends_with(TOKEN) { 0o600 } else { 0o666 };
     let mut file = File::options().write(true).create_new(true).mode(mode).open(path)?;
-    file.write_all(text.as_bytes())
+    let written = file.write_all(text.as_bytes());
+    if written.is_err() {
+        let _ = fs::remove_file(path);
+    }
+    written
 }
 
 /// The names and contents of a world's first files.
@@ -120,4 +128,20 @@ fn configuration(example: &str, world: &str, from: From) -> String {
         }
     }
     parts.join("\n\n") + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_write_leaves_no_file_in_the_way_of_the_next_try() {
+        let folder = tempfile::tempdir().unwrap();
+        let in_the_way = folder.path().join("manifests");
+        fs::write(&in_the_way, "").unwrap();
+        write(folder.path(), "lbaas", From::Manifests).unwrap_err();
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+        fs::remove_file(in_the_way).unwrap();
+        write(folder.path(), "lbaas", From::Manifests).unwrap();
+    }
 }

@@ -41,7 +41,7 @@ impl Source {
     /// What may hide an object, so that objects without a source object are kept, in the words of this source.
     pub fn hidden(&self) -> &'static str {
         match self {
-            Self::Manifests(_) => "a manifest can't be read",
+            Self::Manifests(_) => "a manifest can't be read, or the folder has none",
             Self::Kubernetes(_) => "not everything in the cluster is known",
         }
     }

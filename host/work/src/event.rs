@@ -19,7 +19,7 @@ pub enum Event {
     Held {
         /// `namespace/name`.
         key: String,
-        /// What can't be read, such as `a manifest can't be read`.
+        /// What can't be read, such as `a manifest can't be read, or the folder has none`.
         why: &'static str,
     },
     /// A key failed.

@@ -195,6 +195,9 @@ impl Ground {
             Ok(version) => return Ok(version),
             Err(error) => error.to_string(),
         };
+        if let Err(error) = Revisions::load(&config.state_dir, name) {
+            return Err(Unusable::Revisions(error));
+        }
         // The guest alone, without the world and the settings of its section.
         Err(match self.guests.load(&guest.reference, &guest.verify).await {
             Err(NotLoaded::Failed(_)) => Unusable::Away(error),
@@ -264,6 +267,8 @@ pub enum Unusable {
     Guest(String),
     /// It is there, and of another world, or refuses its settings.
     Settings(String),
+    /// The list of its versions can't be read: see [`Revisions::load`].
+    Revisions(String),
 }
 
 /// The version of a guest that decides.

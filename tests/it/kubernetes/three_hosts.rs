@@ -415,6 +415,40 @@ fn a_leader_leads_on_after_a_reload_and_hands_over_at_its_end() {
 }
 
 #[test]
+fn a_command_to_a_standby_names_the_leader() {
+    let (server, engine) = (ApiServer::start(), Engine::start(&[]));
+    let load = Load::new(&server, SEED);
+    let mut hosts = Hosts::start(&server, &engine, 1, USUAL);
+    hosts.leader_in_work(1);
+    let mut standby = Host::new(2, &server, &engine, USUAL);
+    standby.start();
+    hosts.hosts.push(standby);
+    let [leader, standby] = [0, 1].map(|index| &hosts.hosts[index].site);
+    let mut identity = String::new();
+    wait_until("the standby to know the leader", || {
+        let status = ran(&mut standby.command("status", &["--output", "json"]));
+        status.code == Some(0) && {
+            identity = status.json()["host"]["leader"].as_str().unwrap_or_default().to_owned();
+            !identity.is_empty()
+        }
+    });
+    let status = ran(&mut standby.command("status", &[])).exits(0);
+    assert_eq!(status.last_line(), format!("standby: `{identity}` leads; ask it"));
+    let approve = ran(&mut standby.command_of(&["approve", "--config"], &[])).exits(1);
+    let why =
+        format!("this host is a standby, where nothing waits for an approval; `{identity}` leads: approve it there");
+    assert!(approve.stderr.contains(&why), "{approve}");
+    let note = format!("this host is a standby: `{identity}` leads and keeps its own version; type it there too\n");
+    let swapped = standby.guest(&["swap", "lbaas", "lbaas@2", "--gate", "off"]).exits(0);
+    assert!(swapped.stderr.contains(&note), "{swapped}");
+    let back = standby.guest(&["rollback", "lbaas"]).exits(0);
+    assert!(back.stderr.contains(&note), "{back}");
+    let swapped = leader.guest(&["swap", "lbaas", "lbaas@2", "--gate", "off"]).exits(0);
+    assert!(!swapped.stderr.contains("standby"), "{swapped}");
+    drop(load);
+}
+
+#[test]
 fn a_host_that_acts_without_an_election_is_found_out() {
     let (server, engine) = (ApiServer::start(), Engine::start(&[]));
     let load = Load::new(&server, SEED);

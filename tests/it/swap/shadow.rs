@@ -132,6 +132,12 @@ fn a_promotion_waits_for_its_count_and_then_comes_by_itself() {
         "lbaas: becomes active when 5 calls in a row came out the same; 0 did so far\n"
     );
     promote(&running.site, "none").exits(2);
+    let again = running.site.guest(&["shadow", "start", "lbaas", "lbaas@2"]).exits(2);
+    assert!(
+        error(&again)
+            .contains("guest `lbaas`: builtin:lbaas@2 runs in shadow already, and 0 of its calls are compared"),
+        "{again}"
+    );
     let mut node_port = 30_443;
     loop {
         let (from, to) = (node_port.to_string(), (node_port + 1).to_string());

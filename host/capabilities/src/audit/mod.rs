@@ -88,7 +88,7 @@ impl Audit {
 
     fn open_budgeted(folder: &Path, segment_bytes_max: u64, budgets: Budgets) -> Result<Self, AuditError> {
         fs::create_dir_all(folder).map_err(failed("create", folder))?;
-        let is_new = !is_log(folder);
+        let is_new = !is_log(folder)?;
         let found = Found::look(folder)?;
         let head_path = folder.join(head::NAME);
         let mut options = OpenOptions::new();

@@ -56,6 +56,16 @@ fn problems(folder: &Path) -> Vec<String> {
     verdict.problems.iter().map(ToString::to_string).collect()
 }
 
+#[test]
+fn a_log_that_can_not_be_listed_is_not_said_to_be_missing() {
+    let folder = tempfile::tempdir().unwrap();
+    let audit = folder.path().join("audit");
+    assert!(matches!(verify(&audit), Err(AuditError::None(_))));
+    // A link to itself can't be listed, like the folder of another user.
+    std::os::unix::fs::symlink(&audit, &audit).unwrap();
+    assert!(matches!(verify(&audit), Err(AuditError::Io { .. })));
+}
+
 fn read_all(folder: &Path) -> Vec<Line> {
     let mut lines = Vec::new();
     walk(folder, |line| lines.push(line)).unwrap();

@@ -81,11 +81,12 @@ pub(super) struct SegmentFile {
     pub(super) path: PathBuf,
 }
 
-/// The files of a log, oldest first. Files with other names do not belong to the log. `None` if the folder does not
-/// exist.
+/// The files of a log, oldest first. Files with other names do not belong to the log. None if there is no such folder.
 pub(super) fn segments(folder: &Path) -> Result<Vec<SegmentFile>, AuditError> {
     let entries = match fs::read_dir(folder) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            return Ok(Vec::new());
+        }
         entries => entries.map_err(failed("list", folder))?,
     };
     let mut found = Vec::new();
@@ -106,8 +107,11 @@ pub(super) fn segments(folder: &Path) -> Result<Vec<SegmentFile>, AuditError> {
 }
 
 /// Returns whether this folder holds an audit log.
-pub fn is_log(folder: &Path) -> bool {
-    folder.join(head::NAME).is_file() || segments(folder).is_ok_and(|files| !files.is_empty())
+///
+/// # Errors
+/// If the folder exists and can't be listed: it may hold one.
+pub fn is_log(folder: &Path) -> Result<bool, AuditError> {
+    Ok(folder.join(head::NAME).is_file() || !segments(folder)?.is_empty())
 }
 
 /// Checks every byte of a log.
@@ -123,7 +127,7 @@ pub fn verify(folder: &Path) -> Result<Verdict, AuditError> {
 /// # Errors
 /// As [`verify`].
 pub fn walk(folder: &Path, mut see: impl FnMut(Line)) -> Result<Verdict, AuditError> {
-    if !is_log(folder) {
+    if !is_log(folder)? {
         return Err(AuditError::None(folder.to_owned()));
     }
     let mut head = Head::read(folder).map_err(failed("read", &folder.join(head::NAME)))?;

@@ -121,7 +121,7 @@ enum Command {
     /// Reads recordings.
     #[command(subcommand)]
     Journal(journal::Command),
-    /// Shows guests.
+    /// Shows guests, swaps and rolls them back, compares, locks and verifies them.
     #[command(subcommand)]
     Guest(guest::Command),
     /// Shows pod addresses.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use trueup_capabilities::reading::cut;
-use trueup_config::Source;
+use trueup_config::{Lbaas, Source};
 use trueup_runtime::plan;
 use trueup_runtime::run::StateLock;
 use trueup_work::plan::{KeyPlan, Orphan, Plan, Write, sign};
@@ -42,7 +42,8 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
             output::talk(&format!("warning: {problem}"));
         }
         let hidden = config.source().map_or("", Source::hidden);
-        let lines = lines(&plan, hidden, args.orphans, output);
+        let orphans = args.orphans && config.world::<Lbaas>().is_some();
+        let lines = lines(&plan, hidden, orphans, output);
         let lines: Vec<String> = lines.iter().map(|line| output::printable(line)).collect();
         output::bytes(output::changes(&lines).as_bytes())?;
     } else {

@@ -86,6 +86,12 @@ impl Admin {
     }
 }
 
+/// What to do if this host can't listen there.
+pub(crate) fn who_listens(address: SocketAddr, key: &str) -> String {
+    let port = address.port();
+    format!("ss -ltnp 'sport = :{port}' shows who has it; stop that, or give another `{key}`")
+}
+
 async fn bind(address: SocketAddr, key: &str) -> Result<TcpListener, SetupError> {
     let mut tries = 1;
     loop {
@@ -97,7 +103,8 @@ async fn bind(address: SocketAddr, key: &str) -> Result<TcpListener, SetupError>
             }
             Err(error) => {
                 return Err(SetupError::Failed(format!(
-                    "{key}: listening on {address}: {error}; give another address"
+                    "{key}: listening on {address}: {error}; {}",
+                    who_listens(address, key)
                 )));
             }
         }

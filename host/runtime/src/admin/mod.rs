@@ -32,7 +32,7 @@ use trueup_work::ground::Ground;
 use trueup_work::swap::Manager;
 
 pub use self::listen::Admin;
-pub(crate) use self::listen::{OwnUser, own_socket, serve_own_user};
+pub(crate) use self::listen::{OwnUser, own_socket, serve_own_user, who_listens};
 use crate::page;
 
 /// With two, another one can proceed beside a large one.

@@ -85,9 +85,13 @@ pub(super) fn disk(state_dir: &Path) -> Result<String, Trouble> {
 
 /// Whether a host can listen there. One that `is_running` may do so already.
 pub(super) async fn listens(key: &str, at: &AdminAt, is_running: bool) -> Result<String, Trouble> {
-    let (free, filter) = match at {
-        AdminAt::Tcp(address) => (tcp(*address), format!("-ltnp 'sport = :{}'", address.port())),
-        AdminAt::Unix(path) => (unix(path).await, format!("-lxp src {}", path.display())),
+    let (free, next) = match at {
+        AdminAt::Tcp(address) => (tcp(*address), crate::admin::who_listens(*address, key)),
+        AdminAt::Unix(path) => {
+            let path_shown = path.display();
+            let next = format!("ss -lxp src {path_shown} shows who has it; stop that, or give another `{key}`");
+            (unix(path).await, next)
+        }
     };
     match free {
         Ok(()) => Ok(format!("{at} is free")),
@@ -95,7 +99,6 @@ pub(super) async fn listens(key: &str, at: &AdminAt, is_running: bool) -> Result
             Ok(format!("{at}: the host that runs listens there"))
         }
         Err(error) => {
-            let next = format!("ss {filter} shows who has it; stop that, or give another `{key}`");
             Err(Trouble::new(format!("{at}: {error}"), next))
         }
     }

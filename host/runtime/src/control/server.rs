@@ -4,11 +4,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use axum::extract::{DefaultBodyLimit, Path as Of, State};
+use axum::http::StatusCode;
 use axum::routing::post;
 use axum::{Json, Router};
 use tokio::sync::{mpsc, oneshot};
 use trueup_registry::Reference;
-use trueup_work::board::KeyShown;
+use trueup_work::board::{KeyShown, Standing};
 use trueup_work::kind::SetErrorState;
 use trueup_work::shadow::Status;
 use trueup_work::socket::Place;
@@ -48,7 +49,6 @@ pub(crate) async fn serve(
         error_states,
     };
     let changes = Router::new()
-        .route("/v1/approve", post(approve))
         .route("/v1/guests/{guest}/swap", post(swap))
         .route("/v1/guests/{guest}/rollback", post(rollback))
         .route("/v1/guests/{guest}/shadow", post(shadow_start).delete(shadow_stop))
@@ -95,6 +95,14 @@ async fn promote(State(host): Shared, Of(guest): Of<String>, Body(body): Body<Pr
 }
 
 async fn approve(State(host): Shared, Body(body): Body<Approve>) -> Answer<Vec<Approved>> {
+    if let Standing::Standby { leader } = host.reads.board.standing() {
+        let leads = leader.map_or_else(
+            || "no host is known to lead".to_owned(),
+            |leader| format!("`{leader}` leads: approve it there"),
+        );
+        let why = format!("this host is a standby, where nothing waits for an approval; {leads}");
+        return Err(Refused(StatusCode::CONFLICT, why));
+    }
     let approved = host.manager.approve(body.guest.as_deref())?.into_iter();
     let shown = approved.map(|(guest, waiting)| Approved { guest, waiting });
     Ok(Json(shown.collect()))

@@ -7,10 +7,12 @@
 //! state_dir/guests/NAME.anchor   the newest of them, written after the list: without it the list was never there
 //! ```
 
+use std::fmt::Display;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use trueup_registry::Verify;
 
 use crate::files;
@@ -69,7 +71,7 @@ pub enum By {
     FallBack,
 }
 
-impl std::fmt::Display for By {
+impl Display for By {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Configuration => "configuration",
@@ -129,6 +131,14 @@ struct Anchor {
     digest: String,
 }
 
+/// What to do if a file can't be read. A file that only another user may read is not damaged.
+fn next<'a>(error: &io::Error, to_begin_anew: &'a str) -> &'a str {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => "read it as the user that the host runs as, or as root",
+        _ => to_begin_anew,
+    }
+}
+
 /// The revisions of one guest.
 #[derive(Debug, Default)]
 pub struct Revisions {
@@ -146,7 +156,7 @@ impl Revisions {
     /// Reads them. If there is neither a list nor its anchor, the guest was never active.
     ///
     /// # Errors
-    /// If a file can't be read, or the list was lost: one line with its name, and what to do.
+    /// If a file can't be read, or the list was lost: one line with its name, and after the last `; ` what to do.
     pub fn load(state_dir: &Path, name: &str) -> Result<Self, String> {
         let file = Self::place(state_dir, name);
         let anchor_file = file.with_extension("anchor");
@@ -154,15 +164,25 @@ impl Revisions {
             "move it and {} away to begin with what the configuration names",
             anchor_file.display()
         );
-        let damaged = |reason: &dyn std::fmt::Display| {
+        let unread = |reason: &dyn Display, next: &str| {
             format!(
-                "revisions of guest `{name}`: can't read {}: {reason}; {to_begin_anew}",
+                "revisions of guest `{name}`: can't read {}: {reason}; {next}",
                 file.display()
             )
         };
-        let document = files::read_sealed::<Document>(&file).map_err(|error| damaged(&error))?;
-        let anchor = files::read_sealed::<Anchor>(&anchor_file);
-        let anchor = anchor.map_err(|error| damaged(&format_args!("its anchor: {error}")))?;
+        let damaged = |reason: &dyn Display| unread(reason, &to_begin_anew);
+        let failed = |error: &io::Error, of: &str| unread(&format_args!("{of}{error}"), next(error, &to_begin_anew));
+        let read = files::read_sealed::<Value>(&file).map_err(|error| failed(&error, ""))?;
+        let format = read.as_ref().and_then(|read| read.get("format")?.as_u64());
+        if let Some(newer) = format.filter(|format| *format > FORMAT.into()) {
+            let reason = format_args!("format was {newer}, must be {FORMAT}");
+            return Err(unread(&reason, "start the trueup that wrote it, or a newer one"));
+        }
+        let document: Option<Document> = read
+            .map(serde_json::from_value)
+            .transpose()
+            .map_err(|error| damaged(&error))?;
+        let anchor = files::read_sealed::<Anchor>(&anchor_file).map_err(|error| failed(&error, "its anchor: "))?;
         let newest = document.as_ref().and_then(|document| document.revisions.last());
         if let Some(anchor) = &anchor
             && newest.map_or(0, |newest| newest.revision) < anchor.revision
@@ -441,8 +461,8 @@ mod tests {
         for (text, reason) in [
             ("{", "EOF"),
             (
-                r#"{"format":2,"configured":null,"revisions":[]}"#,
-                "format was 2, must be 1",
+                r#"{"format":0,"configured":null,"revisions":[]}"#,
+                "format was 0, must be 1",
             ),
             (
                 r#"{"format":1,"configured":null,"revisions":[],"x":1}"#,
@@ -453,5 +473,24 @@ mod tests {
             let error = Revisions::load(dir.path(), "lbaas").unwrap_err();
             assert!(error.contains(reason) && error.contains("move it and "), "{error}");
         }
+    }
+
+    #[test]
+    fn a_list_that_is_not_damaged_is_not_to_be_moved_away() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = Revisions::place(dir.path(), "lbaas");
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(&file, r#"{"format":2,"revisions":{"newest":7}}"#).unwrap();
+        let error = Revisions::load(dir.path(), "lbaas").unwrap_err();
+        assert!(
+            error.ends_with("format was 2, must be 1; start the trueup that wrote it, or a newer one"),
+            "{error}"
+        );
+        let step = |kind: io::ErrorKind| next(&kind.into(), "move it");
+        assert_eq!(step(io::ErrorKind::InvalidData), "move it");
+        assert_eq!(
+            step(io::ErrorKind::PermissionDenied),
+            "read it as the user that the host runs as, or as root"
+        );
     }
 }

@@ -15,10 +15,10 @@ use crate::guests::Program;
 use crate::shadow::{self, Shadow};
 
 impl Manager {
-    /// Begins to compare a candidate with the active version. Stops an earlier comparison.
+    /// Begins to compare a candidate with the active version. Stops a comparison with another one.
     ///
     /// # Errors
-    /// Why it can't be compared.
+    /// Why it can't be compared, or that it already is.
     pub async fn shadow_start(
         &self,
         name: &str,
@@ -43,6 +43,18 @@ impl Manager {
             .named(reference, &managed.config.verify)
             .await
             .map_err(refused)?;
+        let same = |(_, compared): &(_, Compared)| compared.program.guest.digest == program.guest.digest;
+        if let Some((_, compared)) = self.compared(name).ok().filter(same) {
+            let count = compared.shadow.status().compared;
+            let why = format!(
+                "{} runs in shadow already, and {count} of its calls are compared; to begin again: trueup guest shadow stop {name}",
+                compared.reference
+            );
+            return Err(ManageError::Nothing {
+                guest: name.to_owned(),
+                why,
+            });
+        }
         of_world(&program, managed.worlds).map_err(refused)?;
         let afresh = afresh || managed.config.proof.afresh;
         may_begin_afresh(&program, afresh).map_err(refused)?;

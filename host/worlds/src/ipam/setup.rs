@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use trueup_capabilities::Backends;
-use trueup_capabilities::checkpoint::{OpenError, Store, file, json_file, simulated, tools};
+use trueup_capabilities::checkpoint::tools::{self, ToolError, Verdict};
+use trueup_capabilities::checkpoint::{OpenError, Store, file, json_file, simulated};
 use trueup_capabilities::cri::Runtime;
 use trueup_capabilities::cri::remote::{self, Remote};
 use trueup_capabilities::grants::{Access, OWN, SANDBOXES};
@@ -77,15 +78,19 @@ fn container_runtime(ipam: &Ipam) -> Remote {
 /// What serving pod addresses needs: its guest, its storage, and the container runtime if something asks it.
 pub(super) fn needs(ipam: &Ipam) -> Needs<'_> {
     let storage = async {
-        let stored = match &ipam.checkpoint {
-            CheckpointAt::File { path, .. } | CheckpointAt::JsonFile { path, .. } => path.display().to_string(),
-            CheckpointAt::Simulated => "simulated, in memory".to_owned(),
+        let path = match &ipam.checkpoint {
+            CheckpointAt::File { path, .. } | CheckpointAt::JsonFile { path, .. } => path,
+            CheckpointAt::Simulated => return Ok("simulated, in memory".to_owned()),
         };
+        let stored = path.display().to_string();
         let next =
             format!("trueup checkpoint verify {stored}; move a damaged one away, or restore an earlier generation");
-        copied(&ipam.checkpoint)
-            .map(|_| stored)
-            .map_err(|error| Trouble::new(error, next))
+        match tools::verify(path) {
+            Ok((_, Verdict::Corrupt { text })) => Err(Trouble::new(text, next)),
+            // Nothing was ever stored there.
+            Ok(_) | Err(ToolError::Misused(_)) => Ok(stored),
+            Err(error) => Err(Trouble::new(error, next)),
+        }
     };
     let mut looks = vec![Look::new("checkpoint", storage)];
     if ipam.reads_from_runtime() || ipam.runtime_socket.is_some() {

@@ -6,9 +6,11 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use trueup_base::progress;
 use trueup_runtime::control::{Client, ClientError};
+use trueup_work::board::{StandingShown, Status};
 
 use crate::commands::config;
 use crate::exit::{Failure, misused};
+use crate::output;
 
 /// The host that runs with a configuration.
 #[derive(Debug, clap::Args)]
@@ -45,6 +47,25 @@ impl Host {
     ) -> Result<T, Failure> {
         let _doing = progress::doing(|| "waiting for the host".to_owned());
         self.ask(async |client| client.post(path, body).await)
+    }
+
+    /// Changes a guest. A note says so if the host is a standby, since the leader then goes on with its own version.
+    pub(super) fn change<T: DeserializeOwned>(
+        &self,
+        guest: &str,
+        verb: &str,
+        body: &impl Serialize,
+    ) -> Result<T, Failure> {
+        let changed = self.post(&path(guest, verb)?, body);
+        if let Ok(Status { host, .. }) = self.get("status")
+            && host.standing == StandingShown::Standby
+        {
+            let leader = host.leader.as_deref().unwrap_or("another host");
+            output::talk(&format!(
+                "this host is a standby: `{leader}` leads and keeps its own version; type it there too"
+            ));
+        }
+        changed
     }
 
     fn ask<T>(&self, question: impl AsyncFnOnce(&Client) -> Result<T, ClientError>) -> Result<T, Failure> {

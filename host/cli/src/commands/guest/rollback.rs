@@ -3,7 +3,7 @@
 use trueup_runtime::control;
 use trueup_work::swap::Activated;
 
-use super::host::{self, Host};
+use super::host::Host;
 use crate::exit::Ending;
 use crate::output::Output;
 
@@ -24,6 +24,6 @@ pub(crate) struct Args {
 
 pub(super) fn exec(args: &Args, output: Output) -> Ending {
     let rollback = control::Rollback { to: args.to };
-    let activated: Activated = args.host.post(&host::path(&args.guest, "rollback")?, &rollback)?;
+    let activated: Activated = args.host.change(&args.guest, "rollback", &rollback)?;
     super::swap::show(&activated, output)
 }

@@ -71,7 +71,7 @@ pub(super) fn exec(command: &Command, output: Output) -> Ending {
                 strict: args.strict,
                 afresh: args.afresh,
             };
-            args.host.post(&host::path(&args.guest, "shadow")?, &start)?
+            args.host.change(&args.guest, "shadow", &start)?
         }
         Command::Status(args) => args.host.get(&host::path(&args.guest, "shadow")?)?,
         Command::Stop(args) => args.host.delete(&host::path(&args.guest, "shadow")?)?,
@@ -82,7 +82,7 @@ pub(super) fn exec(command: &Command, output: Output) -> Ending {
 
 fn promote(args: &Promote, output: Output) -> Ending {
     let promote = control::Promote { after: args.after };
-    let promotion: Promotion = args.host.post(&host::path(&args.guest, "shadow/promote")?, &promote)?;
+    let promotion: Promotion = args.host.change(&args.guest, "shadow/promote", &promote)?;
     output::show(&promotion, output, |promotion| {
         vec![match promotion {
             Promotion::Done(activated) => format!("{}: {activated}", activated.guest),

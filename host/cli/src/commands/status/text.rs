@@ -3,7 +3,9 @@
 use std::fmt::Write as _;
 
 use trueup_base::text::{counted, passed};
-use trueup_work::board::{GuestShown, HostShown, KeyShown, KeyState, MigrationShown, OperationShown, Status};
+use trueup_work::board::{
+    GuestShown, HostShown, KeyShown, KeyState, MigrationShown, OperationShown, StandingShown, Status,
+};
 use trueup_worlds::neg::Migration;
 use trueup_worlds::neg::guest as neg;
 
@@ -77,8 +79,13 @@ fn verdict(status: &Status) -> String {
     }
 }
 
-/// The text if nothing is wrong: that all is well, or which keys are not in sync yet.
+/// The text if nothing is wrong: that all is well, which keys are not in sync yet, or which host leads in place of this
+/// one.
 pub(in crate::commands) fn without_problems(status: &Status) -> String {
+    if status.host.standing == StandingShown::Standby {
+        let leader = status.host.leader.as_deref().unwrap_or("another host");
+        return format!("standby: `{}` leads; ask it", printable(leader));
+    }
     let of = |state| status.keys.get(&state).copied().unwrap_or_default();
     let waiting = [KeyState::Held, KeyState::Running, KeyState::Queued].map(|state| (of(state), state.name()));
     let waiting = waiting.iter().filter(|(count, _)| *count > 0);
