@@ -13,7 +13,6 @@
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
-use std::ops::Range;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -242,8 +241,8 @@ impl Entry {
                 Err(wrong())
             }
         };
-        let place: Range<usize> = self.r#use.span();
-        let wrong = |what: &str| Err((place.start, format!("use: {what}")));
+        let at = self.r#use.span().start;
+        let wrong = |what: &str| Err((at, format!("use: {what}")));
         match (self.r#use.get_ref().split_once(':'), &self.manifest) {
             (Some(("oci", _)), None) => return wrong("a guest from a registry needs `manifest` too"),
             (Some(("file", _)), Some(_)) => return wrong("only a guest from a registry has a `manifest`"),

@@ -42,12 +42,6 @@ pub(crate) struct Show {
     since: Since,
 }
 
-impl From<AuditError> for Failure {
-    fn from(error: AuditError) -> Self {
-        misused(error)
-    }
-}
-
 pub(crate) fn exec(command: Command, output: Output) -> Ending {
     match command {
         Command::Show(args) => show(&args, output),
@@ -67,21 +61,22 @@ fn folder(path: &Path) -> Result<PathBuf, Failure> {
     if path.is_file() || path.join("trueup.toml").is_file() {
         return Ok(super::run::state_dir(path)?.join("audit"));
     }
-    Err(AuditError::None(path.to_owned()).into())
+    Err(misused(AuditError::None(path.to_owned())))
 }
 
 fn show(args: &Show, output: Output) -> Ending {
     let since_ms = args.since.at_ms()?;
     let folder = folder(&args.at.at.path())?;
     let (mut lines, mut guests) = (Vec::new(), BTreeSet::new());
-    let verdict = audit::walk(&folder, |line| {
+    let walked = audit::walk(&folder, |line| {
         let names = [&line.guest, &line.name];
         guests.extend(names.into_iter().filter(|name| !name.is_empty()).cloned());
         let of_guest = args.guest.as_ref().is_none_or(|guest| names.contains(&guest));
         if of_guest && since_ms.is_none_or(|since_ms| line.at_ms >= since_ms) {
             lines.push(line);
         }
-    })?;
+    });
+    let verdict = walked.map_err(misused)?;
     if !verdict.is_whole() {
         output::talk("warning: this log is not as it was written: `trueup audit verify` says where");
     }
@@ -138,7 +133,7 @@ struct Verified<'a> {
 }
 
 fn verify(folder: &Path, output: Output) -> Ending {
-    let verdict = audit::verify(folder)?;
+    let verdict = audit::verify(folder).map_err(misused)?;
     let verified = Verified {
         folder,
         verdict: &verdict,

@@ -9,8 +9,8 @@ use trueup_capabilities::holdings::WAITS;
 use trueup_runtime::control::Client;
 use trueup_work::board::{KeyShown, KeyState, Status};
 use trueup_work::decisions::{
-    self, Action, CallTold, Came, Cause, ExplainError, Explained, Explanation, Field, Fields, Happened, Input, Made,
-    Now, Operation, Origin, Record, TimedCause, Told, Wanted, Write,
+    self, Action, CallTold, Came, Cause, Explained, Explanation, Field, Fields, Happened, Input, Made, Now, Operation,
+    Origin, Record, TimedCause, Told, Wanted, Write,
 };
 use trueup_worlds::neg::guest as neg;
 
@@ -18,7 +18,7 @@ use super::guest::host::Host;
 use super::since::Since;
 use super::status::escaped;
 use super::watch::{Picture, Watch};
-use crate::exit::{Ending, Exit, Failure, misused};
+use crate::exit::{Ending, Exit, misused};
 use crate::output::{self, Output, and_more, printable};
 
 /// Explains what the host did for a key: what changed, what the host asked the guest, what the guest wrote, and what
@@ -50,12 +50,6 @@ pub(crate) struct Args {
     watch: Watch,
 }
 
-impl From<ExplainError> for Failure {
-    fn from(error: ExplainError) -> Self {
-        misused(error)
-    }
-}
-
 pub(crate) fn exec(args: Args, output: Output) -> Ending {
     let since_ms = args.since.at_ms()?;
     let all = if since_ms.is_some() { usize::MAX } else { 1 };
@@ -77,7 +71,7 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
                 }
             }
             (Err(_), Some((shown, now))) => Explanation::without_jobs(shown.guest, shown.key, now),
-            (Err(error), None) => return Err(error.into()),
+            (Err(error), None) => return Err(misused(error)),
         };
         let text = match output {
             Output::Text | Output::Wide => output::changes(&text(&explained, since_ms)),

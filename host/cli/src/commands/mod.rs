@@ -171,8 +171,7 @@ pub(crate) fn exec(cli: Cli) -> Ending {
     colour::choose(cli.color);
     crate::output::fit(cli.output);
     if !cli.starts_its_log() {
-        telemetry::start_plain(cli.lines_of(), cli.verbosity)
-            .map_err(|error| misused(anyhow::Error::msg(error)))?;
+        telemetry::start_plain(cli.lines_of(), cli.verbosity).map_err(|error| misused(anyhow::Error::msg(error)))?;
     }
     let output = cli.output;
     match cli.command {
@@ -235,12 +234,8 @@ fn engine() -> anyhow::Result<Engine> {
     Ok(Engine::new(&options)?)
 }
 
-/// Resolves when the operator or the system asks the program to end.
-async fn stopped() {
-    listen_for_stop().await;
-}
-
-/// The same, but counts signals from this call on, however late the caller polls it. Must be called in a tokio runtime.
+/// Resolves when the operator or the system asks the program to end. Counts signals from this call on, however late the
+/// caller polls it. Must be called in a tokio runtime.
 fn listen_for_stop() -> impl Future<Output = ()> {
     use tokio::signal::unix::{SignalKind, signal};
     let listen = |kind, name: &str| {

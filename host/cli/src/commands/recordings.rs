@@ -15,7 +15,8 @@ pub(super) struct Recordings {
     /// Recordings, folders of them, or state folders. Default: the recordings of the configuration.
     #[arg(value_name = "RECORDING")]
     paths: Vec<PathBuf>,
-    /// The configuration: a TOML file, or a folder with `trueup.toml`. Default: `TRUEUP_CONFIG`, else the current folder.
+    /// The configuration: a TOML file, or a folder with `trueup.toml`. Default: `TRUEUP_CONFIG`, else the current
+    /// folder.
     #[arg(long, value_name = "CONFIG", conflicts_with = "paths")]
     config: Option<PathBuf>,
 }

@@ -29,8 +29,9 @@ use crate::output::{self, Output};
 pub(crate) struct Args {
     #[command(flatten)]
     recordings: Recordings,
-    /// Another guest: a file, a folder of versions (`file:FOLDER`), or the name of a built-in one. Default: the recorded guest, found by its digest among
-    /// those that ship and those in the recording's state folder, else by its name and version.
+    /// Another guest: a file, a folder of versions (`file:FOLDER`), or the name of a built-in one. Default: the
+    /// recorded guest, found by its digest among those that ship and those in the recording's state folder, else by its
+    /// name and version.
     #[arg(long)]
     guest: Option<String>,
     /// With `--guest`: compares every question in its place, not only results and writes.

@@ -137,7 +137,7 @@ async fn asked_to_stop(signal: impl Future<Output = ()>) {
     signal.await;
     tracing::info!("stopping: what sleeps ends now, what asks a backend ends in its own time; once more stops at once");
     tokio::spawn(async {
-        super::stopped().await;
+        super::listen_for_stop().await;
         // Recordings survive a kill at any moment, and so survive this.
         output::talk("error: stopped at once, in the middle of calls");
         std::process::exit(1);

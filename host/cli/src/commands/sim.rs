@@ -55,7 +55,7 @@ fn serve(listen: SocketAddr, starting: impl Future<Output = Result<Server, Start
             false => misused(error),
         })?;
         output::line(&format!("listening on http://{}", server.local_addr()))?;
-        super::stopped().await;
+        super::listen_for_stop().await;
         server.stop().await;
         Ok(Exit::Done)
     })?

@@ -25,7 +25,7 @@ const DEPTH_MAX: usize = 3;
 const KINDS: [&str; 2] = ["journals", "instances"];
 
 /// One recording: all segments of an instance, or one file.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct Recording {
     /// Its id in requests.
     pub(super) id: String,
@@ -33,6 +33,7 @@ pub(super) struct Recording {
     pub(super) guest: Option<String>,
     /// The key of the instance, or the file's name without one.
     pub(super) key: String,
+    #[serde(skip)]
     pub(super) location: Location,
 }
 
@@ -47,9 +48,8 @@ pub(super) enum Location {
 /// A recording in the list.
 #[derive(Debug, Serialize)]
 pub(super) struct Listed<'a> {
-    id: &'a str,
-    guest: Option<&'a str>,
-    key: &'a str,
+    #[serde(flatten)]
+    recording: &'a Recording,
     files: usize,
     bytes: u64,
     /// When it was last written, in milliseconds since 1970.
@@ -84,9 +84,7 @@ impl Recording {
     pub(super) fn listed(&self) -> Listed<'_> {
         let files = self.written();
         Listed {
-            id: &self.id,
-            guest: self.guest.as_deref(),
-            key: &self.key,
+            recording: self,
             files: files.len(),
             bytes: files.iter().map(|file| file.bytes).sum(),
             changed_ms: files.iter().filter_map(|file| file.changed_ms).max(),

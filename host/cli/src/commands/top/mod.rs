@@ -62,7 +62,7 @@ pub(super) fn exec(args: &Args) -> Ending {
     let stop = Arc::new(AtomicBool::new(false));
     let wanted = Arc::clone(&stop);
     tasks.spawn(async move {
-        super::stopped().await;
+        super::listen_for_stop().await;
         wanted.store(true, Ordering::SeqCst);
     });
     tasks.spawn(async move {
