@@ -171,8 +171,7 @@ pub(crate) fn exec(cli: Cli) -> Ending {
     colour::choose(cli.color);
     crate::output::fit(cli.output);
     if !cli.starts_its_log() {
-        telemetry::start_plain(cli.lines_of(), cli.verbosity)
-            .map_err(|error| misused(anyhow::Error::msg(error)))?;
+        telemetry::start_plain(cli.lines_of(), cli.verbosity).map_err(|error| misused(anyhow::Error::msg(error)))?;
     }
     let output = cli.output;
     match cli.command {
