@@ -61,8 +61,8 @@ enum Role {
     Unusable(String),
 }
 
-/// The desired state of one Service, or why it is impossible: one line with the Service's name. `None` if no such Service
-/// is ours: then use [`removal`].
+/// The desired state of one Service, or why it is impossible: one line with the Service's name. `None` if no such
+/// Service is ours: then use [`removal`].
 pub(crate) fn desired(
     objects: &Objects,
     key: &Key,

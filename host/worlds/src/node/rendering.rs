@@ -1,8 +1,8 @@
 //! The renderers of this node's service processor, each with its instance. Each call goes to all of them in turn.
 //!
-//! `renderer_states.rs` decides which renderer gets what; this module calls the instances. A renderer that is out of step gets
-//! a full resync beside the loop, so that one that waits for its store or its kernel holds up no other. Calls skip it
-//! meanwhile, and it then gets what it missed.
+//! `renderer_states.rs` decides which renderer gets what; this module calls the instances. A renderer that is out of
+//! step gets a full resync beside the loop, so that one that waits for its store or its kernel holds up no other. Calls
+//! skip it meanwhile, and it then gets what it missed.
 
 use std::sync::Arc;
 
