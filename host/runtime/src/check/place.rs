@@ -98,9 +98,7 @@ pub(super) async fn listens(key: &str, at: &AdminAt, is_running: bool) -> Result
         Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_running => {
             Ok(format!("{at}: the host that runs listens there"))
         }
-        Err(error) => {
-            Err(Trouble::new(format!("{at}: {error}"), next))
-        }
+        Err(error) => Err(Trouble::new(format!("{at}: {error}"), next)),
     }
 }
 
