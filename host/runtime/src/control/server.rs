@@ -49,6 +49,7 @@ pub(crate) async fn serve(
         error_states,
     };
     let changes = Router::new()
+        .route("/v1/approve", post(approve))
         .route("/v1/guests/{guest}/swap", post(swap))
         .route("/v1/guests/{guest}/rollback", post(rollback))
         .route("/v1/guests/{guest}/shadow", post(shadow_start).delete(shadow_stop))
