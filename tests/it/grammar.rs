@@ -496,12 +496,21 @@ fn a_recording_that_no_scenario_can_express_is_refused_with_one_line() {
 fn commands_on_recordings_take_those_of_the_configuration() {
     let site = Site::quickstart();
     site.run_once().exits(0);
-    for command in [&["replay"][..], &["journal", "show"], &["journal", "to-scenario"], &["grants", "infer"]] {
+    for command in [
+        &["replay"][..],
+        &["journal", "show"],
+        &["journal", "to-scenario"],
+        &["grants", "infer"],
+    ] {
         let given = ran(program().args(command).arg(site.state_dir())).exits(0);
         let option = ran(program().args(command).arg("--config").arg(site.folder())).exits(0);
         let variable = ran(program().args(command).env("TRUEUP_CONFIG", site.folder())).exits(0);
         assert!(!given.stdout.is_empty(), "{given}");
-        assert_eq!((&option.stdout, &variable.stdout), (&given.stdout, &given.stdout), "{command:?}");
+        assert_eq!(
+            (&option.stdout, &variable.stdout),
+            (&given.stdout, &given.stdout),
+            "{command:?}"
+        );
     }
     let nothing = ran(program().arg("replay").current_dir("/")).exits(2);
     assert!(nothing.stderr.contains("trueup.toml"), "{nothing}");

@@ -368,10 +368,7 @@ fn sections_that_do_not_fit_are_named_with_the_lines_to_add() {
         ],
     );
     let error = load("", &[], &[]).expect_err("nothing is configured");
-    assert!(
-        error.contains("`trueup init FOLDER` lists the worlds"),
-        "{error}"
-    );
+    assert!(error.contains("`trueup init FOLDER` lists the worlds"), "{error}");
     assert_eq!(error.lines().count(), 1, "{error}");
     refused(
         "[guests.lbaas]\nuse = \"builtin:lbaas\"\n",

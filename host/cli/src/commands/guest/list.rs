@@ -26,7 +26,10 @@ pub(super) fn exec(_: Args, output: Output) -> Ending {
             let head = ["GUEST", "WORLD", "BYTES", "DIGEST", "IMPORTS", "EXPORTS"];
             return output::table(head, guests.iter().map(row));
         }
-        let short = guests.iter().map(row).map(|[name, world, bytes, digest, ..]| [name, world, bytes, digest]);
+        let short = guests
+            .iter()
+            .map(row)
+            .map(|[name, world, bytes, digest, ..]| [name, world, bytes, digest]);
         output::table(["GUEST", "WORLD", "BYTES", "DIGEST"], short)
     })
 }
