@@ -24,10 +24,8 @@ use trueup_guest_neg::bindings::trueup::neg::{api as native_api, types as native
 use trueup_guest_neg::neg::Neg as NativeNeg;
 use trueup_guest_neg::settings::Settings;
 use trueup_guest_neg::world::World;
+use trueup_instance::{Instance, Instances, Program, Start, linked};
 use trueup_journal::{Files, OPEN_FILES_MAX, Tape};
-use trueup_work::guests::{Program, linked};
-use trueup_work::instance::{Instance, Start};
-use trueup_work::instances::Instances;
 use trueup_worlds::neg::guest as neg;
 use trueup_worlds::neg::guest::{Filtered, NegSyncer, NegSyncerPre, OnOperation, Sync, SyncReport};
 

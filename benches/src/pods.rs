@@ -20,11 +20,9 @@ use trueup_capabilities::meter::Limits;
 use trueup_capabilities::random::Seeded;
 use trueup_capabilities::{Backends, Host, Identity};
 use trueup_engine::Engine;
+use trueup_instance::{Instance, Instances, Program, Start};
 use trueup_journal::{Files, OPEN_FILES_MAX, Tape};
 use trueup_sources::enis::{Eni, Enis};
-use trueup_work::guests::Program;
-use trueup_work::instance::{Instance, Start};
-use trueup_work::instances::Instances;
 use trueup_worlds::ipam::guest as ipam;
 use trueup_worlds::ipam::{Served, Settings};
 

@@ -15,9 +15,8 @@ use trueup_capabilities::meter::Limits;
 use trueup_capabilities::renderer::{Call, Renderers};
 use trueup_capabilities::{Answer, Backends, Host, Identity, etcd, nftables, renderer};
 use trueup_engine::Engine;
+use trueup_instance::{Instance, Instances, Start};
 use trueup_journal::{By, Files, OPEN_FILES_MAX, Tape};
-use trueup_work::instance::{Instance, Start};
-use trueup_work::instances::Instances;
 use trueup_worlds::node::Wiring;
 use trueup_worlds::node::guests::service::{
     EndpointAddress, EndpointPort, EndpointSubset, Endpoints, Event, NodeContext, ObjectId, Protocol, Resync, Service,

@@ -17,10 +17,8 @@ use trueup_capabilities::random::Seeded;
 use trueup_capabilities::{Backends, Host, Identity};
 use trueup_engine::{Engine, Guest, Options};
 use trueup_guests_builtin::Builtin;
+use trueup_instance::{Instance, Instances, Program, Start};
 use trueup_journal::{Files, Journal, OPEN_FILES_MAX, Outcome, Segment, Tape};
-use trueup_work::guests::Program;
-use trueup_work::instance::{Instance, Start};
-use trueup_work::instances::Instances;
 use trueup_worlds::lbaas::guest::Report;
 use trueup_worlds::worlds;
 
@@ -112,7 +110,7 @@ impl Stage {
     /// # Errors
     /// If it is not identical.
     pub async fn replay(&self, segment: Segment) -> anyhow::Result<()> {
-        match trueup_work::replay::replay(&self.engine, &self.program, segment, Arc::new(NoLog)).await? {
+        match trueup_instance::replay::replay(&self.engine, &self.program, segment, Arc::new(NoLog)).await? {
             Outcome::Identical { .. } => Ok(()),
             other => bail!("the replay is not identical: {other}"),
         }

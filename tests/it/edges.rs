@@ -120,6 +120,7 @@ fn rooms_keep_out_what_they_must_not_know() {
             "trueup-config" => &["wasmtime", "wit-parser", "axum", "tokio", "trueup-engine"],
             "trueup-registry" => &["wasmtime", "wit-parser", "axum", "trueup-engine"],
             "trueup-sources" | "trueup-election" => &["wasmtime", "wit-parser", "axum", "toml"],
+            "trueup-instance" | "trueup-scenario" => &["trueup-registry", "trueup-config", "axum", "reqwest", "kube"],
             "trueup-work" | "trueup-worlds" => &["axum", "hyper", "reqwest", "prometheus"],
             "trueup-cni" => &CNI_KEEPS_OUT,
             guest if guest.starts_with("trueup-guest-") => &["tokio", "wasmtime", "rand", "reqwest"],

@@ -17,11 +17,8 @@ use trueup_capabilities::lbaas::{Backend, Mode, Spec, State};
 use trueup_capabilities::log::{KeptLog, NoLog};
 use trueup_capabilities::meter::Limits;
 use trueup_capabilities::{Backends, Host, Identity};
+use trueup_instance::{Instance, Instances, Program, Start, replay};
 use trueup_journal::{Ending, Event, Files, Options, Outcome, Segment, Tally, Tape, instance_dir, segment_files};
-use trueup_work::guests::Program;
-use trueup_work::instance::{Instance, Start};
-use trueup_work::instances::Instances;
-use trueup_work::replay;
 
 use crate::programs::{ENGINE, built_in, program};
 
@@ -430,10 +427,7 @@ async fn a_state_is_rebuilt_within_the_limit_of_a_call() {
         let begun = Instant::now();
         let error = wild.open("default/bad", simulated()).await.err().unwrap();
         let took = begun.elapsed();
-        assert!(
-            matches!(error, trueup_work::instances::OpenError::Start(_)),
-            "{does}: {error}"
-        );
+        assert!(matches!(error, trueup_instance::OpenError::Start(_)), "{does}: {error}");
         let text = error.to_string();
         let says = format!("in `lifecycle.{export}`: used more than 300 ms of CPU time, its limit `cpu_ms`");
         assert!(text.contains(&says), "{does}: {text}");

@@ -11,9 +11,8 @@ use trueup_capabilities::Backends;
 use trueup_capabilities::grants::Grants;
 use trueup_capabilities::log::NoLog;
 use trueup_capabilities::neg::simulated::{Neg, Simulated};
+use trueup_instance::{Instance, Instances};
 use trueup_journal::{Options, segment_files};
-use trueup_work::instance::Instance;
-use trueup_work::instances::Instances;
 use trueup_worlds::neg::guest::NAME;
 
 use crate::programs::{built_in, instances};

@@ -17,8 +17,7 @@ use trueup_capabilities::grants::Grants;
 use trueup_capabilities::meter::Limits;
 use trueup_capabilities::{Answer, Backends};
 use trueup_config::Address;
-use trueup_work::guests::Program;
-use trueup_work::instances::Instances;
+use trueup_instance::{Instances, Program};
 use trueup_worlds::node::guests::nodesync;
 use trueup_worlds::node::{NumberState, Numbering};
 

@@ -11,10 +11,8 @@ use trueup_capabilities::log::NoLog;
 use trueup_capabilities::meter::Limits;
 use trueup_capabilities::{Backends, Host, Identity};
 use trueup_engine::{Engine, Options as EngineOptions};
+use trueup_instance::{Instance, Instances, Program, Start};
 use trueup_journal::{Files, OPEN_FILES_MAX, Options, Tape};
-use trueup_work::guests::Program;
-use trueup_work::instance::{Instance, Start};
-use trueup_work::instances::Instances;
 use trueup_worlds::worlds;
 
 /// No start of a guest comes near this limit.

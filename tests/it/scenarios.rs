@@ -6,8 +6,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use trueup_registry::{Builtin, Registry};
-use trueup_work::guests::load::Loader;
-use trueup_work::scenario::{Guests, run_all};
+use trueup_scenario::run_all;
+use trueup_work::load::Loader;
 use trueup_worlds::worlds;
 
 use crate::programs::ENGINE;
@@ -25,7 +25,7 @@ async fn every_scenario_of_the_project_passes() {
         registry: Registry::new(builtins.collect()),
         worlds: worlds(),
     };
-    let guests = Guests::new(loader, BTreeMap::new());
+    let guests = loader.for_scenarios(BTreeMap::new());
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/scenarios");
     let mut failures = Vec::new();
     let summary = run_all(Arc::new(guests), &[folder], |outcome| {

@@ -74,7 +74,7 @@ pub struct Used {
 }
 
 /// The effects of an instance over all its calls, whatever their outcome.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Effects {
     /// Objects created.
     pub created: u64,

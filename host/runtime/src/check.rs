@@ -1,7 +1,7 @@
 //! Whether a host could run with a configuration, and what is in its way: one finding for each thing that it needs,
 //! each with the next step. Goes on to the end whatever it finds.
 //!
-//! Changes nothing but the caches of [`Ground::of_trial`], as a plan does. Contacts only what the configuration names.
+//! Changes nothing but the caches of [`HostContext::of_trial`], as a plan does. Contacts only what the configuration names.
 //!
 //! ```text
 //! state folder, disk -> source (manifests, or cluster and rights)
@@ -19,8 +19,8 @@ use trueup_capabilities::grants::{Access, ETCD, NFTABLES};
 use trueup_config::{AdminAt, Config};
 use trueup_registry::{Reference, Registry};
 use trueup_sources::Source;
-use trueup_work::ground::{Ground, Unusable};
-use trueup_work::needs::{Finding, Look, Mark, Named, Needs, NoGrant, Trouble};
+use trueup_work::host_context::{HostContext, Unusable};
+use trueup_work::needs::{Finding, Mark, Named, Needs, NoGrant, Probe, Problem};
 use trueup_work::{etcd, nftables};
 use trueup_worlds::{KINDS, worlds};
 
@@ -43,11 +43,11 @@ pub async fn check(config: &Config, registry: &Registry, mut tell: impl FnMut(Fi
         let clock = source::check(config, source, &rights, &mut tell).await;
         clocks.extend(clock.map(|clock| ("the API server".to_owned(), clock)));
     }
-    match Ground::of_trial(config, registry, worlds()) {
-        Ok(ground) => guests(config, &ground, &needs, &mut tell).await,
+    match HostContext::of_trial(config, registry, worlds()) {
+        Ok(host_context) => guests(config, &host_context, &needs, &mut tell).await,
         Err(error) => {
             let next = "run it on a machine that docs/operators.md names";
-            tell(Finding::wrong("guests", Mark::Failed, Trouble::new(error, next)));
+            tell(Finding::wrong("guests", Mark::Failed, Problem::new(error, next)));
         }
     }
     let mut listens = admin(config);
@@ -59,7 +59,7 @@ pub async fn check(config: &Config, registry: &Registry, mut tell: impl FnMut(Fi
                 "correct the file or the variable that this names, or {}",
                 config.file.display()
             );
-            tell(Finding::wrong("settings", Mark::Failed, Trouble::new(error, next)));
+            tell(Finding::wrong("settings", Mark::Failed, Problem::new(error, next)));
         }
         looks.extend(of.looks);
         listens.extend(of.listens);
@@ -84,11 +84,11 @@ pub async fn check(config: &Config, registry: &Registry, mut tell: impl FnMut(Fi
 
 /// How a backend is. `is_cluster`: whether the source is one.
 async fn looked(
-    Look {
+    Probe {
         check,
         found,
         on_cluster,
-    }: Look<'_>,
+    }: Probe<'_>,
     is_cluster: bool,
 ) -> Finding {
     if let Some(trouble) = on_cluster.filter(|_| is_cluster) {
@@ -96,7 +96,7 @@ async fn looked(
     }
     let late = || {
         let text = format!("no answer within {} s", PATIENCE.as_secs());
-        Err(Trouble::new(
+        Err(Problem::new(
             text,
             "check that it runs, and that this machine reaches it",
         ))
@@ -106,7 +106,7 @@ async fn looked(
 }
 
 /// Each guest, and what it will be refused.
-async fn guests(config: &Config, ground: &Ground, needs: &[Needs<'_>], tell: &mut impl FnMut(Finding)) {
+async fn guests(config: &Config, host_context: &HostContext, needs: &[Needs<'_>], tell: &mut impl FnMut(Finding)) {
     for needs in needs {
         for named in &needs.guests {
             if let Err(error) = named.2.verify.check() {
@@ -114,11 +114,11 @@ async fn guests(config: &Config, ground: &Ground, needs: &[Needs<'_>], tell: &mu
                 tell(Finding::wrong(
                     format!("keys {}", named.0),
                     Mark::Warning,
-                    Trouble::new(error, next),
+                    Problem::new(error, next),
                 ));
             }
             let check = format!("guest {}", named.0);
-            let version = match ground.usable(config, named).await {
+            let version = match host_context.usable(config, named).await {
                 Ok(version) => version,
                 Err(unusable) => {
                     tell(Finding::wrong(check, Mark::Failed, of_guest(config, named, unusable)));
@@ -129,7 +129,7 @@ async fn guests(config: &Config, ground: &Ground, needs: &[Needs<'_>], tell: &mu
             match &version.problem {
                 Some(problem) => {
                     let next = format!("trueup guest status --config {}", config.file.display());
-                    tell(Finding::wrong(check, Mark::Warning, Trouble::new(problem, next)));
+                    tell(Finding::wrong(check, Mark::Warning, Problem::new(problem, next)));
                 }
                 None => tell(Finding::ok(
                     check,
@@ -153,12 +153,12 @@ fn no_grant(missing: &NoGrant) -> Finding {
     Finding::wrong(
         format!("grants {}", missing.guest),
         Mark::Failed,
-        Trouble::new(missing, next),
+        Problem::new(missing, next),
     )
 }
 
 /// Why a guest can't be used, and what to do.
-fn of_guest(config: &Config, (name, _, guest): &Named, unusable: Unusable) -> Trouble {
+fn of_guest(config: &Config, (name, _, guest): &Named, unusable: Unusable) -> Problem {
     let (file, reference) = (config.file.display(), &guest.reference);
     let inspect = match reference {
         Reference::File(path) => format!("trueup guest inspect {}", path.display()),
@@ -177,27 +177,27 @@ fn of_guest(config: &Config, (name, _, guest): &Named, unusable: Unusable) -> Tr
         // Its text says what to do.
         Unusable::Revisions(error) => {
             let (text, next) = error.rsplit_once("; ").unwrap_or((error, "see docs/versions.md"));
-            return Trouble::new(text, next);
+            return Problem::new(text, next);
         }
         Unusable::Guest(_) => format!("correct `use` of [guests.{name}]: {inspect}"),
         Unusable::Settings(_) => format!("correct `use` or `settings` of [guests.{name}]: {inspect}"),
     };
     match unusable {
         Unusable::Away(error) | Unusable::Guest(error) | Unusable::Settings(error) | Unusable::Revisions(error) => {
-            Trouble::new(error, next)
+            Problem::new(error, next)
         }
     }
 }
 
 /// The backends that worlds share, if a guest may use them.
-fn shared(config: &Config) -> Vec<Look<'_>> {
+fn shared(config: &Config) -> Vec<Probe<'_>> {
     let guests = config.guests();
     let key = guests
         .iter()
         .find_map(|(_, guest)| guest.grants.grant(ETCD)?.read.first().cloned());
     let mut looks = Vec::new();
     if let Some(key) = key {
-        looks.push(Look::new("etcd", async move { etcd::look(&config.etcd, &key).await }));
+        looks.push(Probe::new("etcd", async move { etcd::look(&config.etcd, &key).await }));
     }
     let filters = |(_, guest): &(_, &trueup_config::Guest)| guest.grants.allow_some(NFTABLES, Access::Write);
     if guests.iter().any(filters) {
@@ -226,7 +226,7 @@ fn skew(server: &str, clock: SystemTime, now: SystemTime) -> Finding {
         if is_near {
             Ok(text)
         } else {
-            Err(Trouble::new(text, next))
+            Err(Problem::new(text, next))
         },
     )
 }

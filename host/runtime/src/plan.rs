@@ -4,14 +4,14 @@
 use trueup_config::Config;
 use trueup_registry::Registry;
 use trueup_sources::Batch;
-use trueup_work::ground::Ground;
+use trueup_work::host_context::HostContext;
 use trueup_work::input;
 use trueup_work::kind::Planning;
 use trueup_work::plan::Plan;
 use trueup_work::setup::SetupError;
 use trueup_worlds::{KINDS, worlds};
 
-/// Plans a run. Writes only to the simulation and the caches of [`Ground::of_trial`]. `orphans` requests the objects
+/// Plans a run. Writes only to the simulation and the caches of [`HostContext::of_trial`]. `orphans` requests the objects
 /// that belong to no key.
 ///
 /// # Errors
@@ -27,7 +27,7 @@ pub async fn plan(config: &Config, registry: &Registry, orphans: bool) -> Result
     };
     let of = Planning {
         config,
-        ground: &Ground::of_trial(config, registry, worlds())?,
+        host_context: &HostContext::of_trial(config, registry, worlds())?,
         all: &all,
         orphans,
     };

@@ -12,7 +12,7 @@ use trueup_capabilities::etcd::remote::{Etcd, Settings, Tls};
 use trueup_capabilities::etcd::{Api, Error};
 use trueup_config::{EtcdBackend, EtcdCluster};
 
-use crate::needs::Trouble;
+use crate::needs::Problem;
 
 /// Opens the store. This contacts no cluster: the first request waits for a cluster that is down.
 ///
@@ -39,7 +39,7 @@ pub(crate) fn planned(backend: &EtcdBackend) -> Result<Arc<dyn Api>, String> {
 }
 
 /// Reads a key, as a guest would. `key` is one that guests may read.
-pub async fn look(backend: &EtcdBackend, key: &str) -> Result<String, Trouble> {
+pub async fn look(backend: &EtcdBackend, key: &str) -> Result<String, Problem> {
     let (what, next) = match backend {
         EtcdBackend::Etcd(cluster) => {
             let endpoints = cluster.endpoints.join(",");
@@ -60,10 +60,10 @@ pub async fn look(backend: &EtcdBackend, key: &str) -> Result<String, Trouble> {
         }
         EtcdBackend::Simulated => return Ok("simulated, in memory".to_owned()),
     };
-    let opened = planned(backend).map_err(|error| Trouble::new(error, next.clone()))?;
+    let opened = planned(backend).map_err(|error| Problem::new(error, next.clone()))?;
     match opened.get(key).await {
         Err(Error::Unavailable(error) | Error::AccessDenied(error) | Error::Invalid(error)) => {
-            Err(Trouble::new(format!("{what}: {error}"), next))
+            Err(Problem::new(format!("{what}: {error}"), next))
         }
         // A value that is no text is an answer too.
         Ok(_) | Err(Error::NotText(_) | Error::TooManyOperations(_)) => Ok(format!("{what} answers")),

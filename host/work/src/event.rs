@@ -51,20 +51,20 @@ pub enum Event {
     Guest(swap::Event),
     /// An event of one kind of work, such as what came of a key.
     #[serde(untagged)]
-    Own(Own),
+    Own(WorldEvent),
 }
 
 impl Event {
     /// The line about it. `None` if there is none: the status shows it.
-    pub fn said(&self) -> Option<Said> {
+    pub fn said(&self) -> Option<Message> {
         Some(match self {
-            Self::Problem(problem) => Said::Warning(problem.clone()),
-            Self::Held { key, why } => Said::outcome(key, "held", &format!("its objects are kept while {why}")),
+            Self::Problem(problem) => Message::Warning(problem.clone()),
+            Self::Held { key, why } => Message::outcome(key, "held", &format!("its objects are kept while {why}")),
             Self::Failed {
                 key,
                 error,
                 again_in_ms,
-            } => Said::failed(key, error, *again_in_ms),
+            } => Message::failed(key, error, *again_in_ms),
             Self::Quarantined {
                 key,
                 error,
@@ -72,13 +72,13 @@ impl Event {
                 journal,
             } => {
                 let until = format!("until it or the guest changes, its recording is {}", journal.display());
-                Said::set_aside(key, error, *failures, &until)
+                Message::set_aside(key, error, *failures, &until)
             }
-            Self::Reloaded { file } => Said::Line(format!("{} is read again and taken", file.display())),
+            Self::Reloaded { file } => Message::Line(format!("{} is read again and taken", file.display())),
             Self::Guest(swap::Event::Activated(activated)) => {
-                Said::outcome(&activated.guest, "active", &activated.to_string())
+                Message::outcome(&activated.guest, "active", &activated.to_string())
             }
-            Self::Guest(swap::Event::Refused(why)) => Said::Warning(why.clone()),
+            Self::Guest(swap::Event::Refused(why)) => Message::Warning(why.clone()),
             Self::Own(own) => return own.said.clone(),
         })
     }
@@ -86,14 +86,14 @@ impl Event {
 
 /// One line about an event, for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Said {
+pub enum Message {
     /// The outcome of something.
     Line(String),
     /// Something is not as it should be, and the host goes on. Without the word `warning`.
     Warning(String),
 }
 
-impl Said {
+impl Message {
     /// The outcome of `key`, in columns.
     pub fn outcome(key: &str, state: &str, more: &str) -> Self {
         Self::Line(format!("{key:<24} {state:<8} {more}"))
@@ -121,24 +121,24 @@ pub fn seconds(ms: u64) -> String {
 
 /// An event of one kind of work, which words it for people and for programs.
 #[derive(Debug, Clone)]
-pub struct Own {
+pub struct WorldEvent {
     /// The name of the event in JSON.
     name: &'static str,
     /// Its content there.
     json: Box<RawValue>,
-    said: Option<Said>,
+    said: Option<Message>,
 }
 
-impl Own {
+impl WorldEvent {
     /// `name`: the name in JSON, where `event` is the content. `said`: the line about it; `None` if there is none.
-    pub fn new(name: &'static str, event: &impl Serialize, said: Option<Said>) -> Self {
+    pub fn new(name: &'static str, event: &impl Serialize, said: Option<Message>) -> Self {
         // An event has only keys that are texts, so it has a form in JSON.
         let json = to_raw_value(event).unwrap_or_default();
         Self { name, json, said }
     }
 }
 
-impl Serialize for Own {
+impl Serialize for WorldEvent {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_map([(self.name, &self.json)])
     }

@@ -46,7 +46,7 @@ const NOTE_BYTES_MAX: usize = 1_024;
 
 /// An event of a Service.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Said {
+pub struct ObjectEvent {
     /// The Service.
     pub key: Id,
     /// Whether something is wrong.
@@ -60,7 +60,7 @@ pub struct Said {
 }
 
 enum Asked {
-    Write(Said),
+    Write(ObjectEvent),
     Flush(oneshot::Sender<()>),
 }
 
@@ -87,7 +87,7 @@ impl Events {
     }
 
     /// Queues an event, unless the queue is full.
-    pub fn say(&self, said: Said) {
+    pub fn say(&self, said: ObjectEvent) {
         if let Err(error) = self.queue.try_send(Asked::Write(said)) {
             tracing::debug!("an event is dropped: {error}");
         }
@@ -133,9 +133,9 @@ async fn write_all(cluster: Kubernetes, fence: Fence, mut asked: mpsc::Receiver<
 fn write(
     cluster: &Kubernetes,
     all: &mut BTreeMap<(Id, &'static str), Series>,
-    said: Said,
+    said: ObjectEvent,
 ) -> Option<impl Future<Output = kube::Result<()>> + use<>> {
-    let Said {
+    let ObjectEvent {
         key,
         warning,
         reason,

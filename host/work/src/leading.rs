@@ -156,7 +156,7 @@ impl Leading {
         let fence = Fence::closed();
         let settings = settings(election, &client).map_err(SetupError::Failed)?;
         let campaign = Arc::new(Election::new(client, settings, fence.clone(), config.seed));
-        let (told, mut role) = watch::channel(campaign.role());
+        let (roles, mut role) = watch::channel(campaign.role());
         let term_of = {
             let campaign = Arc::clone(&campaign);
             move |role: &Role| {
@@ -176,7 +176,7 @@ impl Leading {
                 if begun.await.is_err() {
                     return;
                 }
-                let run = campaign.run(told, async {
+                let run = campaign.run(roles, async {
                     if resigned.await.is_err() {
                         // A host that ends without resigning may leave calls behind. The Lease then expires by
                         // itself.

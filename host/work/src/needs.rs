@@ -10,9 +10,9 @@ use serde::Serialize;
 use trueup_base::text;
 use trueup_capabilities::grants::Access;
 use trueup_config::{AdminAt, Guest};
+use trueup_instance::Worlds;
 use trueup_sources::kubernetes::Right;
 
-use crate::guests::Worlds;
 use crate::setup::SetupError;
 
 /// What a kind of work needs.
@@ -26,7 +26,7 @@ pub struct Needs<'a> {
     /// What its guests will be refused. `None`: that follows from what they import.
     pub no_grants: Option<Vec<NoGrant>>,
     /// Its backends. None if something is unusable.
-    pub looks: Vec<Look<'a>>,
+    pub looks: Vec<Probe<'a>>,
     /// Where a host listens for it: the key, and the address.
     pub listens: Vec<(&'static str, AdminAt)>,
     /// What it asks of a cluster beside reading it.
@@ -79,25 +79,25 @@ impl fmt::Display for NoGrant {
 }
 
 /// Asks one backend for something that changes nothing.
-pub struct Look<'a> {
+pub struct Probe<'a> {
     /// What is asked, in a few words.
     pub check: String,
     /// What it is, or what is wrong.
-    pub found: LocalBoxFuture<'a, Result<String, Trouble>>,
+    pub found: LocalBoxFuture<'a, Result<String, Problem>>,
     /// What is wrong with it where the source is a cluster. `None` unless it is simulated.
-    pub on_cluster: Option<Trouble>,
+    pub on_cluster: Option<Problem>,
 }
 
 /// What is wrong, and what to type or to change next.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Trouble {
+pub struct Problem {
     /// One line.
     pub text: String,
     /// The next step.
     pub next: String,
 }
 
-impl Trouble {
+impl Problem {
     /// `error` in one line.
     pub fn new(error: impl fmt::Display, next: impl Into<String>) -> Self {
         Self {
@@ -107,9 +107,9 @@ impl Trouble {
     }
 }
 
-impl<'a> Look<'a> {
+impl<'a> Probe<'a> {
     /// Asks when it is awaited.
-    pub fn new(check: impl Into<String>, found: impl Future<Output = Result<String, Trouble>> + 'a) -> Self {
+    pub fn new(check: impl Into<String>, found: impl Future<Output = Result<String, Problem>> + 'a) -> Self {
         Self {
             check: check.into(),
             found: Box::pin(found),
@@ -122,7 +122,7 @@ impl<'a> Look<'a> {
     pub fn simulated(check: impl Into<String>, what: &'static str, (harm, next): (&str, &str)) -> Self {
         let text = format!("{what}, but [source] is a cluster: {harm}");
         Self {
-            on_cluster: Some(Trouble::new(text, next)),
+            on_cluster: Some(Problem::new(text, next)),
             ..Self::new(check, async move { Ok(what.to_owned()) })
         }
     }
@@ -165,7 +165,7 @@ impl Finding {
     }
 
     /// It is not.
-    pub fn wrong(check: impl Into<String>, mark: Mark, trouble: Trouble) -> Self {
+    pub fn wrong(check: impl Into<String>, mark: Mark, trouble: Problem) -> Self {
         Self {
             check: check.into(),
             mark,
@@ -175,7 +175,7 @@ impl Finding {
     }
 
     /// It failed, or is as it should be.
-    pub fn of(check: impl Into<String>, found: Result<String, Trouble>) -> Self {
+    pub fn of(check: impl Into<String>, found: Result<String, Problem>) -> Self {
         match found {
             Ok(text) => Self::ok(check, text),
             Err(trouble) => Self::wrong(check, Mark::Failed, trouble),

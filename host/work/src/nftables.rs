@@ -10,7 +10,7 @@ use trueup_capabilities::nftables::nft::{Nft, Settings};
 use trueup_capabilities::nftables::simulated::Simulated;
 use trueup_config::{NftablesBackend, NftablesProgram};
 
-use crate::needs::{Look, Trouble};
+use crate::needs::{Probe, Problem};
 
 /// Where `ip netns` keeps a file for each namespace.
 const NAMESPACES: &str = "/run/netns";
@@ -28,19 +28,19 @@ pub(crate) fn open(backend: &NftablesBackend, state_dir: &Path) -> Arc<dyn Api> 
 }
 
 /// Lists the tables of the packet filter, which needs the same rights as a change.
-pub fn look<'a>(backend: &'a NftablesBackend, state_dir: &'a Path) -> Look<'a> {
+pub fn look<'a>(backend: &'a NftablesBackend, state_dir: &'a Path) -> Probe<'a> {
     let check = "nftables";
     match backend {
-        NftablesBackend::Nft(program) => Look::new(check, look_at(program, state_dir)),
+        NftablesBackend::Nft(program) => Probe::new(check, look_at(program, state_dir)),
         NftablesBackend::Simulated => {
             let next = "for the real one, leave out `kind = \"simulated\"` of [backend.nftables]; else name a cluster for trials";
             let harm = "this node gets no rules for its Services";
-            Look::simulated(check, "simulated: each transaction is taken", (harm, next))
+            Probe::simulated(check, "simulated: each transaction is taken", (harm, next))
         }
     }
 }
 
-async fn look_at(program: &NftablesProgram, state_dir: &Path) -> Result<String, Trouble> {
+async fn look_at(program: &NftablesProgram, state_dir: &Path) -> Result<String, Problem> {
     let place = match &program.namespace {
         Some(namespace) => format!("network namespace {namespace}"),
         None => "the host's own network".to_owned(),
@@ -50,7 +50,7 @@ async fn look_at(program: &NftablesProgram, state_dir: &Path) -> Result<String, 
         "apt-get install nftables, and run the host as root or with CAP_NET_ADMIN; `{} list tables` shows whether it works",
         program.program.display()
     );
-    looked.map(|()| place).map_err(|error| Trouble::new(error, next))
+    looked.map(|()| place).map_err(|error| Problem::new(error, next))
 }
 
 fn settings(configured: &NftablesProgram, state_dir: &Path) -> Settings {

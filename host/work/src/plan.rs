@@ -10,7 +10,7 @@ pub use trueup_capabilities::planned::Orphan;
 pub use trueup_capabilities::reading::{Action, Write};
 use trueup_config::{Config, Guest};
 
-use super::held::Held;
+use super::object_counts::ObjectCounts;
 use crate::setup::SetupError;
 
 /// What a run would do for one key.
@@ -119,7 +119,9 @@ impl Plan {
         (name, guest): (&str, &Guest),
         going: impl FnOnce(&Kept) -> u64,
     ) -> Result<(), SetupError> {
-        let kept = Held::open(&config.state_dir, name).map_err(SetupError::misused)?.kept();
+        let kept = ObjectCounts::open(&config.state_dir, name)
+            .map_err(SetupError::misused)?
+            .kept();
         let going = going(&kept);
         let all = kept.held.values().sum::<u64>() + kept.destroyed;
         // Without counts, the fraction is unknown.
@@ -149,7 +151,7 @@ fn counts<'a>(writes: impl IntoIterator<Item = &'a Write>) -> BTreeMap<char, usi
     counts
 }
 
-/// What stands for an action in a plan's lines.
+/// The sign of an action in a plan's lines.
 pub fn sign(action: Action) -> char {
     match action {
         Action::Create | Action::Attach => '+',

@@ -16,18 +16,17 @@ use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value};
 use tracing::Instrument as _;
 use trueup_capabilities::{Backends, Host};
+use trueup_instance::dispatch::{self, Answer, InvokeError};
+use trueup_instance::{Instance, Instances, LastCall, OpenError, Reopened, with_causes};
 use trueup_journal::{By, Ending, Journal, JournalError};
 
 use crate::decisions;
-use crate::guests::dispatch::{self, Answer, InvokeError};
-use crate::instance::Instance;
-use crate::instances::{Instances, LastCall, OpenError, Reopened, with_causes};
 use crate::lifecycle::active::{Active, Commit};
 use crate::lifecycle::failure::Failure;
 
 /// What a call is about, and how long it may take.
 #[derive(Debug)]
-pub struct About<'a> {
+pub struct CallContext<'a> {
     /// In words, for traces.
     pub cause: &'a str,
     /// The request of another guest that the call answers.
@@ -143,15 +142,19 @@ impl InstanceSlot {
         self.live.as_ref().and_then(Open::last_entry).or(self.last_entry)
     }
 
-    /// Begins it with its settings alone. `stands`: the store lost what it had stored with later entries than this.
+    /// Begins it with its settings alone. `valid_through`: the last entry whose writes the store still has.
     ///
     /// # Errors
     /// If it can't start. There is then no instance.
-    pub async fn begin(&mut self, stands: Option<u64>) -> Result<(), Failure> {
+    pub async fn begin(&mut self, valid_through: Option<u64>) -> Result<(), Failure> {
         self.end();
         let version = self.active.instances();
         let fresh = match self.active.plan {
-            None => version.open_fresh(&self.key, self.backends.clone(), stands).await,
+            None => {
+                version
+                    .open_fresh(&self.key, self.backends.clone(), valid_through)
+                    .await
+            }
             Some(_) => self.start_unrecorded(&version, &version.initial).await,
         };
         self.live = Some(Open::new(fresh.map_err(shown)?, version));
@@ -255,7 +258,7 @@ impl InstanceSlot {
         &mut self,
         call: &str,
         args: &impl Serialize,
-        about: About<'_>,
+        about: CallContext<'_>,
     ) -> Result<R, Failure> {
         let args = arguments(call, args)?;
         let mut open = self.take()?;

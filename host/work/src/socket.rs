@@ -62,7 +62,7 @@ impl Reachable {
 
 /// The exclusive path of a socket. The file is removed on drop.
 #[derive(Debug)]
-pub struct Place {
+pub struct SocketPath {
     path: PathBuf,
     /// Held as long as the socket is ours. Otherwise two hosts that start at the same time would remove each other's
     /// socket.
@@ -70,7 +70,7 @@ pub struct Place {
     is_bound: bool,
 }
 
-impl Place {
+impl SocketPath {
     /// Takes the path: creates its folder, and removes the socket of an ended host.
     ///
     /// # Errors
@@ -145,7 +145,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for SocketPath {
     fn drop(&mut self) {
         if self.is_bound
             && let Err(error) = std::fs::remove_file(&self.path)

@@ -8,13 +8,12 @@ use tokio::sync::mpsc;
 use trueup_capabilities::Identity;
 use trueup_capabilities::meter::Change;
 use trueup_config::FailurePolicy;
+use trueup_instance::Instances;
 
-use super::falling::Falling;
-use crate::instances::Instances;
 use crate::lifecycle::failure::{Blame, End, Failure};
+use crate::lifecycle::failure_counts::{FailureCounts, TooMuch};
 use crate::lifecycle::quarantine::{self, Quarantine, SetAside};
-use crate::lifecycle::troubles::{TooMuch, Troubles};
-use crate::swap::Fallen;
+use crate::swap::{FallBack, FallBackRequests};
 
 /// The maximum number of failing inputs that are counted, far more than one instance has at a time.
 const FAILING_MAX: usize = 1_000;
@@ -23,17 +22,17 @@ const FAILING_MAX: usize = 1_000;
 pub struct Supervisor {
     quarantine: Arc<Quarantine>,
     /// Requests for the version that the failure policy names.
-    pub(crate) falling: Falling,
-    troubles: Troubles,
+    pub(crate) fall_backs: FallBackRequests,
+    failures: FailureCounts,
 }
 
 impl Supervisor {
     /// `fall_back`: where requests for the version of the policy go.
-    pub fn new(quarantine: Arc<Quarantine>, policy: FailurePolicy, fall_back: mpsc::UnboundedSender<Fallen>) -> Self {
+    pub fn new(quarantine: Arc<Quarantine>, policy: FailurePolicy, fall_back: mpsc::UnboundedSender<FallBack>) -> Self {
         Self {
             quarantine,
-            falling: Falling::new(fall_back),
-            troubles: Troubles::new(policy),
+            fall_backs: FallBackRequests::new(fall_back, &policy),
+            failures: FailureCounts::new(policy),
         }
     }
 
@@ -49,12 +48,12 @@ impl Supervisor {
 
     /// The guest answered a call with this input, or the input is gone.
     pub fn succeeded(&mut self, what: &str) {
-        self.troubles.forget(what);
+        self.failures.forget(what);
     }
 
     /// A job with this input ended. Returns the reason to set it aside, and then counts anew.
     pub(crate) fn ended(&mut self, what: &str, input: &str, end: &End, changes: &[Change]) -> Option<TooMuch> {
-        self.troubles.after(what, input, end, changes)
+        self.failures.after(what, input, end, changes)
     }
 
     /// There was no answer. Returns the reason if that was the guest's fault once too often, and then counts anew.
@@ -62,15 +61,16 @@ impl Supervisor {
         if failure.blame != Blame::Guest {
             return None;
         }
-        if self.troubles.len() >= FAILING_MAX && !self.troubles.has(what) {
-            self.troubles.forget_all();
+        if self.failures.len() >= FAILING_MAX && !self.failures.has(what) {
+            self.failures.forget_all();
         }
         self.ended(what, "", &Err(failure.clone()), &[])
     }
 
     /// Requests another version, as the policy says. Sets nothing aside: the next call has the same input.
     pub fn fall_back(&mut self, instances: &Instances, what: &str, too_much: TooMuch) {
-        self.falling.wish(&entry(instances, what, &what, too_much));
+        self.fall_backs
+            .request(instances.name, &entry(instances, what, &what, too_much));
     }
 
     /// Sets `what` aside, and requests another version. `input` is that with which the guest failed, and `audited` the
@@ -86,7 +86,7 @@ impl Supervisor {
         let entry = entry(instances, what, input, too_much);
         self.put(&instances.identity(audited), &entry);
         // The version that becomes active finds it set aside, and releases it.
-        self.falling.wish(&entry);
+        self.fall_backs.request(instances.name, &entry);
         entry
     }
 
@@ -100,7 +100,7 @@ impl Supervisor {
 
     /// Whether there is no failure and nothing is set aside.
     pub fn is_empty(&self) -> bool {
-        self.troubles.len() == 0 && self.quarantine.is_empty()
+        self.failures.len() == 0 && self.quarantine.is_empty()
     }
 
     /// Whether `what` is set aside, in its current form or an earlier one.
@@ -120,7 +120,7 @@ impl Supervisor {
 
     /// The guest took everything except what is `still` set aside. Releases everything else.
     pub fn took_all_but(&mut self, still: impl Fn(&str) -> bool) {
-        self.troubles.forget_all();
+        self.failures.forget_all();
         for entry in self.quarantine.all() {
             if !still(&entry.instance) {
                 self.release(&entry.instance);
@@ -141,7 +141,7 @@ impl Supervisor {
     /// Another version is active: releases everything. Returns the entries, and the names of those with which the guest
     /// failed since.
     pub fn began_version(&mut self) -> (Vec<SetAside>, Vec<String>) {
-        (self.quarantine.release_all(), self.troubles.forget_all())
+        (self.quarantine.release_all(), self.failures.forget_all())
     }
 }
 

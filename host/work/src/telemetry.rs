@@ -3,15 +3,16 @@
 //! The exporter belongs to the program: it starts before a host and outlives it. So the counts are kept here, and the
 //! host that started last shows them.
 
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
+use parking_lot::Mutex;
 use trueup_capabilities::metrics::Registry;
 
 static SHOWN_BY: Mutex<Weak<Registry>> = Mutex::new(Weak::new());
 
 /// From now on these metrics contain the counts.
 pub(crate) fn count_in(metrics: &Arc<Registry>) {
-    *SHOWN_BY.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(metrics);
+    *SHOWN_BY.lock() = Arc::downgrade(metrics);
 }
 
 /// Counts spans that the collector received: `trueup_spans_exported_total`.
@@ -26,7 +27,7 @@ pub fn dropped(spans: u64) {
 }
 
 fn count(name: &str, spans: u64) {
-    let metrics = SHOWN_BY.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
+    let metrics = SHOWN_BY.lock().upgrade();
     if let Some(metrics) = metrics {
         metrics.count(name, &[], spans);
     }

@@ -13,7 +13,7 @@ use std::sync::LazyLock;
 
 use tokio::sync::mpsc;
 use trueup_config as config;
-use trueup_work::guests::{World, Worlds};
+use trueup_instance::{World, Worlds};
 use trueup_work::kind::Kind;
 
 /// Everything that a host can do, in the order in which it is set up.

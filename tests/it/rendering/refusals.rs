@@ -22,7 +22,7 @@ use proptest::test_runner::TestCaseError;
 use serde_json::json;
 use trueup_capabilities::Backends;
 use trueup_capabilities::etcd::embedded::Embedded;
-use trueup_work::instances::Instances;
+use trueup_instance::Instances;
 use trueup_worlds::node::guests::service::State;
 
 use crate::programs::{backends, instances};

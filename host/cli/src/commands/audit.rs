@@ -51,11 +51,11 @@ pub(crate) fn exec(command: Command, output: Output) -> Ending {
 
 /// The folder of the log that a path refers to.
 fn folder(path: &Path) -> Result<PathBuf, Failure> {
-    if audit::is_log(path)? {
+    if audit::is_log(path).map_err(misused)? {
         return Ok(path.to_owned());
     }
     let below = path.join("audit");
-    if audit::is_log(&below)? {
+    if audit::is_log(&below).map_err(misused)? {
         return Ok(below);
     }
     if path.is_file() || path.join("trueup.toml").is_file() {

@@ -6,7 +6,7 @@ use serde::Serialize;
 use trueup_base::text::counted;
 use trueup_config::Config;
 use trueup_runtime::check;
-use trueup_work::needs::{Finding, Mark, Trouble};
+use trueup_work::needs::{Finding, Mark, Problem};
 use trueup_worlds::sections;
 
 use super::config::ConfigArg;
@@ -52,7 +52,7 @@ pub(crate) fn exec(args: &Args, output: Output) -> Ending {
         }
         Err(error) => {
             for problem in error.problems() {
-                let trouble = Trouble::new(problem, next_of(path));
+                let trouble = Problem::new(problem, next_of(path));
                 tell(Finding::wrong("configuration", Mark::Failed, trouble));
             }
             None

@@ -7,11 +7,11 @@ use serde_json::Value;
 use trueup_base::text::counted;
 use trueup_capabilities::holdings::WAITS;
 use trueup_runtime::control::Client;
-use trueup_work::board::{KeyShown, KeyState, Status};
 use trueup_work::decisions::{
-    self, Action, CallTold, Came, Cause, Explained, Explanation, Field, Fields, Happened, Input, Made, Now, Operation,
-    Origin, Record, TimedCause, Told, Wanted, Write,
+    self, Action, CallReport, Cause, ChangeKind, Decision, Explained, Explanation, Field, Fields, Input, JobResult,
+    Now, Operation, Origin, Record, ReportedCall, Selection, TimedCause, Write,
 };
+use trueup_work::status::{KeyShown, KeyState, Status};
 use trueup_worlds::neg::guest as neg;
 
 use super::guest::host::Host;
@@ -53,7 +53,7 @@ pub(crate) struct Args {
 pub(crate) fn exec(args: Args, output: Output) -> Ending {
     let since_ms = args.since.at_ms()?;
     let all = if since_ms.is_some() { usize::MAX } else { 1 };
-    let wanted = Wanted {
+    let wanted = Selection {
         last: args.last.map_or(all, usize::from),
         decision: args.decision,
         since_ms,
@@ -70,7 +70,12 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
                     ..explained
                 }
             }
-            (Err(_), Some((shown, now))) => Explanation::without_jobs(shown.guest, shown.key, now),
+            (Err(_), Some((shown, now))) => Explanation {
+                guest: shown.guest,
+                key: shown.key,
+                now: Some(now),
+                ..Explanation::default()
+            },
             (Err(error), None) => return Err(misused(error)),
         };
         let text = match output {
@@ -186,7 +191,7 @@ fn job_text(of: &Explained, guest: &str) -> Vec<String> {
     }
     let mut said = None;
     for (made, call) in job.decisions.iter().zip(&of.calls) {
-        let wish = call.told.as_ref().and_then(|told| told.wish.as_ref());
+        let wish = call.report.as_ref().and_then(|told| told.desired.as_ref());
         let is_new = wish.map(|wish| &wish.fields) != said;
         said = wish.map(|wish| &wish.fields);
         lines.extend(call_text(made, call, is_new));
@@ -198,7 +203,7 @@ fn job_text(of: &Explained, guest: &str) -> Vec<String> {
     let recordings: BTreeSet<&Path> = of
         .calls
         .iter()
-        .filter_map(|call| call.told.as_ref())
+        .filter_map(|call| call.report.as_ref())
         .map(|told| told.file.as_path())
         .collect();
     for file in recordings {
@@ -222,9 +227,13 @@ fn once(lines: &mut [String], error: &str) {
 }
 
 /// The error with which a job ended.
-fn error_of(came: &Came) -> Option<&String> {
+fn error_of(came: &JobResult) -> Option<&String> {
     match came {
-        Came::Failed { error } | Came::Fault { error } | Came::Refused { error } if !error.is_empty() => Some(error),
+        JobResult::Failed { error } | JobResult::Fault { error } | JobResult::Refused { error }
+            if !error.is_empty() =>
+        {
+            Some(error)
+        }
         _ => None,
     }
 }
@@ -267,10 +276,10 @@ fn causes(causes: &[TimedCause], more: usize, indent: &str) -> Vec<String> {
 /// `~ Service default/web changed (resourceVersion 42)`.
 fn changed(input: &Input) -> String {
     let (sign, word) = match input.change {
-        Happened::Found => ("*", "was there at the start"),
-        Happened::Added => ("+", "is new"),
-        Happened::Changed => ("~", "changed"),
-        Happened::Gone => ("-", "is gone"),
+        ChangeKind::Found => ("*", "was there at the start"),
+        ChangeKind::Added => ("+", "is new"),
+        ChangeKind::Changed => ("~", "changed"),
+        ChangeKind::Gone => ("-", "is gone"),
     };
     let mut marks = Vec::new();
     if let Some(version) = &input.resource_version {
@@ -378,7 +387,7 @@ fn in_words(value: &Value) -> String {
     }
 }
 
-fn call_text(made: &Made, call: &CallTold, wish_is_new: bool) -> Vec<String> {
+fn call_text(made: &Decision, call: &ReportedCall, wish_is_new: bool) -> Vec<String> {
     let removes = if made.removes { ", to remove all of it" } else { "" };
     let mut lines = vec![format!(
         "  {}  {}{removes}, {} ms",
@@ -386,10 +395,10 @@ fn call_text(made: &Made, call: &CallTold, wish_is_new: bool) -> Vec<String> {
         printable(&made.call),
         made.took_ms
     )];
-    if let Some(told) = &call.told {
+    if let Some(told) = &call.report {
         lines.extend(told_text(told, wish_is_new));
     }
-    if let Some(why) = &call.untold {
+    if let Some(why) = &call.missing {
         lines.push(format!("    what it asked is not known: {}", printable(why)));
     }
     if let Some(error) = &made.error {
@@ -401,10 +410,10 @@ fn call_text(made: &Made, call: &CallTold, wish_is_new: bool) -> Vec<String> {
     lines
 }
 
-fn told_text(told: &Told, wish_is_new: bool) -> Vec<String> {
+fn told_text(told: &CallReport, wish_is_new: bool) -> Vec<String> {
     let mut lines = Vec::new();
     // Calls of one job mostly share a wish, so print it once.
-    match told.wish.as_ref().filter(|_| wish_is_new) {
+    match told.desired.as_ref().filter(|_| wish_is_new) {
         Some(wish) if !wish.fields.is_empty() => {
             lines.push(format!("    what should be, against #{}:", wish.against));
             lines.extend(fields(&wish.fields, "      "));
@@ -479,23 +488,23 @@ fn came(of: &Explained, guest: &str) -> String {
     };
     match &of.job.came {
         // Pod addresses create nothing; the text above lists what was written.
-        Came::True
+        JobResult::True
             if of
                 .job
                 .causes
                 .iter()
                 .any(|timed| matches!(timed.cause, Cause::Request { .. })) =>
         {
-            let ending = of.calls.last().and_then(|call| call.told.as_ref());
+            let ending = of.calls.last().and_then(|call| call.report.as_ref());
             let ending = ending.map_or_else(|| "nothing".to_owned(), |told| json_in_words(&told.ending));
             format!("answered {}", printable(&ending))
         }
-        Came::True => format!("true: {did}"),
-        Came::Gone => format!("gone: {did}"),
-        Came::Interrupted => format!("ended while it slept, for something newer or for a stop: {did}"),
-        Came::Failed { error } => format!("failed: {}; {did}", printable(error)),
-        Came::Fault { error } => format!("the guest failed: {}; {did}", printable(error)),
-        Came::Refused { error } => format!("refused, no guest was called: {}", printable(error)),
+        JobResult::True => format!("true: {did}"),
+        JobResult::Gone => format!("gone: {did}"),
+        JobResult::Interrupted => format!("ended while it slept, for something newer or for a stop: {did}"),
+        JobResult::Failed { error } => format!("failed: {}; {did}", printable(error)),
+        JobResult::Fault { error } => format!("the guest failed: {}; {did}", printable(error)),
+        JobResult::Refused { error } => format!("refused, no guest was called: {}", printable(error)),
     }
 }
 
@@ -565,11 +574,11 @@ mod tests {
             "digest": "sha256:x", "began_ms": 1, "took_ms": 1, "asked": 0, "error": trap,
         });
         of.job.decisions = vec![serde_json::from_value(made).unwrap()];
-        of.job.came = Came::Fault { error: trap.to_owned() };
-        of.calls = vec![CallTold {
+        of.job.came = JobResult::Fault { error: trap.to_owned() };
+        of.calls = vec![ReportedCall {
             decision: "lbaas/shop/web#7".to_owned(),
-            told: None,
-            untold: None,
+            report: None,
+            missing: None,
         }];
         let held = json!({
             "instance": "shop/web", "error": trap, "failures": 5, "at_ms": 1, "digest": "", "input": "", "journal": "",

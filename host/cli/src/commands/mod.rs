@@ -36,7 +36,7 @@ use trueup_capabilities::log::{Log, NoLog, TracingLog};
 use trueup_config::Config;
 use trueup_engine::{Engine, Options as EngineOptions, users_cache};
 use trueup_registry::{Builtin, Registry, Store};
-use trueup_work::guests::load::Loader;
+use trueup_work::load::Loader;
 use trueup_worlds::worlds;
 
 use crate::colour;

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use trueup_runtime::control::Reconcile;
-use trueup_work::board::{KeyShown, KeyState};
-use trueup_work::swap::Standing;
+use trueup_work::status::{KeyShown, KeyState};
+use trueup_work::swap::GuestStatus;
 
 use super::guest::host::Host;
 use super::status::escaped;
@@ -65,7 +65,7 @@ fn look(args: &Args, key: &KeyShown) -> Result<KeyShown, Failure> {
 
 /// What tries a key again that is set aside: another version, or the active one anew.
 fn way_out(args: &Args, key: &KeyShown) -> Result<String, Failure> {
-    let guests: Vec<Standing> = args.host.get("guests")?;
+    let guests: Vec<GuestStatus> = args.host.get("guests")?;
     let mut active = guests
         .iter()
         .filter(|it| it.guest == key.guest)

@@ -9,11 +9,10 @@ use serde::Serialize;
 use trueup_base::progress;
 use trueup_capabilities::log::Log;
 use trueup_engine::Engine;
+use trueup_instance::{Program, replay};
 use trueup_journal::{Outcome, Segment};
 use trueup_registry::{Reference, Store};
-use trueup_work::guests::Program;
-use trueup_work::guests::load::Loader;
-use trueup_work::replay;
+use trueup_work::load::Loader;
 
 use super::recordings::Recordings;
 use crate::exit::{Ending, Exit, Failure, misused};

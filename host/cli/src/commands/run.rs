@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use trueup_base::text::counted;
 use trueup_config::{Config, Override, Source};
 use trueup_runtime::run::{self, Ended, Part, Reload};
-use trueup_work::event::{Event, Said};
+use trueup_work::event::{Event, Message};
 use trueup_worlds::sections;
 
 use super::config::ConfigArg;
@@ -186,8 +186,8 @@ fn lines(ended: &Ended, output: Output) {
 /// One line for each event: outcomes to stdout, warnings to stderr.
 fn say(event: &Event) {
     match event.said() {
-        Some(Said::Line(line)) => output::line_if_read(&line),
-        Some(Said::Warning(what)) => output::talk(&format!("warning: {what}")),
+        Some(Message::Line(line)) => output::line_if_read(&line),
+        Some(Message::Warning(what)) => output::talk(&format!("warning: {what}")),
         None => {}
     }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use trueup_base::replace::{Durable, replace_file};
 use trueup_base::text::counted;
-use trueup_work::scenario::{Guests, Outcome, Summary, accept, run_named};
+use trueup_scenario::{Outcome, Summary, accept, run_named};
 
 use super::watch::{Picture, Watch};
 use crate::exit::{Ending, Exit, misused};
@@ -96,7 +96,7 @@ pub(crate) fn exec(args: &Args, output: Output) -> Ending {
 fn state(paths: &[PathBuf], guests: &[(String, PathBuf)]) -> u64 {
     let mut hasher = DefaultHasher::new();
     let files = guests.iter().map(|(_, file)| file.clone());
-    for file in files.chain(trueup_work::scenario::files(paths)) {
+    for file in files.chain(trueup_scenario::files(paths)) {
         let metadata = std::fs::metadata(&file).ok();
         let changed = metadata
             .as_ref()
@@ -129,7 +129,9 @@ fn shown(args: &Args, output: Output, mut show: impl FnMut(&str) -> anyhow::Resu
 
 fn run(args: &Args, tell: impl FnMut(&Outcome)) -> anyhow::Result<Summary> {
     let replaced: BTreeMap<String, PathBuf> = args.guest.iter().cloned().collect();
-    let guests = Guests::new(super::loader()?, replaced).logging(super::guest_log(args.log));
+    let guests = super::loader()?
+        .for_scenarios(replaced)
+        .logging(super::guest_log(args.log));
     super::block_on(run_named(Arc::new(guests), &args.paths, &args.filter, tell))
 }
 

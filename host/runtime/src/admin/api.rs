@@ -13,10 +13,10 @@ use axum::{Json, Router};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use trueup_capabilities::audit;
-use trueup_work::board::{KeyShown, KeyState, KeysShown, Status};
-use trueup_work::decisions::{self, ExplainError, Explanation, Wanted};
+use trueup_work::decisions::{self, ExplainError, Explanation, Selection};
 use trueup_work::shadow;
-use trueup_work::swap::{Manager, Revision, Standing};
+use trueup_work::status::{KeyShown, KeyState, KeysShown, Status};
+use trueup_work::swap::{GuestStatus, Manager, Revision};
 use trueup_worlds::ipam::Shown;
 
 use super::{Reads, status};
@@ -108,14 +108,14 @@ impl Part {
 async fn keys(State(reads): Shared, Params(part): Params<Part>) -> Answer<KeysShown> {
     let limit = part.limit()?;
     Ok(Json(match part.state.as_deref() {
-        None => reads.board.keys(None, &part.after, limit),
-        Some(TROUBLE) => reads.board.keys_in_trouble(&part.after, limit),
+        None => reads.host_status.keys(None, &part.after, limit),
+        Some(TROUBLE) => reads.host_status.keys_in_trouble(&part.after, limit),
         Some(name) => {
             let state = KeyState::named(name).ok_or_else(|| {
                 let known = KeyState::ALL.map(KeyState::name).join(", ");
                 Refused::bad_request(format!("`state` was `{name}`, must be one of {known}, or {TROUBLE}"))
             })?;
-            reads.board.keys(Some(state), &part.after, limit)
+            reads.host_status.keys(Some(state), &part.after, limit)
         }
     }))
 }
@@ -135,11 +135,11 @@ async fn key(State(reads): Shared, Of(key): Of<String>, Params(of): Params<OfGue
 /// The key with that name, of that guest or of the only one that has it.
 pub(crate) fn key_named(reads: &Reads, key: String, guest: Option<String>) -> Result<KeyShown, Refused> {
     let mut found: Vec<KeyShown> = match &guest {
-        Some(guest) => reads.board.key(guest, &key).into_iter().collect(),
-        None => reads.board.keys_named(&key),
+        Some(guest) => reads.host_status.key(guest, &key).into_iter().collect(),
+        None => reads.host_status.keys_named(&key),
     };
     if let (true, None, Some((guest, key))) = (found.is_empty(), &guest, key.split_once('/')) {
-        found.extend(reads.board.key(guest, key));
+        found.extend(reads.host_status.key(guest, key));
     }
     if found.len() > 1 {
         let guests: Vec<&str> = found.iter().map(|shown| shown.guest.as_str()).collect();
@@ -149,7 +149,7 @@ pub(crate) fn key_named(reads: &Reads, key: String, guest: Option<String>) -> Re
         )));
     }
     let unknown = || {
-        let known = reads.board.keys(None, "", LIMIT_MAX).keys.into_iter();
+        let known = reads.host_status.keys(None, "", LIMIT_MAX).keys.into_iter();
         let known: Vec<String> = known.map(|shown| shown.key).collect();
         let near = decisions::nearest(&key, &known);
         let offered = match near.is_empty() {
@@ -185,8 +185,8 @@ async fn explain(State(reads): Shared, Of(key): Of<String>, Params(of): Params<T
             "`last` was {last}, must be a whole number up to {LIMIT}"
         )));
     }
-    let state_dir = reads.board.facts().state_dir.clone();
-    let wanted = Wanted {
+    let state_dir = reads.host_status.facts().state_dir.clone();
+    let wanted = Selection {
         last,
         decision,
         since_ms: None,
@@ -197,10 +197,10 @@ async fn explain(State(reads): Shared, Of(key): Of<String>, Params(of): Params<T
         unknown => Refused::not_found(unknown.to_string()),
     });
     let mut explanation = explained?;
-    let of_key = reads.board.key(&explanation.guest, &explanation.key);
-    let of_instance = || reads.board.keys_named(explanation.instance()?).pop();
+    let of_key = reads.host_status.key(&explanation.guest, &explanation.key);
+    let of_instance = || reads.host_status.keys_named(explanation.instance()?).pop();
     let shown = of_key.or_else(of_instance);
-    explanation.now = shown.and_then(|shown| decisions::Now::of(&shown, &reads.board.source_problems()));
+    explanation.now = shown.and_then(|shown| decisions::Now::of(&shown, &reads.host_status.source_problems()));
     Ok(Json(explanation))
 }
 
@@ -210,8 +210,8 @@ fn manager(reads: &Reads) -> Result<&Arc<Manager>, Refused> {
     manager.ok_or_else(|| Refused::unavailable("the guests are not loaded yet"))
 }
 
-async fn guests(State(reads): Shared) -> Answer<Vec<Standing>> {
-    Ok(Json(manager(&reads)?.standing()))
+async fn guests(State(reads): Shared) -> Answer<Vec<GuestStatus>> {
+    Ok(Json(manager(&reads)?.statuses()))
 }
 
 async fn history(State(reads): Shared, Of(guest): Of<String>) -> Answer<Vec<Revision>> {
@@ -254,7 +254,7 @@ struct AuditShown {
 
 async fn audit_lines(State(reads): Shared, Params(part): Params<Part>) -> Answer<AuditShown> {
     let limit = part.limit()?;
-    let folder = reads.board.facts().state_dir.join("audit");
+    let folder = reads.host_status.facts().state_dir.join("audit");
     let shown = slowly(&reads, move || {
         let mut lines = VecDeque::new();
         let verdict = audit::walk(&folder, |line| {
@@ -299,7 +299,7 @@ struct JournalsShown {
 
 async fn journals(State(reads): Shared, Params(part): Params<Part>) -> Answer<JournalsShown> {
     let limit = part.limit()?;
-    let folder = reads.board.facts().state_dir.join("journals");
+    let folder = reads.host_status.facts().state_dir.join("journals");
     let (mut all, more) = slowly(&reads, move || listed(&folder, limit)).await?;
     all.sort_by(|one, other| (&one.guest, &one.instance).cmp(&(&other.guest, &other.instance)));
     Ok(Json(JournalsShown { journals: all, more }))

@@ -12,7 +12,7 @@ use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use trueup_work::board::Standing;
+use trueup_work::status::Role;
 
 use super::Reads;
 
@@ -61,8 +61,8 @@ impl Check {
 
 /// One check for each loop.
 pub(super) fn loops(reads: &Reads) -> Vec<Check> {
-    let late = reads.board.late();
-    let names = reads.board.beating().into_iter();
+    let late = reads.host_status.late();
+    let names = reads.host_status.beating().into_iter();
     let checks = names.map(|name| {
         let late = late.iter().find(|late| late.name == name);
         let why = late.map(|late| format!("it did not go round for {} s", late.silent.as_secs()));
@@ -72,37 +72,34 @@ pub(super) fn loops(reads: &Reads) -> Vec<Check> {
 }
 
 fn ready(reads: &Reads) -> Vec<Check> {
-    let board = &reads.board;
+    let host_status = &reads.host_status;
     let not = |is_so: bool, why: &str| (!is_so).then(|| why.to_owned());
     let is_loaded = reads.manager().is_some();
     let mut checks = vec![
         Check::new("guests", not(is_loaded, "they are not loaded yet")),
         Check::new("backends", not(is_loaded, "what guests ask is not connected yet")),
     ];
-    let standing = board.standing();
-    if board.facts().source.is_some() {
-        checks.push(match &standing {
-            Standing::Standby { .. } => Check::passed("source", "a standby need not know it"),
-            Standing::Alone | Standing::Leading => {
-                Check::new("source", not(board.is_synced(), "it was not looked at yet"))
+    let (role, leader) = host_status.role();
+    if host_status.facts().source.is_some() {
+        checks.push(match role {
+            Role::Standby => Check::passed("source", "a standby need not know it"),
+            Role::Alone | Role::Leading => {
+                Check::new("source", not(host_status.is_synced(), "it was not looked at yet"))
             }
         });
     }
-    if board.facts().pods.is_some() {
-        checks.push(Check::new("pod-addresses", board.pods_wait()));
+    if host_status.facts().pods.is_some() {
+        checks.push(Check::new("pod-addresses", host_status.pods_wait()));
     }
-    match &standing {
-        Standing::Alone => {}
-        Standing::Leading => checks.push(Check::passed("standing", "leading")),
-        Standing::Standby { leader: None } => checks.push(Check::passed("standing", "standby")),
-        Standing::Standby { leader: Some(leader) } => {
-            checks.push(Check::passed(
-                "standing",
-                &format!("standby, `{}` leads", trueup_base::text::line(leader)),
-            ));
-        }
+    if role != Role::Alone {
+        let leads = leader.map(|leader| format!(", `{}` leads", trueup_base::text::line(&leader)));
+        let text = format!("{role}{}", leads.unwrap_or_default());
+        checks.push(Check::passed("standing", &text));
     }
-    checks.push(Check::new("stopping", not(!board.is_stopping(), "it was told to stop")));
+    checks.push(Check::new(
+        "stopping",
+        not(!host_status.is_stopping(), "it was told to stop"),
+    ));
     checks.extend(loops(reads));
     checks
 }
@@ -121,9 +118,9 @@ async fn healthz(State(reads): State<Arc<Reads>>, query: Query<BTreeMap<String, 
 }
 
 async fn readyz(State(reads): State<Arc<Reads>>, query: Query<BTreeMap<String, String>>) -> Response {
-    let ok = match reads.board.standing() {
-        Standing::Standby { .. } => "ok: standby",
-        Standing::Alone | Standing::Leading => "ok",
+    let ok = match reads.host_status.role() {
+        (Role::Standby, _) => "ok: standby",
+        (Role::Alone | Role::Leading, _) => "ok",
     };
     response("readyz", &ready(&reads), &query, ok)
 }

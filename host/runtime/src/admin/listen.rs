@@ -12,7 +12,7 @@ use tokio::net::{TcpListener, UnixListener, UnixStream, unix};
 use tokio::task::JoinSet;
 use trueup_config::{self as config, AdminAt};
 use trueup_work::setup::SetupError;
-use trueup_work::socket::{Place, may_ask};
+use trueup_work::socket::{SocketPath, may_ask};
 
 use super::{Reads, connections};
 use crate::http;
@@ -27,7 +27,7 @@ const BINDS_MAX: u32 = 20;
 pub struct Admin {
     tasks: JoinSet<()>,
     /// Removes the socket file when the host exits.
-    _place: Option<Place>,
+    _place: Option<SocketPath>,
     /// The addresses it listens on, in the form a client uses.
     pub addresses: Vec<String>,
 }
@@ -115,8 +115,8 @@ async fn bind(address: SocketAddr, key: &str) -> Result<TcpListener, SetupError>
 ///
 /// # Errors
 /// If it cannot be bound.
-pub(crate) async fn own_socket(path: &Path) -> Result<(OwnUser, Place), SetupError> {
-    let mut place = Place::take(path).await?;
+pub(crate) async fn own_socket(path: &Path) -> Result<(OwnUser, SocketPath), SetupError> {
+    let mut place = SocketPath::take(path).await?;
     Ok((OwnUser(place.listen()?), place))
 }
 

@@ -11,7 +11,7 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use trueup_capabilities::metrics::{BUCKETS, HOST, Sample, Shown};
-use trueup_work::board::{BOUNDS, Histogram, Measured, StandingShown, Status};
+use trueup_work::status::{BOUNDS, Histogram, Measured, Outcome, Role, Status};
 
 use super::families::{self, Families};
 use super::process::Process;
@@ -87,7 +87,7 @@ fn text(reads: &Reads) -> Result<String, prometheus::Error> {
     of_keys(&mut all, reads, &status);
     of_guests(&mut all, reads, &status);
     of_process(&mut all);
-    all.gauge("trueup_loops_late", &[], number(reads.board.late().len()));
+    all.gauge("trueup_loops_late", &[], number(reads.host_status.late().len()));
     // The guests' series come last, unchanged: a name that the host uses stays the host's.
     let samples = reads.metrics.samples();
     for sample in &samples {
@@ -123,7 +123,7 @@ impl Series {
 
 fn of_host(all: &mut Series, status: &Status) {
     all.gauge("trueup_build_info", &[("version", &status.host.version)], 1.0);
-    let acts = status.host.standing != StandingShown::Standby;
+    let acts = status.host.role != Role::Standby;
     all.gauge("trueup_leader", &[], truth(acts));
     all.gauge("trueup_healthy", &[], truth(status.problems.is_empty()));
     if let Some(pods) = &status.pods {
@@ -163,17 +163,18 @@ fn of_keys(all: &mut Series, reads: &Reads, status: &Status) {
     }
     let oldest = seconds(queue.oldest_waiting_ms);
     all.gauge("trueup_queue_oldest_waiting_seconds", &[], oldest);
-    for measured in reads.board.measured() {
-        of_work(all, &measured);
+    for (guest, measured) in reads.host_status.measured() {
+        of_work(all, &guest, &measured);
     }
 }
 
 /// The series about the work of one guest.
-fn of_work(all: &mut Series, measured: &Measured) {
-    let guest = ("guest", measured.guest.as_str());
-    for (outcome, times) in &measured.outcomes {
+fn of_work(all: &mut Series, guest: &str, measured: &Measured) {
+    let guest = ("guest", guest);
+    for outcome in Outcome::ALL {
+        let times = measured.outcomes.get(&outcome).copied().unwrap_or_default();
         let labels = [guest, ("outcome", outcome.name())];
-        all.counter("trueup_decisions_total", &labels, *times);
+        all.counter("trueup_decisions_total", &labels, times);
     }
     let guest = &[guest];
     all.histogram("trueup_decision_seconds", guest, &measured.took);

@@ -5,7 +5,7 @@
 //! user can open: a page in a browser can reach loopback too.
 //!
 //! ```text
-//! board, manager, metrics, files of the state folder -> Reads -> [admin] listen          (all of it)
+//! host status, manager, metrics, files of the state folder -> Reads -> [admin] listen          (all of it)
 //!                                                              -> [admin] metrics_listen  (health and metrics)
 //!                                                              -> control.sock            (all of it, and changes)
 //! ```
@@ -27,8 +27,8 @@ use tokio::sync::Semaphore;
 use trueup_base::component::Digest;
 use trueup_capabilities::metrics::Registry as Metrics;
 use trueup_config::{Config, Ipam};
-use trueup_work::board::Board;
-use trueup_work::ground::Ground;
+use trueup_work::host_context::HostContext;
+use trueup_work::status::HostStatus;
 use trueup_work::swap::Manager;
 
 pub use self::listen::Admin;
@@ -40,7 +40,7 @@ const SLOW_READS_MAX: usize = 2;
 
 /// Where the answers come from.
 pub struct Reads {
-    pub(crate) board: Arc<Board>,
+    pub(crate) host_status: Arc<HostStatus>,
     metrics: Arc<Metrics>,
     config: Value,
     /// The digest of the text that `config` was read from.
@@ -56,10 +56,10 @@ pub struct Reads {
 
 impl Reads {
     /// For a starting host.
-    pub fn new(config: &Config, ground: &Ground) -> Arc<Self> {
+    pub fn new(config: &Config, host_context: &HostContext) -> Arc<Self> {
         Arc::new(Self {
-            board: Arc::clone(&ground.board),
-            metrics: Arc::clone(&ground.metrics),
+            host_status: Arc::clone(&host_context.host_status),
+            metrics: Arc::clone(&host_context.metrics),
             config: config.shown(),
             digest: config.digest,
             pods_socket: config.world::<Ipam>().map(|ipam| ipam.adapter.socket.clone()),
@@ -87,7 +87,7 @@ pub(crate) fn public_routes(reads: &Arc<Reads>) -> Router {
 
 /// Every read-only route.
 pub(crate) fn routes(reads: &Arc<Reads>) -> Router {
-    let recordings = page::Source::of_state_dir(&reads.board.facts().state_dir);
+    let recordings = page::Source::of_state_dir(&reads.host_status.facts().state_dir);
     let routes = public_routes(reads).merge(api::routes().with_state(Arc::clone(reads)));
     page::under("/ui", recordings, routes)
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
-use trueup_work::board::MemoryShown;
+use trueup_work::status::MemoryShown;
 
 /// Clock ticks per second of the times in `/proc/*/stat`, the same on every supported architecture (`USER_HZ` in Linux'
 /// `asm-generic/param.h`).

@@ -1,10 +1,10 @@
-//! The board's status, completed with the guests, the memory and the list of problems.
+//! The status of the host, completed with the guests, the memory and the list of problems.
 
 use serde_json::Value;
 use trueup_base::text::counted;
 use trueup_capabilities::holdings::Waiting;
 use trueup_config::Config;
-use trueup_work::board::{Board, GuestShown, HostShown, KeyState, ShadowShown, StandingShown, Status};
+use trueup_work::status::{GuestShown, HostShown, HostStatus, KeyState, Role, ShadowShown, Status};
 use trueup_work::swap::Manager;
 
 use super::process::Process;
@@ -12,11 +12,11 @@ use super::{Reads, health};
 
 /// The whole status.
 pub(super) fn status(reads: &Reads) -> Status {
-    let mut status = reads.board.status();
+    let mut status = reads.host_status.status();
     if let Some(listens) = reads.listens.get() {
         status.host.admin.clone_from(listens);
     }
-    status.host.config_changed = Config::file_differs(&reads.board.facts().config, &reads.digest);
+    status.host.config_changed = Config::file_differs(&reads.host_status.facts().config, &reads.digest);
     if let Some(manager) = reads.manager() {
         status.guests = guests(manager);
     }
@@ -100,7 +100,7 @@ fn problems(reads: &Reads, status: &Status) -> Vec<String> {
     for guest in &status.guests {
         // The keys among them are counted above.
         count(
-            requests_set_aside(guest, &reads.board),
+            requests_set_aside(guest, &reads.host_status),
             &format!("request to guest `{}` is set aside", guest.guest),
             &format!("requests to guest `{}` are set aside", guest.guest),
         );
@@ -109,8 +109,8 @@ fn problems(reads: &Reads, status: &Status) -> Vec<String> {
 }
 
 /// How many inputs of a guest are set aside, not counting keys: those are counted as keys.
-fn requests_set_aside(guest: &GuestShown, board: &Board) -> usize {
-    guest.quarantined.saturating_sub(board.set_aside_of(&guest.guest))
+fn requests_set_aside(guest: &GuestShown, host_status: &HostStatus) -> usize {
+    guest.quarantined.saturating_sub(host_status.set_aside_of(&guest.guest))
 }
 
 fn waits(guest: &str, waiting: &Waiting) -> String {
@@ -143,7 +143,7 @@ fn refused_reload(host: &HostShown) -> Option<String> {
 fn no_host_acts(status: &Status) -> Option<String> {
     let host = &status.host;
     let by_another = host.leader.as_ref().is_some_and(|leader| *leader != host.identity);
-    (host.standing == StandingShown::Standby && !by_another)
+    (host.role == Role::Standby && !by_another)
         .then(|| "this host does not hold the lease, and knows of none that does".to_owned())
 }
 
@@ -182,23 +182,23 @@ mod tests {
 
     #[test]
     fn an_input_that_is_set_aside_is_counted_once() {
-        let board = Board::new(trueup_work::board::Facts::default());
-        board.set_aside("neg", "shop/web/80", "it trapped", 5);
+        let host_status = HostStatus::new(trueup_work::status::Facts::default());
+        host_status.set_aside("neg", "shop/web/80", "it trapped", 5);
         let guest = |name: &str, quarantined: usize| {
             let guest = json!({
                 "guest": name, "name": name, "version": "1", "digest": "", "working": 0, "resting": 0, "calls": 5, "failures": 5,
                 "memory_bytes": 0, "quarantined": quarantined,
             });
-            requests_set_aside(&serde_json::from_value(guest).unwrap(), &board)
+            requests_set_aside(&serde_json::from_value(guest).unwrap(), &host_status)
         };
         assert_eq!((guest("neg", 1), guest("ipam", 2)), (0, 2));
     }
 
     #[test]
     fn a_standby_that_knows_no_other_host_says_so() {
-        let mut status = Board::new(trueup_work::board::Facts::default()).status();
+        let mut status = HostStatus::new(trueup_work::status::Facts::default()).status();
         assert_eq!(no_host_acts(&status), None);
-        status.host.standing = StandingShown::Standby;
+        status.host.role = Role::Standby;
         status.host.identity = "a".to_owned();
         assert!(no_host_acts(&status).is_some());
         status.host.leader = Some("a".to_owned());

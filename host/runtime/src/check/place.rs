@@ -8,7 +8,7 @@ use std::{fmt, io};
 use rustix::fs::{Access, access, statvfs};
 use tokio::net::UnixStream;
 use trueup_config::AdminAt;
-use trueup_work::needs::{Finding, Mark, Trouble};
+use trueup_work::needs::{Finding, Mark, Problem};
 use trueup_work::socket::Reachable;
 
 use crate::run::{StateLock, another_owner};
@@ -21,7 +21,7 @@ pub(super) fn state_folder(state_dir: &Path) -> (Finding, bool) {
     let check = "state folder";
     let shown = state_dir.display();
     if state_dir.exists() && !state_dir.is_dir() {
-        let trouble = Trouble::new(format!("{shown} is no folder"), "name another one in `state_dir`");
+        let trouble = Problem::new(format!("{shown} is no folder"), "name another one in `state_dir`");
         return (Finding::wrong(check, Mark::Failed, trouble), false);
     }
     let folder = existing(state_dir);
@@ -32,10 +32,10 @@ pub(super) fn state_folder(state_dir: &Path) -> (Finding, bool) {
             "run as the user that owns it, chown it (ls -ld {}), or name another one in `state_dir`",
             folder.display()
         );
-        return (Finding::wrong(check, Mark::Failed, Trouble::new(text, next)), false);
+        return (Finding::wrong(check, Mark::Failed, Problem::new(text, next)), false);
     }
     if let Some(owner) = another_owner(state_dir) {
-        let trouble = Trouble::new(
+        let trouble = Problem::new(
             format!("{shown} belongs to user {owner} alone"),
             "run the host as that user; a check and a plan by this one leave nothing behind",
         );
@@ -46,11 +46,11 @@ pub(super) fn state_folder(state_dir: &Path) -> (Finding, bool) {
         Ok(None) => (Finding::ok(check, shown.to_string()), false),
         Ok(Some(taken)) => {
             let next = "nothing if that is this host: trueup status shows it; otherwise give this one a `state_dir` of its own";
-            (Finding::wrong(check, Mark::Warning, Trouble::new(taken, next)), true)
+            (Finding::wrong(check, Mark::Warning, Problem::new(taken, next)), true)
         }
         Err(error) => {
             let next = format!("correct the owner and mode of {}", state_dir.join("lock").display());
-            (Finding::wrong(check, Mark::Failed, Trouble::new(error, next)), false)
+            (Finding::wrong(check, Mark::Failed, Problem::new(error, next)), false)
         }
     }
 }
@@ -64,7 +64,7 @@ fn existing(folder: &Path) -> &Path {
 }
 
 /// How much room a host has.
-pub(super) fn disk(state_dir: &Path) -> Result<String, Trouble> {
+pub(super) fn disk(state_dir: &Path) -> Result<String, Problem> {
     let folder = existing(state_dir);
     let too_little = |text: &dyn fmt::Display, bytes: u64| {
         let next = format!(
@@ -72,7 +72,7 @@ pub(super) fn disk(state_dir: &Path) -> Result<String, Trouble> {
             folder.display(),
             bytes >> 20
         );
-        Trouble::new(text, next)
+        Problem::new(text, next)
     };
     let room = statvfs(folder).map_err(|error| too_little(&io::Error::from(error), FREE_BYTES_MIN))?;
     let free = room.f_bavail.saturating_mul(room.f_frsize);
@@ -84,7 +84,7 @@ pub(super) fn disk(state_dir: &Path) -> Result<String, Trouble> {
 }
 
 /// Whether a host can listen there. One that `is_running` may do so already.
-pub(super) async fn listens(key: &str, at: &AdminAt, is_running: bool) -> Result<String, Trouble> {
+pub(super) async fn listens(key: &str, at: &AdminAt, is_running: bool) -> Result<String, Problem> {
     let (free, next) = match at {
         AdminAt::Tcp(address) => (tcp(*address), crate::admin::who_listens(*address, key)),
         AdminAt::Unix(path) => {
@@ -98,7 +98,7 @@ pub(super) async fn listens(key: &str, at: &AdminAt, is_running: bool) -> Result
         Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_running => {
             Ok(format!("{at}: the host that runs listens there"))
         }
-        Err(error) => Err(Trouble::new(format!("{at}: {error}"), next)),
+        Err(error) => Err(Problem::new(format!("{at}: {error}"), next)),
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use trueup_config::Config;
 use trueup_sources::Source;
 use trueup_sources::kubernetes::{Probe, Right, Settings};
-use trueup_work::needs::{Finding, Mark, Trouble};
+use trueup_work::needs::{Finding, Mark, Problem};
 use trueup_work::{cluster, input};
 
 /// Looks at the source. Returns the API server's clock if it is one and says so.
@@ -29,19 +29,19 @@ async fn manifests(config: &Config, source: &Source, folder: &Path, tell: &mut i
     let check = "manifests";
     let shown = folder.display();
     if let Err(error) = cluster::is_no_clusters(&config.state_dir, source) {
-        let trouble = Trouble::new(error, "name another folder in `state_dir`");
+        let trouble = Problem::new(error, "name another folder in `state_dir`");
         tell(Finding::wrong(check, Mark::Failed, trouble));
     }
     let all = match input::all(source).await {
         Ok((all, _)) => all,
         Err(error) => {
             let next = format!("mkdir -p {shown}, or correct `manifests` in [source]");
-            return tell(Finding::wrong(check, Mark::Failed, Trouble::new(error, next)));
+            return tell(Finding::wrong(check, Mark::Failed, Problem::new(error, next)));
         }
     };
     for problem in &all.problems {
         let next = format!("correct it, then: trueup plan {}", config.file.display());
-        tell(Finding::wrong(check, Mark::Failed, Trouble::new(problem, next)));
+        tell(Finding::wrong(check, Mark::Failed, Problem::new(problem, next)));
     }
     if !all.problems.is_empty() {
         return;
@@ -49,7 +49,7 @@ async fn manifests(config: &Config, source: &Source, folder: &Path, tell: &mut i
     tell(if all.changes.is_empty() {
         let next = format!("put manifests into {shown}, mount it, or correct `manifests` in [source]");
         let text = format!("{shown}: no object at all; a host that knew some removes nothing");
-        Finding::wrong(check, Mark::Warning, Trouble::new(text, next))
+        Finding::wrong(check, Mark::Warning, Problem::new(text, next))
     } else {
         Finding::ok(check, format!("{shown}: {} objects", all.changes.len()))
     });
@@ -66,7 +66,7 @@ async fn kubernetes(
         Ok(probe) => probe,
         Err(error) => {
             let next = "kubectl config get-contexts; correct `kubeconfig` and `context` under [source.kubernetes]";
-            tell(Finding::wrong(check, Mark::Failed, Trouble::new(error, next)));
+            tell(Finding::wrong(check, Mark::Failed, Problem::new(error, next)));
             return None;
         }
     };
@@ -75,7 +75,7 @@ async fn kubernetes(
         Err(failed) => {
             let next =
                 "kubectl cluster-info: if that fails too, start the API server or correct the kubeconfig's `server`";
-            tell(Finding::wrong(check, Mark::Failed, Trouble::new(failed.text, next)));
+            tell(Finding::wrong(check, Mark::Failed, Problem::new(failed.text, next)));
             return None;
         }
     };
@@ -96,7 +96,7 @@ async fn kubernetes(
             kind.api_version().split_once('/').map_or("''", |(group, _)| group),
             kind.resource()
         );
-        tell(Finding::wrong("kinds", grade(is_needed), Trouble::new(what, next)));
+        tell(Finding::wrong("kinds", grade(is_needed), Problem::new(what, next)));
     }
     may(config, &probe, rights, tell).await;
     clock
@@ -135,11 +135,11 @@ async fn may(config: &Config, probe: &Probe, rights: &[&Right], tell: &mut impl 
                     "kubectl apply -f deploy/trueup.yaml, or give this account `{}` on `{}` in a role of its own",
                     right.verb, right.resource
                 );
-                tell(Finding::wrong("rights", grade(*is_needed), Trouble::new(text, next)));
+                tell(Finding::wrong("rights", grade(*is_needed), Problem::new(text, next)));
             }
             Err(failed) => {
                 let next = "kubectl auth whoami; correct the user of the kubeconfig's context, or the service account";
-                return tell(Finding::wrong("rights", Mark::Failed, Trouble::new(failed.text, next)));
+                return tell(Finding::wrong("rights", Mark::Failed, Problem::new(failed.text, next)));
             }
         }
     }

@@ -9,10 +9,10 @@ use axum::routing::post;
 use axum::{Json, Router};
 use tokio::sync::{mpsc, oneshot};
 use trueup_registry::Reference;
-use trueup_work::board::{KeyShown, Standing};
 use trueup_work::kind::SetErrorState;
 use trueup_work::shadow::Status;
-use trueup_work::socket::Place;
+use trueup_work::socket::SocketPath;
+use trueup_work::status::{KeyShown, Role};
 use trueup_work::swap::{Activated, Candidate, ManageError, Manager, Promotion};
 
 use super::{Approve, Approved, ErrorState, Promote, Reconcile, Rollback, StartShadow, Swap};
@@ -37,7 +37,7 @@ type Answer<T> = Result<Json<T>, Refused>;
 
 /// Serves until dropped.
 pub(crate) async fn serve(
-    (listener, _place): (OwnUser, Place),
+    (listener, _place): (OwnUser, SocketPath),
     manager: Arc<Manager>,
     reads: Arc<Reads>,
     error_states: Option<mpsc::Sender<SetErrorState>>,
@@ -96,7 +96,7 @@ async fn promote(State(host): Shared, Of(guest): Of<String>, Body(body): Body<Pr
 }
 
 async fn approve(State(host): Shared, Body(body): Body<Approve>) -> Answer<Vec<Approved>> {
-    if let Standing::Standby { leader } = host.reads.board.standing() {
+    if let (Role::Standby, leader) = host.reads.host_status.role() {
         let leads = leader.map_or_else(
             || "no host is known to lead".to_owned(),
             |leader| format!("`{leader}` leads: approve it there"),
@@ -113,7 +113,9 @@ async fn reconcile(State(host): Shared, Body(body): Body<Reconcile>) -> Answer<K
     let found = admin::api::key_named(&host.reads, body.key, body.guest)?;
     host.manager.reconcile(&found.guest, &found.key).await?;
     // As it is now: queued, or in work.
-    Ok(Json(host.reads.board.key(&found.guest, &found.key).unwrap_or(found)))
+    Ok(Json(
+        host.reads.host_status.key(&found.guest, &found.key).unwrap_or(found),
+    ))
 }
 
 async fn error_state(State(host): Shared, Body(body): Body<ErrorState>) -> Answer<ErrorState> {

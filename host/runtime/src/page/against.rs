@@ -11,9 +11,9 @@ use serde::Serialize;
 use tokio::sync::Mutex;
 use trueup_capabilities::log::NoLog;
 use trueup_engine::Engine;
+use trueup_instance::Program;
+use trueup_instance::replay::replay;
 use trueup_journal::{Event, Outcome, Segment};
-use trueup_work::guests::Program;
-use trueup_work::replay::replay;
 
 use super::decision::{for_each_entry, read_header};
 use super::index::{Decision, Located};

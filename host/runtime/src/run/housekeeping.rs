@@ -24,7 +24,7 @@ use tokio::time::MissedTickBehavior;
 use trueup_capabilities::audit::Audit;
 use trueup_config::Config;
 use trueup_journal::Files;
-use trueup_work::ground::Ground;
+use trueup_work::host_context::HostContext;
 use trueup_worlds::KINDS;
 
 const LOOK_EVERY: Duration = Duration::from_secs(3600);
@@ -51,13 +51,13 @@ pub(super) struct Limits {
 }
 
 impl Limits {
-    pub(super) fn of(config: &Config, ground: &Ground) -> Self {
+    pub(super) fn of(config: &Config, host_context: &HostContext) -> Self {
         let days = |days: u64| DAY.saturating_mul(u32::try_from(days).unwrap_or(u32::MAX));
         Self {
             state_dir: config.state_dir.clone(),
-            files: ground.files.clone(),
+            files: host_context.files.clone(),
             keyed: KINDS.iter().filter_map(|kind| kind.keyed_guest()).collect(),
-            audit: ground.audit.clone(),
+            audit: host_context.audit.clone(),
             total_bytes: config.journal.keep_total_bytes,
             gone_for: days(config.journal.keep_gone_days),
             audit_bytes: config.audit.keep_bytes,

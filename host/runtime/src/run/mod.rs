@@ -27,12 +27,12 @@ use tokio::task::JoinSet;
 use trueup_config::Config;
 use trueup_election::Role;
 use trueup_registry::Registry;
-use trueup_work::board::{self, Board};
 use trueup_work::event::Event;
-use trueup_work::ground::Ground;
-use trueup_work::kind::{Begin, Context, Extent, Loop, Management, Summary};
+use trueup_work::host_context::HostContext;
+use trueup_work::kind::{Begin, Loop, Management, RunContext, RunMode, Summary};
 use trueup_work::leading::Leading;
 use trueup_work::setup::SetupError;
+use trueup_work::status::{self, HostStatus};
 use trueup_work::swap;
 use trueup_worlds::worlds;
 
@@ -86,8 +86,8 @@ pub async fn once(
 ) -> Result<Ended, SetupError> {
     let mut leading = None;
     let first = Before::default();
-    let stop = async |_: &Ground| stop.await;
-    let ended = Box::pin(run(config, registry, Extent::Once, (first, &mut leading), stop, tell)).await;
+    let stop = async |_: &HostContext| stop.await;
+    let ended = Box::pin(run(config, registry, RunMode::Once, (first, &mut leading), stop, tell)).await;
     resign(leading).await;
     ended
 }
@@ -116,14 +116,14 @@ pub async fn watch(
     let mut begun = Before::default();
     loop {
         let (mut next, mut stopped) = (None, false);
-        let end = async |ground: &Ground| {
+        let end = async |host_context: &HostContext| {
             tokio::select! {
                 () = &mut stop => stopped = true,
-                config = next_of(&mut reload, &current, registry, ground, &tell) => next = Some(config),
+                config = next_of(&mut reload, &current, registry, host_context, &tell) => next = Some(config),
             }
         };
         let kept = (std::mem::take(&mut begun), &mut leading);
-        let ended = Box::pin(run(&current, registry, Extent::UntilStopped, kept, end, &tell)).await;
+        let ended = Box::pin(run(&current, registry, RunMode::UntilStopped, kept, end, &tell)).await;
         begun.reloaded = true;
         let not_begun = match &ended {
             Err(error) | Ok(Ended { error: Some(error), .. }) => Some(error.to_string()),
@@ -169,11 +169,11 @@ async fn next_of(
     reload: &mut Option<Reload>,
     current: &Config,
     registry: &Registry,
-    ground: &Ground,
+    host_context: &HostContext,
     tell: impl Fn(Event),
 ) -> Config {
     match reload {
-        Some(reload) => reload.next(current, registry, ground, tell).await,
+        Some(reload) => reload.next(current, registry, host_context, tell).await,
         None => std::future::pending().await,
     }
 }
@@ -181,33 +181,33 @@ async fn next_of(
 async fn run(
     config: &Config,
     registry: &Registry,
-    extent: Extent,
+    extent: RunMode,
     (before, leading): (Before, &mut Option<Leading>),
-    stop: impl AsyncFnOnce(&Ground),
+    stop: impl AsyncFnOnce(&HostContext),
     tell: impl FnMut(Event),
 ) -> Result<Ended, SetupError> {
     // All parts report from this one task, and no part waits while it reports.
     let tell = RefCell::new(tell);
     let tell: &dyn Fn(Event) = &|event| (tell.borrow_mut())(event);
-    let ground = Ground::with_state(config, registry, worlds())?;
+    let host_context = HostContext::with_state(config, registry, worlds())?;
     if before.reloaded {
-        ground.board.reloaded();
+        host_context.host_status.reloaded();
     }
     if !before.refused.is_empty() {
-        reload::refused(&ground, before.refused);
+        reload::refused(&host_context, before.refused);
     }
-    let reads = Reads::new(config, &ground);
+    let reads = Reads::new(config, &host_context);
     // Starts before guests are loaded, so that the operator sees that the host begins.
     let admin = match extent {
         // A run that ends by itself does not live long enough to be observed.
-        Extent::Once => None,
-        Extent::UntilStopped => Some(Admin::start(&config.admin, &reads).await?),
+        RunMode::Once => None,
+        RunMode::UntilStopped => Some(Admin::start(&config.admin, &reads).await?),
     };
-    let (management, wanted) = Management::new(config, &ground);
-    let (mut setups, around) = Setups::new(config, &ground, extent, leading).await?;
+    let (management, wanted) = Management::new(config, &host_context);
+    let (mut setups, around) = Setups::new(config, &host_context, extent, leading).await?;
     // A run that ends by itself has checked this before it listed anything.
-    let client = around.client.clone().filter(|_| extent == Extent::UntilStopped);
-    let context = Context::new(&config.state_dir, client, extent);
+    let client = around.client.clone().filter(|_| extent == RunMode::UntilStopped);
+    let context = RunContext::new(&config.state_dir, client, extent);
     let mut begin = Begin {
         management,
         acts: setups.acts.clone(),
@@ -241,7 +241,7 @@ async fn to_its_end(
     loops: Vec<(&'static str, bool, Loop<'_>)>,
     begin: Begin<'_>,
     (wanted, reads, around): Beside,
-    stop: impl AsyncFnOnce(&Ground),
+    stop: impl AsyncFnOnce(&HostContext),
 ) -> Result<Ended, SetupError> {
     let Begin {
         mut management,
@@ -250,7 +250,7 @@ async fn to_its_end(
         error_states,
         ..
     } = begin;
-    let (config, ground) = (management.config, management.ground);
+    let (config, host_context) = (management.config, management.host_context);
     for problem in management.problems.drain(..) {
         tell(Event::Problem(problem));
     }
@@ -258,7 +258,7 @@ async fn to_its_end(
     let manager = management.manager(events);
     reads.loaded(&manager);
     let mut serving = JoinSet::new();
-    serving.spawn(housekeeping::run(housekeeping::Limits::of(config, ground)));
+    serving.spawn(housekeeping::run(housekeeping::Limits::of(config, host_context)));
     // A run that ends by itself does not live long enough to receive commands.
     if !context.is_once() {
         let socket = admin::own_socket(&control::socket(&config.state_dir)).await?;
@@ -266,8 +266,8 @@ async fn to_its_end(
         serving.spawn(control::serve(socket, Arc::clone(&manager), reads, error_states));
     }
     let relay = async {
-        stop(ground).await;
-        ground.board.stopping();
+        stop(host_context).await;
+        host_context.host_status.stopping();
         context.stop();
         std::future::pending::<Infallible>().await
     };
@@ -279,7 +279,7 @@ async fn to_its_end(
         };
         tokio::join!(
             relayed,
-            beats(&ground.board, &around),
+            beats(&host_context.host_status, &around),
             swap::fall_back(&manager, wanted)
         );
         std::future::pending::<Infallible>().await
@@ -298,7 +298,7 @@ async fn to_its_end(
 }
 
 /// Runs all loops to their ends. If the run was to go on, the end of one stops the others.
-async fn joined(loops: Vec<(&'static str, bool, Loop<'_>)>, context: &Context<'_>) -> Ended {
+async fn joined(loops: Vec<(&'static str, bool, Loop<'_>)>, context: &RunContext<'_>) -> Ended {
     let loops = loops.into_iter().map(async |(name, reports_source, running)| {
         let ended = running.await;
         context.one_ended();
@@ -325,19 +325,19 @@ async fn joined(loops: Vec<(&'static str, bool, Loop<'_>)>, context: &Context<'_
 const BEAT: Duration = Duration::from_secs(1);
 
 /// Reports that this task is alive, and what is known of other hosts and of the cluster.
-async fn beats(board: &Arc<Board>, around: &Around) {
-    let beating = board.begin_loop("host");
+async fn beats(host_status: &Arc<HostStatus>, around: &Around) {
+    let beating = host_status.begin_loop("host");
     loop {
         if let Some(election) = &around.election {
-            board.set_identity(&election.settings().identity);
-            board.set_standing(match election.role() {
-                Role::Leading { .. } => board::Standing::Leading,
-                Role::Standby { holder } => board::Standing::Standby { leader: holder },
-            });
+            host_status.set_identity(&election.settings().identity);
+            match election.role() {
+                Role::Leading { .. } => host_status.set_role(status::Role::Leading, None),
+                Role::Standby { holder } => host_status.set_role(status::Role::Standby, holder),
+            }
         }
         if let Some(cluster) = &around.cluster {
             // A status that can't be serialized is not shown.
-            board.set_source(serde_json::to_value(cluster.status()).unwrap_or_default());
+            host_status.set_source(serde_json::to_value(cluster.status()).unwrap_or_default());
         }
         tokio::time::sleep(BEAT).await;
         beating.beat();

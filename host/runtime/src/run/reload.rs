@@ -13,11 +13,11 @@ use tokio::sync::mpsc;
 use trueup_capabilities::Identity;
 use trueup_config::{Config, ConfigError};
 use trueup_registry::Registry;
-use trueup_work::board::RefusedReload;
 use trueup_work::event::Event;
-use trueup_work::ground::Ground;
+use trueup_work::host_context::HostContext;
 use trueup_work::input::Input;
 use trueup_work::setup::SetupError;
+use trueup_work::status::RefusedReload;
 use trueup_worlds::{KINDS, worlds};
 
 /// Where configurations come from while a host runs.
@@ -40,7 +40,7 @@ impl Reload {
         &mut self,
         current: &Config,
         registry: &Registry,
-        ground: &Ground,
+        host_context: &HostContext,
         tell: impl Fn(Event),
     ) -> Config {
         loop {
@@ -52,7 +52,7 @@ impl Reload {
                 Ok(config) => return config,
                 Err(problems) => {
                     problems.iter().for_each(|problem| tell(stays(problem)));
-                    refused(ground, problems);
+                    refused(host_context, problems);
                 }
             }
         }
@@ -86,21 +86,23 @@ pub(super) fn stays(problem: &str) -> Event {
 }
 
 /// Notes a refused configuration in the status of the one that runs, and in the audit log.
-pub(super) fn refused(ground: &Ground, reasons: Vec<String>) {
-    let at_ms = ground.board.now_ms();
-    if let Some(audit) = &ground.audit {
-        let file = ground.board.facts().config.display().to_string();
+pub(super) fn refused(host_context: &HostContext, reasons: Vec<String>) {
+    let at_ms = host_context.host_status.now_ms();
+    if let Some(audit) = &host_context.audit {
+        let file = host_context.host_status.facts().config.display().to_string();
         let outcome = format!("refused: {}", reasons.join("; "));
         if let Err(error) = audit.managed(at_ms, &Identity::default(), "reload", &file, &outcome) {
             tracing::error!("audit: {:#}", anyhow::Error::from(error));
         }
     }
-    ground.board.reload_refused(RefusedReload { at_ms, reasons });
+    host_context
+        .host_status
+        .reload_refused(RefusedReload { at_ms, reasons });
 }
 
 /// Checks whether a run could begin, as far as that is possible beside the one that runs. Changes nothing.
 async fn check(config: &Config, registry: &Registry) -> Result<(), SetupError> {
-    let ground = Ground::of_trial(config, registry, worlds())?;
+    let host_context = HostContext::of_trial(config, registry, worlds())?;
     if let Some(source) = config.source() {
         Input::check(source).await?;
     }
@@ -110,7 +112,10 @@ async fn check(config: &Config, registry: &Registry) -> Result<(), SetupError> {
             return Err(error);
         }
         for (name, worlds, guest) in &needs.guests {
-            ground.version(config, name, worlds, guest).await?.check_wish()?;
+            host_context
+                .version(config, name, worlds, guest)
+                .await?
+                .check_configured()?;
         }
     }
     Ok(())

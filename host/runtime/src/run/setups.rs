@@ -6,9 +6,9 @@ use trueup_config::Config;
 use trueup_election::Election;
 use trueup_sources::kubernetes::Kubernetes;
 use trueup_work::cluster;
-use trueup_work::ground::Ground;
+use trueup_work::host_context::HostContext;
 use trueup_work::input::Input;
-use trueup_work::kind::{Extent, Kind, Ready};
+use trueup_work::kind::{Kind, Ready, RunMode};
 use trueup_work::leading::{Acts, Leading};
 use trueup_work::setup::SetupError;
 use trueup_worlds::KINDS;
@@ -39,14 +39,14 @@ impl<'c> Setups<'c> {
     /// If a loop can't begin.
     pub(super) async fn new(
         config: &'c Config,
-        ground: &'c Ground,
-        extent: Extent,
+        host_context: &'c HostContext,
+        extent: RunMode,
         leading: &mut Option<Leading>,
     ) -> Result<(Self, Around), SetupError> {
         let Some(source) = config.source() else {
             resign(leading.take()).await;
             let acts = Leading::alone().acts();
-            let kinds = set_up(config, ground, extent, &acts).await?;
+            let kinds = set_up(config, host_context, extent, &acts).await?;
             let inputs = Vec::new();
             return Ok((Self { kinds, acts, inputs }, Around::default()));
         };
@@ -57,19 +57,19 @@ impl<'c> Setups<'c> {
         }
         let leading = lead(leading, config, client.clone()).await?;
         let (acts, election) = (leading.acts(), leading.election());
-        let kinds = set_up(config, ground, extent, &acts).await?;
-        if let (Extent::Once, Some(client)) = (extent, &client) {
+        let kinds = set_up(config, host_context, extent, &acts).await?;
+        if let (RunMode::Once, Some(client)) = (extent, &client) {
             // Reports problems with the source before the host takes the Lease.
             Input::once(source).await?;
             cluster::belongs(&config.state_dir, client)
                 .await
                 .map_err(SetupError::misused)?;
         }
-        leading.begin(extent == Extent::Once).await?;
+        leading.begin(extent == RunMode::Once).await?;
         // With `--once`, the host lists after it has taken the Lease.
         let input = match extent {
-            Extent::Once => Input::once(source).await,
-            Extent::UntilStopped => Input::watched(source).await,
+            RunMode::Once => Input::once(source).await,
+            RunMode::UntilStopped => Input::watched(source).await,
         }?;
         let cluster = input.cluster.clone();
         let mut inputs = Vec::new();
@@ -96,13 +96,13 @@ impl<'c> Setups<'c> {
 /// What the configuration names, in the order of the list.
 async fn set_up<'c>(
     config: &'c Config,
-    ground: &'c Ground,
-    extent: Extent,
+    host_context: &'c HostContext,
+    extent: RunMode,
     acts: &Acts,
 ) -> Result<Vec<(&'static dyn Kind, Box<dyn Ready + 'c>)>, SetupError> {
     let mut kinds = Vec::new();
     for &kind in KINDS {
-        let on = (config, ground, extent, acts.fence().clone());
+        let on = (config, host_context, extent, acts.fence().clone());
         kinds.extend(kind.set_up(on).await?.map(|ready| (kind, ready)));
     }
     Ok(kinds)

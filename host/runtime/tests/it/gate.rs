@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use serde_json::json;
+use trueup_instance::Program;
 use trueup_journal::{Accepted, instance_dir, segment_files, segment_path};
 use trueup_work::gate::{self, Gate, Mode, Verdict};
-use trueup_work::guests::Program;
 
 use crate::versions;
 

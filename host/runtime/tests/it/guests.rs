@@ -8,9 +8,8 @@ use trueup_capabilities::grants::Grants;
 use trueup_capabilities::meter::Limits;
 use trueup_capabilities::{Backends, Host, Identity};
 use trueup_engine::{Engine, Options as EngineOptions};
+use trueup_instance::{Instance, Program, REPLAY_GUARD, Start};
 use trueup_journal::Tape;
-use trueup_work::guests::Program;
-use trueup_work::instance::{Instance, REPLAY_GUARD, Start};
 use trueup_worlds::worlds;
 
 use crate::misbehaving;

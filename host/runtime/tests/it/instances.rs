@@ -16,13 +16,10 @@ use trueup_capabilities::log::NoLog;
 use trueup_capabilities::meter::Limits;
 use trueup_config::Config;
 use trueup_engine::{Engine, Options as EngineOptions};
+use trueup_instance::{Instance, Instances, Program, replay};
 use trueup_journal::{Ending, Event, Files, Options, Outcome, Segment, Tally, instance_dir, segment_files};
 use trueup_registry::Registry;
 use trueup_runtime::run;
-use trueup_work::guests::Program;
-use trueup_work::instance::Instance;
-use trueup_work::instances::Instances;
-use trueup_work::replay;
 use trueup_worlds::{sections, worlds};
 
 use crate::misbehaving;

@@ -10,10 +10,9 @@ use serde_json::{Value, json};
 use trueup_capabilities::log::NoLog;
 use trueup_capabilities::meter::Limits;
 use trueup_capabilities::metrics::Registry;
+use trueup_instance::replay::{self, Compare, Options};
+use trueup_instance::{Instance, Program};
 use trueup_journal::{Outcome, Segment};
-use trueup_work::guests::Program;
-use trueup_work::instance::Instance;
-use trueup_work::replay::{self, Compare, Options};
 use trueup_work::shadow::{
     How, Interest, KEPT_AT_ONCE_MAX, KEPT_PER_SECOND_MAX, KEYS_MAX, Observed, QUEUE_CALLS_MAX, STATES_AT_ONCE_MAX,
     STATES_PER_SECOND_MAX, SUMMARY, Setup, Shadow, Status, Verdict, Version,

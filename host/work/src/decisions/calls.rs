@@ -1,7 +1,7 @@
 //! What a decision asked and wrote, read from its recording.
 //!
 //! ```text
-//! journal: call n, questions, ending -> what the wish became, what was written, what was read, how it ended
+//! journal: call n, questions, ending -> what is desired now, what was written, what was read, how it ended
 //! ```
 
 use std::collections::BTreeMap;
@@ -28,13 +28,13 @@ const SEGMENTS_AHEAD_MAX: usize = 8;
 
 /// What a decision asked and wrote.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Told {
+pub struct CallReport {
     /// The recording.
     pub file: PathBuf,
     /// How the call's input differs from that of the previous call about the same thing. `None` if no such call is
     /// kept.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub wish: Option<Wish>,
+    #[serde(rename = "wish", skip_serializing_if = "Option::is_none")]
+    pub desired: Option<DesiredChange>,
     /// Its writes, in order.
     pub writes: Vec<Write>,
     /// The number of further writes.
@@ -49,7 +49,7 @@ pub struct Told {
 
 /// How the input of a call differs from that of the previous call.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Wish {
+pub struct DesiredChange {
     /// The entry number of the previous call.
     pub against: u64,
     /// The changed fields.
@@ -85,7 +85,7 @@ impl Recordings {
     }
 
     /// What the call at entry `n` asked and wrote, or why the recording does not show it.
-    pub(super) fn tell(&mut self, n: u64) -> Result<Told, String> {
+    pub(super) fn report(&mut self, n: u64) -> Result<CallReport, String> {
         let gone = "its recording is not kept any more";
         for folder in self.folders.clone() {
             let numbers = Self::numbers(&folder);
@@ -98,13 +98,7 @@ impl Recordings {
             let Some(place) = segment.entries.iter().position(|entry| entry.n == n) else {
                 continue;
             };
-            let entries: Vec<Entry> = segment
-                .entries
-                .iter()
-                .skip(place)
-                .take_while(in_call(n))
-                .cloned()
-                .collect();
+            let entries = call_entries(segment, place);
             let Some(Event::Call(call)) = entries.first().map(|entry| &entry.event) else {
                 return Err(format!("entry {n} of its recording is no call"));
             };
@@ -113,9 +107,9 @@ impl Recordings {
                 .take(at)
                 .map(|first| segment_path(&folder, *first))
                 .collect();
-            let wish = self.wish(call, n, before);
+            let desired = self.desired_change(call, n, before);
             let readers = self.readers(&folder, numbers.iter().skip(at.saturating_sub(1)), n);
-            return Ok(told(path, &entries, wish, readers));
+            return Ok(report(path, &entries, desired, readers));
         }
         Err(gone.to_owned())
     }
@@ -136,7 +130,7 @@ impl Recordings {
     }
 
     /// How a call differs from the previous one about the same thing.
-    fn wish(&mut self, call: &Call, n: u64, segments: Vec<PathBuf>) -> Option<Wish> {
+    fn desired_change(&mut self, call: &Call, n: u64, segments: Vec<PathBuf>) -> Option<DesiredChange> {
         if !negs::says_what_should_be(&call.name) {
             return None;
         }
@@ -157,7 +151,7 @@ impl Recordings {
                 let was = what_should_be(was);
                 if was.get("service_uid").cloned() == uid && recorded::subject(&was) == subject {
                     let fields = negs::target_difference(&call.name, &was, &now);
-                    return Some(Wish {
+                    return Some(DesiredChange {
                         against: entry.n,
                         fields: fields.unwrap_or_else(|| differing(&was, &now, &|_| false)),
                     });
@@ -178,13 +172,7 @@ impl Recordings {
                 let calls = segment.entries.iter().enumerate().rev();
                 for (place, entry) in calls {
                     let Event::Call(call) = &entry.event else { continue };
-                    let entries: Vec<Entry> = segment
-                        .entries
-                        .iter()
-                        .skip(place)
-                        .take_while(in_call(entry.n))
-                        .cloned()
-                        .collect();
+                    let entries = call_entries(segment, place);
                     if fits(call, &entries) {
                         found.push((entry.n, call.clone()));
                     }
@@ -226,20 +214,25 @@ fn what_should_be(args: Value) -> Value {
     one.cloned().unwrap_or(args)
 }
 
-/// The entries of the call at `n`, including its ending.
-fn in_call(n: u64) -> impl FnMut(&&Entry) -> bool {
-    let mut ended = false;
-    move |entry| {
-        let is_in = !ended && (entry.n == n || matches!(entry.event, Event::Ask(_) | Event::Ending(_)));
-        ended |= matches!(entry.event, Event::Ending(_));
-        is_in
+/// The entries of the call at this place, including its ending.
+fn call_entries(segment: &Segment, place: usize) -> Vec<Entry> {
+    let mut entries = Vec::new();
+    for entry in segment.entries.iter().skip(place) {
+        if !entries.is_empty() && !matches!(entry.event, Event::Ask(_) | Event::Ending(_)) {
+            break;
+        }
+        entries.push(entry.clone());
+        if matches!(entry.event, Event::Ending(_)) {
+            break;
+        }
     }
+    entries
 }
 
-fn told(file: PathBuf, entries: &[Entry], wish: Option<Wish>, mut readers: Readers) -> Told {
-    let mut told = Told {
+fn report(file: PathBuf, entries: &[Entry], desired: Option<DesiredChange>, mut readers: Readers) -> CallReport {
+    let mut report = CallReport {
         file,
-        wish,
+        desired,
         writes: Vec::new(),
         more_writes: 0,
         asked: BTreeMap::new(),
@@ -249,22 +242,22 @@ fn told(file: PathBuf, entries: &[Entry], wish: Option<Wish>, mut readers: Reade
     for entry in entries {
         match &entry.event {
             Event::Ask(ask) => {
-                *told.asked.entry(ask.name.clone()).or_default() += 1;
+                *report.asked.entry(ask.name.clone()).or_default() += 1;
                 let Some((_, reader)) = readers.of(&ask.name) else {
                     continue;
                 };
                 reader.learn(ask);
                 for write in reader.wrote(entry.n, ask) {
-                    if told.writes.len() < WRITES_MAX {
-                        told.writes.push(write);
+                    if report.writes.len() < WRITES_MAX {
+                        report.writes.push(write);
                     } else {
-                        told.more_writes += 1;
+                        report.more_writes += 1;
                     }
                 }
             }
             Event::Ending(ending) => {
-                told.ending = ended(ending);
-                told.failed = match ending {
+                report.ending = ended(ending);
+                report.failed = match ending {
                     Ending::Result(result) => parsed::<Value>(result).is_none_or(|value| value.get("Err").is_some()),
                     _ => true,
                 };
@@ -272,7 +265,7 @@ fn told(file: PathBuf, entries: &[Entry], wish: Option<Wish>, mut readers: Reade
             Event::Header(_) | Event::Call(_) | Event::RolledBack(_) => {}
         }
     }
-    told
+    report
 }
 
 fn ended(ending: &Ending) -> String {
@@ -321,11 +314,11 @@ mod tests {
                 r#"{"n":9,"cancelled":"stopped"}"#,
             ],
         );
-        let told = recordings.tell(5).unwrap();
-        let wish = told.wish.unwrap();
-        assert_eq!(wish.against, 1, "the call in between was about another UID");
-        assert_eq!(wish.fields.fields[0].path, "ports[http].internal");
-        let writes: Vec<String> = told
+        let report = recordings.report(5).unwrap();
+        let desired = report.desired.unwrap();
+        assert_eq!(desired.against, 1, "the call in between was about another UID");
+        assert_eq!(desired.fields.fields[0].path, "ports[http].internal");
+        let writes: Vec<String> = report
             .writes
             .iter()
             .map(|it| format!("{:?} {} {} {} {:?}", it.action, it.kind, it.name, it.details, it.error))
@@ -338,10 +331,10 @@ mod tests {
                 r#"Destroy backend http.web on lb-1 Some("no answer")"#,
             ]
         );
-        assert_eq!(told.ending, "cancelled: stopped");
-        assert_eq!(told.asked["api.create"], 1);
-        assert_eq!(recordings.tell(1).unwrap().wish, None, "it is the first");
-        assert_eq!(recordings.tell(12).unwrap_err(), "its recording is not kept any more");
-        assert_eq!(recordings.tell(2).unwrap_err(), "entry 2 of its recording is no call");
+        assert_eq!(report.ending, "cancelled: stopped");
+        assert_eq!(report.asked["api.create"], 1);
+        assert_eq!(recordings.report(1).unwrap().desired, None, "it is the first");
+        assert_eq!(recordings.report(12).unwrap_err(), "its recording is not kept any more");
+        assert_eq!(recordings.report(2).unwrap_err(), "entry 2 of its recording is no call");
     }
 }

@@ -2,11 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use trueup_instance::Instances;
 use trueup_sources::{Change, Object, ObjectRef};
 
 use super::fields::{Fields, differing};
 use super::pending::CAUSES_MAX;
-use crate::instances::Instances;
 use crate::lifecycle::quarantine::SetAside;
 
 /// Fields of objects without information about the desired state: managers, versions, and when a Node last reported
@@ -130,7 +130,7 @@ pub struct Input {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resource_version: Option<String>,
     /// The kind of the change.
-    pub change: Happened,
+    pub change: ChangeKind,
     /// The changed fields, if the object existed before.
     #[serde(flatten)]
     pub fields: Fields,
@@ -139,7 +139,7 @@ pub struct Input {
 /// The kind of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Happened {
+pub enum ChangeKind {
     /// It existed when the host started.
     Found,
     /// It is new.
@@ -152,7 +152,7 @@ pub enum Happened {
 
 /// A change, and the keys that it affects.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Seen<K> {
+pub struct ChangedObject<K> {
     /// The object that changed, and how.
     pub input: Input,
     /// The keys that it affects.
@@ -161,14 +161,14 @@ pub struct Seen<K> {
 
 /// Nodes that changed together. They affect every key, so their number is limited before they are stored per key.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Nodes {
+pub struct ChangedNodes {
     /// At most [`CAUSES_MAX`].
     pub(crate) inputs: Vec<Input>,
     /// The number of further Nodes.
     pub(crate) more: usize,
 }
 
-impl Nodes {
+impl ChangedNodes {
     /// Adds a changed Node; `before` is its previous version.
     pub fn see(&mut self, change: &Change, before: Option<&Object>) {
         if self.inputs.len() < CAUSES_MAX {
@@ -185,9 +185,9 @@ impl Input {
         let ObjectRef { kind, namespace, name } = &change.reference;
         let metadata = change.now.as_ref().or(before).map(Object::metadata);
         let happened = match (before, &change.now) {
-            (_, None) => Happened::Gone,
-            (None, Some(_)) => Happened::Added,
-            (Some(_), Some(_)) => Happened::Changed,
+            (_, None) => ChangeKind::Gone,
+            (None, Some(_)) => ChangeKind::Added,
+            (Some(_), Some(_)) => ChangeKind::Changed,
         };
         let fields = match (before, &change.now) {
             (Some(before), Some(now)) => differing(&json(before), &json(now), &|name| NOISE.contains(&name)),
@@ -222,18 +222,18 @@ impl Input {
     /// existed.
     pub(super) fn then(&self, later: &Self) -> Option<Self> {
         let change = match (self.change, later.change) {
-            (Happened::Added, Happened::Gone) => return None,
-            (Happened::Added | Happened::Found, Happened::Changed) => self.change,
-            (Happened::Gone, Happened::Added) => Happened::Changed,
+            (ChangeKind::Added, ChangeKind::Gone) => return None,
+            (ChangeKind::Added | ChangeKind::Found, ChangeKind::Changed) => self.change,
+            (ChangeKind::Gone, ChangeKind::Added) => ChangeKind::Changed,
             (_, change) => change,
         };
         let fields = match change {
-            Happened::Changed => self.fields.clone().then(later.fields.clone()),
-            Happened::Found | Happened::Added | Happened::Gone => Fields::default(),
+            ChangeKind::Changed => self.fields.clone().then(later.fields.clone()),
+            ChangeKind::Found | ChangeKind::Added | ChangeKind::Gone => Fields::default(),
         };
         // After a deletion and a new creation, the differences are unknown.
-        let went = self.change == Happened::Gone;
-        (!fields.is_empty() || went || change != Happened::Changed).then(|| Self {
+        let went = self.change == ChangeKind::Gone;
+        (!fields.is_empty() || went || change != ChangeKind::Changed).then(|| Self {
             change,
             fields,
             ..later.clone()
@@ -247,10 +247,10 @@ impl Cause {
         match self {
             Self::Input(input) => {
                 let happened = match input.change {
-                    Happened::Found => "found",
-                    Happened::Added => "added",
-                    Happened::Changed => "changed",
-                    Happened::Gone => "gone",
+                    ChangeKind::Found => "found",
+                    ChangeKind::Added => "added",
+                    ChangeKind::Changed => "changed",
+                    ChangeKind::Gone => "gone",
                 };
                 format!("{} {happened}", input.object())
             }
@@ -293,7 +293,7 @@ mod tests {
 
     use super::*;
 
-    fn input(change: Happened, old: Value, new: Value) -> Input {
+    fn input(change: ChangeKind, old: Value, new: Value) -> Input {
         Input {
             kind: "Service".to_owned(),
             namespace: "default".to_owned(),
@@ -317,23 +317,23 @@ mod tests {
 
     #[test]
     fn changes_of_one_object_are_told_as_one() {
-        let changed = |old: u32, new: u32| input(Happened::Changed, json!({"a": old}), json!({"a": new}));
+        let changed = |old: u32, new: u32| input(ChangeKind::Changed, json!({"a": old}), json!({"a": new}));
         let plain = |change| input(change, json!(0), json!(0));
         let both = changed(1, 2).then(&changed(2, 3)).unwrap();
         assert_eq!(both, changed(1, 3));
         assert_eq!(changed(1, 2).then(&changed(2, 1)), None, "it is again what it was");
-        assert_eq!(plain(Happened::Added).then(&plain(Happened::Gone)), None);
+        assert_eq!(plain(ChangeKind::Added).then(&plain(ChangeKind::Gone)), None);
         assert_eq!(
-            plain(Happened::Added).then(&changed(1, 2)).unwrap(),
-            plain(Happened::Added)
+            plain(ChangeKind::Added).then(&changed(1, 2)).unwrap(),
+            plain(ChangeKind::Added)
         );
         assert_eq!(
-            plain(Happened::Gone).then(&plain(Happened::Added)).unwrap().change,
-            Happened::Changed
+            plain(ChangeKind::Gone).then(&plain(ChangeKind::Added)).unwrap().change,
+            ChangeKind::Changed
         );
         assert_eq!(
-            changed(1, 2).then(&plain(Happened::Gone)).unwrap().change,
-            Happened::Gone
+            changed(1, 2).then(&plain(ChangeKind::Gone)).unwrap().change,
+            ChangeKind::Gone
         );
     }
 }

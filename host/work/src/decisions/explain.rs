@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use trueup_base::regular;
 
-use super::calls::{Recordings, Told};
+use super::calls::{CallReport, Recordings};
 use super::cause::Cause;
 use super::fields::is_zero;
-use super::pending::{TimedCause, Why};
-use super::record::{Came, Made, Record};
+use super::pending::{Causes, TimedCause};
+use super::record::{Decision, JobResult, Record};
 use super::{file, recorded};
-use crate::board::{KeyShown, KeyState};
 use crate::lifecycle::quarantine::SetAside;
+use crate::status::{KeyShown, KeyState};
 
 /// How many known keys are suggested for an unknown one.
 const OFFERED_MAX: usize = 3;
@@ -24,7 +24,7 @@ const LIKENESS_MIN: f64 = 0.5;
 
 /// What to explain about a key.
 #[derive(Debug, Clone, Copy)]
-pub struct Wanted {
+pub struct Selection {
     /// How many of its last jobs.
     pub last: usize,
     /// Instead: the job of this decision. The number is that in its id.
@@ -33,7 +33,7 @@ pub struct Wanted {
     pub since_ms: Option<u64>,
 }
 
-impl Wanted {
+impl Selection {
     /// Whether a job that began then is recent enough.
     pub(super) fn takes(&self, began_ms: u64) -> bool {
         self.since_ms.is_none_or(|since_ms| began_ms >= since_ms)
@@ -41,7 +41,7 @@ impl Wanted {
 }
 
 /// What was done about a key, and why.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Explanation {
     /// The guest, as the configuration names it. Several, joined by `, `, if several guests of a node were called about
     /// the key.
@@ -97,19 +97,6 @@ impl Explanation {
         let made = self.jobs.last()?.job.decisions.last()?;
         made.id.rsplit_once('#').map(|(instance, _)| instance)
     }
-
-    /// A key of which only the present is known.
-    pub fn without_jobs(guest: String, key: String, now: Now) -> Self {
-        Self {
-            guest,
-            key,
-            set_aside: None,
-            now: Some(now),
-            jobs: Vec::new(),
-            kept: 0,
-            unread: 0,
-        }
-    }
 }
 
 /// One job.
@@ -125,7 +112,7 @@ pub struct Explained {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub guest_before: Option<String>,
     /// For each of its decisions, in order: what it asked and wrote.
-    pub calls: Vec<CallTold>,
+    pub calls: Vec<ReportedCall>,
 }
 
 /// The start of a series of tries.
@@ -144,15 +131,15 @@ pub struct Origin {
 
 /// A decision as its recording shows it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct CallTold {
+pub struct ReportedCall {
     /// `GUEST/KEY#N`.
     pub decision: String,
     /// What it asked and wrote.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub told: Option<Told>,
+    #[serde(rename = "told", skip_serializing_if = "Option::is_none")]
+    pub report: Option<CallReport>,
     /// Why the recording does not show it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub untold: Option<String>,
+    #[serde(rename = "untold", skip_serializing_if = "Option::is_none")]
+    pub missing: Option<String>,
 }
 
 /// Why there is no explanation.
@@ -226,7 +213,12 @@ fn choice(guests: &[String]) -> String {
 ///
 /// # Errors
 /// Why there is nothing to explain, in one line.
-pub fn explain(state_dir: &Path, guest: Option<&str>, key: &str, wanted: Wanted) -> Result<Explanation, ExplainError> {
+pub fn explain(
+    state_dir: &Path,
+    guest: Option<&str>,
+    key: &str,
+    wanted: Selection,
+) -> Result<Explanation, ExplainError> {
     if !state_dir.is_dir() {
         return Err(ExplainError::NoState(state_dir.to_owned()));
     }
@@ -308,7 +300,7 @@ fn guest_of(state_dir: &Path, key: &str) -> Result<Option<String>, ExplainError>
 }
 
 /// Explains what guests without keys were called for, where no guest has such a key.
-fn of_all(state_dir: &Path, key: &str, wanted: Wanted) -> Result<Explanation, ExplainError> {
+fn of_all(state_dir: &Path, key: &str, wanted: Selection) -> Result<Explanation, ExplainError> {
     let guests = guests(state_dir)?;
     // The number of a decision says nothing without its guest.
     if wanted.decision.is_none() || guests.len() == 1 {
@@ -369,11 +361,11 @@ fn continues(cause: &Cause) -> bool {
 /// What the jobs since the last successful one were to apply. The next job applies that too, whatever caused it. A
 /// change that was undone in the meantime is no cause.
 fn origin(earlier: &[Record]) -> Option<Origin> {
-    let ended_well = |record: &Record| matches!(record.came, Came::True | Came::Gone);
+    let ended_well = |record: &Record| matches!(record.came, JobResult::True | JobResult::Gone);
     let from = earlier.iter().rposition(ended_well).map_or(0, |at| at + 1);
     let row = earlier.get(from..).unwrap_or_default();
     let first = row.iter().find(|record| !goes_on(record))?;
-    let mut why = Why::default();
+    let mut why = Causes::default();
     for record in row {
         why.more += record.more_causes;
         for TimedCause { at_ms, cause } in record.causes.iter().filter(|timed| !continues(&timed.cause)) {
@@ -401,7 +393,7 @@ fn explained(records: &[Record], at: usize, recordings: &mut Recordings) -> Opti
     let calls = job
         .decisions
         .iter()
-        .map(|made| call_told(&made.id, made.n, recordings))
+        .map(|made| reported_call(&made.id, made.n, recordings))
         .collect();
     Some(Explained {
         job: job.clone(),
@@ -411,23 +403,23 @@ fn explained(records: &[Record], at: usize, recordings: &mut Recordings) -> Opti
     })
 }
 
-fn named(made: &Made) -> String {
+fn named(made: &Decision) -> String {
     format!("{}@{}", made.guest, made.version)
 }
 
-pub(super) fn call_told(id: &str, n: Option<u64>, recordings: &mut Recordings) -> CallTold {
-    let told = match n {
-        Some(n) => recordings.tell(n),
+pub(super) fn reported_call(id: &str, n: Option<u64>, recordings: &mut Recordings) -> ReportedCall {
+    let report = match n {
+        Some(n) => recordings.report(n),
         None => Err("it was not recorded".to_owned()),
     };
-    let (told, untold) = match told {
-        Ok(told) => (Some(told), None),
+    let (report, missing) = match report {
+        Ok(report) => (Some(report), None),
         Err(why) => (None, Some(why)),
     };
-    CallTold {
+    ReportedCall {
         decision: id.to_owned(),
-        told,
-        untold,
+        report,
+        missing,
     }
 }
 
@@ -491,10 +483,10 @@ pub fn nearest(wanted: &str, known: &[String]) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::record::{Effected, FORMAT};
+    use super::super::record::{FORMAT, JobEffects};
     use super::*;
 
-    fn job(began_ms: u64, cause: Cause, came: Came) -> Record {
+    fn job(began_ms: u64, cause: Cause, came: JobResult) -> Record {
         Record {
             format: FORMAT,
             key: "default/web".to_owned(),
@@ -505,7 +497,7 @@ mod tests {
             failures_before: 0,
             decisions: Vec::new(),
             came,
-            effects: Effected::default(),
+            effects: JobEffects::default(),
         }
     }
 
@@ -517,14 +509,14 @@ mod tests {
             name: "web".to_owned(),
             uid: None,
             resource_version: None,
-            change: super::super::Happened::Changed,
+            change: super::super::ChangeKind::Changed,
             fields: super::super::differing(&object(old), &object(new), &|_| false),
         })
     }
 
     #[test]
     fn what_was_not_done_before_is_a_cause_of_what_another_change_began() {
-        let failed = || Came::Failed {
+        let failed = || JobResult::Failed {
             error: "away".to_owned(),
         };
         let retry = || Cause::Retry {
@@ -532,7 +524,7 @@ mod tests {
             error: "away".to_owned(),
         };
         let mut jobs = vec![
-            job(1, Cause::Start, Came::True),
+            job(1, Cause::Start, JobResult::True),
             job(2, changed("port", 1, 2), failed()),
             job(3, retry(), failed()),
         ];
@@ -540,7 +532,7 @@ mod tests {
         assert_eq!((said.began_ms, said.causes.len()), (2, 1));
         assert_eq!(said.causes[0].cause, changed("port", 1, 2));
         // Another change causes the next try, which does not succeed either; then the port changes once more.
-        jobs.push(job(4, changed("label", 1, 2), Came::Interrupted));
+        jobs.push(job(4, changed("label", 1, 2), JobResult::Interrupted));
         jobs.push(job(5, changed("port", 2, 3), failed()));
         let said = origin(&jobs).unwrap();
         assert_eq!((said.began_ms, said.causes.len()), (2, 1), "{said:?}");
@@ -554,7 +546,7 @@ mod tests {
             .map(|field| (field.path.as_str(), field.new.clone()))
             .collect();
         assert_eq!(paths, [("label", Some(2.into())), ("port", Some(3.into()))]);
-        jobs.push(job(6, retry(), Came::True));
+        jobs.push(job(6, retry(), JobResult::True));
         assert_eq!(origin(&jobs), None, "all of it is done");
     }
 
@@ -569,7 +561,7 @@ mod tests {
     #[test]
     fn a_path_that_is_no_folder_and_an_unknown_key_are_said() {
         let dir = tempfile::tempdir().unwrap();
-        let wanted = Wanted {
+        let wanted = Selection {
             last: 1,
             decision: None,
             since_ms: None,

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use trueup_base::regular;
 
-use super::record::{Effected, FORMAT, Record};
+use super::record::{FORMAT, JobEffects, Record};
 
 /// At this size a file becomes the old one. At 1 KiB a job this holds some two hundred jobs, and the old file as many.
 pub const FILE_BYTES_MAX: u64 = 256 << 10;
@@ -91,10 +91,10 @@ fn bounded(record: &Record) -> io::Result<Vec<u8>> {
             input.fields.fields.clear();
         }
     }
-    short.effects = Effected {
+    short.effects = JobEffects {
         created: record.effects.created,
         destroyed: record.effects.destroyed,
-        ..Effected::default()
+        ..JobEffects::default()
     };
     Ok(serde_json::to_vec(&short)?)
 }
@@ -168,7 +168,7 @@ pub(super) fn names(folder: &Path, named: impl Fn(&str) -> Option<String>) -> io
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Came, Cause, TimedCause};
+    use super::super::{Cause, JobResult, TimedCause};
     use super::*;
 
     fn record(at_ms: u64, error: &str) -> Record {
@@ -184,10 +184,10 @@ mod tests {
             took_ms: 1,
             failures_before: 0,
             decisions: Vec::new(),
-            came: Came::Failed {
+            came: JobResult::Failed {
                 error: error.to_owned(),
             },
-            effects: Effected::default(),
+            effects: JobEffects::default(),
         }
     }
 

@@ -24,17 +24,17 @@ mod record;
 mod recorded;
 mod spans;
 
-pub use self::calls::{Told, WRITES_MAX, Wish};
-pub use self::cause::{Cause, Happened, Input};
-pub use self::explain::{CallTold, ExplainError, Explained, Explanation, Now, Origin, Wanted, explain, nearest};
+pub use self::calls::{CallReport, DesiredChange, WRITES_MAX};
+pub use self::cause::{Cause, ChangeKind, Input};
+pub use self::explain::{ExplainError, Explained, Explanation, Now, Origin, ReportedCall, Selection, explain, nearest};
 pub use self::fields::{FIELDS_MAX, Field, Fields, differing};
 pub use self::file::{FILE_BYTES_MAX, RECORD_BYTES_MAX};
 pub use self::pending::{CAUSES_MAX, TimedCause};
-pub use self::record::{Came, Created, Destroyed, EFFECTS_MAX, Effected, FORMAT, Made, Record};
+pub use self::record::{Created, Decision, Destroyed, EFFECTS_MAX, FORMAT, JobEffects, JobResult, Record};
 pub use self::spans::{SPAN_TARGET, name_traces};
 pub use trueup_capabilities::reading::{Action, Operation, OperationEnd, Write};
 
-pub use self::cause::{Nodes, Seen};
-pub(crate) use self::pending::Pending;
-pub(crate) use self::record::Decided;
+pub use self::cause::{ChangedNodes, ChangedObject};
+pub(crate) use self::pending::PendingCauses;
+pub(crate) use self::record::JobRecorder;
 pub(crate) use self::spans::{came, decision as span};

@@ -79,10 +79,10 @@ mod tests {
         let now = target(vec![endpoint(0, false), endpoint(1, true), endpoint(3, true)]);
         let fields = target_difference(SYNC, &was, &now).unwrap();
         let text = |value: &Option<Value>| value.as_ref().map(|it| it.as_str().unwrap().to_owned());
-        let told: Vec<_> = fields.fields.iter().map(|it| (text(&it.old), text(&it.new))).collect();
+        let shown: Vec<_> = fields.fields.iter().map(|it| (text(&it.old), text(&it.new))).collect();
         let some = |text: &str| Some(text.to_owned());
         assert_eq!(
-            told,
+            shown,
             [
                 (None, some("10.0.0.0:80 (vm)")),
                 (some("10.0.0.1:80 (vm)"), some("10.0.0.1+[fd00::1]:80 (vm)")),

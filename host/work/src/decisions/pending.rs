@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::cause::{Cause, Happened, Input, Nodes, Seen};
+use super::cause::{Cause, ChangeKind, ChangedNodes, ChangedObject};
 
 /// How many causes of one job are kept. Further ones are counted: of two hundred Nodes that arrive at once, sixteen are
 /// listed.
@@ -22,22 +22,22 @@ pub struct TimedCause {
 
 /// The causes of a job.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Why {
+pub(crate) struct Causes {
     pub(crate) causes: Vec<TimedCause>,
     pub(crate) more: usize,
 }
 
 /// Pending causes by key, for keys whose job has not begun.
 #[derive(Debug)]
-pub(crate) struct Pending<K> {
-    by_key: BTreeMap<K, Why>,
+pub(crate) struct PendingCauses<K> {
+    by_key: BTreeMap<K, Causes>,
     /// Whether a complete look at the source has happened: every later object is new.
     has_begun: bool,
     /// The cause of the first jobs.
     pub(crate) start: Cause,
 }
 
-impl<K> Pending<K> {
+impl<K> PendingCauses<K> {
     pub(crate) fn new(start: Cause) -> Self {
         Self {
             by_key: BTreeMap::new(),
@@ -47,13 +47,13 @@ impl<K> Pending<K> {
     }
 }
 
-impl<K: Ord + Clone> Pending<K> {
+impl<K: Ord + Clone> PendingCauses<K> {
     /// Records a look at the source: the changes by key, the Nodes that changed for all keys, and all keys whose job
     /// will run. `whole`: everything was readable. At the start Nodes are left out, since there may be as many as keys.
     pub(crate) fn take_in(
         &mut self,
         now_ms: u64,
-        (seen, nodes): (Vec<Seen<K>>, Nodes),
+        (seen, nodes): (Vec<ChangedObject<K>>, ChangedNodes),
         affected: &BTreeSet<K>,
         whole: bool,
     ) {
@@ -64,14 +64,14 @@ impl<K: Ord + Clone> Pending<K> {
                 self.because(key, now_ms, self.start.clone());
             }
         }
-        let mut told = BTreeSet::new();
-        for Seen { mut input, keys } in seen {
-            if is_first && input.change == Happened::Added {
-                input.change = Happened::Found;
+        let mut explained = BTreeSet::new();
+        for ChangedObject { mut input, keys } in seen {
+            if is_first && input.change == ChangeKind::Added {
+                input.change = ChangeKind::Found;
             }
             for key in keys.into_iter().filter(|key| affected.contains(key)) {
                 self.because(&key, now_ms, Cause::Input(input.clone()));
-                told.insert(key);
+                explained.insert(key);
             }
         }
         if is_first {
@@ -84,7 +84,7 @@ impl<K: Ord + Clone> Pending<K> {
             if nodes.more > 0 {
                 self.by_key.entry(key.clone()).or_default().more += nodes.more;
             }
-            if nodes.inputs.is_empty() && !told.contains(key) {
+            if nodes.inputs.is_empty() && !explained.contains(key) {
                 self.because(key, now_ms, Cause::Whole);
             }
         }
@@ -96,9 +96,9 @@ impl<K: Ord + Clone> Pending<K> {
     }
 
     /// The job of a key begins. Takes all pending causes, or the fallback if there are none.
-    pub(crate) fn begin(&mut self, key: &K, now_ms: u64, otherwise: impl FnOnce() -> Cause) -> Why {
+    pub(crate) fn begin(&mut self, key: &K, now_ms: u64, otherwise: impl FnOnce() -> Cause) -> Causes {
         let why = self.by_key.remove(key).filter(|why| !why.causes.is_empty());
-        why.unwrap_or_else(|| Why {
+        why.unwrap_or_else(|| Causes {
             causes: vec![TimedCause {
                 at_ms: now_ms,
                 cause: otherwise(),
@@ -113,23 +113,24 @@ impl<K: Ord + Clone> Pending<K> {
     }
 }
 
-impl Why {
+impl Causes {
     /// Adds a cause. A cause about an object that already has one is merged with it.
     pub(super) fn add(&mut self, at_ms: u64, cause: Cause) {
-        if let Cause::Input(later) = &cause
-            && let Some((at, earlier)) = self.earlier(later)
-        {
-            match earlier.then(later) {
-                Some(both) => {
-                    if let Some(timed) = self.causes.get_mut(at) {
-                        timed.cause = Cause::Input(both);
+        if let Cause::Input(later) = &cause {
+            let mut inputs = self.causes.iter_mut().enumerate();
+            let earlier = inputs.find_map(|(at, timed)| match &mut timed.cause {
+                Cause::Input(input) if input.is_of(later) => Some((at, input)),
+                _ => None,
+            });
+            if let Some((at, earlier)) = earlier {
+                match earlier.then(later) {
+                    Some(both) => *earlier = both,
+                    None => {
+                        self.causes.remove(at);
                     }
                 }
-                None => {
-                    self.causes.remove(at);
-                }
+                return;
             }
-            return;
         }
         if self.causes.iter().any(|timed| timed.cause == cause) {
             return;
@@ -139,18 +140,6 @@ impl Why {
         } else {
             self.causes.push(TimedCause { at_ms, cause });
         }
-    }
-
-    fn earlier(&self, later: &Input) -> Option<(usize, &Input)> {
-        let inputs = self
-            .causes
-            .iter()
-            .enumerate()
-            .filter_map(|(at, timed)| match &timed.cause {
-                Cause::Input(input) => Some((at, input)),
-                _ => None,
-            });
-        inputs.into_iter().find(|(_, input)| input.is_of(later))
     }
 
     /// A short text for a trace.
@@ -165,6 +154,7 @@ impl Why {
 
 #[cfg(test)]
 mod tests {
+    use super::super::cause::Input;
     use super::*;
     use crate::objects::Id as Key;
 
@@ -175,8 +165,8 @@ mod tests {
         }
     }
 
-    fn seen(name: &str, change: Happened, keys: &[&str]) -> Seen<Key> {
-        Seen {
+    fn seen(name: &str, change: ChangeKind, keys: &[&str]) -> ChangedObject<Key> {
+        ChangedObject {
             input: Input {
                 kind: "Node".to_owned(),
                 namespace: String::new(),
@@ -190,17 +180,17 @@ mod tests {
         }
     }
 
-    fn of(seen: Vec<Seen<Key>>) -> (Vec<Seen<Key>>, Nodes) {
-        (seen, Nodes::default())
+    fn of(seen: Vec<ChangedObject<Key>>) -> (Vec<ChangedObject<Key>>, ChangedNodes) {
+        (seen, ChangedNodes::default())
     }
 
     #[test]
     fn nodes_are_told_to_all_whom_they_concern_but_not_at_the_start() {
-        let mut pending = Pending::new(Cause::Start);
+        let mut pending = PendingCauses::new(Cause::Start);
         let all = BTreeSet::from([key("a"), key("b")]);
-        let nodes = |count: usize, more| Nodes {
+        let nodes = |count: usize, more| ChangedNodes {
             inputs: (0..count)
-                .map(|at| seen(&format!("n{at}"), Happened::Gone, &[]).input)
+                .map(|at| seen(&format!("n{at}"), ChangeKind::Gone, &[]).input)
                 .collect(),
             more,
         };
@@ -211,7 +201,7 @@ mod tests {
         assert_eq!(begin(&mut pending, "b"), "start");
     }
 
-    fn begin(pending: &mut Pending<Key>, name: &str) -> String {
+    fn begin(pending: &mut PendingCauses<Key>, name: &str) -> String {
         pending
             .begin(&key(name), 9, || Cause::Resync { by_operator: false })
             .words()
@@ -219,12 +209,12 @@ mod tests {
 
     #[test]
     fn what_is_there_at_the_start_is_found_and_what_comes_later_is_added() {
-        let mut pending = Pending::new(Cause::Start);
+        let mut pending = PendingCauses::new(Cause::Start);
         let all = BTreeSet::from([key("a"), key("b")]);
-        pending.take_in(1, of(vec![seen("n1", Happened::Added, &["a"])]), &all, false);
+        pending.take_in(1, of(vec![seen("n1", ChangeKind::Added, &["a"])]), &all, false);
         pending.take_in(
             2,
-            of(vec![seen("n2", Happened::Added, &["a"])]),
+            of(vec![seen("n2", ChangeKind::Added, &["a"])]),
             &BTreeSet::from([key("a")]),
             true,
         );
@@ -232,7 +222,7 @@ mod tests {
         assert_eq!(begin(&mut pending, "b"), "start");
         pending.take_in(
             3,
-            of(vec![seen("n3", Happened::Added, &["a", "b"])]),
+            of(vec![seen("n3", ChangeKind::Added, &["a", "b"])]),
             &BTreeSet::from([key("a")]),
             true,
         );
@@ -244,16 +234,16 @@ mod tests {
 
     #[test]
     fn many_reasons_are_counted_and_one_that_went_away_is_none() {
-        let mut pending = Pending::new(Cause::Start);
+        let mut pending = PendingCauses::new(Cause::Start);
         let affected = BTreeSet::from([key("a")]);
         pending.take_in(1, of(Vec::new()), &BTreeSet::new(), true);
-        let many = (0..CAUSES_MAX + 3).map(|at| seen(&format!("n{at:02}"), Happened::Added, &["a"]));
+        let many = (0..CAUSES_MAX + 3).map(|at| seen(&format!("n{at:02}"), ChangeKind::Added, &["a"]));
         pending.take_in(2, of(many.collect()), &affected, true);
         let why = pending.begin(&key("a"), 9, || Cause::Resync { by_operator: false });
         assert_eq!((why.causes.len(), why.more), (CAUSES_MAX, 3));
 
-        pending.take_in(3, of(vec![seen("n", Happened::Added, &["a"])]), &affected, true);
-        pending.take_in(4, of(vec![seen("n", Happened::Gone, &["a"])]), &affected, true);
+        pending.take_in(3, of(vec![seen("n", ChangeKind::Added, &["a"])]), &affected, true);
+        pending.take_in(4, of(vec![seen("n", ChangeKind::Gone, &["a"])]), &affected, true);
         assert_eq!(begin(&mut pending, "a"), "resync");
         pending.because(&key("a"), 5, Cause::Start);
         pending.forget(&key("a"));

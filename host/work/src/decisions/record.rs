@@ -13,7 +13,7 @@ use trueup_journal::Journal;
 use super::cause::Cause;
 use super::fields::is_zero;
 use super::file;
-use super::pending::{TimedCause, Why};
+use super::pending::{Causes, TimedCause};
 use super::spans;
 use crate::lifecycle::failure::{Blame, End, Failure};
 
@@ -43,11 +43,11 @@ pub struct Record {
     #[serde(default, skip_serializing_if = "is_none_before")]
     pub failures_before: u32,
     /// Its decisions, in order. Empty if the desired state is invalid, or if nothing was left of the key.
-    pub decisions: Vec<Made>,
+    pub decisions: Vec<Decision>,
     /// Its result.
-    pub came: Came,
+    pub came: JobResult,
     /// Its effects.
-    pub effects: Effected,
+    pub effects: JobEffects,
 }
 
 fn is_none_before(failures: &u32) -> bool {
@@ -56,7 +56,7 @@ fn is_none_before(failures: &u32) -> bool {
 
 /// One decision: a call of the guest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Made {
+pub struct Decision {
     /// `GUEST/KEY#N`.
     pub id: String,
     /// The number of the call's entry in the instance's journal.
@@ -92,7 +92,7 @@ pub struct Made {
 /// The result of a job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "end", rename_all = "snake_case")]
-pub enum Came {
+pub enum JobResult {
     /// The observed state is the desired state.
     True,
     /// The key and all its objects are gone.
@@ -116,7 +116,28 @@ pub enum Came {
     },
 }
 
-impl From<&End> for Came {
+impl Decision {
+    /// The call of entry `n` begins. Nothing came of it yet.
+    pub(super) fn new(of: Identity, n: Option<u64>, call: &str, began_ms: u64) -> Self {
+        Self {
+            id: of.decision(n),
+            n,
+            call: call.to_owned(),
+            removes: false,
+            guest: of.guest,
+            version: of.version,
+            digest: of.digest,
+            began_ms,
+            took_ms: 0,
+            asked: 0,
+            error: None,
+            recording: None,
+            trace: None,
+        }
+    }
+}
+
+impl From<&End> for JobResult {
     fn from(end: &End) -> Self {
         match end.clone() {
             Ok(false) => Self::True,
@@ -132,7 +153,7 @@ impl From<&End> for Came {
 
 /// The effects of a job.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Effected {
+pub struct JobEffects {
     /// The number of created objects.
     pub created: u64,
     /// The number of destroyed objects.
@@ -168,7 +189,7 @@ pub struct Destroyed {
     pub identifier: String,
 }
 
-impl Effected {
+impl JobEffects {
     fn new(effects: Effects, changes: &[Change]) -> Self {
         let mut effected = Self {
             created: effects.created,
@@ -205,30 +226,30 @@ impl Effected {
 
 /// A job in progress.
 #[derive(Debug)]
-pub(crate) struct Decided {
+pub(crate) struct JobRecorder {
     /// `None` in a plan: nothing is written.
     file: Option<PathBuf>,
     key: String,
-    why: Why,
+    why: Causes,
     failures_before: u32,
     began_ms: u64,
     began: Instant,
-    made: Vec<Made>,
+    made: Vec<Decision>,
     /// The current call.
-    open: Option<Begun>,
+    open: Option<OpenCall>,
 }
 
 /// A call in progress.
 #[derive(Debug)]
-struct Begun {
-    made: Made,
+struct OpenCall {
+    decision: Decision,
     began: Instant,
     span: Span,
 }
 
-impl Decided {
+impl JobRecorder {
     /// Begins a job of `key`.
-    pub(crate) fn new(state_dir: &Path, guest: &str, key: String, why: Why, failures_before: u32) -> Self {
+    pub(crate) fn new(state_dir: &Path, guest: &str, key: String, why: Causes, failures_before: u32) -> Self {
         Self {
             file: Some(file::path(state_dir, guest, &key)),
             why,
@@ -242,7 +263,7 @@ impl Decided {
         Self {
             file: None,
             key,
-            why: Why::default(),
+            why: Causes::default(),
             failures_before: 0,
             began_ms: SystemClock.now_ms(),
             began: Instant::now(),
@@ -264,28 +285,48 @@ impl Decided {
 
     /// A call of the guest is about to begin, answered by `host`. Returns the span of the call.
     pub(crate) fn begin(&mut self, host: &Host, call: &str, removes: bool) -> Span {
-        let begun = Begun::new(host, call, removes, &self.key, || self.why.words());
-        let span = begun.span.clone();
-        self.open = Some(begun);
+        let journal = host.tape.journal();
+        let span = spans::decision(host, call, &self.key, || self.why.words());
+        let decision = Decision {
+            removes,
+            recording: journal.and_then(Journal::segment_path).map(Path::to_owned),
+            trace: spans::trace_of(&span),
+            ..Decision::new(
+                host.identity.clone(),
+                journal.map(Journal::next_n),
+                call,
+                SystemClock.now_ms(),
+            )
+        };
+        self.open = Some(OpenCall {
+            decision,
+            began: Instant::now(),
+            span: span.clone(),
+        });
         span
     }
 
     /// The call returned, with any result.
     pub(crate) fn asked(&mut self, questions: u32) {
         if let Some(open) = &mut self.open {
-            open.made.asked = questions;
+            open.decision.asked = questions;
         }
     }
 
     /// The result of the call is known. Does nothing without a call.
     pub(crate) fn end_call(&mut self, error: Option<&str>) {
-        if let Some(open) = self.open.take() {
-            self.made.push(open.end(error));
+        if let Some(OpenCall { decision, began, span }) = self.open.take() {
+            spans::came(&span, error);
+            self.made.push(Decision {
+                took_ms: elapsed_ms(began),
+                error: error.map(str::to_owned),
+                ..decision
+            });
         }
     }
 
     /// The job ended. If the line cannot be written, only explanations lack it, so the host just logs the error.
-    pub(crate) fn end(self, came: Came, effects: Effects, changes: &[Change]) {
+    pub(crate) fn end(self, came: JobResult, effects: Effects, changes: &[Change]) {
         let Some(file) = self.file else { return };
         let record = Record {
             format: FORMAT,
@@ -297,54 +338,10 @@ impl Decided {
             failures_before: self.failures_before,
             decisions: self.made,
             came,
-            effects: Effected::new(effects, changes),
+            effects: JobEffects::new(effects, changes),
         };
         if let Err(error) = file::append(&file, &record) {
             tracing::warn!(key = record.key, "why it was done is not kept: {error}");
-        }
-    }
-}
-
-impl Begun {
-    /// A call of a guest is about to begin. `cause` is a short text, requested only if the call is traced.
-    fn new(host: &Host, call: &str, removes: bool, key: &str, cause: impl FnOnce() -> String) -> Self {
-        let identity = &host.identity;
-        let journal = host.tape.journal();
-        let n = journal.map(Journal::next_n);
-        let id = identity.decision(n);
-        let span = spans::decision(host, call, key, cause);
-        let Identity {
-            guest, version, digest, ..
-        } = identity.clone();
-        let made = Made {
-            id,
-            n,
-            call: call.to_owned(),
-            removes,
-            guest,
-            version,
-            digest,
-            began_ms: SystemClock.now_ms(),
-            took_ms: 0,
-            asked: 0,
-            error: None,
-            recording: journal.and_then(Journal::segment_path).map(Path::to_owned),
-            trace: spans::trace_of(&span),
-        };
-        Self {
-            made,
-            began: Instant::now(),
-            span,
-        }
-    }
-
-    /// Ends the call. `error` is `None` if it succeeded.
-    fn end(self, error: Option<&str>) -> Made {
-        spans::came(&self.span, error);
-        Made {
-            took_ms: elapsed_ms(self.began),
-            error: error.map(str::to_owned),
-            ..self.made
         }
     }
 }
@@ -373,7 +370,7 @@ mod tests {
             created: 53,
             destroyed: 1,
         };
-        let effected = Effected::new(effects, &changes);
+        let effected = JobEffects::new(effects, &changes);
         assert_eq!(
             (effected.created, effected.created_objects.len(), effected.destroyed),
             (53, EFFECTS_MAX, 1)

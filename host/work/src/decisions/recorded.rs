@@ -8,13 +8,16 @@
 use std::path::Path;
 
 use serde_json::Value;
+use trueup_capabilities::Identity;
 use trueup_journal::{Call, Ending, Entry, Event};
 
 use super::calls::Recordings;
 use super::cause::Cause;
-use super::explain::{ExplainError, Explained, Explanation, Wanted, call_told, known, no_such, nothing, set_aside};
+use super::explain::{
+    ExplainError, Explained, Explanation, Selection, known, no_such, nothing, reported_call, set_aside,
+};
 use super::pending::TimedCause;
-use super::record::{Came, Effected, FORMAT, Made, Record};
+use super::record::{Decision, FORMAT, JobEffects, JobResult, Record};
 
 /// Calls that only read: they explain no change.
 const LOOKS: [&str; 11] = [
@@ -34,7 +37,12 @@ const LOOKS: [&str; 11] = [
 /// Calls that a host makes at each start for each interface and address: they are news only where nothing else is.
 const AT_EACH_START: [&str; 2] = ["datastore.add-eni", "datastore.add-ipv4-address-to-store"];
 
-pub(super) fn explain(state_dir: &Path, guest: &str, key: &str, wanted: Wanted) -> Result<Explanation, ExplainError> {
+pub(super) fn explain(
+    state_dir: &Path,
+    guest: &str,
+    key: &str,
+    wanted: Selection,
+) -> Result<Explanation, ExplainError> {
     let instances = known(state_dir, guest)?;
     let of_instance = instances.iter().any(|instance| instance == key);
     let is_instance_or_number = of_instance || wanted.decision.is_some();
@@ -48,7 +56,7 @@ fn chosen(
     state_dir: &Path,
     guest: &str,
     (key, instances): (&str, &[String]),
-    wanted: Wanted,
+    wanted: Selection,
     without_starts: bool,
 ) -> Result<Explanation, ExplainError> {
     let of_instance = instances.iter().any(|instance| instance == key);
@@ -95,7 +103,7 @@ pub(super) fn explain_all<'g>(
     state_dir: &Path,
     guests: impl Iterator<Item = &'g String>,
     key: &str,
-    wanted: Wanted,
+    wanted: Selection,
 ) -> Option<Explanation> {
     let of_guests = guests.filter_map(|guest| explain(state_dir, guest, key, wanted).ok());
     let mut all = of_guests.reduce(|mut all, of| {
@@ -106,7 +114,7 @@ pub(super) fn explain_all<'g>(
         all
     })?;
     // A renderer is called within a call of the guest that asks it, which may have begun in the same millisecond.
-    let is_answer = |made: &Made| made.call.starts_with("renderer.");
+    let is_answer = |made: &Decision| made.call.starts_with("renderer.");
     all.jobs
         .sort_by_key(|of| (of.job.began_ms, of.job.decisions.iter().any(is_answer)));
     Some(all)
@@ -148,27 +156,24 @@ pub(super) fn subject(args: &Value) -> Option<String> {
 
 fn job((guest, instance): (&str, &str), n: u64, call: &Call, recordings: &mut Recordings) -> Option<Explained> {
     let header = recordings.header_of(n)?;
-    let id = format!("{guest}/{instance}#{n}");
-    let told = call_told(&id, Some(n), recordings);
-    let failed = told
-        .told
-        .as_ref()
-        .filter(|told| told.failed)
-        .map(|told| told.ending.clone());
-    let made = Made {
-        id,
-        n: Some(n),
-        call: call.name.clone(),
-        removes: false,
+    let identity = Identity {
+        name: guest.to_owned(),
         guest: header.guest,
         version: header.version,
         digest: header.digest,
-        began_ms: call.at_ms,
-        took_ms: 0,
-        asked: told.told.as_ref().map_or(0, |told| told.asked.values().sum()),
+        instance: instance.to_owned(),
+    };
+    let made = Decision::new(identity, Some(n), &call.name, call.at_ms);
+    let reported = reported_call(&made.id, Some(n), recordings);
+    let report = reported.report.as_ref();
+    let failed = report
+        .filter(|report| report.failed)
+        .map(|report| report.ending.clone());
+    let made = Decision {
+        asked: report.map_or(0, |report| report.asked.values().sum()),
         error: failed.clone(),
-        recording: told.told.as_ref().map(|told| told.file.clone()),
-        trace: None,
+        recording: report.map(|report| report.file.clone()),
+        ..made
     };
     let job = Record {
         format: FORMAT,
@@ -184,14 +189,14 @@ fn job((guest, instance): (&str, &str), n: u64, call: &Call, recordings: &mut Re
         took_ms: 0,
         failures_before: 0,
         decisions: vec![made],
-        came: failed.map_or(Came::True, |error| Came::Failed { error }),
-        effects: Effected::default(),
+        came: failed.map_or(JobResult::True, |error| JobResult::Failed { error }),
+        effects: JobEffects::default(),
     };
     Some(Explained {
         job,
         origin: None,
         guest_before: None,
-        calls: vec![told],
+        calls: vec![reported],
     })
 }
 
@@ -270,7 +275,7 @@ mod tests {
     }
 
     fn explained(state_dir: &Path, guest: Option<&str>, key: &str) -> Result<Explanation, String> {
-        let wanted = Wanted {
+        let wanted = Selection {
             last: 5,
             decision: None,
             since_ms: None,
@@ -327,8 +332,8 @@ mod tests {
         assert_eq!(explained(dir.path(), None, "shop/db").unwrap().guest, "nat44");
         let web = explained(dir.path(), Some("nat44"), "shop/web").unwrap();
         assert_eq!(request(&web), "input: shop/web, from service/node-a#7");
-        let told = web.jobs[0].calls[0].told.as_ref().unwrap();
-        let writes = told
+        let report = web.jobs[0].calls[0].report.as_ref().unwrap();
+        let writes = report
             .writes
             .iter()
             .map(|it| (it.n, it.kind.as_str(), it.name.as_str(), it.error.is_some()));
@@ -339,9 +344,9 @@ mod tests {
             "what was there already was not written"
         );
         let db = explained(dir.path(), Some("nat44"), "shop/db").unwrap();
-        let told = db.jobs[0].calls[0].told.as_ref().unwrap();
+        let report = db.jobs[0].calls[0].report.as_ref().unwrap();
         assert_eq!(
-            (told.writes[0].kind.as_str(), told.writes[0].details.as_str()),
+            (report.writes[0].kind.as_str(), report.writes[0].details.as_str()),
             ("ruleset", "table ip t {}")
         );
     }

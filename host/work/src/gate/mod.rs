@@ -19,6 +19,8 @@ use std::time::Duration;
 use serde_json::value::to_raw_value;
 use trueup_capabilities::log::NoLog;
 use trueup_engine::Engine;
+use trueup_instance::replay::{self, Compare, Cpu, Options, ReplayError};
+use trueup_instance::{Program, StartError};
 use trueup_journal::{Accepted, Event, Outcome, ReadError, Segment};
 
 pub use self::rules::{RULES_BYTES_MAX, read_accepted};
@@ -26,9 +28,6 @@ pub use self::verdict::{FirstDifference, Verdict};
 pub use trueup_config::{GATE_CALLS, Mode};
 
 use self::newest::{Found, Newest};
-use crate::guests::Program;
-use crate::instance::StartError;
-use crate::replay::{self, Compare, Cpu, Options, ReplayError};
 
 /// The limit of the whole gate in wall-clock time. Reading and replaying 100 calls takes less than a second. An
 /// operator who waits for a swap looks at the screen for about this long.
@@ -102,28 +101,22 @@ pub async fn prove(
         verdict: begun.clone(),
     };
     let folders = ["journals", "instances"].map(|kind| trueup_journal::guest_dir(&state_dir.join(kind), name));
-    let (mut told, verdict) = tokio::sync::oneshot::channel();
+    let (mut reply, verdict) = tokio::sync::oneshot::channel();
     let thread = std::thread::Builder::new().name("gate".to_owned()).spawn(move || {
-        let runtime = match tokio::runtime::Builder::new_current_thread().enable_time().build() {
-            Ok(runtime) => runtime,
-            Err(error) => {
-                return proof
-                    .verdict
-                    .refuse(format!("no runtime for the gate: {error}"))
-                    .tell(told);
-            }
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+        let proved = match runtime {
+            Err(error) => Some(proof.verdict.refuse(format!("no runtime for the gate: {error}"))),
+            Ok(runtime) => runtime.block_on(async {
+                tokio::select! {
+                    biased;
+                    // The caller no longer waits for it.
+                    () = reply.closed() => None,
+                    () = proof.within(&folders) => Some(proof.verdict.clone()),
+                }
+            }),
         };
-        let proved = runtime.block_on(async {
-            tokio::select! {
-                biased;
-                // The caller no longer waits for it.
-                () = told.closed() => false,
-                () = proof.within(&folders) => true,
-            }
-        });
-        if proved {
-            proof.verdict.tell(told);
-        }
+        // Ignore the error: the caller no longer waits.
+        let _ = proved.map(|verdict| reply.send(verdict));
     });
     match thread {
         Ok(_) => verdict
@@ -241,8 +234,8 @@ impl Proof {
             Err(error) if error.no_room().is_some() => self.verdict.give_up(no_room(error)),
             Err(error @ (ReplayError::Start(_) | ReplayError::Call { .. })) => {
                 self.verdict.recordings += 1;
-                let told = format!("{:#}", anyhow::Error::from(error));
-                self.verdict.refused = Some(format!("{told} (`{}`)", found.path.display()));
+                let why = format!("{:#}", anyhow::Error::from(error));
+                self.verdict.refused = Some(format!("{why} (`{}`)", found.path.display()));
             }
         }
     }

@@ -6,15 +6,15 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use trueup_base::text::counted;
+use trueup_instance::Program;
 
 use super::{Gate, Mode};
-use crate::guests::Program;
 
 /// The maximum number of unreadable recordings that are named. All are counted.
 const PASSED_OVER_NAMED_MAX: usize = 5;
 
 /// The gate's findings.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Verdict {
     /// Name and version.
     pub candidate: String,
@@ -80,23 +80,7 @@ impl Verdict {
         Self {
             candidate: format!("{}@{}", candidate.guest.name, candidate.guest.version),
             mode: gate.mode,
-            passed: false,
-            recordings: 0,
-            calls_read: 0,
-            identical: 0,
-            differ: 0,
-            undecided: 0,
-            not_compared: 0,
-            reads_differ: 0,
-            first_read: None,
-            first_undecided: None,
-            by_others: 0,
-            accepted: 0,
-            first: None,
-            refused: None,
-            given_up: None,
-            passed_over: 0,
-            passed_over_why: Vec::new(),
+            ..Self::default()
         }
     }
 
@@ -178,11 +162,6 @@ impl Verdict {
             "; see `trueup replay --guest {guest}{strict}{afresh} {}`",
             first.file.display()
         )
-    }
-
-    pub(super) fn tell(self, told: tokio::sync::oneshot::Sender<Self>) {
-        // Ignore the error: the caller no longer waits.
-        let _ = told.send(self);
     }
 }
 

@@ -33,7 +33,7 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
 
     /// The operator approved what waits.
     pub(super) fn try_waiting(&mut self) {
-        let failed = self.standings.iter().filter(|(_, standing)| standing.is_err());
+        let failed = self.last_results.iter().filter(|(_, result)| result.is_err());
         let keys: Vec<W::Key> = failed.map(|(key, _)| key.clone()).collect();
         for key in &keys {
             self.queue_anew(key);
@@ -64,7 +64,7 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
 
     /// Keeps for the next process how many objects each key has: `now`, or when it is time.
     pub(super) fn keep_held(&mut self, now: bool) {
-        if let Err(error) = self.held_objects.keep(&self.shared.active.quotas.holdings, now) {
+        if let Err(error) = self.object_counts.keep(&self.shared.active.quotas.holdings, now) {
             tracing::warn!(
                 "how many {} has is not kept for the next start: {error}",
                 W::RULES.counted

@@ -40,14 +40,14 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
     }
 
     fn show_set_aside(&mut self, key: W::Key, entry: SetAside, is_new: bool) {
-        self.board
+        self.host_status
             .set_aside(W::RULES.guest, &entry.instance, &entry.error, entry.failures);
         if is_new {
             self.world.say(&key, News::SetAside(&entry.error));
             (self.tell)(Event::from(&entry));
             // Also for an old entry: the process that wrote it may have ended before another version became active.
-            self.supervisor.falling.wish(&entry);
-            self.standings.insert(key, Err(entry.error));
+            self.supervisor.fall_backs.request(W::RULES.guest, &entry);
+            self.last_results.insert(key, Err(entry.error));
         }
     }
 

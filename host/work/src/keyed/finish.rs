@@ -7,12 +7,13 @@ use trueup_controller::Outcome;
 
 use super::turn::Done;
 use super::{Keyed, News, Reconciler, Running};
-use crate::board::{self, Finished};
 use crate::event::Event;
-use crate::interrupt::Waits;
+use crate::keyed::interrupt::Waits;
 use crate::lifecycle::failure::{Blame, End, Failure};
+use crate::lifecycle::failure_counts::FAILURES_MAX_ONCE;
 use crate::lifecycle::quarantine::{self, SetAside};
-use crate::lifecycle::troubles::FAILURES_MAX_ONCE;
+use crate::slot::InstanceSlot;
+use crate::status::{self, Finished};
 
 /// The error of a call that gave way to another key and did not sleep.
 const COMPUTED_FOR_LONG: &str = "the guest computed for long while many other keys waited, and gave way to them";
@@ -54,7 +55,7 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
         self.world.ended(&key, slot.as_ref(), &mut out);
         let is_open = slot.is_some();
         if let Some(slot) = slot {
-            self.idle.rest(key.clone(), slot);
+            self.let_rest(slot);
         }
         let end = self.judged(&key, end, running.as_ref());
         if end.is_err() {
@@ -76,6 +77,13 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
                 self.set_aside(ended.key, entry);
             }
             None => self.settle(ended),
+        }
+    }
+
+    /// Keeps the instance for its key's next turn. Syncs the recording of one that it drops instead to disk.
+    fn let_rest(&mut self, slot: InstanceSlot) {
+        if let Some((_, mut longest_idle)) = self.idle.push(slot.key().to_owned(), slot) {
+            longest_idle.sync();
         }
     }
 
@@ -179,7 +187,7 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
     /// A resync succeeded. If it changed anything, others had changed the objects of the key.
     fn resynced(&self, key: &W::Key, Effects { created, destroyed }: Effects) {
         let corrected = created + destroyed > 0;
-        if self.board.resynced(W::RULES.guest, &key.to_string(), corrected) == 1 {
+        if self.host_status.resynced(W::RULES.guest, &key.to_string(), corrected) == 1 {
             tracing::warn!(
                 %key,
                 created,
@@ -192,11 +200,11 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
 
     fn succeeded(&mut self, key: W::Key, gone: bool, event: Option<Event>) {
         let Some(event) = event else {
-            self.standings.entry(key).or_insert(Ok(()));
+            self.last_results.entry(key).or_insert(Ok(()));
             return;
         };
         (self.tell)(event);
-        self.standings.insert(key.clone(), Ok(()));
+        self.last_results.insert(key.clone(), Ok(()));
         self.keep_held(false);
         if gone {
             self.forget(&key);
@@ -206,7 +214,7 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
     /// The key failed. With `once`, it is given up if it failed too often or waits for an approval.
     pub(super) fn failed(&mut self, key: &W::Key, error: String, failures: u32, again_in_ms: Option<u64>) {
         let waits = self.holdings().refusal(&key.to_string()).is_some();
-        let is_given_up = self.once && (failures >= FAILURES_MAX_ONCE || waits && self.held_objects.is_known());
+        let is_given_up = self.once && (failures >= FAILURES_MAX_ONCE || waits && self.object_counts.is_known());
         if is_given_up {
             self.controller.forget(key);
             self.world.rest(key, true);
@@ -217,7 +225,7 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
             error: error.clone(),
             again_in_ms: again_in_ms.filter(|_| !is_given_up),
         });
-        self.standings.insert(key.clone(), Err(error));
+        self.last_results.insert(key.clone(), Err(error));
     }
 
     /// How often in a row the key failed, as the queue says.
@@ -227,7 +235,9 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
 
     /// Removes the state of a key of which nothing is left, unless it came back meanwhile.
     pub(super) fn forget(&mut self, key: &W::Key) {
-        self.idle.let_go(key);
+        if let Some(mut slot) = self.idle.pop(&key.to_string()) {
+            slot.sync();
+        }
         if self.world.is_desired(key) {
             return;
         }
@@ -235,26 +245,26 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
         self.pending.forget(key);
         self.unreported.remove(key);
         if !self.once {
-            self.standings.remove(key);
+            self.last_results.remove(key);
         }
         self.supervisor.succeeded(&key.to_string());
         self.metrics.forget(&key.to_string());
-        self.board.gone(W::RULES.guest, &key.to_string());
+        self.host_status.gone(W::RULES.guest, &key.to_string());
         self.world.forget(key);
         if let Err(error) = self.shared.active.instances().forget(&key.to_string()) {
             tracing::warn!(%key, "its state is not removed: {error}");
         }
     }
 
-    /// Shows the result of a turn on the board.
+    /// Shows the result of a turn in the status.
     fn show(&self, ended: &Ended<W::Key, W::Desired, W::Out>, failures: u32, again_in_ms: Option<u64>) {
         let (outcome, error) = match &ended.end {
-            Ok(false) => (board::Outcome::True, None),
-            Ok(true) => (board::Outcome::Gone, None),
+            Ok(false) => (status::Outcome::True, None),
+            Ok(true) => (status::Outcome::Gone, None),
             Err(Failure { error, blame, .. }) => match blame {
-                Blame::Cut => (board::Outcome::Interrupted, None),
-                Blame::Host => (board::Outcome::Failed, Some(error.clone())),
-                Blame::Guest => (board::Outcome::Fault, Some(error.clone())),
+                Blame::Cut => (status::Outcome::Interrupted, None),
+                Blame::Host => (status::Outcome::Failed, Some(error.clone())),
+                Blame::Guest => (status::Outcome::Fault, Some(error.clone())),
             },
         };
         let finished = Finished {
@@ -262,10 +272,10 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
             error,
             failures,
             again_in_ms,
-            created: ended.effects.created,
-            destroyed: ended.effects.destroyed,
+            effects: ended.effects,
             in_service: W::in_service(&ended.out),
         };
-        self.board.finished(W::RULES.guest, &ended.key.to_string(), finished);
+        self.host_status
+            .finished(W::RULES.guest, &ended.key.to_string(), finished);
     }
 }

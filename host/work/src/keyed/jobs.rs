@@ -11,9 +11,9 @@ use trueup_controller::Outcome;
 
 use super::turn::{CutCalls, Turn};
 use super::{Keyed, News, Reconciler, Running, Wanted};
-use crate::decisions::{Came, Cause, Decided};
+use crate::decisions::{Cause, JobRecorder, JobResult};
 use crate::event::Event;
-use crate::interrupt::Interrupt;
+use crate::keyed::interrupt::Interrupt;
 use crate::slot::InstanceSlot;
 
 /// If a key waits and all jobs are taken, the call that has slept for the longest gives way, at the earliest after this
@@ -64,7 +64,7 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
                     self.rest(&key);
                 }
                 Wanted::Nothing => {
-                    self.board.gone(W::RULES.guest, &key.to_string());
+                    self.host_status.gone(W::RULES.guest, &key.to_string());
                     self.controller.forget(&key);
                     self.rest(&key);
                 }
@@ -87,11 +87,11 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
     fn refuse(&mut self, key: W::Key, error: String) {
         // The entry was for another input.
         self.supervisor.release(&key.to_string());
-        self.board.refused(W::RULES.guest, &key.to_string(), &error);
+        self.host_status.refused(W::RULES.guest, &key.to_string(), &error);
         self.rest(&key);
         if self.is_new(&key, &error) {
             self.world.say(&key, News::Refused(&error));
-            let came = Came::Refused { error: error.clone() };
+            let came = JobResult::Refused { error: error.clone() };
             self.decided(&key).end(came, Effects::default(), &[]);
             (self.tell)(Event::Failed {
                 key: key.to_string(),
@@ -99,20 +99,20 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
                 again_in_ms: None,
             });
         }
-        self.standings.insert(key, Err(error));
+        self.last_results.insert(key, Err(error));
     }
 
     /// Whether the key did not fail in this way before.
     pub(super) fn is_new(&self, key: &W::Key, error: &str) -> bool {
-        let standing = self.standings.get(key);
-        standing.is_none_or(|standing| standing.as_ref().err().map(String::as_str) != Some(error))
+        let result = self.last_results.get(key);
+        result.is_none_or(|result| result.as_ref().err().map(String::as_str) != Some(error))
     }
 
     /// A turn of this key is about to begin. Records why.
-    fn decided(&mut self, key: &W::Key) -> Decided {
+    fn decided(&mut self, key: &W::Key) -> JobRecorder {
         let status = self.controller.status(key);
         let failures = status.map_or(0, |status| status.failures);
-        let standing = self.standings.get(key);
+        let result = self.last_results.get(key);
         let start = self.pending.start.clone();
         let otherwise = || match status.and_then(|status| status.last) {
             None => start,
@@ -120,12 +120,12 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
             Some(Outcome::Interrupted | Outcome::GaveWay(_)) => Cause::Interrupted,
             Some(Outcome::Failure | Outcome::RetryAfter(_)) => Cause::Retry {
                 failures,
-                error: standing.and_then(|it| it.clone().err()).unwrap_or_default(),
+                error: result.and_then(|it| it.clone().err()).unwrap_or_default(),
             },
         };
         let why = self.pending.begin(key, SystemClock.now_ms(), otherwise);
         let instances = self.shared.active.instances();
-        Decided::new(&instances.state_dir, instances.name, key.to_string(), why, failures)
+        JobRecorder::new(&instances.state_dir, instances.name, key.to_string(), why, failures)
     }
 
     pub(super) fn start(&mut self, key: W::Key, desired: W::Desired) {
@@ -135,12 +135,12 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
             return;
         }
         let instance = key.to_string();
-        let slot = self.idle.take(&key).unwrap_or_else(|| {
+        let slot = self.idle.pop(&instance).unwrap_or_else(|| {
             let active = Arc::clone(&self.shared.active);
             InstanceSlot::new(active, &instance, Backends::default())
         });
         let interrupt = Interrupt::new();
-        self.board.began(W::RULES.guest, &instance);
+        self.host_status.began(W::RULES.guest, &instance);
         let fence = self.acts.fence().of_this_epoch();
         let decided = self.decided(&key);
         let running = Running {
@@ -162,7 +162,7 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
     fn fail(&mut self, key: &W::Key, error: &str) {
         let now_ms = self.now_ms();
         let due_ms = self.controller.done(key, Outcome::Failure, now_ms);
-        self.board.refused(W::RULES.guest, &key.to_string(), error);
+        self.host_status.refused(W::RULES.guest, &key.to_string(), error);
         let failures = self.failures(key);
         self.failed(
             key,

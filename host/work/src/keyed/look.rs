@@ -3,12 +3,12 @@
 use trueup_base::clock::{Clock as _, SystemClock};
 use trueup_sources::Batch;
 
-use super::{Keyed, Looked, Reconciler};
-use crate::board::Look;
+use super::{Keyed, Reconciler, SourceChanges};
 use crate::decisions::Cause;
 use crate::event::Event;
 use crate::input::{no_nodes, nothing_there};
 use crate::keyed::turn::CutCalls;
+use crate::status::SourceRead;
 
 impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
     /// Takes in what the source says, including what can't be read.
@@ -19,7 +19,7 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
             }
         }
         self.problems = batch.problems.iter().map(ToString::to_string).collect();
-        let Looked {
+        let SourceChanges {
             affected,
             held,
             seen,
@@ -44,7 +44,7 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
             self.hold(key);
         }
         if !self.source_is_reported {
-            self.board.looked(Look {
+            self.host_status.looked(SourceRead {
                 objects: &objects,
                 changes: batch.changes.len(),
                 complete,
@@ -66,15 +66,15 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
 
     /// Queues a key: now, or when it has gathered what belongs together.
     pub(super) fn queue(&mut self, key: &W::Key) {
-        self.board.changed(W::RULES.guest, &key.to_string());
+        self.host_status.changed(W::RULES.guest, &key.to_string());
         if self.world.is_gathering(key) {
             return;
         }
         if let Err(error) = self.controller.changed(key, self.now_ms()) {
             tracing::error!(%key, "{error}");
             let error = error.to_string();
-            self.board.refused(W::RULES.guest, &key.to_string(), &error);
-            self.standings.insert(key.clone(), Err(error));
+            self.host_status.refused(W::RULES.guest, &key.to_string(), &error);
+            self.last_results.insert(key.clone(), Err(error));
         }
     }
 
@@ -84,9 +84,24 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
         self.queue(key);
     }
 
+    /// Puts a key that the operator asks for at the front of the queue.
+    pub(super) fn queue_first(&mut self, text: &str) -> Result<(), String> {
+        if !self.acts.may() {
+            return Err("this host does not act now: another one leads, or the lease is lost".to_owned());
+        }
+        let known = |key: &W::Key| self.controller.status(key).is_some() || self.world.is_desired(key);
+        let key = text.parse::<W::Key>().ok().filter(known);
+        let key = key.ok_or_else(|| format!("no key `{text}` is in its queue"))?;
+        self.pending
+            .because(&key, SystemClock.now_ms(), Cause::Resync { by_operator: true });
+        self.queue_anew(&key);
+        self.controller.first(&key);
+        Ok(())
+    }
+
     /// Keeps the objects of a key while something that can't be read may name it.
     pub(super) fn hold(&mut self, key: W::Key) {
-        self.board.held(W::RULES.guest, &key.to_string());
+        self.host_status.held(W::RULES.guest, &key.to_string());
         let event = Event::Held {
             key: key.to_string(),
             why: self.hidden,
@@ -119,7 +134,7 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
 
     /// This host begins to act, or stops acting. Calls that may be cut begin anew. Another host that acted in between
     /// may have left anything half-done, so it reconciles every key.
-    pub(super) fn stand(&mut self) {
+    pub(super) fn take_term(&mut self) {
         self.cut_calls();
         if self.acts.term().is_some() {
             self.world.begin_term(&self.acts);

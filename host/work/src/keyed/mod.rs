@@ -4,7 +4,7 @@
 //! than `workers` calls are awake. A call that sleeps blocks no other turn.
 //!
 //! ```text
-//! source -> look -> controller -> turn (turn.rs) --> board, events, quarantine
+//! source -> look -> controller -> turn (turn.rs) --> status, events, quarantine
 //! mail, timers ------^                |
 //!                    +----- done -----+
 //! ```
@@ -13,22 +13,24 @@
 
 mod approval;
 mod aside;
-mod asked;
 mod finish;
-mod idle;
+mod interrupt;
 mod jobs;
-pub mod known;
+pub mod key_records;
 mod look;
 pub mod plan;
 mod summary;
 pub mod turn;
+mod turns;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::num::NonZeroUsize;
 use std::pin::Pin;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use lru::LruCache;
 use serde::Serialize;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -39,29 +41,31 @@ use trueup_capabilities::meter::Effects;
 use trueup_capabilities::metrics::Registry as Metrics;
 use trueup_config::{Config, Guest};
 use trueup_controller::{Backoff, Controller, Outcome, Settings as ControllerSettings};
+use trueup_instance::Instances;
 use trueup_sources::{Batch, Batches, Source};
 
-use self::idle::Idle;
 pub(crate) use self::summary::Summary;
 use self::turn::{CutCalls, Done, Shared, Turn};
-use crate::board::Board;
-use crate::decisions::{Cause, Nodes, Pending, Seen};
+use crate::decisions::{Cause, ChangedNodes, ChangedObject, PendingCauses};
 use crate::event::Event;
-use crate::ground::{self, Ground};
-use crate::held::Held;
+use crate::host_context::{HostContext, Supervision};
 use crate::input::{From, Input, next};
-use crate::instances::Instances;
-use crate::interrupt::{Interrupt, Waits};
+use crate::keyed::interrupt::{Interrupt, Waits};
+use crate::keyed::turns::Turns;
 use crate::leading::Acts;
-use crate::lifecycle::active::{Active, Handover};
+use crate::lifecycle::active::{Active, Handover, UrgentKey};
 use crate::lifecycle::failure::{self, End};
+use crate::object_counts::ObjectCounts;
 use crate::setup::SetupError;
 use crate::slot::InstanceSlot;
+use crate::status::HostStatus;
 use crate::supervisor::Supervisor;
-use crate::turns::Turns;
 
 /// How often the host checks whether the journals of idle instances need a sync to disk. The loop waits no longer.
 const SYNC: Duration = Duration::from_secs(1);
+
+/// The maximum number of idle instances of one guest. The engine's pool has room for these and for those in work.
+const IDLE_INSTANCES_MAX: usize = 256;
 
 /// How long a call that waits for a backend may go on after the host is stopped.
 const STOP_GRACE: Duration = Duration::from_secs(20);
@@ -88,9 +92,9 @@ pub struct Rules {
 }
 
 /// What connects a loop with the manager of its guest.
-pub(crate) struct Managing {
+pub(crate) struct LoopContext {
     /// The guest's part.
-    pub(crate) of: ground::Managing,
+    pub(crate) supervision: Supervision,
     /// Whether this host acts. A host that does not takes in what the source says, but begins no turn.
     pub(crate) acts: Acts,
     /// Another loop reads the same source and reports its problems.
@@ -105,15 +109,15 @@ pub trait Key: Ord + Clone + std::fmt::Display + FromStr + Send + 'static {}
 impl<K: Ord + Clone + std::fmt::Display + FromStr + Send + 'static> Key for K {}
 
 /// What a look at the source changed.
-pub struct Looked<K> {
+pub struct SourceChanges<K> {
     /// Keys that get a turn.
     pub affected: BTreeSet<K>,
     /// Keys that are not desired, but may be named by something that can't be read.
     pub held: Vec<K>,
     /// Which changes affect which keys.
-    pub seen: Vec<Seen<K>>,
+    pub seen: Vec<ChangedObject<K>>,
     /// The Nodes whose change affects all keys.
-    pub nodes: Nodes,
+    pub nodes: ChangedNodes,
     /// New notes for the operator, one line each.
     pub notes: Vec<String>,
     /// The source holds no object at all, and there is something to lose.
@@ -143,7 +147,7 @@ pub enum Wanted<W> {
 }
 
 /// The result of the last turn of each key.
-pub type Standings<K> = BTreeMap<K, Result<(), String>>;
+pub type LastResults<K> = BTreeMap<K, Result<(), String>>;
 
 /// What happened to a key, for those who look at its object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -176,7 +180,7 @@ pub trait Reconciler: Sized {
     // What the source says.
 
     /// Takes in a look at the source.
-    fn look(&mut self, batch: &Batch) -> Looked<Self::Key>;
+    fn look(&mut self, batch: &Batch) -> SourceChanges<Self::Key>;
     /// All keys that get a turn when this host begins to act or another version becomes active.
     fn keys(&self) -> BTreeSet<Self::Key>;
     /// Whether the source asks for the key.
@@ -279,9 +283,9 @@ pub trait Reconciler: Sized {
     /// Nothing is left of a key.
     fn forget(&mut self, _key: &Self::Key) {}
     /// Turns were begun, and the loop is about to wait.
-    fn about_to_wait(&mut self, _is_at_rest: bool, _standings: &Standings<Self::Key>, _sleepers: usize) {}
+    fn about_to_wait(&mut self, _is_at_rest: bool, _standings: &LastResults<Self::Key>, _sleepers: usize) {}
     /// With `--once` and an empty queue: whether nothing more is to come.
-    fn is_settled(&self, _standings: &Standings<Self::Key>) -> bool {
+    fn is_settled(&self, _standings: &LastResults<Self::Key>) -> bool {
         true
     }
 
@@ -325,7 +329,7 @@ struct Running<D> {
 pub(crate) struct Keyed<W: Reconciler, T> {
     world: W,
     shared: Arc<Shared>,
-    board: Arc<Board>,
+    host_status: Arc<HostStatus>,
     metrics: Arc<Metrics>,
     workers: usize,
     once: bool,
@@ -334,7 +338,7 @@ pub(crate) struct Keyed<W: Reconciler, T> {
     started: Instant,
     controller: Controller<W::Key>,
     /// How many objects each key is known to have.
-    held_objects: Held,
+    object_counts: ObjectCounts,
     source_is_reported: bool,
     problems: Vec<String>,
     /// What can't be read and may still name such a key, in the words of the source.
@@ -346,16 +350,20 @@ pub(crate) struct Keyed<W: Reconciler, T> {
     /// The key of each task, for a task that ends without a result.
     tasks: HashMap<tokio::task::Id, W::Key>,
     running: BTreeMap<W::Key, Running<W::Desired>>,
-    idle: Idle<W::Key>,
-    standings: Standings<W::Key>,
+    /// Instances that wait for their key's next turn, by key. Above the limit, the host drops the one that is idle for
+    /// the longest, and rebuilds it from its recording when its key needs it.
+    idle: LruCache<String, InstanceSlot>,
+    last_results: LastResults<W::Key>,
     effects: Effects,
     /// What the turns of a key did since it last succeeded. Its next event reports that too.
     unreported: BTreeMap<W::Key, Effects>,
     supervisor: Supervisor,
     /// Why the next turn of a key runs.
-    pending: Pending<W::Key>,
+    pending: PendingCauses<W::Key>,
     /// The version that became active last. `None` if none has since the start.
     became_active: Option<Cause>,
+    /// Keys that the operator wants to be worked on now.
+    urgent_keys: mpsc::UnboundedReceiver<UrgentKey>,
     /// Versions that are to become active.
     handovers: mpsc::Receiver<Handover>,
     /// The number of versions that became active since the start.
@@ -368,7 +376,7 @@ pub struct Parts<'a> {
     /// The version that decides.
     pub active: &'a Arc<Active>,
     /// What all guests of this process share.
-    pub ground: &'a Ground,
+    pub host_context: &'a HostContext,
     /// Its section of the configuration.
     pub guest: &'a Guest,
     /// Where the objects come from.
@@ -384,11 +392,13 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
         config: &Config,
         parts: &Parts<'_>,
         world: W,
-        managing: Managing,
+        context: LoopContext,
         tell: T,
     ) -> Result<Self, SetupError> {
-        parts.active.asked.has_queue();
-        let held = Held::open(&config.state_dir, W::RULES.guest).map_err(SetupError::misused)?;
+        let (urgent, urgent_keys) = mpsc::unbounded_channel();
+        // A guest has one loop, so no other queue is there.
+        let _ = parts.active.urgent.set(urgent);
+        let held = ObjectCounts::open(&config.state_dir, W::RULES.guest).map_err(SetupError::misused)?;
         let holdings = &parts.active.quotas.holdings;
         holdings.guard(parts.guest.approve_above);
         holdings.restore(held.kept());
@@ -400,7 +410,7 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
                 max_ms: run.backoff_max_ms,
                 ..Backoff::default()
             },
-            resync_ms: if managing.once { 0 } else { run.resync_ms },
+            resync_ms: if context.once { 0 } else { run.resync_ms },
         };
         let shared = Shared {
             active: Arc::clone(parts.active),
@@ -411,15 +421,15 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
         Ok(Self {
             world,
             shared: Arc::new(shared),
-            board: Arc::clone(&parts.ground.board),
-            metrics: Arc::clone(&parts.ground.metrics),
+            host_status: Arc::clone(&parts.host_context.host_status),
+            metrics: Arc::clone(&parts.host_context.metrics),
             workers,
-            once: managing.once,
+            once: context.once,
             tell,
             started: Instant::now(),
             controller: Controller::new(settings, config.seed),
-            held_objects: held,
-            source_is_reported: managing.source_is_reported,
+            object_counts: held,
+            source_is_reported: context.source_is_reported,
             problems: Vec::new(),
             hidden: parts.source.hidden(),
             is_cluster: parts.source.is_cluster(),
@@ -427,23 +437,24 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
             jobs: JoinSet::new(),
             tasks: HashMap::new(),
             running: BTreeMap::new(),
-            idle: Idle::default(),
-            standings: BTreeMap::new(),
+            idle: LruCache::new(NonZeroUsize::new(IDLE_INSTANCES_MAX).unwrap_or(NonZeroUsize::MIN)),
+            last_results: BTreeMap::new(),
             effects: Effects::default(),
             unreported: BTreeMap::new(),
             supervisor: Supervisor::new(
-                managing.of.quarantine,
+                context.supervision.quarantine,
                 parts.guest.failure.clone(),
-                managing.of.fall_back,
+                context.supervision.fall_back,
             ),
-            pending: Pending::new(match parts.ground.board.is_reloaded() {
+            pending: PendingCauses::new(match parts.host_context.host_status.is_reloaded() {
                 true => Cause::Reloaded,
                 false => Cause::Start,
             }),
             became_active: None,
-            handovers: managing.of.handovers,
+            urgent_keys,
+            handovers: context.supervision.handovers,
             versions: 0,
-            acts: managing.acts,
+            acts: context.acts,
         })
     }
 
@@ -481,13 +492,13 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
     ) -> LoopEnd {
         let (mut belongs, mut is_ours) = (std::pin::pin!(belongs), false);
         let mut stop = std::pin::pin!(stop);
-        let mut standing = self.acts.clone();
+        let mut terms = self.acts.clone();
         let term = self.acts.term();
         let shared = Arc::clone(&self.shared);
         let mut sync = tokio::time::interval(SYNC);
         sync.set_missed_tick_behavior(MissedTickBehavior::Delay);
         // Draining may take its time; by then the loop no longer reports that it is alive.
-        let beating = self.board.begin_loop(W::RULES.name);
+        let beating = self.host_status.begin_loop(W::RULES.name);
         self.world.begin_term(&self.acts);
         loop {
             beating.beat();
@@ -498,7 +509,7 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
             self.start_jobs();
             self.make_room();
             let (is_at_rest, sleepers) = (self.running.is_empty(), shared.sleepers.count());
-            self.world.about_to_wait(is_at_rest, &self.standings, sleepers);
+            self.world.about_to_wait(is_at_rest, &self.last_results, sleepers);
             if self.is_done() {
                 return LoopEnd::NothingLeft;
             }
@@ -506,13 +517,16 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
             tokio::select! {
                 biased;
                 () = &mut stop => return LoopEnd::Stopped,
-                () = standing.changed() => self.stand(),
+                () = terms.changed() => self.take_term(),
                 Some(handover) = self.handovers.recv() => self.hand_over(handover),
                 Some(done) = self.jobs.join_next_with_id() => self.finish(done),
                 mail = self.world.mail() => self.take_mail(mail),
-                () = self.supervisor.falling.answered() => {}
+                () = self.supervisor.fall_backs.answered() => {}
                 () = shared.active.approved.notified() => self.try_waiting(),
-                () = shared.active.asked.more() => self.take_asked(),
+                Some((key, reply)) = self.urgent_keys.recv() => {
+                    // The operator may have gone; the key gets its turn all the same.
+                    let _ = reply.send(self.queue_first(&key));
+                }
                 ours = &mut belongs, if !is_ours => match ours {
                     Ok(()) => is_ours = true,
                     Err(why) => return LoopEnd::NotOurs(why.to_string()),
@@ -524,7 +538,7 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
                 () = shared.sleepers.more() => {}
                 () = tokio::time::sleep(pause) => {}
                 _ = sync.tick() => {
-                    self.idle.sync_if_due();
+                    self.idle.iter_mut().for_each(|(_, slot)| slot.tick());
                     self.keep_held(false);
                 }
             }
@@ -537,8 +551,8 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
         self.once
             && self.acts.may()
             && self.controller.is_idle()
-            && self.world.is_settled(&self.standings)
-            && !self.supervisor.falling.is_under_way()
+            && self.world.is_settled(&self.last_results)
+            && !self.supervisor.fall_backs.is_under_way()
     }
 
     /// The time until the next key is due, or [`SYNC`] if none is.
@@ -575,15 +589,15 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
             self.acts.leave_behind();
             self.jobs.shutdown().await;
         }
-        self.idle.sync();
+        self.idle.iter_mut().for_each(|(_, slot)| slot.sync());
         self.keep_held(true);
         self.world.flush().await;
     }
 
     fn summary(self, end: LoopEnd) -> Summary {
-        let succeeded = self.standings.values().filter(|standing| standing.is_ok()).count();
-        let failed = self.standings.into_iter();
-        let failed = failed.filter_map(|(key, standing)| Some((key.to_string(), standing.err()?)));
+        let succeeded = self.last_results.values().filter(|result| result.is_ok()).count();
+        let failed = self.last_results.into_iter();
+        let failed = failed.filter_map(|(key, result)| Some((key.to_string(), result.err()?)));
         Summary {
             word: W::RULES.word,
             unchanged: W::RULES.unchanged,

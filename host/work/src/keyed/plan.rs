@@ -18,13 +18,13 @@ use trueup_sources::Batch;
 
 use super::turn::{Shared, Turn};
 use super::{Parts, Reconciler, Wanted};
-use crate::decisions::Decided;
+use crate::decisions::JobRecorder;
 use crate::input::{no_nodes, nothing_there};
-use crate::interrupt::Interrupt;
+use crate::keyed::interrupt::Interrupt;
+use crate::keyed::turns::Turns;
 use crate::plan::{KeyPlan, Plan};
 use crate::setup::SetupError;
 use crate::slot::InstanceSlot;
-use crate::turns::Turns;
 
 /// Adds what a run would do with the keys of a world, if the source says this. `kind`: the name of its summary.
 ///
@@ -84,7 +84,7 @@ pub async fn plan<W: Reconciler>(
 async fn turn<W: Reconciler>(world: &mut W, shared: &Arc<Shared>, key: &W::Key, desired: W::Desired) -> KeyPlan {
     let instance = key.to_string();
     let slot = InstanceSlot::new(Arc::clone(&shared.active), &instance, Backends::default());
-    let decided = Decided::planned(instance.clone());
+    let decided = JobRecorder::planned(instance.clone());
     let turn = Turn::new(Arc::clone(shared), slot, decided, Fence::open(), Interrupt::new());
     let done = world.turn(key, desired, turn).await;
     let found = shared.active.plan.as_ref().map(|plan| plan.take(&instance));

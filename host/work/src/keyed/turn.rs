@@ -14,15 +14,15 @@ use trueup_base::fence::Fence;
 use trueup_base::progress::{self, Doing};
 use trueup_capabilities::Backends;
 use trueup_capabilities::meter::{Change, Effects, Unapplied};
+use trueup_instance::dispatch::{self, Answer};
 use trueup_journal::Interrupted;
 
-use crate::decisions::{Came, Decided};
-use crate::guests::dispatch::{self, Answer};
-use crate::interrupt::{Interrupt, InterruptibleClock, Sleepers};
+use crate::decisions::{JobRecorder, JobResult};
+use crate::keyed::interrupt::{Interrupt, InterruptibleClock, Sleepers};
+use crate::keyed::turns::{Paced, Turns};
 use crate::lifecycle::active::Active;
 use crate::lifecycle::failure::{End, Failure};
 use crate::slot::{self, InstanceSlot, Open};
-use crate::turns::{Paced, Turns};
 
 /// What becomes of a call that did not end.
 ///
@@ -54,7 +54,7 @@ pub struct Turn {
     /// The instance of the key's last turn, if it is still there.
     pub slot: InstanceSlot,
     /// Why it runs, and the record of its decisions.
-    pub(crate) decided: Decided,
+    pub(crate) decided: JobRecorder,
     /// The fence of the epoch in which it begins. In a later epoch it changes nothing outside.
     pub fence: Fence,
     /// Wanted once the turn is to end.
@@ -91,7 +91,7 @@ impl Turn {
     pub(crate) fn new(
         shared: Arc<Shared>,
         slot: InstanceSlot,
-        decided: Decided,
+        decided: JobRecorder,
         fence: Fence,
         interrupt: Arc<Interrupt>,
     ) -> Self {
@@ -114,7 +114,7 @@ impl Turn {
 
     /// Ends the turn, and writes the record of its decisions.
     pub fn end<K, O>(self, key: K, end: End, out: O) -> Done<K, O> {
-        self.decided.end(Came::from(&end), self.effects, &self.changes);
+        self.decided.end(JobResult::from(&end), self.effects, &self.changes);
         Done {
             key,
             slot: Some(self.slot).filter(InstanceSlot::is_live),

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use tokio::sync::mpsc;
-use trueup_config::{Config, Guest, OnFailure};
+use trueup_config::Config;
 
-use crate::ground::{Ground, Managing, Version};
+use crate::host_context::{HostContext, Supervision, Version};
 use crate::lifecycle::quarantine::Quarantine;
-use crate::swap::{self, FallBack, Fallen, Managed, Manager};
+use crate::swap::{self, FallBack, Managed, Manager};
 
 /// The maximum number of versions that wait to be handed over. Changes of one guest come one after another.
 const HANDOVERS_MAX: usize = 1;
@@ -17,7 +17,7 @@ pub struct Management<'a> {
     /// The configuration.
     pub config: &'a Config,
     /// What all guests share.
-    pub ground: &'a Ground,
+    pub host_context: &'a HostContext,
     managed: Vec<Managed>,
     /// Why versions that the configuration names are not active.
     pub problems: Vec<String>,
@@ -26,11 +26,11 @@ pub struct Management<'a> {
 
 impl<'a> Management<'a> {
     /// Also returns the requests for the versions that failure policies name.
-    pub fn new(config: &'a Config, ground: &'a Ground) -> (Self, mpsc::UnboundedReceiver<FallBack>) {
+    pub fn new(config: &'a Config, host_context: &'a HostContext) -> (Self, mpsc::UnboundedReceiver<FallBack>) {
         let (fall_back, wanted) = mpsc::unbounded_channel();
         let management = Self {
             config,
-            ground,
+            host_context,
             managed: Vec::new(),
             problems: Vec::new(),
             fall_back,
@@ -40,38 +40,16 @@ impl<'a> Management<'a> {
 
     /// The manager of all these guests. It reports to `events`.
     pub fn manager(self, events: mpsc::UnboundedSender<swap::Event>) -> Arc<Manager> {
-        let guests = self.ground.guests().clone();
-        Manager::new(guests, self.managed, events, self.ground.audit.clone())
-    }
-
-    /// The sender of requests for the version that the failure policy names.
-    fn wishes(&self, name: &'static str, guest: &Guest) -> mpsc::UnboundedSender<Fallen> {
-        let (wish, mut wishes) = mpsc::unbounded_channel();
-        if let OnFailure::FallBack(to) = &guest.failure.on_failure {
-            let (all, to) = (self.fall_back.clone(), to.clone());
-            tokio::spawn(async move {
-                while let Some(fallen) = wishes.recv().await {
-                    let to = to.clone();
-                    let fall_back = FallBack {
-                        guest: name,
-                        to,
-                        fallen,
-                    };
-                    // The manager ends with the host. The requester then sees its channel closed.
-                    let _ = all.send(fall_back);
-                }
-            });
-        }
-        wish
+        let guests = self.host_context.guests().clone();
+        Manager::new(guests, self.managed, events, self.host_context.audit.clone())
     }
 
     /// Passes a guest with its revisions to the manager.
-    pub fn connect(&mut self, version: Version) -> Managing {
+    pub fn connect(&mut self, version: Version) -> Supervision {
         let name = version.name;
         let (hand_over, handovers) = mpsc::channel(HANDOVERS_MAX);
-        let quarantine = Quarantine::load(&self.config.state_dir, name).audited(self.ground.audit.clone());
+        let quarantine = Quarantine::load(&self.config.state_dir, name).audited(self.host_context.audit.clone());
         let quarantine = Arc::new(quarantine);
-        let fall_back = self.wishes(name, &version.guest);
         self.problems.extend(version.problem);
         self.managed.push(Managed::new(
             (name, version.worlds),
@@ -80,12 +58,12 @@ impl<'a> Management<'a> {
             version.revisions,
             hand_over,
             Arc::clone(&quarantine),
-            Arc::clone(&self.ground.metrics),
+            Arc::clone(&self.host_context.metrics),
         ));
-        Managing {
+        Supervision {
             quarantine,
             handovers,
-            fall_back,
+            fall_back: self.fall_back.clone(),
         }
     }
 }

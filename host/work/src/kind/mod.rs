@@ -20,14 +20,14 @@ use futures_util::future::LocalBoxFuture;
 use tokio::sync::{OnceCell, mpsc, oneshot, watch};
 use trueup_base::fence::Fence;
 use trueup_config::{Config, World};
+use trueup_instance::Worlds;
 use trueup_sources::Batch;
 
 pub use self::management::Management;
 pub use self::summary::Summary;
 use crate::cluster::{self, NotOurs};
 use crate::event::Event;
-use crate::ground::{Ground, Version};
-use crate::guests::Worlds;
+use crate::host_context::{HostContext, Version};
 use crate::input::Input;
 use crate::keyed::{self, Keyed, Parts, Reconciler};
 use crate::leading::Acts;
@@ -98,7 +98,7 @@ pub fn nothing<'a>() -> Loop<'a> {
 }
 
 /// With what a kind is set up. The fence: how long requests to backends are let through.
-pub type On<'a> = (&'a Config, &'a Ground, Extent, Fence);
+pub type On<'a> = (&'a Config, &'a HostContext, RunMode, Fence);
 
 /// What is planned.
 #[derive(Clone, Copy)]
@@ -106,7 +106,7 @@ pub struct Planning<'a> {
     /// The configuration.
     pub config: &'a Config,
     /// What all guests share.
-    pub ground: &'a Ground,
+    pub host_context: &'a HostContext,
     /// What the source says. Empty without a source.
     pub all: &'a Batch,
     /// Whether to list objects that belong to no key.
@@ -115,7 +115,7 @@ pub struct Planning<'a> {
 
 /// When a run ends by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Extent {
+pub enum RunMode {
     /// When nothing is left to do.
     Once,
     /// When the host is stopped.
@@ -143,7 +143,7 @@ pub struct Begin<'a> {
     /// Whether this host acts.
     pub acts: Acts,
     /// What all loops observe.
-    pub context: &'a Context<'a>,
+    pub context: &'a RunContext<'a>,
     /// Where events go.
     pub tell: &'a dyn Fn(Event),
     /// Another loop reads the same source and reports its problems.
@@ -166,15 +166,15 @@ impl<'a> Begin<'a> {
         version: Version,
         world: impl FnOnce(Arc<Quarantine>, &Input) -> Result<W, SetupError>,
     ) -> Result<Loop<'a>, SetupError> {
-        let managing = keyed::Managing {
-            of: self.management.connect(version),
+        let loop_context = keyed::LoopContext {
+            supervision: self.management.connect(version),
             acts: self.acts.clone(),
             source_is_reported: self.source_is_reported,
             once: self.context.is_once(),
         };
         let input = self.input()?;
-        let world = world(Arc::clone(&managing.of.quarantine), &input)?;
-        let keyed = Keyed::new(config, parts, world, managing, self.tell)?;
+        let world = world(Arc::clone(&loop_context.supervision.quarantine), &input)?;
+        let keyed = Keyed::new(config, parts, world, loop_context, self.tell)?;
         let context = self.context;
         Ok(Box::pin(async move {
             let summary = keyed.run(input, context.belongs(), context.stopped()).await;
@@ -203,8 +203,8 @@ pub struct SetErrorState {
 }
 
 /// What all loops of a run observe.
-pub struct Context<'a> {
-    extent: Extent,
+pub struct RunContext<'a> {
+    extent: RunMode,
     stop: watch::Sender<bool>,
     state_dir: &'a Path,
     /// `None` if there is no cluster, or the check ran before anything was listed.
@@ -212,9 +212,9 @@ pub struct Context<'a> {
     belongs: OnceCell<Result<(), NotOurs>>,
 }
 
-impl<'a> Context<'a> {
+impl<'a> RunContext<'a> {
     /// `client`: for the cluster of the source, to which the state folder must belong. `None`: that is not checked.
-    pub fn new(state_dir: &'a Path, client: Option<kube::Client>, extent: Extent) -> Self {
+    pub fn new(state_dir: &'a Path, client: Option<kube::Client>, extent: RunMode) -> Self {
         Self {
             extent,
             stop: watch::Sender::new(false),
@@ -226,7 +226,7 @@ impl<'a> Context<'a> {
 
     /// Whether the run ends by itself.
     pub fn is_once(&self) -> bool {
-        self.extent == Extent::Once
+        self.extent == RunMode::Once
     }
 
     /// Whether the state folder belongs to the cluster of the source. Asked once, and all loops wait for the answer.

@@ -2,21 +2,24 @@
 //!
 //! A call that has begun ends on the version it began with. The next call looks here.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
+use parking_lot::RwLock;
 use serde_json::value::RawValue;
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 use trueup_capabilities::meter::Usage;
 use trueup_capabilities::quota::Quotas;
+use trueup_instance::dispatch::Answer;
+use trueup_instance::{Instance, Instances};
 
-use crate::board::Calls;
-use crate::guests::dispatch::Answer;
-use crate::instance::Instance;
-use crate::instances::Instances;
-use crate::lifecycle::asked::Asked;
 use crate::lifecycle::planning::PlannedCalls;
 use crate::shadow::{self, Interest, Observed, Shadow};
+use crate::status::Calls;
+
+/// A key that the operator wants to be worked on now, and where the answer goes: it is at the front of the queue, or why
+/// not, in one line.
+pub(crate) type UrgentKey = (String, oneshot::Sender<Result<(), String>>);
 
 /// The active version of one guest, and its shadow.
 pub struct Active {
@@ -30,8 +33,8 @@ pub struct Active {
     pub quotas: Arc<Quotas>,
     /// Notified when the operator approves what waits in [`Active::quotas`].
     pub approved: Notify,
-    /// What the operator asked of its loop.
-    pub(crate) asked: Asked,
+    /// Where keys go that the operator wants to be worked on now. Empty if the guest has no loop of keys.
+    pub(crate) urgent: OnceLock<mpsc::UnboundedSender<UrgentKey>>,
     /// In a plan: what keeps its calls. Its instances are then not recorded.
     pub plan: Option<PlannedCalls>,
 }
@@ -50,7 +53,7 @@ impl Active {
             usage: Arc::default(),
             quotas: Arc::default(),
             approved: Notify::new(),
-            asked: Asked::default(),
+            urgent: OnceLock::new(),
             plan,
         }
     }
@@ -62,22 +65,38 @@ impl Active {
 
     /// The version for the next call.
     pub fn instances(&self) -> Arc<Instances> {
-        Arc::clone(&self.instances.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.instances.read())
+    }
+
+    /// Puts a key at the front of the queue of its loop.
+    ///
+    /// # Errors
+    /// Why not, in one line.
+    pub(crate) async fn queue_first(&self, key: &str) -> Result<(), String> {
+        let Some(urgent) = self.urgent.get() else {
+            return Err("it has no queue of keys: the host gives it every change at once".to_owned());
+        };
+        let (reply, replied) = oneshot::channel();
+        // If the loop has ended, it drops the reply too.
+        let _ = urgent.send((key.to_owned(), reply));
+        replied
+            .await
+            .unwrap_or_else(|_| Err("the host stops: nothing was asked".to_owned()))
     }
 
     /// Makes another version the active one.
     pub(crate) fn set(&self, instances: Arc<Instances>) {
-        *self.instances.write().unwrap_or_else(PoisonError::into_inner) = instances;
+        *self.instances.write() = instances;
     }
 
     /// The candidate that is compared with it, or `None`.
     pub(crate) fn shadow(&self) -> Option<Arc<Shadow>> {
-        self.shadow.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.shadow.read().clone()
     }
 
     /// Begins or ends a comparison.
     pub(crate) fn set_shadow(&self, shadow: Option<Arc<Shadow>>) {
-        *self.shadow.write().unwrap_or_else(PoisonError::into_inner) = shadow;
+        *self.shadow.write() = shadow;
     }
 
     /// Calls an instance, counts the call, and passes it to the shadow if there is one. The shadow does not see a

@@ -1,9 +1,8 @@
 //! Why a call of a guest, or the turn of a key that made it, has no result.
 
 use trueup_controller::Outcome;
-
-use crate::guests::dispatch::{InvokeError, Unreadable};
-use crate::instances::{OpenError, with_causes};
+use trueup_instance::dispatch::{InvokeError, Unreadable};
+use trueup_instance::{OpenError, with_causes};
 
 /// How the turn of a key ended: the key is in its desired state. With `true`, nothing of it is left.
 pub type End = Result<bool, Failure>;

@@ -3,9 +3,8 @@
 //! Knows no source, no loop and no world.
 
 pub mod active;
-pub(crate) mod asked;
 mod cycles;
 pub mod failure;
+pub mod failure_counts;
 pub(crate) mod planning;
 pub mod quarantine;
-pub mod troubles;

@@ -1,15 +1,14 @@
 //! What a plan keeps of the calls of a guest's instances, in place of their recordings.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use parking_lot::Mutex;
 use serde_json::value::RawValue;
 use trueup_capabilities::planned::{Orphan, Planned};
 use trueup_capabilities::reading::Write;
 use trueup_capabilities::{Backends, questions};
+use trueup_instance::Instance;
 use trueup_journal::{Entry, Event};
-
-use crate::instance::Instance;
 
 /// The plan of one guest.
 #[derive(Default)]
@@ -32,27 +31,28 @@ pub struct Found {
 }
 
 impl PlannedCalls {
-    fn by_key(&self) -> MutexGuard<'_, BTreeMap<String, OfKey>> {
-        self.by_key.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The backends of a plan in place of the real ones.
     pub(crate) fn backends(&self, key: &str, real: Backends) -> Backends {
         let planned = Planned::new(real);
         let backends = planned.backends.clone();
-        self.by_key().entry(key.to_owned()).or_default().backends = Some(planned);
+        self.by_key.lock().entry(key.to_owned()).or_default().backends = Some(planned);
         backends
     }
 
     /// Takes what an instance asked since the last time.
     pub(crate) fn keep(&self, key: &str, instance: &mut Instance) {
         let entries = instance.host_mut().tape.take_entries();
-        self.by_key().entry(key.to_owned()).or_default().entries.extend(entries);
+        self.by_key
+            .lock()
+            .entry(key.to_owned())
+            .or_default()
+            .entries
+            .extend(entries);
     }
 
     /// Leaves out the questions `name` of an instance if its recording ends in the same ones with the same answers.
     pub fn leave_out_recorded(&self, name: &str, key: &str, recorded: &[Entry]) {
-        let mut by_key = self.by_key();
+        let mut by_key = self.by_key.lock();
         let Some(of) = by_key.get_mut(key) else { return };
         let (planned, before) = (named(name, &of.entries), named(name, recorded));
         if before.ends_with(&planned) {
@@ -62,7 +62,7 @@ impl PlannedCalls {
 
     /// What the calls of an instance would do. They are then forgotten.
     pub fn take(&self, key: &str) -> Found {
-        let Some(OfKey { backends, entries }) = self.by_key().remove(key) else {
+        let Some(OfKey { backends, entries }) = self.by_key.lock().remove(key) else {
             return Found::default();
         };
         Found {

@@ -11,18 +11,19 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use trueup_base::clock::{Clock as _, SystemClock};
 use trueup_base::component::Digest;
 use trueup_base::regular;
 use trueup_capabilities::Identity;
 use trueup_capabilities::audit::Audit;
+use trueup_instance::Instances;
 
-use super::troubles::TooMuch;
+use super::failure_counts::TooMuch;
 use crate::files;
-use crate::instances::Instances;
 
 /// An input that is set aside.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -74,13 +75,12 @@ impl Quarantine {
     /// again.
     pub fn load(state_dir: &Path, name: &str) -> Self {
         let folder = state_dir.join("quarantine").join(name);
-        let this = Self {
+        let mut this = Self {
             folder: folder.clone(),
             entries: Mutex::default(),
             audit: None,
             is_unwritten: false,
         };
-        let mut entries = BTreeMap::new();
         for file in std::fs::read_dir(&folder).into_iter().flatten().flatten() {
             let path = file.path();
             if path.extension().is_none_or(|extension| extension != "json") {
@@ -98,15 +98,12 @@ impl Quarantine {
                     this.file(&entry.instance).display()
                 ),
                 Ok(entry) => {
-                    entries.insert(entry.instance.clone(), entry);
+                    this.entries.get_mut().insert(entry.instance.clone(), entry);
                 }
                 Err(error) => tracing::warn!("{}: {error}: what it sets aside is tried again", path.display()),
             }
         }
-        Self {
-            entries: Mutex::new(entries),
-            ..this
-        }
+        this
     }
 
     /// The same, with a line of the audit log for each input that is set aside. With `None` it writes no such lines.
@@ -122,34 +119,30 @@ impl Quarantine {
         }
     }
 
-    fn entries(&self) -> MutexGuard<'_, BTreeMap<String, SetAside>> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// All entries, by instance.
     pub fn all(&self) -> Vec<SetAside> {
-        self.entries().values().cloned().collect()
+        self.entries.lock().values().cloned().collect()
     }
 
     /// The keys of all entries.
     pub fn keys<K: FromStr>(&self) -> Vec<K> {
-        let entries = self.entries();
+        let entries = self.entries.lock();
         entries.keys().filter_map(|instance| instance.parse().ok()).collect()
     }
 
     /// Whether nothing is set aside.
     pub(crate) fn is_empty(&self) -> bool {
-        self.entries().is_empty()
+        self.entries.lock().is_empty()
     }
 
     /// Whether anything of this instance is set aside.
     pub(crate) fn has(&self, instance: &str) -> bool {
-        self.entries().contains_key(instance)
+        self.entries.lock().contains_key(instance)
     }
 
     /// The entry, if exactly this input is set aside for this guest.
     pub(crate) fn holds(&self, instance: &str, input: &str, digest: &str) -> Option<SetAside> {
-        let entries = self.entries();
+        let entries = self.entries.lock();
         let entry = entries.get(instance)?;
         (entry.input == input && entry.digest == digest).then(|| entry.clone())
     }
@@ -169,13 +162,13 @@ impl Quarantine {
             true => Ok(()),
             false => files::replace_json(&self.file(&entry.instance), &entry),
         };
-        self.entries().insert(entry.instance.clone(), entry);
+        self.entries.lock().insert(entry.instance.clone(), entry);
         written
     }
 
     /// Releases the input, to be tried again. Returns its entry if it was set aside.
     pub(crate) fn release(&self, instance: &str) -> Option<SetAside> {
-        let entry = self.entries().remove(instance)?;
+        let entry = self.entries.lock().remove(instance)?;
         if !self.is_unwritten
             && let Err(error) = files::remove(&self.file(instance))
         {
@@ -188,7 +181,7 @@ impl Quarantine {
     /// memory and disk.
     pub(crate) fn keep_newest(&self, max: usize) {
         let oldest: Vec<(u64, String)> = {
-            let entries = self.entries();
+            let entries = self.entries.lock();
             let count = entries.len().saturating_sub(max);
             if count == 0 {
                 return;
@@ -205,7 +198,7 @@ impl Quarantine {
 
     /// Releases everything. Returns the entries.
     pub(crate) fn release_all(&self) -> Vec<SetAside> {
-        let instances: Vec<String> = self.entries().keys().cloned().collect();
+        let instances: Vec<String> = self.entries.lock().keys().cloned().collect();
         instances.iter().filter_map(|instance| self.release(instance)).collect()
     }
 

@@ -15,10 +15,10 @@ use trueup_capabilities::grants::Grants;
 use trueup_capabilities::log::NoLog;
 use trueup_capabilities::timers::Timers;
 use trueup_capabilities::{Backends, Host, Identity};
+use trueup_instance::{Instance, REPLAY_GUARD, Start};
 use trueup_journal::{Ask, Entry, Event, Header, Tape};
 
 use super::twin::Versions;
-use crate::instance::{Instance, REPLAY_GUARD, Start};
 
 /// The call that fires a timer.
 const ON_TIMER: &str = "timer-events.on-timer";

@@ -102,7 +102,7 @@ impl Kept {
             kept.remove_old()
         };
         let written = write(self);
-        self.told(written).then_some(path)
+        self.logged(written).then_some(path)
     }
 
     /// The status has changed.
@@ -125,7 +125,7 @@ impl Kept {
             text.push(b'\n');
             replace_file(&self.folder.join(SUMMARY), &text, Durable::No)
         });
-        self.told(replaced);
+        self.logged(replaced);
     }
 
     fn remove_old(&mut self) -> io::Result<()> {
@@ -144,7 +144,7 @@ impl Kept {
     }
 
     /// Logs an error once, not for every call: a full disk stays full for a while. `true` if there was none.
-    fn told(&mut self, done: io::Result<()>) -> bool {
+    fn logged(&mut self, done: io::Result<()>) -> bool {
         match done {
             Ok(()) => {
                 self.failing = false;

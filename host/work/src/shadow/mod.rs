@@ -25,9 +25,10 @@ mod twin;
 mod worker;
 
 use std::collections::{BTreeSet, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
+use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot, watch};
 use trueup_capabilities::metrics::Registry;
 use trueup_engine::Digest;
@@ -141,15 +142,15 @@ impl Shadow {
             active: active.guest.digest,
         });
         let (stop, stopped) = oneshot::channel();
-        let (told_begun, begun) = oneshot::channel();
-        let (told_ended, ended) = oneshot::channel();
+        let (begun_reply, begun) = oneshot::channel();
+        let (ended_reply, ended) = oneshot::channel();
         let of_worker = Arc::clone(&shared);
         std::thread::Builder::new()
             .name("shadow".to_owned())
             .spawn(move || {
-                worker::run(setup, of_worker, count_same, stopped, told_begun);
+                worker::run(setup, of_worker, count_same, stopped, begun_reply);
                 // Ignore the error: the owner may no longer wait for the end.
-                let _ = told_ended.send(());
+                let _ = ended_reply.send(());
             })
             .map_err(|error| format!("no thread for a candidate in shadow: {error}"))?;
         begun
@@ -168,7 +169,7 @@ impl Shadow {
         if *digest != self.shared.active {
             return Interest::Nothing;
         }
-        let mut book = self.shared.book();
+        let mut book = self.shared.book.lock();
         book.was_full |= book.is_full();
         if book.known.contains(key) {
             // A call that does not fit is not worth keeping.
@@ -187,21 +188,21 @@ impl Shadow {
 
     /// Counts a call that was made and not observed, because [`Shadow::interest`] did not need it.
     pub fn pass_over(&self, key: &str) {
-        let mut book = self.shared.book();
+        let mut book = self.shared.book.lock();
         book.known.remove(key);
         self.shared.skip(&mut book, 1);
     }
 
     /// The active instance's state can't be read: this key is no longer observed.
     pub fn has_no_state(&self, key: &str) {
-        self.shared.book().without_state.insert(key.to_owned());
+        self.shared.book.lock().without_state.insert(key.to_owned());
     }
 
     /// Takes in what the active guest did. Never waits for the candidate: skips what does not fit the queue.
     pub fn observe(&self, observed: Observed) {
         let key = observed.key.clone();
         if observed.state.is_some() {
-            self.shared.book().states.take(Instant::now());
+            self.shared.book.lock().states.take(Instant::now());
         }
         if observed.digest != self.shared.active {
             return self.pass_over(&key);
@@ -209,7 +210,7 @@ impl Shadow {
         let Some(jobs) = job::split(observed) else {
             return self.pass_over(&key);
         };
-        let mut book = self.shared.book();
+        let mut book = self.shared.book.lock();
         for job in jobs {
             self.shared.take(&mut book, job);
         }
@@ -217,7 +218,7 @@ impl Shadow {
 
     /// The results so far.
     pub fn status(&self) -> Status {
-        self.shared.book().status.clone()
+        self.shared.book.lock().status.clone()
     }
 
     /// How many calls were the same since the last that was not. Closed if the shadow has ended.
@@ -228,7 +229,7 @@ impl Shadow {
     /// Waits until everything observed so far is compared or skipped.
     pub async fn settled(&self) {
         let mut done = self.shared.done.subscribe();
-        while self.shared.book().status.waiting > 0 {
+        while self.shared.book.lock().status.waiting > 0 {
             if done.changed().await.is_err() {
                 return;
             }
@@ -243,7 +244,7 @@ impl Shadow {
         // If the thread has already ended, there is nothing to stop.
         let _ = stop.send(());
         let _ = ended.await;
-        shared.book().status.clone()
+        shared.book.lock().status.clone()
     }
 }
 
@@ -269,10 +270,6 @@ impl Book {
 }
 
 impl Shared {
-    fn book(&self) -> MutexGuard<'_, Book> {
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn take(&self, book: &mut Book, job: Job) {
         let bytes = job.bytes();
         let known = job.begin.is_some() || book.known.contains(&job.key);

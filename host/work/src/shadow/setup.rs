@@ -8,10 +8,9 @@ use serde_json::Value;
 use trueup_capabilities::meter::Limits;
 use trueup_capabilities::metrics::Registry;
 use trueup_engine::{Digest, Engine};
+use trueup_instance::Program;
+use trueup_instance::replay::Compare;
 use trueup_journal::Entry;
-
-use crate::guests::Program;
-use crate::replay::Compare;
 
 /// A version of a guest, as configured.
 #[derive(Clone)]

@@ -26,7 +26,7 @@ pub enum Verdict {
 }
 
 /// The results so far.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
     /// The candidate's name.
     pub candidate: String,
@@ -71,21 +71,9 @@ pub struct Difference {
     pub file: Option<PathBuf>,
 }
 
-impl Verdict {
-    /// The name in metrics and tables.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Same => "same",
-            Self::Different => "different",
-            Self::Unrecorded => "unrecorded",
-            Self::Skipped => "skipped",
-        }
-    }
-}
-
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+        self.serialize(f)
     }
 }
 
@@ -96,15 +84,7 @@ impl Status {
             version: candidate.version.clone(),
             digest: candidate.digest.to_string(),
             since_ms: SystemClock.now_ms(),
-            compared: 0,
-            same: 0,
-            different: 0,
-            unrecorded: 0,
-            skipped: 0,
-            waiting: 0,
-            same_in_a_row: 0,
-            first: None,
-            last: Vec::new(),
+            ..Self::default()
         }
     }
 
@@ -131,6 +111,6 @@ impl Status {
 
 /// Counts calls in the host's metrics.
 pub(super) fn count(metrics: &Registry, guest: &str, verdict: Verdict, calls: u64) {
-    let labels = [("guest", guest), ("verdict", verdict.name())];
+    let labels = [("guest", guest), ("verdict", &verdict.to_string())];
     metrics.count("trueup_shadow_calls_total", &labels, calls);
 }

@@ -12,14 +12,14 @@ use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value};
 use trueup_capabilities::log::NoLog;
 use trueup_engine::Engine;
+use trueup_instance::Instance;
+use trueup_instance::replay::{self, Cpu, Options, ReplayError};
 use trueup_journal::{Entry, Event, Header, Outcome, Segment};
 
 use super::begun;
 use super::job::{Begin, bytes_of};
 use super::setup::{How, Version};
 use super::status::Verdict;
-use crate::instance::Instance;
-use crate::replay::{self, Cpu, Options, ReplayError};
 
 /// How much longer a candidate's call may take than the active guest's in wall-clock time, up to `cpu_ms`. A slow
 /// candidate is then soon reported as a difference, and the calls behind it are compared too. A call takes

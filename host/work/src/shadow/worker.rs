@@ -9,6 +9,7 @@ use trueup_capabilities::grants::Grants;
 use trueup_capabilities::log::NoLog;
 use trueup_capabilities::{Backends, Host, Identity};
 use trueup_engine::Engine;
+use trueup_instance::{Instance, Instances, Start};
 use trueup_journal::Tape;
 
 use super::Shared;
@@ -17,8 +18,6 @@ use super::kept::Kept;
 use super::setup::{Setup, Version};
 use super::status::{Difference, Verdict};
 use super::twin::{Judged, Twin, Versions};
-use crate::instance::{Instance, Start};
-use crate::instances::Instances;
 
 /// The maximum number of keys for which the candidate has instances. Above it, drops the one that was not called for
 /// the longest. All guests share the engine's pool of instances, and the active guest must not lack room.
@@ -42,7 +41,7 @@ pub(super) fn run(
     shared: Arc<Shared>,
     same_in_a_row: watch::Sender<u64>,
     stopped: oneshot::Receiver<()>,
-    told_begun: oneshot::Sender<Result<(), String>>,
+    begun_reply: oneshot::Sender<Result<(), String>>,
 ) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
     let runtime = runtime.map_err(|error| format!("no runtime for a candidate in shadow: {error}"));
@@ -63,12 +62,12 @@ pub(super) fn run(
         };
         Ok((runtime, worker))
     });
-    let (begun, told) = match begun {
+    let (begun, reply) = match begun {
         Ok(begun) => (Some(begun), Ok(())),
         Err(error) => (None, Err(error)),
     };
     // If the owner no longer waits, `stopped` reports it.
-    let _ = told_begun.send(told);
+    let _ = begun_reply.send(reply);
     if let Some((runtime, worker)) = begun {
         runtime.block_on(worker.work(stopped));
     }
@@ -108,7 +107,7 @@ impl Worker {
             }
         }
         let status = {
-            let mut book = self.shared.book();
+            let mut book = self.shared.book.lock();
             let left = book.queue.iter().filter(|job| !job.call.is_empty()).count() as u64;
             self.shared.skip(&mut book, left + u64::from(self.in_hand));
             book.queue.clear();
@@ -121,7 +120,7 @@ impl Worker {
 
     async fn turn(&mut self) {
         let job = {
-            let mut book = self.shared.book();
+            let mut book = self.shared.book.lock();
             let job = book.queue.pop_front();
             if let Some(job) = &job {
                 book.queue_bytes = book.queue_bytes.saturating_sub(job.bytes());
@@ -132,7 +131,7 @@ impl Worker {
         match job {
             Some(job) => {
                 self.one(job).await;
-                self.shared.book().status.waiting -= 1;
+                self.shared.book.lock().status.waiting -= 1;
                 self.shared.done.send_modify(|done| *done += 1);
                 self.kept.changed();
                 if self.kept.summary_due().is_some_and(|due_in| due_in.is_zero()) {
@@ -155,7 +154,7 @@ impl Worker {
     }
 
     fn sum_up(&mut self) {
-        let status = self.shared.book().status.clone();
+        let status = self.shared.book.lock().status.clone();
         self.kept.sum_up(&status);
     }
 
@@ -202,7 +201,7 @@ impl Worker {
     }
 
     fn same(&mut self) {
-        self.shared.book().status.same();
+        self.shared.book.lock().status.same();
         self.shared.count(Verdict::Same, 1);
         self.same_in_a_row.send_modify(|count| *count += 1);
     }
@@ -214,7 +213,7 @@ impl Worker {
             .has_room(now)
             .then(|| twin.recording_for_candidate(&self.versions));
         let file = recording.and_then(|recording| self.kept.keep(key, &recording.ok()?, now));
-        self.shared.book().status.not_same(Difference {
+        self.shared.book.lock().status.not_same(Difference {
             key: key.to_owned(),
             verdict,
             n,
@@ -228,7 +227,7 @@ impl Worker {
     /// Drops the key's state. The key begins anew, with a state from the active guest.
     fn give_up(&mut self, key: &str, skipped: bool, why: &str) {
         tracing::debug!(instance = key, "not compared in shadow: {why}");
-        let mut book = self.shared.book();
+        let mut book = self.shared.book.lock();
         book.forget(key);
         self.shared.skip(&mut book, u64::from(skipped));
     }
@@ -240,7 +239,7 @@ impl Worker {
         if self.twins.len() <= KEYS_MAX {
             return;
         }
-        let mut book = self.shared.book();
+        let mut book = self.shared.book.lock();
         let waiting: BTreeSet<&str> = book.queue.iter().map(|job| job.key.as_str()).collect();
         // Prefers one without waiting calls: without its state, waiting calls could not be compared.
         let longest_unused = self

@@ -1,14 +1,15 @@
 //! Fetches a guest: its bytes, and the program that they compile to.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
+use trueup_instance::Program;
 use trueup_registry::{NoGuest, NotLoaded, Reference, Store, Verify, Vouched};
 
 use super::proof::{Refused, Step, refused};
 use super::revisions::HOST;
-use crate::guests::Program;
-use crate::guests::load::Loader;
+use crate::load::Loader;
 
 /// A fetched guest.
 pub(crate) struct Fetched {
@@ -86,7 +87,7 @@ impl Guests {
     }
 
     fn remember(&self, program: &Arc<Program>) {
-        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut loaded = self.loaded.lock();
         if loaded.len() >= LOADED_MAX {
             // Active guests are held elsewhere; the rest is loaded again from the compile cache.
             loaded.clear();
@@ -95,7 +96,7 @@ impl Guests {
     }
 
     fn loaded(&self, digest: &str) -> Option<Arc<Program>> {
-        let loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        let loaded = self.loaded.lock();
         loaded.get(digest).map(Arc::clone)
     }
 
@@ -117,7 +118,7 @@ impl Guests {
             return Ok(Some(program));
         }
         // After a start, many instances may ask for the same guest at once. It is compiled once.
-        let _loading = self.loading.lock().unwrap_or_else(PoisonError::into_inner);
+        let _loading = self.loading.lock();
         if let Some(program) = self.loaded(digest) {
             return Ok(Some(program));
         }

@@ -1,18 +1,19 @@
 //! A running guest as the manager sees it, and what is said of it: its state, its changes, why nothing was done.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 use trueup_capabilities::metrics::Registry as Metrics;
 use trueup_config::Guest;
+use trueup_instance::{Program, Worlds};
 use trueup_registry::Reference;
 
 use super::proof::{Refused, Report};
 use super::revisions::{By, Revision, Revisions};
 use crate::gate::Mode;
-use crate::guests::{Program, Worlds};
 use crate::lifecycle::active::{Active, Handover};
 use crate::lifecycle::quarantine::{Quarantine, SetAside};
 use crate::shadow::{self, Shadow};
@@ -31,8 +32,8 @@ pub struct Managed {
     pub(crate) metrics: Arc<Metrics>,
     /// Locked during a change.
     pub(super) changing: tokio::sync::Mutex<()>,
-    compared: Mutex<Option<Compared>>,
-    promotion: Mutex<Option<Awaited>>,
+    pub(super) compared: Mutex<Option<Compared>>,
+    pub(super) promotion: Mutex<Option<Awaited>>,
 }
 
 /// A candidate in shadow.
@@ -81,18 +82,6 @@ impl Managed {
             compared: Mutex::default(),
             promotion: Mutex::default(),
         }
-    }
-
-    pub(super) fn revisions(&self) -> MutexGuard<'_, Revisions> {
-        self.revisions.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(super) fn compared(&self) -> MutexGuard<'_, Option<Compared>> {
-        self.compared.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(super) fn promotion(&self) -> MutexGuard<'_, Option<Awaited>> {
-        self.promotion.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -193,7 +182,7 @@ pub enum Promotion {
 
 /// The state of a guest.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Standing {
+pub struct GuestStatus {
     /// The guest.
     pub guest: String,
     /// Its active revision.

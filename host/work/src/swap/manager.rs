@@ -4,7 +4,7 @@
 //! it, hands it over, and records it.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
@@ -13,13 +13,13 @@ use trueup_capabilities::Identity;
 use trueup_capabilities::audit::Audit;
 use trueup_capabilities::holdings::Waiting;
 use trueup_config::Proof;
+use trueup_instance::Program;
 use trueup_registry::Reference;
 
 use super::fetch::{Fetched, Guests};
-use super::managed::{Activated, Candidate, Event, ManageError, Managed, Standing};
+use super::managed::{Activated, Candidate, Event, GuestStatus, ManageError, Managed};
 use super::proof::{Against, Proven, Refused, Step, prove, refused, trusted, with_gate};
 use super::revisions::{By, Revision};
-use crate::guests::Program;
 use crate::lifecycle::active::Handover;
 
 /// How long a version that has just become active may take for its first calls before another one is refused because
@@ -70,20 +70,20 @@ impl Manager {
     }
 
     /// The state of every guest, by name.
-    pub fn standing(&self) -> Vec<Standing> {
-        self.each().map(|(_, standing)| standing).collect()
+    pub fn statuses(&self) -> Vec<GuestStatus> {
+        self.each().map(|(_, status)| status).collect()
     }
 
     /// Every guest and its state, by name.
-    pub fn each(&self) -> impl Iterator<Item = (&Managed, Standing)> {
-        let standing = |managed: &Managed| Standing {
+    pub fn each(&self) -> impl Iterator<Item = (&Managed, GuestStatus)> {
+        let status = |managed: &Managed| GuestStatus {
             guest: managed.name.to_owned(),
-            active: managed.revisions().active().cloned(),
+            active: managed.revisions.lock().active().cloned(),
             quarantined: managed.quarantine.all(),
             shadow: managed.active.shadow().map(|shadow| shadow.status()),
-            promoted_after: managed.promotion().as_ref().map(|awaited| awaited.after),
+            promoted_after: managed.promotion.lock().as_ref().map(|awaited| awaited.after),
         };
-        self.managed.values().map(move |managed| (managed, standing(managed)))
+        self.managed.values().map(move |managed| (managed, status(managed)))
     }
 
     /// Approves what waits for an approval: of one guest, or of all. Returns it by guest.
@@ -113,7 +113,7 @@ impl Manager {
     /// If there is no such guest, or it has no such key.
     pub async fn reconcile(&self, name: &str, key: &str) -> Result<(), ManageError> {
         let managed = self.managed(name)?;
-        let asked = managed.active.asked.ask(key).await;
+        let asked = managed.active.queue_first(key).await;
         self.write_down(
             managed,
             "reconcile",
@@ -131,7 +131,7 @@ impl Manager {
     /// # Errors
     /// If there is no such guest.
     pub fn history(&self, name: &str) -> Result<Vec<Revision>, ManageError> {
-        Ok(self.managed(name)?.revisions().all().to_vec())
+        Ok(self.managed(name)?.revisions.lock().all().to_vec())
     }
 
     /// Makes a candidate the active version, all at once or not at all.
@@ -167,7 +167,7 @@ impl Manager {
             why,
         };
         let target = {
-            let revisions = managed.revisions();
+            let revisions = managed.revisions.lock();
             match to {
                 None => revisions
                     .previous()
@@ -181,7 +181,7 @@ impl Manager {
             }
         };
         // If the state did not come here from that version, it does not go back there.
-        let revisions = managed.revisions().all().to_vec();
+        let revisions = managed.revisions.lock().all().to_vec();
         let since = revisions.iter().filter(|revision| revision.revision > target.revision);
         let afresh = target.afresh || since.into_iter().any(|revision| revision.afresh);
         let kept = self.kept(managed, &target).await;
@@ -221,7 +221,7 @@ impl Manager {
     ///
     /// # Errors
     /// Why it did not become active.
-    async fn fall_back(
+    pub(super) async fn fall_back(
         &self,
         name: &str,
         to: &Reference,
@@ -244,7 +244,7 @@ impl Manager {
             reference: to.to_string(),
             by: By::FallBack,
             proof: Proof {
-                afresh: managed.revisions().active().is_some_and(|active| active.afresh),
+                afresh: managed.revisions.lock().active().is_some_and(|active| active.afresh),
                 ..trusted()
             },
             dry_run: false,
@@ -254,7 +254,7 @@ impl Manager {
     }
 
     /// Reports a change that has no waiting caller.
-    pub(crate) fn tell_refused(&self, error: &ManageError) {
+    pub(crate) fn report_refused(&self, error: &ManageError) {
         // The receiver may be gone.
         let _ = self.events.send(Event::Refused(error.to_string()));
     }
@@ -266,7 +266,7 @@ impl Manager {
         activation: Activation,
     ) -> Result<Activated, ManageError> {
         let refused = |refused: Refused| {
-            let active = managed.revisions().active().map_or_else(String::new, |active| {
+            let active = managed.revisions.lock().active().map_or_else(String::new, |active| {
                 format!("revision {} (`{}@{}`)", active.revision, active.name, active.version)
             });
             ManageError::Refused {
@@ -321,16 +321,10 @@ impl Manager {
                 self.guests.keep(&bytes)?;
             }
             let revision = Revision {
-                revision: 0,
-                reference: activation.reference.clone(),
-                name: guest.name.clone(),
-                version: guest.version.clone(),
-                digest: guest.digest.to_string(),
-                at_ms: SystemClock.now_ms(),
-                by: activation.by,
                 vouched,
                 note: activation.note.clone(),
                 afresh: instances.afresh,
+                ..Revision::new(&guest, activation.reference.clone(), activation.by)
             };
             Some(hand_over(managed, instances, revision).await?)
         };
@@ -344,42 +338,6 @@ impl Manager {
             proof: report,
         })
     }
-}
-
-/// A version failed with an input so often that it is set aside.
-pub struct Fallen {
-    /// `sha256:` and the digest of the version.
-    pub(crate) digest: String,
-    /// The input, how often and how it failed, in one line.
-    pub why: String,
-    /// Notified when the version of the failure policy is active, or will not be. Dropped without an answer if the
-    /// host ends.
-    pub(crate) answer: oneshot::Sender<()>,
-}
-
-/// A request for the version of a failure policy.
-pub struct FallBack {
-    pub(crate) guest: &'static str,
-    pub(crate) to: Reference,
-    pub(crate) fallen: Fallen,
-}
-
-/// Handles requests for the versions of failure policies. No guest waits for another's.
-pub async fn fall_back(manager: &Arc<Manager>, mut wanted: mpsc::UnboundedReceiver<FallBack>) {
-    let mut falling = tokio::task::JoinSet::new();
-    while let Some(FallBack { guest, to, fallen }) = wanted.recv().await {
-        let manager = Arc::clone(manager);
-        while falling.try_join_next().is_some() {}
-        falling.spawn(async move {
-            let Fallen { digest, why, answer } = fallen;
-            if let Err(error) = manager.fall_back(guest, &to, &digest, &why).await {
-                manager.tell_refused(&error);
-            }
-            // The requester may be gone.
-            let _ = answer.send(());
-        });
-    }
-    falling.join_all().await;
 }
 
 /// How a version becomes active.
@@ -399,13 +357,13 @@ pub(super) fn changing(managed: &Managed) -> Result<tokio::sync::MutexGuard<'_, 
 /// Hands a version over to the loop or actor of the guest. Returns its number when it is active.
 async fn hand_over(
     managed: &Managed,
-    instances: crate::instances::Instances,
+    instances: trueup_instance::Instances,
     revision: Revision,
 ) -> Result<u64, Refused> {
     let revisions = Arc::clone(&managed.revisions);
-    let number = managed.revisions().next_number();
+    let number = managed.revisions.lock().next_number();
     let commit = Box::new(move || {
-        let mut revisions = revisions.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut revisions = revisions.lock();
         revisions.push(revision).map(drop).map_err(|error| error.to_string())
     });
     let (reply, replied) = oneshot::channel();

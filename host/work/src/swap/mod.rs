@@ -8,6 +8,7 @@
 //! A failure on the way leaves the active version as it is and says why. The loops and the IPAM actor make the calls,
 //! and take the handover between two calls.
 
+mod fall_back;
 mod fetch;
 mod managed;
 mod manager;
@@ -16,12 +17,13 @@ mod revisions;
 mod shadowing;
 mod start;
 
-pub use self::managed::{Activated, Candidate, Event, ManageError, Promotion, Standing};
+pub use self::managed::{Activated, Candidate, Event, GuestStatus, ManageError, Promotion};
 pub use self::manager::Manager;
 pub use self::proof::{Refused, Report, Step};
 pub use self::revisions::{By, Configured, REVISIONS_MAX, Revision, Revisions};
 
+pub(crate) use self::fall_back::FallBackRequests;
+pub use self::fall_back::{FallBack, fall_back};
 pub(crate) use self::fetch::Guests;
 pub(crate) use self::managed::Managed;
-pub use self::manager::{FallBack, Fallen, fall_back};
-pub(crate) use self::start::{Wish, begin};
+pub(crate) use self::start::{GuestSection, begin};

@@ -12,18 +12,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use trueup_capabilities::Host;
 use trueup_capabilities::grants::Access;
 use trueup_capabilities::questions::granted_by;
 use trueup_config::Proof;
-use trueup_journal::{Event, Tape};
+use trueup_instance::{Instances, Program, Worlds, names};
+use trueup_journal::Event;
 
 use crate::gate::{self, Gate, Mode, Verdict};
-use crate::guests::load::Loader;
-use crate::guests::{Program, Worlds, names};
-use crate::instance::{Instance, Start};
-use crate::instances::Instances;
-use crate::scenario;
+use crate::load::Loader;
 use crate::setup::SetupError;
 
 /// The step at which a candidate was refused.
@@ -50,16 +46,7 @@ pub enum Step {
 
 impl std::fmt::Display for Step {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Load => "load",
-            Self::World => "world",
-            Self::Grants => "grants",
-            Self::Settings => "settings",
-            Self::SelfTest => "self-test",
-            Self::Gate => "gate",
-            Self::State => "state",
-            Self::Commit => "commit",
-        })
+        self.serialize(f)
     }
 }
 
@@ -256,31 +243,13 @@ pub(super) fn gate(proof: &Proof) -> Result<Gate, String> {
 /// The state of an instance that received only its settings. If the guest refuses its settings, this fails once,
 /// before anything runs.
 pub(crate) async fn initial_state(instances: &Instances) -> Result<String, SetupError> {
-    let host = Host::new(
-        instances.identity("setup"),
-        Tape::memory(),
-        instances.grants.clone(),
-        Instances::trial(),
-        instances.limits,
-    );
-    let start = Start {
-        settings: &instances.settings,
-        snapshot: None,
-        cpu_max: Duration::from_millis(instances.limits.cpu_ms),
-    };
-    let started = Instance::start(&instances.engine, &instances.program, host, start).await;
-    let mut instance = started.map_err(|(_, error)| SetupError::misused(error))?;
+    let started = instances.start_unrecorded("setup", Instances::trial(), None).await;
+    let mut instance = started.map_err(SetupError::misused)?;
     instance.host_mut().tape.take_entries();
     let snapshot = instance.snapshot().await.map_err(SetupError::misused)?;
     // A snapshot is taken between calls, where a recording has no place for questions.
-    if let Some(Event::Ask(ask)) = instance
-        .host_mut()
-        .tape
-        .take_entries()
-        .into_iter()
-        .map(|entry| entry.event)
-        .next()
-    {
+    let mut entries = instance.host_mut().tape.take_entries().into_iter();
+    if let Some(Event::Ask(ask)) = entries.next().map(|entry| entry.event) {
         let guest = &instances.program.guest;
         return Err(SetupError::Misused(format!(
             "guest `{}@{}` asks `{}` in `lifecycle.snapshot`, which may use nothing but log and metrics",
@@ -302,9 +271,9 @@ pub(crate) async fn self_test(instances: &Instances, against: &Against<'_>) -> R
         step: Step::SelfTest,
         why,
     };
-    let stage = scenario::Guests::new(against.loader.clone(), BTreeMap::new());
+    let stage = against.loader.for_scenarios(BTreeMap::new());
     let stage = stage.with(instances.name, Arc::clone(&instances.program));
-    let summary = scenario::run_all(Arc::new(stage), std::slice::from_ref(folder), |_| ()).await;
+    let summary = trueup_scenario::run_all(Arc::new(stage), std::slice::from_ref(folder), |_| ()).await;
     if let Some(error) = summary.errors.first() {
         return Err(failed(error.clone()));
     }

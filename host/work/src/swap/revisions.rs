@@ -13,6 +13,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use trueup_base::clock::{Clock as _, SystemClock};
+use trueup_engine::Guest as GuestFile;
 use trueup_registry::Verify;
 
 use crate::files;
@@ -73,17 +75,27 @@ pub enum By {
 
 impl Display for By {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Configuration => "configuration",
-            Self::Swap => "swap",
-            Self::Rollback => "rollback",
-            Self::Promote => "promote",
-            Self::FallBack => "fall-back",
-        })
+        self.serialize(f)
     }
 }
 
 impl Revision {
+    /// A version that becomes active now, without a number.
+    pub(super) fn new(guest: &GuestFile, reference: String, by: By) -> Self {
+        Self {
+            revision: 0,
+            reference,
+            name: guest.name.clone(),
+            version: guest.version.clone(),
+            digest: guest.digest.to_string(),
+            at_ms: SystemClock.now_ms(),
+            by,
+            vouched: None,
+            note: None,
+            afresh: false,
+        }
+    }
+
     /// Whether it may be active if these keys are required.
     pub fn is_vouched_for(&self, verify: &Verify) -> bool {
         let mut keys = verify.keys.iter().map(|key| key.display().to_string());

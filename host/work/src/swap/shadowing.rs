@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use trueup_config::Proof;
+use trueup_instance::Program;
 use trueup_registry::Reference;
 
 use super::fetch::Fetched;
@@ -11,7 +12,6 @@ use super::manager::{Activation, Manager, changing};
 use super::proof::{Refused, Step, may_begin_afresh, of_world};
 use super::revisions::By;
 use crate::gate::{self, Mode};
-use crate::guests::Program;
 use crate::shadow::{self, Shadow};
 
 impl Manager {
@@ -72,7 +72,7 @@ impl Manager {
         let status = shadow.status();
         self.end_shadow(managed);
         managed.active.set_shadow(Some(Arc::clone(&shadow)));
-        *managed.compared() = Some(Compared {
+        *managed.compared.lock() = Some(Compared {
             shadow,
             program,
             reference: reference.to_string(),
@@ -128,7 +128,7 @@ impl Manager {
                 manager.promote_reached(name, &compared).await;
             }
         });
-        *managed.promotion() = Some(Awaited { after, task });
+        *managed.promotion.lock() = Some(Awaited { after, task });
         Ok(Promotion::Awaited {
             after,
             same_in_a_row: reached,
@@ -140,16 +140,17 @@ impl Manager {
         let Ok(managed) = self.managed(name) else { return };
         let _changing = managed.changing.lock().await;
         let is_current = managed
-            .compared()
+            .compared
+            .lock()
             .as_ref()
             .is_some_and(|current| Arc::ptr_eq(&current.shadow, &compared.shadow));
         if !is_current {
             return;
         }
         if let Err(error) = self.promote_now(managed, compared).await {
-            self.tell_refused(&error);
+            self.report_refused(&error);
             // It is not retried automatically. This aborts the task, which has nothing left to do.
-            *managed.promotion() = None;
+            *managed.promotion.lock() = None;
         }
     }
 
@@ -179,7 +180,7 @@ impl Manager {
 
     fn compared(&self, name: &str) -> Result<(&Managed, Compared), ManageError> {
         let managed = self.managed(name)?;
-        let compared = managed.compared().clone().ok_or_else(|| ManageError::Nothing {
+        let compared = managed.compared.lock().clone().ok_or_else(|| ManageError::Nothing {
             guest: name.to_owned(),
             why: format!("nothing runs in shadow; begin with `trueup guest shadow start {name} CANDIDATE`"),
         })?;
@@ -188,9 +189,9 @@ impl Manager {
 
     /// The candidate's thread ends when the last reference to the shadow is dropped.
     pub(super) fn end_shadow(&self, managed: &Managed) {
-        *managed.promotion() = None;
+        *managed.promotion.lock() = None;
         managed.active.set_shadow(None);
-        *managed.compared() = None;
+        *managed.compared.lock() = None;
     }
 }
 

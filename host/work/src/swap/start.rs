@@ -4,15 +4,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use trueup_base::clock::{Clock as _, SystemClock};
 use trueup_config::{Guest, OnFailure};
+use trueup_instance::{Instances, Program, Worlds};
 use trueup_registry::{NoGuest, NotLoaded, Reference};
 
 use super::fetch::{Fetched, Guests};
 use super::proof::{Against, Refused, Step, gate, initial_state, of_world, prove, self_test};
 use super::revisions::{By, Configured, Revision, Revisions};
-use crate::guests::{Program, Worlds};
-use crate::instances::Instances;
 use crate::setup::SetupError;
 
 /// A guest at the start.
@@ -25,7 +23,7 @@ pub(crate) struct Begun {
 }
 
 /// A guest of the configuration, for a start.
-pub(crate) struct Wish<'a> {
+pub(crate) struct GuestSection<'a> {
     /// The name in `[guests.NAME]`.
     pub(crate) name: &'static str,
     /// The worlds that it may be of.
@@ -42,65 +40,65 @@ pub(crate) struct Wish<'a> {
 /// another world. Then nothing is written: a version that never was active is not a revision.
 pub(crate) async fn begin(
     guests: &Guests,
-    wish: &Wish<'_>,
+    section: &GuestSection<'_>,
     write: bool,
     instances: impl Fn(Arc<Program>) -> Instances,
 ) -> Result<Begun, SetupError> {
-    let mut revisions = Revisions::load(wish.state_dir, wish.name).map_err(SetupError::Misused)?;
-    let active = active(guests, wish, &revisions)?;
+    let mut revisions = Revisions::load(section.state_dir, section.name).map_err(SetupError::Misused)?;
+    let active = active(guests, section, &revisions)?;
     let begun_afresh = revisions.active().filter(|active| active.afresh);
     let begun_afresh = begun_afresh.map(|active| active.digest.clone());
     let instances = |program: Arc<Program>| Instances {
-        afresh: wish.guest.proof.afresh || begun_afresh.as_ref() == Some(&program.guest.digest.to_string()),
+        afresh: section.guest.proof.afresh || begun_afresh.as_ref() == Some(&program.guest.digest.to_string()),
         ..instances(program)
     };
-    match (reserves(guests, wish).await, &active) {
+    match (reserves(guests, section).await, &active) {
         (Ok(()), _) => {}
         // At a first start the operator must correct it now. Otherwise the active version goes on all the same.
         (Err(error), None) => return Err(error),
         (Err(error), Some(_)) => tracing::warn!("{error}"),
     }
-    let wished = match wished(guests, wish).await {
-        Ok(wished) => wished,
+    let fetched = match fetched(guests, section).await {
+        Ok(fetched) => fetched,
         Err(error) => {
-            let (active, problem) = wish.without(error, active, &revisions)?;
-            return wish.begun(instances(active), revisions, Some(problem)).await;
+            let (active, problem) = section.without(error, active, &revisions)?;
+            return section.begun(instances(active), revisions, Some(problem)).await;
         }
     };
     let configured = Configured {
-        reference: wish.guest.reference.to_string(),
-        digest: wished.program.guest.digest.to_string(),
+        reference: section.guest.reference.to_string(),
+        digest: fetched.program.guest.digest.to_string(),
     };
     let is_edited = revisions.configured() != Some(&configured);
     let program = match active {
-        Some(active) if !is_edited || active.guest.digest == wished.program.guest.digest => active,
-        Some(active) => match wish
-            .proven(guests, &wished.program, &instances(Arc::clone(&active)))
+        Some(active) if !is_edited || active.guest.digest == fetched.program.guest.digest => active,
+        Some(active) => match section
+            .proven(guests, &fetched.program, &instances(Arc::clone(&active)))
             .await
         {
-            Ok(()) => Arc::clone(&wished.program),
+            Ok(()) => Arc::clone(&fetched.program),
             Err(refused) => {
                 if write {
                     let noted = revisions.refuse(configured);
-                    noted.map_err(|error| wish.failed(&error))?;
+                    noted.map_err(|error| section.failed(&error))?;
                 }
-                return wish.refused(&refused, instances(active), revisions).await;
+                return section.refused(&refused, instances(active), revisions).await;
             }
         },
         None => {
-            wish.tested(guests, &instances(Arc::clone(&wished.program))).await?;
-            Arc::clone(&wished.program)
+            section.tested(guests, &instances(Arc::clone(&fetched.program))).await?;
+            Arc::clone(&fetched.program)
         }
     };
-    let mut begun = wish.begun(instances(program), revisions, None).await?;
+    let mut begun = section.begun(instances(program), revisions, None).await?;
     if write {
         let program = &begun.instances.program;
-        write_down(guests, wish, &wished, program, &mut begun.revisions, configured)?;
+        write_down(guests, section, &fetched, program, &mut begun.revisions, configured)?;
     }
     Ok(begun)
 }
 
-impl Wish<'_> {
+impl GuestSection<'_> {
     fn misused(&self, error: &str) -> SetupError {
         SetupError::Misused(self.placed(error))
     }
@@ -146,18 +144,18 @@ impl Wish<'_> {
     }
 
     /// Proves the configured version against the active one.
-    async fn proven(&self, guests: &Guests, wished: &Arc<Program>, active: &Instances) -> Result<(), Refused> {
+    async fn proven(&self, guests: &Guests, fetched: &Arc<Program>, active: &Instances) -> Result<(), Refused> {
         let reference = self.guest.reference.to_string();
         let against = self.against(guests, active, &reference);
-        let proven = prove(Arc::clone(wished), self.worlds, &against).await?;
+        let proven = prove(Arc::clone(fetched), self.worlds, &against).await?;
         tracing::info!("guest `{}`: {reference} passed: {}", self.name, proven.report);
         Ok(())
     }
 
     /// Tests the configured version by itself: there is no active one.
-    async fn tested(&self, guests: &Guests, wished: &Instances) -> Result<(), SetupError> {
+    async fn tested(&self, guests: &Guests, fetched: &Instances) -> Result<(), SetupError> {
         let reference = self.guest.reference.to_string();
-        let tested = self_test(wished, &self.against(guests, wished, &reference)).await;
+        let tested = self_test(fetched, &self.against(guests, fetched, &reference)).await;
         tested.map(drop).map_err(|refused| self.misused(&refused.to_string()))
     }
 
@@ -176,7 +174,7 @@ impl Wish<'_> {
     /// an error.
     fn without(
         &self,
-        error: NotWished,
+        error: Unavailable,
         active: Option<Arc<Program>>,
         revisions: &Revisions,
     ) -> Result<(Arc<Program>, String), SetupError> {
@@ -185,14 +183,14 @@ impl Wish<'_> {
             .configured()
             .is_some_and(|before| before.reference == reference);
         match active {
-            Some(active) if is_as_before && !matches!(error, NotWished::Lock(_) | NotWished::Distrusted(_)) => {
+            Some(active) if is_as_before && !matches!(error, Unavailable::Lock(_) | Unavailable::Distrusted(_)) => {
                 let problem = self.stays(&error.refused().to_string(), &active, revisions);
                 Ok((active, problem))
             }
             _ => Err(match error {
-                NotWished::Lock(NoGuest(why)) => SetupError::Misused(why),
-                NotWished::Away(why) => SetupError::Failed(self.placed(&why)),
-                NotWished::Distrusted(refused) | NotWished::Refused(refused) => self.misused(&refused.why),
+                Unavailable::Lock(NoGuest(why)) => SetupError::Misused(why),
+                Unavailable::Away(why) => SetupError::Failed(self.placed(&why)),
+                Unavailable::Distrusted(refused) | Unavailable::Refused(refused) => self.misused(&refused.why),
             }),
         }
     }
@@ -221,30 +219,34 @@ impl Wish<'_> {
 ///
 /// # Errors
 /// If it exists and is not available now.
-fn active(guests: &Guests, wish: &Wish<'_>, revisions: &Revisions) -> Result<Option<Arc<Program>>, SetupError> {
+fn active(
+    guests: &Guests,
+    section: &GuestSection<'_>,
+    revisions: &Revisions,
+) -> Result<Option<Arc<Program>>, SetupError> {
     let Some(active) = revisions.active() else {
         return Ok(None);
     };
     let goes_on = |why: &str| {
         tracing::warn!(
             "guest `{}`: revision {} {why}: going on with what the configuration names",
-            wish.name,
+            section.name,
             active.revision
         );
         Ok(None)
     };
-    if !active.is_vouched_for(&wish.guest.verify) {
+    if !active.is_vouched_for(&section.guest.verify) {
         return goes_on("is signed by no key of `verify`");
     }
     match guests.kept(&active.digest) {
         Ok(Some(program)) => Ok(Some(program)),
         Ok(None) => goes_on("is kept no more"),
-        Err(refused) => Err(wish.failed(&refused.why)),
+        Err(refused) => Err(section.failed(&refused.why)),
     }
 }
 
 /// Why the configured guest is not available.
-enum NotWished {
+enum Unavailable {
     /// The lock file can't be read. The error names it.
     Lock(NoGuest),
     /// Its registry did not answer.
@@ -255,7 +257,7 @@ enum NotWished {
     Refused(Refused),
 }
 
-impl NotWished {
+impl Unavailable {
     fn refused(self) -> Refused {
         let step = Step::Load;
         match self {
@@ -265,36 +267,36 @@ impl NotWished {
     }
 }
 
-async fn wished(guests: &Guests, wish: &Wish<'_>) -> Result<Fetched, NotWished> {
-    guests.check_lock().map_err(NotWished::Lock)?;
-    let reference = &wish.guest.reference;
-    let is_pinned = guests.loader().registry.pins(reference).map_err(NotWished::Lock)?;
-    let is_trusted = is_pinned || !wish.guest.verify.keys.is_empty() || matches!(reference, Reference::Oci(_));
+async fn fetched(guests: &Guests, section: &GuestSection<'_>) -> Result<Fetched, Unavailable> {
+    guests.check_lock().map_err(Unavailable::Lock)?;
+    let reference = &section.guest.reference;
+    let is_pinned = guests.loader().registry.pins(reference).map_err(Unavailable::Lock)?;
+    let is_trusted = is_pinned || !section.guest.verify.keys.is_empty() || matches!(reference, Reference::Oci(_));
     let refused = |refused| {
         if is_trusted {
-            NotWished::Distrusted(refused)
+            Unavailable::Distrusted(refused)
         } else {
-            NotWished::Refused(refused)
+            Unavailable::Refused(refused)
         }
     };
-    let loaded = guests.load(&wish.guest.reference, &wish.guest.verify).await;
-    let wished = loaded.map_err(|error| match error {
-        NotLoaded::Failed(why) => NotWished::Away(why),
+    let loaded = guests.load(&section.guest.reference, &section.guest.verify).await;
+    let fetched = loaded.map_err(|error| match error {
+        NotLoaded::Failed(why) => Unavailable::Away(why),
         NotLoaded::NoGuest(NoGuest(why)) => refused(Refused { step: Step::Load, why }),
     })?;
-    of_world(&wished.program, wish.worlds).map_err(refused)?;
-    Ok(wished)
+    of_world(&fetched.program, section.worlds).map_err(refused)?;
+    Ok(fetched)
 }
 
 /// Checks what only a swap or a failure needs, so that problems do not first appear then.
-async fn reserves(guests: &Guests, wish: &Wish<'_>) -> Result<(), SetupError> {
-    gate(&wish.guest.proof).map_err(|error| wish.misused(&format!("accepted_differences: {error}")))?;
+async fn reserves(guests: &Guests, section: &GuestSection<'_>) -> Result<(), SetupError> {
+    gate(&section.guest.proof).map_err(|error| section.misused(&format!("accepted_differences: {error}")))?;
     // Loading the guest itself reports problems with the lock file.
-    if let (OnFailure::FallBack(reference), Ok(())) = (&wish.guest.failure.on_failure, guests.check_lock()) {
-        let fall_back = guests.named(reference, &wish.guest.verify).await;
+    if let (OnFailure::FallBack(reference), Ok(())) = (&section.guest.failure.on_failure, guests.check_lock()) {
+        let fall_back = guests.named(reference, &section.guest.verify).await;
         fall_back
-            .and_then(|fall_back| of_world(&fall_back.program, wish.worlds))
-            .map_err(|refused| wish.misused(&format!("fall_back: {}", refused.why)))?;
+            .and_then(|fall_back| of_world(&fall_back.program, section.worlds))
+            .map_err(|refused| section.misused(&format!("fall_back: {}", refused.why)))?;
     }
     Ok(())
 }
@@ -302,29 +304,22 @@ async fn reserves(guests: &Guests, wish: &Wish<'_>) -> Result<(), SetupError> {
 /// Writes the bytes first, so that those of each revision exist.
 fn write_down(
     guests: &Guests,
-    wish: &Wish<'_>,
-    wished: &Fetched,
+    section: &GuestSection<'_>,
+    fetched: &Fetched,
     program: &Program,
     revisions: &mut Revisions,
     configured: Configured,
 ) -> Result<(), SetupError> {
-    let failed = |error: std::io::Error| wish.failed(&error);
-    if let Some(bytes) = &wished.bytes {
+    let failed = |error: std::io::Error| section.failed(&error);
+    if let Some(bytes) = &fetched.bytes {
         guests.keep(bytes).map_err(|refused| SetupError::Failed(refused.why))?;
     }
     let digest = program.guest.digest.to_string();
     if revisions.active().is_none_or(|active| active.digest != digest) {
         let revision = Revision {
-            revision: 0,
-            reference: configured.reference.clone(),
-            name: program.guest.name.clone(),
-            version: program.guest.version.clone(),
-            digest,
-            at_ms: SystemClock.now_ms(),
-            by: By::Configuration,
-            vouched: wished.vouched.clone(),
-            note: None,
-            afresh: wish.guest.proof.afresh,
+            vouched: fetched.vouched.clone(),
+            afresh: section.guest.proof.afresh,
+            ..Revision::new(&program.guest, configured.reference.clone(), By::Configuration)
         };
         revisions.push(revision).map_err(failed)?;
     }

@@ -29,10 +29,10 @@ use trueup_capabilities::Backends;
 use trueup_capabilities::cri::Runtime;
 use trueup_config::IpamAdapter as Settings;
 use trueup_sources::enis::Enis;
-use trueup_work::board::pods::{Event, Stats};
 use trueup_work::lifecycle::active::Handover;
 use trueup_work::lifecycle::failure::Failure;
 use trueup_work::setup::SetupError;
+use trueup_work::status::pods::{Event, Stats};
 
 use super::datastore::Datastore;
 use super::durability::Answers;
@@ -50,7 +50,7 @@ use super::spool::{Release, Spool};
 pub const READING_RETRY: Duration = Duration::from_secs(5);
 
 /// [`super::once`] gives up after this many failed readings, as for the keys of other guests.
-pub const READINGS_MAX_ONCE: u32 = trueup_work::lifecycle::troubles::FAILURES_MAX_ONCE;
+pub const READINGS_MAX_ONCE: u32 = trueup_work::lifecycle::failure_counts::FAILURES_MAX_ONCE;
 
 /// How often the actor tries again to remove what left the list of interfaces, if no pod's end triggered that.
 const LEAVING_PERIOD: Duration = Duration::from_secs(30);

@@ -8,11 +8,11 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use trueup_capabilities::Backends;
-use trueup_work::board::pods::Stats;
-use trueup_work::instances::Instances;
+use trueup_instance::Instances;
 use trueup_work::lifecycle::active::{Active, Commit};
 use trueup_work::lifecycle::failure::Failure;
-use trueup_work::slot::{About, InstanceSlot};
+use trueup_work::slot::{CallContext, InstanceSlot};
+use trueup_work::status::pods::Stats;
 
 use super::enis::Traits;
 use super::managing::{PHASE_STORE, set_phase};
@@ -100,7 +100,7 @@ impl Datastore {
 
     async fn ask<R: DeserializeOwned>(&mut self, call: &str, args: &impl Serialize) -> Result<R, Failure> {
         let cause = self.pod.as_ref().map(|pod| format!("request of pod {pod}"));
-        let about = About {
+        let about = CallContext {
             cause: cause.as_deref().unwrap_or("request"),
             by: None,
             object: self.pod.clone(),

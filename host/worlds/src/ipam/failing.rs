@@ -10,7 +10,7 @@ use trueup_config::FailurePolicy;
 use trueup_work::lifecycle::failure::Failure;
 use trueup_work::lifecycle::quarantine::Quarantine;
 use trueup_work::supervisor::Supervisor;
-use trueup_work::swap::Fallen;
+use trueup_work::swap::FallBack;
 
 use super::datastore::Datastore;
 use super::protocol::Command;
@@ -28,7 +28,7 @@ impl Failing {
     pub(crate) fn new(
         quarantine: Arc<Quarantine>,
         policy: FailurePolicy,
-        fall_back: mpsc::UnboundedSender<Fallen>,
+        fall_back: mpsc::UnboundedSender<FallBack>,
     ) -> Self {
         Self(Some(Supervisor::new(quarantine, policy, fall_back)))
     }

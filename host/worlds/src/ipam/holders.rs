@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
-use trueup_work::board::pods::Stats;
+use trueup_work::status::pods::Stats;
 
 use super::enis::Inventory;
 use super::state_file::StateFile;

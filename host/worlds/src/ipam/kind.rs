@@ -6,14 +6,14 @@ use std::sync::Arc;
 use serde_json::value::to_raw_value;
 use tokio::sync::{mpsc, watch as channel};
 use trueup_config::{self as config, Config, EnisFrom, Ipam, World};
+use trueup_instance::Worlds;
 use trueup_sources::enis::{self, Enis};
-use trueup_work::board::Board;
 use trueup_work::event::Event;
-use trueup_work::guests::Worlds;
-use trueup_work::kind::{self, Begin, Extent, Fallible, Kind, Loop, On, Planning, Ready, Summary};
+use trueup_work::kind::{self, Begin, Fallible, Kind, Loop, On, Planning, Ready, RunMode, Summary};
 use trueup_work::needs::Needs;
 use trueup_work::plan::{KeyPlan, Plan};
 use trueup_work::setup::SetupError;
+use trueup_work::status::HostStatus;
 
 use super::messages;
 use super::setup::Addresses;
@@ -36,8 +36,8 @@ type Interfaces = (channel::Receiver<Enis>, Option<mpsc::UnboundedReceiver<Optio
 ///
 /// # Errors
 /// If there is no list to begin with.
-fn interfaces(from: &EnisFrom, extent: Extent) -> Result<Interfaces, SetupError> {
-    if let (EnisFrom::File(file), Extent::UntilStopped) = (from, extent) {
+fn interfaces(from: &EnisFrom, extent: RunMode) -> Result<Interfaces, SetupError> {
+    if let (EnisFrom::File(file), RunMode::UntilStopped) = (from, extent) {
         let enis::Watched { enis, problems } = enis::watch(file).map_err(SetupError::misused)?;
         return Ok((enis, Some(problems)));
     }
@@ -95,8 +95,8 @@ impl Kind for OfPods {
             let Some(ipam) = of.config.world::<Ipam>() else {
                 return Ok(());
             };
-            let (enis, _) = interfaces(&ipam.enis, Extent::Once)?;
-            let Addresses { version, backends, .. } = Addresses::new(of.config, ipam, of.ground).await?;
+            let (enis, _) = interfaces(&ipam.enis, RunMode::Once)?;
+            let Addresses { version, backends, .. } = Addresses::new(of.config, ipam, of.host_context).await?;
             let active = Arc::clone(&version.active);
             let managed = super::Managing::new(Arc::clone(&active), version.unmanaged(), ipam.guest.failure.clone());
             let settings = ipam.adapter.clone();
@@ -116,13 +116,13 @@ impl Kind for OfPods {
         })
     }
 
-    fn set_up<'a>(&'a self, (config, ground, extent, _): On<'a>) -> Fallible<'a, Option<Box<dyn Ready + 'a>>> {
+    fn set_up<'a>(&'a self, (config, host_context, extent, _): On<'a>) -> Fallible<'a, Option<Box<dyn Ready + 'a>>> {
         Box::pin(async move {
             let Some(ipam) = config.world::<Ipam>() else {
                 return Ok(None);
             };
             let interfaces = interfaces(&ipam.enis, extent)?;
-            let addresses = Addresses::new(config, ipam, ground).await?;
+            let addresses = Addresses::new(config, ipam, host_context).await?;
             let setup = Some((addresses, interfaces));
             Ok(Some(Box::new(Pods { ipam, setup }) as _))
         })
@@ -142,10 +142,14 @@ impl Ready for Pods<'_> {
             ..super::Managing::new(active, managing, ipam.guest.failure.clone())
         };
         let (settings, backends) = (ipam.adapter.clone(), addresses.backends);
-        let (context, tell, board) = (with.context, with.tell, Arc::clone(&with.management.ground.board));
+        let (context, tell, host_status) = (
+            with.context,
+            with.tell,
+            Arc::clone(&with.management.host_context.host_status),
+        );
         Ok(Box::pin(async move {
             let tell_of_pods = |event| {
-                board.told_of_pods(&event);
+                host_status.pods_event(&event);
                 tell(Event::Own(messages::own(&event)));
             };
             if context.is_once() {
@@ -155,7 +159,7 @@ impl Ready for Pods<'_> {
             let serving = super::serve(settings, managed, backends, enis, context.stopped(), tell_of_pods);
             tokio::select! {
                 served = serving => served.map(|()| None),
-                never = tell_problems(problems, &board, tell) => match never {},
+                never = tell_problems(problems, &host_status, tell) => match never {},
             }
         }))
     }
@@ -179,12 +183,12 @@ fn summary(of: &super::Summary) -> Result<Summary, SetupError> {
 
 async fn tell_problems(
     problems: Option<mpsc::UnboundedReceiver<Option<String>>>,
-    board: &Board,
+    host_status: &HostStatus,
     tell: &dyn Fn(Event),
 ) -> Infallible {
     if let Some(mut problems) = problems {
         while let Some(problem) = problems.recv().await {
-            board.interfaces(problem.clone());
+            host_status.interfaces(problem.clone());
             if let Some(problem) = problem {
                 tell(Event::Problem(problem));
             }

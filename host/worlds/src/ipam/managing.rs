@@ -6,8 +6,8 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 use trueup_capabilities::cri::Runtime;
 use trueup_config::FailurePolicy;
-use trueup_work::ground;
-use trueup_work::instances::Instances;
+use trueup_instance::Instances;
+use trueup_work::host_context;
 use trueup_work::lifecycle::active::{Active, Handover};
 
 use super::failing::Failing;
@@ -51,7 +51,7 @@ pub struct Managing {
 impl Managing {
     /// A guest whose failing requests are set aside as the policy says. Nothing compares holders with the container
     /// runtime.
-    pub fn new(active: Arc<Active>, of: ground::Managing, policy: FailurePolicy) -> Self {
+    pub fn new(active: Arc<Active>, of: host_context::Supervision, policy: FailurePolicy) -> Self {
         Self {
             active,
             handovers: of.handovers,

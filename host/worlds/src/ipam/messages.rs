@@ -1,18 +1,18 @@
 //! The lines about events of pod addresses.
 
-use trueup_work::board::pods::Event;
-use trueup_work::event::{Own, Said};
+use trueup_work::event::{Message, WorldEvent};
+use trueup_work::status::pods::Event;
 
 /// The event of a run.
-pub(super) fn own(event: &Event) -> Own {
-    Own::new("ipam", event, message(event))
+pub(super) fn own(event: &Event) -> WorldEvent {
+    WorldEvent::new("ipam", event, message(event))
 }
 
-fn message(event: &Event) -> Option<Said> {
+fn message(event: &Event) -> Option<Message> {
     Some(match event {
-        Event::Read { instance, stats } => Said::outcome(instance, "true", &stats.to_string()),
-        Event::Listening { socket } => Said::Line(format!("listening on {}", socket.display())),
-        Event::Released { instance, eni } => Said::outcome(
+        Event::Read { instance, stats } => Message::outcome(instance, "true", &stats.to_string()),
+        Event::Listening { socket } => Message::Line(format!("listening on {}", socket.display())),
+        Event::Released { instance, eni } => Message::outcome(
             instance,
             "released",
             &format!("network interface `{eni}` is unused and can be detached"),
@@ -21,23 +21,23 @@ fn message(event: &Event) -> Option<Said> {
             instance,
             done,
             kept: 0,
-        } => Said::outcome(
+        } => Message::outcome(
             instance,
             "spool",
             &format!("{done} left by pods that ended while no host ran: done"),
         ),
-        Event::Spool { instance, done, kept } => Said::Warning(format!(
+        Event::Spool { instance, done, kept } => Message::Warning(format!(
             "{instance}: of the releases left by pods that ended while no host ran, {done} are done and {kept} are tried \
              again"
         )),
         // `trueup status` shows these; the log has what the host refused to pods.
         Event::Counted { .. } => return None,
-        Event::Ended { instance, error } => Said::Warning(format!("{instance}: {error}")),
+        Event::Ended { instance, error } => Message::Warning(format!("{instance}: {error}")),
         Event::RolledBack {
             instance,
             error,
             stands,
-        } => Said::Warning(format!(
+        } => Message::Warning(format!(
             "{instance}: what the store took is lost, and the requests that waited failed ({error}): going on from entry \
              {stands} of the journal"
         )),
@@ -45,11 +45,11 @@ fn message(event: &Event) -> Option<Said> {
             instance,
             error,
             again_in_ms,
-        } => Said::failed(instance, &format!("the store can't be read: {error}"), *again_in_ms),
+        } => Message::failed(instance, &format!("the store can't be read: {error}"), *again_in_ms),
         Event::Down {
             instance,
             error,
             again_in_ms,
-        } => Said::failed(instance, error, *again_in_ms),
+        } => Message::failed(instance, error, *again_in_ms),
     })
 }

@@ -35,7 +35,7 @@ use tokio::task::JoinHandle;
 use trueup_capabilities::Backends;
 use trueup_sources::enis::Enis;
 use trueup_work::setup::SetupError;
-use trueup_work::socket::Place;
+use trueup_work::socket::SocketPath;
 
 pub use self::actor::{READING_RETRY, READINGS_MAX_ONCE};
 pub use self::client::{release, show};
@@ -44,7 +44,7 @@ pub use self::managing::{Managing, guest_settings};
 pub use self::server::CONNECTIONS_MAX;
 pub use self::shown::{Shown, ShownGuest, Summary};
 pub use trueup_config::{IpamAdapter as Settings, WarmTargets};
-pub use trueup_work::board::pods::{Event, Stats};
+pub use trueup_work::status::pods::{Event, Stats};
 
 use self::actor::Actor;
 use self::mailbox::{Mailbox, QUEUE_MAX};
@@ -67,7 +67,7 @@ pub async fn serve(
     tell: impl FnMut(Event),
 ) -> Result<(), SetupError> {
     let socket = settings.socket.clone();
-    let mut place = Place::take(&socket).await?;
+    let mut place = SocketPath::take(&socket).await?;
     let (events, received) = mpsc::unbounded_channel();
     let mut served = Served::start(settings, managed, backends, enis, events.clone())?;
     let serving = async {

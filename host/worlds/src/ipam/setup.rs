@@ -10,8 +10,8 @@ use trueup_capabilities::cri::remote::{self, Remote};
 use trueup_capabilities::grants::{Access, OWN, SANDBOXES};
 use trueup_capabilities::metrics::Registry as Metrics;
 use trueup_config::{AdminAt, CheckpointAt, Config, Guest, Ipam};
-use trueup_work::ground::{Ground, Version};
-use trueup_work::needs::{Look, Needs, NoGrant, Trouble};
+use trueup_work::host_context::{HostContext, Version};
+use trueup_work::needs::{Needs, NoGrant, Probe, Problem};
 use trueup_work::setup::SetupError;
 
 use super::managing::guest_settings;
@@ -30,18 +30,18 @@ impl Addresses {
     ///
     /// # Errors
     /// One line: what can't be used.
-    pub(crate) async fn new(config: &Config, ipam: &Ipam, ground: &Ground) -> Result<Self, SetupError> {
+    pub(crate) async fn new(config: &Config, ipam: &Ipam, host_context: &HostContext) -> Result<Self, SetupError> {
         no_grants(ipam).iter().for_each(|missing| tracing::warn!("{missing}"));
-        let version = Self::version(config, ipam, ground).await?;
+        let version = Self::version(config, ipam, host_context).await?;
         let runtime: Arc<dyn Runtime> = Arc::new(container_runtime(ipam));
         let backends = Backends {
-            checkpoint: Some(if ground.plans() {
+            checkpoint: Some(if host_context.plans() {
                 copied(&ipam.checkpoint)?
             } else {
-                open_store(&ipam.checkpoint, &ground.metrics)?
+                open_store(&ipam.checkpoint, &host_context.metrics)?
             }),
             sandboxes: Some(Arc::clone(&runtime)),
-            ..ground.backends(config.seed, &ipam.adapter.instance, &Arc::default())
+            ..host_context.backends(config.seed, &ipam.adapter.instance, &Arc::default())
         };
         Ok(Self {
             version,
@@ -50,8 +50,8 @@ impl Addresses {
         })
     }
 
-    async fn version(config: &Config, ipam: &Ipam, ground: &Ground) -> Result<Version, SetupError> {
-        let version = ground
+    async fn version(config: &Config, ipam: &Ipam, host_context: &HostContext) -> Result<Version, SetupError> {
+        let version = host_context
             .version(config, guest::NAME, guest::WORLDS, &called(ipam))
             .await?;
         // Its manager gets the settings as they are configured.
@@ -86,20 +86,20 @@ pub(super) fn needs(ipam: &Ipam) -> Needs<'_> {
         let next =
             format!("trueup checkpoint verify {stored}; move a damaged one away, or restore an earlier generation");
         match tools::verify(path) {
-            Ok((_, Verdict::Corrupt { text })) => Err(Trouble::new(text, next)),
+            Ok((_, Verdict::Corrupt { text })) => Err(Problem::new(text, next)),
             // Nothing was ever stored there.
             Ok(_) | Err(ToolError::Misused(_)) => Ok(stored),
-            Err(error) => Err(Trouble::new(error, next)),
+            Err(error) => Err(Problem::new(error, next)),
         }
     };
-    let mut looks = vec![Look::new("checkpoint", storage)];
+    let mut looks = vec![Probe::new("checkpoint", storage)];
     if ipam.reads_from_runtime() || ipam.runtime_socket.is_some() {
-        looks.push(Look::new("container runtime", async {
+        looks.push(Probe::new("container runtime", async {
             let known = container_runtime(ipam).list_ids().await;
             let next = "crictl info: if that fails too, start the runtime; or correct `socket` in [backend.cri]";
             known
                 .map(|known| format!("answers, and knows {} sandboxes", known.len()))
-                .map_err(|error| Trouble::new(error, next))
+                .map_err(|error| Problem::new(error, next))
         }));
     }
     Needs {

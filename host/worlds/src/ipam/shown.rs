@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use trueup_work::board::pods::Stats;
+use trueup_work::status::pods::Stats;
 
 use super::holders::Forgotten;
 

@@ -13,9 +13,9 @@ use std::sync::Arc;
 use trueup_base::regular;
 use trueup_capabilities::lbaas::anexia::Owned;
 use trueup_sources::{Change, Completeness, Kind, Missing, Object, ObjectRef, Objects, Source};
-use trueup_work::decisions::{Input, Nodes, Seen};
+use trueup_work::decisions::{ChangedNodes, ChangedObject, Input};
 use trueup_work::files;
-use trueup_work::keyed::Looked;
+use trueup_work::keyed::SourceChanges;
 
 use super::known::{self, KnownKeys, Locations};
 use crate::lbaas::adapter::{self, Key, Servers, Settings};
@@ -86,9 +86,9 @@ impl DesiredState {
     /// one; and a Service with our finalizer can't be missed.)
     ///
     /// The cost of one changed Service does not depend on how many there are.
-    pub(crate) fn take_in(&mut self, changes: &[Change], complete: bool, has_keys: bool) -> Looked<Key> {
+    pub(crate) fn take_in(&mut self, changes: &[Change], complete: bool, has_keys: bool) -> SourceChanges<Key> {
         let mut affected = BTreeSet::new();
-        let (mut seen, mut nodes) = (Vec::new(), Nodes::default());
+        let (mut seen, mut nodes) = (Vec::new(), ChangedNodes::default());
         let mut is_about_servers = false;
         for change in changes {
             self.completeness.see(change);
@@ -113,7 +113,7 @@ impl DesiredState {
             if !keys.is_empty() {
                 affected.extend(keys.iter().cloned());
                 let input = Input::of(change, before.as_ref());
-                seen.push(Seen { input, keys });
+                seen.push(ChangedObject { input, keys });
             }
         }
         let objects = has_keys.then_some(self.objects.len());
@@ -128,7 +128,7 @@ impl DesiredState {
             let was = std::mem::replace(&mut self.servers, adapter::servers(&self.objects));
             self.stand_in(no_nodes);
             if self.servers.targets == was.targets {
-                nodes = Nodes::default();
+                nodes = ChangedNodes::default();
             } else {
                 affected.extend(adapter::ours(&self.objects));
             }
@@ -141,7 +141,7 @@ impl DesiredState {
         if self.servers.targets.is_empty() && has_services && looked_at_nodes {
             notes.push("no Node is ready and open to load balancers: Services are left without servers".to_owned());
         }
-        Looked {
+        SourceChanges {
             affected,
             held: Vec::new(),
             seen,

@@ -2,8 +2,7 @@
 
 use serde::Deserialize;
 use trueup_engine::Data;
-use trueup_work::guests::Worlds;
-use trueup_work::{bindings, world};
+use trueup_instance::{Worlds, bindings, world};
 
 /// The name of this guest in configuration and state, whatever name the component has.
 pub const NAME: &str = "lbaas";
@@ -53,7 +52,7 @@ mod tests {
     use serde_json::value::RawValue;
 
     use super::OfDesired;
-    use trueup_work::guests::dispatch::args;
+    use trueup_instance::dispatch::args;
 
     #[test]
     fn a_key_that_nothing_knows_is_named_wherever_it_is() {

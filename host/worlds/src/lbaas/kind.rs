@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::future::LocalBoxFuture;
 use trueup_base::fence::Fence;
 use trueup_config::{self as config, Config, Lbaas, World};
-use trueup_work::guests::Worlds;
+use trueup_instance::Worlds;
 use trueup_work::keyed;
 use trueup_work::kind::{self, Begin, Fallible, Kind, Loop, On, Planning, Ready};
 use trueup_work::lifecycle::quarantine::Quarantine;
@@ -54,7 +54,7 @@ impl Kind for OfServices {
 
     fn plan<'a>(&'a self, of: Planning<'a>, plan: &'a mut Plan) -> Fallible<'a, ()> {
         Box::pin(async move {
-            let Some(setup) = Setup::new(of.config, of.ground, Fence::open()).await? else {
+            let Some(setup) = Setup::new(of.config, of.host_context, Fence::open()).await? else {
                 return Ok(());
             };
             let quarantine = Arc::new(Quarantine::load(&of.config.state_dir, guest::NAME));
@@ -73,9 +73,9 @@ impl Kind for OfServices {
         })
     }
 
-    fn set_up<'a>(&'a self, (config, ground, _, fence): On<'a>) -> Fallible<'a, Option<Box<dyn Ready + 'a>>> {
+    fn set_up<'a>(&'a self, (config, host_context, _, fence): On<'a>) -> Fallible<'a, Option<Box<dyn Ready + 'a>>> {
         Box::pin(async move {
-            let setup = Setup::new(config, ground, fence).await?;
+            let setup = Setup::new(config, host_context, fence).await?;
             Ok(setup.map(|setup| Box::new(setup) as _))
         })
     }

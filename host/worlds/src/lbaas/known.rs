@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
 use serde::{Deserialize, Serialize};
-use trueup_work::keyed::known::{Known, Record};
+use trueup_work::keyed::key_records::{KeyRecord, KeyRecords};
 
 use crate::lbaas::adapter::Key;
 
@@ -20,7 +20,7 @@ pub(crate) struct Uids {
     uids: Locations,
 }
 
-impl Record for Uids {
+impl KeyRecord for Uids {
     type Key = Key;
     const SAYS: &'static str = "where the objects of a Service are, should that go away";
 
@@ -30,7 +30,7 @@ impl Record for Uids {
 }
 
 /// All known keys.
-pub(crate) type KnownKeys = Known<Uids>;
+pub(crate) type KnownKeys = KeyRecords<Uids>;
 
 /// Where objects of `key` may exist.
 pub(crate) fn locations(known: &KnownKeys, key: &Key) -> Locations {

@@ -22,9 +22,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde_json::json;
 use trueup_capabilities::meter::Effects;
 use trueup_sources::Batch;
-use trueup_work::event::{Event, Own, Said};
+use trueup_work::event::{Event, Message, WorldEvent};
 use trueup_work::keyed::turn::{CutCalls, Turn};
-use trueup_work::keyed::{Looked, News, Reconciler, Rules, Standings, Turning, Wanted};
+use trueup_work::keyed::{LastResults, News, Reconciler, Rules, SourceChanges, Turning, Wanted};
 use trueup_work::lifecycle::quarantine::Quarantine;
 use trueup_work::setup::SetupError;
 
@@ -48,7 +48,7 @@ impl<'a> Services<'a> {
     /// # Errors
     /// If the state folder can't be read.
     fn new(setup: &'a Setup<'a>, quarantine: Arc<Quarantine>, publisher: Publisher) -> Result<Self, SetupError> {
-        let (lbaas, state_dir, plans) = (setup.lbaas, &setup.config.state_dir, setup.ground.plans());
+        let (lbaas, state_dir, plans) = (setup.lbaas, &setup.config.state_dir, setup.host_context.plans());
         let known = KnownKeys::open(state_dir, guest::NAME, plans)?;
         let desired = DesiredState::new(lbaas.adapter.clone(), &lbaas.source, state_dir, plans);
         let shared = Shared {
@@ -95,7 +95,7 @@ impl<'a> Services<'a> {
     }
 
     /// Once every key is in its desired state, the intents on disk cover all that a kill may leave without its tags.
-    fn note_all_listed(&self, standings: &Standings<Key>) {
+    fn note_all_listed(&self, standings: &LastResults<Key>) {
         let anexia = self.setup.anexia.as_ref().filter(|anexia| anexia.looks_by_name());
         let Some(anexia) = anexia.filter(|_| self.desired.is_complete()) else {
             return;
@@ -126,7 +126,7 @@ impl Reconciler for Services<'_> {
         counted: "objects each Service",
     };
 
-    fn look(&mut self, batch: &Batch) -> Looked<Key> {
+    fn look(&mut self, batch: &Batch) -> SourceChanges<Key> {
         let has_keys = self.known().keys().next().is_some();
         let unreadable = self.desired.take_in_unreadable(&batch.unreadable);
         let mut looked = self.desired.take_in(&batch.changes, batch.complete, has_keys);
@@ -241,8 +241,8 @@ impl Reconciler for Services<'_> {
             "destroyed": destroyed,
             "in_service": in_service,
         });
-        let said = Said::outcome(&key, if gone { "gone" } else { "true" }, &did);
-        Ok(Some(Event::Own(Own::new("true", &json, Some(said)))))
+        let said = Message::outcome(&key, if gone { "gone" } else { "true" }, &did);
+        Ok(Some(Event::Own(WorldEvent::new("true", &json, Some(said)))))
     }
 
     fn in_service(out: &Vec<AddressPorts>) -> Vec<String> {
@@ -262,8 +262,8 @@ impl Reconciler for Services<'_> {
         self.shared.publisher.report(key, publish::News::Not(news));
     }
 
-    fn about_to_wait(&mut self, is_at_rest: bool, standings: &Standings<Key>, sleepers: usize) {
-        self.setup.ground.board.sleeping(sleepers);
+    fn about_to_wait(&mut self, is_at_rest: bool, standings: &LastResults<Key>, sleepers: usize) {
+        self.setup.host_context.host_status.sleeping(sleepers);
         if is_at_rest {
             self.note_all_listed(standings);
         }

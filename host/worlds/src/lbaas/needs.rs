@@ -6,7 +6,7 @@ use trueup_base::fence::Fence;
 use trueup_capabilities::lbaas::{Api as _, Error};
 use trueup_config::{AdminAt, Lbaas, LbaasBackend};
 use trueup_sources::kubernetes::Right;
-use trueup_work::needs::{Look, Needs, Trouble};
+use trueup_work::needs::{Needs, Probe, Problem};
 use trueup_work::setup::{SetupError, read_token};
 
 use super::setup::{SIMULATED_ENGINES_TOKEN, connect, no_grants};
@@ -57,7 +57,7 @@ pub(super) fn needs(lbaas: &Lbaas) -> Needs<'_> {
 }
 
 /// How the Engine is asked. Adds where it is.
-fn backend<'a>(lbaas: &'a Lbaas, needs: &mut Needs<'a>) -> Result<Look<'a>, SetupError> {
+fn backend<'a>(lbaas: &'a Lbaas, needs: &mut Needs<'a>) -> Result<Probe<'a>, SetupError> {
     let sim = lbaas.sim.as_ref();
     if let Some(sim) = sim {
         read_token(&sim.token, SIMULATED_ENGINES_TOKEN)?;
@@ -70,12 +70,12 @@ fn backend<'a>(lbaas: &'a Lbaas, needs: &mut Needs<'a>) -> Result<Look<'a>, Setu
         let harm = "a run writes simulated addresses to its Services";
         let next =
             "for the real one, leave out `url` of [backend.lbaas] and [sim.lbaas]; else name a cluster for trials";
-        return Ok(Look::simulated(ENGINE, what, (harm, next)));
+        return Ok(Probe::simulated(ENGINE, what, (harm, next)));
     };
     let url = engine.settings(None).url;
     needs.servers.push(url.clone());
     let load_balancers = &lbaas.adapter.load_balancers;
-    Ok(Look::new(ENGINE, async move {
+    Ok(Probe::new(ENGINE, async move {
         for load_balancer in load_balancers {
             if let Err(error) = anexia.load_balancer(load_balancer).await {
                 return Err(trouble(error, load_balancer, &url));
@@ -86,7 +86,7 @@ fn backend<'a>(lbaas: &'a Lbaas, needs: &mut Needs<'a>) -> Result<Look<'a>, Setu
 }
 
 /// Why a load balancer can't be read, and what to do.
-fn trouble(error: Error, load_balancer: &str, url: &str) -> Trouble {
+fn trouble(error: Error, load_balancer: &str, url: &str) -> Problem {
     let next = match &error {
         Error::Unauthorized => {
             "write a valid token into the file that `token_file` of [backend.lbaas] names, or into its variable"
@@ -95,7 +95,7 @@ fn trouble(error: Error, load_balancer: &str, url: &str) -> Trouble {
         Error::NotFound => format!("correct `{load_balancer}` in `load_balancers` of [adapter.lbaas]"),
         _ => format!("curl -sS {url}: if that fails too, correct `url` of [backend.lbaas], a proxy or the network"),
     };
-    Trouble::new(
+    Problem::new(
         format!(
             "load balancer `{load_balancer}`: {}",
             describe(&guest::Error::Api(error))

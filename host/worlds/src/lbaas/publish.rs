@@ -14,7 +14,7 @@ use trueup_sources::kubernetes::Kubernetes;
 use trueup_work::files;
 use trueup_work::input::Input;
 use trueup_work::keyed;
-use trueup_work::kubernetes::{Events, Said};
+use trueup_work::kubernetes::{Events, ObjectEvent};
 
 use crate::lbaas::adapter::{self, Key};
 use crate::lbaas::guest::AddressPorts;
@@ -122,7 +122,7 @@ pub(crate) enum News<'a> {
 
 /// News as an event, in the words of Kubernetes' own controllers where they have any. `None` if it is not worth an
 /// event.
-fn event(key: &Key, news: News<'_>) -> Option<Said> {
+fn event(key: &Key, news: News<'_>) -> Option<ObjectEvent> {
     const ENSURE: &str = "EnsureLoadBalancer";
     let (warning, reason, action, note) = match news {
         News::Ensured {
@@ -154,7 +154,7 @@ fn event(key: &Key, news: News<'_>) -> Option<Said> {
         }
         News::Not(keyed::News::Refused(error)) => (true, "InvalidLoadBalancer", ENSURE, error.to_owned()),
     };
-    Some(Said {
+    Some(ObjectEvent {
         key: key.clone(),
         warning,
         reason,

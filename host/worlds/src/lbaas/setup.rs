@@ -18,7 +18,7 @@ use trueup_capabilities::metrics::{HOST, Line, Registry as Metrics};
 use trueup_config::{Backend as _, Config, Lbaas, LbaasBackend, LbaasSim};
 use trueup_sims::Server;
 use trueup_sims::lbaas::ServerConfig;
-use trueup_work::ground::{Ground, Version};
+use trueup_work::host_context::{HostContext, Version};
 use trueup_work::keyed::Parts;
 use trueup_work::lifecycle::active::Active;
 use trueup_work::needs::NoGrant;
@@ -33,7 +33,7 @@ const INTENTS: &str = "intents";
 pub(crate) struct Setup<'c> {
     pub(super) config: &'c Config,
     pub(super) lbaas: &'c Lbaas,
-    pub(super) ground: &'c Ground,
+    pub(super) host_context: &'c HostContext,
     /// The version of the guest that decides.
     pub(super) active: Arc<Active>,
     /// The same, until it is connected with its manager.
@@ -52,26 +52,32 @@ impl<'c> Setup<'c> {
     ///
     /// # Errors
     /// One line: what can't be used.
-    pub(super) async fn new(config: &'c Config, ground: &'c Ground, fence: Fence) -> Result<Option<Self>, SetupError> {
+    pub(super) async fn new(
+        config: &'c Config,
+        host_context: &'c HostContext,
+        fence: Fence,
+    ) -> Result<Option<Self>, SetupError> {
         let Some(lbaas) = config.world::<Lbaas>() else {
             return Ok(None);
         };
         no_grants(lbaas).iter().for_each(|missing| tracing::warn!("{missing}"));
-        let version = ground.version(config, guest::NAME, guest::WORLDS, &lbaas.guest).await?;
+        let version = host_context
+            .version(config, guest::NAME, guest::WORLDS, &lbaas.guest)
+            .await?;
         let simulated_engine = match &lbaas.sim {
-            Some(sim) => Some(start_engine(sim, ground.plans()).await?),
+            Some(sim) => Some(start_engine(sim, host_context.plans()).await?),
             None => None,
         };
         let address = simulated_engine.as_ref().map(Server::local_addr);
         if let Some(address) = address {
-            ground.note_server(config, LbaasBackend::SIM, address)?;
+            host_context.note_server(config, LbaasBackend::SIM, address)?;
         }
         let intents = config.state_dir.join(INTENTS).join(guest::NAME);
-        let (api, anexia) = connect(lbaas, address, &ground.metrics, fence, Some(&intents))?;
+        let (api, anexia) = connect(lbaas, address, &host_context.metrics, fence, Some(&intents))?;
         Ok(Some(Self {
             config,
             lbaas,
-            ground,
+            host_context,
             active: Arc::clone(&version.active),
             version: Some(version),
             api,
@@ -83,7 +89,7 @@ impl<'c> Setup<'c> {
     pub(super) fn parts(&self) -> Parts<'_> {
         Parts {
             active: &self.active,
-            ground: self.ground,
+            host_context: self.host_context,
             guest: &self.lbaas.guest,
             source: &self.lbaas.source,
         }
@@ -106,7 +112,7 @@ impl<'c> Setup<'c> {
     pub(super) fn backends(&self, key: &str, api: Arc<dyn Api>) -> Backends {
         Backends {
             lbaas: Some(api),
-            ..self.ground.backends(self.config.seed, key, &self.active.quotas)
+            ..self.host_context.backends(self.config.seed, key, &self.active.quotas)
         }
     }
 }

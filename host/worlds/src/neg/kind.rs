@@ -3,7 +3,7 @@
 use futures_util::future::LocalBoxFuture;
 use tokio::sync::mpsc;
 use trueup_config::{self as config, Config, World};
-use trueup_work::guests::Worlds;
+use trueup_instance::Worlds;
 use trueup_work::kind::{self, Begin, Fallible, Kind, Loop, On, Planning, Ready};
 use trueup_work::needs::Needs;
 use trueup_work::plan::Plan;
@@ -48,9 +48,9 @@ impl Kind for OfNegs {
         Box::pin(super::plan::plan(self.name(), of, plan))
     }
 
-    fn set_up<'a>(&'a self, (config, ground, _, fence): On<'a>) -> Fallible<'a, Option<Box<dyn Ready + 'a>>> {
+    fn set_up<'a>(&'a self, (config, host_context, _, fence): On<'a>) -> Fallible<'a, Option<Box<dyn Ready + 'a>>> {
         Box::pin(async move {
-            let setup = NegSetup::new(config, ground, fence).await?;
+            let setup = NegSetup::new(config, host_context, fence).await?;
             Ok(setup.map(|setup| Box::new(setup) as _))
         })
     }

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use trueup_base::regular;
 use trueup_work::files;
-use trueup_work::keyed::known::{Known, Record, named};
+use trueup_work::keyed::key_records::{KeyRecord, KeyRecords, named};
 
 use crate::neg::adapter::{Key, Locations};
 use crate::neg::guest::NAME;
@@ -26,7 +26,7 @@ pub(super) struct KeySettings {
     pub(super) settings: Map<String, Value>,
 }
 
-impl Record for KeySettings {
+impl KeyRecord for KeySettings {
     type Key = Key;
     const SAYS: &'static str = "which NEGs a Service has, should that go away";
 
@@ -36,7 +36,7 @@ impl Record for KeySettings {
 }
 
 /// All known keys.
-pub(super) type KnownKeys = Known<KeySettings>;
+pub(super) type KnownKeys = KeyRecords<KeySettings>;
 
 /// Remembers that a key may have endpoints in these NEGs. It is on disk before this returns.
 ///

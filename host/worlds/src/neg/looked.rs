@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use trueup_base::clock::{Clock as _, SystemClock};
 use trueup_sources::{Batch, Kind, ObjectRef};
-use trueup_work::decisions::{Input as Changed, Nodes, Seen};
-use trueup_work::keyed::Looked;
+use trueup_work::decisions::{ChangedNodes, ChangedObject, Input as Changed};
+use trueup_work::keyed::SourceChanges;
 use trueup_work::lifecycle::quarantine::digest_of;
 
 use super::Negs;
@@ -22,7 +22,7 @@ const GATHER_MAX_MS: u64 = 5_000;
 
 impl Negs<'_> {
     /// Takes in what the source says, including what can't be read.
-    pub(super) fn take_in(&mut self, batch: &Batch) -> Looked<Key> {
+    pub(super) fn take_in(&mut self, batch: &Batch) -> SourceChanges<Key> {
         let mut inputs: BTreeMap<ObjectRef, Changed> = BTreeMap::new();
         for change in &batch.changes {
             let before = self.objects.apply(change);
@@ -34,7 +34,7 @@ impl Negs<'_> {
         changed.affected.extend(unreadable);
         changed.affected.extend(self.known_and_affected(&changed));
         if changed.more_locations
-            && !self.setup.ground.plans()
+            && !self.setup.host_context.plans()
             && let Err(error) = self.locations.keep(self.targets.locations())
         {
             tracing::warn!("zones and subnets are not remembered for the next start: {error}");
@@ -58,13 +58,13 @@ impl Negs<'_> {
         let seen = changed.seen.into_iter().filter_map(|concern| {
             let input = inputs.get(&concern.reference)?.clone();
             let keys = concern.keys.into_iter().collect();
-            Some(Seen { input, keys })
+            Some(ChangedObject { input, keys })
         });
-        Looked {
+        SourceChanges {
             affected,
             held,
             seen: seen.collect(),
-            nodes: Nodes::default(),
+            nodes: ChangedNodes::default(),
             notes: changed.notes,
             is_empty: changed.is_empty,
             no_nodes: changed.no_nodes,

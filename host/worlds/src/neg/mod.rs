@@ -31,13 +31,13 @@ use tokio::sync::mpsc;
 use trueup_base::clock::{Clock as _, SystemClock};
 use trueup_capabilities::neg::EndpointGroup;
 use trueup_sources::Objects;
-use trueup_work::board::{NegAt, OperationAt};
 use trueup_work::decisions::Cause;
 use trueup_work::kind::SetErrorState;
 use trueup_work::lifecycle::quarantine::Quarantine;
 use trueup_work::setup::SetupError;
+use trueup_work::status::{NegAt, OperationShown};
 
-pub use trueup_work::board::Migration;
+pub use trueup_work::status::Migration;
 
 use self::adapter::{Key, NEG_NAMES, Targets};
 use self::inbox::Inbox;
@@ -117,7 +117,7 @@ impl<'a> Negs<'a> {
         (ends, error_states): (mpsc::Receiver<Ended>, mpsc::Receiver<SetErrorState>),
     ) -> Result<Self, SetupError> {
         let (neg, state_dir) = (setup.neg, &setup.config.state_dir);
-        let known = KnownKeys::open(state_dir, guest::NAME, setup.ground.plans())?;
+        let known = KnownKeys::open(state_dir, guest::NAME, setup.host_context.plans())?;
         let file = LocationsFile::new(state_dir);
         let unreadable = |error| SetupError::Misused(format!("reading the known keys: {error}"));
         let locations = file.read().map_err(unreadable)?;
@@ -219,20 +219,22 @@ impl<'a> Negs<'a> {
     fn show(&self, key: &Key, out: &Out) {
         let Some(state) = &out.found.state else { return };
         let instance = key.to_string();
-        let in_flight = state.in_flight.iter().map(|(operation, started)| OperationAt {
+        let in_flight = state.in_flight.iter().map(|(operation, started)| OperationShown {
+            key: instance.clone(),
             operation: *operation,
-            attaches: started.attaches,
+            action: if started.attaches { "attach" } else { "detach" }.to_owned(),
             endpoints: started.endpoints,
             at: state.in_flight_at.get(operation).cloned().unwrap_or_default(),
+            since_ms: self.setup.host_context.host_status.now_ms(),
         });
         let at = NegAt {
             in_flight: in_flight.collect(),
             attached: out.found.attached,
             detached: out.found.detached,
-            migration: state.migration(&self.setup.ground.metrics, &instance),
+            migration: state.migration(&self.setup.host_context.metrics, &instance),
             in_error_state: state.in_error_state,
         };
-        self.setup.ground.board.neg(&instance, at);
+        self.setup.host_context.host_status.neg(&instance, at);
     }
 
     /// When the first timer of a key is due, in milliseconds from now.

@@ -2,7 +2,7 @@
 
 use trueup_capabilities::neg::{Error, NegRef};
 use trueup_config::{AdminAt, Neg, NegBackend};
-use trueup_work::needs::{Look, Needs, Trouble};
+use trueup_work::needs::{Needs, Probe, Problem};
 use trueup_work::setup::SetupError;
 
 use super::setup::{no_grants, reads};
@@ -50,22 +50,22 @@ pub(super) fn needs(neg: &Neg) -> Needs<'_> {
 }
 
 /// How Compute Engine is asked. Adds where it is.
-fn backend<'a>(neg: &'a Neg, needs: &mut Needs<'a>) -> Result<Look<'a>, SetupError> {
+fn backend<'a>(neg: &'a Neg, needs: &mut Needs<'a>) -> Result<Probe<'a>, SetupError> {
     let sim = neg.sim.as_ref();
     if let Some(sim) = sim {
         needs.listens.push(("sim.compute.listen", AdminAt::Tcp(sim.listen)));
     }
     let NegBackend::Compute(backend) = &neg.backend else {
-        return Ok(Look::simulated(COMPUTE, "simulated, in memory", ON_CLUSTER));
+        return Ok(Probe::simulated(COMPUTE, "simulated, in memory", ON_CLUSTER));
     };
     let reads = reads(backend, sim.map(|sim| sim.listen))?;
     if sim.is_some() {
-        return Ok(Look::simulated(COMPUTE, "simulated: the host starts it", ON_CLUSTER));
+        return Ok(Probe::simulated(COMPUTE, "simulated: the host starts it", ON_CLUSTER));
     }
     let settings = backend.settings(None);
     needs.servers.push(settings.endpoint.clone());
     let zone = neg.adapter.zones.first().map_or(ZONE, String::as_str);
-    Ok(Look::new(COMPUTE, async move {
+    Ok(Probe::new(COMPUTE, async move {
         let asked_for = NegRef {
             name: ASKED_FOR.to_owned(),
             zone: zone.to_owned(),
@@ -93,7 +93,7 @@ fn backend<'a>(neg: &'a Neg, needs: &mut Needs<'a>) -> Result<Look<'a>, SetupErr
             ),
         };
         let (error, next) = next;
-        Err(Trouble::new(
+        Err(Problem::new(
             format!("{endpoint}, project {project}: {}", in_words(&error)),
             next,
         ))

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use trueup_capabilities::metrics::Registry;
-use trueup_work::board::Migration;
+use trueup_work::status::Migration;
 
 use super::operations::Started;
 

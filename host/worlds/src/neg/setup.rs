@@ -16,7 +16,7 @@ use trueup_config::{
     Backend as _, ComputeBackend, ComputeSim, Config, CredentialsAt, Neg, NegBackend, SIM_TOKEN, TokenAt,
 };
 use trueup_sims::Server;
-use trueup_work::ground::{Ground, Version};
+use trueup_work::host_context::{HostContext, Version};
 use trueup_work::keyed::Parts;
 use trueup_work::lifecycle::active::Active;
 use trueup_work::needs::NoGrant;
@@ -35,7 +35,7 @@ const ENDS_WAITING_MAX: usize = 1_024;
 pub(crate) struct NegSetup<'c> {
     pub(super) config: &'c Config,
     pub(super) neg: &'c Neg,
-    pub(super) ground: &'c Ground,
+    pub(super) host_context: &'c HostContext,
     /// The version of the guest that decides.
     pub(super) active: Arc<Active>,
     /// The same, until it is connected with its manager.
@@ -54,27 +54,35 @@ impl<'c> NegSetup<'c> {
     ///
     /// # Errors
     /// One line: what can't be used.
-    pub(super) async fn new(config: &'c Config, ground: &'c Ground, fence: Fence) -> Result<Option<Self>, SetupError> {
+    pub(super) async fn new(
+        config: &'c Config,
+        host_context: &'c HostContext,
+        fence: Fence,
+    ) -> Result<Option<Self>, SetupError> {
         let Some(neg) = config.world::<Neg>() else {
             return Ok(None);
         };
         no_grants(neg).iter().for_each(|missing| tracing::warn!("{missing}"));
-        let version = ground.version(config, guest::NAME, guest::WORLDS, &neg.guest).await?;
+        let version = host_context
+            .version(config, guest::NAME, guest::WORLDS, &neg.guest)
+            .await?;
         let simulated = match &neg.sim {
-            Some(sim) => Some(start_simulated(sim, ground.plans()).await?),
+            Some(sim) => Some(start_simulated(sim, host_context.plans()).await?),
             None => None,
         };
         if let Some(server) = &simulated {
-            ground.note_server(config, NegBackend::SIM, server.local_addr())?;
+            host_context.note_server(config, NegBackend::SIM, server.local_addr())?;
         }
         let (operations, ends) = match &neg.backend {
-            NegBackend::Compute(backend) if !ground.plans() => connect(config, backend, simulated.as_ref(), fence)?,
+            NegBackend::Compute(backend) if !host_context.plans() => {
+                connect(config, backend, simulated.as_ref(), fence)?
+            }
             NegBackend::Compute(_) | NegBackend::Simulated => InProcess::start(),
         };
         Ok(Some(Self {
             config,
             neg,
-            ground,
+            host_context,
             active: Arc::clone(&version.active),
             version: Some(version),
             operations,
@@ -86,7 +94,7 @@ impl<'c> NegSetup<'c> {
     pub(super) fn parts(&self) -> Parts<'_> {
         Parts {
             active: &self.active,
-            ground: self.ground,
+            host_context: self.host_context,
             guest: &self.neg.guest,
             source: &self.neg.source,
         }

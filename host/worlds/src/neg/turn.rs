@@ -10,8 +10,8 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use trueup_capabilities::meter::Effects;
+use trueup_instance::with_causes;
 use trueup_journal::Interrupted;
-use trueup_work::instances::with_causes;
 use trueup_work::keyed::turn::{self, Turn};
 use trueup_work::lifecycle::failure::Failure;
 

@@ -8,16 +8,17 @@ use trueup_base::clock::{Clock as _, SystemClock};
 use trueup_capabilities::Backends;
 use trueup_capabilities::meter::Effects;
 use trueup_controller::Outcome;
+use trueup_instance::Instances;
 use trueup_sources::Batch;
 use trueup_work::decisions::Cause;
-use trueup_work::event::{Event, Own, Said};
-use trueup_work::instances::Instances;
+use trueup_work::event::{Event, Message, WorldEvent};
 use trueup_work::keyed::turn::{CutCalls, Turn};
-use trueup_work::keyed::{Looked, Reconciler, Rules, Standings, Turning, Wanted};
+use trueup_work::keyed::{LastResults, Reconciler, Rules, SourceChanges, Turning, Wanted};
 use trueup_work::leading::Acts;
 use trueup_work::lifecycle::failure::{self, Blame, End};
-use trueup_work::lifecycle::troubles::FAILURES_MAX_ONCE;
+use trueup_work::lifecycle::failure_counts::FAILURES_MAX_ONCE;
 use trueup_work::slot::InstanceSlot;
+use trueup_work::status::NegAt;
 
 use super::inbox::Inbox;
 use super::operations::{Ended, Noted};
@@ -51,7 +52,7 @@ impl Reconciler for Negs<'_> {
         counted: "endpoints each key",
     };
 
-    fn look(&mut self, batch: &Batch) -> Looked<Key> {
+    fn look(&mut self, batch: &Batch) -> SourceChanges<Key> {
         self.take_in(batch)
     }
 
@@ -174,7 +175,7 @@ impl Reconciler for Negs<'_> {
         turn.set_backends(Backends {
             neg: Some(Arc::new(noted)),
             ..setup
-                .ground
+                .host_context
                 .backends(setup.config.seed, &instance, &setup.active.quotas)
         });
         let turn = NegTurn {
@@ -275,8 +276,8 @@ impl Reconciler for Negs<'_> {
         };
         let key = key.to_string();
         let json = json!({ "key": key, "gone": gone, "attaching": attaching, "detaching": detaching });
-        let said = Said::outcome(&key, state, &did);
-        Ok(Some(Event::Own(Own::new("synced", &json, Some(said)))))
+        let said = Message::outcome(&key, state, &did);
+        Ok(Some(Event::Own(WorldEvent::new("synced", &json, Some(said)))))
     }
 
     /// Operations in flight of a key that is given up end by themselves; the next process gets their ends.
@@ -297,7 +298,10 @@ impl Reconciler for Negs<'_> {
         } else {
             self.entries.remove(key);
         }
-        self.setup.ground.board.forget_neg(&key.to_string());
+        self.setup
+            .host_context
+            .host_status
+            .neg(&key.to_string(), NegAt::default());
         if let Err(error) = self.known.remove(key) {
             tracing::warn!(%key, "it is looked for once more at the next start: {error}");
         }
@@ -305,7 +309,7 @@ impl Reconciler for Negs<'_> {
 
     /// Whether nothing waits or is in flight, and no timer is set, except for keys that were given up. Anything that
     /// came for a key since has queued it.
-    fn is_settled(&self, standings: &Standings<Key>) -> bool {
+    fn is_settled(&self, standings: &LastResults<Key>) -> bool {
         self.entries.iter().all(|(key, entry)| {
             // What is set aside or refused is not tried again.
             let is_left = matches!(standings.get(key), Some(Err(_)));

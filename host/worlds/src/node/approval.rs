@@ -5,25 +5,25 @@ use std::sync::Arc;
 
 use trueup_capabilities::holdings::{Kept, Waiting};
 use trueup_config::Guest;
-use trueup_work::held::Held;
 use trueup_work::lifecycle::active::Active;
+use trueup_work::object_counts::ObjectCounts;
 
 use crate::node::guests::service;
 
 /// The part of the processor that approvals need.
 pub(super) struct Approval {
     pub(super) active: Arc<Active>,
-    held: Option<Held>,
+    held: Option<ObjectCounts>,
 }
 
 impl Approval {
     /// Continues from what the last process rendered, if that can be read.
     pub(super) fn new(active: Arc<Active>, state_dir: &Path, guest: &Guest) -> Self {
-        let held = Held::open(state_dir, service::NAME);
+        let held = ObjectCounts::open(state_dir, service::NAME);
         let held = held.inspect_err(|error| tracing::warn!("which Services were rendered is not known: {error}"));
         let held = held.ok();
         active.quotas.holdings.guard(guest.approve_above);
-        let kept = held.as_ref().map_or_else(Kept::default, Held::kept);
+        let kept = held.as_ref().map_or_else(Kept::default, ObjectCounts::kept);
         active.quotas.holdings.restore(kept);
         let held = held.filter(|_| active.plan.is_none());
         Self { active, held }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::time::Instant;
-use trueup_work::board::Beating;
+use trueup_work::status::Beating;
 
 use super::SYNC;
 

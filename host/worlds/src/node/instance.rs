@@ -8,11 +8,11 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use trueup_capabilities::Backends;
+use trueup_instance::Instances;
 use trueup_journal::By;
-use trueup_work::instances::Instances;
 use trueup_work::lifecycle::active::{Active, Handover};
 use trueup_work::lifecycle::failure::Failure;
-use trueup_work::slot::{About, InstanceSlot};
+use trueup_work::slot::{CallContext, InstanceSlot};
 
 /// The one instance of a guest, or none until its next call.
 pub(super) struct NodeInstance {
@@ -89,7 +89,7 @@ impl NodeInstance {
         args: &impl Serialize,
         by: Option<By>,
     ) -> Result<R, Failure> {
-        let about = About {
+        let about = CallContext {
             cause: "event",
             by,
             object: None,

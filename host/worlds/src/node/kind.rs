@@ -2,8 +2,8 @@
 
 use serde_json::value::to_raw_value;
 use trueup_config::{self as config, Config, ThisNode, World};
+use trueup_instance::Worlds;
 use trueup_work::event::Event;
-use trueup_work::guests::Worlds;
 use trueup_work::kind::{self, Begin, Fallible, Kind, Loop, On, Planning, Ready, Summary};
 use trueup_work::needs::Needs;
 use trueup_work::plan::Plan;
@@ -73,16 +73,16 @@ impl Kind for OfThisNode {
             let Some(node) = of.config.world() else {
                 return Ok(());
             };
-            let setup = NodeSetup::new(of.config, node, of.ground).await?;
+            let setup = NodeSetup::new(of.config, node, of.host_context).await?;
             super::plan::plan(self.name(), (of, node), setup, plan).await;
             Ok(())
         })
     }
 
-    fn set_up<'a>(&'a self, (config, ground, ..): On<'a>) -> Fallible<'a, Option<Box<dyn Ready + 'a>>> {
+    fn set_up<'a>(&'a self, (config, host_context, ..): On<'a>) -> Fallible<'a, Option<Box<dyn Ready + 'a>>> {
         Box::pin(async move {
             let Some(node) = config.world() else { return Ok(None) };
-            let setup = Some(NodeSetup::new(config, node, ground).await?);
+            let setup = Some(NodeSetup::new(config, node, host_context).await?);
             Ok(Some(Box::new(Node { config, node, setup }) as _))
         })
     }
@@ -97,9 +97,9 @@ impl Ready for Node<'_> {
             source_is_reported: with.source_is_reported,
             once: with.context.is_once(),
         };
-        let board = &with.management.ground.board;
+        let host_status = &with.management.host_context.host_status;
         let connect = |version| with.management.connect(version);
-        let on_node = OnNode::new(self.config, self.node, setup, connect, board, mode);
+        let on_node = OnNode::new(self.config, self.node, setup, connect, host_status, mode);
         let input = with.input()?;
         let (context, tell) = (with.context, with.tell);
         let tell = |event| tell(Event::Own(messages::own(&event)));

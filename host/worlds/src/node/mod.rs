@@ -30,13 +30,14 @@ use std::time::Duration;
 use serde::Serialize;
 use tokio::sync::{mpsc, watch};
 use trueup_base::text::counted;
+use trueup_capabilities::meter::Effects;
 use trueup_config::{Config, ThisNode};
 use trueup_controller::Backoff;
-use trueup_work::board::{Board, Finished, Outcome};
-use trueup_work::ground::{Managing, Version, stream_of};
+use trueup_work::host_context::{Supervision, Version, stream_of};
 use trueup_work::input::Input;
 use trueup_work::lifecycle::active::Handover;
-use trueup_work::lifecycle::troubles::FAILURES_MAX_ONCE;
+use trueup_work::lifecycle::failure_counts::FAILURES_MAX_ONCE;
+use trueup_work::status::{Finished, HostStatus, Outcome};
 use trueup_work::supervisor::Supervisor;
 
 pub use self::nodesync::{NumberState, Numbering};
@@ -66,8 +67,7 @@ fn finished(error: Option<String>, failures: u32, again_in_ms: Option<u64>) -> F
         error,
         failures,
         again_in_ms,
-        created: 0,
-        destroyed: 0,
+        effects: Effects::default(),
         in_service: Vec::new(),
     }
 }
@@ -238,8 +238,8 @@ impl OnNode {
         config: &Config,
         node: &ThisNode,
         setup: NodeSetup,
-        mut connect: impl FnMut(Version) -> Managing,
-        board: &Arc<Board>,
+        mut connect: impl FnMut(Version) -> Supervision,
+        host_status: &Arc<HostStatus>,
         mode: Mode,
     ) -> Self {
         let mut watched = |LoadedGuest { version, backends }: LoadedGuest| {
@@ -273,7 +273,7 @@ impl OnNode {
                 resync_ms: if mode.once { 0 } else { config.run.resync_ms },
                 seed,
                 kube,
-                board: Arc::clone(board),
+                host_status: Arc::clone(host_status),
                 events: report.clone(),
             })
         });
@@ -317,7 +317,7 @@ impl OnNode {
             resync_ms: repeats.map_or(0, |service| service.resync_ms),
             seed: seed.wrapping_add(1),
             source_is_reported: mode.source_is_reported,
-            board: Arc::clone(board),
+            host_status: Arc::clone(host_status),
             events: report,
         });
         Self {

@@ -25,11 +25,11 @@ use trueup_capabilities::Backends;
 use trueup_capabilities::etcd::{self, Followed};
 use trueup_config::Address;
 use trueup_controller::{Backoff, Controller, Outcome, Settings as ControllerSettings};
+use trueup_instance::Instances;
 use trueup_journal::By;
-use trueup_work::board::{Board, Facts};
-use trueup_work::instances::Instances;
 use trueup_work::lifecycle::active::{Active, Handover};
 use trueup_work::lifecycle::failure::Failure;
+use trueup_work::status::{Facts, HostStatus};
 use trueup_work::supervisor::Supervisor;
 
 use self::following::Following;
@@ -85,7 +85,7 @@ pub(super) struct Parts {
     pub(super) resync_ms: u64,
     pub(super) seed: u64,
     pub(super) kube: mpsc::Receiver<Vec<Change>>,
-    pub(super) board: Arc<Board>,
+    pub(super) host_status: Arc<HostStatus>,
     pub(super) events: mpsc::UnboundedSender<Event>,
 }
 
@@ -163,7 +163,7 @@ impl Numbering {
             resync_ms: 0,
             seed,
             kube: mpsc::channel(1).1,
-            board: Board::new(Facts::default()),
+            host_status: HostStatus::new(Facts::default()),
             events,
         })
     }
@@ -214,7 +214,7 @@ impl Numbering {
 
     /// Runs until `stop`.
     pub async fn run(mut self, stop: impl Future<Output = ()>) {
-        let beating = self.parts.board.begin_loop("nodesync");
+        let beating = self.parts.host_status.begin_loop("nodesync");
         let stop = std::pin::pin!(stop);
         let mut ending = Ending::new(stop);
         let mut sync = tokio::time::interval(SYNC);
@@ -290,7 +290,7 @@ impl Numbering {
             return;
         }
         if self.controller.take_ready(self.now_ms()).is_some() {
-            self.parts.board.began(guest_of(&self.key), &self.key);
+            self.parts.host_status.began(guest_of(&self.key), &self.key);
             // The result of the listing ends this job.
             self.following.list_again();
         }
@@ -455,7 +455,7 @@ impl Numbering {
         );
         let now_ms = self.now_ms();
         self.controller.done(&Resyncing, Outcome::Failure, now_ms);
-        self.parts.board.numbered(None);
+        self.parts.host_status.numbered(None);
         self.report_failed(error, 1, None);
     }
 
@@ -476,7 +476,7 @@ impl Numbering {
     fn numbered(&mut self) {
         let (id, now_ms) = (self.id, self.now_ms());
         self.controller.done(&Resyncing, Outcome::Success, now_ms);
-        self.parts.board.numbered(Some(id));
+        self.parts.host_status.numbered(Some(id));
         self.show_numbered();
         let node = self.parts.node.clone();
         if self.reported.replace(id) != Some(id) {
@@ -506,7 +506,7 @@ impl Numbering {
             .call("node-sync.get-all-nodes", &Nothing {}, None)
             .await?;
         let by = self.parts.of.instance.last_entry();
-        self.parts.board.knows_nodes(nodes.len());
+        self.parts.host_status.knows_nodes(nodes.len());
         self.known.send_replace(KnownNodes { nodes, by });
         Ok(())
     }
@@ -532,7 +532,9 @@ impl Numbering {
     fn show(&self, came: Result<(), (String, u32)>, again_in_ms: Option<u64>) {
         let (error, failures) = came.err().unzip();
         let finished = finished(error, failures.unwrap_or_default(), again_in_ms);
-        self.parts.board.finished(guest_of(&self.key), &self.key, finished);
+        self.parts
+            .host_status
+            .finished(guest_of(&self.key), &self.key, finished);
     }
 }
 

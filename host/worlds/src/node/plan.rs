@@ -5,10 +5,10 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use trueup_config::ThisNode;
+use trueup_instance::Instances;
 use trueup_journal::{Entry, Segment, segment_numbers, segment_path};
-use trueup_work::ground::Version;
+use trueup_work::host_context::Version;
 use trueup_work::input::{From, Input};
-use trueup_work::instances::Instances;
 use trueup_work::kind::Planning;
 use trueup_work::plan::{KeyPlan, Plan};
 
@@ -36,7 +36,7 @@ pub(super) async fn plan(kind: &'static str, (of, node): (Planning<'_>, &ThisNod
         once: true,
     };
     let connect = |version: Version| version.unmanaged();
-    let on_node = OnNode::new(of.config, node, setup, connect, &of.ground.board, mode);
+    let on_node = OnNode::new(of.config, node, setup, connect, &of.host_context.host_status, mode);
     let input = Input {
         from: From::Once(of.all.clone()),
         cluster: None,

@@ -12,8 +12,8 @@ use trueup_capabilities::renderer::{Call, Renderers, ResyncEvent};
 use trueup_journal::By;
 use trueup_work::lifecycle::active::{Active, Handover};
 use trueup_work::lifecycle::failure::{Blame, Failure};
+use trueup_work::lifecycle::failure_counts::TooMuch;
 use trueup_work::lifecycle::quarantine::SetAside;
-use trueup_work::lifecycle::troubles::TooMuch;
 use trueup_work::supervisor::Supervisor;
 
 use super::instance::NodeInstance;

@@ -13,13 +13,13 @@ use tokio::task::{self, JoinError, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior};
 use trueup_controller::{Backoff, Controller, Outcome, Settings as ControllerSettings};
 use trueup_sources::{Batch, Batches, Objects};
-use trueup_work::board::{Board, Finished};
 use trueup_work::input::{From, Input, next};
-use trueup_work::kubernetes::{Events, Said};
+use trueup_work::kubernetes::{Events, ObjectEvent};
 use trueup_work::lifecycle::active::Handover;
+use trueup_work::lifecycle::failure_counts::FAILURES_MAX_ONCE;
 use trueup_work::lifecycle::quarantine::SetAside;
-use trueup_work::lifecycle::troubles::FAILURES_MAX_ONCE;
 use trueup_work::objects::Id as Key;
+use trueup_work::status::{Finished, HostStatus};
 use trueup_work::supervisor::Supervisor;
 
 use super::approval::{Approval, approved};
@@ -59,7 +59,7 @@ pub(super) struct Parts {
     pub(super) resync_ms: u64,
     pub(super) seed: u64,
     pub(super) source_is_reported: bool,
-    pub(super) board: Arc<Board>,
+    pub(super) host_status: Arc<HostStatus>,
     pub(super) events: mpsc::UnboundedSender<Event>,
 }
 
@@ -170,10 +170,10 @@ impl Serving {
         // Each shows as queued until its first resync.
         if let Some(processor) = &self.parts.processor {
             let name = processor.wiring.processor.name();
-            self.parts.board.changed(guest_of(&name), &name);
+            self.parts.host_status.changed(guest_of(&name), &name);
         }
         for at in self.parts.rendering.statuses().await {
-            self.parts.board.changed(guest_of(&at.name), &at.name);
+            self.parts.host_status.changed(guest_of(&at.name), &at.name);
         }
         let batches = match input.from {
             From::Once(all) => {
@@ -208,7 +208,7 @@ impl Serving {
         others: impl Future<Output = ()>,
         once: bool,
     ) -> LoopEnd {
-        let beating = self.parts.board.begin_loop("services on this node");
+        let beating = self.parts.host_status.begin_loop("services on this node");
         let (mut belongs, mut is_ours) = (std::pin::pin!(belongs), false);
         let (mut others, mut others_settled) = (std::pin::pin!(others), false);
         let mut sync = tokio::time::interval(SYNC);
@@ -338,7 +338,7 @@ impl Serving {
         }
         let Some(events) = &self.kubernetes_events else { return };
         for (service, note) in &changes.about {
-            events.say(Said {
+            events.say(ObjectEvent {
                 key: Key {
                     namespace: service.namespace.clone(),
                     name: service.name.clone(),
@@ -427,10 +427,10 @@ impl Serving {
     fn show(&self) {
         let Some(processor) = &self.parts.processor else { return };
         let key = processor.wiring.processor.name();
-        let board = &self.parts.board;
+        let host_status = &self.parts.host_status;
         // This ends the job for which it was queued.
-        board.began(guest_of(&key), &key);
-        board.finished(guest_of(&key), &key, self.finished(Work::Service, self.error.as_ref()));
+        host_status.began(guest_of(&key), &key);
+        host_status.finished(guest_of(&key), &key, self.finished(Work::Service, self.error.as_ref()));
     }
 
     /// The state of a key in the format of the board.

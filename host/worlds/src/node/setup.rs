@@ -6,7 +6,7 @@ use trueup_base::regular;
 use trueup_capabilities::Backends;
 use trueup_capabilities::etcd;
 use trueup_config::{Config, Guest, InterfacesFrom, ThisNode};
-use trueup_work::ground::{Ground, Version};
+use trueup_work::host_context::{HostContext, Version};
 use trueup_work::needs::{Named, Needs};
 use trueup_work::setup::SetupError;
 
@@ -33,27 +33,27 @@ impl NodeSetup {
     ///
     /// # Errors
     /// One line: what can't be used.
-    pub(crate) async fn new(config: &Config, node: &ThisNode, ground: &Ground) -> Result<Self, SetupError> {
-        let etcd = ground.etcd(config)?;
-        let filter = ground.nftables(config);
+    pub(crate) async fn new(config: &Config, node: &ThisNode, host_context: &HostContext) -> Result<Self, SetupError> {
+        let etcd = host_context.etcd(config)?;
+        let filter = host_context.nftables(config);
         let backends = |name: &str| Backends {
             etcd: Some(Arc::clone(&etcd)),
             nftables: Some(Arc::clone(&filter)),
             // The quotas are for this guest alone.
-            ..ground.backends(config.seed, &format!("{name}/{}", node.name), &Arc::default())
+            ..host_context.backends(config.seed, &format!("{name}/{}", node.name), &Arc::default())
         };
         let nodesync = match &node.nodesync {
-            Some(guest) => Some(loaded(config, ground, numbered(guest, node), backends).await?),
+            Some(guest) => Some(loaded(config, host_context, numbered(guest, node), backends).await?),
             None => None,
         };
         let (mut service, mut renderers, mut interfaces) = (None, Vec::new(), Interfaces::None);
         if let Some(of) = &node.service {
             interfaces = read(&of.interfaces)?;
             let processor = (service::NAME, service::WORLDS, of.guest.clone());
-            service = Some(loaded(config, ground, processor, backends).await?);
+            service = Some(loaded(config, host_context, processor, backends).await?);
             for (name, guest) in &of.renderers {
                 let one = (*name, renderer::WORLDS, guest.clone());
-                renderers.push(loaded(config, ground, one, backends).await?);
+                renderers.push(loaded(config, host_context, one, backends).await?);
             }
         }
         Ok(Self {
@@ -94,11 +94,11 @@ fn numbered(guest: &Guest, node: &ThisNode) -> Named {
 
 async fn loaded(
     config: &Config,
-    ground: &Ground,
+    host_context: &HostContext,
     (name, worlds, guest): Named,
     backends: impl Fn(&str) -> Backends,
 ) -> Result<LoadedGuest, SetupError> {
-    let version = ground.version(config, name, worlds, &guest).await?;
+    let version = host_context.version(config, name, worlds, &guest).await?;
     version.warn_of_missing_grants();
     Ok(LoadedGuest {
         version,

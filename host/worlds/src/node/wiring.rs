@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use trueup_capabilities::Backends;
+use trueup_instance::Instances;
 use trueup_journal::By;
-use trueup_work::instances::Instances;
 use trueup_work::lifecycle::active::Active;
 use trueup_work::lifecycle::failure::Failure;
 use trueup_work::supervisor::Supervisor;

@@ -2,8 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use trueup_engine::Data;
-use trueup_work::guests::Worlds;
-use trueup_work::{bindings, world};
+use trueup_instance::{Worlds, bindings, world};
 
 /// The name of this guest in configuration and state, whatever name the component has.
 pub(super) const NAME: &str = "toy";

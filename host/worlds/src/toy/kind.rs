@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use trueup_capabilities::etcd;
 use trueup_config::{Config, Plain, PlainWorld, World};
+use trueup_instance::Worlds;
 use trueup_sources::{Completeness, Kind as ObjectKind, Objects};
-use trueup_work::ground::{Ground, Version};
-use trueup_work::guests::Worlds;
-use trueup_work::keyed::known::Known;
+use trueup_work::host_context::{HostContext, Version};
+use trueup_work::keyed::key_records::KeyRecords;
 use trueup_work::keyed::{self, Parts};
 use trueup_work::kind::{self, Begin, Fallible, Kind, Loop, On, Planning, Ready};
 use trueup_work::lifecycle::active::Active;
@@ -38,7 +38,7 @@ static SECTIONS: PlainWorld<Adapter> = PlainWorld {
 pub(super) struct Setup<'c> {
     pub(super) config: &'c Config,
     pub(super) toy: &'c Plain<Adapter>,
-    pub(super) ground: &'c Ground,
+    pub(super) host_context: &'c HostContext,
     /// The version of the guest that decides.
     pub(super) active: Arc<Active>,
     /// The same, until it is connected with its manager.
@@ -73,7 +73,7 @@ impl Kind for OfToys {
 
     fn plan<'a>(&'a self, of: Planning<'a>, plan: &'a mut Plan) -> Fallible<'a, ()> {
         Box::pin(async move {
-            let Some(setup) = Setup::new(of.config, of.ground).await? else {
+            let Some(setup) = Setup::new(of.config, of.host_context).await? else {
                 return Ok(());
             };
             let quarantine = Quarantine::load(&of.config.state_dir, NAME);
@@ -83,35 +83,35 @@ impl Kind for OfToys {
         })
     }
 
-    fn set_up<'a>(&'a self, (config, ground, ..): On<'a>) -> Fallible<'a, Option<Box<dyn Ready + 'a>>> {
+    fn set_up<'a>(&'a self, (config, host_context, ..): On<'a>) -> Fallible<'a, Option<Box<dyn Ready + 'a>>> {
         Box::pin(async move {
-            let setup = Setup::new(config, ground).await?;
+            let setup = Setup::new(config, host_context).await?;
             Ok(setup.map(|setup| Box::new(setup) as _))
         })
     }
 }
 
 impl<'c> Setup<'c> {
-    async fn new(config: &'c Config, ground: &'c Ground) -> Result<Option<Self>, SetupError> {
+    async fn new(config: &'c Config, host_context: &'c HostContext) -> Result<Option<Self>, SetupError> {
         let Some(toy) = config.world::<Plain<Adapter>>() else {
             return Ok(None);
         };
-        let version = ground.version(config, NAME, WORLDS, &toy.guest).await?;
+        let version = host_context.version(config, NAME, WORLDS, &toy.guest).await?;
         version.warn_of_missing_grants();
         Ok(Some(Self {
             config,
             toy,
-            ground,
+            host_context,
             active: Arc::clone(&version.active),
             version: Some(version),
-            etcd: ground.etcd(config)?,
+            etcd: host_context.etcd(config)?,
         }))
     }
 
     fn parts(&self) -> Parts<'_> {
         Parts {
             active: &self.active,
-            ground: self.ground,
+            host_context: self.host_context,
             guest: &self.toy.guest,
             source: &self.toy.source,
         }
@@ -122,7 +122,7 @@ impl<'c> Setup<'c> {
             setup: self,
             objects: Objects::default(),
             completeness: Completeness::of(&self.toy.source),
-            known: Known::open(&self.config.state_dir, NAME, self.ground.plans())?,
+            known: KeyRecords::open(&self.config.state_dir, NAME, self.host_context.plans())?,
             quarantine,
         })
     }

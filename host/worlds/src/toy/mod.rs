@@ -18,11 +18,11 @@ use serde_json::json;
 use trueup_capabilities::Backends;
 use trueup_capabilities::meter::{Effects, Unapplied};
 use trueup_sources::{Batch, Completeness, Kind, Objects};
-use trueup_work::decisions::{Input, Nodes, Seen};
-use trueup_work::event::{Event, Own, Said};
-use trueup_work::keyed::known::{Known, Record};
+use trueup_work::decisions::{ChangedNodes, ChangedObject, Input};
+use trueup_work::event::{Event, Message, WorldEvent};
+use trueup_work::keyed::key_records::{KeyRecord, KeyRecords};
 use trueup_work::keyed::turn::{CutCalls, Turn};
-use trueup_work::keyed::{Looked, Reconciler, Rules, Turning, Wanted};
+use trueup_work::keyed::{Reconciler, Rules, SourceChanges, Turning, Wanted};
 use trueup_work::lifecycle::failure::{End, Failure};
 use trueup_work::lifecycle::quarantine::Quarantine;
 use trueup_work::objects::Id as Key;
@@ -35,7 +35,7 @@ struct Toys<'a> {
     setup: &'a Setup<'a>,
     objects: Objects,
     completeness: Completeness,
-    known: Known<Written>,
+    known: KeyRecords<Written>,
     quarantine: Arc<Quarantine>,
 }
 
@@ -48,7 +48,7 @@ struct Written {
     at: BTreeSet<String>,
 }
 
-impl Record for Written {
+impl KeyRecord for Written {
     type Key = Key;
     const SAYS: &'static str = "which keys of etcd a Service has, should that go away";
 
@@ -110,7 +110,7 @@ impl Reconciler for Toys<'_> {
         counted: "keys each Service",
     };
 
-    fn look(&mut self, batch: &Batch) -> Looked<Key> {
+    fn look(&mut self, batch: &Batch) -> SourceChanges<Key> {
         let differ = self.completeness.take_in_unreadable(&batch.unreadable);
         let services = differ.iter().filter(|reference| reference.kind == Kind::Service);
         let mut affected: BTreeSet<Key> = services.map(Key::from).collect();
@@ -123,7 +123,7 @@ impl Reconciler for Toys<'_> {
             if change.reference.kind == Kind::Service && was != self.value(&key) {
                 let input = Input::of(change, before.as_ref());
                 let keys = vec![key.clone()];
-                seen.push(Seen { input, keys });
+                seen.push(ChangedObject { input, keys });
                 affected.insert(key);
             }
         }
@@ -136,11 +136,11 @@ impl Reconciler for Toys<'_> {
         } else if !self.completeness.is_complete() {
             held.extend(self.missing());
         }
-        Looked {
+        SourceChanges {
             affected,
             held,
             seen,
-            nodes: Nodes::default(),
+            nodes: ChangedNodes::default(),
             notes: Vec::new(),
             is_empty: missing.all,
             no_nodes: false,
@@ -190,7 +190,7 @@ impl Reconciler for Toys<'_> {
     fn turn(&mut self, key: &Key, desired: Vec<Desired>, mut turn: Turn) -> Turning<Self> {
         let setup = self.setup;
         let shared = setup
-            .ground
+            .host_context
             .backends(setup.config.seed, turn.slot.key(), &setup.active.quotas);
         turn.set_backends(Backends {
             etcd: Some(Arc::clone(&setup.etcd)),
@@ -221,8 +221,8 @@ impl Reconciler for Toys<'_> {
         } else {
             did.join(", ")
         };
-        let said = Said::outcome(&text, if gone { "gone" } else { "true" }, &did);
-        Ok(Some(Event::Own(Own::new("settled", &json, Some(said)))))
+        let said = Message::outcome(&text, if gone { "gone" } else { "true" }, &did);
+        Ok(Some(Event::Own(WorldEvent::new("settled", &json, Some(said)))))
     }
 
     fn forget(&mut self, key: &Key) {

@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use trueup_base::progress;
 use trueup_runtime::control::{Client, ClientError};
-use trueup_work::board::{StandingShown, Status};
+use trueup_work::status::{Role, Status};
 
 use crate::commands::config;
 use crate::exit::{Failure, misused};
@@ -58,7 +58,7 @@ impl Host {
     ) -> Result<T, Failure> {
         let changed = self.post(&path(guest, verb)?, body);
         if let Ok(Status { host, .. }) = self.get("status")
-            && host.standing == StandingShown::Standby
+            && host.role == Role::Standby
         {
             let leader = host.leader.as_deref().unwrap_or("another host");
             output::talk(&format!(

@@ -15,7 +15,7 @@ mod verify;
 
 use serde::Serialize;
 use trueup_engine::Guest;
-use trueup_work::guests::load::Loader;
+use trueup_work::load::Loader;
 
 use crate::exit::Ending;
 use crate::output::Output;

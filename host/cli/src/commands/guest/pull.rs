@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, anyhow};
 use serde::Serialize;
 use trueup_registry::{NoGuest, NotLoaded, OciReference, Reference, Registry, Verify};
-use trueup_work::guests::load::Loaded;
+use trueup_work::load::Loaded;
 
 use crate::commands::config;
 use crate::exit::{Ending, misused};

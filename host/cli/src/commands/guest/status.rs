@@ -1,6 +1,6 @@
 //! `trueup guest status`: which version of each guest decides, which inputs are set aside, what runs in shadow.
 
-use trueup_work::swap::Standing;
+use trueup_work::swap::GuestStatus;
 
 use super::host::Host;
 use super::shadow::compared;
@@ -18,7 +18,7 @@ pub(crate) struct Args {
 }
 
 pub(super) fn exec(args: &Args, output: Output) -> Ending {
-    let mut all: Vec<Standing> = args.host.get("guests")?;
+    let mut all: Vec<GuestStatus> = args.host.get("guests")?;
     if let Some(guest) = &args.guest {
         let known: Vec<String> = all.iter().map(|standing| standing.guest.clone()).collect();
         all.retain(|standing| standing.guest == *guest);
@@ -32,7 +32,7 @@ pub(super) fn exec(args: &Args, output: Output) -> Ending {
     output::show(&all, output, |all| lines(all))
 }
 
-fn lines(all: &[Standing]) -> Vec<String> {
+fn lines(all: &[GuestStatus]) -> Vec<String> {
     let head = ["GUEST", "REVISION", "VERSION", "SINCE", "BY", "QUARANTINED", "SHADOW"];
     let rows = all.iter().map(|standing| {
         let active = standing.active.as_ref();

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use trueup_config::Config;
 use trueup_registry::{Pinned, Vouched};
-use trueup_work::guests::load::Loader;
+use trueup_work::load::Loader;
 
 use crate::commands::config::ConfigArg;
 use crate::exit::{Ending, Exit};

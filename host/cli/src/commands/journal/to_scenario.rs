@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, anyhow};
 use trueup_capabilities::log::NoLog;
 use trueup_journal::Segment;
-use trueup_work::scenario::{Guests, of_recording, run_text};
+use trueup_scenario::{of_recording, run_text};
 
 use crate::commands::recordings::Recordings;
 use crate::commands::replay::Programs;
@@ -32,7 +32,7 @@ pub(super) fn exec(args: Args, output: Output) -> Ending {
     let files = args.recordings.files()?;
     let loader = loader()?;
     let mut programs = Programs::new(&loader, args.guest.as_deref());
-    let mut guests = Guests::new(loader.clone(), BTreeMap::default()).logging(Arc::new(NoLog));
+    let mut guests = loader.for_scenarios(BTreeMap::default()).logging(Arc::new(NoLog));
     let mut scenarios = Vec::new();
     for file in &files {
         let segment = Segment::read(file).map_err(misused)?;

@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 use trueup_runtime::control::Client;
-use trueup_work::board::{KeyShown, KeysShown, Status};
+use trueup_work::status::{KeyShown, KeysShown, Status};
 
 use super::reach::Reach;
 use super::watch::{Picture, Watch};

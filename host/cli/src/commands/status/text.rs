@@ -3,9 +3,7 @@
 use std::fmt::Write as _;
 
 use trueup_base::text::{counted, passed};
-use trueup_work::board::{
-    GuestShown, HostShown, KeyShown, KeyState, MigrationShown, OperationShown, StandingShown, Status,
-};
+use trueup_work::status::{GuestShown, HostShown, KeyShown, KeyState, MigrationShown, OperationShown, Role, Status};
 use trueup_worlds::neg::Migration;
 use trueup_worlds::neg::guest as neg;
 
@@ -82,7 +80,7 @@ fn verdict(status: &Status) -> String {
 /// The text if nothing is wrong: that all is well, which keys are not in sync yet, or which host leads in place of this
 /// one.
 pub(in crate::commands) fn without_problems(status: &Status) -> String {
-    if status.host.standing == StandingShown::Standby {
+    if status.host.role == Role::Standby {
         let leader = status.host.leader.as_deref().unwrap_or("another host");
         return format!("standby: `{}` leads; ask it", printable(leader));
     }
@@ -114,7 +112,7 @@ fn host(status: &Status) -> String {
         "trueup {}, process {}, {}, up {}",
         host.version,
         host.pid,
-        host.standing.name(),
+        host.role,
         passed(host.now_ms.saturating_sub(host.started_ms))
     );
     if !host.identity.is_empty() {

@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use trueup_work::board::{KeyShown, Status};
+use trueup_work::status::{KeyShown, Status};
 
 /// What the host answered.
 #[derive(Debug, Clone, PartialEq)]

@@ -7,7 +7,7 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Cell, LineGauge, Paragraph, Row, Table, TableState, Wrap};
 use trueup_base::text::{counted, passed};
-use trueup_work::board::{KeyShown, KeyState, Status};
+use trueup_work::status::{KeyShown, KeyState, Status};
 
 use super::app::{App, View};
 use crate::commands::status::{bytes, negs_of, next_try, since, what, without_problems};
@@ -64,7 +64,7 @@ fn head_lines(app: &App) -> Vec<Line<'static>> {
         "trueup {}, process {}, {}, up {}, {}",
         host.version,
         host.pid,
-        host.standing.name(),
+        host.role,
         passed(host.now_ms.saturating_sub(host.started_ms)),
         bytes(status.memory.resident_bytes)
     );

@@ -19,7 +19,7 @@ use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use ratatui::crossterm::style::force_color_output;
 use trueup_runtime::control::Client;
-use trueup_work::board::{KeysShown, Status};
+use trueup_work::status::{KeysShown, Status};
 
 use self::app::{App, Data, Press};
 use super::reach::Reach;

@@ -13,14 +13,12 @@ use trueup_capabilities::log::NoLog;
 use trueup_capabilities::meter::Limits;
 use trueup_config::FailurePolicy;
 use trueup_engine::{Engine, Options as EngineOptions};
+use trueup_instance::{Instances, Program, replay};
 use trueup_journal::{Files, Options, Outcome, Segment, instance_dir, segment_files};
 use trueup_sources::enis::{Eni, Enis};
-use trueup_work::guests::Program;
-use trueup_work::instances::Instances;
 use trueup_work::lifecycle::active::{Active, Handover};
 use trueup_work::lifecycle::quarantine::{Quarantine, SetAside};
-use trueup_work::replay;
-use trueup_work::swap::Fallen;
+use trueup_work::swap::FallBack;
 use trueup_worlds::ipam::guest as ipam;
 use trueup_worlds::ipam::{Event, Managing, Served, Settings, WarmTargets, guest_settings};
 use trueup_worlds::worlds;
@@ -73,7 +71,7 @@ pub(crate) struct Host {
 pub(crate) struct Manager {
     handovers: mpsc::Sender<Handover>,
     quarantine: Arc<Quarantine>,
-    fallen: mpsc::UnboundedReceiver<Fallen>,
+    fallen: mpsc::UnboundedReceiver<FallBack>,
 }
 
 impl Manager {
@@ -182,7 +180,7 @@ impl Stage {
         let quarantine = Arc::new(Quarantine::load(&instances.state_dir, instances.name));
         let (fall_back, fallen) = mpsc::unbounded_channel();
         let (hand_over, handovers) = mpsc::channel(1);
-        let of = trueup_work::ground::Managing {
+        let of = trueup_work::host_context::Supervision {
             quarantine: Arc::clone(&quarantine),
             handovers,
             fall_back,

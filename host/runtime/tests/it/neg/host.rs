@@ -11,9 +11,8 @@ use trueup_capabilities::meter::Limits;
 use trueup_capabilities::neg::{Api, Endpoint, Error, NegRef, RequestId};
 use trueup_capabilities::{Answer, Backends};
 use trueup_engine::{Engine, Options as EngineOptions};
+use trueup_instance::{Instances, Program};
 use trueup_journal::{Files, Options};
-use trueup_work::guests::Program;
-use trueup_work::instances::Instances;
 use trueup_worlds::worlds;
 
 use crate::misbehaving::guests;

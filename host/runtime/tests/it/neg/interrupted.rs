@@ -8,9 +8,8 @@ use proptest::prelude::*;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 use trueup_capabilities::neg::{Endpoint, NegRef};
+use trueup_instance::{Instance, Instances, LastCall, Reopened};
 use trueup_journal::{Event, Segment, instance_dir};
-use trueup_work::instance::Instance;
-use trueup_work::instances::{Instances, LastCall, Reopened};
 
 use super::host::{Change, KEY, World, instances};
 

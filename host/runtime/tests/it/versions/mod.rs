@@ -15,10 +15,8 @@ use trueup_capabilities::lbaas::{Kind, State};
 use trueup_capabilities::log::NoLog;
 use trueup_capabilities::meter::Limits;
 use trueup_engine::{Engine, Options as EngineOptions};
+use trueup_instance::{Instance, Instances, Program};
 use trueup_journal::{Entry, Files, Options};
-use trueup_work::guests::Program;
-use trueup_work::instance::Instance;
-use trueup_work::instances::Instances;
 use trueup_worlds::worlds;
 
 use super::{forgetful, misbehaving};

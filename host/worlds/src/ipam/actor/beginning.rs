@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use tokio::time::Instant;
-use trueup_work::board::pods::Event;
 use trueup_work::lifecycle::active::Handover;
 use trueup_work::lifecycle::failure::Failure;
+use trueup_work::status::pods::Event;
 
 use super::READING_RETRY;
 use super::{Actor, Begin};

@@ -5,8 +5,8 @@ use std::time::Duration;
 use std::collections::BTreeSet;
 
 use tokio::time::Instant;
-use trueup_work::board::pods::Event;
 use trueup_work::lifecycle::failure::Failure;
+use trueup_work::status::pods::Event;
 
 use super::Actor;
 use crate::ipam::enis::{Addition, Inventory, Removal};

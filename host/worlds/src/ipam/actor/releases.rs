@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use tokio::time::Instant;
-use trueup_work::board::pods::Event;
 use trueup_work::lifecycle::failure::Failure;
+use trueup_work::status::pods::Event;
 
 use super::{Actor, Worked};
 use crate::ipam::protocol::Refusal;

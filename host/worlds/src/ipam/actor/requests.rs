@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use trueup_base::clock::{Clock as _, SystemClock};
-use trueup_work::board::pods::Stats;
 use trueup_work::lifecycle::failure::Failure;
+use trueup_work::status::pods::Stats;
 
 use super::{Actor, Mail};
 use crate::ipam::enis::Inventory;

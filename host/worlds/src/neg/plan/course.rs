@@ -14,7 +14,7 @@ use serde_json::value::to_raw_value;
 use trueup_base::clock::{Clock as _, VirtualClock};
 use trueup_capabilities::neg::planned::Planned;
 use trueup_capabilities::neg::{EndpointGroup, Error as ApiError};
-use trueup_work::instance::Instance;
+use trueup_instance::Instance;
 
 use super::story::Story;
 use crate::neg::guest::{Error, OnOperation, OnTimer, Sync, SyncReport};

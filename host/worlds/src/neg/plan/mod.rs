@@ -137,7 +137,7 @@ impl NegPlan {
 /// # Errors
 /// If nothing could be begun.
 pub(crate) async fn plan(kind: &'static str, of: Planning<'_>, plan: &mut Plan) -> Result<(), SetupError> {
-    let Some(setup) = NegSetup::new(of.config, of.ground, Fence::open()).await? else {
+    let Some(setup) = NegSetup::new(of.config, of.host_context, Fence::open()).await? else {
         return Ok(());
     };
     let reads = setup.reads()?;
@@ -240,7 +240,9 @@ impl NegPlan {
             clock: Arc::<VirtualClock>::clone(&clock),
             metrics: Arc::clone(&metrics),
             neg: Some(Arc::<Planned>::clone(&planned)),
-            ..setup.ground.backends(setup.config.seed, key, &setup.active.quotas)
+            ..setup
+                .host_context
+                .backends(setup.config.seed, key, &setup.active.quotas)
         };
         let started = instances.start_unrecorded(key, backends, snapshot.as_deref()).await;
         let mut course = Course {

@@ -4,10 +4,9 @@ pub mod records;
 
 use serde::{Deserialize, Serialize};
 use trueup_engine::Data;
-use trueup_work::guests::Worlds;
-use trueup_work::{bindings, world};
+use trueup_instance::{Worlds, bindings, world};
 
-pub use trueup_work::guests::dispatch::Nothing;
+pub use trueup_instance::dispatch::Nothing;
 
 /// The name of this guest in configuration and state, whatever name the component has.
 pub const NAME: &str = "nodesync";

@@ -4,8 +4,7 @@ pub mod adapter;
 
 use serde::{Deserialize, Serialize};
 use trueup_engine::Data;
-use trueup_work::guests::Worlds;
-use trueup_work::{bindings, world};
+use trueup_instance::{Worlds, bindings, world};
 
 /// The name of this guest in configuration and state, whatever name the component has.
 pub const NAME: &str = "service";

@@ -67,7 +67,7 @@ impl Numbering {
 
     fn show_unreadable(&self) {
         let problems = self.unreadable.values().cloned().collect();
-        self.parts.board.node_problems(problems);
+        self.parts.host_status.node_problems(problems);
     }
 
     fn record(&mut self, id: u32, value: &[u8]) -> Option<VppNode> {

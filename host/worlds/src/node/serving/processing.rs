@@ -142,7 +142,7 @@ impl Serving {
             ..
         } = &entry;
         self.parts
-            .board
+            .host_status
             .set_aside(guest_of(instance), instance, error, *failures);
         if self.set_aside.as_ref() != Some(&entry) {
             _ = self.parts.events.send(Event::SetAside {
@@ -192,7 +192,7 @@ impl Serving {
         self.error = error;
         // Only here: a retry is not a call of the processor, so the processor had no chance to request again.
         self.parts.rendering.settle().await;
-        self.parts.board.renders(self.parts.rendering.services().await);
+        self.parts.host_status.renders(self.parts.rendering.services().await);
         self.follow_renderers().await;
         if self.set_aside.is_some() {
             return;

@@ -17,7 +17,7 @@ impl Serving {
             .spawn(async move { rendering.resync_beside(renderer).await });
         self.resyncing.insert(task.id(), renderer);
         if let Some(Some(at)) = self.shown.get(renderer) {
-            self.parts.board.began(guest_of(&at.name), &at.name);
+            self.parts.host_status.began(guest_of(&at.name), &at.name);
         }
     }
 
@@ -164,17 +164,17 @@ impl Serving {
             let failures = self.controller.status(&work).map_or(0, |status| status.failures);
             let error = at.error.clone().unwrap_or_default();
             self.parts
-                .board
+                .host_status
                 .set_aside(guest_of(&at.name), &at.name, &error, failures);
         } else if at.is_resyncing {
-            self.parts.board.began(guest_of(&at.name), &at.name);
+            self.parts.host_status.began(guest_of(&at.name), &at.name);
         } else if !at.is_in_step && at.error.is_none() {
-            self.parts.board.changed(guest_of(&at.name), &at.name);
+            self.parts.host_status.changed(guest_of(&at.name), &at.name);
         } else {
             let error = at.error.as_ref().filter(|_| !at.is_in_step);
-            self.parts.board.began(guest_of(&at.name), &at.name);
+            self.parts.host_status.began(guest_of(&at.name), &at.name);
             self.parts
-                .board
+                .host_status
                 .finished(guest_of(&at.name), &at.name, self.finished(work, error));
         }
     }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use trueup_controller::Outcome;
 use trueup_sources::Batch;
-use trueup_work::board::Look;
 use trueup_work::input::nothing_there;
+use trueup_work::status::SourceRead;
 
 use super::{Serving, Work};
 use crate::node::Event;
@@ -78,7 +78,7 @@ impl Serving {
             .notes()
             .filter(|note| !own.iter().any(|problem| problem == note));
         let note_count = cluster.notes().len().saturating_sub(cluster.problems().count());
-        self.parts.board.on_node(&own, notes, note_count);
+        self.parts.host_status.on_node(&own, notes, note_count);
         self.problems = batch.problems.iter().map(ToString::to_string).collect();
         let in_the_source = self.problems.len();
         self.problems.extend(own);
@@ -97,7 +97,7 @@ impl Serving {
         for problem in &batch.new_problems {
             _ = self.parts.events.send(Event::Problem(problem.to_string()));
         }
-        self.parts.board.looked(Look {
+        self.parts.host_status.looked(SourceRead {
             objects: &self.objects.counts(),
             changes: batch.changes.len(),
             complete: batch.complete,

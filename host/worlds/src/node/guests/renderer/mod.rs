@@ -5,7 +5,7 @@ pub mod nftables;
 
 use serde::{Deserialize, Serialize};
 use trueup_capabilities::renderer::{ContivService, ResyncEvent};
-use trueup_work::guests::Worlds;
+use trueup_instance::Worlds;
 
 /// The arguments of `renderer.add-service` and `renderer.delete-service`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -53,7 +53,7 @@ macro_rules! renderer {
     ($name:literal as $world:ident, $pre:ty; imports: $imports:tt;) => {
         use $crate::node::guests::renderer::{OfService, Resync, UpdateInterfaces, UpdateNodePortServices, UpdateService};
 
-        trueup_work::world! {
+        trueup_instance::world! {
             $name as $world, $pre, $world;
             imports: $imports;
             exports: ["trueup:guest/lifecycle@0.1.0", "trueup:service/renderer@0.1.0"];

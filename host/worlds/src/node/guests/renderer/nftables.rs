@@ -1,7 +1,7 @@
 //! The world `trueup:service/nftables-renderer`: a renderer that programs the kernel.
 
 use trueup_engine::Data;
-use trueup_work::bindings;
+use trueup_instance::bindings;
 
 bindings! {
     ["../../wit/host", "../../wit/guest", "../../wit/kube", "../../wit/etcd", "../../wit/nodesync", "../../wit/service"],

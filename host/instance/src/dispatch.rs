@@ -1,0 +1,107 @@
+//! Translates a call's name and JSON arguments into a typed call, and back.
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::value::{RawValue, to_raw_value};
+use trueup_engine::{CallError, Instance};
+
+/// A call's answer as JSON, or why there is none.
+pub type Answer = Result<Box<RawValue>, InvokeError>;
+
+/// Why a call gave no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum InvokeError {
+    /// The call was not made: the guest has no such export, or the arguments do not fit it.
+    #[error("{0}")]
+    Misuse(String),
+    /// The call was made and gave no result.
+    #[error(transparent)]
+    Call(#[from] CallError),
+}
+
+impl InvokeError {
+    /// Whether the guest failed in this call. If not, the host could not record the call, and a retry may help.
+    pub fn is_fault(&self) -> bool {
+        !matches!(self, Self::Call(CallError::Tape(_)))
+    }
+}
+
+/// The guest answered, but the answer has the wrong form. Like a trap, this is a fault of the guest.
+#[derive(Debug, thiserror::Error)]
+#[error("the answer of `{call}`: {error}")]
+pub struct Unreadable {
+    call: String,
+    error: serde_json::Error,
+}
+
+/// Parses the answer of a call.
+pub fn read<T: DeserializeOwned>(call: &str, answer: &RawValue) -> Result<T, Unreadable> {
+    serde_json::from_str(answer.get()).map_err(|error| Unreadable {
+        call: call.to_owned(),
+        error,
+    })
+}
+
+/// The exports of `trueup:guest/lifecycle`, which every world has.
+const LIFECYCLE: [&str; 3] = ["lifecycle.init", "lifecycle.snapshot", "lifecycle.restore"];
+
+/// The arguments of `lifecycle.init`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Init {
+    /// The settings, as JSON.
+    pub config: String,
+}
+
+/// The arguments of `lifecycle.restore`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Restore {
+    /// The state that the guest gave before.
+    pub snapshot: String,
+}
+
+/// Calls without arguments.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Nothing {}
+
+/// Parses the arguments of a call. Unknown keys at any depth are errors: the generated types would ignore a misspelt
+/// key.
+pub fn args<T: DeserializeOwned>(call: &str, args: &RawValue) -> Result<T, InvokeError> {
+    let misuse = |what: String| InvokeError::Misuse(format!("arguments of `{call}`: {what}"));
+    let mut unknown = None;
+    let mut json = serde_json::Deserializer::from_str(args.get());
+    let typed = serde_ignored::deserialize(&mut json, |key| {
+        unknown.get_or_insert_with(|| key.to_string());
+    });
+    match (typed, unknown) {
+        (Err(error), _) => Err(misuse(error.to_string())),
+        (Ok(_), Some(key)) => Err(misuse(format!("unknown key `{key}`"))),
+        (Ok(typed), None) => Ok(typed),
+    }
+}
+
+/// The export does not exist.
+pub fn unknown(call: &str, calls: &[&str]) -> InvokeError {
+    let all: Vec<&str> = LIFECYCLE.iter().chain(calls).copied().collect();
+    InvokeError::Misuse(format!("the guest has no export `{call}`; it has: {}", all.join(", ")))
+}
+
+/// Ends a typed call and returns its result as JSON. A result above the size limit ends the call: a recording would
+/// have to hold it, and every segment header its snapshot.
+pub fn answer<B, R: Serialize>(instance: &mut Instance<B>, call: &str, result: wasmtime::Result<R>) -> Answer {
+    let limit = instance.host().meter.limits.answer_bytes;
+    let result = result.and_then(|result| json_within(&result, limit));
+    Ok(instance.leave(call, result)?)
+}
+
+fn json_within<R: Serialize>(result: &R, limit: u64) -> wasmtime::Result<Box<RawValue>> {
+    let json = to_raw_value(result)?;
+    let bytes = json.get().len() as u64;
+    if bytes > limit {
+        return Err(wasmtime::format_err!(
+            "its answer is {bytes} bytes, above the limit `answer_bytes` of {limit}"
+        ));
+    }
+    Ok(json)
+}

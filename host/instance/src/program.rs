@@ -1,0 +1,105 @@
+//! A guest linked to its world: the world is found by the guest's exports.
+
+use std::time::Duration;
+
+use trueup_capabilities::{Host, wasi};
+use trueup_engine::{Engine, Guest};
+
+use crate::world::{Instantiated, Linked, TIMERS, World, Worlds, names};
+
+impl World {
+    /// The world of a guest among `worlds`, determined from its exports.
+    ///
+    /// # Errors
+    /// One line: the exports or imports that match no world, and the known worlds.
+    pub fn of(guest: &Guest, worlds: Worlds) -> Result<&'static Self, String> {
+        let exports_all = |world: &&'static Self| {
+            world
+                .exports
+                .iter()
+                .all(|export| guest.exports.iter().any(|has| has == export))
+        };
+        let may_import = |world: &&'static Self| guest.imports.iter().all(|import| world.may_import(import));
+        let mut fitting = worlds.iter().copied().filter(exports_all);
+        let first = fitting.clone().find(may_import).or_else(|| fitting.next());
+        let Some(world) = first else {
+            return Err(format!(
+                "guest `{}@{}` exports {}, which is no world of this host; the worlds are: {}",
+                guest.name,
+                guest.version,
+                list_or_nothing(&guest.exports),
+                names(worlds, ", "),
+            ));
+        };
+        let foreign = |import: &&String| !world.may_import(import);
+        let foreign = guest.imports.iter().find(foreign);
+        if let Some(foreign) = foreign.filter(|import| wasi::is_wasi(import)) {
+            if !cfg!(feature = "wasi") {
+                return Err(format!(
+                    "guest `{}@{}` imports `{foreign}`: this trueup is built without WASI (cargo feature `wasi`)",
+                    guest.name, guest.version,
+                ));
+            }
+            return Err(format!(
+                "guest `{}@{}` imports `{foreign}`, which this host does not have; of `wasi:*` a guest may import, in any version 0.2.x: {}",
+                guest.name,
+                guest.version,
+                wasi::PROVIDED.join(", "),
+            ));
+        }
+        if let Some(foreign) = foreign {
+            return Err(format!(
+                "guest `{}@{}` imports `{foreign}`, which its world {} does not have; it may import: {}",
+                guest.name,
+                guest.version,
+                world.name,
+                world.imports.join(", "),
+            ));
+        }
+        Ok(world)
+    }
+}
+
+fn list_or_nothing(names: &[String]) -> String {
+    if names.is_empty() {
+        "nothing".to_owned()
+    } else {
+        names.join(", ")
+    }
+}
+
+/// A guest linked to its world, ready to be instantiated.
+pub struct Program {
+    /// The guest.
+    pub guest: Guest,
+    /// Its world.
+    pub world: &'static World,
+    linked: Box<dyn Linked>,
+}
+
+impl Program {
+    /// Finds the guest's world among `worlds` and links it.
+    ///
+    /// # Errors
+    /// One line: why this guest cannot run here.
+    pub fn new(engine: &Engine, guest: Guest, worlds: Worlds) -> Result<Self, String> {
+        let world = World::of(&guest, worlds)?;
+        let linked = (world.link.0)(engine, &guest).map_err(|error| {
+            format!(
+                "guest `{}@{}` does not fit its world {}: {error:#}",
+                guest.name, guest.version, world.name
+            )
+        })?;
+        Ok(Self { guest, world, linked })
+    }
+
+    /// Whether an instance may schedule timers. Its `restore` schedules the pending ones again, and the recording has a
+    /// place for that only at the head of a segment.
+    pub fn has_timers(&self) -> bool {
+        self.guest.imports.iter().any(|import| import == TIMERS)
+    }
+
+    pub(crate) async fn instantiate(&self, engine: &Engine, host: Host, cpu_max: Duration) -> Instantiated {
+        self.linked.instantiate(engine, host, cpu_max).await
+    }
+}

@@ -1,0 +1,276 @@
+//! A world as a value: its names, and how a guest of it is linked and called.
+//!
+//! The folder or file of a world states its bindings and its exports with `bindings!` and `world!`; its kind of work
+//! names it (`Kind::worlds`). Nothing else enumerates worlds.
+//!
+//! ```text
+//! World::link -> Linked (compiled against the imports) -> Running (one instance, called by an export's name)
+//! ```
+
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use serde_json::value::RawValue;
+use trueup_capabilities::{Host, wasi};
+use trueup_engine::{CallError, Data, Engine, Guest, Instance};
+use wasmtime::Store;
+use wasmtime::component::{InstancePre, Linker};
+
+use crate::dispatch::Answer;
+
+/// One of the worlds in `wit/`.
+#[derive(Debug, Clone, Copy)]
+pub struct World {
+    /// The name in WIT.
+    pub name: &'static str,
+    /// What a guest of this world may import, ascending.
+    pub imports: &'static [&'static str],
+    /// What it must export, ascending.
+    pub exports: &'static [&'static str],
+    /// The calls besides `lifecycle`, with the names that scenarios and journals use.
+    pub calls: &'static [&'static str],
+    /// Whether an instance decides only by what it reads. If its recording is lost, a new instance decides the same,
+    /// and only history is lost.
+    pub is_stateless: bool,
+    /// Links a guest of this world.
+    pub link: Link,
+}
+
+/// How a guest of a world is linked.
+#[derive(Debug, Clone, Copy)]
+pub struct Link(pub(crate) fn(&Engine, &Guest) -> wasmtime::Result<Box<dyn Linked>>);
+
+impl Link {
+    /// To the world with these bindings.
+    pub const fn to<B: Bindings>() -> Self {
+        Self(|engine, guest| linked::<B>(engine, guest).map(|pre| Box::new(LinkedTo::<B>(pre)) as Box<dyn Linked>))
+    }
+}
+
+/// The worlds that a guest may implement.
+pub type Worlds = &'static [&'static World];
+
+/// Their names, with `between` in between.
+pub fn names(worlds: Worlds, between: &str) -> String {
+    let names: Vec<&str> = worlds.iter().map(|world| world.name).collect();
+    names.join(between)
+}
+
+/// The import through which a guest stores persistent data.
+const STORE: &str = "trueup:checkpoint/store@0.1.0";
+
+/// The import through which an instance sets timers.
+pub(crate) const TIMERS: &str = "trueup:host/timers@0.1.0";
+
+impl World {
+    /// Whether an instance of this world may start without the state of its predecessor: the host sends it the whole
+    /// desired state, and it neither stores anything nor sets timers.
+    pub fn may_start_without_state(&self) -> bool {
+        !self.imports.contains(&TIMERS) && !self.imports.contains(&STORE)
+    }
+
+    /// Whether a guest of this world may import this interface.
+    pub(crate) fn may_import(&self, import: &str) -> bool {
+        self.imports.contains(&import) || wasi::provides(import)
+    }
+}
+
+/// The bindings of one world. The macro `world!` implements it.
+pub trait Bindings: Sized + Send + Sync + 'static {
+    /// A linked guest with the places of its exports.
+    type Pre: Send + Sync + 'static;
+
+    /// Adds the world's imports.
+    ///
+    /// # Errors
+    /// If one is there already.
+    fn add_imports(linker: &mut Linker<Data>) -> wasmtime::Result<()>;
+
+    /// Finds the exports.
+    ///
+    /// # Errors
+    /// If one is missing or does not have the type in `wit/`.
+    fn find_exports(linked: InstancePre<Data>) -> wasmtime::Result<Self::Pre>;
+
+    /// Creates an instance.
+    fn instantiate(pre: &Self::Pre, store: &mut Store<Data>) -> impl Future<Output = wasmtime::Result<Self>> + Send;
+
+    /// Calls an export by its name; `lifecycle` is the same in every world.
+    fn dispatch(instance: &mut Instance<Self>, call: &str, args: &RawValue) -> impl Future<Output = Answer> + Send;
+}
+
+/// Links a guest of the world with these bindings.
+///
+/// # Errors
+/// If an import or export does not have the type in `wit/`.
+pub fn linked<B: Bindings>(engine: &Engine, guest: &Guest) -> wasmtime::Result<B::Pre> {
+    let mut linker = trueup_engine::linker_for(engine, guest)?;
+    B::add_imports(&mut linker)?;
+    B::find_exports(linker.instantiate_pre(guest.component())?)
+}
+
+/// An instance; or the host, for another try, and why there is none.
+pub(crate) type Instantiated = Result<Box<dyn Running>, (Box<Host>, CallError)>;
+
+/// A guest linked to its world.
+pub(crate) trait Linked: Send + Sync {
+    /// Creates an instance; an error returns the host.
+    fn instantiate<'a>(&'a self, engine: &'a Engine, host: Host, cpu_max: Duration) -> BoxFuture<'a, Instantiated>;
+}
+
+struct LinkedTo<B: Bindings>(B::Pre);
+
+impl<B: Bindings> Linked for LinkedTo<B> {
+    fn instantiate<'a>(&'a self, engine: &'a Engine, host: Host, cpu_max: Duration) -> BoxFuture<'a, Instantiated> {
+        Box::pin(async move {
+            let instance = Instance::<B>::new(engine, host, cpu_max, async |store: &mut Store<Data>| {
+                B::instantiate(&self.0, store).await
+            });
+            Ok(Box::new(instance.await?) as Box<dyn Running>)
+        })
+    }
+}
+
+/// An instance of a guest of any world. See [`Instance`].
+pub(crate) trait Running: Send + Sync {
+    /// Calls an export by its name.
+    fn dispatch<'a>(&'a mut self, call: &'a str, args: &'a RawValue) -> BoxFuture<'a, Answer>;
+    fn host(&self) -> &Host;
+    fn host_mut(&mut self) -> &mut Host;
+    fn set_cpu_max(&mut self, cpu_max: Duration);
+    fn is_usable(&self) -> bool;
+    fn into_host(self: Box<Self>) -> Host;
+}
+
+impl<B: Bindings> Running for Instance<B> {
+    fn dispatch<'a>(&'a mut self, call: &'a str, args: &'a RawValue) -> BoxFuture<'a, Answer> {
+        Box::pin(B::dispatch(self, call, args))
+    }
+
+    fn host(&self) -> &Host {
+        Self::host(self)
+    }
+
+    fn host_mut(&mut self) -> &mut Host {
+        Self::host_mut(self)
+    }
+
+    fn set_cpu_max(&mut self, cpu_max: Duration) {
+        Self::set_cpu_max(self, cpu_max);
+    }
+
+    fn is_usable(&self) -> bool {
+        Self::is_usable(self)
+    }
+
+    fn into_host(self: Box<Self>) -> Host {
+        Self::into_host(*self)
+    }
+}
+
+/// The types of a world, generated from `wit/`: `bindgen!` with the options that all worlds share. Takes the folders of
+/// its packages, the world, and the modules of types that are generated already.
+#[macro_export]
+macro_rules! bindings {
+    ($path:tt, $(inline: $inline:literal,)? $world:literal, { $($with:tt)* }) => {
+        #[expect(missing_docs, reason = "generated from wit/, which holds the documentation")]
+        mod bindings {
+            wasmtime::component::bindgen!({
+                path: $path,
+                $(inline: $inline,)?
+                world: $world,
+                with: { "trueup:host": trueup_capabilities::bindings::host, $($with)* },
+                require_store_data_send: true,
+                exports: { default: async },
+                additional_derives: [Clone, PartialEq, serde::Serialize, serde::Deserialize],
+            });
+        }
+    };
+}
+
+/// Defines `WORLD` and its `Bindings`: the type of an instance, the type of a linked guest, the type that adds the
+/// imports, then the exports by name, each with its arguments, interface and function. If all exports share one
+/// interface, it is given once, after the types.
+#[macro_export]
+macro_rules! world {
+    (
+        $name:literal as $world:ty, $pre:ty, $imports_of:ty;
+        imports: $imports:tt; exports: $exports:tt; is_stateless: $is_stateless:literal; $interface:ident:
+        $($call:literal: $args:ty => |$export:ident, $store:ident, $a:ident| $made:expr;)*
+    ) => {
+        $crate::world! {
+            $name as $world, $pre, $imports_of;
+            imports: $imports; exports: $exports; is_stateless: $is_stateless;
+            $($call: $args => |$interface as $export, $store, $a| $made;)*
+        }
+    };
+    (
+        $name:literal as $world:ty, $pre:ty, $imports_of:ty;
+        imports: $imports:tt; exports: $exports:tt; is_stateless: $is_stateless:literal;
+        $($call:literal: $args:ty => |$interface:ident as $export:ident, $store:ident, $a:ident| $made:expr;)*
+    ) => {
+        /// This world.
+        pub const WORLD: $crate::World = $crate::World {
+            name: $name,
+            imports: &$imports,
+            exports: &$exports,
+            calls: &[$($call),*],
+            is_stateless: $is_stateless,
+            link: $crate::Link::to::<$world>(),
+        };
+
+        impl $crate::Bindings for $world {
+            type Pre = $pre;
+
+            fn add_imports(linker: &mut wasmtime::component::Linker<trueup_engine::Data>) -> wasmtime::Result<()> {
+                <$imports_of>::add_to_linker::<_, wasmtime::component::HasSelf<_>>(
+                    linker,
+                    |data: &mut trueup_engine::Data| &mut data.host,
+                )
+            }
+
+            fn find_exports(
+                linked: wasmtime::component::InstancePre<trueup_engine::Data>,
+            ) -> wasmtime::Result<Self::Pre> {
+                <$pre>::new(linked)
+            }
+
+            async fn instantiate(
+                pre: &Self::Pre,
+                store: &mut wasmtime::Store<trueup_engine::Data>,
+            ) -> wasmtime::Result<Self> {
+                pre.instantiate_async(store).await
+            }
+
+            async fn dispatch(
+                instance: &mut trueup_engine::Instance<Self>,
+                call: &str,
+                args: &serde_json::value::RawValue,
+            ) -> $crate::dispatch::Answer {
+                use $crate::dispatch::{Init, Nothing as NoArgs, Restore};
+                $crate::world! { @match instance, call, args;
+                    $($call: $args => |$interface as $export, $store, $a| $made;)*
+                    "lifecycle.init": Init => |trueup_guest_lifecycle as e, s, a| e.call_init(s, &a.config);
+                    "lifecycle.restore": Restore => |trueup_guest_lifecycle as e, s, a| e.call_restore(s, &a.snapshot);
+                    "lifecycle.snapshot": NoArgs => |trueup_guest_lifecycle as e, s, _a| e.call_snapshot(s);
+                }
+            }
+        }
+    };
+    (
+        @match $instance:ident, $called:ident, $given:ident;
+        $($call:literal: $args:ty => |$interface:ident as $export:ident, $store:ident, $a:ident| $made:expr;)*
+    ) => {
+        match $called {
+            $($call => {
+                let $a = $crate::dispatch::args::<$args>($called, $given)?;
+                $instance.enter();
+                let ($store, bindings) = $instance.parts();
+                let $export = bindings.$interface();
+                let result = $made.await;
+                $crate::dispatch::answer($instance, $called, result)
+            })*
+            _ => Err($crate::dispatch::unknown($called, WORLD.calls)),
+        }
+    };
+}

@@ -1,0 +1,349 @@
+//! Every scenario of the project parses, and every invalid one yields an error with place and reason.
+
+use std::path::Path;
+
+use super::*;
+use crate::simulated;
+
+#[test]
+fn a_scenario_is_read_with_all_that_it_may_say() {
+    let text = r#"
+name: all of it
+about: one line
+guest: lbaas@2
+config: {max_rounds: 2}
+given:
+  now_ms: 7
+  lbaas:
+    load_balancers: {lb-1: Ok}
+    objects:
+      - {identifier: s-1, state: Failed, tags: [b, a], spec: {Server: {name: s, backend: b, ip: 10.0.0.1, port: 80, check: enabled}}}
+    settle_ms: 5
+  etcd: {/a: "1"}
+  neg: {negs: [{name: web, zone: z1, subnet: s1, endpoints: [{ip: 10.0.0.1, ipv6: "", port: "80", node: n1}]}]}
+steps:
+  - {call: lifecycle.snapshot, save: {it: "", part: /a/0}}
+  - {call: kv.get, args: {key: a}, expect: null, expect_calls: [{call: kv.get}]}
+  - {advance_ms: 10, expect_timers: [[1, true]], expect_calls: []}
+  - {fault: {call: kv.get, error: Down}}
+  - {fault: {call: kv.get, answer: [1], times: null, match: {key: a}}}
+  - {clear_faults: true}
+  - {operation_done: 3, failure: quota, expect: false}
+  - {restart: {carry_state: true}}
+  - {expect_state: {metrics: {"m{a=\"b\"}": 5.0}, lbaas: {objects: []}, neg: {negs: []}}}
+"#;
+    let scenario = parse(text).unwrap().remove(0);
+    assert_eq!(
+        (scenario.line, scenario.name.as_str(), scenario.guest.as_str()),
+        (2, "all of it", "lbaas@2")
+    );
+    assert_eq!(scenario.config, json!({"max_rounds": 2}));
+    assert_eq!(scenario.given.now_ms, 7);
+    let given = [
+        ("etcd", json!({"/a": "1"})),
+        (
+            "lbaas",
+            json!({
+                "load_balancers": {"lb-1": "Ok"},
+                "objects": [{"identifier": "s-1", "state": "Failed", "tags": ["b", "a"],
+                    "spec": {"Server": {"name": "s", "backend": "b", "ip": "10.0.0.1", "port": 80, "check": "enabled"}}}],
+                "settle_ms": 5,
+            }),
+        ),
+        (
+            "neg",
+            json!({"negs": [{"name": "web", "zone": "z1", "subnet": "s1",
+                "endpoints": [{"ip": "10.0.0.1", "ipv6": "", "port": "80", "node": "n1"}]}]}),
+        ),
+    ];
+    assert_eq!(scenario.given.parts, BTreeMap::from(given));
+    let actions: Vec<&Action> = scenario.steps.iter().map(|step| &step.action).collect();
+    let call = |export: &str, args, expect, expect_calls, save: &[(&str, &str)]| Action::Call {
+        export: export.into(),
+        args,
+        expect,
+        expect_ending: None,
+        expect_calls,
+        save: save
+            .iter()
+            .map(|(name, pointer)| ((*name).to_owned(), (*pointer).to_owned()))
+            .collect(),
+    };
+    let fault = |answer, times, matching| {
+        Action::Fault(Fault {
+            call: "kv.get".into(),
+            answer,
+            times,
+            matching,
+        })
+    };
+    let asked = vec![json!({"call": "kv.get", "args": {}})];
+    let expected = [
+        call(
+            "lifecycle.snapshot",
+            json!({}),
+            None,
+            None,
+            &[("it", ""), ("part", "/a/0")],
+        ),
+        call("kv.get", json!({"key": "a"}), Some(Value::Null), Some(asked), &[]),
+        Action::Advance {
+            duration_ms: 10,
+            expect_timers: Some(vec![json!([1, true])]),
+            expect_calls: Some(vec![]),
+        },
+        fault(json!({"Err": "Down"}), Some(1), None),
+        fault(json!([1]), None, Some(json!({"key": "a"}))),
+        Action::ClearFaults,
+        Action::OperationDone {
+            operation: 3,
+            failure: Some("quota".into()),
+            expect: Some(json!(false)),
+            expect_calls: None,
+        },
+        Action::Restart { carry_state: true },
+        Action::ExpectState(BTreeMap::from([
+            ("lbaas", json!({"objects": []})),
+            ("metrics", json!({"m{a=\"b\"}": 5.0})),
+            ("neg", json!({"negs": []})),
+        ])),
+    ];
+    assert_eq!(actions, expected.iter().collect::<Vec<_>>());
+    assert_eq!(scenario.steps[2].line, 18);
+}
+
+#[test]
+fn a_neg_is_given_once() {
+    let given = |zone: &str| {
+        format!(
+            "name: a\nguest: neg\nsteps: []\ngiven:\n  neg:\n    negs:\n\
+             \x20   - {{name: n, zone: z1, subnet: s, endpoints: []}}\n\
+             \x20   - {{name: n, zone: {zone}, subnet: t, endpoints: []}}\n"
+        )
+    };
+    parse(&given("z2")).unwrap();
+    let error = parse(&given("z1")).unwrap_err();
+    assert_eq!(error.line, Some(8));
+    assert_eq!(
+        error.message,
+        "`given.neg.negs`: NEG \"n\" in zone \"z1\" is there already, on line 7"
+    );
+}
+
+#[test]
+fn one_scenario_or_a_list_of_them_in_yaml_or_json() {
+    let one = r#"{"name": "a", "guest": "g", "steps": []}"#;
+    assert_eq!(parse(one).unwrap().len(), 1);
+    let two = "- {name: a, guest: g, steps: []}\n- {name: b, guest: g, config: {x: 0}, expect_init_error: x}\n";
+    assert_eq!(parse(two).unwrap().len(), 2);
+    assert_eq!(parse("[]").unwrap().len(), 0);
+}
+
+#[test]
+fn aliases_stand_for_what_they_name() {
+    let text = "name: a\nguest: g\nsteps:\n- {call: a.b, args: {x: &d [1, 2]}}\n- {call: a.b, args: {x: *d}}\n";
+    let steps = parse(text).unwrap().remove(0).steps;
+    assert_eq!(steps[0].action, steps[1].action);
+}
+
+/// Reads `steps: [STEP]` and returns the error.
+fn step_error(step: &str) -> String {
+    error_of(&format!("name: a\nguest: g\nsteps:\n- {step}\n"))
+}
+
+fn error_of(text: &str) -> String {
+    let error = parse(text).expect_err(text);
+    format!("{}: {}", error.line.unwrap_or_default(), error.message)
+}
+
+#[test]
+fn an_unknown_key_is_named_with_its_place_and_what_may_be_there() {
+    let steps = [
+        (
+            "{call: a.b, arg: {}}",
+            "4: `steps[0]`: unknown key `arg` (did you mean `args`?); there may be `call`, `args`, `expect`, `expect_calls`, `expect_ending`, `save`",
+        ),
+        (
+            "{advance_ms: 1, expect: 1}",
+            "4: `steps[0]`: unknown key `expect`; there may be `advance_ms`, `expect_timers`, `expect_calls`",
+        ),
+        (
+            "{fault: {call: a.b, error: x, time: 1}}",
+            "4: `steps[0].fault`: unknown key `time` (did you mean `times`?); there may be `call`, `error`, `answer`, `times`, `match`",
+        ),
+        (
+            "{restart: {carry: true}}",
+            "4: `steps[0].restart`: unknown key `carry`; there may be `carry_state`",
+        ),
+        (
+            "{call: a.b, expect_calls: [{call: c.d, arg: {}}]}",
+            "4: `steps[0].expect_calls[0]`: unknown key `arg` (did you mean `args`?); there may be `call`, `args`",
+        ),
+        (
+            "{expect_state: {lbaas: {load_balancers: {}}}}",
+            "4: `steps[0].expect_state.lbaas`: unknown key `load_balancers`; there may be `objects`",
+        ),
+        (
+            "{expect_state: {neg: {negs: [{name: n, zones: z}]}}}",
+            "4: `steps[0].expect_state.neg.negs[0]`: unknown key `zones` (did you mean `zone`?); there may be `name`, `zone`, `subnet`, `endpoints`",
+        ),
+        (
+            "{expect_state: {checkpoint: {data: x, entry: []}}}",
+            "4: `steps[0].expect_state.checkpoint`: unknown key `entry`; there may be `data`, `entries`",
+        ),
+    ];
+    for (step, message) in steps {
+        assert_eq!(step_error(step), message);
+    }
+    let compared: Vec<String> = simulated::expected().map(|(key, _)| format!("`{key}`")).collect();
+    let message = format!(
+        "4: `steps[0].expect_state`: unknown key `metric` (did you mean `metrics`?); there may be {}",
+        compared.join(", ")
+    );
+    assert_eq!(step_error("{expect_state: {metric: {}}}"), message);
+    assert_eq!(
+        error_of("name: a\nguests: g\nsteps: []\n"),
+        "2: unknown key `guests` (did you mean `guest`?); there may be `name`, `about`, `guest`, `config`, `expect_init_error`, `given`, `limits`, `steps`"
+    );
+    let given = |given: &str| error_of(&format!("- name: a\n  guest: g\n  steps: []\n  given:\n    {given}\n"));
+    assert_eq!(
+        given("lbass: {}"),
+        "5: `[0].given`: unknown key `lbass` (did you mean `lbaas`?); there may be `now_ms`, `checkpoint`, `sandboxes`, `etcd`, `lbaas`, `neg`"
+    );
+    assert_eq!(
+        given("lbaas: {object: []}"),
+        "5: `[0].given.lbaas`: unknown key `object` (did you mean `objects`?); there may be `load_balancers`, `objects`, `settle_ms`"
+    );
+    assert_eq!(
+        given("sandboxes: [{id: a, ip: b, namespace: c, name: d, uid: e}]"),
+        "5: `[0].given.sandboxes[0]`: unknown key `uid` (did you mean `id`?); there may be `id`, `ip`, `namespace`, `name`"
+    );
+    let server = "{name: s, backend: b, ip: 10.0.0.1, port: 80, check: enabled, weight: 1}";
+    assert_eq!(
+        given(&format!(
+            "lbaas:\n      objects:\n      - {{identifier: s, state: Ok, tags: [],\n         spec: {{Server: {server}}}}}"
+        )),
+        "8: `[0].given.lbaas.objects[0].spec.Server`: unknown key `weight`; there may be `backend`, `check`, `ip`, `name`, `port`"
+    );
+}
+
+#[test]
+fn a_step_does_one_thing() {
+    assert_eq!(
+        step_error("{expect: 1}"),
+        "4: `steps[0]`: says nothing to do; there must be one of `call`, `advance_ms`, `fault`, `clear_faults`, `operation_done`, `restart`, `expect_state`"
+    );
+    assert_eq!(
+        step_error("{call: a.b, fault: {}}"),
+        "4: `steps[0]`: does both `call` and `fault`; these are two steps"
+    );
+    assert_eq!(step_error("text"), "4: `steps[0]`: was text, must be an object");
+}
+
+#[test]
+fn values_of_the_wrong_kind_are_named() {
+    let steps = [
+        (
+            "{call: reconcile}",
+            "`steps[0].call`: was \"reconcile\", must be `interface.function`",
+        ),
+        (
+            "{call: a.b, args: [1]}",
+            "`steps[0].args`: was a list, must be an object",
+        ),
+        (
+            "{call: a.b, save: {x: Ok}}",
+            "`steps[0].save.x`: was \"Ok\", must be a JSON pointer: \"\" or \"/...\"",
+        ),
+        (
+            "{advance_ms: -1}",
+            "`steps[0].advance_ms`: was -1, must be a whole number from 0",
+        ),
+        (
+            "{advance_ms: soon}",
+            "`steps[0].advance_ms`: was text, must be a whole number from 0",
+        ),
+        (
+            "{advance_ms: 1, expect_timers: [1]}",
+            "`steps[0].expect_timers[0]`: was a number, must be a list",
+        ),
+        (
+            "{advance_ms: 1, expect_timers: [[1]]}",
+            "`steps[0].expect_timers[0]`: has 1 items, must be `[id, result]`",
+        ),
+        (
+            "{fault: {call: a.b}}",
+            "`steps[0].fault`: `error` is missing (or `answer`)",
+        ),
+        ("{fault: {error: x}}", "`steps[0].fault`: `call` is missing"),
+        (
+            "{fault: {call: a.b, error: x, answer: y}}",
+            "`steps[0].fault`: has both `error` and `answer`; there may be one",
+        ),
+        (
+            "{fault: {call: a.b, error: x, times: 0}}",
+            "`steps[0].fault.times`: was 0, must be at least 1, or null for ever",
+        ),
+        (
+            "{clear_faults: false}",
+            "`steps[0].clear_faults`: was false, must be true",
+        ),
+        (
+            "{restart: {carry_state: 1}}",
+            "`steps[0].restart.carry_state`: was a number, must be `true` or `false`",
+        ),
+        (
+            "{operation_done: 1, failure: 2}",
+            "`steps[0].failure`: was a number, must be text",
+        ),
+        (
+            "{expect_state: {metrics: {m: x}}}",
+            "`steps[0].expect_state.metrics.m`: was text, must be a number",
+        ),
+        (
+            "{expect_state: {etcd: {/a: 1}}}",
+            "`steps[0].expect_state.etcd./a`: was a number, must be text",
+        ),
+    ];
+    for (step, message) in steps {
+        assert_eq!(step_error(step), format!("4: {message}"));
+    }
+}
+
+#[test]
+fn what_a_scenario_must_have_is_asked_for() {
+    assert_eq!(error_of("guest: g\nsteps: []\n"), "1: `name` is missing");
+    assert_eq!(
+        error_of("name: ''\nguest: g\nsteps: []\n"),
+        "1: `name`: was \"\", must not be empty"
+    );
+    assert_eq!(error_of("name: a\nsteps: []\n"), "1: `guest` is missing");
+    assert_eq!(
+        error_of("name: a\nguest: g\n"),
+        "1: `steps` is missing (or `expect_init_error`)"
+    );
+    assert_eq!(
+        error_of("name: a\nguest: g\nexpect_init_error: x\nsteps: []\n"),
+        "4: `steps`: must not be there beside `expect_init_error`: an instance that did not start takes no step"
+    );
+    assert_eq!(error_of("text\n"), "1: was text, must be a scenario or a list of them");
+    let message = error_of("- {name: a, guest: g, steps: []}\n- {name: a, guest: g, steps: []}\n");
+    assert_eq!(message, "2: `name`: was \"a\", must differ from the one on line 1");
+    let message = error_of("name: a\nguest: g\nsteps: []\ngiven: {lbaas: {load_balancers: {lb-1: Good}}}\n");
+    assert!(
+        message.starts_with("4: `given.lbaas.load_balancers`: {\"lb-1\":\"Good\"} does not fit: "),
+        "{message}"
+    );
+}
+
+#[test]
+fn every_scenario_of_the_project_can_be_read() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/scenarios");
+    let (files, errors) = crate::find::read(&[folder]);
+    assert!(
+        errors.is_empty(),
+        "{}",
+        errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+    );
+    assert!(files.iter().map(|file| file.scenarios.len()).sum::<usize>() > 40);
+}

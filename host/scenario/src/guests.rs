@@ -1,0 +1,172 @@
+//! The stage with real guests: WebAssembly instances with all grants and an in-memory tape.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use serde_json::Value;
+use serde_json::value::to_raw_value;
+use trueup_base::clock::{Clock as _, VirtualClock};
+use trueup_capabilities::grants::Grants;
+use trueup_capabilities::log::{Log, NoLog};
+use trueup_capabilities::{Answer, Backends, Host, Identity};
+use trueup_engine::{CallError, Engine};
+use trueup_instance::dispatch::InvokeError;
+use trueup_instance::{Instance, Program, Start, StartError, with_causes};
+use trueup_journal::{Event, Tape};
+
+use crate::model::Scenario;
+use crate::stage::{Actor, Asked, NoAnswer, NotStarted, Stage, World};
+
+/// Loads a guest by its name in a scenario, or says in one line why it can't run here.
+pub type Load = Box<dyn Fn(&str) -> Result<Arc<Program>, String> + Send + Sync>;
+
+/// Guests by their names in scenarios.
+pub struct Guests {
+    engine: Engine,
+    load: Load,
+    /// By [`full_name`].
+    loaded: Mutex<BTreeMap<String, Arc<Program>>>,
+    log: Arc<dyn Log>,
+}
+
+impl Guests {
+    /// The guests that `load` finds, each loaded once.
+    pub fn new(engine: Engine, load: Load) -> Self {
+        Self {
+            engine,
+            load,
+            loaded: Mutex::default(),
+            log: Arc::new(NoLog),
+        }
+    }
+
+    /// Passes the guests' log to `log`. Without it, log lines are dropped.
+    #[must_use]
+    pub fn logging(self, log: Arc<dyn Log>) -> Self {
+        Self { log, ..self }
+    }
+
+    /// Uses this program for `guest`.
+    #[must_use]
+    pub fn with(self, guest: &str, program: Arc<Program>) -> Self {
+        self.loaded.lock().insert(full_name(guest), program);
+        self
+    }
+
+    fn program(&self, guest: &str) -> Result<Arc<Program>, String> {
+        let name = full_name(guest);
+        let mut loaded = self.loaded.lock();
+        if let Some(program) = loaded.get(&name) {
+            return Ok(Arc::clone(program));
+        }
+        let program = (self.load)(guest)?;
+        loaded.insert(name, Arc::clone(&program));
+        Ok(program)
+    }
+}
+
+/// `NAME@VERSION`. A bare name always means version 1.
+pub fn full_name(guest: &str) -> String {
+    if guest.contains('@') {
+        guest.to_owned()
+    } else {
+        format!("{guest}@1")
+    }
+}
+
+impl Stage for Guests {
+    fn load<'a>(&'a self, guest: &'a str) -> Answer<'a, Result<(), String>> {
+        Box::pin(async move { self.program(guest).map(drop) })
+    }
+
+    fn start<'a>(
+        &'a self,
+        scenario: &'a Scenario,
+        world: &'a World,
+        snapshot: Option<&'a str>,
+    ) -> Answer<'a, Result<Box<dyn Actor>, NotStarted>> {
+        Box::pin(async move {
+            let program = self.program(&scenario.guest).map_err(NotStarted::Broken)?;
+            let identity = Identity {
+                guest: program.guest.name.clone(),
+                version: program.guest.version.clone(),
+                digest: program.guest.digest.to_string(),
+                // A world has one instance at a time: the next one takes over its gauges.
+                instance: "scenario".to_owned(),
+                ..Identity::default()
+            };
+            let backends = Backends {
+                log: Arc::clone(&self.log),
+                quotas: Arc::default(),
+                ..world.backends.clone()
+            };
+            let limits = scenario.limits;
+            let host = Host::new(identity, Tape::memory(), Grants::everything(), backends, limits);
+            let start = Start {
+                settings: &scenario.config,
+                snapshot,
+                cpu_max: Duration::from_millis(limits.cpu_ms),
+            };
+            match Instance::start(&self.engine, &program, host, start).await {
+                Ok(instance) => {
+                    let clock = Arc::clone(&world.clock);
+                    Ok(Box::new(Guest { instance, clock }) as Box<dyn Actor>)
+                }
+                Err((_, StartError::Settings { error, .. })) => Err(NotStarted::Init(error)),
+                Err((_, StartError::Snapshot { error, .. })) => Err(NotStarted::Restore(error)),
+                Err((_, StartError::Call(error))) => Err(NotStarted::Broken(with_causes(error))),
+            }
+        })
+    }
+}
+
+/// One instance of a guest.
+struct Guest {
+    instance: Instance,
+    /// The world's clock itself: when a call begins is no question of the guest, so no fault answers it.
+    clock: Arc<VirtualClock>,
+}
+
+impl Actor for Guest {
+    fn call<'a>(&'a mut self, export: &'a str, args: &'a Value) -> Answer<'a, Result<Value, NoAnswer>> {
+        Box::pin(async move {
+            let args = to_raw_value(args).map_err(|error| format!("the arguments are no JSON: {error}"))?;
+            let at_ms = self.clock.now_ms();
+            let answer = self.instance.call_at(at_ms, export, &args).await;
+            let answer = answer.map_err(|error| NoAnswer {
+                kind: match &error {
+                    InvokeError::Call(CallError::Trap(_)) => Some("trap"),
+                    InvokeError::Call(CallError::Deadline(_)) => Some("deadline"),
+                    InvokeError::Call(CallError::Memory(_)) => Some("memory"),
+                    _ => None,
+                },
+                text: with_causes(error),
+            })?;
+            serde_json::from_str(answer.get()).map_err(|error| format!("the answer is no JSON: {error}").into())
+        })
+    }
+
+    fn take_asked(&mut self) -> Vec<Asked> {
+        let asked = self
+            .instance
+            .host_mut()
+            .tape
+            .take_entries()
+            .into_iter()
+            .filter_map(|entry| match entry.event {
+                // The tape itself wrote these arguments as JSON.
+                Event::Ask(ask) => Some(Asked {
+                    call: ask.name,
+                    args: serde_json::from_str(ask.args.get()).ok()?,
+                }),
+                _ => None,
+            });
+        asked.collect()
+    }
+
+    fn take_due(&mut self, now_ms: u64) -> Option<(u64, u64)> {
+        self.instance.host_mut().timers.take_due(now_ms)
+    }
+}

@@ -1,0 +1,155 @@
+//! Scenarios: files that specify what a guest must do, run against simulated capabilities with a virtual clock.
+//!
+//! A run uses no network and no real time. The runner gets instances from a [`Stage`]; [`Guests`] is the stage with
+//! real guests.
+//!
+//! ```text
+//! paths -> files -> scenarios -> (world, instance, steps) -> outcomes -> summary
+//! ```
+#![forbid(unsafe_code)]
+
+mod accept;
+mod compare;
+mod document;
+mod fields;
+mod file;
+mod find;
+mod guests;
+mod junit;
+mod model;
+mod recorded;
+mod report;
+mod run;
+mod simulated;
+mod stage;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+
+use tokio::task::JoinSet;
+
+pub use accept::{Accepted, accept};
+pub use document::ParseError;
+pub use file::parse;
+pub use find::{ScenarioFile, files};
+pub use guests::{Guests, Load, full_name};
+pub use model::{Action, Given, Scenario, Step};
+pub use recorded::{NoScenario, Written, of_recording};
+pub use report::{Failure, Observed, Outcome, Problem, Summary};
+pub use stage::{Actor, Asked, NoAnswer, NotStarted, Stage, World};
+
+/// Runs every scenario under `paths`, a few at a time, and passes each outcome to `tell` in the order of the files.
+///
+/// A file that cannot be read and a guest that cannot be loaded are errors of the summary; everything else runs.
+pub async fn run_all(stage: Arc<dyn Stage>, paths: &[PathBuf], tell: impl FnMut(&Outcome)) -> Summary {
+    run_named(stage, paths, "", tell).await
+}
+
+/// The same for the scenarios whose name contains a text.
+pub async fn run_named(stage: Arc<dyn Stage>, paths: &[PathBuf], text: &str, tell: impl FnMut(&Outcome)) -> Summary {
+    let (mut files, errors) = find::read(paths);
+    for file in &mut files {
+        file.scenarios.retain(|scenario| scenario.name.contains(text));
+    }
+    run_files(stage, files, errors, tell).await
+}
+
+/// Runs the scenarios of a text, which outcomes name as if it were a file.
+///
+/// # Errors
+/// If it holds no scenarios.
+pub async fn run_text(stage: Arc<dyn Stage>, name: &str, text: &str) -> Result<Summary, ParseError> {
+    let file = ScenarioFile {
+        path: name.into(),
+        scenarios: parse(text)?,
+    };
+    Ok(run_files(stage, vec![file], Vec::new(), |_| ()).await)
+}
+
+async fn run_files(
+    stage: Arc<dyn Stage>,
+    files: Vec<ScenarioFile>,
+    errors: Vec<String>,
+    mut tell: impl FnMut(&Outcome),
+) -> Summary {
+    let mut summary = Summary {
+        errors,
+        ..Summary::default()
+    };
+    let loaded = load(&*stage, &files, &mut summary.errors).await;
+    let mut waiting = files
+        .into_iter()
+        .flat_map(|file| {
+            let path = file.path.display().to_string();
+            file.scenarios.into_iter().map(move |scenario| (path.clone(), scenario))
+        })
+        .filter(|(_, scenario)| loaded.contains(&scenario.guest))
+        .enumerate();
+    // Each scenario computes and never waits, so more than one per processor gains nothing.
+    let at_once = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut running = JoinSet::new();
+    let mut done: BTreeMap<usize, Outcome> = BTreeMap::new();
+    let mut next = 0;
+    loop {
+        while running.len() < at_once
+            && let Some((index, (file, scenario))) = waiting.next()
+        {
+            let stage = stage.clone();
+            running.spawn(async move { (index, outcome(&*stage, file, &scenario).await) });
+        }
+        match running.join_next().await {
+            None => break,
+            Some(Ok((index, outcome))) => {
+                done.insert(index, outcome);
+            }
+            Some(Err(error)) => {
+                // A panic here is a defect of this program: report it, and run the rest.
+                summary
+                    .errors
+                    .push(format!("a scenario could not be run to its end: {error}"));
+            }
+        }
+        while let Some(outcome) = done.remove(&next) {
+            tell(&outcome);
+            summary.take(outcome);
+            next += 1;
+        }
+    }
+    for outcome in done.into_values() {
+        tell(&outcome);
+        summary.take(outcome);
+    }
+    summary
+}
+
+/// Loads the guests of all scenarios. Returns those that can run.
+async fn load(stage: &dyn Stage, files: &[ScenarioFile], errors: &mut Vec<String>) -> BTreeSet<String> {
+    let scenarios = files.iter().flat_map(|file| &file.scenarios);
+    let guests: BTreeSet<&str> = scenarios.map(|scenario| scenario.guest.as_str()).collect();
+    let mut loaded = BTreeSet::new();
+    for guest in guests {
+        match stage.load(guest).await {
+            Ok(()) => {
+                loaded.insert(guest.to_owned());
+            }
+            Err(error) => errors.push(format!("guest `{guest}` could not be loaded: {error}")),
+        }
+    }
+    loaded
+}
+
+async fn outcome(stage: &dyn Stage, file: String, scenario: &Scenario) -> Outcome {
+    let began = Instant::now();
+    let mut failures = run::run(stage, scenario).await.into_iter();
+    Outcome {
+        file,
+        name: scenario.name.clone(),
+        line: scenario.line,
+        guest: scenario.guest.clone(),
+        failure: failures.next(),
+        more_failures: failures.collect(),
+        took_ms: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
+    }
+}

@@ -1,0 +1,113 @@
+//! The content of a scenario file as types: fully checked, except for what only a run can show.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+use trueup_capabilities::faults::Fault;
+use trueup_capabilities::meter::Limits;
+
+use crate::simulated::Parts;
+
+/// One scenario.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Scenario {
+    /// The line on which it begins.
+    pub line: u64,
+    /// Unique in its file.
+    pub name: String,
+    /// One line about it.
+    pub about: Option<String>,
+    /// `NAME` or `NAME@VERSION`.
+    pub guest: String,
+    /// An object, for `lifecycle.init`.
+    pub config: Value,
+    /// Text that the error of `init` must contain. In this case there are no steps.
+    pub expect_init_error: Option<String>,
+    /// The initial world.
+    pub given: Given,
+    /// The limits of its instances.
+    pub limits: Limits,
+    /// In order.
+    pub steps: Vec<Step>,
+}
+
+/// The initial world.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Given {
+    /// The time of the clock.
+    pub now_ms: u64,
+    /// Its other parts, by the key of the capability.
+    pub(crate) parts: Parts,
+}
+
+/// One step and its line.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Step {
+    /// In its file.
+    pub line: u64,
+    /// Its action.
+    pub action: Action,
+}
+
+/// How a call ends without an answer, in the words of a recording.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ending {
+    /// One of [`ENDINGS`].
+    pub kind: &'static str,
+    /// What its text must contain.
+    pub text: String,
+}
+
+/// The kinds of endings that a step can expect.
+pub(crate) const ENDINGS: [&str; 3] = ["trap", "deadline", "memory"];
+
+/// What a step does and what must result. Values may contain `${name}`.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Action {
+    /// Calls an export.
+    Call {
+        /// `interface.function` in WIT spelling.
+        export: String,
+        /// By parameter name.
+        args: Value,
+        /// The answer.
+        expect: Option<Value>,
+        /// How it must end without an answer.
+        expect_ending: Option<Ending>,
+        /// The expected questions, in order.
+        expect_calls: Option<Vec<Value>>,
+        /// Maps a name to a JSON pointer into the answer.
+        save: BTreeMap<String, String>,
+    },
+    /// Moves the clock.
+    Advance {
+        /// The duration.
+        duration_ms: u64,
+        /// `[id, result]` of each timer that fired.
+        expect_timers: Option<Vec<Value>>,
+        /// The expected questions, in order.
+        expect_calls: Option<Vec<Value>>,
+    },
+    /// Adds a fault.
+    Fault(Fault),
+    /// Removes all faults.
+    ClearFaults,
+    /// Ends an operation of a capability.
+    OperationDone {
+        /// Its number.
+        operation: u64,
+        /// Why it failed.
+        failure: Option<String>,
+        /// The answer of the export that is called then.
+        expect: Option<Value>,
+        /// The expected questions, in order.
+        expect_calls: Option<Vec<Value>>,
+    },
+    /// Starts a new instance.
+    Restart {
+        /// Whether the new instance restores the old one's snapshot.
+        carry_state: bool,
+    },
+    /// Compares the world: its parts by the key of the capability. Missing parts are not compared.
+    ExpectState(Parts),
+}

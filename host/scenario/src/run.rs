@@ -1,0 +1,364 @@
+//! Runs one scenario: a fresh world, an instance, then the steps, until one leaves nothing to go on with.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+use trueup_base::clock::Clock;
+use trueup_capabilities::faults::Fault;
+
+use crate::compare;
+use crate::model::{Action, Ending, Scenario, Step};
+use crate::report::{Failure, Problem};
+use crate::simulated::{self, Parts};
+use crate::stage::{Actor, NoAnswer, NotStarted, Stage, World};
+
+/// The maximum number of timers in one step. A guest whose every timer schedules another one for now would never end.
+/// One timer a millisecond for a minute stays below it.
+const TIMERS_PER_STEP_MAX: usize = 100_000;
+
+/// The problems of a step. `Err`: the instance, or what a later step refers to, is missing after it.
+type Stepped = Result<Vec<Problem>, Vec<Problem>>;
+
+/// Runs a scenario to its end, or to a step that leaves nothing to go on with. Returns the steps that failed.
+pub(crate) async fn run(stage: &dyn Stage, scenario: &Scenario) -> Vec<Failure> {
+    let at_start = |problem| {
+        vec![Failure {
+            step: None,
+            line: scenario.line,
+            doing: "at the start".to_owned(),
+            problems: vec![problem],
+        }]
+    };
+    let world = match World::new(scenario.given.clone()) {
+        Ok(world) => world,
+        Err(error) => return at_start(said(format!("given: {error}"))),
+    };
+    let mut run = Run {
+        stage,
+        scenario,
+        world,
+        actor: None,
+        saved: BTreeMap::new(),
+    };
+    if let Err(problem) = run.start(None).await {
+        return at_start(problem);
+    }
+    let mut failures = Vec::new();
+    for (index, step) in scenario.steps.iter().enumerate() {
+        let stepped = run.step(step).await;
+        let goes_on = stepped.is_ok();
+        let mut problems = stepped.unwrap_or_else(|problems| problems);
+        problems.extend(run.world.faults.take_misfits().into_iter().map(said));
+        if !problems.is_empty() {
+            failures.push(Failure {
+                step: Some(index + 1),
+                line: step.line,
+                doing: doing(&step.action),
+                problems,
+            });
+        }
+        if !goes_on {
+            break;
+        }
+    }
+    failures
+}
+
+fn said(message: impl Into<String>) -> Problem {
+    Problem {
+        message: message.into(),
+        ..Problem::default()
+    }
+}
+
+fn doing(action: &Action) -> String {
+    match action {
+        Action::Call { export, .. } => format!("call {export}"),
+        Action::Advance { duration_ms, .. } => format!("advance_ms {duration_ms}"),
+        Action::Fault(fault) => format!("fault on {}", fault.call),
+        Action::ClearFaults => "clear_faults".to_owned(),
+        Action::OperationDone { operation, .. } => format!("operation_done {operation}"),
+        Action::Restart { carry_state } => format!("restart, carry_state {carry_state}"),
+        Action::ExpectState(_) => "expect_state".to_owned(),
+    }
+}
+
+struct Run<'a> {
+    stage: &'a dyn Stage,
+    scenario: &'a Scenario,
+    world: World,
+    /// `None` before the start, and if `init` was expected to fail.
+    actor: Option<Box<dyn Actor>>,
+    saved: BTreeMap<String, Value>,
+}
+
+impl Run<'_> {
+    /// Starts a new instance with the scenario's settings and, if there is a snapshot, the old state.
+    async fn start(&mut self, snapshot: Option<&str>) -> Result<(), Problem> {
+        // The old instance and its timers end before the new one starts.
+        self.actor = None;
+        let started = self.stage.start(self.scenario, &self.world, snapshot).await;
+        match (&self.scenario.expect_init_error, started) {
+            (None, Ok(mut actor)) => {
+                // Questions of a start belong to no step.
+                actor.take_asked();
+                self.actor = Some(actor);
+                Ok(())
+            }
+            (Some(wanted), Err(NotStarted::Init(error))) if error.contains(wanted) => Ok(()),
+            (Some(wanted), Err(NotStarted::Init(error))) => Err(said(format!(
+                "the error of init differs:\n  expected {wanted:?} in it\n  was      {error:?}"
+            ))),
+            (Some(wanted), Ok(_)) => Err(said(format!(
+                "init took the config, but was to refuse it with {wanted:?} in its error"
+            ))),
+            (_, Err(error)) => Err(said(error.to_string())),
+        }
+    }
+
+    async fn step(&mut self, step: &Step) -> Stepped {
+        match &step.action {
+            Action::Call {
+                export,
+                args,
+                expect,
+                expect_ending,
+                expect_calls,
+                save,
+            } => {
+                let args = self.filled(args);
+                if let Some(ending) = expect_ending {
+                    return self.ends(export, &args, ending, expect_calls.as_deref()).await;
+                }
+                let answer = self.call(export, &args).await.map_err(|problem| vec![problem])?;
+                let mut problems = self.shown(expect.as_ref(), &answer, expect_calls.as_deref());
+                let missing = self.save(save, &answer);
+                match missing.is_empty() {
+                    true => Ok(problems),
+                    false => {
+                        problems.extend(missing);
+                        Err(problems)
+                    }
+                }
+            }
+            Action::Advance {
+                duration_ms,
+                expect_timers,
+                expect_calls,
+            } => {
+                let fired = self.advance(*duration_ms).await.map_err(|problem| vec![problem])?;
+                let expected = expect_timers.as_ref().map(|timers| Value::Array(timers.clone()));
+                let what = ("the list of timers", "expect_timers");
+                Ok(self.shown_as(what, expected.as_ref(), &Value::Array(fired), expect_calls.as_deref()))
+            }
+            Action::Fault(fault) => Ok(self.fault(fault)),
+            Action::ClearFaults => {
+                self.world.faults.clear();
+                Ok(Vec::new())
+            }
+            Action::OperationDone {
+                operation,
+                failure,
+                expect,
+                expect_calls,
+            } => {
+                let failure = failure.as_deref().map(|text| self.filled_text(text));
+                let answer = self.end_operation(*operation, failure).await;
+                let answer = answer.map_err(|problem| vec![problem])?;
+                Ok(self.shown(expect.as_ref(), &answer, expect_calls.as_deref()))
+            }
+            Action::Restart { carry_state } => match self.restart(*carry_state).await {
+                Ok(()) => Ok(Vec::new()),
+                Err(problem) => Err(vec![problem]),
+            },
+            Action::ExpectState(expected) => Ok(self.compare_state(expected)),
+        }
+    }
+
+    async fn call(&mut self, export: &str, args: &Value) -> Result<Value, Problem> {
+        let ended = self.actor()?.call(export, args).await;
+        ended.map_err(|NoAnswer { text, .. }| said(format!("{export}: {text}")))
+    }
+
+    fn actor(&mut self) -> Result<&mut Box<dyn Actor>, Problem> {
+        let none = || said("there is no instance: it ended, or its start was to fail; `restart` starts another");
+        self.actor.as_mut().ok_or_else(none)
+    }
+
+    /// The call must end in this way. Only a restart goes on after it.
+    async fn ends(&mut self, export: &str, args: &Value, wanted: &Ending, calls: Option<&[Value]>) -> Stepped {
+        let Ending { kind, text } = wanted;
+        let actor = self.actor().map_err(|problem| vec![problem])?;
+        let was = match actor.call(export, args).await {
+            Err(ended) if ended.kind == Some(kind) && ended.text.contains(text) => {
+                let problems = self.shown(None, &Value::Null, calls);
+                self.actor = None;
+                return Ok(problems);
+            }
+            Err(ended) => format!("{} {:?}", ended.kind.unwrap_or("error"), ended.text),
+            Ok(answer) => format!("answer {answer}"),
+        };
+        let expected = format!("expected {kind} with {text:?} in it");
+        let message = format!("the ending of {export} differs:\n  {expected}\n  was      {was}");
+        Err(vec![said(message)])
+    }
+
+    fn shown(&mut self, expect: Option<&Value>, answer: &Value, expect_calls: Option<&[Value]>) -> Vec<Problem> {
+        self.shown_as(("the answer", "expect"), expect, answer, expect_calls)
+    }
+
+    /// Compares the answer and the questions of a step. Takes the questions in any case.
+    fn shown_as(
+        &mut self,
+        (what, place): (&str, &str),
+        expect: Option<&Value>,
+        answer: &Value,
+        expect_calls: Option<&[Value]>,
+    ) -> Vec<Problem> {
+        let asked = self.actor.as_mut().map(|actor| actor.take_asked()).unwrap_or_default();
+        let asked: Vec<Value> = asked
+            .into_iter()
+            .filter(|asked| compare::is_listed(&asked.call))
+            .map(|asked| json!({ "call": asked.call, "args": asked.args }))
+            .collect();
+        let answer = expect.and_then(|expected| {
+            let problem = compare::values(what, &self.filled(expected), answer)?;
+            Some(problem.observing(place, answer))
+        });
+        let calls = expect_calls.and_then(|expected| {
+            let expected: Vec<Value> = expected.iter().map(|call| self.filled(call)).collect();
+            compare::calls(&expected, &asked)
+        });
+        answer.into_iter().chain(calls).collect()
+    }
+
+    fn save(&mut self, save: &BTreeMap<String, String>, answer: &Value) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        for (name, pointer) in save {
+            match answer.pointer(pointer) {
+                Some(value) => {
+                    self.saved.insert(name.clone(), value.clone());
+                }
+                None => problems.push(said(format!(
+                    "save `{name}`: there is nothing at {pointer:?} of {answer}"
+                ))),
+            }
+        }
+        problems
+    }
+
+    /// Moves the clock to each due timer, fires it, and then moves to the end. If a guest slept past the end, the clock
+    /// stays there.
+    async fn advance(&mut self, duration_ms: u64) -> Result<Vec<Value>, Problem> {
+        let until_ms = self.world.clock.now_ms().saturating_add(duration_ms);
+        let mut fired = Vec::new();
+        while let Some((due_ms, timer)) = self.actor.as_mut().and_then(|actor| actor.take_due(until_ms)) {
+            if fired.len() == TIMERS_PER_STEP_MAX {
+                return Err(said(format!(
+                    "{TIMERS_PER_STEP_MAX} timers fired and there is one more; does each schedule the next for now?"
+                )));
+            }
+            self.move_clock_to(due_ms);
+            let result = self.call("timer-events.on-timer", &json!({ "timer": timer })).await?;
+            fired.push(json!([timer, result]));
+        }
+        self.move_clock_to(until_ms);
+        Ok(fired)
+    }
+
+    fn move_clock_to(&self, ms: u64) {
+        if ms > self.world.clock.now_ms() {
+            self.world.clock.set_ms(ms);
+        }
+    }
+
+    fn fault(&self, fault: &Fault) -> Vec<Problem> {
+        let imports = simulated::imports();
+        if !imports.contains(&fault.call.as_str()) {
+            return vec![said(format!(
+                "`{}` is no import that this build simulates; these are {}",
+                fault.call,
+                imports.join(", ")
+            ))];
+        }
+        self.world.faults.add(Fault {
+            call: fault.call.clone(),
+            answer: self.filled(&fault.answer),
+            times: fault.times,
+            matching: fault.matching.as_ref().map(|matching| self.filled(matching)),
+        });
+        Vec::new()
+    }
+
+    /// Ends an operation and notifies the guest. The guest is notified even if the operation never started or has
+    /// already ended: a host that crashed before recording its notification does the same.
+    async fn end_operation(&mut self, operation: u64, failure: Option<String>) -> Result<Value, Problem> {
+        let export = self.world.simulations.end_operation(operation, failure.is_none());
+        let export = export.ok_or_else(|| said("no simulated capability has operations"))?;
+        let args = json!({ "operation": operation, "failure": failure });
+        self.call(export, &args).await
+    }
+
+    async fn restart(&mut self, carry_state: bool) -> Result<(), Problem> {
+        if !carry_state {
+            return self.start(None).await;
+        }
+        match self.call("lifecycle.snapshot", &json!({})).await? {
+            Value::String(snapshot) => self.start(Some(&snapshot)).await,
+            other => Err(said(format!("lifecycle.snapshot answered {other}, which is no text"))),
+        }
+    }
+
+    fn compare_state(&self, expected: &Parts) -> Vec<Problem> {
+        let filled = expected.iter().map(|(key, part)| (*key, self.filled(part)));
+        self.world.simulations.compare(filled.collect())
+    }
+
+    /// The value with every `${name}` in its strings replaced by the saved value: text unchanged, anything else as
+    /// JSON. An unknown name remains as it is.
+    fn filled(&self, value: &Value) -> Value {
+        if self.saved.is_empty() {
+            return value.clone();
+        }
+        match value {
+            Value::String(text) => Value::String(self.filled_text(text)),
+            Value::Array(items) => items.iter().map(|item| self.filled(item)).collect(),
+            Value::Object(fields) => fields
+                .iter()
+                .map(|(name, value)| (name.clone(), self.filled(value)))
+                .collect(),
+            other => other.clone(),
+        }
+    }
+
+    /// A single pass from left to right: inserted text is not expanded again.
+    fn filled_text(&self, text: &str) -> String {
+        let mut filled = String::new();
+        let mut rest = text;
+        while let Some((before, after)) = rest.split_once("${") {
+            filled.push_str(before);
+            let saved = after
+                .split_once('}')
+                .and_then(|(name, after)| Some((self.saved.get(name)?, after)));
+            match saved {
+                Some((Value::String(text), after)) => {
+                    filled.push_str(text);
+                    rest = after;
+                }
+                Some((value, after)) => {
+                    filled.push_str(&value.to_string());
+                    rest = after;
+                }
+                None => {
+                    filled.push_str("${");
+                    rest = after;
+                }
+            }
+        }
+        filled + rest
+    }
+}
+
+#[cfg(test)]
+#[path = "run_tests.rs"]
+mod tests;

@@ -1,0 +1,95 @@
+//! The guest's means: the clock, random numbers, metrics.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use trueup_base::clock::{Clock, Sleep, VirtualClock};
+use trueup_capabilities::faults::Faults;
+use trueup_capabilities::metrics::{Registry, is_series_name};
+use trueup_capabilities::random::Random;
+use trueup_sources::yaml::Node;
+
+use super::{Capability, Problem, Simulation};
+use crate::compare;
+use crate::document::ParseError;
+use crate::fields::{entries, error, join, number};
+
+/// The imports of them that can return a fault.
+pub(crate) const IMPORTS: [&str; 3] = ["clock.now-ms", "clock.sleep-ms", "random.next-u64"];
+
+pub(crate) const CLOCK: Capability = Capability::new("clock", |world, _| {
+    let clock = Arc::new(FaultedClock(world.clock.clone(), world.faults.clone()));
+    world.backends.clock = clock.clone();
+    Ok(clock)
+});
+
+/// The guests' clock: faults take precedence.
+#[derive(Debug)]
+struct FaultedClock(Arc<VirtualClock>, Arc<Faults>);
+
+impl Clock for FaultedClock {
+    fn now_ms(&self) -> u64 {
+        let fault = self.1.whole("clock.now-ms", &json!({}));
+        fault.unwrap_or_else(|| self.0.now_ms())
+    }
+
+    fn steady_ms(&self) -> u64 {
+        self.0.steady_ms()
+    }
+
+    fn sleep_ms(&self, duration_ms: u64) -> Sleep<'_> {
+        let fault = self.1.whole("clock.sleep-ms", &json!({ "duration_ms": duration_ms }));
+        match fault {
+            Some(()) => Box::pin(std::future::ready(())),
+            None => self.0.sleep_ms(duration_ms),
+        }
+    }
+}
+
+impl Simulation for FaultedClock {}
+
+pub(crate) const RANDOM: Capability = Capability::new("random", |world, _| {
+    let random = Arc::new(FaultedRandom(world.faults.clone()));
+    world.backends.random = random.clone();
+    Ok(random)
+});
+
+/// The guests' random numbers: 0, unless a fault returns another value.
+#[derive(Debug)]
+struct FaultedRandom(Arc<Faults>);
+
+impl Random for FaultedRandom {
+    fn next_u64(&self) -> u64 {
+        self.0.whole("random.next-u64", &json!({})).unwrap_or(0)
+    }
+}
+
+impl Simulation for FaultedRandom {}
+
+/// The metrics of every instance: `expect_state` compares the series that it names.
+pub(crate) const METRICS: Capability = Capability {
+    expected: Some(series),
+    ..Capability::new("metrics", |world, _| Ok(world.backends.metrics.clone()))
+};
+
+fn series(node: &Node, place: &str) -> Result<Value, ParseError> {
+    for entry in entries(node, place)? {
+        let place = join(place, &entry.key);
+        if !is_series_name(&entry.key) {
+            let must =
+                "is no series, must be `name` or `name{key=\"value\",...}` with the labels in order of their keys";
+            return Err(error(&entry.value, &place, must));
+        }
+        number(&entry.value, &place)?;
+    }
+    Ok(node.to_json())
+}
+
+impl Simulation for Registry {
+    fn compare(&self, expected: Value) -> Option<Problem> {
+        let names = expected.as_object().into_iter().flat_map(|series| series.keys());
+        let now: BTreeMap<&String, f64> = names.filter_map(|name| Some((name, self.number(name)?))).collect();
+        compare::state("metrics", &expected, &json!(now))
+    }
+}

@@ -1,0 +1,134 @@
+//! The capabilities that scenarios simulate. [`CAPABILITIES`] lists them; each says how its parts of a scenario are
+//! read and compared. The rest of the runner knows no capability by name.
+
+mod checkpoint;
+mod etcd;
+mod lbaas;
+mod means;
+mod neg;
+mod nftables;
+mod renderer;
+mod sandboxes;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::Value;
+use trueup_capabilities::questions;
+use trueup_sources::yaml::Node;
+
+use super::document::ParseError;
+use super::report::Problem;
+use super::stage::World;
+
+/// Every simulated capability, in the order in which messages name them.
+const CAPABILITIES: &[Capability] = &[
+    checkpoint::CAPABILITY,
+    sandboxes::CAPABILITY,
+    etcd::CAPABILITY,
+    lbaas::CAPABILITY,
+    neg::CAPABILITY,
+    nftables::CAPABILITY,
+    renderer::CAPABILITY,
+    means::CLOCK,
+    means::RANDOM,
+    means::METRICS,
+];
+
+/// One simulated capability.
+struct Capability {
+    /// Its key in `given` and `expect_state`.
+    key: &'static str,
+    /// Checks its part of `given`. `None`: it has none.
+    given: Option<Reader>,
+    /// Checks its part of `expect_state`. `None`: it has none.
+    expected: Option<Reader>,
+    /// The export that a guest must answer when a step ends an operation of this capability.
+    on_operation: Option<&'static str>,
+    /// Starts it with its part of `given`, which is null if the scenario says nothing. It adds its own backend.
+    start: Start,
+}
+
+type Start = fn(&mut World, Value) -> serde_json::Result<Arc<dyn Simulation>>;
+
+impl Capability {
+    /// One that has no part of `given` or `expect_state`, and no operations.
+    const fn new(key: &'static str, start: Start) -> Self {
+        Self {
+            key,
+            given: None,
+            expected: None,
+            on_operation: None,
+            start,
+        }
+    }
+}
+
+pub(crate) type Reader = fn(&Node, &str) -> Result<Value, ParseError>;
+
+/// A running simulation.
+trait Simulation: Send + Sync {
+    /// Compares the state with the expected one.
+    fn compare(&self, _expected: Value) -> Option<Problem> {
+        None
+    }
+
+    /// Ends an operation. One that never started, or has ended, is ignored.
+    fn end_operation(&self, _operation: u64, _succeeded: bool) {}
+}
+
+/// The parts of `given` or `expect_state`, by key.
+pub(crate) type Parts = BTreeMap<&'static str, Value>;
+
+/// The readers of `given`, by key.
+pub(crate) fn given() -> impl Iterator<Item = (&'static str, Reader)> {
+    CAPABILITIES.iter().filter_map(|of| Some((of.key, of.given?)))
+}
+
+/// The readers of `expect_state`, by key.
+pub(crate) fn expected() -> impl Iterator<Item = (&'static str, Reader)> {
+    CAPABILITIES.iter().filter_map(|of| Some((of.key, of.expected?)))
+}
+
+/// The imports that can return a fault, ascending. A fault on any other import would have no effect.
+pub(crate) fn imports() -> Vec<&'static str> {
+    let asked = questions::CAPABILITIES.iter().flat_map(|of| of.functions);
+    let mut imports: Vec<_> = asked.map(|function| function.name).chain(means::IMPORTS).collect();
+    imports.sort_unstable();
+    imports
+}
+
+/// The simulations of one scenario.
+#[derive(Clone, Default)]
+pub(crate) struct Simulations(Arc<Vec<(&'static Capability, Arc<dyn Simulation>)>>);
+
+impl Simulations {
+    /// # Errors
+    /// If a part of `given` does not have the type of its simulation.
+    pub(crate) fn start(world: &mut World, mut given: Parts) -> serde_json::Result<Self> {
+        let started = CAPABILITIES.iter().map(|of| {
+            let given = given.remove(of.key).unwrap_or_default();
+            Ok((of, (of.start)(world, given)?))
+        });
+        Ok(Self(Arc::new(started.collect::<serde_json::Result<_>>()?)))
+    }
+
+    /// Compares the parts of the state, each with its key.
+    pub(crate) fn compare(&self, mut expected: Parts) -> Vec<Problem> {
+        let problems = self.0.iter().filter_map(|(of, simulation)| {
+            let expected = expected.remove(of.key)?;
+            simulation.compare(expected)
+        });
+        problems.collect()
+    }
+
+    /// Ends an operation. Returns the export that the guest must answer then.
+    pub(crate) fn end_operation(&self, operation: u64, succeeded: bool) -> Option<&'static str> {
+        let mut exports = self.0.iter().filter_map(|(of, simulation)| {
+            let export = of.on_operation?;
+            simulation.end_operation(operation, succeeded);
+            Some(export)
+        });
+        exports.next()
+    }
+}

@@ -1,0 +1,21 @@
+//! The container runtime: a list of sandboxes.
+
+use std::sync::Arc;
+
+use trueup_capabilities::cri::Sandbox;
+use trueup_capabilities::cri::simulated::Simulated;
+
+use super::{Capability, Simulation};
+use crate::fields::records;
+
+pub(super) const CAPABILITY: Capability = Capability {
+    given: Some(|node, place| records(node, place, &["id", "ip", "namespace", "name"])),
+    ..Capability::new("sandboxes", |world, given| {
+        let sandboxes: Option<Vec<Sandbox>> = serde_json::from_value(given)?;
+        let runtime = Arc::new(Simulated::new(sandboxes.unwrap_or_default()));
+        world.backends.sandboxes = Some(runtime.clone());
+        Ok(runtime)
+    })
+};
+
+impl Simulation for Simulated {}

@@ -1,0 +1,116 @@
+//! The interface between the runner of scenarios and the runtime of guests: a world, and instances to call.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+use trueup_base::clock::VirtualClock;
+use trueup_capabilities::faults::Faults;
+use trueup_capabilities::{Answer, Backends};
+
+use crate::model::{Given, Scenario};
+use crate::simulated::Simulations;
+
+/// The source of guests.
+pub trait Stage: Send + Sync {
+    /// Makes sure that a guest, `NAME` or `NAME@VERSION`, can be started.
+    ///
+    /// # Errors
+    /// Why it cannot be loaded.
+    fn load<'a>(&'a self, guest: &'a str) -> Answer<'a, Result<(), String>>;
+
+    /// Starts a new instance for a scenario in `world`: calls `lifecycle.init`, and `lifecycle.restore` if there is a
+    /// snapshot.
+    ///
+    /// # Errors
+    /// Why it did not start.
+    fn start<'a>(
+        &'a self,
+        scenario: &'a Scenario,
+        world: &'a World,
+        snapshot: Option<&'a str>,
+    ) -> Answer<'a, Result<Box<dyn Actor>, NotStarted>>;
+}
+
+/// Why an instance did not start.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NotStarted {
+    /// `lifecycle.init` returned an error.
+    #[error("init refused the config: {0}")]
+    Init(String),
+    /// `lifecycle.restore` returned an error.
+    #[error("restore refused the old instance's snapshot: {0}")]
+    Restore(String),
+    /// It trapped, or could not be created.
+    #[error("{0}")]
+    Broken(String),
+}
+
+/// How a call ended without an answer.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NoAnswer {
+    /// `trap`, `deadline` or `memory`. `None` if the call was impossible.
+    pub kind: Option<&'static str>,
+    /// The text of the trap, or why.
+    pub text: String,
+}
+
+impl From<String> for NoAnswer {
+    fn from(text: String) -> Self {
+        Self { kind: None, text }
+    }
+}
+
+/// One instance of a guest.
+pub trait Actor: Send {
+    /// Calls an export, `interface.function` in WIT spelling, with its arguments by name.
+    ///
+    /// # Errors
+    /// How it ended without an answer, or why the call is impossible.
+    fn call<'a>(&'a mut self, export: &'a str, args: &'a Value) -> Answer<'a, Result<Value, NoAnswer>>;
+
+    /// Takes the questions since the previous call of this function, in order.
+    fn take_asked(&mut self) -> Vec<Asked>;
+
+    /// Takes the first timer that is due at `now_ms`, ordered by time and id: its time and its id.
+    fn take_due(&mut self, now_ms: u64) -> Option<(u64, u64)>;
+}
+
+/// A question that an instance asked.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Asked {
+    /// `interface.function` in WIT spelling.
+    pub call: String,
+    /// By parameter name.
+    pub args: Value,
+}
+
+/// Everything that one scenario simulates. It outlives the instances.
+#[derive(Clone)]
+pub struct World {
+    /// Moves with `advance_ms` and with sleeps.
+    pub(crate) clock: Arc<VirtualClock>,
+    /// The faults to inject.
+    pub(crate) faults: Arc<Faults>,
+    /// The simulated capabilities.
+    pub(crate) simulations: Simulations,
+    /// The backends of every instance: the simulations.
+    pub(crate) backends: Backends,
+}
+
+impl World {
+    /// The initial world.
+    ///
+    /// # Errors
+    /// If a part does not have the type of its simulation.
+    pub(crate) fn new(given: Given) -> serde_json::Result<Self> {
+        let mut world = Self {
+            clock: Arc::new(VirtualClock::new(given.now_ms)),
+            faults: Arc::default(),
+            simulations: Simulations::default(),
+            backends: Backends::default(),
+        };
+        world.backends.faults = Some(world.faults.clone());
+        world.simulations = Simulations::start(&mut world, given.parts)?;
+        Ok(world)
+    }
+}

@@ -1,0 +1,198 @@
+//! Ends a call while it sleeps if its input is outdated.
+//!
+//! Only a sleep is ever cut. A call that is waiting for a backend goes on, so that its effects are known and
+//! recorded.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+use tokio::sync::{Notify, watch};
+use trueup_base::clock::{Clock, Sleep};
+
+/// The number of calls, over all instances, that now sleep or wait for their turn to compute. They occupy no worker
+/// meanwhile.
+#[derive(Default)]
+pub(crate) struct Sleepers {
+    count: AtomicUsize,
+    changed: Notify,
+}
+
+impl Sleepers {
+    pub(crate) fn count(&self) -> usize {
+        self.count.load(Ordering::SeqCst)
+    }
+
+    /// Returns when a call fell asleep since the last time.
+    pub(crate) async fn more(&self) {
+        self.changed.notified().await;
+    }
+}
+
+/// Counts a sleep until it is dropped, whether it ended or was cut.
+pub(crate) struct Asleep(Arc<Sleepers>);
+
+impl Asleep {
+    pub(crate) fn new(sleepers: &Arc<Sleepers>) -> Self {
+        sleepers.count.fetch_add(1, Ordering::SeqCst);
+        sleepers.changed.notify_one();
+        Self(Arc::clone(sleepers))
+    }
+}
+
+impl Drop for Asleep {
+    fn drop(&mut self) {
+        self.0.count.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// What an instance's call waits for, if it may be cut.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Waits {
+    /// The end of a sleep.
+    ForTime,
+    /// Its turn to compute.
+    ForTurn,
+}
+
+/// The interrupt of one turn. The clock and the pace of its calls listen to it.
+pub(crate) struct Interrupt {
+    wanted: watch::Sender<bool>,
+    asleep: Notify,
+    waits: Mutex<Option<Waits>>,
+}
+
+impl Interrupt {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self {
+            wanted: watch::Sender::new(false),
+            asleep: Notify::new(),
+            waits: Mutex::default(),
+        })
+    }
+
+    /// What its call waits for now. `None` if it waits for neither.
+    pub(crate) fn waits(&self) -> Option<Waits> {
+        *self.waits.lock()
+    }
+
+    fn set_waits(&self, waits: Option<Waits>) {
+        *self.waits.lock() = waits;
+    }
+
+    /// The result of `waiting`. Once an interrupt is wanted it never returns: the caller waits for
+    /// [`Interrupt::reached`] and drops the call.
+    pub(crate) async fn unless_wanted<R>(&self, waits: Waits, waiting: impl Future<Output = R>) -> R {
+        let mut wanted = self.wanted.subscribe();
+        self.set_waits(Some(waits));
+        let came = tokio::select! {
+            // A sleep of zero length counts too: it ends a call that polls in a loop.
+            biased;
+            // The sender lives as long as `self`, so this can't fail.
+            _ = wanted.wait_for(|wanted| *wanted) => None,
+            came = waiting => Some(came),
+        };
+        if let Some(came) = came {
+            self.set_waits(None);
+            return came;
+        }
+        self.asleep.notify_one();
+        std::future::pending().await
+    }
+
+    /// Asks to end the running call at its current sleep or its next one.
+    pub(crate) fn want(&self) {
+        self.wanted.send_replace(true);
+    }
+
+    /// Whether it is wanted.
+    pub(crate) fn is_wanted(&self) -> bool {
+        *self.wanted.borrow()
+    }
+
+    /// Returns when an interrupt is wanted and the call sleeps.
+    pub(crate) async fn reached(&self) {
+        self.asleep.notified().await;
+    }
+}
+
+/// A clock whose sleeps never end once an interrupt is wanted: the caller waits for [`Interrupt::reached`] and drops
+/// the call.
+pub(crate) struct InterruptibleClock {
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) interrupt: Arc<Interrupt>,
+    pub(crate) sleepers: Arc<Sleepers>,
+}
+
+impl Clock for InterruptibleClock {
+    fn now_ms(&self) -> u64 {
+        self.clock.now_ms()
+    }
+
+    fn steady_ms(&self) -> u64 {
+        self.clock.steady_ms()
+    }
+
+    fn sleep_ms(&self, duration_ms: u64) -> Sleep<'_> {
+        Box::pin(async move {
+            let _asleep = Asleep::new(&self.sleepers);
+            let sleeping = self.clock.sleep_ms(duration_ms);
+            self.interrupt.unless_wanted(Waits::ForTime, sleeping).await;
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use trueup_base::clock::SystemClock;
+
+    use super::*;
+
+    /// Long enough to see that nothing happens, short enough to wait for.
+    const A_WHILE: Duration = Duration::from_millis(50);
+
+    fn clock(interrupt: &Arc<Interrupt>) -> InterruptibleClock {
+        InterruptibleClock {
+            clock: Arc::new(SystemClock),
+            interrupt: Arc::clone(interrupt),
+            sleepers: Arc::default(),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_call_that_does_not_sleep_is_not_interrupted() {
+        let interrupt = Interrupt::new();
+        interrupt.want();
+        assert!(
+            tokio::time::timeout(A_WHILE, interrupt.reached()).await.is_err(),
+            "no call sleeps"
+        );
+        let clock = clock(&interrupt);
+        let slept = tokio::time::timeout(A_WHILE, clock.sleep_ms(0));
+        let (slept, reached) = tokio::join!(slept, tokio::time::timeout(A_WHILE, interrupt.reached()));
+        assert!(
+            slept.is_err() && reached.is_ok(),
+            "the next sleep is where it ends, however short"
+        );
+    }
+
+    #[tokio::test]
+    async fn a_sleep_ends_by_itself_or_never_where_an_interrupt_is_wanted() {
+        let interrupt = Interrupt::new();
+        let clock = clock(&interrupt);
+        clock.sleep_ms(1).await;
+        assert!(
+            tokio::time::timeout(A_WHILE, interrupt.reached()).await.is_err(),
+            "it slept as long as it was to"
+        );
+        let wanted = async {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            interrupt.want();
+        };
+        let sleep = tokio::time::timeout(A_WHILE, clock.sleep_ms(3_600_000));
+        let (slept, reached, ()) = tokio::join!(sleep, tokio::time::timeout(A_WHILE, interrupt.reached()), wanted);
+        assert!(slept.is_err() && reached.is_ok());
+    }
+}

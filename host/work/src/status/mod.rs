@@ -1,0 +1,349 @@
+//! The status of this host. The loops write to it as things happen, each time in a few steps however many keys there
+//! are. The admin address and the control socket read it.
+//!
+//! The host makes no decision based on it. It does not outlive the process, and filling it calls no guest.
+//!
+//! ```text
+//! services, NEGs, pod addresses, election, source -> HostStatus -> /v1/status, /v1/keys, /readyz, /metrics
+//! ```
+
+mod calls;
+mod contested;
+mod documents;
+mod histogram;
+mod keys;
+mod loops;
+mod negs;
+pub mod pods;
+mod shown;
+#[cfg(test)]
+mod tests;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use serde_json::Value;
+use tokio::time::Instant;
+use trueup_base::clock::{Clock, SystemClock};
+
+pub use self::calls::Calls;
+pub use self::histogram::{BOUNDS, Histogram};
+pub use self::keys::{Finished, GONE_MAX, KeyState, Outcome, RECENT_MAX};
+pub use self::loops::{BEAT_MAX, Beating, Late};
+pub use self::negs::{Migration, MigrationShown, NegAt, NegsShown, OperationShown};
+pub use self::shown::{
+    Counts, GuestShown, HostShown, KeyShown, KeysShown, Measured, MemoryShown, NodeShown, PodsShown, QueueShown,
+    RefusedReload, Role, ShadowShown, SourceShown, Status, Times, Total,
+};
+
+use self::contested::Contested;
+use self::keys::{Keys, line_of};
+use self::loops::Loops;
+use self::negs::Negs;
+use self::pods::Pods;
+
+/// How many problems of a source are kept for display. Beyond these, the count is more useful than a list.
+pub const PROBLEMS_MAX: usize = 100;
+
+/// What does not change while a host runs.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// The configuration file.
+    pub config: PathBuf,
+    /// The state folder.
+    pub state_dir: PathBuf,
+    /// The kind of source, such as `manifests` or `kubernetes`. `None` if this host handles no Services.
+    pub source: Option<&'static str>,
+    /// The instance for pod addresses. `None` if this host serves none.
+    pub pods: Option<String>,
+    /// Whether this host handles NEGs.
+    pub negs: bool,
+    /// This node, if the host renders its Services or numbers it. `None` otherwise.
+    pub node: Option<String>,
+}
+
+/// The result of one look at the source.
+#[derive(Debug, Clone, Copy)]
+pub struct SourceRead<'a> {
+    /// The number of objects of each kind.
+    pub objects: &'a [(&'static str, usize)],
+    /// The number of changed objects.
+    pub changes: usize,
+    /// Whether no unreadable input may hide an object.
+    pub complete: bool,
+    /// What cannot be read or is not used, one line each.
+    pub problems: &'a [String],
+}
+
+/// See the module.
+pub struct HostStatus {
+    clock: Arc<dyn Clock>,
+    facts: Facts,
+    loops: Loops,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    host: HostShown,
+    /// Whether another configuration ran before in this process.
+    reloaded: bool,
+    source: SourceShown,
+    /// What Services on this node request but do not get.
+    on_node: Vec<String>,
+    sleeping: usize,
+    keys: Keys,
+    contested: Contested,
+    negs: Negs,
+    node: NodeShown,
+    pods: Pods,
+}
+
+impl HostStatus {
+    /// An empty status. Its clock starts at the machine's time and then runs monotonically, so that pauses and durations
+    /// stay correct if the machine's clock is set.
+    pub fn new(facts: Facts) -> Arc<Self> {
+        Self::with_clock(facts, Arc::new(SystemClock))
+    }
+
+    /// The same with the caller's clock.
+    pub fn with_clock(facts: Facts, clock: Arc<dyn Clock>) -> Arc<Self> {
+        let inner = Inner {
+            host: HostShown {
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+                pid: std::process::id(),
+                config: facts.config.display().to_string(),
+                state_dir: facts.state_dir.display().to_string(),
+                started_ms: clock.steady_ms(),
+                ..HostShown::default()
+            },
+            ..Inner::default()
+        };
+        Arc::new(Self {
+            facts,
+            clock,
+            loops: Loops::default(),
+            inner: Mutex::new(inner),
+        })
+    }
+
+    /// Milliseconds since the Unix epoch, by [`Clock::steady_ms`] of its clock.
+    pub fn now_ms(&self) -> u64 {
+        self.clock.steady_ms()
+    }
+
+    /// The facts that do not change.
+    pub fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    /// Sets the name of this host in the election.
+    pub fn set_identity(&self, identity: &str) {
+        identity.clone_into(&mut self.inner.lock().host.identity);
+    }
+
+    /// Sets the part that this host plays in the election, and the last known other holder of the lease.
+    pub fn set_role(&self, role: Role, leader: Option<String>) {
+        let mut inner = self.inner.lock();
+        if role == Role::Standby {
+            // It no longer looks. Another host may change the objects.
+            inner.contested = Contested::default();
+        }
+        inner.host.role = role;
+        inner.host.leader = leader;
+    }
+
+    /// The part that this host plays, and the holder of the lease if another host holds it.
+    pub fn role(&self) -> (Role, Option<String>) {
+        let host = &self.inner.lock().host;
+        (host.role, host.leader.clone())
+    }
+
+    /// Another configuration ran before in this process.
+    pub fn reloaded(&self) {
+        self.inner.lock().reloaded = true;
+    }
+
+    /// Whether another configuration ran before in this process.
+    pub fn is_reloaded(&self) -> bool {
+        self.inner.lock().reloaded
+    }
+
+    /// The host was to take another configuration, and refused.
+    pub fn reload_refused(&self, refused: RefusedReload) {
+        self.inner.lock().host.refused_reload = Some(refused);
+    }
+
+    /// The host received the request to stop.
+    pub fn stopping(&self) {
+        self.inner.lock().host.stopping = true;
+    }
+
+    /// Whether the host is stopping.
+    pub fn is_stopping(&self) -> bool {
+        self.inner.lock().host.stopping
+    }
+
+    /// Sets more information about the source, as an object that is shown unchanged.
+    pub fn set_source(&self, more: Value) {
+        self.inner.lock().source.more = more;
+    }
+
+    /// Starts watching a loop. It must beat at least every few seconds until the returned value is dropped.
+    pub fn begin_loop(self: &Arc<Self>, name: &'static str) -> Beating {
+        self.loops.begin(name);
+        Beating::new(Arc::clone(self), name)
+    }
+
+    /// The loops that have not beaten for too long, by name.
+    pub fn late(&self) -> Vec<Late> {
+        self.loops.late(Instant::now())
+    }
+
+    /// The loops that are being watched, by name.
+    pub fn beating(&self) -> Vec<&'static str> {
+        self.loops.names()
+    }
+
+    /// Records a look at the source.
+    pub fn looked(&self, look: SourceRead<'_>) {
+        let now_ms = self.now_ms();
+        let source = &mut self.inner.lock().source;
+        source.synced = true;
+        source.objects = look
+            .objects
+            .iter()
+            .map(|(kind, count)| ((*kind).to_owned(), *count))
+            .collect();
+        source.complete = look.complete;
+        source.changes = source.changes.saturating_add(look.changes as u64);
+        if look.changes > 0 {
+            source.changed_ms = Some(now_ms);
+        }
+        source.problem_count = look.problems.len();
+        source.problems = look.problems.iter().take(PROBLEMS_MAX).cloned().collect();
+    }
+
+    /// Records what the Services on this node request and do not get (`problems`), and what is left out while all is
+    /// well (`notes`). Of the notes, which may be many, only the first are kept.
+    pub fn on_node<'n>(&self, problems: &[String], notes: impl Iterator<Item = &'n str>, note_count: usize) {
+        let mut inner = self.inner.lock();
+        inner.on_node = problems.to_vec();
+        inner.source.note_count = note_count;
+        inner.source.notes = notes.take(PROBLEMS_MAX).map(str::to_owned).collect();
+    }
+
+    /// What cannot be read of the source, one line each.
+    pub fn source_problems(&self) -> Vec<String> {
+        self.inner.lock().source.problems.clone()
+    }
+
+    /// Whether the source was read at least once since the start.
+    pub fn is_synced(&self) -> bool {
+        self.inner.lock().source.synced
+    }
+
+    /// Sets the number of calls that sleep.
+    pub fn sleeping(&self, count: usize) {
+        self.inner.lock().sleeping = count;
+    }
+
+    /// The source object of a key changed, and the key is queued. `guest` is the name in `[guests.NAME]`.
+    pub fn changed(&self, guest: &str, key: &str) {
+        self.of_key(guest, key, Keys::changed);
+    }
+
+    fn of_key(&self, guest: &str, key: &str, step: impl FnOnce(&mut Keys, &str, u64)) {
+        let now_ms = self.now_ms();
+        step(&mut self.inner.lock().keys, &line_of(guest, key), now_ms);
+    }
+
+    /// Work on a key begins.
+    pub fn began(&self, guest: &str, key: &str) {
+        self.of_key(guest, key, Keys::began);
+    }
+
+    /// Work on a key ended.
+    pub fn finished(&self, guest: &str, key: &str, finished: Finished) {
+        self.of_key(guest, key, |keys, line, now_ms| keys.finished(line, finished, now_ms));
+    }
+
+    /// A key is invalid: it is not reconciled until it changes.
+    pub fn refused(&self, guest: &str, key: &str, error: &str) {
+        self.set_state(guest, key, KeyState::Failed, Some((error, 0)));
+    }
+
+    /// A key is set aside: it is not reconciled until it or the guest changes.
+    pub fn set_aside(&self, guest: &str, key: &str, error: &str, failures: u32) {
+        self.set_state(guest, key, KeyState::SetAside, Some((error, failures)));
+    }
+
+    /// The objects of a key are kept, since an unreadable input may hide the key.
+    pub fn held(&self, guest: &str, key: &str) {
+        self.set_state(guest, key, KeyState::Held, None);
+    }
+
+    fn set_state(&self, guest: &str, key: &str, state: KeyState, why: Option<(&str, u32)>) {
+        self.of_key(guest, key, |keys, line, now_ms| {
+            keys.set_state(line, state, why, now_ms)
+        });
+    }
+
+    /// Nothing is desired for a key, and no work on it is left, although it may have been queued.
+    pub fn gone(&self, guest: &str, key: &str) {
+        self.resynced(guest, key, false);
+        self.of_key(guest, key, Keys::gone);
+    }
+
+    /// A resync of a key ended. `corrected`: it changed objects, although they were as desired since the last success
+    /// and nothing else had changed. Returns how many resyncs in a row did.
+    pub fn resynced(&self, guest: &str, key: &str, corrected: bool) -> u32 {
+        self.inner.lock().contested.resynced(&line_of(guest, key), corrected)
+    }
+
+    /// What a job observed about the NEGs of a key.
+    pub fn neg(&self, key: &str, at: NegAt) {
+        self.inner.lock().negs.at(key, at);
+    }
+
+    /// Sets the number of this node, or clears it.
+    pub fn numbered(&self, number: Option<u32>) {
+        self.inner.lock().node.number = number;
+    }
+
+    /// Sets the number of nodes that have a number.
+    pub fn knows_nodes(&self, nodes: usize) {
+        self.inner.lock().node.nodes = nodes;
+    }
+
+    /// Sets the number of Services that each renderer should have.
+    pub fn renders(&self, services: usize) {
+        self.inner.lock().node.services = services;
+    }
+
+    /// Sets the node records that cannot be read now, one line each.
+    pub fn node_problems(&self, problems: Vec<String>) {
+        let node = &mut self.inner.lock().node;
+        node.problem_count = problems.len();
+        node.problems = problems;
+        node.problems.truncate(PROBLEMS_MAX);
+    }
+
+    /// Records an event about pod addresses.
+    pub fn pods_event(&self, event: &pods::Event) {
+        let now_ms = self.now_ms();
+        self.inner.lock().pods.take(event, now_ms);
+    }
+
+    /// Sets why the list of interfaces cannot be read. `None` if it can.
+    pub fn interfaces(&self, problem: Option<String>) {
+        self.inner.lock().pods.interfaces(problem);
+    }
+
+    /// Why pods get no address now. `None` if they do, or if this host serves none.
+    pub fn pods_wait(&self) -> Option<String> {
+        self.facts.pods.as_ref()?;
+        self.inner.lock().pods.why_not()
+    }
+}
