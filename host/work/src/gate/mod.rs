@@ -115,8 +115,10 @@ pub async fn prove(
                 }
             }),
         };
-        // Ignore the error: the caller no longer waits.
-        let _ = proved.map(|verdict| reply.send(verdict));
+        if let Some(verdict) = proved {
+            // Ignore the error: the caller no longer waits.
+            let _ = reply.send(verdict);
+        }
     });
     match thread {
         Ok(_) => verdict
