@@ -303,7 +303,8 @@ fn a_guest_pushed_and_pulled_runs_without_the_registry() {
     refused(
         by_tag.run_once(),
         2,
-        "this one is not pinned: name it by digest (`@sha256:...`, as `trueup guest push` printed it), or run `trueup guest lock ",
+        "this one is not pinned: name it by digest (`@sha256:...`, as `trueup guest push` printed it), or run \
+         `trueup guest lock ",
     );
     // Plain HTTP does not leave this machine, whatever proxy other requests use.
     let mut command = by_tag.command_of(&["guest", "lock"], &[]);

@@ -193,8 +193,8 @@ impl Local {
             (None, Some(digest)) => (digest, Pinned::Lock),
             (None, None) => {
                 return Err(NotLoaded::NoGuest(NoGuest(format!(
-                    "guest oci:{image}: a tag is used only as the lock file pins it, and this one is not pinned: name it by digest \
-                     (`@sha256:...`, as `trueup guest push` printed it), or run `{}` if it is in the configuration",
+                    "guest oci:{image}: a tag is used only as the lock file pins it, and this one is not pinned: name \
+                     it by digest (`@sha256:...`, as `trueup guest push` printed it), or run `{}` if it is in the configuration",
                     self.command()
                 ))));
             }
