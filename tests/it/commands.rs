@@ -214,7 +214,7 @@ fn test_tells_passed_from_failed_from_nothing_to_do() {
         let ran = trueup([&["test", &logs], log].concat()).exits(1);
         assert_eq!(ran.stderr.contains("the call ends with an error"), is_shown, "{ran}");
     }
-    let creates = concat!(env!("CARGO_MANIFEST_DIR"), "/../scenarios/lbaas/create.yaml");
+    let creates = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/scenarios/lbaas/create.yaml");
     let ran = trueup(["test", creates, "--log"]).exits(0);
     assert!(ran.stderr.contains("a round"), "what a guest says at `info`: {ran}");
     let summary = trueup(["test", &desk.path(), "--output", "json"]).exits(1).json();

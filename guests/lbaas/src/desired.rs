@@ -1,7 +1,7 @@
 //! What one service wants on every load balancer: names, ports, addresses and targets, ready for comparison.
 //!
-//! A [`DesiredState`] comes only from checked input (`input`), so everything here is unique as needed. It is sorted, so that an
-//! existing resource finds its place by binary search without building a name.
+//! A [`DesiredState`] comes only from checked input (`input`), so everything here is unique as needed. It is sorted,
+//! so that an existing resource finds its place by binary search without building a name.
 
 use trueup_guest::address::Address;
 use trueup_guest::words;

@@ -50,7 +50,8 @@ pub fn is_ready(failed_objects: FailedObjects, state: State) -> bool {
     }
 }
 
-/// The first that applies: failed resources, updating ones, pending ones, and otherwise the difference from the desired state.
+/// The first that applies: failed resources, updating ones, pending ones, and otherwise the difference from the
+/// desired state.
 pub fn decide<'a>(settings: &Settings, load_balancer: &str, desired: &DesiredState<'_>, own: &Own<'a>) -> Verdict<'a> {
     let any = |state| own.in_state(state).next().is_some();
     let all = |state| own.in_state(state).map(order::reference).collect();

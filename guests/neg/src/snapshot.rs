@@ -87,8 +87,8 @@ impl Guest for Neg {
 }
 
 impl Neg {
-    /// `lifecycle.restore`: cancels the timers of this instance, and schedules those of the snapshot for their remaining
-    /// time.
+    /// `lifecycle.restore`: cancels the timers of this instance, and schedules those of the snapshot for their
+    /// remaining time.
     ///
     /// # Errors
     /// Why the text can't be read; then nothing has changed.

@@ -100,8 +100,8 @@ impl Given {
     /// Returns `settings`, which were read from here.
     ///
     /// # Errors
-    /// `NAME: was VALUE, must be TEXT` or `NAME: was VALUE, must not be set: ...` for the first wrong or unknown setting
-    /// by name, else `NAME: was not set, must be TEXT` for the setting that was required first.
+    /// `NAME: was VALUE, must be TEXT` or `NAME: was VALUE, must not be set: ...` for the first wrong or unknown
+    /// setting by name, else `NAME: was not set, must be TEXT` for the setting that was required first.
     pub fn end<T>(self, settings: T) -> Result<T, String> {
         for (name, value) in &self.members {
             if let Some(error) = self.wrong.get(name.as_str()) {

@@ -16,8 +16,8 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// The id of a decision: `lbaas/default/web#57`. `entry` is the call's entry in the instance's journal. Without one,
-    /// as in a plan, the id has no number.
+    /// The id of a decision: `lbaas/default/web#57`. `entry` is the call's entry in the instance's journal. Without
+    /// one, as in a plan, the id has no number.
     pub fn decision(&self, entry: Option<u64>) -> String {
         let guest = if self.name.is_empty() { &self.guest } else { &self.name };
         let number = entry.map(|entry| format!("#{entry}")).unwrap_or_default();

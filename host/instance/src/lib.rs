@@ -1,7 +1,7 @@
 //! One instance of a guest of any world: called by the name of an export, recorded, rebuilt, replayed.
 //!
 //! ```text
-//! World + Guest -> Program -> Instance (a tape: every call is recorded or replayed) -> Instances (by key, kept in a folder)
+//! World + Guest -> Program -> Instance (its tape has every call) -> Instances (by key, kept in a folder)
 //! ```
 //!
 //! Knows no loop, no source, and no world by name.

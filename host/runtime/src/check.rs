@@ -1,7 +1,8 @@
 //! Whether a host could run with a configuration, and what is in its way: one finding for each thing that it needs,
 //! each with the next step. Goes on to the end whatever it finds.
 //!
-//! Changes nothing but the caches of [`HostContext::of_trial`], as a plan does. Contacts only what the configuration names.
+//! Changes nothing but the caches of [`HostContext::of_trial`], as a plan does. Contacts only what the configuration
+//! names.
 //!
 //! ```text
 //! state folder, disk -> source (manifests, or cluster and rights)

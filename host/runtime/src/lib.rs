@@ -20,3 +20,4 @@ pub mod init;
 pub mod page;
 pub mod plan;
 pub mod run;
+pub mod state_lock;

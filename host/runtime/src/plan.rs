@@ -11,8 +11,8 @@ use trueup_work::plan::Plan;
 use trueup_work::setup::SetupError;
 use trueup_worlds::{KINDS, worlds};
 
-/// Plans a run. Writes only to the simulation and the caches of [`HostContext::of_trial`]. `orphans` requests the objects
-/// that belong to no key.
+/// Plans a run. Writes only to the simulation and the caches of [`HostContext::of_trial`]. `orphans` requests the
+/// objects that belong to no key.
 ///
 /// # Errors
 /// If planning cannot start.

@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::anchor::{self, Mark};
 use super::disk::Real;
 use super::lock;
-use super::tools::{Kind, ToolError, kind_of, read_bytes, read_file, read_json};
+use super::tools::{Kind, ToolError, kind_of, read_file, read_json};
 use super::{Error, format, json_file, place};
 
 /// Why there is no store: it never existed, or it is gone.
@@ -22,7 +22,7 @@ pub(super) fn not_there(path: &Path) -> Result<ToolError, Error> {
 pub(super) fn next_epoch(path: &Path) -> Result<u64, Error> {
     let known = anchor::look(path).ok().flatten().map_or(0, |mark| mark.epoch);
     let present = match place::open_any(path)? {
-        Some(_) => format::read_header(&read_bytes(path)?).map_or(0, |(_, epoch)| epoch),
+        Some(_) => format::read_header(&place::read_bytes(path)?).map_or(0, |(_, epoch)| epoch),
         None => 0,
     };
     Ok(known.max(present) + 1)

@@ -19,7 +19,6 @@ use std::path::{Path, PathBuf};
 use trueup_base::replace;
 
 use super::disk::Disk;
-use super::tools::read_bytes;
 use super::{Error, format, generations, place};
 
 /// The position of a store.
@@ -169,7 +168,7 @@ fn way_out(path: &Path) -> String {
         None => String::new(),
     };
     let accept = format!("`trueup checkpoint accept {shown}` goes on with");
-    let accept = match read_bytes(path).map(|bytes| format::scan(&bytes, None)) {
+    let accept = match place::read_bytes(path).map(|bytes| format::scan(&bytes, None)) {
         Ok(Ok(_)) => format!("{accept} what is there"),
         Ok(Err(_)) => format!("`mv {shown} {shown}.damaged`, then {accept} an empty store"),
         Err(_) => format!("{accept} an empty store"),

@@ -5,7 +5,7 @@
 //! there.
 
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, Permissions};
-use std::io;
+use std::io::{self, Read as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
@@ -47,6 +47,19 @@ pub(super) fn create_folder(folder: &Path) -> io::Result<()> {
 /// Opens a store's file for reading, whatever its owner: an operator may read a host's files as another user.
 pub(super) fn open_any(path: &Path) -> Result<Option<File>, Error> {
     Ok(open_plain(path, false)?.map(|(file, _)| file))
+}
+
+/// All bytes of a store's file.
+pub(super) fn read_bytes(path: &Path) -> Result<Vec<u8>, Error> {
+    let mut file = open_any(path)?.ok_or_else(|| gone(path))?;
+    let mut bytes = Vec::new();
+    let read = file.read_to_end(&mut bytes);
+    read.map_err(|error| failed(path, "reading", &error))?;
+    Ok(bytes)
+}
+
+pub(super) fn gone(path: &Path) -> Error {
+    Error::Unavailable(format!("{}: it is gone", path.display()))
 }
 
 fn open_plain(path: &Path, write: bool) -> Result<Option<(File, Metadata)>, Error> {

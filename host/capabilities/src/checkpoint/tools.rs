@@ -157,7 +157,7 @@ const LOOK_PAUSE: Duration = Duration::from_millis(20);
 
 /// Reads a `file` store, which must hold at least what is `known`.
 pub(super) fn read_file(path: &Path, known: Option<Mark>) -> Result<Scan, Error> {
-    format::scan(&read_bytes(path)?, known).map_err(|damage| anchor::corrupt(path, &damage))
+    format::scan(&place::read_bytes(path)?, known).map_err(|damage| anchor::corrupt(path, &damage))
 }
 
 /// As `read_file`, but reads again if a host has the file open and the end looks unfinished.
@@ -170,14 +170,6 @@ fn read_file_in_use(path: &Path, known: Option<Mark>) -> Result<Scan, Error> {
         }
     }
     read_file(path, known)
-}
-
-pub(super) fn read_bytes(path: &Path) -> Result<Vec<u8>, Error> {
-    let mut file = place::open_any(path)?.ok_or_else(|| gone(path))?;
-    let mut bytes = Vec::new();
-    let read = file.read_to_end(&mut bytes);
-    read.map_err(|error| place::failed(path, "reading", &error))?;
-    Ok(bytes)
 }
 
 /// The kind of the store at this path; `None` if nothing exists there.
@@ -247,10 +239,6 @@ pub fn look(path: &Path) -> Result<Picture, ToolError> {
     Ok(picture)
 }
 
-fn gone(path: &Path) -> Error {
-    Error::Unavailable(format!("{}: it is gone", path.display()))
-}
-
 fn size(path: &Path) -> Result<u64, Error> {
     let meta = std::fs::metadata(path);
     Ok(meta.map_err(|error| place::failed(path, "looking at", &error))?.len())
@@ -268,7 +256,7 @@ fn generations_beside(path: &Path) -> Result<Vec<Generation>, Error> {
 
 /// The text of a `json-file` store, without its trailing newline.
 pub(super) fn read_json(path: &Path) -> Result<Saved, Error> {
-    let mut file = place::open_any(path)?.ok_or_else(|| gone(path))?;
+    let mut file = place::open_any(path)?.ok_or_else(|| place::gone(path))?;
     let mut data = json_file::read(path, &mut file)?;
     if data.ends_with('\n') {
         data.pop();

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use trueup_capabilities::reading::cut;
 use trueup_config::{Lbaas, Source};
 use trueup_runtime::plan;
-use trueup_runtime::run::StateLock;
+use trueup_runtime::state_lock::StateLock;
 use trueup_work::plan::{KeyPlan, Orphan, Plan, Write, sign};
 
 use super::config::ConfigArg;

@@ -10,6 +10,7 @@ use tokio::sync::mpsc;
 use trueup_base::text::counted;
 use trueup_config::{Config, Override, Source};
 use trueup_runtime::run::{self, Ended, Part, Reload};
+use trueup_runtime::state_lock::StateLock;
 use trueup_work::event::{Event, Message};
 use trueup_worlds::sections;
 
@@ -77,7 +78,7 @@ pub(crate) fn exec(args: Args, output: Output, verbosity: Verbosity) -> Ending {
         config.approve();
     }
     let traces = telemetry::start(&config.telemetry, verbosity).map_err(|error| misused(anyhow::Error::msg(error)))?;
-    let _lock = run::StateLock::take(&config.state_dir)?;
+    let _lock = StateLock::take(&config.state_dir)?;
     let registry = super::registry();
     let place = config.source().map_or("", Source::place);
     let mut events = Vec::new();

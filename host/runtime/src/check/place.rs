@@ -11,7 +11,7 @@ use trueup_config::AdminAt;
 use trueup_work::needs::{Finding, Mark, Problem};
 use trueup_work::socket::Reachable;
 
-use crate::run::{StateLock, another_owner};
+use crate::state_lock::{StateLock, another_owner};
 
 /// Below this a host stops recording soon: a busy one writes this much in minutes.
 const FREE_BYTES_MIN: u64 = 64 << 20;

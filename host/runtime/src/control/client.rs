@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use trueup_work::socket::Reachable;
 
 use crate::http::Failure;
-use crate::run::StateLock;
+use crate::state_lock::StateLock;
 
 /// The client of a running host.
 pub struct Client {

@@ -12,7 +12,6 @@
 //! ```
 
 mod housekeeping;
-mod lock;
 mod reload;
 mod setups;
 
@@ -36,8 +35,6 @@ use trueup_work::status::{self, HostStatus};
 use trueup_work::swap;
 use trueup_worlds::worlds;
 
-pub(crate) use self::lock::another_owner;
-pub use self::lock::{StateLock, Taken};
 pub use self::reload::Reload;
 
 use self::setups::{Around, Setups};

@@ -17,7 +17,8 @@ use trueup_capabilities::reading::VALUE_CHARS_MAX;
 pub const FIELDS_MAX: usize = 20;
 
 /// Fields that identify list elements; the first that all elements have is used. These are the ones in Kubernetes
-/// (`name`, `type` for conditions and addresses, the first of `addresses` for endpoints) and in the arguments of guests.
+/// (`name`, `type` for conditions and addresses, the first of `addresses` for endpoints) and in the arguments of
+/// guests.
 const NAMES: [&str; 4] = ["name", "type", "identifier", "addresses"];
 
 /// One changed field.

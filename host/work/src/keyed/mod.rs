@@ -13,6 +13,7 @@
 
 mod approval;
 mod aside;
+mod begin;
 mod finish;
 mod interrupt;
 mod jobs;
@@ -24,7 +25,6 @@ pub mod turn;
 mod turns;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::num::NonZeroUsize;
 use std::pin::Pin;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -39,24 +39,22 @@ use trueup_base::clock::{Clock as _, SystemClock};
 use trueup_base::fence::Fence;
 use trueup_capabilities::meter::Effects;
 use trueup_capabilities::metrics::Registry as Metrics;
-use trueup_config::{Config, Guest};
-use trueup_controller::{Backoff, Controller, Outcome, Settings as ControllerSettings};
+use trueup_controller::{Controller, Outcome};
 use trueup_instance::Instances;
-use trueup_sources::{Batch, Batches, Source};
+use trueup_sources::{Batch, Batches};
 
+pub use self::begin::Parts;
 pub(crate) use self::summary::Summary;
 use self::turn::{CutCalls, Done, Shared, Turn};
 use crate::decisions::{Cause, ChangedNodes, ChangedObject, PendingCauses};
 use crate::event::Event;
-use crate::host_context::{HostContext, Supervision};
+use crate::host_context::Supervision;
 use crate::input::{From, Input, next};
 use crate::keyed::interrupt::{Interrupt, Waits};
-use crate::keyed::turns::Turns;
 use crate::leading::Acts;
-use crate::lifecycle::active::{Active, Handover, UrgentKey};
+use crate::lifecycle::active::{Handover, UrgentKey};
 use crate::lifecycle::failure::{self, End};
 use crate::object_counts::ObjectCounts;
-use crate::setup::SetupError;
 use crate::slot::InstanceSlot;
 use crate::status::HostStatus;
 use crate::supervisor::Supervisor;
@@ -371,93 +369,7 @@ pub(crate) struct Keyed<W: Reconciler, T> {
     acts: Acts,
 }
 
-/// What a loop works with, beside its world.
-pub struct Parts<'a> {
-    /// The version that decides.
-    pub active: &'a Arc<Active>,
-    /// What all guests of this process share.
-    pub host_context: &'a HostContext,
-    /// Its section of the configuration.
-    pub guest: &'a Guest,
-    /// Where the objects come from.
-    pub source: &'a Source,
-}
-
 impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
-    /// Ready to run.
-    ///
-    /// # Errors
-    /// If the state folder can't be read.
-    pub(crate) fn new(
-        config: &Config,
-        parts: &Parts<'_>,
-        world: W,
-        context: LoopContext,
-        tell: T,
-    ) -> Result<Self, SetupError> {
-        let (urgent, urgent_keys) = mpsc::unbounded_channel();
-        // A guest has one loop, so no other queue is there.
-        let _ = parts.active.urgent.set(urgent);
-        let held = ObjectCounts::open(&config.state_dir, W::RULES.guest).map_err(SetupError::misused)?;
-        let holdings = &parts.active.quotas.holdings;
-        holdings.guard(parts.guest.approve_above);
-        holdings.restore(held.kept());
-        let run = &config.run;
-        let workers = usize::try_from(run.workers).unwrap_or(usize::MAX);
-        let settings = ControllerSettings {
-            backoff: Backoff {
-                initial_ms: run.backoff_initial_ms,
-                max_ms: run.backoff_max_ms,
-                ..Backoff::default()
-            },
-            resync_ms: if context.once { 0 } else { run.resync_ms },
-        };
-        let shared = Shared {
-            active: Arc::clone(parts.active),
-            sleepers: Arc::default(),
-            turns: Turns::new(workers),
-            cut: W::RULES.cut,
-        };
-        Ok(Self {
-            world,
-            shared: Arc::new(shared),
-            host_status: Arc::clone(&parts.host_context.host_status),
-            metrics: Arc::clone(&parts.host_context.metrics),
-            workers,
-            once: context.once,
-            tell,
-            started: Instant::now(),
-            controller: Controller::new(settings, config.seed),
-            object_counts: held,
-            source_is_reported: context.source_is_reported,
-            problems: Vec::new(),
-            hidden: parts.source.hidden(),
-            is_cluster: parts.source.is_cluster(),
-            held: BTreeSet::new(),
-            jobs: JoinSet::new(),
-            tasks: HashMap::new(),
-            running: BTreeMap::new(),
-            idle: LruCache::new(NonZeroUsize::new(IDLE_INSTANCES_MAX).unwrap_or(NonZeroUsize::MIN)),
-            last_results: BTreeMap::new(),
-            effects: Effects::default(),
-            unreported: BTreeMap::new(),
-            supervisor: Supervisor::new(
-                context.supervision.quarantine,
-                parts.guest.failure.clone(),
-                context.supervision.fall_back,
-            ),
-            pending: PendingCauses::new(match parts.host_context.host_status.is_reloaded() {
-                true => Cause::Reloaded,
-                false => Cause::Start,
-            }),
-            became_active: None,
-            urgent_keys,
-            handovers: context.supervision.handovers,
-            versions: 0,
-            acts: context.acts,
-        })
-    }
-
     /// Reconciles what the source says, to its end or until `stop`. Takes nothing in before `belongs` confirms that
     /// the state folder belongs to this cluster.
     pub(crate) async fn run<E: std::fmt::Display>(

@@ -17,8 +17,8 @@ use crate::lifecycle::planning::PlannedCalls;
 use crate::shadow::{self, Interest, Observed, Shadow};
 use crate::status::Calls;
 
-/// A key that the operator wants to be worked on now, and where the answer goes: it is at the front of the queue, or why
-/// not, in one line.
+/// A key that the operator wants to be worked on now, and where the answer goes: it is at the front of the queue, or
+/// why not, in one line.
 pub(crate) type UrgentKey = (String, oneshot::Sender<Result<(), String>>);
 
 /// The active version of one guest, and its shadow.

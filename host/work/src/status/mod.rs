@@ -101,8 +101,8 @@ struct Inner {
 }
 
 impl HostStatus {
-    /// An empty status. Its clock starts at the machine's time and then runs monotonically, so that pauses and durations
-    /// stay correct if the machine's clock is set.
+    /// An empty status. Its clock starts at the machine's time and then runs monotonically, so that pauses and
+    /// durations stay correct if the machine's clock is set.
     pub fn new(facts: Facts) -> Arc<Self> {
         Self::with_clock(facts, Arc::new(SystemClock))
     }

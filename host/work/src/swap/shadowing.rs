@@ -43,18 +43,7 @@ impl Manager {
             .named(reference, &managed.config.verify)
             .await
             .map_err(refused)?;
-        let same = |(_, compared): &(_, Compared)| compared.program.guest.digest == program.guest.digest;
-        if let Some((_, compared)) = self.compared(name).ok().filter(same) {
-            let count = compared.shadow.status().compared;
-            let why = format!(
-                "{} runs in shadow already, and {count} of its calls are compared; to begin again: trueup guest shadow stop {name}",
-                compared.reference
-            );
-            return Err(ManageError::Nothing {
-                guest: name.to_owned(),
-                why,
-            });
-        }
+        self.is_not_compared(name, &program)?;
         of_world(&program, managed.worlds).map_err(refused)?;
         let afresh = afresh || managed.config.proof.afresh;
         may_begin_afresh(&program, afresh).map_err(refused)?;
@@ -81,6 +70,22 @@ impl Manager {
         });
         self.write_down(managed, "shadow start", &reference.to_string(), "begun");
         Ok(status)
+    }
+
+    fn is_not_compared(&self, name: &str, program: &Program) -> Result<(), ManageError> {
+        let same = |(_, compared): &(_, Compared)| compared.program.guest.digest == program.guest.digest;
+        let Some((_, compared)) = self.compared(name).ok().filter(same) else {
+            return Ok(());
+        };
+        let count = compared.shadow.status().compared;
+        let why = format!(
+            "{} runs in shadow already, and {count} of its calls are compared; to begin again: trueup guest shadow stop {name}",
+            compared.reference
+        );
+        Err(ManageError::Nothing {
+            guest: name.to_owned(),
+            why,
+        })
     }
 
     /// The status of the comparison.

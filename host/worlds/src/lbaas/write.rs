@@ -39,7 +39,8 @@ const WATCH_BEHIND_LOOK: Duration = Duration::from_millis(50);
 /// Why something was not published.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Unpublished {
-    /// The Service is known to be gone, replaced, or no longer ours. Nothing is wrong: the newer Service has its own turn.
+    /// The Service is known to be gone, replaced, or no longer ours. Nothing is wrong: the newer Service has its own
+    /// turn.
     Outdated,
     /// One line.
     Failed(String),

@@ -23,8 +23,8 @@ impl Negs<'_> {
                 let endpoints = target.iter().map(|group| group.endpoints.len() as u64).sum();
                 holdings.settled(&text, endpoints);
             }
-            // Its desired state went or became invalid: its next turn counts them. A key that goes loses its endpoints over
-            // several turns, and an approval is for all of them.
+            // Its desired state went or became invalid: its next turn counts them. A key that goes loses its endpoints
+            // over several turns, and an approval is for all of them.
             Some(Err(_)) | None => {}
         }
     }

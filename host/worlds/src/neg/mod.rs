@@ -243,8 +243,8 @@ impl<'a> Negs<'a> {
         Some(timer_ms.saturating_sub(SystemClock.steady_ms()))
     }
 
-    /// The last settings of a key that is not desired, with those of its NEGs that belong to no other key by now. `None`
-    /// if there are none.
+    /// The last settings of a key that is not desired, with those of its NEGs that belong to no other key by now.
+    /// `None` if there are none.
     fn settings_left(&self, key: &Key) -> Option<Map<String, Value>> {
         let mut settings = self.known.get(key)?.settings.clone();
         let names = settings.get_mut(NEG_NAMES).and_then(Value::as_object_mut)?;

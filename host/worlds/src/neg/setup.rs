@@ -49,8 +49,8 @@ pub(crate) struct NegSetup<'c> {
 }
 
 impl<'c> NegSetup<'c> {
-    /// Loads the guest, has it accept its settings, and connects to Compute Engine. Starts a simulated one first. A plan
-    /// does not touch the operations of a running host. `None` if the configuration does not name NEGs.
+    /// Loads the guest, has it accept its settings, and connects to Compute Engine. Starts a simulated one first. A
+    /// plan does not touch the operations of a running host. `None` if the configuration does not name NEGs.
     ///
     /// # Errors
     /// One line: what can't be used.

@@ -38,8 +38,8 @@ pub(crate) struct Locations {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Changed {
     /// Keys whose desired state may have changed, including deleted ones. If the request of a Service in
-    /// [`Changed::seen`] changed, that of every other known key of it may have changed too, even of one that it named long
-    /// ago; and that of every key if [`Changed::completed`].
+    /// [`Changed::seen`] changed, that of every other known key of it may have changed too, even of one that it named
+    /// long ago; and that of every key if [`Changed::completed`].
     pub(crate) affected: BTreeSet<Key>,
     /// Which objects affect which keys. Objects without affected keys are left out, except Services whose request
     /// changed.

@@ -1,0 +1,123 @@
+//! A loop before its first batch: what it begins with, from the configuration and the state folder.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+
+use lru::LruCache;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use trueup_capabilities::meter::Effects;
+use trueup_config::{Config, Guest};
+use trueup_controller::{Backoff, Controller, Settings as ControllerSettings};
+use trueup_sources::Source;
+
+use super::turn::Shared;
+use super::turns::Turns;
+use super::{IDLE_INSTANCES_MAX, Keyed, LoopContext, Reconciler};
+use crate::decisions::{Cause, PendingCauses};
+use crate::event::Event;
+use crate::host_context::HostContext;
+use crate::lifecycle::active::Active;
+use crate::object_counts::ObjectCounts;
+use crate::setup::SetupError;
+use crate::status::HostStatus;
+use crate::supervisor::Supervisor;
+
+/// What a loop works with, beside its world.
+pub struct Parts<'a> {
+    /// The version that decides.
+    pub active: &'a Arc<Active>,
+    /// What all guests of this process share.
+    pub host_context: &'a HostContext,
+    /// Its section of the configuration.
+    pub guest: &'a Guest,
+    /// Where the objects come from.
+    pub source: &'a Source,
+}
+
+impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
+    /// Ready to run.
+    ///
+    /// # Errors
+    /// If the state folder can't be read.
+    pub(crate) fn new(
+        config: &Config,
+        parts: &Parts<'_>,
+        world: W,
+        context: LoopContext,
+        tell: T,
+    ) -> Result<Self, SetupError> {
+        let (urgent, urgent_keys) = mpsc::unbounded_channel();
+        // A guest has one loop, so no other queue is there.
+        let _ = parts.active.urgent.set(urgent);
+        let held = ObjectCounts::open(&config.state_dir, W::RULES.guest).map_err(SetupError::misused)?;
+        let holdings = &parts.active.quotas.holdings;
+        holdings.guard(parts.guest.approve_above);
+        holdings.restore(held.kept());
+        let workers = usize::try_from(config.run.workers).unwrap_or(usize::MAX);
+        let shared = Shared {
+            active: Arc::clone(parts.active),
+            sleepers: Arc::default(),
+            turns: Turns::new(workers),
+            cut: W::RULES.cut,
+        };
+        Ok(Self {
+            world,
+            shared: Arc::new(shared),
+            host_status: Arc::clone(&parts.host_context.host_status),
+            metrics: Arc::clone(&parts.host_context.metrics),
+            workers,
+            once: context.once,
+            tell,
+            started: Instant::now(),
+            controller: Controller::new(queue_settings(config, context.once), config.seed),
+            object_counts: held,
+            source_is_reported: context.source_is_reported,
+            problems: Vec::new(),
+            hidden: parts.source.hidden(),
+            is_cluster: parts.source.is_cluster(),
+            held: BTreeSet::new(),
+            jobs: JoinSet::new(),
+            tasks: HashMap::new(),
+            running: BTreeMap::new(),
+            idle: LruCache::new(NonZeroUsize::new(IDLE_INSTANCES_MAX).unwrap_or(NonZeroUsize::MIN)),
+            last_results: BTreeMap::new(),
+            effects: Effects::default(),
+            unreported: BTreeMap::new(),
+            supervisor: Supervisor::new(
+                context.supervision.quarantine,
+                parts.guest.failure.clone(),
+                context.supervision.fall_back,
+            ),
+            pending: PendingCauses::new(first_cause(&parts.host_context.host_status)),
+            became_active: None,
+            urgent_keys,
+            handovers: context.supervision.handovers,
+            versions: 0,
+            acts: context.acts,
+        })
+    }
+}
+
+/// How the queue retries and looks again.
+fn queue_settings(config: &Config, once: bool) -> ControllerSettings {
+    let run = &config.run;
+    ControllerSettings {
+        backoff: Backoff {
+            initial_ms: run.backoff_initial_ms,
+            max_ms: run.backoff_max_ms,
+            ..Backoff::default()
+        },
+        resync_ms: if once { 0 } else { run.resync_ms },
+    }
+}
+
+/// Why the first turn of each key runs.
+fn first_cause(host_status: &HostStatus) -> Cause {
+    match host_status.is_reloaded() {
+        true => Cause::Reloaded,
+        false => Cause::Start,
+    }
+}
