@@ -426,13 +426,13 @@ fn a_command_to_a_standby_names_the_leader() {
     let [leader, standby] = [0, 1].map(|index| &hosts.hosts[index].site);
     let mut identity = String::new();
     wait_until("the standby to know the leader", || {
-        let status = ran(&mut standby.command("status", &["--output", "json"]));
+        let status = ran(&mut standby.command_of(&["status", "--config"], &["--output", "json"]));
         status.code == Some(0) && {
             identity = status.json()["host"]["leader"].as_str().unwrap_or_default().to_owned();
             !identity.is_empty()
         }
     });
-    let status = ran(&mut standby.command("status", &[])).exits(0);
+    let status = ran(&mut standby.command_of(&["status", "--config"], &[])).exits(0);
     assert_eq!(status.last_line(), format!("standby: `{identity}` leads; ask it"));
     let approve = ran(&mut standby.command_of(&["approve", "--config"], &[])).exits(1);
     let why =

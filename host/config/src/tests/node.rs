@@ -394,10 +394,6 @@ fn sections_of_a_node_that_do_not_fit_are_named_with_the_lines_to_add() {
     let lines: Vec<&str> = error.lines().collect();
     assert!(lines[0].starts_with("trueup.toml: nothing to do: "), "{error}");
     assert!(
-        lines[0].contains("`node` for the number of a node, or its Services"),
-        "{error}"
-    );
-    assert!(
         lines[1].starts_with("trueup.toml:1: unknown guest `nftables` in [guests] (known: ipam, lbaas"),
         "{error}"
     );

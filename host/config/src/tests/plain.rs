@@ -130,7 +130,7 @@ fn a_world_of_the_caller_fits_together_with_the_rest() {
         ],
     );
     let nothing = load("", &[]).unwrap_err();
-    assert!(nothing.ends_with(", `names` for names of Services"), "{nothing}");
+    assert!(nothing.starts_with("trueup.toml: nothing to do: "), "{nothing}");
     let clustered = NAMED.replace("manifests = \"manifests\"", "kubernetes = { watch = [\"services\"] }");
     refused(
         &clustered,
