@@ -71,7 +71,7 @@ fn a_key_is_made_true_at_once_and_the_exit_code_says_whether_it_is() {
     assert!(
         unknown
             .stderr
-            .contains("no key `default/wbe` is known to this host; did you mean `default/web`?"),
+            .contains("no key `default/wbe` is known to this host; did you mean `default/web`"),
         "{unknown}"
     );
     host.terminate().0.exits(0);
