@@ -114,9 +114,6 @@ fn a_terminal_shows_what_takes_long_and_tables_that_fit_it() {
     assert!(cut.contains('…'), "{cut}");
     let whole = on_a_terminal(40, &words("wide"), cold.path());
     assert!(!whole.contains('…') && whole.contains("sha256:"), "{whole}");
-    let explain = format!("explain default/web --color never --config {}", site.folder().display());
-    let wrapped = on_a_terminal(60, &explain, cold.path());
-    assert!(wrapped.lines().all(|line| line.chars().count() <= 60), "{wrapped}");
     let missing = format!("guest swap lbaas {}", "no-such-guest-".repeat(6));
     let refused = on_a_terminal(
         60,

@@ -278,6 +278,12 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_follows_in_a_wrapped_line_is_indented_further() {
+        assert_eq!(wrapped("  - one two three", 10), "  - one\n      two\n      three");
+        assert_eq!(wrapped("- one", 10), "- one");
+    }
+
+    #[test]
     fn a_refusal_is_laid_out_in_its_parts() {
         let short = "error: no host runs there; start one";
         assert_eq!(laid_out(short, 80), [short]);
