@@ -129,11 +129,12 @@ fn copy_tree(from: &Path, to: &Path) {
         if [".git", "target", ".trueup"].iter().any(|left_out| name == *left_out) {
             continue;
         }
-        let kind = entry.file_type().unwrap();
-        if kind.is_dir() {
-            copy_tree(&entry.path(), &to.join(&name));
-        } else if kind.is_file() {
-            std::fs::copy(entry.path(), to.join(&name)).unwrap();
+        // What a link leads to: the SDK's `wit` is one.
+        let path = entry.path();
+        if path.is_dir() {
+            copy_tree(&path, &to.join(&name));
+        } else if path.is_file() {
+            std::fs::copy(path, to.join(&name)).unwrap();
         }
     }
 }
