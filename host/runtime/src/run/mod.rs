@@ -71,7 +71,7 @@ impl Ended {
 
 /// Runs once: until every key has succeeded or failed [`FAILURES_MAX_ONCE`] times, or until `stop`.
 ///
-/// [`FAILURES_MAX_ONCE`]: trueup_work::lifecycle::troubles::FAILURES_MAX_ONCE
+/// [`FAILURES_MAX_ONCE`]: trueup_work::lifecycle::failure_counts::FAILURES_MAX_ONCE
 ///
 /// # Errors
 /// If nothing could be begun.
