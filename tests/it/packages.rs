@@ -189,7 +189,7 @@ fn every_part_of_the_chart_is_applied_as_it_was_rendered() {
         );
     }
     for (kind, name, rights) in [
-        ("Deployment", "trueup", Value::Null),
+        ("StatefulSet", "trueup", Value::Null),
         ("DaemonSet", "trueup-ipam", Value::Null),
         ("DaemonSet", "trueup-node", json!(["NET_ADMIN"])),
     ] {
@@ -207,7 +207,7 @@ fn every_part_of_the_chart_is_applied_as_it_was_rendered() {
                 (&json!(["ALL"]), &rights)
             );
         }
-        assert_eq!(pod["securityContext"]["runAsNonRoot"] == true, kind == "Deployment");
+        assert_eq!(pod["securityContext"]["runAsNonRoot"] == true, kind == "StatefulSet");
     }
     let node = of("DaemonSet", "trueup-node")["spec"]["template"]["spec"]["containers"][0]["args"].clone();
     assert_eq!(node, json!(["run", "/var/lib/trueup/node.toml"]));

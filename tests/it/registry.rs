@@ -30,14 +30,14 @@ const IMAGE: &str = "application/vnd.oci.image.manifest.v1+json";
 const HTPASSWD: &str = "user:$2y$05$abcdefghijklmnopqrstuuDIEddBSuRWBBEY6g5zv60IAP5bSSfki\n";
 
 /// The test's own registry; dropping the value ends it.
-struct DockerRegistry {
+pub(crate) struct DockerRegistry {
     folder: TempDir,
     address: String,
     child: Option<Child>,
 }
 
 impl DockerRegistry {
-    fn start() -> Self {
+    pub(crate) fn start() -> Self {
         Self::start_with("")
     }
 
@@ -94,12 +94,12 @@ impl DockerRegistry {
     }
 
     /// `oci:HOST/lbaas:TAG`.
-    fn tag(&self, tag: &str) -> String {
+    pub(crate) fn tag(&self, tag: &str) -> String {
         format!("oci:{}/lbaas:{tag}", self.address)
     }
 
     /// Pushes a built-in version of `lbaas`, and returns the command's output.
-    fn push(&self, version: &str, tag: &str) -> Value {
+    pub(crate) fn push(&self, version: &str, tag: &str) -> Value {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("lbaas.wasm");
         fs::write(&file, shipped(version)).unwrap();

@@ -6,8 +6,15 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use needs::needs;
 use serde_json::{Map, Value, json};
 use support::{Engine, Site, trueup};
+
+use crate::commands::COMMANDS;
+use crate::registry::DockerRegistry;
+
+/// Commands that write no JSON: servers, and texts for other programs.
+const WITHOUT_JSON: [&str; 5] = ["completions", "journal serve", "man", "sim compute", "sim lbaas"];
 
 /// Values of guests, whose form is that of their WIT, and maps whose names are data: anything fits.
 const FREE: [&str; 9] = [
@@ -129,9 +136,45 @@ fn outputs_of_pods() -> Vec<(String, Value)> {
         told(&["init"], &[written, "--world", "ipam"], &[0]),
     ];
     host.ends();
-    all.push(told(&["checkpoint", "verify"], &[store], &[0]));
+    let copy = site.path("copy");
+    let copy = copy.to_str().unwrap();
+    all.extend([
+        told(&["checkpoint", "verify"], &[store], &[0]),
+        told(&["checkpoint", "copy"], &[store, copy], &[0]),
+        told(&["checkpoint", "copy"], &[store, copy, "--replace"], &[0]),
+        told(&["checkpoint", "restore"], &[copy, "--generation", "1"], &[0]),
+        told(&["checkpoint", "accept"], &[store], &[0]),
+    ]);
     let (_, release) = &all[1];
     assert!(release.to_string().contains("c1"), "{release}");
+    all
+}
+
+/// The output of each command about a registry.
+fn outputs_of_a_registry() -> Vec<(String, Value)> {
+    let registry = DockerRegistry::start();
+    let site = Site::quickstart();
+    let (config, file) = (site.folder(), site.path("lbaas.wasm"));
+    fs::write(&file, trueup_guests_builtin::find("lbaas", "2").unwrap().bytes).unwrap();
+    let pushed = told(&["guest", "push"], &[file.to_str().unwrap(), &registry.tag("2")], &[0]);
+    let exact = pushed.1["reference"].as_str().unwrap().to_owned();
+    let pulled = told(
+        &["guest", "pull"],
+        &[&exact, "--config", config.to_str().unwrap()],
+        &[0],
+    );
+    vec![pushed, pulled]
+}
+
+/// The output of the command about network endpoint groups.
+fn outputs_of_negs() -> Vec<(String, Value)> {
+    let site = Site::example("neg");
+    let mut host = site.start("run", &[]);
+    host.wait_for("default/web/80 ");
+    let config = site.folder().to_str().unwrap();
+    let set = ["default/web/80", "on", "--config", config];
+    let all = vec![told(&["neg", "error-state"], &set, &[0])];
+    host.kill();
     all
 }
 
@@ -162,6 +205,8 @@ fn outputs() -> Vec<(String, Value)> {
     tell(&["audit", "show"], &["--config", &config], &[0]);
     let scenarios = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/scenarios/lbaas/check.yaml");
     tell(&["test"], &[scenarios], &[0]);
+    let recordings = format!("{state}/journals/lbaas");
+    tell(&["journal", "to-scenario"], &[&recordings], &[0]);
 
     let mut host = site.start("run", &[]);
     for key in ["default/api ", "default/web ", "kube-system/dns "] {
@@ -175,6 +220,8 @@ fn outputs() -> Vec<(String, Value)> {
         &[0],
     );
     tell(&["guest", "shadow", "status"], &["lbaas", "--config", &config], &[0]);
+    let after = ["lbaas", "--after", "100-same", "--config", &config];
+    tell(&["guest", "shadow", "promote"], &after, &[0]);
     tell(&["guest", "shadow", "stop"], &["lbaas", "--config", &config], &[0]);
     tell(
         &["guest", "swap"],
@@ -188,11 +235,12 @@ fn outputs() -> Vec<(String, Value)> {
     all
 }
 
+#[needs(docker_registry)]
 #[test]
 fn the_output_of_every_command_fits_the_published_schema() {
     let file: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/schema.json");
     let mut schema: Value = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
-    let outputs = [outputs(), outputs_of_pods()].concat();
+    let outputs = [outputs(), outputs_of_pods(), outputs_of_negs(), outputs_of_a_registry()].concat();
     if std::env::var_os("BLESS").is_some() {
         for (command, output) in &outputs {
             learn(&mut schema["$defs"][command], output);
@@ -203,6 +251,14 @@ fn the_output_of_every_command_fits_the_published_schema() {
     for (command, output) in &outputs {
         let misfits = misfits(&defs[command], output, command);
         assert_eq!(misfits, [""; 0], "docs/schema.json; BLESS=1 adds what is new");
+    }
+    for command in COMMANDS.map(|words| words.join(" ")) {
+        let is_in = defs.contains_key(&command);
+        assert_ne!(
+            is_in,
+            WITHOUT_JSON.contains(&&*command),
+            "docs/schema.json: `{command}`"
+        );
     }
     // A program asks for the schema's version before it relies on it.
     assert_eq!(trueup(["version", "-o", "json"]).json()["schema"], schema["version"]);

@@ -40,9 +40,20 @@ pub(crate) fn change(line: &str) -> String {
     painted(line, &MARKS, true)
 }
 
-/// A line for the operator: the word before it says how bad it is.
-pub(crate) fn talk(line: &str) -> String {
-    const WORDS: [(&str, AnsiColor); 2] = [("error:", AnsiColor::Red), ("warning:", AnsiColor::Yellow)];
+/// A line whose first word says how bad it is: that word is red, yellow or green.
+pub(crate) fn severity(line: &str) -> String {
+    const WORDS: [(&str, AnsiColor); 10] = [
+        ("error:", AnsiColor::Red),
+        ("failed ", AnsiColor::Red),
+        ("FAILED ", AnsiColor::Red),
+        ("problem ", AnsiColor::Red),
+        ("not well:", AnsiColor::Red),
+        ("warning:", AnsiColor::Yellow),
+        ("warning ", AnsiColor::Yellow),
+        ("ok ", AnsiColor::Green),
+        ("all is well", AnsiColor::Green),
+        ("nothing is wrong", AnsiColor::Green),
+    ];
     painted(line, &WORDS, false)
 }
 
@@ -73,7 +84,10 @@ mod tests {
         for plain in ["default/web  +5", "-5", "", "  because"] {
             assert_eq!(change(plain), plain);
         }
-        assert_eq!(talk("error: no"), "\u{1b}[31merror:\u{1b}[0m no");
-        assert_eq!(talk("an error: no"), "an error: no");
+        assert_eq!(severity("error: no"), "\u{1b}[31merror:\u{1b}[0m no");
+        assert_eq!(severity("ok       clock"), "\u{1b}[32mok \u{1b}[0m      clock");
+        for plain in ["an error: no", "okay", "7 ok, 1 warning, 0 failed"] {
+            assert_eq!(severity(plain), plain);
+        }
     }
 }

@@ -41,7 +41,7 @@ pub(crate) fn line(text: &str) -> anyhow::Result<()> {
 
 /// Lines of data for people.
 pub(crate) fn lines(text: &str) -> String {
-    joined(&[text.to_owned()], str::to_owned)
+    joined(&[text.to_owned()], severity())
 }
 
 /// Writes data as it is. If the reader went away (`| head`), ends the program quietly, as other tools do.
@@ -56,7 +56,7 @@ pub(crate) fn bytes(data: &[u8]) -> anyhow::Result<()> {
 /// did.
 pub(crate) fn line_if_read(text: &str) {
     // Ignore the error: the reader went away.
-    let _ = progress::aside(|| writeln!(std::io::stdout().lock(), "{}", text::printable(text)));
+    let _ = progress::aside(|| writeln!(std::io::stdout().lock(), "{}", severity()(&text::printable(text))));
 }
 
 /// Writes one value of several: as a line of JSON, or as a YAML document of its own. Goes on if the reader went away.
@@ -76,7 +76,7 @@ pub(crate) fn talk(text: &str) {
     let _ = progress::aside(|| {
         let mut stderr = std::io::stderr().lock();
         match colour::is_on(&stderr) {
-            true => writeln!(stderr, "{}", colour::talk(&line)),
+            true => writeln!(stderr, "{}", colour::severity(&line)),
             false => writeln!(stderr, "{line}"),
         }
     });
@@ -114,7 +114,7 @@ pub(crate) fn text<T: Serialize + ?Sized>(
     lines: impl FnOnce(&T) -> Vec<String>,
 ) -> anyhow::Result<String> {
     match output {
-        Output::Text | Output::Wide => Ok(joined(&lines(value), str::to_owned)),
+        Output::Text | Output::Wide => Ok(joined(&lines(value), severity())),
         Output::Json | Output::Yaml => rendered(value, output),
     }
 }
@@ -129,6 +129,14 @@ pub(crate) fn changes(lines: &[String]) -> String {
     match width(&stdout) {
         Some(width) => joined(lines, |line| paint(&wrapped(line, width))),
         None => joined(lines, paint),
+    }
+}
+
+/// How a line on stdout shows how bad it is: by colour, if stdout gets any.
+fn severity() -> fn(&str) -> String {
+    match colour::is_on(&std::io::stdout()) {
+        true => colour::severity,
+        false => str::to_owned,
     }
 }
 

@@ -480,10 +480,9 @@ fn a_file_that_cannot_be_read_is_named() {
 }
 
 #[test]
-fn the_deployments_volume_holds_what_the_defaults_keep() {
-    let deployment = include_str!("../../../deploy/trueup.yaml");
-    let limit = deployment
-        .split("sizeLimit: ")
+fn the_charts_volume_holds_what_the_defaults_keep() {
+    let limit = include_str!("../../../deploy/trueup.yaml")
+        .split("storage: ")
         .nth(1)
         .and_then(|rest| rest.split("Gi").next());
     let limit: u64 = limit.unwrap().parse().unwrap();

@@ -71,7 +71,7 @@ impl Cluster {
         Self::with(kubectl, &manifests, ACCOUNT)
     }
 
-    /// With four Nodes, the Deployment's secret, and enforced roles.
+    /// With four Nodes, the StatefulSet's secret, and enforced roles.
     fn with(kubectl: PathBuf, manifests: &str, account: &str) -> Self {
         let cluster = Self {
             kubectl,
@@ -132,7 +132,7 @@ impl Cluster {
     }
 
     fn pod(&self) -> Value {
-        self.server.get("deployments", "trueup", "trueup").unwrap()["spec"]["template"]["spec"].clone()
+        self.server.get("statefulsets", "trueup", "trueup").unwrap()["spec"]["template"]["spec"].clone()
     }
 
     /// Mounts a pod's ConfigMap and Secret, and starts its container.
@@ -184,7 +184,7 @@ impl Cluster {
         Started::of(&mut command)
     }
 
-    /// Starts a container of the Deployment.
+    /// Starts a container of the StatefulSet.
     fn start_controller(&self, name: &str) -> Started {
         let url = format!("kind = \"anexia\"\nurl = \"{}\"", self.engine.url());
         self.start(&self.pod(), name, |config| config.replace("kind = \"anexia\"", &url))
@@ -296,7 +296,8 @@ fn what_ships_is_applied_by_every_kubectl_and_its_parts_fit() {
             "configmaps",
             "clusterroles",
             "clusterrolebindings",
-            "deployments",
+            "services",
+            "statefulsets",
             "poddisruptionbudgets",
             "networkpolicies",
         ] {
@@ -306,9 +307,9 @@ fn what_ships_is_applied_by_every_kubectl_and_its_parts_fit() {
             assert_eq!(names(plural), ["trueup-election".to_owned()].into(), "{plural}");
         }
         let shown = cluster
-            .kubectl(&["-n", "trueup", "get", "deployments,poddisruptionbudgets"])
+            .kubectl(&["-n", "trueup", "get", "statefulsets,poddisruptionbudgets"])
             .exits(0);
-        assert!(shown.stdout.contains("deployment.apps/trueup"), "{shown}");
+        assert!(shown.stdout.contains("statefulset.apps/trueup"), "{shown}");
         let again = cluster.kubectl(&["apply", "-f", "manifests.yaml"]).exits(0);
         assert!(!again.stdout.contains("created"), "{again}");
 
@@ -323,7 +324,7 @@ fn what_ships_is_applied_by_every_kubectl_and_its_parts_fit() {
             config.contains(&format!("metrics_listen = \"0.0.0.0:{port}\"")),
             "{config}"
         );
-        let template = cluster.server.get("deployments", "trueup", "trueup").unwrap()["spec"]["template"].clone();
+        let template = cluster.server.get("statefulsets", "trueup", "trueup").unwrap()["spec"]["template"].clone();
         let annotations = &template["metadata"]["annotations"];
         assert_eq!(annotations["prometheus.io/port"], json!(port.to_string()));
         // A host that is asked to end waits at most 20 s for the Engine, reports what is left, and gives the lease
@@ -438,7 +439,9 @@ fn two_hosts_need_exactly_the_rights_that_they_are_given() {
             .kubectl(&["-n", namespace, "delete", "svc", name, "--timeout=120s"])
             .exits(0);
     }
-    assert_eq!(cluster.server.list("services"), Vec::<Value>::new());
+    let services = cluster.server.list("services");
+    let left = services.iter().map(|service| text(&service["metadata"]["name"]));
+    assert_eq!(left.collect::<Vec<_>>(), ["trueup"], "that of the chart");
     assert_eq!(cluster.engine.objects(), []);
     second.terminate().0.exits(0);
 

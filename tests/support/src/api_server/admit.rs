@@ -40,7 +40,7 @@ pub(super) fn object(store: &mut Store, kind: &Kind, object: &mut Value, old: Op
             }
         }
         "secrets" => secret(object),
-        "deployments" => set(object, "replicas", json!(1)),
+        "statefulsets" => set(object, "replicas", json!(1)),
         "endpointslices" => wrong.extend(endpoint_slice(object, old)),
         "leases" => wrong.extend(lease(&object["spec"])),
         "rolebindings" | "clusterrolebindings" => wrong.extend(binding(object, old)),

@@ -64,13 +64,7 @@ pub(super) fn columns(kind: &Kind) -> &'static [Column] {
             ("Age", NEAR),
         ],
         "leases" => &[("Name", NEAR), ("Holder", NEAR), ("Age", NEAR)],
-        "deployments" => &[
-            ("Name", NEAR),
-            ("Ready", NEAR),
-            ("Up-to-date", NEAR),
-            ("Available", NEAR),
-            ("Age", NEAR),
-        ],
+        "statefulsets" => &[("Name", NEAR), ("Ready", NEAR), ("Age", NEAR)],
         "poddisruptionbudgets" => &[
             ("Name", NEAR),
             ("Min Available", NEAR),
@@ -165,19 +159,10 @@ pub(super) fn cells(kind: &Kind, object: &Value, now: Timestamp) -> Vec<Value> {
             json!(spec["holderIdentity"].as_str().unwrap_or_default()),
             born(),
         ],
-        "deployments" => {
-            let number = |field: &str| status[field].as_u64().unwrap_or(0);
-            vec![
-                name(),
-                json!(format!(
-                    "{}/{}",
-                    number("readyReplicas"),
-                    spec["replicas"].as_u64().unwrap_or(1)
-                )),
-                json!(number("updatedReplicas")),
-                json!(number("availableReplicas")),
-                born(),
-            ]
+        "statefulsets" => {
+            let ready = status["readyReplicas"].as_u64().unwrap_or(0);
+            let wanted = spec["replicas"].as_u64().unwrap_or(1);
+            vec![name(), json!(format!("{ready}/{wanted}")), born()]
         }
         "poddisruptionbudgets" => {
             let either = |value: &Value| match value {

@@ -233,12 +233,12 @@ pub(super) static KINDS: &[Kind] = &[
     Kind {
         group: "apps",
         version: "v1",
-        plural: "deployments",
-        kind: "Deployment",
-        short: &["deploy"],
+        plural: "statefulsets",
+        kind: "StatefulSet",
+        short: &["sts"],
         namespaced: true,
         traits: &[Status, Generation, InAll],
-        typed: typed::<apps::v1::Deployment>,
+        typed: typed::<apps::v1::StatefulSet>,
     },
     Kind {
         group: "apps",
