@@ -205,7 +205,7 @@ impl<'d> Document<'d> {
     pub(super) fn problems(&self, elsewhere: &[&str]) -> Vec<String> {
         for name in self.environment.keys().filter(|name| name.starts_with(PREFIX)) {
             if !elsewhere.contains(&name.as_str()) && !self.left.borrow().contains(name) {
-                self.check_variable(name);
+                self.check_variable(name, elsewhere);
             }
         }
         let mut problems = self.problems.borrow().clone();
@@ -217,7 +217,7 @@ impl<'d> Document<'d> {
     }
 
     /// Names the variable only: its value may be a secret.
-    fn check_variable(&self, name: &str) {
+    fn check_variable(&self, name: &str, elsewhere: &[&str]) {
         let variables = self.variables.borrow();
         if variables.get(name).is_some_and(|known| known.settable) {
             return;
@@ -236,9 +236,12 @@ impl<'d> Document<'d> {
             ),
             None => {
                 let settable = variables.iter().filter(|(_, variable)| variable.settable);
+                let known = settable
+                    .map(|(known, _)| known.as_str())
+                    .chain(elsewhere.iter().copied());
                 // All names begin with the prefix, so it must not count as similarity.
                 let bare = |name: &'_ str| name.strip_prefix(PREFIX).unwrap_or_default().to_owned();
-                let known: Vec<String> = settable.map(|(known, _)| bare(known)).collect();
+                let known: Vec<String> = known.map(bare).collect();
                 let offer = nearest(&bare(name), known.iter().map(String::as_str))
                     .map(|known| offered(&format!("{PREFIX}{known}")))
                     .unwrap_or_default();

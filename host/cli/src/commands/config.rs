@@ -9,6 +9,9 @@ use std::path::{Path, PathBuf};
 /// Names the configuration of commands without one on their command line. An empty value counts as none.
 const VARIABLE: &str = trueup_config::CONFIG_ENV;
 
+/// Its name in a folder.
+const FILE: &str = "trueup.toml";
+
 /// The configuration as an argument or as `--config`, which commands take that ask a host.
 #[derive(Debug, clap::Args)]
 pub(super) struct ConfigArg {
@@ -22,12 +25,16 @@ pub(super) struct ConfigArg {
 
 impl ConfigArg {
     pub(super) fn path(&self) -> PathBuf {
-        self.named().unwrap_or_else(here)
+        chosen(self.given())
     }
 
-    /// The same. `None` if nothing names one.
-    pub(super) fn named(&self) -> Option<PathBuf> {
-        named(self.config.as_deref().or(self.option.as_deref()))
+    /// The same. `None` if nothing names one, and the current folder has none.
+    pub(super) fn found(&self) -> Option<PathBuf> {
+        named(self.given()).or_else(|| Path::new(FILE).exists().then(here))
+    }
+
+    fn given(&self) -> Option<&Path> {
+        self.config.as_deref().or(self.option.as_deref())
     }
 }
 

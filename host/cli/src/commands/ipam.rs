@@ -16,7 +16,7 @@ use crate::output::{self, Output, or_dash, printable, table};
 
 /// The help of CONFIG.
 const HOST: &str = "The configuration of the host: a TOML file, or a folder with `trueup.toml`. Default: `TRUEUP_CONFIG`, else \
-                    none is read";
+                    the current folder if it has one";
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
@@ -62,7 +62,7 @@ pub(crate) fn exec(command: Command, output: Output) -> Ending {
 impl Asked {
     /// The state of the instance, and the socket that answered.
     fn ask(&self) -> Result<(PathBuf, Shown), crate::exit::Failure> {
-        let (socket, instance) = match self.config.named() {
+        let (socket, instance) = match self.config.found() {
             Some(config) => {
                 let (socket, instance) = configured(&config)?;
                 (self.socket.clone().unwrap_or(socket), Some(instance))

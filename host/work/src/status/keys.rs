@@ -280,6 +280,19 @@ impl Keys {
         self.put(key, entry);
     }
 
+    /// This host no longer acts: its failures say nothing of the keys any more, which wait for its next term. What is
+    /// invalid and what is set aside stays so.
+    pub(super) fn rest(&mut self, now_ms: u64) {
+        let failed = |line: &Arc<str>| {
+            let entry = self.all.get(line);
+            entry.is_some_and(|entry| entry.failures > 0 && entry.state != KeyState::SetAside)
+        };
+        let failed: Vec<_> = self.troubled.iter().filter(|line| failed(line)).cloned().collect();
+        for line in failed {
+            self.set_state(&line, KeyState::Queued, None, now_ms);
+        }
+    }
+
     /// Nothing is desired for a key, and no work on it is left, although it may have been queued.
     pub(super) fn gone(&mut self, key: &str, now_ms: u64) {
         if self.all.get(key).is_none_or(|entry| entry.state == KeyState::Gone) {

@@ -145,10 +145,12 @@ impl HostStatus {
 
     /// Sets the part that this host plays in the election, and the last known other holder of the lease.
     pub fn set_role(&self, role: Role, leader: Option<String>) {
+        let now_ms = self.now_ms();
         let mut inner = self.inner.lock();
         if role == Role::Standby {
             // It no longer looks. Another host may change the objects.
             inner.contested = Contested::default();
+            inner.keys.rest(now_ms);
         }
         inner.host.role = role;
         inner.host.leader = leader;
@@ -266,7 +268,12 @@ impl HostStatus {
 
     /// Work on a key ended.
     pub fn finished(&self, guest: &str, key: &str, finished: Finished) {
-        self.of_key(guest, key, |keys, line, now_ms| keys.finished(line, finished, now_ms));
+        let now_ms = self.now_ms();
+        let mut inner = self.inner.lock();
+        inner.keys.finished(&line_of(guest, key), finished, now_ms);
+        if inner.host.role == Role::Standby {
+            inner.keys.rest(now_ms);
+        }
     }
 
     /// A key is invalid: it is not reconciled until it changes.
