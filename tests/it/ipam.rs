@@ -432,6 +432,32 @@ fn status_counts_addresses_as_they_are_and_an_exhausted_pool_is_not_well() {
 }
 
 #[test]
+fn a_store_that_takes_no_changes_is_not_well_until_it_does() {
+    let site = Site::ipam();
+    let host = Host::start(&site);
+    host.gives("c1", "10.0.0.2", 0);
+    let (folder, away) = (site.state_dir().join("checkpoints"), site.state_dir().join("away"));
+    fs::rename(&folder, &away).unwrap();
+    assert_eq!(code(&host.pod("ADD", "c2")), 11);
+    let status = || {
+        let mut status = support::program();
+        ran(status.args(["status", "--config"]).arg(site.folder()))
+    };
+    wait_until("the status to name the store", || {
+        let why = "not well: pod-addresses: the store did not take the last change: ";
+        status().last_line().starts_with(why)
+    });
+    let shown = trueup(["ipam", "show", site.folder().to_str().unwrap()])
+        .exits(0)
+        .stdout;
+    assert!(shown.contains("\nstore     unavailable: "), "{shown}");
+    fs::rename(&away, &folder).unwrap();
+    wait_until("the pod to get its address", || host.pod("ADD", "c2")["ok"].is_object());
+    wait_until("the status to be well", || status().code == Some(0));
+    host.ends();
+}
+
+#[test]
 fn a_list_of_interfaces_that_can_not_be_read_is_not_well_until_it_can() {
     let site = Site::ipam();
     let host = Host::start(&site);

@@ -82,7 +82,7 @@ struct State {
     refused: BTreeSet<String>,
     approved: BTreeSet<String>,
     is_changed: bool,
-    /// This is the round of an earlier process, and a part of it waits.
+    /// This is the round of an earlier process or term, and a part of it waits.
     goes_on: bool,
 }
 
@@ -111,7 +111,11 @@ impl Holdings {
         let is_changed = std::mem::take(&mut state.is_changed);
         is_changed.then(|| Kept {
             held: state.held.clone(),
-            destroyed: if state.refused.is_empty() { 0 } else { state.destroyed },
+            destroyed: if state.refused.is_empty() && !state.goes_on {
+                0
+            } else {
+                state.destroyed
+            },
         })
     }
 
@@ -271,6 +275,14 @@ impl Holdings {
         std::mem::take(&mut state.refused)
     }
 
+    /// Another host acts now: nothing waits here any more. If this host acts again, it goes on with the round in which
+    /// something waited.
+    pub fn pause(&self) {
+        let mut state = self.state();
+        state.goes_on |= !state.refused.is_empty();
+        state.refused.clear();
+    }
+
     /// Approves what waits and returns it; `None` if nothing waits.
     pub fn approve(&self) -> Option<Waiting> {
         let mut state = self.state();
@@ -360,6 +372,19 @@ mod tests {
         holdings.done("web");
         assert_eq!(holdings.admit("api", 8), Ok(()), "14 of 29");
         assert!(holdings.admit("api", 9).is_err(), "15 of 29");
+    }
+
+    #[test]
+    fn nothing_waits_while_another_host_acts_and_the_round_goes_on() {
+        let holdings = holdings();
+        holdings.expect("web", 14);
+        assert_eq!(holdings.admit("web", 14), Ok(()));
+        holdings.destroyed("web", 14);
+        assert!(holdings.admit("api", 8).is_err(), "22 of 29");
+        holdings.pause();
+        assert_eq!((holdings.waiting(), holdings.approve()), (None, None));
+        holdings.begin_round();
+        assert!(holdings.admit("api", 8).is_err(), "what went in the round still counts");
     }
 
     #[test]

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use trueup_capabilities::neg::compute::Settings;
 use trueup_sims::compute::ServerConfig;
 
-use super::keyed::{Backend, SimServer, goes_alone, read_listen};
+use super::keyed::{Backend, SimServer, Url, goes_alone, read_listen};
 use super::lbaas::{TokenAt, read_token, read_url};
 use super::neg::{NegAdapter, RESOURCE, is_resource_name};
 use super::section::{Given, Layer, Section};
@@ -130,8 +130,8 @@ impl ComputeSim {
     }
 }
 
-/// The backend, and its `url` if the file has one.
-pub(super) fn read_backend(mut section: Section<'_>, sim: &Section<'_>) -> Option<(NegBackend, Option<String>)> {
+/// The backend, and its `url` if it has one.
+pub(super) fn read_backend(mut section: Section<'_>, sim: &Section<'_>) -> Option<(NegBackend, Option<Url>)> {
     let kind = section.kind(&["compute", "simulated"], None);
     let project = read_project(&mut section, "project");
     let has_project = project.is_some() || section.has("project");
@@ -155,7 +155,6 @@ pub(super) fn read_backend(mut section: Section<'_>, sim: &Section<'_>) -> Optio
         section.missing("project", "must be the id of a project, such as `my-project`");
     }
     section.end();
-    let url = url.and_then(|(url, layer)| (layer == Layer::File).then_some(url));
     let backend = match kind? {
         ("simulated", _) => NegBackend::Simulated,
         _ => NegBackend::Compute(Box::new(backend)),
@@ -238,7 +237,7 @@ pub(super) fn read_sim(
     seed: u64,
     _adapter: Option<&NegAdapter>,
     backend: Option<&NegBackend>,
-    url: Option<&str>,
+    url: Option<&Url>,
 ) -> Option<ComputeSim> {
     /// Up to ten minutes: the backend's own timeout is shorter by default.
     const PAUSE_MS: RangeInclusive<u64> = 0..=600_000;
@@ -249,7 +248,7 @@ pub(super) fn read_sim(
     const PERCENT: RangeInclusive<u8> = 0..=100;
 
     let must = "be a loopback address with a port, such as `127.0.0.1:9481`";
-    let listen = read_listen(&mut section, must, "backend.neg", url, origin);
+    let listen = read_listen(&mut section, must, "backend.neg", url);
     let token = read_token(&mut section);
     let default = ServerConfig::default();
     let server = ServerConfig {
@@ -286,12 +285,4 @@ pub(super) fn read_sim(
         _ => None,
     });
     Some(SimServer { listen, token, server })
-}
-
-/// A URL without its path.
-fn origin(url: &str) -> &str {
-    let host = url.find("://").map_or(0, |scheme| scheme + 3);
-    let rest = url.get(host..).unwrap_or_default();
-    let end = rest.find('/').map_or(url.len(), |slash| host + slash);
-    url.get(..end).unwrap_or(url)
 }

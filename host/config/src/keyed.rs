@@ -73,11 +73,14 @@ pub(super) struct KeyedWorld<A, B, S> {
     pub(super) read_sim: ReadSim<A, B, S>,
 }
 
-/// Reads the backend's section, beside that of the simulated server. Returns also its `url` if the file has one.
-type ReadBackend<B> = fn(Section<'_>, &Section<'_>) -> Option<(B, Option<String>)>;
+/// A URL, and which layer gives it.
+pub(super) type Url = (String, Layer);
+
+/// Reads the backend's section, beside that of the simulated server. Returns also its `url` if it has one.
+type ReadBackend<B> = fn(Section<'_>, &Section<'_>) -> Option<(B, Option<Url>)>;
 
 /// Reads the simulated server's section, with the host's seed, the adapter, the backend and that `url`.
-type ReadSim<A, B, S> = fn(Section<'_>, u64, Option<&A>, Option<&B>, Option<&str>) -> Option<S>;
+type ReadSim<A, B, S> = fn(Section<'_>, u64, Option<&A>, Option<&B>, Option<&Url>) -> Option<S>;
 
 impl<A, B, T, C> Settings for Keyed<A, B, SimServer<T, C>>
 where
@@ -135,9 +138,9 @@ where
     }
 }
 
-impl<A, B: Backend, S> World for KeyedWorld<A, B, S>
+impl<A, B: Backend, T, C> World for KeyedWorld<A, B, SimServer<T, C>>
 where
-    Keyed<A, B, S>: Settings,
+    Keyed<A, B, SimServer<T, C>>: Settings,
     PlainWorld<A>: World,
 {
     fn about(&self) -> About {
@@ -169,11 +172,11 @@ where
             let has_sim = sim.is_present();
             let (backend, url) = (self.read_backend)(backend, &sim).unzip();
             let url = url.flatten();
-            let sim = (self.read_sim)(sim, reading.seed, adapter.as_ref(), backend.as_ref(), url.as_deref());
+            let sim = (self.read_sim)(sim, reading.seed, adapter.as_ref(), backend.as_ref(), url.as_ref());
             let backend = backend?;
-            // An in-process backend makes the server unused: a variable selected it over the file.
-            let is_used = has_sim && !backend.is_simulated();
-            let sim = if is_used { Some(sim?) } else { None };
+            // A variable may select another server over the file, or a backend in this process: this one is unused then.
+            let is_its = |listen| url.as_ref().is_none_or(|(url, _)| reaches(url, listen));
+            let sim = sim.filter(|sim| has_sim && !backend.is_simulated() && is_its(sim.listen));
             Some(Keyed {
                 name,
                 source: reading.source.clone()?,
@@ -223,21 +226,16 @@ pub(super) fn goes_alone(backend: &Section<'_>, sim: &Section<'_>, kind: &str) {
     }
 }
 
-/// `listen` of a simulated server: on loopback. Reports an address in the file that the backend's `url` does not reach;
-/// `origin` is the part of that URL to compare. Without the key, any free port.
-pub(super) fn read_listen(
-    section: &mut Section<'_>,
-    must: &str,
-    backend: &str,
-    url: Option<&str>,
-    origin: fn(&str) -> &str,
-) -> SocketAddr {
+/// `listen` of a simulated server: on loopback. Reports an address that the backend's `url` does not reach, unless a
+/// later layer gives that. Without the key, any free port.
+pub(super) fn read_listen(section: &mut Section<'_>, must: &str, backend: &str, url: Option<&Url>) -> SocketAddr {
     let listen = section.with_layer("listen", must, |given| {
         let listen: SocketAddr = given.text()?.parse().ok()?;
         listen.ip().is_loopback().then_some(listen)
     });
-    if let (Some((listen, Layer::File)), Some(url)) = (&listen, url)
-        && !reaches(origin(url), *listen)
+    if let (Some((listen, of_listen)), Some((url, of_url))) = (&listen, url)
+        && of_url <= of_listen
+        && !reaches(url, *listen)
     {
         section.wrong_key(
             "listen",
@@ -250,5 +248,6 @@ pub(super) fn read_listen(
 /// Whether a request to this URL reaches this address.
 fn reaches(url: &str, listen: SocketAddr) -> bool {
     let authority = url.strip_prefix("http://").unwrap_or_default();
+    let authority = authority.split('/').next().unwrap_or_default();
     authority == listen.to_string() || authority == format!("localhost:{}", listen.port())
 }

@@ -17,9 +17,9 @@ use trueup_capabilities::lbaas::anexia::{Settings, TOKEN_ENV_DEFAULT};
 use trueup_sims::lbaas::{RetryAfter, ServerConfig};
 use trueup_sources::Kind;
 
-use super::keyed::{Backend, Keyed, KeyedWorld, SimServer, goes_alone, read_listen};
+use super::keyed::{Backend, Keyed, KeyedWorld, SimServer, Url, goes_alone, read_listen};
 use super::plain::PlainWorld;
-use super::section::{Given, LABEL, Layer, Section, is_label};
+use super::section::{Given, LABEL, Section, is_label};
 use super::world::World;
 
 /// The default number of checks before a wait for resources gives up.
@@ -209,8 +209,8 @@ fn external_address(text: &str) -> Option<IpAddr> {
     (!address.is_unspecified()).then_some(address)
 }
 
-/// The backend, and its `url` if the file has one.
-fn read_backend(mut section: Section<'_>, sim: &Section<'_>) -> Option<(LbaasBackend, Option<String>)> {
+/// The backend, and its `url` if it has one.
+fn read_backend(mut section: Section<'_>, sim: &Section<'_>) -> Option<(LbaasBackend, Option<Url>)> {
     /// More connections than this to one Engine would look like an attack.
     const CONCURRENT_REQUESTS: RangeInclusive<u16> = 1..=1000;
     /// The limit of the backend. It fetches each entry of a page separately, so longer pages save nothing.
@@ -253,13 +253,12 @@ fn read_backend(mut section: Section<'_>, sim: &Section<'_>) -> Option<(LbaasBac
         }),
     };
     section.end();
-    let url = url.and_then(|(url, layer)| (layer == Layer::File).then_some(url));
     Some((backend, url))
 }
 
 /// `url`: the base URL without its trailing slash, and its layer. An error does not show it if it may contain a
 /// password.
-pub(super) fn read_url(section: &mut Section<'_>) -> Option<(String, Layer)> {
+pub(super) fn read_url(section: &mut Section<'_>) -> Option<Url> {
     let given = &section.given("url")?;
     let Some(url) = given.text() else {
         section.wrong_value(given, "must be a URL");
@@ -325,7 +324,7 @@ fn read_sim(
     seed: u64,
     adapter: Option<&LbaasAdapter>,
     backend: Option<&LbaasBackend>,
-    url: Option<&str>,
+    url: Option<&Url>,
 ) -> Option<LbaasSim> {
     /// Up to a minute: the backend's own timeouts are shorter by default.
     const PAUSE_MS: RangeInclusive<u64> = 0..=60_000;
@@ -333,7 +332,7 @@ fn read_sim(
     const REQUESTS_PER_SECOND: RangeInclusive<u32> = 1..=1_000_000;
 
     let must = "be a loopback address with a port, such as `127.0.0.1:9480`";
-    let listen = read_listen(&mut section, must, "backend.lbaas", url, |url| url);
+    let listen = read_listen(&mut section, must, "backend.lbaas", url);
     let state_file = section.path("state_file");
     let token = read_token(&mut section);
     let default = ServerConfig::default();

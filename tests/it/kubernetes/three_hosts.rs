@@ -435,9 +435,13 @@ fn a_command_to_a_standby_names_the_leader() {
     let status = ran(&mut standby.command_of(&["status", "--config"], &[])).exits(0);
     assert_eq!(status.last_line(), format!("standby: `{identity}` leads; ask it"));
     let approve = ran(&mut standby.command_of(&["approve", "--config"], &[])).exits(1);
-    let why =
-        format!("this host is a standby, where nothing waits for an approval; `{identity}` leads: approve it there");
+    let why = format!("this host is a standby, where nothing waits for an approval; `{identity}` leads: ask it");
     assert!(approve.stderr.contains(&why), "{approve}");
+    let all = ran(&mut standby.command_of(&["status", "--config"], &["--keys", "--output", "json"])).json();
+    let key = all["all_keys"][0]["key"].as_str().unwrap().to_owned();
+    let reconcile = ran(&mut standby.command_of(&["reconcile", &key, "--config"], &[])).exits(1);
+    let why = format!("this host is a standby, where no key is reconciled; `{identity}` leads: ask it");
+    assert!(reconcile.stderr.contains(&why), "{reconcile}");
     let note = format!("this host is a standby: `{identity}` leads and keeps its own version; type it there too\n");
     let swapped = standby.guest(&["swap", "lbaas", "lbaas@2", "--gate", "off"]).exits(0);
     assert!(swapped.stderr.contains(&note), "{swapped}");

@@ -503,13 +503,13 @@ fn light_and_dark_are_both_drawn() {
         let browser = Browser::start(1240, 760).await;
         open(&browser, &served, "#n=1").await;
         browser.until(&format!("{SHOWN} === '1'")).await;
-        let host_context = "return getComputedStyle(document.body).backgroundColor;";
-        let first = (browser.run(host_context).await, keep(&browser, "light").await);
+        let background = "return getComputedStyle(document.body).backgroundColor;";
+        let first = (browser.run(background).await, keep(&browser, "light").await);
         browser.press("t").await;
         browser.until("document.documentElement.dataset.theme === 'dark'").await;
         browser.press("dkkd").await;
         browser.until("document.querySelector('.difference')").await;
-        let second = (browser.run(host_context).await, keep(&browser, "dark").await);
+        let second = (browser.run(background).await, keep(&browser, "dark").await);
         assert_ne!(first.0, second.0);
         assert_ne!(first.1, second.1);
         // A blank page of this size is a few kilobytes.

@@ -170,7 +170,7 @@ proptest! {
             prop_assert!(updates.is_sorted_by(|one, other| one.node_name < other.node_name));
             for update in updates {
                 prop_assert!(update.prev != update.new, "nothing changed");
-                prop_assert!(update.node_name != "me" || !is_own, "only kube changes are listed of this node");
+                prop_assert!(update.node_name != "me" || !is_own, "only kube changes of this node are reported");
                 let known = heard.get(&update.node_name).cloned();
                 // The database reports this node's publishing to the others, not to itself.
                 prop_assert!(known == update.prev || update.node_name == "me");

@@ -81,10 +81,14 @@ fn show(args: &Show, output: Output) -> Ending {
         output::talk("warning: this log is not as it was written: `trueup audit verify` says where");
     }
     if let Some(unknown) = args.guest.as_ref().filter(|guest| !guests.contains(*guest)) {
-        let known = Vec::from_iter(guests).join(", ");
-        output::talk(&format!(
-            "note: no entry is about guest `{unknown}`; there are entries about: {known}"
-        ));
+        let known = match guests.is_empty() {
+            true => "any guest".to_owned(),
+            false => format!(
+                "guest `{unknown}`; there are entries about: {}",
+                Vec::from_iter(guests).join(", ")
+            ),
+        };
+        output::talk(&format!("note: no entry is about {known}"));
     }
     output::show(&lines, output, |lines| table(lines))
 }

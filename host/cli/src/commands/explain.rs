@@ -108,7 +108,9 @@ fn now_text(now: &Now) -> Vec<String> {
     let since = output::time(now.since_ms);
     let what = match now.state {
         KeyState::Running => format!("! a job runs since {since}: it is shown here when it has ended"),
-        KeyState::Held => format!("! held since {since}: its objects are kept, since what can't be read may name it"),
+        KeyState::Held => {
+            format!("! held since {since}: its objects are kept until everything in the source can be read")
+        }
         _ => "! a manifest that can't be read may hold this Service; its last read state counts".to_owned(),
     };
     let why = now
@@ -220,9 +222,10 @@ const AS_ABOVE: &str = "as above";
 
 /// Leaves an error only in the first line that has it.
 fn once(lines: &mut [String], error: &str) {
-    let with = |line: &&mut String| line.contains(&format!(": {error}"));
-    for line in lines.iter_mut().filter(with).skip(1) {
-        *line = line.replacen(error, AS_ABOVE, 1);
+    let end = format!(": {error}");
+    for line in lines.iter_mut().filter(|line| line.ends_with(&end)).skip(1) {
+        line.truncate(line.len() - error.len());
+        line.push_str(AS_ABOVE);
     }
 }
 

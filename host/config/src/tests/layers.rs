@@ -51,6 +51,24 @@ fn a_variable_may_choose_the_simulation_over_what_the_file_says() {
 }
 
 #[test]
+fn a_simulated_server_runs_only_where_the_backend_asks_it() {
+    let text = format!("{LEAST}url = \"http://127.0.0.1:9480\"\n[sim.lbaas]\nlisten = \"127.0.0.1:9480\"\n");
+    let elsewhere = [("TRUEUP_BACKEND_LBAAS_URL", "http://127.0.0.1:9880")];
+    let config = load(&text, &elsewhere, &[]).unwrap();
+    assert_eq!(anexia(&config).settings(None).url, "http://127.0.0.1:9880");
+    assert!(lbaas(&config).sim.is_none(), "the backend does not ask it");
+    let moved = [("TRUEUP_SIM_LBAAS_LISTEN", "127.0.0.1:9780")];
+    let refused = load(&text, &moved, &[]).unwrap_err();
+    assert!(
+        refused.contains("was 127.0.0.1:9780, must be where `backend.lbaas.url` is, http://127.0.0.1:9480"),
+        "{refused}"
+    );
+    let both = [moved[0], ("TRUEUP_BACKEND_LBAAS_URL", "http://127.0.0.1:9780")];
+    let sim = lbaas(&load(&text, &both, &[]).unwrap()).sim.clone();
+    assert_eq!(sim.unwrap().listen, "127.0.0.1:9780".parse().unwrap());
+}
+
+#[test]
 fn variables_and_flags_are_named_where_they_are_wrong() {
     for (name, value, said) in [
         (

@@ -161,6 +161,10 @@ fn a_backend_follows_the_simulated_compute_engine() {
         compute(&config).settings(Some(address)).endpoint,
         "http://127.0.0.1:9/x"
     );
+    assert!(
+        neg(&config).sim.is_none(),
+        "no server starts that the backend does not ask"
+    );
     let in_process = [("TRUEUP_BACKEND_NEG_KIND", "simulated")];
     let config = load(&format!("{NEGS}[sim.compute]\n"), &in_process, &[]).unwrap();
     assert_eq!(neg(&config).backend, NegBackend::Simulated);

@@ -96,21 +96,20 @@ async fn promote(State(host): Shared, Of(guest): Of<String>, Body(body): Body<Pr
 }
 
 async fn approve(State(host): Shared, Body(body): Body<Approve>) -> Answer<Vec<Approved>> {
-    if let (Role::Standby, leader) = host.reads.host_status.role() {
-        let leads = leader.map_or_else(
-            || "no host is known to lead".to_owned(),
-            |leader| format!("`{leader}` leads: approve it there"),
-        );
-        let why = format!("this host is a standby, where nothing waits for an approval; {leads}");
-        return Err(Refused(StatusCode::CONFLICT, why));
+    let approved = host.manager.approve(body.guest.as_deref())?;
+    if approved.is_empty() {
+        for_the_leader(&host, "nothing waits for an approval")?;
     }
-    let approved = host.manager.approve(body.guest.as_deref())?.into_iter();
+    let approved = approved.into_iter();
     let shown = approved.map(|(guest, waiting)| Approved { guest, waiting });
     Ok(Json(shown.collect()))
 }
 
 async fn reconcile(State(host): Shared, Body(body): Body<Reconcile>) -> Answer<KeyShown> {
     let found = admin::api::key_named(&host.reads, body.key, body.guest)?;
+    if !host.reads.host_status.acts(&found.guest) {
+        for_the_leader(&host, "no key is reconciled")?;
+    }
     host.manager.reconcile(&found.guest, &found.key).await?;
     // As it is now: queued, or in work.
     Ok(Json(
@@ -136,6 +135,19 @@ async fn error_state(State(host): Shared, Body(body): Body<ErrorState>) -> Answe
         Ok(Err(error)) => Err(Refused::not_found(error)),
         Err(_) => Err(stopping()),
     }
+}
+
+/// Refuses what the host that leads alone can do.
+fn for_the_leader(host: &Host, why_not: &str) -> Result<(), Refused> {
+    let (Role::Standby, leader) = host.reads.host_status.role() else {
+        return Ok(());
+    };
+    let leads = leader.map_or_else(
+        || "no host is known to lead".to_owned(),
+        |leader| format!("`{leader}` leads: ask it"),
+    );
+    let why = format!("this host is a standby, where {why_not}; {leads}");
+    Err(Refused(StatusCode::CONFLICT, why))
 }
 
 /// Runs a change to its end, even if the client disconnects.

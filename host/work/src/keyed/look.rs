@@ -136,9 +136,20 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
     /// may have left anything half-done, so it reconciles every key.
     pub(super) fn take_term(&mut self) {
         self.cut_calls();
+        self.show_acting();
         if self.acts.term().is_some() {
             self.world.begin_term(&self.acts);
             self.all_again(&Cause::Acts);
+        }
+    }
+
+    /// Shows whether this host acts. While it does not, its earlier failures say nothing, and nothing waits here for an
+    /// approval.
+    pub(super) fn show_acting(&self) {
+        let acts = self.acts.term().is_some();
+        self.host_status.set_acting(W::RULES.guest, acts);
+        if !acts {
+            self.shared.active.quotas.holdings.pause();
         }
     }
 

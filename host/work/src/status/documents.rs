@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use super::histogram::Histogram;
 use super::keys::{KeyState, line_of};
 use super::shown::{
-    HostShown, KeyShown, KeysShown, Measured, MemoryShown, NodeShown, QueueShown, Role, SourceShown, Status, Times,
-    Total,
+    HostShown, KeyShown, KeysShown, Measured, MemoryShown, NodeShown, SourceShown, Status, Times, Total,
 };
 use super::{HostStatus, PROBLEMS_MAX};
 
@@ -50,17 +49,7 @@ impl HostStatus {
                     ..source.clone()
                 }
             }),
-            queue: facts.source.map(|_| {
-                let queue = keys.queue(inner.sleeping, now_ms);
-                // A standby's keys wait for another host to end, not for their turn.
-                match inner.host.role {
-                    Role::Standby => QueueShown {
-                        oldest_waiting_ms: 0,
-                        ..queue
-                    },
-                    Role::Alone | Role::Leading => queue,
-                }
-            }),
+            queue: facts.source.map(|_| keys.queue(inner.sleeping, &inner.resting, now_ms)),
             keys: keys.counts(),
             in_trouble: keys.in_trouble("", IN_TROUBLE_MAX, now_ms),
             in_trouble_count: keys.in_trouble_count(),

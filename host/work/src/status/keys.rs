@@ -280,12 +280,13 @@ impl Keys {
         self.put(key, entry);
     }
 
-    /// This host no longer acts: its failures say nothing of the keys any more, which wait for its next term. What is
-    /// invalid and what is set aside stays so.
-    pub(super) fn rest(&mut self, now_ms: u64) {
+    /// A guest no longer acts on this host: its failures say nothing of its keys any more, which wait for the next term.
+    /// What is invalid, what is set aside and what still runs stays as it is.
+    pub(super) fn rest(&mut self, guest: &str, now_ms: u64) {
         let failed = |line: &Arc<str>| {
-            let entry = self.all.get(line);
-            entry.is_some_and(|entry| entry.failures > 0 && entry.state != KeyState::SetAside)
+            let entry = self.all.get(line).filter(|_| parts(line).0 == guest);
+            let keeps = [KeyState::SetAside, KeyState::Running];
+            entry.is_some_and(|entry| entry.failures > 0 && !keeps.contains(&entry.state))
         };
         let failed: Vec<_> = self.troubled.iter().filter(|line| failed(line)).cloned().collect();
         for line in failed {
@@ -327,9 +328,11 @@ impl Keys {
         KeyState::ALL.into_iter().map(|state| (state, count(state))).collect()
     }
 
-    pub(super) fn queue(&self, sleeping: usize, now_ms: u64) -> QueueShown {
-        let ready = self.waiting.iter().take_while(|(due_ms, _)| *due_ms <= now_ms).count();
-        let oldest = self.waiting.first().filter(|(due_ms, _)| *due_ms <= now_ms);
+    /// The queue. The keys of `resting` guests wait for another host to end, not for their turn.
+    pub(super) fn queue(&self, sleeping: usize, resting: &BTreeSet<String>, now_ms: u64) -> QueueShown {
+        let are_ready = || self.waiting.iter().take_while(|(due_ms, _)| *due_ms <= now_ms);
+        let ready = are_ready().count();
+        let oldest = are_ready().find(|(_, line)| !resting.contains(parts(line).0));
         QueueShown {
             ready,
             delayed: self.waiting.len() - ready,

@@ -19,6 +19,7 @@ mod shown;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -94,6 +95,8 @@ struct Inner {
     on_node: Vec<String>,
     sleeping: usize,
     keys: Keys,
+    /// Guests that do not act on this host now, because another host leads.
+    resting: BTreeSet<String>,
     contested: Contested,
     negs: Negs,
     node: NodeShown,
@@ -145,12 +148,10 @@ impl HostStatus {
 
     /// Sets the part that this host plays in the election, and the last known other holder of the lease.
     pub fn set_role(&self, role: Role, leader: Option<String>) {
-        let now_ms = self.now_ms();
         let mut inner = self.inner.lock();
         if role == Role::Standby {
             // It no longer looks. Another host may change the objects.
             inner.contested = Contested::default();
-            inner.keys.rest(now_ms);
         }
         inner.host.role = role;
         inner.host.leader = leader;
@@ -271,9 +272,26 @@ impl HostStatus {
         let now_ms = self.now_ms();
         let mut inner = self.inner.lock();
         inner.keys.finished(&line_of(guest, key), finished, now_ms);
-        if inner.host.role == Role::Standby {
-            inner.keys.rest(now_ms);
+        if inner.resting.contains(guest) {
+            inner.keys.rest(guest, now_ms);
         }
+    }
+
+    /// Sets whether a guest acts on this host now: while another host leads, it does not.
+    pub fn set_acting(&self, guest: &str, acts: bool) {
+        let now_ms = self.now_ms();
+        let mut inner = self.inner.lock();
+        if acts {
+            inner.resting.remove(guest);
+        } else {
+            inner.resting.insert(guest.to_owned());
+            inner.keys.rest(guest, now_ms);
+        }
+    }
+
+    /// Whether a guest acts on this host now.
+    pub fn acts(&self, guest: &str) -> bool {
+        !self.inner.lock().resting.contains(guest)
     }
 
     /// A key is invalid: it is not reconciled until it changes.

@@ -253,27 +253,31 @@ fn a_key_is_contested_while_each_resync_corrects_it() {
 }
 
 #[test]
-fn a_standby_waits_and_its_failures_of_before_are_none() {
+fn the_failures_of_a_guest_that_no_longer_acts_are_none() {
     let (clock, host_status) = host_status();
     host_status.changed("lbaas", "a/b");
     host_status.refused("lbaas", "a/invalid", "no port");
     host_status.set_aside("lbaas", "a/aside", "it trapped", 5);
     host_status.finished("lbaas", "a/failed", failed(5_000));
+    host_status.finished("lbaas", "a/runs", failed(5_000));
+    host_status.began("lbaas", "a/runs");
+    host_status.finished("nftables", "nftables/node-a", failed(5_000));
     clock.advance_ms(7);
     let status = host_status.status();
     assert_eq!(
         (status.in_trouble_count, status.queue.unwrap().oldest_waiting_ms),
-        (3, 7)
+        (5, 7)
     );
 
-    host_status.set_role(Role::Standby, Some("b".to_owned()));
+    host_status.set_acting("lbaas", false);
+    assert_eq!(state(&host_status, "a/failed"), KeyState::Queued);
+    assert_eq!(state(&host_status, "a/runs"), KeyState::Running);
     // A call that the host still had open ends.
-    host_status.finished("lbaas", "a/late", failed(5_000));
+    host_status.finished("lbaas", "a/runs", failed(5_000));
     let status = host_status.status();
     let in_trouble: Vec<_> = status.in_trouble.iter().map(|key| key.key.as_str()).collect();
-    assert_eq!(
-        (in_trouble, status.queue.unwrap().oldest_waiting_ms),
-        (vec!["a/aside", "a/invalid"], 0)
-    );
-    assert_eq!(state(&host_status, "a/failed"), KeyState::Queued);
+    assert_eq!(in_trouble, ["a/aside", "a/invalid", "nftables/node-a"]);
+    assert_eq!(status.queue.unwrap().oldest_waiting_ms, 0);
+    host_status.set_acting("lbaas", true);
+    assert_eq!(host_status.status().queue.unwrap().oldest_waiting_ms, 7);
 }

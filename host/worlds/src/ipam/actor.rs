@@ -121,6 +121,8 @@ pub(super) struct Actor {
     counted: Option<(Stats, Vec<String>)>,
     /// When a pod last asked for an address and none was free.
     refused_at: Option<Instant>,
+    /// Why the store did not take the last change. `None` if it did.
+    unstored: Option<String>,
     runtime: Option<Arc<dyn Runtime>>,
     /// The current look at the container runtime.
     looking: Option<JoinHandle<Result<BTreeSet<String>, String>>>,
@@ -249,6 +251,7 @@ impl Actor {
             holders,
             counted: None,
             refused_at: None,
+            unstored: None,
             runtime,
             looking: None,
             look_failed: None,

@@ -20,6 +20,9 @@ pub const LINE_BYTES_MAX: usize = 1 << 20;
 /// The answer to an ADD if no address is free.
 const EXHAUSTED: &str = "no address is free";
 
+/// What the refusal of a change begins with that the store did not take.
+const UNSTORED: &str = "backing-store: ";
+
 /// A namespace has at most 63 bytes, a name 253.
 const POD_BYTES_MAX: usize = 320;
 
@@ -125,6 +128,11 @@ impl Refusal {
     /// Whether it says that no address is free.
     pub(super) fn is_exhausted(&self) -> bool {
         self.code == code::TRY_AGAIN && self.msg == EXHAUSTED
+    }
+
+    /// Whether it says that the store took no change, and why.
+    pub(super) fn unstored(&self) -> Option<&str> {
+        self.msg.strip_prefix(UNSTORED).filter(|_| self.code == code::TRY_AGAIN)
     }
 
     fn about(self, key: &IpamKey) -> Self {
@@ -274,7 +282,7 @@ pub(super) fn unassigned(result: Result<Assignment, Error>) -> Result<Option<Ass
 pub(super) fn refusal(error: Error) -> Refusal {
     match error {
         Error::NoAvailableIp => Refusal::later(EXHAUSTED),
-        Error::BackingStore(text) => Refusal::later(format!("backing-store: {text}")),
+        Error::BackingStore(text) => Refusal::later(format!("{UNSTORED}{text}")),
         Error::InvalidKey(field) if field == "network-name" => {
             Refusal::new(code::CONFIGURATION, "the network's name is empty")
         }

@@ -92,7 +92,7 @@ impl DesiredState {
         let mut is_about_servers = false;
         for change in changes {
             self.completeness.see(change);
-            // Until everything was read once, a Node that appears relocations the remembered one.
+            // Until everything was read once, a Node that appears replaces the remembered one.
             let is_new = !self.was_complete && change.reference.kind == Kind::Node;
             let concerns_servers = adapter::concerns_servers(change, &self.objects);
             is_about_servers |= is_new || concerns_servers;

@@ -7,6 +7,7 @@ use serde::de::DeserializeOwned;
 use trueup_base::progress;
 use trueup_runtime::control::{Client, ClientError};
 use trueup_work::status::{Role, Status};
+use trueup_worlds::KINDS;
 
 use crate::commands::config;
 use crate::exit::{Failure, misused};
@@ -49,23 +50,27 @@ impl Host {
         self.ask(async |client| client.post(path, body).await)
     }
 
-    /// Changes a guest. A note says so if the host is a standby, since the leader then goes on with its own version.
+    /// Changes a guest. If it changed and another host leads, a note says that the leader goes on with its own version.
     pub(super) fn change<T: DeserializeOwned>(
         &self,
         guest: &str,
         verb: &str,
         body: &impl Serialize,
     ) -> Result<T, Failure> {
-        let changed = self.post(&path(guest, verb)?, body);
-        if let Ok(Status { host, .. }) = self.get("status")
-            && host.role == Role::Standby
+        let changed = self.post(&path(guest, verb)?, body)?;
+        let is_elected = KINDS.iter().any(|kind| {
+            let about = kind.sections().about();
+            about.name == guest && about.acts_for_cluster
+        });
+        if is_elected
+            && let Ok(Status { host, .. }) = self.get("status")
+            && let (Role::Standby, Some(leader)) = (host.role, host.leader)
         {
-            let leader = host.leader.as_deref().unwrap_or("another host");
             output::talk(&format!(
                 "this host is a standby: `{leader}` leads and keeps its own version; type it there too"
             ));
         }
-        changed
+        Ok(changed)
     }
 
     fn ask<T>(&self, question: impl AsyncFnOnce(&Client) -> Result<T, ClientError>) -> Result<T, Failure> {

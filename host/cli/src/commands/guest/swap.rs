@@ -64,7 +64,10 @@ pub(super) fn exec(args: &Args, output: Output) -> Ending {
         dry_run: args.dry_run,
         afresh: args.afresh,
     };
-    let activated: Activated = args.host.change(&args.guest, "swap", &swap)?;
+    let activated: Activated = match args.dry_run {
+        true => args.host.post(&host::path(&args.guest, "swap")?, &swap)?,
+        false => args.host.change(&args.guest, "swap", &swap)?,
+    };
     show(&activated, output)
 }
 

@@ -66,6 +66,13 @@ impl Actor {
 
     /// Notes what the guest gave, for display.
     fn note(&mut self, command: &Command, answer: &Answer, pod: Option<&str>) {
+        if let Command::Add(_) | Command::Del(_) = command {
+            let unstored = answer.as_ref().err().and_then(Refusal::unstored);
+            if let (Some(why), None) = (unstored, &self.unstored) {
+                tracing::warn!(instance = self.settings.instance, "the store takes no changes: {why}");
+            }
+            self.unstored = unstored.map(str::to_owned);
+        }
         let Command::Add(key) = command else { return };
         match answer {
             Ok(Done::Allocation { ip, .. }) => {
@@ -175,7 +182,7 @@ impl Actor {
             instance: self.name(),
             guest: self.datastore.guest(),
             read: self.unread.is_none(),
-            error: self.unread.clone(),
+            error: self.unread.as_ref().or(self.unstored.as_ref()).cloned(),
             stats: Stats {
                 enis: has.eni_count(),
                 addresses: has.address_count(),

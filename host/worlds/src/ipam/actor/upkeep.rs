@@ -94,6 +94,8 @@ impl Actor {
                 }
             ));
         }
+        let unstored = self.unstored.as_ref();
+        problems.extend(unstored.map(|why| format!("the store did not take the last change: {why}")));
         match self.holders.forgotten_count(Instant::now()) {
             0 => {}
             count => problems.push(format!(

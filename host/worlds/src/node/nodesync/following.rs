@@ -33,7 +33,7 @@ impl Following {
         }
     }
 
-    /// Pending a new listing, which comes next. Discards a request in progress.
+    /// Begins a new listing, which comes next. Discards a request in progress.
     pub(super) fn list_again(&mut self) {
         self.rest();
         let follow = Follow::new(Arc::clone(&self.api), self.prefix.clone());
