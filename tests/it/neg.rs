@@ -356,10 +356,13 @@ fn an_operator_sets_the_error_state_of_a_key_and_it_outlives_a_kill() {
         let mut command = support::program();
         support::ran(command.args(["status", "--keys", "--config"]).arg(stage.site.folder()))
     };
-    let says = "error     shop/web/80: in its error state, until `trueup neg error-state KEY off`";
+    let says = "error     shop/web/80: in its error state, until `trueup neg error-state shop/web/80 off`";
     stage.wait_until("it in the status", |stage| status(stage).stdout.contains(says));
     let seen = status(&stage).exits(1);
-    assert!(seen.last_line().contains("1 key is in its error state"), "{seen}");
+    assert!(
+        seen.last_line().contains("1 key is in its error state: shop/web/80"),
+        "{seen}"
+    );
     stage.kill();
     stage.start();
     stage.comes_true();

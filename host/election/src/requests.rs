@@ -117,10 +117,11 @@ fn cause(error: &kube::Error) -> String {
     } else {
         &status.message
     };
-    let hint = if status.code == 403 {
-        "; allow `get`, `create`, `update` and `watch` of `leases` in `coordination.k8s.io`"
-    } else {
-        ""
+    let hint = match status.code {
+        403 => "; allow `get`, `create`, `update` and `watch` of `leases` in `coordination.k8s.io`",
+        // Of a lease itself, a missing one is no error.
+        404 => "; create the namespace with `kubectl create namespace`, or name another in `[election]`",
+        _ => "",
     };
     format!("{} ({}){hint}", text::line(said), status.code)
 }

@@ -74,7 +74,10 @@ struct State {
     terms: u64,
     renewals: u64,
     failures: u64,
-    error: Option<String>,
+    /// Why the last read of the Lease failed. `None` if it did not.
+    read_error: Option<String>,
+    /// Why the last write of the Lease failed. `None` if it did not, or if another host holds the Lease since.
+    write_error: Option<String>,
 }
 
 impl Election {
@@ -86,7 +89,8 @@ impl Election {
             terms: 0,
             renewals: 0,
             failures: 0,
-            error: None,
+            read_error: None,
+            write_error: None,
         };
         Self {
             requests: Requests::new(client, &settings.namespace, &settings.name),
@@ -125,7 +129,7 @@ impl Election {
             terms: state.terms,
             renewals: state.renewals,
             failures: state.failures,
-            error: state.error.clone(),
+            error: state.error().cloned(),
         }
     }
 
@@ -143,7 +147,7 @@ impl Election {
             if state.campaign.leading_since().is_some() {
                 return Ok(Tried::Leading);
             }
-            if let Some(error) = state.error.clone().filter(|_| self.fence.now() >= give_up_at) {
+            if let Some(error) = state.error().cloned().filter(|_| self.fence.now() >= give_up_at) {
                 return Err(error);
             }
             let Some(seen) = state.campaign.seen().filter(|_| !state.campaign.is_mine()) else {
@@ -212,10 +216,13 @@ impl Election {
         let mut state = self.state();
         match answer {
             Ok(lease) => {
-                state.succeeded();
                 state.campaign.observed(now, lease);
+                state.read();
             }
-            Err(failed) => state.failed(failed, sent, now),
+            Err(failed) => {
+                let error = state.failed(failed, sent, now);
+                state.read_error = error;
+            }
         }
     }
 
@@ -228,7 +235,7 @@ impl Election {
         let mut state = self.state();
         match answer {
             Ok(lease) => {
-                state.succeeded();
+                state.wrote();
                 let began = state.campaign.leading_since().is_none();
                 state.campaign.wrote(sent, now, lease, Timestamp::now());
                 if let Some(until) = state.campaign.acts_until() {
@@ -244,7 +251,10 @@ impl Election {
                     }
                 }
             }
-            Err(failed) => state.failed(failed, sent, now),
+            Err(failed) => {
+                let error = state.failed(failed, sent, now);
+                state.write_error = error;
+            }
         }
     }
 
@@ -258,7 +268,7 @@ impl Election {
             Why::Late => tracing::warn!(
                 lease,
                 identity,
-                error = state.error,
+                error = state.error(),
                 "no longer leading: could not renew in time"
             ),
             Why::Taken => {
@@ -316,7 +326,7 @@ impl Election {
         for _ in 0..RELEASES_MAX {
             // A write may have been under way when this host resigned. Only this look shows its result.
             self.observe().await;
-            if self.state().error.is_some() || !self.state().campaign.is_mine() {
+            if self.state().read_error.is_some() || !self.state().campaign.is_mine() {
                 return;
             }
             let draft = self.state().campaign.release(Timestamp::now());
@@ -326,7 +336,7 @@ impl Election {
             let mut state = self.state();
             match answer {
                 Ok(lease) => {
-                    state.succeeded();
+                    state.wrote();
                     state.campaign.observed(now, Some(lease));
                     tracing::info!(
                         lease = self.settings.lease(),
@@ -337,7 +347,7 @@ impl Election {
                 }
                 Err(Failed::Conflict) => state.campaign.conflicted(now),
                 Err(failed) => {
-                    state.failed(failed, sent, now);
+                    state.write_error = state.failed(failed, sent, now);
                     return;
                 }
             }
@@ -371,23 +381,49 @@ impl State {
         }
     }
 
-    fn succeeded(&mut self) {
-        if self.error.take().is_some() {
+    fn error(&self) -> Option<&String> {
+        self.write_error.as_ref().or(self.read_error.as_ref())
+    }
+
+    /// The Lease was read. That says nothing of writes, unless another host holds it: then this one need not write.
+    fn read(&mut self) {
+        let had_error = self.error().is_some();
+        self.read_error = None;
+        if let Role::Standby { holder: Some(_) } = self.role()
+            && !self.campaign.is_mine()
+        {
+            self.write_error = None;
+        }
+        self.tell_recovery(had_error);
+    }
+
+    fn wrote(&mut self) {
+        let had_error = self.error().is_some();
+        (self.read_error, self.write_error) = (None, None);
+        self.tell_recovery(had_error);
+    }
+
+    fn tell_recovery(&self, had_error: bool) {
+        if had_error && self.error().is_none() {
             tracing::info!("the lease can be read and written again");
         }
     }
 
-    fn failed(&mut self, failed: Failed, sent: Moment, now: Moment) {
+    /// Takes in a failed request, and returns its error. `None` if another host was faster.
+    fn failed(&mut self, failed: Failed, sent: Moment, now: Moment) -> Option<String> {
         match failed {
-            Failed::Conflict => self.campaign.conflicted(now),
+            Failed::Conflict => {
+                self.campaign.conflicted(now);
+                None
+            }
             Failed::Other(error) => {
                 self.failures += 1;
                 self.campaign.failed(sent, now);
                 // An API server that is down for long gets one line, not one per try.
-                if self.error.is_none() {
+                if self.error().is_none() {
                     tracing::warn!("{error}");
                 }
-                self.error = Some(error);
+                Some(error)
             }
         }
     }

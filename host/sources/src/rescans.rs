@@ -1,5 +1,6 @@
 //! When to look again at a file or folder: after an event of the operating system, and in rescans for lost events.
 
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,6 +25,13 @@ const BURST: Duration = Duration::from_millis(50);
 pub(crate) struct Rescans {
     changed: Arc<Notify>,
     watcher: Option<RecommendedWatcher>,
+    /// The device and the inode of the watched folder: another folder may take its path.
+    watched: Option<(u64, u64)>,
+}
+
+fn identity(folder: &Path) -> Option<(u64, u64)> {
+    let metadata = folder.metadata().ok()?;
+    Some((metadata.dev(), metadata.ino()))
 }
 
 impl Rescans {
@@ -34,6 +42,7 @@ impl Rescans {
     /// The system's error: it reports nothing.
     pub(crate) fn watch(&mut self, folder: &Path, mode: RecursiveMode) -> notify::Result<()> {
         self.watcher = None;
+        self.watched = identity(folder);
         let changed = Arc::clone(&self.changed);
         let mut watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
             // Rescans open folders and files.
@@ -51,14 +60,18 @@ impl Rescans {
         self.watcher = None;
     }
 
-    /// Whether the operating system reports changes.
-    pub(crate) fn is_watching(&self) -> bool {
-        self.watcher.is_some()
+    /// Whether the operating system reports changes in the folder that has this path now.
+    pub(crate) fn watches(&self, folder: &Path) -> bool {
+        self.watcher.is_some() && self.watched == identity(folder)
     }
 
     /// Waits for the next look, which comes `within` this time at the latest, or without it in the next rescan.
     pub(crate) async fn next(&self, within: Option<Duration>) {
-        let rescan = if self.is_watching() { RESCAN } else { RESCAN_UNWATCHED };
+        let rescan = if self.watcher.is_some() {
+            RESCAN
+        } else {
+            RESCAN_UNWATCHED
+        };
         tokio::select! {
             () = self.changed.notified() => sleep(BURST).await,
             () = sleep(within.unwrap_or(rescan)) => {}

@@ -157,13 +157,17 @@ pub(super) fn lost(known: Option<Mark>, found: Option<Mark>) -> Option<String> {
     }
 }
 
+/// What an operator must know before going on without a part of a store.
+pub const FORGOTTEN: &str = "what is missing then may be assigned to others, such as addresses of running pods, unless the \
+                             first start reads the pods: `checkpoint_migration_phase = 1` (docs/operators.md)";
+
 /// The commands that an operator runs if the host can't continue with a store: only those that succeed with the files
 /// that are there. `accept` refuses a file that is damaged in itself.
 fn way_out(path: &Path) -> String {
     let shown = path.display();
     let restore = match generations::list(path).unwrap_or_default().first() {
         Some(newest) => {
-            format!("`trueup checkpoint restore {shown} --generation {newest}` brings an earlier one back, and ")
+            format!("`trueup checkpoint restore {shown} --generation {newest}` brings an earlier one back, or ")
         }
         None => String::new(),
     };
@@ -173,7 +177,7 @@ fn way_out(path: &Path) -> String {
         Ok(Err(_)) => format!("`mv {shown} {shown}.damaged`, then {accept} an empty store"),
         Err(_) => format!("{accept} an empty store"),
     };
-    format!("nothing is written to it; with the host stopped, {restore}{accept}")
+    format!("nothing is written to it; with the host stopped, {restore}{accept}; {FORGOTTEN}")
 }
 
 /// The error of a store with this damage.

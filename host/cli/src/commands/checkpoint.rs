@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
+use trueup_capabilities::checkpoint::FORGOTTEN;
 use trueup_capabilities::checkpoint::tools::{self, Accepted, Copied, Kind, Mark, Picture, ToolError, Torn, Verdict};
 use trueup_worlds::ipam::stored::{self, Allocation};
 
@@ -96,6 +97,9 @@ pub(crate) fn exec(command: Command, output: Output) -> Ending {
 
 fn accept(path: &Path, output: Output) -> Ending {
     let changed = tools::accept(path)?;
+    if changed.is_some() {
+        output::talk(&format!("warning: {FORGOTTEN}"));
+    }
     let shown = path.display();
     let text = |mark: Option<Mark>, none: &str| mark.map_or_else(|| none.to_owned(), |mark| mark.to_string());
     let going_on = |Accepted { known, found }: &Accepted| {

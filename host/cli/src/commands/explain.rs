@@ -483,7 +483,7 @@ fn operation(of: &Operation) -> String {
 fn came(of: &Explained, guest: &str) -> String {
     let effects = &of.job.effects;
     let did = match (effects.created, effects.destroyed, guest == neg::NAME) {
-        (0, 0, true) => "no endpoint was to be attached or detached".to_owned(),
+        (0, 0, true) => "no attach or detach was started".to_owned(),
         // What starts here ends later.
         (attached, detached, true) => format!("{attached} endpoints to be attached, {detached} to be detached"),
         (0, 0, false) => "nothing was created or destroyed".to_owned(),

@@ -21,7 +21,8 @@ use crate::output::{self, Output};
 pub(crate) struct Args {
     #[command(flatten)]
     config: ConfigArg,
-    /// Also lists children of the configured load balancers that no Service owns.
+    /// Also lists children of the configured load balancers that carry no Service's tag. What carries the tag of a
+    /// Service that no longer exists is none of them: the state folder knows it.
     #[arg(long)]
     orphans: bool,
 }
@@ -82,7 +83,7 @@ fn lines(plan: &Plan, hidden: &str, orphans: bool, output: Output) -> Vec<String
     lines.extend(held.map(|key| format!("{key}  held: its objects are kept while {hidden}")));
     if orphans {
         lines.push(format!(
-            "{} orphans: resources of these load balancers that no Service owns",
+            "{} orphans: resources of these load balancers without a Service's tag",
             plan.orphans.len()
         ));
         lines.extend(plan.orphans.iter().map(shown));

@@ -61,7 +61,7 @@ pub(super) fn guests(manager: &Manager) -> Vec<GuestShown> {
 /// What an operator should look at, one line each.
 fn problems(reads: &Reads, status: &Status) -> Vec<String> {
     let mut problems = health::why_not_ready(reads);
-    problems.extend(no_host_acts(status));
+    problems.extend(no_host_acts(&status.host));
     problems.extend(refused_reload(&status.host));
     let pods = status.pods.iter().flat_map(|pods| &pods.problems);
     problems.extend(pods.map(|problem| format!("pod-addresses: {problem}")));
@@ -87,8 +87,10 @@ fn problems(reads: &Reads, status: &Status) -> Vec<String> {
     );
     count(set_aside, "key is set aside", "keys are set aside");
     if let Some(negs) = &status.negs {
-        let (one, many) = ("key is in its error state", "keys are in their error state");
-        count(negs.error_state_count, one, many);
+        let first = negs.error_states.first().map_or("", String::as_str);
+        let one = format!("key is in its error state: {first}");
+        let many = format!("keys are in their error state, first {first}");
+        count(negs.error_state_count, &one, &many);
     }
     if let Some(source) = &status.source {
         count(source.problem_count, "problem of the source", "problems of the source");
@@ -139,11 +141,16 @@ fn refused_reload(host: &HostShown) -> Option<String> {
     ))
 }
 
-/// A standby that knows of no active leader: the last leader it saw is itself or none.
-fn no_host_acts(status: &Status) -> Option<String> {
-    let host = &status.host;
-    let by_another = host.leader.as_ref().is_some_and(|leader| *leader != host.identity);
-    (host.role == Role::Standby && !by_another)
+/// What is wrong with the election: the Lease can't be read or written, or no host is known to hold it.
+fn no_host_acts(host: &HostShown) -> Option<String> {
+    let error = host.election.as_ref().and_then(|election| election.error.as_ref());
+    if let Some(error) = error {
+        return Some(match host.role {
+            Role::Standby => format!("this host does not hold the lease: {error}"),
+            Role::Alone | Role::Leading => format!("the lease can't be renewed now: {error}"),
+        });
+    }
+    (host.role == Role::Standby && host.leader.is_none())
         .then(|| "this host does not hold the lease, and knows of none that does".to_owned())
 }
 
@@ -196,14 +203,25 @@ mod tests {
 
     #[test]
     fn a_standby_that_knows_no_other_host_says_so() {
-        let mut status = HostStatus::new(trueup_work::status::Facts::default()).status();
-        assert_eq!(no_host_acts(&status), None);
-        status.host.role = Role::Standby;
-        status.host.identity = "a".to_owned();
-        assert!(no_host_acts(&status).is_some());
-        status.host.leader = Some("a".to_owned());
-        assert!(no_host_acts(&status).is_some());
-        status.host.leader = Some("b".to_owned());
-        assert_eq!(no_host_acts(&status), None);
+        let host_status = HostStatus::new(trueup_work::status::Facts::default());
+        let seen = |holder: Option<&str>, error: Option<&str>| {
+            host_status.set_election(trueup_election::Status {
+                identity: "a".to_owned(),
+                holder: holder.map(str::to_owned),
+                error: error.map(str::to_owned),
+                ..trueup_election::Status::default()
+            });
+            no_host_acts(&host_status.status().host)
+        };
+        assert_eq!(no_host_acts(&HostShown::default()), None);
+        let none = "this host does not hold the lease, and knows of none that does";
+        assert_eq!(seen(None, None).as_deref(), Some(none));
+        assert_eq!(seen(Some("a"), None).as_deref(), Some(none), "its own of before");
+        assert_eq!(seen(Some("b"), None), None);
+        let away = seen(Some("b"), Some("no answer within 4000 ms"));
+        assert_eq!(
+            away.as_deref(),
+            Some("this host does not hold the lease: no answer within 4000 ms")
+        );
     }
 }

@@ -24,14 +24,13 @@ use futures_util::future::join_all;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use trueup_config::Config;
-use trueup_election::Role;
 use trueup_registry::Registry;
 use trueup_work::event::Event;
 use trueup_work::host_context::HostContext;
 use trueup_work::kind::{Begin, Loop, Management, RunContext, RunMode, Summary};
 use trueup_work::leading::Leading;
 use trueup_work::setup::SetupError;
-use trueup_work::status::{self, HostStatus};
+use trueup_work::status::HostStatus;
 use trueup_work::swap;
 use trueup_worlds::worlds;
 
@@ -326,11 +325,7 @@ async fn beats(host_status: &Arc<HostStatus>, around: &Around) {
     let beating = host_status.begin_loop("host");
     loop {
         if let Some(election) = &around.election {
-            host_status.set_identity(&election.settings().identity);
-            match election.role() {
-                Role::Leading { .. } => host_status.set_role(status::Role::Leading, None),
-                Role::Standby { holder } => host_status.set_role(status::Role::Standby, holder),
-            }
+            host_status.set_election(election.status());
         }
         if let Some(cluster) = &around.cluster {
             // A status that can't be serialized is not shown.

@@ -348,6 +348,20 @@ async fn a_watched_folder_says_what_changes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_folder_that_takes_the_path_of_another_is_watched() {
+    let parent = folder(&[("manifests/a.yaml", &service("a")), ("other/a.yaml", &service("a"))]);
+    let path = |name: &str| parent.path().join(name);
+    let mut batches = watch(&path("manifests")).unwrap();
+    next(&mut batches).await;
+    fs::rename(path("manifests"), path("away")).unwrap();
+    fs::rename(path("other"), path("manifests")).unwrap();
+    // The look after these events is over.
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    write(&parent, "manifests/b.yaml", &service("b"));
+    assert_eq!(changed(&next(&mut batches).await), [("b".to_owned(), true)]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_empty_folder_says_so_and_a_dropped_watch_ends() {
     let folder = folder(&[]);
     let mut batches = watch(folder.path()).unwrap();

@@ -74,7 +74,7 @@ async fn follow(mut folder: Folder, batches: mpsc::Sender<Batch>) {
     let mut rescans = Rescans::default();
     let mut known = Known::default();
     loop {
-        if !rescans.is_watching()
+        if !rescans.watches(&folder.root)
             && folder.listed
             && let Err(error) = rescans.watch(&folder.root, RecursiveMode::Recursive)
         {

@@ -123,6 +123,8 @@ struct Entry {
     since_ms: u64,
     error: Option<String>,
     failures: u32,
+    /// When the first of these failures was. `None` if there is none.
+    failing_since_ms: Option<u64>,
     /// When it may run. `None` if it does not wait.
     due_ms: Option<u64>,
     effects: Effects,
@@ -249,13 +251,14 @@ impl Keys {
             KeyState::Failed => finished.again_in_ms.map(|ms| now_ms.saturating_add(ms)),
             _ => None,
         };
-        if is_true {
-            entry.error = None;
-            entry.failures = 0;
+        // A failed job that changed something leaves it open what is in service.
+        if is_true || finished.effects != Effects::default() {
             entry.in_service = finished.in_service;
+        }
+        if is_true {
+            entry.fails(None, 0, now_ms);
         } else if let Some(error) = finished.error {
-            entry.error = Some(error);
-            entry.failures = finished.failures;
+            entry.fails(Some(error), finished.failures, now_ms);
         }
         entry.set_state(state, now_ms);
         if state == KeyState::Gone {
@@ -274,8 +277,8 @@ impl Keys {
         // A later change may complete this one, so its time counts from the first.
         let changed_ms = entry.changed_ms.take();
         entry.open_ms = entry.open_ms.or(changed_ms);
-        entry.error = why.map(|(error, _)| error.to_owned());
-        entry.failures = why.map_or(0, |(_, failures)| failures);
+        let failures = why.map_or(0, |(_, failures)| failures);
+        entry.fails(why.map(|(error, _)| error.to_owned()), failures, now_ms);
         entry.set_state(state, now_ms);
         self.put(key, entry);
     }
@@ -396,6 +399,7 @@ impl Entry {
             since_ms: now_ms,
             error: None,
             failures: 0,
+            failing_since_ms: None,
             due_ms: None,
             effects: Effects::default(),
             in_service: Vec::new(),
@@ -412,6 +416,12 @@ impl Entry {
             self.state = state;
             self.since_ms = now_ms;
         }
+    }
+
+    fn fails(&mut self, error: Option<String>, failures: u32, now_ms: u64) {
+        self.failing_since_ms = error.as_ref().map(|_| self.failing_since_ms.unwrap_or(now_ms));
+        self.error = error;
+        self.failures = failures;
     }
 
     fn remember(&mut self, finished: &Finished, took_ms: u64, now_ms: u64) {
@@ -436,7 +446,10 @@ impl Entry {
             guest: guest.to_owned(),
             key: key.to_owned(),
             state: self.state,
-            since_ms: self.since_ms,
+            since_ms: match self.state {
+                KeyState::Failed => self.failing_since_ms.unwrap_or(self.since_ms),
+                _ => self.since_ms,
+            },
             error: self.error.clone(),
             failures: self.failures,
             next_try_in_ms: self.due_ms.map(|due_ms| due_ms.saturating_sub(now_ms)),

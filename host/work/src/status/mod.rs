@@ -27,6 +27,7 @@ use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::time::Instant;
 use trueup_base::clock::{Clock, SystemClock};
+use trueup_election::Status as Election;
 
 pub use self::calls::Calls;
 pub use self::histogram::{BOUNDS, Histogram};
@@ -141,20 +142,23 @@ impl HostStatus {
         &self.facts
     }
 
-    /// Sets the name of this host in the election.
-    pub fn set_identity(&self, identity: &str) {
-        identity.clone_into(&mut self.inner.lock().host.identity);
-    }
-
-    /// Sets the part that this host plays in the election, and the last known other holder of the lease.
-    pub fn set_role(&self, role: Role, leader: Option<String>) {
+    /// Sets what this host knows of the election.
+    pub fn set_election(&self, election: Election) {
         let mut inner = self.inner.lock();
+        let role = match election.leading {
+            true => Role::Leading,
+            false => Role::Standby,
+        };
         if role == Role::Standby {
             // It no longer looks. Another host may change the objects.
             inner.contested = Contested::default();
         }
         inner.host.role = role;
-        inner.host.leader = leader;
+        inner.host.identity.clone_from(&election.identity);
+        // A host that lost the lease may still be the last holder.
+        let holder = election.holder.clone().filter(|holder| *holder != election.identity);
+        inner.host.leader = holder.filter(|_| role == Role::Standby);
+        inner.host.election = Some(election);
     }
 
     /// The part that this host plays, and the holder of the lease if another host holds it.

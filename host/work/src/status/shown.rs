@@ -77,6 +77,9 @@ pub struct HostShown {
     pub role: Role,
     /// The holder of the lease, if another host holds it.
     pub leader: Option<String>,
+    /// What this host knows of the election. Absent without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub election: Option<trueup_election::Status>,
     /// Whether the host is stopping.
     pub stopping: bool,
     /// Where the admin address listens, such as `http://127.0.0.1:9482`.
@@ -254,7 +257,7 @@ pub struct PodsShown {
     pub error: Option<String>,
     /// When the host retries. Absent if it does not.
     pub next_try_in_ms: Option<u64>,
-    /// When this state began.
+    /// When this state began; of a failed key, when its first failure since it was last in sync was.
     pub since_ms: u64,
     /// Counts, at most a second or so old.
     pub stats: Stats,

@@ -248,7 +248,7 @@ fn a_key_is_contested_while_each_resync_corrects_it() {
         host_status.resynced("lbaas", "c/d", true);
     }
     assert_eq!(host_status.status().contested_count, 1);
-    host_status.set_role(Role::Standby, None);
+    host_status.set_election(Election::default());
     assert_eq!(host_status.status().contested_count, 0, "it does not look any more");
 }
 

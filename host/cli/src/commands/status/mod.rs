@@ -80,7 +80,7 @@ fn look(client: &Client, keys: bool, output: Output) -> Result<Picture, Failure>
 /// Removes what passes while nothing happens: the time, pauses that run down, and memory.
 fn leave_out_passing(value: &mut Value) {
     let passes = |name: &str| {
-        let ends = ["now_ms", "_in_ms", "waiting_ms", "memory_bytes"];
+        let ends = ["now_ms", "_in_ms", "waiting_ms", "memory_bytes", "renewed", "renewals"];
         name == "memory" || ends.iter().any(|end| name.ends_with(end))
     };
     match value {

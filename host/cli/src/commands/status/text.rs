@@ -21,6 +21,7 @@ pub(super) fn lines(status: &Status, keys: Option<&[KeyShown]>) -> Vec<String> {
     if !status.host.admin.is_empty() {
         lines.push(format!("admin     {}", status.host.admin.join(", ")));
     }
+    lines.extend(lease(&status.host).map(|text| format!("lease     {text}")));
     lines.extend(source(status).map(|text| format!("source    {text}")));
     lines.extend(queue(status).map(|text| format!("queue     {text}")));
     lines.extend(node(status).map(|text| format!("node      {text}")));
@@ -128,6 +129,30 @@ fn host(status: &Status) -> String {
     text
 }
 
+/// `trueup/trueup: held by a since 2026-11-25T13:40:00Z, renewed 2026-11-25T13:41:02Z; 3 changes of holder`.
+fn lease(host: &HostShown) -> Option<String> {
+    let election = host.election.as_ref()?;
+    let at = |time: &Option<String>| time.clone().unwrap_or_else(|| "an unknown time".to_owned());
+    let held = match &election.holder {
+        Some(holder) => format!(
+            "held by `{holder}` since {}, renewed {}",
+            at(&election.acquired),
+            at(&election.renewed)
+        ),
+        None => "held by no host".to_owned(),
+    };
+    let changes = counted(election.transitions, "change of holder", "changes of holder");
+    let error = election
+        .error
+        .as_ref()
+        .map(|error| format!("; the last request failed: {error}"));
+    Some(printable(&format!(
+        "{}: {held}; {changes}{}",
+        election.lease,
+        error.unwrap_or_default()
+    )))
+}
+
 fn source(status: &Status) -> Option<String> {
     let source = status.source.as_ref()?;
     let some = source.objects.iter().filter(|(_, count)| **count > 0);
@@ -177,7 +202,7 @@ fn negs(status: &Status) -> Vec<String> {
     let more = negs.migration_count.saturating_sub(negs.migrations.len());
     lines.extend(and_more(more, " that migrate"));
     for key in &negs.error_states {
-        lines.push(format!("error     {}: {IN_ERROR_STATE}", printable(key)));
+        lines.push(format!("error     {}: {}", printable(key), in_error_state(key)));
     }
     let more = negs.error_state_count.saturating_sub(negs.error_states.len());
     lines.extend(and_more(more, " in their error state"));
@@ -192,7 +217,12 @@ fn negs(status: &Status) -> Vec<String> {
     lines
 }
 
-const IN_ERROR_STATE: &str = "in its error state, until `trueup neg error-state KEY off`";
+fn in_error_state(key: &str) -> String {
+    format!(
+        "in its error state, until `trueup neg error-state {} off`",
+        printable(key)
+    )
+}
 
 /// The activity in the NEGs of one key, one line each.
 #[cfg_attr(not(feature = "top"), expect(dead_code, reason = "`top` alone shows them"))]
@@ -205,7 +235,7 @@ pub(in crate::commands) fn negs_of(key: &KeyShown, status: &Status) -> Vec<Strin
     let migrations = migrations.filter(|shown| shown.key == key.key);
     let in_flight = negs.flat_map(|negs| &negs.in_flight);
     let in_flight = in_flight.filter(|operation| operation.key == key.key);
-    let in_error_state = is_in_error_state(key, status).then(|| format!("error     {IN_ERROR_STATE}"));
+    let in_error_state = is_in_error_state(key, status).then(|| format!("error     {}", in_error_state(&key.key)));
     let migrates = migrations.map(|shown| format!("migrates  {}", migration_text(&shown.migration, now_ms)));
     let flies = in_flight.map(|operation| format!("in flight {}", operation_text(operation, now_ms)));
     in_error_state.into_iter().chain(migrates).chain(flies).collect()
@@ -351,7 +381,7 @@ pub(in crate::commands) fn next_try(key: &KeyShown) -> String {
 /// Its error, that it is in its error state, the progress of its migration, or what is in service.
 pub(in crate::commands) fn what(key: &KeyShown, status: &Status) -> String {
     if key.error.is_none() && is_in_error_state(key, status) {
-        return IN_ERROR_STATE.to_owned();
+        return in_error_state(&key.key);
     }
     let negs = status.negs.iter().filter(|_| key.guest == neg::NAME);
     let migration = negs
