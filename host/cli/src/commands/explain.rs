@@ -134,8 +134,8 @@ fn text(of: &Explanation, since_ms: Option<u64>) -> Vec<String> {
     }
     if let Some(held) = &of.set_aside {
         let since = output::time(held.at_ms);
-        let is_told = of.jobs.last().and_then(|of| error_of(&of.job.came)) == Some(&held.error);
-        let why = if is_told {
+        let is_shown = of.jobs.last().and_then(|of| error_of(&of.job.came)) == Some(&held.error);
+        let why = if is_shown {
             AS_ABOVE.into()
         } else {
             printable(&held.error)
@@ -191,11 +191,12 @@ fn job_text(of: &Explained, guest: &str) -> Vec<String> {
     if let Some(origin) = &of.origin {
         lines.extend(origin_text(origin, job));
     }
-    let mut said = None;
+    let mut before = None;
     for (made, call) in job.decisions.iter().zip(&of.calls) {
-        let wish = call.report.as_ref().and_then(|told| told.desired.as_ref());
-        let is_new = wish.map(|wish| &wish.fields) != said;
-        said = wish.map(|wish| &wish.fields);
+        let desired = call.report.as_ref().and_then(|report| report.desired.as_ref());
+        let desired = desired.map(|desired| &desired.fields);
+        let is_new = desired != before;
+        before = desired;
         lines.extend(call_text(made, call, is_new));
     }
     lines.push(format!("  {}", came(of, guest)));
@@ -206,7 +207,7 @@ fn job_text(of: &Explained, guest: &str) -> Vec<String> {
         .calls
         .iter()
         .filter_map(|call| call.report.as_ref())
-        .map(|told| told.file.as_path())
+        .map(|report| report.file.as_path())
         .collect();
     for file in recordings {
         lines.push(format!(
@@ -390,7 +391,7 @@ fn in_words(value: &Value) -> String {
     }
 }
 
-fn call_text(made: &Decision, call: &ReportedCall, wish_is_new: bool) -> Vec<String> {
+fn call_text(made: &Decision, call: &ReportedCall, desired_is_new: bool) -> Vec<String> {
     let removes = if made.removes { ", to remove all of it" } else { "" };
     let mut lines = vec![format!(
         "  {}  {}{removes}, {} ms",
@@ -398,8 +399,8 @@ fn call_text(made: &Decision, call: &ReportedCall, wish_is_new: bool) -> Vec<Str
         printable(&made.call),
         made.took_ms
     )];
-    if let Some(told) = &call.report {
-        lines.extend(told_text(told, wish_is_new));
+    if let Some(report) = &call.report {
+        lines.extend(report_text(report, desired_is_new));
     }
     if let Some(why) = &call.missing {
         lines.push(format!("    what it asked is not known: {}", printable(why)));
@@ -413,21 +414,21 @@ fn call_text(made: &Decision, call: &ReportedCall, wish_is_new: bool) -> Vec<Str
     lines
 }
 
-fn told_text(told: &CallReport, wish_is_new: bool) -> Vec<String> {
+fn report_text(report: &CallReport, desired_is_new: bool) -> Vec<String> {
     let mut lines = Vec::new();
-    // Calls of one job mostly share a wish, so print it once.
-    match told.desired.as_ref().filter(|_| wish_is_new) {
-        Some(wish) if !wish.fields.is_empty() => {
-            lines.push(format!("    what should be, against #{}:", wish.against));
-            lines.extend(fields(&wish.fields, "      "));
+    // The calls of one job mostly have the same desired state, so print it once.
+    match report.desired.as_ref().filter(|_| desired_is_new) {
+        Some(desired) if !desired.fields.is_empty() => {
+            lines.push(format!("    what should be, against #{}:", desired.against));
+            lines.extend(fields(&desired.fields, "      "));
         }
-        Some(wish) => lines.push(format!("    what should be is as in #{}", wish.against)),
+        Some(desired) => lines.push(format!("    what should be is as in #{}", desired.against)),
         None => {}
     }
-    lines.extend(told.writes.iter().map(|write| format!("    {}", write_text(write))));
-    lines.extend(and_more(told.more_writes, " writes").map(|more| format!("    {more}")));
-    if !told.asked.is_empty() {
-        let asked = told.asked.iter().map(|(name, count)| match count {
+    lines.extend(report.writes.iter().map(|write| format!("    {}", write_text(write))));
+    lines.extend(and_more(report.more_writes, " writes").map(|more| format!("    {more}")));
+    if !report.asked.is_empty() {
+        let asked = report.asked.iter().map(|(name, count)| match count {
             1 => name.clone(),
             count => format!("{name} x{count}"),
         });
@@ -499,7 +500,7 @@ fn came(of: &Explained, guest: &str) -> String {
                 .any(|timed| matches!(timed.cause, Cause::Request { .. })) =>
         {
             let ending = of.calls.last().and_then(|call| call.report.as_ref());
-            let ending = ending.map_or_else(|| "nothing".to_owned(), |told| json_in_words(&told.ending));
+            let ending = ending.map_or_else(|| "nothing".to_owned(), |report| json_in_words(&report.ending));
             format!("answered {}", printable(&ending))
         }
         JobResult::True => format!("true: {did}"),

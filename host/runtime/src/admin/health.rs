@@ -43,9 +43,8 @@ impl Check {
 
     fn passed(name: &str, note: &str) -> Self {
         Self {
-            name: name.to_owned(),
             note: Some(note.to_owned()),
-            why_not: None,
+            ..Self::new(name, None)
         }
     }
 

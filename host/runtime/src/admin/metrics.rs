@@ -14,8 +14,7 @@ use trueup_capabilities::metrics::{BUCKETS, HOST, Sample, Shown};
 use trueup_work::status::{BOUNDS, Histogram, Measured, Outcome, Role, Status};
 
 use super::families::{self, Families};
-use super::process::Process;
-use super::{Reads, status};
+use super::{Reads, process, status};
 use crate::http::Refused;
 
 pub(super) fn routes() -> Router<Arc<Reads>> {
@@ -218,21 +217,10 @@ fn of_guests(all: &mut Series, reads: &Reads, status: &Status) {
 }
 
 fn of_process(all: &mut Series) {
-    let process = Process::now();
-    let gauges = [
-        ("process_resident_memory_bytes", process.resident_bytes.map(count)),
-        ("process_virtual_memory_bytes", process.virtual_bytes.map(count)),
-        ("process_open_fds", process.open_files.map(count)),
-        ("process_max_fds", process.files_max.map(count)),
-        ("process_threads", process.threads.map(count)),
-        ("process_start_time_seconds", process.started_seconds),
-    ];
-    for (name, value) in gauges {
-        if let Some(value) = value {
-            all.gauge(name, &[], value);
-        }
+    for (name, value) in process::gauges() {
+        all.gauge(name, &[], value);
     }
-    let seconds = families::counter(process.cpu_seconds);
+    let seconds = families::counter(process::cpu_seconds());
     all.add("process_cpu_seconds_total", &[], seconds);
 }
 
@@ -261,7 +249,7 @@ fn truth(is_so: bool) -> f64 {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a metric is a float wherever it is shown")]
-fn count(count: u64) -> f64 {
+pub(super) fn count(count: u64) -> f64 {
     count as f64
 }
 

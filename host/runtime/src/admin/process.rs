@@ -6,51 +6,46 @@ use std::time::Duration;
 use rustix::time::{ClockId, clock_gettime};
 use trueup_work::status::MemoryShown;
 
+use super::metrics::count;
+
 /// Clock ticks per second of the times in `/proc/*/stat`, the same on every supported architecture (`USER_HZ` in Linux'
 /// `asm-generic/param.h`).
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// See the module. A value is `None` if the system does not report it.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Process {
-    pub(super) resident_bytes: Option<u64>,
-    pub(super) peak_bytes: Option<u64>,
-    pub(super) virtual_bytes: Option<u64>,
-    pub(super) cpu_seconds: f64,
-    pub(super) open_files: Option<u64>,
-    pub(super) files_max: Option<u64>,
-    pub(super) threads: Option<u64>,
-    pub(super) started_seconds: Option<f64>,
+/// The gauges that the system reports: a few small files, and one directory entry for each open file.
+pub(super) fn gauges() -> Vec<(&'static str, f64)> {
+    let status = status();
+    let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
+    // The directory itself is open while it is read.
+    let files = fs::read_dir("/proc/self/fd").map(|files| (files.count() as u64).saturating_sub(1));
+    let all = [
+        ("process_resident_memory_bytes", kib(&status, "VmRSS:").map(count)),
+        ("process_virtual_memory_bytes", kib(&status, "VmSize:").map(count)),
+        ("process_open_fds", files.ok().map(count)),
+        ("process_max_fds", number(&limits, "Max open files").map(count)),
+        ("process_threads", number(&status, "Threads:").map(count)),
+        ("process_start_time_seconds", started_seconds()),
+    ];
+    let known = all.into_iter().filter_map(|(name, value)| Some((name, value?)));
+    known.collect()
 }
 
-impl Process {
-    /// Reads the values: a few small files, and one directory entry for each open file.
-    pub(super) fn now() -> Self {
-        let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-        let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
-        let kib = |name: &str| number(&status, name).map(|kib| kib * 1024);
-        // The directory itself is open while it is read.
-        let files = fs::read_dir("/proc/self/fd").map(|files| (files.count() as u64).saturating_sub(1));
-        Self {
-            resident_bytes: kib("VmRSS:"),
-            peak_bytes: kib("VmHWM:"),
-            virtual_bytes: kib("VmSize:"),
-            cpu_seconds: cpu_seconds(),
-            open_files: files.ok(),
-            files_max: number(&limits, "Max open files"),
-            threads: number(&status, "Threads:"),
-            started_seconds: started_seconds(),
-        }
+/// The memory of the process, and of all instances in it. What the system does not report is 0.
+pub(super) fn memory(guests_bytes: u64) -> MemoryShown {
+    let status = status();
+    MemoryShown {
+        resident_bytes: kib(&status, "VmRSS:").unwrap_or_default(),
+        peak_bytes: kib(&status, "VmHWM:").unwrap_or_default(),
+        guests_bytes,
     }
+}
 
-    pub(super) fn memory(guests_bytes: u64) -> MemoryShown {
-        let now = Self::now();
-        MemoryShown {
-            resident_bytes: now.resident_bytes.unwrap_or_default(),
-            peak_bytes: now.peak_bytes.unwrap_or_default(),
-            guests_bytes,
-        }
-    }
+fn status() -> String {
+    fs::read_to_string("/proc/self/status").unwrap_or_default()
+}
+
+fn kib(status: &str, name: &str) -> Option<u64> {
+    number(status, name).map(|kib| kib * 1024)
 }
 
 /// The first number of the line that begins with `name`.
@@ -59,7 +54,8 @@ fn number(text: &str, name: &str) -> Option<u64> {
     line.split_whitespace().next()?.parse().ok()
 }
 
-fn cpu_seconds() -> f64 {
+/// How long the process has used processors.
+pub(super) fn cpu_seconds() -> f64 {
     let used = clock_gettime(ClockId::ProcessCPUTime);
     let whole = u64::try_from(used.tv_sec).unwrap_or_default();
     let nanos = u32::try_from(used.tv_nsec).unwrap_or_default();
@@ -72,25 +68,27 @@ fn started_seconds() -> Option<f64> {
     let boot = number(&fs::read_to_string("/proc/stat").ok()?, "btime")?;
     // The program name, in parentheses, may contain anything. The 22nd field is the 20th after it.
     let ticks: u64 = stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()?;
-    #[expect(clippy::cast_precision_loss, reason = "ticks and seconds of a machine fit a float")]
-    Some(boot as f64 + ticks as f64 / TICKS_PER_SECOND)
+    Some(count(boot) + count(ticks) / TICKS_PER_SECOND)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
     #[test]
     fn this_process_uses_something() {
-        let now = Process::now();
-        assert!(now.resident_bytes.unwrap() > 1 << 20);
-        assert!(now.peak_bytes.unwrap() >= now.resident_bytes.unwrap() / 2);
-        assert!(now.open_files.unwrap() >= 3 && now.files_max.unwrap() >= now.open_files.unwrap());
-        assert!(now.cpu_seconds > 0.0 && now.threads.unwrap() >= 1);
+        let gauges: BTreeMap<_, _> = gauges().into_iter().collect();
+        let memory = memory(0);
+        assert!(memory.resident_bytes > 1 << 20 && gauges["process_resident_memory_bytes"] > 1_048_576.0);
+        assert!(memory.peak_bytes >= memory.resident_bytes / 2);
+        assert!(gauges["process_open_fds"] >= 3.0 && gauges["process_max_fds"] >= gauges["process_open_fds"]);
+        assert!(cpu_seconds() > 0.0 && gauges["process_threads"] >= 1.0);
         let since_1970 = std::time::SystemTime::now()
             .duration_since(std::time::UNIX_EPOCH)
             .unwrap();
-        let age = since_1970.as_secs_f64() - now.started_seconds.unwrap();
+        let age = since_1970.as_secs_f64() - gauges["process_start_time_seconds"];
         assert!((-2.0..3600.0).contains(&age), "{age}");
     }
 }

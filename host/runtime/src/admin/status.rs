@@ -7,8 +7,7 @@ use trueup_config::Config;
 use trueup_work::status::{GuestShown, HostShown, HostStatus, KeyState, Role, ShadowShown, Status};
 use trueup_work::swap::Manager;
 
-use super::process::Process;
-use super::{Reads, health};
+use super::{Reads, health, process};
 
 /// The whole status.
 pub(super) fn status(reads: &Reads) -> Status {
@@ -21,7 +20,7 @@ pub(super) fn status(reads: &Reads) -> Status {
         status.guests = guests(manager);
     }
     let guests_bytes = status.guests.iter().map(|guest| guest.memory_bytes).sum();
-    status.memory = Process::memory(guests_bytes);
+    status.memory = process::memory(guests_bytes);
     status.problems = problems(reads, &status);
     status
 }

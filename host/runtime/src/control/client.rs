@@ -22,19 +22,10 @@ pub struct Client {
 }
 
 /// The address of a host.
-#[derive(Debug, Clone)]
-enum Address {
-    Socket(PathBuf),
-    Url(String),
-}
-
-impl fmt::Display for Address {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Socket(socket) => socket.display().fmt(f),
-            Self::Url(url) => url.fmt(f),
-        }
-    }
+struct Address {
+    shown: String,
+    /// The state folder with its control socket. `None`: it is an admin address.
+    state_dir: Option<PathBuf>,
 }
 
 /// A host that accepts a connection and stays silent for this long is stuck: no read takes longer. A change may.
@@ -58,7 +49,11 @@ impl Client {
     /// If the folder does not exist.
     pub fn new(state_dir: &Path) -> Result<Self, ClientError> {
         let socket = super::socket(state_dir);
-        Self::on_socket(Address::Socket(socket.clone()), &socket)
+        let address = Address {
+            shown: socket.display().to_string(),
+            state_dir: Some(state_dir.to_owned()),
+        };
+        Self::on_socket(address, &socket)
     }
 
     /// For the host that listens on an admin address: `http://127.0.0.1:9482`, `127.0.0.1:9482` or `unix:PATH`. This
@@ -67,8 +62,12 @@ impl Client {
     /// # Errors
     /// If the address is invalid.
     pub fn at(address: &str) -> Result<Self, ClientError> {
+        let admin = |shown: &str| Address {
+            shown: shown.to_owned(),
+            state_dir: None,
+        };
         if let Some(path) = address.strip_prefix("unix:").filter(|path| !path.is_empty()) {
-            return Self::on_socket(Address::Url(address.to_owned()), Path::new(path));
+            return Self::on_socket(admin(address), Path::new(path));
         }
         let base = match address.split_once("://") {
             None => format!("http://{address}"),
@@ -81,7 +80,7 @@ impl Client {
                 "`{address}` is no admin address, must be `http://HOST:PORT` or `unix:PATH`"
             )));
         }
-        let address = Address::Url(base.clone());
+        let address = admin(&base);
         let http = builder().build().map_err(|error| address.unreachable(error))?;
         Ok(Self {
             http,
@@ -150,7 +149,7 @@ impl Client {
         let not_understood = |why: String| {
             ClientError::Failed(format!(
                 "the host at `{}` gave an answer that is not understood: {why}",
-                self.address
+                self.address.shown
             ))
         };
         let status = response.status();
@@ -173,27 +172,27 @@ impl Client {
 
 impl Address {
     fn no_answer(&self, error: &reqwest::Error) -> ClientError {
+        let shown = &self.shown;
         let cause = innermost(error);
         let of_system = cause.downcast_ref::<io::Error>().map(io::Error::kind);
         if error.is_timeout() {
             return ClientError::Failed(format!(
-                "the host at `{self}` does not answer: it took the request and said nothing for {} s; see its log, \
+                "the host at `{shown}` does not answer: it took the request and said nothing for {} s; see its log, \
                  and start it again if it stays so",
                 READ_MAX.as_secs()
             ));
         }
         if of_system == Some(io::ErrorKind::PermissionDenied) {
             return ClientError::Failed(format!(
-                "the host at `{self}` can't be asked: {cause}; ask as the user that it runs as, or as root"
+                "the host at `{shown}` can't be asked: {cause}; ask as the user that it runs as, or as root"
             ));
         }
         self.unreachable(cause)
     }
 
     fn unreachable(&self, why: impl fmt::Display) -> ClientError {
-        ClientError::Failed(match self {
-            Self::Socket(socket) => {
-                let state_dir = socket.parent().unwrap_or(socket);
+        ClientError::Failed(match &self.state_dir {
+            Some(state_dir) => {
                 let shown = state_dir.display();
                 match StateLock::taken(state_dir).ok().flatten().and_then(|taken| taken.pid) {
                     Some(pid) => format!(
@@ -205,8 +204,9 @@ impl Address {
                     }
                 }
             }
-            Self::Url(url) => {
-                format!("no host answers at {url}: {why}; give the address of `[admin]` in its configuration")
+            None => {
+                let shown = &self.shown;
+                format!("no host answers at {shown}: {why}; give the address of `[admin]` in its configuration")
             }
         })
     }

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use serde::Serialize;
 use serde_json::value::RawValue;
+use serde_json::{Value as Json, json};
 use trueup_base::regular;
 use trueup_journal::{Ask, Call, Ending, Entry, Event, Header};
 
@@ -28,12 +29,12 @@ pub(super) struct Lines {
 
 /// One decision as the page receives it, with a part of its questions.
 #[derive(Debug, Serialize)]
-pub(super) struct Shown {
+pub(super) struct ShownLines {
     args: Option<Value>,
     asks: Vec<ShownAsk>,
     /// The position of the first of `asks`.
     from: usize,
-    ending: Option<ShownEnding>,
+    ending: Option<Json>,
 }
 
 #[derive(Debug, Serialize)]
@@ -45,28 +46,6 @@ struct ShownAsk {
     answer: Option<Value>,
     /// Whether the answer is an error or contains one.
     failed: bool,
-}
-
-#[derive(Debug, Serialize)]
-struct ShownEnding {
-    n: u64,
-    kind: &'static str,
-    /// JSON for a result, otherwise text.
-    value: Value,
-}
-
-/// The header of a segment as the page receives it.
-#[derive(Debug, Serialize)]
-pub(super) struct ShownHeader {
-    n: u64,
-    guest: String,
-    version: String,
-    digest: String,
-    world: String,
-    host: String,
-    settings: Value,
-    limits: Value,
-    snapshot: Option<Value>,
 }
 
 /// JSON text, or its beginning.
@@ -128,12 +107,12 @@ impl Lines {
         Ok(lines)
     }
 
-    pub(super) fn shown(&self, from: usize) -> Shown {
-        Shown {
+    pub(super) fn shown(&self, from: usize) -> ShownLines {
+        ShownLines {
             args: self.call.as_ref().map(|(_, call)| Value::new(call.args.get())),
             asks: self.asks.iter().map(|(n, ask)| ShownAsk::new(*n, ask)).collect(),
             from,
-            ending: self.ending.as_ref().map(|(n, ending)| ShownEnding::new(*n, ending)),
+            ending: self.ending.as_ref().map(shown_ending),
         }
     }
 }
@@ -157,12 +136,9 @@ fn holds_error(answer: &str) -> bool {
     answer.starts_with("{\"Err\"") || (answer.starts_with('[') && answer.contains("{\"Err\":"))
 }
 
-impl ShownEnding {
-    fn new(n: u64, ending: &Ending) -> Self {
-        let (kind, _) = ending.parts();
-        let value = Value::new(text_of(ending));
-        Self { n, kind, value }
-    }
+fn shown_ending((n, ending): &(u64, Ending)) -> Json {
+    let (kind, _) = ending.parts();
+    json!({ "n": n, "kind": kind, "value": Value::new(text_of(ending)) })
 }
 
 /// JSON for a result, otherwise text.
@@ -171,25 +147,23 @@ pub(super) fn text_of(ending: &Ending) -> &str {
     value.map_or_else(|text| text, RawValue::get)
 }
 
-impl ShownHeader {
-    /// Reads the header of a segment.
-    ///
-    /// # Errors
-    /// One line: what cannot be read.
-    pub(super) fn read(file: &Path) -> Result<Self, String> {
-        let (n, header) = read_header(file)?;
-        Ok(Self {
-            n,
-            settings: Value::new(header.settings.get()),
-            limits: Value::new(header.limits.get()),
-            snapshot: header.snapshot.as_deref().map(Value::new),
-            guest: header.guest,
-            version: header.version,
-            digest: header.digest,
-            world: header.world,
-            host: header.host,
-        })
-    }
+/// The header of a segment as the page receives it.
+///
+/// # Errors
+/// One line: what cannot be read.
+pub(super) fn shown_header(file: &Path) -> Result<Json, String> {
+    let (n, header) = read_header(file)?;
+    Ok(json!({
+        "n": n,
+        "guest": header.guest,
+        "version": header.version,
+        "digest": header.digest,
+        "world": header.world,
+        "host": header.host,
+        "settings": Value::new(header.settings.get()),
+        "limits": Value::new(header.limits.get()),
+        "snapshot": header.snapshot.as_deref().map(Value::new),
+    }))
 }
 
 /// The header of a segment, and its number.

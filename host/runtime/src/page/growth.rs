@@ -56,9 +56,7 @@ impl Growth {
                 self.files.push(Followed::new(path));
                 write(index).segments.push(Segment {
                     path: path.clone(),
-                    who: None,
-                    differs_at: None,
-                    note: None,
+                    ..Segment::default()
                 });
             }
             let Some(followed) = self.files.get_mut(at) else { break };
@@ -266,7 +264,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("0.jsonl");
         append(&file, &(header(0, "1") + &call(1)));
-        let (mut growth, index) = (Growth::default(), RwLock::default());
+        let (mut growth, index) = (Growth::default(), RwLock::new(Index::of_at_most(10)));
         growth.advance(std::slice::from_ref(&file), &index);
         assert_eq!(numbers(&index), [1]);
         let (whole, half) = (call(3), call(5));
@@ -289,7 +287,7 @@ mod tests {
         let file = |name: &str| folder.path().join(name);
         append(&file("0.jsonl"), &(header(0, "1") + &call(1)));
         append(&file("3.jsonl"), &(header(3, "2") + &call(4)));
-        let (mut growth, index) = (Growth::default(), RwLock::default());
+        let (mut growth, index) = (Growth::default(), RwLock::new(Index::of_at_most(10)));
         growth.advance(&[file("0.jsonl"), file("3.jsonl")], &index);
         assert_eq!(numbers(&index), [1, 4]);
         let twin = {
@@ -308,7 +306,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("0.jsonl");
         append(&file, &(header(0, "1") + &call(1) + &call(3)));
-        let (mut growth, index) = (Growth::default(), RwLock::default());
+        let (mut growth, index) = (Growth::default(), RwLock::new(Index::of_at_most(10)));
         growth.advance(std::slice::from_ref(&file), &index);
         fs::write(&file, header(0, "1") + &call(1)).unwrap();
         growth.advance(&[file], &index);
@@ -325,7 +323,7 @@ mod tests {
             &(header(0, "1") + &call(1) + "{\"n\":9,\"result\":1}\n" + &call(3)),
         );
         append(&file("9.jsonl"), &(header(9, "1") + &call(10)));
-        let (mut growth, index) = (Growth::default(), RwLock::default());
+        let (mut growth, index) = (Growth::default(), RwLock::new(Index::of_at_most(10)));
         for _ in 0..2 {
             growth.advance(&[file("0.jsonl"), file("9.jsonl")], &index);
             assert_eq!(numbers(&index), [1, 10]);

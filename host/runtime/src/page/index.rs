@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hasher as _};
 use std::path::PathBuf;
 
+use serde::de::IntoDeserializer as _;
+use serde::de::value::Error as ValueError;
 use serde::{Deserialize, Serialize};
 use trueup_capabilities::questions;
 use trueup_journal::{Ask, Call, Ending, Entry, Event, Kind};
@@ -36,16 +38,10 @@ pub(super) enum Outcome {
 }
 
 impl Outcome {
-    pub(super) fn word(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::Error => "error",
-            Self::Trap => "trap",
-            Self::Deadline => "deadline",
-            Self::Memory => "memory",
-            Self::Cancelled => "cancelled",
-            Self::Open => "open",
-        }
+    fn named(word: &str) -> Option<Self> {
+        Self::deserialize(word.into_deserializer())
+            .map_err(|_: ValueError| ())
+            .ok()
     }
 
     /// A cancelled decision is none: the host stopped, or there was a newer input.
@@ -104,7 +100,7 @@ pub(super) struct Decision {
 }
 
 /// One file of the recording.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Segment {
     pub(super) path: PathBuf,
     pub(super) who: Option<Who>,
@@ -125,7 +121,7 @@ pub(super) struct Who {
 }
 
 /// The index of a recording.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Index {
     /// Further decisions are not listed.
     decisions_max: usize,
@@ -180,7 +176,7 @@ impl Filter {
         match self.outcome.as_str() {
             "" => true,
             PROBLEMS => outcome.is_problem(),
-            several => several.split(',').any(|word| word == outcome.word()),
+            several => several.split(',').any(|word| Outcome::named(word) == Some(outcome)),
         }
     }
 
@@ -189,26 +185,12 @@ impl Filter {
     }
 }
 
-impl Default for Index {
-    fn default() -> Self {
-        Self::of_at_most(DECISIONS_MAX)
-    }
-}
-
 impl Index {
     /// An empty index for at most this many decisions.
     pub(super) fn of_at_most(decisions_max: usize) -> Self {
         Self {
             decisions_max,
-            generation: 0,
-            segments: Vec::new(),
-            decisions: Vec::new(),
-            names: Vec::new(),
-            by_name: BTreeMap::new(),
-            read: 0,
-            size: 0,
-            is_read: false,
-            is_full: false,
+            ..Self::default()
         }
     }
 
@@ -364,6 +346,11 @@ impl Index {
             .map_or("", String::as_str)
     }
 
+    /// The guest that made a decision.
+    pub(super) fn who(&self, decision: &Decision) -> Option<&Who> {
+        self.segment_of(decision)?.who.as_ref()
+    }
+
     pub(super) fn segment_of(&self, decision: &Decision) -> Option<&Segment> {
         usize::try_from(decision.segment)
             .ok()
@@ -406,7 +393,7 @@ impl Index {
 
     /// The nearest decision with the same input by another guest: the next later one, else the nearest earlier one.
     pub(super) fn twin(&self, decision: &Decision) -> Option<&Decision> {
-        let digest = |decision: &Decision| self.segment_of(decision)?.who.as_ref().map(|who| &who.digest);
+        let digest = |decision: &Decision| self.who(decision).map(|who| &who.digest);
         let own = digest(decision);
         let is_twin = |other: &&Decision| {
             decision.at_ms.is_some()
@@ -458,13 +445,8 @@ mod tests {
 
     /// An index of one segment: a header followed by these lines.
     fn index(lines: &[&str]) -> Index {
-        let mut index = Index::default();
-        index.segments.push(Segment {
-            path: PathBuf::new(),
-            who: None,
-            differs_at: None,
-            note: None,
-        });
+        let mut index = Index::of_at_most(DECISIONS_MAX);
+        index.segments.push(Segment::default());
         let mut offset = 0;
         let located = |line: &&str| {
             let bytes = line.len() as u64 + 1;

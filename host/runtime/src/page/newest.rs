@@ -13,7 +13,7 @@ use trueup_base::regular;
 use super::catalog::Written;
 use super::decision::{Lines, for_each_entry, text_of};
 use super::growth::LINE_BYTES_MAX;
-use super::index::{Decision, Index, Outcome, Segment};
+use super::index::{DECISIONS_MAX, Decision, Index, Outcome, Segment};
 use super::source::Source;
 use crate::http::{Refused, off_thread};
 
@@ -116,12 +116,11 @@ fn later(one: &mut Option<InRecording>, other: Option<&Found>, r: &str) {
 impl OfFile {
     /// Reads as far as the file is readable.
     fn read(file: &Path, differs_at: Option<u64>) -> io::Result<Self> {
-        let mut index = Index::default();
+        let mut index = Index::of_at_most(DECISIONS_MAX);
         index.segments.push(Segment {
             path: file.to_owned(),
-            who: None,
             differs_at,
-            note: None,
+            ..Segment::default()
         });
         // What is unreadable ends the file.
         let _ = for_each_entry(file, beginning(file)?, u64::MAX, |located| {

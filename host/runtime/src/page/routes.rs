@@ -9,18 +9,21 @@ use std::time::Duration;
 
 use axum::extract::{Query, State};
 use axum::http::Uri;
-use axum::response::{IntoResponse, Redirect, Response};
+use axum::response::Redirect;
 use axum::routing::get;
 use axum::{Json, Router, middleware};
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use trueup_base::local_only;
 
+use super::against::Comparison;
 use super::assets::{FILES, file, page};
-use super::catalog::Listed;
-use super::decision::{self, Lines, Part, Shown, ShownHeader};
+use super::catalog::Recording;
+use super::decision::{self, Lines, Part, ShownLines};
 use super::difference::{self, ASKS_COMPARED_MAX};
-use super::index::{Decision, Filter, Index, Who};
+use super::index::{Decision, Filter, Index, Outcome};
+use super::newest::Newest;
 use super::source::{Opened, Source};
 use crate::http::{Refused, off_thread};
 
@@ -80,6 +83,14 @@ pub async fn serve(listener: TcpListener, source: Source) -> std::io::Result<()>
     axum::serve(listener, router(source)).await
 }
 
+/// An answer as JSON, or why there is none.
+type Answer = Result<Json<Value>, Refused>;
+
+/// Makes an answer on a blocking thread.
+async fn answer(read: impl FnOnce() -> Value + Send + 'static) -> Answer {
+    Ok(Json(off_thread(read).await?))
+}
+
 /// The recording with this id. If it is unknown, searches the folders.
 async fn open(source: &Source, id: &str) -> Result<Arc<Opened>, Refused> {
     let (source, named) = (source.clone(), id.to_owned());
@@ -90,33 +101,18 @@ async fn open(source: &Source, id: &str) -> Result<Arc<Opened>, Refused> {
     Ok(opened)
 }
 
-async fn recordings(State(source): State<Source>) -> Result<Response, Refused> {
-    #[derive(Serialize)]
-    struct Answer<'a> {
-        recordings: Vec<Listed<'a>>,
-        against: Option<Other>,
-        /// Whether `/v1/status` answers at the same address.
-        in_a_host: bool,
-    }
-    #[derive(Serialize)]
-    struct Other {
-        guest: String,
-        digest: String,
-    }
-    off_thread(move || {
-        let found = source.recordings();
+async fn recordings(State(source): State<Source>) -> Answer {
+    answer(move || {
         let against = source.other_guest().map(|other| {
             let (guest, digest) = other.guest();
-            Other { guest, digest }
+            json!({ "guest": guest, "digest": digest })
         });
-        let recordings = found.values().map(|recording| recording.listed()).collect();
-        let in_a_host = source.is_in_a_host();
-        Json(Answer {
-            recordings,
-            against,
-            in_a_host,
+        json!({
+            "recordings": source.recordings().values().map(Recording::listed).collect::<Vec<_>>(),
+            "against": against,
+            // Whether `/v1/status` answers at the same address.
+            "in_a_host": source.is_in_a_host(),
         })
-        .into_response()
     })
     .await
 }
@@ -127,97 +123,71 @@ struct Within {
     r: Option<String>,
 }
 
-async fn newest(State(source): State<Source>, Query(asked): Query<Within>) -> Result<Response, Refused> {
-    Ok(Json(source.newest(asked.r.as_deref()).await?).into_response())
-}
-
-/// How much of a recording is known.
-#[derive(Serialize)]
-struct Progress {
-    generation: u64,
-    /// The number of decisions, and of those that pass the filter.
-    total: usize,
-    listed: usize,
-    read: u64,
-    size: u64,
-    is_read: bool,
-    is_full: bool,
-    names: Vec<String>,
-    segments: Vec<Option<Who>>,
-    notes: Vec<String>,
-    more_notes: usize,
+async fn newest(State(source): State<Source>, Query(asked): Query<Within>) -> Result<Json<Newest>, Refused> {
+    Ok(Json(source.newest(asked.r.as_deref()).await?))
 }
 
 /// The maximum number of segments in an answer, at least the number of decisions on a page. Of more, only the latest
 /// are sent.
 const SEGMENTS_MAX: usize = 2000;
 
-impl Progress {
-    fn of(index: &Index, filter: &Filter) -> Self {
-        let notes: Vec<&String> = index
-            .segments
-            .iter()
-            .filter_map(|segment| segment.note.as_ref())
-            .collect();
-        Self {
-            generation: index.generation,
-            total: index.decisions.len(),
-            listed: index.count(filter),
-            read: index.read,
-            size: index.size,
-            is_read: index.is_read,
-            is_full: index.is_full,
-            names: index.names.clone(),
-            segments: index
-                .segments
-                .iter()
-                .take(SEGMENTS_MAX)
-                .map(|segment| segment.who.clone())
-                .collect(),
-            more_notes: notes.len().saturating_sub(NOTES_MAX),
-            notes: notes.into_iter().take(NOTES_MAX).cloned().collect(),
-        }
-    }
+/// How much of a recording is known: also the number of decisions, and of those that pass the filter.
+fn progress(index: &Index, filter: &Filter) -> Value {
+    let notes = || index.segments.iter().filter_map(|segment| segment.note.as_ref());
+    let segments = index.segments.iter().take(SEGMENTS_MAX);
+    json!({
+        "generation": index.generation,
+        "total": index.decisions.len(),
+        "listed": index.count(filter),
+        "read": index.read,
+        "size": index.size,
+        "is_read": index.is_read,
+        "is_full": index.is_full,
+        "names": index.names,
+        "segments": segments.map(|segment| &segment.who).collect::<Vec<_>>(),
+        "notes": notes().take(NOTES_MAX).collect::<Vec<_>>(),
+        "more_notes": notes().count().saturating_sub(NOTES_MAX),
+    })
 }
 
+/// Which decisions of a recording the browser wants. Each request reads the part that it needs.
 #[derive(Deserialize)]
 struct Listing {
     r: String,
     #[serde(flatten)]
     filter: Filter,
+    /// Of the rows: the first one, and how many.
     #[serde(default)]
     from: usize,
     #[serde(default)]
     count: usize,
+    /// Of a position: the decision with this entry, or the first one at this time or later.
+    n: Option<u64>,
+    at_ms: Option<u64>,
+    /// Of the overview.
+    #[serde(default)]
+    columns: u64,
 }
 
-async fn standing(State(source): State<Source>, Query(asked): Query<Listing>) -> Result<Response, Refused> {
+async fn standing(State(source): State<Source>, Query(asked): Query<Listing>) -> Answer {
     let opened = open(&source, &asked.r).await?;
-    off_thread(move || Json(Progress::of(&opened.index(), &asked.filter)).into_response()).await
+    answer(move || progress(&opened.index(), &asked.filter)).await
 }
 
-async fn rows(State(source): State<Source>, Query(asked): Query<Listing>) -> Result<Response, Refused> {
-    #[derive(Serialize)]
-    struct Answer<'i> {
-        standing: Progress,
-        from: usize,
-        rows: Vec<&'i Decision>,
-    }
+async fn rows(State(source): State<Source>, Query(asked): Query<Listing>) -> Answer {
     let opened = open(&source, &asked.r).await?;
     wait_for(&opened, |index| {
         index.decisions.len() >= asked.from.saturating_add(asked.count.min(ROWS_MAX))
     })
     .await;
-    off_thread(move || {
+    answer(move || {
         let index = opened.index();
-        let listed = index
-            .listed(&asked.filter)
-            .skip(asked.from)
-            .take(asked.count.min(ROWS_MAX));
-        let rows = listed.collect();
-        let standing = Progress::of(&index, &asked.filter);
-        let from = asked.from;
-        Json(Answer { standing, from, rows }).into_response()
+        let listed = index.listed(&asked.filter).skip(asked.from);
+        json!({
+            "standing": progress(&index, &asked.filter),
+            "from": asked.from,
+            "rows": listed.take(asked.count.min(ROWS_MAX)).collect::<Vec<_>>(),
+        })
     })
     .await
 }
@@ -237,32 +207,13 @@ async fn wait_for(opened: &Opened, is_there: impl Fn(&Index) -> bool) {
     }
 }
 
-#[derive(Deserialize)]
-struct Placing {
-    r: String,
-    #[serde(flatten)]
-    filter: Filter,
-    n: Option<u64>,
-    at_ms: Option<u64>,
-}
-
 /// The position of a decision in the list, or the position it would have: that of the first decision not before it.
-async fn position(State(source): State<Source>, Query(asked): Query<Placing>) -> Result<Response, Refused> {
-    #[derive(Serialize)]
-    struct Answer {
-        generation: u64,
-        position: usize,
-        /// The first entry of the decision. `None` if the filter excludes it, or if no decision has that entry.
-        n: Option<u64>,
-        listed: usize,
-        /// Whether the whole recording has been read. Until then, a later answer may find the decision.
-        is_read: bool,
-    }
+async fn position(State(source): State<Source>, Query(asked): Query<Listing>) -> Answer {
     let opened = open(&source, &asked.r).await?;
     if let Some(n) = asked.n {
         wait_for(&opened, |index| index.decisions.last().is_some_and(|last| last.n > n)).await;
     }
-    off_thread(move || {
+    answer(move || {
         let index = opened.index();
         let wanted = asked
             .n
@@ -276,34 +227,21 @@ async fn position(State(source): State<Source>, Query(asked): Query<Placing>) ->
         };
         let position = index.listed(&asked.filter).take_while(is_before).count();
         let there = index.listed(&asked.filter).nth(position).map(|decision| decision.n);
-        Json(Answer {
-            generation: index.generation,
-            position,
-            n: there.filter(|n| asked.n.is_none() || wanted == Some(*n)),
-            listed: index.count(&asked.filter),
-            is_read: index.is_read,
+        json!({
+            "generation": index.generation,
+            "position": position,
+            // The first entry of the decision. Null if the filter excludes it, or if no decision has that entry.
+            "n": there.filter(|n| asked.n.is_none() || wanted == Some(*n)),
+            "listed": index.count(&asked.filter),
+            // Until the whole recording has been read, a later answer may find the decision.
+            "is_read": index.is_read,
         })
-        .into_response()
     })
     .await
 }
 
-#[derive(Deserialize)]
-struct Overview {
-    r: String,
-    #[serde(flatten)]
-    filter: Filter,
-    columns: u64,
-}
-
 /// The number of decisions per time column.
-async fn overview(State(source): State<Source>, Query(asked): Query<Overview>) -> Result<Response, Refused> {
-    #[derive(Serialize)]
-    struct Answer {
-        from_ms: u64,
-        to_ms: u64,
-        columns: Vec<Column>,
-    }
+async fn overview(State(source): State<Source>, Query(asked): Query<Listing>) -> Answer {
     #[derive(Default, Clone, Serialize)]
     struct Column {
         ok: u32,
@@ -314,8 +252,7 @@ async fn overview(State(source): State<Source>, Query(asked): Query<Overview>) -
         failed: u32,
     }
     let opened = open(&source, &asked.r).await?;
-    off_thread(move || {
-        use super::index::Outcome;
+    answer(move || {
         let index = opened.index();
         let times = || index.decisions.iter().filter_map(|decision| decision.at_ms);
         // Clocks may go backwards.
@@ -337,12 +274,7 @@ async fn overview(State(source): State<Source>, Query(asked): Query<Overview>) -
                 Outcome::Trap | Outcome::Deadline | Outcome::Memory => column.failed += 1,
             }
         }
-        Json(Answer {
-            from_ms,
-            to_ms,
-            columns,
-        })
-        .into_response()
+        json!({ "from_ms": from_ms, "to_ms": to_ms, "columns": columns })
     })
     .await
 }
@@ -374,47 +306,33 @@ async fn find(source: &Source, id: &str, n: u64) -> Result<(Arc<Opened>, Decisio
     Ok((opened, decision, path))
 }
 
-async fn one_decision(State(source): State<Source>, Query(asked): Query<One>) -> Result<Response, Refused> {
+async fn one_decision(State(source): State<Source>, Query(asked): Query<One>) -> Result<Json<impl Serialize>, Refused> {
     #[derive(Serialize)]
-    struct Answer {
+    struct Shown {
         row: Decision,
         name: String,
         #[serde(flatten)]
-        shown: Shown,
-        header: Option<ShownHeader>,
+        lines: ShownLines,
+        header: Option<Value>,
         file: String,
         /// A decision of another version with the same input.
-        twin: Option<Twin>,
-    }
-    #[derive(Serialize)]
-    struct Twin {
-        n: u64,
-        who: Option<Who>,
+        twin: Option<Value>,
     }
     let (opened, decision, path) = find(&source, &asked.r, asked.n).await?;
     off_thread(move || {
-        let shown = Lines::read(&path, &decision, asked.from, asked.count.min(ASKS_MAX))
-            .map_err(Refused::changed)?
-            .shown(asked.from);
-        let header = (asked.from == 0)
-            .then(|| ShownHeader::read(&path))
-            .transpose()
-            .map_err(Refused::changed)?;
+        let lines = Lines::read(&path, &decision, asked.from, asked.count.min(ASKS_MAX)).map_err(Refused::changed)?;
+        let header = (asked.from == 0).then(|| decision::shown_header(&path));
+        let header = header.transpose().map_err(Refused::changed)?;
         let index = opened.index();
-        let twin = index.twin(&decision).map(|twin| Twin {
-            n: twin.n,
-            who: index.segment_of(twin).and_then(|segment| segment.who.clone()),
-        });
-        let name = index.name_of(&decision).to_owned();
-        Ok(Json(Answer {
-            row: decision,
-            name,
-            shown,
+        let twin = index.twin(&decision);
+        Ok(Json(Shown {
+            name: index.name_of(&decision).to_owned(),
+            lines: lines.shown(asked.from),
             header,
             file: path.display().to_string(),
-            twin,
-        })
-        .into_response())
+            twin: twin.map(|twin| json!({ "n": twin.n, "who": index.who(twin) })),
+            row: decision,
+        }))
     })
     .await?
 }
@@ -426,10 +344,10 @@ struct Whole {
     part: Part,
 }
 
-async fn value(State(source): State<Source>, Query(asked): Query<Whole>) -> Result<Response, Refused> {
+async fn value(State(source): State<Source>, Query(asked): Query<Whole>) -> Result<Json<decision::Value>, Refused> {
     let (_, decision, path) = find(&source, &asked.r, asked.n).await?;
     let value = off_thread(move || decision::value(&path, &decision, asked.n, asked.part)).await?;
-    Ok(Json(value.map_err(Refused::not_found)?).into_response())
+    Ok(Json(value.map_err(Refused::not_found)?))
 }
 
 #[derive(Deserialize)]
@@ -439,19 +357,13 @@ struct Two {
     b: u64,
 }
 
-async fn compare(State(source): State<Source>, Query(asked): Query<Two>) -> Result<Response, Refused> {
+async fn compare(State(source): State<Source>, Query(asked): Query<Two>) -> Result<Json<impl Serialize>, Refused> {
     #[derive(Serialize)]
-    struct Answer {
-        a: Side,
-        b: Side,
+    struct Sides {
+        a: Value,
+        b: Value,
         #[serde(flatten)]
         compared: difference::Compared,
-    }
-    #[derive(Serialize)]
-    struct Side {
-        row: Decision,
-        name: String,
-        who: Option<Who>,
     }
     let (opened, a, a_path) = find(&source, &asked.r, asked.a).await?;
     let (_, b, b_path) = find(&source, &asked.r, asked.b).await?;
@@ -459,14 +371,12 @@ async fn compare(State(source): State<Source>, Query(asked): Query<Two>) -> Resu
         let a_lines = Lines::read(&a_path, &a, 0, ASKS_COMPARED_MAX).map_err(Refused::changed)?;
         let b_lines = Lines::read(&b_path, &b, 0, ASKS_COMPARED_MAX).map_err(Refused::changed)?;
         let index = opened.index();
-        let side = |decision: &Decision| Side {
-            row: decision.clone(),
-            name: index.name_of(decision).to_owned(),
-            who: index.segment_of(decision).and_then(|segment| segment.who.clone()),
+        let side = |decision: &Decision| {
+            json!({ "row": decision, "name": index.name_of(decision), "who": index.who(decision) })
         };
         let compared = difference::compare(&a_lines, &b_lines);
         let (a, b) = (side(&a), side(&b));
-        Ok(Json(Answer { a, b, compared }).into_response())
+        Ok(Json(Sides { a, b, compared }))
     })
     .await?
 }
@@ -479,7 +389,7 @@ struct AgainstOf {
     segment: Option<usize>,
 }
 
-async fn against(State(source): State<Source>, Query(asked): Query<AgainstOf>) -> Result<Response, Refused> {
+async fn against(State(source): State<Source>, Query(asked): Query<AgainstOf>) -> Result<Json<Comparison>, Refused> {
     let Some(other) = source.other_guest() else {
         return Err(Refused::not_found(
             "there is no other guest to hold it against; give one with `--against`".to_owned(),
@@ -487,7 +397,7 @@ async fn against(State(source): State<Source>, Query(asked): Query<AgainstOf>) -
     };
     if let Some(n) = asked.n {
         let (_, decision, path) = find(&source, &asked.r, n).await?;
-        return Ok(Json(other.decision(&path, &decision).await).into_response());
+        return Ok(Json(other.decision(&path, &decision).await));
     }
     let opened = open(&source, &asked.r).await?;
     let path = asked
@@ -496,7 +406,7 @@ async fn against(State(source): State<Source>, Query(asked): Query<AgainstOf>) -
     let path = path.ok_or_else(|| Refused::not_found("there is no such segment".to_owned()))?;
     let comparison = other.segment(&path).await;
     opened.compared(&path, comparison.diverged_at);
-    Ok(Json(comparison).into_response())
+    Ok(Json(comparison))
 }
 
 #[cfg(test)]

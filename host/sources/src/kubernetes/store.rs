@@ -72,7 +72,8 @@ struct Subscriber {
     pending: BTreeSet<ObjectRef>,
     /// Whether the unreadable objects or missing scopes changed.
     news: bool,
-    told: bool,
+    /// Whether it has received a batch.
+    has_first: bool,
     /// The problems it has received.
     problems: Vec<Problem>,
     wake: Arc<Notify>,
@@ -81,18 +82,16 @@ struct Subscriber {
 impl Store {
     /// A store without any objects. Subscribers receive nothing before all of `needed` were listed.
     pub(super) fn new(scopes: impl IntoIterator<Item = Scope>, needed: &[Kind]) -> Arc<Self> {
-        let known = |scope: &Scope| Known {
-            is_needed: needed.contains(&scope.kind),
-            ..Known::default()
-        };
         let scopes = scopes.into_iter().map(|scope| {
-            let known = known(&scope);
+            let known = Known {
+                is_needed: needed.contains(&scope.kind),
+                ..Known::default()
+            };
             (scope, known)
         });
-        let scopes = scopes.collect();
         Arc::new(Self {
             state: Mutex::new(State {
-                scopes,
+                scopes: scopes.collect(),
                 ..State::default()
             }),
             taken: Notify::new(),
@@ -143,24 +142,19 @@ impl Store {
         let listed: BTreeSet<ObjectRef> = list.iter().map(|read| read.reference.clone()).collect();
         let all = known.objects.keys().chain(known.unreadable.keys());
         let gone: Vec<ObjectRef> = all.filter(|reference| !listed.contains(reference)).cloned().collect();
-        let put: Vec<_> = list
-            .into_iter()
-            .map(|read| (read.reference.clone(), known.put(read)))
-            .collect();
-        let removed: Vec<_> = gone
-            .into_iter()
-            .map(|reference| {
-                let effect = known.remove(&reference);
-                (reference, effect)
-            })
-            .collect();
+        let put = list.into_iter().map(|read| (read.reference.clone(), known.put(read)));
+        let mut effects: Vec<_> = put.collect();
+        effects.extend(gone.into_iter().map(|reference| {
+            let effect = known.remove(&reference);
+            (reference, effect)
+        }));
         let was_missing = known.missing().is_some();
         known.synced = true;
         known.status.synced = true;
         if was_missing {
             state.news();
         }
-        for (reference, effect) in put.into_iter().chain(removed) {
+        for (reference, effect) in effects {
             state.mark(&reference, effect);
         }
         // Wake even without differences: the last missing scope makes the first batch available.
@@ -249,7 +243,7 @@ impl Store {
         let subscriber = Subscriber {
             pending: pending.collect(),
             news: true,
-            told: false,
+            has_first: false,
             problems: Vec::new(),
             wake: Arc::clone(&wake),
         };
@@ -367,15 +361,9 @@ impl State {
     }
 
     fn scope_of(&self, reference: &ObjectRef) -> Option<Scope> {
-        let all = Scope {
-            kind: reference.kind,
-            namespace: None,
-        };
-        let one = Scope {
-            kind: reference.kind,
-            namespace: Some(reference.namespace.clone()),
-        };
-        [all, one].into_iter().find(|scope| self.scopes.contains_key(scope))
+        let kind = reference.kind;
+        let scopes = [None, Some(reference.namespace.clone())].map(|namespace| Scope { kind, namespace });
+        scopes.into_iter().find(|scope| self.scopes.contains_key(scope))
     }
 
     fn after(&mut self, reference: &ObjectRef, effect: Effect) {
@@ -422,12 +410,12 @@ impl State {
             return None;
         }
         let subscriber = self.subscribers.get_mut(&number)?;
-        if subscriber.told && subscriber.pending.is_empty() && !subscriber.news {
+        if subscriber.has_first && subscriber.pending.is_empty() && !subscriber.news {
             return None;
         }
         let pending = std::mem::take(&mut subscriber.pending);
         let has_news = std::mem::replace(&mut subscriber.news, false);
-        subscriber.told = true;
+        subscriber.has_first = true;
         let before = std::mem::take(&mut subscriber.problems);
         let problems = if has_news { self.problems() } else { before.clone() };
         let new_problems = problems

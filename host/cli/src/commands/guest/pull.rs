@@ -45,8 +45,8 @@ pub(super) fn exec(args: Args, output: Output) -> Ending {
         |text: &&str| OciReference::parse(text).map_err(|must| misused(NoGuest(format!("`oci:{text}` {must}"))));
     let references: Vec<OciReference> = references.iter().map(parse).collect::<Result<_, _>>()?;
     match (references.as_slice(), args.what.as_slice(), &args.to) {
-        ([], [], None) => of_config(&config::chosen(args.config.as_deref()), output),
-        ([], [config], None) => of_config(Path::new(config), output),
+        ([], [], None) => into_store(&[], &config::chosen(args.config.as_deref()), output),
+        ([], [config], None) => into_store(&[], Path::new(config), output),
         ([], _, Some(_)) => Err(misused(anyhow!("`--to` goes with one reference, `oci:HOST/REPO:TAG`"))),
         ([one], [_], Some(to)) => into_file(one, to, output),
         ([_, ..], all, Some(_)) if all.len() > 1 => Err(misused(anyhow!(
@@ -62,37 +62,27 @@ pub(super) fn exec(args: Args, output: Output) -> Ending {
     }
 }
 
-/// What a configuration's lock pins.
-fn of_config(config: &Path, output: Output) -> Ending {
-    let config = crate::commands::run::read(config, &[])?;
-    let loader = crate::commands::loader_of(&config)?;
-    let all = config.references().into_iter();
-    let wanted: Vec<(Reference, &Verify)> = all
-        .filter(|(reference, _)| matches!(reference, Reference::Oci(_)))
-        .collect();
-    let pulled = crate::commands::block_on(async {
-        let mut pulled = Vec::new();
-        for (reference, verify) in wanted {
-            let loaded = loader.configured(&reference, verify).await?;
-            pulled.push(Pulled::new(&reference, &loaded));
-        }
-        Ok::<_, NotLoaded>(pulled)
-    })??;
-    report(&pulled, output)
-}
-
-/// Pulls what references mean now into a store.
+/// Pulls into the store of a configuration: what these references mean now, or without any what its lock pins.
 fn into_store(references: &[OciReference], config: &Path, output: Output) -> Ending {
     let config = crate::commands::run::read(config, &[])?;
     let loader = crate::commands::loader_of(&config)?;
+    let none = Verify::default();
     let pulled = crate::commands::block_on(async {
-        let mut pulled = Vec::new();
+        let mut wanted = Vec::new();
         for reference in references {
-            let manifest = Registry::resolve(reference).await?;
             // A reference by digest needs no lock.
-            let exact = Reference::Oci(reference.at_digest(&manifest));
-            let loaded = loader.configured(&exact, &Verify::default()).await?;
-            pulled.push(Pulled::new(&Reference::Oci(reference.clone()), &loaded));
+            let exact = reference.at_digest(&Registry::resolve(reference).await?);
+            wanted.push((Reference::Oci(reference.clone()), Reference::Oci(exact), &none));
+        }
+        if references.is_empty() {
+            let all = config.references().into_iter();
+            let pinned = all.filter(|(reference, _)| matches!(reference, Reference::Oci(_)));
+            wanted.extend(pinned.map(|(reference, verify)| (reference.clone(), reference, verify)));
+        }
+        let mut pulled = Vec::new();
+        for (reference, exact, verify) in wanted {
+            let loaded = loader.configured(&exact, verify).await?;
+            pulled.push(Pulled::new(&reference, &loaded));
         }
         Ok::<_, NotLoaded>(pulled)
     })??;
