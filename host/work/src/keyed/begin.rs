@@ -47,7 +47,7 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
         parts: &Parts<'_>,
         world: W,
         context: LoopContext,
-        tell: T,
+        report: T,
     ) -> Result<Self, SetupError> {
         let (urgent, urgent_keys) = mpsc::unbounded_channel();
         // A guest has one loop, so no other queue is there.
@@ -70,7 +70,7 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
             metrics: Arc::clone(&parts.host_context.metrics),
             workers,
             once: context.once,
-            tell,
+            report,
             started: Instant::now(),
             controller: Controller::new(queue_settings(config, context.once), config.seed),
             object_counts: held,
@@ -96,7 +96,7 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
             urgent_keys,
             handovers: context.supervision.handovers,
             versions: 0,
-            acts: context.acts,
+            leadership: context.leadership,
         })
     }
 }

@@ -6,7 +6,7 @@ use trueup_capabilities::meter::{Change, Effects};
 use trueup_controller::Outcome;
 
 use super::turn::Done;
-use super::{Keyed, News, Reconciler, Running};
+use super::{KeyProblem, Keyed, Reconciler, Running};
 use crate::event::Event;
 use crate::keyed::interrupt::Waits;
 use crate::lifecycle::failure::{Blame, End, Failure};
@@ -117,7 +117,7 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
         let gave_way = running.and_then(|running| running.gives_way);
         if let Err(failure) = &mut end {
             match failure.blame {
-                Blame::Host if is_past || !self.acts.may() => *failure = Failure::cut(),
+                Blame::Host if is_past || !self.leadership.may_act() => *failure = Failure::cut(),
                 Blame::Cut if gave_way == Some(Waits::ForTurn) => *failure = Failure::of_guest(COMPUTED_FOR_LONG),
                 _ => {}
             }
@@ -203,7 +203,7 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
             self.last_results.entry(key).or_insert(Ok(()));
             return;
         };
-        (self.tell)(event);
+        (self.report)(event);
         self.last_results.insert(key.clone(), Ok(()));
         self.keep_held(false);
         if gone {
@@ -219,8 +219,8 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
             self.controller.forget(key);
             self.world.rest(key, true);
         }
-        self.world.say(key, News::Failed(&error));
-        (self.tell)(Event::Failed {
+        self.world.publish_problem(key, KeyProblem::Failed(&error));
+        (self.report)(Event::Failed {
             key: key.to_string(),
             error: error.clone(),
             again_in_ms: again_in_ms.filter(|_| !is_given_up),

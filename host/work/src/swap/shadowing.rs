@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use trueup_config::Proof;
-use trueup_instance::Program;
+use trueup_instance::{Instances, Program};
 use trueup_registry::Reference;
 
 use super::fetch::Fetched;
@@ -202,26 +202,19 @@ impl Manager {
 
 /// A candidate beside the active version, both with the settings and limits of the active one.
 fn shadow_setup(managed: &Managed, candidate: &Arc<Program>, strict: bool, afresh: bool) -> shadow::Setup {
-    let with = managed.active.instances();
-    let folder = managed.state_dir.join("shadow").join(managed.name);
-    let version = |program: &Arc<Program>| shadow::Version {
-        program: Arc::clone(program),
-        settings: with.settings.clone(),
-        limits: with.limits,
-    };
+    let active = Instances::clone(&managed.active.instances());
     shadow::Setup {
-        engine: with.engine.clone(),
-        name: managed.name.to_owned(),
-        active: version(&with.program),
-        candidate: version(candidate),
-        how: shadow::How {
-            compare: match strict {
-                true => gate::compares(Mode::Strict),
-                false => gate::compares(managed.config.proof.gate),
-            },
+        candidate: Instances {
+            program: Arc::clone(candidate),
             afresh,
+            ..active.clone()
         },
-        folder,
+        active,
+        compare: match strict {
+            true => gate::compares(Mode::Strict),
+            false => gate::compares(managed.config.proof.gate),
+        },
+        folder: managed.state_dir.join("shadow").join(managed.name),
         metrics: Arc::clone(&managed.metrics),
     }
 }

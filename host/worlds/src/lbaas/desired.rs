@@ -10,7 +10,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use trueup_base::regular;
 use trueup_capabilities::lbaas::anexia::Owned;
 use trueup_sources::{Change, Completeness, Kind, Missing, Object, ObjectRef, Objects, Source};
 use trueup_work::decisions::{ChangedNodes, ChangedObject, Input};
@@ -52,12 +51,7 @@ impl DesiredState {
     /// If they can't be read. The error names the file.
     pub(crate) fn new(settings: Settings, source: &Source, state_dir: &Path, plans: bool) -> io::Result<Self> {
         let file = state_dir.join(SERVERS_FILE);
-        let named = |error: &dyn std::fmt::Display| io::Error::other(format!("reading {}: {error}", file.display()));
-        let remembered = match regular::read(&file, regular::LIST) {
-            Ok(text) => serde_json::from_slice(&text).map_err(|error| named(&error))?,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
-            Err(error) => return Err(named(&error)),
-        };
+        let remembered = files::read_json(&file)?.unwrap_or_default();
         Ok(Self {
             settings,
             file,

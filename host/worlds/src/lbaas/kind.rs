@@ -87,7 +87,7 @@ impl Ready for Setup<'_> {
             return Ok(kind::nothing());
         };
         let setup: &Self = self;
-        let fence = with.acts.fence().clone();
+        let fence = with.leadership.fence().clone();
         with.keyed(setup.config, &setup.parts(), version, |quarantine, input| {
             let publisher = Publisher::new(input, setup.config.state_dir.join("status"), &fence);
             Services::new(setup, quarantine, publisher)
