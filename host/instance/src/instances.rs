@@ -166,9 +166,7 @@ impl Instances {
         Identity {
             name: self.name.to_owned(),
             guest: if is_unnamed { self.name.to_owned() } else { own.clone() },
-            version: self.program.guest.version.clone(),
-            digest: self.program.guest.digest.to_string(),
-            instance: key.to_owned(),
+            ..self.program.identity(key)
         }
     }
 

@@ -2,7 +2,7 @@
 
 use tokio::task::JoinError;
 use trueup_base::clock::{Clock as _, SystemClock};
-use trueup_capabilities::meter::{Change, Effects};
+use trueup_capabilities::meter::Effects;
 use trueup_controller::Outcome;
 
 use super::turn::Done;
@@ -25,58 +25,33 @@ const GAVE_WAY_PAUSE_MS: u64 = 30_000;
 /// The end of a turn's task.
 type Joined<W> = Result<(tokio::task::Id, Done<<W as Reconciler>::Key, <W as Reconciler>::Out>), JoinError>;
 
-/// How a turn ended, as the loop sees it.
-struct Ended<K, D, O> {
-    key: K,
-    /// `None` if the loop does not know the turn.
-    running: Option<Running<D>>,
-    end: End,
-    effects: Effects,
-    changes: Vec<Change>,
-    out: O,
-    is_open: bool,
-}
+/// A turn, as it ended and as the loop began it. `None` if the loop does not know it.
+type Ended<W> = (
+    Done<<W as Reconciler>::Key, <W as Reconciler>::Out>,
+    Option<Running<<W as Reconciler>::Desired>>,
+);
 
 impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
     pub(super) fn finish(&mut self, done: Joined<W>) {
-        let Some(Done {
-            key,
-            slot,
-            end,
-            effects,
-            changes,
-            mut out,
-        }) = self.done(done)
-        else {
-            return;
-        };
-        let running = self.running.remove(&key);
-        self.effects += effects;
-        self.world.ended(&key, slot.as_ref(), &mut out);
-        let is_open = slot.is_some();
-        if let Some(slot) = slot {
+        let Some(mut done) = self.done(done) else { return };
+        let running = self.running.remove(&done.key);
+        self.effects += done.effects;
+        self.world.ended(&done.key, done.slot.as_ref(), &mut done.out);
+        let is_open = done.slot.is_some();
+        if let Some(slot) = done.slot.take() {
             self.let_rest(slot);
         }
-        let end = self.judged(&key, end, running.as_ref());
-        if end.is_err() {
-            *self.unreported.entry(key.clone()).or_default() += effects;
+        done.end = self.judged(&done.key, done.end, running.as_ref());
+        if done.end.is_err() {
+            *self.unreported.entry(done.key.clone()).or_default() += done.effects;
         }
-        let ended = Ended {
-            key,
-            running,
-            end,
-            effects,
-            changes,
-            out,
-            is_open,
-        };
-        match self.trouble(&ended) {
+        match running.as_ref().and_then(|running| self.trouble(&done, running)) {
             Some(entry) => {
-                self.controller.done(&ended.key, Outcome::Success, self.now_ms());
-                self.show(&ended, 0, None);
-                self.set_aside(ended.key, entry);
+                self.controller.done(&done.key, Outcome::Success, self.now_ms());
+                self.show(&done, 0, None);
+                self.set_aside(done.key, entry);
             }
-            None => self.settle(ended),
+            None => self.settle((done, running), is_open),
         }
     }
 
@@ -126,43 +101,42 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
     }
 
     /// Whether to set the key aside after this turn. Ignores turns of a version that is no longer active.
-    fn trouble(&mut self, ended: &Ended<W::Key, W::Desired, W::Out>) -> Option<SetAside> {
-        let running = ended.running.as_ref()?;
+    fn trouble(&mut self, done: &Done<W::Key, W::Out>, running: &Running<W::Desired>) -> Option<SetAside> {
         if running.version != self.versions {
             return None;
         }
         let version = self.world.version(self.shared.active.instances(), &running.desired);
         let input = quarantine::input(&version, &running.desired);
-        let key = ended.key.to_string();
-        let too_much = self.supervisor.ended(&key, &input, &ended.end, &ended.changes)?;
+        let key = done.key.to_string();
+        let too_much = self.supervisor.ended(&key, &input, &done.end, &done.changes)?;
         Some(SetAside::new(&version, key, input, too_much))
     }
 
-    fn settle(&mut self, ended: Ended<W::Key, W::Desired, W::Out>) {
-        let running = ended.running.as_ref();
-        let outcome = match &ended.end {
+    fn settle(&mut self, (done, running): Ended<W>, is_open: bool) {
+        let running = running.as_ref();
+        let outcome = match &done.end {
             Err(failure)
                 if failure.blame == Blame::Cut && running.is_some_and(|running| running.gives_way.is_some()) =>
             {
                 Outcome::GaveWay(GAVE_WAY_PAUSE_MS)
             }
-            end => self.world.outcome(end, &ended.out, ended.is_open),
+            end => self.world.outcome(end, &done.out, is_open),
         };
         let now_ms = self.now_ms();
-        let due_ms = self.controller.done(&ended.key, outcome, now_ms);
+        let due_ms = self.controller.done(&done.key, outcome, now_ms);
         let again_in_ms = due_ms.map(|due_ms| due_ms.saturating_sub(now_ms));
-        let queued = (self.failures(&ended.key), again_in_ms);
-        let (failures, again_in_ms) = self.world.retry(&ended.key, &ended.end, &ended.out, (outcome, queued));
-        self.show(&ended, failures, again_in_ms);
+        let queued = (self.failures(&done.key), again_in_ms);
+        let (failures, again_in_ms) = self.world.retry(&done.key, &done.end, &done.out, (outcome, queued));
+        self.show(&done, failures, again_in_ms);
         let is_other_version = running.is_some_and(|running| running.version != self.versions);
         let is_resync = running.is_some_and(|running| running.is_resync);
-        let Ended {
+        let Done {
             key,
             end,
             mut effects,
             out,
             ..
-        } = ended;
+        } = done;
         match end {
             Ok(gone) => {
                 let unreported = self.unreported.remove(&key);
@@ -257,8 +231,8 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
     }
 
     /// Shows the result of a turn in the status.
-    fn show(&self, ended: &Ended<W::Key, W::Desired, W::Out>, failures: u32, again_in_ms: Option<u64>) {
-        let (outcome, error) = match &ended.end {
+    fn show(&self, done: &Done<W::Key, W::Out>, failures: u32, again_in_ms: Option<u64>) {
+        let (outcome, error) = match &done.end {
             Ok(false) => (status::Outcome::True, None),
             Ok(true) => (status::Outcome::Gone, None),
             Err(Failure { error, blame, .. }) => match blame {
@@ -272,10 +246,10 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
             error,
             failures,
             again_in_ms,
-            effects: ended.effects,
-            in_service: W::in_service(&ended.out),
+            effects: done.effects,
+            in_service: W::in_service(&done.out),
         };
         self.host_status
-            .finished(W::RULES.guest, &ended.key.to_string(), finished);
+            .finished(W::RULES.guest, &done.key.to_string(), finished);
     }
 }

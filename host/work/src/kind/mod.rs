@@ -25,10 +25,10 @@ use trueup_sources::Batch;
 pub use self::management::Management;
 use crate::cluster::{self, NotOurs};
 use crate::event::Event;
-use crate::host_context::{HostContext, Version};
+use crate::host_context::HostContext;
 use crate::input::Input;
 pub use crate::keyed::Summary;
-use crate::keyed::{self, Keyed, Parts, Reconciler};
+use crate::keyed::{self, Keyed, KeyedSetup, Reconciler};
 use crate::leading::Leadership;
 use crate::lifecycle::quarantine::Quarantine;
 use crate::needs::Needs;
@@ -160,11 +160,12 @@ impl<'a> Begin<'a> {
     /// If the state folder can't be read, or the configuration has no source.
     pub fn keyed<W: Reconciler + 'a>(
         &mut self,
-        config: &Config,
-        parts: &Parts<'_>,
-        version: Version,
+        setup: &KeyedSetup<'_>,
         world: impl FnOnce(Arc<Quarantine>, &Input) -> Result<W, SetupError>,
     ) -> Result<Loop<'a>, SetupError> {
+        let Some(version) = setup.version.lock().take() else {
+            return Ok(nothing());
+        };
         let loop_context = keyed::LoopContext {
             supervision: self.management.connect(version),
             leadership: self.leadership.clone(),
@@ -173,7 +174,7 @@ impl<'a> Begin<'a> {
         };
         let input = self.input()?;
         let world = world(Arc::clone(&loop_context.supervision.quarantine), &input)?;
-        let keyed = Keyed::new(config, parts, world, loop_context, self.report)?;
+        let keyed = Keyed::new(setup, world, loop_context, self.report)?;
         let context = self.context;
         Ok(Box::pin(async move {
             let summary = keyed.run(input, context.belongs(), context.stopped()).await;

@@ -165,6 +165,15 @@ pub enum ManageError {
     },
 }
 
+impl ManageError {
+    pub(super) fn nothing(guest: &str, why: impl Into<String>) -> Self {
+        Self::Nothing {
+            guest: guest.to_owned(),
+            why: why.into(),
+        }
+    }
+}
+
 /// The state of a promotion.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -165,7 +165,7 @@ impl GuestSection<'_> {
             proof: &self.guest.proof,
             reference,
             patience: Duration::ZERO,
-            loader: guests.loader(),
+            loader: &guests.loader,
         }
     }
 
@@ -259,18 +259,17 @@ enum Unavailable {
 
 impl Unavailable {
     fn refused(self) -> Refused {
-        let step = Step::Load;
         match self {
-            Self::Lock(NoGuest(why)) | Self::Away(why) => Refused { step, why },
+            Self::Lock(NoGuest(why)) | Self::Away(why) => Refused::new(Step::Load, why),
             Self::Distrusted(refused) | Self::Refused(refused) => refused,
         }
     }
 }
 
 async fn fetched(guests: &Guests, section: &GuestSection<'_>) -> Result<Fetched, Unavailable> {
-    guests.check_lock().map_err(Unavailable::Lock)?;
+    guests.loader.registry.check_lock().map_err(Unavailable::Lock)?;
     let reference = &section.guest.reference;
-    let is_pinned = guests.loader().registry.pins(reference).map_err(Unavailable::Lock)?;
+    let is_pinned = guests.loader.registry.pins(reference).map_err(Unavailable::Lock)?;
     let is_trusted = is_pinned || !section.guest.verify.keys.is_empty() || matches!(reference, Reference::Oci(_));
     let refused = |refused| {
         if is_trusted {
@@ -282,7 +281,7 @@ async fn fetched(guests: &Guests, section: &GuestSection<'_>) -> Result<Fetched,
     let loaded = guests.load(&section.guest.reference, &section.guest.verify).await;
     let fetched = loaded.map_err(|error| match error {
         NotLoaded::Failed(why) => Unavailable::Away(why),
-        NotLoaded::NoGuest(NoGuest(why)) => refused(Refused { step: Step::Load, why }),
+        NotLoaded::NoGuest(NoGuest(why)) => refused(Refused::new(Step::Load, why)),
     })?;
     of_world(&fetched.program, section.worlds).map_err(refused)?;
     Ok(fetched)
@@ -292,7 +291,9 @@ async fn fetched(guests: &Guests, section: &GuestSection<'_>) -> Result<Fetched,
 async fn reserves(guests: &Guests, section: &GuestSection<'_>) -> Result<(), SetupError> {
     gate(&section.guest.proof).map_err(|error| section.misused(&format!("accepted_differences: {error}")))?;
     // Loading the guest itself reports problems with the lock file.
-    if let (OnFailure::FallBack(reference), Ok(())) = (&section.guest.failure.on_failure, guests.check_lock()) {
+    if let (OnFailure::FallBack(reference), Ok(())) =
+        (&section.guest.failure.on_failure, guests.loader.registry.check_lock())
+    {
         let fall_back = guests.named(reference, &section.guest.verify).await;
         fall_back
             .and_then(|fall_back| of_world(&fall_back.program, section.worlds))

@@ -20,6 +20,7 @@ use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::json;
+use trueup_capabilities::Backends;
 use trueup_capabilities::meter::Effects;
 use trueup_sources::Batch;
 use trueup_work::event::{Event, Message, WorldEvent};
@@ -48,7 +49,11 @@ impl<'a> Services<'a> {
     /// # Errors
     /// If the state folder can't be read.
     fn new(setup: &'a Setup<'a>, quarantine: Arc<Quarantine>, publisher: Publisher) -> Result<Self, SetupError> {
-        let (lbaas, state_dir, plans) = (setup.lbaas, &setup.config.state_dir, setup.host_context.plans());
+        let (lbaas, state_dir, plans) = (
+            setup.lbaas,
+            &setup.keyed.config.state_dir,
+            setup.keyed.host_context.plans(),
+        );
         let known = KnownKeys::open(state_dir, guest::NAME, plans)?;
         let desired = DesiredState::new(lbaas.adapter.clone(), &lbaas.source, state_dir, plans);
         let shared = Shared {
@@ -194,7 +199,10 @@ impl Reconciler for Services<'_> {
         let is_moved = |uid: &&String| self.desired.owner(uid).is_some_and(|owner| owner != key);
         let moved = locations.keys().filter(is_moved).cloned().collect();
         let api = self.setup.api_of(self.desired.owned(key, &locations));
-        turn.set_backends(self.setup.backends(turn.slot.key(), api));
+        turn.set_backends(Backends {
+            lbaas: Some(api),
+            ..self.setup.keyed.backends(turn.slot.key())
+        });
         let turn = ServiceTurn {
             shared: Arc::clone(&self.shared),
             key: key.clone(),
@@ -220,7 +228,7 @@ impl Reconciler for Services<'_> {
         let publisher = &self.shared.publisher;
         publisher.report(publish::success(key, gone, effects, &in_service));
         let Effects { created, destroyed } = effects;
-        self.setup.active.quotas.holdings.done(&key.to_string());
+        self.setup.keyed.active.quotas.holdings.done(&key.to_string());
         let did = match (created, destroyed) {
             _ if gone => format!("{destroyed} destroyed"),
             (0, 0) => format!("nothing to do; {}", serving(&in_service)),
@@ -256,7 +264,7 @@ impl Reconciler for Services<'_> {
     }
 
     fn about_to_wait(&mut self, is_at_rest: bool, last_results: &LastResults<Key>, sleepers: usize) {
-        self.setup.host_context.host_status.sleeping(sleepers);
+        self.setup.keyed.host_context.host_status.sleeping(sleepers);
         if is_at_rest {
             self.note_all_listed(last_results);
         }

@@ -35,7 +35,7 @@ impl Negs<'_> {
         changed.affected.extend(unreadable);
         changed.affected.extend(self.known_and_affected(&changed));
         if changed.more_locations
-            && !self.setup.host_context.plans()
+            && !self.setup.keyed.host_context.plans()
             && let Err(error) = files::replace_json(&self.locations_file, self.targets.locations())
         {
             tracing::warn!("zones and subnets are not remembered for the next start: {error}");

@@ -119,8 +119,8 @@ impl<'a> Negs<'a> {
         quarantine: Arc<Quarantine>,
         (ends, error_states): (mpsc::Receiver<Ended>, mpsc::Receiver<SetErrorState>),
     ) -> Result<Self, SetupError> {
-        let (neg, state_dir) = (setup.neg, &setup.config.state_dir);
-        let known = KnownKeys::open(state_dir, guest::NAME, setup.host_context.plans())?;
+        let (neg, state_dir) = (setup.neg, &setup.keyed.config.state_dir);
+        let known = KnownKeys::open(state_dir, guest::NAME, setup.keyed.host_context.plans())?;
         let locations_file = known::locations_file(state_dir);
         let locations: Option<Locations> = files::read_json(&locations_file).map_err(SetupError::misused)?;
         Ok(Self {
@@ -227,16 +227,16 @@ impl<'a> Negs<'a> {
             action: if started.attaches { "attach" } else { "detach" }.to_owned(),
             endpoints: started.endpoints,
             at: state.in_flight_at.get(operation).cloned().unwrap_or_default(),
-            since_ms: self.setup.host_context.host_status.now_ms(),
+            since_ms: self.setup.keyed.host_context.host_status.now_ms(),
         });
         let at = NegAt {
             in_flight: in_flight.collect(),
             attached: out.found.attached,
             detached: out.found.detached,
-            migration: state.migration(&self.setup.host_context.metrics, &instance),
+            migration: state.migration(&self.setup.keyed.host_context.metrics, &instance),
             in_error_state: state.in_error_state,
         };
-        self.setup.host_context.host_status.neg(&instance, at);
+        self.setup.keyed.host_context.host_status.neg(&instance, at);
     }
 
     /// When the first timer of a key is due, in milliseconds from now.

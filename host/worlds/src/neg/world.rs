@@ -174,9 +174,7 @@ impl Reconciler for Negs<'_> {
         };
         turn.set_backends(Backends {
             neg: Some(Arc::new(noted)),
-            ..setup
-                .host_context
-                .backends(setup.config.seed, &instance, &setup.active.quotas)
+            ..setup.keyed.backends(&instance)
         });
         let turn = NegTurn {
             key: key.clone(),
@@ -299,6 +297,7 @@ impl Reconciler for Negs<'_> {
             self.entries.remove(key);
         }
         self.setup
+            .keyed
             .host_context
             .host_status
             .neg(&key.to_string(), NegAt::default());

@@ -14,6 +14,7 @@ use trueup_capabilities::neg::{Endpoint, Error, NegRef};
 use trueup_journal::{Ask, Event};
 
 use super::{Action, Step};
+use crate::neg::progress::{self, Snapshot};
 use crate::neg::shown;
 
 /// The steps of one key so far.
@@ -144,24 +145,11 @@ fn answer<T: DeserializeOwned>(ask: &Ask) -> Option<Result<T, Error>> {
 /// The operations under way in a snapshot of the guest, by number. Empty if the guest uses another format. `settings`
 /// has the name of each subnet's NEG.
 pub(super) fn under_way(snapshot: &str, settings: &Value) -> BTreeMap<u64, UnderWay> {
-    #[derive(serde::Deserialize)]
-    struct Snapshot {
-        #[serde(default)]
-        operations: Vec<InFlight>,
-    }
-    #[derive(serde::Deserialize)]
-    struct InFlight {
-        operation: u64,
-        does: String,
-        zone: String,
-        subnet: String,
-        endpoints: Vec<(String, String, String, String)>,
-    }
-    let Ok(Snapshot { operations }) = serde_json::from_str(snapshot) else {
+    let Some(Snapshot { operations, .. }) = Snapshot::read(snapshot) else {
         return BTreeMap::new();
     };
     let endpoint = |(ip, ipv6, port, node)| Endpoint { ip, ipv6, port, node };
-    let read = |operation: InFlight| {
+    let read = |operation: progress::Operation| {
         let name = settings.get("neg_names")?.get(&operation.subnet)?.as_str()?.to_owned();
         let under_way = UnderWay {
             attaches: operation.does == "attach",
