@@ -94,13 +94,8 @@ fn replace(file: &Path, text: &[u8]) -> io::Result<()> {
 /// # Errors
 /// If it can't be removed. The error names the file.
 pub fn remove(file: &Path) -> io::Result<()> {
-    match std::fs::remove_file(file) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(io::Error::new(
-            error.kind(),
-            format!("removing {}: {error}", file.display()),
-        )),
-        _ => Ok(()),
-    }
+    let removed = trueup_base::replace::remove(file);
+    removed.map_err(|error| io::Error::new(error.kind(), format!("removing {}: {error}", file.display())))
 }
 
 #[cfg(test)]

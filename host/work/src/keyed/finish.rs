@@ -75,12 +75,12 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
         let key = self.tasks.remove(&error.id())?;
         let end = Err(Failure::from(format!("its job ended without a result: {error}")));
         Some(Done {
-            out: self.world.lost(&key),
             key,
             slot: None,
             end,
             effects: Effects::default(),
             changes: Vec::new(),
+            out: W::Out::default(),
         })
     }
 

@@ -168,8 +168,8 @@ pub trait Reconciler: Sized {
     type Key: Key;
     /// The desired state, as calls get it. Its digest identifies what is set aside.
     type Desired: Clone + Serialize;
-    /// What a turn finds out, beside its end and its effects.
-    type Out: Send + 'static;
+    /// What a turn finds out, beside its end and its effects. By default: nothing, as a turn that was lost.
+    type Out: Default + Send + 'static;
     /// What comes for keys from elsewhere than the source.
     type Mail;
 
@@ -240,8 +240,6 @@ pub trait Reconciler: Sized {
     }
     /// The calls of a turn, in their order.
     fn turn(&mut self, key: &Self::Key, desired: Self::Desired, turn: Turn) -> Turning<Self>;
-    /// In place of what a turn leaves that ended without a result.
-    fn lost(&self, key: &Self::Key) -> Self::Out;
     /// A turn ended. Takes in what it leaves.
     fn ended(&mut self, _key: &Self::Key, _slot: Option<&InstanceSlot>, _out: &mut Self::Out) {}
     /// When the queue is to try the key again.

@@ -18,7 +18,7 @@ use trueup_instance::Program;
 use super::fall_back::FallBack;
 use super::fetch::{Fetched, Guests};
 use super::managed::{Activated, Candidate, Event, GuestStatus, ManageError, Managed};
-use super::proof::{Against, Proven, Refused, Step, prove, refused, trusted, with_gate};
+use super::proof::{Against, Proven, Refused, Step, prove, refused, trusted};
 use super::revisions::{By, Revision};
 use crate::lifecycle::active::Handover;
 
@@ -144,7 +144,8 @@ impl Manager {
             by: By::Swap,
             proof: Proof {
                 afresh: candidate.afresh || managed.config.proof.afresh,
-                ..with_gate(&managed.config.proof, candidate.gate)
+                gate: candidate.gate.unwrap_or(managed.config.proof.gate),
+                ..managed.config.proof.clone()
             },
             dry_run: candidate.dry_run,
             note: None,

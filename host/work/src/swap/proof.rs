@@ -296,11 +296,3 @@ pub(crate) fn trusted() -> Proof {
         ..Proof::default()
     }
 }
-
-/// The same checks with another mode of the gate.
-pub(crate) fn with_gate(proof: &Proof, mode: Option<Mode>) -> Proof {
-    Proof {
-        gate: mode.unwrap_or(proof.gate),
-        ..proof.clone()
-    }
-}

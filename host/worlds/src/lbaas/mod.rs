@@ -212,10 +212,6 @@ impl Reconciler for Services<'_> {
         Box::pin(turn.run(desired, locations, moved))
     }
 
-    fn lost(&self, _key: &Key) -> Vec<AddressPorts> {
-        Vec::new()
-    }
-
     fn succeeded(
         &mut self,
         key: &Key,

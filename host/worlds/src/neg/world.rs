@@ -189,24 +189,14 @@ impl Reconciler for Negs<'_> {
         Box::pin(turn.run())
     }
 
-    /// The backend sends the ends of its operations again; the next turn syncs its NEGs in any case.
-    fn lost(&self, key: &Key) -> Out {
-        Out {
-            inbox: Inbox {
-                sync: true,
-                ..Inbox::default()
-            },
-            last_at_ms: self.entries.get(key).map_or(0, |entry| entry.last_at_ms),
-            found: Found::default(),
-        }
-    }
-
+    /// Of a turn that was lost, the backend sends the ends of operations again; the next turn opens the instance anew,
+    /// and syncs its NEGs in any case.
     fn ended(&mut self, key: &Key, slot: Option<&InstanceSlot>, out: &mut Out) {
         self.attached += out.found.attached;
         self.detached += out.found.detached;
         let entry = self.entry(key);
         entry.inbox.put_back(std::mem::take(&mut out.inbox));
-        entry.last_at_ms = out.last_at_ms;
+        entry.last_at_ms = entry.last_at_ms.max(out.last_at_ms);
         if let Some(state) = &out.found.state {
             entry.in_flight = state.in_flight.len();
         }

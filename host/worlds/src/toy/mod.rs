@@ -200,8 +200,6 @@ impl Reconciler for Toys<'_> {
         })
     }
 
-    fn lost(&self, _: &Key) {}
-
     fn succeeded(&mut self, key: &Key, gone: bool, effects: Effects, (): ()) -> Result<Option<Event>, String> {
         let (holdings, text) = (&self.setup.keyed.active.quotas.holdings, key.to_string());
         if gone {
