@@ -67,7 +67,7 @@ pub struct KeyStatus {
 }
 
 /// Orders keys by due time, then by the order in which they were queued.
-pub(crate) type Place = (u64, u64);
+pub(crate) type Position = (u64, u64);
 
 /// Why a key is in the queue: a resync alone is not unfinished work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,7 +79,7 @@ enum Reason {
 #[derive(Clone, Copy, Debug)]
 enum Stage {
     Queued {
-        place: Place,
+        place: Position,
         reason: Reason,
     },
     /// The key may have to run once more because of a change meanwhile, or never again because it was forgotten
@@ -117,7 +117,7 @@ pub struct Controller<K> {
     now_ms: u64,
     arrivals: u64,
     pub(crate) keys: BTreeMap<K, Entry>,
-    pub(crate) queue: BTreeMap<Place, K>,
+    pub(crate) queue: BTreeMap<Position, K>,
     pub(crate) running: usize,
     /// Queued keys that are more than a resync.
     pub(crate) waiting: usize,

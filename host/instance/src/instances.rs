@@ -413,14 +413,10 @@ impl Instances {
         backends: Backends,
         snapshot: &str,
     ) -> Result<Instance, OpenError> {
-        let host = Host::new(
-            self.identity(key),
-            Tape::record(journal),
-            self.grants.clone(),
-            backends,
-            self.limits,
-        );
-        self.start(host, snapshot).await.map_err(|(_, error)| error.into())
+        let host = self.host(key, Tape::record(journal), backends);
+        self.start(host, Some(snapshot))
+            .await
+            .map_err(|(_, error)| error.into())
     }
 
     /// Whether the other kind of recording holds the newest state. The first run that records again takes over
@@ -434,10 +430,15 @@ impl Instances {
         }
     }
 
-    async fn start(&self, host: Host, snapshot: &str) -> Result<Instance, (Box<Host>, StartError)> {
+    /// The host of an instance of `key`.
+    fn host(&self, key: &str, tape: Tape, backends: Backends) -> Host {
+        Host::new(self.identity(key), tape, self.grants.clone(), backends, self.limits)
+    }
+
+    async fn start(&self, host: Host, snapshot: Option<&str>) -> Result<Instance, (Box<Host>, StartError)> {
         let start = Start {
             settings: &self.settings,
-            snapshot: Some(snapshot),
+            snapshot,
             cpu_max: Duration::from_millis(self.limits.cpu_ms),
         };
         Instance::start(&self.engine, &self.program, host, start).await

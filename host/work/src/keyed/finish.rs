@@ -25,12 +25,6 @@ const GAVE_WAY_PAUSE_MS: u64 = 30_000;
 /// The end of a turn's task.
 type Joined<W> = Result<(tokio::task::Id, Done<<W as Reconciler>::Key, <W as Reconciler>::Out>), JoinError>;
 
-/// A turn, as it ended and as the loop began it. `None` if the loop does not know it.
-type Ended<W> = (
-    Done<<W as Reconciler>::Key, <W as Reconciler>::Out>,
-    Option<Running<<W as Reconciler>::Desired>>,
-);
-
 impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
     pub(super) fn finish(&mut self, done: Joined<W>) {
         let Some(mut done) = self.done(done) else { return };
@@ -51,7 +45,7 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
                 self.show(&done, 0, None);
                 self.set_aside(done.key, entry);
             }
-            None => self.settle((done, running), is_open),
+            None => self.settle(done, running.as_ref(), is_open),
         }
     }
 
@@ -112,8 +106,7 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
         Some(SetAside::new(&version, key, input, too_much))
     }
 
-    fn settle(&mut self, (done, running): Ended<W>, is_open: bool) {
-        let running = running.as_ref();
+    fn settle(&mut self, done: Done<W::Key, W::Out>, running: Option<&Running<W::Desired>>, is_open: bool) {
         let outcome = match &done.end {
             Err(failure)
                 if failure.blame == Blame::Cut && running.is_some_and(|running| running.gives_way.is_some()) =>

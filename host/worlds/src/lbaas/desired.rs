@@ -121,7 +121,7 @@ impl DesiredState {
         if is_about_servers || self.completed() || (no_nodes && !had_targets) {
             self.was_complete |= complete;
             let was = std::mem::replace(&mut self.servers, adapter::servers(&self.objects));
-            self.stand_in(no_nodes);
+            self.add_remembered_servers(no_nodes);
             if self.servers.targets == was.targets {
                 nodes = ChangedNodes::default();
             } else {
@@ -224,7 +224,7 @@ impl DesiredState {
 
     /// Until everything could be read once, and while there is no Node at all, remembered servers replace missing
     /// Nodes.
-    fn stand_in(&mut self, no_nodes: bool) {
+    fn add_remembered_servers(&mut self, no_nodes: bool) {
         if self.was_complete && !no_nodes {
             return;
         }
