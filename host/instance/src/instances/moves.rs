@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use trueup_base::clock::{Clock as _, SystemClock, VirtualClock};
+use trueup_capabilities::Backends;
 use trueup_capabilities::grants::Grants;
 use trueup_capabilities::log::NoLog;
-use trueup_capabilities::{Backends, Host};
 use trueup_journal::Tape;
 
 use super::{Instances, OpenError, with_causes};
-use crate::instance::{Instance, Start, StartError};
+use crate::instance::{Instance, StartError};
 
 /// How long a version that takes over may sleep in `init` and `restore`. Everything that waits for the instance waits
 /// as long.

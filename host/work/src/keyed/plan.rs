@@ -65,6 +65,9 @@ pub async fn plan<W: Reconciler>(
     Ok(())
 }
 
+/// Keys that a run would work on, each with its desired state, or why there is none.
+pub type WantedKeys<W> = Vec<(<W as Reconciler>::Key, Result<<W as Reconciler>::Desired, String>)>;
+
 /// The keys that a run would work on if the source says this, each with its desired state, or why there is none. Looks
 /// at `known` keys too. Adds to the plan what the look shows beside.
 pub fn wanted<W: Reconciler>(
@@ -73,7 +76,7 @@ pub fn wanted<W: Reconciler>(
     all: &Batch,
     known: impl IntoIterator<Item = W::Key>,
     plan: &mut Plan,
-) -> Vec<(W::Key, Result<W::Desired, String>)> {
+) -> WantedKeys<W> {
     let looked = world.look(all);
     if looked.is_empty {
         plan.problem(nothing_there(source.is_cluster()));

@@ -240,11 +240,10 @@ impl Keys {
     /// This host no longer acts: its failures say nothing of the keys any more, which wait for its next term. What is
     /// invalid and what is set aside stays so.
     pub(super) fn rest(&mut self, now_ms: u64) {
-        let failed = |line: &Arc<str>| {
-            let entry = self.all.get(line);
-            entry.is_some_and(|entry| entry.failures > 0 && entry.state != KeyState::SetAside)
-        };
-        let failed: Vec<_> = self.troubled.iter().filter(|line| failed(line)).cloned().collect();
+        let has_failed =
+            |entry: &Entry| entry.error.is_some() && entry.failures > 0 && entry.state != KeyState::SetAside;
+        let failed = self.all.iter().filter(|(_, entry)| has_failed(entry));
+        let failed: Vec<String> = failed.map(|(line, _)| line.clone()).collect();
         for line in failed {
             self.set_state(&line, KeyState::Queued, None, now_ms);
         }
