@@ -62,14 +62,12 @@ pub struct KeyStatus {
     pub due_ms: Option<u64>,
     /// How its last run ended; `None` before the first.
     pub last: Option<Outcome>,
-    /// When its last run ended.
-    pub last_done_ms: Option<u64>,
     /// The number of finished runs.
     pub runs: u64,
 }
 
 /// Orders keys by due time, then by the order in which they were queued.
-type Place = (u64, u64);
+pub(crate) type Position = (u64, u64);
 
 /// Why a key is in the queue: a resync alone is not unfinished work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,7 +79,7 @@ enum Reason {
 #[derive(Clone, Copy, Debug)]
 enum Stage {
     Queued {
-        place: Place,
+        place: Position,
         reason: Reason,
     },
     /// The key may have to run once more because of a change meanwhile, or never again because it was forgotten
@@ -100,13 +98,12 @@ enum Then {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+pub(crate) struct Entry {
     stage: Stage,
     failures: u32,
     /// The last growing pause, before jitter.
     pause_ms: Option<u64>,
     last: Option<Outcome>,
-    last_done_ms: Option<u64>,
     runs: u64,
 }
 
@@ -119,11 +116,11 @@ pub struct Controller<K> {
     chance: ChaCha8Rng,
     now_ms: u64,
     arrivals: u64,
-    keys: BTreeMap<K, Entry>,
-    queue: BTreeMap<Place, K>,
-    running: usize,
+    pub(crate) keys: BTreeMap<K, Entry>,
+    pub(crate) queue: BTreeMap<Position, K>,
+    pub(crate) running: usize,
     /// Queued keys that are more than a resync.
-    waiting: usize,
+    pub(crate) waiting: usize,
 }
 
 impl<K: Ord + Clone> Controller<K> {
@@ -154,7 +151,6 @@ impl<K: Ord + Clone> Controller<K> {
                 failures: 0,
                 pause_ms: None,
                 last: None,
-                last_done_ms: None,
                 runs: 0,
             };
             self.keys.insert(key.clone(), entry);
@@ -212,7 +208,6 @@ impl<K: Ord + Clone> Controller<K> {
         self.running -= 1;
         entry.stage = Stage::AtRest;
         entry.last = Some(outcome);
-        entry.last_done_ms = Some(now_ms);
         entry.runs += 1;
 
         // Drawn for every run, so that one key's random numbers do not depend on how another's run ended.
@@ -276,34 +271,9 @@ impl<K: Ord + Clone> Controller<K> {
         self.running == 0 && self.waiting == 0
     }
 
-    /// The number of running keys.
-    pub fn running(&self) -> usize {
-        self.running
-    }
-
-    /// The number of keys that are ready or wait for a retry; resyncs do not count.
-    pub fn waiting(&self) -> usize {
-        self.waiting
-    }
-
-    /// The number of known keys.
-    pub fn len(&self) -> usize {
-        self.keys.len()
-    }
-
-    /// Whether no key is known.
-    pub fn is_empty(&self) -> bool {
-        self.keys.is_empty()
-    }
-
     /// The state of one key; `None` if it was never seen, or forgotten.
     pub fn status(&self, key: &K) -> Option<KeyStatus> {
         self.keys.get(key).map(Entry::status)
-    }
-
-    /// The state of every key, ordered by key.
-    pub fn statuses(&self) -> impl Iterator<Item = (&K, KeyStatus)> {
-        self.keys.iter().map(|(key, entry)| (key, entry.status()))
     }
 
     fn clock(&mut self, now_ms: u64) -> u64 {
@@ -348,7 +318,6 @@ impl Entry {
             running: matches!(self.stage, Stage::Running { .. }),
             due_ms,
             last: self.last,
-            last_done_ms: self.last_done_ms,
             runs: self.runs,
         }
     }

@@ -14,17 +14,8 @@ pub const UNKNOWN: &str = "unknown";
 
 /// Why a guest can't be loaded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum LoadError {
-    /// The bytes are neither a component nor a module that can become one.
-    #[error("{0}")]
-    NotAGuest(String),
-    /// The bytes are a guest, but the compiler refuses them.
-    #[error("compiling the guest: {0}")]
-    Compile(String),
-    /// The engine itself can't run here.
-    #[error("starting the WebAssembly engine: {0}")]
-    Engine(String),
-}
+#[error("{0}")]
+pub struct LoadError(pub(crate) String);
 
 /// Guests of this size take seconds to compile: those with an interpreter.
 const SLOW_BYTES: usize = 2_000_000;
@@ -53,7 +44,9 @@ pub struct Guest {
 /// Compiles a component. Reports truncated bytes differently from an error of the compiler.
 fn compile(engine: &Engine, bytes: &[u8], component: &[u8]) -> Result<Component, LoadError> {
     let compiled = Component::from_binary(&engine.wasmtime, component);
-    compiled.map_err(|error| cut_off(bytes).unwrap_or_else(|| LoadError::Compile(one_line(&error))))
+    compiled.map_err(|error| {
+        cut_off(bytes).unwrap_or_else(|| LoadError(format!("compiling the guest: {}", one_line(&error))))
+    })
 }
 
 impl Guest {
@@ -67,7 +60,7 @@ impl Guest {
             &encoded
         } else {
             let what = not_webassembly(bytes).unwrap_or_default();
-            return Err(LoadError::NotAGuest(format!(
+            return Err(LoadError(format!(
                 "not WebAssembly: {what}, must be a component, or a core module with wit-bindgen's type section"
             )));
         };
@@ -141,7 +134,7 @@ fn cut_off(bytes: &[u8]) -> Option<LoadError> {
     let is_short = message.contains("out of bounds") || message.contains("unexpected end");
     is_short.then(|| {
         let what = format!("it is damaged, or cut off after {} bytes: get it again", bytes.len());
-        LoadError::NotAGuest(what)
+        LoadError(what)
     })
 }
 
@@ -162,12 +155,12 @@ fn componentise(module: &[u8]) -> Result<Vec<u8>, LoadError> {
         return Err(error);
     }
     if !typed {
-        return Err(LoadError::NotAGuest(
+        return Err(LoadError(
             "a core module without wit-bindgen's type section (`component-type`); build it with wit-bindgen, or give a component".to_owned(),
         ));
     }
     wit_component::ComponentEncoder::default()
         .module(module)
         .and_then(|encoder| encoder.validate(true).encode())
-        .map_err(|error| LoadError::NotAGuest(format!("a core module that is no component: {}", one_line(&error))))
+        .map_err(|error| LoadError(format!("a core module that is no component: {}", one_line(&error))))
 }

@@ -85,7 +85,7 @@ impl Engine {
             tracing::warn!("no pool of instances, each is allocated by itself: {error:#}");
             wasmtime::Engine::new(&config(None))
         });
-        let wasmtime = engine.map_err(|error| LoadError::Engine(format!("{error:#}")))?;
+        let wasmtime = engine.map_err(|error| LoadError(format!("starting the WebAssembly engine: {error:#}")))?;
         let (stop, stopped) = std::sync::mpsc::channel();
         let weak = wasmtime.weak();
         std::thread::Builder::new()
@@ -96,7 +96,11 @@ impl Engine {
                     engine.increment_epoch();
                 }
             })
-            .map_err(|error| LoadError::Engine(format!("starting the thread that counts epochs: {error}")))?;
+            .map_err(|error| {
+                LoadError(format!(
+                    "starting the WebAssembly engine: starting the thread that counts epochs: {error}"
+                ))
+            })?;
         let cache = Arc::new(Cache::new(options.cache_dir.as_deref(), &wasmtime));
         Ok(Self {
             wasmtime,

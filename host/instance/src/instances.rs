@@ -166,9 +166,7 @@ impl Instances {
         Identity {
             name: self.name.to_owned(),
             guest: if is_unnamed { self.name.to_owned() } else { own.clone() },
-            version: self.program.guest.version.clone(),
-            digest: self.program.guest.digest.to_string(),
-            instance: key.to_owned(),
+            ..self.program.identity(key)
         }
     }
 
@@ -415,14 +413,10 @@ impl Instances {
         backends: Backends,
         snapshot: &str,
     ) -> Result<Instance, OpenError> {
-        let host = Host::new(
-            self.identity(key),
-            Tape::record(journal),
-            self.grants.clone(),
-            backends,
-            self.limits,
-        );
-        self.start(host, snapshot).await.map_err(|(_, error)| error.into())
+        let host = self.host(key, Tape::record(journal), backends);
+        self.start(host, Some(snapshot))
+            .await
+            .map_err(|(_, error)| error.into())
     }
 
     /// Whether the other kind of recording holds the newest state. The first run that records again takes over
@@ -436,10 +430,15 @@ impl Instances {
         }
     }
 
-    async fn start(&self, host: Host, snapshot: &str) -> Result<Instance, (Box<Host>, StartError)> {
+    /// The host of an instance of `key`.
+    fn host(&self, key: &str, tape: Tape, backends: Backends) -> Host {
+        Host::new(self.identity(key), tape, self.grants.clone(), backends, self.limits)
+    }
+
+    async fn start(&self, host: Host, snapshot: Option<&str>) -> Result<Instance, (Box<Host>, StartError)> {
         let start = Start {
             settings: &self.settings,
-            snapshot: Some(snapshot),
+            snapshot,
             cpu_max: Duration::from_millis(self.limits.cpu_ms),
         };
         Instance::start(&self.engine, &self.program, host, start).await
@@ -570,16 +569,7 @@ fn asked_at_start(segment: &Segment) -> bool {
 }
 
 fn same(old: &Header, new: &Header) -> bool {
-    let text = |header: &Header| {
-        // The snapshots are compared as they are: a guest whose state changed since the header has a different one.
-        (
-            header.guest.clone(),
-            header.version.clone(),
-            header.digest.clone(),
-            header.world.clone(),
-            header.host.clone(),
-            header.snapshot.clone(),
-        )
-    };
-    text(old) == text(new) && old.settings.get() == new.settings.get() && old.limits.get() == new.limits.get()
+    // The snapshots are compared as they are: a guest whose state changed since the header has a different one.
+    let text = |header: &Header| serde_json::to_string(header).ok();
+    text(old) == text(new)
 }

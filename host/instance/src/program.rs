@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use trueup_capabilities::{Host, wasi};
+use trueup_capabilities::{Host, Identity, wasi};
 use trueup_engine::{Engine, Guest};
 
 use crate::world::{Instantiated, Linked, TIMERS, World, Worlds, names};
@@ -97,6 +97,17 @@ impl Program {
     /// place for that only at the head of a segment.
     pub fn has_timers(&self) -> bool {
         self.guest.imports.iter().any(|import| import == TIMERS)
+    }
+
+    /// The identity of an instance that no section of a configuration names, such as that of a replay.
+    pub fn identity(&self, instance: &str) -> Identity {
+        Identity {
+            guest: self.guest.name.clone(),
+            version: self.guest.version.clone(),
+            digest: self.guest.digest.to_string(),
+            instance: instance.to_owned(),
+            ..Identity::default()
+        }
     }
 
     pub(crate) async fn instantiate(&self, engine: &Engine, host: Host, cpu_max: Duration) -> Instantiated {

@@ -10,7 +10,7 @@ use trueup_capabilities::log::{Log, NoLog};
 use trueup_capabilities::meter::Limits;
 use trueup_capabilities::pace::Pace;
 use trueup_capabilities::timers::Timers;
-use trueup_capabilities::{Backends, Host, Identity, questions};
+use trueup_capabilities::{Backends, Host, questions};
 use trueup_engine::{CallError, Engine};
 use trueup_journal::{Accepted, Event, Outcome, Segment, Tally, Tape};
 
@@ -199,14 +199,7 @@ pub async fn begin(
         .map_err(|error| ReplayError::Header(format!("settings: {error}")))?;
     let limits: Limits =
         serde_json::from_str(header.limits.get()).map_err(|error| ReplayError::Header(format!("limits: {error}")))?;
-    let digest = program.guest.digest.to_string();
-    let identity = Identity {
-        guest: program.guest.name.clone(),
-        version: program.guest.version.clone(),
-        digest: digest.clone(),
-        instance: "replay".to_owned(),
-        ..Identity::default()
-    };
+    let identity = program.identity("replay");
     // The answers that are not on the tape: the time of the recording, and fixed random numbers.
     let backends = Backends {
         clock: Arc::new(VirtualClock::new(first_call_at_ms(&segment))),
@@ -215,8 +208,8 @@ pub async fn begin(
         ..Backends::default()
     };
     let tape = match options.compare {
-        Compare::Everything => Tape::replay_accepting(segment, &digest, options.accepted),
-        Compare::Decisions => Tape::compare_decisions(segment, &digest, options.accepted, questions::question),
+        Compare::Everything => Tape::replay_accepting(segment, &identity.digest, options.accepted),
+        Compare::Decisions => Tape::compare_decisions(segment, &identity.digest, options.accepted, questions::question),
     };
     // Only the tape answers, so no grants are needed.
     let mut host = Host::new(identity, tape, Grants::default(), backends, limits);

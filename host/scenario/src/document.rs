@@ -15,6 +15,14 @@ pub struct ParseError {
     pub message: String,
 }
 
+impl ParseError {
+    /// An error on this line.
+    pub(crate) fn at(line: u64, message: String) -> Self {
+        let line = Some(line);
+        Self { line, message }
+    }
+}
+
 /// Reads a document.
 pub(crate) fn parse(text: &str) -> Result<Node, ParseError> {
     let mut options = serde_saphyr::options! {

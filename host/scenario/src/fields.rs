@@ -27,14 +27,22 @@ pub(crate) fn join(place: &str, key: &str) -> String {
 
 /// An error on the line of `node`.
 pub(crate) fn error(node: &Node, place: &str, message: impl std::fmt::Display) -> ParseError {
-    ParseError {
-        line: Some(node.line),
-        message: format!("{}{message}", at(place)),
-    }
+    ParseError::at(node.line, format!("{}{message}", at(place)))
 }
 
 fn was(node: &Node, place: &str, wanted: &str) -> ParseError {
     error(node, place, format!("was {}, must be {wanted}", what(&node.value)))
+}
+
+fn unknown_key<'a>(
+    Entry { key, line, .. }: &Entry,
+    place: &str,
+    nearest: &str,
+    known: impl Iterator<Item = &'a str>,
+) -> ParseError {
+    let known: Vec<String> = known.map(|key| format!("`{key}`")).collect();
+    let (at, known) = (at(place), known.join(", "));
+    ParseError::at(*line, format!("{at}unknown key `{key}`{nearest}; there may be {known}"))
 }
 
 /// An object whose keys are all valid.
@@ -49,7 +57,6 @@ impl<'a> Fields<'a> {
     pub(crate) fn of(node: &'a Node, place: &str, allowed: &[&str]) -> Result<Self, ParseError> {
         let entries = entries(node, place)?;
         if let Some(entry) = entries.iter().find(|entry| !allowed.contains(&entry.key.as_str())) {
-            let known: Vec<String> = allowed.iter().map(|key| format!("`{key}`")).collect();
             let nearest = allowed
                 .iter()
                 .map(|key| (strsim::damerau_levenshtein(key, &entry.key), key))
@@ -58,16 +65,7 @@ impl<'a> Fields<'a> {
                 .min()
                 .map(|(_, key)| format!(" (did you mean `{key}`?)"))
                 .unwrap_or_default();
-            let message = format!(
-                "{}unknown key `{}`{nearest}; there may be {}",
-                at(place),
-                entry.key,
-                known.join(", ")
-            );
-            return Err(ParseError {
-                line: Some(entry.line),
-                message,
-            });
+            return Err(unknown_key(entry, place, &nearest, allowed.iter().copied()));
         }
         Ok(Self {
             node,
@@ -225,17 +223,7 @@ fn all_known(node: &Node, known: &Value, place: &str) -> Result<(), ParseError> 
     match (&node.value, known) {
         (yaml::Value::Map(entries), Value::Object(known)) => entries.iter().try_for_each(|entry| {
             let Some(value) = known.get(&entry.key) else {
-                let keys: Vec<String> = known.keys().map(|key| format!("`{key}`")).collect();
-                let message = format!(
-                    "{}unknown key `{}`; there may be {}",
-                    at(place),
-                    entry.key,
-                    keys.join(", ")
-                );
-                return Err(ParseError {
-                    line: Some(entry.line),
-                    message,
-                });
+                return Err(unknown_key(entry, place, "", known.keys().map(String::as_str)));
             };
             all_known(&entry.value, value, &join(place, &entry.key))
         }),

@@ -46,10 +46,7 @@ pub fn parse(file: &str) -> Result<Vec<Scenario>, ParseError> {
                 "`name`: was {:?}, must differ from the one on line {first}",
                 scenario.name
             );
-            return Err(ParseError {
-                line: Some(scenario.line),
-                message,
-            });
+            return Err(ParseError::at(scenario.line, message));
         }
     }
     Ok(scenarios)

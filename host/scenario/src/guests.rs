@@ -10,7 +10,7 @@ use serde_json::value::to_raw_value;
 use trueup_base::clock::{Clock as _, VirtualClock};
 use trueup_capabilities::grants::Grants;
 use trueup_capabilities::log::{Log, NoLog};
-use trueup_capabilities::{Answer, Backends, Host, Identity};
+use trueup_capabilities::{Answer, Backends, Host};
 use trueup_engine::{CallError, Engine};
 use trueup_instance::dispatch::InvokeError;
 use trueup_instance::{Instance, Program, Start, StartError, with_causes};
@@ -89,14 +89,8 @@ impl Stage for Guests {
     ) -> Answer<'a, Result<Box<dyn Actor>, NotStarted>> {
         Box::pin(async move {
             let program = self.program(&scenario.guest).map_err(NotStarted::Broken)?;
-            let identity = Identity {
-                guest: program.guest.name.clone(),
-                version: program.guest.version.clone(),
-                digest: program.guest.digest.to_string(),
-                // A world has one instance at a time: the next one takes over its gauges.
-                instance: "scenario".to_owned(),
-                ..Identity::default()
-            };
+            // A world has one instance at a time: the next one takes over its gauges.
+            let identity = program.identity("scenario");
             let backends = Backends {
                 log: Arc::clone(&self.log),
                 quotas: Arc::default(),

@@ -40,20 +40,20 @@ pub use recorded::{NoScenario, Written, of_recording};
 pub use report::{Failure, Observed, Outcome, Problem, Summary};
 pub use stage::{Actor, Asked, NoAnswer, NotStarted, Stage, World};
 
-/// Runs every scenario under `paths`, a few at a time, and passes each outcome to `tell` in the order of the files.
+/// Runs every scenario under `paths`, a few at a time, and passes each outcome to `report` in the order of the files.
 ///
 /// A file that cannot be read and a guest that cannot be loaded are errors of the summary; everything else runs.
-pub async fn run_all(stage: Arc<dyn Stage>, paths: &[PathBuf], tell: impl FnMut(&Outcome)) -> Summary {
-    run_named(stage, paths, "", tell).await
+pub async fn run_all(stage: Arc<dyn Stage>, paths: &[PathBuf], report: impl FnMut(&Outcome)) -> Summary {
+    run_named(stage, paths, "", report).await
 }
 
 /// The same for the scenarios whose name contains a text.
-pub async fn run_named(stage: Arc<dyn Stage>, paths: &[PathBuf], text: &str, tell: impl FnMut(&Outcome)) -> Summary {
+pub async fn run_named(stage: Arc<dyn Stage>, paths: &[PathBuf], text: &str, report: impl FnMut(&Outcome)) -> Summary {
     let (mut files, errors) = find::read(paths);
     for file in &mut files {
         file.scenarios.retain(|scenario| scenario.name.contains(text));
     }
-    run_files(stage, files, errors, tell).await
+    run_files(stage, files, errors, report).await
 }
 
 /// Runs the scenarios of a text, which outcomes name as if it were a file.
@@ -72,7 +72,7 @@ async fn run_files(
     stage: Arc<dyn Stage>,
     files: Vec<ScenarioFile>,
     errors: Vec<String>,
-    mut tell: impl FnMut(&Outcome),
+    mut report: impl FnMut(&Outcome),
 ) -> Summary {
     let mut summary = Summary {
         errors,
@@ -112,13 +112,13 @@ async fn run_files(
             }
         }
         while let Some(outcome) = done.remove(&next) {
-            tell(&outcome);
+            report(&outcome);
             summary.take(outcome);
             next += 1;
         }
     }
     for outcome in done.into_values() {
-        tell(&outcome);
+        report(&outcome);
         summary.take(outcome);
     }
     summary

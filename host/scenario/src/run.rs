@@ -133,13 +133,9 @@ impl Run<'_> {
                 let answer = self.call(export, &args).await.map_err(|problem| vec![problem])?;
                 let mut problems = self.shown(expect.as_ref(), &answer, expect_calls.as_deref());
                 let missing = self.save(save, &answer);
-                match missing.is_empty() {
-                    true => Ok(problems),
-                    false => {
-                        problems.extend(missing);
-                        Err(problems)
-                    }
-                }
+                let goes_on = missing.is_empty();
+                problems.extend(missing);
+                if goes_on { Ok(problems) } else { Err(problems) }
             }
             Action::Advance {
                 duration_ms,
@@ -167,10 +163,10 @@ impl Run<'_> {
                 let answer = answer.map_err(|problem| vec![problem])?;
                 Ok(self.shown(expect.as_ref(), &answer, expect_calls.as_deref()))
             }
-            Action::Restart { carry_state } => match self.restart(*carry_state).await {
-                Ok(()) => Ok(Vec::new()),
-                Err(problem) => Err(vec![problem]),
-            },
+            Action::Restart { carry_state } => {
+                let restarted = self.restart(*carry_state).await;
+                restarted.map(|()| Vec::new()).map_err(|problem| vec![problem])
+            }
             Action::ExpectState(expected) => Ok(self.compare_state(expected)),
         }
     }

@@ -458,11 +458,11 @@ fn run_texts(files: &[(&str, &str)]) -> (Summary, Vec<String>) {
             scenarios: parse(text).unwrap(),
         })
         .collect();
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     let summary = block_on(run_files(Arc::new(Echoes), files, Vec::new(), |outcome| {
-        told.push(outcome.to_string())
+        reported.push(outcome.to_string())
     }));
-    (summary, told)
+    (summary, reported)
 }
 
 #[test]
@@ -470,24 +470,27 @@ fn outcomes_come_in_the_order_of_the_files() {
     let many: String = (0..50)
         .map(|n| format!("- {{name: n{n}, guest: echo, steps: [{{call: echo.count, expect: 1}}]}}\n"))
         .collect();
-    let (summary, told) = run_texts(&[
+    let (summary, reported) = run_texts(&[
         ("a.yaml", &many),
         ("b.yaml", "{name: x, guest: echo, steps: [{call: echo.trap}]}"),
     ]);
     let expected: Vec<String> = (0..50).map(|n| format!("ok  a.yaml: n{n} (")).collect();
-    let is_told = |(told, expected): (&String, &String)| told.starts_with(expected);
-    assert!(told.iter().zip(&expected).all(is_told), "{told:?}");
-    assert!(told[50].starts_with("FAILED  b.yaml: x ("), "{told:?}");
+    let is_reported = |(reported, expected): (&String, &String)| reported.starts_with(expected);
+    assert!(reported.iter().zip(&expected).all(is_reported), "{reported:?}");
+    assert!(reported[50].starts_with("FAILED  b.yaml: x ("), "{reported:?}");
     assert_eq!((summary.passed, summary.failed, summary.exit_code()), (50, 1, 1));
 }
 
 #[test]
 fn a_guest_that_can_not_be_loaded_is_an_error_of_the_run() {
-    let (summary, told) = run_texts(&[(
+    let (summary, reported) = run_texts(&[(
         "a.yaml",
         "- {name: a, guest: other, steps: []}\n- {name: b, guest: echo, steps: []}\n",
     )]);
-    assert!(told.len() == 1 && told[0].starts_with("ok  a.yaml: b ("), "{told:?}");
+    assert!(
+        reported.len() == 1 && reported[0].starts_with("ok  a.yaml: b ("),
+        "{reported:?}"
+    );
     assert_eq!(
         summary.errors,
         ["guest `other` could not be loaded: there is `echo` alone"]

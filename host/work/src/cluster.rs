@@ -2,14 +2,12 @@
 //!
 //! As is usual, the UID of the namespace `kube-system` identifies a cluster: it lives as long as the cluster does.
 
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
 use serde::{Deserialize, Serialize};
-use trueup_base::regular;
 use trueup_sources::Source;
 
 use crate::files;
@@ -90,13 +88,7 @@ fn same(state_dir: &Path, uid: &str) -> Result<(), NotOurs> {
 }
 
 fn remembered(state_dir: &Path) -> Result<Option<Remembered>, NotOurs> {
-    let file: PathBuf = state_dir.join(FILE);
-    let unread = |error: &dyn std::fmt::Display| NotOurs(format!("reading {}: {error}", file.display()));
-    match regular::read(&file, regular::SMALL) {
-        Ok(text) => serde_json::from_slice(&text).map(Some).map_err(|error| unread(&error)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(unread(&error)),
-    }
+    files::read_json(&state_dir.join(FILE)).map_err(|error| NotOurs(error.to_string()))
 }
 
 #[cfg(test)]

@@ -32,6 +32,19 @@ pub fn replace_json(file: &Path, value: &impl Serialize) -> io::Result<()> {
     replace(file, &text)
 }
 
+/// Reads what [`replace_json`] wrote. `None` if the file does not exist.
+///
+/// # Errors
+/// If it can't be read, or holds something else. The error names the file.
+pub fn read_json<T: DeserializeOwned>(file: &Path) -> io::Result<Option<T>> {
+    let failed = |error: &dyn std::fmt::Display| io::Error::other(format!("reading {}: {error}", file.display()));
+    match regular::read(file, regular::LIST) {
+        Ok(text) => serde_json::from_slice(&text).map(Some).map_err(|error| failed(&error)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(failed(&error)),
+    }
+}
+
 /// The same for a JSON object, with its checksum.
 ///
 /// # Errors
@@ -81,13 +94,8 @@ fn replace(file: &Path, text: &[u8]) -> io::Result<()> {
 /// # Errors
 /// If it can't be removed. The error names the file.
 pub fn remove(file: &Path) -> io::Result<()> {
-    match std::fs::remove_file(file) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(io::Error::new(
-            error.kind(),
-            format!("removing {}: {error}", file.display()),
-        )),
-        _ => Ok(()),
-    }
+    let removed = trueup_base::replace::remove(file);
+    removed.map_err(|error| io::Error::new(error.kind(), format!("removing {}: {error}", file.display())))
 }
 
 #[cfg(test)]

@@ -27,7 +27,7 @@ const RESIGN_MAX: Duration = Duration::from_secs(5);
 pub struct Leading {
     /// What the election was begun with. `None` if this host is alone.
     begun_with: Option<BegunWith>,
-    acts: Acts,
+    leadership: Leadership,
     campaign: Option<Campaign>,
 }
 
@@ -68,7 +68,7 @@ pub struct Term {
 
 /// Whether this host acts. Observes changes.
 #[derive(Clone)]
-pub struct Acts {
+pub struct Leadership {
     /// `None` if another host acts, or no host does.
     term: watch::Receiver<Option<Term>>,
     fence: Fence,
@@ -76,9 +76,9 @@ pub struct Acts {
     left_behind: Arc<AtomicBool>,
 }
 
-impl Acts {
+impl Leadership {
     /// Whether this host may begin anything now.
-    pub(crate) fn may(&self) -> bool {
+    pub(crate) fn may_act(&self) -> bool {
         self.term.borrow().is_some() && self.fence.may_act()
     }
 
@@ -117,7 +117,7 @@ struct Campaign {
 impl Leading {
     /// For a host that is alone, which always acts.
     pub fn alone() -> Self {
-        let acts = Acts {
+        let leadership = Leadership {
             // Without a sender the term never changes.
             term: watch::Sender::new(Some(Term {
                 number: 0,
@@ -129,7 +129,7 @@ impl Leading {
         };
         Self {
             begun_with: None,
-            acts,
+            leadership,
             campaign: None,
         }
     }
@@ -195,7 +195,7 @@ impl Leading {
         let left_behind = Arc::default();
         Ok(Self {
             begun_with: Some(begun_with),
-            acts: Acts {
+            leadership: Leadership {
                 term,
                 fence,
                 left_behind,
@@ -235,19 +235,19 @@ impl Leading {
         let _ = begin.send(());
         if at_once {
             // This host already leads; the term follows as soon as the task runs.
-            let _ = self.acts.term.wait_for(Option::is_some).await;
+            let _ = self.leadership.term.wait_for(Option::is_some).await;
         }
         Ok(())
     }
 
     /// Whether it can continue with this configuration.
     pub fn fits(&self, config: &Config) -> bool {
-        self.begun_with == BegunWith::new(config) && !self.acts.left_behind.load(Ordering::SeqCst)
+        self.begun_with == BegunWith::new(config) && !self.leadership.left_behind.load(Ordering::SeqCst)
     }
 
     /// Whether this host acts. Observes changes.
-    pub fn acts(&self) -> Acts {
-        self.acts.clone()
+    pub fn leadership(&self) -> Leadership {
+        self.leadership.clone()
     }
 
     /// The election, for its status. `None` if this host is alone.
@@ -271,8 +271,8 @@ impl Leading {
             task.abort();
             return;
         }
-        if self.acts.left_behind.load(Ordering::SeqCst) {
-            self.acts.fence.close();
+        if self.leadership.left_behind.load(Ordering::SeqCst) {
+            self.leadership.fence.close();
             task.abort();
             tracing::warn!(
                 "lease `{}` is not given back, since calls were left behind: another host acts when its time is over",

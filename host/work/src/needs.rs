@@ -134,7 +134,7 @@ impl<'a> Probe<'a> {
 pub enum Mark {
     /// As it should be.
     Ok,
-    /// A host can run, but somebody should know.
+    /// A host can run, but an operator should know.
     Warning,
     /// A host can't run, or can't do all of its work.
     Failed,

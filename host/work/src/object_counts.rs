@@ -29,19 +29,12 @@ impl ObjectCounts {
     /// If the file can't be read. The error names it.
     pub fn open(state_dir: &Path, guest: &str) -> io::Result<Self> {
         let file = state_dir.join("held").join(format!("{guest}.json"));
-        let named = |error: &dyn std::fmt::Display| {
-            let next = "remove it, and the counts are taken anew";
-            io::Error::other(format!("reading {}: {error}; {next}", file.display()))
-        };
-        let (kept, is_known) = match std::fs::read(&file) {
-            Ok(text) => (serde_json::from_slice(&text).map_err(|error| named(&error))?, true),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => (Kept::default(), false),
-            Err(error) => return Err(named(&error)),
-        };
+        let kept = files::read_json(&file)
+            .map_err(|error| io::Error::other(format!("{error}; remove it, and the counts are taken anew")))?;
         Ok(Self {
             file,
-            kept,
-            is_known,
+            is_known: kept.is_some(),
+            kept: kept.unwrap_or_default(),
             written: None,
         })
     }

@@ -1,6 +1,7 @@
 //! Every kind of work that this build knows: one folder for each, and their list. Nothing else lists them.
 #![forbid(unsafe_code)]
 
+mod claims;
 pub mod ipam;
 pub mod lbaas;
 pub mod neg;

@@ -154,7 +154,7 @@ fn resync_queues_keys_at_rest_again_spread_over_half_a_period() {
         queue.done(&key, Outcome::Success, 0);
     }
     assert!(queue.is_idle(), "a resync ahead is no work");
-    let due: Vec<u64> = queue.statuses().map(|(_, status)| status.due_ms.unwrap()).collect();
+    let due = queue.due_ms();
     assert!(due.iter().all(|due_ms| (300_000..=600_000).contains(due_ms)), "{due:?}");
     let early = due.iter().filter(|due_ms| **due_ms < 450_000).count();
     assert!((30..=70).contains(&early), "{early} of 100 in the first half");

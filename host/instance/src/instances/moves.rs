@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use trueup_base::clock::{Clock as _, SystemClock, VirtualClock};
+use trueup_capabilities::Backends;
 use trueup_capabilities::grants::Grants;
 use trueup_capabilities::log::NoLog;
-use trueup_capabilities::{Backends, Host};
 use trueup_journal::Tape;
 
 use super::{Instances, OpenError, with_causes};
-use crate::instance::{Instance, Start, StartError};
+use crate::instance::{Instance, StartError};
 
 /// How long a version that takes over may sleep in `init` and `restore`. Everything that waits for the instance waits
 /// as long.
@@ -39,20 +39,8 @@ impl Instances {
         backends: Backends,
         snapshot: Option<&str>,
     ) -> Result<Instance, StartError> {
-        let host = Host::new(
-            self.identity(key),
-            Tape::memory(),
-            self.grants.clone(),
-            backends,
-            self.limits,
-        );
-        let start = Start {
-            settings: &self.settings,
-            snapshot,
-            cpu_max: Duration::from_millis(self.limits.cpu_ms),
-        };
-        let started = Instance::start(&self.engine, &self.program, host, start).await;
-        started.map_err(|(_, error)| error)
+        let host = self.host(key, Tape::memory(), backends);
+        self.start(host, snapshot).await.map_err(|(_, error)| error)
     }
 
     /// Checks that this version accepts a state and gives a snapshot again. Tries it on an instance that has no
@@ -61,14 +49,9 @@ impl Instances {
     /// # Errors
     /// Why it does not.
     pub async fn try_state(&self, key: &str, snapshot: &str) -> Result<(), StartError> {
-        let host = Host::new(
-            self.identity(key),
-            Tape::memory(),
-            Grants::default(),
-            Self::trial(),
-            self.limits,
-        );
-        let mut tried = self.start(host, snapshot).await.map_err(|(_, error)| error)?;
+        let mut host = self.host(key, Tape::memory(), Self::trial());
+        host.grants = Grants::default();
+        let mut tried = self.start(host, Some(snapshot)).await.map_err(|(_, error)| error)?;
         // The host must not switch to a version that it can't leave again.
         tried.snapshot().await?;
         Ok(())
@@ -108,7 +91,7 @@ impl Instances {
         host.grants = self.grants.clone();
         host.meter.limits = self.limits;
         host.tape.rotate(&header).map_err(|error| (None, with_causes(error)))?;
-        match tokio::time::timeout(START_MAX, self.start(host, &snapshot)).await {
+        match tokio::time::timeout(START_MAX, self.start(host, Some(&snapshot))).await {
             Ok(started) => started.map_err(|(_, error)| (None, with_causes(error))),
             Err(_) => Err((None, format!("it did not start within {} s", START_MAX.as_secs()))),
         }
@@ -127,6 +110,8 @@ impl Instances {
         let header = self.header(snapshot.clone())?;
         let mut host = instance.into_host();
         host.tape.rotate(&header)?;
-        self.start(host, &snapshot).await.map_err(|(_, error)| error.into())
+        self.start(host, Some(&snapshot))
+            .await
+            .map_err(|(_, error)| error.into())
     }
 }

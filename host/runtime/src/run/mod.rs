@@ -206,9 +206,9 @@ async fn run(
     let context = RunContext::new(&config.state_dir, client, extent);
     let mut begin = Begin {
         management,
-        acts: setups.acts.clone(),
+        leadership: setups.leadership.clone(),
         context: &context,
-        tell,
+        report: tell,
         source_is_reported: false,
         error_states: None,
         inputs: std::mem::take(&mut setups.inputs),
@@ -242,7 +242,7 @@ async fn to_its_end(
     let Begin {
         mut management,
         context,
-        tell,
+        report: tell,
         error_states,
         ..
     } = begin;

@@ -9,7 +9,7 @@ use trueup_work::cluster;
 use trueup_work::host_context::HostContext;
 use trueup_work::input::Input;
 use trueup_work::kind::{Kind, Ready, RunMode};
-use trueup_work::leading::{Acts, Leading};
+use trueup_work::leading::{Leadership, Leading};
 use trueup_work::setup::SetupError;
 use trueup_worlds::KINDS;
 
@@ -18,7 +18,7 @@ use super::resign;
 /// What the loops need.
 pub(super) struct Setups<'c> {
     pub(super) kinds: Vec<(&'static dyn Kind, Box<dyn Ready + 'c>)>,
-    pub(super) acts: Acts,
+    pub(super) leadership: Leadership,
     /// One for each loop that reads the source.
     pub(super) inputs: Vec<Input>,
 }
@@ -45,10 +45,17 @@ impl<'c> Setups<'c> {
     ) -> Result<(Self, Around), SetupError> {
         let Some(source) = config.source() else {
             resign(leading.take()).await;
-            let acts = Leading::alone().acts();
-            let kinds = set_up(config, host_context, extent, &acts).await?;
+            let leadership = Leading::alone().leadership();
+            let kinds = set_up(config, host_context, extent, &leadership).await?;
             let inputs = Vec::new();
-            return Ok((Self { kinds, acts, inputs }, Around::default()));
+            return Ok((
+                Self {
+                    kinds,
+                    leadership,
+                    inputs,
+                },
+                Around::default(),
+            ));
         };
         Input::check(source).await?;
         let client = Input::client(source).await?;
@@ -56,8 +63,8 @@ impl<'c> Setups<'c> {
             cluster::is_no_clusters(&config.state_dir, source).map_err(SetupError::misused)?;
         }
         let leading = lead(leading, config, client.clone()).await?;
-        let (acts, election) = (leading.acts(), leading.election());
-        let kinds = set_up(config, host_context, extent, &acts).await?;
+        let (leadership, election) = (leading.leadership(), leading.election());
+        let kinds = set_up(config, host_context, extent, &leadership).await?;
         if let (RunMode::Once, Some(client)) = (extent, &client) {
             // Reports problems with the source before the host takes the Lease.
             Input::once(source).await?;
@@ -82,7 +89,14 @@ impl<'c> Setups<'c> {
             cluster,
             election,
         };
-        Ok((Self { kinds, acts, inputs }, around))
+        Ok((
+            Self {
+                kinds,
+                leadership,
+                inputs,
+            },
+            around,
+        ))
     }
 
     /// Ends what was started for the loops.
@@ -98,11 +112,11 @@ async fn set_up<'c>(
     config: &'c Config,
     host_context: &'c HostContext,
     extent: RunMode,
-    acts: &Acts,
+    leadership: &Leadership,
 ) -> Result<Vec<(&'static dyn Kind, Box<dyn Ready + 'c>)>, SetupError> {
     let mut kinds = Vec::new();
     for &kind in KINDS {
-        let on = (config, host_context, extent, acts.fence().clone());
+        let on = (config, host_context, extent, leadership.fence().clone());
         kinds.extend(kind.set_up(on).await?.map(|ready| (kind, ready)));
     }
     Ok(kinds)

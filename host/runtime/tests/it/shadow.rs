@@ -8,14 +8,13 @@ use std::time::{Duration, Instant};
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 use trueup_capabilities::log::NoLog;
-use trueup_capabilities::meter::Limits;
 use trueup_capabilities::metrics::Registry;
 use trueup_instance::replay::{self, Compare, Options};
-use trueup_instance::{Instance, Program};
+use trueup_instance::{Instance, Instances, Program};
 use trueup_journal::{Outcome, Segment};
 use trueup_work::shadow::{
-    How, Interest, KEPT_AT_ONCE_MAX, KEPT_PER_SECOND_MAX, KEYS_MAX, Observed, QUEUE_CALLS_MAX, STATES_AT_ONCE_MAX,
-    STATES_PER_SECOND_MAX, SUMMARY, Setup, Shadow, Status, Verdict, Version,
+    Interest, KEPT_AT_ONCE_MAX, KEPT_PER_SECOND_MAX, KEYS_MAX, Observed, QUEUE_CALLS_MAX, STATES_AT_ONCE_MAX,
+    STATES_PER_SECOND_MAX, SUMMARY, Setup, Shadow, Status, Verdict,
 };
 
 use crate::versions;
@@ -34,14 +33,6 @@ struct Stage {
     asked: AtomicU64,
 }
 
-fn version(program: &Arc<Program>, settings: Value) -> Version {
-    Version {
-        program: Arc::clone(program),
-        settings,
-        limits: Limits::default(),
-    }
-}
-
 /// What is compared where the configuration says nothing else.
 const COMPARE: Compare = Compare::Decisions;
 
@@ -53,11 +44,13 @@ async fn started(
 ) -> Result<(Shadow, Arc<Registry>), String> {
     let metrics = Arc::<Registry>::default();
     let setup = Setup {
-        engine: ENGINE.clone(),
-        name: NAME.to_owned(),
-        active: version(&active.instances.program, active.instances.settings.clone()),
-        candidate: version(candidate, settings),
-        how: How { compare, afresh: false },
+        active: active.instances.clone(),
+        candidate: Instances {
+            program: Arc::clone(candidate),
+            settings,
+            ..active.instances.clone()
+        },
+        compare,
         folder: folder(active),
         metrics: Arc::clone(&metrics),
     };

@@ -54,10 +54,7 @@ fn given(node: &Node, place: &str) -> Result<Value, ParseError> {
                 "`{place}.negs`: NEG {:?} in zone {:?} is there already, on line {first}",
                 neg.name, neg.zone
             );
-            return Err(ParseError {
-                line: Some(line),
-                message,
-            });
+            return Err(ParseError::at(line, message));
         }
     }
     Ok(node.to_json())

@@ -84,15 +84,21 @@ impl Recordings {
         read.or_insert_with(|| Segment::read(path).ok()).as_ref()
     }
 
+    /// The folders with a segment that may hold entry `n`, each with the numbers of its segments and the place of that
+    /// one.
+    fn holding(&self, n: u64) -> Vec<(PathBuf, Vec<u64>, usize)> {
+        let holding = self.folders.iter().filter_map(|folder| {
+            let numbers = Self::numbers(folder);
+            let at = numbers.partition_point(|first| *first < n).checked_sub(1)?;
+            Some((folder.clone(), numbers, at))
+        });
+        holding.collect()
+    }
+
     /// What the call at entry `n` asked and wrote, or why the recording does not show it.
     pub(super) fn report(&mut self, n: u64) -> Result<CallReport, String> {
-        let gone = "its recording is not kept any more";
-        for folder in self.folders.clone() {
-            let numbers = Self::numbers(&folder);
-            let at = numbers.partition_point(|first| *first < n);
-            let Some(first) = at.checked_sub(1).and_then(|at| numbers.get(at)) else {
-                continue;
-            };
+        for (folder, numbers, at) in self.holding(n) {
+            let Some(first) = numbers.get(at) else { continue };
             let path = segment_path(&folder, *first);
             let Some(segment) = self.segment(&path) else { continue };
             let Some(place) = segment.entries.iter().position(|entry| entry.n == n) else {
@@ -104,14 +110,14 @@ impl Recordings {
             };
             let before: Vec<PathBuf> = numbers
                 .iter()
-                .take(at)
+                .take(at + 1)
                 .map(|first| segment_path(&folder, *first))
                 .collect();
             let desired = self.desired_change(call, n, before);
-            let readers = self.readers(&folder, numbers.iter().skip(at.saturating_sub(1)), n);
+            let readers = self.readers(&folder, numbers.iter().skip(at), n);
             return Ok(report(path, &entries, desired, readers));
         }
-        Err(gone.to_owned())
+        Err("its recording is not kept any more".to_owned())
     }
 
     /// Readers that know how the operations ended that began at entry `n` or later, from the segments starting with
@@ -195,10 +201,8 @@ impl Recordings {
 
     /// The header of the segment with entry `n`: it names the guest that decided.
     pub(super) fn header_of(&mut self, n: u64) -> Option<trueup_journal::Header> {
-        for folder in self.folders.clone() {
-            let numbers = Self::numbers(&folder);
-            let at = numbers.partition_point(|first| *first < n).checked_sub(1);
-            if let Some(first) = at.and_then(|at| numbers.get(at))
+        for (folder, numbers, at) in self.holding(n) {
+            if let Some(first) = numbers.get(at)
                 && let Some(segment) = self.segment(&segment_path(&folder, *first))
             {
                 return Some(segment.header.clone());

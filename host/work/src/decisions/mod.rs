@@ -30,7 +30,7 @@ pub use self::explain::{ExplainError, Explained, Explanation, Now, Origin, Repor
 pub use self::fields::{FIELDS_MAX, Field, Fields, differing};
 pub use self::file::{FILE_BYTES_MAX, RECORD_BYTES_MAX};
 pub use self::pending::{CAUSES_MAX, TimedCause};
-pub use self::record::{Created, Decision, Destroyed, EFFECTS_MAX, FORMAT, JobEffects, JobResult, Record};
+pub use self::record::{ChangedResource, Decision, EFFECTS_MAX, FORMAT, JobEffects, JobResult, Record};
 pub use self::spans::{SPAN_TARGET, name_traces};
 pub use trueup_capabilities::reading::{Action, Operation, OperationEnd, Write};
 

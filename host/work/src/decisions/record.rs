@@ -160,29 +160,18 @@ pub struct JobEffects {
     pub destroyed: u64,
     /// The first created objects.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub created_objects: Vec<Created>,
+    pub created_objects: Vec<ChangedResource>,
     /// The first destroyed objects.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub destroyed_objects: Vec<Destroyed>,
+    pub destroyed_objects: Vec<ChangedResource>,
 }
 
-/// An object that was created.
+/// An object that was created or destroyed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Created {
+pub struct ChangedResource {
     /// `backend`, `frontend`, `bind` or `server`.
     pub kind: String,
-    /// Its name.
-    pub name: String,
-    /// Its identifier.
-    pub identifier: String,
-}
-
-/// An object that was destroyed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Destroyed {
-    /// As in [`Created`].
-    pub kind: String,
-    /// Its name, if this job created it too; otherwise the journal has it.
+    /// Its name. Of a destroyed object only if the same job created it; otherwise the journal has it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Its identifier.
@@ -197,27 +186,23 @@ impl JobEffects {
             ..Self::default()
         };
         for change in changes {
-            match change {
+            let (name, kind, identifier, objects) = match change {
                 Change::Created { kind, name, identifier } => {
-                    if effected.created_objects.len() < EFFECTS_MAX {
-                        effected.created_objects.push(Created {
-                            kind: (*kind).to_owned(),
-                            name: name.clone(),
-                            identifier: identifier.clone(),
-                        });
-                    }
+                    (Some(name.clone()), kind, identifier, &mut effected.created_objects)
                 }
                 Change::Destroyed { kind, identifier } => {
-                    if effected.destroyed_objects.len() < EFFECTS_MAX {
-                        let created = &effected.created_objects;
-                        let name = created.iter().find(|made| made.identifier == *identifier);
-                        effected.destroyed_objects.push(Destroyed {
-                            kind: (*kind).to_owned(),
-                            name: name.map(|made| made.name.clone()),
-                            identifier: identifier.clone(),
-                        });
-                    }
+                    let created = &effected.created_objects;
+                    let made = created.iter().find(|made| made.identifier == *identifier);
+                    let name = made.and_then(|made| made.name.clone());
+                    (name, kind, identifier, &mut effected.destroyed_objects)
                 }
+            };
+            if objects.len() < EFFECTS_MAX {
+                objects.push(ChangedResource {
+                    kind: (*kind).to_owned(),
+                    name,
+                    identifier: identifier.clone(),
+                });
             }
         }
         effected

@@ -131,14 +131,14 @@ mod tests {
         let file = dir.path().join("accepted.toml");
         std::fs::write(&file, text).unwrap();
         let read = read_accepted(&file);
-        let told = read.as_ref().map_err(|error| {
+        let read = read.as_ref().map_err(|error| {
             let place = format!("{}:", file.display());
             error.strip_prefix(&place).unwrap_or(error)
         });
         match expected {
-            Ok(0) => assert!(told.unwrap().is_empty()),
-            Ok(_) => assert!(!told.unwrap().is_empty()),
-            Err(expected) => assert_eq!(told.unwrap_err(), expected),
+            Ok(0) => assert!(read.unwrap().is_empty()),
+            Ok(_) => assert!(!read.unwrap().is_empty()),
+            Err(expected) => assert_eq!(read.unwrap_err(), expected),
         }
     }
 
@@ -173,13 +173,13 @@ mod tests {
     fn a_file_that_is_not_there_or_another_one_is_named() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("x.toml");
-        let told = read_accepted(&file).unwrap_err();
+        let read = read_accepted(&file).unwrap_err();
         assert!(
-            told.starts_with(&format!("{}: ", file.display())) && !told.contains('\n'),
-            "{told}"
+            read.starts_with(&format!("{}: ", file.display())) && !read.contains('\n'),
+            "{read}"
         );
         std::fs::write(&file, vec![b'#'; usize::try_from(RULES_BYTES_MAX).unwrap() + 1]).unwrap();
-        let told = read_accepted(&file).unwrap_err();
-        assert!(told.ends_with("accepted differences have 1048576 at most"), "{told}");
+        let read = read_accepted(&file).unwrap_err();
+        assert!(read.ends_with("accepted differences have 1048576 at most"), "{read}");
     }
 }

@@ -2,7 +2,7 @@
 
 use trueup_base::clock::{Clock as _, SystemClock};
 
-use super::{Keyed, News, Reconciler};
+use super::{KeyProblem, Keyed, Reconciler};
 use crate::decisions::Cause;
 use crate::event::Event;
 use crate::lifecycle::active::Handover;
@@ -43,8 +43,8 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
         self.host_status
             .set_aside(W::RULES.guest, &entry.instance, &entry.error, entry.failures);
         if is_new {
-            self.world.say(&key, News::SetAside(&entry.error));
-            (self.tell)(Event::from(&entry));
+            self.world.publish_problem(&key, KeyProblem::SetAside(&entry.error));
+            (self.report)(Event::from(&entry));
             // Also for an old entry: the process that wrote it may have ended before another version became active.
             self.supervisor.fall_backs.request(W::RULES.guest, &entry);
             self.last_results.insert(key, Err(entry.error));

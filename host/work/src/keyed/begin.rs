@@ -5,12 +5,15 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use lru::LruCache;
+use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
+use trueup_capabilities::Backends;
 use trueup_capabilities::meter::Effects;
 use trueup_config::{Config, Guest};
 use trueup_controller::{Backoff, Controller, Settings as ControllerSettings};
+use trueup_instance::Worlds;
 use trueup_sources::Source;
 
 use super::turn::Shared;
@@ -18,23 +21,60 @@ use super::turns::Turns;
 use super::{IDLE_INSTANCES_MAX, Keyed, LoopContext, Reconciler};
 use crate::decisions::{Cause, PendingCauses};
 use crate::event::Event;
-use crate::host_context::HostContext;
+use crate::host_context::{HostContext, Version};
 use crate::lifecycle::active::Active;
 use crate::object_counts::ObjectCounts;
 use crate::setup::SetupError;
 use crate::status::HostStatus;
 use crate::supervisor::Supervisor;
 
-/// What a loop works with, beside its world.
-pub struct Parts<'a> {
-    /// The version that decides.
-    pub active: &'a Arc<Active>,
+/// A guest with a loop of keys, loaded as its section says: what a run or a plan works with, beside its world.
+pub struct KeyedSetup<'c> {
+    /// The configuration.
+    pub config: &'c Config,
     /// What all guests of this process share.
-    pub host_context: &'a HostContext,
+    pub host_context: &'c HostContext,
     /// Its section of the configuration.
-    pub guest: &'a Guest,
+    pub guest: &'c Guest,
     /// Where the objects come from.
-    pub source: &'a Source,
+    pub source: &'c Source,
+    /// The version that decides.
+    pub active: Arc<Active>,
+    /// The same, until it is connected with its manager.
+    pub(crate) version: Mutex<Option<Version>>,
+}
+
+impl<'c> KeyedSetup<'c> {
+    /// Loads the guest, and has it accept its settings.
+    ///
+    /// # Errors
+    /// One line: why it can't be used.
+    pub async fn new(
+        (config, host_context): (&'c Config, &'c HostContext),
+        (name, worlds): (&'static str, Worlds),
+        (guest, source): (&'c Guest, &'c Source),
+    ) -> Result<Self, SetupError> {
+        let version = host_context.version(config, name, worlds, guest).await?;
+        Ok(Self {
+            config,
+            host_context,
+            guest,
+            source,
+            active: Arc::clone(&version.active),
+            version: Mutex::new(Some(version)),
+        })
+    }
+
+    /// A guest without any grant for what it may ask fails at each call. Warns once, at the start.
+    pub fn warn_of_missing_grants(&self) {
+        self.version.lock().iter().for_each(Version::warn_of_missing_grants);
+    }
+
+    /// What the instance of `key` has without any capability.
+    pub fn backends(&self, key: &str) -> Backends {
+        let (seed, quotas) = (self.config.seed, &self.active.quotas);
+        self.host_context.backends(seed, key, quotas)
+    }
 }
 
 impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
@@ -42,23 +82,25 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
     ///
     /// # Errors
     /// If the state folder can't be read.
-    pub(crate) fn new(
-        config: &Config,
-        parts: &Parts<'_>,
-        world: W,
-        context: LoopContext,
-        tell: T,
-    ) -> Result<Self, SetupError> {
+    pub(crate) fn new(setup: &KeyedSetup<'_>, world: W, context: LoopContext, report: T) -> Result<Self, SetupError> {
+        let KeyedSetup {
+            config,
+            host_context,
+            guest,
+            source,
+            active,
+            ..
+        } = setup;
         let (urgent, urgent_keys) = mpsc::unbounded_channel();
         // A guest has one loop, so no other queue is there.
-        let _ = parts.active.urgent.set(urgent);
+        let _ = active.urgent.set(urgent);
         let held = ObjectCounts::open(&config.state_dir, W::RULES.guest).map_err(SetupError::misused)?;
-        let holdings = &parts.active.quotas.holdings;
-        holdings.guard(parts.guest.approve_above);
+        let holdings = &active.quotas.holdings;
+        holdings.guard(guest.approve_above);
         holdings.restore(held.kept());
         let workers = usize::try_from(config.run.workers).unwrap_or(usize::MAX);
         let shared = Shared {
-            active: Arc::clone(parts.active),
+            active: Arc::clone(active),
             sleepers: Arc::default(),
             turns: Turns::new(workers),
             cut: W::RULES.cut,
@@ -66,18 +108,18 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
         Ok(Self {
             world,
             shared: Arc::new(shared),
-            host_status: Arc::clone(&parts.host_context.host_status),
-            metrics: Arc::clone(&parts.host_context.metrics),
+            host_status: Arc::clone(&host_context.host_status),
+            metrics: Arc::clone(&host_context.metrics),
             workers,
             once: context.once,
-            tell,
+            report,
             started: Instant::now(),
             controller: Controller::new(queue_settings(config, context.once), config.seed),
             object_counts: held,
             source_is_reported: context.source_is_reported,
             problems: Vec::new(),
-            hidden: parts.source.hidden(),
-            is_cluster: parts.source.is_cluster(),
+            hidden: source.hidden(),
+            is_cluster: source.is_cluster(),
             held: BTreeSet::new(),
             jobs: JoinSet::new(),
             tasks: HashMap::new(),
@@ -88,15 +130,15 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
             unreported: BTreeMap::new(),
             supervisor: Supervisor::new(
                 context.supervision.quarantine,
-                parts.guest.failure.clone(),
+                guest.failure.clone(),
                 context.supervision.fall_back,
             ),
-            pending: PendingCauses::new(first_cause(&parts.host_context.host_status)),
+            pending: PendingCauses::new(first_cause(&host_context.host_status)),
             became_active: None,
             urgent_keys,
             handovers: context.supervision.handovers,
             versions: 0,
-            acts: context.acts,
+            leadership: context.leadership,
         })
     }
 }

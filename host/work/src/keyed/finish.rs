@@ -2,11 +2,11 @@
 
 use tokio::task::JoinError;
 use trueup_base::clock::{Clock as _, SystemClock};
-use trueup_capabilities::meter::{Change, Effects};
+use trueup_capabilities::meter::Effects;
 use trueup_controller::Outcome;
 
 use super::turn::Done;
-use super::{Keyed, News, Reconciler, Running};
+use super::{KeyProblem, Keyed, Reconciler, Running};
 use crate::event::Event;
 use crate::keyed::interrupt::Waits;
 use crate::lifecycle::failure::{Blame, End, Failure};
@@ -25,58 +25,27 @@ const GAVE_WAY_PAUSE_MS: u64 = 30_000;
 /// The end of a turn's task.
 type Joined<W> = Result<(tokio::task::Id, Done<<W as Reconciler>::Key, <W as Reconciler>::Out>), JoinError>;
 
-/// How a turn ended, as the loop sees it.
-struct Ended<K, D, O> {
-    key: K,
-    /// `None` if the loop does not know the turn.
-    running: Option<Running<D>>,
-    end: End,
-    effects: Effects,
-    changes: Vec<Change>,
-    out: O,
-    is_open: bool,
-}
-
 impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
     pub(super) fn finish(&mut self, done: Joined<W>) {
-        let Some(Done {
-            key,
-            slot,
-            end,
-            effects,
-            changes,
-            mut out,
-        }) = self.done(done)
-        else {
-            return;
-        };
-        let running = self.running.remove(&key);
-        self.effects += effects;
-        self.world.ended(&key, slot.as_ref(), &mut out);
-        let is_open = slot.is_some();
-        if let Some(slot) = slot {
+        let Some(mut done) = self.done(done) else { return };
+        let running = self.running.remove(&done.key);
+        self.effects += done.effects;
+        self.world.ended(&done.key, done.slot.as_ref(), &mut done.out);
+        let is_open = done.slot.is_some();
+        if let Some(slot) = done.slot.take() {
             self.let_rest(slot);
         }
-        let end = self.judged(&key, end, running.as_ref());
-        if end.is_err() {
-            *self.unreported.entry(key.clone()).or_default() += effects;
+        done.end = self.judged(&done.key, done.end, running.as_ref());
+        if done.end.is_err() {
+            *self.unreported.entry(done.key.clone()).or_default() += done.effects;
         }
-        let ended = Ended {
-            key,
-            running,
-            end,
-            effects,
-            changes,
-            out,
-            is_open,
-        };
-        match self.trouble(&ended) {
+        match running.as_ref().and_then(|running| self.trouble(&done, running)) {
             Some(entry) => {
-                self.controller.done(&ended.key, Outcome::Success, self.now_ms());
-                self.show(&ended, 0, None);
-                self.set_aside(ended.key, entry);
+                self.controller.done(&done.key, Outcome::Success, self.now_ms());
+                self.show(&done, 0, None);
+                self.set_aside(done.key, entry);
             }
-            None => self.settle(ended),
+            None => self.settle(done, running.as_ref(), is_open),
         }
     }
 
@@ -100,12 +69,12 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
         let key = self.tasks.remove(&error.id())?;
         let end = Err(Failure::from(format!("its job ended without a result: {error}")));
         Some(Done {
-            out: self.world.lost(&key),
             key,
             slot: None,
             end,
             effects: Effects::default(),
             changes: Vec::new(),
+            out: W::Out::default(),
         })
     }
 
@@ -117,7 +86,7 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
         let gave_way = running.and_then(|running| running.gives_way);
         if let Err(failure) = &mut end {
             match failure.blame {
-                Blame::Host if is_past || !self.acts.may() => *failure = Failure::cut(),
+                Blame::Host if is_past || !self.leadership.may_act() => *failure = Failure::cut(),
                 Blame::Cut if gave_way == Some(Waits::ForTurn) => *failure = Failure::of_guest(COMPUTED_FOR_LONG),
                 _ => {}
             }
@@ -126,43 +95,41 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
     }
 
     /// Whether to set the key aside after this turn. Ignores turns of a version that is no longer active.
-    fn trouble(&mut self, ended: &Ended<W::Key, W::Desired, W::Out>) -> Option<SetAside> {
-        let running = ended.running.as_ref()?;
+    fn trouble(&mut self, done: &Done<W::Key, W::Out>, running: &Running<W::Desired>) -> Option<SetAside> {
         if running.version != self.versions {
             return None;
         }
         let version = self.world.version(self.shared.active.instances(), &running.desired);
         let input = quarantine::input(&version, &running.desired);
-        let key = ended.key.to_string();
-        let too_much = self.supervisor.ended(&key, &input, &ended.end, &ended.changes)?;
+        let key = done.key.to_string();
+        let too_much = self.supervisor.ended(&key, &input, &done.end, &done.changes)?;
         Some(SetAside::new(&version, key, input, too_much))
     }
 
-    fn settle(&mut self, ended: Ended<W::Key, W::Desired, W::Out>) {
-        let running = ended.running.as_ref();
-        let outcome = match &ended.end {
+    fn settle(&mut self, done: Done<W::Key, W::Out>, running: Option<&Running<W::Desired>>, is_open: bool) {
+        let outcome = match &done.end {
             Err(failure)
                 if failure.blame == Blame::Cut && running.is_some_and(|running| running.gives_way.is_some()) =>
             {
                 Outcome::GaveWay(GAVE_WAY_PAUSE_MS)
             }
-            end => self.world.outcome(end, &ended.out, ended.is_open),
+            end => self.world.outcome(end, &done.out, is_open),
         };
         let now_ms = self.now_ms();
-        let due_ms = self.controller.done(&ended.key, outcome, now_ms);
+        let due_ms = self.controller.done(&done.key, outcome, now_ms);
         let again_in_ms = due_ms.map(|due_ms| due_ms.saturating_sub(now_ms));
-        let queued = (self.failures(&ended.key), again_in_ms);
-        let (failures, again_in_ms) = self.world.retry(&ended.key, &ended.end, &ended.out, (outcome, queued));
-        self.show(&ended, failures, again_in_ms);
+        let queued = (self.failures(&done.key), again_in_ms);
+        let (failures, again_in_ms) = self.world.retry(&done.key, &done.end, &done.out, (outcome, queued));
+        self.show(&done, failures, again_in_ms);
         let is_other_version = running.is_some_and(|running| running.version != self.versions);
         let is_resync = running.is_some_and(|running| running.is_resync);
-        let Ended {
+        let Done {
             key,
             end,
             mut effects,
             out,
             ..
-        } = ended;
+        } = done;
         match end {
             Ok(gone) => {
                 let unreported = self.unreported.remove(&key);
@@ -203,7 +170,7 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
             self.last_results.entry(key).or_insert(Ok(()));
             return;
         };
-        (self.tell)(event);
+        (self.report)(event);
         self.last_results.insert(key.clone(), Ok(()));
         self.keep_held(false);
         if gone {
@@ -219,8 +186,8 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
             self.controller.forget(key);
             self.world.rest(key, true);
         }
-        self.world.say(key, News::Failed(&error));
-        (self.tell)(Event::Failed {
+        self.world.publish_problem(key, KeyProblem::Failed(&error));
+        (self.report)(Event::Failed {
             key: key.to_string(),
             error: error.clone(),
             again_in_ms: again_in_ms.filter(|_| !is_given_up),
@@ -257,8 +224,8 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
     }
 
     /// Shows the result of a turn in the status.
-    fn show(&self, ended: &Ended<W::Key, W::Desired, W::Out>, failures: u32, again_in_ms: Option<u64>) {
-        let (outcome, error) = match &ended.end {
+    fn show(&self, done: &Done<W::Key, W::Out>, failures: u32, again_in_ms: Option<u64>) {
+        let (outcome, error) = match &done.end {
             Ok(false) => (status::Outcome::True, None),
             Ok(true) => (status::Outcome::Gone, None),
             Err(Failure { error, blame, .. }) => match blame {
@@ -272,10 +239,10 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
             error,
             failures,
             again_in_ms,
-            effects: ended.effects,
-            in_service: W::in_service(&ended.out),
+            effects: done.effects,
+            in_service: W::in_service(&done.out),
         };
         self.host_status
-            .finished(W::RULES.guest, &ended.key.to_string(), finished);
+            .finished(W::RULES.guest, &done.key.to_string(), finished);
     }
 }

@@ -10,7 +10,7 @@ use trueup_capabilities::meter::Effects;
 use trueup_controller::Outcome;
 
 use super::turn::{CutCalls, Turn};
-use super::{Keyed, News, Reconciler, Running, Wanted};
+use super::{KeyProblem, Keyed, Reconciler, Running, Wanted};
 use crate::decisions::{Cause, JobRecorder, JobResult};
 use crate::event::Event;
 use crate::keyed::interrupt::Interrupt;
@@ -23,7 +23,7 @@ const GIVES_WAY_AFTER: Duration = Duration::from_secs(2);
 impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
     pub(super) fn has_room(&self) -> bool {
         let awake = self.jobs.len().saturating_sub(self.shared.sleepers.count());
-        self.acts.may() && awake < self.workers && self.jobs.len() < W::RULES.jobs_max
+        self.leadership.may_act() && awake < self.workers && self.jobs.len() < W::RULES.jobs_max
     }
 
     /// If a key is due and no job slot is free, ends another call that may be cut: one that sleeps before one that
@@ -31,7 +31,7 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
     pub(super) fn make_room(&mut self) {
         let now_ms = self.now_ms();
         let is_due = self.controller.next_due_ms().is_some_and(|due_ms| due_ms <= now_ms);
-        let may = W::RULES.cut == CutCalls::Dropped && self.acts.may();
+        let may = W::RULES.cut == CutCalls::Dropped && self.leadership.may_act();
         let gives_way = |running: &Running<W::Desired>| running.gives_way.is_some();
         if !may || !is_due || self.jobs.len() < W::RULES.jobs_max || self.running.values().any(gives_way) {
             return;
@@ -90,10 +90,10 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
         self.host_status.refused(W::RULES.guest, &key.to_string(), &error);
         self.rest(&key);
         if self.is_new(&key, &error) {
-            self.world.say(&key, News::Refused(&error));
+            self.world.publish_problem(&key, KeyProblem::Refused(&error));
             let came = JobResult::Refused { error: error.clone() };
             self.decided(&key).end(came, Effects::default(), &[]);
-            (self.tell)(Event::Failed {
+            (self.report)(Event::Failed {
                 key: key.to_string(),
                 error: error.clone(),
                 again_in_ms: None,
@@ -141,7 +141,7 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
         });
         let interrupt = Interrupt::new();
         self.host_status.began(W::RULES.guest, &instance);
-        let fence = self.acts.fence().of_this_epoch();
+        let fence = self.leadership.fence().of_this_epoch();
         let decided = self.decided(&key);
         let running = Running {
             interrupt: Arc::clone(&interrupt),

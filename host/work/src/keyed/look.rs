@@ -15,7 +15,7 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
     pub(super) fn take_in(&mut self, batch: &Batch) {
         if !self.source_is_reported {
             for problem in &batch.new_problems {
-                (self.tell)(Event::Problem(problem.to_string()));
+                (self.report)(Event::Problem(problem.to_string()));
             }
         }
         self.problems = batch.problems.iter().map(ToString::to_string).collect();
@@ -33,7 +33,7 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
         let nothing = is_empty.then(|| nothing_there(self.is_cluster));
         if let Some(problem) = nothing.or_else(|| is_without_nodes.then(|| no_nodes(self.is_cluster))) {
             if !self.source_is_reported {
-                (self.tell)(Event::Problem(problem.clone()));
+                (self.report)(Event::Problem(problem.clone()));
             }
             self.problems.push(problem);
         }
@@ -86,7 +86,7 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
 
     /// Puts a key that the operator asks for at the front of the queue.
     pub(super) fn queue_first(&mut self, text: &str) -> Result<(), String> {
-        if !self.acts.may() {
+        if !self.leadership.may_act() {
             return Err("this host does not act now: another one leads, or the lease is lost".to_owned());
         }
         let known = |key: &W::Key| self.controller.status(key).is_some() || self.world.is_desired(key);
@@ -107,7 +107,7 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
             why: self.hidden,
         };
         if self.held.insert(key) {
-            (self.tell)(event);
+            (self.report)(event);
         }
     }
 
@@ -115,7 +115,7 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
         let running = &self.running;
         let taken = self
             .world
-            .take_mail(mail, self.acts.may(), |key| running.contains_key(key));
+            .take_mail(mail, self.leadership.may_act(), |key| running.contains_key(key));
         if let Some((key, cause)) = taken {
             self.pending.because(&key, SystemClock.now_ms(), cause);
             self.queue(&key);
@@ -137,8 +137,8 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
     pub(super) fn take_term(&mut self) {
         self.cut_calls();
         self.show_acting();
-        if self.acts.term().is_some() {
-            self.world.begin_term(&self.acts);
+        if self.leadership.term().is_some() {
+            self.world.begin_term(&self.leadership);
             self.all_again(&Cause::Acts);
         }
     }
@@ -146,7 +146,7 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
     /// Shows whether this host acts. While it does not, its earlier failures say nothing, and nothing waits here for an
     /// approval.
     pub(super) fn show_acting(&self) {
-        let acts = self.acts.term().is_some();
+        let acts = self.leadership.term().is_some();
         self.host_status.set_acting(W::RULES.guest, acts);
         if !acts {
             self.shared.active.quotas.holdings.pause();
@@ -164,7 +164,7 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
 
     /// Reconciles every key, if this host acts.
     pub(super) fn all_again(&mut self, cause: &Cause) {
-        if self.acts.term().is_none() {
+        if self.leadership.term().is_none() {
             return;
         }
         for key in self.world.keys() {

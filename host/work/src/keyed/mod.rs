@@ -43,15 +43,16 @@ use trueup_controller::{Controller, Outcome};
 use trueup_instance::Instances;
 use trueup_sources::{Batch, Batches};
 
-pub use self::begin::Parts;
-pub(crate) use self::summary::Summary;
+pub use self::begin::KeyedSetup;
+use self::summary::KeyResults;
+pub use self::summary::Summary;
 use self::turn::{CutCalls, Done, Shared, Turn};
 use crate::decisions::{Cause, ChangedNodes, ChangedObject, PendingCauses};
 use crate::event::Event;
 use crate::host_context::Supervision;
 use crate::input::{From, Input, next};
 use crate::keyed::interrupt::{Interrupt, Waits};
-use crate::leading::Acts;
+use crate::leading::Leadership;
 use crate::lifecycle::active::{Handover, UrgentKey};
 use crate::lifecycle::failure::{self, End};
 use crate::object_counts::ObjectCounts;
@@ -94,7 +95,7 @@ pub(crate) struct LoopContext {
     /// The guest's part.
     pub(crate) supervision: Supervision,
     /// Whether this host acts. A host that does not takes in what the source says, but begins no turn.
-    pub(crate) acts: Acts,
+    pub(crate) leadership: Leadership,
     /// Another loop reads the same source and reports its problems.
     pub(crate) source_is_reported: bool,
     /// With `--once`: the loop ends when nothing is left to do, and gives up keys that fail too often.
@@ -147,9 +148,9 @@ pub enum Wanted<W> {
 /// The result of the last turn of each key.
 pub type LastResults<K> = BTreeMap<K, Result<(), String>>;
 
-/// What happened to a key, for those who look at its object.
+/// Why a key is not in its desired state, for those who look at its object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum News<'a> {
+pub enum KeyProblem<'a> {
     /// It can't reach its desired state now; one line.
     Failed(&'a str),
     /// It stays as it is until it or the guest changes; one line.
@@ -167,8 +168,8 @@ pub trait Reconciler: Sized {
     type Key: Key;
     /// The desired state, as calls get it. Its digest identifies what is set aside.
     type Desired: Clone + Serialize;
-    /// What a turn finds out, beside its end and its effects.
-    type Out: Send + 'static;
+    /// What a turn finds out, beside its end and its effects. By default: nothing, as a turn that was lost.
+    type Out: Default + Send + 'static;
     /// What comes for keys from elsewhere than the source.
     type Mail;
 
@@ -222,7 +223,7 @@ pub trait Reconciler: Sized {
     /// The next turn of a key is to look at everything.
     fn anew(&mut self, _key: &Self::Key) {}
     /// This host begins to act.
-    fn begin_term(&mut self, _acts: &Acts) {}
+    fn begin_term(&mut self, _acts: &Leadership) {}
 
     // Turns.
 
@@ -239,8 +240,6 @@ pub trait Reconciler: Sized {
     }
     /// The calls of a turn, in their order.
     fn turn(&mut self, key: &Self::Key, desired: Self::Desired, turn: Turn) -> Turning<Self>;
-    /// In place of what a turn leaves that ended without a result.
-    fn lost(&self, key: &Self::Key) -> Self::Out;
     /// A turn ended. Takes in what it leaves.
     fn ended(&mut self, _key: &Self::Key, _slot: Option<&InstanceSlot>, _out: &mut Self::Out) {}
     /// When the queue is to try the key again.
@@ -275,15 +274,15 @@ pub trait Reconciler: Sized {
         Vec::new()
     }
     /// Reports news about a key to those who look at its object.
-    fn say(&self, _key: &Self::Key, _news: News<'_>) {}
+    fn publish_problem(&self, _key: &Self::Key, _problem: KeyProblem<'_>) {}
     /// The key rests until something comes for it: its turn ended without calls, or it was set aside or given up.
     fn rest(&mut self, _key: &Self::Key, _is_given_up: bool) {}
     /// Nothing is left of a key.
     fn forget(&mut self, _key: &Self::Key) {}
     /// Turns were begun, and the loop is about to wait.
-    fn about_to_wait(&mut self, _is_at_rest: bool, _standings: &LastResults<Self::Key>, _sleepers: usize) {}
+    fn about_to_wait(&mut self, _is_at_rest: bool, _last_results: &LastResults<Self::Key>, _sleepers: usize) {}
     /// With `--once` and an empty queue: whether nothing more is to come.
-    fn is_settled(&self, _standings: &LastResults<Self::Key>) -> bool {
+    fn is_settled(&self, _last_results: &LastResults<Self::Key>) -> bool {
         true
     }
 
@@ -331,7 +330,7 @@ pub(crate) struct Keyed<W: Reconciler, T> {
     metrics: Arc<Metrics>,
     workers: usize,
     once: bool,
-    tell: T,
+    report: T,
     /// The queue measures time from here, independent of the wall clock.
     started: Instant,
     controller: Controller<W::Key>,
@@ -366,7 +365,7 @@ pub(crate) struct Keyed<W: Reconciler, T> {
     handovers: mpsc::Receiver<Handover>,
     /// The number of versions that became active since the start.
     versions: u64,
-    acts: Acts,
+    leadership: Leadership,
 }
 
 impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
@@ -377,7 +376,7 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
         input: Input,
         belongs: impl Future<Output = Result<(), E>>,
         stop: impl Future<Output = ()>,
-    ) -> Summary {
+    ) -> serde_json::Result<Summary> {
         let batches = match input.from {
             From::Once(all) => {
                 self.take_in(&all);
@@ -404,18 +403,18 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
     ) -> LoopEnd {
         let (mut belongs, mut is_ours) = (std::pin::pin!(belongs), false);
         let mut stop = std::pin::pin!(stop);
-        let mut terms = self.acts.clone();
-        let term = self.acts.term();
+        let mut terms = self.leadership.clone();
+        let term = self.leadership.term();
         let shared = Arc::clone(&self.shared);
         let mut sync = tokio::time::interval(SYNC);
         sync.set_missed_tick_behavior(MissedTickBehavior::Delay);
         // Draining may take its time; by then the loop no longer reports that it is alive.
         let beating = self.host_status.begin_loop(W::RULES.name);
         self.show_acting();
-        self.world.begin_term(&self.acts);
+        self.world.begin_term(&self.leadership);
         loop {
             beating.beat();
-            if self.once && (term.is_none() || self.acts.term() != term) {
+            if self.once && (term.is_none() || self.leadership.term() != term) {
                 return LoopEnd::TermEnded;
             }
             self.take_due();
@@ -462,7 +461,7 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
     fn is_done(&mut self) -> bool {
         // The version that is about to become active may release what is set aside.
         self.once
-            && self.acts.may()
+            && self.leadership.may_act()
             && self.controller.is_idle()
             && self.world.is_settled(&self.last_results)
             && !self.supervisor.fall_backs.is_under_way()
@@ -499,7 +498,7 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
                     CutCalls::Finished => "the next process finishes them",
                 }
             );
-            self.acts.leave_behind();
+            self.leadership.leave_behind();
             self.jobs.shutdown().await;
         }
         self.idle.iter_mut().for_each(|(_, slot)| slot.sync());
@@ -507,13 +506,11 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
         self.world.flush().await;
     }
 
-    fn summary(self, end: LoopEnd) -> Summary {
+    fn summary(self, end: LoopEnd) -> serde_json::Result<Summary> {
         let succeeded = self.last_results.values().filter(|result| result.is_ok()).count();
         let failed = self.last_results.into_iter();
         let failed = failed.filter_map(|(key, result)| Some((key.to_string(), result.err()?)));
-        Summary {
-            word: W::RULES.word,
-            unchanged: W::RULES.unchanged,
+        let results = KeyResults {
             succeeded,
             failed: failed.collect(),
             did: self.world.did(self.effects).into(),
@@ -526,6 +523,7 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
                 LoopEnd::NotOurs(why) => Some(why),
                 LoopEnd::NothingLeft | LoopEnd::Stopped => None,
             },
-        }
+        };
+        Summary::of_keys(&W::RULES, results)
     }
 }

@@ -13,11 +13,10 @@ use std::sync::Arc;
 use trueup_base::fence::Fence;
 use trueup_capabilities::Backends;
 use trueup_capabilities::reading::Action;
-use trueup_config::Config;
-use trueup_sources::Batch;
+use trueup_sources::{Batch, Source};
 
 use super::turn::{Shared, Turn};
-use super::{Parts, Reconciler, Wanted};
+use super::{KeyedSetup, Reconciler, Wanted};
 use crate::decisions::JobRecorder;
 use crate::input::{no_nodes, nothing_there};
 use crate::keyed::interrupt::Interrupt;
@@ -33,39 +32,24 @@ use crate::slot::InstanceSlot;
 pub async fn plan<W: Reconciler>(
     world: &mut W,
     kind: &'static str,
-    (config, parts): (&Config, &Parts<'_>),
+    setup: &KeyedSetup<'_>,
     all: &Batch,
     plan: &mut Plan,
 ) -> Result<(), SetupError> {
-    let looked = world.look(all);
-    let is_cluster = parts.source.is_cluster();
-    if looked.is_empty {
-        plan.problem(nothing_there(is_cluster));
-    } else if looked.no_nodes {
-        plan.problem(no_nodes(is_cluster));
-    }
-    plan.notes.extend(looked.notes);
-    let mut keys = world.keys();
-    keys.extend(looked.held);
     let shared = Arc::new(Shared {
-        active: Arc::clone(parts.active),
+        active: Arc::clone(&setup.active),
         sleepers: Arc::default(),
         turns: Turns::new(1),
         cut: W::RULES.cut,
     });
     let mut planned = Vec::new();
-    for key in keys {
-        let one = match world.wanted(&key) {
-            Wanted::Work(desired) => turn(world, &shared, &key, desired).await,
-            Wanted::Refused(error) | Wanted::Waits(error) => KeyPlan {
+    for (key, desired) in wanted(world, setup.source, all, None, plan) {
+        let one = match desired {
+            Ok(desired) => turn(world, &shared, &key, desired).await,
+            Err(error) => KeyPlan {
                 error: Some(error),
                 ..KeyPlan::default()
             },
-            Wanted::Held => {
-                plan.held.push(key.to_string());
-                continue;
-            }
-            Wanted::Nothing | Wanted::Forget => continue,
         };
         planned.push(KeyPlan {
             key: key.to_string(),
@@ -76,9 +60,43 @@ pub async fn plan<W: Reconciler>(
     }
     let writes = planned.iter().flat_map(|key| &key.writes);
     let going = writes.filter(|write| write.action == Action::Destroy).count() as u64;
-    plan.note_if_waits(config, (W::RULES.guest, parts.guest), |_| going)?;
+    plan.note_if_waits(setup.config, (W::RULES.guest, setup.guest), |_| going)?;
     plan.add(kind, W::RULES.word, planned);
     Ok(())
+}
+
+/// Keys that a run would work on, each with its desired state, or why there is none.
+pub type WantedKeys<W> = Vec<(<W as Reconciler>::Key, Result<<W as Reconciler>::Desired, String>)>;
+
+/// The keys that a run would work on if the source says this, each with its desired state, or why there is none. Looks
+/// at `known` keys too. Adds to the plan what the look shows beside.
+pub fn wanted<W: Reconciler>(
+    world: &mut W,
+    source: &Source,
+    all: &Batch,
+    known: impl IntoIterator<Item = W::Key>,
+    plan: &mut Plan,
+) -> WantedKeys<W> {
+    let looked = world.look(all);
+    if looked.is_empty {
+        plan.problem(nothing_there(source.is_cluster()));
+    } else if looked.no_nodes {
+        plan.problem(no_nodes(source.is_cluster()));
+    }
+    plan.notes.extend(looked.notes);
+    let mut keys = world.keys();
+    keys.extend(looked.held);
+    keys.extend(known);
+    let mut all_wanted = Vec::new();
+    for key in keys {
+        match world.wanted(&key) {
+            Wanted::Work(desired) => all_wanted.push((key, Ok(desired))),
+            Wanted::Refused(error) | Wanted::Waits(error) => all_wanted.push((key, Err(error))),
+            Wanted::Held => plan.held.push(key.to_string()),
+            Wanted::Nothing | Wanted::Forget => {}
+        }
+    }
+    all_wanted
 }
 
 async fn turn<W: Reconciler>(world: &mut W, shared: &Arc<Shared>, key: &W::Key, desired: W::Desired) -> KeyPlan {

@@ -1,53 +1,70 @@
-//! The result of a run of keys.
+//! The result of a loop, as a run shows it.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
+use serde_json::value::{RawValue, to_raw_value};
 use trueup_base::text::counted;
 
-/// The result of a run of keys.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub(crate) struct Summary {
-    /// What one key is called, such as `service`.
-    #[serde(skip)]
-    pub(crate) word: &'static str,
-    /// What is said in place of what was done, if every key was in its desired state before.
-    #[serde(skip)]
-    pub(crate) unchanged: &'static str,
+use super::Rules;
+
+/// The result of a loop.
+#[derive(Debug, Clone)]
+pub struct Summary {
+    /// Whether everything is in its desired state and everything could be read.
+    pub is_true: bool,
+    /// The line to begin with, if everything was in its desired state before. `None` if it was not.
+    pub unchanged: Option<&'static str>,
+    /// Why it ended early. `None` if it did not.
+    pub cut_short: Option<String>,
+    /// What could not be read, or is not used.
+    pub problems: Vec<String>,
+    /// Keys that nothing names but whose objects are kept: something that can't be read may name them.
+    pub held: Vec<String>,
+    /// What is not in its desired state, and why, if the run did not say so before.
+    pub failed: Vec<(String, String)>,
+    /// The last line.
+    pub line: String,
+    /// The same as JSON.
+    pub json: Box<RawValue>,
+}
+
+/// The results of all keys of a loop, as JSON has them.
+#[derive(Serialize)]
+pub(super) struct KeyResults {
     /// Keys that are in their desired state.
-    pub(crate) succeeded: usize,
+    pub(super) succeeded: usize,
     /// Keys that failed, and why.
-    pub(crate) failed: BTreeMap<String, String>,
+    pub(super) failed: BTreeMap<String, String>,
     /// What was done, such as `created`, and how often.
     #[serde(flatten)]
-    pub(crate) did: BTreeMap<&'static str, u64>,
-    /// What could not be read, or is not used.
-    pub(crate) problems: Vec<String>,
-    /// Keys that nothing names but whose objects are kept: something that can't be read may name them.
-    pub(crate) held: Vec<String>,
-    /// Why it ended early. `None` if it did not.
-    pub(crate) cut_short: Option<String>,
+    pub(super) did: BTreeMap<&'static str, u64>,
+    pub(super) problems: Vec<String>,
+    pub(super) held: Vec<String>,
+    pub(super) cut_short: Option<String>,
 }
 
 impl Summary {
-    /// Whether every key is in its desired state and everything could be read.
-    pub(crate) fn is_true(&self) -> bool {
-        self.failed.is_empty() && self.problems.is_empty() && self.cut_short.is_none()
-    }
-
-    /// Whether every key was in its desired state before.
-    pub(crate) fn changed_nothing(&self) -> bool {
-        self.is_true() && self.did.values().all(|count| *count == 0)
-    }
-}
-
-impl std::fmt::Display for Summary {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let failed = self.failed.len();
-        let keys = self.succeeded + failed;
-        let did: Vec<String> = self.did.iter().map(|(word, count)| format!("{count} {word}")).collect();
-        let keys = counted(keys, self.word, &format!("{}s", self.word));
-        let (succeeded, did) = (self.succeeded, did.join(", "));
-        write!(f, "{keys}: {succeeded} true, {failed} failed; {did}")
+    /// # Errors
+    /// If the summary has no form in JSON.
+    pub(super) fn of_keys(rules: &Rules, results: KeyResults) -> serde_json::Result<Self> {
+        let KeyResults {
+            succeeded, failed, did, ..
+        } = &results;
+        let failed = failed.len();
+        let is_true = failed == 0 && results.problems.is_empty() && results.cut_short.is_none();
+        let changed_nothing = is_true && did.values().all(|count| *count == 0);
+        let did: Vec<String> = did.iter().map(|(word, count)| format!("{count} {word}")).collect();
+        let keys = counted(succeeded + failed, rules.word, &format!("{}s", rules.word));
+        Ok(Self {
+            is_true,
+            unchanged: changed_nothing.then_some(rules.unchanged),
+            line: format!("{keys}: {succeeded} true, {failed} failed; {}", did.join(", ")),
+            json: to_raw_value(&results)?,
+            cut_short: results.cut_short,
+            problems: results.problems,
+            held: results.held,
+            failed: Vec::new(),
+        })
     }
 }

@@ -51,15 +51,20 @@ impl<'a> Management<'a> {
         let quarantine = Quarantine::load(&self.config.state_dir, name).audited(self.host_context.audit.clone());
         let quarantine = Arc::new(quarantine);
         self.problems.extend(version.problem);
-        self.managed.push(Managed::new(
-            (name, version.worlds),
-            version.guest,
-            version.active,
-            version.revisions,
-            hand_over,
-            Arc::clone(&quarantine),
-            Arc::clone(&self.host_context.metrics),
-        ));
+        self.managed.push(Managed {
+            name,
+            worlds: version.worlds,
+            config: version.guest,
+            state_dir: self.config.state_dir.clone(),
+            active: version.active,
+            revisions: Arc::new(version.revisions.into()),
+            handovers: hand_over,
+            quarantine: Arc::clone(&quarantine),
+            metrics: Arc::clone(&self.host_context.metrics),
+            changing: tokio::sync::Mutex::default(),
+            compared: parking_lot::Mutex::default(),
+            promotion: parking_lot::Mutex::default(),
+        });
         Supervision {
             quarantine,
             handovers,

@@ -10,7 +10,6 @@
 //! ```
 
 mod management;
-mod summary;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -24,13 +23,13 @@ use trueup_instance::Worlds;
 use trueup_sources::Batch;
 
 pub use self::management::Management;
-pub use self::summary::Summary;
 use crate::cluster::{self, NotOurs};
 use crate::event::Event;
-use crate::host_context::{HostContext, Version};
+use crate::host_context::HostContext;
 use crate::input::Input;
-use crate::keyed::{self, Keyed, Parts, Reconciler};
-use crate::leading::Acts;
+pub use crate::keyed::Summary;
+use crate::keyed::{self, Keyed, KeyedSetup, Reconciler};
+use crate::leading::Leadership;
 use crate::lifecycle::quarantine::Quarantine;
 use crate::needs::Needs;
 use crate::plan::Plan;
@@ -141,11 +140,11 @@ pub struct Begin<'a> {
     /// Connects guests with the manager of versions.
     pub management: Management<'a>,
     /// Whether this host acts.
-    pub acts: Acts,
+    pub leadership: Leadership,
     /// What all loops observe.
     pub context: &'a RunContext<'a>,
     /// Where events go.
-    pub tell: &'a dyn Fn(Event),
+    pub report: &'a dyn Fn(Event),
     /// Another loop reads the same source and reports its problems.
     pub source_is_reported: bool,
     /// Where an operator's requests for error states go. `None` if no loop takes them.
@@ -161,24 +160,25 @@ impl<'a> Begin<'a> {
     /// If the state folder can't be read, or the configuration has no source.
     pub fn keyed<W: Reconciler + 'a>(
         &mut self,
-        config: &Config,
-        parts: &Parts<'_>,
-        version: Version,
+        setup: &KeyedSetup<'_>,
         world: impl FnOnce(Arc<Quarantine>, &Input) -> Result<W, SetupError>,
     ) -> Result<Loop<'a>, SetupError> {
+        let Some(version) = setup.version.lock().take() else {
+            return Ok(nothing());
+        };
         let loop_context = keyed::LoopContext {
             supervision: self.management.connect(version),
-            acts: self.acts.clone(),
+            leadership: self.leadership.clone(),
             source_is_reported: self.source_is_reported,
             once: self.context.is_once(),
         };
         let input = self.input()?;
         let world = world(Arc::clone(&loop_context.supervision.quarantine), &input)?;
-        let keyed = Keyed::new(config, parts, world, loop_context, self.tell)?;
+        let keyed = Keyed::new(setup, world, loop_context, self.report)?;
         let context = self.context;
         Ok(Box::pin(async move {
             let summary = keyed.run(input, context.belongs(), context.stopped()).await;
-            Summary::of_keys(summary).map(Some).map_err(SetupError::failed)
+            summary.map(Some).map_err(SetupError::failed)
         }))
     }
 

@@ -128,14 +128,10 @@ impl Active {
         };
         let digest = instance.program().guest.digest;
         let state = match observer.interest(key, &digest) {
-            Interest::Nothing => {
-                let answer = instance.call_at(at_ms, call, args).await;
-                observer.pass_over(key);
-                return answer;
-            }
-            Interest::Call => None,
+            Interest::Nothing => None,
+            Interest::Call => Some(None),
             Interest::StateAndCall => match instance.snapshot().await {
-                Ok(state) => Some(state),
+                Ok(state) => Some(Some(state)),
                 Err(error) => {
                     // The failed snapshot may have cost this instance. Do not let it cost the next one too.
                     tracing::warn!(
@@ -143,12 +139,15 @@ impl Active {
                         "no snapshot for the candidate in shadow, which sees no more of this instance: {error}"
                     );
                     observer.has_no_state(key);
-                    // If the instance is gone, this call returns that error.
-                    let answer = instance.call_at(at_ms, call, args).await;
-                    observer.pass_over(key);
-                    return answer;
+                    None
                 }
             },
+        };
+        let Some(state) = state else {
+            // If the instance is gone, this call returns that error.
+            let answer = instance.call_at(at_ms, call, args).await;
+            observer.pass_over(key);
+            return answer;
         };
         let settings = state.is_some().then(|| instance.settings().clone());
         let mut timers = waiting(instance);

@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 
 use trueup_capabilities::meter::Change;
 
+use super::failure_counts::TooMuch;
+
 /// The maximum number of objects watched per key, by name and by identifier. A guest that creates under ever new
 /// names does not go round in circles, and must not fill the host's memory.
 const OBJECTS_MAX: usize = 10_000;
@@ -26,15 +28,6 @@ impl Turns {
 
 type Object = (&'static str, String);
 
-/// The same objects, created and destroyed again.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Cycle {
-    /// In words, on one line.
-    pub(crate) text: String,
-    /// The number of rounds.
-    pub(crate) rounds: u32,
-}
-
 /// The objects of one key since its desired input last changed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Cycles {
@@ -49,7 +42,7 @@ impl Cycles {
     ///
     /// `is_true`: the job succeeded. Its retries then led somewhere, so they count as one turn at most. A key whose
     /// jobs keep succeeding without ever having nothing to do is still a cycle.
-    pub(crate) fn take_in(&mut self, changes: &[Change], is_true: bool, max: u32) -> Option<Cycle> {
+    pub(crate) fn take_in(&mut self, changes: &[Change], is_true: bool, max: u32) -> Option<TooMuch> {
         for (object, made) in self.made(changes) {
             if self.turns.len() >= OBJECTS_MAX && !self.turns.contains_key(&object) {
                 continue;
@@ -67,12 +60,12 @@ impl Cycles {
             others => format!(", and so {others} other objects"),
         };
         let rounds = turns.rounds();
-        Some(Cycle {
-            text: format!(
+        Some(TooMuch {
+            error: format!(
                 "a cycle: create {kind} `{name}`, destroy {kind} `{name}`, {rounds} times with the same \
                  desired state{more}"
             ),
-            rounds,
+            failures: rounds,
         })
     }
 
@@ -139,10 +132,10 @@ mod tests {
         );
         assert_eq!(
             cycles.take_in(&[destroyed("3")], true, 2),
-            Some(Cycle {
-                text: "a cycle: create backend `a`, destroy backend `a`, 2 times with the same desired state"
+            Some(TooMuch {
+                error: "a cycle: create backend `a`, destroy backend `a`, 2 times with the same desired state"
                     .to_owned(),
-                rounds: 2,
+                failures: 2,
             })
         );
     }
@@ -160,13 +153,13 @@ mod tests {
     fn a_cycle_within_one_failed_call_counts_and_names_how_many_take_part() {
         let mut cycles = Cycles::default();
         let cycle = cycles.take_in(&rounds(4), false, 3).unwrap();
-        assert_eq!(cycle.rounds, 4, "as often as it was, not as often as is allowed");
+        assert_eq!(cycle.failures, 4, "as often as it was, not as often as is allowed");
         assert!(
             cycle
-                .text
+                .error
                 .ends_with("4 times with the same desired state, and so 1 other object"),
             "{}",
-            cycle.text
+            cycle.error
         );
     }
 
@@ -175,7 +168,7 @@ mod tests {
         let mut cycles = Cycles::default();
         assert_eq!(cycles.take_in(&rounds(9), true, 3), None);
         assert_eq!(cycles.take_in(&rounds(9), true, 3), None);
-        assert_eq!(cycles.take_in(&rounds(9), true, 3).map(|cycle| cycle.rounds), Some(3));
+        assert_eq!(cycles.take_in(&rounds(9), true, 3).map(|cycle| cycle.failures), Some(3));
     }
 
     #[test]
@@ -195,6 +188,9 @@ mod tests {
         assert_eq!(cycles.names.len(), OBJECTS_MAX);
         // Removing some of the flood makes room again.
         cycles.take_in(&[destroyed("x0"), destroyed("x1")], false, 3);
-        assert_eq!(cycles.take_in(&rounds(2), false, 3).map(|cycle| cycle.rounds), Some(3));
+        assert_eq!(
+            cycles.take_in(&rounds(2), false, 3).map(|cycle| cycle.failures),
+            Some(3)
+        );
     }
 }

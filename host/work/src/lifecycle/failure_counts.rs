@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use trueup_capabilities::meter::Change;
 use trueup_config::{FailurePolicy, OnFailure};
 
-use super::cycles::{Cycle, Cycles};
+use super::cycles::Cycles;
 use super::failure::{Blame, End, Failure};
 
 /// With `--once`, the host gives up a key after this many failures.
@@ -106,11 +106,8 @@ impl FailureCounts {
 
 impl FailureCount {
     fn too_much(&mut self, end: &End, changes: &[Change], policy: &FailurePolicy) -> Option<TooMuch> {
-        if let Some(Cycle { text, rounds }) = self.cycles.take_in(changes, end.is_ok(), policy.cycles_max) {
-            return Some(TooMuch {
-                error: text,
-                failures: rounds,
-            });
+        if let Some(cycle) = self.cycles.take_in(changes, end.is_ok(), policy.cycles_max) {
+            return Some(cycle);
         }
         let Err(Failure {
             error,

@@ -12,13 +12,10 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use trueup_base::clock::VirtualClock;
 use trueup_capabilities::grants::Grants;
-use trueup_capabilities::log::NoLog;
 use trueup_capabilities::timers::Timers;
-use trueup_capabilities::{Backends, Host, Identity};
-use trueup_instance::{Instance, REPLAY_GUARD, Start};
+use trueup_capabilities::{Backends, Host};
+use trueup_instance::{Instance, Instances, REPLAY_GUARD, Start};
 use trueup_journal::{Ask, Entry, Event, Header, Tape};
-
-use super::twin::Versions;
 
 /// The call that fires a timer.
 const ON_TIMER: &str = "timer-events.on-timer";
@@ -39,33 +36,25 @@ pub(crate) fn fired(call: &str, args: &RawValue) -> Option<u64> {
 /// The requests of the active guest while it begins with this header at this time, with these waiting timers (when
 /// each is due, and its id). `None` if it asks more than can be answered here, or does not begin.
 pub(super) async fn asked(
-    versions: &Versions,
+    active: &Instances,
     header: &Header,
     now_ms: u64,
     timers: &[(u64, u64)],
 ) -> Option<Vec<Entry>> {
     let settings: Value = serde_json::from_str(header.settings.get()).ok()?;
-    let identity = Identity {
-        guest: header.guest.clone(),
-        version: header.version.clone(),
-        digest: header.digest.clone(),
-        instance: "shadow".to_owned(),
-        ..Identity::default()
-    };
     let backends = Backends {
         clock: Arc::new(VirtualClock::new(now_ms)),
-        log: Arc::new(NoLog),
-        ..Backends::default()
+        ..Instances::trial()
     };
-    let limits = versions.active.limits;
-    let mut host = Host::new(identity, Tape::memory(), Grants::default(), backends, limits);
+    let identity = active.identity("shadow");
+    let mut host = Host::new(identity, Tape::memory(), Grants::default(), backends, active.limits);
     host.timers = Timers::again(timers);
     let start = Start {
         settings: &settings,
         snapshot: header.snapshot.as_deref(),
         cpu_max: REPLAY_GUARD,
     };
-    let begun = Instance::start(&versions.engine, &versions.active.program, host, start).await;
+    let begun = Instance::start(&active.engine, &active.program, host, start).await;
     let entries = begun.ok()?.host_mut().tape.take_entries();
     let is_time = |entry: &Entry| match &entry.event {
         Event::Ask(ask) => ask.name.starts_with("timers.") || ask.name.starts_with("clock."),

@@ -150,7 +150,7 @@ mod tests {
             entries: entries(lines),
             took: Duration::ZERO,
         });
-        let told = jobs.as_ref().map(|jobs| {
+        let found = jobs.as_ref().map(|jobs| {
             let one = |job: &Job| {
                 let begin = job.begin.as_ref();
                 let start = begin.and_then(|begin| begin.start.as_ref()).map_or(0, Vec::len);
@@ -167,7 +167,7 @@ mod tests {
             let owned = |(snapshot, start, call, ends): &Told<'_>| (snapshot.map(str::to_owned), *start, *call, *ends);
             jobs.iter().map(owned).collect::<Vec<_>>()
         });
-        assert_eq!(told, expected);
+        assert_eq!(found, expected);
     }
 
     #[test]

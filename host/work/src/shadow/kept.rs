@@ -2,8 +2,8 @@
 //! again, and a summary.
 
 use std::collections::VecDeque;
-use std::fs::{self, File};
-use std::io::{self, BufWriter};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -90,15 +90,12 @@ impl Kept {
         let name = format!("{}-{}{EXTENSION}", self.next, path_component(key));
         let path = self.folder.join(name);
         let write = |kept: &mut Self| {
-            let part = path.with_extension("part");
-            let mut out = BufWriter::new(File::create(&part)?);
-            recording.write(&mut out)?;
-            out.into_inner().map_err(io::IntoInnerError::into_error)?;
-            let bytes = fs::metadata(&part)?.len();
-            fs::rename(&part, &path)?;
+            let mut bytes = Vec::new();
+            recording.write(&mut bytes)?;
+            replace_file(&path, &bytes, Durable::No)?;
             kept.next += 1;
-            kept.files.push_back((path.clone(), bytes));
-            kept.bytes += bytes;
+            kept.files.push_back((path.clone(), bytes.len() as u64));
+            kept.bytes += bytes.len() as u64;
             kept.remove_old()
         };
         let written = write(self);

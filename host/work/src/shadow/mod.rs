@@ -16,12 +16,12 @@
 //! the active guest's calls, so that it compares every later call, and asks the active guest for no more snapshots.
 
 mod begun;
+mod candidate;
 mod job;
 mod kept;
 mod rate;
 mod setup;
 mod status;
-mod twin;
 mod worker;
 
 use std::collections::{BTreeSet, VecDeque};
@@ -33,10 +33,10 @@ use tokio::sync::{Notify, oneshot, watch};
 use trueup_capabilities::metrics::Registry;
 use trueup_engine::Digest;
 
+pub use self::candidate::{CPU_MORE_MAX, HISTORY_BYTES_MAX};
 pub use self::kept::{KEPT_AT_ONCE_MAX, KEPT_BYTES_MAX, KEPT_FILES_MAX, KEPT_PER_SECOND_MAX, SUMMARY, SUMMARY_EVERY};
-pub use self::setup::{How, Observed, Setup, Version};
+pub use self::setup::{Observed, Setup};
 pub use self::status::{Difference, LAST_MAX, Status, Verdict};
-pub use self::twin::{CPU_MORE_MAX, HISTORY_BYTES_MAX};
 pub use self::worker::KEYS_MAX;
 
 pub(crate) use self::begun::fired;
@@ -80,21 +80,21 @@ pub struct Shadow {
 
 /// What the caller and the candidate's thread share.
 struct Shared {
-    book: Mutex<Book>,
+    queue: Mutex<Queue>,
     /// Notified when the queue has a job.
     queued: Notify,
     /// Counts jobs that are done.
     done: watch::Sender<u64>,
     metrics: Arc<Registry>,
-    name: String,
+    name: &'static str,
     /// The version whose calls are compared.
     active: Digest,
 }
 
-struct Book {
+struct Queue {
     status: Status,
-    queue: VecDeque<Job>,
-    queue_bytes: usize,
+    jobs: VecDeque<Job>,
+    bytes: usize,
     /// Keys whose state the candidate's thread has, or will have when it reaches the end of the queue.
     known: BTreeSet<String>,
     /// Keys whose state can't be read: asking again would cost the active guest another instance.
@@ -126,10 +126,10 @@ impl Shadow {
         }
         let (count_same, same_in_a_row) = watch::channel(0);
         let shared = Arc::new(Shared {
-            book: Mutex::new(Book {
+            queue: Mutex::new(Queue {
                 status: Status::begin(&candidate.guest),
-                queue: VecDeque::new(),
-                queue_bytes: 0,
+                jobs: VecDeque::new(),
+                bytes: 0,
                 known: BTreeSet::new(),
                 without_state: BTreeSet::new(),
                 states: Rate::new(STATES_AT_ONCE_MAX, STATES_PER_SECOND_MAX),
@@ -138,7 +138,7 @@ impl Shadow {
             queued: Notify::new(),
             done: watch::Sender::new(0),
             metrics: Arc::clone(&setup.metrics),
-            name: setup.name.clone(),
+            name: setup.active.name,
             active: active.guest.digest,
         });
         let (stop, stopped) = oneshot::channel();
@@ -169,16 +169,16 @@ impl Shadow {
         if *digest != self.shared.active {
             return Interest::Nothing;
         }
-        let mut book = self.shared.book.lock();
-        book.was_full |= book.is_full();
-        if book.known.contains(key) {
+        let mut queue = self.shared.queue.lock();
+        queue.was_full |= queue.is_full();
+        if queue.known.contains(key) {
             // A call that does not fit is not worth keeping.
-            return match book.is_full() {
+            return match queue.is_full() {
                 true => Interest::Nothing,
                 false => Interest::Call,
             };
         }
-        let may_ask = !book.was_full && !book.without_state.contains(key) && book.states.has(Instant::now());
+        let may_ask = !queue.was_full && !queue.without_state.contains(key) && queue.states.has(Instant::now());
         if may_ask {
             Interest::StateAndCall
         } else {
@@ -188,21 +188,21 @@ impl Shadow {
 
     /// Counts a call that was made and not observed, because [`Shadow::interest`] did not need it.
     pub fn pass_over(&self, key: &str) {
-        let mut book = self.shared.book.lock();
-        book.known.remove(key);
-        self.shared.skip(&mut book, 1);
+        let mut queue = self.shared.queue.lock();
+        queue.known.remove(key);
+        self.shared.skip(&mut queue, 1);
     }
 
     /// The active instance's state can't be read: this key is no longer observed.
     pub fn has_no_state(&self, key: &str) {
-        self.shared.book.lock().without_state.insert(key.to_owned());
+        self.shared.queue.lock().without_state.insert(key.to_owned());
     }
 
     /// Takes in what the active guest did. Never waits for the candidate: skips what does not fit the queue.
     pub fn observe(&self, observed: Observed) {
         let key = observed.key.clone();
         if observed.state.is_some() {
-            self.shared.book.lock().states.take(Instant::now());
+            self.shared.queue.lock().states.take(Instant::now());
         }
         if observed.digest != self.shared.active {
             return self.pass_over(&key);
@@ -210,15 +210,15 @@ impl Shadow {
         let Some(jobs) = job::split(observed) else {
             return self.pass_over(&key);
         };
-        let mut book = self.shared.book.lock();
+        let mut queue = self.shared.queue.lock();
         for job in jobs {
-            self.shared.take(&mut book, job);
+            self.shared.take(&mut queue, job);
         }
     }
 
     /// The results so far.
     pub fn status(&self) -> Status {
-        self.shared.book.lock().status.clone()
+        self.shared.queue.lock().status.clone()
     }
 
     /// How many calls were the same since the last that was not. Closed if the shadow has ended.
@@ -229,7 +229,7 @@ impl Shadow {
     /// Waits until everything observed so far is compared or skipped.
     pub async fn settled(&self) {
         let mut done = self.shared.done.subscribe();
-        while self.shared.book.lock().status.waiting > 0 {
+        while self.shared.queue.lock().status.waiting > 0 {
             if done.changed().await.is_err() {
                 return;
             }
@@ -244,18 +244,18 @@ impl Shadow {
         // If the thread has already ended, there is nothing to stop.
         let _ = stop.send(());
         let _ = ended.await;
-        shared.book.lock().status.clone()
+        shared.queue.lock().status.clone()
     }
 }
 
-impl Book {
+impl Queue {
     fn is_full(&self) -> bool {
-        self.queue.len() >= QUEUE_CALLS_MAX || self.queue_bytes >= QUEUE_BYTES_MAX
+        self.jobs.len() >= QUEUE_CALLS_MAX || self.bytes >= QUEUE_BYTES_MAX
     }
 
     /// A job was taken out of the queue.
     fn drained(&mut self) {
-        if self.queue.len() <= QUEUE_CALLS_MAX / 2 && self.queue_bytes <= QUEUE_BYTES_MAX / 2 {
+        if self.jobs.len() <= QUEUE_CALLS_MAX / 2 && self.bytes <= QUEUE_BYTES_MAX / 2 {
             self.was_full = false;
         }
     }
@@ -263,42 +263,42 @@ impl Book {
     /// The candidate's thread no longer has a state of this key, unless one is queued.
     fn forget(&mut self, key: &str) {
         let on_its_way = |job: &Job| job.key == key && job.begin.is_some();
-        if !self.queue.iter().any(on_its_way) {
+        if !self.jobs.iter().any(on_its_way) {
             self.known.remove(key);
         }
     }
 }
 
 impl Shared {
-    fn take(&self, book: &mut Book, job: Job) {
+    fn take(&self, queue: &mut Queue, job: Job) {
         let bytes = job.bytes();
-        let known = job.begin.is_some() || book.known.contains(&job.key);
-        let fits = book.queue.len() < QUEUE_CALLS_MAX && book.queue_bytes.saturating_add(bytes) <= QUEUE_BYTES_MAX;
+        let known = job.begin.is_some() || queue.known.contains(&job.key);
+        let fits = queue.jobs.len() < QUEUE_CALLS_MAX && queue.bytes.saturating_add(bytes) <= QUEUE_BYTES_MAX;
         // A call may be too long even for an empty queue: then no room is to be waited for.
-        book.was_full |= !fits && !book.queue.is_empty();
+        queue.was_full |= !fits && !queue.jobs.is_empty();
         if !(known && fits) {
-            book.known.remove(&job.key);
-            return self.skip(book, u64::from(!job.call.is_empty()));
+            queue.known.remove(&job.key);
+            return self.skip(queue, u64::from(!job.call.is_empty()));
         }
         if job.ends_instance() {
             // The next one is rebuilt from an earlier state.
-            book.known.remove(&job.key);
+            queue.known.remove(&job.key);
         } else {
-            book.known.insert(job.key.clone());
+            queue.known.insert(job.key.clone());
         }
-        book.queue_bytes += bytes;
-        book.queue.push_back(job);
-        book.status.waiting += 1;
+        queue.bytes += bytes;
+        queue.jobs.push_back(job);
+        queue.status.waiting += 1;
         self.queued.notify_one();
     }
 
     /// Counts calls that are not compared.
-    fn skip(&self, book: &mut Book, calls: u64) {
-        book.status.skipped += calls;
+    fn skip(&self, queue: &mut Queue, calls: u64) {
+        queue.status.skipped += calls;
         self.count(Verdict::Skipped, calls);
     }
 
     fn count(&self, verdict: Verdict, calls: u64) {
-        status::count(&self.metrics, &self.name, verdict, calls);
+        status::count(&self.metrics, self.name, verdict, calls);
     }
 }

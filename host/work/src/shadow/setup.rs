@@ -5,45 +5,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
-use trueup_capabilities::meter::Limits;
 use trueup_capabilities::metrics::Registry;
-use trueup_engine::{Digest, Engine};
-use trueup_instance::Program;
+use trueup_engine::Digest;
+use trueup_instance::Instances;
 use trueup_instance::replay::Compare;
 use trueup_journal::Entry;
 
-/// A version of a guest, as configured.
-#[derive(Clone)]
-pub struct Version {
-    /// The guest.
-    pub program: Arc<Program>,
-    /// For `lifecycle.init`.
-    pub settings: Value,
-    /// Its limits.
-    pub limits: Limits,
-}
-
-/// How a candidate is compared.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct How {
-    /// What is compared.
-    pub compare: Compare,
-    /// The candidate begins without the active guest's state.
-    pub afresh: bool,
-}
-
 /// The versions to compare, and where the results go.
 pub struct Setup {
-    /// Runs both versions.
-    pub engine: Engine,
-    /// The name that the guest has in configuration and metrics.
-    pub name: String,
     /// The version whose calls are observed. After a swap another one is active, and the owner must stop this shadow.
-    pub active: Version,
+    pub active: Instances,
     /// The version that decides beside it.
-    pub candidate: Version,
-    /// How it is compared.
-    pub how: How,
+    pub candidate: Instances,
+    /// What is compared.
+    pub compare: Compare,
     /// The folder for differences and the summary. Created if it is missing. Keeps what an earlier shadow left there
     /// while it is among the newest.
     pub folder: PathBuf,

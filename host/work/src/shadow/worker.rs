@@ -2,22 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tokio::sync::{oneshot, watch};
-use trueup_capabilities::grants::Grants;
-use trueup_capabilities::log::NoLog;
-use trueup_capabilities::{Backends, Host, Identity};
-use trueup_engine::Engine;
-use trueup_instance::{Instance, Instances, Start};
-use trueup_journal::Tape;
+use trueup_instance::Instances;
 
 use super::Shared;
+use super::candidate::{CandidateInstance, Judged, Versions};
 use super::job::Job;
 use super::kept::Kept;
-use super::setup::{Setup, Version};
+use super::setup::Setup;
 use super::status::{Difference, Verdict};
-use super::twin::{Judged, Twin, Versions};
 
 /// The maximum number of keys for which the candidate has instances. Above it, drops the one that was not called for
 /// the longest. All guests share the engine's pool of instances, and the active guest must not lack room.
@@ -29,7 +24,7 @@ struct Worker {
     same_in_a_row: watch::Sender<u64>,
     kept: Kept,
     /// With the turn at which each was last used.
-    twins: BTreeMap<String, (u64, Twin)>,
+    candidates: BTreeMap<String, (u64, CandidateInstance)>,
     turn: u64,
     /// Whether a call was begun and is not counted yet.
     in_hand: bool,
@@ -46,17 +41,29 @@ pub(super) fn run(
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
     let runtime = runtime.map_err(|error| format!("no runtime for a candidate in shadow: {error}"));
     let begun = runtime.and_then(|runtime| {
-        runtime.block_on(accept(&setup.engine, &setup.candidate))?;
-        let folder = setup.folder.display();
-        let kept = Kept::open(&setup.folder).map_err(|error| format!("the shadow's folder `{folder}`: {error}"))?;
-        let versions = Versions::new(setup.engine, (setup.active, setup.candidate), setup.how)
-            .map_err(|error| format!("writing the header of a recording: {error}"))?;
+        let Setup {
+            active,
+            candidate,
+            compare,
+            folder,
+            ..
+        } = setup;
+        // The candidate must accept its settings.
+        let started = candidate.start_unrecorded("shadow", Instances::trial(), None);
+        runtime.block_on(started).map_err(|error| error.to_string())?;
+        let kept =
+            Kept::open(&folder).map_err(|error| format!("the shadow's folder `{}`: {error}", folder.display()))?;
+        let versions = Versions {
+            active,
+            candidate,
+            compare,
+        };
         let worker = Worker {
             versions,
             shared,
             same_in_a_row,
             kept,
-            twins: BTreeMap::new(),
+            candidates: BTreeMap::new(),
             turn: 0,
             in_hand: false,
         };
@@ -73,30 +80,6 @@ pub(super) fn run(
     }
 }
 
-/// Has the candidate accept its settings.
-async fn accept(engine: &Engine, candidate: &Version) -> Result<(), String> {
-    let guest = &candidate.program.guest;
-    let identity = Identity {
-        guest: guest.name.clone(),
-        version: guest.version.clone(),
-        digest: guest.digest.to_string(),
-        instance: "shadow".to_owned(),
-        ..Identity::default()
-    };
-    let backends = Backends {
-        log: Arc::new(NoLog),
-        ..Instances::trial()
-    };
-    let host = Host::new(identity, Tape::off(), Grants::default(), backends, candidate.limits);
-    let start = Start {
-        settings: &candidate.settings,
-        snapshot: None,
-        cpu_max: Duration::from_millis(candidate.limits.cpu_ms),
-    };
-    let started = Instance::start(engine, &candidate.program, host, start).await;
-    started.map(|_| ()).map_err(|(_, error)| error.to_string())
-}
-
 impl Worker {
     async fn work(mut self, mut stopped: oneshot::Receiver<()>) {
         loop {
@@ -107,31 +90,31 @@ impl Worker {
             }
         }
         let status = {
-            let mut book = self.shared.book.lock();
-            let left = book.queue.iter().filter(|job| !job.call.is_empty()).count() as u64;
-            self.shared.skip(&mut book, left + u64::from(self.in_hand));
-            book.queue.clear();
-            book.queue_bytes = 0;
-            book.status.waiting = 0;
-            book.status.clone()
+            let mut queue = self.shared.queue.lock();
+            let left = queue.jobs.iter().filter(|job| !job.call.is_empty()).count() as u64;
+            self.shared.skip(&mut queue, left + u64::from(self.in_hand));
+            queue.jobs.clear();
+            queue.bytes = 0;
+            queue.status.waiting = 0;
+            queue.status.clone()
         };
         self.kept.sum_up(&status);
     }
 
     async fn turn(&mut self) {
         let job = {
-            let mut book = self.shared.book.lock();
-            let job = book.queue.pop_front();
+            let mut queue = self.shared.queue.lock();
+            let job = queue.jobs.pop_front();
             if let Some(job) = &job {
-                book.queue_bytes = book.queue_bytes.saturating_sub(job.bytes());
-                book.drained();
+                queue.bytes = queue.bytes.saturating_sub(job.bytes());
+                queue.drained();
             }
             job
         };
         match job {
             Some(job) => {
                 self.one(job).await;
-                self.shared.book.lock().status.waiting -= 1;
+                self.shared.queue.lock().status.waiting -= 1;
                 self.shared.done.send_modify(|done| *done += 1);
                 self.kept.changed();
                 if self.kept.summary_due().is_some_and(|due_in| due_in.is_zero()) {
@@ -154,26 +137,26 @@ impl Worker {
     }
 
     fn sum_up(&mut self) {
-        let status = self.shared.book.lock().status.clone();
+        let status = self.shared.queue.lock().status.clone();
         self.kept.sum_up(&status);
     }
 
     async fn one(&mut self, job: Job) {
         let ends_instance = job.ends_instance();
         let Job { key, begin, call, took } = job;
-        let before = self.twins.remove(&key).map(|(_, twin)| twin);
-        let twin = match begin {
-            Some(begin) => Some(Twin::after(begin, before)),
+        let before = self.candidates.remove(&key).map(|(_, candidate)| candidate);
+        let candidate = match begin {
+            Some(begin) => Some(CandidateInstance::after(begin, before)),
             None => before,
         };
-        let Some(mut twin) = twin else {
+        let Some(mut candidate) = candidate else {
             return self.give_up(&key, !call.is_empty(), "its state is not known");
         };
         if call.is_empty() {
-            return self.put_back(key, twin);
+            return self.put_back(key, candidate);
         }
         self.in_hand = true;
-        let judged = twin.call(&self.versions, &call, took).await;
+        let judged = candidate.call(&self.versions, &call, took).await;
         self.in_hand = false;
         let same = match judged {
             Judged::Same => {
@@ -181,7 +164,7 @@ impl Worker {
                 true
             }
             Judged::NotSame { verdict, n, what } => {
-                self.not_same(&key, &twin, verdict, n, what);
+                self.not_same(&key, &candidate, verdict, n, what);
                 false
             }
             Judged::Not(why) => return self.give_up(&key, true, &why),
@@ -190,30 +173,30 @@ impl Worker {
             // The next active instance begins from another state.
             return;
         }
-        if !same || twin.is_long() {
+        if !same || candidate.is_long() {
             // The candidate's state differs from the active guest's, or its history grows long: continue from the
             // active state.
-            if let Err(error) = twin.catch_up(&self.versions).await {
+            if let Err(error) = candidate.catch_up(&self.versions).await {
                 return self.give_up(&key, false, &error);
             }
         }
-        self.put_back(key, twin);
+        self.put_back(key, candidate);
     }
 
     fn same(&mut self) {
-        self.shared.book.lock().status.same();
+        self.shared.queue.lock().status.same();
         self.shared.count(Verdict::Same, 1);
         self.same_in_a_row.send_modify(|count| *count += 1);
     }
 
-    fn not_same(&mut self, key: &str, twin: &Twin, verdict: Verdict, n: Option<u64>, what: String) {
+    fn not_same(&mut self, key: &str, candidate: &CandidateInstance, verdict: Verdict, n: Option<u64>, what: String) {
         let now = Instant::now();
         let recording = self
             .kept
             .has_room(now)
-            .then(|| twin.recording_for_candidate(&self.versions));
+            .then(|| candidate.recording_for_candidate(&self.versions));
         let file = recording.and_then(|recording| self.kept.keep(key, &recording.ok()?, now));
-        self.shared.book.lock().status.not_same(Difference {
+        self.shared.queue.lock().status.not_same(Difference {
             key: key.to_owned(),
             verdict,
             n,
@@ -227,28 +210,28 @@ impl Worker {
     /// Drops the key's state. The key begins anew, with a state from the active guest.
     fn give_up(&mut self, key: &str, skipped: bool, why: &str) {
         tracing::debug!(instance = key, "not compared in shadow: {why}");
-        let mut book = self.shared.book.lock();
-        book.forget(key);
-        self.shared.skip(&mut book, u64::from(skipped));
+        let mut queue = self.shared.queue.lock();
+        queue.forget(key);
+        self.shared.skip(&mut queue, u64::from(skipped));
     }
 
     /// Keeps it for the key's next call, and drops the longest unused if there are too many.
-    fn put_back(&mut self, key: String, twin: Twin) {
+    fn put_back(&mut self, key: String, candidate: CandidateInstance) {
         self.turn += 1;
-        self.twins.insert(key, (self.turn, twin));
-        if self.twins.len() <= KEYS_MAX {
+        self.candidates.insert(key, (self.turn, candidate));
+        if self.candidates.len() <= KEYS_MAX {
             return;
         }
-        let mut book = self.shared.book.lock();
-        let waiting: BTreeSet<&str> = book.queue.iter().map(|job| job.key.as_str()).collect();
+        let mut queue = self.shared.queue.lock();
+        let waiting: BTreeSet<&str> = queue.jobs.iter().map(|job| job.key.as_str()).collect();
         // Prefers one without waiting calls: without its state, waiting calls could not be compared.
         let longest_unused = self
-            .twins
+            .candidates
             .iter()
             .min_by_key(|(key, (turn, _))| (waiting.contains(key.as_str()), *turn));
         if let Some(key) = longest_unused.map(|(key, _)| key.clone()) {
-            self.twins.remove(&key);
-            book.forget(&key);
+            self.candidates.remove(&key);
+            queue.forget(&key);
         }
     }
 }

@@ -15,17 +15,12 @@ const IN_TROUBLE_MAX: usize = 100;
 impl HostStatus {
     /// Statistics for each guest that has or had a key, by name.
     pub fn measured(&self) -> BTreeMap<String, Measured> {
-        self.inner.lock().keys.by_guest().clone()
+        self.inner.lock().keys.by_guest()
     }
 
     /// The number of keys of a guest that are set aside.
     pub fn set_aside_of(&self, guest: &str) -> usize {
-        let inner = self.inner.lock();
-        inner
-            .keys
-            .by_guest()
-            .get(guest)
-            .map_or(0, |measured| measured.set_aside)
+        self.measured().get(guest).map_or(0, |measured| measured.set_aside)
     }
 
     /// The document of `/v1/status`. The caller adds the state of the file, guests, memory and problems.
@@ -96,9 +91,9 @@ impl HostStatus {
     pub fn keys_named(&self, key: &str) -> Vec<KeyShown> {
         let now_ms = self.now_ms();
         let inner = self.inner.lock();
-        let guests = inner.keys.by_guest().keys();
+        let guests = inner.keys.by_guest().into_keys();
         guests
-            .filter_map(|guest| inner.keys.one(&line_of(guest, key), now_ms))
+            .filter_map(|guest| inner.keys.one(&line_of(&guest, key), now_ms))
             .collect()
     }
 }

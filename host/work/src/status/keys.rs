@@ -1,10 +1,9 @@
-//! The state of each key. A step takes time logarithmic in the number of keys, and so does finding the keys in trouble.
+//! The state of each key. A step takes time logarithmic in the number of keys; a document looks at all of them.
 //!
 //! Two guests may have keys with the same name, so a line is named `GUEST/KEY`, like a decision. A guest's name has no
 //! `/`.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use trueup_capabilities::meter::Effects;
@@ -142,14 +141,9 @@ struct Entry {
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Keys {
-    all: BTreeMap<Arc<str>, Entry>,
-    by_state: BTreeMap<KeyState, BTreeSet<Arc<str>>>,
-    /// Keys with an error, in any state.
-    troubled: BTreeSet<Arc<str>>,
-    /// Keys that are queued, or failed and waiting for a retry, by due time.
-    waiting: BTreeSet<(u64, Arc<str>)>,
-    gone: VecDeque<Arc<str>>,
-    /// By guest: each guest that has or had a key.
+    all: BTreeMap<String, Entry>,
+    gone: VecDeque<String>,
+    /// By guest: each guest that has or had a key. Without the number of keys that are set aside.
     measured: BTreeMap<String, Measured>,
 }
 
@@ -164,48 +158,18 @@ fn parts(line: &str) -> (&str, &str) {
 }
 
 impl Keys {
-    /// The key, which may be new. It is removed from the indexes while the caller modifies it.
-    fn taken(&mut self, key: &str, now_ms: u64) -> (Arc<str>, Entry) {
-        match self.all.remove_entry(key) {
-            Some((key, entry)) => {
-                if let Some(of_state) = self.by_state.get_mut(&entry.state) {
-                    of_state.remove(&key);
-                }
-                if entry.state == KeyState::SetAside {
-                    let measured = self.measured(&key);
-                    measured.set_aside = measured.set_aside.saturating_sub(1);
-                }
-                self.troubled.remove(&key);
-                if let Some(due_ms) = entry.due_ms {
-                    self.waiting.remove(&(due_ms, Arc::clone(&key)));
-                }
-                (key, entry)
-            }
-            None => (Arc::from(key), Entry::new(now_ms)),
-        }
-    }
-
-    /// The statistics of a line's guest.
-    fn measured(&mut self, line: &str) -> &mut Measured {
+    /// The key, which may be new, and the statistics of its guest.
+    fn of(&mut self, line: &str, now_ms: u64) -> (&mut Entry, &mut Measured) {
         let (guest, _) = parts(line);
-        self.measured.entry(guest.to_owned()).or_default()
+        let entry = self.all.entry(line.to_owned());
+        (
+            entry.or_insert_with(|| Entry::new(now_ms)),
+            self.measured.entry(guest.to_owned()).or_default(),
+        )
     }
 
-    fn put(&mut self, key: Arc<str>, entry: Entry) {
-        let is_set_aside = entry.state == KeyState::SetAside;
-        self.measured(&key).set_aside += usize::from(is_set_aside);
-        self.by_state.entry(entry.state).or_default().insert(Arc::clone(&key));
-        if entry.error.is_some() {
-            self.troubled.insert(Arc::clone(&key));
-        }
-        if let Some(due_ms) = entry.due_ms {
-            self.waiting.insert((due_ms, Arc::clone(&key)));
-        }
-        self.all.insert(key, entry);
-    }
-
-    pub(super) fn changed(&mut self, key: &str, now_ms: u64) {
-        let (key, mut entry) = self.taken(key, now_ms);
+    pub(super) fn changed(&mut self, line: &str, now_ms: u64) {
+        let (entry, _) = self.of(line, now_ms);
         entry.changed_ms.get_or_insert(now_ms);
         if entry.state != KeyState::Running {
             // A queued key keeps its place in the queue.
@@ -213,25 +177,22 @@ impl Keys {
             entry.set_state(KeyState::Queued, now_ms);
             entry.due_ms = Some(due_ms);
         }
-        self.put(key, entry);
     }
 
-    pub(super) fn began(&mut self, key: &str, now_ms: u64) {
-        let (key, mut entry) = self.taken(key, now_ms);
+    pub(super) fn began(&mut self, line: &str, now_ms: u64) {
+        let (entry, _) = self.of(line, now_ms);
         let changed_ms = entry.changed_ms.take();
         entry.open_ms = entry.open_ms.or(changed_ms);
         entry.began_ms = Some(now_ms);
         entry.due_ms = None;
         entry.set_state(KeyState::Running, now_ms);
-        self.put(key, entry);
     }
 
-    pub(super) fn finished(&mut self, key: &str, finished: Finished, now_ms: u64) {
-        let (key, mut entry) = self.taken(key, now_ms);
+    pub(super) fn finished(&mut self, line: &str, finished: Finished, now_ms: u64) {
+        let (entry, measured) = self.of(line, now_ms);
         let took_ms = now_ms.saturating_sub(entry.began_ms.take().unwrap_or(now_ms));
         entry.remember(&finished, took_ms, now_ms);
         let is_true = matches!(finished.outcome, Outcome::True | Outcome::Gone);
-        let measured = self.measured(&key);
         measured.took.observe_ms(took_ms);
         *measured.outcomes.entry(finished.outcome).or_default() += 1;
         measured.effects += finished.effects;
@@ -262,16 +223,13 @@ impl Keys {
         }
         entry.set_state(state, now_ms);
         if state == KeyState::Gone {
-            entry.recent.shrink_to_fit();
-            self.gone.push_back(Arc::clone(&key));
+            self.went(line);
         }
-        self.put(key, entry);
-        self.forget_gone();
     }
 
     /// Sets the state of a key that is not being reconciled, with its error and its number of failures.
-    pub(super) fn set_state(&mut self, key: &str, state: KeyState, why: Option<(&str, u32)>, now_ms: u64) {
-        let (key, mut entry) = self.taken(key, now_ms);
+    pub(super) fn set_state(&mut self, line: &str, state: KeyState, why: Option<(&str, u32)>, now_ms: u64) {
+        let (entry, _) = self.of(line, now_ms);
         entry.due_ms = None;
         entry.began_ms = None;
         // A later change may complete this one, so its time counts from the first.
@@ -280,106 +238,93 @@ impl Keys {
         let failures = why.map_or(0, |(_, failures)| failures);
         entry.fails(why.map(|(error, _)| error.to_owned()), failures, now_ms);
         entry.set_state(state, now_ms);
-        self.put(key, entry);
     }
 
     /// A guest no longer acts on this host: its failures say nothing of its keys any more, which wait for the next term.
     /// What is invalid, what is set aside and what still runs stays as it is.
     pub(super) fn rest(&mut self, guest: &str, now_ms: u64) {
-        let failed = |line: &Arc<str>| {
-            let entry = self.all.get(line).filter(|_| parts(line).0 == guest);
-            let keeps = [KeyState::SetAside, KeyState::Running];
-            entry.is_some_and(|entry| entry.failures > 0 && !keeps.contains(&entry.state))
-        };
-        let failed: Vec<_> = self.troubled.iter().filter(|line| failed(line)).cloned().collect();
+        let keeps = [KeyState::SetAside, KeyState::Running];
+        let has_failed = |entry: &Entry| entry.failures > 0 && !keeps.contains(&entry.state);
+        let of_guest = self.all.iter().filter(|(line, _)| parts(line).0 == guest);
+        let failed = of_guest.filter(|(_, entry)| has_failed(entry));
+        let failed: Vec<String> = failed.map(|(line, _)| line.clone()).collect();
         for line in failed {
             self.set_state(&line, KeyState::Queued, None, now_ms);
         }
     }
 
     /// Nothing is desired for a key, and no work on it is left, although it may have been queued.
-    pub(super) fn gone(&mut self, key: &str, now_ms: u64) {
-        if self.all.get(key).is_none_or(|entry| entry.state == KeyState::Gone) {
-            return;
+    pub(super) fn gone(&mut self, line: &str, now_ms: u64) {
+        if self.is_there(line) {
+            self.set_state(line, KeyState::Gone, None, now_ms);
+            self.of(line, now_ms).0.open_ms = None;
+            self.went(line);
         }
-        self.set_state(key, KeyState::Gone, None, now_ms);
-        let (key, mut entry) = self.taken(key, now_ms);
-        entry.open_ms = None;
-        entry.recent.shrink_to_fit();
-        self.gone.push_back(Arc::clone(&key));
-        self.put(key, entry);
-        self.forget_gone();
     }
 
-    fn forget_gone(&mut self) {
+    fn is_there(&self, line: &str) -> bool {
+        self.all.get(line).is_some_and(|entry| entry.state != KeyState::Gone)
+    }
+
+    /// Keeps a key that is gone, and forgets the oldest if there are too many.
+    fn went(&mut self, line: &str) {
+        self.gone.push_back(line.to_owned());
         while self.gone.len() > GONE_MAX
-            && let Some(key) = self.gone.pop_front()
+            && let Some(oldest) = self.gone.pop_front()
         {
             // A key that came back stays.
-            if self.all.get(&key).is_some_and(|entry| entry.state == KeyState::Gone) && !self.gone.contains(&key) {
-                self.all.remove(&key);
-                if let Some(gone) = self.by_state.get_mut(&KeyState::Gone) {
-                    gone.remove(&key);
-                }
+            if !self.is_there(&oldest) && !self.gone.contains(&oldest) {
+                self.all.remove(&oldest);
             }
         }
     }
 
     /// The number of keys in each state.
     pub(super) fn counts(&self) -> Counts {
-        let count = |state| self.by_state.get(&state).map_or(0, BTreeSet::len);
-        KeyState::ALL.into_iter().map(|state| (state, count(state))).collect()
+        let mut counts: Counts = KeyState::ALL.into_iter().map(|state| (state, 0)).collect();
+        for entry in self.all.values() {
+            *counts.entry(entry.state).or_default() += 1;
+        }
+        counts
     }
 
     /// The queue. The keys of `resting` guests wait for another host to end, not for their turn.
     pub(super) fn queue(&self, sleeping: usize, resting: &BTreeSet<String>, now_ms: u64) -> QueueShown {
-        let are_ready = || self.waiting.iter().take_while(|(due_ms, _)| *due_ms <= now_ms);
-        let ready = are_ready().count();
-        let oldest = are_ready().find(|(_, line)| !resting.contains(parts(line).0));
+        let waiting = self.all.iter().filter_map(|(line, entry)| Some((entry.due_ms?, line)));
+        let (ready, delayed): (Vec<_>, Vec<_>) = waiting.partition(|(due_ms, _)| *due_ms <= now_ms);
+        let in_turn = ready.iter().filter(|(_, line)| !resting.contains(parts(line).0));
+        let oldest = in_turn.map(|(due_ms, _)| *due_ms).min();
+        let running = self.all.values().filter(|entry| entry.state == KeyState::Running);
         QueueShown {
-            ready,
-            delayed: self.waiting.len() - ready,
-            running: self.by_state.get(&KeyState::Running).map_or(0, BTreeSet::len),
+            ready: ready.len(),
+            delayed: delayed.len(),
+            running: running.count(),
             sleeping,
-            oldest_waiting_ms: oldest.map_or(0, |(due_ms, _)| now_ms.saturating_sub(*due_ms)),
+            oldest_waiting_ms: oldest.map_or(0, |due_ms| now_ms.saturating_sub(due_ms)),
         }
     }
 
     /// Keys after `after` in order, in one state or in any, at most `max`.
     pub(super) fn list(&self, state: Option<KeyState>, after: &str, max: usize, now_ms: u64) -> Vec<KeyShown> {
-        use std::ops::Bound::{Excluded, Unbounded};
-        let range = (Excluded(after), Unbounded);
-        match state {
-            None => {
-                let found = self.all.range::<str, _>(range).take(max);
-                found.map(|(key, entry)| entry.show(key, now_ms)).collect()
-            }
-            Some(state) => self.shown(
-                self.by_state
-                    .get(&state)
-                    .into_iter()
-                    .flat_map(|keys| keys.range::<str, _>(range)),
-                max,
-                now_ms,
-            ),
-        }
+        self.shown(after, max, now_ms, |entry| {
+            state.is_none_or(|state| entry.state == state)
+        })
     }
 
     /// Keys with an error in order, at most `max`.
     pub(super) fn in_trouble(&self, after: &str, max: usize, now_ms: u64) -> Vec<KeyShown> {
-        use std::ops::Bound::{Excluded, Unbounded};
-        self.shown(self.troubled.range::<str, _>((Excluded(after), Unbounded)), max, now_ms)
+        self.shown(after, max, now_ms, |entry| entry.error.is_some())
     }
 
     pub(super) fn in_trouble_count(&self) -> usize {
-        self.troubled.len()
+        self.all.values().filter(|entry| entry.error.is_some()).count()
     }
 
-    fn shown<'a>(&self, keys: impl Iterator<Item = &'a Arc<str>>, max: usize, now_ms: u64) -> Vec<KeyShown> {
-        let found = keys
-            .take(max)
-            .filter_map(|key| Some(self.all.get(key)?.show(key, now_ms)));
-        found.collect()
+    fn shown(&self, after: &str, max: usize, now_ms: u64, fits: impl Fn(&Entry) -> bool) -> Vec<KeyShown> {
+        use std::ops::Bound::{Excluded, Unbounded};
+        let found = self.all.range::<str, _>((Excluded(after), Unbounded));
+        let found = found.filter(|(_, entry)| fits(entry)).take(max);
+        found.map(|(line, entry)| entry.show(line, now_ms)).collect()
     }
 
     pub(super) fn one(&self, line: &str, now_ms: u64) -> Option<KeyShown> {
@@ -387,8 +332,13 @@ impl Keys {
     }
 
     /// Statistics for each guest that has or had a key.
-    pub(super) fn by_guest(&self) -> &BTreeMap<String, Measured> {
-        &self.measured
+    pub(super) fn by_guest(&self) -> BTreeMap<String, Measured> {
+        let mut measured = self.measured.clone();
+        let set_aside = self.all.iter().filter(|(_, entry)| entry.state == KeyState::SetAside);
+        for (line, _) in set_aside {
+            measured.entry(parts(line).0.to_owned()).or_default().set_aside += 1;
+        }
+        measured
     }
 }
 

@@ -12,10 +12,10 @@ use crate::lifecycle::quarantine::SetAside;
 /// A request for the version that a failure policy names: the guest failed with an input so often that the input is set
 /// aside.
 pub struct FallBack {
-    guest: &'static str,
-    to: Reference,
+    pub(super) guest: &'static str,
+    pub(super) to: Reference,
     /// `sha256:` and the digest of the version that failed.
-    digest: String,
+    pub(super) digest: String,
     /// The input, how often and how it failed, in one line.
     pub why: String,
     /// Notified when the other version is active, or will not be. Dropped without an answer if the host ends.
@@ -89,18 +89,11 @@ pub async fn fall_back(manager: &Arc<Manager>, mut requests: mpsc::UnboundedRece
         let manager = Arc::clone(manager);
         while falling.try_join_next().is_some() {}
         falling.spawn(async move {
-            let FallBack {
-                guest,
-                to,
-                digest,
-                why,
-                answer,
-            } = request;
-            if let Err(error) = manager.fall_back(guest, &to, &digest, &why).await {
+            if let Err(error) = manager.fall_back(&request).await {
                 manager.report_refused(&error);
             }
             // The requester may be gone.
-            let _ = answer.send(());
+            let _ = request.answer.send(());
         });
     }
     falling.join_all().await;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use trueup_instance::Program;
-use trueup_registry::{NoGuest, NotLoaded, Reference, Store, Verify, Vouched};
+use trueup_registry::{NotLoaded, Reference, Store, Verify, Vouched};
 
 use super::proof::{Refused, Step, refused};
 use super::revisions::HOST;
@@ -26,7 +26,7 @@ const LOADED_MAX: usize = 16;
 /// The sources of guests. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Guests {
-    loader: Loader,
+    pub(super) loader: Loader,
     store: Store,
     /// Loaded guests, by digest.
     loaded: Arc<Mutex<BTreeMap<String, Arc<Program>>>>,
@@ -42,16 +42,6 @@ impl Guests {
             loaded: Arc::default(),
             loading: Arc::default(),
         }
-    }
-
-    /// # Errors
-    /// If the lock file beside the configuration can't be read.
-    pub(crate) fn check_lock(&self) -> Result<(), NoGuest> {
-        self.loader.registry.check_lock()
-    }
-
-    pub(crate) fn loader(&self) -> &Loader {
-        &self.loader
     }
 
     /// The guest that a reference names, as the configuration requires: pinned by its lock, and signed if signatures

@@ -31,14 +31,14 @@ pub struct Managed {
     pub(crate) quarantine: Arc<Quarantine>,
     pub(crate) metrics: Arc<Metrics>,
     /// Locked during a change.
-    pub(super) changing: tokio::sync::Mutex<()>,
-    pub(super) compared: Mutex<Option<Compared>>,
-    pub(super) promotion: Mutex<Option<Awaited>>,
+    pub(crate) changing: tokio::sync::Mutex<()>,
+    pub(crate) compared: Mutex<Option<Compared>>,
+    pub(crate) promotion: Mutex<Option<Awaited>>,
 }
 
 /// A candidate in shadow.
 #[derive(Clone)]
-pub(super) struct Compared {
+pub(crate) struct Compared {
     pub(super) shadow: Arc<Shadow>,
     pub(super) program: Arc<Program>,
     pub(super) reference: String,
@@ -47,7 +47,7 @@ pub(super) struct Compared {
 }
 
 /// A promotion that waits for its count.
-pub(super) struct Awaited {
+pub(crate) struct Awaited {
     pub(super) after: u64,
     pub(super) task: tokio::task::JoinHandle<()>,
 }
@@ -55,33 +55,6 @@ pub(super) struct Awaited {
 impl Drop for Awaited {
     fn drop(&mut self) {
         self.task.abort();
-    }
-}
-
-impl Managed {
-    pub(crate) fn new(
-        (name, worlds): (&'static str, Worlds),
-        config: Guest,
-        active: Arc<Active>,
-        revisions: Revisions,
-        handovers: mpsc::Sender<Handover>,
-        quarantine: Arc<Quarantine>,
-        metrics: Arc<Metrics>,
-    ) -> Self {
-        Self {
-            name,
-            worlds,
-            config,
-            state_dir: active.instances().state_dir.clone(),
-            active,
-            revisions: Arc::new(Mutex::new(revisions)),
-            handovers,
-            quarantine,
-            metrics,
-            changing: tokio::sync::Mutex::default(),
-            compared: Mutex::default(),
-            promotion: Mutex::default(),
-        }
     }
 }
 
@@ -163,6 +136,15 @@ pub enum ManageError {
         /// What is missing.
         why: String,
     },
+}
+
+impl ManageError {
+    pub(super) fn nothing(guest: &str, why: impl Into<String>) -> Self {
+        Self::Nothing {
+            guest: guest.to_owned(),
+            why: why.into(),
+        }
+    }
 }
 
 /// The state of a promotion.

@@ -14,11 +14,11 @@ use trueup_capabilities::audit::Audit;
 use trueup_capabilities::holdings::Waiting;
 use trueup_config::Proof;
 use trueup_instance::Program;
-use trueup_registry::Reference;
 
+use super::fall_back::FallBack;
 use super::fetch::{Fetched, Guests};
 use super::managed::{Activated, Candidate, Event, GuestStatus, ManageError, Managed};
-use super::proof::{Against, Proven, Refused, Step, prove, refused, trusted, with_gate};
+use super::proof::{Against, Proven, Refused, Step, prove, refused, trusted};
 use super::revisions::{By, Revision};
 use crate::lifecycle::active::Handover;
 
@@ -120,10 +120,7 @@ impl Manager {
             key,
             asked.as_ref().err().map_or("queued", |why| why),
         );
-        asked.map_err(|why| ManageError::Nothing {
-            guest: name.to_owned(),
-            why,
-        })
+        asked.map_err(|why| ManageError::nothing(name, why))
     }
 
     /// The revisions of a guest, ascending.
@@ -147,7 +144,8 @@ impl Manager {
             by: By::Swap,
             proof: Proof {
                 afresh: candidate.afresh || managed.config.proof.afresh,
-                ..with_gate(&managed.config.proof, candidate.gate)
+                gate: candidate.gate.unwrap_or(managed.config.proof.gate),
+                ..managed.config.proof.clone()
             },
             dry_run: candidate.dry_run,
             note: None,
@@ -162,10 +160,7 @@ impl Manager {
     pub async fn rollback(&self, name: &str, to: Option<u64>) -> Result<Activated, ManageError> {
         let managed = self.managed(name)?;
         let _changing = changing(managed)?;
-        let nothing = |why: String| ManageError::Nothing {
-            guest: name.to_owned(),
-            why,
-        };
+        let nothing = |why: String| ManageError::nothing(name, why);
         let target = {
             let revisions = managed.revisions.lock();
             match to {
@@ -202,10 +197,7 @@ impl Manager {
 
     /// A version that was once active, if the keys that are now required allow it.
     async fn kept(&self, managed: &Managed, target: &Revision) -> Result<Arc<Program>, Refused> {
-        let not = |why: &str| Refused {
-            step: Step::Load,
-            why: format!("revision {} {why}", target.revision),
-        };
+        let not = |why: &str| Refused::new(Step::Load, format!("revision {} {why}", target.revision));
         if !target.is_vouched_for(&managed.config.verify) {
             return Err(not("is signed by no key of `verify`"));
         }
@@ -223,12 +215,15 @@ impl Manager {
     /// Why it did not become active.
     pub(super) async fn fall_back(
         &self,
-        name: &str,
-        to: &Reference,
-        failed: &str,
-        why: &str,
+        FallBack {
+            guest,
+            to,
+            digest: failed,
+            why,
+            ..
+        }: &FallBack,
     ) -> Result<Option<Activated>, ManageError> {
-        let managed = self.managed(name)?;
+        let managed = self.managed(guest)?;
         let _changing = managed.changing.lock().await;
         let is_active = |digest: &str| managed.active.instances().program.guest.digest.to_string() == digest;
         if !is_active(failed) {
@@ -310,7 +305,7 @@ impl Manager {
             proof: &activation.proof,
             reference: &activation.reference,
             patience: FIRST_CALLS_MAX,
-            loader: self.guests.loader(),
+            loader: &self.guests.loader,
         };
         let Proven { instances, report } = prove(program, managed.worlds, &against).await?;
         let guest = instances.program.guest.clone();
@@ -372,7 +367,7 @@ async fn hand_over(
         commit,
         reply,
     };
-    let stops = |why: String| Refused { step: Step::State, why };
+    let stops = |why: String| Refused::new(Step::State, why);
     let sent = managed.handovers.send(handover).await;
     sent.map_err(|_| stops("the host stops".to_owned()))?;
     match replied.await {

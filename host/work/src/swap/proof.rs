@@ -60,12 +60,16 @@ pub struct Refused {
     pub why: String,
 }
 
+impl Refused {
+    pub(super) fn new(step: Step, why: impl Into<String>) -> Self {
+        let why = why.into();
+        Self { step, why }
+    }
+}
+
 /// A [`Refused`] of this step, with its causes on one line.
 pub(crate) fn refused(step: Step) -> impl Fn(anyhow::Error) -> Refused {
-    move |error| Refused {
-        step,
-        why: format!("{error:#}"),
-    }
+    move |error| Refused::new(step, format!("{error:#}"))
 }
 
 /// The results of a candidate that passed.
@@ -131,7 +135,7 @@ pub(crate) async fn prove(program: Arc<Program>, worlds: Worlds, against: &Again
     let initial = initial_state(&instances).await;
     instances.initial = initial.map_err(|error| refused(Step::Settings)(error.into()))?;
     let self_test = self_test(&instances, against).await?;
-    let gate = gate(proof).map_err(|why| Refused { step: Step::Gate, why })?;
+    let gate = gate(proof).map_err(|why| Refused::new(Step::Gate, why))?;
     let gate = Gate {
         settings: Some(instances.settings.clone()),
         ..gate
@@ -147,14 +151,14 @@ pub(crate) async fn prove(program: Arc<Program>, worlds: Worlds, against: &Again
         tokio::time::sleep(LOOK_AGAIN).await;
     };
     if !verdict.passed {
-        return Err(Refused {
-            step: Step::Gate,
-            why: format!(
+        return Err(Refused::new(
+            Step::Gate,
+            format!(
                 "{verdict}{}{}",
                 verdict.what_helps(&active.state_dir, active.name),
                 verdict.shown_by(against.reference, proof.afresh)
             ),
-        });
+        ));
     }
     let report = Report {
         self_test,
@@ -169,16 +173,16 @@ pub(crate) fn of_world(program: &Program, worlds: Worlds) -> Result<(), Refused>
     if worlds.iter().any(|world| world.name == program.world.name) {
         return Ok(());
     }
-    Err(Refused {
-        step: Step::World,
-        why: format!(
+    Err(Refused::new(
+        Step::World,
+        format!(
             "guest `{}@{}` is of the world {}, must be of {}",
             program.guest.name,
             program.guest.version,
             program.world.name,
             names(worlds, " or ")
         ),
-    })
+    ))
 }
 
 /// # Errors
@@ -187,13 +191,13 @@ pub(crate) fn may_begin_afresh(program: &Program, afresh: bool) -> Result<(), Re
     if !afresh || program.world.may_start_without_state() {
         return Ok(());
     }
-    Err(Refused {
-        step: Step::State,
-        why: format!(
+    Err(Refused::new(
+        Step::State,
+        format!(
             "a guest of the world {} can't begin afresh: it would lose what only its state holds",
             program.world.name
         ),
-    })
+    ))
 }
 
 /// Checks that something is granted of each capability that the candidate imports and the active version does not.
@@ -210,13 +214,13 @@ fn granted(program: &Program, active: &Instances) -> Result<(), Refused> {
         };
         let grants = &active.grants;
         if !grants.allow_some(capability, Access::Read) && !grants.allow_some(capability, Access::Write) {
-            return Err(Refused {
-                step: Step::Grants,
-                why: format!(
+            return Err(Refused::new(
+                Step::Grants,
+                format!(
                     "it asks `{import}`, which the active version does not, and [guests.{}] grants nothing of `{capability}`",
                     active.name
                 ),
-            });
+            ));
         }
     }
     Ok(())
@@ -267,10 +271,7 @@ pub(crate) async fn self_test(instances: &Instances, against: &Against<'_>) -> R
     let Some(folder) = &against.proof.self_test else {
         return Ok(None);
     };
-    let failed = |why: String| Refused {
-        step: Step::SelfTest,
-        why,
-    };
+    let failed = |why: String| Refused::new(Step::SelfTest, why);
     let stage = against.loader.for_scenarios(BTreeMap::new());
     let stage = stage.with(instances.name, Arc::clone(&instances.program));
     let summary = trueup_scenario::run_all(Arc::new(stage), std::slice::from_ref(folder), |_| ()).await;
@@ -293,13 +294,5 @@ pub(crate) fn trusted() -> Proof {
         accepted_differences: None,
         self_test: None,
         ..Proof::default()
-    }
-}
-
-/// The same checks with another mode of the gate.
-pub(crate) fn with_gate(proof: &Proof, mode: Option<Mode>) -> Proof {
-    Proof {
-        gate: mode.unwrap_or(proof.gate),
-        ..proof.clone()
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use trueup_config::Proof;
-use trueup_instance::Program;
+use trueup_instance::{Instances, Program};
 use trueup_registry::Reference;
 
 use super::fetch::Fetched;
@@ -51,12 +51,9 @@ impl Manager {
             self.guests.keep(&bytes).map_err(refused)?;
         }
         let setup = shadow_setup(managed, &program, strict, afresh);
-        let shadow = Shadow::start(setup).await.map_err(|why| {
-            refused(Refused {
-                step: Step::Settings,
-                why,
-            })
-        })?;
+        let shadow = Shadow::start(setup)
+            .await
+            .map_err(|why| refused(Refused::new(Step::Settings, why)))?;
         let shadow = Arc::new(shadow);
         let status = shadow.status();
         self.end_shadow(managed);
@@ -82,10 +79,7 @@ impl Manager {
             "{} runs in shadow already, and {count} of its calls are compared; to begin again: trueup guest shadow stop {name}",
             compared.reference
         );
-        Err(ManageError::Nothing {
-            guest: name.to_owned(),
-            why,
-        })
+        Err(ManageError::nothing(name, why))
     }
 
     /// The status of the comparison.
@@ -185,9 +179,9 @@ impl Manager {
 
     fn compared(&self, name: &str) -> Result<(&Managed, Compared), ManageError> {
         let managed = self.managed(name)?;
-        let compared = managed.compared.lock().clone().ok_or_else(|| ManageError::Nothing {
-            guest: name.to_owned(),
-            why: format!("nothing runs in shadow; begin with `trueup guest shadow start {name} CANDIDATE`"),
+        let compared = managed.compared.lock().clone().ok_or_else(|| {
+            let next = format!("begin with `trueup guest shadow start {name} CANDIDATE`");
+            ManageError::nothing(name, format!("nothing runs in shadow; {next}"))
         })?;
         Ok((managed, compared))
     }
@@ -202,26 +196,19 @@ impl Manager {
 
 /// A candidate beside the active version, both with the settings and limits of the active one.
 fn shadow_setup(managed: &Managed, candidate: &Arc<Program>, strict: bool, afresh: bool) -> shadow::Setup {
-    let with = managed.active.instances();
-    let folder = managed.state_dir.join("shadow").join(managed.name);
-    let version = |program: &Arc<Program>| shadow::Version {
-        program: Arc::clone(program),
-        settings: with.settings.clone(),
-        limits: with.limits,
-    };
+    let active = Instances::clone(&managed.active.instances());
     shadow::Setup {
-        engine: with.engine.clone(),
-        name: managed.name.to_owned(),
-        active: version(&with.program),
-        candidate: version(candidate),
-        how: shadow::How {
-            compare: match strict {
-                true => gate::compares(Mode::Strict),
-                false => gate::compares(managed.config.proof.gate),
-            },
+        candidate: Instances {
+            program: Arc::clone(candidate),
             afresh,
+            ..active.clone()
         },
-        folder,
+        active,
+        compare: match strict {
+            true => gate::compares(Mode::Strict),
+            false => gate::compares(managed.config.proof.gate),
+        },
+        folder: managed.state_dir.join("shadow").join(managed.name),
         metrics: Arc::clone(&managed.metrics),
     }
 }

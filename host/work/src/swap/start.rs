@@ -108,24 +108,20 @@ impl GuestSection<'_> {
         format!("{}: [guests.{}]: {error}", self.guest.location, self.name)
     }
 
-    /// The same instances, once the guest has accepted its settings.
-    async fn accepted(&self, mut instances: Instances) -> Result<Instances, SetupError> {
+    /// What a start begins with, once the guest has accepted its settings.
+    async fn begun(
+        &self,
+        mut instances: Instances,
+        revisions: Revisions,
+        problem: Option<String>,
+    ) -> Result<Begun, SetupError> {
         let initial = initial_state(&instances).await;
         instances.initial = initial.map_err(|error| match error {
             SetupError::Misused(error) => self.misused(&error),
             failed @ SetupError::Failed(_) => failed,
         })?;
-        Ok(instances)
-    }
-
-    async fn begun(
-        &self,
-        instances: Instances,
-        revisions: Revisions,
-        problem: Option<String>,
-    ) -> Result<Begun, SetupError> {
         Ok(Begun {
-            instances: self.accepted(instances).await?,
+            instances,
             revisions,
             problem,
         })
@@ -136,7 +132,13 @@ impl GuestSection<'_> {
     async fn refused(&self, refused: &Refused, active: Instances, revisions: Revisions) -> Result<Begun, SetupError> {
         let problem = self.stays(&refused.to_string(), &active.program, &revisions);
         let begun = self.begun(active, revisions, Some(problem)).await;
-        begun.map_err(|error| self.neither(refused, error))
+        begun.map_err(|error| match error {
+            SetupError::Misused(error) => self.misused(&format!(
+                "{} is {refused}; the active version can't go on with these settings either: {error}",
+                self.guest.reference
+            )),
+            failed @ SetupError::Failed(_) => failed,
+        })
     }
 
     fn failed(&self, error: &dyn std::fmt::Display) -> SetupError {
@@ -165,7 +167,7 @@ impl GuestSection<'_> {
             proof: &self.guest.proof,
             reference,
             patience: Duration::ZERO,
-            loader: guests.loader(),
+            loader: &guests.loader,
         }
     }
 
@@ -183,26 +185,11 @@ impl GuestSection<'_> {
             .configured()
             .is_some_and(|before| before.reference == reference);
         match active {
-            Some(active) if is_as_before && !matches!(error, Unavailable::Lock(_) | Unavailable::Distrusted(_)) => {
-                let problem = self.stays(&error.refused().to_string(), &active, revisions);
+            Some(active) if is_as_before && !error.is_vouched_for => {
+                let problem = self.stays(&error.refused.to_string(), &active, revisions);
                 Ok((active, problem))
             }
-            _ => Err(match error {
-                Unavailable::Lock(NoGuest(why)) => SetupError::Misused(why),
-                Unavailable::Away(why) => SetupError::Failed(self.placed(&why)),
-                Unavailable::Distrusted(refused) | Unavailable::Refused(refused) => self.misused(&refused.why),
-            }),
-        }
-    }
-
-    /// The configuration names a version that is refused, and the active one refuses the settings.
-    fn neither(&self, refused: &Refused, error: SetupError) -> SetupError {
-        match error {
-            SetupError::Misused(error) => self.misused(&format!(
-                "{} is {refused}; the active version can't go on with these settings either: {error}",
-                self.guest.reference
-            )),
-            failed @ SetupError::Failed(_) => failed,
+            _ => Err(error.at_first_start),
         }
     }
 
@@ -246,43 +233,39 @@ fn active(
 }
 
 /// Why the configured guest is not available.
-enum Unavailable {
-    /// The lock file can't be read. The error names it.
-    Lock(NoGuest),
-    /// Its registry did not answer.
-    Away(String),
-    /// It is not available, or of another world, although the lock file or a key says what it must be.
-    Distrusted(Refused),
-    /// The same, for one that no lock file or key describes.
-    Refused(Refused),
-}
-
-impl Unavailable {
-    fn refused(self) -> Refused {
-        let step = Step::Load;
-        match self {
-            Self::Lock(NoGuest(why)) | Self::Away(why) => Refused { step, why },
-            Self::Distrusted(refused) | Self::Refused(refused) => refused,
-        }
-    }
+struct Unavailable {
+    refused: Refused,
+    /// The error if there is no active version that could go on.
+    at_first_start: SetupError,
+    /// The lock file or a key says what the guest must be, or the lock file can't be read.
+    is_vouched_for: bool,
 }
 
 async fn fetched(guests: &Guests, section: &GuestSection<'_>) -> Result<Fetched, Unavailable> {
-    guests.check_lock().map_err(Unavailable::Lock)?;
+    let unlocked = |NoGuest(why): NoGuest| Unavailable {
+        refused: Refused::new(Step::Load, why.clone()),
+        at_first_start: SetupError::Misused(why),
+        is_vouched_for: true,
+    };
+    let registry = &guests.loader.registry;
+    registry.check_lock().map_err(unlocked)?;
     let reference = &section.guest.reference;
-    let is_pinned = guests.loader().registry.pins(reference).map_err(Unavailable::Lock)?;
-    let is_trusted = is_pinned || !section.guest.verify.keys.is_empty() || matches!(reference, Reference::Oci(_));
-    let refused = |refused| {
-        if is_trusted {
-            Unavailable::Distrusted(refused)
-        } else {
-            Unavailable::Refused(refused)
-        }
+    let is_pinned = registry.pins(reference).map_err(unlocked)?;
+    let is_vouched_for = is_pinned || !section.guest.verify.keys.is_empty() || matches!(reference, Reference::Oci(_));
+    let refused = |refused: Refused| Unavailable {
+        at_first_start: section.misused(&refused.why),
+        refused,
+        is_vouched_for,
     };
     let loaded = guests.load(&section.guest.reference, &section.guest.verify).await;
     let fetched = loaded.map_err(|error| match error {
-        NotLoaded::Failed(why) => Unavailable::Away(why),
-        NotLoaded::NoGuest(NoGuest(why)) => refused(Refused { step: Step::Load, why }),
+        // Its registry did not answer.
+        NotLoaded::Failed(why) => Unavailable {
+            at_first_start: SetupError::Failed(section.placed(&why)),
+            refused: Refused::new(Step::Load, why),
+            is_vouched_for: false,
+        },
+        NotLoaded::NoGuest(NoGuest(why)) => refused(Refused::new(Step::Load, why)),
     })?;
     of_world(&fetched.program, section.worlds).map_err(refused)?;
     Ok(fetched)
@@ -292,7 +275,9 @@ async fn fetched(guests: &Guests, section: &GuestSection<'_>) -> Result<Fetched,
 async fn reserves(guests: &Guests, section: &GuestSection<'_>) -> Result<(), SetupError> {
     gate(&section.guest.proof).map_err(|error| section.misused(&format!("accepted_differences: {error}")))?;
     // Loading the guest itself reports problems with the lock file.
-    if let (OnFailure::FallBack(reference), Ok(())) = (&section.guest.failure.on_failure, guests.check_lock()) {
+    if let (OnFailure::FallBack(reference), Ok(())) =
+        (&section.guest.failure.on_failure, guests.loader.registry.check_lock())
+    {
         let fall_back = guests.named(reference, &section.guest.verify).await;
         fall_back
             .and_then(|fall_back| of_world(&fall_back.program, section.worlds))

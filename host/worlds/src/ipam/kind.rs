@@ -144,7 +144,7 @@ impl Ready for Pods<'_> {
         let (settings, backends) = (ipam.adapter.clone(), addresses.backends);
         let (context, tell, host_status) = (
             with.context,
-            with.tell,
+            with.report,
             Arc::clone(&with.management.host_context.host_status),
         );
         Ok(Box::pin(async move {

@@ -5,12 +5,11 @@
 //! yet: a broken file must not remove every Service's servers. And each UID has one owner: two Services with one UID
 //! would each take the other's objects for their own.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use trueup_base::regular;
 use trueup_capabilities::lbaas::anexia::Owned;
 use trueup_sources::{Change, Completeness, Kind, Missing, Object, ObjectRef, Objects, Source};
 use trueup_work::decisions::{ChangedNodes, ChangedObject, Input};
@@ -18,6 +17,7 @@ use trueup_work::files;
 use trueup_work::keyed::SourceChanges;
 
 use super::known::{self, KnownKeys, Locations};
+use crate::claims::Claims;
 use crate::lbaas::adapter::{self, Key, Servers, Settings};
 use crate::lbaas::guest::{Desired, Target};
 
@@ -37,7 +37,7 @@ pub(crate) struct DesiredState {
     was_complete: bool,
     completeness: Completeness,
     /// The Services that carry each UID.
-    owners: BTreeMap<String, BTreeSet<Key>>,
+    owners: Claims<Key>,
     /// The servers differ from those in the file.
     unsaved: bool,
     /// The servers are never written: this is a plan.
@@ -52,12 +52,7 @@ impl DesiredState {
     /// If they can't be read. The error names the file.
     pub(crate) fn new(settings: Settings, source: &Source, state_dir: &Path, plans: bool) -> io::Result<Self> {
         let file = state_dir.join(SERVERS_FILE);
-        let named = |error: &dyn std::fmt::Display| io::Error::other(format!("reading {}: {error}", file.display()));
-        let remembered = match regular::read(&file, regular::LIST) {
-            Ok(text) => serde_json::from_slice(&text).map_err(|error| named(&error))?,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
-            Err(error) => return Err(named(&error)),
-        };
+        let remembered = files::read_json(&file)?.unwrap_or_default();
         Ok(Self {
             settings,
             file,
@@ -66,7 +61,7 @@ impl DesiredState {
             remembered,
             was_complete: false,
             completeness: Completeness::of(source),
-            owners: BTreeMap::new(),
+            owners: Claims::default(),
             unsaved: false,
             is_unwritten: plans,
         })
@@ -126,7 +121,7 @@ impl DesiredState {
         if is_about_servers || self.completed() || (no_nodes && !had_targets) {
             self.was_complete |= complete;
             let was = std::mem::replace(&mut self.servers, adapter::servers(&self.objects));
-            self.stand_in(no_nodes);
+            self.add_remembered_servers(no_nodes);
             if self.servers.targets == was.targets {
                 nodes = ChangedNodes::default();
             } else {
@@ -229,7 +224,7 @@ impl DesiredState {
 
     /// Until everything could be read once, and while there is no Node at all, remembered servers replace missing
     /// Nodes.
-    fn stand_in(&mut self, no_nodes: bool) {
+    fn add_remembered_servers(&mut self, no_nodes: bool) {
         if self.was_complete && !no_nodes {
             return;
         }
@@ -255,31 +250,14 @@ impl DesiredState {
         }
         let uid = |object: &Object| object.metadata().uid.clone();
         let (was, now) = (before.and_then(uid), change.now.as_ref().and_then(uid));
-        if was == now {
-            return BTreeSet::new();
-        }
         let key = Key::from(&change.reference);
-        let mut concerned = BTreeSet::new();
-        if let Some(was) = was
-            && let Some(owners) = self.owners.get_mut(&was)
-        {
-            owners.remove(&key);
-            concerned.extend(owners.iter().cloned());
-            if owners.is_empty() {
-                self.owners.remove(&was);
-            }
-        }
-        if let Some(now) = now {
-            let owners = self.owners.entry(now).or_default();
-            concerned.extend(owners.iter().cloned());
-            owners.insert(key);
-        }
-        concerned
+        self.owners
+            .change(&key, &was.into_iter().collect(), &now.into_iter().collect())
     }
 
     /// The key whose objects carry `uid`. `None` if no Service has it.
     pub(crate) fn owner(&self, uid: &str) -> Option<&Key> {
-        self.owners.get(uid)?.first()
+        self.owners.owner(uid)
     }
 
     /// The desired state of one key, or why it can't be computed. `None` if there is no such Service for load

@@ -8,7 +8,7 @@ use trueup_base::fence::Fence;
 use trueup_config::{self as config, Config, Lbaas, World};
 use trueup_instance::Worlds;
 use trueup_work::keyed;
-use trueup_work::kind::{self, Begin, Fallible, Kind, Loop, On, Planning, Ready};
+use trueup_work::kind::{Begin, Fallible, Kind, Loop, On, Planning, Ready};
 use trueup_work::lifecycle::quarantine::Quarantine;
 use trueup_work::needs::Needs;
 use trueup_work::plan::{Orphan, Plan};
@@ -59,7 +59,7 @@ impl Kind for OfServices {
             };
             let quarantine = Arc::new(Quarantine::load(&of.config.state_dir, guest::NAME));
             let mut services = Services::new(&setup, quarantine, Publisher::of_plan())?;
-            keyed::plan::plan(&mut services, self.name(), (of.config, &setup.parts()), of.all, plan).await?;
+            keyed::plan::plan(&mut services, self.name(), &setup.keyed, of.all, plan).await?;
             if let Some(anexia) = setup.anexia.as_ref().filter(|_| of.orphans) {
                 let found = anexia.orphans(&setup.lbaas.adapter.load_balancers).await;
                 let words = |error| describe(&guest::Error::Api(error));
@@ -83,13 +83,10 @@ impl Kind for OfServices {
 
 impl Ready for Setup<'_> {
     fn begin<'a>(&'a mut self, with: &mut Begin<'a>) -> Result<Loop<'a>, SetupError> {
-        let Some(version) = self.version.take() else {
-            return Ok(kind::nothing());
-        };
         let setup: &Self = self;
-        let fence = with.acts.fence().clone();
-        with.keyed(setup.config, &setup.parts(), version, |quarantine, input| {
-            let publisher = Publisher::new(input, setup.config.state_dir.join("status"), &fence);
+        let fence = with.leadership.fence().clone();
+        with.keyed(&setup.keyed, |quarantine, input| {
+            let publisher = Publisher::new(input, setup.keyed.config.state_dir.join("status"), &fence);
             Services::new(setup, quarantine, publisher)
         })
     }

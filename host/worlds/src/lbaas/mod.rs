@@ -20,11 +20,12 @@ use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::json;
+use trueup_capabilities::Backends;
 use trueup_capabilities::meter::Effects;
 use trueup_sources::Batch;
 use trueup_work::event::{Event, Message, WorldEvent};
 use trueup_work::keyed::turn::{CutCalls, Turn};
-use trueup_work::keyed::{LastResults, News, Reconciler, Rules, SourceChanges, Turning, Wanted};
+use trueup_work::keyed::{KeyProblem, LastResults, Reconciler, Rules, SourceChanges, Turning, Wanted};
 use trueup_work::lifecycle::quarantine::Quarantine;
 use trueup_work::setup::SetupError;
 
@@ -48,7 +49,11 @@ impl<'a> Services<'a> {
     /// # Errors
     /// If the state folder can't be read.
     fn new(setup: &'a Setup<'a>, quarantine: Arc<Quarantine>, publisher: Publisher) -> Result<Self, SetupError> {
-        let (lbaas, state_dir, plans) = (setup.lbaas, &setup.config.state_dir, setup.host_context.plans());
+        let (lbaas, state_dir, plans) = (
+            setup.lbaas,
+            &setup.keyed.config.state_dir,
+            setup.keyed.host_context.plans(),
+        );
         let known = KnownKeys::open(state_dir, guest::NAME, plans)?;
         let desired = DesiredState::new(lbaas.adapter.clone(), &lbaas.source, state_dir, plans);
         let shared = Shared {
@@ -95,12 +100,12 @@ impl<'a> Services<'a> {
     }
 
     /// Once every key is in its desired state, the intents on disk cover all that a kill may leave without its tags.
-    fn note_all_listed(&self, standings: &LastResults<Key>) {
+    fn note_all_listed(&self, last_results: &LastResults<Key>) {
         let anexia = self.setup.anexia.as_ref().filter(|anexia| anexia.looks_by_name());
         let Some(anexia) = anexia.filter(|_| self.desired.is_complete()) else {
             return;
         };
-        let is_true = |key: &Key| matches!(standings.get(key), Some(Ok(())));
+        let is_true = |key: &Key| matches!(last_results.get(key), Some(Ok(())));
         if self.desired.keys().iter().all(is_true) && self.gone().is_empty() {
             anexia.all_listed();
         }
@@ -194,7 +199,10 @@ impl Reconciler for Services<'_> {
         let is_moved = |uid: &&String| self.desired.owner(uid).is_some_and(|owner| owner != key);
         let moved = locations.keys().filter(is_moved).cloned().collect();
         let api = self.setup.api_of(self.desired.owned(key, &locations));
-        turn.set_backends(self.setup.backends(turn.slot.key(), api));
+        turn.set_backends(Backends {
+            lbaas: Some(api),
+            ..self.setup.keyed.backends(turn.slot.key())
+        });
         let turn = ServiceTurn {
             shared: Arc::clone(&self.shared),
             key: key.clone(),
@@ -204,30 +212,19 @@ impl Reconciler for Services<'_> {
         Box::pin(turn.run(desired, locations, moved))
     }
 
-    fn lost(&self, _key: &Key) -> Vec<AddressPorts> {
-        Vec::new()
-    }
-
     fn succeeded(
         &mut self,
         key: &Key,
         gone: bool,
-        Effects { created, destroyed }: Effects,
+        effects: Effects,
         out: Vec<AddressPorts>,
     ) -> Result<Option<Event>, String> {
         let in_service = out.into_iter().map(|AddressPorts { address, ports }| (address, ports));
         let in_service: Vec<_> = in_service.collect();
-        let news = if gone {
-            publish::News::Deleted { destroyed }
-        } else {
-            publish::News::Ensured {
-                created,
-                destroyed,
-                in_service: &in_service,
-            }
-        };
-        self.shared.publisher.report(key, news);
-        self.setup.active.quotas.holdings.done(&key.to_string());
+        let publisher = &self.shared.publisher;
+        publisher.report(publish::success(key, gone, effects, &in_service));
+        let Effects { created, destroyed } = effects;
+        self.setup.keyed.active.quotas.holdings.done(&key.to_string());
         let did = match (created, destroyed) {
             _ if gone => format!("{destroyed} destroyed"),
             (0, 0) => format!("nothing to do; {}", serving(&in_service)),
@@ -258,14 +255,14 @@ impl Reconciler for Services<'_> {
             .collect()
     }
 
-    fn say(&self, key: &Key, news: News<'_>) {
-        self.shared.publisher.report(key, publish::News::Not(news));
+    fn publish_problem(&self, key: &Key, problem: KeyProblem<'_>) {
+        self.shared.publisher.report(Some(publish::problem(key, problem)));
     }
 
-    fn about_to_wait(&mut self, is_at_rest: bool, standings: &LastResults<Key>, sleepers: usize) {
-        self.setup.host_context.host_status.sleeping(sleepers);
+    fn about_to_wait(&mut self, is_at_rest: bool, last_results: &LastResults<Key>, sleepers: usize) {
+        self.setup.keyed.host_context.host_status.sleeping(sleepers);
         if is_at_rest {
-            self.note_all_listed(standings);
+            self.note_all_listed(last_results);
         }
     }
 

@@ -10,10 +10,11 @@
 use std::path::PathBuf;
 
 use trueup_base::fence::Fence;
+use trueup_capabilities::meter::Effects;
 use trueup_sources::kubernetes::Kubernetes;
 use trueup_work::files;
 use trueup_work::input::Input;
-use trueup_work::keyed;
+use trueup_work::keyed::KeyProblem;
 use trueup_work::kubernetes::{Events, ObjectEvent};
 
 use crate::lbaas::adapter::{self, Key};
@@ -84,10 +85,8 @@ impl Publisher {
     }
 
     /// Reports an event on the Service, without waiting for it.
-    pub(crate) fn report(&self, key: &Key, news: News<'_>) {
-        if let Some((_, events)) = &self.cluster
-            && let Some(event) = event(key, news)
-        {
+    pub(crate) fn report(&self, event: Option<ObjectEvent>) {
+        if let (Some((_, events)), Some(event)) = (&self.cluster, event) {
             events.say(event);
         }
     }
@@ -105,62 +104,58 @@ impl Publisher {
     }
 }
 
-/// What happened to a Service.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum News<'a> {
-    /// It is in its desired state, and the host changed something for that.
-    Ensured {
-        created: u64,
-        destroyed: u64,
-        in_service: &'a [(String, Vec<u16>)],
-    },
-    /// Its objects are gone.
-    Deleted { destroyed: u64 },
-    /// It is not in its desired state.
-    Not(keyed::News<'a>),
-}
+/// What the host does for a Service, in the words of Kubernetes' own controllers.
+const ENSURE: &str = "EnsureLoadBalancer";
 
-/// News as an event, in the words of Kubernetes' own controllers where they have any. `None` if it is not worth an
-/// event.
-fn event(key: &Key, news: News<'_>) -> Option<ObjectEvent> {
-    const ENSURE: &str = "EnsureLoadBalancer";
-    let (warning, reason, action, note) = match news {
-        News::Ensured {
-            created: 0,
-            destroyed: 0,
-            ..
-        } => return None,
-        News::Ensured {
-            created,
-            destroyed,
-            in_service,
-        } => {
-            let note = format!(
-                "{created} created, {destroyed} destroyed; in service: {}",
-                shown(in_service)
-            );
-            (false, "EnsuredLoadBalancer", ENSURE, note)
-        }
-        News::Deleted { destroyed } => (
-            false,
+/// The event of a Service that is in its desired state, or gone. `None` if nothing was done.
+pub(crate) fn success(
+    key: &Key,
+    gone: bool,
+    Effects { created, destroyed }: Effects,
+    in_service: &[(String, Vec<u16>)],
+) -> Option<ObjectEvent> {
+    let (reason, action, note) = match created + destroyed {
+        _ if gone => (
             "DeletedLoadBalancer",
             "DeleteLoadBalancer",
             format!("{destroyed} destroyed; nothing is left of it"),
         ),
-        News::Not(keyed::News::Failed(error)) => (true, "SyncLoadBalancerFailed", ENSURE, error.to_owned()),
-        News::Not(keyed::News::SetAside(error)) => {
-            let note = format!("set aside until it or the guest changes: {error}");
-            (true, "LoadBalancerSetAside", ENSURE, note)
-        }
-        News::Not(keyed::News::Refused(error)) => (true, "InvalidLoadBalancer", ENSURE, error.to_owned()),
+        0 => return None,
+        _ => (
+            "EnsuredLoadBalancer",
+            ENSURE,
+            format!(
+                "{created} created, {destroyed} destroyed; in service: {}",
+                shown(in_service)
+            ),
+        ),
     };
     Some(ObjectEvent {
         key: key.clone(),
-        warning,
+        warning: false,
         reason,
         action,
         note,
     })
+}
+
+/// The event of a Service that is not in its desired state.
+pub(crate) fn problem(key: &Key, problem: KeyProblem<'_>) -> ObjectEvent {
+    let (reason, note) = match problem {
+        KeyProblem::Failed(error) => ("SyncLoadBalancerFailed", error.to_owned()),
+        KeyProblem::SetAside(error) => (
+            "LoadBalancerSetAside",
+            format!("set aside until it or the guest changes: {error}"),
+        ),
+        KeyProblem::Refused(error) => ("InvalidLoadBalancer", error.to_owned()),
+    };
+    ObjectEvent {
+        key: key.clone(),
+        warning: true,
+        reason,
+        action: ENSURE,
+        note,
+    }
 }
 
 /// `203.0.113.10:80,443 and [2001:db8::20]:443`, or `nothing`.
@@ -192,29 +187,25 @@ mod tests {
     }
 
     #[test]
-    fn news_are_told_in_the_words_of_kubernetes() {
+    fn events_are_in_the_words_of_kubernetes() {
         let in_service = [
             ("203.0.113.10".to_owned(), vec![80, 443]),
             ("2001:db8::20".to_owned(), vec![443]),
         ];
-        let ensured = |created| News::Ensured {
-            created,
-            destroyed: 0,
-            in_service: &in_service,
-        };
-        assert_eq!(event(&key(), ensured(0)), None, "nothing was done");
-        let ensured = event(&key(), ensured(3)).unwrap();
+        let effects = |created| Effects { created, destroyed: 0 };
+        assert_eq!(
+            success(&key(), false, effects(0), &in_service),
+            None,
+            "nothing was done"
+        );
+        let ensured = success(&key(), false, effects(3), &in_service).unwrap();
         assert_eq!((ensured.warning, ensured.reason), (false, "EnsuredLoadBalancer"));
         assert_eq!(
             ensured.note,
             "3 created, 0 destroyed; in service: 203.0.113.10:80,443 and [2001:db8::20]:443"
         );
-        for news in [
-            keyed::News::Failed("why"),
-            keyed::News::SetAside("why"),
-            keyed::News::Refused("why"),
-        ] {
-            let event = event(&key(), News::Not(news)).unwrap();
+        for of in [KeyProblem::Failed, KeyProblem::SetAside, KeyProblem::Refused] {
+            let event = problem(&key(), of("why"));
             assert!(event.warning && event.note.ends_with("why"), "{event:?}");
             assert!(event.reason.chars().all(|c| c.is_ascii_alphabetic()), "{event:?}");
         }

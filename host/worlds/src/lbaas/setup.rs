@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use trueup_base::clock::SystemClock;
 use trueup_base::fence::Fence;
-use trueup_capabilities::Backends;
 use trueup_capabilities::faults::Faults;
 use trueup_capabilities::grants::Access;
 use trueup_capabilities::lbaas::anexia::{Anexia, Owned, RequestMetrics, token};
@@ -18,9 +17,8 @@ use trueup_capabilities::metrics::{HOST, Line, Registry as Metrics};
 use trueup_config::{Backend as _, Config, Lbaas, LbaasBackend, LbaasSim};
 use trueup_sims::Server;
 use trueup_sims::lbaas::ServerConfig;
-use trueup_work::host_context::{HostContext, Version};
-use trueup_work::keyed::Parts;
-use trueup_work::lifecycle::active::Active;
+use trueup_work::host_context::HostContext;
+use trueup_work::keyed::KeyedSetup;
 use trueup_work::needs::NoGrant;
 use trueup_work::setup::{SetupError, read_token};
 
@@ -31,13 +29,8 @@ const INTENTS: &str = "intents";
 
 /// Everything that a run or a plan of Services needs.
 pub(crate) struct Setup<'c> {
-    pub(super) config: &'c Config,
+    pub(super) keyed: KeyedSetup<'c>,
     pub(super) lbaas: &'c Lbaas,
-    pub(super) host_context: &'c HostContext,
-    /// The version of the guest that decides.
-    pub(super) active: Arc<Active>,
-    /// The same, until it is connected with its manager.
-    pub(super) version: Option<Version>,
     /// The Engine.
     api: Arc<dyn Api>,
     /// The same, if it is an Engine over HTTP, which can list orphans.
@@ -61,9 +54,8 @@ impl<'c> Setup<'c> {
             return Ok(None);
         };
         no_grants(lbaas).iter().for_each(|missing| tracing::warn!("{missing}"));
-        let version = host_context
-            .version(config, guest::NAME, guest::WORLDS, &lbaas.guest)
-            .await?;
+        let (guest, section) = ((guest::NAME, guest::WORLDS), (&lbaas.guest, &lbaas.source));
+        let keyed = KeyedSetup::new((config, host_context), guest, section).await?;
         let simulated_engine = match &lbaas.sim {
             Some(sim) => Some(start_engine(sim, host_context.plans()).await?),
             None => None,
@@ -75,44 +67,24 @@ impl<'c> Setup<'c> {
         let intents = config.state_dir.join(INTENTS).join(guest::NAME);
         let (api, anexia) = connect(lbaas, address, &host_context.metrics, fence, Some(&intents))?;
         Ok(Some(Self {
-            config,
+            keyed,
             lbaas,
-            host_context,
-            active: Arc::clone(&version.active),
-            version: Some(version),
             api,
             anexia,
             simulated_engine,
         }))
     }
 
-    pub(super) fn parts(&self) -> Parts<'_> {
-        Parts {
-            active: &self.active,
-            host_context: self.host_context,
-            guest: &self.lbaas.guest,
-            source: &self.lbaas.source,
-        }
-    }
-
     /// The Engine for the turn of this Service. It accepts no more requests of the turn once another host may have
     /// acted.
     pub(super) fn api_of(&self, mut owned: Owned) -> Arc<dyn Api> {
-        let grants = &self.active.instances().grants;
+        let grants = &self.keyed.active.instances().grants;
         owned
             .load_balancers
             .retain(|identifier| grants.allow(guest::NAME, Access::Write, identifier));
         match &self.anexia {
             Some(anexia) => Arc::new(anexia.of_this_epoch(owned)),
             None => Arc::clone(&self.api),
-        }
-    }
-
-    /// The backends of the instance of `key` for its next decisions.
-    pub(super) fn backends(&self, key: &str, api: Arc<dyn Api>) -> Backends {
-        Backends {
-            lbaas: Some(api),
-            ..self.host_context.backends(self.config.seed, key, &self.active.quotas)
         }
     }
 }

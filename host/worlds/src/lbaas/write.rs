@@ -59,10 +59,7 @@ enum Change {
 
 /// Adds our finalizer to a Service that is ours: from now on it is not removed before its objects.
 pub(crate) async fn claim(cluster: &Kubernetes, key: &Key, uid: &str, fence: &Fence) -> Result<(), Unpublished> {
-    let change = |service: &Service| {
-        if !is_ours(service, uid) {
-            return Change::Stop;
-        }
+    let claimed = |service: &Service| {
         if adapter::is_claimed(service) {
             return Change::None;
         }
@@ -70,8 +67,7 @@ pub(crate) async fn claim(cluster: &Kubernetes, key: &Key, uid: &str, fence: &Fe
         finalizers.push(FINALIZER.to_owned());
         with_finalizers(&finalizers)
     };
-    let is_written = write(cluster, key, fence, change).await?;
-    expect(cluster, key, uid, is_written).await
+    write_ours(cluster, key, uid, fence, claimed).await
 }
 
 /// Sets the addresses in service.
@@ -82,14 +78,24 @@ pub(crate) async fn serve(
     ingress: &[LoadBalancerIngress],
     fence: &Fence,
 ) -> Result<(), Unpublished> {
-    let change = |service: &Service| {
-        if !is_ours(service, uid) {
-            return Change::Stop;
-        }
-        with_ingress(service, ingress)
+    write_ours(cluster, key, uid, fence, |service| with_ingress(service, ingress)).await
+}
+
+/// Changes a Service that is ours and has this UID.
+async fn write_ours(
+    cluster: &Kubernetes,
+    key: &Key,
+    uid: &str,
+    fence: &Fence,
+    change: impl Fn(&Service) -> Change,
+) -> Result<(), Unpublished> {
+    let change = |service: &Service| match is_ours(service, uid) {
+        true => change(service),
+        false => Change::Stop,
     };
     let is_written = write(cluster, key, fence, change).await?;
-    expect(cluster, key, uid, is_written).await
+    let known = || cluster.service(&key.namespace, &key.name);
+    expect(known, cluster.is_watched(), key, uid, is_written).await
 }
 
 /// Releases a Service that is no longer ours and has no objects left: removes all addresses and our finalizer. A
@@ -119,13 +125,8 @@ pub(crate) async fn release(cluster: &Kubernetes, key: &Key, fence: &Fence) -> R
 }
 
 /// If nothing was written, waits until the watch shows the reason: before that, a retry would do the same again.
-async fn expect(cluster: &Kubernetes, key: &Key, uid: &str, is_written: bool) -> Result<(), Unpublished> {
-    let known = || cluster.service(&key.namespace, &key.name);
-    expect_known(known, cluster.is_watched(), key, uid, is_written).await
-}
-
-/// As [`expect`], for the Service as `known` has it now.
-async fn expect_known(
+/// `known`: the Service as the watch has it now.
+async fn expect(
     known: impl Fn() -> Option<Arc<Service>>,
     is_watched: bool,
     key: &Key,
@@ -283,9 +284,8 @@ mod tests {
             "spec": {"type": "LoadBalancer"},
         }));
         let known = RefCell::new(Some(Arc::new(web)));
-        let expect = async |uid, written, is_watched| {
-            expect_known(|| known.borrow().clone(), is_watched, &key, uid, written).await
-        };
+        let expect =
+            async |uid, written, is_watched| expect(|| known.borrow().clone(), is_watched, &key, uid, written).await;
         assert_eq!(expect("u1", true, false).await, Ok(()));
         assert_eq!(expect("u1", false, false).await, Err(unseen(&key)));
         let changed = Err(Unpublished::Outdated);

@@ -10,7 +10,6 @@
 //! ```
 
 mod annotation;
-mod claims;
 mod desired;
 mod endpoints;
 mod index;

@@ -11,12 +11,12 @@ impl Negs<'_> {
     /// # Errors
     /// One line: they wait for an approval.
     pub(super) fn may_go(&self, key: &Key) -> Result<(), String> {
-        self.setup.active.quotas.holdings.admit_all(&key.to_string())
+        self.setup.keyed.active.quotas.holdings.admit_all(&key.to_string())
     }
 
     /// A key is in its desired state, or gone: counts its endpoints.
     pub(super) fn note_held(&self, key: &Key, gone: bool) {
-        let (holdings, text) = (&self.setup.active.quotas.holdings, key.to_string());
+        let (holdings, text) = (&self.setup.keyed.active.quotas.holdings, key.to_string());
         match self.targets.desired(key) {
             _ if gone => holdings.emptied(&text),
             Some(Ok(Desired { target, .. })) => {

@@ -38,7 +38,6 @@ bindings! {
     }
 }
 
-use super::migrator;
 pub use super::migrator::{Filtered, Migrator};
 pub use bindings::exports::trueup::neg::syncer::{Error, SyncReport};
 
@@ -46,7 +45,6 @@ pub use bindings::exports::trueup::neg::syncer::{Error, SyncReport};
 pub struct NegSyncerPre {
     linked: InstancePre<Data>,
     syncer: bindings::SyncerIndices,
-    migrator: migrator::Indices,
 }
 
 /// The exports of an instance.
@@ -57,9 +55,11 @@ pub struct NegSyncer {
 
 impl NegSyncerPre {
     fn new(linked: InstancePre<Data>) -> wasmtime::Result<Self> {
+        for name in ["filter", "pause", "continue", "is-paused"] {
+            Migrator::find(linked.component(), name)?;
+        }
         Ok(Self {
             syncer: bindings::SyncerIndices::new(&linked)?,
-            migrator: migrator::Indices::new(linked.component())?,
             linked,
         })
     }
@@ -72,7 +72,7 @@ impl NegSyncerPre {
         let instance = self.linked.instantiate_async(&mut *store).await?;
         Ok(NegSyncer {
             syncer: self.syncer.load(&mut *store, &instance)?,
-            migrator: self.migrator.load(store, &instance)?,
+            migrator: Migrator::load(self.linked.component(), store, &instance)?,
         })
     }
 }
@@ -168,7 +168,7 @@ world! {
         "trueup:neg/syncer@0.1.0",
     ];
     is_stateless: false;
-    "migrator.continue": Continue => |migrator as migrator, s, a| migrator.call_continue(s, a.detach_failure.as_deref());
+    "migrator.continue": Continue => |migrator as migrator, s, a| migrator.call_continue(s, a.detach_failure);
     "migrator.filter": Filter => |migrator as migrator, s, a| migrator.call_filter(s, &a.add, &a.remove, &a.committed, a.in_error_state);
     "migrator.is-paused": Nothing => |migrator as migrator, s, _a| migrator.call_is_paused(s);
     "migrator.pause": Nothing => |migrator as migrator, s, _a| migrator.call_pause(s);

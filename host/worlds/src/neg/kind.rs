@@ -58,13 +58,13 @@ impl Kind for OfNegs {
 
 impl Ready for NegSetup<'_> {
     fn begin<'a>(&'a mut self, with: &mut Begin<'a>) -> Result<Loop<'a>, SetupError> {
-        let Some((ends, version)) = self.ends.take().zip(self.version.take()) else {
+        let Some(ends) = self.ends.take() else {
             return Ok(kind::nothing());
         };
         let (set_error_state, error_states) = mpsc::channel(ERROR_STATES_MAX);
         with.error_states = Some(set_error_state);
         let (setup, once): (&Self, _) = (self, with.context.is_once());
-        with.keyed(setup.config, &setup.parts(), version, |quarantine, _| {
+        with.keyed(&setup.keyed, |quarantine, _| {
             Negs::new(setup, once, quarantine, (ends, error_states))
         })
     }

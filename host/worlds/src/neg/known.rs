@@ -11,11 +11,9 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use trueup_base::regular;
-use trueup_work::files;
-use trueup_work::keyed::key_records::{KeyRecord, KeyRecords, named};
+use trueup_work::keyed::key_records::{KeyRecord, KeyRecords};
 
-use crate::neg::adapter::{Key, Locations};
+use crate::neg::adapter::Key;
 use crate::neg::guest::NAME;
 
 /// What is known of one key: the format of its file.
@@ -53,41 +51,18 @@ pub(super) fn remember(known: &mut KnownKeys, key: &Key, settings: &Map<String, 
     known.put(key, record)
 }
 
-/// The file with the locations of Nodes.
-#[derive(Debug)]
-pub(super) struct LocationsFile(PathBuf);
-
-impl LocationsFile {
-    pub(super) fn new(state_dir: &Path) -> Self {
-        Self(state_dir.join(NAME).join("places.json"))
-    }
-
-    /// Where Nodes were when the last process ended.
-    ///
-    /// # Errors
-    /// If the file can't be read. The error names it.
-    pub(super) fn read(&self) -> io::Result<Locations> {
-        match regular::read(&self.0, regular::LIST) {
-            Ok(text) => serde_json::from_slice(&text).map_err(|error| named(&self.0, &error)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Locations::default()),
-            Err(error) => Err(named(&self.0, &error)),
-        }
-    }
-
-    /// Keeps where Nodes are and were.
-    ///
-    /// # Errors
-    /// If it can't be written. The error names the file.
-    pub(super) fn keep(&self, locations: &Locations) -> io::Result<()> {
-        files::replace_json(&self.0, locations)
-    }
+/// The file with the zones and subnets that Nodes are and were in.
+pub(super) fn locations_file(state_dir: &Path) -> PathBuf {
+    state_dir.join(NAME).join("places.json")
 }
 
 #[cfg(test)]
 mod tests {
     use serde_json::json;
+    use trueup_work::files;
 
     use super::*;
+    use crate::neg::adapter::Locations;
 
     fn settings(zones: &Value) -> Map<String, Value> {
         Map::from_iter([("zones".to_owned(), zones.clone())])
@@ -103,18 +78,18 @@ mod tests {
         remember(&mut known, &api, &settings(&json!([]))).unwrap();
         known.remove(&api).unwrap();
         known.remove(&api).unwrap();
-        let file = LocationsFile::new(dir.path());
+        let file = locations_file(dir.path());
         let locations = Locations {
             zones: ["a".to_owned()].into(),
             ..Locations::default()
         };
-        assert_eq!(file.read().unwrap(), Locations::default());
-        file.keep(&locations).unwrap();
+        assert_eq!(files::read_json::<Locations>(&file).unwrap(), None);
+        files::replace_json(&file, &locations).unwrap();
 
         let known = KnownKeys::load(dir.path()).unwrap();
         assert_eq!(known.keys().collect::<Vec<_>>(), [&web]);
         assert_eq!(known.get(&web).unwrap().settings, settings(&json!(["a", "b"])));
-        assert_eq!(file.read().unwrap(), locations);
+        assert_eq!(files::read_json(&file).unwrap(), Some(locations));
     }
 
     #[test]

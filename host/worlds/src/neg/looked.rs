@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use trueup_base::clock::{Clock as _, SystemClock};
 use trueup_sources::{Batch, Kind, ObjectRef};
 use trueup_work::decisions::{ChangedNodes, ChangedObject, Input as Changed};
+use trueup_work::files;
 use trueup_work::keyed::SourceChanges;
 use trueup_work::lifecycle::quarantine::digest_of;
 
@@ -34,8 +35,8 @@ impl Negs<'_> {
         changed.affected.extend(unreadable);
         changed.affected.extend(self.known_and_affected(&changed));
         if changed.more_locations
-            && !self.setup.host_context.plans()
-            && let Err(error) = self.locations.keep(self.targets.locations())
+            && !self.setup.keyed.host_context.plans()
+            && let Err(error) = files::replace_json(&self.locations_file, self.targets.locations())
         {
             tracing::warn!("zones and subnets are not remembered for the next start: {error}");
         }

@@ -3,9 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 use trueup_capabilities::neg::{EndpointGroup, Location};
-use wasmtime::component::{
-    Component, ComponentExportIndex, ComponentNamedList, ComponentType, Func, Instance, Lift, Lower,
-};
+use wasmtime::component::{Component, ComponentExportIndex, ComponentType, Func, Instance, Lift, Lower, TypedFunc};
 use wasmtime::{AsContextMut, Store};
 
 /// The name of the interface in a component's exports.
@@ -31,106 +29,73 @@ pub struct Filtered {
 
 type FilterArgs<'a> = (&'a [EndpointGroup], &'a [EndpointGroup], &'a [EndpointGroup], bool);
 
-/// The indices of the functions in a component.
-#[derive(Clone)]
-pub(super) struct Indices {
-    filter: ComponentExportIndex,
-    pause: ComponentExportIndex,
-    r#continue: ComponentExportIndex,
-    is_paused: ComponentExportIndex,
-}
-
-impl Indices {
-    /// Looks them up.
-    pub(super) fn new(component: &Component) -> wasmtime::Result<Self> {
-        let interface = component.get_export_index(None, INTERFACE);
-        let interface = interface.ok_or_else(|| wasmtime::format_err!("no export interface `{INTERFACE}` found"))?;
-        let function = |name: &str| {
-            let found = component.get_export_index(Some(&interface), name);
-            found.ok_or_else(|| wasmtime::format_err!("no function `{name}` in the export `{INTERFACE}`"))
-        };
-        Ok(Self {
-            filter: function("filter")?,
-            pause: function("pause")?,
-            r#continue: function("continue")?,
-            is_paused: function("is-paused")?,
-        })
-    }
-
-    /// The functions of an instance, each with the type in `wit/`.
-    pub(super) fn load<T: 'static>(&self, store: &mut Store<T>, instance: &Instance) -> wasmtime::Result<Migrator> {
-        Ok(Migrator {
-            filter: typed::<FilterArgs<'_>, (Filtered,), T>(store, instance, &self.filter)?,
-            pause: typed::<(), (), T>(store, instance, &self.pause)?,
-            r#continue: typed::<(Option<&str>,), (), T>(store, instance, &self.r#continue)?,
-            is_paused: typed::<(), (bool,), T>(store, instance, &self.is_paused)?,
-        })
-    }
-}
-
-fn typed<P, R, T: 'static>(
-    store: &mut Store<T>,
-    instance: &Instance,
-    index: &ComponentExportIndex,
-) -> wasmtime::Result<Func>
-where
-    P: ComponentNamedList + Lower,
-    R: ComponentNamedList + Lift,
-{
-    Ok(*instance.get_typed_func::<P, R>(store, index)?.func())
-}
-
 /// The functions of one instance.
-#[derive(Clone, Copy)]
 pub struct Migrator {
+    /// With [`FilterArgs`]: borrowed arguments have no type that outlives a call.
     filter: Func,
-    pause: Func,
-    r#continue: Func,
-    is_paused: Func,
+    pause: TypedFunc<(), ()>,
+    r#continue: TypedFunc<(Option<String>,), ()>,
+    is_paused: TypedFunc<(), (bool,)>,
 }
 
 impl Migrator {
+    /// Where a component has a function.
+    pub(super) fn find(component: &Component, name: &str) -> wasmtime::Result<ComponentExportIndex> {
+        let interface = component.get_export_index(None, INTERFACE);
+        let interface = interface.ok_or_else(|| wasmtime::format_err!("no export interface `{INTERFACE}` found"))?;
+        let found = component.get_export_index(Some(&interface), name);
+        found.ok_or_else(|| wasmtime::format_err!("no function `{name}` in the export `{INTERFACE}`"))
+    }
+
+    /// The functions of an instance, each with the type in `wit/`.
+    pub(super) fn load<T: 'static>(
+        component: &Component,
+        store: &mut Store<T>,
+        instance: &Instance,
+    ) -> wasmtime::Result<Self> {
+        let at = |name| Self::find(component, name);
+        let filter = instance.get_typed_func::<FilterArgs<'_>, (Filtered,)>(&mut *store, at("filter")?)?;
+        Ok(Self {
+            filter: *filter.func(),
+            pause: instance.get_typed_func(&mut *store, at("pause")?)?,
+            r#continue: instance.get_typed_func(&mut *store, at("continue")?)?,
+            is_paused: instance.get_typed_func(&mut *store, at("is-paused")?)?,
+        })
+    }
+
     /// `migrator.filter`.
     pub async fn call_filter(
         &self,
-        store: impl AsContextMut<Data: Send>,
+        mut store: impl AsContextMut<Data: Send>,
         add: &[EndpointGroup],
         remove: &[EndpointGroup],
         committed: &[EndpointGroup],
         in_error_state: bool,
     ) -> wasmtime::Result<Filtered> {
-        let args = (add, remove, committed, in_error_state);
-        let (filtered,) = call::<FilterArgs<'_>, (Filtered,)>(self.filter, store, args).await?;
+        let filter = self.filter.typed::<FilterArgs<'_>, (Filtered,)>(&store)?;
+        let (filtered,) = filter
+            .call_async(&mut store, (add, remove, committed, in_error_state))
+            .await?;
         Ok(filtered)
     }
 
     /// `migrator.pause`.
     pub async fn call_pause(&self, store: impl AsContextMut<Data: Send>) -> wasmtime::Result<()> {
-        call::<(), ()>(self.pause, store, ()).await
+        self.pause.call_async(store, ()).await
     }
 
     /// `migrator.continue`.
     pub async fn call_continue(
         &self,
         store: impl AsContextMut<Data: Send>,
-        detach_failure: Option<&str>,
+        detach_failure: Option<String>,
     ) -> wasmtime::Result<()> {
-        call::<(Option<&str>,), ()>(self.r#continue, store, (detach_failure,)).await
+        self.r#continue.call_async(store, (detach_failure,)).await
     }
 
     /// `migrator.is-paused`.
     pub async fn call_is_paused(&self, store: impl AsContextMut<Data: Send>) -> wasmtime::Result<bool> {
-        let (is_paused,) = call::<(), (bool,)>(self.is_paused, store, ()).await?;
+        let (is_paused,) = self.is_paused.call_async(store, ()).await?;
         Ok(is_paused)
     }
-}
-
-/// Calls a function with this type. The type was checked at the start; checking it again takes a few comparisons.
-async fn call<P, R>(function: Func, mut store: impl AsContextMut<Data: Send>, args: P) -> wasmtime::Result<R>
-where
-    P: ComponentNamedList + Lower + Send + Sync,
-    R: ComponentNamedList + Lift + Send + Sync + 'static,
-{
-    let function = function.typed::<P, R>(&store)?;
-    function.call_async(&mut store, args).await
 }

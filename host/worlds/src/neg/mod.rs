@@ -23,6 +23,7 @@ mod turn;
 mod world;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde::Serialize;
@@ -32,6 +33,7 @@ use trueup_base::clock::{Clock as _, SystemClock};
 use trueup_capabilities::neg::EndpointGroup;
 use trueup_sources::Objects;
 use trueup_work::decisions::Cause;
+use trueup_work::files;
 use trueup_work::kind::SetErrorState;
 use trueup_work::lifecycle::quarantine::Quarantine;
 use trueup_work::setup::SetupError;
@@ -39,9 +41,9 @@ use trueup_work::status::{NegAt, OperationShown};
 
 pub use trueup_work::status::Migration;
 
-use self::adapter::{Key, NEG_NAMES, Targets};
+use self::adapter::{Key, Locations, NEG_NAMES, Targets};
 use self::inbox::Inbox;
-use self::known::{KnownKeys, LocationsFile};
+use self::known::KnownKeys;
 use self::operations::{Ended, InFlight};
 use self::setup::NegSetup;
 use self::term::LastTerm;
@@ -88,7 +90,8 @@ pub(crate) struct Negs<'a> {
     /// The contents of the source, to find out what changed.
     objects: Objects,
     known: KnownKeys,
-    locations: LocationsFile,
+    /// Where Nodes are and were, for the next process.
+    locations_file: PathBuf,
     last_term: LastTerm,
     /// Calls that began before this time are not finished, since others have acted since. In milliseconds since 1970;
     /// 0 if no other host has acted.
@@ -116,18 +119,17 @@ impl<'a> Negs<'a> {
         quarantine: Arc<Quarantine>,
         (ends, error_states): (mpsc::Receiver<Ended>, mpsc::Receiver<SetErrorState>),
     ) -> Result<Self, SetupError> {
-        let (neg, state_dir) = (setup.neg, &setup.config.state_dir);
-        let known = KnownKeys::open(state_dir, guest::NAME, setup.host_context.plans())?;
-        let file = LocationsFile::new(state_dir);
-        let unreadable = |error| SetupError::Misused(format!("reading the known keys: {error}"));
-        let locations = file.read().map_err(unreadable)?;
+        let (neg, state_dir) = (setup.neg, &setup.keyed.config.state_dir);
+        let known = KnownKeys::open(state_dir, guest::NAME, setup.keyed.host_context.plans())?;
+        let locations_file = known::locations_file(state_dir);
+        let locations: Option<Locations> = files::read_json(&locations_file).map_err(SetupError::misused)?;
         Ok(Self {
             setup,
             once,
-            targets: Targets::new(&neg.adapter, &neg.source, locations),
+            targets: Targets::new(&neg.adapter, &neg.source, locations.unwrap_or_default()),
             objects: Objects::default(),
             known,
-            locations: file,
+            locations_file,
             last_term: LastTerm::new(state_dir),
             finishes_from_ms: 0,
             entries: BTreeMap::new(),
@@ -225,16 +227,16 @@ impl<'a> Negs<'a> {
             action: if started.attaches { "attach" } else { "detach" }.to_owned(),
             endpoints: started.endpoints,
             at: state.in_flight_at.get(operation).cloned().unwrap_or_default(),
-            since_ms: self.setup.host_context.host_status.now_ms(),
+            since_ms: self.setup.keyed.host_context.host_status.now_ms(),
         });
         let at = NegAt {
             in_flight: in_flight.collect(),
             attached: out.found.attached,
             detached: out.found.detached,
-            migration: state.migration(&self.setup.host_context.metrics, &instance),
+            migration: state.migration(&self.setup.keyed.host_context.metrics, &instance),
             in_error_state: state.in_error_state,
         };
-        self.setup.host_context.host_status.neg(&instance, at);
+        self.setup.keyed.host_context.host_status.neg(&instance, at);
     }
 
     /// When the first timer of a key is due, in milliseconds from now.

@@ -6,7 +6,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
-use serde::de::IgnoredAny;
 use trueup_capabilities::metrics::Registry;
 use trueup_work::status::Migration;
 
@@ -29,8 +28,9 @@ pub(super) struct State {
     pub(super) in_error_state: bool,
 }
 
+/// A guest's state, as the built-in guest writes it.
 #[derive(Deserialize)]
-struct Snapshot {
+pub(super) struct Snapshot {
     #[serde(default)]
     paused: bool,
     #[serde(default)]
@@ -38,28 +38,36 @@ struct Snapshot {
     #[serde(default)]
     wait_ends_ms: Option<u64>,
     #[serde(default)]
-    operations: Vec<Operation>,
+    pub(super) operations: Vec<Operation>,
 }
 
+/// An operation in flight.
 #[derive(Deserialize)]
-struct Operation {
-    operation: u64,
+pub(super) struct Operation {
+    pub(super) operation: u64,
     #[serde(default)]
-    does: String,
+    pub(super) does: String,
     #[serde(default)]
-    zone: String,
+    pub(super) zone: String,
     #[serde(default)]
-    subnet: String,
+    pub(super) subnet: String,
     #[serde(default)]
     migration: bool,
     #[serde(default)]
-    endpoints: Vec<IgnoredAny>,
+    pub(super) endpoints: Vec<(String, String, String, String)>,
+}
+
+impl Snapshot {
+    /// `None` if the guest uses another format.
+    pub(super) fn read(snapshot: &str) -> Option<Self> {
+        serde_json::from_str(snapshot).ok()
+    }
 }
 
 impl State {
     /// Reads a snapshot. `None` if the guest uses another format.
     pub(super) fn read(snapshot: &str) -> Option<Self> {
-        let snapshot: Snapshot = serde_json::from_str(snapshot).ok()?;
+        let snapshot = Snapshot::read(snapshot)?;
         let mut state = Self {
             paused: snapshot.paused,
             wait_ends_ms: snapshot.wait_ends_ms,

@@ -16,9 +16,8 @@ use trueup_config::{
     Backend as _, ComputeBackend, ComputeSim, Config, CredentialsAt, Neg, NegBackend, SIM_TOKEN, TokenAt,
 };
 use trueup_sims::Server;
-use trueup_work::host_context::{HostContext, Version};
-use trueup_work::keyed::Parts;
-use trueup_work::lifecycle::active::Active;
+use trueup_work::host_context::HostContext;
+use trueup_work::keyed::KeyedSetup;
 use trueup_work::needs::NoGrant;
 use trueup_work::setup::{SetupError, read_token};
 
@@ -33,13 +32,8 @@ const ENDS_WAITING_MAX: usize = 1_024;
 
 /// Everything that a run or a plan of NEGs needs.
 pub(crate) struct NegSetup<'c> {
-    pub(super) config: &'c Config,
+    pub(super) keyed: KeyedSetup<'c>,
     pub(super) neg: &'c Neg,
-    pub(super) host_context: &'c HostContext,
-    /// The version of the guest that decides.
-    pub(super) active: Arc<Active>,
-    /// The same, until it is connected with its manager.
-    pub(super) version: Option<Version>,
     /// Starts operations. A plan starts none.
     pub(super) operations: Arc<dyn Operations>,
     /// Their ends, until the one loop has them that takes them.
@@ -63,9 +57,8 @@ impl<'c> NegSetup<'c> {
             return Ok(None);
         };
         no_grants(neg).iter().for_each(|missing| tracing::warn!("{missing}"));
-        let version = host_context
-            .version(config, guest::NAME, guest::WORLDS, &neg.guest)
-            .await?;
+        let (guest, section) = ((guest::NAME, guest::WORLDS), (&neg.guest, &neg.source));
+        let keyed = KeyedSetup::new((config, host_context), guest, section).await?;
         let simulated = match &neg.sim {
             Some(sim) => Some(start_simulated(sim, host_context.plans()).await?),
             None => None,
@@ -80,24 +73,12 @@ impl<'c> NegSetup<'c> {
             NegBackend::Compute(_) | NegBackend::Simulated => InProcess::start(),
         };
         Ok(Some(Self {
-            config,
+            keyed,
             neg,
-            host_context,
-            active: Arc::clone(&version.active),
-            version: Some(version),
             operations,
             ends: Some(ends),
             simulated,
         }))
-    }
-
-    pub(super) fn parts(&self) -> Parts<'_> {
-        Parts {
-            active: &self.active,
-            host_context: self.host_context,
-            guest: &self.neg.guest,
-            source: &self.neg.source,
-        }
     }
 
     /// Reads the NEGs as they are, for a plan.

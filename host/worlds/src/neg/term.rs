@@ -7,11 +7,9 @@
 //! state_dir/neg/term.json    the count when this host acted last
 //! ```
 
-use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use trueup_base::regular;
 use trueup_work::files;
 
 use crate::neg::guest::NAME;
@@ -39,11 +37,8 @@ impl LastTerm {
     /// This host acts from here on, with this count. Returns whether others acted since it did last. If the file
     /// can't be read, assumes that they did.
     pub(super) fn begin(&self, transitions: i32) -> bool {
-        let before = self.read().unwrap_or_else(|error| {
-            tracing::warn!(
-                "{}: {error}: others may have acted since this host did",
-                self.file.display()
-            );
+        let before = files::read_json(&self.file).unwrap_or_else(|error| {
+            tracing::warn!("{error}: others may have acted since this host did");
             Some(Acted { transitions: i32::MIN })
         });
         if let Err(error) = files::replace_json(&self.file, &Acted { transitions }) {
@@ -51,14 +46,6 @@ impl LastTerm {
         }
         // One more is this host succeeding itself: it was started again, or had given the Lease back.
         before.is_some_and(|before| !(0..=1).contains(&transitions.saturating_sub(before.transitions)))
-    }
-
-    fn read(&self) -> io::Result<Option<Acted>> {
-        match regular::read(&self.file, regular::SMALL) {
-            Ok(text) => Ok(Some(serde_json::from_slice(&text)?)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error),
-        }
     }
 }
 

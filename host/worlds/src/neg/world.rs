@@ -14,7 +14,7 @@ use trueup_work::decisions::Cause;
 use trueup_work::event::{Event, Message, WorldEvent};
 use trueup_work::keyed::turn::{CutCalls, Turn};
 use trueup_work::keyed::{LastResults, Reconciler, Rules, SourceChanges, Turning, Wanted};
-use trueup_work::leading::Acts;
+use trueup_work::leading::Leadership;
 use trueup_work::lifecycle::failure::{self, Blame, End};
 use trueup_work::lifecycle::failure_counts::FAILURES_MAX_ONCE;
 use trueup_work::slot::InstanceSlot;
@@ -133,8 +133,8 @@ impl Reconciler for Negs<'_> {
     }
 
     /// If others have acted since this host did, what it had begun before is not finished.
-    fn begin_term(&mut self, acts: &Acts) {
-        let transitions = acts.term().and_then(|term| term.transitions);
+    fn begin_term(&mut self, leadership: &Leadership) {
+        let transitions = leadership.term().and_then(|term| term.transitions);
         if transitions.is_some_and(|transitions| self.last_term.begin(transitions)) {
             self.finishes_from_ms = SystemClock.now_ms();
         }
@@ -174,9 +174,7 @@ impl Reconciler for Negs<'_> {
         };
         turn.set_backends(Backends {
             neg: Some(Arc::new(noted)),
-            ..setup
-                .host_context
-                .backends(setup.config.seed, &instance, &setup.active.quotas)
+            ..setup.keyed.backends(&instance)
         });
         let turn = NegTurn {
             key: key.clone(),
@@ -191,24 +189,14 @@ impl Reconciler for Negs<'_> {
         Box::pin(turn.run())
     }
 
-    /// The backend sends the ends of its operations again; the next turn syncs its NEGs in any case.
-    fn lost(&self, key: &Key) -> Out {
-        Out {
-            inbox: Inbox {
-                sync: true,
-                ..Inbox::default()
-            },
-            last_at_ms: self.entries.get(key).map_or(0, |entry| entry.last_at_ms),
-            found: Found::default(),
-        }
-    }
-
+    /// Of a turn that was lost, the backend sends the ends of operations again; the next turn opens the instance anew,
+    /// and syncs its NEGs in any case.
     fn ended(&mut self, key: &Key, slot: Option<&InstanceSlot>, out: &mut Out) {
         self.attached += out.found.attached;
         self.detached += out.found.detached;
         let entry = self.entry(key);
         entry.inbox.put_back(std::mem::take(&mut out.inbox));
-        entry.last_at_ms = out.last_at_ms;
+        entry.last_at_ms = entry.last_at_ms.max(out.last_at_ms);
         if let Some(state) = &out.found.state {
             entry.in_flight = state.in_flight.len();
         }
@@ -299,6 +287,7 @@ impl Reconciler for Negs<'_> {
             self.entries.remove(key);
         }
         self.setup
+            .keyed
             .host_context
             .host_status
             .neg(&key.to_string(), NegAt::default());
@@ -309,10 +298,10 @@ impl Reconciler for Negs<'_> {
 
     /// Whether nothing waits or is in flight, and no timer is set, except for keys that were given up. Anything that
     /// came for a key since has queued it.
-    fn is_settled(&self, standings: &LastResults<Key>) -> bool {
+    fn is_settled(&self, last_results: &LastResults<Key>) -> bool {
         self.entries.iter().all(|(key, entry)| {
             // What is set aside or refused is not tried again.
-            let is_left = matches!(standings.get(key), Some(Err(_)));
+            let is_left = matches!(last_results.get(key), Some(Err(_)));
             entry.given_up || (entry.timer_ms.is_none() && (entry.in_flight == 0 || is_left))
         })
     }

@@ -101,7 +101,7 @@ impl Ready for Node<'_> {
         let connect = |version| with.management.connect(version);
         let on_node = OnNode::new(self.config, self.node, setup, connect, host_status, mode);
         let input = with.input()?;
-        let (context, tell) = (with.context, with.tell);
+        let (context, tell) = (with.context, with.report);
         let tell = |event| tell(Event::Own(messages::own(&event)));
         Ok(Box::pin(async move {
             let summary = on_node.run(input, context.belongs(), context.stopped(), tell).await;

@@ -7,11 +7,10 @@ use trueup_capabilities::etcd;
 use trueup_config::{Config, Plain, PlainWorld, World};
 use trueup_instance::Worlds;
 use trueup_sources::{Completeness, Kind as ObjectKind, Objects};
-use trueup_work::host_context::{HostContext, Version};
+use trueup_work::host_context::HostContext;
 use trueup_work::keyed::key_records::KeyRecords;
-use trueup_work::keyed::{self, Parts};
-use trueup_work::kind::{self, Begin, Fallible, Kind, Loop, On, Planning, Ready};
-use trueup_work::lifecycle::active::Active;
+use trueup_work::keyed::{self, KeyedSetup};
+use trueup_work::kind::{Begin, Fallible, Kind, Loop, On, Planning, Ready};
 use trueup_work::lifecycle::quarantine::Quarantine;
 use trueup_work::needs::Needs;
 use trueup_work::plan::Plan;
@@ -36,13 +35,8 @@ static SECTIONS: PlainWorld<Adapter> = PlainWorld {
 
 /// What a run or a plan of toys needs.
 pub(super) struct Setup<'c> {
-    pub(super) config: &'c Config,
+    pub(super) keyed: KeyedSetup<'c>,
     pub(super) toy: &'c Plain<Adapter>,
-    pub(super) host_context: &'c HostContext,
-    /// The version of the guest that decides.
-    pub(super) active: Arc<Active>,
-    /// The same, until it is connected with its manager.
-    version: Option<Version>,
     pub(super) etcd: Arc<dyn etcd::Api>,
 }
 
@@ -78,7 +72,7 @@ impl Kind for OfToys {
             };
             let quarantine = Quarantine::load(&of.config.state_dir, NAME);
             let mut toys = setup.toys(Arc::new(quarantine))?;
-            keyed::plan::plan(&mut toys, self.name(), (of.config, &setup.parts()), of.all, plan).await?;
+            keyed::plan::plan(&mut toys, self.name(), &setup.keyed, of.all, plan).await?;
             Ok(())
         })
     }
@@ -96,25 +90,14 @@ impl<'c> Setup<'c> {
         let Some(toy) = config.world::<Plain<Adapter>>() else {
             return Ok(None);
         };
-        let version = host_context.version(config, NAME, WORLDS, &toy.guest).await?;
-        version.warn_of_missing_grants();
+        let section = (&toy.guest, &toy.source);
+        let keyed = KeyedSetup::new((config, host_context), (NAME, WORLDS), section).await?;
+        keyed.warn_of_missing_grants();
         Ok(Some(Self {
-            config,
+            keyed,
             toy,
-            host_context,
-            active: Arc::clone(&version.active),
-            version: Some(version),
             etcd: host_context.etcd(config)?,
         }))
-    }
-
-    fn parts(&self) -> Parts<'_> {
-        Parts {
-            active: &self.active,
-            host_context: self.host_context,
-            guest: &self.toy.guest,
-            source: &self.toy.source,
-        }
     }
 
     fn toys(&self, quarantine: Arc<Quarantine>) -> Result<Toys<'_>, SetupError> {
@@ -122,7 +105,7 @@ impl<'c> Setup<'c> {
             setup: self,
             objects: Objects::default(),
             completeness: Completeness::of(&self.toy.source),
-            known: KeyRecords::open(&self.config.state_dir, NAME, self.host_context.plans())?,
+            known: KeyRecords::open(&self.keyed.config.state_dir, NAME, self.keyed.host_context.plans())?,
             quarantine,
         })
     }
@@ -130,12 +113,7 @@ impl<'c> Setup<'c> {
 
 impl Ready for Setup<'_> {
     fn begin<'a>(&'a mut self, with: &mut Begin<'a>) -> Result<Loop<'a>, SetupError> {
-        let Some(version) = self.version.take() else {
-            return Ok(kind::nothing());
-        };
         let setup: &Self = self;
-        with.keyed(setup.config, &setup.parts(), version, |quarantine, _| {
-            setup.toys(quarantine)
-        })
+        with.keyed(&setup.keyed, |quarantine, _| setup.toys(quarantine))
     }
 }

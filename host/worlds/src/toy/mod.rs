@@ -169,7 +169,7 @@ impl Reconciler for Toys<'_> {
         if !self.is_gone(key) {
             return if left.is_empty() { Wanted::Nothing } else { Wanted::Held };
         }
-        let admitted = self.setup.active.quotas.holdings.admit_all(&key.to_string());
+        let admitted = self.setup.keyed.active.quotas.holdings.admit_all(&key.to_string());
         admitted.map_or_else(Wanted::Waits, |()| Wanted::Work(left))
     }
 
@@ -189,12 +189,9 @@ impl Reconciler for Toys<'_> {
 
     fn turn(&mut self, key: &Key, desired: Vec<Desired>, mut turn: Turn) -> Turning<Self> {
         let setup = self.setup;
-        let shared = setup
-            .host_context
-            .backends(setup.config.seed, turn.slot.key(), &setup.active.quotas);
         turn.set_backends(Backends {
             etcd: Some(Arc::clone(&setup.etcd)),
-            ..shared
+            ..setup.keyed.backends(turn.slot.key())
         });
         let key = key.clone();
         Box::pin(async move {
@@ -203,10 +200,8 @@ impl Reconciler for Toys<'_> {
         })
     }
 
-    fn lost(&self, _: &Key) {}
-
     fn succeeded(&mut self, key: &Key, gone: bool, effects: Effects, (): ()) -> Result<Option<Event>, String> {
-        let (holdings, text) = (&self.setup.active.quotas.holdings, key.to_string());
+        let (holdings, text) = (&self.setup.keyed.active.quotas.holdings, key.to_string());
         if gone {
             holdings.emptied(&text);
         } else {

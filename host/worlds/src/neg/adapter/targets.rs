@@ -8,12 +8,10 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 use trueup_config::{NEG_NAMES, NegAdapter as Settings, ZONES};
-use trueup_sources::Source;
-use trueup_sources::{Change, Completeness, Kind, ObjectRef};
+use trueup_sources::{Change, Completeness, Kind, ObjectRef, Source};
 use trueup_work::objects::Id as ServiceName;
 
 use super::annotation::{Asked, Exposed};
-use super::claims::Claims;
 use super::desired::{Changed, Concern, Desired, Locations};
 use super::endpoints::placed;
 use super::index::{Index, Touched};
@@ -21,6 +19,7 @@ use super::key::Key;
 use super::names::{made_name, name_in_subnet};
 use super::node::Facts;
 use super::notes::Notes;
+use crate::claims::Claims;
 
 /// Everything that NEGs depend on, and the request of each key.
 #[derive(Clone, Debug)]
@@ -28,7 +27,7 @@ pub(crate) struct Targets {
     settings: Settings,
     index: Index,
     locations: Locations,
-    claims: Claims,
+    claims: Claims<Key>,
     /// The names of each key: one for each subnet.
     names: BTreeMap<Key, BTreeSet<String>>,
     notes: Notes,

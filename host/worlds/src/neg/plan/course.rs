@@ -78,7 +78,7 @@ impl Course {
                 let is_fruitless = self.story.steps.len() == before && self.story.in_flight.is_empty();
                 fruitless = if is_fruitless { fruitless + 1 } else { 0 };
             }
-            wanted = match self.told().await {
+            wanted = match self.notify().await {
                 Ok(Some(wanted)) => wanted,
                 Ok(None) => break,
                 Err(error) => return failed(error),
@@ -89,9 +89,9 @@ impl Course {
 
     /// Notifies the guest of what ended and what is due, or moves the clock to what is due next. Returns whether the
     /// guest wants a sync. `None` if nothing is left.
-    async fn told(&mut self) -> Result<Option<bool>, String> {
+    async fn notify(&mut self) -> Result<Option<bool>, String> {
         let mut wanted = false;
-        let mut is_told = false;
+        let mut has_notified = false;
         while let Some((operation, _)) = self.story.in_flight.pop_first() {
             self.planned
                 .end(operation)
@@ -102,9 +102,9 @@ impl Course {
                 failure: None,
             };
             wanted |= self.call::<bool>("syncer.on-operation", &args).await?;
-            is_told = true;
+            has_notified = true;
         }
-        if !is_told && let Some(due_ms) = self.instance.host().timers.next_due_ms() {
+        if !has_notified && let Some(due_ms) = self.instance.host().timers.next_due_ms() {
             // If a timer is already due, the clock does not go back.
             self.clock.set_ms(due_ms.max(self.clock.now_ms()));
         }
@@ -114,9 +114,9 @@ impl Course {
                 break;
             };
             wanted |= self.call::<bool>("timer-events.on-timer", &OnTimer { timer }).await?;
-            is_told = true;
+            has_notified = true;
         }
-        Ok(is_told.then_some(wanted))
+        Ok(has_notified.then_some(wanted))
     }
 
     async fn look(&mut self) -> Result<Looked, String> {

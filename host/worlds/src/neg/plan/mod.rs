@@ -21,8 +21,7 @@ use trueup_capabilities::neg::planned::Planned;
 use trueup_capabilities::neg::simulated::Operation as UnderWay;
 use trueup_capabilities::neg::{Endpoint, Reads};
 use trueup_config::{Config, Neg};
-use trueup_work::input::nothing_there;
-use trueup_work::keyed::{Reconciler as _, Wanted};
+use trueup_work::keyed;
 use trueup_work::kind::Planning;
 use trueup_work::lifecycle::quarantine::Quarantine;
 use trueup_work::plan::{OwnKeys, Plan};
@@ -144,26 +143,15 @@ pub(crate) async fn plan(kind: &'static str, of: Planning<'_>, plan: &mut Plan) 
     let quarantine = Arc::new(Quarantine::load(&of.config.state_dir, NAME));
     // Nothing comes for a key of a plan.
     let mut negs = Negs::new(&setup, true, quarantine, (mpsc::channel(1).1, mpsc::channel(1).1))?;
-    let looked = negs.look(of.all);
-    plan.notes.extend(looked.notes);
-    if looked.is_empty {
-        plan.problem(nothing_there(setup.neg.source.is_cluster()));
-    }
-    let mut keys = negs.keys();
-    keys.extend(negs.known.keys().cloned());
     let mut plans = Vec::new();
-    for key in keys {
-        let planned = match negs.wanted(&key) {
-            Wanted::Work(work) => plan_key(&setup, &reads, &key, work).await,
-            Wanted::Refused(error) | Wanted::Waits(error) => NegPlan {
+    let known: Vec<Key> = negs.known.keys().cloned().collect();
+    for (key, work) in keyed::plan::wanted(&mut negs, &setup.neg.source, of.all, known, plan) {
+        let planned = match work {
+            Ok(work) => plan_key(&setup, &reads, &key, work).await,
+            Err(error) => NegPlan {
                 error: Some(error),
                 ..NegPlan::default()
             },
-            Wanted::Held => {
-                plan.held.push(key.to_string());
-                continue;
-            }
-            Wanted::Nothing | Wanted::Forget => continue,
         };
         let desired = negs.targets.desired(&key).and_then(Result::ok);
         plans.push(NegPlan {
@@ -225,7 +213,7 @@ impl NegPlan {
         key: &str,
         work: Work,
     ) -> Result<(), String> {
-        let instances = setup.active.instances().with_settings(&work.settings);
+        let instances = setup.keyed.active.instances().with_settings(&work.settings);
         let snapshot = instances.state_now(key).await?;
         let under_way = snapshot
             .as_deref()
@@ -240,9 +228,7 @@ impl NegPlan {
             clock: Arc::<VirtualClock>::clone(&clock),
             metrics: Arc::clone(&metrics),
             neg: Some(Arc::<Planned>::clone(&planned)),
-            ..setup
-                .host_context
-                .backends(setup.config.seed, key, &setup.active.quotas)
+            ..setup.keyed.backends(key)
         };
         let started = instances.start_unrecorded(key, backends, snapshot.as_deref()).await;
         let mut course = Course {

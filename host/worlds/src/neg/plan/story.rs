@@ -14,6 +14,7 @@ use trueup_capabilities::neg::{Endpoint, Error, NegRef};
 use trueup_journal::{Ask, Event};
 
 use super::{Action, Step};
+use crate::neg::progress::{self, Snapshot};
 use crate::neg::shown;
 
 /// The steps of one key so far.
@@ -22,12 +23,12 @@ pub(super) struct Story {
     pub(super) steps: Vec<Step>,
     /// Operations that were started and have not ended, in the order of their numbers.
     pub(super) in_flight: BTreeMap<u64, UnderWay>,
-    /// What was detached and not attached again, by place.
-    detached: BTreeMap<Place, Vec<Out>>,
+    /// What was detached and not attached again, by NEG, port and node.
+    detached: BTreeMap<Attachment, Vec<Out>>,
 }
 
 /// NEG, port and node.
-type Place = (NegRef, String, String);
+type Attachment = (NegRef, String, String);
 
 /// An endpoint that was detached, and the step that did it. `None` if that operation is still under way.
 type Out = (Endpoint, Option<usize>);
@@ -120,14 +121,14 @@ impl Story {
     }
 
     fn take_out(&mut self, neg: &NegRef, endpoint: &Endpoint, step: Option<usize>) {
-        let place = (neg.clone(), endpoint.port.clone(), endpoint.node.clone());
-        self.detached.entry(place).or_default().push((endpoint.clone(), step));
+        let at = (neg.clone(), endpoint.port.clone(), endpoint.node.clone());
+        self.detached.entry(at).or_default().push((endpoint.clone(), step));
     }
 
     /// The step that detached the endpoint in its other form. `None` if no step did.
     fn put_back(&mut self, neg: &NegRef, endpoint: &Endpoint) -> Option<Option<usize>> {
-        let place = (neg.clone(), endpoint.port.clone(), endpoint.node.clone());
-        let there = self.detached.get_mut(&place)?;
+        let at = (neg.clone(), endpoint.port.clone(), endpoint.node.clone());
+        let there = self.detached.get_mut(&at)?;
         let at = there.iter().position(|(other, _)| shown::are_twins(other, endpoint))?;
         Some(there.swap_remove(at).1)
     }
@@ -144,24 +145,11 @@ fn answer<T: DeserializeOwned>(ask: &Ask) -> Option<Result<T, Error>> {
 /// The operations under way in a snapshot of the guest, by number. Empty if the guest uses another format. `settings`
 /// has the name of each subnet's NEG.
 pub(super) fn under_way(snapshot: &str, settings: &Value) -> BTreeMap<u64, UnderWay> {
-    #[derive(serde::Deserialize)]
-    struct Snapshot {
-        #[serde(default)]
-        operations: Vec<InFlight>,
-    }
-    #[derive(serde::Deserialize)]
-    struct InFlight {
-        operation: u64,
-        does: String,
-        zone: String,
-        subnet: String,
-        endpoints: Vec<(String, String, String, String)>,
-    }
-    let Ok(Snapshot { operations }) = serde_json::from_str(snapshot) else {
+    let Some(Snapshot { operations, .. }) = Snapshot::read(snapshot) else {
         return BTreeMap::new();
     };
     let endpoint = |(ip, ipv6, port, node)| Endpoint { ip, ipv6, port, node };
-    let read = |operation: InFlight| {
+    let read = |operation: progress::Operation| {
         let name = settings.get("neg_names")?.get(&operation.subnet)?.as_str()?.to_owned();
         let under_way = UnderWay {
             attaches: operation.does == "attach",
@@ -198,7 +186,7 @@ mod tests {
     }
 
     /// Action, number of endpoints, and how many of these move.
-    fn told(story: &Story) -> Vec<(Action, usize, usize)> {
+    fn steps(story: &Story) -> Vec<(Action, usize, usize)> {
         let steps = story.steps.iter();
         steps
             .map(|step| (step.action, step.endpoints.len(), step.moved))
@@ -221,7 +209,7 @@ mod tests {
         let back = [endpoint(1, true), endpoint(2, true), endpoint(3, true)];
         story.read(9, &operation("api.attach", &back, &json!({"Ok": 3})));
         assert_eq!(
-            told(&story),
+            steps(&story),
             [
                 (Action::Create, 0, 0),
                 (Action::Attach, 1, 0),
@@ -248,7 +236,7 @@ mod tests {
         );
         let mut story = Story::beginning_with(&under_way);
         story.read(0, &operation("api.attach", &[endpoint(1, true)], &json!({"Ok": 9})));
-        assert_eq!(told(&story), [(Action::Attach, 1, 1)]);
+        assert_eq!(steps(&story), [(Action::Attach, 1, 1)]);
         assert_eq!(super::under_way("another guest's", &json!({})), BTreeMap::new());
     }
 }

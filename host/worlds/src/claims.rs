@@ -1,19 +1,23 @@
-//! The owner of a NEG's name: of several keys with the same name, the first in order.
+//! The owner of a name that several keys claim: the first of them in order.
 //!
-//! Two instances with one NEG would keep removing each other's endpoints.
+//! Two instances with one name would keep removing each other's objects.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::key::Key;
-
 /// For each name, the keys that claim it.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Claims(BTreeMap<String, BTreeSet<Key>>);
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Claims<K>(BTreeMap<String, BTreeSet<K>>);
 
-impl Claims {
+impl<K> Default for Claims<K> {
+    fn default() -> Self {
+        Self(BTreeMap::new())
+    }
+}
+
+impl<K: Ord + Clone> Claims<K> {
     /// `key` now claims these names instead of the names in `before`. Returns the keys whose ownership may have
     /// changed.
-    pub(super) fn change(&mut self, key: &Key, before: &BTreeSet<String>, now: &BTreeSet<String>) -> BTreeSet<Key> {
+    pub(crate) fn change(&mut self, key: &K, before: &BTreeSet<String>, now: &BTreeSet<String>) -> BTreeSet<K> {
         let mut concerned = BTreeSet::new();
         for name in before.difference(now) {
             if let Some(keys) = self.0.get_mut(name) {
@@ -33,7 +37,7 @@ impl Claims {
     }
 
     /// The owner of a name.
-    pub(super) fn owner(&self, name: &str) -> Option<&Key> {
+    pub(crate) fn owner(&self, name: &str) -> Option<&K> {
         self.0.get(name)?.first()
     }
 }

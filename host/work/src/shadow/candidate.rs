@@ -11,14 +11,12 @@ use std::time::Duration;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value};
 use trueup_capabilities::log::NoLog;
-use trueup_engine::Engine;
-use trueup_instance::Instance;
-use trueup_instance::replay::{self, Cpu, Options, ReplayError};
+use trueup_instance::replay::{self, Compare, Cpu, Options, ReplayError};
+use trueup_instance::{Instance, Instances};
 use trueup_journal::{Entry, Event, Header, Outcome, Segment};
 
 use super::begun;
 use super::job::{Begin, bytes_of};
-use super::setup::{How, Version};
 use super::status::Verdict;
 
 /// How much longer a candidate's call may take than the active guest's in wall-clock time, up to `cpu_ms`. A slow
@@ -32,17 +30,9 @@ pub const HISTORY_BYTES_MAX: usize = 1 << 20;
 
 /// The active version and the candidate.
 pub(super) struct Versions {
-    pub(super) engine: Engine,
-    pub(super) active: Version,
-    pub(super) candidate: Version,
-    /// The header of a recording for the candidate: made by the active guest, started with the candidate's settings.
-    for_candidate: Header,
-    /// The header of a recording for the active guest to repeat.
-    for_active: Header,
-    /// Whether both have the same configured settings. The candidate then gets those with which the active instance
-    /// began.
-    same_settings: bool,
-    how: How,
+    pub(super) active: Instances,
+    pub(super) candidate: Instances,
+    pub(super) compare: Compare,
 }
 
 /// The candidate's settings, plus those that the active instance has and the configuration does not: an adapter gave
@@ -61,7 +51,7 @@ fn with_own(candidate: &Value, active: &Value, begun: &RawValue) -> Option<Box<R
 }
 
 /// The candidate's instance of one key.
-pub(super) struct Twin {
+pub(super) struct CandidateInstance {
     /// The active instance's state, and what `init` and `restore` asked when it began.
     begin: Begin,
     /// Its calls since, in the journal's numbers and without a gap.
@@ -83,39 +73,7 @@ pub(super) enum Judged {
     Not(String),
 }
 
-impl Versions {
-    pub(super) fn new(
-        engine: Engine,
-        (active, candidate): (Version, Version),
-        how: How,
-    ) -> Result<Self, serde_json::Error> {
-        let header = |of: &Version| {
-            let guest = &active.program.guest;
-            Ok::<_, serde_json::Error>(Header {
-                format: trueup_journal::FORMAT,
-                guest: guest.name.clone(),
-                version: guest.version.clone(),
-                digest: guest.digest.to_string(),
-                world: active.program.world.name.to_owned(),
-                host: env!("CARGO_PKG_VERSION").to_owned(),
-                settings: to_raw_value(&of.settings)?,
-                limits: to_raw_value(&of.limits)?,
-                snapshot: None,
-            })
-        };
-        Ok(Self {
-            for_candidate: header(&candidate)?,
-            for_active: header(&active)?,
-            same_settings: active.settings == candidate.settings,
-            how,
-            engine,
-            active,
-            candidate,
-        })
-    }
-}
-
-impl Twin {
+impl CandidateInstance {
     /// Has the candidate make the call, with the recorded answers. Compares the result, and adds the call to the
     /// history.
     pub(super) async fn call(&mut self, versions: &Versions, call: &[Entry], took: Duration) -> Judged {
@@ -160,8 +118,10 @@ impl Twin {
         if self.begin.is_seen || !versions.active.program.has_timers() {
             return;
         }
-        let header = self.header(&versions.for_active, true);
-        if let Some(asked) = begun::asked(versions, &header, call.at_ms, &self.begin.timers).await {
+        let Ok(header) = self.header(&versions.active) else {
+            return;
+        };
+        if let Some(asked) = begun::asked(&versions.active, &header, call.at_ms, &self.begin.timers).await {
             self.begin.start = Some(asked);
             self.begin.is_seen = true;
         }
@@ -170,15 +130,13 @@ impl Twin {
     /// Begins the candidate's instance from the active one's state, with the recorded calls before it.
     async fn start(&mut self, versions: &Versions) -> Result<Instance, Judged> {
         self.see_start(versions).await;
-        let segment = self
-            .recording_for_candidate(versions)
-            .map_err(|error| Judged::Not(error.to_string()))?;
+        let segment = self.recording_for_candidate(versions).map_err(Judged::Not)?;
         let options = Options {
-            compare: versions.how.compare,
+            compare: versions.compare,
             cpu: Cpu::AsRecorded,
             ..Options::default()
         };
-        let (engine, program) = (&versions.engine, &versions.candidate.program);
+        let Instances { engine, program, .. } = &versions.candidate;
         match replay::begin(engine, program, segment, Arc::new(NoLog), options).await {
             Ok(Ok(instance)) => Ok(instance),
             Ok(Err(_)) if !self.knows_start(versions).await => Err(Judged::Not(
@@ -195,12 +153,11 @@ impl Twin {
         if self.begin.start.is_some() {
             return true;
         }
-        let header = self.header(&versions.for_active, true);
-        let Ok(segment) = Segment::of("shadow", 0, header, Vec::new()) else {
-            return false;
-        };
-        let (engine, active) = (&versions.engine, &versions.active.program);
-        let begun = replay::begin(engine, active, segment, Arc::new(NoLog), Options::default()).await;
+        let Instances { engine, program, .. } = &versions.active;
+        let header = self.header(&versions.active).ok();
+        let segment = header.and_then(|header| Segment::of("shadow", 0, header, Vec::new()).ok());
+        let Some(segment) = segment else { return false };
+        let begun = replay::begin(engine, program, segment, Arc::new(NoLog), Options::default()).await;
         matches!(begun, Ok(Ok(_)))
     }
 
@@ -220,38 +177,44 @@ impl Twin {
     }
 
     /// Everything from the last known state on. With it, a replay by the candidate shows the same again.
-    pub(super) fn recording_for_candidate(&self, versions: &Versions) -> Result<Segment, trueup_journal::ReadError> {
-        let mut header = self.header(&versions.for_candidate, versions.same_settings);
-        if !versions.same_settings
-            && let Some(begun) = &self.begin.settings
-            && let Some(settings) = with_own(&versions.candidate.settings, &versions.active.settings, begun)
-        {
-            header.settings = settings;
+    ///
+    /// # Errors
+    /// One line: why there is no such recording.
+    pub(super) fn recording_for_candidate(&self, versions: &Versions) -> Result<Segment, String> {
+        let Versions { active, candidate, .. } = versions;
+        let mut header = self.header(active)?;
+        let json = |error: serde_json::Error| error.to_string();
+        header.limits = to_raw_value(&candidate.limits).map_err(json)?;
+        if active.settings != candidate.settings {
+            let begun = self.begin.settings.as_ref();
+            let with_own = begun.and_then(|begun| with_own(&candidate.settings, &active.settings, begun));
+            header.settings = with_own.map_or_else(|| to_raw_value(&candidate.settings).map_err(json), Ok)?;
         }
-        if versions.how.afresh {
+        if candidate.afresh {
             header.snapshot = None;
         }
         self.recording(header)
     }
 
-    /// The header of a recording from here on. Has the settings of the active instance at its beginning, if they are
-    /// known and `settings_as_begun`.
-    fn header(&self, of: &Header, settings_as_begun: bool) -> Header {
-        let begun = self.begin.settings.as_ref().filter(|_| settings_as_begun);
-        Header {
-            snapshot: Some(self.begin.snapshot.clone()),
-            settings: begun.unwrap_or(&of.settings).clone(),
-            ..of.clone()
+    /// The header of a recording by the active guest from here on. Has the settings of the active instance at its
+    /// beginning, if they are known.
+    fn header(&self, active: &Instances) -> Result<Header, String> {
+        let mut header = active
+            .header(self.begin.snapshot.clone())
+            .map_err(|error| error.to_string())?;
+        if let Some(begun) = &self.begin.settings {
+            header.settings.clone_from(begun);
         }
+        Ok(header)
     }
 
-    fn recording(&self, header: Header) -> Result<Segment, trueup_journal::ReadError> {
+    fn recording(&self, header: Header) -> Result<Segment, String> {
         let start = self.begin.start.as_deref().unwrap_or_default();
         let entries: Vec<Entry> = start.iter().chain(&self.calls).cloned().collect();
         // The calls keep the journal's numbers. The requests of the beginning may be from long before.
         let before = start.len() as u64 + 1;
         let first = self.calls.first().map_or(0, |entry| entry.n.saturating_sub(before));
-        Segment::of("shadow", first, header, entries)
+        Segment::of("shadow", first, header, entries).map_err(|error| error.to_string())
     }
 
     pub(super) fn is_long(&self) -> bool {
@@ -264,11 +227,14 @@ impl Twin {
     /// One line: why they can't be repeated.
     pub(super) async fn catch_up(&mut self, versions: &Versions) -> Result<(), String> {
         self.instance = None;
-        let segment = self
-            .recording(self.header(&versions.for_active, true))
-            .map_err(|error| error.to_string())?;
-        let cpu_max = Duration::from_millis(versions.active.limits.cpu_ms);
-        let snapshot = replay::state_after(&versions.engine, &versions.active.program, segment, cpu_max, None);
+        let Instances {
+            engine,
+            program,
+            limits,
+            ..
+        } = &versions.active;
+        let segment = self.recording(self.header(&versions.active)?)?;
+        let snapshot = replay::state_after(engine, program, segment, Duration::from_millis(limits.cpu_ms), None);
         let snapshot = snapshot.await.map_err(|error| error.to_string())?;
         let begun_ms = self.calls.iter().find_map(|entry| match &entry.event {
             Event::Call(call) => Some(call.at_ms),
