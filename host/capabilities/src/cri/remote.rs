@@ -33,7 +33,7 @@ use super::messages::{
     PodSandboxStatus, PodSandboxStatusRequest, PodSandboxStatusResponse, SandboxState,
 };
 use super::{Runtime, Sandbox};
-use crate::Answer;
+use crate::async_trait;
 
 /// The default sockets in the order of the search, if none is configured: containerd, CRI-O, cri-dockerd.
 pub const SOCKETS_DEFAULT: [&str; 3] = [
@@ -110,13 +110,14 @@ impl Remote {
     }
 }
 
+#[async_trait]
 impl Runtime for Remote {
-    fn list_running(&self) -> Answer<'_, Result<Vec<Sandbox>, String>> {
-        Box::pin(async move { self.running().await.map_err(|failure| failure.to_string()) })
+    async fn list_running(&self) -> Result<Vec<Sandbox>, String> {
+        self.running().await.map_err(|failure| failure.to_string())
     }
 
-    fn list_ids(&self) -> Answer<'_, Result<BTreeSet<String>, String>> {
-        Box::pin(async move { self.known().await.map_err(|failure| failure.to_string()) })
+    async fn list_ids(&self) -> Result<BTreeSet<String>, String> {
+        self.known().await.map_err(|failure| failure.to_string())
     }
 }
 

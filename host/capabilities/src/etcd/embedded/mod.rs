@@ -28,7 +28,7 @@ use super::api::{Api, Applied, Watch, WatchEnd};
 use super::history::{Cursor, HISTORY_BYTES_MAX, HISTORY_REVISIONS_MAX, Look};
 use super::rules;
 use super::stored::{Listing, Stored};
-use crate::Answer;
+use crate::async_trait;
 use crate::bindings::etcd::kv::{Compare, Error, KeyValue, Operation};
 
 /// The cache size: room for some thousand services, which only a resync reads.
@@ -311,31 +311,25 @@ fn shown(error: &redb::Error) -> String {
     }
 }
 
+#[async_trait]
 impl Api for Embedded {
-    fn get<'a>(&'a self, key: &'a str) -> Answer<'a, Result<Option<KeyValue>, Error>> {
-        Box::pin(async move {
-            rules::check_key(key)?;
-            let key = key.to_owned();
-            let stored = self.blocking(move |base| tables::get(&base.database, key.as_bytes()));
-            stored.await?.map(Stored::into_text).transpose()
-        })
+    async fn get(&self, key: &str) -> Result<Option<KeyValue>, Error> {
+        rules::check_key(key)?;
+        let key = key.to_owned();
+        let stored = self.blocking(move |base| tables::get(&base.database, key.as_bytes()));
+        stored.await?.map(Stored::into_text).transpose()
     }
 
-    fn listing<'a>(&'a self, prefix: &'a str) -> Answer<'a, Result<Listing, Error>> {
+    async fn listing(&self, prefix: &str) -> Result<Listing, Error> {
         let prefix = prefix.as_bytes().to_vec();
-        Box::pin(self.blocking(move |base| tables::listing(&base.database, &prefix)))
+        self.blocking(move |base| tables::listing(&base.database, &prefix))
+            .await
     }
 
-    fn transact<'a>(
-        &'a self,
-        compares: &'a [Compare],
-        operations: &'a [Operation],
-    ) -> Answer<'a, Result<Applied, Error>> {
-        Box::pin(async move {
-            rules::check(compares, operations)?;
-            let changes = operations.iter().map(tables::Change::of).collect();
-            self.apply(compares.to_vec(), changes).await
-        })
+    async fn transact(&self, compares: &[Compare], operations: &[Operation]) -> Result<Applied, Error> {
+        rules::check(compares, operations)?;
+        let changes = operations.iter().map(tables::Change::of).collect();
+        self.apply(compares.to_vec(), changes).await
     }
 
     fn watch(&self, prefix: &str, after: u64) -> Box<dyn Watch> {
