@@ -80,7 +80,10 @@ async fn what_is_there_is_read_once_and_nothing_of_it_is_changed() {
     assert_eq!(plan.list_endpoints(&neg("a")).await, Ok(vec![endpoint("10.0.0.2")]));
     assert_eq!(plan.ensure(&neg("a"), "s", REQUEST).await, Ok(false));
     assert_eq!(real.asked(), 0, "from then on it is simulated");
-    assert_eq!(real.negs.list_endpoints(&neg("a")).await, Ok(vec![endpoint("10.0.0.1")]));
+    assert_eq!(
+        real.negs.list_endpoints(&neg("a")).await,
+        Ok(vec![endpoint("10.0.0.1")])
+    );
 }
 
 #[tokio::test]
