@@ -13,7 +13,7 @@ use trueup_capabilities::grants::Grants;
 use trueup_capabilities::log::NoLog;
 use trueup_capabilities::meter::Limits;
 use trueup_capabilities::renderer::{Call, Renderers};
-use trueup_capabilities::{Answer, Backends, Host, Identity, etcd, nftables, renderer};
+use trueup_capabilities::{Backends, Host, Identity, async_trait, etcd, nftables, renderer};
 use trueup_engine::Engine;
 use trueup_instance::{Instance, Instances, Start};
 use trueup_journal::{By, Files, OPEN_FILES_MAX, Tape};
@@ -135,10 +135,11 @@ impl Heard {
     }
 }
 
+#[async_trait]
 impl Renderers for Heard {
-    fn render<'a>(&'a self, _by: By, call: Call) -> Answer<'a, Result<(), String>> {
+    async fn render(&self, _by: By, call: Call) -> Result<(), String> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(call);
-        Box::pin(std::future::ready(Ok(())))
+        Ok(())
     }
 }
 
@@ -153,13 +154,14 @@ impl Transactions {
     }
 }
 
+#[async_trait]
 impl nftables::Api for Transactions {
-    fn apply<'a>(&'a self, ruleset: &'a str) -> Answer<'a, Result<(), String>> {
+    async fn apply(&self, ruleset: &str) -> Result<(), String> {
         self.0
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .push(ruleset.to_owned());
-        Box::pin(std::future::ready(Ok(())))
+        Ok(())
     }
 }
 

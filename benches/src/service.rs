@@ -7,7 +7,7 @@ use anyhow::ensure;
 use serde_json::json;
 use serde_json::value::{RawValue, to_raw_value};
 use trueup_base::clock::VirtualClock;
-use trueup_capabilities::Answer;
+use trueup_capabilities::async_trait;
 use trueup_capabilities::faults::Faults;
 use trueup_capabilities::lbaas::simulated::Simulated;
 use trueup_capabilities::lbaas::{self, Api as _};
@@ -142,33 +142,30 @@ impl Listed {
     }
 }
 
+#[async_trait]
 impl lbaas::Api for Listed {
-    fn load_balancer<'a>(&'a self, _: &'a str) -> Answer<'a, Result<lbaas::State, lbaas::Error>> {
-        Box::pin(ready(Ok(lbaas::State::Ok)))
+    async fn load_balancer(&self, _: &str) -> Result<lbaas::State, lbaas::Error> {
+        ready(Ok(lbaas::State::Ok)).await
     }
 
-    fn list_tagged<'a>(&'a self, _: &'a str) -> Answer<'a, Result<Vec<lbaas::Object>, lbaas::Error>> {
-        Box::pin(async { Ok(self.0.clone()) })
+    async fn list_tagged(&self, _: &str) -> Result<Vec<lbaas::Object>, lbaas::Error> {
+        async { Ok(self.0.clone()) }.await
     }
 
-    fn get<'a>(&'a self, refs: &'a [lbaas::ObjectRef]) -> Answer<'a, Vec<Result<lbaas::Object, lbaas::Error>>> {
-        Box::pin(async { absent(refs) })
+    async fn get(&self, refs: &[lbaas::ObjectRef]) -> Vec<Result<lbaas::Object, lbaas::Error>> {
+        async { absent(refs) }.await
     }
 
-    fn create<'a>(
-        &'a self,
-        specs: &'a [lbaas::Spec],
-        _: &'a [String],
-    ) -> Answer<'a, Vec<Result<lbaas::Object, lbaas::Error>>> {
-        Box::pin(async { absent(specs) })
+    async fn create(&self, specs: &[lbaas::Spec], _: &[String]) -> Vec<Result<lbaas::Object, lbaas::Error>> {
+        async { absent(specs) }.await
     }
 
-    fn reset<'a>(&'a self, refs: &'a [lbaas::ObjectRef]) -> Answer<'a, Vec<Result<(), lbaas::Error>>> {
-        Box::pin(async { absent(refs) })
+    async fn reset(&self, refs: &[lbaas::ObjectRef]) -> Vec<Result<(), lbaas::Error>> {
+        async { absent(refs) }.await
     }
 
-    fn destroy<'a>(&'a self, refs: &'a [lbaas::ObjectRef]) -> Answer<'a, Vec<Result<(), lbaas::Error>>> {
-        Box::pin(async { absent(refs) })
+    async fn destroy(&self, refs: &[lbaas::ObjectRef]) -> Vec<Result<(), lbaas::Error>> {
+        async { absent(refs) }.await
     }
 }
 

@@ -15,7 +15,7 @@ use trueup_capabilities::etcd::embedded::Embedded;
 use trueup_capabilities::etcd::{Api, Applied, Compare, Error, KeyValue, Listing, Operation, Watch};
 use trueup_capabilities::grants::Grants;
 use trueup_capabilities::meter::Limits;
-use trueup_capabilities::{Answer, Backends};
+use trueup_capabilities::{Backends, async_trait};
 use trueup_config::Address;
 use trueup_instance::{Instances, Program};
 use trueup_worlds::node::guests::nodesync;
@@ -140,42 +140,37 @@ fn down() -> Error {
     Error::Unavailable("down".to_owned())
 }
 
+#[async_trait]
 impl Api for Poor {
-    fn get<'a>(&'a self, key: &'a str) -> Answer<'a, Result<Option<KeyValue>, Error>> {
-        self.store.get(key)
+    async fn get(&self, key: &str) -> Result<Option<KeyValue>, Error> {
+        self.store.get(key).await
     }
 
-    fn list_prefix<'a>(&'a self, prefix: &'a str) -> Answer<'a, Result<Vec<KeyValue>, Error>> {
-        self.store.list_prefix(prefix)
+    async fn list_prefix(&self, prefix: &str) -> Result<Vec<KeyValue>, Error> {
+        self.store.list_prefix(prefix).await
     }
 
-    fn list_keys<'a>(&'a self, prefix: &'a str) -> Answer<'a, Result<Vec<String>, Error>> {
-        self.store.list_keys(prefix)
+    async fn list_keys(&self, prefix: &str) -> Result<Vec<String>, Error> {
+        self.store.list_keys(prefix).await
     }
 
-    fn put<'a>(&'a self, key: &'a str, value: &'a str) -> Answer<'a, Result<u64, Error>> {
+    async fn put(&self, key: &str, value: &str) -> Result<u64, Error> {
         if self.is_put_down.load(Ordering::SeqCst) {
-            return Box::pin(async { Err(down()) });
+            return Err(down());
         }
-        self.store.put(key, value)
+        self.store.put(key, value).await
     }
 
-    fn transact<'a>(
-        &'a self,
-        compares: &'a [Compare],
-        operations: &'a [Operation],
-    ) -> Answer<'a, Result<Applied, Error>> {
-        self.store.transact(compares, operations)
+    async fn transact(&self, compares: &[Compare], operations: &[Operation]) -> Result<Applied, Error> {
+        self.store.transact(compares, operations).await
     }
 
-    fn listing<'a>(&'a self, prefix: &'a str) -> Answer<'a, Result<Listing, Error>> {
-        Box::pin(async move {
-            tokio::time::sleep(self.listing_takes).await;
-            if self.is_listing_down.load(Ordering::SeqCst) {
-                return Err(down());
-            }
-            self.store.listing(prefix).await
-        })
+    async fn listing(&self, prefix: &str) -> Result<Listing, Error> {
+        tokio::time::sleep(self.listing_takes).await;
+        if self.is_listing_down.load(Ordering::SeqCst) {
+            return Err(down());
+        }
+        self.store.listing(prefix).await
     }
 
     fn watch(&self, prefix: &str, after: u64) -> Box<dyn Watch> {

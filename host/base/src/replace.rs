@@ -31,7 +31,7 @@ pub fn replace_file(file: &Path, bytes: &[u8], durable: Durable) -> io::Result<(
     if !folder.exists() {
         DirBuilder::new().recursive(true).mode(DIR_MODE).create(folder)?;
         if durable == Durable::Yes {
-            sync(folder_of(folder))?;
+            sync_folder(folder_of(folder))?;
         }
     }
     let mut part = file.as_os_str().to_owned();
@@ -49,7 +49,7 @@ pub fn replace_file(file: &Path, bytes: &[u8], durable: Durable) -> io::Result<(
     }
     fs::rename(&part, file)?;
     if durable == Durable::Yes
-        && let Err(error) = sync(folder)
+        && let Err(error) = sync_folder(folder)
     {
         tracing::warn!(
             "`{}` is written, but its folder can't be synced: {error}; after a power failure it may be the old one",
@@ -70,7 +70,11 @@ pub fn remove(file: &Path) -> io::Result<()> {
     }
 }
 
-fn sync(folder: &Path) -> io::Result<()> {
+/// Makes the names in a folder durable.
+///
+/// # Errors
+/// If it can't be opened or synced.
+pub fn sync_folder(folder: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }
 

@@ -9,7 +9,6 @@
 //! ```
 #![forbid(unsafe_code)]
 
-mod answer;
 mod ask;
 pub mod audit;
 mod backends;
@@ -46,8 +45,9 @@ pub mod trace;
 #[cfg_attr(not(feature = "wasi"), path = "wasi/absent.rs")]
 pub mod wasi;
 
-pub use answer::Answer;
 pub use ask::Stop;
+/// For the implementations of the backends' traits.
+pub use async_trait::async_trait;
 pub use backends::Backends;
 pub use host::Host;
 pub use identity::Identity;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::Answer;
+use crate::async_trait;
 
 /// Above this total computing time, a call continues in turns: a decision about a Service takes a few milliseconds.
 pub const SLICE: Duration = Duration::from_millis(50);
@@ -14,9 +14,10 @@ pub const SLICE: Duration = Duration::from_millis(50);
 pub type Turn = Box<dyn Send>;
 
 /// Decides when a call that computes for long continues.
+#[async_trait]
 pub trait Pace: Send + Sync {
     /// Resolves when a call that has computed for `computed` may continue for a while.
-    fn turn(&self, computed: Duration) -> Answer<'_, Turn>;
+    async fn turn(&self, computed: Duration) -> Turn;
 }
 
 /// The turn of one call, if it has one. It ends with the call, and while the call waits for an answer.

@@ -6,7 +6,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use trueup_base::regular;
+use trueup_base::{regular, replace};
 
 use crate::writer::JournalError;
 
@@ -97,9 +97,7 @@ pub(crate) fn sync_dir(dir: &Path) -> Result<(), JournalError> {
     } else {
         dir
     };
-    File::open(dir)
-        .and_then(|dir| dir.sync_all())
-        .map_err(failed("sync", dir))
+    replace::sync_folder(dir).map_err(failed("sync", dir))
 }
 
 #[cfg(test)]

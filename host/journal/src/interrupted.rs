@@ -8,7 +8,6 @@
 //! segment ends inside a call -> saved in interrupted.json -> another segment begins -> it runs again -> forgotten
 //! ```
 
-use std::fs;
 use std::io;
 use std::path::Path;
 
@@ -22,7 +21,7 @@ use crate::reader::{ReadError, Segment};
 use crate::tape::AskedAnew;
 use crate::writer::JournalError;
 use trueup_base::regular;
-use trueup_base::replace::{Durable, replace_file};
+use trueup_base::replace::{self, Durable, replace_file};
 
 /// Its name in a journal's folder, which is not that of a segment.
 const FILE: &str = "interrupted.json";
@@ -152,10 +151,7 @@ impl Interrupted {
     /// If the file can't be removed. Then the journal must not continue, or the call will run again one day.
     pub fn forget(dir: &Path) -> Result<(), JournalError> {
         let path = dir.join(FILE);
-        match fs::remove_file(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed("remove", &path)(error)),
-            _ => Ok(()),
-        }
+        replace::remove(&path).map_err(failed("remove", &path))
     }
 }
 

@@ -10,7 +10,7 @@ use serde_json::value::to_raw_value;
 use trueup_base::clock::{Clock as _, VirtualClock};
 use trueup_capabilities::grants::Grants;
 use trueup_capabilities::log::{Log, NoLog};
-use trueup_capabilities::{Answer, Backends, Host};
+use trueup_capabilities::{Backends, Host, async_trait};
 use trueup_engine::{CallError, Engine};
 use trueup_instance::dispatch::InvokeError;
 use trueup_instance::{Instance, Program, Start, StartError, with_causes};
@@ -76,43 +76,42 @@ pub fn full_name(guest: &str) -> String {
     }
 }
 
+#[async_trait]
 impl Stage for Guests {
-    fn load<'a>(&'a self, guest: &'a str) -> Answer<'a, Result<(), String>> {
-        Box::pin(async move { self.program(guest).map(drop) })
+    async fn load(&self, guest: &str) -> Result<(), String> {
+        self.program(guest).map(drop)
     }
 
-    fn start<'a>(
-        &'a self,
-        scenario: &'a Scenario,
-        world: &'a World,
-        snapshot: Option<&'a str>,
-    ) -> Answer<'a, Result<Box<dyn Actor>, NotStarted>> {
-        Box::pin(async move {
-            let program = self.program(&scenario.guest).map_err(NotStarted::Broken)?;
-            // A world has one instance at a time: the next one takes over its gauges.
-            let identity = program.identity("scenario");
-            let backends = Backends {
-                log: Arc::clone(&self.log),
-                quotas: Arc::default(),
-                ..world.backends.clone()
-            };
-            let limits = scenario.limits;
-            let host = Host::new(identity, Tape::memory(), Grants::everything(), backends, limits);
-            let start = Start {
-                settings: &scenario.config,
-                snapshot,
-                cpu_max: Duration::from_millis(limits.cpu_ms),
-            };
-            match Instance::start(&self.engine, &program, host, start).await {
-                Ok(instance) => {
-                    let clock = Arc::clone(&world.clock);
-                    Ok(Box::new(Guest { instance, clock }) as Box<dyn Actor>)
-                }
-                Err((_, StartError::Settings { error, .. })) => Err(NotStarted::Init(error)),
-                Err((_, StartError::Snapshot { error, .. })) => Err(NotStarted::Restore(error)),
-                Err((_, StartError::Call(error))) => Err(NotStarted::Broken(with_causes(error))),
+    async fn start(
+        &self,
+        scenario: &Scenario,
+        world: &World,
+        snapshot: Option<&str>,
+    ) -> Result<Box<dyn Actor>, NotStarted> {
+        let program = self.program(&scenario.guest).map_err(NotStarted::Broken)?;
+        // A world has one instance at a time: the next one takes over its gauges.
+        let identity = program.identity("scenario");
+        let backends = Backends {
+            log: Arc::clone(&self.log),
+            quotas: Arc::default(),
+            ..world.backends.clone()
+        };
+        let limits = scenario.limits;
+        let host = Host::new(identity, Tape::memory(), Grants::everything(), backends, limits);
+        let start = Start {
+            settings: &scenario.config,
+            snapshot,
+            cpu_max: Duration::from_millis(limits.cpu_ms),
+        };
+        match Instance::start(&self.engine, &program, host, start).await {
+            Ok(instance) => {
+                let clock = Arc::clone(&world.clock);
+                Ok(Box::new(Guest { instance, clock }) as Box<dyn Actor>)
             }
-        })
+            Err((_, StartError::Settings { error, .. })) => Err(NotStarted::Init(error)),
+            Err((_, StartError::Snapshot { error, .. })) => Err(NotStarted::Restore(error)),
+            Err((_, StartError::Call(error))) => Err(NotStarted::Broken(with_causes(error))),
+        }
     }
 }
 
@@ -123,23 +122,22 @@ struct Guest {
     clock: Arc<VirtualClock>,
 }
 
+#[async_trait]
 impl Actor for Guest {
-    fn call<'a>(&'a mut self, export: &'a str, args: &'a Value) -> Answer<'a, Result<Value, NoAnswer>> {
-        Box::pin(async move {
-            let args = to_raw_value(args).map_err(|error| format!("the arguments are no JSON: {error}"))?;
-            let at_ms = self.clock.now_ms();
-            let answer = self.instance.call_at(at_ms, export, &args).await;
-            let answer = answer.map_err(|error| NoAnswer {
-                kind: match &error {
-                    InvokeError::Call(CallError::Trap(_)) => Some("trap"),
-                    InvokeError::Call(CallError::Deadline(_)) => Some("deadline"),
-                    InvokeError::Call(CallError::Memory(_)) => Some("memory"),
-                    _ => None,
-                },
-                text: with_causes(error),
-            })?;
-            serde_json::from_str(answer.get()).map_err(|error| format!("the answer is no JSON: {error}").into())
-        })
+    async fn call(&mut self, export: &str, args: &Value) -> Result<Value, NoAnswer> {
+        let args = to_raw_value(args).map_err(|error| format!("the arguments are no JSON: {error}"))?;
+        let at_ms = self.clock.now_ms();
+        let answer = self.instance.call_at(at_ms, export, &args).await;
+        let answer = answer.map_err(|error| NoAnswer {
+            kind: match &error {
+                InvokeError::Call(CallError::Trap(_)) => Some("trap"),
+                InvokeError::Call(CallError::Deadline(_)) => Some("deadline"),
+                InvokeError::Call(CallError::Memory(_)) => Some("memory"),
+                _ => None,
+            },
+            text: with_causes(error),
+        })?;
+        serde_json::from_str(answer.get()).map_err(|error| format!("the answer is no JSON: {error}").into())
     }
 
     fn take_asked(&mut self) -> Vec<Asked> {

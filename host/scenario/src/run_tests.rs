@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use trueup_capabilities::Answer;
+use trueup_capabilities::async_trait;
 use trueup_capabilities::lbaas::{Kind, ObjectRef};
 use trueup_capabilities::metrics::Line;
 use trueup_capabilities::neg::{Endpoint, NegRef, RequestId};
@@ -26,123 +26,119 @@ struct Echo {
     last_timer: u64,
 }
 
+#[async_trait]
 impl Stage for Echoes {
-    fn load<'a>(&'a self, guest: &'a str) -> Answer<'a, Result<(), String>> {
-        Box::pin(async move {
-            if guest == "echo" {
-                Ok(())
-            } else {
-                Err("there is `echo` alone".to_owned())
-            }
-        })
+    async fn load(&self, guest: &str) -> Result<(), String> {
+        if guest == "echo" {
+            Ok(())
+        } else {
+            Err("there is `echo` alone".to_owned())
+        }
     }
 
-    fn start<'a>(
-        &'a self,
-        scenario: &'a Scenario,
-        world: &'a World,
-        snapshot: Option<&'a str>,
-    ) -> Answer<'a, Result<Box<dyn Actor>, NotStarted>> {
-        Box::pin(async move {
-            if let Some(refusal) = scenario.config.get("refuse") {
-                return Err(NotStarted::Init(refusal.to_string()));
-            }
-            let counter = match snapshot {
-                None => 0,
-                Some(text) => text
-                    .parse()
-                    .map_err(|_| NotStarted::Restore(format!("{text:?} is no number")))?,
-            };
-            let (asked, timers) = (Vec::new(), BTreeSet::new());
-            Ok(Box::new(Echo {
-                world: world.clone(),
-                counter,
-                asked,
-                timers,
-                last_timer: 0,
-            }) as Box<dyn Actor>)
-        })
+    async fn start(
+        &self,
+        scenario: &Scenario,
+        world: &World,
+        snapshot: Option<&str>,
+    ) -> Result<Box<dyn Actor>, NotStarted> {
+        if let Some(refusal) = scenario.config.get("refuse") {
+            return Err(NotStarted::Init(refusal.to_string()));
+        }
+        let counter = match snapshot {
+            None => 0,
+            Some(text) => text
+                .parse()
+                .map_err(|_| NotStarted::Restore(format!("{text:?} is no number")))?,
+        };
+        let (asked, timers) = (Vec::new(), BTreeSet::new());
+        Ok(Box::new(Echo {
+            world: world.clone(),
+            counter,
+            asked,
+            timers,
+            last_timer: 0,
+        }) as Box<dyn Actor>)
     }
 }
 
+#[async_trait]
 impl Actor for Echo {
-    fn call<'a>(&'a mut self, export: &'a str, args: &'a Value) -> Answer<'a, Result<Value, NoAnswer>> {
-        Box::pin(async move {
-            let number = |name: &str| args.get(name).and_then(Value::as_u64).unwrap_or_default();
-            match export {
-                "lifecycle.snapshot" => Ok(json!(self.counter.to_string())),
-                "echo.say" => Ok(args.clone()),
-                "echo.trap" => Err(NoAnswer {
-                    kind: Some("trap"),
-                    text: "unreachable executed".to_owned(),
-                }),
-                "echo.count" => {
-                    self.counter += 1;
-                    self.world
-                        .backends
-                        .metrics
-                        .take("i", "echo_total", &[], Line::CounterAdd(1));
-                    Ok(json!(self.counter))
-                }
-                "echo.now" => Ok(json!(self.world.backends.clock.now_ms())),
-                "echo.sleep" => {
-                    self.world.backends.clock.sleep_ms(number("ms")).await;
-                    Ok(Value::Null)
-                }
-                "echo.random" => Ok(json!(self.world.backends.random.next_u64())),
-                "echo.look" => {
-                    let refs = [ObjectRef {
-                        kind: Kind::Backend,
-                        identifier: "b-1".into(),
-                    }];
-                    self.asked.push(Asked {
-                        call: "clock.now-ms".into(),
-                        args: json!({}),
-                    });
-                    self.asked.push(Asked {
-                        call: "api.get".into(),
-                        args: json!({ "refs": refs }),
-                    });
-                    Ok(json!(self.world.backends.lbaas.as_ref().unwrap().get(&refs).await))
-                }
-                "echo.attach" => {
-                    let neg = NegRef {
-                        name: "web".into(),
-                        zone: "z1".into(),
-                    };
-                    let endpoint = Endpoint {
-                        ip: args["ip"].as_str().unwrap_or_default().to_owned(),
-                        ipv6: String::new(),
-                        port: "80".into(),
-                        node: "n1".into(),
-                    };
-                    // A real host looks for a fault before it asks the backend.
-                    let asked = json!({ "neg": neg, "endpoints": [endpoint] });
-                    if let Some(fault) = self.world.faults.whole::<Value>("api.attach", &asked) {
-                        return Ok(fault);
-                    }
-                    let request = RequestId(uuid::Uuid::from_u128(1));
-                    let negs = self.world.backends.neg.as_ref().unwrap();
-                    Ok(json!(negs.change(true, &neg, &[endpoint], request).await))
-                }
-                "syncer.on-operation" => Ok(args.clone()),
-                "echo.schedule" => {
-                    self.last_timer += 1;
-                    self.timers
-                        .insert((self.world.clock.now_ms() + number("ms"), self.last_timer));
-                    Ok(json!(self.last_timer))
-                }
-                "timer-events.on-timer" => {
-                    // Timer 1 schedules another one 5 ms later.
-                    if number("timer") == 1 {
-                        self.last_timer += 1;
-                        self.timers.insert((self.world.clock.now_ms() + 5, self.last_timer));
-                    }
-                    Ok(json!(number("timer") != 2))
-                }
-                other => Err(format!("no export `{other}`").into()),
+    async fn call(&mut self, export: &str, args: &Value) -> Result<Value, NoAnswer> {
+        let number = |name: &str| args.get(name).and_then(Value::as_u64).unwrap_or_default();
+        match export {
+            "lifecycle.snapshot" => Ok(json!(self.counter.to_string())),
+            "echo.say" => Ok(args.clone()),
+            "echo.trap" => Err(NoAnswer {
+                kind: Some("trap"),
+                text: "unreachable executed".to_owned(),
+            }),
+            "echo.count" => {
+                self.counter += 1;
+                self.world
+                    .backends
+                    .metrics
+                    .take("i", "echo_total", &[], Line::CounterAdd(1));
+                Ok(json!(self.counter))
             }
-        })
+            "echo.now" => Ok(json!(self.world.backends.clock.now_ms())),
+            "echo.sleep" => {
+                self.world.backends.clock.sleep_ms(number("ms")).await;
+                Ok(Value::Null)
+            }
+            "echo.random" => Ok(json!(self.world.backends.random.next_u64())),
+            "echo.look" => {
+                let refs = [ObjectRef {
+                    kind: Kind::Backend,
+                    identifier: "b-1".into(),
+                }];
+                self.asked.push(Asked {
+                    call: "clock.now-ms".into(),
+                    args: json!({}),
+                });
+                self.asked.push(Asked {
+                    call: "api.get".into(),
+                    args: json!({ "refs": refs }),
+                });
+                Ok(json!(self.world.backends.lbaas.as_ref().unwrap().get(&refs).await))
+            }
+            "echo.attach" => {
+                let neg = NegRef {
+                    name: "web".into(),
+                    zone: "z1".into(),
+                };
+                let endpoint = Endpoint {
+                    ip: args["ip"].as_str().unwrap_or_default().to_owned(),
+                    ipv6: String::new(),
+                    port: "80".into(),
+                    node: "n1".into(),
+                };
+                // A real host looks for a fault before it asks the backend.
+                let asked = json!({ "neg": neg, "endpoints": [endpoint] });
+                if let Some(fault) = self.world.faults.whole::<Value>("api.attach", &asked) {
+                    return Ok(fault);
+                }
+                let request = RequestId(uuid::Uuid::from_u128(1));
+                let negs = self.world.backends.neg.as_ref().unwrap();
+                Ok(json!(negs.change(true, &neg, &[endpoint], request).await))
+            }
+            "syncer.on-operation" => Ok(args.clone()),
+            "echo.schedule" => {
+                self.last_timer += 1;
+                self.timers
+                    .insert((self.world.clock.now_ms() + number("ms"), self.last_timer));
+                Ok(json!(self.last_timer))
+            }
+            "timer-events.on-timer" => {
+                // Timer 1 schedules another one 5 ms later.
+                if number("timer") == 1 {
+                    self.last_timer += 1;
+                    self.timers.insert((self.world.clock.now_ms() + 5, self.last_timer));
+                }
+                Ok(json!(number("timer") != 2))
+            }
+            other => Err(format!("no export `{other}`").into()),
+        }
     }
 
     fn take_asked(&mut self) -> Vec<Asked> {

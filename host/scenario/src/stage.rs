@@ -5,30 +5,31 @@ use std::sync::Arc;
 use serde_json::Value;
 use trueup_base::clock::VirtualClock;
 use trueup_capabilities::faults::Faults;
-use trueup_capabilities::{Answer, Backends};
+use trueup_capabilities::{Backends, async_trait};
 
 use crate::model::{Given, Scenario};
 use crate::simulated::Simulations;
 
 /// The source of guests.
+#[async_trait]
 pub trait Stage: Send + Sync {
     /// Makes sure that a guest, `NAME` or `NAME@VERSION`, can be started.
     ///
     /// # Errors
     /// Why it cannot be loaded.
-    fn load<'a>(&'a self, guest: &'a str) -> Answer<'a, Result<(), String>>;
+    async fn load(&self, guest: &str) -> Result<(), String>;
 
     /// Starts a new instance for a scenario in `world`: calls `lifecycle.init`, and `lifecycle.restore` if there is a
     /// snapshot.
     ///
     /// # Errors
     /// Why it did not start.
-    fn start<'a>(
-        &'a self,
-        scenario: &'a Scenario,
-        world: &'a World,
-        snapshot: Option<&'a str>,
-    ) -> Answer<'a, Result<Box<dyn Actor>, NotStarted>>;
+    async fn start(
+        &self,
+        scenario: &Scenario,
+        world: &World,
+        snapshot: Option<&str>,
+    ) -> Result<Box<dyn Actor>, NotStarted>;
 }
 
 /// Why an instance did not start.
@@ -61,12 +62,13 @@ impl From<String> for NoAnswer {
 }
 
 /// One instance of a guest.
+#[async_trait]
 pub trait Actor: Send {
     /// Calls an export, `interface.function` in WIT spelling, with its arguments by name.
     ///
     /// # Errors
     /// How it ended without an answer, or why the call is impossible.
-    fn call<'a>(&'a mut self, export: &'a str, args: &'a Value) -> Answer<'a, Result<Value, NoAnswer>>;
+    async fn call(&mut self, export: &str, args: &Value) -> Result<Value, NoAnswer>;
 
     /// Takes the questions since the previous call of this function, in order.
     fn take_asked(&mut self) -> Vec<Asked>;

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use serde_json::Value;
-use trueup_capabilities::Answer;
+use trueup_capabilities::async_trait;
 use trueup_capabilities::nftables;
 
 /// The kernel's tables by family and name. Two are equal if their rules are equal in order and their elements in any
@@ -45,8 +45,9 @@ impl Kernel {
     }
 }
 
+#[async_trait]
 impl nftables::Api for Kernel {
-    fn apply<'a>(&'a self, ruleset: &'a str) -> Answer<'a, Result<(), String>> {
+    async fn apply(&self, ruleset: &str) -> Result<(), String> {
         let mut state = self.0.lock().unwrap();
         let mut tables = state.tables.clone();
         let applied = transaction(&mut tables, ruleset);
@@ -54,7 +55,7 @@ impl nftables::Api for Kernel {
             Ok(()) => state.tables = tables,
             Err(error) => state.refused.push(error.clone()),
         }
-        Box::pin(std::future::ready(applied))
+        applied
     }
 }
 

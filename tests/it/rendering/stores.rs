@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
-use trueup_capabilities::Answer;
+use trueup_capabilities::async_trait;
 use trueup_capabilities::etcd::{self, Applied, Compare, Error, KeyValue, Listing, Operation, Watch};
 use trueup_capabilities::nftables;
 
@@ -42,42 +42,37 @@ pub(crate) struct Store {
     pub(crate) fates: Fates,
 }
 
+#[async_trait]
 impl etcd::Api for Store {
-    fn get<'a>(&'a self, key: &'a str) -> Answer<'a, Result<Option<KeyValue>, Error>> {
-        self.inner.get(key)
+    async fn get(&self, key: &str) -> Result<Option<KeyValue>, Error> {
+        self.inner.get(key).await
     }
 
-    fn list_prefix<'a>(&'a self, prefix: &'a str) -> Answer<'a, Result<Vec<KeyValue>, Error>> {
+    async fn list_prefix(&self, prefix: &str) -> Result<Vec<KeyValue>, Error> {
         match self.fates.next() {
-            Fate::Done => self.inner.list_prefix(prefix),
-            Fate::Refused | Fate::Lost => Box::pin(async { Err(Error::Unavailable("no leader".to_owned())) }),
+            Fate::Done => self.inner.list_prefix(prefix).await,
+            Fate::Refused | Fate::Lost => Err(Error::Unavailable("no leader".to_owned())),
         }
     }
 
-    fn transact<'a>(
-        &'a self,
-        compares: &'a [Compare],
-        operations: &'a [Operation],
-    ) -> Answer<'a, Result<Applied, Error>> {
-        self.inner.transact(compares, operations)
+    async fn transact(&self, compares: &[Compare], operations: &[Operation]) -> Result<Applied, Error> {
+        self.inner.transact(compares, operations).await
     }
 
-    fn commit<'a>(&'a self, compares: &'a [Compare], operations: &'a [Operation]) -> Answer<'a, Result<bool, Error>> {
+    async fn commit(&self, compares: &[Compare], operations: &[Operation]) -> Result<bool, Error> {
         let fate = self.fates.next();
-        Box::pin(async move {
-            if fate == Fate::Refused {
-                return Err(Error::Unavailable("no leader".to_owned()));
-            }
-            let answer = self.inner.commit(compares, operations).await;
-            if fate == Fate::Lost {
-                return Err(Error::Unavailable("the answer is lost".to_owned()));
-            }
-            answer
-        })
+        if fate == Fate::Refused {
+            return Err(Error::Unavailable("no leader".to_owned()));
+        }
+        let answer = self.inner.commit(compares, operations).await;
+        if fate == Fate::Lost {
+            return Err(Error::Unavailable("the answer is lost".to_owned()));
+        }
+        answer
     }
 
-    fn listing<'a>(&'a self, prefix: &'a str) -> Answer<'a, Result<Listing, Error>> {
-        self.inner.listing(prefix)
+    async fn listing(&self, prefix: &str) -> Result<Listing, Error> {
+        self.inner.listing(prefix).await
     }
 
     fn watch(&self, prefix: &str, after: u64) -> Box<dyn Watch> {
@@ -91,18 +86,17 @@ pub(crate) struct Filter<T> {
     pub(crate) fates: Fates,
 }
 
+#[async_trait]
 impl<T: nftables::Api> nftables::Api for Filter<T> {
-    fn apply<'a>(&'a self, ruleset: &'a str) -> Answer<'a, Result<(), String>> {
+    async fn apply(&self, ruleset: &str) -> Result<(), String> {
         let fate = self.fates.next();
-        Box::pin(async move {
-            if fate == Fate::Refused {
-                return Err("nft: no".to_owned());
-            }
-            let answer = self.inner.apply(ruleset).await;
-            if fate == Fate::Lost {
-                return Err("nft: took too long, and it is not known what it did".to_owned());
-            }
-            answer
-        })
+        if fate == Fate::Refused {
+            return Err("nft: no".to_owned());
+        }
+        let answer = self.inner.apply(ruleset).await;
+        if fate == Fate::Lost {
+            return Err("nft: took too long, and it is not known what it did".to_owned());
+        }
+        answer
     }
 }

@@ -26,7 +26,7 @@ mod tests;
 mod verify;
 mod writer;
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -194,5 +194,5 @@ impl Drop for Audit {
 fn start_head(folder: &Path, end: &End) -> io::Result<()> {
     end.head.write(&end.head_file)?;
     end.head_file.sync_all()?;
-    File::open(folder)?.sync_all()
+    trueup_base::replace::sync_folder(folder)
 }

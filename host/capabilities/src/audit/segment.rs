@@ -4,7 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use trueup_base::regular;
+use trueup_base::{regular, replace};
 
 use super::error::{AuditError, failed};
 
@@ -33,9 +33,7 @@ impl Open {
 
 /// Makes the names in a folder durable.
 pub(super) fn sync_folder(folder: &Path) -> Result<(), AuditError> {
-    File::open(folder)
-        .and_then(|folder| folder.sync_all())
-        .map_err(failed("sync", folder))
+    replace::sync_folder(folder).map_err(failed("sync", folder))
 }
 
 /// The name of the file that begins with line `first`.

@@ -5,6 +5,8 @@ use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
+use trueup_base::replace;
+
 /// The operations of a disk, each of which may fail. Each is the system call of the same name.
 pub(super) trait Disk: Send + Sync + std::fmt::Debug {
     fn write_at(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
@@ -34,7 +36,7 @@ pub(super) trait Disk: Send + Sync + std::fmt::Debug {
 
     /// Syncs the names in a folder.
     fn sync_folder(&self, folder: &Path) -> io::Result<()> {
-        File::open(folder)?.sync_all()
+        replace::sync_folder(folder)
     }
 }
 

@@ -31,7 +31,7 @@ use super::generations::{self, Keep};
 use super::lock::{self, OpenError};
 use super::syncs::Syncs;
 use super::{DATA_BYTES_MAX, ENTRY_BYTES_MAX, Error, Saved, Store, blocking, place, within};
-use crate::Answer;
+use crate::async_trait;
 use crate::metrics::Registry;
 
 /// The largest file: data of the largest size with its framing. More entries could be written, but one answer could not
@@ -184,31 +184,26 @@ impl File {
     }
 }
 
+#[async_trait]
 impl Store for File {
-    fn checkpoint<'a>(&'a self, data: &'a str) -> Answer<'a, Result<(), Error>> {
-        Box::pin(async move {
-            let (turn, data) = (self.turn().await, data.to_owned());
-            self.in_turn(turn, move |shared| shared.checkpoint(&data)).await
-        })
+    async fn checkpoint(&self, data: &str) -> Result<(), Error> {
+        let (turn, data) = (self.turn().await, data.to_owned());
+        self.in_turn(turn, move |shared| shared.checkpoint(&data)).await
     }
 
-    fn append<'a>(&'a self, entry: &'a str) -> Answer<'a, Result<(), Error>> {
-        Box::pin(async move {
-            let turn = self.turn().await;
-            if self.shared.settings.shared_sync && !self.shared.is_unusable() {
-                // A write into the system's cache is too cheap to move to another thread.
-                return self.shared.append(entry);
-            }
-            let entry = entry.to_owned();
-            self.in_turn(turn, move |shared| shared.append(&entry)).await
-        })
+    async fn append(&self, entry: &str) -> Result<(), Error> {
+        let turn = self.turn().await;
+        if self.shared.settings.shared_sync && !self.shared.is_unusable() {
+            // A write into the system's cache is too cheap to move to another thread.
+            return self.shared.append(entry);
+        }
+        let entry = entry.to_owned();
+        self.in_turn(turn, move |shared| shared.append(&entry)).await
     }
 
-    fn restore(&self) -> Answer<'_, Result<Option<Saved>, Error>> {
-        Box::pin(async move {
-            let turn = self.turn().await;
-            self.in_turn(turn, Shared::restore).await
-        })
+    async fn restore(&self) -> Result<Option<Saved>, Error> {
+        let turn = self.turn().await;
+        self.in_turn(turn, Shared::restore).await
     }
 
     fn written(&self) -> u64 {
@@ -219,8 +214,8 @@ impl Store for File {
         }
     }
 
-    fn durable(&self, written: u64) -> Answer<'_, Result<(), Error>> {
-        Box::pin(self.settle(written))
+    async fn durable(&self, written: u64) -> Result<(), Error> {
+        self.settle(written).await
     }
 }
 

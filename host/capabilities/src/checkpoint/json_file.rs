@@ -18,7 +18,7 @@ use super::disk::{Disk, Real};
 use super::generations::{self, Keep};
 use super::lock::{self, OpenError};
 use super::{DATA_BYTES_MAX, Error, Saved, Store, blocking, place, within};
-use crate::Answer;
+use crate::async_trait;
 
 /// Where the original keeps its file (its environment variable: `AWS_VPC_K8S_CNI_BACKING_STORE`).
 pub const PATH_OF_THE_ORIGINAL: &str = "/var/run/aws-node/ipam.json";
@@ -111,19 +111,20 @@ pub(super) fn read(path: &Path, file: &mut std::fs::File) -> Result<String, Erro
     String::from_utf8(bytes).map_err(|error| Error::Corrupt(format!("{shown}: not text: {error}")))
 }
 
+#[async_trait]
 impl Store for JsonFile {
-    fn checkpoint<'a>(&'a self, data: &'a str) -> Answer<'a, Result<(), Error>> {
+    async fn checkpoint(&self, data: &str) -> Result<(), Error> {
         let (shared, data) = (Arc::clone(&self.shared), data.to_owned());
-        Box::pin(blocking(move || shared.checkpoint(&data)))
+        blocking(move || shared.checkpoint(&data)).await
     }
 
-    fn append<'a>(&'a self, _: &'a str) -> Answer<'a, Result<(), Error>> {
+    async fn append(&self, _: &str) -> Result<(), Error> {
         let refusal = "this store keeps no entries: set compact_after to 0".to_owned();
-        Box::pin(std::future::ready(Err(Error::Unavailable(refusal))))
+        Err(Error::Unavailable(refusal))
     }
 
-    fn restore(&self) -> Answer<'_, Result<Option<Saved>, Error>> {
+    async fn restore(&self) -> Result<Option<Saved>, Error> {
         let shared = Arc::clone(&self.shared);
-        Box::pin(blocking(move || shared.restore()))
+        blocking(move || shared.restore()).await
     }
 }

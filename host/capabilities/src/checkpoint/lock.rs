@@ -13,54 +13,36 @@ use super::place;
 
 /// Why a store could not be opened. One line.
 #[derive(Debug, thiserror::Error)]
-pub enum OpenError {
-    /// Another process, or another store of this process, has it open.
-    #[error(
-        "checkpoint `{}`: in use by {}; stop that one first, or choose another path",
-        path.display(),
-        holder.map_or_else(|| "another process".to_owned(), |pid| format!("the process with pid {pid}"))
-    )]
-    Locked {
-        /// The store, not its lock file.
-        path: PathBuf,
-        /// The process that has it; `None` if it had not yet written its pid.
-        holder: Option<u32>,
-    },
-    /// Its folder or its lock file can't be created or opened.
-    #[error("checkpoint `{}`: {what} `{}`: {source}", path.display(), place.display())]
-    Place {
-        /// The store.
-        path: PathBuf,
-        /// The operation that failed.
-        what: &'static str,
-        /// The path of that operation.
-        place: PathBuf,
-        /// Why it failed.
-        source: io::Error,
-    },
+#[error("checkpoint `{}`: {reason}", path.display())]
+pub struct OpenError {
+    /// The store, not its lock file.
+    path: PathBuf,
+    reason: String,
 }
 
 /// Creates the folder if it is missing, and takes the lock of the store at `path`.
 pub(super) fn take(path: &Path) -> Result<FileLock, OpenError> {
-    let failed = |what, place: &Path| {
-        let place = place.to_owned();
-        move |source| OpenError::Place {
-            path: path.to_owned(),
-            what,
-            place,
-            source,
-        }
+    let failed = |reason: String| OpenError {
+        path: path.to_owned(),
+        reason,
     };
+    let failed_at =
+        |what: &str, place: &Path, error: &io::Error| failed(format!("{what} `{}`: {error}", place.display()));
     let folder = place::folder_of(path);
-    place::create_folder(folder).map_err(failed("creating the folder", folder))?;
+    place::create_folder(folder).map_err(|error| failed_at("creating the folder", folder, &error))?;
     let beside = place::beside(path, ".lock");
-    let file = place::open_lock(&beside).map_err(failed("opening the lock file", &beside))?;
+    let file = place::open_lock(&beside).map_err(|error| failed_at("opening the lock file", &beside, &error))?;
     FileLock::take(file).map_err(|error| match error {
-        NotLocked::Taken(holder) => OpenError::Locked {
-            path: path.to_owned(),
-            holder,
-        },
-        NotLocked::Failed(source) => failed("locking", &beside)(source),
+        NotLocked::Taken(holder) => {
+            let holder = holder.map_or_else(
+                || "another process".to_owned(),
+                |pid| format!("the process with pid {pid}"),
+            );
+            failed(format!(
+                "in use by {holder}; stop that one first, or choose another path"
+            ))
+        }
+        NotLocked::Failed(error) => failed_at("locking", &beside, &error),
     })
 }
 

@@ -27,7 +27,7 @@ pub use lock::OpenError;
 
 pub use crate::bindings::checkpoint::store::{Error, Saved};
 
-use crate::Answer;
+use crate::async_trait;
 
 /// The maximum size of a checkpoint's data: some 500,000 allocations, far more than a node has addresses.
 pub const DATA_BYTES_MAX: usize = 64 << 20;
@@ -41,15 +41,16 @@ pub const KEEP_GENERATIONS: u32 = 3;
 /// The storage of one instance. `checkpoint`, `append` and `restore` are the WIT functions and keep their promises,
 /// except in a store that shares syncs: there an answered change may be written but not yet durable. In that case the
 /// caller must await [`Store::durable`] before an answer of the instance leaves the host.
+#[async_trait]
 pub trait Store: Send + Sync {
     /// Replaces everything stored, atomically.
-    fn checkpoint<'a>(&'a self, data: &'a str) -> Answer<'a, Result<(), Error>>;
+    async fn checkpoint(&self, data: &str) -> Result<(), Error>;
 
     /// Adds an entry after the last checkpoint.
-    fn append<'a>(&'a self, entry: &'a str) -> Answer<'a, Result<(), Error>>;
+    async fn append(&self, entry: &str) -> Result<(), Error>;
 
     /// What is stored; `None` if nothing ever was.
-    fn restore(&self) -> Answer<'_, Result<Option<Saved>, Error>>;
+    async fn restore(&self) -> Result<Option<Saved>, Error>;
 
     /// The number of changes written since the store was opened. Always 0 if every change is durable before its answer.
     fn written(&self) -> u64 {
@@ -60,9 +61,9 @@ pub trait Store: Send + Sync {
     ///
     /// # Errors
     /// If they may be lost. The caller must then rebuild the instance from [`Store::restore`].
-    fn durable(&self, written: u64) -> Answer<'_, Result<(), Error>> {
+    async fn durable(&self, written: u64) -> Result<(), Error> {
         let _ = written;
-        Box::pin(std::future::ready(Ok(())))
+        Ok(())
     }
 }
 

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
 pub(super) use trueup_base::regular::folder_of;
+use trueup_base::replace;
 
 use super::Error;
 
@@ -41,7 +42,7 @@ pub(super) fn create_folder(folder: &Path) -> io::Result<()> {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         _ => {}
     }
-    File::open(above)?.sync_all()
+    replace::sync_folder(above)
 }
 
 /// Opens a store's file for reading, whatever its owner: an operator may read a host's files as another user.

@@ -3,7 +3,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::{Error, Saved, Store};
-use crate::Answer;
+use crate::async_trait;
 
 /// Keeps its data as long as it lives; clones of the `Arc` around it share the storage.
 #[derive(Debug, Default)]
@@ -26,25 +26,22 @@ impl Simulated {
     }
 }
 
+#[async_trait]
 impl Store for Simulated {
-    fn checkpoint<'a>(&'a self, data: &'a str) -> Answer<'a, Result<(), Error>> {
-        Box::pin(async move {
-            *self.lock() = Some(Saved::of(data));
-            Ok(())
-        })
+    async fn checkpoint(&self, data: &str) -> Result<(), Error> {
+        *self.lock() = Some(Saved::of(data));
+        Ok(())
     }
 
-    fn append<'a>(&'a self, entry: &'a str) -> Answer<'a, Result<(), Error>> {
-        Box::pin(async move {
-            let mut saved = self.lock();
-            let nothing = || Error::Unavailable("nothing to append to".to_owned());
-            let entries = &mut saved.as_mut().ok_or_else(nothing)?.entries;
-            entries.push(entry.to_owned());
-            Ok(())
-        })
+    async fn append(&self, entry: &str) -> Result<(), Error> {
+        let mut saved = self.lock();
+        let nothing = || Error::Unavailable("nothing to append to".to_owned());
+        let entries = &mut saved.as_mut().ok_or_else(nothing)?.entries;
+        entries.push(entry.to_owned());
+        Ok(())
     }
 
-    fn restore(&self) -> Answer<'_, Result<Option<Saved>, Error>> {
-        Box::pin(async move { Ok(self.saved()) })
+    async fn restore(&self) -> Result<Option<Saved>, Error> {
+        Ok(self.saved())
     }
 }

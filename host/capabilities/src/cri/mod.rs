@@ -14,18 +14,19 @@ pub use crate::bindings::cri::sandboxes::Sandbox;
 
 use std::collections::BTreeSet;
 
-use crate::Answer;
+use crate::async_trait;
 
 /// A container runtime, real or simulated.
+#[async_trait]
 pub trait Runtime: Send + Sync {
     /// The running sandboxes with an address of their own, by id; one record per address.
-    fn list_running(&self) -> Answer<'_, Result<Vec<Sandbox>, String>>;
+    async fn list_running(&self) -> Result<Vec<Sandbox>, String>;
 
     /// The ids of all sandboxes that the runtime knows, running or not. Only the host can call this, not guests.
     ///
     /// # Errors
     /// If the ids are unknown; the caller must not draw any conclusion from that.
-    fn list_ids(&self) -> Answer<'_, Result<BTreeSet<String>, String>> {
-        Box::pin(std::future::ready(Err("this runtime does not list them".to_owned())))
+    async fn list_ids(&self) -> Result<BTreeSet<String>, String> {
+        Err("this runtime does not list them".to_owned())
     }
 }

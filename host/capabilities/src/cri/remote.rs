@@ -33,7 +33,7 @@ use super::messages::{
     PodSandboxStatus, PodSandboxStatusRequest, PodSandboxStatusResponse, SandboxState,
 };
 use super::{Runtime, Sandbox};
-use crate::Answer;
+use crate::async_trait;
 
 /// The default sockets in the order of the search, if none is configured: containerd, CRI-O, cri-dockerd.
 pub const SOCKETS_DEFAULT: [&str; 3] = [
@@ -91,10 +91,17 @@ impl Remote {
         Self { settings }
     }
 
-    async fn running(&self) -> Result<Vec<Sandbox>, Failure> {
+    async fn connect(&self) -> Result<Connection, String> {
         let started = Instant::now();
         let socket = chosen_socket(self.settings.socket.as_deref(), &SOCKETS_DEFAULT)?;
-        let connection = Connection::open(socket, started, &self.settings).await?;
+        Connection::open(socket, started, &self.settings).await
+    }
+}
+
+#[async_trait]
+impl Runtime for Remote {
+    async fn list_running(&self) -> Result<Vec<Sandbox>, String> {
+        let connection = self.connect().await?;
         let listed = connection.list(Some(SandboxState::Ready)).await?;
         let mut answers = connection.statuses(listed.keys()).await?;
         // By id, whatever the order in which the runtime listed and answered.
@@ -102,62 +109,32 @@ impl Remote {
         Ok(of_each.flat_map(|(item, status)| addresses(item, status)).collect())
     }
 
-    async fn known(&self) -> Result<BTreeSet<String>, Failure> {
-        let started = Instant::now();
-        let socket = chosen_socket(self.settings.socket.as_deref(), &SOCKETS_DEFAULT)?;
-        let connection = Connection::open(socket, started, &self.settings).await?;
-        Ok(connection.list(None).await?.into_keys().collect())
+    async fn list_ids(&self) -> Result<BTreeSet<String>, String> {
+        let listed = self.connect().await?.list(None).await?;
+        Ok(listed.into_keys().collect())
     }
 }
 
-impl Runtime for Remote {
-    fn list_running(&self) -> Answer<'_, Result<Vec<Sandbox>, String>> {
-        Box::pin(async move { self.running().await.map_err(|failure| failure.to_string()) })
-    }
-
-    fn list_ids(&self) -> Answer<'_, Result<BTreeSet<String>, String>> {
-        Box::pin(async move { self.known().await.map_err(|failure| failure.to_string()) })
-    }
-}
-
-/// Why the runtime's sandboxes are unknown.
-#[derive(Debug, thiserror::Error)]
-enum Failure {
-    #[error(
-        "found no container runtime's socket: none of {} exists; start the runtime, or set `socket` in `[backend.cri]`",
-        in_backticks(tried)
-    )]
-    NoSocket { tried: Vec<PathBuf> },
-    #[error(
-        "can't connect to the container runtime at `{}`: {reason}; start the runtime, or correct `socket` in \
-         `[backend.cri]`",
-        socket.display()
-    )]
-    Connect { socket: Arc<Path>, reason: String },
-    #[error("{call} on `{}` failed: {}", socket.display(), StatusText(status))]
-    Call {
-        socket: Arc<Path>,
-        /// The method and its argument.
-        call: String,
-        status: Box<Status>,
-    },
-}
-
-fn in_backticks(paths: &[PathBuf]) -> String {
-    let paths: Vec<String> = paths.iter().map(|path| format!("`{}`", path.display())).collect();
+fn in_backticks(paths: &[impl AsRef<Path>]) -> String {
+    let quoted = |path: &_| format!("`{}`", AsRef::<Path>::as_ref(path).display());
+    let paths: Vec<String> = paths.iter().map(quoted).collect();
     paths.join(", ")
 }
 
 /// The configured socket, or else the first default that exists.
-fn chosen_socket(configured: Option<&Path>, defaults: &[impl AsRef<Path>]) -> Result<Arc<Path>, Failure> {
+fn chosen_socket(configured: Option<&Path>, defaults: &[impl AsRef<Path>]) -> Result<Arc<Path>, String> {
     if let Some(socket) = configured {
         return Ok(socket.into());
     }
     // A path that can't be inspected may exist. Connecting to it reports the error; skipping it would not.
     let exists = |socket: &&Path| socket.try_exists().unwrap_or(true);
     let found = defaults.iter().map(AsRef::as_ref).find(exists);
-    found.map(Arc::from).ok_or_else(|| Failure::NoSocket {
-        tried: defaults.iter().map(|socket| socket.as_ref().to_owned()).collect(),
+    found.map(Arc::from).ok_or_else(|| {
+        let tried = in_backticks(defaults);
+        format!(
+            "found no container runtime's socket: none of {tried} exists; start the runtime, or set `socket` in \
+             `[backend.cri]`"
+        )
     })
 }
 
@@ -171,7 +148,7 @@ struct Connection {
 }
 
 impl Connection {
-    async fn open(socket: Arc<Path>, started: Instant, settings: &Settings) -> Result<Self, Failure> {
+    async fn open(socket: Arc<Path>, started: Instant, settings: &Settings) -> Result<Self, String> {
         let within = settings.connect_timeout.min(settings.call_timeout);
         let opened = timeout_at(started + within, open_channel(&socket)).await;
         let opened = opened.unwrap_or_else(|_| Err(format!("no connection within {} ms", within.as_millis())));
@@ -184,12 +161,16 @@ impl Connection {
                 deadline: started + settings.call_timeout,
                 call_timeout: settings.call_timeout,
             }),
-            Err(reason) => Err(Failure::Connect { socket, reason }),
+            Err(reason) => Err(format!(
+                "can't connect to the container runtime at `{}`: {reason}; start the runtime, or correct `socket` in \
+                 `[backend.cri]`",
+                socket.display()
+            )),
         }
     }
 
     /// The sandboxes in this state, or in any state, by id.
-    async fn list(&self, state: Option<SandboxState>) -> Result<BTreeMap<String, PodSandbox>, Failure> {
+    async fn list(&self, state: Option<SandboxState>) -> Result<BTreeMap<String, PodSandbox>, String> {
         let state = state.map(|state| PodSandboxStateValue { state: state.into() });
         let request = ListPodSandboxRequest {
             filter: state.map(|state| PodSandboxFilter { state: Some(state) }),
@@ -197,7 +178,7 @@ impl Connection {
         let listed: ListPodSandboxResponse = self
             .unary(LIST, request)
             .await
-            .map_err(|status| self.failed(format!("`{LIST}`"), status))?;
+            .map_err(|status| self.failed(&format!("`{LIST}`"), &status))?;
         let by_id = listed.items.into_iter().map(|item| (item.id.clone(), item));
         Ok(by_id.collect())
     }
@@ -206,7 +187,7 @@ impl Connection {
     async fn statuses<'a>(
         &self,
         ids: impl Iterator<Item = &'a String>,
-    ) -> Result<BTreeMap<String, PodSandboxStatus>, Failure> {
+    ) -> Result<BTreeMap<String, PodSandboxStatus>, String> {
         let mut ids = ids.cloned().fuse();
         let mut asked = JoinSet::new();
         let mut answers = BTreeMap::new();
@@ -227,14 +208,14 @@ impl Connection {
                 }
                 Some(Err(ended)) => {
                     let status = Status::internal(format!("the host's task ended: {ended}"));
-                    return Err(self.failed(format!("`{STATUS}`"), status));
+                    return Err(self.failed(&format!("`{STATUS}`"), &status));
                 }
             }
         }
     }
 
     /// The status of one sandbox; `None` if it ended meanwhile.
-    async fn status(&self, id: &str) -> Result<Option<PodSandboxStatus>, Failure> {
+    async fn status(&self, id: &str) -> Result<Option<PodSandboxStatus>, String> {
         let request = PodSandboxStatusRequest {
             pod_sandbox_id: id.to_owned(),
         };
@@ -246,7 +227,7 @@ impl Connection {
                 tracing::debug!(id, "the sandbox ended after it was listed");
                 Ok(None)
             }
-            Err(status) => Err(self.failed(format!("`{STATUS}` of sandbox `{id}`"), status)),
+            Err(status) => Err(self.failed(&format!("`{STATUS}` of sandbox `{id}`"), &status)),
         }
     }
 
@@ -271,12 +252,9 @@ impl Connection {
         }
     }
 
-    fn failed(&self, call: String, status: Status) -> Failure {
-        Failure::Call {
-            socket: Arc::clone(&self.socket),
-            call,
-            status: Box::new(status),
-        }
+    /// `call`: the method and its argument.
+    fn failed(&self, call: &str, status: &Status) -> String {
+        format!("{call} on `{}` failed: {}", self.socket.display(), StatusText(status))
     }
 }
 

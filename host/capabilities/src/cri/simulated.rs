@@ -1,7 +1,7 @@
 //! A container runtime in memory.
 
 use super::{Runtime, Sandbox};
-use crate::Answer;
+use crate::async_trait;
 
 /// Holds a fixed set of sandboxes.
 #[derive(Debug, Default)]
@@ -15,8 +15,9 @@ impl Simulated {
     }
 }
 
+#[async_trait]
 impl Runtime for Simulated {
-    fn list_running(&self) -> Answer<'_, Result<Vec<Sandbox>, String>> {
-        Box::pin(std::future::ready(Ok(self.0.clone())))
+    async fn list_running(&self) -> Result<Vec<Sandbox>, String> {
+        Ok(self.0.clone())
     }
 }

@@ -1,7 +1,7 @@
 //! What every store can do.
 
 use super::stored::{Changes, Listing};
-use crate::Answer;
+use crate::async_trait;
 use crate::bindings::etcd::kv::{Compare, Error, KeyValue, Operation};
 
 /// The revision of an unchanged store: etcd counts from here.
@@ -23,55 +23,52 @@ pub struct Applied {
 ///
 /// A change is never sent twice. If its answer is lost, the error is `unavailable` and says that the outcome is
 /// unknown. Before a retry, the caller must read back, or use a compare that only holds the first time.
+#[async_trait]
 pub trait Api: Send + Sync {
     /// The value of the key; `None` if there is none.
-    fn get<'a>(&'a self, key: &'a str) -> Answer<'a, Result<Option<KeyValue>, Error>>;
+    async fn get(&self, key: &str) -> Result<Option<KeyValue>, Error>;
 
     /// Everything under the prefix, sorted by key, all of one revision, with values of any kind.
-    fn listing<'a>(&'a self, prefix: &'a str) -> Answer<'a, Result<Listing, Error>>;
+    async fn listing(&self, prefix: &str) -> Result<Listing, Error>;
 
     /// Applies all operations atomically if every compare holds. Otherwise does nothing.
-    fn transact<'a>(
-        &'a self,
-        compares: &'a [Compare],
-        operations: &'a [Operation],
-    ) -> Answer<'a, Result<Applied, Error>>;
+    async fn transact(&self, compares: &[Compare], operations: &[Operation]) -> Result<Applied, Error>;
 
     /// The changes under the prefix in revisions above `after`, as they come. Sends no request before [`Watch::next`].
     fn watch(&self, prefix: &str, after: u64) -> Box<dyn Watch>;
 
     /// As [`Api::listing`]. A single value that is not text fails the whole call.
-    fn list_prefix<'a>(&'a self, prefix: &'a str) -> Answer<'a, Result<Vec<KeyValue>, Error>> {
-        Box::pin(async move { self.listing(prefix).await?.into_texts() })
+    async fn list_prefix(&self, prefix: &str) -> Result<Vec<KeyValue>, Error> {
+        self.listing(prefix).await?.into_texts()
     }
 
     /// The names only.
-    fn list_keys<'a>(&'a self, prefix: &'a str) -> Answer<'a, Result<Vec<String>, Error>> {
-        Box::pin(async move { self.listing(prefix).await?.into_keys() })
+    async fn list_keys(&self, prefix: &str) -> Result<Vec<String>, Error> {
+        self.listing(prefix).await?.into_keys()
     }
 
     /// Stores a value and returns its revision.
-    fn put<'a>(&'a self, key: &'a str, value: &'a str) -> Answer<'a, Result<u64, Error>> {
+    async fn put(&self, key: &str, value: &str) -> Result<u64, Error> {
         let put = [Operation::Put((key.to_owned(), value.to_owned()))];
-        Box::pin(async move { Ok(self.transact(&[], &put).await?.revision) })
+        Ok(self.transact(&[], &put).await?.revision)
     }
 
     /// Atomically stores a value if there is none. Returns true if this call stored it.
-    fn put_if_not_exists<'a>(&'a self, key: &'a str, value: &'a str) -> Answer<'a, Result<bool, Error>> {
+    async fn put_if_not_exists(&self, key: &str, value: &str) -> Result<bool, Error> {
         let absent = [Compare::Absent(key.to_owned())];
         let put = [Operation::Put((key.to_owned(), value.to_owned()))];
-        Box::pin(async move { Ok(self.transact(&absent, &put).await?.held) })
+        Ok(self.transact(&absent, &put).await?.held)
     }
 
     /// Returns true if the key existed.
-    fn delete<'a>(&'a self, key: &'a str) -> Answer<'a, Result<bool, Error>> {
+    async fn delete(&self, key: &str) -> Result<bool, Error> {
         let delete = [Operation::Delete(key.to_owned())];
-        Box::pin(async move { Ok(self.transact(&[], &delete).await?.changed) })
+        Ok(self.transact(&[], &delete).await?.changed)
     }
 
     /// As [`Api::transact`]. Returns false if a compare did not hold.
-    fn commit<'a>(&'a self, compares: &'a [Compare], operations: &'a [Operation]) -> Answer<'a, Result<bool, Error>> {
-        Box::pin(async move { Ok(self.transact(compares, operations).await?.held) })
+    async fn commit(&self, compares: &[Compare], operations: &[Operation]) -> Result<bool, Error> {
+        Ok(self.transact(compares, operations).await?.held)
     }
 }
 
@@ -79,13 +76,14 @@ pub trait Api: Send + Sync {
 ///
 /// Watches of all stores behave alike: revisions ascend, each comes once and whole, and its events have the order of
 /// the operations that made them.
+#[async_trait]
 pub trait Watch: Send {
     /// The next revision that changed something under the prefix. Waits while the store is unreachable. Cancel-safe:
     /// dropping it loses nothing.
     ///
     /// # Errors
     /// If this watch has ended: list again, and watch after that.
-    fn next(&mut self) -> Answer<'_, Result<Changes, WatchEnd>>;
+    async fn next(&mut self) -> Result<Changes, WatchEnd>;
 }
 
 /// Why a watch has ended.

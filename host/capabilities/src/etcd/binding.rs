@@ -10,44 +10,29 @@ use crate::grants::{Access, ETCD};
 use crate::guard::Guard;
 use crate::host::Host;
 
-/// The keys that a request touches.
-#[derive(Clone, Copy)]
-enum Touched<'a> {
-    Key(&'a str),
-    /// Every key that begins with it.
-    Prefix(&'a str),
+/// What a request touches: a key, or every key with a prefix. A grant that covers the text covers all of it.
+type Touched<'a> = (Access, &'static str, &'a str);
+
+fn key(access: Access, key: &str) -> Touched<'_> {
+    (access, "key", key)
 }
 
-impl<'a> Touched<'a> {
-    /// A grant that covers this text covers everything that the request touches.
-    fn scope(self) -> &'a str {
-        match self {
-            Self::Key(text) | Self::Prefix(text) => text,
-        }
-    }
-}
-
-impl std::fmt::Display for Touched<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Key(key) => write!(f, "key `{key}`"),
-            Self::Prefix(prefix) => write!(f, "prefix `{prefix}`"),
-        }
-    }
+fn prefix(prefix: &str) -> Touched<'_> {
+    (Access::Read, "prefix", prefix)
 }
 
 impl<'a> Guard<'a> {
     /// Returns the store if the guest has all of this access.
-    fn kv(&mut self, touched: &[(Access, Touched<'_>)]) -> Result<&'a dyn Api, Error> {
+    fn kv(&mut self, touched: &[Touched<'_>]) -> Result<&'a dyn Api, Error> {
         self.count(ETCD, 1).map_err(Error::AccessDenied)?;
         if touched.is_empty() && !self.grants.allow_some(ETCD, Access::Write) {
             let text = "no grant to write to etcd".to_owned();
             return Err(Error::AccessDenied(self.refuse("", text, 1)));
         }
-        for &(access, what) in touched {
-            if !self.grants.allow_etcd(access, what.scope()) {
-                let text = format!("no grant to {access} etcd's {what}");
-                return Err(Error::AccessDenied(self.refuse(what.scope(), text, 1)));
+        for &(access, what, scope) in touched {
+            if !self.grants.allow_etcd(access, scope) {
+                let text = format!("no grant to {access} etcd's {what} `{scope}`");
+                return Err(Error::AccessDenied(self.refuse(scope, text, 1)));
             }
         }
         let api = self.backends.etcd.as_deref();
@@ -56,20 +41,16 @@ impl<'a> Guard<'a> {
 }
 
 /// What a transaction touches, in its order.
-fn touched<'a>(compares: &'a [Compare], operations: &'a [Operation]) -> Vec<(Access, Touched<'a>)> {
-    let read = compares
-        .iter()
-        .map(|compare| (Access::Read, Touched::Key(compare.key())));
-    let written = operations
-        .iter()
-        .map(|operation| (Access::Write, Touched::Key(operation.key())));
+fn touched<'a>(compares: &'a [Compare], operations: &'a [Operation]) -> Vec<Touched<'a>> {
+    let read = compares.iter().map(|compare| key(Access::Read, compare.key()));
+    let written = operations.iter().map(|operation| key(Access::Write, operation.key()));
     read.chain(written).collect()
 }
 
 impl kv::Host for Host {
     async fn get(&mut self, key: String) -> wasmtime::Result<Result<Option<KeyValue>, Error>> {
         self.ask("kv.get", &args!(key: String), async |mut guard| {
-            let api = guard.kv(&[(Access::Read, Touched::Key(&key))])?;
+            let api = guard.kv(&[self::key(Access::Read, &key)])?;
             api.get(&key).await
         })
         .await
@@ -77,7 +58,7 @@ impl kv::Host for Host {
 
     async fn list_prefix(&mut self, prefix: String) -> wasmtime::Result<Result<Vec<KeyValue>, Error>> {
         self.ask("kv.list-prefix", &args!(prefix: String), async |mut guard| {
-            let api = guard.kv(&[(Access::Read, Touched::Prefix(&prefix))])?;
+            let api = guard.kv(&[self::prefix(&prefix)])?;
             api.list_prefix(&prefix).await
         })
         .await
@@ -85,7 +66,7 @@ impl kv::Host for Host {
 
     async fn list_keys(&mut self, prefix: String) -> wasmtime::Result<Result<Vec<String>, Error>> {
         self.ask("kv.list-keys", &args!(prefix: String), async |mut guard| {
-            let api = guard.kv(&[(Access::Read, Touched::Prefix(&prefix))])?;
+            let api = guard.kv(&[self::prefix(&prefix)])?;
             api.list_keys(&prefix).await
         })
         .await
@@ -93,7 +74,7 @@ impl kv::Host for Host {
 
     async fn put(&mut self, key: String, value: String) -> wasmtime::Result<Result<u64, Error>> {
         self.ask("kv.put", &args!(key: String, value: String), async |mut guard| {
-            let api = guard.kv(&[(Access::Write, Touched::Key(&key))])?;
+            let api = guard.kv(&[self::key(Access::Write, &key)])?;
             api.put(&key, &value).await
         })
         .await
@@ -104,7 +85,7 @@ impl kv::Host for Host {
             "kv.put-if-not-exists",
             &args!(key: String, value: String),
             async |mut guard| {
-                let api = guard.kv(&[(Access::Write, Touched::Key(&key))])?;
+                let api = guard.kv(&[self::key(Access::Write, &key)])?;
                 api.put_if_not_exists(&key, &value).await
             },
         )
@@ -113,7 +94,7 @@ impl kv::Host for Host {
 
     async fn delete(&mut self, key: String) -> wasmtime::Result<Result<bool, Error>> {
         self.ask("kv.delete", &args!(key: String), async |mut guard| {
-            let api = guard.kv(&[(Access::Write, Touched::Key(&key))])?;
+            let api = guard.kv(&[self::key(Access::Write, &key)])?;
             api.delete(&key).await
         })
         .await

@@ -5,7 +5,7 @@ use tokio::sync::watch;
 use super::api::{Watch, WatchEnd};
 use super::embedded::Embedded;
 use super::stored::Changes;
-use crate::Answer;
+use crate::async_trait;
 
 /// How many revisions back a watch can begin; one that falls further behind lists again. etcd keeps all until an
 /// operator compacts it. The watchers of these stores run in the same process and fall behind only for moments.
@@ -60,8 +60,9 @@ impl Cursor {
     }
 }
 
+#[async_trait]
 impl Watch for Cursor {
-    fn next(&mut self) -> Answer<'_, Result<Changes, WatchEnd>> {
-        Box::pin(self.advance())
+    async fn next(&mut self) -> Result<Changes, WatchEnd> {
+        self.advance().await
     }
 }

@@ -12,7 +12,7 @@ use super::api::{Api, Applied, Watch};
 use super::embedded::Embedded;
 use super::rules;
 use super::stored::Listing;
-use crate::Answer;
+use crate::async_trait;
 use crate::bindings::etcd::kv::{Compare, Error, KeyValue, Operation};
 
 /// A store that can only be read.
@@ -61,35 +61,26 @@ impl Planned {
     }
 }
 
+#[async_trait]
 impl Api for Planned {
-    fn get<'a>(&'a self, key: &'a str) -> Answer<'a, Result<Option<KeyValue>, Error>> {
-        Box::pin(async move {
-            rules::check_key(key)?;
+    async fn get(&self, key: &str) -> Result<Option<KeyValue>, Error> {
+        rules::check_key(key)?;
+        self.touch(key).await?;
+        self.store.get(key).await
+    }
+
+    async fn transact(&self, compares: &[Compare], operations: &[Operation]) -> Result<Applied, Error> {
+        rules::check(compares, operations)?;
+        let compared = compares.iter().map(Compare::key);
+        for key in compared.chain(operations.iter().map(Operation::key)) {
             self.touch(key).await?;
-            self.store.get(key).await
-        })
+        }
+        self.store.transact(compares, operations).await
     }
 
-    fn transact<'a>(
-        &'a self,
-        compares: &'a [Compare],
-        operations: &'a [Operation],
-    ) -> Answer<'a, Result<Applied, Error>> {
-        Box::pin(async move {
-            rules::check(compares, operations)?;
-            let compared = compares.iter().map(Compare::key);
-            for key in compared.chain(operations.iter().map(Operation::key)) {
-                self.touch(key).await?;
-            }
-            self.store.transact(compares, operations).await
-        })
-    }
-
-    fn listing<'a>(&'a self, prefix: &'a str) -> Answer<'a, Result<Listing, Error>> {
-        Box::pin(async move {
-            self.touch(prefix).await?;
-            self.store.listing(prefix).await
-        })
+    async fn listing(&self, prefix: &str) -> Result<Listing, Error> {
+        self.touch(prefix).await?;
+        self.store.listing(prefix).await
     }
 
     fn watch(&self, prefix: &str, after: u64) -> Box<dyn Watch> {

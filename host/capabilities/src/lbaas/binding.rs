@@ -112,46 +112,37 @@ impl<'a> Guard<'a> {
         admitted: Result<(), Error>,
         owners: impl Fn(&T) -> Vec<Parent>,
     ) -> Sifted<'a, 'e, T> {
+        let mut sifted = Sifted {
+            call: self.call,
+            api: None,
+            granted: Cow::Borrowed(&[]),
+            refusals: vec![None; entries.len()],
+        };
         let api = match admitted.and_then(|()| self.lbaas()) {
             Ok(api) => api,
             Err(refusal) => {
-                return Sifted {
-                    call: self.call,
-                    api: None,
-                    granted: Cow::Borrowed(&[]),
-                    refusals: vec![Some(refusal); entries.len()],
-                };
+                sifted.refusals.fill(Some(refusal));
+                return sifted;
             }
         };
-        if self.grants.allow_all(LBAAS, access) {
-            return Sifted {
-                call: self.call,
-                api: Some(api).filter(|_| !entries.is_empty()),
-                granted: Cow::Borrowed(entries),
-                refusals: vec![None; entries.len()],
-            };
-        }
-        let mut refusals = Vec::with_capacity(entries.len());
-        let mut granted = Vec::with_capacity(entries.len());
-        for entry in entries {
-            let mut verdict = Ok(());
-            for owner in owners(entry) {
-                verdict = self.check_owner(access, owner).await;
-                if verdict.is_err() {
-                    break;
+        sifted.granted = Cow::Borrowed(entries);
+        if !self.grants.allow_all(LBAAS, access) {
+            let mut granted = Vec::with_capacity(entries.len());
+            for (entry, refusal) in entries.iter().zip(&mut sifted.refusals) {
+                for owner in owners(entry) {
+                    *refusal = self.check_owner(access, owner).await.err();
+                    if refusal.is_some() {
+                        break;
+                    }
+                }
+                if refusal.is_none() {
+                    granted.push(entry.clone());
                 }
             }
-            if verdict.is_ok() {
-                granted.push(entry.clone());
-            }
-            refusals.push(verdict.err());
+            sifted.granted = Cow::Owned(granted);
         }
-        Sifted {
-            call: self.call,
-            api: Some(api).filter(|_| !granted.is_empty()),
-            granted: Cow::Owned(granted),
-            refusals,
-        }
+        sifted.api = Some(api).filter(|_| !sifted.granted.is_empty());
+        sifted
     }
 }
 

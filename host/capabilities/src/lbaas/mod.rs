@@ -14,34 +14,59 @@ pub use owners::{Parent, parent, referred};
 
 use std::cmp::Ordering;
 
-use crate::Answer;
+use crate::async_trait;
 
 /// An Engine, real or simulated. Methods have the names and promises of the WIT functions.
+#[async_trait]
 pub trait Api: Send + Sync {
     /// The state of a load balancer.
-    fn load_balancer<'a>(&'a self, identifier: &'a str) -> Answer<'a, Result<State, Error>>;
+    async fn load_balancer(&self, identifier: &str) -> Result<State, Error>;
     /// Objects that were created for the tag but do not carry it, left by a killed host. Changes nothing.
-    fn leftovers<'a>(&'a self, _tag: &'a str) -> Answer<'a, Result<Vec<Object>, Error>> {
-        Box::pin(async { Ok(Vec::new()) })
+    async fn leftovers(&self, _tag: &str) -> Result<Vec<Object>, Error> {
+        async { Ok(Vec::new()) }.await
     }
     /// Tags the [`Api::leftovers`], so that the next list shows them. Called before [`Api::list_tagged`] if the guest
     /// may write.
-    fn adopt<'a>(&'a self, _tag: &'a str) -> Answer<'a, Result<(), Error>> {
-        Box::pin(async { Ok(()) })
+    async fn adopt(&self, _tag: &str) -> Result<(), Error> {
+        async { Ok(()) }.await
     }
     /// Every resource that carries the tag, by kind then identifier.
-    fn list_tagged<'a>(&'a self, tag: &'a str) -> Answer<'a, Result<Vec<Object>, Error>>;
+    async fn list_tagged(&self, tag: &str) -> Result<Vec<Object>, Error>;
     /// Each resource, in the order of `refs`.
-    fn get<'a>(&'a self, refs: &'a [ObjectRef]) -> Answer<'a, Vec<Result<Object, Error>>>;
+    async fn get(&self, refs: &[ObjectRef]) -> Vec<Result<Object, Error>>;
     /// Creates and tags each, in the order of `specs`.
-    fn create<'a>(&'a self, specs: &'a [Spec], tags: &'a [String]) -> Answer<'a, Vec<Result<Object, Error>>>;
+    async fn create(&self, specs: &[Spec], tags: &[String]) -> Vec<Result<Object, Error>>;
     /// Makes the Engine apply each again, in the order of `refs`.
-    fn reset<'a>(&'a self, refs: &'a [ObjectRef]) -> Answer<'a, Vec<Result<(), Error>>>;
+    async fn reset(&self, refs: &[ObjectRef]) -> Vec<Result<(), Error>>;
     /// Destroys each, in the order of `refs`.
-    fn destroy<'a>(&'a self, refs: &'a [ObjectRef]) -> Answer<'a, Vec<Result<(), Error>>>;
+    async fn destroy(&self, refs: &[ObjectRef]) -> Vec<Result<(), Error>>;
+}
+
+impl Ord for Kind {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (*self as u8).cmp(&(*other as u8))
+    }
+}
+
+impl PartialOrd for Kind {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
 }
 
 impl Kind {
+    /// All kinds, in the order of the contract.
+    pub const ALL: [Self; 4] = [Self::Backend, Self::Frontend, Self::Bind, Self::Server];
+
+    /// The kind of the resources below one of this kind.
+    pub fn child(self) -> Option<Self> {
+        match self {
+            Self::Backend => Some(Self::Server),
+            Self::Frontend => Some(Self::Bind),
+            Self::Bind | Self::Server => None,
+        }
+    }
+
     /// Its name in metrics and messages.
     pub fn name(self) -> &'static str {
         match self {
@@ -58,7 +83,7 @@ impl Eq for ObjectRef {}
 /// By kind, in the order of the contract, then identifier.
 impl Ord for ObjectRef {
     fn cmp(&self, other: &Self) -> Ordering {
-        (self.kind as u8, &self.identifier).cmp(&(other.kind as u8, &other.identifier))
+        (self.kind, &self.identifier).cmp(&(other.kind, &other.identifier))
     }
 }
 

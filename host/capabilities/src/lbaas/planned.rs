@@ -9,7 +9,7 @@ use trueup_base::clock::VirtualClock;
 
 use super::simulated::{Resource, Simulated};
 use super::{Api, Error, Object, ObjectRef, Spec, State};
-use crate::Answer;
+use crate::async_trait;
 use crate::faults::Faults;
 
 /// The half of an Engine that changes nothing.
@@ -143,70 +143,59 @@ fn settled(object: Object) -> Object {
     Object { state, ..object }
 }
 
+#[async_trait]
 impl Api for Planned {
-    fn load_balancer<'a>(&'a self, identifier: &'a str) -> Answer<'a, Result<State, Error>> {
-        Box::pin(async move {
-            self.read_load_balancer(identifier).await?;
-            self.simulated.load_balancer(identifier).await
-        })
+    async fn load_balancer(&self, identifier: &str) -> Result<State, Error> {
+        self.read_load_balancer(identifier).await?;
+        self.simulated.load_balancer(identifier).await
     }
 
-    fn list_tagged<'a>(&'a self, tag: &'a str) -> Answer<'a, Result<Vec<Object>, Error>> {
-        Box::pin(async move {
-            if !self.seen(|seen| seen.tags.contains(tag)) {
-                let mut listed = self.real.list_tagged(tag).await?;
-                let leftovers = self.real.leftovers(tag).await?;
-                listed.extend(leftovers.iter().cloned());
-                self.seen(|seen| seen.leftovers.extend(leftovers));
-                // An object that the plan has destroyed must not come back with a second tag's list.
-                let mut there = Vec::with_capacity(listed.len());
-                for object in listed {
-                    if self.see(&object) || self.is_simulated(&object).await {
-                        there.push(settled(object));
-                    }
+    async fn list_tagged(&self, tag: &str) -> Result<Vec<Object>, Error> {
+        if !self.seen(|seen| seen.tags.contains(tag)) {
+            let mut listed = self.real.list_tagged(tag).await?;
+            let leftovers = self.real.leftovers(tag).await?;
+            listed.extend(leftovers.iter().cloned());
+            self.seen(|seen| seen.leftovers.extend(leftovers));
+            // An object that the plan has destroyed must not come back with a second tag's list.
+            let mut there = Vec::with_capacity(listed.len());
+            for object in listed {
+                if self.see(&object) || self.is_simulated(&object).await {
+                    there.push(settled(object));
                 }
-                self.simulated.fill(tag, &there);
-                self.seen(|seen| seen.tags.insert(tag.to_owned()));
             }
-            self.simulated.list_tagged(tag).await
-        })
+            self.simulated.fill(tag, &there);
+            self.seen(|seen| seen.tags.insert(tag.to_owned()));
+        }
+        self.simulated.list_tagged(tag).await
     }
 
-    fn get<'a>(&'a self, refs: &'a [ObjectRef]) -> Answer<'a, Vec<Result<Object, Error>>> {
-        Box::pin(async move {
-            match self.read(refs).await {
-                Ok(()) => self.simulated.get(refs).await,
-                Err(error) => refs.iter().map(|_| Err(error.clone())).collect(),
-            }
-        })
+    async fn get(&self, refs: &[ObjectRef]) -> Vec<Result<Object, Error>> {
+        match self.read(refs).await {
+            Ok(()) => self.simulated.get(refs).await,
+            Err(error) => refs.iter().map(|_| Err(error.clone())).collect(),
+        }
     }
 
-    fn create<'a>(&'a self, specs: &'a [Spec], tags: &'a [String]) -> Answer<'a, Vec<Result<Object, Error>>> {
-        Box::pin(async move {
-            let answers = self.simulated.create(specs, tags).await;
-            // Objects that the plan itself created can't be read from the Engine.
-            answers.iter().flatten().for_each(|object| {
-                self.see(object);
-            });
-            answers
-        })
+    async fn create(&self, specs: &[Spec], tags: &[String]) -> Vec<Result<Object, Error>> {
+        let answers = self.simulated.create(specs, tags).await;
+        // Objects that the plan itself created can't be read from the Engine.
+        answers.iter().flatten().for_each(|object| {
+            self.see(object);
+        });
+        answers
     }
 
-    fn reset<'a>(&'a self, refs: &'a [ObjectRef]) -> Answer<'a, Vec<Result<(), Error>>> {
-        Box::pin(async move {
-            match self.read(refs).await {
-                Ok(()) => self.simulated.reset(refs).await,
-                Err(error) => refs.iter().map(|_| Err(error.clone())).collect(),
-            }
-        })
+    async fn reset(&self, refs: &[ObjectRef]) -> Vec<Result<(), Error>> {
+        match self.read(refs).await {
+            Ok(()) => self.simulated.reset(refs).await,
+            Err(error) => refs.iter().map(|_| Err(error.clone())).collect(),
+        }
     }
 
-    fn destroy<'a>(&'a self, refs: &'a [ObjectRef]) -> Answer<'a, Vec<Result<(), Error>>> {
-        Box::pin(async move {
-            match self.read(refs).await {
-                Ok(()) => self.simulated.destroy(refs).await,
-                Err(error) => refs.iter().map(|_| Err(error.clone())).collect(),
-            }
-        })
+    async fn destroy(&self, refs: &[ObjectRef]) -> Vec<Result<(), Error>> {
+        match self.read(refs).await {
+            Ok(()) => self.simulated.destroy(refs).await,
+            Err(error) => refs.iter().map(|_| Err(error.clone())).collect(),
+        }
     }
 }

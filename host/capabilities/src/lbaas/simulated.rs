@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use trueup_base::clock::Clock;
 
 use super::{Api, Error, Kind, Object, ObjectRef, Parent, Spec, State, referred};
-use crate::Answer;
+use crate::async_trait;
 use crate::faults::{Faults, Turn};
 
 /// One resource, as in scenarios and dumps.
@@ -165,78 +165,69 @@ impl std::fmt::Debug for Simulated {
     }
 }
 
+#[async_trait]
 impl Api for Simulated {
-    fn load_balancer<'a>(&'a self, identifier: &'a str) -> Answer<'a, Result<State, Error>> {
+    async fn load_balancer(&self, identifier: &str) -> Result<State, Error> {
         let state = self.store().load_balancers.get(identifier).copied();
-        Box::pin(std::future::ready(state.ok_or(Error::NotFound)))
+        state.ok_or(Error::NotFound)
     }
 
-    fn list_tagged<'a>(&'a self, tag: &'a str) -> Answer<'a, Result<Vec<Object>, Error>> {
+    async fn list_tagged(&self, tag: &str) -> Result<Vec<Object>, Error> {
         let tagged = self.store().tagged(tag, self.clock.now_ms());
-        Box::pin(std::future::ready(Ok(tagged)))
+        Ok(tagged)
     }
 
-    fn get<'a>(&'a self, refs: &'a [ObjectRef]) -> Answer<'a, Vec<Result<Object, Error>>> {
-        Box::pin(async move {
-            let mut turn = self.faults.turn("api.get");
-            turn.list(refs)
-                .unwrap_or_else(|| refs.iter().map(|reference| self.look(&mut turn, reference)).collect())
+    async fn get(&self, refs: &[ObjectRef]) -> Vec<Result<Object, Error>> {
+        let mut turn = self.faults.turn("api.get");
+        turn.list(refs)
+            .unwrap_or_else(|| refs.iter().map(|reference| self.look(&mut turn, reference)).collect())
+    }
+
+    async fn create(&self, specs: &[Spec], tags: &[String]) -> Vec<Result<Object, Error>> {
+        let now_ms = self.clock.now_ms();
+        self.change("api.create", specs, |store, spec| {
+            if !store.has_parents(spec) {
+                return Err(Error::Refused((422, "unknown reference".to_owned())));
+            }
+            let (state, settled_at_ms) = self.applied(State::Pending, now_ms);
+            let stored = Stored {
+                state,
+                settled_at_ms,
+                tags: tags.iter().cloned().collect(),
+                spec: spec.clone(),
+            };
+            let key = ObjectRef {
+                kind: spec.kind(),
+                identifier: store.new_identifier(spec.kind()),
+            };
+            let object = stored.object(&key, now_ms);
+            store.insert(key.identifier, stored);
+            Ok(object)
         })
     }
 
-    fn create<'a>(&'a self, specs: &'a [Spec], tags: &'a [String]) -> Answer<'a, Vec<Result<Object, Error>>> {
-        Box::pin(async move {
-            let now_ms = self.clock.now_ms();
-            self.change("api.create", specs, |store, spec| {
-                if !store.has_parents(spec) {
-                    return Err(Error::Refused((422, "unknown reference".to_owned())));
-                }
-                let (state, settled_at_ms) = self.applied(State::Pending, now_ms);
-                let stored = Stored {
-                    state,
-                    settled_at_ms,
-                    tags: tags.iter().cloned().collect(),
-                    spec: spec.clone(),
-                };
-                let key = ObjectRef {
-                    kind: spec.kind(),
-                    identifier: store.new_identifier(spec.kind()),
-                };
-                let object = stored.object(&key, now_ms);
-                store.insert(key.identifier, stored);
-                Ok(object)
-            })
+    async fn reset(&self, refs: &[ObjectRef]) -> Vec<Result<(), Error>> {
+        let now_ms = self.clock.now_ms();
+        self.change("api.reset", refs, |store, reference| {
+            let stored = store.objects.get_mut(reference).ok_or(Error::NotFound)?;
+            (stored.state, stored.settled_at_ms) = self.applied(State::Updating, now_ms);
+            Ok(())
         })
     }
 
-    fn reset<'a>(&'a self, refs: &'a [ObjectRef]) -> Answer<'a, Vec<Result<(), Error>>> {
-        Box::pin(async move {
-            let now_ms = self.clock.now_ms();
-            self.change("api.reset", refs, |store, reference| {
-                let stored = store.objects.get_mut(reference).ok_or(Error::NotFound)?;
-                (stored.state, stored.settled_at_ms) = self.applied(State::Updating, now_ms);
-                Ok(())
-            })
-        })
-    }
-
-    fn destroy<'a>(&'a self, refs: &'a [ObjectRef]) -> Answer<'a, Vec<Result<(), Error>>> {
-        Box::pin(async move {
-            self.change("api.destroy", refs, |store, reference| {
-                if !store.objects.contains_key(reference) {
-                    return Err(Error::NotFound);
-                }
-                if store.referrers.contains_key(reference) {
-                    return Err(Error::Refused((409, "in use".to_owned())));
-                }
-                store.remove(reference);
-                Ok(())
-            })
+    async fn destroy(&self, refs: &[ObjectRef]) -> Vec<Result<(), Error>> {
+        self.change("api.destroy", refs, |store, reference| {
+            if !store.objects.contains_key(reference) {
+                return Err(Error::NotFound);
+            }
+            if store.referrers.contains_key(reference) {
+                return Err(Error::Refused((409, "in use".to_owned())));
+            }
+            store.remove(reference);
+            Ok(())
         })
     }
 }
-
-const KINDS: [Kind; 4] = [Kind::Backend, Kind::Frontend, Kind::Bind, Kind::Server];
 
 /// The resource that `spec` refers to beside its load balancer; a frontend may have no backend.
 fn parent(spec: &Spec) -> Option<ObjectRef> {
@@ -280,7 +271,7 @@ struct Store {
     referrers: BTreeMap<ObjectRef, usize>,
     by_tag: BTreeMap<String, BTreeSet<ObjectRef>>,
     /// The last number used, by kind. It never decreases.
-    numbers: BTreeMap<u8, u64>,
+    numbers: BTreeMap<Kind, u64>,
 }
 
 impl Store {
@@ -350,12 +341,12 @@ impl Store {
     /// `KIND-N`, with the next N whose identifier no resource of any kind has.
     fn new_identifier(&mut self, kind: Kind) -> String {
         let is_used = |objects: &BTreeMap<ObjectRef, Stored>, identifier: &str| {
-            KINDS
+            Kind::ALL
                 .into_iter()
                 .any(|kind| objects.contains_key(&ObjectRef::new(kind, identifier)))
         };
         loop {
-            let number = self.numbers.entry(kind as u8).or_default();
+            let number = self.numbers.entry(kind).or_default();
             *number += 1;
             let identifier = format!("{}-{number}", kind.name());
             if !is_used(&self.objects, &identifier) {

@@ -25,8 +25,8 @@ fn world(settle_ms: u64) -> World {
 }
 
 /// The simulation never waits, so one poll returns the answer.
-fn done<T>(mut answer: Answer<'_, T>) -> T {
-    match answer.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+fn done<T>(answer: impl Future<Output = T>) -> T {
+    match std::pin::pin!(answer).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(answer) => answer,
         Poll::Pending => panic!("the simulated Engine waited"),
     }
@@ -348,7 +348,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 0..60)
 }
 
-const ALL: [Kind; 4] = KINDS;
+const ALL: [Kind; 4] = Kind::ALL;
 
 fn spec(kind: usize, parent: usize) -> Spec {
     match ALL[kind] {

@@ -11,7 +11,7 @@ use crate::bindings::neg::api::Host as _;
 use crate::grants::{Grant, Grants};
 use crate::meter::Limits;
 use crate::neg::order::tests::{endpoint, neg};
-use crate::{Answer, Backends, Identity, testing};
+use crate::{Backends, Identity, async_trait, testing};
 
 /// Answers everything, and records each request: the call, the NEG and the request id.
 #[derive(Default)]
@@ -26,35 +26,24 @@ impl Asked {
         self.take().into_iter().map(|(_, _, id)| id.unwrap()).collect()
     }
 
-    fn asked<'a, T: Send + 'a>(
-        &self,
-        call: &'static str,
-        neg: &NegRef,
-        id: Option<RequestId>,
-        answer: T,
-    ) -> Answer<'a, Result<T, Error>> {
+    fn asked<T>(&self, call: &'static str, neg: &NegRef, id: Option<RequestId>, answer: T) -> Result<T, Error> {
         let scope = neg_scope(&neg.name, &neg.zone);
         self.0.lock().unwrap().push((call, scope, id));
-        Box::pin(std::future::ready(Ok(answer)))
+        Ok(answer)
     }
 }
 
+#[async_trait]
 impl Api for Asked {
-    fn ensure<'a>(&'a self, neg: &'a NegRef, _: &'a str, id: RequestId) -> Answer<'a, Result<bool, Error>> {
+    async fn ensure(&self, neg: &NegRef, _: &str, id: RequestId) -> Result<bool, Error> {
         self.asked("ensure", neg, Some(id), true)
     }
 
-    fn list_endpoints<'a>(&'a self, neg: &'a NegRef) -> Answer<'a, Result<Vec<Endpoint>, Error>> {
+    async fn list_endpoints(&self, neg: &NegRef) -> Result<Vec<Endpoint>, Error> {
         self.asked("list", neg, None, Vec::new())
     }
 
-    fn change<'a>(
-        &'a self,
-        attaches: bool,
-        neg: &'a NegRef,
-        _: &'a [Endpoint],
-        id: RequestId,
-    ) -> Answer<'a, Result<u64, Error>> {
+    async fn change(&self, attaches: bool, neg: &NegRef, _: &[Endpoint], id: RequestId) -> Result<u64, Error> {
         let (call, number) = if attaches { ("attach", 7) } else { ("detach", 8) };
         self.asked(call, neg, Some(id), number)
     }

@@ -21,7 +21,7 @@ pub use crate::bindings::neg::types::{Endpoint, EndpointGroup, Location};
 pub(crate) use request::Began;
 pub use request::RequestId;
 
-use crate::Answer;
+use crate::async_trait;
 
 /// The maximum number of endpoints in one operation: Compute Engine's limit for one request.
 pub const ENDPOINTS_PER_OPERATION_MAX: usize = 500;
@@ -31,27 +31,29 @@ pub const ENDPOINTS_PER_OPERATION_MAX: usize = 500;
 ///
 /// A change carries a [`RequestId`]. If a backend gets the same request with the same id again, it returns its earlier
 /// answer and does nothing. That holds across crashes of this host.
+#[async_trait]
 pub trait Api: Send + Sync {
     /// Ensures that the NEG exists with this subnet. Returns true if it was created now.
-    fn ensure<'a>(&'a self, neg: &'a NegRef, subnet: &'a str, request: RequestId) -> Answer<'a, Result<bool, Error>>;
+    async fn ensure(&self, neg: &NegRef, subnet: &str, request: RequestId) -> Result<bool, Error>;
     /// Every endpoint in the NEG, in the order of [`Endpoint`].
-    fn list_endpoints<'a>(&'a self, neg: &'a NegRef) -> Answer<'a, Result<Vec<Endpoint>, Error>>;
+    async fn list_endpoints(&self, neg: &NegRef) -> Result<Vec<Endpoint>, Error>;
     /// Starts an operation that attaches these endpoints, or else detaches them, at most
     /// [`ENDPOINTS_PER_OPERATION_MAX`]. Returns its number, which is unique within an instance.
-    fn change<'a>(
-        &'a self,
+    async fn change(
+        &self,
         attaches: bool,
-        neg: &'a NegRef,
-        endpoints: &'a [Endpoint],
+        neg: &NegRef,
+        endpoints: &[Endpoint],
         request: RequestId,
-    ) -> Answer<'a, Result<u64, Error>>;
+    ) -> Result<u64, Error>;
 }
 
 /// The half of the API that changes nothing; it fills a plan.
+#[async_trait]
 pub trait Reads: Send + Sync {
     /// [`Api::ensure`] without creating anything: returns true if the NEG exists with this subnet, false if there is
     /// none. Fails as `ensure` does if it differs.
-    fn is_there<'a>(&'a self, neg: &'a NegRef, subnet: &'a str) -> Answer<'a, Result<bool, Error>>;
+    async fn is_there(&self, neg: &NegRef, subnet: &str) -> Result<bool, Error>;
     /// As [`Api::list_endpoints`].
-    fn endpoints<'a>(&'a self, neg: &'a NegRef) -> Answer<'a, Result<Vec<Endpoint>, Error>>;
+    async fn endpoints(&self, neg: &NegRef) -> Result<Vec<Endpoint>, Error>;
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::simulated::{Neg, Operation, Simulated};
 use super::{Api, Endpoint, Error, NegRef, Reads, RequestId};
-use crate::Answer;
+use crate::async_trait;
 
 /// The world of a plan: NEGs as they are at the first read, and how they would develop.
 pub struct Planned {
@@ -95,32 +95,27 @@ impl Planned {
     }
 }
 
+#[async_trait]
 impl Api for Planned {
-    fn ensure<'a>(&'a self, neg: &'a NegRef, subnet: &'a str, request: RequestId) -> Answer<'a, Result<bool, Error>> {
-        Box::pin(async move {
-            self.look_for(neg, subnet).await?;
-            self.simulated.ensure(neg, subnet, request).await
-        })
+    async fn ensure(&self, neg: &NegRef, subnet: &str, request: RequestId) -> Result<bool, Error> {
+        self.look_for(neg, subnet).await?;
+        self.simulated.ensure(neg, subnet, request).await
     }
 
-    fn list_endpoints<'a>(&'a self, neg: &'a NegRef) -> Answer<'a, Result<Vec<Endpoint>, Error>> {
-        Box::pin(async move {
-            self.read(neg).await?;
-            self.simulated.listed(neg)
-        })
+    async fn list_endpoints(&self, neg: &NegRef) -> Result<Vec<Endpoint>, Error> {
+        self.read(neg).await?;
+        self.simulated.list_endpoints(neg).await
     }
 
-    fn change<'a>(
-        &'a self,
+    async fn change(
+        &self,
         attaches: bool,
-        neg: &'a NegRef,
-        endpoints: &'a [Endpoint],
+        neg: &NegRef,
+        endpoints: &[Endpoint],
         request: RequestId,
-    ) -> Answer<'a, Result<u64, Error>> {
-        Box::pin(async move {
-            self.read(neg).await?;
-            self.simulated.change(attaches, neg, endpoints, request).await
-        })
+    ) -> Result<u64, Error> {
+        self.read(neg).await?;
+        self.simulated.change(attaches, neg, endpoints, request).await
     }
 }
 

@@ -40,15 +40,16 @@ impl Real {
     }
 }
 
+#[async_trait]
 impl Reads for Real {
-    fn is_there<'a>(&'a self, neg: &'a NegRef, subnet: &'a str) -> Answer<'a, Result<bool, Error>> {
+    async fn is_there(&self, neg: &NegRef, subnet: &str) -> Result<bool, Error> {
         self.asked.fetch_add(1, Ordering::SeqCst);
-        self.negs.is_there(neg, subnet)
+        self.negs.is_there(neg, subnet).await
     }
 
-    fn endpoints<'a>(&'a self, neg: &'a NegRef) -> Answer<'a, Result<Vec<Endpoint>, Error>> {
+    async fn endpoints(&self, neg: &NegRef) -> Result<Vec<Endpoint>, Error> {
         self.asked.fetch_add(1, Ordering::SeqCst);
-        self.negs.endpoints(neg)
+        self.negs.endpoints(neg).await
     }
 }
 
@@ -79,7 +80,10 @@ async fn what_is_there_is_read_once_and_nothing_of_it_is_changed() {
     assert_eq!(plan.list_endpoints(&neg("a")).await, Ok(vec![endpoint("10.0.0.2")]));
     assert_eq!(plan.ensure(&neg("a"), "s", REQUEST).await, Ok(false));
     assert_eq!(real.asked(), 0, "from then on it is simulated");
-    assert_eq!(real.negs.listed(&neg("a")), Ok(vec![endpoint("10.0.0.1")]));
+    assert_eq!(
+        real.negs.list_endpoints(&neg("a")).await,
+        Ok(vec![endpoint("10.0.0.1")])
+    );
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use serde::{Deserialize, Serialize};
 
 use super::{Api, Endpoint, Error, NegRef, Reads, RequestId};
-use crate::Answer;
+use crate::async_trait;
 
 /// The HTTP status of a conflict with the current state.
 const CONFLICT: u16 = 409;
@@ -134,19 +134,27 @@ impl Simulated {
         }
     }
 
-    /// Every endpoint of a NEG.
-    pub(super) fn listed(&self, neg: &NegRef) -> Result<Vec<Endpoint>, Error> {
-        let store = self.store();
-        let stored = store.negs.get(neg).ok_or(Error::NotFound)?;
-        Ok(stored.endpoints.iter().cloned().collect())
-    }
-
     fn store(&self) -> MutexGuard<'_, Store> {
         // The caller sees a panic while this is held; later callers may still read.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
 
-    fn make_sure(&self, neg: &NegRef, subnet: &str) -> Result<bool, Error> {
+impl Operation {
+    fn apply(self, endpoints: &mut BTreeSet<Endpoint>) {
+        for endpoint in self.endpoints {
+            if self.attaches {
+                endpoints.insert(endpoint);
+            } else {
+                endpoints.remove(&endpoint);
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl Api for Simulated {
+    async fn ensure(&self, neg: &NegRef, subnet: &str, _: RequestId) -> Result<bool, Error> {
         if self.has(neg, subnet)? {
             return Ok(false);
         }
@@ -158,7 +166,13 @@ impl Simulated {
         Ok(true)
     }
 
-    fn start(&self, attaches: bool, neg: &NegRef, endpoints: &[Endpoint]) -> Result<u64, Error> {
+    async fn list_endpoints(&self, neg: &NegRef) -> Result<Vec<Endpoint>, Error> {
+        let store = self.store();
+        let stored = store.negs.get(neg).ok_or(Error::NotFound)?;
+        Ok(stored.endpoints.iter().cloned().collect())
+    }
+
+    async fn change(&self, attaches: bool, neg: &NegRef, endpoints: &[Endpoint], _: RequestId) -> Result<u64, Error> {
         let mut store = self.store();
         if !store.negs.contains_key(neg) {
             return Err(Error::NotFound);
@@ -175,49 +189,14 @@ impl Simulated {
     }
 }
 
-impl Operation {
-    fn apply(self, endpoints: &mut BTreeSet<Endpoint>) {
-        for endpoint in self.endpoints {
-            if self.attaches {
-                endpoints.insert(endpoint);
-            } else {
-                endpoints.remove(&endpoint);
-            }
-        }
-    }
-}
-
-fn ready<'a, T: Send + 'a>(answer: T) -> Answer<'a, T> {
-    Box::pin(std::future::ready(answer))
-}
-
-impl Api for Simulated {
-    fn ensure<'a>(&'a self, neg: &'a NegRef, subnet: &'a str, _: RequestId) -> Answer<'a, Result<bool, Error>> {
-        ready(self.make_sure(neg, subnet))
-    }
-
-    fn list_endpoints<'a>(&'a self, neg: &'a NegRef) -> Answer<'a, Result<Vec<Endpoint>, Error>> {
-        ready(self.listed(neg))
-    }
-
-    fn change<'a>(
-        &'a self,
-        attaches: bool,
-        neg: &'a NegRef,
-        endpoints: &'a [Endpoint],
-        _: RequestId,
-    ) -> Answer<'a, Result<u64, Error>> {
-        ready(self.start(attaches, neg, endpoints))
-    }
-}
-
+#[async_trait]
 impl Reads for Simulated {
-    fn is_there<'a>(&'a self, neg: &'a NegRef, subnet: &'a str) -> Answer<'a, Result<bool, Error>> {
-        ready(self.has(neg, subnet))
+    async fn is_there(&self, neg: &NegRef, subnet: &str) -> Result<bool, Error> {
+        self.has(neg, subnet)
     }
 
-    fn endpoints<'a>(&'a self, neg: &'a NegRef) -> Answer<'a, Result<Vec<Endpoint>, Error>> {
-        self.list_endpoints(neg)
+    async fn endpoints(&self, neg: &NegRef) -> Result<Vec<Endpoint>, Error> {
+        self.list_endpoints(neg).await
     }
 }
 

@@ -7,16 +7,17 @@ use trueup_journal::Tape;
 use super::*;
 use crate::bindings::service::nftables::Host as _;
 use crate::meter::Limits;
-use crate::{Answer, Backends, Identity, testing};
+use crate::{Backends, Identity, async_trait, testing};
 
 /// Records the applied transactions.
 #[derive(Default)]
 struct Kept(Mutex<Vec<String>>);
 
+#[async_trait]
 impl Api for Kept {
-    fn apply<'a>(&'a self, ruleset: &'a str) -> Answer<'a, Result<(), String>> {
+    async fn apply(&self, ruleset: &str) -> Result<(), String> {
         self.0.lock().unwrap().push(ruleset.to_owned());
-        Box::pin(std::future::ready(Ok(())))
+        Ok(())
     }
 }
 

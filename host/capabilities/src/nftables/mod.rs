@@ -11,14 +11,15 @@ pub(crate) mod reading;
 pub mod scope;
 pub mod simulated;
 
-use crate::Answer;
+use crate::async_trait;
 
 /// A packet filter.
+#[async_trait]
 pub trait Api: Send + Sync {
     /// Applies one transaction: all of it or nothing.
     ///
     /// # Errors
     /// The backend's error, on one line. Usually nothing was applied then; if that is unknown, the text says so. The
     /// caller continues from the last acknowledged state, and creates its tables again before it relies on that state.
-    fn apply<'a>(&'a self, ruleset: &'a str) -> Answer<'a, Result<(), String>>;
+    async fn apply(&self, ruleset: &str) -> Result<(), String>;
 }

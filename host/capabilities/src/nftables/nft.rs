@@ -32,7 +32,7 @@ use tokio::sync::{Mutex, OwnedMutexGuard};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::Api;
-use crate::Answer;
+use crate::async_trait;
 
 /// The default timeout for one transaction of nft. One change among 10,000 services takes well below a second, a resync
 /// of as many with ten endpoints each two minutes (docs/nftables.md). If each attempt is killed, it never completes.
@@ -128,27 +128,26 @@ fn turn_of(namespace: Option<&Path>) -> Arc<Mutex<()>> {
     Arc::clone(turns.entry(namespace.map(Path::to_owned)).or_default())
 }
 
+#[async_trait]
 impl Api for Nft {
-    fn apply<'a>(&'a self, ruleset: &'a str) -> Answer<'a, Result<(), String>> {
-        Box::pin(async move {
-            let settings = &self.settings;
-            let until = Instant::now() + settings.timeout;
-            let not_ended = |_| {
-                let waited = settings.timeout.as_millis();
-                format!("another transaction of nftables has not ended within {waited} ms; nothing was applied")
-            };
-            let turn = timeout_at(until, Arc::clone(&self.turn).lock_owned());
-            let turn = turn.await.map_err(not_ended)?;
-            let lock = match &settings.lock {
-                Some(path) => Some(timeout_at(until, lock(path)).await.map_err(not_ended)??),
-                None => None,
-            };
-            let run = Run::start(settings, &["-j", "-f", "-"], ruleset, lock)?;
-            // Runs as a task: if the caller leaves in the middle, the transaction completes, and the next one waits for
-            // it.
-            let ended = tokio::spawn(run.end(settings.timeout, turn)).await;
-            ended.unwrap_or_else(|_| Err(format!("the host ends: {NOT_KNOWN}")))
-        })
+    async fn apply(&self, ruleset: &str) -> Result<(), String> {
+        let settings = &self.settings;
+        let until = Instant::now() + settings.timeout;
+        let not_ended = |_| {
+            let waited = settings.timeout.as_millis();
+            format!("another transaction of nftables has not ended within {waited} ms; nothing was applied")
+        };
+        let turn = timeout_at(until, Arc::clone(&self.turn).lock_owned());
+        let turn = turn.await.map_err(not_ended)?;
+        let lock = match &settings.lock {
+            Some(path) => Some(timeout_at(until, lock(path)).await.map_err(not_ended)??),
+            None => None,
+        };
+        let run = Run::start(settings, &["-j", "-f", "-"], ruleset, lock)?;
+        // Runs as a task: if the caller leaves in the middle, the transaction completes, and the next one waits for
+        // it.
+        let ended = tokio::spawn(run.end(settings.timeout, turn)).await;
+        ended.unwrap_or_else(|_| Err(format!("the host ends: {NOT_KNOWN}")))
     }
 }
 

@@ -1,14 +1,15 @@
 //! The packet filter of a scenario: accepts every transaction.
 
 use super::Api;
-use crate::Answer;
+use crate::async_trait;
 
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Simulated;
 
+#[async_trait]
 impl Api for Simulated {
-    fn apply<'a>(&'a self, _ruleset: &'a str) -> Answer<'a, Result<(), String>> {
-        Box::pin(std::future::ready(Ok(())))
+    async fn apply(&self, _ruleset: &str) -> Result<(), String> {
+        Ok(())
     }
 }

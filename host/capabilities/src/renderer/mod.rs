@@ -11,7 +11,7 @@ pub mod simulated;
 use serde::Serialize;
 use trueup_journal::By;
 
-use crate::Answer;
+use crate::async_trait;
 pub use crate::bindings::kube::types::{ObjectId, Protocol};
 pub use crate::bindings::service::types::{
     Backend, ContivService, PortBackends, ResyncEvent, ServicePort, TrafficPolicy,
@@ -65,10 +65,11 @@ impl Call {
 }
 
 /// All renderers of a processor, as one.
+#[async_trait]
 pub trait Renderers: Send + Sync {
     /// Passes the call to each renderer. `by` is the processor's request, which each renderer's recording names.
     ///
     /// # Errors
     /// The processor's error if the call counts as refused.
-    fn render<'a>(&'a self, by: By, call: Call) -> Answer<'a, Result<(), String>>;
+    async fn render(&self, by: By, call: Call) -> Result<(), String>;
 }

@@ -3,14 +3,15 @@
 use trueup_journal::By;
 
 use super::{Call, Renderers};
-use crate::Answer;
+use crate::async_trait;
 
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Simulated;
 
+#[async_trait]
 impl Renderers for Simulated {
-    fn render<'a>(&'a self, _by: By, _call: Call) -> Answer<'a, Result<(), String>> {
-        Box::pin(std::future::ready(Ok(())))
+    async fn render(&self, _by: By, _call: Call) -> Result<(), String> {
+        Ok(())
     }
 }

@@ -2,7 +2,7 @@
 use std::sync::{Arc, Mutex};
 
 use trueup_base::clock::VirtualClock;
-use trueup_capabilities::Answer;
+use trueup_capabilities::async_trait;
 use trueup_capabilities::lbaas::planned::{Planned, Reads};
 use trueup_capabilities::lbaas::{Api, Backend, Error, Kind, Mode, Object, ObjectRef, Spec, State};
 
@@ -55,27 +55,28 @@ fn reference(n: u32) -> ObjectRef {
     }
 }
 
+#[async_trait]
 impl Api for ReadOnly {
-    fn load_balancer<'a>(&'a self, identifier: &'a str) -> Answer<'a, Result<State, Error>> {
+    async fn load_balancer(&self, identifier: &str) -> Result<State, Error> {
         let known = if identifier == "lb-1" {
             Ok(State::Pending)
         } else {
             Err(Error::NotFound)
         };
-        Box::pin(async move { self.read(format!("load-balancer {identifier}"), known)? })
+        self.read(format!("load-balancer {identifier}"), known)?
     }
 
-    fn list_tagged<'a>(&'a self, tag: &'a str) -> Answer<'a, Result<Vec<Object>, Error>> {
+    async fn list_tagged(&self, tag: &str) -> Result<Vec<Object>, Error> {
         let listed = match tag {
             "one" => vec![object(1), object(2)],
             "two" => vec![object(2), object(3)],
             "new" => vec![unsettled()],
             _ => Vec::new(),
         };
-        Box::pin(async move { self.read(format!("list-tagged {tag}"), listed) })
+        self.read(format!("list-tagged {tag}"), listed)
     }
 
-    fn get<'a>(&'a self, refs: &'a [ObjectRef]) -> Answer<'a, Vec<Result<Object, Error>>> {
+    async fn get(&self, refs: &[ObjectRef]) -> Vec<Result<Object, Error>> {
         let names: Vec<&str> = refs.iter().map(|reference| reference.identifier.as_str()).collect();
         let asked = self.read(format!("get {}", names.join(" ")), ());
         let look = |reference: &ObjectRef| {
@@ -85,19 +86,18 @@ impl Api for ReadOnly {
                 .find(|object| object.identifier == reference.identifier)
                 .ok_or(Error::NotFound)
         };
-        let answers = refs.iter().map(look).collect();
-        Box::pin(async move { answers })
+        refs.iter().map(look).collect()
     }
 
-    fn create<'a>(&'a self, _: &'a [Spec], _: &'a [String]) -> Answer<'a, Vec<Result<Object, Error>>> {
+    async fn create(&self, _: &[Spec], _: &[String]) -> Vec<Result<Object, Error>> {
         panic!("a plan created something")
     }
 
-    fn reset<'a>(&'a self, _: &'a [ObjectRef]) -> Answer<'a, Vec<Result<(), Error>>> {
+    async fn reset(&self, _: &[ObjectRef]) -> Vec<Result<(), Error>> {
         panic!("a plan reset something")
     }
 
-    fn destroy<'a>(&'a self, _: &'a [ObjectRef]) -> Answer<'a, Vec<Result<(), Error>>> {
+    async fn destroy(&self, _: &[ObjectRef]) -> Vec<Result<(), Error>> {
         panic!("a plan destroyed something")
     }
 }

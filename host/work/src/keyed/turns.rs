@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
-use trueup_capabilities::Answer;
+use trueup_capabilities::async_trait;
 use trueup_capabilities::pace::{Pace, Turn};
 
 use super::interrupt::{Asleep, Interrupt, Sleepers, Waits};
@@ -100,17 +100,16 @@ pub(crate) struct Paced {
     pub(crate) sleepers: Arc<Sleepers>,
 }
 
+#[async_trait]
 impl Pace for Paced {
-    fn turn(&self, computed: Duration) -> Answer<'_, Turn> {
-        Box::pin(async move {
-            let asleep = Asleep::new(&self.sleepers);
-            // Yields even if a turn is free at once.
-            tokio::task::yield_now().await;
-            let taking = self.turns.take(computed);
-            let permit = self.interrupt.unless_wanted(Waits::ForTurn, taking).await;
-            let turn: Turn = Box::new((permit, asleep));
-            turn
-        })
+    async fn turn(&self, computed: Duration) -> Turn {
+        let asleep = Asleep::new(&self.sleepers);
+        // Yields even if a turn is free at once.
+        tokio::task::yield_now().await;
+        let taking = self.turns.take(computed);
+        let permit = self.interrupt.unless_wanted(Waits::ForTurn, taking).await;
+        let turn: Turn = Box::new((permit, asleep));
+        turn
     }
 }
 

@@ -205,7 +205,7 @@ async fn give_out(
 mod tests {
     use std::sync::Mutex;
 
-    use trueup_capabilities::Answer as Soon;
+    use trueup_capabilities::async_trait;
     use trueup_capabilities::checkpoint::{Error, Saved};
 
     use super::super::protocol::Done;
@@ -222,29 +222,30 @@ mod tests {
         came: tokio::sync::Notify,
     }
 
+    #[async_trait]
     impl Store for Manual {
-        fn checkpoint<'a>(&'a self, _: &'a str) -> Soon<'a, Result<(), Error>> {
-            Box::pin(std::future::ready(Ok(())))
+        async fn checkpoint(&self, _: &str) -> Result<(), Error> {
+            Ok(())
         }
 
-        fn append<'a>(&'a self, _: &'a str) -> Soon<'a, Result<(), Error>> {
+        async fn append(&self, _: &str) -> Result<(), Error> {
             self.written.fetch_add(1, Ordering::SeqCst);
-            Box::pin(std::future::ready(Ok(())))
+            Ok(())
         }
 
-        fn restore(&self) -> Soon<'_, Result<Option<Saved>, Error>> {
-            Box::pin(std::future::ready(Ok(None)))
+        async fn restore(&self) -> Result<Option<Saved>, Error> {
+            Ok(None)
         }
 
         fn written(&self) -> u64 {
             self.written.load(Ordering::SeqCst)
         }
 
-        fn durable(&self, written: u64) -> Soon<'_, Result<(), Error>> {
+        async fn durable(&self, written: u64) -> Result<(), Error> {
             let (done, waits) = oneshot::channel();
             self.syncs.lock().unwrap().push((written, done));
             self.came.notify_one();
-            Box::pin(async move { waits.await.unwrap() })
+            waits.await.unwrap()
         }
     }
 

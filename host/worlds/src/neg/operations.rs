@@ -7,23 +7,22 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use trueup_base::fence::Fence;
-use trueup_capabilities::Answer;
+use trueup_capabilities::async_trait;
 use trueup_capabilities::neg::{Api, Endpoint, Error, NegRef, RequestId};
 
 pub(crate) use trueup_capabilities::neg::compute::Ended;
 
 /// Starts operations. Knows, over restarts too, those of whose end the guest does not know yet.
+#[async_trait]
 pub(crate) trait Operations: Send + Sync {
     /// The API for one instance.
     fn api(&self, instance: &str) -> Arc<dyn Api>;
     /// An instance has started an operation.
-    fn started<'a>(&'a self, _instance: &'a str, _operation: u64) -> Answer<'a, ()> {
-        Box::pin(std::future::ready(()))
-    }
+    async fn started(&self, _instance: &str, _operation: u64) {}
     /// Whether the end of this operation is still to come, or has come and the guest does not know of it yet.
     fn is_pending(&self, instance: &str, operation: u64) -> bool;
     /// The guest knows of the operation's end and has it in its state. The backend need not keep it.
-    fn acknowledged<'a>(&'a self, instance: &'a str, operation: u64) -> Answer<'a, ()>;
+    async fn acknowledged(&self, instance: &str, operation: u64);
 }
 
 /// The error for an operation that a guest's state has in flight but the backend does not know, in the backend's
@@ -68,38 +67,33 @@ impl Noted {
     }
 }
 
+#[async_trait]
 impl Api for Noted {
-    fn ensure<'a>(&'a self, neg: &'a NegRef, subnet: &'a str, request: RequestId) -> Answer<'a, Result<bool, Error>> {
-        Box::pin(async move {
-            self.check()?;
-            self.api.ensure(neg, subnet, request).await
-        })
+    async fn ensure(&self, neg: &NegRef, subnet: &str, request: RequestId) -> Result<bool, Error> {
+        self.check()?;
+        self.api.ensure(neg, subnet, request).await
     }
 
-    fn list_endpoints<'a>(&'a self, neg: &'a NegRef) -> Answer<'a, Result<Vec<Endpoint>, Error>> {
-        Box::pin(async move {
-            self.check()?;
-            self.api.list_endpoints(neg).await
-        })
+    async fn list_endpoints(&self, neg: &NegRef) -> Result<Vec<Endpoint>, Error> {
+        self.check()?;
+        self.api.list_endpoints(neg).await
     }
 
-    fn change<'a>(
-        &'a self,
+    async fn change(
+        &self,
         attaches: bool,
-        neg: &'a NegRef,
-        endpoints: &'a [Endpoint],
+        neg: &NegRef,
+        endpoints: &[Endpoint],
         request: RequestId,
-    ) -> Answer<'a, Result<u64, Error>> {
-        Box::pin(async move {
-            self.check()?;
-            let operation = self.api.change(attaches, neg, endpoints, request).await?;
-            let started = Started {
-                attaches,
-                endpoints: endpoints.len(),
-            };
-            of(&self.in_flight).insert(operation, started);
-            self.operations.started(&self.instance, operation).await;
-            Ok(operation)
-        })
+    ) -> Result<u64, Error> {
+        self.check()?;
+        let operation = self.api.change(attaches, neg, endpoints, request).await?;
+        let started = Started {
+            attaches,
+            endpoints: endpoints.len(),
+        };
+        of(&self.in_flight).insert(operation, started);
+        self.operations.started(&self.instance, operation).await;
+        Ok(operation)
     }
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use futures_util::future::LocalBoxFuture;
 use tokio::sync::mpsc;
 use trueup_base::fence::Fence;
-use trueup_capabilities::Answer;
+use trueup_capabilities::async_trait;
 use trueup_capabilities::grants::{Access, NEG};
 use trueup_capabilities::neg::compute::{self, Compute, Credentials};
 use trueup_capabilities::neg::simulated::Simulated;
@@ -178,6 +178,7 @@ async fn start_simulated(sim: &ComputeSim, is_trial: bool) -> Result<Server, Set
     Ok(server)
 }
 
+#[async_trait]
 impl Operations for Compute {
     fn api(&self, instance: &str) -> Arc<dyn Api> {
         self.of_this_epoch().of(instance)
@@ -188,16 +189,14 @@ impl Operations for Compute {
         under_way.any(|(of, number)| of == instance && number == operation)
     }
 
-    fn acknowledged<'a>(&'a self, instance: &'a str, operation: u64) -> Answer<'a, ()> {
-        Box::pin(async move {
-            if let Err(error) = self.acknowledge(instance, operation).await {
-                tracing::warn!(
-                    instance,
-                    operation,
-                    "its end is told again after the next start: {error}"
-                );
-            }
-        })
+    async fn acknowledged(&self, instance: &str, operation: u64) {
+        if let Err(error) = self.acknowledge(instance, operation).await {
+            tracing::warn!(
+                instance,
+                operation,
+                "its end is told again after the next start: {error}"
+            );
+        }
     }
 }
 
@@ -225,12 +224,13 @@ impl InProcess {
     }
 }
 
+#[async_trait]
 impl Operations for InProcess {
     fn api(&self, _instance: &str) -> Arc<dyn Api> {
         Arc::<Simulated>::clone(&self.negs)
     }
 
-    fn started<'a>(&'a self, instance: &'a str, operation: u64) -> Answer<'a, ()> {
+    async fn started(&self, instance: &str, operation: u64) {
         self.pending().insert((instance.to_owned(), operation));
         self.negs.end(operation, true);
         let ended = Ended {
@@ -238,18 +238,15 @@ impl Operations for InProcess {
             operation,
             failure: None,
         };
-        Box::pin(async move {
-            // Ignore the error: if the loop is gone, nothing of this outlives it.
-            let _ = self.ended.send(ended).await;
-        })
+        // Ignore the error: if the loop is gone, nothing of this outlives it.
+        let _ = self.ended.send(ended).await;
     }
 
     fn is_pending(&self, instance: &str, operation: u64) -> bool {
         self.pending().contains(&(instance.to_owned(), operation))
     }
 
-    fn acknowledged<'a>(&'a self, instance: &'a str, operation: u64) -> Answer<'a, ()> {
+    async fn acknowledged(&self, instance: &str, operation: u64) {
         self.pending().remove(&(instance.to_owned(), operation));
-        Box::pin(std::future::ready(()))
     }
 }

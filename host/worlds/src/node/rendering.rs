@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use tokio::sync::Mutex;
-use trueup_capabilities::Answer;
+use trueup_capabilities::async_trait;
 use trueup_capabilities::renderer::{Call, Renderers, ResyncEvent};
 use trueup_journal::By;
 use trueup_work::lifecycle::active::{Active, Handover};
@@ -303,8 +303,9 @@ impl Inner {
     }
 }
 
+#[async_trait]
 impl Renderers for Rendering {
-    fn render<'a>(&'a self, by: By, call: Call) -> Answer<'a, Result<(), String>> {
-        Box::pin(async move { self.0.lock().await.render(by, call).await })
+    async fn render(&self, by: By, call: Call) -> Result<(), String> {
+        self.0.lock().await.render(by, call).await
     }
 }

@@ -21,14 +21,14 @@ use std::sync::Arc;
 use redb::StorageBackend;
 use redb::backends::{FileBackend, InMemoryBackend};
 use tokio::sync::watch;
-use trueup_base::regular;
+use trueup_base::{regular, replace};
 
 use self::caught::caught;
 use super::api::{Api, Applied, Watch, WatchEnd};
 use super::history::{Cursor, HISTORY_BYTES_MAX, HISTORY_REVISIONS_MAX, Look};
 use super::rules;
 use super::stored::{Listing, Stored};
-use crate::Answer;
+use crate::async_trait;
 use crate::bindings::etcd::kv::{Compare, Error, KeyValue, Operation};
 
 /// The cache size: room for some thousand services, which only a resync reads.
@@ -76,21 +76,20 @@ struct Base {
 
 /// Why a store could not be opened. One line.
 #[derive(Debug, thiserror::Error)]
-pub enum OpenError {
-    /// Another process has it open.
-    #[error("etcd store `{}`: in use by another process; stop that one first, or choose another path", path.display())]
-    Locked {
-        /// Its file.
-        path: PathBuf,
-    },
-    /// Its folder or its file can't be created, opened or read.
-    #[error("etcd store `{}`: {text}", path.display())]
-    Failed {
-        /// Its file.
-        path: PathBuf,
-        /// What went wrong, and advice if there is any.
-        text: String,
-    },
+#[error("etcd store `{}`: {reason}", path.display())]
+pub struct OpenError {
+    path: PathBuf,
+    /// What went wrong, and advice if there is any.
+    reason: String,
+}
+
+impl OpenError {
+    fn of(path: &Path, error: &redb::Error) -> Self {
+        Self {
+            path: path.to_owned(),
+            reason: shown(error),
+        }
+    }
 }
 
 impl Embedded {
@@ -108,16 +107,8 @@ impl Embedded {
     /// # Errors
     /// As there.
     pub fn open_keeping(path: &Path, keep: Keep) -> Result<Self, OpenError> {
-        let failed = |text: String| OpenError::Failed {
-            path: path.to_owned(),
-            text,
-        };
-        let database = match open_file(path) {
-            Ok(database) => database,
-            Err(redb::Error::DatabaseAlreadyOpen) => return Err(OpenError::Locked { path: path.to_owned() }),
-            Err(error) => return Err(failed(shown(&error))),
-        };
-        Self::of(database, Some(path), keep).map_err(|error| failed(shown(&error)))
+        let opened = open_file(path).and_then(|database| Self::of(database, Some(path), keep));
+        opened.map_err(|error| OpenError::of(path, &error))
     }
 
     /// A store in memory with what the file has, which stays as it is. Empty if there is no file. Another process may
@@ -138,10 +129,7 @@ impl Embedded {
             }
             create(backend).and_then(|database| Self::of(database, None, Keep::default()))
         })();
-        copied.map_err(|error| OpenError::Failed {
-            path: path.to_owned(),
-            text: shown(&error),
-        })
+        copied.map_err(|error| OpenError::of(path, &error))
     }
 
     /// A new store in memory. It ends with its last clone.
@@ -282,7 +270,7 @@ fn open_file(path: &Path) -> Result<redb::Database, redb::Error> {
     std::fs::create_dir_all(folder)?;
     let database = create(FileBackend::new(own_file(path)?)?)?;
     // Make the file's name survive a crash, too.
-    File::open(folder)?.sync_all()?;
+    replace::sync_folder(folder)?;
     Ok(database)
 }
 
@@ -306,36 +294,33 @@ fn own_file(path: &Path) -> std::io::Result<File> {
 
 fn shown(error: &redb::Error) -> String {
     match error {
+        redb::Error::DatabaseAlreadyOpen => {
+            "in use by another process; stop that one first, or choose another path".to_owned()
+        }
         redb::Error::Corrupted(damage) => format!("{damage}; it is left as it is: move it away"),
         other => other.to_string(),
     }
 }
 
+#[async_trait]
 impl Api for Embedded {
-    fn get<'a>(&'a self, key: &'a str) -> Answer<'a, Result<Option<KeyValue>, Error>> {
-        Box::pin(async move {
-            rules::check_key(key)?;
-            let key = key.to_owned();
-            let stored = self.blocking(move |base| tables::get(&base.database, key.as_bytes()));
-            stored.await?.map(Stored::into_text).transpose()
-        })
+    async fn get(&self, key: &str) -> Result<Option<KeyValue>, Error> {
+        rules::check_key(key)?;
+        let key = key.to_owned();
+        let stored = self.blocking(move |base| tables::get(&base.database, key.as_bytes()));
+        stored.await?.map(Stored::into_text).transpose()
     }
 
-    fn listing<'a>(&'a self, prefix: &'a str) -> Answer<'a, Result<Listing, Error>> {
+    async fn listing(&self, prefix: &str) -> Result<Listing, Error> {
         let prefix = prefix.as_bytes().to_vec();
-        Box::pin(self.blocking(move |base| tables::listing(&base.database, &prefix)))
+        self.blocking(move |base| tables::listing(&base.database, &prefix))
+            .await
     }
 
-    fn transact<'a>(
-        &'a self,
-        compares: &'a [Compare],
-        operations: &'a [Operation],
-    ) -> Answer<'a, Result<Applied, Error>> {
-        Box::pin(async move {
-            rules::check(compares, operations)?;
-            let changes = operations.iter().map(tables::Change::of).collect();
-            self.apply(compares.to_vec(), changes).await
-        })
+    async fn transact(&self, compares: &[Compare], operations: &[Operation]) -> Result<Applied, Error> {
+        rules::check(compares, operations)?;
+        let changes = operations.iter().map(tables::Change::of).collect();
+        self.apply(compares.to_vec(), changes).await
     }
 
     fn watch(&self, prefix: &str, after: u64) -> Box<dyn Watch> {

@@ -22,7 +22,7 @@ use self::connection::Connection;
 use self::pages::Wanted;
 pub use self::settings::{REQUEST_TIMEOUT, Settings, Tls};
 use super::{Api, Applied, Compare, Error, KeyValue, Listing, Operation, Stored, Watch};
-use crate::Answer;
+use crate::async_trait;
 
 /// An etcd cluster. Connects at the first request. Clones share the connection.
 #[derive(Debug, Clone)]
@@ -78,47 +78,40 @@ fn operation(operation: &Operation) -> TxnOp {
     }
 }
 
+#[async_trait]
 impl Api for Etcd {
-    fn get<'a>(&'a self, key: &'a str) -> Answer<'a, Result<Option<KeyValue>, Error>> {
-        Box::pin(async move {
-            let ask = |mut client: Client| async move { client.get(key, None).await };
-            let mut answer = self.connection.read(ask).await.map_err(|failed| failed.of_read())?;
-            let found = answer.take_kvs().into_iter().next().map(stored);
-            found.map(Stored::into_text).transpose()
-        })
+    async fn get(&self, key: &str) -> Result<Option<KeyValue>, Error> {
+        let ask = |mut client: Client| async move { client.get(key, None).await };
+        let mut answer = self.connection.read(ask).await.map_err(|failed| failed.of_read())?;
+        let found = answer.take_kvs().into_iter().next().map(stored);
+        found.map(Stored::into_text).transpose()
     }
 
-    fn list_keys<'a>(&'a self, prefix: &'a str) -> Answer<'a, Result<Vec<String>, Error>> {
-        Box::pin(async move { pages::list(&self.connection, prefix, Wanted::Keys).await?.into_keys() })
+    async fn list_keys(&self, prefix: &str) -> Result<Vec<String>, Error> {
+        pages::list(&self.connection, prefix, Wanted::Keys).await?.into_keys()
     }
 
-    fn listing<'a>(&'a self, prefix: &'a str) -> Answer<'a, Result<Listing, Error>> {
-        Box::pin(pages::list(&self.connection, prefix, Wanted::All))
+    async fn listing(&self, prefix: &str) -> Result<Listing, Error> {
+        pages::list(&self.connection, prefix, Wanted::All).await
     }
 
-    fn transact<'a>(
-        &'a self,
-        compares: &'a [Compare],
-        operations: &'a [Operation],
-    ) -> Answer<'a, Result<Applied, Error>> {
+    async fn transact(&self, compares: &[Compare], operations: &[Operation]) -> Result<Applied, Error> {
         let compares: Vec<etcd_client::Compare> = compares.iter().map(compare).collect();
         let operations: Vec<TxnOp> = operations.iter().map(operation).collect();
         let txn = Txn::new().when(compares).and_then(operations);
-        Box::pin(async move {
-            let ask = |mut client: Client| {
-                let txn = txn.clone();
-                async move { client.txn(txn).await }
-            };
-            let answer = self.connection.write(ask).await?;
-            let changed = |response: TxnOpResponse| match response {
-                TxnOpResponse::Delete(deleted) => deleted.deleted() > 0,
-                _ => true,
-            };
-            Ok(Applied {
-                held: answer.succeeded(),
-                changed: answer.op_responses().into_iter().any(changed),
-                revision: answer.header().map_or(0, |header| unsigned(header.revision())),
-            })
+        let ask = |mut client: Client| {
+            let txn = txn.clone();
+            async move { client.txn(txn).await }
+        };
+        let answer = self.connection.write(ask).await?;
+        let changed = |response: TxnOpResponse| match response {
+            TxnOpResponse::Delete(deleted) => deleted.deleted() > 0,
+            _ => true,
+        };
+        Ok(Applied {
+            held: answer.succeeded(),
+            changed: answer.op_responses().into_iter().any(changed),
+            revision: answer.header().map_or(0, |header| unsigned(header.revision())),
         })
     }
 

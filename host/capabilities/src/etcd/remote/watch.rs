@@ -15,7 +15,7 @@ use super::connection::{Connection, Link};
 use super::failure::Failure;
 use super::pages::first;
 use super::{stored, unsigned};
-use crate::Answer;
+use crate::async_trait;
 use crate::etcd::{Changes, Error, Event, Watch, WatchEnd};
 
 /// The first pause before a broken stream is opened again; it doubles each time.
@@ -206,8 +206,9 @@ fn stopped(failure: Failure, after: u64) -> Stopped {
     }
 }
 
+#[async_trait]
 impl Watch for Stream {
-    fn next(&mut self) -> Answer<'_, Result<Changes, WatchEnd>> {
-        Box::pin(self.advance())
+    async fn next(&mut self) -> Result<Changes, WatchEnd> {
+        self.advance().await
     }
 }

@@ -20,14 +20,12 @@ use tokio::time::sleep;
 use super::created::Unaccounted;
 use super::http::{Call, Failure, Fate, if_there};
 use super::intents::Intent;
+use super::list::Children;
 use super::owned::SERVICE_TAG_PREFIX;
-use super::path::{Collection, Parent};
+use super::path::Family;
 use super::{ordered, wire};
 use crate::lbaas::{Error, Kind, Object, Spec};
 use crate::remote::segment;
-
-/// Identifiers by name of one parent's children of one kind, or why they are unknown.
-type Children = Result<BTreeMap<String, BTreeSet<String>>, Error>;
 
 /// The shared state of the entries of one `create`.
 struct Batch {
@@ -79,7 +77,7 @@ impl Call {
             taken: Mutex::default(),
         });
         let entries = specs.iter().zip(intents).map(|(spec, intent)| {
-            let candidates = match siblings.get(&(Collection::from(spec.kind()), Parent::of(spec))) {
+            let candidates = match siblings.get(&Family::of(spec)) {
                 Some(Ok(children)) => Ok(children.get(spec.name()).cloned().unwrap_or_default()),
                 Some(Err(error)) => Err(error.clone()),
                 None => Ok(BTreeSet::new()),
@@ -90,27 +88,20 @@ impl Call {
         ordered::all(entries).await
     }
 
-    /// The children of every parent that may hold orphans of an earlier run.
-    async fn siblings(&self, specs: &[Spec]) -> BTreeMap<(Collection, Parent), Children> {
+    /// The children of every parent that may hold orphans of an earlier run, or why they are unknown.
+    async fn siblings(&self, specs: &[Spec]) -> BTreeMap<Family, Result<Children, Error>> {
         if !self.engine.adopt_orphans {
             return BTreeMap::new();
         }
-        let parents: BTreeMap<(Collection, Parent), Kind> = specs
-            .iter()
-            .map(|spec| ((Collection::from(spec.kind()), Parent::of(spec)), spec.kind()))
-            // Without a parent there is nothing to list; the Engine refuses the creation.
-            .filter(|((_, parent), _)| !parent.identifier.is_empty())
-            .filter(|((_, parent), _)| {
-                !self
-                    .engine
-                    .created_parents
-                    .contains(self.fence.epoch(), &parent.identifier)
-            })
-            .collect();
-        let lists = parents.into_iter().map(|(family, kind)| {
+        let (engine, epoch) = (&self.engine, self.fence.epoch());
+        // Without a parent there is nothing to list; the Engine refuses the creation.
+        let may_hold =
+            |family: &Family| !family.parent.is_empty() && !engine.created_parents.contains(epoch, &family.parent);
+        let families: BTreeSet<Family> = specs.iter().map(Family::of).filter(may_hold).collect();
+        let lists = families.into_iter().map(|family| {
             let call = self.clone();
             async move {
-                let children = call.children_by_name(kind, &family.1).await;
+                let children = call.children_by_name(&family).await;
                 (family, children)
             }
         });
@@ -124,7 +115,7 @@ impl Call {
         candidates: Result<BTreeSet<String>, Error>,
         intent: Intent,
     ) -> Result<Object, Error> {
-        let unaccounted = Unaccounted::new(&self.engine, &Parent::of(spec).identifier, Some(intent));
+        let unaccounted = Unaccounted::new(&self.engine, &Family::of(spec).parent, Some(intent));
         let orphan = match candidates {
             Ok(candidates) => self.orphan_of(spec, batch, &candidates).await,
             Err(error) => Err(error),
@@ -166,13 +157,13 @@ impl Call {
         unaccounted: Unaccounted,
         lost: Error,
     ) -> Result<Object, Error> {
-        let parent = Parent::of(spec);
-        if parent.identifier.is_empty() {
+        let family = Family::of(spec);
+        if family.parent.is_empty() {
             return Err(lost);
         }
         for pause in self.engine.pauses.tries {
             sleep(pause).await;
-            let mut children = self.children_by_name(spec.kind(), &parent).await?;
+            let mut children = self.children_by_name(&family).await?;
             let candidates = children.remove(spec.name()).unwrap_or_default();
             if let Some(found) = self.orphan_of(spec, batch, &candidates).await? {
                 return self.tag_or_destroy(found, &batch.tags, unaccounted).await;
@@ -183,7 +174,7 @@ impl Call {
         // `unaccounted` is never settled from here on: the object of the first POST may still appear.
         match self.post_spec(spec, batch).await? {
             Posted::Whole(object) => {
-                let second = Unaccounted::new(&self.engine, &parent.identifier, None);
+                let second = Unaccounted::new(&self.engine, &family.parent, None);
                 self.tag_or_destroy(object, &batch.tags, second).await
             }
             Posted::Unreadable { identifier, error } => {
@@ -195,12 +186,9 @@ impl Call {
     }
 
     async fn post_spec(&self, spec: &Spec, batch: &Batch) -> Result<Posted, Failure> {
-        let answer: Value = self.post(spec.kind().into(), wire::creation(spec)).await?;
+        let answer: Value = self.post(spec.kind().names().path, wire::creation(spec)).await?;
         let Some(identifier) = wire::identifier(&answer) else {
-            let problem = format!(
-                "POST {}: the answer holds no `identifier`",
-                Collection::from(spec.kind()).path()
-            );
+            let problem = format!("POST {}: the answer holds no `identifier`", spec.kind().names().path);
             return Err(Failure {
                 error: self.unusable(problem),
                 fate: Fate::Lost,
@@ -227,7 +215,7 @@ impl Call {
             if batch.is_taken(identifier) {
                 continue;
             }
-            let Some(answer) = if_there(self.get(spec.kind().into(), identifier).await)? else {
+            let Some(answer) = if_there(self.get(spec.kind().names().path, identifier).await)? else {
                 continue;
             };
             // An unreadable object can't equal the spec.
@@ -273,7 +261,7 @@ impl Call {
     }
 
     async fn destroy_untagged(&self, kind: Kind, identifier: &str, reason: &Error, unaccounted: Unaccounted) {
-        match if_there(self.delete(kind.into(), identifier).await) {
+        match if_there(self.delete(kind.names().path, identifier).await) {
             Ok(_) => unaccounted.settle(),
             Err(error) => tracing::error!(
                 kind = kind.name(),

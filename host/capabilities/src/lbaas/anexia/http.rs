@@ -18,7 +18,7 @@ use trueup_base::http::secret::Secret;
 use super::created::CreatedParents;
 use super::intents::Intents;
 use super::leftovers::Looks;
-use super::path::{self, Collection};
+use super::path;
 use super::wire;
 use crate::lbaas::Error;
 use crate::remote::ERROR_BODY_MAX_BYTES;
@@ -200,45 +200,39 @@ impl Call {
     }
 
     /// Reads one resource.
-    pub(super) async fn get(&self, collection: Collection, identifier: &str) -> Result<Value, Failure> {
+    pub(super) async fn get(&self, collection: &'static str, identifier: &str) -> Result<Value, Failure> {
         let target = item(collection, identifier)?;
-        self.repeated(&Request::new(Method::GET, target, collection.path(), Wanted::Json))
+        self.repeated(&Request::new(Method::GET, target, collection, Wanted::Json))
             .await
     }
 
     /// Reads one page of a list.
-    pub(super) async fn get_page(&self, collection: Collection, query: &str, page: u64) -> Result<Value, Failure> {
+    pub(super) async fn get_page(&self, collection: &'static str, query: &str, page: u64) -> Result<Value, Failure> {
         let limit = self.engine.page_size;
-        let target = format!("{}?{query}&page={page}&limit={limit}", collection.path());
-        self.repeated(&Request::new(Method::GET, target, collection.path(), Wanted::Json))
+        let target = format!("{}?{query}&page={page}&limit={limit}", collection);
+        self.repeated(&Request::new(Method::GET, target, collection, Wanted::Json))
             .await
     }
 
     /// Creates a resource with one request, which is never simply repeated.
-    pub(super) async fn post(&self, collection: Collection, body: Value) -> Result<Value, Failure> {
-        let path = collection.path();
-        self.send(&Request::new(Method::POST, path.to_owned(), path, Wanted::Json).with_body(body))
-            .await
+    pub(super) async fn post(&self, collection: &'static str, body: Value) -> Result<Value, Failure> {
+        let request = Request::new(Method::POST, collection.to_owned(), collection, Wanted::Json);
+        self.send(&request.with_body(body)).await
     }
 
     /// Updates a resource.
-    pub(super) async fn put(&self, collection: Collection, identifier: &str, body: Value) -> Result<(), Failure> {
+    pub(super) async fn put(&self, collection: &'static str, identifier: &str, body: Value) -> Result<(), Failure> {
         let target = item(collection, identifier)?;
-        let request = Request::new(Method::PUT, target, collection.path(), Wanted::Nothing).with_body(body);
+        let request = Request::new(Method::PUT, target, collection, Wanted::Nothing).with_body(body);
         self.repeated(&request).await.map(drop)
     }
 
     /// Destroys a resource.
-    pub(super) async fn delete(&self, collection: Collection, identifier: &str) -> Result<(), Failure> {
+    pub(super) async fn delete(&self, collection: &'static str, identifier: &str) -> Result<(), Failure> {
         let target = item(collection, identifier)?;
-        self.repeated(&Request::new(
-            Method::DELETE,
-            target,
-            collection.path(),
-            Wanted::Nothing,
-        ))
-        .await
-        .map(drop)
+        self.repeated(&Request::new(Method::DELETE, target, collection, Wanted::Nothing))
+            .await
+            .map(drop)
     }
 
     /// Tags a resource, which may carry the tag already.
@@ -270,7 +264,7 @@ impl Call {
 
     /// Fails with `refused` if the resource does not carry the tag.
     async fn check_tag(&self, identifier: &str, tag: &str, refused: Failure) -> Result<(), Failure> {
-        let answer = self.get(Collection::Resources, identifier).await?;
+        let answer = self.get(path::RESOURCES, identifier).await?;
         match wire::tags(&answer) {
             Ok(tags) if tags.iter().any(|it| it == tag) => Ok(()),
             _ => Err(refused),
@@ -467,10 +461,8 @@ pub(super) fn if_there<T>(answer: Result<T, impl Into<Error>>) -> Result<Option<
     }
 }
 
-fn item(collection: Collection, identifier: &str) -> Result<String, Failure> {
-    collection
-        .item(identifier)
-        .ok_or_else(|| Failure::withheld(Error::NotFound))
+fn item(collection: &'static str, identifier: &str) -> Result<String, Failure> {
+    path::item(collection, identifier).ok_or_else(|| Failure::withheld(Error::NotFound))
 }
 
 fn tag_target(identifier: &str, tag: &str) -> Result<String, Failure> {

@@ -20,8 +20,9 @@ use super::create::is_foreign;
 use super::created::Unaccounted;
 use super::http::{Call, if_there};
 use super::intents::{Intent, Sought};
+use super::list::Children;
 use super::owned::{Owned, SERVICE_TAG_PREFIX};
-use super::path::{Collection, Parent};
+use super::path::Family;
 use super::{ordered, wire};
 use crate::lbaas::{self, Error, Kind, Object};
 
@@ -30,9 +31,6 @@ const LOOKED_MAX: usize = 1_000_000;
 
 /// How long the lists of a load balancer's children are reused: this host's new objects have intents.
 const LISTS_FRESH: Duration = Duration::from_secs(60);
-
-/// A parent's children of one kind: identifiers by name.
-type Children = BTreeMap<String, BTreeSet<String>>;
 
 /// The Services that were looked up by name, and the content of the load balancers at that time.
 #[derive(Default)]
@@ -55,7 +53,7 @@ struct Looked {
 struct Lists {
     /// The epoch, and the number of doubts.
     of: (u64, u64),
-    read: BTreeMap<(Collection, String), (Instant, Arc<Children>)>,
+    read: BTreeMap<Family, (Instant, Arc<Children>)>,
 }
 
 impl Looks {
@@ -130,7 +128,7 @@ impl Call {
                 name,
                 "tagging an object that was created without its tags"
             );
-            let unaccounted = Unaccounted::new(&self.engine, &Parent::of(&object.spec).identifier, intent);
+            let unaccounted = Unaccounted::new(&self.engine, &Family::of(&object.spec).parent, intent);
             match self.tag_or_destroy(object, &tags, unaccounted).await {
                 // The object is gone, or the failure to destroy it was reported: continue with the others.
                 Ok(_) | Err(Error::NotFound | Error::Refused(_)) => {}
@@ -194,7 +192,7 @@ impl Call {
         seen: &mut BTreeSet<String>,
         look: &mut Look,
     ) -> Result<(), Error> {
-        let mut lists: BTreeMap<(Collection, Parent), Children> = BTreeMap::new();
+        let mut lists: BTreeMap<Family, Children> = BTreeMap::new();
         for Sought {
             intent,
             spec,
@@ -202,10 +200,10 @@ impl Call {
             is_late,
         } in sought
         {
-            let parent = Parent::of(&spec);
-            let children = match lists.entry((Collection::from(spec.kind()), parent.clone())) {
+            let family = Family::of(&spec);
+            let children = match lists.entry(family.clone()) {
                 Entry::Occupied(listed) => listed.into_mut(),
-                Entry::Vacant(place) => place.insert(self.children_if_any(spec.kind(), &parent).await?),
+                Entry::Vacant(place) => place.insert(self.children_if_any(&family).await?),
             };
             let mut found = None;
             for identifier in children.get(spec.name()).into_iter().flatten() {
@@ -239,18 +237,16 @@ impl Call {
         let mut named = Vec::new();
         for load_balancer in &owned.load_balancers {
             for kind in [Kind::Backend, Kind::Frontend] {
-                let children = self.listed(kind, load_balancer).await?;
+                let children = self.listed(Family::below(kind, load_balancer)).await?;
                 named.extend(owned.named(kind, &children));
             }
         }
-        let below = named.iter().filter_map(|(kind, identifier)| match kind {
-            Kind::Backend => Some((Kind::Server, identifier)),
-            Kind::Frontend => Some((Kind::Bind, identifier)),
-            Kind::Bind | Kind::Server => None,
-        });
-        let lists = below.map(|(kind, parent)| {
-            let (call, parent) = (self.clone(), Parent::of_kind(kind, parent));
-            async move { Ok::<_, Error>((kind, call.children_if_any(kind, &parent).await?)) }
+        let below = named
+            .iter()
+            .filter_map(|(kind, identifier)| Some(Family::below(kind.child()?, identifier)));
+        let lists = below.map(|family| {
+            let call = self.clone();
+            async move { Ok::<_, Error>((family.kind, call.children_if_any(&family).await?)) }
         });
         for (kind, children) in ordered::all_or_error(lists).await? {
             named.extend(owned.named(kind, &children));
@@ -259,7 +255,7 @@ impl Call {
     }
 
     /// A load balancer's children; one list serves the lookups of many Services.
-    async fn listed(&self, kind: Kind, load_balancer: &str) -> Result<Arc<Children>, Error> {
+    async fn listed(&self, family: Family) -> Result<Arc<Children>, Error> {
         let mut lists = self.engine.looks.lists.lock().await;
         let of = (self.fence.epoch(), self.engine.looks.lock().doubts);
         if lists.of != of {
@@ -268,19 +264,17 @@ impl Call {
                 read: BTreeMap::new(),
             };
         }
-        let list = (Collection::from(kind), load_balancer.to_owned());
-        if let Some((_, children)) = lists.read.get(&list).filter(|(at, _)| at.elapsed() < LISTS_FRESH) {
+        if let Some((_, children)) = lists.read.get(&family).filter(|(at, _)| at.elapsed() < LISTS_FRESH) {
             return Ok(Arc::clone(children));
         }
-        let parent = Parent::of_kind(kind, load_balancer);
-        let children = Arc::new(self.children_if_any(kind, &parent).await?);
-        lists.read.insert(list, (Instant::now(), Arc::clone(&children)));
+        let children = Arc::new(self.children_if_any(&family).await?);
+        lists.read.insert(family, (Instant::now(), Arc::clone(&children)));
         Ok(children)
     }
 
-    /// A parent's children of one kind; empty if the parent is gone.
-    async fn children_if_any(&self, kind: Kind, parent: &Parent) -> Result<Children, Error> {
-        match self.children_by_name(kind, parent).await {
+    /// A family's resources; none if the parent is gone.
+    async fn children_if_any(&self, family: &Family) -> Result<Children, Error> {
+        match self.children_by_name(family).await {
             Err(Error::NotFound | Error::Refused((422, _))) => Ok(Children::new()),
             children => children,
         }
@@ -294,7 +288,7 @@ impl Call {
         if is_foreign(&carried, tags) || tags.iter().all(|tag| carried.contains(tag)) {
             return Ok(None);
         }
-        let answer = if_there(self.get(kind.into(), identifier).await)?;
+        let answer = if_there(self.get(kind.names().path, identifier).await)?;
         Ok(answer.and_then(|answer| wire::object(kind, &answer).ok()))
     }
 }

@@ -7,12 +7,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::http::{Call, if_there};
 use super::ordered;
 use super::owned::SERVICE_TAG_PREFIX;
-use super::path::{self, Collection, Parent};
+use super::path::{self, Family, RESOURCES};
 use super::wire::{self, Entry, ResourceType};
 use crate::lbaas::{Error, Kind, Object};
 
 /// A list that has not ended by this page never will: at the default page size it would have a million entries.
 pub(super) const PAGES_MAX: u64 = 10_000;
+
+/// The resources of one family: identifiers by name.
+pub(super) type Children = BTreeMap<String, BTreeSet<String>>;
 
 impl Call {
     /// Every LBaaS resource that carries the tag, in full, by kind then identifier.
@@ -31,7 +34,7 @@ impl Call {
 
     /// The entry of every resource that carries the tag.
     pub(super) async fn tagged(&self, tag: &str) -> Result<Vec<Entry>, Error> {
-        match self.entries(Collection::Resources, &path::tag_query(tag)).await {
+        match self.entries(RESOURCES, &path::tag_query(tag)).await {
             // The Engine does not know the tag.
             Err(Unlisted {
                 page: 1,
@@ -52,11 +55,9 @@ impl Call {
                     .flat_map(|id| first.map(|kind| (kind, id.as_str()))),
             )
             .await?;
-        let second = first.iter().filter_map(|(kind, identifier)| match kind {
-            Kind::Backend => Some((Kind::Server, identifier.as_str())),
-            Kind::Frontend => Some((Kind::Bind, identifier.as_str())),
-            Kind::Bind | Kind::Server => None,
-        });
+        let second = first
+            .iter()
+            .filter_map(|(kind, identifier)| Some((kind.child()?, identifier.as_str())));
         let second = self.children(second).await?;
         let reads = first.into_iter().chain(second).map(|(kind, identifier)| {
             let call = self.clone();
@@ -76,33 +77,22 @@ impl Call {
     /// The children of these kinds of each parent, in order, each with its kind.
     async fn children(&self, parents: impl Iterator<Item = (Kind, &str)>) -> Result<Vec<(Kind, String)>, Error> {
         let lists = parents.map(|(kind, parent)| {
-            let call = self.clone();
-            let parent = Parent::of_kind(kind, parent);
+            let (call, family) = (self.clone(), Family::below(kind, parent));
             async move {
-                let names = call.children_by_name(kind, &parent).await?;
-                Ok::<_, Error>(
-                    names
-                        .into_values()
-                        .flatten()
-                        .map(|identifier| (kind, identifier))
-                        .collect::<Vec<_>>(),
-                )
+                let identifiers = call.children_by_name(&family).await?.into_values().flatten();
+                Ok::<_, Error>(identifiers.map(|identifier| (kind, identifier)).collect::<Vec<_>>())
             }
         });
         Ok(ordered::all_or_error(lists).await?.into_iter().flatten().collect())
     }
 
-    /// A parent's children of one kind: identifiers by name, ascending.
-    pub(super) async fn children_by_name(
-        &self,
-        kind: Kind,
-        parent: &Parent,
-    ) -> Result<BTreeMap<String, BTreeSet<String>>, Error> {
+    /// A family's resources.
+    pub(super) async fn children_by_name(&self, family: &Family) -> Result<Children, Error> {
         let entries = self
-            .entries(kind.into(), &parent.query())
+            .entries(family.kind.names().path, &family.query())
             .await
             .map_err(|unlisted| unlisted.error)?;
-        let mut by_name: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        let mut by_name = Children::new();
         for entry in entries {
             by_name.entry(entry.name).or_default().insert(entry.identifier);
         }
@@ -111,13 +101,13 @@ impl Call {
 
     /// A resource in full.
     pub(super) async fn read(&self, kind: Kind, identifier: &str) -> Result<Object, Error> {
-        let answer = self.get(kind.into(), identifier).await?;
+        let answer = self.get(kind.names().path, identifier).await?;
         wire::object(kind, &answer).map_err(|problem| self.unusable(problem))
     }
 
     /// The tags of a resource; `None` if it is gone.
     pub(super) async fn tags(&self, identifier: &str) -> Result<Option<Vec<String>>, Error> {
-        let Some(answer) = if_there(self.get(Collection::Resources, identifier).await)? else {
+        let Some(answer) = if_there(self.get(RESOURCES, identifier).await)? else {
             return Ok(None);
         };
         let tags =
@@ -130,7 +120,7 @@ impl Call {
         let identifier = &entry.identifier;
         let resource_type = match &entry.resource_type {
             Some(resource_type) => resource_type.clone(),
-            None => match if_there(self.get(Collection::Resources, identifier).await)? {
+            None => match if_there(self.get(RESOURCES, identifier).await)? {
                 // Without a type it might be ours, and an overlooked object would be built twice.
                 Some(answer) => ResourceType::of(&answer).ok_or_else(|| {
                     self.unusable(format!("resource `{identifier}`: the answer holds no `resource_type`"))
@@ -151,7 +141,7 @@ impl Call {
     }
 
     /// Every page of a list, each resource once.
-    async fn entries(&self, collection: Collection, query: &str) -> Result<Vec<Entry>, Unlisted> {
+    async fn entries(&self, collection: &'static str, query: &str) -> Result<Vec<Entry>, Unlisted> {
         let full_page = usize::try_from(self.engine.page_size).unwrap_or(usize::MAX);
         let pages_max = self.engine.pages_max;
         let mut entries = Vec::new();
@@ -162,9 +152,8 @@ impl Call {
                 .get_page(collection, query, page)
                 .await
                 .map_err(|failure| failed(failure.error))?;
-            let listed = wire::page(&answer).map_err(|problem| {
-                failed(self.unusable(format!("GET {}: page {page}: {problem}", collection.path())))
-            })?;
+            let listed = wire::page(&answer)
+                .map_err(|problem| failed(self.unusable(format!("GET {}: page {page}: {problem}", collection))))?;
             let length = listed.entries.len();
             // If an earlier object was destroyed or created meanwhile, a page may repeat entries of the previous one.
             entries.extend(
@@ -178,7 +167,7 @@ impl Call {
                 return Ok(entries);
             }
         }
-        let problem = format!("GET {}: the list has not ended by page {pages_max}", collection.path());
+        let problem = format!("GET {}: the list has not ended by page {pages_max}", collection);
         Err(Unlisted {
             page: pages_max,
             error: self.unusable(problem),

@@ -49,10 +49,9 @@ pub use self::http::RequestMetrics;
 use self::http::{Call, Engine, Pauses};
 use self::intents::Intents;
 pub use self::owned::Owned;
-use self::path::Collection;
 pub use self::settings::Settings;
 pub use self::token::TOKEN_ENV_DEFAULT;
-use crate::Answer;
+use crate::async_trait;
 use crate::lbaas::{Api, Error, Object, ObjectRef, Spec, State};
 pub use crate::remote::SettingsError;
 use crate::remote::client;
@@ -174,58 +173,55 @@ impl Anexia {
     }
 }
 
+#[async_trait]
 impl Api for Anexia {
-    fn load_balancer<'a>(&'a self, identifier: &'a str) -> Answer<'a, Result<State, Error>> {
-        Box::pin(async move {
-            let answer = self.call().get(Collection::LoadBalancers, identifier).await?;
-            Ok(wire::state(answer.get("state")))
-        })
+    async fn load_balancer(&self, identifier: &str) -> Result<State, Error> {
+        let answer = self.call().get(path::LOAD_BALANCERS, identifier).await?;
+        Ok(wire::state(answer.get("state")))
     }
 
-    fn adopt<'a>(&'a self, tag: &'a str) -> Answer<'a, Result<(), Error>> {
-        Box::pin(async move { self.call().adopt(tag, self.owned.as_ref()).await })
+    async fn adopt(&self, tag: &str) -> Result<(), Error> {
+        self.call().adopt(tag, self.owned.as_ref()).await
     }
 
-    fn leftovers<'a>(&'a self, tag: &'a str) -> Answer<'a, Result<Vec<Object>, Error>> {
-        Box::pin(async move {
-            let look = self.call().look(tag, self.owned.as_ref()).await?;
-            Ok(look.found.into_iter().map(|leftover| leftover.object).collect())
-        })
+    async fn leftovers(&self, tag: &str) -> Result<Vec<Object>, Error> {
+        let look = self.call().look(tag, self.owned.as_ref()).await?;
+        Ok(look.found.into_iter().map(|leftover| leftover.object).collect())
     }
 
-    fn list_tagged<'a>(&'a self, tag: &'a str) -> Answer<'a, Result<Vec<Object>, Error>> {
-        Box::pin(async move { self.call().list_tagged(tag).await })
+    async fn list_tagged(&self, tag: &str) -> Result<Vec<Object>, Error> {
+        self.call().list_tagged(tag).await
     }
 
-    fn get<'a>(&'a self, refs: &'a [ObjectRef]) -> Answer<'a, Vec<Result<Object, Error>>> {
-        Box::pin(self.each(refs, |call, it| async move { call.read(it.kind, &it.identifier).await }))
+    async fn get(&self, refs: &[ObjectRef]) -> Vec<Result<Object, Error>> {
+        self.each(refs, |call, it| async move { call.read(it.kind, &it.identifier).await })
+            .await
     }
 
-    fn create<'a>(&'a self, specs: &'a [Spec], tags: &'a [String]) -> Answer<'a, Vec<Result<Object, Error>>> {
-        Box::pin(async move { self.call().create(specs, tags).await })
+    async fn create(&self, specs: &[Spec], tags: &[String]) -> Vec<Result<Object, Error>> {
+        self.call().create(specs, tags).await
     }
 
-    fn reset<'a>(&'a self, refs: &'a [ObjectRef]) -> Answer<'a, Vec<Result<(), Error>>> {
-        Box::pin(self.each(refs, |call, it| async move {
-            let existing = call.get(it.kind.into(), &it.identifier).await?;
+    async fn reset(&self, refs: &[ObjectRef]) -> Vec<Result<(), Error>> {
+        self.each(refs, |call, it| async move {
+            let existing = call.get(it.kind.names().path, &it.identifier).await?;
             let body = wire::reset(it.kind, &it.identifier, &existing);
-            Ok(call.put(it.kind.into(), &it.identifier, body).await?)
-        }))
+            Ok(call.put(it.kind.names().path, &it.identifier, body).await?)
+        })
+        .await
     }
 
-    fn destroy<'a>(&'a self, refs: &'a [ObjectRef]) -> Answer<'a, Vec<Result<(), Error>>> {
-        Box::pin(async move {
-            let destroy = |call: Call, it: ObjectRef| async move {
-                call.delete(it.kind.into(), &it.identifier).await?;
-                call.engine.created_parents.remove(&it.identifier);
-                Ok(())
-            };
-            let answers = self.each(refs, destroy).await;
-            let is_referred_to = |answer: &Result<(), Error>| matches!(answer, Err(Error::Refused((409, _))));
-            if let Some(owned) = self.owned.as_ref().filter(|_| answers.iter().any(is_referred_to)) {
-                self.engine.looks.doubt(&owned.name_suffix);
-            }
-            answers
-        })
+    async fn destroy(&self, refs: &[ObjectRef]) -> Vec<Result<(), Error>> {
+        let destroy = |call: Call, it: ObjectRef| async move {
+            call.delete(it.kind.names().path, &it.identifier).await?;
+            call.engine.created_parents.remove(&it.identifier);
+            Ok(())
+        };
+        let answers = self.each(refs, destroy).await;
+        let is_referred_to = |answer: &Result<(), Error>| matches!(answer, Err(Error::Refused((409, _))));
+        if let Some(owned) = self.owned.as_ref().filter(|_| answers.iter().any(is_referred_to)) {
+            self.engine.looks.doubt(&owned.name_suffix);
+        }
+        answers
     }
 }

@@ -1,60 +1,75 @@
-//! The Engine's paths: where each resource is, and how identifiers and tags are encoded.
+//! The Engine's paths and its names for the kinds of resources, and how identifiers and tags are encoded.
 
-use crate::lbaas::{self, Kind, Spec, parent};
+use crate::lbaas::{Kind, Spec, parent};
 use crate::remote::{encode, segment};
 
-/// The Engine's collections; the LBaaS kinds are in the order of the contract.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Collection {
-    LoadBalancers,
-    Backends,
-    Frontends,
-    Binds,
-    Servers,
-    /// Resources of every type, with their tags.
-    Resources,
-}
+/// Where load balancers are.
+pub(super) const LOAD_BALANCERS: &str = "/api/LBaaS/v1/loadbalancer.json";
 
-impl Collection {
-    pub(super) fn path(self) -> &'static str {
-        match self {
-            Self::LoadBalancers => "/api/LBaaS/v1/loadbalancer.json",
-            Self::Backends => "/api/LBaaS/v1/backend.json",
-            Self::Frontends => "/api/LBaaS/v1/frontend.json",
-            Self::Binds => "/api/LBaaS/v1/bind.json",
-            Self::Servers => "/api/LBaaS/v1/server.json",
-            Self::Resources => "/api/core/v1/resource.json",
-        }
-    }
-
-    /// The path of one of its resources. `None` if the identifier can't be a path segment, so that no resource can have
-    /// it.
-    pub(super) fn item(self, identifier: &str) -> Option<String> {
-        Some(format!("{}/{}", self.path(), segment(identifier)?))
-    }
-}
-
-impl From<Kind> for Collection {
-    fn from(kind: Kind) -> Self {
-        match kind {
-            Kind::Backend => Self::Backends,
-            Kind::Frontend => Self::Frontends,
-            Kind::Bind => Self::Binds,
-            Kind::Server => Self::Servers,
-        }
-    }
-}
+/// Where resources of every type are, with their tags.
+pub(super) const RESOURCES: &str = "/api/core/v1/resource.json";
 
 /// The `resource` label of a tagging's metrics: its path without identifier and tag.
 pub(super) const TAGS_LABEL: &str = "/api/core/v1/resource.json/tags";
 
+/// What the Engine calls the resources of one kind.
+pub(super) struct Names {
+    /// Where they are listed and created.
+    pub(super) path: &'static str,
+    /// The identifier of their type.
+    pub(super) resource_type: &'static str,
+    /// The field with their parent. Lists are filtered by it.
+    pub(super) parent: &'static str,
+    /// The fields with values.
+    pub(super) values: &'static [&'static str],
+    /// The fields with the identifiers of other resources.
+    pub(super) references: &'static [&'static str],
+}
+
+impl Kind {
+    pub(super) const fn names(self) -> &'static Names {
+        match self {
+            Self::Backend => &Names {
+                path: "/api/LBaaS/v1/backend.json",
+                resource_type: "33164a3066a04a52be43c607f0c5dd8c",
+                parent: "load_balancer",
+                values: &["name", "mode", "health_check", "server_timeout"],
+                references: &["load_balancer"],
+            },
+            Self::Frontend => &Names {
+                path: "/api/LBaaS/v1/frontend.json",
+                resource_type: "da9d14b9d95840c08213de67f9cee6e2",
+                parent: "load_balancer",
+                values: &["name", "mode", "client_timeout"],
+                references: &["load_balancer", "default_backend"],
+            },
+            Self::Bind => &Names {
+                path: "/api/LBaaS/v1/bind.json",
+                resource_type: "bd24def982aa478fb3352cb5f49aab47",
+                parent: "frontend",
+                values: &["name", "address", "port", "ssl", "ssl_certificate_path"],
+                references: &["frontend"],
+            },
+            Self::Server => &Names {
+                path: "/api/LBaaS/v1/server.json",
+                resource_type: "01f321a4875446409d7d8469503a905f",
+                parent: "backend",
+                values: &["name", "ip", "port", "check"],
+                references: &["backend"],
+            },
+        }
+    }
+}
+
+/// The path of one resource of a collection. `None` if the identifier can't be a path segment, so that no resource can
+/// have it.
+pub(super) fn item(collection: &str, identifier: &str) -> Option<String> {
+    Some(format!("{collection}/{}", segment(identifier)?))
+}
+
 /// The path of one resource's tag; `None` if one of the two can't be a path segment.
 pub(super) fn tag(identifier: &str, tag: &str) -> Option<String> {
-    Some(format!(
-        "{}/tags/{}",
-        Collection::Resources.item(identifier)?,
-        segment(tag)?
-    ))
+    Some(format!("{}/tags/{}", item(RESOURCES, identifier)?, segment(tag)?))
 }
 
 /// The query of a list by tag.
@@ -62,41 +77,28 @@ pub(super) fn tag_query(tag: &str) -> String {
     format!("tag_name={}", encode(tag))
 }
 
-/// A resource that owns others, as lists by parent name it.
+/// The children of one kind below one parent.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Parent {
-    filter: &'static str,
-    pub(super) identifier: String,
+pub(super) struct Family {
+    pub(super) kind: Kind,
+    /// The parent's identifier.
+    pub(super) parent: String,
 }
 
-impl Parent {
-    /// The parent of a resource of this kind, by the parent's identifier.
-    pub(super) fn of_kind(kind: Kind, identifier: &str) -> Self {
-        let filter = match kind {
-            Kind::Backend | Kind::Frontend => "load_balancer",
-            Kind::Bind => "frontend",
-            Kind::Server => "backend",
-        };
-        Self {
-            filter,
-            identifier: identifier.to_owned(),
-        }
-    }
-
-    /// The parent of a resource.
+impl Family {
+    /// The family of a resource.
     pub(super) fn of(spec: &Spec) -> Self {
-        let identifier = match parent(spec) {
-            lbaas::Parent::LoadBalancer(identifier) => identifier,
-            lbaas::Parent::Resource(resource) => resource.identifier,
-        };
-        Self::of_kind(spec.kind(), &identifier)
+        Self::below(spec.kind(), parent(spec).identifier())
     }
 
-    /// The query of a list of its children. The filter is a query string of its own, encoded once more.
+    pub(super) fn below(kind: Kind, parent: &str) -> Self {
+        let parent = parent.to_owned();
+        Self { kind, parent }
+    }
+
+    /// The query of its list. The filter is a query string of its own, encoded once more.
     pub(super) fn query(&self) -> String {
-        format!(
-            "filters={}",
-            encode(&format!("{}={}", self.filter, encode(&self.identifier)))
-        )
+        let filter = format!("{}={}", self.kind.names().parent, encode(&self.parent));
+        format!("filters={}", encode(&filter))
     }
 }

@@ -29,29 +29,18 @@ pub(super) fn creation(spec: &Spec) -> Value {
 
 /// The body that makes the Engine apply a resource again, with unchanged fields.
 pub(super) fn reset(kind: Kind, identifier: &str, existing: &Value) -> Value {
-    let (values, references): (&[&str], &[&str]) = match kind {
-        Kind::Backend => (&["name", "mode", "health_check", "server_timeout"], &["load_balancer"]),
-        Kind::Frontend => (
-            &["name", "mode", "client_timeout"],
-            &["load_balancer", "default_backend"],
-        ),
-        Kind::Bind => (
-            &["name", "address", "port", "ssl", "ssl_certificate_path"],
-            &["frontend"],
-        ),
-        Kind::Server => (&["name", "ip", "port", "check"], &["backend"]),
-    };
+    let names = kind.names();
     let mut body = Map::new();
     if kind == Kind::Bind {
         // Required, so it is present even if the answer lacks it.
         body.insert("ssl".to_owned(), Value::Bool(false));
     }
-    for field in values {
+    for field in names.values {
         if let Some(value) = existing.get(field).filter(|value| !value.is_null()) {
             body.insert((*field).to_owned(), value.clone());
         }
     }
-    for field in references {
+    for field in names.references {
         if let Some(referred) = existing
             .get(field)
             .and_then(reference_identifier)
@@ -265,13 +254,8 @@ impl ResourceType {
 
     /// The kind of LBaaS resource, if it is one.
     pub(super) fn kind(&self) -> Option<Kind> {
-        match self.identifier.as_str() {
-            "33164a3066a04a52be43c607f0c5dd8c" => Some(Kind::Backend),
-            "da9d14b9d95840c08213de67f9cee6e2" => Some(Kind::Frontend),
-            "bd24def982aa478fb3352cb5f49aab47" => Some(Kind::Bind),
-            "01f321a4875446409d7d8469503a905f" => Some(Kind::Server),
-            _ => None,
-        }
+        let is_it = |kind: &Kind| kind.names().resource_type == self.identifier;
+        Kind::ALL.into_iter().find(is_it)
     }
 }
 

@@ -10,7 +10,7 @@ use super::Compute;
 use super::operations::Started;
 use super::watch::operation_of;
 use super::wire::{self, OperationFailure};
-use crate::Answer;
+use crate::async_trait;
 use crate::neg::{Api, Endpoint, Error, NegRef, Reads, RequestId};
 
 /// The maximum number of a list's pages: no NEG has that many endpoints.
@@ -29,77 +29,16 @@ enum Unlisted {
     TokenRefused(String),
 }
 
+#[async_trait]
 impl Api for Instance {
-    fn ensure<'a>(&'a self, neg: &'a NegRef, subnet: &'a str, request: RequestId) -> Answer<'a, Result<bool, Error>> {
-        Box::pin(self.ensured(neg, subnet, request))
-    }
-
-    fn list_endpoints<'a>(&'a self, neg: &'a NegRef) -> Answer<'a, Result<Vec<Endpoint>, Error>> {
-        Box::pin(self.listed(neg))
-    }
-
-    fn change<'a>(
-        &'a self,
-        attaches: bool,
-        neg: &'a NegRef,
-        endpoints: &'a [Endpoint],
-        request: RequestId,
-    ) -> Answer<'a, Result<u64, Error>> {
-        Box::pin(self.changed(attaches, neg, endpoints, request))
-    }
-}
-
-impl Reads for Instance {
-    fn is_there<'a>(&'a self, neg: &'a NegRef, subnet: &'a str) -> Answer<'a, Result<bool, Error>> {
-        Box::pin(async move { self.found(&self.fence(), neg, subnet).await })
-    }
-
-    fn endpoints<'a>(&'a self, neg: &'a NegRef) -> Answer<'a, Result<Vec<Endpoint>, Error>> {
-        Box::pin(self.listed(neg))
-    }
-}
-
-impl Instance {
-    /// Pinned to the epoch in which a call begins: later epochs send nothing more for it.
-    fn fence(&self) -> Fence {
-        self.compute.fence.of_this_epoch()
-    }
-
-    async fn listed(&self, neg: &NegRef) -> Result<Vec<Endpoint>, Error> {
-        let mut endpoints = match self.list(neg).await {
-            // The token may have expired between two pages; one retry shows whether it did.
-            Err(Unlisted::TokenRefused(_)) => self.list(neg).await,
-            listed => listed,
-        }
-        .map_err(|unlisted| match unlisted {
-            Unlisted::Failed(error) => error,
-            Unlisted::TokenRefused(text) => Error::Unavailable(text),
-        })?;
-        endpoints.sort();
-        // An endpoint may have moved between two pages.
-        endpoints.dedup();
-        Ok(endpoints)
-    }
-
-    /// Whether the NEG exists as requested. Returns false if there is none.
-    async fn found(&self, fence: &Fence, neg: &NegRef, subnet: &str) -> Result<bool, Error> {
-        let watch = &self.compute.shared.watch;
-        let get = watch.paths.get_neg(neg)?;
-        match watch.requests.ask(fence, &get).await {
-            Ok(there) => wire::compare(&watch.settings, neg, subnet, &there).map(|()| true),
-            Err(Error::NotFound) => Ok(false),
-            Err(error) => Err(error),
-        }
-    }
-
-    async fn ensured(&self, neg: &NegRef, subnet: &str, id: RequestId) -> Result<bool, Error> {
+    async fn ensure(&self, neg: &NegRef, subnet: &str, request: RequestId) -> Result<bool, Error> {
         let (fence, watch) = (self.fence(), &self.compute.shared.watch);
         if self.found(&fence, neg, subnet).await? {
             return Ok(false);
         }
         let insert = watch
             .paths
-            .insert(neg, wire::neg_body(&watch.settings, neg, subnet), id)?;
+            .insert(neg, wire::neg_body(&watch.settings, neg, subnet), request)?;
         let begun = {
             let order = self.compute.order_of(neg);
             let _turn = order.lock().await;
@@ -122,6 +61,76 @@ impl Instance {
             true => Ok(false),
             // The insertion of the other client is still running.
             false => Err(Error::Unavailable(was_faster)),
+        }
+    }
+
+    async fn list_endpoints(&self, neg: &NegRef) -> Result<Vec<Endpoint>, Error> {
+        let mut endpoints = match self.list(neg).await {
+            // The token may have expired between two pages; one retry shows whether it did.
+            Err(Unlisted::TokenRefused(_)) => self.list(neg).await,
+            listed => listed,
+        }
+        .map_err(|unlisted| match unlisted {
+            Unlisted::Failed(error) => error,
+            Unlisted::TokenRefused(text) => Error::Unavailable(text),
+        })?;
+        endpoints.sort();
+        // An endpoint may have moved between two pages.
+        endpoints.dedup();
+        Ok(endpoints)
+    }
+
+    async fn change(&self, attaches: bool, neg: &NegRef, endpoints: &[Endpoint], id: RequestId) -> Result<u64, Error> {
+        let (fence, watch) = (self.fence(), &self.compute.shared.watch);
+        let request = watch
+            .paths
+            .change(attaches, neg, wire::endpoints_body(endpoints)?, id)?;
+        let order = self.compute.order_of(neg);
+        let _turn = order.lock().await;
+        let started_ms = SystemClock.now_ms();
+        let answer = watch.requests.ask(&fence, &request).await?;
+        let number = operation_of(&request.shown(), &answer)?.id;
+        let started = Started {
+            instance: self.name.clone(),
+            number,
+            zone: neg.zone.clone(),
+            neg: neg.name.clone(),
+            request: id.to_string(),
+            started_ms,
+            end: None,
+        };
+        let begun = watch.begin(started, &self.compute.tasks).await;
+        // A number that the host may forget must not be returned: repeating the request yields the same operation.
+        begun.map_err(|error| Error::Unavailable(format!("{}: operation {number}: {error}", request.shown())))?;
+        Ok(number)
+    }
+}
+
+#[async_trait]
+impl Reads for Instance {
+    async fn is_there(&self, neg: &NegRef, subnet: &str) -> Result<bool, Error> {
+        self.found(&self.fence(), neg, subnet).await
+    }
+
+    async fn endpoints(&self, neg: &NegRef) -> Result<Vec<Endpoint>, Error> {
+        self.list_endpoints(neg).await
+    }
+}
+
+impl Instance {
+    /// Pinned to the epoch in which a call begins: later epochs send nothing more for it.
+    fn fence(&self) -> Fence {
+        self.compute.fence.of_this_epoch()
+    }
+
+    /// Whether the NEG exists as requested. Returns false if there is none.
+    async fn found(&self, fence: &Fence, neg: &NegRef, subnet: &str) -> Result<bool, Error> {
+        let watch = &self.compute.shared.watch;
+        let get = watch.paths.get_neg(neg)?;
+        match watch.requests.ask(fence, &get).await {
+            Ok(there) => wire::compare(&watch.settings, neg, subnet, &there).map(|()| true),
+            Err(Error::NotFound) => Ok(false),
+            Err(error) => Err(error),
         }
     }
 
@@ -190,31 +199,6 @@ impl Instance {
             neg.name, neg.zone
         );
         Err(Unlisted::Failed(Error::Unavailable(text)))
-    }
-
-    async fn changed(&self, attaches: bool, neg: &NegRef, endpoints: &[Endpoint], id: RequestId) -> Result<u64, Error> {
-        let (fence, watch) = (self.fence(), &self.compute.shared.watch);
-        let request = watch
-            .paths
-            .change(attaches, neg, wire::endpoints_body(endpoints)?, id)?;
-        let order = self.compute.order_of(neg);
-        let _turn = order.lock().await;
-        let started_ms = SystemClock.now_ms();
-        let answer = watch.requests.ask(&fence, &request).await?;
-        let number = operation_of(&request.shown(), &answer)?.id;
-        let started = Started {
-            instance: self.name.clone(),
-            number,
-            zone: neg.zone.clone(),
-            neg: neg.name.clone(),
-            request: id.to_string(),
-            started_ms,
-            end: None,
-        };
-        let begun = watch.begin(started, &self.compute.tasks).await;
-        // A number that the host may forget must not be returned: repeating the request yields the same operation.
-        begun.map_err(|error| Error::Unavailable(format!("{}: operation {number}: {error}", request.shown())))?;
-        Ok(number)
     }
 }
 

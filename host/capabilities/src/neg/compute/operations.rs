@@ -13,7 +13,7 @@ use std::path::Path;
 use redb::backends::{FileBackend, InMemoryBackend};
 use redb::{ReadableDatabase as _, ReadableTable as _, TableDefinition};
 use serde::{Deserialize, Serialize};
-use trueup_base::regular;
+use trueup_base::{regular, replace};
 
 const OPERATIONS: TableDefinition<'_, (&str, u64), &[u8]> = TableDefinition::new("trueup_neg_operations");
 
@@ -88,7 +88,7 @@ impl Operations {
     /// If it can't be created, if another process has it open, or if a host of this version did not write it.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
         let of = format!("operations file `{}`", path.display());
-        match own_file(path, |folder| File::open(folder)?.sync_all()) {
+        match own_file(path, replace::sync_folder) {
             Ok(file) => Self::create(of, FileBackend::new(file)),
             Err(error) => Err(StoreError {
                 of,

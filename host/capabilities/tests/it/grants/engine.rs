@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use trueup_base::clock::VirtualClock;
-use trueup_capabilities::Answer;
+use trueup_capabilities::async_trait;
 use trueup_capabilities::faults::Faults;
 use trueup_capabilities::lbaas::simulated::{Resource, Simulated};
 use trueup_capabilities::lbaas::{
@@ -34,38 +34,39 @@ pub(crate) fn names(refs: &[ObjectRef]) -> String {
         .join(" ")
 }
 
+#[async_trait]
 impl Api for Engine {
-    fn load_balancer<'a>(&'a self, identifier: &'a str) -> Answer<'a, Result<State, Error>> {
+    async fn load_balancer(&self, identifier: &str) -> Result<State, Error> {
         self.note(format!("load-balancer {identifier}"));
-        self.simulated.load_balancer(identifier)
+        self.simulated.load_balancer(identifier).await
     }
 
-    fn list_tagged<'a>(&'a self, tag: &'a str) -> Answer<'a, Result<Vec<Object>, Error>> {
+    async fn list_tagged(&self, tag: &str) -> Result<Vec<Object>, Error> {
         self.note(format!("list-tagged {tag}"));
-        self.simulated.list_tagged(tag)
+        self.simulated.list_tagged(tag).await
     }
 
-    fn get<'a>(&'a self, refs: &'a [ObjectRef]) -> Answer<'a, Vec<Result<Object, Error>>> {
+    async fn get(&self, refs: &[ObjectRef]) -> Vec<Result<Object, Error>> {
         self.note(format!("get {}", names(refs)));
-        self.simulated.get(refs)
+        self.simulated.get(refs).await
     }
 
-    fn create<'a>(&'a self, specs: &'a [Spec], tags: &'a [String]) -> Answer<'a, Vec<Result<Object, Error>>> {
+    async fn create(&self, specs: &[Spec], tags: &[String]) -> Vec<Result<Object, Error>> {
         self.note(format!(
             "create {}",
             specs.iter().map(Spec::name).collect::<Vec<_>>().join(" ")
         ));
-        self.simulated.create(specs, tags)
+        self.simulated.create(specs, tags).await
     }
 
-    fn reset<'a>(&'a self, refs: &'a [ObjectRef]) -> Answer<'a, Vec<Result<(), Error>>> {
+    async fn reset(&self, refs: &[ObjectRef]) -> Vec<Result<(), Error>> {
         self.note(format!("reset {}", names(refs)));
-        self.simulated.reset(refs)
+        self.simulated.reset(refs).await
     }
 
-    fn destroy<'a>(&'a self, refs: &'a [ObjectRef]) -> Answer<'a, Vec<Result<(), Error>>> {
+    async fn destroy(&self, refs: &[ObjectRef]) -> Vec<Result<(), Error>> {
         self.note(format!("destroy {}", names(refs)));
-        self.simulated.destroy(refs)
+        self.simulated.destroy(refs).await
     }
 }
 

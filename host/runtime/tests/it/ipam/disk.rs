@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use trueup_capabilities::Answer;
+use trueup_capabilities::async_trait;
 use trueup_capabilities::checkpoint::{Error, Saved, Store};
 
 /// Longer than the host accepts from a store, so that the call traps after the change was written.
@@ -93,93 +93,86 @@ impl Disk {
     }
 }
 
+#[async_trait]
 impl Store for Disk {
-    fn checkpoint<'a>(&'a self, data: &'a str) -> Answer<'a, Result<(), Error>> {
-        Box::pin(async move {
-            if self.is_poisoned(data) && !self.is_poisoned(&self.text()) {
-                return Err(too_long());
-            }
-            let mut state = self.state.lock().unwrap();
-            let saved = Some(Saved {
-                data: data.to_owned(),
-                entries: Vec::new(),
-            });
-            state.written.clone_from(&saved);
-            state.durable = saved;
-            state.refuses_appends = false;
-            let done = self.changed(&mut state);
-            state.durable_count = state.written_count;
-            state.lost_count = 0;
-            done
-        })
+    async fn checkpoint(&self, data: &str) -> Result<(), Error> {
+        if self.is_poisoned(data) && !self.is_poisoned(&self.text()) {
+            return Err(too_long());
+        }
+        let mut state = self.state.lock().unwrap();
+        let saved = Some(Saved {
+            data: data.to_owned(),
+            entries: Vec::new(),
+        });
+        state.written.clone_from(&saved);
+        state.durable = saved;
+        state.refuses_appends = false;
+        let done = self.changed(&mut state);
+        state.durable_count = state.written_count;
+        state.lost_count = 0;
+        done
     }
 
-    fn append<'a>(&'a self, entry: &'a str) -> Answer<'a, Result<(), Error>> {
-        Box::pin(async move {
-            let mut state = self.state.lock().unwrap();
-            if state.refuses_appends {
-                return Err(Error::Unavailable("a sync failed".to_owned()));
-            }
-            if self.is_poisoned(entry) {
-                return Err(too_long());
-            }
-            match &mut state.written {
-                Some(saved) => saved.entries.push(entry.to_owned()),
-                None => return Err(Error::Unavailable("nothing to append to".to_owned())),
-            }
-            self.changed(&mut state)
-        })
+    async fn append(&self, entry: &str) -> Result<(), Error> {
+        let mut state = self.state.lock().unwrap();
+        if state.refuses_appends {
+            return Err(Error::Unavailable("a sync failed".to_owned()));
+        }
+        if self.is_poisoned(entry) {
+            return Err(too_long());
+        }
+        match &mut state.written {
+            Some(saved) => saved.entries.push(entry.to_owned()),
+            None => return Err(Error::Unavailable("nothing to append to".to_owned())),
+        }
+        self.changed(&mut state)
     }
 
-    fn restore(&self) -> Answer<'_, Result<Option<Saved>, Error>> {
-        Box::pin(async move {
-            let state = self.state.lock().unwrap();
-            match &state.fail_restores {
-                Some(error) => Err(error.clone()),
-                None => Ok(state.written.clone()),
-            }
-        })
+    async fn restore(&self) -> Result<Option<Saved>, Error> {
+        let state = self.state.lock().unwrap();
+        match &state.fail_restores {
+            Some(error) => Err(error.clone()),
+            None => Ok(state.written.clone()),
+        }
     }
 
     fn written(&self) -> u64 {
         self.state.lock().unwrap().written_count
     }
 
-    fn durable(&self, written: u64) -> Answer<'_, Result<(), Error>> {
-        Box::pin(async move {
-            let _turn = self.one_at_a_time.lock().await;
-            {
-                let state = self.state.lock().unwrap();
-                if written <= state.lost_count {
-                    return Err(Error::Unavailable("lost before".to_owned()));
-                }
-                if written <= state.durable_count {
-                    return Ok(());
-                }
+    async fn durable(&self, written: u64) -> Result<(), Error> {
+        let _turn = self.one_at_a_time.lock().await;
+        {
+            let state = self.state.lock().unwrap();
+            if written <= state.lost_count {
+                return Err(Error::Unavailable("lost before".to_owned()));
             }
-            let (covered, snapshot) = {
-                let state = self.state.lock().unwrap();
-                (state.written_count, state.written.clone())
-            };
-            // Other tasks write while a sync runs.
-            for _ in 0..20 {
-                tokio::task::yield_now().await;
-            }
-            let _gate = self.gate.lock().await;
-            self.syncs.fetch_add(1, Ordering::SeqCst);
-            let mut state = self.state.lock().unwrap();
-            if state.durable_count >= covered {
+            if written <= state.durable_count {
                 return Ok(());
             }
-            if take(&self.failing_syncs) {
-                state.written = state.durable.clone();
-                state.lost_count = state.written_count;
-                state.refuses_appends = true;
-                return Err(Error::Unavailable("the sync failed".to_owned()));
-            }
-            state.durable = snapshot;
-            state.durable_count = covered;
-            Ok(())
-        })
+        }
+        let (covered, snapshot) = {
+            let state = self.state.lock().unwrap();
+            (state.written_count, state.written.clone())
+        };
+        // Other tasks write while a sync runs.
+        for _ in 0..20 {
+            tokio::task::yield_now().await;
+        }
+        let _gate = self.gate.lock().await;
+        self.syncs.fetch_add(1, Ordering::SeqCst);
+        let mut state = self.state.lock().unwrap();
+        if state.durable_count >= covered {
+            return Ok(());
+        }
+        if take(&self.failing_syncs) {
+            state.written = state.durable.clone();
+            state.lost_count = state.written_count;
+            state.refuses_appends = true;
+            return Err(Error::Unavailable("the sync failed".to_owned()));
+        }
+        state.durable = snapshot;
+        state.durable_count = covered;
+        Ok(())
     }
 }

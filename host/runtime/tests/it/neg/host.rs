@@ -9,7 +9,7 @@ use trueup_base::clock::VirtualClock;
 use trueup_capabilities::grants::Grants;
 use trueup_capabilities::meter::Limits;
 use trueup_capabilities::neg::{Api, Endpoint, Error, NegRef, RequestId};
-use trueup_capabilities::{Answer, Backends};
+use trueup_capabilities::{Backends, async_trait};
 use trueup_engine::{Engine, Options as EngineOptions};
 use trueup_instance::{Instances, Program};
 use trueup_journal::{Files, Options};
@@ -122,26 +122,27 @@ impl World {
     }
 }
 
+#[async_trait]
 impl Api for World {
-    fn ensure<'a>(&'a self, neg: &'a NegRef, _: &'a str, request: RequestId) -> Answer<'a, Result<bool, Error>> {
+    async fn ensure(&self, neg: &NegRef, _: &str, request: RequestId) -> Result<bool, Error> {
         let (_, is_new) = self.noted(request, What::Ensure(neg.clone()));
-        Box::pin(std::future::ready(Ok(is_new)))
+        Ok(is_new)
     }
 
-    fn list_endpoints<'a>(&'a self, neg: &'a NegRef) -> Answer<'a, Result<Vec<Endpoint>, Error>> {
+    async fn list_endpoints(&self, neg: &NegRef) -> Result<Vec<Endpoint>, Error> {
         let listed = self.negs.lock().unwrap().get(neg).cloned().unwrap_or_default();
-        Box::pin(std::future::ready(Ok(listed.into_iter().collect())))
+        Ok(listed.into_iter().collect())
     }
 
-    fn change<'a>(
-        &'a self,
+    async fn change(
+        &self,
         attaches: bool,
-        neg: &'a NegRef,
-        endpoints: &'a [Endpoint],
+        neg: &NegRef,
+        endpoints: &[Endpoint],
         request: RequestId,
-    ) -> Answer<'a, Result<u64, Error>> {
+    ) -> Result<u64, Error> {
         let what = if attaches { What::Attach } else { What::Detach };
         let (number, _) = self.noted(request, what(neg.clone(), endpoints.to_vec()));
-        Box::pin(std::future::ready(Ok(number)))
+        Ok(number)
     }
 }

@@ -79,7 +79,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use tokio::sync::Semaphore;
-    use trueup_capabilities::Answer;
+    use trueup_capabilities::async_trait;
     use trueup_capabilities::etcd::embedded::Embedded;
     use trueup_capabilities::etcd::{Api, Applied, Compare, Error, KeyValue, Listing, Operation, Watch};
 
@@ -111,28 +111,23 @@ mod tests {
         }
     }
 
+    #[async_trait]
     impl Api for Slow {
-        fn get<'a>(&'a self, key: &'a str) -> Answer<'a, Result<Option<KeyValue>, Error>> {
-            self.store.get(key)
+        async fn get(&self, key: &str) -> Result<Option<KeyValue>, Error> {
+            self.store.get(key).await
         }
 
-        fn transact<'a>(
-            &'a self,
-            compares: &'a [Compare],
-            operations: &'a [Operation],
-        ) -> Answer<'a, Result<Applied, Error>> {
-            self.store.transact(compares, operations)
+        async fn transact(&self, compares: &[Compare], operations: &[Operation]) -> Result<Applied, Error> {
+            self.store.transact(compares, operations).await
         }
 
-        fn listing<'a>(&'a self, prefix: &'a str) -> Answer<'a, Result<Listing, Error>> {
-            Box::pin(async move {
-                self.asked.fetch_add(1, Ordering::SeqCst);
-                self.let_through.acquire().await.unwrap().forget();
-                if self.is_down {
-                    return Err(Error::Unavailable("down".to_owned()));
-                }
-                self.store.listing(prefix).await
-            })
+        async fn listing(&self, prefix: &str) -> Result<Listing, Error> {
+            self.asked.fetch_add(1, Ordering::SeqCst);
+            self.let_through.acquire().await.unwrap().forget();
+            if self.is_down {
+                return Err(Error::Unavailable("down".to_owned()));
+            }
+            self.store.listing(prefix).await
         }
 
         fn watch(&self, prefix: &str, after: u64) -> Box<dyn Watch> {

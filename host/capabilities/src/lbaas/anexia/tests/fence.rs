@@ -9,7 +9,6 @@ use tokio::io::AsyncReadExt as _;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
 use super::super::http::{Call, Failure, Fate};
-use super::super::path::Collection;
 use super::fake::Fake;
 use super::server::{Reply, Server};
 use super::*;
@@ -32,7 +31,7 @@ fn fenced(url: &str, fence: &Fence) -> (Anexia, Arc<Counted>) {
 }
 
 async fn get_s1(call: &Call) -> Result<Value, Failure> {
-    call.get(Collection::Servers, "s1").await
+    call.get(Kind::Server.names().path, "s1").await
 }
 
 fn failure(fate: Fate, text: &str) -> Failure {
@@ -92,7 +91,11 @@ async fn a_process_stopped_during_a_request_writes_nothing_when_it_resumes() {
         let (engine, _) = fenced(&server.url, &fence);
         let mut sent = 0;
         let failure = loop {
-            match engine.call().post(Collection::Servers, json!({"name": "s"})).await {
+            match engine
+                .call()
+                .post(Kind::Server.names().path, json!({"name": "s"}))
+                .await
+            {
                 Ok(_) => sent += 1,
                 Err(failure) => break failure,
             }
@@ -133,7 +136,7 @@ async fn the_rest_of_a_body_is_not_sent_after_the_lease() {
     });
     let sent = engine
         .call()
-        .post(Collection::Servers, Value::from(body.as_str()))
+        .post(Kind::Server.names().path, Value::from(body.as_str()))
         .await;
     let given_up = format!("POST /api/LBaaS/v1/server.json: {GIVEN_UP}");
     assert_eq!(sent, Err(failure(Fate::TimedOut, &given_up)));
@@ -258,7 +261,7 @@ async fn a_wait_for_an_answer_or_a_slot_stops_with_its_epoch() {
         ..Settings::default()
     };
     let (engine, _) = engine_behind(settings, fence.clone(), &no_proxies());
-    let get_s2 = async |call: Call| call.get(Collection::Servers, "s2").await;
+    let get_s2 = async |call: Call| call.get(Kind::Server.names().path, "s2").await;
     let (first, second) = (engine.call(), engine.call());
     let first = tokio::spawn(async move { get_s1(&first).await });
     until("the first request", || server.seen().len() == 1).await;
@@ -347,7 +350,7 @@ async fn a_request_stopped_at_any_moment_is_not_written_in_the_next_epoch() {
         let mut sent = 0;
         let failure = loop {
             let call = engine.call();
-            match call.post(Collection::Servers, json!({"name": "s"})).await {
+            match call.post(Kind::Server.names().path, json!({"name": "s"})).await {
                 // Its answer came in the next epoch, or all of it belonged to that epoch.
                 Ok(_) if !call.fence.may_act() || call.fence.epoch() > 1 => break None,
                 Ok(_) => sent += 1,
@@ -374,7 +377,7 @@ async fn a_request_stopped_at_any_moment_is_not_written_in_the_next_epoch() {
         assert!(
             engine
                 .call()
-                .post(Collection::Servers, json!({"name": "s"}))
+                .post(Kind::Server.names().path, json!({"name": "s"}))
                 .await
                 .is_ok()
         );
