@@ -191,7 +191,10 @@ static PASSING: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
         (r"\b[0-9a-f]{32}\b", "ID"),
         (r"\b\d+(\.\d+)? (ms|s|MiB|KiB|bytes|entries)\b", "SIZE"),
         (r"\bprocess \d+", "PROCESS"),
-        (r"\b\d+ (calls?|decisions?|lines?|questions?|recordings?|snapshots?)\b", "CALLS"),
+        (
+            r"\b\d+ (calls?|decisions?|lines?|questions?|recordings?|snapshots?)\b",
+            "CALLS",
+        ),
         (r"\b(entry|line) \d+", "ENTRY"),
         (r"\bx\d+\b", "TIMES"),
         (r"#\d+", "NUMBER"),
@@ -267,7 +270,11 @@ fn wrong_of(page: &str) -> Vec<String> {
 fn a_page_shows_what_the_programs_print() {
     let pages = Mutex::new(SESSIONS.iter());
     let next = || pages.lock().unwrap().next();
-    let typist = || std::iter::from_fn(next).flat_map(|page| wrong_of(page)).collect::<Vec<_>>();
+    let typist = || {
+        std::iter::from_fn(next)
+            .flat_map(|page| wrong_of(page))
+            .collect::<Vec<_>>()
+    };
     let wrong: Vec<String> = thread::scope(|scope| {
         let typists: Vec<_> = (0..AT_ONCE).map(|_| scope.spawn(typist)).collect();
         let ended = typists.into_iter().map(|typist| typist.join().unwrap());
