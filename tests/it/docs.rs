@@ -12,7 +12,8 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::LazyLock;
+use std::sync::{LazyLock, Mutex};
+use std::thread;
 
 use regex::Regex;
 
@@ -31,7 +32,20 @@ const SESSIONS: &[&str] = &[
     "docs/write-a-guest.md",
     "docs/pod-addresses.md",
     "docs/move.md",
+    "docs/versions.md",
+    "docs/grants.md",
+    "docs/journal.md",
+    "docs/guests.md",
+    "docs/services.md",
+    "docs/neg.md",
+    "docs/operators.md",
+    "docs/observing.md",
+    "docs/tracing.md",
+    "docs/compute.md",
 ];
+
+/// Pages whose sessions run at once. A session mostly compiles guests, or sleeps.
+const AT_ONCE: usize = 4;
 
 fn read(page: &str) -> String {
     fs::read_to_string(Path::new(ROOT).join(page)).unwrap_or_else(|error| panic!("{page}: {error}"))
@@ -83,8 +97,11 @@ struct Typed {
 impl Typed {
     /// Whether it goes on until it is stopped.
     fn is_endless(&self) -> bool {
-        let mut words = self.command.split_whitespace();
-        words.next() == Some("trueup") && words.next() == Some("run") && words.all(|word| word != "--once")
+        match *self.command.split_whitespace().collect::<Vec<_>>() {
+            ["trueup", "run", ref arguments @ ..] => !arguments.contains(&"--once"),
+            ["trueup", "sim", ..] => true,
+            _ => false,
+        }
     }
 }
 
@@ -122,17 +139,23 @@ fn session(page: &str) -> Vec<Typed> {
     all
 }
 
-/// The folder that a session is typed in: a copy of this checkout, with the programs.
-fn checkout() -> tempfile::TempDir {
+/// A copy of this checkout: as it is, changes included.
+pub(crate) fn copied_checkout() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
-    let at = |name: &str| folder.path().join(name);
-    // As it is, changes included; what an operator tried and what was built is not part of it.
+    // What an operator tried and what was built is not part of it.
     let copy = "tar -c --exclude=./.git --exclude=./target --exclude=.trueup . | tar -x -C \"$0\"";
     ran(Command::new("sh")
         .args(["-c", copy])
         .arg(folder.path())
         .current_dir(ROOT))
     .exits(0);
+    folder
+}
+
+/// The folder that a session is typed in: a copy of this checkout, with the programs.
+fn checkout() -> tempfile::TempDir {
+    let folder = copied_checkout();
+    let at = |name: &str| folder.path().join(name);
     fs::create_dir(at("bin")).unwrap();
     for (name, program) in [("trueup", TRUEUP.as_path()), ("trueup-cni", trueup_cni())] {
         std::os::unix::fs::symlink(program, at("bin").join(name)).unwrap();
@@ -168,7 +191,11 @@ static PASSING: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
         (r"\b[0-9a-f]{32}\b", "ID"),
         (r"\b\d+(\.\d+)? (ms|s|MiB|KiB|bytes|entries)\b", "SIZE"),
         (r"\bprocess \d+", "PROCESS"),
-        (r"\b\d+ (calls?|decisions?|recordings?|snapshots?)\b", "CALLS"),
+        (
+            r"\b\d+ (calls?|decisions?|lines?|questions?|recordings?|snapshots?)\b",
+            "CALLS",
+        ),
+        (r"\b(entry|line) \d+", "ENTRY"),
         (r"\bx\d+\b", "TIMES"),
         (r"#\d+", "NUMBER"),
         (r" {2,}", "  "),
@@ -241,7 +268,18 @@ fn wrong_of(page: &str) -> Vec<String> {
 #[needs(root, netns)]
 #[test]
 fn a_page_shows_what_the_programs_print() {
-    let wrong: Vec<String> = SESSIONS.iter().flat_map(|page| wrong_of(page)).collect();
+    let pages = Mutex::new(SESSIONS.iter());
+    let next = || pages.lock().unwrap().next();
+    let typist = || {
+        std::iter::from_fn(next)
+            .flat_map(|page| wrong_of(page))
+            .collect::<Vec<_>>()
+    };
+    let wrong: Vec<String> = thread::scope(|scope| {
+        let typists: Vec<_> = (0..AT_ONCE).map(|_| scope.spawn(typist)).collect();
+        let ended = typists.into_iter().map(|typist| typist.join().unwrap());
+        ended.flatten().collect()
+    });
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
 }
 

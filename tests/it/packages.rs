@@ -4,6 +4,8 @@
 //! container engine here: the image's files are made by the script that makes them there, and run in a `chroot`.
 //! `kubernetes/deploy.rs` runs hosts with what the chart gives them.
 
+mod containerfile;
+
 use needs::needs;
 use std::collections::BTreeSet;
 use std::fs;
@@ -297,23 +299,6 @@ fn the_image_runs_without_root_and_has_no_shell() {
             .stdout
             .starts_with("nftables v")
     );
-}
-
-#[needs(pypi)]
-#[test]
-fn the_containerfile_has_no_lint_and_names_what_exists() {
-    let file = shipped("deploy/Containerfile");
-    let said = ran(Command::new(VENV.join("bin/hadolint")).arg("--no-color").arg(&file));
-    assert_eq!((said.code, said.stdout.as_str()), (Some(0), ""), "{said}");
-    let text = read("deploy/Containerfile");
-    for word in text
-        .split_whitespace()
-        .filter(|word| word.starts_with("deploy/") && !word.ends_with('`'))
-    {
-        assert!(shipped(word).is_file(), "{word}");
-    }
-    let toolchain = format!("FROM rust:{}-", env!("CARGO_PKG_RUST_VERSION"));
-    assert!(text.contains(&toolchain), "{toolchain}");
 }
 
 // The Debian package, and its units.

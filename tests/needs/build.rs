@@ -5,7 +5,8 @@
 use std::path::{Path, PathBuf};
 
 /// A name for `#[needs(...)]`, and its programs, which must all exist: in `PATH`, or at this path.
-const COMPONENTS: [(&str, &[&str]); 16] = [
+const COMPONENTS: [(&str, &[&str]); 17] = [
+    ("cargo_cyclonedx", &["cargo-cyclonedx"]),
     ("cargo_deb", &["cargo-deb"]),
     ("chromium", &["chromium", "chromedriver"]),
     ("cni", &["/usr/lib/cni/bridge"]),
