@@ -90,7 +90,8 @@ async fn certificates_are_shown_and_looked_at() {
     unavailable(plain.get("/a").await);
 }
 
-/// A root, a user `trueup` with all rights under `/a/`, and enabled authentication.
+/// A root, a user `trueup` with all rights under `/a/`, a user `writer` that only writes there, and enabled
+/// authentication.
 async fn enable_users(client: &mut Client) {
     client.user_add("root", "root-password", None).await.unwrap();
     client.user_grant_role("root", "root").await.unwrap();
@@ -99,6 +100,11 @@ async fn enable_users(client: &mut Client) {
     client.role_grant_permission("a", all).await.unwrap();
     client.user_add("trueup", "password", None).await.unwrap();
     client.user_grant_role("trueup", "a").await.unwrap();
+    client.role_add("writes").await.unwrap();
+    let writes = Permission::new(PermissionType::Write, "/a/").with_prefix();
+    client.role_grant_permission("writes", writes).await.unwrap();
+    client.user_add("writer", "password", None).await.unwrap();
+    client.user_grant_role("writer", "writes").await.unwrap();
     client.auth_enable().await.unwrap();
 }
 
@@ -131,6 +137,14 @@ async fn a_user_acts_within_its_role_and_renews_a_lost_token() {
     assert!(denied(with("trueup", "wrong").get("/a/1").await).contains("authentication failed"));
     let nobody = Etcd::new(Settings::new(vec![server.url()]));
     assert!(denied(nobody.get("/a/1").await).contains("user name is empty"));
+
+    let writer = with("writer", "password");
+    assert!(writer.put("/a/2", "1").await.is_ok());
+    assert_eq!(writer.delete("/a/2").await, Ok(true));
+    denied(writer.get("/a/1").await);
+    // Whether the key exists is read, even where only a write is granted.
+    denied(writer.put_if_not_exists("/a/2", "1").await);
+    assert_eq!(api.get("/a/2").await, Ok(None));
 
     // etcd keeps its tokens in memory: after a restart the client's token is invalid.
     server.stop();

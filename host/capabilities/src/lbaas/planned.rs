@@ -172,7 +172,7 @@ impl Api for Planned {
     async fn get(&self, refs: &[ObjectRef]) -> Vec<Result<Object, Error>> {
         match self.read(refs).await {
             Ok(()) => self.simulated.get(refs).await,
-            Err(error) => refs.iter().map(|_| Err(error.clone())).collect(),
+            Err(error) => vec![Err(error); refs.len()],
         }
     }
 
@@ -188,14 +188,14 @@ impl Api for Planned {
     async fn reset(&self, refs: &[ObjectRef]) -> Vec<Result<(), Error>> {
         match self.read(refs).await {
             Ok(()) => self.simulated.reset(refs).await,
-            Err(error) => refs.iter().map(|_| Err(error.clone())).collect(),
+            Err(error) => vec![Err(error); refs.len()],
         }
     }
 
     async fn destroy(&self, refs: &[ObjectRef]) -> Vec<Result<(), Error>> {
         match self.read(refs).await {
             Ok(()) => self.simulated.destroy(refs).await,
-            Err(error) => refs.iter().map(|_| Err(error.clone())).collect(),
+            Err(error) => vec![Err(error); refs.len()],
         }
     }
 }
