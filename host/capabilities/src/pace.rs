@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::async_trait;
+use async_trait::async_trait;
 
 /// Above this total computing time, a call continues in turns: a decision about a Service takes a few milliseconds.
 pub const SLICE: Duration = Duration::from_millis(50);

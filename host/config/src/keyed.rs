@@ -174,7 +174,7 @@ where
             let url = url.flatten();
             let sim = (self.read_sim)(sim, reading.seed, adapter.as_ref(), backend.as_ref(), url.as_ref());
             let backend = backend?;
-            // A variable may select another server over the file, or a backend in this process: this one is unused then.
+            // A variable may select another server over the file, or a backend in this process: this one is unused.
             let is_its = |listen| url.as_ref().is_none_or(|(url, _)| reaches(url, listen));
             let sim = sim.filter(|sim| has_sim && !backend.is_simulated() && is_its(sim.listen));
             Some(Keyed {

@@ -31,8 +31,8 @@ use super::generations::{self, Keep};
 use super::lock::{self, OpenError};
 use super::syncs::Syncs;
 use super::{DATA_BYTES_MAX, ENTRY_BYTES_MAX, Error, Saved, Store, blocking, place, within};
-use crate::async_trait;
 use crate::metrics::Registry;
+use async_trait::async_trait;
 
 /// The largest file: data of the largest size with its framing. More entries could be written, but one answer could not
 /// return them.

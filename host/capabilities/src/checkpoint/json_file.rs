@@ -18,7 +18,7 @@ use super::disk::{Disk, Real};
 use super::generations::{self, Keep};
 use super::lock::{self, OpenError};
 use super::{DATA_BYTES_MAX, Error, Saved, Store, blocking, place, within};
-use crate::async_trait;
+use async_trait::async_trait;
 
 /// Where the original keeps its file (its environment variable: `AWS_VPC_K8S_CNI_BACKING_STORE`).
 pub const PATH_OF_THE_ORIGINAL: &str = "/var/run/aws-node/ipam.json";

@@ -27,7 +27,7 @@ pub use lock::OpenError;
 
 pub use crate::bindings::checkpoint::store::{Error, Saved};
 
-use crate::async_trait;
+use async_trait::async_trait;
 
 /// The maximum size of a checkpoint's data: some 500,000 allocations, far more than a node has addresses.
 pub const DATA_BYTES_MAX: usize = 64 << 20;

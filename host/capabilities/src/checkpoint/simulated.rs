@@ -3,7 +3,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::{Error, Saved, Store};
-use crate::async_trait;
+use async_trait::async_trait;
 
 /// Keeps its data as long as it lives; clones of the `Arc` around it share the storage.
 #[derive(Debug, Default)]

@@ -14,7 +14,7 @@ pub use crate::bindings::cri::sandboxes::Sandbox;
 
 use std::collections::BTreeSet;
 
-use crate::async_trait;
+use async_trait::async_trait;
 
 /// A container runtime, real or simulated.
 #[async_trait]

@@ -33,7 +33,7 @@ use super::messages::{
     PodSandboxStatus, PodSandboxStatusRequest, PodSandboxStatusResponse, SandboxState,
 };
 use super::{Runtime, Sandbox};
-use crate::async_trait;
+use async_trait::async_trait;
 
 /// The default sockets in the order of the search, if none is configured: containerd, CRI-O, cri-dockerd.
 pub const SOCKETS_DEFAULT: [&str; 3] = [

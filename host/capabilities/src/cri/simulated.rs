@@ -1,7 +1,7 @@
 //! A container runtime in memory.
 
 use super::{Runtime, Sandbox};
-use crate::async_trait;
+use async_trait::async_trait;
 
 /// Holds a fixed set of sandboxes.
 #[derive(Debug, Default)]

@@ -1,8 +1,8 @@
 //! What every store can do.
 
 use super::stored::{Changes, Listing};
-use crate::async_trait;
 use crate::bindings::etcd::kv::{Compare, Error, KeyValue, Operation};
+use async_trait::async_trait;
 
 /// The revision of an unchanged store: etcd counts from here.
 pub const FIRST_REVISION: u64 = 1;

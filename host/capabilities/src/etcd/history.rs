@@ -5,7 +5,7 @@ use tokio::sync::watch;
 use super::api::{Watch, WatchEnd};
 use super::embedded::Embedded;
 use super::stored::Changes;
-use crate::async_trait;
+use async_trait::async_trait;
 
 /// How many revisions back a watch can begin; one that falls further behind lists again. etcd keeps all until an
 /// operator compacts it. The watchers of these stores run in the same process and fall behind only for moments.

@@ -12,8 +12,8 @@ use super::api::{Api, Applied, Watch};
 use super::embedded::Embedded;
 use super::rules;
 use super::stored::Listing;
-use crate::async_trait;
 use crate::bindings::etcd::kv::{Compare, Error, KeyValue, Operation};
+use async_trait::async_trait;
 
 /// A store that can only be read.
 struct Reads(Arc<dyn Api>);

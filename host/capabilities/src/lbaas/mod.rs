@@ -14,7 +14,7 @@ pub use owners::{Parent, parent, referred};
 
 use std::cmp::Ordering;
 
-use crate::async_trait;
+use async_trait::async_trait;
 
 /// An Engine, real or simulated. Methods have the names and promises of the WIT functions.
 #[async_trait]

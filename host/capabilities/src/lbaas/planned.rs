@@ -9,8 +9,8 @@ use trueup_base::clock::VirtualClock;
 
 use super::simulated::{Resource, Simulated};
 use super::{Api, Error, Object, ObjectRef, Spec, State};
-use crate::async_trait;
 use crate::faults::Faults;
+use async_trait::async_trait;
 
 /// The half of an Engine that changes nothing.
 #[derive(Clone)]

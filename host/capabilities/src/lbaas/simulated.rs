@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 use trueup_base::clock::Clock;
 
 use super::{Api, Error, Kind, Object, ObjectRef, Parent, Spec, State, referred};
-use crate::async_trait;
 use crate::faults::{Faults, Turn};
+use async_trait::async_trait;
 
 /// One resource, as in scenarios and dumps.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

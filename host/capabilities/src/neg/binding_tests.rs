@@ -11,7 +11,8 @@ use crate::bindings::neg::api::Host as _;
 use crate::grants::{Grant, Grants};
 use crate::meter::Limits;
 use crate::neg::order::tests::{endpoint, neg};
-use crate::{Backends, Identity, async_trait, testing};
+use crate::{Backends, Identity, testing};
+use async_trait::async_trait;
 
 /// Answers everything, and records each request: the call, the NEG and the request id.
 #[derive(Default)]

@@ -21,7 +21,7 @@ pub use crate::bindings::neg::types::{Endpoint, EndpointGroup, Location};
 pub(crate) use request::Began;
 pub use request::RequestId;
 
-use crate::async_trait;
+use async_trait::async_trait;
 
 /// The maximum number of endpoints in one operation: Compute Engine's limit for one request.
 pub const ENDPOINTS_PER_OPERATION_MAX: usize = 500;

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::simulated::{Neg, Operation, Simulated};
 use super::{Api, Endpoint, Error, NegRef, Reads, RequestId};
-use crate::async_trait;
+use async_trait::async_trait;
 
 /// The world of a plan: NEGs as they are at the first read, and how they would develop.
 pub struct Planned {

@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use serde::{Deserialize, Serialize};
 
 use super::{Api, Endpoint, Error, NegRef, Reads, RequestId};
-use crate::async_trait;
+use async_trait::async_trait;
 
 /// The HTTP status of a conflict with the current state.
 const CONFLICT: u16 = 409;

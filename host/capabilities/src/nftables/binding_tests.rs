@@ -7,7 +7,8 @@ use trueup_journal::Tape;
 use super::*;
 use crate::bindings::service::nftables::Host as _;
 use crate::meter::Limits;
-use crate::{Backends, Identity, async_trait, testing};
+use crate::{Backends, Identity, testing};
+use async_trait::async_trait;
 
 /// Records the applied transactions.
 #[derive(Default)]

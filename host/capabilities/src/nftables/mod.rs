@@ -11,7 +11,7 @@ pub(crate) mod reading;
 pub mod scope;
 pub mod simulated;
 
-use crate::async_trait;
+use async_trait::async_trait;
 
 /// A packet filter.
 #[async_trait]

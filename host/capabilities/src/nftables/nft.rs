@@ -32,7 +32,7 @@ use tokio::sync::{Mutex, OwnedMutexGuard};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::Api;
-use crate::async_trait;
+use async_trait::async_trait;
 
 /// The default timeout for one transaction of nft. One change among 10,000 services takes well below a second, a resync
 /// of as many with ten endpoints each two minutes (docs/nftables.md). If each attempt is killed, it never completes.

@@ -1,7 +1,7 @@
 //! The packet filter of a scenario: accepts every transaction.
 
 use super::Api;
-use crate::async_trait;
+use async_trait::async_trait;
 
 /// See the module.
 #[derive(Debug, Default)]

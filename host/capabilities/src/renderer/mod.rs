@@ -11,11 +11,11 @@ pub mod simulated;
 use serde::Serialize;
 use trueup_journal::By;
 
-use crate::async_trait;
 pub use crate::bindings::kube::types::{ObjectId, Protocol};
 pub use crate::bindings::service::types::{
     Backend, ContivService, PortBackends, ResyncEvent, ServicePort, TrafficPolicy,
 };
+use async_trait::async_trait;
 
 /// A call of the interface with its arguments. It serialises to an object of the arguments by parameter name.
 #[derive(Debug, Clone, PartialEq, Serialize)]

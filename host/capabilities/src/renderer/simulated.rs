@@ -3,7 +3,7 @@
 use trueup_journal::By;
 
 use super::{Call, Renderers};
-use crate::async_trait;
+use async_trait::async_trait;
 
 /// See the module.
 #[derive(Debug, Default)]

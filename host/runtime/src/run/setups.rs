@@ -78,17 +78,16 @@ impl<'c> Setups<'c> {
             RunMode::Once => Input::once(source).await,
             RunMode::UntilStopped => Input::watched(source).await,
         }?;
-        let cluster = input.cluster.clone();
         let mut inputs = Vec::new();
         for _ in kinds.iter().filter(|(kind, _)| kind.reads_source()).skip(1) {
             inputs.push(input.once_more(source)?);
         }
-        inputs.push(input);
         let around = Around {
             client,
-            cluster,
+            cluster: input.cluster.clone(),
             election,
         };
+        inputs.push(input);
         Ok((
             Self {
                 kinds,

@@ -384,6 +384,7 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
             }
             From::Watched(batches) => Some(batches),
         };
+        self.show_acting();
         let end = self.work(batches, belongs, stop).await;
         self.drain().await;
         self.summary(end)
@@ -410,7 +411,6 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
         sync.set_missed_tick_behavior(MissedTickBehavior::Delay);
         // Draining may take its time; by then the loop no longer reports that it is alive.
         let beating = self.host_status.begin_loop(W::RULES.name);
-        self.show_acting();
         self.world.begin_term(&self.leadership);
         loop {
             beating.beat();

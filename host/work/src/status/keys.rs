@@ -240,8 +240,8 @@ impl Keys {
         entry.set_state(state, now_ms);
     }
 
-    /// A guest no longer acts on this host: its failures say nothing of its keys any more, which wait for the next term.
-    /// What is invalid, what is set aside and what still runs stays as it is.
+    /// A guest no longer acts on this host: its failures say nothing of its keys any more, which wait for the next
+    /// term. What is invalid, what is set aside and what still runs stays as it is.
     pub(super) fn rest(&mut self, guest: &str, now_ms: u64) {
         let keeps = [KeyState::SetAside, KeyState::Running];
         let has_failed = |entry: &Entry| entry.failures > 0 && !keeps.contains(&entry.state);

@@ -29,8 +29,8 @@ pub struct Shown {
     pub guest: ShownGuest,
     /// Whether the store was read. Pods get addresses only then.
     pub read: bool,
-    /// Why the store is not read, why it did not take the last change, or why the instance is not there. `None` if there
-    /// is no error.
+    /// Why the store is not read, why it did not take the last change, or why the instance is not there. `None` if
+    /// there is no error.
     pub error: Option<String>,
     /// Counts.
     pub stats: Stats,

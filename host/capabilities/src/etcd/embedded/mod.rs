@@ -28,8 +28,8 @@ use super::api::{Api, Applied, Watch, WatchEnd};
 use super::history::{Cursor, HISTORY_BYTES_MAX, HISTORY_REVISIONS_MAX, Look};
 use super::rules;
 use super::stored::{Listing, Stored};
-use crate::async_trait;
 use crate::bindings::etcd::kv::{Compare, Error, KeyValue, Operation};
+use async_trait::async_trait;
 
 /// The cache size: room for some thousand services, which only a resync reads.
 const CACHE_BYTES: usize = 16 << 20;

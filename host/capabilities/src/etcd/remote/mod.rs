@@ -22,7 +22,7 @@ use self::connection::Connection;
 use self::pages::Wanted;
 pub use self::settings::{REQUEST_TIMEOUT, Settings, Tls};
 use super::{Api, Applied, Compare, Error, KeyValue, Listing, Operation, Stored, Watch};
-use crate::async_trait;
+use async_trait::async_trait;
 
 /// An etcd cluster. Connects at the first request. Clones share the connection.
 #[derive(Debug, Clone)]

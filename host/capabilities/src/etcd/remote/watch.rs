@@ -15,8 +15,8 @@ use super::connection::{Connection, Link};
 use super::failure::Failure;
 use super::pages::first;
 use super::{stored, unsigned};
-use crate::async_trait;
 use crate::etcd::{Changes, Error, Event, Watch, WatchEnd};
+use async_trait::async_trait;
 
 /// The first pause before a broken stream is opened again; it doubles each time.
 const PAUSE_MIN: Duration = Duration::from_millis(100);

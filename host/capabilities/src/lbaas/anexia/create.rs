@@ -21,7 +21,7 @@ use super::created::Unaccounted;
 use super::http::{Call, Failure, Fate, if_there};
 use super::intents::Intent;
 use super::list::Children;
-use super::owned::SERVICE_TAG_PREFIX;
+use super::owned::is_foreign;
 use super::path::Family;
 use super::{ordered, wire};
 use crate::lbaas::{Error, Kind, Object, Spec};
@@ -49,12 +49,6 @@ impl Batch {
             .unwrap_or_else(PoisonError::into_inner)
             .contains(identifier)
     }
-}
-
-/// Whether these tags belong to a resource of another Service than the one that is to carry `wanted`.
-pub(super) fn is_foreign(tags: &[String], wanted: &[String]) -> bool {
-    tags.iter()
-        .any(|tag| tag.starts_with(SERVICE_TAG_PREFIX) && !wanted.contains(tag))
 }
 
 impl Call {

@@ -16,12 +16,11 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::create::is_foreign;
 use super::created::Unaccounted;
 use super::http::{Call, if_there};
 use super::intents::{Intent, Sought};
 use super::list::Children;
-use super::owned::{Owned, SERVICE_TAG_PREFIX};
+use super::owned::{Owned, SERVICE_TAG_PREFIX, is_foreign};
 use super::path::Family;
 use super::{ordered, wire};
 use crate::lbaas::{self, Error, Kind, Object};

@@ -51,10 +51,10 @@ use self::intents::Intents;
 pub use self::owned::Owned;
 pub use self::settings::Settings;
 pub use self::token::TOKEN_ENV_DEFAULT;
-use crate::async_trait;
 use crate::lbaas::{Api, Error, Object, ObjectRef, Spec, State};
 pub use crate::remote::SettingsError;
 use crate::remote::client;
+use async_trait::async_trait;
 
 /// The Anexia Engine. One for the whole host: its requests share one limit, and its taggings one queue.
 pub struct Anexia {

@@ -10,8 +10,8 @@ use super::Compute;
 use super::operations::Started;
 use super::watch::operation_of;
 use super::wire::{self, OperationFailure};
-use crate::async_trait;
 use crate::neg::{Api, Endpoint, Error, NegRef, Reads, RequestId};
+use async_trait::async_trait;
 
 /// The maximum number of a list's pages: no NEG has that many endpoints.
 const PAGES_MAX: u32 = 2_000;
