@@ -121,6 +121,14 @@ async fn a_user_acts_within_its_role_and_renews_a_lost_token() {
         })
     };
     let api = with("trueup", "password");
+    let writer = with("writer", "password");
+    assert!(writer.put("/a/2", "1").await.is_ok());
+    assert_eq!(writer.delete("/a/2").await, Ok(true));
+    denied(writer.get("/a/1").await);
+    // Whether the key exists is read, even where only a write is granted.
+    denied(writer.put_if_not_exists("/a/2", "1").await);
+    assert_eq!(api.get("/a/2").await, Ok(None));
+
     assert_eq!(api.put_if_not_exists("/a/1", "1").await, Ok(true));
     let revision = api.listing("/a/").await.unwrap().revision;
     let mut watch = api.watch("/a/", revision - 1);
@@ -137,14 +145,6 @@ async fn a_user_acts_within_its_role_and_renews_a_lost_token() {
     assert!(denied(with("trueup", "wrong").get("/a/1").await).contains("authentication failed"));
     let nobody = Etcd::new(Settings::new(vec![server.url()]));
     assert!(denied(nobody.get("/a/1").await).contains("user name is empty"));
-
-    let writer = with("writer", "password");
-    assert!(writer.put("/a/2", "1").await.is_ok());
-    assert_eq!(writer.delete("/a/2").await, Ok(true));
-    denied(writer.get("/a/1").await);
-    // Whether the key exists is read, even where only a write is granted.
-    denied(writer.put_if_not_exists("/a/2", "1").await);
-    assert_eq!(api.get("/a/2").await, Ok(None));
 
     // etcd keeps its tokens in memory: after a restart the client's token is invalid.
     server.stop();

@@ -223,10 +223,15 @@ const AS_ABOVE: &str = "as above";
 
 /// Leaves an error only in the first line that has it.
 fn once(lines: &mut [String], error: &str) {
-    let end = format!(": {error}");
-    for line in lines.iter_mut().filter(|line| line.ends_with(&end)).skip(1) {
-        line.truncate(line.len() - error.len());
-        line.push_str(AS_ABOVE);
+    let whole = format!(": {error}");
+    let at = |line: &String| {
+        let at = line.find(&whole)? + ": ".len();
+        let rest = line.get(at + error.len()..)?;
+        (rest.is_empty() || rest.starts_with("; ")).then_some(at)
+    };
+    let with = lines.iter_mut().filter_map(|line| at(line).map(|at| (line, at)));
+    for (line, at) in with.skip(1) {
+        line.replace_range(at..at + error.len(), AS_ABOVE);
     }
 }
 

@@ -219,6 +219,7 @@ mod tests {
         let folder = dir.path().join("shadow");
         let mut kept = Kept::open(&folder).unwrap();
         fs::remove_dir(&folder).unwrap();
+        fs::write(&folder, "in its place").unwrap();
         assert_eq!(kept.keep("k", &recording("s"), Instant::now()), None);
         assert_eq!(kept.keep("k", &recording("s"), Instant::now()), None);
     }
