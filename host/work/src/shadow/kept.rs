@@ -2,8 +2,8 @@
 //! again, and a summary.
 
 use std::collections::VecDeque;
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -90,12 +90,16 @@ impl Kept {
         let name = format!("{}-{}{EXTENSION}", self.next, path_component(key));
         let path = self.folder.join(name);
         let write = |kept: &mut Self| {
-            let mut bytes = Vec::new();
-            recording.write(&mut bytes)?;
-            replace_file(&path, &bytes, Durable::No)?;
+            // Does not create the folder again: who removed it wants no more files.
+            let part = path.with_extension("part");
+            let mut out = BufWriter::new(File::create(&part)?);
+            recording.write(&mut out)?;
+            out.into_inner().map_err(io::IntoInnerError::into_error)?;
+            let bytes = fs::metadata(&part)?.len();
+            fs::rename(&part, &path)?;
             kept.next += 1;
-            kept.files.push_back((path.clone(), bytes.len() as u64));
-            kept.bytes += bytes.len() as u64;
+            kept.files.push_back((path.clone(), bytes));
+            kept.bytes += bytes;
             kept.remove_old()
         };
         let written = write(self);
@@ -219,7 +223,6 @@ mod tests {
         let folder = dir.path().join("shadow");
         let mut kept = Kept::open(&folder).unwrap();
         fs::remove_dir(&folder).unwrap();
-        fs::write(&folder, "in its place").unwrap();
         assert_eq!(kept.keep("k", &recording("s"), Instant::now()), None);
         assert_eq!(kept.keep("k", &recording("s"), Instant::now()), None);
     }
