@@ -119,7 +119,7 @@ fn cause(error: &kube::Error) -> String {
     };
     let hint = match status.code {
         403 => "; allow `get`, `create`, `update` and `watch` of `leases` in `coordination.k8s.io`",
-        // Of a lease itself, a missing one is no error.
+        // A missing Lease is no error, so this is about its namespace.
         404 => "; create the namespace with `kubectl create namespace`, or name another in `[election]`",
         _ => "",
     };

@@ -158,8 +158,8 @@ pub(super) fn lost(known: Option<Mark>, found: Option<Mark>) -> Option<String> {
 }
 
 /// What an operator must know before going on without a part of a store.
-pub const FORGOTTEN: &str = "what is missing then may be assigned to others, such as addresses of running pods, unless the \
-                             first start reads the pods: `checkpoint_migration_phase = 1` (docs/operators.md)";
+pub const FORGOTTEN: &str = "what the missing entries assigned may then be assigned again: docs/operators.md, \"The checkpoint is \
+                             corrupt\", says how to avoid that";
 
 /// The commands that an operator runs if the host can't continue with a store: only those that succeed with the files
 /// that are there. `accept` refuses a file that is damaged in itself.

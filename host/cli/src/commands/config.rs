@@ -9,9 +9,6 @@ use std::path::{Path, PathBuf};
 /// Names the configuration of commands without one on their command line. An empty value counts as none.
 const VARIABLE: &str = trueup_config::CONFIG_ENV;
 
-/// Its name in a folder.
-const FILE: &str = "trueup.toml";
-
 /// The configuration as an argument or as `--config`, which commands take that ask a host.
 #[derive(Debug, clap::Args)]
 pub(super) struct ConfigArg {
@@ -30,7 +27,7 @@ impl ConfigArg {
 
     /// The same. `None` if nothing names one, and the current folder has none.
     pub(super) fn found(&self) -> Option<PathBuf> {
-        named(self.given()).or_else(|| Path::new(FILE).exists().then(here))
+        named(self.given()).or_else(|| Path::new(trueup_config::FILE_NAME).exists().then(here))
     }
 
     fn given(&self) -> Option<&Path> {

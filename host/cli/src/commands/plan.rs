@@ -22,7 +22,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     config: ConfigArg,
     /// Also lists children of the configured load balancers that carry no Service's tag. What carries the tag of a
-    /// Service that no longer exists is none of them: the state folder knows it.
+    /// Service that no longer exists is not listed: a run removes it if the state folder still knows that Service.
     #[arg(long)]
     orphans: bool,
 }

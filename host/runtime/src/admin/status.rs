@@ -60,7 +60,7 @@ pub(super) fn guests(manager: &Manager) -> Vec<GuestShown> {
 /// What an operator should look at, one line each.
 fn problems(reads: &Reads, status: &Status) -> Vec<String> {
     let mut problems = health::why_not_ready(reads);
-    problems.extend(no_host_acts(&status.host));
+    problems.extend(lease_problem(&status.host));
     problems.extend(refused_reload(&status.host));
     let pods = status.pods.iter().flat_map(|pods| &pods.problems);
     problems.extend(pods.map(|problem| format!("pod-addresses: {problem}")));
@@ -141,7 +141,7 @@ fn refused_reload(host: &HostShown) -> Option<String> {
 }
 
 /// What is wrong with the election: the Lease can't be read or written, or no host is known to hold it.
-fn no_host_acts(host: &HostShown) -> Option<String> {
+fn lease_problem(host: &HostShown) -> Option<String> {
     let error = host.election.as_ref().and_then(|election| election.error.as_ref());
     if let Some(error) = error {
         return Some(match host.role {
@@ -210,9 +210,9 @@ mod tests {
                 error: error.map(str::to_owned),
                 ..trueup_election::Status::default()
             });
-            no_host_acts(&host_status.status().host)
+            lease_problem(&host_status.status().host)
         };
-        assert_eq!(no_host_acts(&HostShown::default()), None);
+        assert_eq!(lease_problem(&HostShown::default()), None);
         let none = "this host does not hold the lease, and knows of none that does";
         assert_eq!(seen(None, None).as_deref(), Some(none));
         assert_eq!(seen(Some("a"), None).as_deref(), Some(none), "its own of before");

@@ -90,7 +90,7 @@ impl Kept {
         let name = format!("{}-{}{EXTENSION}", self.next, path_component(key));
         let path = self.folder.join(name);
         let write = |kept: &mut Self| {
-            // Does not create the folder again: who removed it wants no more files.
+            // If the folder is gone, this fails: an operator who removed it wants no more files.
             let part = path.with_extension("part");
             let mut out = BufWriter::new(File::create(&part)?);
             recording.write(&mut out)?;

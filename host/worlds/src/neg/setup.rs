@@ -194,7 +194,7 @@ impl Operations for Compute {
             tracing::warn!(
                 instance,
                 operation,
-                "its end is told again after the next start: {error}"
+                "the guest gets its end again after the next start: {error}"
             );
         }
     }

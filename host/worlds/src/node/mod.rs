@@ -60,7 +60,7 @@ fn guest_of(what: &str) -> &str {
     what.split_once('/').map_or(what, |(guest, _)| guest)
 }
 
-/// How work on an input ended, in the form of the board.
+/// How work on an input ended, as the status shows it.
 fn finished(error: Option<String>, failures: u32, again_in_ms: Option<u64>) -> Finished {
     Finished {
         outcome: error.as_ref().map_or(Outcome::True, |_| Outcome::Failed),

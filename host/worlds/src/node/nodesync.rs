@@ -349,7 +349,7 @@ impl Numbering {
         self.publish().await;
         // Reports the number after the nodes, so that a loop that waits for the number also finds the nodes.
         if self.nodes_are_published().await {
-            self.parts.of.supervisor.took_all_but(|_| false);
+            self.parts.of.supervisor.took_all();
             self.numbered();
         }
     }

@@ -158,7 +158,7 @@ impl Rendering {
     /// A renderer is in step: releases it.
     pub(super) async fn took_all(&self, renderer: usize) {
         if let Some(its) = self.0.lock().await.renderers.get_mut(renderer) {
-            its.supervisor.took_all_but(|_| false);
+            its.supervisor.took_all();
         }
     }
 

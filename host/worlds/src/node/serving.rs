@@ -105,7 +105,7 @@ pub(super) struct Serving {
     resyncing: BTreeMap<task::Id, usize>,
     /// Versions of renderers that wait until the resync of the one before has ended.
     waiting: Vec<(usize, Handover)>,
-    /// The last state of each renderer on the board. `None` if it is not on the board.
+    /// The last state of each renderer in the status. `None` if it is not there.
     shown: Vec<Option<RendererStatus>>,
 }
 
@@ -415,7 +415,11 @@ impl Serving {
         };
         if processor.wiring.processor.hand_over(handover).await {
             processor.supervisor.began_version();
-            self.set_aside = None;
+            if self.set_aside.take().is_some() {
+                // The quarantine was that of the version before.
+                let name = processor.wiring.processor.name();
+                self.parts.host_status.changed(guest_of(&name), &name);
+            }
             // Another version may combine the same input differently.
             self.is_synced = false;
             if self.parts.cluster.is_complete() && self.knows_nodes {
@@ -433,7 +437,7 @@ impl Serving {
         host_status.finished(guest_of(&key), &key, self.finished(Work::Service, self.error.as_ref()));
     }
 
-    /// The state of a key in the format of the board.
+    /// The state of a key for the host's status.
     fn finished(&self, work: Work, error: Option<&String>) -> Finished {
         let status = self.controller.status(&work);
         let due_ms = status

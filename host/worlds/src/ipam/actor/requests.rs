@@ -67,11 +67,17 @@ impl Actor {
     /// Notes what the guest gave, for display.
     fn note(&mut self, command: &Command, answer: &Answer, pod: Option<&str>) {
         if let Command::Add(_) | Command::Del(_) = command {
-            let unstored = answer.as_ref().err().and_then(Refusal::unstored);
-            if let (Some(why), None) = (unstored, &self.unstored) {
-                tracing::warn!(instance = self.settings.instance, "the store takes no changes: {why}");
+            match answer.as_ref().map_err(Refusal::unstored) {
+                Ok(_) => self.unstored = None,
+                Err(Some(why)) => {
+                    if self.unstored.is_none() {
+                        tracing::warn!(instance = self.settings.instance, "the store takes no changes: {why}");
+                    }
+                    self.unstored = Some(why.to_owned());
+                }
+                // It did not get as far as the store.
+                Err(None) => {}
             }
-            self.unstored = unstored.map(str::to_owned);
         }
         let Command::Add(key) = command else { return };
         match answer {

@@ -128,7 +128,7 @@ impl Serving {
         // The processor has its inputs, whatever the renderers answered.
         self.is_synced = answer.is_ok();
         if self.is_synced {
-            processor.supervisor.took_all_but(|_| false);
+            processor.supervisor.took_all();
         }
         self.take_answer(answer).await;
     }
