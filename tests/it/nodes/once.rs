@@ -125,6 +125,26 @@ fn a_plan_says_what_the_run_then_stores_and_changes_nothing() {
 }
 
 #[test]
+fn a_plan_after_changes_one_by_one_has_nothing_to_do() {
+    let manifests = manifests();
+    let mut host = Host::start_new(config(&manifests));
+    host.wait_for("2 services rendered by nftables/node-a, nat44/node-a");
+    manifests.put_service("web", 20, 30080);
+    host.wait_for("Service shop/web applied by nftables/node-a, nat44/node-a");
+    manifests.put_endpoints("db", &["10.1.1.9"]);
+    host.wait_for("endpoints shop/db applied by nftables/node-a, nat44/node-a");
+    let nothing = "nftables/node-a  nothing to do\n";
+    let beside = host.site.plan().exits(0);
+    assert!(beside.stdout.contains(nothing), "{beside}");
+    host.terminate().exits(0);
+    let after = host.site.plan().exits(0);
+    assert!(after.stdout.contains(nothing), "{after}");
+    manifests.put_endpoints("db", &["10.1.1.8"]);
+    let changed = host.site.plan().exits(3);
+    assert!(!changed.stdout.contains(nothing), "{changed}");
+}
+
+#[test]
 fn what_cannot_be_read_is_a_failure_that_is_named() {
     let port = "apiVersion: v1\nkind: Service\nmetadata: {name: odd, namespace: default}\n\
                 spec: {clusterIP: 10.96.0.77, ports: [{port: 808100}]}\n";

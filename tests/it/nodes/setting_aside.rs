@@ -80,6 +80,12 @@ fn an_input_that_fails_in_the_processor_is_set_aside_until_it_changes() {
     let line = host.stdout();
     let line = line.lines().find(|line| line.contains("set aside")).unwrap();
     assert!(line.starts_with(PROCESSOR), "{line}");
+    // The operator reads where to look: the object with which it began, and the recording.
+    let suspect = "; it first failed with endpoints shop/huge";
+    assert!(line.contains(suspect) && line.contains(", its recording is "), "{line}");
+    let explained = ["explain", PROCESSOR, "--state-dir"].map(OsString::from);
+    let explained = trueup(explained.into_iter().chain([host.site.state_dir().into()])).exits(0);
+    assert!(explained.stdout.contains(suspect), "{explained}");
     let status = host.status().exits(1);
     assert!(
         status
@@ -101,9 +107,11 @@ fn an_input_that_fails_in_the_processor_is_set_aside_until_it_changes() {
     wait_until("it to be set aside again", || {
         host.stdout().matches("set aside after 2 times").count() == 2
     });
-    // It renders a smaller one.
+    // It renders the others once the object is gone, and the object once it is smaller.
+    manifests.remove("endpoints-huge.yaml");
+    host.wait_for("2 services rendered by nftables/node-a");
     manifests.put_endpoints("huge", &["10.1.1.4"]);
-    host.wait_for("3 services rendered by nftables/node-a");
+    host.wait_for("endpoints shop/huge applied by nftables/node-a");
     wait_until("all to be well", || {
         let status = host.status();
         status.code == Some(0) && status.stdout.lines().any(|line| line == "keys      2 true")

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use parking_lot::Mutex;
-use serde_json::value::RawValue;
 use trueup_capabilities::planned::{Orphan, Planned};
 use trueup_capabilities::reading::Write;
 use trueup_capabilities::{Backends, questions};
@@ -50,13 +49,13 @@ impl PlannedCalls {
             .extend(entries);
     }
 
-    /// Leaves out the questions `name` of an instance if its recording ends in the same ones with the same answers.
-    pub fn leave_out_recorded(&self, name: &str, key: &str, recorded: &[Entry]) {
-        let mut by_key = self.by_key.lock();
-        let Some(of) = by_key.get_mut(key) else { return };
-        let (planned, before) = (named(name, &of.entries), named(name, recorded));
-        if before.ends_with(&planned) {
-            of.entries.retain(|entry| asked(name, entry).is_none());
+    /// Leaves out the questions `name` of an instance if its calls `are_done` already.
+    pub fn leave_out(&self, name: &str, key: &str, are_done: impl Fn(&[Entry]) -> bool) {
+        if let Some(of) = self.by_key.lock().get_mut(key)
+            && are_done(&of.entries)
+        {
+            of.entries
+                .retain(|entry| !matches!(&entry.event, Event::Ask(ask) if ask.name == name));
         }
     }
 
@@ -70,16 +69,4 @@ impl PlannedCalls {
             unmarked: backends.map(|backends| backends.unmarked()).unwrap_or_default(),
         }
     }
-}
-
-/// The arguments and the answer of a question of this name.
-fn asked<'a>(name: &str, entry: &'a Entry) -> Option<(&'a str, Option<&'a str>)> {
-    match &entry.event {
-        Event::Ask(ask) if ask.name == name => Some((ask.args.get(), ask.answer.as_deref().map(RawValue::get))),
-        _ => None,
-    }
-}
-
-fn named<'a>(name: &str, entries: &'a [Entry]) -> Vec<(&'a str, Option<&'a str>)> {
-    entries.iter().filter_map(|entry| asked(name, entry)).collect()
 }

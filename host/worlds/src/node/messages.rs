@@ -52,8 +52,14 @@ fn message(event: &Event) -> Message {
         Event::OutOfStep {
             renderer, error: None, ..
         } => Message::outcome(renderer, "waits", "it is to be told everything"),
-        Event::SetAside { what, error, failures } => {
-            Message::set_aside(what, error, *failures, "until it or the guest changes")
+        Event::SetAside {
+            what,
+            error,
+            failures,
+            journal,
+        } => {
+            let until = format!("until it or the guest changes, its recording is {}", journal.display());
+            Message::set_aside(what, error, *failures, &until)
         }
         Event::Problem(problem) => Message::Warning(problem.clone()),
     }

@@ -24,6 +24,7 @@ mod serving;
 mod setup;
 mod wiring;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,6 +38,7 @@ use trueup_work::host_context::{Supervision, Version, stream_of};
 use trueup_work::input::Input;
 use trueup_work::lifecycle::active::Handover;
 use trueup_work::lifecycle::failure_counts::FAILURES_MAX_ONCE;
+use trueup_work::lifecycle::quarantine::SetAside;
 use trueup_work::status::{Finished, HostStatus, Outcome};
 use trueup_work::supervisor::Supervisor;
 
@@ -148,9 +150,22 @@ pub enum Event {
         error: String,
         /// How often in a row it failed.
         failures: u32,
+        /// The folder of the recording, which shows what happened.
+        journal: PathBuf,
     },
     /// Part of the source can't be read, or is not used.
     Problem(String),
+}
+
+impl From<SetAside> for Event {
+    fn from(entry: SetAside) -> Self {
+        Self::SetAside {
+            what: entry.instance,
+            error: entry.error,
+            failures: entry.failures,
+            journal: entry.journal,
+        }
+    }
 }
 
 /// The result of a run.

@@ -6,25 +6,92 @@ use std::sync::Arc;
 
 use trueup_config::ThisNode;
 use trueup_instance::Instances;
-use trueup_journal::{Entry, Segment, segment_numbers, segment_path};
+use trueup_journal::{Ask, Ending, Entry, Event, Segment, segment_numbers, segment_path};
 use trueup_work::host_context::Version;
 use trueup_work::input::{From, Input};
 use trueup_work::kind::Planning;
 use trueup_work::plan::{KeyPlan, Plan};
 
+use super::renderer_states::Expected;
 use super::setup::NodeSetup;
 use super::{Mode, OnNode, guest_of};
+use crate::node::guests::renderer;
 
 /// Nothing reads back what the packet filter has. A run applies all of it again when it begins, which changes nothing
 /// if it is what the last run applied.
 const APPLY: &str = "nftables.apply";
 
-/// The newest entries of an instance's recording. Empty if they can't be read.
-fn newest(instances: &Instances, key: &str) -> Vec<Entry> {
-    let folder = instances.recording(key);
-    let newest = segment_numbers(&folder).unwrap_or_default().pop();
-    let segment = newest.and_then(|number| Segment::read(&segment_path(&folder, number)).ok());
-    segment.map(|segment| segment.entries).unwrap_or_default()
+/// The end of an instance's recording, from the last full resync on. Empty if it can't be read.
+struct Recorded {
+    entries: Vec<Entry>,
+    /// Whether all of it is of the guest and the settings that the plan uses.
+    is_same_guest: bool,
+}
+
+impl Recorded {
+    fn read(instances: &Instances, key: &str) -> Self {
+        let folder = instances.recording(key);
+        let (mut entries, mut is_same_guest) = (Vec::new(), true);
+        let digest = instances.program.guest.digest.to_string();
+        for number in segment_numbers(&folder).unwrap_or_default().into_iter().rev() {
+            let Ok(mut segment) = Segment::read(&segment_path(&folder, number)) else {
+                break;
+            };
+            let has_resync = segment.entries.iter().any(is_resync);
+            let settings = serde_json::from_str(segment.header.settings.get());
+            is_same_guest &= segment.header.digest == digest && settings.ok().as_ref() == Some(&instances.settings);
+            segment.entries.append(&mut entries);
+            entries = segment.entries;
+            if has_resync {
+                break;
+            }
+        }
+        Self { entries, is_same_guest }
+    }
+
+    /// Whether the packet filter has what the planned calls would give it: they apply the same texts as the last calls,
+    /// or the same guest has taken the same Services, whether at once or one change after another.
+    fn has(&self, planned: &[Entry]) -> bool {
+        let is_rendered = || {
+            let rendered = rendered(&self.entries);
+            self.is_same_guest && rendered.is_some() && rendered == self::rendered(planned)
+        };
+        applied(&self.entries).ends_with(&applied(planned)) || is_rendered()
+    }
+}
+
+fn is_resync(entry: &Entry) -> bool {
+    matches!(&entry.event, Event::Call(call) if call.name == renderer::RESYNC)
+}
+
+/// The texts that the packet filter got, with its answers.
+fn applied(entries: &[Entry]) -> Vec<(&str, Option<&str>)> {
+    let asks = entries.iter().filter_map(|entry| match &entry.event {
+        Event::Ask(Ask { name, args, answer }) if name == APPLY => {
+            Some((args.get(), answer.as_ref().map(|it| it.get())))
+        }
+        _ => None,
+    });
+    asks.collect()
+}
+
+/// What a renderer has after these calls. `None` if that is not known: it got no full resync, or refused a call after
+/// it.
+fn rendered(entries: &[Entry]) -> Option<Expected> {
+    let (mut expected, mut called) = (None, None);
+    for entry in entries {
+        match &entry.event {
+            Event::Call(call) => called = Some(call),
+            Event::Ending(ending) => {
+                let call = called.take()?;
+                let is_taken = matches!(ending, Ending::Result(result) if result.get() == r#"{"Ok":null}"#);
+                let taken = renderer::call(&call.name, &call.args).filter(|_| is_taken);
+                expected = taken.and_then(|call| Expected::after(expected, &call));
+            }
+            _ => {}
+        }
+    }
+    expected
 }
 
 /// Adds what each guest of this node would write. `kind`: the name of the summary.
@@ -49,7 +116,8 @@ pub(super) async fn plan(kind: &'static str, (of, node): (Planning<'_>, &ThisNod
     let mut keys: Vec<KeyPlan> = Vec::new();
     for active in guests {
         let found = active.plan.as_ref().map(|plan| {
-            plan.leave_out_recorded(APPLY, &node.name, &newest(&active.instances(), &node.name));
+            let recorded = Recorded::read(&active.instances(), &node.name);
+            plan.leave_out(APPLY, &node.name, |planned| recorded.has(planned));
             plan.take(&node.name)
         });
         keys.push(KeyPlan {

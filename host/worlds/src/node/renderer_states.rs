@@ -31,7 +31,7 @@ const ALL_SET_ASIDE: &str = "every renderer is set aside, until another version 
 
 /// What every renderer should have.
 #[derive(Debug, Default, PartialEq)]
-struct Expected {
+pub(super) struct Expected {
     node_ips: Vec<String>,
     /// By namespace and name.
     services: BTreeMap<(String, String), ContivService>,
@@ -59,6 +59,16 @@ impl Expected {
             Call::UpdateLocalBackendIfs { new, .. } => self.backend_ifs.clone_from(new),
             Call::Resync { event } => *self = Self::of(event),
         }
+    }
+
+    /// What a renderer has after a call that it took. `None` if it got no full resync up to this call.
+    pub(super) fn after(before: Option<Self>, call: &Call) -> Option<Self> {
+        let mut after = match call {
+            Call::Resync { .. } => Self::default(),
+            _ => before?,
+        };
+        after.take(call);
+        Some(after)
     }
 
     fn of(event: &ResyncEvent) -> Self {

@@ -88,6 +88,8 @@ pub(super) struct Serving {
     is_tried_anew: bool,
     /// The input with which the processor failed too often. `None` if it gets its input.
     set_aside: Option<SetAside>,
+    /// The object of the change in which the processor began to fail. `None` if it began in a full resync.
+    suspect: Option<String>,
     /// Whether the nodes are known, at least those of an earlier process. Rendering without them would remove what a
     /// node has, for as long as the store takes to answer.
     knows_nodes: bool,
@@ -149,6 +151,7 @@ impl Serving {
             is_pending: false,
             is_tried_anew: false,
             set_aside: None,
+            suspect: None,
             is_fed: false,
             problems: Vec::new(),
             kubernetes_events: None,

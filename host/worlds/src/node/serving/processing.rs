@@ -1,7 +1,7 @@
 //! The calls of the processor, their results, and its input that is set aside because it fails with it.
 
 use trueup_controller::Outcome;
-use trueup_work::lifecycle::failure::Failure;
+use trueup_work::lifecycle::failure::{Blame, Failure};
 use trueup_work::lifecycle::quarantine::SetAside;
 
 use super::{Serving, Work};
@@ -39,9 +39,12 @@ impl Serving {
         };
         let object = object_of(&event);
         let answer = processor.wiring.ask(&Update { event }, by).await;
-        let applied = object.filter(|_| matches!(answer, Ok(Ok(()))));
+        let is_applied = matches!(answer, Ok(Ok(())));
+        if matches!(&answer, Err(failure) if failure.blame == Blame::Guest) {
+            self.suspect.clone_from(&object);
+        }
         self.take_answer(answer).await;
-        if let Some(object) = applied {
+        if let Some(object) = object.filter(|_| is_applied) {
             _ = self.parts.events.send(Event::Applied {
                 node: self.parts.node.clone(),
                 object,
@@ -144,14 +147,10 @@ impl Serving {
         self.parts
             .host_status
             .set_aside(guest_of(instance), instance, error, *failures);
-        if self.set_aside.as_ref() != Some(&entry) {
-            _ = self.parts.events.send(Event::SetAside {
-                what: instance.clone(),
-                error: error.clone(),
-                failures: *failures,
-            });
-        }
         self.error = Some(error.clone());
+        if self.set_aside.as_ref() != Some(&entry) {
+            _ = self.parts.events.send(entry.clone().into());
+        }
         self.set_aside = Some(entry);
     }
 
@@ -177,6 +176,7 @@ impl Serving {
                     let name = processor.wiring.processor.name();
                     processor.supervisor.succeeded(&name);
                 }
+                self.suspect = None;
                 self.is_pending = answer.is_err();
                 self.is_tried_anew &= self.is_pending;
                 answer.err()
@@ -220,9 +220,12 @@ impl Serving {
             processor.wiring.processor.name(),
             processor.wiring.processor.instances(),
         );
-        let Some(too_much) = processor.supervisor.failed(&name, failure) else {
+        let Some(mut too_much) = processor.supervisor.failed(&name, failure) else {
             return;
         };
+        if let Some(object) = &self.suspect {
+            too_much.error.push_str(&format!("; it first failed with {object}"));
+        }
         let entry = processor
             .supervisor
             .set_aside(&instances, &name, &name, &state, too_much);

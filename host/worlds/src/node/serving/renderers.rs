@@ -105,11 +105,7 @@ impl Serving {
     pub(super) async fn follow_renderers(&mut self) {
         for (renderer, entry) in self.parts.rendering.set_aside().await {
             self.controller.forget(&Work::Renderer(renderer));
-            _ = self.parts.events.send(Event::SetAside {
-                what: entry.instance,
-                error: entry.error,
-                failures: entry.failures,
-            });
+            _ = self.parts.events.send(entry.into());
         }
         let statuses = self.parts.rendering.statuses().await;
         for (renderer, at) in statuses.into_iter().enumerate() {

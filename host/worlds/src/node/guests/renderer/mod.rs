@@ -3,9 +3,14 @@
 pub mod etcd;
 pub mod nftables;
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use trueup_capabilities::renderer::{ContivService, ResyncEvent};
+use serde_json::value::RawValue;
+use trueup_capabilities::renderer::{Call, ContivService, ResyncEvent};
 use trueup_instance::Worlds;
+
+/// The call that is a full resync.
+pub(crate) const RESYNC: &str = "renderer.resync";
 
 /// The arguments of `renderer.add-service` and `renderer.delete-service`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -46,6 +51,40 @@ pub struct UpdateInterfaces {
 pub struct Resync {
     /// The complete state.
     pub event: ResyncEvent,
+}
+
+/// A recorded call. `None` if it is no call of a renderer.
+pub(crate) fn call(name: &str, args: &RawValue) -> Option<Call> {
+    fn read<T: DeserializeOwned>(args: &RawValue) -> Option<T> {
+        serde_json::from_str(args.get()).ok()
+    }
+    let service = || read(args).map(|OfService { service }| service);
+    let interfaces = || read(args).map(|UpdateInterfaces { old, new }| (old, new));
+    Some(match name {
+        "renderer.add-service" => Call::AddService { service: service()? },
+        "renderer.delete-service" => Call::DeleteService { service: service()? },
+        "renderer.update-service" => {
+            let UpdateService { old, new } = read(args)?;
+            Call::UpdateService { old, new }
+        }
+        "renderer.update-node-port-services" => {
+            let UpdateNodePortServices { node_ips, services } = read(args)?;
+            Call::UpdateNodePortServices { node_ips, services }
+        }
+        "renderer.update-local-frontend-ifs" => {
+            let (old, new) = interfaces()?;
+            Call::UpdateLocalFrontendIfs { old, new }
+        }
+        "renderer.update-local-backend-ifs" => {
+            let (old, new) = interfaces()?;
+            Call::UpdateLocalBackendIfs { old, new }
+        }
+        RESYNC => {
+            let Resync { event } = read(args)?;
+            Call::Resync { event }
+        }
+        _ => return None,
+    })
 }
 
 /// The world of a renderer: renderers differ only by their imports.
