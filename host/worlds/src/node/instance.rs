@@ -48,47 +48,24 @@ impl NodeInstance {
         format!("{}/{}", self.slot.instances().name, self.slot.key())
     }
 
-    /// Makes a call that is a full resync. `by` is the request of another guest that this answers.
+    /// Makes a call. `by` is the request of another guest that this answers. After a call `INTERFACE.resync` the
+    /// instance has everything. Other calls depend on that: an instance that began with its settings alone refuses
+    /// them, since it would take the little it gets for everything.
     ///
     /// # Errors
     /// Why there is no answer. The next call has an instance again.
-    pub(super) async fn call_resync<R: DeserializeOwned>(
-        &mut self,
-        call: &str,
-        args: &impl Serialize,
-        by: Option<By>,
-    ) -> Result<R, Failure> {
-        self.open().await?;
-        let answer = self.called(call, args, by).await;
-        self.is_blank &= answer.is_err();
-        answer
-    }
-
-    /// Makes a call that depends on earlier ones. Refuses it if the instance began with its settings alone since
-    /// then: it would take the little it gets for everything.
-    ///
-    /// # Errors
-    /// As [`NodeInstance::call_resync`], and if it needs a full resync first.
     pub(super) async fn call<R: DeserializeOwned>(
         &mut self,
         call: &str,
         args: &impl Serialize,
         by: Option<By>,
     ) -> Result<R, Failure> {
+        let is_resync = call.ends_with(".resync");
         self.open().await?;
-        if self.is_blank {
+        if self.is_blank && !is_resync {
             let error = "it lost its state, and gets everything again";
             return Err(Failure::from(error.to_owned()));
         }
-        self.called(call, args, by).await
-    }
-
-    async fn called<R: DeserializeOwned>(
-        &mut self,
-        call: &str,
-        args: &impl Serialize,
-        by: Option<By>,
-    ) -> Result<R, Failure> {
         let about = CallContext {
             cause: "event",
             by,
@@ -96,6 +73,7 @@ impl NodeInstance {
             sleeps_max: None,
         };
         let answer = self.slot.call(call, args, about).await;
+        self.is_blank &= !is_resync || answer.is_err();
         if self.slot.is_live() {
             self.last_entry = self.slot.entry();
         }

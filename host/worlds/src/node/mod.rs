@@ -279,9 +279,8 @@ impl OnNode {
         let (report, events) = mpsc::unbounded_channel();
         let (feed, kube) = mpsc::channel(CHANGES_WAITING_MAX);
         let numbering = setup.nodesync.map(|loaded| {
-            Numbering::new(nodesync::Parts {
+            let parts = nodesync::Parts {
                 node: node.name.clone(),
-                of: watched(loaded),
                 api: setup.etcd,
                 addresses: node.addresses.clone(),
                 backoff,
@@ -290,7 +289,8 @@ impl OnNode {
                 kube,
                 host_status: Arc::clone(host_status),
                 events: report.clone(),
-            })
+            };
+            Numbering::new(watched(loaded), parts)
         });
         let renderers = setup.renderers.into_iter().map(&mut watched);
         let (instances, renderers) = renderers.map(|of| ((of.instance, of.supervisor), of.handovers)).unzip();
@@ -302,19 +302,7 @@ impl OnNode {
             cluster = cluster.guarded(Arc::clone(&active.quotas));
             approval = Some(Approval::new(active, &config.state_dir, &loaded.version.guest));
             loaded.backends.renderers = Some(Arc::new(rendering.clone()));
-            let Watched {
-                instance,
-                supervisor,
-                handovers,
-            } = watched(loaded);
-            processor = Some(serving::Processor {
-                wiring: Wiring {
-                    processor: instance,
-                    rendering: rendering.clone(),
-                },
-                handovers,
-                supervisor,
-            });
+            processor = Some(watched(loaded));
         }
         let repeats = node.service.as_ref().filter(|_| !mode.once);
         let serving = Serving::new(serving::Parts {

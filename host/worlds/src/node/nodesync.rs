@@ -78,7 +78,6 @@ pub enum NumberState {
 /// The parts of the numbering.
 pub(super) struct Parts {
     pub(super) node: String,
-    pub(super) of: Watched,
     pub(super) api: Arc<dyn etcd::Api>,
     pub(super) addresses: Vec<Address>,
     pub(super) backoff: Backoff,
@@ -106,6 +105,7 @@ enum Step {
 
 /// The loop of the numbering.
 pub struct Numbering {
+    guest: Watched,
     parts: Parts,
     key: String,
     /// At rest while a pause is on, or if it is over for good.
@@ -150,13 +150,13 @@ impl Numbering {
             etcd: Some(Arc::clone(&store)),
             ..backends
         };
-        Self::new(Parts {
+        let guest = Watched {
+            supervisor: Supervisor::alone(&instances),
+            instance: NodeInstance::new(Active::new(instances), node, backends),
+            handovers: mpsc::channel(1).1,
+        };
+        let parts = Parts {
             node: node.to_owned(),
-            of: Watched {
-                supervisor: Supervisor::alone(&instances),
-                instance: NodeInstance::new(Active::new(instances), node, backends),
-                handovers: mpsc::channel(1).1,
-            },
             api: store,
             addresses,
             backoff: Backoff::default(),
@@ -165,12 +165,13 @@ impl Numbering {
             kube: mpsc::channel(1).1,
             host_status: HostStatus::new(Facts::default()),
             events,
-        })
+        };
+        Self::new(guest, parts)
     }
 
     /// Ready to run.
-    pub(super) fn new(parts: Parts) -> Self {
-        let instances = parts.of.instance.instances();
+    pub(super) fn new(guest: Watched, parts: Parts) -> Self {
+        let instances = guest.instance.instances();
         let (setting, default) = KEY_PREFIX;
         let set = instances.settings.get(setting).and_then(serde_json::Value::as_str);
         let prefix = format!("{}{ALLOCATED_IDS}", set.unwrap_or(default));
@@ -179,7 +180,8 @@ impl Numbering {
             resync_ms: parts.resync_ms,
         };
         Self {
-            key: parts.of.instance.name(),
+            key: guest.instance.name(),
+            guest,
             following: Following::new(Arc::clone(&parts.api), prefix.clone()),
             prefix,
             controller: Controller::new(settings, parts.seed),
@@ -225,7 +227,7 @@ impl Numbering {
             step = tokio::select! {
                 biased;
                 () = ending.asked() => break,
-                handover = self.parts.of.handovers.recv(), if self.is_managed => match handover {
+                handover = self.guest.handovers.recv(), if self.is_managed => match handover {
                     Some(handover) => Step::HandOver(handover),
                     None => {
                         self.is_managed = false;
@@ -245,7 +247,7 @@ impl Numbering {
             };
         }
         self.following.end().await;
-        self.parts.of.instance.sync();
+        self.guest.instance.sync();
     }
 
     /// Does the step, and then what is due.
@@ -262,7 +264,7 @@ impl Numbering {
             Step::HandOver(handover) => self.hand_over(handover).await,
             Step::TakeKube(changes) => self.take_kube(changes).await,
             Step::TakeFollowed(followed) => self.take_followed(followed).await,
-            Step::Rest => self.parts.of.instance.tick(),
+            Step::Rest => self.guest.instance.tick(),
             Step::Look => {}
         }
         self.take_ready().await;
@@ -283,6 +285,13 @@ impl Numbering {
         let now_ms = self.now_ms();
         // The queue can't overflow with a single key.
         _ = self.controller.changed(&Resyncing, now_ms);
+    }
+
+    /// The running resync ended. Returns when the next one is due, if one is.
+    fn done(&mut self, outcome: Outcome) -> Option<u64> {
+        let now_ms = self.now_ms();
+        let due_ms = self.controller.done(&Resyncing, outcome, now_ms)?;
+        Some(due_ms.saturating_sub(now_ms))
     }
 
     async fn take_ready(&mut self) {
@@ -332,10 +341,9 @@ impl Numbering {
             return self.unanswered(failure);
         }
         let answer = self
-            .parts
-            .of
+            .guest
             .instance
-            .call_resync("node-sync.resync", &Resync { state }, None)
+            .call("node-sync.resync", &Resync { state }, None)
             .await;
         if self.answered::<()>(answer).await.is_none() {
             return;
@@ -349,7 +357,7 @@ impl Numbering {
         self.publish().await;
         // Reports the number after the nodes, so that a loop that waits for the number also finds the nodes.
         if self.nodes_are_published().await {
-            self.parts.of.supervisor.took_all();
+            self.guest.supervisor.took_all();
             self.numbered();
         }
     }
@@ -368,18 +376,15 @@ impl Numbering {
                     "the number {id} that this node had belongs to `{}` by now: it is numbered anew",
                     record.name
                 );
-                self.parts.of.instance.restart().await
+                self.guest.instance.restart().await
             }
             _ => Ok(()),
         }
     }
 
     async fn current_id(&mut self) -> Result<u32, Failure> {
-        self.parts
-            .of
-            .instance
-            .call("node-sync.get-node-id", &Nothing {}, None)
-            .await
+        let call = "node-sync.get-node-id";
+        self.guest.instance.call(call, &Nothing {}, None).await
     }
 
     async fn update(&mut self, change: Change) {
@@ -387,8 +392,7 @@ impl Numbering {
             return;
         }
         let answer = self
-            .parts
-            .of
+            .guest
             .instance
             .call("node-sync.update", &Update { change }, None)
             .await;
@@ -410,11 +414,9 @@ impl Numbering {
     }
 
     fn unanswered(&mut self, failure: Failure) {
-        if let Some(too_much) = self.parts.of.supervisor.failed(&self.key, &failure) {
-            self.parts
-                .of
-                .supervisor
-                .fall_back(&self.parts.of.instance.instances(), &self.key, too_much);
+        if let Some(too_much) = self.guest.supervisor.failed(&self.key, &failure) {
+            let instances = self.guest.instance.instances();
+            self.guest.supervisor.fall_back(&instances, &self.key, too_much);
         }
         self.resync_later(failure.error);
     }
@@ -428,10 +430,8 @@ impl Numbering {
     }
 
     fn failed(&mut self, error: String) {
-        let now_ms = self.now_ms();
-        let due_ms = self.controller.done(&Resyncing, Outcome::Failure, now_ms);
+        let again_in_ms = self.done(Outcome::Failure);
         let failures = self.controller.status(&Resyncing).map_or(1, |status| status.failures);
-        let again_in_ms = due_ms.map(|due_ms| due_ms.saturating_sub(now_ms));
         self.report_failed(error, failures, again_in_ms);
     }
 
@@ -453,8 +453,7 @@ impl Numbering {
             "its number{number} belongs to `{whose}` now: the instance is stopped; find out why two nodes have one number, \
              then start the host of one of them again"
         );
-        let now_ms = self.now_ms();
-        self.controller.done(&Resyncing, Outcome::Failure, now_ms);
+        self.done(Outcome::Failure);
         self.parts.host_status.numbered(None);
         self.report_failed(error, 1, None);
     }
@@ -474,8 +473,8 @@ impl Numbering {
     }
 
     fn numbered(&mut self) {
-        let (id, now_ms) = (self.id, self.now_ms());
-        self.controller.done(&Resyncing, Outcome::Success, now_ms);
+        let id = self.id;
+        self.done(Outcome::Success);
         self.parts.host_status.numbered(Some(id));
         self.show_numbered();
         let node = self.parts.node.clone();
@@ -484,12 +483,9 @@ impl Numbering {
         } else if let NumberState::Failed { .. } = *self.state.borrow() {
             _ = self.parts.events.send(Event::NumberedAgain { node, id });
         }
-        self.state.send_if_modified(|state| {
-            let numbered = NumberState::Numbered(id);
-            let is_new = *state != numbered;
-            *state = numbered;
-            is_new
-        });
+        let numbered = NumberState::Numbered(id);
+        self.state
+            .send_if_modified(|state| std::mem::replace(state, numbered.clone()) != numbered);
     }
 
     /// Whether the followers got the nodes. If not, that is an ordinary failure: they have outdated ones.
@@ -500,25 +496,23 @@ impl Numbering {
 
     async fn publish_nodes(&mut self) -> Result<(), Failure> {
         let nodes: Vec<Node> = self
-            .parts
-            .of
+            .guest
             .instance
             .call("node-sync.get-all-nodes", &Nothing {}, None)
             .await?;
-        let by = self.parts.of.instance.last_entry();
+        let by = self.guest.instance.last_entry();
         self.parts.host_status.knows_nodes(nodes.len());
         self.known.send_replace(KnownNodes { nodes, by });
         Ok(())
     }
 
     async fn hand_over(&mut self, handover: Handover) {
-        if self.parts.of.instance.hand_over(handover).await {
-            self.parts.of.supervisor.began_version();
+        if self.guest.instance.hand_over(handover).await {
+            self.guest.supervisor.began_version();
             self.is_over = false;
             self.following.rest();
             self.begin();
-            let now_ms = self.now_ms();
-            self.controller.done(&Resyncing, Outcome::Interrupted, now_ms);
+            self.done(Outcome::Interrupted);
         }
     }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use tokio::sync::Mutex;
 use trueup_capabilities::async_trait;
-use trueup_capabilities::renderer::{Call, Renderers, ResyncEvent};
+use trueup_capabilities::renderer::{Call, Renderers};
 use trueup_journal::By;
 use trueup_work::lifecycle::active::{Active, Handover};
 use trueup_work::lifecycle::failure::{Blame, Failure};
@@ -245,7 +245,7 @@ impl Renderer {
 /// Makes several calls, until one is refused.
 async fn call_all(instance: &mut NodeInstance, calls: &[Call]) -> Result<Result<(), String>, Failure> {
     for call in calls {
-        match call_one(instance, call, None).await {
+        match instance.call(call.name(), call, None).await {
             Ok(Ok(())) => {}
             other => return other,
         }
@@ -253,21 +253,13 @@ async fn call_all(instance: &mut NodeInstance, calls: &[Call]) -> Result<Result<
     Ok(Ok(()))
 }
 
-/// Makes one call. All but a resync depend on what the renderer got before.
-async fn call_one(instance: &mut NodeInstance, call: &Call, by: Option<By>) -> Result<Result<(), String>, Failure> {
-    match call {
-        Call::Resync { .. } => instance.call_resync(call.name(), call, by).await,
-        _ => instance.call(call.name(), call, by).await,
-    }
-}
-
 impl Inner {
-    async fn ask(&mut self, renderer: usize, call: &Call, by: Option<By>) -> Result<(), String> {
+    async fn ask(&mut self, renderer: usize, call: &Call, by: By) -> Result<(), String> {
         let Some(its) = self.renderers.get(renderer) else {
             return Ok(());
         };
         let instance = Arc::clone(&its.instance);
-        let answer = call_one(&mut *instance.lock().await, call, by).await;
+        let answer = instance.lock().await.call(call.name(), call, Some(by)).await;
         self.came(renderer, answer)
     }
 
@@ -282,7 +274,7 @@ impl Inner {
             match self.states.action(renderer, &round) {
                 Action::PassOver => continue,
                 Action::ResyncThenCall(event) => {
-                    if let Err(error) = self.resync(renderer, event, by.clone()).await {
+                    if let Err(error) = self.ask(renderer, &Call::Resync { event }, by.clone()).await {
                         self.states.refused(renderer, &mut round, &error);
                         continue;
                     }
@@ -290,16 +282,12 @@ impl Inner {
                 }
                 Action::Call => {}
             }
-            match self.ask(renderer, &call, Some(by.clone())).await {
+            match self.ask(renderer, &call, by.clone()).await {
                 Ok(()) => self.states.took(renderer, &mut round),
                 Err(error) => self.states.refused(renderer, &mut round, &error),
             }
         }
         self.states.end(&call, round)
-    }
-
-    async fn resync(&mut self, renderer: usize, event: ResyncEvent, by: By) -> Result<(), String> {
-        self.ask(renderer, &Call::Resync { event }, Some(by)).await
     }
 }
 

@@ -20,24 +20,15 @@ use trueup_work::lifecycle::failure_counts::FAILURES_MAX_ONCE;
 use trueup_work::lifecycle::quarantine::SetAside;
 use trueup_work::objects::Id as Key;
 use trueup_work::status::{Finished, HostStatus};
-use trueup_work::supervisor::Supervisor;
 
 use super::approval::{Approval, approved};
 use super::ending::{Ending, IsAsked, STOP_GRACE};
 use super::nodesync::KnownNodes;
 use super::rendering::{RendererStatus, Rendering};
-use super::wiring::Wiring;
-use super::{Event, SYNC, Summary, finished, guest_of};
+use super::{Event, SYNC, Summary, Watched, finished, guest_of};
 use crate::node::guests::nodesync::Change;
 use crate::node::guests::service::adapter::{Changes, Cluster};
 use crate::node::guests::service::{self, NodeContext};
-
-/// Combines Services with their endpoints.
-pub(super) struct Processor {
-    pub(super) wiring: Wiring,
-    pub(super) handovers: mpsc::Receiver<Handover>,
-    pub(super) supervisor: Supervisor,
-}
 
 /// The parts of the loop.
 pub(super) struct Parts {
@@ -48,7 +39,7 @@ pub(super) struct Parts {
     /// Holds back removals of many Services until an approval. `None` if nothing is rendered.
     pub(super) approval: Option<Approval>,
     /// `None` if the loop only passes on Nodes.
-    pub(super) processor: Option<Processor>,
+    pub(super) processor: Option<Watched>,
     pub(super) rendering: Rendering,
     /// The versions of each renderer, in order.
     pub(super) renderers: Vec<mpsc::Receiver<Handover>>,
@@ -172,7 +163,7 @@ impl Serving {
         self.kubernetes_events = input.events();
         // Each shows as queued until its first resync.
         if let Some(processor) = &self.parts.processor {
-            let name = processor.wiring.processor.name();
+            let name = processor.instance.name();
             self.parts.host_status.changed(guest_of(&name), &name);
         }
         for at in self.parts.rendering.statuses().await {
@@ -198,7 +189,7 @@ impl Serving {
             events.flush().await;
         }
         if let Some(processor) = &mut self.parts.processor {
-            processor.wiring.processor.sync();
+            processor.instance.sync();
         }
         self.summary(end).await
     }
@@ -265,7 +256,7 @@ impl Serving {
             Step::Rest => {
                 self.parts.rendering.tick().await;
                 if let Some(processor) = &mut self.parts.processor {
-                    processor.wiring.processor.tick();
+                    processor.instance.tick();
                 }
             }
             Step::Look => {}
@@ -327,8 +318,7 @@ impl Serving {
                         self.is_synced = false;
                         self.enqueue(Work::Service);
                     }
-                    let now_ms = self.now_ms();
-                    self.controller.done(&Work::Again, Outcome::Success, now_ms);
+                    self.done(Work::Again, Outcome::Success);
                 }
             }
         }
@@ -389,13 +379,13 @@ impl Serving {
         let mut others = Vec::new();
         while let Some(ready) = self.controller.take_ready(now_ms) {
             if ready == work {
-                self.controller.done(&work, after, now_ms);
+                self.done(work, after);
                 break;
             }
             others.push(ready);
         }
         for other in others {
-            self.controller.done(&other, Outcome::Interrupted, now_ms);
+            self.done(other, Outcome::Interrupted);
         }
     }
 
@@ -416,7 +406,7 @@ impl Serving {
         let Some(processor) = &mut self.parts.processor else {
             return;
         };
-        if processor.wiring.processor.hand_over(handover).await {
+        if processor.instance.hand_over(handover).await {
             processor.supervisor.began_version();
             if self.set_aside.take().is_some() {
                 // The quarantine was that of the version before.
@@ -433,7 +423,7 @@ impl Serving {
 
     fn show(&self) {
         let Some(processor) = &self.parts.processor else { return };
-        let key = processor.wiring.processor.name();
+        let key = processor.instance.name();
         let host_status = &self.parts.host_status;
         // This ends the job for which it was queued.
         host_status.began(guest_of(&key), &key);
@@ -442,13 +432,21 @@ impl Serving {
 
     /// The state of a key for the host's status.
     fn finished(&self, work: Work, error: Option<&String>) -> Finished {
-        let status = self.controller.status(&work);
-        let due_ms = status
-            .as_ref()
-            .filter(|_| error.is_some())
-            .and_then(|status| status.due_ms);
-        let again_in_ms = due_ms.map(|due_ms| due_ms.saturating_sub(self.now_ms()));
-        finished(error.cloned(), status.map_or(0, |status| status.failures), again_in_ms)
+        let failures = self.controller.status(&work).map_or(0, |status| status.failures);
+        let again_in_ms = error.and_then(|_| self.again_in_ms(work));
+        finished(error.cloned(), failures, again_in_ms)
+    }
+
+    /// When a key is due. `None` if it does not wait.
+    fn again_in_ms(&self, work: Work) -> Option<u64> {
+        let due_ms = self.controller.status(&work)?.due_ms?;
+        Some(due_ms.saturating_sub(self.now_ms()))
+    }
+
+    /// The work on a key ended.
+    fn done(&mut self, work: Work, outcome: Outcome) {
+        let now_ms = self.now_ms();
+        self.controller.done(&work, outcome, now_ms);
     }
 
     async fn summary(self, end: LoopEnd) -> Summary {
@@ -471,7 +469,7 @@ impl Serving {
             }
         }
         if let (Some(processor), Some(error)) = (&self.parts.processor, self.error) {
-            summary.failed.push((processor.wiring.processor.name(), error));
+            summary.failed.push((processor.instance.name(), error));
         }
         summary.cut_short = match end {
             LoopEnd::NothingLeft | LoopEnd::Stopped => None,
@@ -484,7 +482,7 @@ impl Serving {
 
 /// The next version of any of the guests: of the processor first, then of renderers in their order.
 async fn handed_over(
-    processor: &mut Option<Processor>,
+    processor: &mut Option<Watched>,
     renderers: &mut [mpsc::Receiver<Handover>],
 ) -> (Option<usize>, Handover) {
     let processor = processor.iter_mut().map(|processor| (None, &mut processor.handovers));

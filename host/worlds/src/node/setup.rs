@@ -42,25 +42,20 @@ impl NodeSetup {
             // The quotas are for this guest alone.
             ..host_context.backends(config.seed, &format!("{name}/{}", node.name), &Arc::default())
         };
-        let nodesync = match &node.nodesync {
-            Some(guest) => Some(loaded(config, host_context, numbered(guest, node), backends).await?),
-            None => None,
+        let interfaces = match &node.service {
+            Some(of) => read(&of.interfaces)?,
+            None => Interfaces::None,
         };
-        let (mut service, mut renderers, mut interfaces) = (None, Vec::new(), Interfaces::None);
-        if let Some(of) = &node.service {
-            interfaces = read(&of.interfaces)?;
-            let processor = (service::NAME, service::WORLDS, of.guest.clone());
-            service = Some(loaded(config, host_context, processor, backends).await?);
-            for (name, guest) in &of.renderers {
-                let one = (*name, renderer::WORLDS, guest.clone());
-                renderers.push(loaded(config, host_context, one, backends).await?);
-            }
+        let mut loaded = Vec::new();
+        for guest in guests(node) {
+            loaded.push(load(config, host_context, guest, backends).await?);
         }
+        let mut loaded = loaded.into_iter();
         Ok(Self {
             etcd,
-            nodesync,
-            service,
-            renderers,
+            nodesync: node.nodesync.as_ref().and_then(|_| loaded.next()),
+            service: node.service.as_ref().and_then(|_| loaded.next()),
+            renderers: loaded.collect(),
             interfaces,
         })
     }
@@ -68,19 +63,23 @@ impl NodeSetup {
 
 /// The guests of this node, and the file with its pods' interfaces. The backends are those that all guests share.
 pub(super) fn needs(node: &ThisNode) -> Needs<'_> {
-    let mut needs = Needs::default();
-    needs
-        .guests
-        .extend(node.nodesync.as_ref().map(|guest| numbered(guest, node)));
-    if let Some(of) = &node.service {
-        needs.unusable = read(&of.interfaces).err();
-        needs.guests.push((service::NAME, service::WORLDS, of.guest.clone()));
-        let renderers = of.renderers.iter();
-        needs
-            .guests
-            .extend(renderers.map(|(name, guest)| (*name, renderer::WORLDS, guest.clone())));
+    Needs {
+        unusable: node.service.as_ref().and_then(|of| read(&of.interfaces).err()),
+        guests: guests(node),
+        ..Needs::default()
     }
-    needs
+}
+
+/// The guests of this node: who numbers it, the service processor, then its renderers.
+fn guests(node: &ThisNode) -> Vec<Named> {
+    let numbering = node.nodesync.iter().map(|guest| numbered(guest, node));
+    let serving = node.service.iter().flat_map(|of| {
+        let processor = (service::NAME, service::WORLDS, of.guest.clone());
+        let renderers = of.renderers.iter();
+        let renderers = renderers.map(|(name, guest)| (*name, renderer::WORLDS, guest.clone()));
+        std::iter::once(processor).chain(renderers)
+    });
+    numbering.chain(serving).collect()
 }
 
 /// The guest with this node's name among its settings.
@@ -92,7 +91,7 @@ fn numbered(guest: &Guest, node: &ThisNode) -> Named {
     (nodesync::NAME, nodesync::WORLDS, guest)
 }
 
-async fn loaded(
+async fn load(
     config: &Config,
     host_context: &HostContext,
     (name, worlds, guest): Named,

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use trueup_capabilities::Backends;
 use trueup_instance::Instances;
-use trueup_journal::By;
 use trueup_work::lifecycle::active::Active;
 use trueup_work::lifecycle::failure::Failure;
 use trueup_work::supervisor::Supervisor;
@@ -15,8 +14,8 @@ use crate::node::guests::service::{Event, Resync, State, Update};
 
 /// A processor with its renderers.
 pub struct Wiring {
-    pub(super) processor: NodeInstance,
-    pub(super) rendering: Rendering,
+    processor: NodeInstance,
+    rendering: Rendering,
 }
 
 impl Wiring {
@@ -49,7 +48,7 @@ impl Wiring {
     /// # Errors
     /// One line: the processor gave no answer. The host rebuilds its instance, which then needs a full resync.
     pub async fn resync(&mut self, state: State) -> Result<Result<(), String>, String> {
-        let answer = self.call_resync(&Resync { state }, None).await;
+        let answer = self.processor.call("processor.resync", &Resync { state }, None).await;
         self.settled(answer).await
     }
 
@@ -58,21 +57,13 @@ impl Wiring {
     /// # Errors
     /// As [`Wiring::resync`].
     pub async fn update(&mut self, event: Event) -> Result<Result<(), String>, String> {
-        let answer = self.ask(&Update { event }, None).await;
+        let answer = self.processor.call("processor.update", &Update { event }, None).await;
         self.settled(answer).await
     }
 
     async fn settled(&self, answer: Result<Result<(), String>, Failure>) -> Result<Result<(), String>, String> {
         self.rendering.settle().await;
         answer.map_err(|failure| failure.error)
-    }
-
-    pub(super) async fn call_resync(&mut self, args: &Resync, by: Option<By>) -> Result<Result<(), String>, Failure> {
-        self.processor.call_resync("processor.resync", args, by).await
-    }
-
-    pub(super) async fn ask(&mut self, args: &Update, by: Option<By>) -> Result<Result<(), String>, Failure> {
-        self.processor.call("processor.update", args, by).await
     }
 
     /// The positions of renderers that need a full resync.

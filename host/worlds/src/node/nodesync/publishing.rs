@@ -51,13 +51,7 @@ impl Numbering {
                 version,
             };
             let call = "node-sync.publish-node-ips";
-            let why = match self
-                .parts
-                .of
-                .instance
-                .call::<Result<bool, Error>>(call, &args, None)
-                .await
-            {
+            let why = match self.guest.instance.call::<Result<bool, Error>>(call, &args, None).await {
                 Ok(Ok(_)) => continue,
                 Ok(Err(error)) => describe(&error),
                 Err(failure) => failure.error,

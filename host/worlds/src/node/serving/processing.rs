@@ -38,7 +38,7 @@ impl Serving {
             _ => None,
         };
         let object = object_of(&event);
-        let answer = processor.wiring.ask(&Update { event }, by).await;
+        let answer = processor.instance.call("processor.update", &Update { event }, by).await;
         let is_applied = matches!(answer, Ok(Ok(())));
         if matches!(&answer, Err(failure) if failure.blame == Blame::Guest) {
             self.suspect.clone_from(&object);
@@ -71,8 +71,7 @@ impl Serving {
         }
         if self.set_aside.is_some() {
             // It rests until its input or the guest changes.
-            let now_ms = self.now_ms();
-            self.controller.done(&Work::Service, Outcome::Success, now_ms);
+            self.done(Work::Service, Outcome::Success);
             self.controller.forget(&Work::Service);
             return;
         }
@@ -80,8 +79,7 @@ impl Serving {
             true => Outcome::Success,
             false => Outcome::Failure,
         };
-        let now_ms = self.now_ms();
-        let due_ms = self.controller.done(&Work::Service, outcome, now_ms);
+        self.done(Work::Service, outcome);
         self.show();
         if outcome == Outcome::Success {
             // It rests until there is a change.
@@ -98,7 +96,7 @@ impl Serving {
         _ = self.parts.events.send(Event::NotRendered {
             node: self.parts.node.clone(),
             error: self.error.clone().unwrap_or_default(),
-            again_in_ms: due_ms.map(|due_ms| due_ms.saturating_sub(now_ms)),
+            again_in_ms: self.again_in_ms(Work::Service),
         });
     }
 
@@ -116,10 +114,7 @@ impl Serving {
         let Some(processor) = &mut self.parts.processor else {
             return;
         };
-        let (name, instances) = (
-            processor.wiring.processor.name(),
-            processor.wiring.processor.instances(),
-        );
+        let (name, instances) = (processor.instance.name(), processor.instance.instances());
         if let Some(entry) = processor.supervisor.held(&instances, &name, &state) {
             self.show_set_aside(entry);
             return;
@@ -127,7 +122,7 @@ impl Serving {
         processor.supervisor.release(&name);
         self.set_aside = None;
         let args = Resync { state };
-        let answer = processor.wiring.call_resync(&args, by).await;
+        let answer = processor.instance.call("processor.resync", &args, by).await;
         // The processor has its inputs, whatever the renderers answered.
         self.is_synced = answer.is_ok();
         if self.is_synced {
@@ -173,7 +168,7 @@ impl Serving {
         let error = match answer {
             Ok(answer) => {
                 if let Some(processor) = &mut self.parts.processor {
-                    let name = processor.wiring.processor.name();
+                    let name = processor.instance.name();
                     processor.supervisor.succeeded(&name);
                 }
                 self.suspect = None;
@@ -216,10 +211,7 @@ impl Serving {
         let Some(processor) = &mut self.parts.processor else {
             return;
         };
-        let (name, instances) = (
-            processor.wiring.processor.name(),
-            processor.wiring.processor.instances(),
-        );
+        let (name, instances) = (processor.instance.name(), processor.instance.instances());
         let Some(mut too_much) = processor.supervisor.failed(&name, failure) else {
             return;
         };

@@ -68,8 +68,7 @@ impl Serving {
         } else {
             Outcome::Failure
         };
-        let now_ms = self.now_ms();
-        self.controller.done(&Work::Renderer(renderer), outcome, now_ms);
+        self.done(Work::Renderer(renderer), outcome);
         // Its next try is a new one, whatever it answered.
         if let Some(shown) = self.shown.get_mut(renderer) {
             *shown = None;
@@ -143,14 +142,10 @@ impl Serving {
     }
 
     fn report_out_of_step(&self, renderer: usize, at: &RendererStatus) {
-        let due_ms = self
-            .controller
-            .status(&Work::Renderer(renderer))
-            .and_then(|status| status.due_ms);
         _ = self.parts.events.send(Event::OutOfStep {
             renderer: at.name.clone(),
             error: at.error.clone(),
-            again_in_ms: due_ms.map(|due_ms| due_ms.saturating_sub(self.now_ms())),
+            again_in_ms: self.again_in_ms(Work::Renderer(renderer)),
         });
     }
 

@@ -10,7 +10,7 @@ use trueup_work::objects::Id;
 
 use super::index::{Fact, Index, Reading, local_pod};
 use super::notes::Notes;
-use super::parts::{Looked, Part, Translated};
+use super::parts::{Looked, Part};
 use super::slice::united;
 use super::{Changes, Interfaces};
 use crate::node::guests::service::{Endpoints, LocalPod, Service};
@@ -80,16 +80,16 @@ impl Cluster {
             self.held = hidden;
             self.remove(gone, &mut looked);
         }
-        let mut told = Changes {
+        let mut changes = Changes {
             is_empty,
             ..Changes::default()
         };
         if self.was_complete {
-            told.add_differences(looked.parts, |part| self.translated(part));
+            changes.add_differences(looked.parts, |part| self.index.input(part, &self.interfaces));
         }
-        (told.notes, told.about) = (looked.notes, looked.about);
+        (changes.notes, changes.about) = (looked.notes, looked.about);
         self.was_complete |= is_complete;
-        told
+        changes
     }
 
     /// Whether there was a complete look: before that, the state is unknown.
@@ -144,10 +144,6 @@ impl Cluster {
         quotas.holdings.let_go(&gone)
     }
 
-    fn translated(&self, part: &Part) -> Option<Translated> {
-        self.index.translated(part, &self.interfaces)
-    }
-
     fn put(&mut self, reference: &ObjectRef, object: &Object, looked: &mut Looked) {
         let Reading { fact, remarks, service } = Reading::of(reference, object, &self.node, &self.interfaces);
         let new = self.notes.set(reference, remarks);
@@ -181,9 +177,9 @@ impl Cluster {
 
     /// Marks parts that may change.
     fn touch(&self, parts: BTreeSet<Part>, looked: &mut Looked) {
-        for part in parts {
-            // Until the first complete look, the guests have received nothing.
-            let before = self.was_complete.then(|| self.translated(&part)).flatten();
+        // Until the first complete look, the guests have received nothing.
+        for part in parts.into_iter().filter(|_| self.was_complete) {
+            let before = self.index.input(&part, &self.interfaces);
             looked.parts.entry(part).or_insert(before);
         }
     }

@@ -9,11 +9,13 @@ use trueup_sources::{Kind, Object, ObjectRef};
 use trueup_work::objects::Id;
 
 use super::notes::Remarks;
-use super::parts::{Part, Translated};
+use super::parts::{Input, Part};
 use super::pod::Pod;
+use super::service::object_id;
 use super::slice::{Slice, united};
 use super::{Interfaces, node, service, unhonoured};
-use crate::node::guests::service::{LocalPod, Service};
+use crate::node::guests::nodesync::Change;
+use crate::node::guests::service::{Event, LocalPod, Service};
 use crate::slices::{Slices, service_of};
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -174,20 +176,29 @@ impl Index {
         }
     }
 
-    /// A part in the form that the guests receive. `None` if it does not exist.
-    pub(super) fn translated(&self, part: &Part, interfaces: &Interfaces) -> Option<Translated> {
-        match part {
-            Part::Service(id) => self.services.get(id).cloned().map(Translated::Service),
-            Part::Endpoints(id) => {
-                let slices = self.slices.of(id)?;
-                Some(Translated::Endpoints(united(id, slices.values())))
+    /// What the guests receive about a part.
+    pub(super) fn input(&self, part: &Part, interfaces: &Interfaces) -> Input {
+        let event = match part {
+            Part::Service(id) => match self.services.get(id) {
+                Some(service) => Event::ServicePut(service.clone()),
+                None => Event::ServiceDeleted(object_id(id)),
+            },
+            Part::Endpoints(id) => match self.slices.of(id) {
+                Some(slices) => Event::EndpointsPut(united(id, slices.values())),
+                None => Event::EndpointsDeleted(object_id(id)),
+            },
+            Part::Pod(id) => match self.pods.get(id) {
+                Some(pod) => Event::PodAdded(local_pod(id, pod, interfaces)),
+                None => Event::PodDeleted(object_id(id)),
+            },
+            Part::Node(name) => {
+                return Input::Nodesync(match self.nodes.get(name) {
+                    Some(node) => Change::KubeNodePut(node.clone()),
+                    None => Change::KubeNodeDeleted(name.clone()),
+                });
             }
-            Part::Pod(id) => {
-                let pod = self.pods.get(id)?;
-                Some(Translated::Pod(local_pod(id, pod, interfaces)))
-            }
-            Part::Node(name) => self.nodes.get(name).cloned().map(Translated::Node),
-        }
+        };
+        Input::Service(event)
     }
 
     /// All Services, by id.
@@ -214,7 +225,7 @@ impl Index {
 /// A pod of this node, with its interface if known.
 pub(super) fn local_pod(id: &Id, pod: &Pod, interfaces: &Interfaces) -> LocalPod {
     LocalPod {
-        id: service::object_id(id),
+        id: object_id(id),
         ip: pod.ip.clone(),
         interface_name: interfaces.of(id, pod).unwrap_or_default(),
     }

@@ -2,13 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use trueup_capabilities::bindings::kube::types::Node;
 use trueup_work::objects::Id;
 
 use super::Changes;
-use super::service::object_id;
 use crate::node::guests::nodesync::Change;
-use crate::node::guests::service::{Endpoints, Event, LocalPod, Service};
+use crate::node::guests::service::Event;
 
 /// A part of the guests' input, in the order in which parts are sent.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -20,50 +18,31 @@ pub(super) enum Part {
     Node(String),
 }
 
-/// A part in the form that the guests receive.
+/// What a guest receives about a part: what it is, or that it is gone.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Translated {
-    Service(Service),
-    Endpoints(Endpoints),
-    Pod(LocalPod),
-    Node(Node),
+pub(super) enum Input {
+    Service(Event),
+    Nodesync(Change),
 }
 
 /// What a look may have changed.
 #[derive(Debug, Default)]
 pub(super) struct Looked {
-    /// The parts, as they were. `None`: a part did not exist, or what it was is not needed.
-    pub(super) parts: BTreeMap<Part, Option<Translated>>,
+    /// The parts, as they were.
+    pub(super) parts: BTreeMap<Part, Input>,
     pub(super) notes: Vec<String>,
     pub(super) about: Vec<(Id, String)>,
 }
 
 impl Changes {
     /// Adds the parts that are not as they were.
-    pub(super) fn add_differences(
-        &mut self,
-        parts: BTreeMap<Part, Option<Translated>>,
-        now: impl Fn(&Part) -> Option<Translated>,
-    ) {
-        for (part, was) in parts {
-            let now = now(&part);
-            if was != now {
-                self.add(part, now);
+    pub(super) fn add_differences(&mut self, parts: BTreeMap<Part, Input>, now: impl Fn(&Part) -> Input) {
+        for (part, before) in parts {
+            match now(&part) {
+                now if now == before => {}
+                Input::Service(event) => self.events.push(event),
+                Input::Nodesync(change) => self.nodes.push(change),
             }
         }
-    }
-
-    fn add(&mut self, part: Part, now: Option<Translated>) {
-        let event = match (part, now) {
-            (_, Some(Translated::Service(service))) => Event::ServicePut(service),
-            (_, Some(Translated::Endpoints(endpoints))) => Event::EndpointsPut(endpoints),
-            (_, Some(Translated::Pod(pod))) => Event::PodAdded(pod),
-            (_, Some(Translated::Node(node))) => return self.nodes.push(Change::KubeNodePut(node)),
-            (Part::Service(id), None) => Event::ServiceDeleted(object_id(&id)),
-            (Part::Endpoints(id), None) => Event::EndpointsDeleted(object_id(&id)),
-            (Part::Pod(id), None) => Event::PodDeleted(object_id(&id)),
-            (Part::Node(name), None) => return self.nodes.push(Change::KubeNodeDeleted(name)),
-        };
-        self.events.push(event);
     }
 }

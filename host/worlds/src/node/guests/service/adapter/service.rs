@@ -53,7 +53,7 @@ pub(super) fn translated(id: &Id, service: &Service) -> Result<(Input, Remarks),
         }
     }
     let (lb_ingress_ips, kept_back) = lb_ingress_ips(id, service);
-    let told = Input {
+    let input = Input {
         id: object_id(id),
         service_type,
         // For a Service with two families, this is the primary one: the contract has only one.
@@ -66,7 +66,7 @@ pub(super) fn translated(id: &Id, service: &Service) -> Result<(Input, Remarks),
         ports,
     };
     let problems = kept_back.into_iter().collect();
-    Ok((told, Remarks { notes, problems }))
+    Ok((input, Remarks { notes, problems }))
 }
 
 fn or(given: Option<&str>, default: &str) -> String {

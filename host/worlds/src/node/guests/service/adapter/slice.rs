@@ -163,11 +163,11 @@ pub(super) fn united<'a>(id: &Id, slices: impl Iterator<Item = &'a Slice> + Clon
     }
     let mut subsets: BTreeMap<BTreeSet<&Port>, Vec<EndpointAddress>> = BTreeMap::new();
     for Address { entry, ports } in addresses.into_values() {
-        subsets.entry(ports).or_default().push(entry.told());
+        subsets.entry(ports).or_default().push(entry.address());
     }
     let subset = |(ports, addresses): (BTreeSet<&Port>, Vec<EndpointAddress>)| EndpointSubset {
         addresses,
-        ports: ports.into_iter().map(Port::told).collect(),
+        ports: ports.into_iter().map(Port::input).collect(),
     };
     Endpoints {
         id: object_id(id),
@@ -192,7 +192,7 @@ impl Entry {
         (self.is_ready, self.target_pod.is_some())
     }
 
-    fn told(&self) -> EndpointAddress {
+    fn address(&self) -> EndpointAddress {
         EndpointAddress {
             ip: self.ip.to_string(),
             node_name: self.node_name.clone(),
@@ -202,7 +202,7 @@ impl Entry {
 }
 
 impl Port {
-    fn told(&self) -> EndpointPort {
+    fn input(&self) -> EndpointPort {
         EndpointPort {
             name: self.name.clone(),
             protocol: self.protocol.into(),
