@@ -39,7 +39,7 @@ use super::durability::Answers;
 use super::enis::{Inventory, Traits};
 use super::failing::Failing;
 use super::holders::Holders;
-use super::managing::{Managing, PHASE, PHASE_FROM_RUNTIME};
+use super::managed::{ManagedGuest, PHASE, PHASE_FROM_RUNTIME};
 use super::protocol::{Answer, Command};
 use super::released::Released;
 use super::remembered::Remembered;
@@ -201,12 +201,12 @@ impl Actor {
     /// If the file of released interfaces, or that of interfaces that pods may use, can't be used.
     pub(super) fn new(
         settings: Settings,
-        managed: Managing,
+        managed: ManagedGuest,
         backends: Backends,
         enis: watch::Receiver<Enis>,
         events: mpsc::UnboundedSender<Event>,
     ) -> Result<Self, SetupError> {
-        let Managing {
+        let ManagedGuest {
             active,
             handovers,
             failing,

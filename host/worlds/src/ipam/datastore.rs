@@ -15,7 +15,7 @@ use trueup_work::slot::{CallContext, InstanceSlot};
 use trueup_work::status::pods::Stats;
 
 use super::enis::Traits;
-use super::managing::{PHASE_STORE, set_phase};
+use super::managed::{PHASE_STORE, set_phase};
 use super::shown::ShownGuest;
 use crate::ipam::guest::{
     AddAddress, AddEni, Assignment, DelAddress, EniInfos, Error, IpamKey, Nothing, OfKey, PodIpInfo, RemoveEni,

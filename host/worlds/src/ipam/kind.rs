@@ -98,7 +98,8 @@ impl Kind for OfPods {
             let (enis, _) = interfaces(&ipam.enis, RunMode::Once)?;
             let Addresses { version, backends, .. } = Addresses::new(of.config, ipam, of.host_context).await?;
             let active = Arc::clone(&version.active);
-            let managed = super::Managing::new(Arc::clone(&active), version.unmanaged(), ipam.guest.failure.clone());
+            let managed =
+                super::ManagedGuest::new(Arc::clone(&active), version.unmanaged(), ipam.guest.failure.clone());
             let settings = ipam.adapter.clone();
             let key = settings.instance.clone();
             let stop = std::future::pending();
@@ -137,9 +138,9 @@ impl Ready for Pods<'_> {
         let ipam = self.ipam;
         let active = Arc::clone(&addresses.version.active);
         let managing = with.management.connect(addresses.version);
-        let managed = super::Managing {
+        let managed = super::ManagedGuest {
             runtime: ipam.runtime_socket.as_ref().map(|_| addresses.runtime),
-            ..super::Managing::new(active, managing, ipam.guest.failure.clone())
+            ..super::ManagedGuest::new(active, managing, ipam.guest.failure.clone())
         };
         let (settings, backends) = (ipam.adapter.clone(), addresses.backends);
         let (context, tell, host_status) = (

@@ -16,7 +16,7 @@ pub mod guest;
 mod holders;
 pub(crate) mod kind;
 mod mailbox;
-mod managing;
+mod managed;
 mod messages;
 pub mod protocol;
 mod released;
@@ -40,7 +40,7 @@ use trueup_work::socket::SocketPath;
 pub use self::actor::{READING_RETRY, READINGS_MAX_ONCE};
 pub use self::client::{release, show};
 pub use self::holders::{FORGOTTEN_AFTER_MS, Forgotten};
-pub use self::managing::{Managing, guest_settings};
+pub use self::managed::{ManagedGuest, guest_settings};
 pub use self::server::CONNECTIONS_MAX;
 pub use self::shown::{Shown, ShownGuest, Summary};
 pub use trueup_config::{IpamAdapter as Settings, WarmTargets};
@@ -60,14 +60,14 @@ use self::mailbox::{Mailbox, QUEUE_MAX};
 /// can't be used.
 pub async fn serve(
     settings: Settings,
-    managed: impl Into<Managing>,
+    managed: impl Into<ManagedGuest>,
     backends: Backends,
     enis: watch::Receiver<Enis>,
     stop: impl Future<Output = ()>,
     tell: impl FnMut(Event),
 ) -> Result<(), SetupError> {
     let socket = settings.socket.clone();
-    let mut place = SocketPath::take(&socket).await?;
+    let mut socket_path = SocketPath::take(&socket).await?;
     let (events, received) = mpsc::unbounded_channel();
     let mut served = Served::start(settings, managed, backends, enis, events.clone())?;
     let serving = async {
@@ -80,7 +80,7 @@ pub async fn serve(
             }
             () = served.is_up() => {}
         }
-        let listener = place.listen()?;
+        let listener = socket_path.listen()?;
         // The receiver outlives this.
         let _ = events.send(Event::Listening { socket });
         let (close, closing) = watch::channel(false);
@@ -131,7 +131,7 @@ impl Served {
     /// If the file of released interfaces, or that of interfaces that pods may use, can't be used.
     pub fn start(
         settings: Settings,
-        managed: impl Into<Managing>,
+        managed: impl Into<ManagedGuest>,
         backends: Backends,
         enis: watch::Receiver<Enis>,
         events: mpsc::UnboundedSender<Event>,
@@ -182,7 +182,7 @@ impl Served {
 /// As [`serve`].
 pub async fn once(
     settings: Settings,
-    managed: impl Into<Managing>,
+    managed: impl Into<ManagedGuest>,
     backends: Backends,
     enis: watch::Receiver<Enis>,
     stop: impl Future<Output = ()>,

@@ -14,7 +14,7 @@ use trueup_work::host_context::{HostContext, Version};
 use trueup_work::needs::{Needs, NoGrant, Probe, Problem};
 use trueup_work::setup::SetupError;
 
-use super::managing::guest_settings;
+use super::managed::guest_settings;
 use crate::ipam::guest;
 
 /// What serves pod addresses: the guest and its backends.

@@ -20,7 +20,7 @@ use trueup_work::lifecycle::active::{Active, Handover};
 use trueup_work::lifecycle::quarantine::{Quarantine, SetAside};
 use trueup_work::swap::FallBack;
 use trueup_worlds::ipam::guest as ipam;
-use trueup_worlds::ipam::{Event, Managing, Served, Settings, WarmTargets, guest_settings};
+use trueup_worlds::ipam::{Event, ManagedGuest, Served, Settings, WarmTargets, guest_settings};
 use trueup_worlds::worlds;
 
 use super::disk::{ANSWER_BYTES, Disk};
@@ -185,7 +185,7 @@ impl Stage {
             handovers,
             fall_back,
         };
-        let managing = Managing::new(Active::new(Arc::new(instances)), of, policy);
+        let managing = ManagedGuest::new(Active::new(Arc::new(instances)), of, policy);
         let manager = Manager {
             handovers: hand_over,
             quarantine,
@@ -194,7 +194,7 @@ impl Stage {
         (self.start_with(managing).await, manager)
     }
 
-    async fn start_with(&self, managing: impl Into<Managing>) -> Host {
+    async fn start_with(&self, managing: impl Into<ManagedGuest>) -> Host {
         let (tell, events) = mpsc::unbounded_channel();
         let mut served =
             Served::start(self.settings(), managing, self.backends(), self.enis.subscribe(), tell).unwrap();

@@ -22,36 +22,25 @@ impl Actor {
         let known = command.key().and_then(|key| self.holders.pod(key).map(str::to_owned));
         self.datastore.about(pod.clone().or(known));
         let mut freed = Vec::new();
-        let mut is_asked = false;
         let answer = match (&self.unread, &command) {
             (Some(why), Command::Add(_) | Command::Del(_) | Command::Check(_) | Command::Gc(_)) => {
                 Ok(Err(Refusal::later(format!("the store is not read: {why}"))))
             }
             (_, command) => match self.failing.set_aside(command, &self.datastore) {
                 Some(why) => Ok(Err(Refusal::later(why))),
-                None => {
-                    is_asked = true;
-                    self.carry_out(command, &mut freed).await
-                }
+                None => self.carry_out(command, &mut freed).await,
             },
         };
         self.datastore.about(None);
         let (answer, ended) = match answer {
             Ok(answer) => {
                 self.note(&command, &answer, pod.as_deref());
-                // A refusal is not an answer of the guest. The end of a pod is counted in `free`.
-                if is_asked && !matches!(command, Command::Del(_)) {
-                    self.failing.answered(&command, &self.datastore);
-                }
                 if self.is_serving() {
                     self.ends = 0;
                 }
                 (answer, None)
             }
             Err(failure) => {
-                if !matches!(command, Command::Del(_)) {
-                    self.failing.failed(&command, &failure, &self.datastore);
-                }
                 let error = failure.error;
                 let refusal = Refusal::later(format!("the instance gave no answer: {error}"));
                 (Err(refusal), Some(error))
@@ -93,17 +82,16 @@ impl Actor {
     async fn carry_out(&mut self, command: &Command, freed: &mut Vec<String>) -> Result<Answer, Failure> {
         Ok(match command {
             Command::Add(key) => {
-                let assigned = self.datastore.assign(key.clone()).await?;
+                let assigned = self.datastore.assign(key.clone()).await;
+                let assigned = self.counted(command, assigned)?;
                 assigned.map(Done::from).map_err(protocol::refusal)
             }
             Command::Del(key) => self.free(key.clone(), freed).await?.map(|()| Done::Nothing {}),
-            Command::Check(key) => match self.datastore.find(key.clone()).await? {
-                Some(found) => Ok(Done::from(found)),
-                None => Err(Refusal::new(
-                    protocol::code::CONTAINER_UNKNOWN,
-                    "the container has no address",
-                )),
-            },
+            Command::Check(key) => {
+                let found = self.datastore.find(key.clone()).await;
+                let unknown = || Refusal::new(protocol::code::CONTAINER_UNKNOWN, "the container has no address");
+                self.counted(command, found)?.map(Done::from).ok_or_else(unknown)
+            }
             Command::Gc(gc) => self.collect(gc, freed).await?,
             Command::Status => match &self.unread {
                 None => Ok(Done::Nothing {}),
@@ -111,6 +99,15 @@ impl Actor {
             },
             Command::Show => Ok(Done::Shown(Box::new(self.show().await?))),
         })
+    }
+
+    /// Counts whether the guest answered a request.
+    fn counted<T>(&mut self, command: &Command, answer: Result<T, Failure>) -> Result<T, Failure> {
+        match &answer {
+            Ok(_) => self.failing.answered(command, &self.datastore),
+            Err(failure) => self.failing.failed(command, failure, &self.datastore),
+        }
+        answer
     }
 
     /// Frees the address of a key. Succeeds too if there is none.
@@ -124,11 +121,7 @@ impl Actor {
         }
         let unassigned = self.datastore.unassign(key).await;
         self.datastore.about(None);
-        match &unassigned {
-            Ok(_) => self.failing.answered(&command, &self.datastore),
-            Err(failure) => self.failing.failed(&command, failure, &self.datastore),
-        }
-        let unassigned = protocol::unassigned(unassigned?);
+        let unassigned = protocol::unassigned(self.counted(&command, unassigned)?);
         Ok(unassigned.map(|assignment| {
             let ip = assignment.map(|assignment| assignment.ip);
             ip.iter().for_each(|ip| self.holders.freed(ip));

@@ -40,7 +40,7 @@ pub(super) fn set_phase(settings: &mut Value, phase: u32) {
 
 /// The guest that serves pods, and what connects it with its manager. A bare [`Instances`] converts to a guest
 /// without a manager.
-pub struct Managing {
+pub struct ManagedGuest {
     pub(super) active: Arc<Active>,
     pub(super) handovers: mpsc::Receiver<Handover>,
     pub(super) failing: Failing,
@@ -48,7 +48,7 @@ pub struct Managing {
     pub(super) runtime: Option<Arc<dyn Runtime>>,
 }
 
-impl Managing {
+impl ManagedGuest {
     /// A guest whose failing requests are set aside as the policy says. Nothing compares holders with the container
     /// runtime.
     pub fn new(active: Arc<Active>, of: host_context::Supervision, policy: FailurePolicy) -> Self {
@@ -61,7 +61,7 @@ impl Managing {
     }
 }
 
-impl From<Instances> for Managing {
+impl From<Instances> for ManagedGuest {
     fn from(mut instances: Instances) -> Self {
         instances.settings = guest_settings(instances.settings);
         Self {
