@@ -3,6 +3,7 @@
 //! Without settings. `restore` accepts only what this guest could have written: otherwise two keys with one address
 //! would live on.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
@@ -11,7 +12,7 @@ use trueup_guest::{Guest, Imports, snapshot, text};
 use crate::address::Address;
 use crate::bindings::exports::trueup::ipam::datastore::IpamKey;
 use crate::datastore::Datastore;
-use crate::eni::Traits;
+use crate::eni::{Eni, EniKey, Traits};
 use crate::json::Members;
 use crate::key::Key;
 use crate::memory::{Holder, Memory};
@@ -22,34 +23,34 @@ use crate::writing::StoreState;
 /// The version of the text.
 const VERSION: &str = "trueup-ipam/1";
 
-/// ENIs are written as the contract has them, and read as [`StoredEni`].
+/// Texts and keys are borrowed for writing, owned after reading.
 #[derive(Serialize, Deserialize)]
-struct Snapshot<E> {
-    version: String,
-    enis: Vec<E>,
+struct Snapshot<'s> {
+    version: Cow<'s, str>,
+    enis: Vec<StoredEni<'s>>,
     /// Addresses that no ENI has.
     resting: Vec<Rest>,
     #[serde(default)]
-    held: Vec<Held>,
-    store: StoreState,
+    held: Vec<Held<'s>>,
+    store: Cow<'s, StoreState>,
 }
 
-#[derive(Deserialize)]
-struct StoredEni {
-    id: String,
+#[derive(Serialize, Deserialize)]
+struct StoredEni<'s> {
+    id: Cow<'s, str>,
     device_number: i32,
     is_primary: bool,
     is_trunk: bool,
     created_at_ms: u64,
-    addresses: Vec<StoredAddress>,
+    addresses: Vec<StoredAddress<'s>>,
 }
 
-#[derive(Deserialize)]
-struct StoredAddress {
+#[derive(Serialize, Deserialize)]
+struct StoredAddress<'s> {
     address: Address,
     // Null, but not missing.
     #[serde(deserialize_with = "Option::deserialize")]
-    key: Option<IpamKey>,
+    key: Option<Cow<'s, IpamKey>>,
     #[serde(deserialize_with = "Option::deserialize")]
     unassigned_at_ms: Option<u64>,
 }
@@ -62,8 +63,8 @@ struct Rest {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Held {
-    key: IpamKey,
+struct Held<'s> {
+    key: Cow<'s, IpamKey>,
     ipv4: Address,
 }
 
@@ -76,15 +77,15 @@ impl Guest for Datastore {
 
     fn snapshot(&self) -> String {
         let held = self.memory.held().map(|(ipv4, holder)| Held {
-            key: holder.key.fields().clone(),
+            key: Cow::Borrowed(holder.key.fields()),
             ipv4,
         });
         snapshot::write(&Snapshot {
-            version: VERSION.to_owned(),
-            enis: self.eni_infos().enis,
+            version: Cow::Borrowed(VERSION),
+            enis: self.memory.enis().map(|eni| stored(&self.memory, eni)).collect(),
             resting: self.memory.rests().iter().map(|(ipv4, at)| Rest { ipv4, at }).collect(),
             held: held.collect(),
-            store: self.store_state.clone(),
+            store: Cow::Borrowed(&self.store_state),
         })
     }
 
@@ -108,22 +109,38 @@ impl Datastore {
                 "state: unknown version {version}; this guest reads \"{VERSION}\""
             ));
         }
-        let snapshot: Snapshot<StoredEni> = serde_json::from_str(text).map_err(|_| no_snapshot())?;
+        let snapshot: Snapshot<'_> = serde_json::from_str(text).map_err(|_| no_snapshot())?;
         self.memory = memory(snapshot.enis, snapshot.resting, snapshot.held).ok_or_else(no_snapshot)?;
-        self.store_state = snapshot.store;
+        self.store_state = snapshot.store.into_owned();
         self.show_all(world);
         Ok(())
     }
 }
 
-fn memory(enis: Vec<StoredEni>, resting: Vec<Rest>, held: Vec<Held>) -> Option<Memory> {
+fn stored<'s>(memory: &'s Memory, (key, eni): (&'s EniKey, &'s Eni)) -> StoredEni<'s> {
+    let address = |(address, unassigned_at_ms)| StoredAddress {
+        address,
+        key: memory.holder(address).map(|holder| Cow::Borrowed(holder.key.fields())),
+        unassigned_at_ms,
+    };
+    StoredEni {
+        id: Cow::Borrowed(&key.id),
+        device_number: key.device_number,
+        is_primary: eni.traits.is_primary,
+        is_trunk: eni.traits.is_trunk,
+        created_at_ms: eni.traits.created_at_ms,
+        addresses: eni.addresses().map(address).collect(),
+    }
+}
+
+fn memory(enis: Vec<StoredEni<'_>>, resting: Vec<Rest>, held: Vec<Held<'_>>) -> Option<Memory> {
     let mut memory = Memory::default();
     for eni in enis {
         add_eni(&mut memory, eni)?;
     }
     for Held { key, ipv4 } in held {
         let is_free = memory.place(ipv4).is_none() && memory.holder(ipv4).is_none();
-        allocate(&mut memory, is_free.then_some(ipv4)?, key)?;
+        allocate(&mut memory, is_free.then_some(ipv4)?, key.into_owned())?;
     }
     let mut seen = BTreeSet::new();
     for Rest { ipv4, at } in resting {
@@ -133,14 +150,14 @@ fn memory(enis: Vec<StoredEni>, resting: Vec<Rest>, held: Vec<Held>) -> Option<M
     Some(memory)
 }
 
-fn add_eni(memory: &mut Memory, eni: StoredEni) -> Option<()> {
+fn add_eni(memory: &mut Memory, eni: StoredEni<'_>) -> Option<()> {
     let traits = Traits {
         is_primary: eni.is_primary,
         is_trunk: eni.is_trunk,
         created_at_ms: eni.created_at_ms,
     };
     let is_new = memory.eni_key(&eni.id).is_none();
-    memory.add_eni(is_new.then_some(&eni.id)?, eni.device_number, traits);
+    memory.add_eni(is_new.then_some(&*eni.id)?, eni.device_number, traits);
     let place = memory.eni_key(&eni.id)?.clone();
     for StoredAddress {
         address,
@@ -152,7 +169,7 @@ fn add_eni(memory: &mut Memory, eni: StoredEni) -> Option<()> {
         memory.add_address(&place, is_new.then_some(address)?);
         memory.replace_unassigned_at(address, unassigned_at_ms);
         if let Some(key) = key {
-            allocate(memory, address, key)?;
+            allocate(memory, address, key.into_owned())?;
         }
     }
     Some(())
