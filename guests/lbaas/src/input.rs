@@ -41,36 +41,24 @@ fn load_balancers(identifiers: &[String]) -> Result<Vec<&str>, String> {
     if identifiers.is_empty() {
         return Err(problem("load-balancers", "[]", "must hold at least one identifier"));
     }
-    let mut earlier = Earlier::new();
+    let mut earlier = Earlier::new("load-balancers", "");
     for (index, identifier) in identifiers.iter().enumerate() {
-        let field = format!("load-balancers[{index}]");
         if identifier.is_empty() {
+            let field = format!("load-balancers[{index}]");
             return Err(problem(field, quoted(identifier), "must not be empty"));
         }
-        earlier.admit(identifier.as_str(), index).map_err(|other| {
-            problem(
-                field,
-                quoted(identifier),
-                format_args!("must differ from load-balancers[{other}]"),
-            )
-        })?;
+        earlier.admit(identifier.as_str(), index, || quoted(identifier))?;
     }
     Ok(identifiers.iter().map(String::as_str).collect())
 }
 
 fn addresses(texts: &[String]) -> Result<Vec<External>, String> {
-    let mut earlier = Earlier::new();
+    let mut earlier = Earlier::new("external-addresses", "");
     let mut addresses = Vec::with_capacity(texts.len());
     for (index, text) in texts.iter().enumerate() {
         let field = format!("external-addresses[{index}]");
         let address = address(&field, text)?;
-        earlier.admit(address, index).map_err(|other| {
-            problem(
-                field,
-                quoted(text),
-                format_args!("must differ from external-addresses[{other}]"),
-            )
-        })?;
+        earlier.admit(address, index, || quoted(text))?;
         addresses.push(External {
             address,
             text: address.to_string(),
@@ -81,8 +69,8 @@ fn addresses(texts: &[String]) -> Result<Vec<External>, String> {
 }
 
 fn ports(given: &[reconciliation::Port], suffix: &str) -> Result<Vec<Port>, String> {
-    let mut names = Earlier::new();
-    let mut externals = Earlier::new();
+    let mut names = Earlier::new("ports", ".name");
+    let mut externals = Earlier::new("ports", ".external");
     let mut ports = Vec::with_capacity(given.len());
     for (index, port) in given.iter().enumerate() {
         let field = |name| format!("ports[{index}].{name}");
@@ -98,20 +86,8 @@ fn ports(given: &[reconciliation::Port], suffix: &str) -> Result<Vec<Port>, Stri
                 return Err(problem(field(name), number, "must be 1 to 65535"));
             }
         }
-        names.admit(port.name.as_str(), index).map_err(|other| {
-            problem(
-                field("name"),
-                quoted(&port.name),
-                format_args!("must differ from ports[{other}].name"),
-            )
-        })?;
-        externals.admit(port.external, index).map_err(|other| {
-            problem(
-                field("external"),
-                port.external,
-                format_args!("must differ from ports[{other}].external"),
-            )
-        })?;
+        names.admit(port.name.as_str(), index, || quoted(&port.name))?;
+        externals.admit(port.external, index, || port.external.to_string())?;
         ports.push(Port {
             name: joined(&port.name, suffix),
             external: port.external,
@@ -123,7 +99,7 @@ fn ports(given: &[reconciliation::Port], suffix: &str) -> Result<Vec<Port>, Stri
 }
 
 fn targets(given: &[reconciliation::Target]) -> Result<Vec<Target<'_>>, String> {
-    let mut names = Earlier::new();
+    let mut names = Earlier::new("servers", ".name");
     let mut targets = Vec::with_capacity(given.len());
     for (index, target) in given.iter().enumerate() {
         let field = |name| format!("servers[{index}].{name}");
@@ -131,13 +107,7 @@ fn targets(given: &[reconciliation::Target]) -> Result<Vec<Target<'_>>, String> 
             return Err(problem(field("name"), quoted(""), "must not be empty"));
         }
         let address = address(&field("address"), &target.address)?;
-        names.admit(target.name.as_str(), index).map_err(|other| {
-            problem(
-                field("name"),
-                quoted(&target.name),
-                format_args!("must differ from servers[{other}].name"),
-            )
-        })?;
+        names.admit(target.name.as_str(), index, || quoted(&target.name))?;
         targets.push(Target {
             name: &target.name,
             address,
@@ -160,17 +130,33 @@ fn problem(field: impl std::fmt::Display, was: impl std::fmt::Display, reason: i
     format!("{field}: was {was}, {reason}")
 }
 
-/// The values of earlier elements, each with its index.
-struct Earlier<T>(BTreeMap<T, usize>);
+/// The values of a field of the earlier elements of a list, each with its element's index.
+struct Earlier<T> {
+    list: &'static str,
+    field: &'static str,
+    by_value: BTreeMap<T, usize>,
+}
 
 impl<T: Ord> Earlier<T> {
-    fn new() -> Self {
-        Self(BTreeMap::new())
+    fn new(list: &'static str, field: &'static str) -> Self {
+        let by_value = BTreeMap::new();
+        Self { list, field, by_value }
     }
 
-    /// The error is the index of the earlier element that has this value.
-    fn admit(&mut self, value: T, index: usize) -> Result<(), usize> {
-        self.0.insert(value, index).map_or(Ok(()), Err)
+    /// Adds the value of one more element; `was` gives its text.
+    ///
+    /// # Errors
+    /// That an earlier element has this value.
+    fn admit(&mut self, value: T, index: usize, was: impl FnOnce() -> String) -> Result<(), String> {
+        let Some(other) = self.by_value.insert(value, index) else {
+            return Ok(());
+        };
+        let Self { list, field, .. } = self;
+        Err(problem(
+            format_args!("{list}[{index}]{field}"),
+            was(),
+            format_args!("must differ from {list}[{other}]{field}"),
+        ))
     }
 }
 
