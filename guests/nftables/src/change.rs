@@ -61,7 +61,7 @@ impl<'c> Change<'c> {
 
     /// Writes the commands.
     pub(crate) fn write<W: Write>(&self, out: &mut Writer<W>, of: Table<'_>, mark: u32) {
-        let chain = |name| Object::Chain { of, name, base: None };
+        let chain = |name| Object::Chain { of, name };
         for (map, elements) in &self.gone_elements {
             out.command(&Command::Delete(element(of, *map, elements)));
         }

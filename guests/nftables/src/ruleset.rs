@@ -92,14 +92,6 @@ pub(crate) enum Map {
 }
 
 impl Map {
-    /// All of them, in order.
-    pub(crate) const ALL: [Self; 4] = [
-        Self::ServiceIps,
-        Self::ServiceNodeports,
-        Self::NoEndpointIps,
-        Self::NoEndpointNodeports,
-    ];
-
     /// The map for a key with this verdict.
     pub(crate) fn of(key: &Key, verdict: &Verdict) -> Self {
         match (key.address, verdict) {
@@ -118,11 +110,6 @@ impl Map {
             Self::NoEndpointIps => "no-endpoint-ips",
             Self::NoEndpointNodeports => "no-endpoint-nodeports",
         }
-    }
-
-    /// False if it looks up only protocol and port.
-    pub(crate) fn has_addresses(self) -> bool {
-        matches!(self, Self::ServiceIps | Self::NoEndpointIps)
     }
 }
 

@@ -39,32 +39,10 @@ pub(crate) struct Table<'t> {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Object<'t> {
-    Table {
-        family: Family,
-        name: &'t str,
-    },
-    Set {
-        #[serde(flatten)]
-        of: Table<'t>,
-        name: &'static str,
-        #[serde(rename = "type")]
-        kind: &'static str,
-        flags: [&'static str; 1],
-    },
-    Map {
-        #[serde(flatten)]
-        of: Table<'t>,
-        name: &'static str,
-        #[serde(rename = "type")]
-        kind: &'t [&'static str],
-        map: &'static str,
-    },
     Chain {
         #[serde(flatten)]
         of: Table<'t>,
         name: &'t str,
-        #[serde(flatten)]
-        base: Option<BaseChain>,
     },
     Rule {
         #[serde(flatten)]
@@ -80,16 +58,6 @@ pub(crate) enum Object<'t> {
         name: &'static str,
         elem: Elements<'t>,
     },
-}
-
-/// The point at which the kernel enters a chain.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub(crate) struct BaseChain {
-    #[serde(rename = "type")]
-    pub(crate) kind: &'static str,
-    pub(crate) hook: &'static str,
-    pub(crate) prio: i32,
-    pub(crate) policy: &'static str,
 }
 
 /// One step of a rule.
@@ -109,12 +77,6 @@ pub(crate) enum Statement<'t> {
         addr: Expression<'t>,
         port: u16,
     },
-    Masquerade {
-        flags: &'static str,
-    },
-    Jump {
-        target: &'t str,
-    },
     Goto {
         target: &'t str,
     },
@@ -122,16 +84,7 @@ pub(crate) enum Statement<'t> {
         key: Expression<'t>,
         data: Expression<'t>,
     },
-    Reject(Option<Rejection>),
     Drop(()),
-}
-
-/// How to reject a packet other than by the ICMP error.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub(crate) struct Rejection {
-    /// The schema's name.
-    #[serde(rename = "type")]
-    pub(crate) kind: &'static str,
 }
 
 /// A value, or a field read from a packet.
@@ -139,13 +92,11 @@ pub(crate) struct Rejection {
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Expression<'t> {
     Payload {
-        protocol: Header,
+        /// The network header of the table's family.
+        protocol: Family,
         field: &'static str,
     },
     Meta {
-        key: &'static str,
-    },
-    Ct {
         key: &'static str,
     },
     Fib {
@@ -165,32 +116,15 @@ pub(crate) enum Expression<'t> {
         seed: u32,
         offset: u32,
     },
-    Concat(Vec<Expression<'t>>),
     Set(Vec<(usize, Statement<'t>)>),
     Prefix {
         addr: String,
         len: u8,
     },
-    #[serde(rename = "&")]
-    And((Box<Expression<'t>>, u32)),
     #[serde(rename = "|")]
     Or((Box<Expression<'t>>, u32)),
-    #[serde(rename = "^")]
-    Xor((Box<Expression<'t>>, u32)),
     #[serde(untagged)]
     Text(Cow<'t, str>),
-    #[serde(untagged)]
-    Number(u32),
-}
-
-/// A packet's header.
-#[derive(Clone, Copy, Debug, Serialize)]
-#[serde(untagged)]
-pub(crate) enum Header {
-    /// The network header of the table's family.
-    Network(Family),
-    /// `th`: the transport header of any protocol.
-    Transport(&'static str),
 }
 
 impl<'t> Expression<'t> {
@@ -207,24 +141,8 @@ impl<'t> Expression<'t> {
     /// The packet's source address.
     pub(crate) fn saddr(family: Family) -> Self {
         Self::Payload {
-            protocol: Header::Network(family),
+            protocol: family,
             field: "saddr",
-        }
-    }
-
-    /// The packet's destination address.
-    pub(crate) fn daddr(family: Family) -> Self {
-        Self::Payload {
-            protocol: Header::Network(family),
-            field: "daddr",
-        }
-    }
-
-    /// The packet's destination port.
-    pub(crate) fn dport() -> Self {
-        Self::Payload {
-            protocol: Header::Transport("th"),
-            field: "dport",
         }
     }
 

@@ -59,6 +59,12 @@ pub(crate) struct Writer<W> {
 }
 
 impl<W: Write> Writer<W> {
+    /// Writes one more command, which is JSON already.
+    pub(crate) fn text(&mut self, command: &str) {
+        self.push(b",");
+        self.push(command.as_bytes());
+    }
+
     /// Writes one more command.
     pub(crate) fn command(&mut self, command: &Command<'_>) {
         self.push(b",");
