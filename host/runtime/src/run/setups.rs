@@ -47,12 +47,11 @@ impl<'c> Setups<'c> {
             resign(leading.take()).await;
             let leadership = Leading::alone().leadership();
             let kinds = set_up(config, host_context, extent, &leadership).await?;
-            let inputs = Vec::new();
             return Ok((
                 Self {
                     kinds,
                     leadership,
-                    inputs,
+                    inputs: Vec::new(),
                 },
                 Around::default(),
             ));

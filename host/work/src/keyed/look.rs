@@ -8,6 +8,7 @@ use crate::decisions::Cause;
 use crate::event::Event;
 use crate::input::{no_nodes, nothing_there};
 use crate::keyed::turn::CutCalls;
+use crate::lifecycle::active::UrgentKey;
 use crate::status::SourceRead;
 
 impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
@@ -84,8 +85,13 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
         self.queue(key);
     }
 
+    pub(super) fn take_urgent(&mut self, (key, reply): UrgentKey) {
+        // The operator may have gone; the key gets its turn all the same.
+        let _ = reply.send(self.queue_first(&key));
+    }
+
     /// Puts a key that the operator asks for at the front of the queue.
-    pub(super) fn queue_first(&mut self, text: &str) -> Result<(), String> {
+    fn queue_first(&mut self, text: &str) -> Result<(), String> {
         if !self.leadership.may_act() {
             return Err("this host does not act now: another one leads, or the lease is lost".to_owned());
         }

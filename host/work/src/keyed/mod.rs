@@ -435,10 +435,7 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
                 mail = self.world.mail() => self.take_mail(mail),
                 () = self.supervisor.fall_backs.answered() => {}
                 () = shared.active.approved.notified() => self.try_waiting(),
-                Some((key, reply)) = self.urgent_keys.recv() => {
-                    // The operator may have gone; the key gets its turn all the same.
-                    let _ = reply.send(self.queue_first(&key));
-                }
+                Some(urgent) = self.urgent_keys.recv() => self.take_urgent(urgent),
                 ours = &mut belongs, if !is_ours => match ours {
                     Ok(()) => is_ours = true,
                     Err(why) => return LoopEnd::NotOurs(why.to_string()),
