@@ -410,7 +410,7 @@ impl Serving {
             processor.supervisor.began_version();
             if self.set_aside.take().is_some() {
                 // The quarantine was that of the version before.
-                let name = processor.wiring.processor.name();
+                let name = processor.instance.name();
                 self.parts.host_status.changed(guest_of(&name), &name);
             }
             // Another version may combine the same input differently.
