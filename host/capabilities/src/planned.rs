@@ -17,6 +17,9 @@ pub struct Orphan {
     pub identifier: String,
     /// Its name.
     pub name: String,
+    /// The UID of the Service whose tag it carries. `None` if it carries no Service's tag.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub service_uid: Option<String>,
 }
 
 impl From<lbaas::Object> for Orphan {
@@ -25,6 +28,7 @@ impl From<lbaas::Object> for Orphan {
             kind: object.spec.kind().name(),
             name: object.spec.name().to_owned(),
             identifier: object.identifier,
+            service_uid: None,
         }
     }
 }

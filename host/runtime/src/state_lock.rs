@@ -78,6 +78,41 @@ impl StateLock {
     }
 }
 
+/// The state folder as it was at the start. An operator or a program may move it while the host runs.
+#[derive(Debug, Clone)]
+pub(crate) struct AtStart {
+    state_dir: PathBuf,
+    /// The device and inode of the lock file. `None` if there was no lock, as in some tests.
+    lock: Option<(u64, u64)>,
+}
+
+impl AtStart {
+    pub(crate) fn of(state_dir: &Path) -> Self {
+        Self {
+            state_dir: state_dir.to_owned(),
+            lock: lock_file(state_dir),
+        }
+    }
+
+    /// That the folder is no longer at its path, in one line.
+    pub(crate) fn moved(&self) -> Option<String> {
+        let has_moved = self.lock.is_some() && lock_file(&self.state_dir) != self.lock;
+        has_moved.then(|| {
+            format!(
+                "state folder {}: it was moved, removed or replaced while this host runs, so commands do not find the host, and another \
+                 one can start: move it back, or stop process {}",
+                self.state_dir.display(),
+                std::process::id()
+            )
+        })
+    }
+}
+
+fn lock_file(state_dir: &Path) -> Option<(u64, u64)> {
+    let found = std::fs::metadata(state_dir.join("lock")).ok()?;
+    Some((found.dev(), found.ino()))
+}
+
 /// Another process works with the state folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Taken {
@@ -143,6 +178,22 @@ mod tests {
         );
         drop(lock);
         assert!(StateLock::take(dir.path()).is_ok());
+    }
+
+    #[test]
+    fn a_folder_that_was_moved_or_replaced_is_noticed() {
+        let dir = tempfile::tempdir().unwrap();
+        let (state_dir, elsewhere) = (dir.path().join("state"), dir.path().join("elsewhere"));
+        let _lock = StateLock::take(&state_dir).unwrap();
+        let at_start = AtStart::of(&state_dir);
+        assert_eq!(at_start.moved(), None);
+        std::fs::rename(&state_dir, &elsewhere).unwrap();
+        assert!(at_start.moved().unwrap().contains("move it back"));
+        let _another = StateLock::take(&state_dir).unwrap();
+        assert!(at_start.moved().is_some(), "another host has this one");
+        std::fs::remove_dir_all(&state_dir).unwrap();
+        std::fs::rename(&elsewhere, &state_dir).unwrap();
+        assert_eq!(at_start.moved(), None);
     }
 
     #[test]

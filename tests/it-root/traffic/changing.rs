@@ -72,6 +72,25 @@ fn nothing_fails_while_endpoints_change_and_a_resync_makes_the_same_rules() {
     }
 }
 
+#[needs(netns, nft, root)]
+#[test]
+fn flushed_rules_come_back_when_the_operator_reconciles_the_renderer() {
+    let endpoints: Vec<(Pod, Endpoint)> = healthy().map(|pod| (pod, Endpoint::Ready)).into();
+    let cluster = Cluster::start(&[(PLAIN, endpoints)]);
+    let before = listings(&cluster);
+    let flushed = NODES[0];
+    ruleset::flush(&cluster.network, flushed);
+    for key in ["nftables", "service"].map(|guest| format!("{guest}/{}", flushed.name())) {
+        cluster.reconcile(flushed, &key).exits(0);
+        let after = ruleset::listing(&cluster.network, flushed, "ip");
+        check_rules(&key, &before[&(flushed, "ip")], &after);
+        ruleset::flush(&cluster.network, flushed);
+    }
+    cluster
+        .reconcile(flushed, &format!("nodesync/{}", flushed.name()))
+        .exits(0);
+}
+
 /// The targets of each client: inside, cluster and external addresses and its own node's ports; outside, whatever is
 /// reachable there.
 fn clients() -> BTreeMap<String, Vec<SocketAddr>> {

@@ -18,7 +18,7 @@ use super::ruleset;
 use super::services::{self, Endpoint, Service};
 use super::topology::{self, NODES, Node, PODS, PODS_6, Pod, pods};
 use support::network::Network;
-use support::{Site, Started, ran, wait_until};
+use support::{Ran, Site, Started, ran, wait_until};
 
 /// The address of etcd. The network belongs to the test, so no other process has the port.
 const ETCD: &str = "http://127.0.0.1:2379";
@@ -146,6 +146,12 @@ impl Cluster {
             self.wait_until_rendered(service);
             self.ready.changed(service, begun_us, now_us());
         }
+    }
+
+    /// Has a node's host work on a key at once.
+    pub(crate) fn reconcile(&self, node: Node, key: &str) -> Ran {
+        let site = &self.hosts[&node].site;
+        ran(&mut site.command_of(&["reconcile", key, "--config"], &[]))
     }
 
     #[track_caller]

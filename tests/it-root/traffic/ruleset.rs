@@ -17,6 +17,14 @@ pub(crate) fn listing(network: &Network, node: Node, family: &str) -> Listing {
     Listing::read(&nft(network, node, &["table", family, TABLE]))
 }
 
+/// Removes all rules of a node, as another program does that owns the packet filter.
+#[track_caller]
+pub(crate) fn flush(network: &Network, node: Node) {
+    let mut command = network.command("ip");
+    command.args(["netns", "exec", &node.name(), "nft", "flush", "ruleset"]);
+    ran(&mut command).exits(0);
+}
+
 /// The chains of the endpoints among which a node chooses for a Service; `None` if it does not know the Service.
 #[track_caller]
 pub(crate) fn targets(network: &Network, node: Node, service: Service) -> Option<BTreeSet<String>> {

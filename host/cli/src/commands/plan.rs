@@ -21,8 +21,8 @@ use crate::output::{self, Output};
 pub(crate) struct Args {
     #[command(flatten)]
     config: ConfigArg,
-    /// Also lists children of the configured load balancers that carry no Service's tag. What carries the tag of a
-    /// Service that no longer exists is not listed: a run removes it if the state folder still knows that Service.
+    /// Also lists children of the configured load balancers that belong to no Service: without a Service's tag, or with
+    /// that of a Service that neither the source nor the state folder has. A run leaves them alone.
     #[arg(long)]
     orphans: bool,
 }
@@ -83,7 +83,7 @@ fn lines(plan: &Plan, hidden: &str, orphans: bool, output: Output) -> Vec<String
     lines.extend(held.map(|key| format!("{key}  held: its objects are kept while {hidden}")));
     if orphans {
         lines.push(format!(
-            "{} orphans: resources of these load balancers without a Service's tag",
+            "{} orphans: resources of these load balancers that belong to no known Service",
             plan.orphans.len()
         ));
         lines.extend(plan.orphans.iter().map(shown));
@@ -116,5 +116,12 @@ fn line(write: &Write, output: Output) -> String {
 }
 
 fn shown(orphan: &Orphan) -> String {
-    format!("  ? {:<8} {}  {}", orphan.kind, orphan.name, orphan.identifier)
+    let of = orphan.service_uid.as_ref().map(|uid| format!("  of Service {uid}"));
+    format!(
+        "  ? {:<8} {}  {}{}",
+        orphan.kind,
+        orphan.name,
+        orphan.identifier,
+        of.unwrap_or_default()
+    )
 }

@@ -60,6 +60,7 @@ pub(super) fn guests(manager: &Manager) -> Vec<GuestShown> {
 /// What an operator should look at, one line each.
 fn problems(reads: &Reads, status: &Status) -> Vec<String> {
     let mut problems = health::why_not_ready(reads);
+    problems.extend(reads.state_dir.moved());
     problems.extend(lease_problem(&status.host));
     problems.extend(refused_reload(&status.host));
     let pods = status.pods.iter().flat_map(|pods| &pods.problems);

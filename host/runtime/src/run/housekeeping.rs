@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! each 10 s     journals wrote a sixteenth of the limit, or an hour passed? -> scan all recordings
-//! each minute   remove the oldest files of the audit log
+//! each minute   remove the oldest files of the audit log; is the state folder still at its path?
 //!
 //! a scan   1. recordings of keys that are gone for too long
 //!          2. above the total: recordings of keys that are gone, then the oldest segments of the others
@@ -27,6 +27,8 @@ use trueup_journal::Files;
 use trueup_work::host_context::HostContext;
 use trueup_worlds::KINDS;
 
+use crate::state_lock::AtStart;
+
 const LOOK_EVERY: Duration = Duration::from_secs(3600);
 const AUDIT_EVERY: Duration = Duration::from_secs(60);
 const TICK: Duration = Duration::from_secs(10);
@@ -40,6 +42,7 @@ const DAY: Duration = Duration::from_secs(86_400);
 #[derive(Debug, Clone)]
 pub(super) struct Limits {
     state_dir: PathBuf,
+    at_start: AtStart,
     files: Files,
     /// Guests whose keys are in `keys/` while they exist. Other guests have a key for each node.
     keyed: Vec<&'static str>,
@@ -55,6 +58,7 @@ impl Limits {
         let days = |days: u64| DAY.saturating_mul(u32::try_from(days).unwrap_or(u32::MAX));
         Self {
             state_dir: config.state_dir.clone(),
+            at_start: AtStart::of(&config.state_dir),
             files: host_context.files.clone(),
             keyed: KINDS.iter().filter_map(|kind| kind.keyed_guest()).collect(),
             audit: host_context.audit.clone(),
@@ -291,6 +295,9 @@ pub(super) async fn run(limits: Limits) {
         if is_due(audited_at, AUDIT_EVERY) {
             audited_at = Some(now);
             off_thread(&limits, |limits| {
+                if let Some(moved) = limits.at_start.moved() {
+                    tracing::error!("{moved}");
+                }
                 let from = SystemTime::now().checked_sub(limits.audit_for);
                 let from = from.unwrap_or(SystemTime::UNIX_EPOCH);
                 match limits
@@ -322,6 +329,7 @@ mod tests {
 
     fn limits(state_dir: &Path, total_bytes: u64) -> Limits {
         Limits {
+            at_start: AtStart::of(state_dir),
             state_dir: state_dir.to_owned(),
             files: Files::default(),
             keyed: vec!["lbaas", "neg"],

@@ -92,8 +92,7 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
             ..
         } = setup;
         let (urgent, urgent_keys) = mpsc::unbounded_channel();
-        // A guest has one loop, so no other queue is there.
-        let _ = active.urgent.set(urgent);
+        active.send_urgent_to(&urgent);
         let held = ObjectCounts::open(&config.state_dir, W::RULES.guest).map_err(SetupError::misused)?;
         let holdings = &active.quotas.holdings;
         holdings.guard(guest.approve_above);

@@ -19,7 +19,7 @@ use crate::status::Calls;
 
 /// A key that the operator wants to be worked on now, and where the answer goes: it is at the front of the queue, or
 /// why not, in one line.
-pub(crate) type UrgentKey = (String, oneshot::Sender<Result<(), String>>);
+pub type UrgentKey = (String, oneshot::Sender<Result<(), String>>);
 
 /// The active version of one guest, and its shadow.
 pub struct Active {
@@ -33,8 +33,8 @@ pub struct Active {
     pub quotas: Arc<Quotas>,
     /// Notified when the operator approves what waits in [`Active::quotas`].
     pub approved: Notify,
-    /// Where keys go that the operator wants to be worked on now. Empty if the guest has no loop of keys.
-    pub(crate) urgent: OnceLock<mpsc::UnboundedSender<UrgentKey>>,
+    /// Where keys go that the operator wants to be worked on now. Empty if no loop takes them.
+    urgent: OnceLock<mpsc::UnboundedSender<UrgentKey>>,
     /// In a plan: what keeps its calls. Its instances are then not recorded.
     pub plan: Option<PlannedCalls>,
 }
@@ -66,6 +66,13 @@ impl Active {
     /// The version for the next call.
     pub fn instances(&self) -> Arc<Instances> {
         Arc::clone(&self.instances.read())
+    }
+
+    /// Where the keys arrive that the operator wants to be worked on now. One loop works on several guests if each
+    /// sends to it.
+    pub fn send_urgent_to(&self, urgent: &mpsc::UnboundedSender<UrgentKey>) {
+        // A guest has one loop, so no other is there.
+        let _ = self.urgent.set(urgent.clone());
     }
 
     /// Puts a key at the front of the queue of its loop.

@@ -130,6 +130,12 @@ pub(crate) fn concerns_servers(change: &Change, before: &Objects) -> bool {
     change.reference.kind == Kind::Node && role_of(before.get(&change.reference)) != role_of(change.now.as_ref())
 }
 
+/// The UID under which the objects of a Service are, also if the Service has none.
+pub(crate) fn uid(key: &Key, service: &Service, settings: &Settings) -> String {
+    let uid = service.metadata.uid.as_ref().filter(|uid| !uid.is_empty());
+    uid.cloned().unwrap_or_else(|| made_uid(key, settings))
+}
+
 /// The UID for a missing `metadata.uid`: the UUIDv5 of `<cluster>/<namespace>/<name>` in its own UUID namespace.
 /// Neither a namespace nor a name can contain a `/`, so no two Services of any clusters have the same text.
 pub(crate) fn made_uid(key: &Key, settings: &Settings) -> String {
@@ -195,7 +201,6 @@ pub(crate) fn is_left_over(service: &Service) -> bool {
 fn desired_of(key: &Key, service: &Service, servers: &Servers, settings: &Settings) -> Result<Desired, String> {
     let spec = service.spec.as_ref();
     let ports = spec.and_then(|spec| spec.ports.as_deref()).unwrap_or_default();
-    let uid = service.metadata.uid.as_deref().filter(|uid| !uid.is_empty());
     let external_addresses = addresses(service, spec, settings)?;
     if let Some(ranges) = SourceRanges::of(service)
         && !external_addresses.iter().all(|address| ranges.let_all_in(address))
@@ -209,7 +214,7 @@ fn desired_of(key: &Key, service: &Service, servers: &Servers, settings: &Settin
     Ok(Desired {
         load_balancers: settings.load_balancers.clone(),
         name_suffix: name_suffix(key, settings),
-        service_uid: uid.map_or_else(|| made_uid(key, settings), str::to_owned),
+        service_uid: uid(key, service, settings),
         external_addresses,
         ports: ports.iter().map(port_of).collect::<Result<_, _>>()?,
         servers: servers.targets.clone(),

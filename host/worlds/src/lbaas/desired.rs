@@ -178,6 +178,12 @@ impl DesiredState {
         service.metadata.uid.clone().filter(|_| is_left_over)
     }
 
+    /// The UIDs of the source's Services.
+    pub(crate) fn uids(&self) -> impl Iterator<Item = String> {
+        let services = self.objects.services();
+        services.map(|(reference, service)| adapter::uid(&Key::from(reference), service, &self.settings))
+    }
+
     /// How to find the objects of a key at the Engine: by name, where they should be and where some were created.
     pub(crate) fn owned(&self, key: &Key, locations: &Locations) -> Owned {
         let load_balancers = self.settings.load_balancers.iter().chain(locations.values().flatten());

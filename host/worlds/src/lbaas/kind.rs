@@ -61,10 +61,15 @@ impl Kind for OfServices {
             let mut services = Services::new(&setup, quarantine, Publisher::of_plan())?;
             keyed::plan::plan(&mut services, self.name(), &setup.keyed, of.all, plan).await?;
             if let Some(anexia) = setup.anexia.as_ref().filter(|_| of.orphans) {
-                let found = anexia.orphans(&setup.lbaas.adapter.load_balancers).await;
+                let load_balancers = &setup.lbaas.adapter.load_balancers;
+                let found = anexia.orphans(load_balancers, services.uids()).await;
                 let words = |error| describe(&guest::Error::Api(error));
                 let found = found.map_err(|error| SetupError::Failed(format!("listing orphans: {}", words(error))))?;
-                plan.orphans.extend(found.into_iter().map(Orphan::from));
+                plan.orphans
+                    .extend(found.into_iter().map(|(object, service_uid)| Orphan {
+                        service_uid,
+                        ..Orphan::from(object)
+                    }));
             }
             if let Some(engine) = setup.simulated_engine {
                 engine.stop().await;

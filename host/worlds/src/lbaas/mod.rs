@@ -69,6 +69,13 @@ impl<'a> Services<'a> {
         })
     }
 
+    /// The UIDs of the source's Services, and of those whose objects may still exist.
+    fn uids(&self) -> BTreeSet<String> {
+        let known = self.known();
+        let remembered = known.keys().flat_map(|key| known::locations(&known, key).into_keys());
+        remembered.chain(self.desired.uids()).collect()
+    }
+
     fn known(&self) -> MutexGuard<'_, KnownKeys> {
         self.shared.known.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -36,7 +36,7 @@ use trueup_config::{Config, ThisNode};
 use trueup_controller::Backoff;
 use trueup_work::host_context::{Supervision, Version, stream_of};
 use trueup_work::input::Input;
-use trueup_work::lifecycle::active::Handover;
+use trueup_work::lifecycle::active::{Handover, UrgentKey};
 use trueup_work::lifecycle::failure_counts::FAILURES_MAX_ONCE;
 use trueup_work::lifecycle::quarantine::SetAside;
 use trueup_work::status::{Finished, HostStatus, Outcome};
@@ -257,7 +257,9 @@ impl OnNode {
         host_status: &Arc<HostStatus>,
         mode: Mode,
     ) -> Self {
-        let mut watched = |LoadedGuest { version, backends }: LoadedGuest| {
+        let mut watched = |LoadedGuest { version, backends }: LoadedGuest,
+                           urgent: &mpsc::UnboundedSender<UrgentKey>| {
+            version.active.send_urgent_to(urgent);
             let (policy, instance) = (
                 version.guest.failure.clone(),
                 NodeInstance::new(Arc::clone(&version.active), &node.name, backends),
@@ -279,6 +281,7 @@ impl OnNode {
         let (report, events) = mpsc::unbounded_channel();
         let (feed, kube) = mpsc::channel(CHANGES_WAITING_MAX);
         let numbering = setup.nodesync.map(|loaded| {
+            let (urgent, urgent_keys) = mpsc::unbounded_channel();
             let parts = nodesync::Parts {
                 node: node.name.clone(),
                 api: setup.etcd,
@@ -289,10 +292,12 @@ impl OnNode {
                 kube,
                 host_status: Arc::clone(host_status),
                 events: report.clone(),
+                urgent_keys,
             };
-            Numbering::new(watched(loaded), parts)
+            Numbering::new(watched(loaded, &urgent), parts)
         });
-        let renderers = setup.renderers.into_iter().map(&mut watched);
+        let (urgent, urgent_keys) = mpsc::unbounded_channel();
+        let renderers = setup.renderers.into_iter().map(|loaded| watched(loaded, &urgent));
         let (instances, renderers) = renderers.map(|of| ((of.instance, of.supervisor), of.handovers)).unzip();
         let rendering = Rendering::new(instances);
         let mut cluster = Cluster::new(&node.name, setup.interfaces, node.source.is_cluster());
@@ -302,7 +307,7 @@ impl OnNode {
             cluster = cluster.guarded(Arc::clone(&active.quotas));
             approval = Some(Approval::new(active, &config.state_dir, &loaded.version.guest));
             loaded.backends.renderers = Some(Arc::new(rendering.clone()));
-            processor = Some(watched(loaded));
+            processor = Some(watched(loaded, &urgent));
         }
         let repeats = node.service.as_ref().filter(|_| !mode.once);
         let serving = Serving::new(serving::Parts {
@@ -322,6 +327,7 @@ impl OnNode {
             source_is_reported: mode.source_is_reported,
             host_status: Arc::clone(host_status),
             events: report,
+            urgent_keys,
         });
         Self {
             node: node.name.clone(),

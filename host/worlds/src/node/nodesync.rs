@@ -27,7 +27,7 @@ use trueup_config::Address;
 use trueup_controller::{Backoff, Controller, Outcome, Settings as ControllerSettings};
 use trueup_instance::Instances;
 use trueup_journal::By;
-use trueup_work::lifecycle::active::{Active, Handover};
+use trueup_work::lifecycle::active::{Active, Handover, UrgentKey};
 use trueup_work::lifecycle::failure::Failure;
 use trueup_work::status::{Facts, HostStatus};
 use trueup_work::supervisor::Supervisor;
@@ -86,6 +86,7 @@ pub(super) struct Parts {
     pub(super) kube: mpsc::Receiver<Vec<Change>>,
     pub(super) host_status: Arc<HostStatus>,
     pub(super) events: mpsc::UnboundedSender<Event>,
+    pub(super) urgent_keys: mpsc::UnboundedReceiver<UrgentKey>,
 }
 
 /// The only key in the queue.
@@ -96,6 +97,7 @@ struct Resyncing;
 enum Step {
     Begin,
     HandOver(Handover),
+    Urgent(UrgentKey),
     TakeKube(Vec<Change>),
     TakeFollowed(Result<Followed, etcd::Error>),
     Rest,
@@ -165,6 +167,7 @@ impl Numbering {
             kube: mpsc::channel(1).1,
             host_status: HostStatus::new(Facts::default()),
             events,
+            urgent_keys: mpsc::unbounded_channel().1,
         };
         Self::new(guest, parts)
     }
@@ -234,6 +237,7 @@ impl Numbering {
                         Step::Look
                     }
                 },
+                Some(urgent) = self.parts.urgent_keys.recv() => Step::Urgent(urgent),
                 changes = self.parts.kube.recv(), if self.is_fed => match changes {
                     Some(changes) => Step::TakeKube(changes),
                     None => {
@@ -262,6 +266,10 @@ impl Numbering {
                 self.enqueue();
             }
             Step::HandOver(handover) => self.hand_over(handover).await,
+            Step::Urgent((_, reply)) => {
+                // The operator may have gone; the host lists all the same.
+                _ = reply.send(self.list_first());
+            }
             Step::TakeKube(changes) => self.take_kube(changes).await,
             Step::TakeFollowed(followed) => self.take_followed(followed).await,
             Step::Rest => self.guest.instance.tick(),
@@ -285,6 +293,17 @@ impl Numbering {
         let now_ms = self.now_ms();
         // The queue can't overflow with a single key.
         _ = self.controller.changed(&Resyncing, now_ms);
+    }
+
+    /// Queues a new listing before all else, for the operator.
+    fn list_first(&mut self) -> Result<(), String> {
+        if self.is_over {
+            return Err("its number belongs to another node: it gets no more calls".to_owned());
+        }
+        self.enqueue();
+        self.controller.first(&Resyncing);
+        self.parts.host_status.changed(guest_of(&self.key), &self.key);
+        Ok(())
     }
 
     /// The running resync ended. Returns when the next one is due, if one is.

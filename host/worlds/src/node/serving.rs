@@ -15,7 +15,7 @@ use trueup_controller::{Backoff, Controller, Outcome, Settings as ControllerSett
 use trueup_sources::{Batch, Batches, Objects};
 use trueup_work::input::{From, Input, next};
 use trueup_work::kubernetes::{Events, ObjectEvent};
-use trueup_work::lifecycle::active::Handover;
+use trueup_work::lifecycle::active::{Handover, UrgentKey};
 use trueup_work::lifecycle::failure_counts::FAILURES_MAX_ONCE;
 use trueup_work::lifecycle::quarantine::SetAside;
 use trueup_work::objects::Id as Key;
@@ -52,6 +52,8 @@ pub(super) struct Parts {
     pub(super) source_is_reported: bool,
     pub(super) host_status: Arc<HostStatus>,
     pub(super) events: mpsc::UnboundedSender<Event>,
+    /// For any of the guests.
+    pub(super) urgent_keys: mpsc::UnboundedReceiver<UrgentKey>,
 }
 
 /// The keys of the queue.
@@ -105,6 +107,7 @@ pub(super) struct Serving {
 /// The next step of the loop.
 enum Step {
     HandOver(Option<usize>, Handover),
+    Urgent(UrgentKey),
     Retried(Result<(task::Id, Result<(), String>), JoinError>),
     TakeIn(Batch),
     TakeNodes(KnownNodes),
@@ -221,6 +224,7 @@ impl Serving {
                 biased;
                 () = ending.asked() => return LoopEnd::Stopped,
                 (of, handover) = handed_over(&mut self.parts.processor, &mut self.parts.renderers) => Step::HandOver(of, handover),
+                Some(urgent) = self.parts.urgent_keys.recv() => Step::Urgent(urgent),
                 Some(retried) = self.retries.join_next_with_id() => Step::Retried(retried),
                 ours = &mut belongs, if !is_ours => match ours {
                     Ok(()) => {
@@ -250,6 +254,10 @@ impl Serving {
         match step {
             Step::HandOver(None, handover) => self.hand_over(handover).await,
             Step::HandOver(Some(renderer), handover) => self.hand_over_renderer(renderer, handover).await,
+            Step::Urgent((key, reply)) => {
+                // The operator may have gone; the guests get the resync all the same.
+                _ = reply.send(self.resync_first(&key));
+            }
             Step::Retried(retried) => self.retry_ended(retried).await,
             Step::TakeIn(batch) => self.take_in(batch, is_asked_to_end).await,
             Step::TakeNodes(nodes) => self.take_nodes(nodes).await,
@@ -306,6 +314,22 @@ impl Serving {
         let now_ms = self.now_ms();
         // The queue can't overflow: it has one key per renderer and two more.
         _ = self.controller.changed(&work, now_ms);
+    }
+
+    /// Queues a full resync of all guests before all else, for the operator, who names the key of one of them.
+    fn resync_first(&mut self, key: &str) -> Result<(), String> {
+        if !self.knows_nodes || !self.parts.cluster.is_complete() {
+            return Err("the source or the nodes are not known yet".to_owned());
+        }
+        self.is_synced = false;
+        self.enqueue(Work::Service);
+        self.controller.first(&Work::Service);
+        self.parts.host_status.changed(guest_of(key), key);
+        // The resync shows the state of this renderer anew, whatever it is.
+        for shown in &mut self.shown {
+            _ = shown.take_if(|at| at.name == key);
+        }
+        Ok(())
     }
 
     async fn take_ready(&mut self) {

@@ -3,6 +3,7 @@
 //! Changes nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use super::http::{Call, if_there};
 use super::ordered;
@@ -44,8 +45,13 @@ impl Call {
         }
     }
 
-    /// Children of the load balancers, direct or not, that carry no Service's tag: by kind then identifier.
-    pub(super) async fn orphans(&self, load_balancers: &[String]) -> Result<Vec<Object>, Error> {
+    /// Children of the load balancers, direct or not, of none of these Services, by kind then identifier; each with the
+    /// UID of the Service whose tag it carries.
+    pub(super) async fn orphans(
+        &self,
+        load_balancers: &[String],
+        uids: BTreeSet<String>,
+    ) -> Result<Vec<(Object, Option<String>)>, Error> {
         let load_balancers: BTreeSet<&String> = load_balancers.iter().collect();
         let first = [Kind::Backend, Kind::Frontend];
         let first = self
@@ -59,19 +65,25 @@ impl Call {
             .iter()
             .filter_map(|(kind, identifier)| Some((kind.child()?, identifier.as_str())));
         let second = self.children(second).await?;
+        let uids = Arc::new(uids);
         let reads = first.into_iter().chain(second).map(|(kind, identifier)| {
-            let call = self.clone();
+            let (call, uids) = (self.clone(), Arc::clone(&uids));
             async move {
-                match call.tags(&identifier).await? {
-                    Some(tags) if !tags.iter().any(|tag| tag.starts_with(SERVICE_TAG_PREFIX)) => {
-                        if_there(call.read(kind, &identifier).await)
-                    }
-                    // Tagged, or gone meanwhile.
-                    _ => Ok(None),
+                // `None`: it is gone meanwhile.
+                let Some(tags) = call.tags(&identifier).await? else {
+                    return Ok::<_, Error>(None);
+                };
+                let mut of = tags.iter().filter_map(|tag| tag.strip_prefix(SERVICE_TAG_PREFIX));
+                if of.clone().any(|uid| uids.contains(uid)) {
+                    return Ok(None);
                 }
+                let object = if_there(call.read(kind, &identifier).await)?;
+                Ok(object.map(|object| (object, of.next().map(str::to_owned))))
             }
         });
-        Ok(sorted(ordered::all_or_error(reads).await?))
+        let mut orphans: Vec<_> = ordered::all_or_error(reads).await?.into_iter().flatten().collect();
+        orphans.sort_by_cached_key(|(object, _)| object.reference());
+        Ok(orphans)
     }
 
     /// The children of these kinds of each parent, in order, each with its kind.

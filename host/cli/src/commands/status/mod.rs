@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 use trueup_runtime::control::Client;
-use trueup_work::status::{KeyShown, KeysShown, Status};
+use trueup_work::status::{KeyShown, KeyState, KeysShown, Status};
 
 use super::reach::Reach;
 use super::watch::{Picture, Watch};
@@ -51,10 +51,15 @@ pub(super) fn exec(args: &Args, output: Output) -> Ending {
 fn look(client: &Client, keys: bool, output: Output) -> Result<Picture, Failure> {
     let asked = super::block_on(async {
         let status: Status = client.get("status").await?;
+        let has_held = status.keys.get(&KeyState::Held).is_some_and(|count| *count > 0);
+        let held = match has_held && !keys {
+            true => client.get::<KeysShown>("keys?state=held").await?.keys,
+            false => Vec::new(),
+        };
         let keys = if keys { Some(all_keys(client).await?) } else { None };
-        Ok::<_, Failure>((status, keys))
+        Ok::<_, Failure>((status, keys, held))
     })?;
-    let (status, keys) = asked?;
+    let (status, keys, held) = asked?;
     let exit = if status.problems.is_empty() {
         Exit::Done
     } else {
@@ -65,7 +70,7 @@ fn look(client: &Client, keys: bool, output: Output) -> Result<Picture, Failure>
         all_keys: keys,
     };
     let text = output::text(&shown, output, |shown| {
-        let lines = text::lines(&status, shown.all_keys.as_deref());
+        let lines = text::lines(&status, shown.all_keys.as_deref(), &held);
         lines.iter().map(|line| output::printable(line)).collect()
     })?;
     let mut lasting = serde_json::to_value(&shown).context("writing JSON")?;

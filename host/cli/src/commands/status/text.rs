@@ -12,8 +12,8 @@ use crate::output::{self, and_more, or_dash, printable, table};
 /// How many operations in flight get a line; the longest-running come first.
 const IN_FLIGHT_MAX: usize = 10;
 
-/// The whole status; `keys`: all keys, in place of those in trouble.
-pub(super) fn lines(status: &Status, keys: Option<&[KeyShown]>) -> Vec<String> {
+/// The whole status; `keys`: all keys, in place of those in trouble and those that are `held`.
+pub(super) fn lines(status: &Status, keys: Option<&[KeyShown]>, held: &[KeyShown]) -> Vec<String> {
     let mut lines = vec![
         format!("host      {}", host(status)),
         format!("config    {}{}", status.host.config, not_applied(&status.host)),
@@ -57,11 +57,11 @@ pub(super) fn lines(status: &Status, keys: Option<&[KeyShown]>) -> Vec<String> {
     }
     lines.push(String::new());
     lines.extend(guests(&status.guests));
-    let shown = keys.unwrap_or(&status.in_trouble);
-    if !shown.is_empty() {
+    let in_trouble = keys.unwrap_or(&status.in_trouble);
+    if !in_trouble.is_empty() || !held.is_empty() {
         lines.push(String::new());
-        lines.extend(key_table(shown, status));
-        let more = status.in_trouble_count.saturating_sub(shown.len());
+        lines.extend(key_table(in_trouble.iter().chain(held), status));
+        let more = status.in_trouble_count.saturating_sub(in_trouble.len());
         lines.extend(and_more(more, ": `trueup status --keys`").filter(|_| keys.is_none()));
     }
     lines.push(String::new());
@@ -352,9 +352,9 @@ fn guests(guests: &[GuestShown]) -> Vec<String> {
     table(head, rows)
 }
 
-fn key_table(keys: &[KeyShown], status: &Status) -> Vec<String> {
+fn key_table<'a>(keys: impl Iterator<Item = &'a KeyShown>, status: &Status) -> Vec<String> {
     let head = ["KEY", "GUEST", "STATE", "SINCE", "FAILURES", "NEXT TRY", "WHAT"];
-    let rows = keys.iter().map(|key| {
+    let rows = keys.map(|key| {
         [
             key.key.clone(),
             key.guest.clone(),
@@ -380,6 +380,9 @@ pub(in crate::commands) fn next_try(key: &KeyShown) -> String {
 
 /// Its error, that it is in its error state, the progress of its migration, or what is in service.
 pub(in crate::commands) fn what(key: &KeyShown, status: &Status) -> String {
+    if key.state == KeyState::Held {
+        return "kept as it is: what can't be read of the source may name it".to_owned();
+    }
     if key.error.is_none() && is_in_error_state(key, status) {
         return in_error_state(&key.key);
     }

@@ -187,7 +187,7 @@ async fn a_server_without_a_last_page_is_given_up() {
 }
 
 #[tokio::test]
-async fn orphans_are_the_untagged_children() {
+async fn orphans_are_the_children_of_no_known_service() {
     let (fake, server) = Fake::start().await;
     let backend = |lb: &str| json!({"name": "b", "mode": "tcp", "load_balancer": lb});
     let server_of = |id: &str| json!({"name": "s", "ip": "10.0.0.1", "port": 1, "check": "enabled", "backend": id});
@@ -207,11 +207,14 @@ async fn orphans_are_the_untagged_children() {
     fake.put("server", "s-tagged", server_of("b-tagged"), &[TAG]);
     let engine = engine(&server.url);
     let load_balancers = ["lb".to_owned(), "lb".to_owned(), "empty".to_owned()];
-    let orphans = engine.orphans(&load_balancers).await.unwrap();
-    assert_eq!(
-        identifiers(&orphans),
-        ["b-orphan", "v-orphan", "s-orphan1", "s-orphan2"]
-    );
+    let orphans = async |uids: &[&str]| {
+        let uids = uids.iter().map(|uid| (*uid).to_owned()).collect();
+        let orphans = engine.orphans(&load_balancers, uids).await?;
+        let shown = orphans.into_iter().map(|(object, uid)| (object.identifier, uid));
+        Ok(shown.collect::<Vec<_>>())
+    };
+    let untagged = ["b-orphan", "v-orphan", "s-orphan1", "s-orphan2"].map(|identifier| (identifier.to_owned(), None));
+    assert_eq!(orphans(&["u-1", "other"]).await.unwrap(), untagged);
     assert!(server.seen().iter().all(|seen| seen.method == "GET"));
     assert_eq!(
         server
@@ -222,5 +225,7 @@ async fn orphans_are_the_untagged_children() {
         2
     );
     fake.refuse("GET /api/LBaaS/v1/server.json", 1, Reply::status(403));
-    assert_eq!(engine.orphans(&load_balancers).await, Err(refused(403, "Forbidden")));
+    assert_eq!(orphans(&["u-1"]).await, Err(refused(403, "Forbidden")));
+    let of_another = ("f-tagged".to_owned(), Some("other".to_owned()));
+    assert_eq!(orphans(&["u-1"]).await.unwrap()[1], of_another);
 }
