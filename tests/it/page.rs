@@ -263,7 +263,7 @@ fn damage_and_torn_ends_are_said_and_what_is_before_them_is_shown() {
     let standing = served.wait_until_read("a.jsonl");
     let note = standing["notes"][0].as_str().unwrap();
     assert!(
-        note.contains(&format!("line {lines} is damaged: entry 99 stands where entry")),
+        note.contains(&format!("line {lines} is damaged: entry 99 is where entry")),
         "{note}"
     );
     assert!(standing["total"].as_u64() > Some(1));

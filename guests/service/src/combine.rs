@@ -39,23 +39,23 @@ pub(crate) fn combine(
     let mut found: Vec<Vec<(Located, u16)>> = vec![Vec::new(); service.ports.len()];
     let mut local_backends = Vec::new();
     for subset in &endpoints.subsets {
-        let spots = subset.addresses.iter().map(|(listed, _)| {
+        let located = subset.addresses.iter().map(|(listed, _)| {
             let address = redirects.target(*listed);
             let location = wiring.location(address);
             Located { address, location }
         });
-        let spots: Vec<Located> = spots.collect();
+        let located: Vec<Located> = located.collect();
         let local = subset
             .addresses
             .iter()
-            .zip(&spots)
-            .filter(|(_, spot)| spot.location.is_local);
+            .zip(&located)
+            .filter(|(_, at)| at.location.is_local);
         local_backends.extend(local.filter_map(|((_, pod), _)| pod.clone()));
         for (name, number) in &subset.ports {
             // Ignore protocols on purpose: names decide which port is meant.
             let index = service.ports.binary_search_by(|port| port.name.as_str().cmp(name));
             if let Some(found) = index.ok().and_then(|index| found.get_mut(index)) {
-                found.extend(spots.iter().map(|&spot| (spot, *number)));
+                found.extend(located.iter().map(|&at| (at, *number)));
             }
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! The worlds in `trueup-worlds` reuse these modules (`with:`), so a `Host` that serves one world serves all of them.
 //! Each type derives serde, so the WIT is also the journal's schema.
-#![expect(missing_docs, reason = "generated from wit/, where the documentation stands")]
+#![expect(missing_docs, reason = "generated from wit/, which has the documentation")]
 
 wasmtime::component::bindgen!({
     path: [

@@ -271,7 +271,7 @@ pub(super) fn read_url(section: &mut Section<'_>) -> Option<Url> {
     if url.contains('@') {
         section.wrong_given(
             given,
-            "must hold no user name and no password: the token stands in `token_file`",
+            "must hold no user name and no password: the token is in `token_file`",
         );
     } else if rest.is_empty() || rest.starts_with(['/', ':']) || rest.contains(['?', '#', ' ']) {
         section.wrong_value(

@@ -330,9 +330,7 @@ fn a_backend_never_shows_a_secret() {
     refused_with(
         "",
         "url = \"https://me:pa55word@engine.example\"\n",
-        &[
-            "trueup.toml:11: backend.lbaas.url: must hold no user name and no password: the token stands in `token_file`",
-        ],
+        &["trueup.toml:11: backend.lbaas.url: must hold no user name and no password: the token is in `token_file`"],
     );
     refused_with(
         "",

@@ -89,7 +89,7 @@ impl Rule {
             return Err(wrong(&format!("a field of `{entry}` begins with `{root}`")));
         }
         if steps.iter().rev().skip(1).any(|step| *step == Step::Below) {
-            return Err(wrong("`**` stands at the end alone"));
+            return Err(wrong("`**` must be at the end"));
         }
         if why.trim().is_empty() {
             return Err("`why` must say why this difference is accepted".to_owned());
@@ -197,7 +197,7 @@ fn named(rest: &str, first: bool) -> Result<(Step, &str), String> {
         (None, true) => rest,
         _ => {
             return Err(format!(
-                "what is `{rest}`? a name follows a dot, an index stands in brackets"
+                "what is `{rest}`? a name follows a dot, an index is in brackets"
             ));
         }
     };
@@ -211,7 +211,7 @@ fn named(rest: &str, first: bool) -> Result<(Step, &str), String> {
         Ok((Step::Name(name.to_owned()), after))
     } else {
         Err(format!(
-            "`{name}` is no name; one with other characters stands in quotes, as `[\"a b\"]`"
+            "`{name}` is no name; one with other characters is in quotes, as `[\"a b\"]`"
         ))
     }
 }
@@ -334,7 +334,7 @@ mod tests {
             (
                 "api.create",
                 "args.**.x",
-                "`field` was `args.**.x`: `**` stands at the end alone",
+                "`field` was `args.**.x`: `**` must be at the end",
             ),
             (
                 "api.create",
@@ -349,12 +349,12 @@ mod tests {
             (
                 "api.create",
                 "args.specs[0]x",
-                "`field` was `args.specs[0]x`: what is `x`? a name follows a dot, an index stands in brackets",
+                "`field` was `args.specs[0]x`: what is `x`? a name follows a dot, an index is in brackets",
             ),
             (
                 "api.create",
                 "args..x",
-                "`field` was `args..x`: `` is no name; one with other characters stands in quotes, as `[\"a b\"]`",
+                "`field` was `args..x`: `` is no name; one with other characters is in quotes, as `[\"a b\"]`",
             ),
             (
                 "api.create",

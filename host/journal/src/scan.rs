@@ -38,7 +38,7 @@ impl Scan {
         let entry = parse(text).map_err(|reason| self.damaged(reason))?;
         if let Some(expected) = self.expected.filter(|expected| *expected != entry.n) {
             return Err(self.damaged(format!(
-                "entry {} stands where entry {expected} belongs: a line is missing, or out of its place",
+                "entry {} is where entry {expected} belongs: a line is missing, or out of its place",
                 entry.n
             )));
         }

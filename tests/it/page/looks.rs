@@ -176,7 +176,7 @@ fn the_page_opens_with_the_newest_problem_of_all_recordings() {
             // So the same address leads to another problem if there is a newer one.
             assert_eq!(browser.current_url().await.trim_end_matches('#'), served.url);
         }
-        let said = browser.text("#standing").await;
+        let said = browser.text("#health").await;
         for part in [
             "Newest problem",
             "error",
@@ -192,7 +192,7 @@ fn the_page_opens_with_the_newest_problem_of_all_recordings() {
             .until(&format!("{chosen} === 'lbaas/default/web' && {SHOWN} === '7'"))
             .await;
         browser
-            .run("document.querySelector('#standing .newest a').click();")
+            .run("document.querySelector('#health .newest a').click();")
             .await;
         browser
             .until(&format!("{chosen} === 'lbaas/default/api' && {SHOWN} === '4'"))
@@ -233,7 +233,7 @@ fn where_nothing_is_wrong_it_says_so_and_opens_with_the_newest_decision() {
         write(&of_calls(&[ok, ok]), &desk.path("a.jsonl"));
         browser.until(&format!("{SHOWN} === '4' && {SELECTED} === '4'")).await;
         browser
-            .until("document.getElementById('standing').innerText === 'No problem is recorded.'")
+            .until("document.getElementById('health').innerText === 'No problem is recorded.'")
             .await;
         browser.end().await;
     });
@@ -270,8 +270,8 @@ fn a_host_in_trouble_shows_the_newest_problem_beside_its_keys_and_guests() {
             browser
                 .until("document.getElementById('detail').dataset.outcome === 'error'")
                 .await;
-            browser.until("document.querySelector('#standing .guests')").await;
-            let said = browser.text("#standing").await;
+            browser.until("document.querySelector('#health .guests')").await;
+            let said = browser.text("#health").await;
             for part in [
                 "Newest problem",
                 "no room",
@@ -292,7 +292,7 @@ fn a_host_in_trouble_shows_the_newest_problem_beside_its_keys_and_guests() {
                     .await;
             }
             if width == 400 {
-                let whole = "[...document.querySelectorAll('#standing, #standing code')]
+                let whole = "[...document.querySelectorAll('#health, #health code')]
                     .every((box) => box.scrollWidth <= box.clientWidth && box.scrollHeight <= box.clientHeight)";
                 browser.until(whole).await;
             }
@@ -308,7 +308,7 @@ fn a_host_in_trouble_shows_the_newest_problem_beside_its_keys_and_guests() {
         browser.until("!document.body.classList.contains('reading')").await;
         // A key in trouble leads to its recording.
         browser
-            .run("[...document.querySelectorAll('#standing .keys a')].at(-1).click();")
+            .run("[...document.querySelectorAll('#health .keys a')].at(-1).click();")
             .await;
         browser
             .until("document.getElementById('recording').value === 'lbaas/kube-system/dns'")
@@ -348,7 +348,7 @@ fn calls_and_times_are_readable_at_400_and_every_column_at_1280_pixels() {
             assert!(seen[1].as_str().unwrap().len() > 5, "{seen}");
             // What is at the top appears later, and takes room: what is chosen stays in sight.
             open(&browser, &served, &format!("?{width}#n=1")).await;
-            browser.until("!document.getElementById('standing').hidden").await;
+            browser.until("!document.getElementById('health').hidden").await;
             browser
                 .until("document.querySelector('.row.selected')?.getBoundingClientRect().bottom <= document.getElementById('list').getBoundingClientRect().bottom + 1")
                 .await;
@@ -407,7 +407,7 @@ fn a_decision_that_differs_from_another_guests_is_red_at_every_width() {
             open(&browser, &served, "").await;
             browser.until(&format!("{SELECTED} === '1' && {SHOWN} === '1'")).await;
             browser
-                .until("document.querySelector('#standing .newest').innerText.includes('differs')")
+                .until("document.querySelector('#health .newest').innerText.includes('differs')")
                 .await;
             // Shown, and no green "ok".
             let colour = "getComputedStyle(document.querySelector('.row.differs .outcome')).color";

@@ -64,9 +64,9 @@ impl Served {
     /// Waits until the server has read everything.
     pub(crate) fn wait_until_read(&self, recording: &str) -> Value {
         loop {
-            let standing = self.ask(&format!("standing?r={recording}"));
-            if standing["is_read"] == true && standing["read"].as_u64() <= standing["size"].as_u64() {
-                return standing;
+            let progress = self.ask(&format!("progress?r={recording}"));
+            if progress["is_read"] == true && progress["read"].as_u64() <= progress["size"].as_u64() {
+                return progress;
             }
             std::thread::sleep(Duration::from_millis(50));
         }

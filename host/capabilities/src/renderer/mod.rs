@@ -20,7 +20,7 @@ use async_trait::async_trait;
 /// A call of the interface with its arguments. It serialises to an object of the arguments by parameter name.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(untagged)]
-#[expect(missing_docs, reason = "named as in wit/, where the documentation stands")]
+#[expect(missing_docs, reason = "named as in wit/, which has the documentation")]
 pub enum Call {
     AddService {
         service: ContivService,

@@ -177,7 +177,7 @@ fn an_entry_in_the_wrong_place_is_damage() {
         (
             vec![&header, call, r#"{"n":3,"result":1}"#],
             3,
-            "entry 3 stands where entry 2 belongs",
+            "entry 3 is where entry 2 belongs",
         ),
     ] {
         let text = lines.join("\n") + "\n";

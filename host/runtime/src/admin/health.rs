@@ -95,10 +95,7 @@ fn ready(reads: &Reads) -> Vec<Check> {
         let text = format!("{role}{}", leads.unwrap_or_default());
         checks.push(Check::passed("standing", &text));
     }
-    checks.push(Check::new(
-        "stopping",
-        not(!host_status.is_stopping(), "it was told to stop"),
-    ));
+    checks.push(Check::new("stopping", not(!host_status.is_stopping(), "it stops")));
     checks.extend(loops(reads));
     checks
 }

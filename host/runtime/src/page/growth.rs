@@ -330,7 +330,7 @@ mod tests {
             let note = index.read().unwrap().segments[0].note.clone().unwrap();
             assert!(
                 note.ends_with(
-                    "line 4 is damaged: entry 9 stands where entry 3 belongs: a line is missing, or out of its place"
+                    "line 4 is damaged: entry 9 is where entry 3 belongs: a line is missing, or out of its place"
                 ),
                 "{note}"
             );

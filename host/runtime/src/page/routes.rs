@@ -48,7 +48,7 @@ pub fn router(source: Source) -> Router {
     let mut routes = Router::new()
         .route("/api/recordings", get(recordings))
         .route("/api/newest", get(newest))
-        .route("/api/standing", get(standing))
+        .route("/api/progress", get(progress_of))
         .route("/api/rows", get(rows))
         .route("/api/position", get(position))
         .route("/api/overview", get(overview))
@@ -169,7 +169,7 @@ struct Listing {
     columns: u64,
 }
 
-async fn standing(State(source): State<Source>, Query(asked): Query<Listing>) -> Answer {
+async fn progress_of(State(source): State<Source>, Query(asked): Query<Listing>) -> Answer {
     let opened = open(&source, &asked.r).await?;
     answer(move || progress(&opened.index(), &asked.filter)).await
 }
@@ -184,7 +184,7 @@ async fn rows(State(source): State<Source>, Query(asked): Query<Listing>) -> Ans
         let index = opened.index();
         let listed = index.listed(&asked.filter).skip(asked.from);
         json!({
-            "standing": progress(&index, &asked.filter),
+            "progress": progress(&index, &asked.filter),
             "from": asked.from,
             "rows": listed.take(asked.count.min(ROWS_MAX)).collect::<Vec<_>>(),
         })

@@ -376,7 +376,7 @@ async fn a_torn_end_is_ignored_and_damage_is_reported_and_skipped() {
     let line = verdict.to_string();
     assert!(
         line.starts_with("identical: 4 calls in 2 recordings; 1 recording can't be read, the first: `")
-            && line.contains("line 4 is damaged: entry 7 stands where entry 3 belongs"),
+            && line.contains("line 4 is damaged: entry 7 is where entry 3 belongs"),
         "{line}"
     );
 }

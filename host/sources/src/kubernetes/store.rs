@@ -454,7 +454,7 @@ impl State {
         let missing = missing.map(|cause| problem(Location::Cluster, format!("{cause}; going on without them")));
         let unreadable = self.scopes.values().flat_map(|known| &known.unreadable);
         let unreadable = unreadable.take(PROBLEMS_MAX).map(|(reference, reason)| {
-            let reason = format!("can't be read: {reason}; what was known of it stands");
+            let reason = format!("can't be read: {reason}; what was known of it stays");
             problem(Location::Object(reference.clone()), reason)
         });
         let more = self.unreadable.len().saturating_sub(PROBLEMS_MAX);

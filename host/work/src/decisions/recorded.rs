@@ -90,7 +90,8 @@ fn chosen(
     Ok(Explanation {
         guest: guest.to_owned(),
         key: key.to_owned(),
-        set_aside: set_aside(state_dir, guest, key),
+        // The input of a node's guest is set aside under the name of its instance.
+        set_aside: set_aside(state_dir, guest, key).or_else(|| set_aside(state_dir, guest, &format!("{guest}/{key}"))),
         now: None,
         jobs,
         kept,

@@ -137,10 +137,10 @@ mod tests {
 
     /// A job as its beginning's snapshot, the number of requests of that beginning, the number of the call's entries,
     /// and whether it ends the instance.
-    type Told<'a> = (Option<&'a str>, usize, usize, bool);
+    type JobShape<'a> = (Option<&'a str>, usize, usize, bool);
 
     #[track_caller]
-    fn check(state: Option<&str>, lines: &[&str], expected: Option<&[Told<'_>]>) {
+    fn check(state: Option<&str>, lines: &[&str], expected: Option<&[JobShape<'_>]>) {
         let jobs = split(Observed {
             key: "k".into(),
             digest: trueup_engine::Digest::of(b"g"),
@@ -164,14 +164,15 @@ mod tests {
             jobs.iter().map(one).collect::<Vec<_>>()
         });
         let expected = expected.map(|jobs| {
-            let owned = |(snapshot, start, call, ends): &Told<'_>| (snapshot.map(str::to_owned), *start, *call, *ends);
+            let owned =
+                |(snapshot, start, call, ends): &JobShape<'_>| (snapshot.map(str::to_owned), *start, *call, *ends);
             jobs.iter().map(owned).collect::<Vec<_>>()
         });
         assert_eq!(found, expected);
     }
 
     #[test]
-    fn calls_are_told_apart_and_beginnings_go_to_the_call_after_them() {
+    fn each_call_is_a_job_and_a_beginning_goes_to_the_call_after_it() {
         check(None, &[CALL, ASK, RESULT], Some(&[(None, 0, 3, false)]));
         check(Some("s"), &[CALL, TRAP], Some(&[(Some("s"), 0, 2, true)]));
         check(

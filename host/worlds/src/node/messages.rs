@@ -51,7 +51,7 @@ fn message(event: &Event) -> Message {
         }
         Event::OutOfStep {
             renderer, error: None, ..
-        } => Message::outcome(renderer, "waits", "it is to be told everything"),
+        } => Message::outcome(renderer, "waits", "it gets everything again"),
         Event::SetAside {
             what,
             error,

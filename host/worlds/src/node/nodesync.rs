@@ -569,6 +569,6 @@ fn describe(error: &Error) -> String {
             format!("`{text}` is no address with its network's prefix length, or of the other family")
         }
         Error::IdTaken(name) => format!("its number belongs to `{name}`"),
-        Error::NotSynced => "nothing was told to the guest yet".to_owned(),
+        Error::NotSynced => "the guest got nothing yet".to_owned(),
     }
 }

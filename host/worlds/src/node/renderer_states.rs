@@ -26,7 +26,7 @@ const MISSED_MAX: usize = 4096;
 const RESYNCS_MAX: usize = 4;
 
 /// Why no renderer took a call.
-const NONE_IN_STEP: &str = "no renderer is in step; each is told everything when it is tried again";
+const NONE_IN_STEP: &str = "no renderer is in step; each gets everything when it is tried again";
 const ALL_SET_ASIDE: &str = "every renderer is set aside, until another version of it is active";
 
 /// What every renderer should have.

@@ -54,7 +54,7 @@ impl Settings {
         base_url(
             &self.url,
             self.allow_http,
-            "the token stands in `token_file` or `token_env`",
+            "the token is in `token_file` or `token_env`",
         )
         .map_err(|reason| SettingsError(format!("url: {reason}")))
     }

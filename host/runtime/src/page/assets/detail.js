@@ -108,19 +108,19 @@ async function against(into, row, page, asks) {
   const { guest } = page.against;
   const words = el("div", { class: "quiet", text: "deciding again…" });
   into.append(heading(`Against ${guest}`), el("div", { class: "card" }, words));
-  let standing;
-  try { standing = await ask("against", { r: page.recording, n: row.n }); } catch (error) { words.textContent = error.message; return; }
-  const alone = standing.alone_since === null ? "" : `decided by itself, from the state at the segment's beginning: the recording was left before, at entry ${standing.alone_since}\n`;
-  words.className = `verdict ${standing.same ? "same" : "differs"}`;
-  const found = standing.outcome?.divergence ?? standing.outcome?.ending;
+  let verdict;
+  try { verdict = await ask("against", { r: page.recording, n: row.n }); } catch (error) { words.textContent = error.message; return; }
+  const alone = verdict.alone_since === null ? "" : `decided by itself, from the state at the segment's beginning: the recording was left before, at entry ${verdict.alone_since}\n`;
+  words.className = `verdict ${verdict.same ? "same" : "differs"}`;
+  const found = verdict.outcome?.divergence ?? verdict.outcome?.ending;
   const fields = found?.differences;
-  words.textContent = alone + (fields ? standing.words.split("\n")[0] : standing.words);
+  words.textContent = alone + (fields ? verdict.words.split("\n")[0] : verdict.words);
   if (fields) words.after(table(fields.map((one) => ({ path: one.path, a: side(one.recorded), b: side(one.replayed) })), "recorded", guest));
-  if (standing.diverged_at === null) return;
+  if (verdict.diverged_at === null) return;
   for (const card of asks.querySelectorAll(".card")) {
     const n = Number(card.dataset.n);
-    if (n === standing.diverged_at) { card.classList.add("first-difference"); card.querySelector(".what")?.append(" ", el("span", { class: "tag", text: "first difference" })); }
-    else if (n > standing.diverged_at) card.classList.add("not-reached");
+    if (n === verdict.diverged_at) { card.classList.add("first-difference"); card.querySelector(".what")?.append(" ", el("span", { class: "tag", text: "first difference" })); }
+    else if (n > verdict.diverged_at) card.classList.add("not-reached");
   }
 }
 

@@ -31,7 +31,7 @@ export class List {
     this.verdicts = new Map();
     this.selected = null;
     this.markedN = null;
-    this.onstanding = () => {};
+    this.onprogress = () => {};
     this.drawing = false;
     this.view.addEventListener("scroll", () => this.draw(), { passive: true });
     this.view.addEventListener("wheel", (event) => this.wheel(event), { passive: false });
@@ -91,15 +91,15 @@ export class List {
   }
 
   /** What the server says of the recording; rows that may have changed are asked for again. */
-  take(standing) {
+  take(progress) {
     const old = this.total;
-    this.names = standing.names;
-    this.segments = standing.segments;
+    this.names = progress.names;
+    this.segments = progress.segments;
     // The last one may have ended meanwhile.
-    if (standing.read !== this.read) this.renew(Math.min(old, standing.listed) - 1);
-    this.read = standing.read;
-    if (standing.listed < old) this.forget(standing.listed - 1);
-    if (standing.listed !== old) this.resize(standing.listed);
+    if (progress.read !== this.read) this.renew(Math.min(old, progress.listed) - 1);
+    this.read = progress.read;
+    if (progress.listed < old) this.forget(progress.listed - 1);
+    if (progress.listed !== old) this.resize(progress.listed);
     this.draw();
   }
 
@@ -123,13 +123,13 @@ export class List {
     try {
       const answer = await ask("rows", { ...this.query(), from: page * PAGE, count: PAGE }, abort.signal);
       if (this.asked.get(page) !== abort) return;
-      this.onstanding(answer.standing);
+      this.onprogress(answer.progress);
       this.pages.set(page, answer.rows);
       this.stale.delete(page);
       while (this.pages.size > PAGES_KEPT) this.pages.delete(this.pages.keys().next().value);
       this.draw();
     } catch (error) {
-      if (error.name !== "AbortError") this.onstanding(null, error);
+      if (error.name !== "AbortError") this.onprogress(null, error);
     } finally {
       if (this.asked.get(page) === abort) this.asked.delete(page);
     }
@@ -230,11 +230,11 @@ export class List {
 
   /** What is known of a row held against another guest. */
   verdict(row) {
-    const standing = this.verdicts.get(row.segment);
-    if (!standing || standing.error) return null;
-    if (standing.diverged_at === null) return standing.same ? "same" : null;
-    if (standing.diverged_at > row.n + row.asks + 1) return "same";
-    return standing.diverged_at >= row.n ? "differs" : null;
+    const verdict = this.verdicts.get(row.segment);
+    if (!verdict || verdict.error) return null;
+    if (verdict.diverged_at === null) return verdict.same ? "same" : null;
+    if (verdict.diverged_at > row.n + row.asks + 1) return "same";
+    return verdict.diverged_at >= row.n ? "differs" : null;
   }
 }
 

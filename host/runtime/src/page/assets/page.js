@@ -3,14 +3,14 @@
 import { ask, bytes, byId, clock, day, el, moment, number, several } from "./basics.js";
 import * as detail from "./detail.js";
 import { List } from "./list.js";
-import { standing } from "./status.js";
+import { showHealth } from "./status.js";
 
 const POLL_MS = 1000;
 const POLL_HIDDEN_MS = 8000;
 const DWELL_MS = 50;
 const COLUMNS = 240;
 
-const state = { recording: null, recordings: [], against: null, inHost: false, filter: { outcome: "", writes: false, name: "" }, generation: null, n: null, entry: null, marked: null, compared: null, standing: null, seen: null, overview: null };
+const state = { recording: null, recordings: [], against: null, inHost: false, filter: { outcome: "", writes: false, name: "" }, generation: null, n: null, entry: null, marked: null, compared: null, progress: null, seen: null, overview: null };
 const list = new List(() => ({ r: state.recording, outcome: state.filter.outcome, writes: state.filter.writes ? "true" : "", name: state.filter.name }), (position) => choose(position));
 const box = byId("detail");
 
@@ -98,14 +98,14 @@ async function whatIsWrong() {
   looking = true;
   try {
     const [newest, host] = await Promise.all([ask("newest"), state.inHost ? fetch("/v1/status").then((answer) => answer.json()) : null]);
-    standing(byId("standing"), newest, host, state.recordings);
+    showHealth(byId("health"), newest, host, state.recordings);
     if (state.isEmpty && state.n === null && newest.decision) openNewest(null);
   } catch (error) { gone(error); }
   looking = false;
 }
 
 async function openRecording(id) {
-  Object.assign(state, { recording: id, n: null, entry: null, compared: null, marked: null, generation: null, seen: null, standing: null });
+  Object.assign(state, { recording: id, n: null, entry: null, compared: null, marked: null, generation: null, seen: null, progress: null });
   state.filter = { outcome: "", writes: false, name: "" };
   list.total = 0;
   list.selected = null;
@@ -129,43 +129,43 @@ async function refill() {
   overview();
 }
 
-list.onstanding = (standing, error) => (standing ? stand(standing) : gone(error));
+list.onprogress = (progress, error) => (progress ? showProgress(progress) : gone(error));
 
 /** What the server says of the recording. */
-function stand(standing) {
-  const isOther = state.generation !== null && standing.generation !== state.generation;
+function showProgress(progress) {
+  const isOther = state.generation !== null && progress.generation !== state.generation;
   const anchor = isOther ? list.row(list.newest)?.n : null;
-  state.generation = standing.generation;
-  const before = state.standing;
-  state.standing = standing;
+  state.generation = progress.generation;
+  const before = state.progress;
+  state.progress = progress;
   // Positions changed, those of segments too.
   if (isOther) { list.forget(0); list.verdicts.clear(); }
-  list.take(standing);
-  const names = [...standing.names].sort();
+  list.take(progress);
+  const names = [...progress.names].sort();
   const select = byId("name");
   if (select.dataset.names !== names.join("\n")) {
     select.dataset.names = names.join("\n");
     select.replaceChildren(el("option", { value: "", text: "Every call" }), ...names.map((name) => el("option", { value: name, text: name })));
     select.value = state.filter.name;
   }
-  const isFiltered = standing.listed !== standing.total || Object.values(state.filter).some(Boolean);
-  byId("count").textContent = isFiltered ? `${number(standing.listed)} of ${several(standing.total, "decision")}` : several(standing.total, "decision");
+  const isFiltered = progress.listed !== progress.total || Object.values(state.filter).some(Boolean);
+  byId("count").textContent = isFiltered ? `${number(progress.listed)} of ${several(progress.total, "decision")}` : several(progress.total, "decision");
   const status = byId("state");
-  const isBusy = !standing.is_read && standing.read < standing.size;
+  const isBusy = !progress.is_read && progress.read < progress.size;
   status.className = isBusy ? "busy" : "";
-  const size = isBusy ? `reading: ${Math.floor((100 * standing.read) / Math.max(1, standing.size))} % of ${bytes(standing.size)}` : `${bytes(standing.size)} read, following`;
-  status.textContent = size + (standing.is_full ? "; more decisions than are listed" : "");
-  const notes = standing.notes.map((note) => el("div", { text: note }));
-  if (standing.more_notes > 0) notes.push(el("div", { text: `and ${several(standing.more_notes, "more file")}` }));
+  const size = isBusy ? `reading: ${Math.floor((100 * progress.read) / Math.max(1, progress.size))} % of ${bytes(progress.size)}` : `${bytes(progress.size)} read, following`;
+  status.textContent = size + (progress.is_full ? "; more decisions than are listed" : "");
+  const notes = progress.notes.map((note) => el("div", { text: note }));
+  if (progress.more_notes > 0) notes.push(el("div", { text: `and ${several(progress.more_notes, "more file")}` }));
   byId("notes").replaceChildren(...notes);
   byId("notes").hidden = notes.length === 0;
-  byId("empty").hidden = standing.listed > 0 || isBusy;
-  byId("empty").textContent = standing.total > 0 ? "No decision is let through by these filters." : "No decision is recorded yet.";
-  const guests = new Set(standing.segments.map((one) => (one ? `${one.guest}@${one.version}` : "")));
+  byId("empty").hidden = progress.listed > 0 || isBusy;
+  byId("empty").textContent = progress.total > 0 ? "No decision is let through by these filters." : "No decision is recorded yet.";
+  const guests = new Set(progress.segments.map((one) => (one ? `${one.guest}@${one.version}` : "")));
   byId("listing").classList.toggle("one-guest", guests.size < 2 && !state.against);
   newer();
   if (isOther && anchor !== undefined && anchor !== null) restore(anchor);
-  if (before && before.total !== standing.total) overviewSoon();
+  if (before && before.total !== progress.total) overviewSoon();
   const row = state.n !== null && list.selected !== null ? list.row(list.selected) : null;
   if (row && row.n === state.n && box.dataset.outcome === "open" && row.outcome !== "open" && !state.compared) show(state.n);
 }
@@ -187,21 +187,21 @@ list.onpaint = (oldest, newest) => {
 };
 function newer() {
   // What is read for the first time is not new.
-  if (state.seen === null && state.standing?.is_read) state.seen = list.total;
+  if (state.seen === null && state.progress?.is_read) state.seen = list.total;
   const unseen = state.seen === null ? 0 : list.total - state.seen;
   byId("newer").hidden = unseen <= 0;
   byId("newer").textContent = `${number(unseen)} new ↑`;
 }
 
 async function poll() {
-  await new Promise((done) => setTimeout(done, document.hidden ? POLL_HIDDEN_MS : state.standing?.is_read === false ? POLL_MS / 4 : POLL_MS));
+  await new Promise((done) => setTimeout(done, document.hidden ? POLL_HIDDEN_MS : state.progress?.is_read === false ? POLL_MS / 4 : POLL_MS));
   try {
     if (state.recording === null || state.polls++ % 5 === 0) { await follow(); whatIsWrong(); }
     if (state.recording === null && state.recordings.length) await lookUp();
     else if (state.recording !== null) {
       const id = state.recording;
-      const standing = await ask("standing", list.query());
-      if (id === state.recording) stand(standing);
+      const progress = await ask("progress", list.query());
+      if (id === state.recording) showProgress(progress);
     }
   } catch (error) { gone(error); }
   poll();
@@ -251,7 +251,7 @@ async function go(n, options = {}) {
       placed = await ask("position", { ...list.query(), n });
     }
     if (placed.n === null) {
-      box.replaceChildren(detail.said(`No decision with entry ${n} is listed here: ${!placed.is_read ? "the recording is still being read" : state.standing?.is_full ? "only the first decisions are listed; `trueup journal serve` lists more" : "it was removed, or not recorded yet"}.`));
+      box.replaceChildren(detail.said(`No decision with entry ${n} is listed here: ${!placed.is_read ? "the recording is still being read" : state.progress?.is_full ? "only the first decisions are listed; `trueup journal serve` lists more" : "it was removed, or not recorded yet"}.`));
       const { recording, n: chosen } = state;
       // Until the recording is read, the entry may appear, unless something else is chosen meanwhile.
       if (!placed.is_read) setTimeout(() => state.recording === recording && state.n === chosen && go(n, options), POLL_MS);
@@ -333,13 +333,13 @@ async function verdicts(oldest, newest) {
   if (segment === undefined) return;
   judging = true;
   const id = state.recording;
-  let standing;
-  try { standing = await ask("against", { r: id, segment }); } catch (error) { standing = { error: error.message }; }
+  let verdict;
+  try { verdict = await ask("against", { r: id, segment }); } catch (error) { verdict = { error: error.message }; }
   judging = false;
   if (id !== state.recording) return;
-  list.verdicts.set(segment, standing);
+  list.verdicts.set(segment, verdict);
   // It is a problem now: positions after it change.
-  if (state.filter.outcome === "problems" && typeof standing.diverged_at === "number") list.forget(0);
+  if (state.filter.outcome === "problems" && typeof verdict.diverged_at === "number") list.forget(0);
   list.draw();
 }
 

@@ -4,7 +4,7 @@ import { day, clock, duration, el, number, outcome, several } from "./basics.js"
 
 const KEYS_MAX = 20;
 
-export function standing(box, newest, host, recordings) {
+export function showHealth(box, newest, host, recordings) {
   // What the keyboard is in stays.
   if (box.contains(document.activeElement)) return;
   box.replaceChildren(problem(newest), ...(host ? [state(host), guests(host), keys(host, recordings)] : []));

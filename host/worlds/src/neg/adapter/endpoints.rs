@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use k8s_openapi::api::discovery::v1::{Endpoint as Entry, EndpointSlice};
 use trueup_capabilities::neg::{Endpoint, EndpointGroup, Location};
 
-use super::node::Spot;
+use super::node::NodeLocation;
 
 /// The parts of a target.
 #[derive(Debug, Default, PartialEq)]
@@ -31,7 +31,7 @@ enum Who<'a> {
     /// Kind and name. A slice and its targets are in the same namespace.
     Named(&'a str, &'a str),
     Host(&'a str),
-    /// The owner is unknown, so the address stands alone.
+    /// The owner is unknown, so the address is alone.
     Address(IpAddr),
 }
 
@@ -41,7 +41,7 @@ struct Addresses {
     v6: BTreeSet<Ipv6Addr>,
 }
 
-/// The endpoints of the port with the name `port_name` in slices (empty if it has no name). `spot` locates a Node; if
+/// The endpoints of the port with the name `port_name` in slices (empty if it has no name). `location` locates a Node; if
 /// it returns `None`, the endpoint is left out.
 ///
 /// An address in several slices is one endpoint, and ready if one of them says so: both slices may contain an endpoint
@@ -49,7 +49,7 @@ struct Addresses {
 pub(super) fn placed<'a>(
     slices: impl Iterator<Item = &'a EndpointSlice>,
     port_name: &str,
-    spot: impl Fn(&str) -> Option<Spot<'a>>,
+    location: impl Fn(&str) -> Option<NodeLocation<'a>>,
 ) -> Placed {
     let mut owners: BTreeMap<Owner<'a>, Addresses> = BTreeMap::new();
     let mut unplaceable: BTreeSet<(&str, u16)> = BTreeSet::new();
@@ -73,10 +73,10 @@ pub(super) fn placed<'a>(
     let mut left_out = unplaceable.len();
     let mut groups: BTreeMap<(&str, &str), BTreeSet<Endpoint>> = BTreeMap::new();
     for (owner, addresses) in owners {
-        match spot(owner.node) {
-            Some(spot) => {
-                let group = groups.entry((spot.zone, spot.subnet)).or_default();
-                group.extend(addresses.paired(owner.port, spot.instance));
+        match location(owner.node) {
+            Some(location) => {
+                let group = groups.entry((location.zone, location.subnet)).or_default();
+                group.extend(addresses.paired(owner.port, location.instance));
             }
             None => left_out += addresses.v4.len().max(addresses.v6.len()),
         }

@@ -18,7 +18,7 @@ pub(super) struct Facts {
 }
 
 /// The zone, subnet and instance of a Node's endpoints.
-pub(super) struct Spot<'a> {
+pub(super) struct NodeLocation<'a> {
     pub(super) zone: &'a str,
     pub(super) subnet: &'a str,
     pub(super) instance: &'a str,
@@ -37,8 +37,8 @@ impl Facts {
     }
 
     /// `None` if the location of its endpoints is unknown.
-    pub(super) fn spot(&self) -> Option<Spot<'_>> {
-        Some(Spot {
+    pub(super) fn location(&self) -> Option<NodeLocation<'_>> {
+        Some(NodeLocation {
             zone: self.zone.as_deref()?,
             subnet: self.subnet.as_deref()?,
             instance: &self.instance,

@@ -268,8 +268,8 @@ impl Targets {
             }
         }
         let service = key.service();
-        let spot = |node: &str| self.index.node(node)?.spot();
-        let placed = placed(self.index.slices(&service), &exposed.port_name, spot);
+        let location = |node: &str| self.index.node(node)?.location();
+        let placed = placed(self.index.slices(&service), &exposed.port_name, location);
         let names = names.into_iter().map(|(subnet, name)| (subnet.to_owned(), name.into()));
         let settings = [
             (NEG_NAMES.to_owned(), Value::Object(names.collect())),

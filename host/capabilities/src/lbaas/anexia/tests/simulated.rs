@@ -116,7 +116,10 @@ async fn assert_true(engine: &Anexia, created: &[Object]) {
     let listed = engine.list_tagged(TAG).await.unwrap();
     assert_eq!(sorted_identifiers(&listed), sorted_identifiers(created));
     assert_eq!(listed.len(), 15);
-    assert_eq!(engine.orphans(&["lb".to_owned()], [].into()).await, Ok(Vec::new()));
+    assert_eq!(
+        engine.orphans(&["lb".to_owned()], ["u-1".to_owned()].into()).await,
+        Ok(Vec::new())
+    );
 }
 
 #[tokio::test]
@@ -229,7 +232,10 @@ async fn a_host_that_comes_back_adopts_what_its_predecessor_left() {
     .await;
     let specs = ["a", "b", "c"].map(backend);
     assert!(predecessor.create(&specs, &tags()).await.iter().all(Result::is_err));
-    let orphans = predecessor.orphans(&["lb".to_owned()], [].into()).await.unwrap();
+    let orphans = predecessor
+        .orphans(&["lb".to_owned()], ["u-1".to_owned()].into())
+        .await
+        .unwrap();
     assert_eq!(orphans.len(), 3);
     let url = format!("http://{}", sim.local_addr());
     let (successor, _) = engine_with(Settings {

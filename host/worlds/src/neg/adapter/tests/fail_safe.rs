@@ -133,7 +133,7 @@ fn an_object_that_cannot_be_read_takes_no_endpoint_away() {
     assert_eq!(
         unreadable(&mut all, &[known]),
         Some(Ok(1)),
-        "what was known of it stands"
+        "what was known of it stays"
     );
     let service = reference(Kind::Service, "shop", "web");
     assert_eq!(unreadable(&mut all, &[service]), Some(Ok(1)));

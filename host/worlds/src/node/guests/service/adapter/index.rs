@@ -96,7 +96,7 @@ impl Reading {
         let (fact, remarks) = match used {
             Ok((fact, remarks)) => (Ok(fact), remarks),
             Err(cause) => {
-                let problems = [format!("{who}: {cause}; what was known of it stands")].into();
+                let problems = [format!("{who}: {cause}; what was known of it stays")].into();
                 let remarks = Remarks {
                     problems,
                     ..Remarks::default()

@@ -262,7 +262,7 @@ fn a_slice_that_says_what_cannot_be_stands_as_it_was() {
     let before = all.endpoints();
     let broken = || slice("web-1", json!([{"name": "http", "port": 70000}]), json!([ready(2)]));
     let note = "endpointslice `shop/web-1`: ports[0].port: was 70000, must be a whole number from 1 to 65535; what was \
-                known of it stands";
+                known of it stays";
     let told = all.take_in(&look([is(broken())]));
     assert_eq!((told.notes, told.events), (vec![note.to_owned()], vec![]));
     assert_eq!(all.endpoints(), before);

@@ -126,7 +126,7 @@ fn a_service_that_says_what_cannot_be_stands_as_it_was() {
         ),
     ] {
         let told = all.take_in(&look([is(service("web", spec.clone()))]));
-        let note = format!("service `shop/web`: {cause}; what was known of it stands");
+        let note = format!("service `shop/web`: {cause}; what was known of it stays");
         assert_eq!((told.notes, told.events), (vec![note.clone()], vec![]), "{spec}");
         assert_eq!(all.services(), before);
 
