@@ -160,7 +160,7 @@ fn a_state_folder_shows_all_of_its_recordings() {
     );
     let calls = served.ask(&format!("rows?r={}&count=100", ids[1]));
     assert!(!rows(&calls).is_empty());
-    assert_eq!(calls["standing"]["segments"][0]["guest"], "lbaas");
+    assert_eq!(calls["progress"]["segments"][0]["guest"], "lbaas");
 }
 
 #[test]

@@ -77,14 +77,16 @@ fn nothing_fails_while_endpoints_change_and_a_resync_makes_the_same_rules() {
 fn flushed_rules_come_back_when_the_operator_reconciles_the_renderer() {
     let endpoints: Vec<(Pod, Endpoint)> = healthy().map(|pod| (pod, Endpoint::Ready)).into();
     let cluster = Cluster::start(&[(PLAIN, endpoints)]);
-    let before = listings(&cluster);
     let flushed = NODES[0];
-    ruleset::flush(&cluster.network, flushed);
-    for key in ["nftables", "service"].map(|guest| format!("{guest}/{}", flushed.name())) {
-        cluster.reconcile(flushed, &key).exits(0);
-        let after = ruleset::listing(&cluster.network, flushed, "ip");
-        check_rules(&key, &before[&(flushed, "ip")], &after);
+    let rules = || ruleset::listing(&cluster.network, flushed, "ip").lines();
+    let before = rules();
+    for guest in ["nftables", "service"] {
         ruleset::flush(&cluster.network, flushed);
+        assert_ne!(rules(), before);
+        cluster
+            .reconcile(flushed, &format!("{guest}/{}", flushed.name()))
+            .exits(0);
+        assert_eq!(rules(), before, "{guest}");
     }
     cluster
         .reconcile(flushed, &format!("nodesync/{}", flushed.name()))
