@@ -3,6 +3,7 @@
 use std::net::TcpListener;
 
 use rustix::process::Signal;
+use serde_json::Value;
 
 use support::{Engine, Object, Ran, Site, Started, program, ran, wait_until};
 
@@ -149,6 +150,15 @@ fn status_and_audit_name_what_is_refused_and_what_is_not_applied() {
 
     host.signal(Signal::HUP);
     wait_until("a reload", || status().last_line() == "all is well");
+    let after = told(&site, &["status", "-o", "json"]).json();
+    let at = |document: &Value, name: &str| document["host"][name].as_u64().unwrap();
+    assert!(
+        at(&after, "started_ms") <= at(&json, "started_ms"),
+        "the process lives on"
+    );
+    assert!(at(&after, "reloaded_ms") > at(&json, "now_ms"), "{after}");
+    let text = status().exits(0);
+    assert!(text.stdout.contains("trueup.toml, read again "), "{text}");
     host.terminate().0.exits(0);
 }
 

@@ -90,7 +90,10 @@ fn show(args: &Show, output: Output) -> Ending {
         };
         output::talk(&format!("note: no entry is about {known}"));
     }
-    output::show(&lines, output, |lines| table(lines))
+    output::show(&lines, output, |lines| match lines.is_empty() {
+        true => vec!["no entries".to_owned()],
+        false => table(lines),
+    })
 }
 
 fn table(lines: &[Line]) -> Vec<String> {

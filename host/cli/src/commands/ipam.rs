@@ -196,13 +196,17 @@ enum State<'a> {
     /// Milliseconds left.
     Resting(u64),
     Free,
+    /// The store is not read.
+    Unknown,
 }
 
 impl<'a> State<'a> {
     /// The guest's rule: an address still rests at exactly the period's end, and starts anew if the clock went back.
-    fn of(address: &'a AddressInfo, cooling_period_ms: u64, now_ms: u64) -> Self {
+    fn of(address: &'a AddressInfo, shown: &Shown, now_ms: u64) -> Self {
+        let cooling_period_ms = shown.cooling_period_ms;
         match (&address.key, address.unassigned_at_ms) {
             (Some(key), _) => Self::Assigned(key),
+            _ if !shown.read => Self::Unknown,
             (None, Some(at_ms)) if cooling_period_ms > 0 => {
                 match cooling_period_ms.checked_sub(now_ms.saturating_sub(at_ms)) {
                     Some(left_ms) => Self::Resting(left_ms),
@@ -230,7 +234,9 @@ fn lines(shown: &Shown, now_ms: u64) -> Vec<String> {
         (false, Some(error)) => format!("not read: {}", printable(error)),
     };
     lines.push(format!("store     {store}"));
-    lines.push(format!("total     {}", shown.stats));
+    if shown.read {
+        lines.push(format!("total     {}", shown.stats));
+    }
     lines.push(String::new());
     lines.extend(interfaces(shown, now_ms));
     lines.extend(addresses(shown, now_ms));
@@ -241,14 +247,16 @@ fn interfaces(shown: &Shown, now_ms: u64) -> Vec<String> {
     let of_eni = |eni: &Eni| {
         let (mut assigned, mut resting, mut free) = (0_usize, 0_usize, 0_usize);
         for address in &eni.addresses {
-            match State::of(address, shown.cooling_period_ms, now_ms) {
+            match State::of(address, shown, now_ms) {
                 State::Assigned(_) => assigned += 1,
                 State::Resting(_) => resting += 1,
                 State::Free => free += 1,
+                State::Unknown => {}
             }
         }
-        let [all, assigned, resting, free] =
-            [eni.addresses.len(), assigned, resting, free].map(|count| count.to_string());
+        let all = eni.addresses.len().to_string();
+        let [assigned, resting, free] =
+            [assigned, resting, free].map(|count| or_dash(shown.read.then(|| count.to_string())));
         let (device, flags) = (eni.device_number.to_string(), flags(eni).to_owned());
         [eni.id.clone(), device, flags, all, assigned, resting, free]
     };
@@ -290,10 +298,11 @@ fn addresses(shown: &Shown, now_ms: u64) -> Vec<String> {
     for eni in &shown.enis {
         for info in &eni.addresses {
             let (address, id) = (&info.address, &eni.id);
-            rows.push(match State::of(info, shown.cooling_period_ms, now_ms) {
+            rows.push(match State::of(info, shown, now_ms) {
                 State::Assigned(key) => used(address, id, "assigned", key),
                 State::Resting(ms) => unused(address, id, &format!("resting, {} left", seconds(ms))),
                 State::Free => unused(address, id, "free"),
+                State::Unknown => unused(address, id, "unknown"),
             });
         }
     }
@@ -441,7 +450,14 @@ ADDRESS   INTERFACE  STATE                POD            NETWORK  CONTAINER    I
             ..shown()
         };
         let lines = lines(&unread, 70_000);
-        assert_eq!(lines[2], "store     not read: unavailable: disk full");
-        assert!(lines.iter().all(|line| !line.contains("resting")), "{lines:#?}");
+        let expected = [
+            "store     not read: unavailable: disk full",
+            "",
+            "INTERFACE  DEVICE  FLAGS     ADDRESSES  ASSIGNED  RESTING  FREE",
+            "eni-1      0       primary   4          -         -        -",
+        ];
+        assert_eq!(lines[2..6], expected);
+        let free = ["10.0.0.3", "10.0.0.4", "10.0.0.5"].map(|ip| format!("{ip}  eni-1      unknown"));
+        assert!(free.iter().all(|line| lines.contains(line)), "{lines:#?}");
     }
 }

@@ -23,6 +23,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
+use trueup_base::clock::{Clock as _, SystemClock};
 use trueup_config::Config;
 use trueup_registry::Registry;
 use trueup_work::event::Event;
@@ -110,6 +111,7 @@ pub async fn watch(
     let mut current = config;
     let mut leading = None;
     let mut begun = Before::default();
+    let started_ms = SystemClock.steady_ms();
     loop {
         let (mut next, mut stopped) = (None, false);
         let end = async |host_context: &HostContext| {
@@ -120,7 +122,7 @@ pub async fn watch(
         };
         let kept = (std::mem::take(&mut begun), &mut leading);
         let ended = Box::pin(run(&current, registry, RunMode::UntilStopped, kept, end, &tell)).await;
-        begun.reloaded = true;
+        begun.since_ms = Some(started_ms);
         let not_begun = match &ended {
             Err(error) | Ok(Ended { error: Some(error), .. }) => Some(error.to_string()),
             Ok(_) => None,
@@ -154,8 +156,8 @@ async fn resign(leading: Option<Leading>) {
 /// What happened in this process before a run.
 #[derive(Default)]
 struct Before {
-    /// Another configuration ran.
-    reloaded: bool,
+    /// When the first configuration began. `None` if this is the first.
+    since_ms: Option<u64>,
     /// Why the configuration that was to replace this one did not begin.
     refused: Vec<String>,
 }
@@ -186,8 +188,8 @@ async fn run(
     let tell = RefCell::new(tell);
     let tell: &dyn Fn(Event) = &|event| (tell.borrow_mut())(event);
     let host_context = HostContext::with_state(config, registry, worlds())?;
-    if before.reloaded {
-        host_context.host_status.reloaded();
+    if let Some(since_ms) = before.since_ms {
+        host_context.host_status.reloaded(since_ms);
     }
     if !before.refused.is_empty() {
         reload::refused(&host_context, before.refused);

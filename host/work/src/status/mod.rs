@@ -89,8 +89,6 @@ pub struct HostStatus {
 #[derive(Default)]
 struct Inner {
     host: HostShown,
-    /// Whether another configuration ran before in this process.
-    reloaded: bool,
     source: SourceShown,
     /// What Services on this node request but do not get.
     on_node: Vec<String>,
@@ -167,14 +165,15 @@ impl HostStatus {
         (host.role, host.leader.clone())
     }
 
-    /// Another configuration ran before in this process.
-    pub fn reloaded(&self) {
-        self.inner.lock().reloaded = true;
+    /// Another configuration ran before in this process, since `started_ms`.
+    pub fn reloaded(&self, started_ms: u64) {
+        let host = &mut self.inner.lock().host;
+        host.reloaded_ms = Some(std::mem::replace(&mut host.started_ms, started_ms));
     }
 
     /// Whether another configuration ran before in this process.
     pub fn is_reloaded(&self) -> bool {
-        self.inner.lock().reloaded
+        self.inner.lock().host.reloaded_ms.is_some()
     }
 
     /// The host was to take another configuration, and refused.

@@ -68,8 +68,11 @@ pub struct HostShown {
     pub config: String,
     /// Its state folder.
     pub state_dir: String,
-    /// When the host started.
+    /// When the process started.
     pub started_ms: u64,
+    /// When it took its configuration. Absent if that was at its start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reloaded_ms: Option<u64>,
     /// When this document was written.
     pub now_ms: u64,
     /// Its part in the election.

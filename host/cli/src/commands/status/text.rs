@@ -16,7 +16,7 @@ const IN_FLIGHT_MAX: usize = 10;
 pub(super) fn lines(status: &Status, keys: Option<&[KeyShown]>, held: &[KeyShown]) -> Vec<String> {
     let mut lines = vec![
         format!("host      {}", host(status)),
-        format!("config    {}{}", status.host.config, not_applied(&status.host)),
+        format!("config    {}{}", status.host.config, read_again(&status.host)),
     ];
     if !status.host.admin.is_empty() {
         lines.push(format!("admin     {}", status.host.admin.join(", ")));
@@ -96,15 +96,17 @@ pub(in crate::commands) fn without_problems(status: &Status) -> String {
     }
 }
 
-/// `; a reload was refused 12 s ago; changed since it was read: kill -HUP 17 applies it`.
-fn not_applied(host: &HostShown) -> String {
+/// `, read again 60 s ago; a reload was refused 12 s ago; changed since it was read: kill -HUP 17 applies it`.
+fn read_again(host: &HostShown) -> String {
+    let read = host.reloaded_ms;
+    let read = read.map(|at_ms| format!(", read again {}", since(at_ms, host.now_ms)));
     let refused = host.refused_reload.as_ref();
     let refused = refused.map(|refused| format!("; a reload was refused {}", since(refused.at_ms, host.now_ms)));
     let changed = match host.config_changed {
         true => format!("; changed since it was read: `kill -HUP {}` applies it", host.pid),
         false => String::new(),
     };
-    refused.unwrap_or_default() + &changed
+    [read, refused, Some(changed)].into_iter().flatten().collect()
 }
 
 fn host(status: &Status) -> String {
@@ -297,13 +299,16 @@ fn node(status: &Status) -> Option<String> {
 fn pods(status: &Status) -> Option<String> {
     let pods = status.pods.as_ref()?;
     let state = if pods.serving { "served" } else { "not served" };
-    let mut text = format!("`{}` {state}: {}, {} free", pods.instance, pods.stats, pods.stats.free);
-    if pods.stats.resting > 0 {
-        // Writing to a String can't fail.
-        let _ = write!(text, ", {} resting", pods.stats.resting);
-    }
-    if let Some(error) = &pods.error {
-        let _ = write!(text, "; {}", printable(error));
+    let mut text = format!("`{}` {state}", pods.instance);
+    // Writing to a String can't fail. Without its store the host knows no address, and the last line says why.
+    if pods.serving {
+        let _ = write!(text, ": {}, {} free", pods.stats, pods.stats.free);
+        if pods.stats.resting > 0 {
+            let _ = write!(text, ", {} resting", pods.stats.resting);
+        }
+        if let Some(error) = &pods.error {
+            let _ = write!(text, "; {}", printable(error));
+        }
     }
     if let Some(ms) = pods.next_try_in_ms {
         let _ = write!(text, "; next try in {}", passed(ms));
