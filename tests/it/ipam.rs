@@ -3,6 +3,8 @@
 //!
 //! `scenarios/ipam/` covers which address the guest chooses; other tests use a real container network.
 
+mod lost;
+
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::UnixStream;
@@ -528,44 +530,6 @@ fn pods_are_named_where_the_plugin_names_them_also_after_a_restart() {
     assert!(said.contains(del), "{said}");
     host.ends();
     replays(&site);
-}
-
-#[test]
-fn a_checkpoint_that_lost_entries_gives_no_address_until_it_is_accepted() {
-    let site = Site::ipam();
-    let checkpoint = site.path(".trueup/checkpoints/ipam");
-    let host = Host::start(&site);
-    host.gives("c1", "10.0.0.2", 0);
-    host.gives("c2", "10.0.0.3", 0);
-    let short = fs::read(&checkpoint).unwrap();
-    host.gives("c3", "10.0.0.4", 0);
-    host.started.kill();
-    for lost in [Some(&short), None] {
-        match lost {
-            Some(short) => fs::write(&checkpoint, short).unwrap(),
-            None => fs::remove_file(&checkpoint).unwrap(),
-        }
-        let shown = checkpoint.to_str().unwrap();
-        let verified = trueup(["checkpoint", "verify", shown]).exits(1);
-        assert!(verified.stdout.starts_with("corrupt: "), "{verified}");
-        let checked = ran(&mut site.command("check", &[])).exits(1);
-        assert!(checked.stdout.contains("\nfailed   checkpoint "), "{checked}");
-        let mut started = site.start("run", &[]);
-        started.wait_for_warning("the store can't be read: ");
-        started.wait_for("listening on ");
-        let host = Host { site: &site, started };
-        assert_eq!(code(&host.pod("ADD", "c9")), 11);
-        let why = host.show()["error"].to_string();
-        assert!(why.contains("trueup checkpoint accept"), "{why}");
-        let problem = host_status(&site, 1)["problems"][0].to_string();
-        assert!(problem.contains("trueup checkpoint accept"), "{problem}");
-        host.ends();
-        let accepted = trueup(["checkpoint", "accept", shown]).exits(0);
-        assert!(accepted.stdout.contains("going on with "), "{accepted}");
-    }
-    let host = Host::start(&site);
-    host.gives("c9", "10.0.0.2", 0);
-    host.ends();
 }
 
 #[test]

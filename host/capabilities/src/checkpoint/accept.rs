@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use super::anchor::{self, Mark};
+use super::anchor::{self, FORGOTTEN, Mark};
 use super::disk::Real;
 use super::lock;
 use super::tools::{Kind, ToolError, kind_of, read_file, read_json};
@@ -39,11 +39,12 @@ pub struct Accepted {
 }
 
 /// Accepts what exists as complete: a truncated store, an older copy, or none. Returns the change; `None` if nothing is
-/// missing.
+/// missing. `confirmed`: whether entries may be lost by this.
 ///
 /// # Errors
-/// If the store is in use or damaged in itself. A damaged store must first be moved away or restored.
-pub fn accept(path: &Path) -> Result<Option<Accepted>, ToolError> {
+/// If the store is in use or damaged in itself. A damaged store must first be moved away or restored. If entries are
+/// lost, and that is not confirmed.
+pub fn accept(path: &Path, confirmed: bool) -> Result<Option<Accepted>, ToolError> {
     let _lock = lock::take(path)?;
     let found = match kind_of(path)? {
         Some(Kind::File) => Some(read_file(path, None)?.mark()),
@@ -54,6 +55,12 @@ pub fn accept(path: &Path) -> Result<Option<Accepted>, ToolError> {
     let known = anchor::look(path);
     if known.as_ref().ok() == Some(&found) {
         return Ok(None);
+    }
+    if !confirmed && let Some(lost) = known.as_ref().ok().and_then(|known| anchor::lost(*known, found)) {
+        let shown = path.display();
+        return Err(ToolError::Misused(format!(
+            "{shown}: {lost}; {FORGOTTEN}; to go on: `trueup checkpoint accept {shown} --yes`"
+        )));
     }
     anchor::set(&Real, path, found)?;
     Ok(Some(Accepted {

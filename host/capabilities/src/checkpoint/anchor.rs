@@ -158,13 +158,18 @@ pub(super) fn lost(known: Option<Mark>, found: Option<Mark>) -> Option<String> {
 }
 
 /// What an operator must know before going on without a part of a store.
-pub const FORGOTTEN: &str = "what the missing entries assigned may then be assigned again: docs/operators.md, \"The checkpoint is \
-                             corrupt\", says how to avoid that";
+pub(super) const FORGOTTEN: &str = "pods keep the addresses that missing entries gave them, and others may get the same; the safe \
+                                    way: docs/operators.md, \"The checkpoint is corrupt\"";
 
 /// The commands that an operator runs if the host can't continue with a store: only those that succeed with the files
 /// that are there. `accept` refuses a file that is damaged in itself.
 fn way_out(path: &Path) -> String {
     let shown = path.display();
+    let content = place::read_bytes(path);
+    let is_foreign = content.as_ref().is_ok_and(|bytes| !bytes.starts_with(format::MAGIC));
+    if is_foreign && matches!(look(path), Ok(None)) {
+        return "it is no checkpoint, and has no anchor beside it: give the path of one".to_owned();
+    }
     let restore = match generations::list(path).unwrap_or_default().first() {
         Some(newest) => {
             format!("`trueup checkpoint restore {shown} --generation {newest}` brings an earlier one back, or ")
@@ -172,7 +177,7 @@ fn way_out(path: &Path) -> String {
         None => String::new(),
     };
     let accept = format!("`trueup checkpoint accept {shown}` goes on with");
-    let accept = match place::read_bytes(path).map(|bytes| format::scan(&bytes, None)) {
+    let accept = match content.map(|bytes| format::scan(&bytes, None)) {
         Ok(Ok(_)) => format!("{accept} what is there"),
         Ok(Err(_)) => format!("`mv {shown} {shown}.damaged`, then {accept} an empty store"),
         Err(_) => format!("{accept} an empty store"),

@@ -157,9 +157,8 @@ impl File {
             settled: Arc::default(),
             _lock: lock,
         };
-        if let Err(error) = shared.load() {
-            tracing::error!("checkpoint: {}: {}", error.kind(), error.text());
-        }
+        // Ignore the error: the next read or write returns it.
+        let _ = shared.load();
         Ok(Self {
             shared: Arc::new(shared),
         })

@@ -143,6 +143,28 @@ struct Record<'a> {
 /// Reads a whole file. `known` is its minimum state; `None` if that is unknown. The error says which record is damaged,
 /// where and how, or what is lost: the caller must not treat the rest as complete.
 pub(super) fn scan(bytes: &[u8], known: Option<Mark>) -> Result<Scan, String> {
+    let scan = intact(bytes)?;
+    if let Some(Torn {
+        record, reason, offset, ..
+    }) = &scan.torn
+    {
+        let start = usize::try_from(*offset).unwrap_or(bytes.len());
+        let durable = durable_behind(scan.version, bytes, start, *record);
+        let anchored = known.filter(|known| known.epoch == scan.epoch);
+        if let Some(durable) = durable.max(anchored.map(|known| known.records))
+            && durable >= *record
+        {
+            return Err(format!(
+                "record {record} at offset {offset} is damaged: {reason}; records up to {durable} were durable, so \
+                 entries that were answered are lost"
+            ));
+        }
+    }
+    anchor::lost(known, Some(scan.mark())).map_or(Ok(scan), Err)
+}
+
+/// The records before the first that is not intact, whether that one was answered or not. Fails without any.
+pub(super) fn intact(bytes: &[u8]) -> Result<Scan, String> {
     let (version, epoch) = read_header(bytes)?;
     let start = version.header_bytes();
     let damaged = |reason: &str| format!("record 0 at offset {start} is damaged: {reason}");
@@ -150,20 +172,12 @@ pub(super) fn scan(bytes: &[u8], known: Option<Mark>) -> Result<Scan, String> {
     if data.number != 0 {
         return Err(damaged("it is not the data"));
     }
-    let mut scan = Scan {
-        version,
-        epoch,
-        saved: Saved::of(data.payload),
-        bytes: bytes.len() as u64,
-        end: 0,
-        torn: None,
-    };
-    let mut offset = data.next;
-    let mut number = 1;
-    while offset < bytes.len() {
+    let mut saved = Saved::of(data.payload);
+    let (mut offset, mut number, mut torn) = (data.next, 1, None);
+    while offset < bytes.len() && torn.is_none() {
         let reason = match record_at(version, bytes, offset) {
             Ok(record) if record.number == number => {
-                scan.saved.entries.push(record.payload.to_owned());
+                saved.entries.push(record.payload.to_owned());
                 offset = record.next;
                 number += 1;
                 continue;
@@ -171,26 +185,21 @@ pub(super) fn scan(bytes: &[u8], known: Option<Mark>) -> Result<Scan, String> {
             Ok(_) => "it has another number",
             Err(reason) => reason,
         };
-        let durable = durable_behind(version, bytes, offset, number);
-        let anchored = known.filter(|known| known.epoch == epoch);
-        if let Some(durable) = durable.max(anchored.map(|known| known.records))
-            && durable >= number
-        {
-            return Err(format!(
-                "record {number} at offset {offset} is damaged: {reason}; records up to {durable} were durable, so \
-                 entries that were answered are lost"
-            ));
-        }
-        scan.torn = Some(Torn {
+        torn = Some(Torn {
             record: number,
             offset: offset as u64,
             bytes: (bytes.len() - offset) as u64,
             reason,
         });
-        break;
     }
-    scan.end = offset as u64;
-    anchor::lost(known, Some(scan.mark())).map_or(Ok(scan), Err)
+    Ok(Scan {
+        version,
+        epoch,
+        saved,
+        bytes: bytes.len() as u64,
+        end: offset as u64,
+        torn,
+    })
 }
 
 /// The version and the epoch of a file.

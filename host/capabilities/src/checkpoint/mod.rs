@@ -22,7 +22,6 @@ pub mod simulated;
 mod syncs;
 pub mod tools;
 
-pub use anchor::FORGOTTEN;
 pub use lock::OpenError;
 
 pub use crate::bindings::checkpoint::store::{Error, Saved};

@@ -123,9 +123,12 @@ pub struct Picture {
     pub in_use: bool,
     /// Older checkpoints that can be restored.
     pub generations: Vec<Generation>,
-    /// The complete content.
+    /// The complete content, or what is before the damage.
     #[serde(skip)]
     pub saved: Saved,
+    /// The damage, if there is some.
+    #[serde(skip)]
+    pub damage: Option<Error>,
 }
 
 /// The result of checking a store.
@@ -198,7 +201,7 @@ fn kind_there(path: &Path) -> Result<Kind, ToolError> {
 /// Reads what is stored there, without a lock and without writing.
 ///
 /// # Errors
-/// If nothing is stored there, or it can't be read.
+/// If nothing is stored there, or none of it can be read.
 pub fn look(path: &Path) -> Result<Picture, ToolError> {
     let kind = kind_there(path)?;
     let holder = lock::holder(path);
@@ -216,12 +219,20 @@ pub fn look(path: &Path) -> Result<Picture, ToolError> {
         in_use: holder.is_some(),
         generations: generations_beside(path)?,
         saved: Saved::of(""),
+        damage: None,
     };
     match kind {
         Kind::File => {
             // Read the anchor before the file: a host that writes meanwhile raises both.
             let known = anchor::look(path)?;
-            let reading = read_file_in_use(path, None)?;
+            let reading = match read_file_in_use(path, None) {
+                Ok(reading) => reading,
+                Err(damage) => {
+                    let before = format::intact(&place::read_bytes(path)?).map_err(|_| damage.clone())?;
+                    picture.damage = Some(damage);
+                    Scan { torn: None, ..before }
+                }
+            };
             picture.lost = anchor::lost(known, Some(reading.mark()));
             picture.bytes = reading.bytes;
             picture.end = Some(reading.end);

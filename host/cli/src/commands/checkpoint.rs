@@ -3,8 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
-use trueup_capabilities::checkpoint::FORGOTTEN;
+use trueup_base::clock::{Clock as _, SystemClock};
+use trueup_capabilities::Identity;
+use trueup_capabilities::audit::{self, Audit};
 use trueup_capabilities::checkpoint::tools::{self, Accepted, Copied, Kind, Mark, Picture, ToolError, Torn, Verdict};
+use trueup_runtime::state_lock::StateLock;
 use trueup_worlds::ipam::stored::{self, Allocation};
 
 use super::one_of;
@@ -41,6 +44,9 @@ pub(crate) enum Command {
     Accept {
         /// The store.
         path: PathBuf,
+        /// Goes on although entries are lost.
+        #[arg(long)]
+        yes: bool,
     },
 }
 
@@ -87,28 +93,54 @@ pub(crate) fn exec(command: Command, output: Output) -> Ending {
         Command::Verify { path } => verify(&path, output),
         Command::Copy(args) => copy(&args, output),
         Command::Restore { path, generation } => {
+            let audited = Audited::of(&path)?;
             let copied = tools::restore(&path, generation)?;
             let done = format!("brought back generation {generation} of {}", path.display());
+            audited.tell("checkpoint restore", &path, &format!("generation {generation}"))?;
             report(&copied, &done, output)
         }
-        Command::Accept { path } => accept(&path, output),
+        Command::Accept { path, yes } => accept(&path, yes, output),
     }
 }
 
-fn accept(path: &Path, output: Output) -> Ending {
-    let changed = tools::accept(path)?;
-    if changed.is_some() {
-        output::talk(&format!("warning: {FORGOTTEN}"));
+/// The audit log and the lock of the state folder in which a store is. `None` for a store elsewhere.
+struct Audited(Option<(StateLock, Audit)>);
+
+impl Audited {
+    fn of(store: &Path) -> Result<Self, Failure> {
+        let whole = std::path::absolute(store).map_err(misused)?;
+        let is_state = |folder: &&Path| audit::is_log(&folder.join("audit")).is_ok_and(|is_log| is_log);
+        let Some(state_dir) = whole.ancestors().skip(1).find(is_state) else {
+            return Ok(Self(None));
+        };
+        let lock = StateLock::take(state_dir)?;
+        let audit = Audit::open(&state_dir.join("audit")).map_err(anyhow::Error::new)?;
+        Ok(Self(Some((lock, audit))))
     }
+
+    fn tell(&self, action: &str, store: &Path, outcome: &str) -> Result<(), Failure> {
+        let Some((_, audit)) = &self.0 else { return Ok(()) };
+        let (now_ms, scope) = (SystemClock.now_ms(), store.display().to_string());
+        let told = audit.managed(now_ms, &Identity::default(), action, &scope, outcome);
+        Ok(told.map_err(anyhow::Error::new)?)
+    }
+}
+
+fn accept(path: &Path, yes: bool, output: Output) -> Ending {
+    let audited = Audited::of(path)?;
+    let changed = tools::accept(path, yes)?;
     let shown = path.display();
     let text = |mark: Option<Mark>, none: &str| mark.map_or_else(|| none.to_owned(), |mark| mark.to_string());
     let going_on = |Accepted { known, found }: &Accepted| {
         let (found, known) = (text(*found, "an empty store"), text(*known, "nothing"));
-        format!("{shown}: going on with {found}; known was {known}")
+        format!("going on with {found}; known was {known}")
     };
+    if let Some(accepted) = &changed {
+        audited.tell("checkpoint accept", path, &going_on(accepted))?;
+    }
     output::show(changed.as_slice(), output, |changed| {
-        let nothing = || format!("{shown}: nothing is missing");
-        vec![changed.first().map_or_else(nothing, going_on)]
+        let nothing = || "nothing is missing".to_owned();
+        vec![format!("{shown}: {}", changed.first().map_or_else(nothing, going_on))]
     })
 }
 
@@ -124,7 +156,8 @@ struct Shown {
 }
 
 fn show(path: &Path, output: Output) -> Ending {
-    let picture = tools::look(path)?;
+    let mut picture = tools::look(path)?;
+    let damage = picture.damage.take();
     let (allocations, not_understood) = match stored::allocations(&picture.saved) {
         Ok(all) => (Some(all), None),
         Err(why) => (None, Some(why)),
@@ -134,7 +167,8 @@ fn show(path: &Path, output: Output) -> Ending {
         allocations,
         not_understood,
     };
-    output::show(&shown, output, lines)
+    output::show(&shown, output, lines)?;
+    damage.map_or(Ok(Exit::Done), |damage| Err(ToolError::from(damage).into()))
 }
 
 fn lines(shown: &Shown) -> Vec<String> {

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use trueup_capabilities::checkpoint::Store;
 use trueup_capabilities::checkpoint::json_file::JsonFile;
-use trueup_capabilities::checkpoint::tools::{self, Accepted, Mark, Verdict};
+use trueup_capabilities::checkpoint::tools::{self, Accepted, Mark, ToolError, Verdict};
 
 use super::{Scratch, file, filled_file, settings, stored, told};
 
@@ -59,14 +59,18 @@ async fn a_file_cut_at_a_record_s_end_is_not_served_until_it_is_accepted() {
     assert_eq!(fs::read(&path).unwrap(), short);
     let picture = tools::look(&path).unwrap();
     assert!(picture.lost.unwrap().contains(why), "what is left can be looked at");
-    let accepted = tools::accept(&path).unwrap();
+    let refused = tools::accept(&path, false).unwrap_err();
+    assert!(matches!(refused, ToolError::Misused(_)), "{refused}");
+    let refused = refused.to_string();
+    assert!(refused.contains(why) && refused.contains("--yes"), "{refused}");
+    let accepted = tools::accept(&path, true).unwrap();
     let mark = |records| Some(Mark { epoch: 1, records });
     let expected = Accepted {
         known: mark(3),
         found: mark(2),
     };
     assert_eq!(accepted, Some(expected));
-    assert_eq!(tools::accept(&path).unwrap(), None);
+    assert_eq!(tools::accept(&path, false).unwrap(), None);
     let store = file(&path);
     assert_eq!(stored(&store).await.unwrap().unwrap().1, entries(2));
     store.append("again").await.unwrap();
@@ -93,9 +97,9 @@ async fn a_file_that_is_gone_or_older_is_told_from_one_that_never_was() {
     assert!(stored(&store).await.unwrap_err().contains(gone));
     assert!(told(&store.append("x").await.unwrap_err()).contains(gone));
     assert!(told(&store.checkpoint("x").await.unwrap_err()).contains(gone));
-    assert!(tools::accept(&path).is_err(), "a host has it");
+    assert!(tools::accept(&path, true).is_err(), "a host has it");
     drop(store);
-    let accepted = tools::accept(&path).unwrap();
+    let accepted = tools::accept(&path, true).unwrap();
     assert_eq!(accepted.unwrap().found, None);
     assert_eq!(stored(&file(&path)).await, Ok(None));
 }
@@ -108,12 +112,13 @@ async fn the_way_out_of_a_damaged_file_names_only_what_succeeds() {
     let mut bytes = fs::read(&path).unwrap();
     bytes[24] ^= 1;
     fs::write(&path, &bytes).unwrap();
+    assert!(tools::look(&path).is_err(), "its first record is damaged");
     let (shown, away) = (path.display(), scratch.path("ipam.damaged"));
     let moved = format!(
         "`mv {shown} {}`, then `trueup checkpoint accept {shown}` goes on",
         away.display()
     );
-    let refused = tools::accept(&path).unwrap_err().to_string();
+    let refused = tools::accept(&path, true).unwrap_err().to_string();
     assert!(refused.contains(&moved) && !refused.contains("restore"), "{refused}");
 
     fs::write(scratch.path("ipam.3"), "").unwrap();
@@ -122,8 +127,38 @@ async fn the_way_out_of_a_damaged_file_names_only_what_succeeds() {
     assert!(refused.contains(&restore) && refused.contains(&moved), "{refused}");
 
     fs::rename(&path, &away).unwrap();
-    assert_eq!(tools::accept(&path).unwrap().unwrap().found, None);
+    assert_eq!(tools::accept(&path, true).unwrap().unwrap().found, None);
     assert_eq!(stored(&file(&path)).await, Ok(None));
+}
+
+#[tokio::test]
+async fn what_is_whole_before_the_damage_is_shown() {
+    let scratch = Scratch::new();
+    let path = scratch.path("ipam");
+    filled(&path, 1).await;
+    let before = fs::metadata(&path).unwrap().len();
+    let store = file(&path);
+    for number in 1..4 {
+        store.append(&format!("{number}")).await.unwrap();
+    }
+    drop(store);
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[usize::try_from(before).unwrap()] ^= 1;
+    fs::write(&path, &bytes).unwrap();
+    let picture = tools::look(&path).unwrap();
+    assert_eq!((picture.saved.entries, picture.tail), (entries(1), None));
+    let damage = picture.damage.unwrap();
+    assert!(damage.text().contains("record 2 at offset"), "{damage:?}");
+}
+
+#[test]
+fn a_file_that_is_no_checkpoint_is_not_to_be_moved_away() {
+    let scratch = Scratch::new();
+    let path = scratch.path("passwd");
+    fs::write(&path, "root:x:0:0").unwrap();
+    let said = tools::look(&path).unwrap_err().to_string();
+    assert!(said.contains("it is no checkpoint"), "{said}");
+    assert!(!said.contains("mv ") && !said.contains("accept"), "{said}");
 }
 
 #[tokio::test]
@@ -171,7 +206,7 @@ async fn a_damaged_anchor_is_told_and_can_be_accepted() {
     fs::write(scratch.path("ipam.anchor"), "nonsense").unwrap();
     let text = stored(&file(&path)).await.unwrap_err();
     assert!(text.contains("ipam.anchor: neither of its lines is right"), "{text}");
-    tools::accept(&path).unwrap();
+    tools::accept(&path, true).unwrap();
     assert_eq!(stored(&file(&path)).await.unwrap().unwrap().1, entries(2));
 }
 
@@ -186,6 +221,6 @@ async fn a_json_file_that_is_gone_is_told_from_one_that_never_was() {
     fs::remove_file(&path).unwrap();
     let text = stored(&json_file(&path)).await.unwrap_err();
     assert!(text.starts_with("corrupt: ") && text.contains("it is gone"), "{text}");
-    tools::accept(&path).unwrap();
+    tools::accept(&path, true).unwrap();
     assert_eq!(stored(&json_file(&path)).await, Ok(None));
 }
