@@ -314,6 +314,22 @@ const FAULTS: &[Case] = &[
     Case {
         plant: || {
             let server = ApiServer::start();
+            let planted = lbaas()
+                .edit(
+                    "manifests = \"manifests\"",
+                    "kubernetes = { kubeconfig = \"kubeconfig\" }",
+                )
+                .file("kubeconfig", &server.kubeconfig(ADMIN, "a-token"))
+                .add("[election]\nnamespace = \"trueup\"");
+            planted.keeps(server)
+        },
+        check: "Lease",
+        says: "namespace `trueup` does not exist",
+        next: "kubectl create namespace trueup",
+    },
+    Case {
+        plant: || {
+            let server = ApiServer::start();
             let planted = cluster(&server, ADMIN);
             let refused = Fault::Refused {
                 code: 401,
@@ -426,6 +442,19 @@ fn a_warning_does_not_fail_a_check() {
     let mut host = planted.site.start("run", &[]);
     host.wait_for("true");
     let mut planted = planted;
+    let beside_its_own = ran(&mut planted.command).exits(0);
+    let of_host = "this configuration's host runs, process ";
+    assert!(
+        names(&findings(&beside_its_own), "ok", ("state folder", of_host, "")),
+        "{beside_its_own}"
+    );
+    fs::copy(planted.site.path("trueup.toml"), planted.site.path("other.toml")).unwrap();
+    planted.command = program();
+    planted
+        .command
+        .arg("check")
+        .arg(planted.site.path("other.toml"))
+        .args(["--output", "json"]);
     let ran_beside = ran(&mut planted.command).exits(0);
     let taken = (
         "state folder",

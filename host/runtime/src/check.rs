@@ -12,6 +12,7 @@
 mod place;
 mod source;
 
+use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use tokio::time::timeout;
@@ -22,8 +23,11 @@ use trueup_registry::{Reference, Registry};
 use trueup_sources::Source;
 use trueup_work::host_context::{HostContext, Unusable};
 use trueup_work::needs::{Finding, Mark, Named, Needs, NoGrant, Probe, Problem};
+use trueup_work::status::Status;
 use trueup_work::{etcd, nftables};
 use trueup_worlds::{KINDS, worlds};
+
+use crate::control::Client;
 
 /// How long one question to a backend may take.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -34,7 +38,10 @@ const SKEW_MAX: Duration = Duration::from_secs(30);
 
 /// Looks at everything. Tells each finding when it is there.
 pub async fn check(config: &Config, registry: &Registry, mut tell: impl FnMut(Finding)) {
-    let (finding, is_running) = place::state_folder(&config.state_dir);
+    let (mut finding, is_running) = place::state_folder(&config.state_dir);
+    if is_running && let Some(pid) = running(config).await {
+        finding = Finding::ok(finding.check, format!("this configuration's host runs, process {pid}"));
+    }
     tell(finding);
     tell(Finding::of("disk", place::disk(&config.state_dir)));
     let needs: Vec<Needs<'_>> = KINDS.iter().map(|kind| kind.needs(config)).collect();
@@ -81,6 +88,19 @@ pub async fn check(config: &Config, registry: &Registry, mut tell: impl FnMut(Fi
     for (server, clock) in clocks {
         tell(skew(&server, clock, SystemTime::now()));
     }
+}
+
+/// The process of the host that runs with the state folder, if it has this configuration file.
+async fn running(config: &Config) -> Option<u32> {
+    let client = Client::new(&config.state_dir).ok()?;
+    let host = timeout(PATIENCE, client.get::<Status>("status")).await.ok()?.ok()?.host;
+    // Its path may be relative to the folder that it was started in.
+    let of_host = Path::new("/proc")
+        .join(host.pid.to_string())
+        .join("cwd")
+        .join(host.config);
+    let whole = |path: &Path| std::fs::canonicalize(path).ok();
+    (whole(&of_host)? == whole(&config.file)?).then_some(host.pid)
 }
 
 /// How a backend is. `is_cluster`: whether the source is one.

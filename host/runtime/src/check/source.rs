@@ -118,6 +118,12 @@ async fn may(config: &Config, probe: &Probe, rights: &[&Right], tell: &mut impl 
     asked.extend(rights.iter().map(|right| ((*right).clone(), true)));
     if let Some(election) = &config.election {
         let namespace = election.namespace.clone().unwrap_or_else(|| probe.namespace());
+        // To an account that may not read namespaces, the API server does not say.
+        if let Ok(false) = probe.has_namespace(&namespace).await {
+            let text = format!("the Lease's namespace `{namespace}` does not exist: no host can lead");
+            let trouble = Problem::new(text, format!("kubectl create namespace {namespace}"));
+            tell(Finding::wrong("Lease", Mark::Failed, trouble));
+        }
         let leases = ["get", "create", "update", "watch"];
         // Without a watch a handover takes longer.
         asked.extend(leases.map(|verb| {

@@ -6,6 +6,7 @@ use std::time::SystemTime;
 
 use http::header::DATE;
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec};
+use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{Api, PostParams};
 use kube::client::Body;
 
@@ -153,6 +154,20 @@ impl Probe {
         };
         match listed {
             Ok(listed) => Ok(listed.resources.iter().any(|one| one.name == kind.resource())),
+            Err(failed) if failed.is_not_found() => Ok(false),
+            Err(failed) => Err(failed),
+        }
+    }
+
+    /// Whether a namespace exists.
+    ///
+    /// # Errors
+    /// If the API server does not say, as to an account that may not read it.
+    pub async fn has_namespace(&self, name: &str) -> Result<bool, Failed> {
+        let purpose = Purpose::one("get", "namespaces", name);
+        let api: Api<Namespace> = Api::all(self.cluster.client());
+        match self.cluster.asked(&purpose, api.get(name)).await {
+            Ok(_) => Ok(true),
             Err(failed) if failed.is_not_found() => Ok(false),
             Err(failed) => Err(failed),
         }
