@@ -190,6 +190,15 @@ fn what_was_refused_is_said_and_not_granted() {
                 &json!([{"Ok": object("b1", &backend("lb-1"))}, no_write]),
             ),
             end(),
+            call(&["lb-1"]),
+            ask(
+                "api.destroy",
+                &json!({"objects": [reference("backend", "b1")]}),
+                &json!([denied(
+                    "destroying 22 of 29 objects is more than 10: it waits for an approval"
+                )]),
+            ),
+            end(),
             call(&["lb-3\n"]),
             ask(
                 "api.load-balancer",
