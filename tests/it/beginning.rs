@@ -92,6 +92,7 @@ fn a_simulated_backend_for_a_cluster_is_a_warning() {
         ("node", "nftables", "for the real one, leave out `kind = \"simulated\"`"),
     ] {
         let site = Site::of("");
+        fs::write(site.path("kubeconfig"), server.kubeconfig(ADMIN, "a-token")).unwrap();
         let folder = site.path("new");
         init(&folder, &["--world", world, "--source", "kubernetes"]).exits(0);
         let config = fs::read_to_string(folder.join("trueup.toml")).unwrap();
@@ -101,7 +102,6 @@ fn a_simulated_backend_for_a_cluster_is_a_warning() {
             config.replace(":9480\"", ":0\"").replace(":9481\"", ":0\""),
         )
         .unwrap();
-        fs::write(site.path("kubeconfig"), server.kubeconfig(ADMIN, "a-token")).unwrap();
         let mut command = program();
         command.arg("check").arg(&folder).args(["--output", "json"]);
         let ran = ran(command.env("KUBECONFIG", site.path("kubeconfig"))).exits(0);
@@ -112,7 +112,12 @@ fn a_simulated_backend_for_a_cluster_is_a_warning() {
 
 /// Runs `trueup init` on a folder.
 fn init(folder: &Path, args: &[&str]) -> Ran {
-    ran(program().arg("init").arg(folder).args(args))
+    let kubeconfig = folder.with_file_name("kubeconfig");
+    ran(program()
+        .arg("init")
+        .arg(folder)
+        .args(args)
+        .env("KUBECONFIG", kubeconfig))
 }
 
 #[test]
@@ -129,6 +134,7 @@ fn what_init_writes_passes_a_check_and_a_plan() {
     ] {
         for source in sources {
             let site = Site::of("");
+            fs::write(site.path("kubeconfig"), server.kubeconfig(ADMIN, "a-token")).unwrap();
             let folder = site.path("new");
             let flags: &[&str] = if source.is_empty() { &[] } else { &["--source", source] };
             let args = [&["--world", world], flags].concat();
@@ -143,7 +149,6 @@ fn what_init_writes_passes_a_check_and_a_plan() {
             assert!(config.contains("\nstate_dir = \".trueup\"\n"), "{config}");
             let config = config.replace("url = \"http://127.0.0.1:9480\"\n", "");
             fs::write(&file, config.replace(":9480\"", ":0\"").replace(":9481\"", ":0\"")).unwrap();
-            fs::write(site.path("kubeconfig"), server.kubeconfig(ADMIN, "a-token")).unwrap();
             for (command, codes) in [("check", [0, 0]), ("plan", [0, 3])] {
                 let ran = ran(program()
                     .arg(command)

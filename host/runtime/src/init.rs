@@ -7,6 +7,7 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
+use kube::config::Kubeconfig;
 use trueup_work::setup::SetupError;
 use trueup_worlds::KINDS;
 
@@ -18,6 +19,9 @@ const MANIFESTS: &str = "manifests/";
 
 /// A file that only its owner may read.
 const TOKEN: &str = "token";
+
+/// The longest `cluster`.
+const LABEL_LENGTH_MAX: usize = 63;
 
 /// What the written file begins with.
 const HEAD: &str = "\
@@ -37,6 +41,9 @@ const CLUSTER: &str = "\
 # `kubernetes = { kubeconfig = \"FILE\", context = \"NAME\" }` names another.
 [source]
 kubernetes = {}";
+
+/// What a cluster's name is.
+const NAMED: &str = "# From the kubeconfig: its current context. Two clusters must not have one name.";
 
 /// Where the desired state comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,15 +111,15 @@ fn files(world: &str, from: From) -> Vec<(&'static str, String)> {
         .iter()
         .filter(|(name, _)| from == From::Manifests || !name.starts_with(MANIFESTS));
     let text = |name: &str, text: &str| match name {
-        CONFIGURATION => configuration(text, world, from),
+        CONFIGURATION => configuration(text, world, from, &name_of_cluster()),
         _ => text.to_owned(),
     };
     wanted.map(|(name, example)| (*name, text(name, example))).collect()
 }
 
 /// The parts of an example that concern a world, with another beginning and perhaps another source. An empty line ends
-/// a part, and a part is about the first section in it.
-fn configuration(example: &str, world: &str, from: From) -> String {
+/// a part, and a part is about the first section in it. With a cluster as the source its name is `cluster`.
+fn configuration(example: &str, world: &str, from: From, cluster: &str) -> String {
     let others: Vec<&str> = KINDS.iter().map(|kind| kind.sections().about().name).collect();
     let is_of_another = |section: &str| {
         let name = section.split('.').nth(1).unwrap_or_default();
@@ -127,12 +134,42 @@ fn configuration(example: &str, world: &str, from: From) -> String {
             _ => parts.push(part.trim_end()),
         }
     }
-    parts.join("\n\n") + "\n"
+    let named = |line: &str| match line.starts_with("cluster = ") && from == From::Kubernetes {
+        true => format!("{NAMED}\ncluster = \"{cluster}\"\n"),
+        false => format!("{line}\n"),
+    };
+    parts.join("\n\n").lines().map(named).collect()
+}
+
+/// The name of kubectl's context as a part of resources' names. Empty without one, which a check then refuses: another
+/// cluster's name would let this one's host change its resources.
+fn name_of_cluster() -> String {
+    let context = Kubeconfig::read().ok().and_then(|read| read.current_context);
+    as_label(&context.unwrap_or_default())
+}
+
+fn as_label(context: &str) -> String {
+    let is_of_label = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    let all = context.chars().map(|c| if is_of_label(c) { c } else { '-' });
+    all.take(LABEL_LENGTH_MAX).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_cluster_has_a_name_of_its_own_and_manifests_that_of_the_example() {
+        let example = KINDS
+            .iter()
+            .find(|kind| kind.sections().about().name == "lbaas")
+            .unwrap()
+            .example();
+        let (_, example) = example.iter().find(|(name, _)| *name == CONFIGURATION).unwrap();
+        let written = |from| configuration(example, "lbaas", from, &as_label("arn:aws/prod"));
+        assert!(written(From::Kubernetes).contains("\ncluster = \"arn-aws-prod\"\n"));
+        assert!(written(From::Manifests).contains("\ncluster = \"quickstart\"\n"));
+    }
 
     #[test]
     fn a_failed_write_leaves_no_file_in_the_way_of_the_next_try() {
