@@ -111,6 +111,7 @@ fn everything() -> Value {
     json!({
         "image": "registry.example/trueup:1",
         "imagePullSecrets": [{"name": "pull"}],
+        "controller": {"serviceAccountAnnotations": {"iam.gke.io/gcp-service-account": "trueup@p.iam.gserviceaccount.com"}},
         "ipam": {"enabled": true, "config": "# mine\n"},
         "node": {"enabled": true, "args": ["run", "/var/lib/trueup/node.toml"]},
         "networkPolicy": {"from": [{"namespaceSelector": {"matchLabels": {"team": "monitoring"}}}]},
@@ -180,6 +181,11 @@ fn every_part_of_the_chart_is_applied_as_it_was_rendered() {
         chart.objects.iter().find(is).unwrap().clone()
     };
     assert_eq!(of("ConfigMap", "trueup-ipam")["data"]["trueup.toml"], "# mine\n");
+    let account = of("ServiceAccount", "trueup")["metadata"]["annotations"].clone();
+    assert_eq!(
+        account,
+        json!({"iam.gke.io/gcp-service-account": "trueup@p.iam.gserviceaccount.com"})
+    );
     let dashboard = &of("ConfigMap", "trueup-dashboard")["data"]["trueup.json"];
     assert_eq!(dashboard, &read("deploy/helm/trueup/dashboard.json"));
     let rules = of("PrometheusRule", "trueup")["spec"]["groups"][0]["rules"].clone();

@@ -70,6 +70,9 @@ kind: ServiceAccount
 metadata:
   name: {{ include "trueup.name" . }}
   namespace: {{ .root.Release.Namespace }}
+  {{- with (index .root.Values .part).serviceAccountAnnotations }}
+  annotations: {{ toJson . }}
+  {{- end }}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
