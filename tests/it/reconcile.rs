@@ -93,8 +93,11 @@ fn a_key_that_is_not_done_in_time_is_told_and_gone_on_with() {
         let explain = explain.args(["explain", "default/web", "--config"]).arg(site.folder());
         ran(explain).exits(0).stdout
     };
-    let runs = "! a job runs since ";
-    wait_until("the job that runs to be shown", || explained().contains(runs));
+    wait_until("the job that runs to be shown", || {
+        let said = explained();
+        let runs = said.split_once("\n  still runs since ");
+        runs.is_some_and(|(_, below)| below.contains("\n  look deeper: trueup journal show "))
+    });
     wait_until("the key", || reconcile(&site, "default/web", &[]).code == Some(0));
 
     // What can't be read leaves the key as it was.

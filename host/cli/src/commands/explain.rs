@@ -3,15 +3,16 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use anyhow::anyhow;
 use serde_json::Value;
-use trueup_base::text::counted;
+use trueup_base::text::{counted, passed};
 use trueup_capabilities::holdings::WAITS;
 use trueup_runtime::control::Client;
 use trueup_work::decisions::{
     self, Action, CallReport, Cause, ChangeKind, Decision, Explained, Explanation, Field, Fields, Input, JobResult,
     Now, Operation, Origin, Record, ReportedCall, Selection, TimedCause, Write,
 };
-use trueup_work::status::{KeyShown, KeyState, Status};
+use trueup_work::status::{KeyShown, KeyState, Role, Status};
 use trueup_worlds::neg::guest as neg;
 
 use super::guest::host::Host;
@@ -76,10 +77,17 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
                 now: Some(now),
                 ..Explanation::default()
             },
-            (Err(error), None) => return Err(misused(error)),
+            (Err(error), None) => {
+                let leads = leader(&state_dir).map_or_else(String::new, |leads| format!("; {leads}"));
+                return Err(misused(anyhow!("{error}{leads}")));
+            }
         };
         let text = match output {
-            Output::Text | Output::Wide => output::changes(&text(&explained, since_ms)),
+            Output::Text | Output::Wide => {
+                let mut lines = text(&explained, since_ms);
+                lines.extend(leader(&state_dir).map(|leads| format!("! {leads}")));
+                output::changes(&lines)
+            }
             Output::Json | Output::Yaml => output::rendered(&explained, output)?,
         };
         Ok(Picture {
@@ -88,6 +96,17 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
             exit: Exit::Done,
         })
     })
+}
+
+/// `` this host is a standby: `host-a` leads; ask it ``. `None` if it leads, or no host runs.
+fn leader(state_dir: &Path) -> Option<String> {
+    let client = Client::new(state_dir).ok()?;
+    let status: Status = super::block_on(client.get("status")).ok()?.ok()?;
+    let leader = status.host.leader.filter(|_| status.host.role == Role::Standby)?;
+    Some(format!(
+        "this host is a standby: `{}` leads; ask it",
+        printable(&leader)
+    ))
 }
 
 /// What the running host does about a key. `None` without a host, or if it does nothing.
@@ -103,21 +122,45 @@ fn now(guest: Option<&str>, key: &str, state_dir: &Path) -> Option<(KeyShown, No
     asked.ok()?
 }
 
-/// `! a job runs since ...`, or which manifests can't be read and may hold the Service.
-fn now_text(now: &Now) -> Vec<String> {
+/// `! a job runs since ...`, its failures, and which manifests can't be read and may hold the Service. `why`: its error,
+/// or that a line above has it. `is_shown`: the lines above show the job that runs.
+fn now_text(now: &Now, why: &str, is_shown: bool) -> Vec<String> {
     let since = output::time(now.since_ms);
-    let what = match now.state {
-        KeyState::Running => format!("! a job runs since {since}: it is shown here when it has ended"),
-        KeyState::Held => {
-            format!("! held since {since}: its objects are kept until everything in the source can be read")
-        }
-        _ => "! a manifest that can't be read may hold this Service; its last read state counts".to_owned(),
+    let mut lines = Vec::new();
+    let next = match now.next_try_in_ms {
+        _ if now.state == KeyState::Running => "it runs again".to_owned(),
+        Some(0) => "next try when it is its turn".to_owned(),
+        Some(ms) => format!("next try in {}", passed(ms)),
+        None => "next try when it changes".to_owned(),
     };
-    let why = now
-        .unreadable
-        .iter()
-        .map(|problem| format!("    {}", printable(problem)));
-    std::iter::once(what).chain(why).collect()
+    let times = Some(now.failures).filter(|failures| *failures > 0);
+    let times = times.map_or_else(String::new, |times| format!(" {}", counted(times, "time", "times")));
+    match (now.state, &now.error) {
+        // A line of its own says that it is set aside.
+        (KeyState::SetAside, _) | (_, None) => {}
+        (KeyState::Failed, Some(_)) => lines.push(format!("! failed{times} since {since}, {next}: {why}")),
+        (_, Some(_)) => lines.push(format!("! failed{times}, {next}: {why}")),
+    }
+    if now.state == KeyState::Running && !is_shown {
+        lines.push(format!(
+            "! a job runs since {since}: it is shown here when it has ended"
+        ));
+    }
+    if now.state == KeyState::Held {
+        lines.push(format!(
+            "! held since {since}: its objects are kept until everything in the source can be read"
+        ));
+    } else if !now.unreadable.is_empty() {
+        lines.push("! a manifest that can't be read may hold this Service; its last read state counts".to_owned());
+    }
+    lines.extend(now.unreadable.iter().map(|it| format!("    {}", printable(it))));
+    lines
+}
+
+/// Whether the running host is still inside this job, which has no record yet.
+fn still_runs(of: &Explained, now: Option<&Now>) -> bool {
+    let began_within = |now: &Now| now.state == KeyState::Running && of.job.began_ms >= now.since_ms;
+    of.job.came == JobResult::Open && now.is_some_and(began_within)
 }
 
 fn text(of: &Explanation, since_ms: Option<u64>) -> Vec<String> {
@@ -130,21 +173,24 @@ fn text(of: &Explanation, since_ms: Option<u64>) -> Vec<String> {
         if at > 0 {
             lines.push(String::new());
         }
-        lines.extend(job_text(job, &of.guest));
+        lines.extend(job_text(job, &of.guest, still_runs(job, of.now.as_ref())));
     }
+    let why = |error: &String| {
+        let is_shown = of.jobs.last().and_then(|of| error_of(&of.job.came)) == Some(error);
+        if is_shown { AS_ABOVE.into() } else { printable(error) }
+    };
     if let Some(held) = &of.set_aside {
         let since = output::time(held.at_ms);
-        let is_shown = of.jobs.last().and_then(|of| error_of(&of.job.came)) == Some(&held.error);
-        let why = if is_shown {
-            AS_ABOVE.into()
-        } else {
-            printable(&held.error)
-        };
         lines.push(format!(
-            "! set aside since {since}, until it or the guest changes: {why}"
+            "! set aside since {since}, until it or the guest changes: {}",
+            why(&held.error)
         ));
     }
-    lines.extend(of.now.iter().flat_map(now_text));
+    if let Some(now) = &of.now {
+        let error = now.error.as_ref().map(why).unwrap_or_default();
+        let is_shown = of.jobs.iter().any(|job| still_runs(job, Some(now)));
+        lines.extend(now_text(now, &error, is_shown));
+    }
     if of.unread > 0 {
         let lines_are = counted(of.unread, "kept line", "kept lines");
         lines.push(format!("! {lines_are} can't be read: passed over"));
@@ -161,7 +207,7 @@ fn was_corrected(of: &Explained) -> bool {
 }
 
 /// One job: its time and its guest, the cause, the desired state, the calls, and the outcome.
-fn job_text(of: &Explained, guest: &str) -> Vec<String> {
+fn job_text(of: &Explained, guest: &str, still_runs: bool) -> Vec<String> {
     let job = &of.job;
     let by = job.decisions.last().map_or_else(String::new, |made| {
         format!(
@@ -171,14 +217,23 @@ fn job_text(of: &Explained, guest: &str) -> Vec<String> {
             output::short(&made.digest)
         )
     });
+    let took = match job.came {
+        JobResult::Open => String::new(),
+        _ => format!("  took {} ms", job.took_ms),
+    };
     let mut lines = vec![format!(
-        "{}  {}{by}  took {} ms",
+        "{}  {}{by}{took}",
         printable(&job.key),
-        output::time(job.began_ms),
-        job.took_ms
+        output::time(job.began_ms)
     )];
     lines.push("  because".to_owned());
     lines.extend(causes(&job.causes, job.more_causes, "    "));
+    if let Some(changed) = &of.settings_changed {
+        let reloaded = reason(&Cause::Reloaded);
+        let below = lines.iter().position(|line| line.ends_with(&reloaded));
+        let below = below.map_or(lines.len(), |at| at + 1);
+        lines.splice(below..below, fields(changed, "        "));
+    }
     if was_corrected(of) {
         lines.push(
             "    * others had changed its objects: look for another host with the same `cluster`, or for changes by hand"
@@ -199,7 +254,10 @@ fn job_text(of: &Explained, guest: &str) -> Vec<String> {
         before = desired;
         lines.extend(call_text(made, call, is_new));
     }
-    lines.push(format!("  {}", came(of, guest)));
+    lines.push(match still_runs {
+        true => format!("  still runs since {}", output::time(job.began_ms)),
+        false => format!("  {}", came(of, guest)),
+    });
     if let Some(error) = error_of(&job.came) {
         once(&mut lines, &printable(error));
     }
@@ -513,6 +571,7 @@ fn came(of: &Explained, guest: &str) -> String {
         JobResult::Interrupted => format!("ended while it slept, for something newer or for a stop: {did}"),
         JobResult::Failed { error } => format!("failed: {}; {did}", printable(error)),
         JobResult::Fault { error } => format!("the guest failed: {}; {did}", printable(error)),
+        JobResult::Open => "its host ended inside it: the next start runs it again".to_owned(),
         JobResult::Refused { error } => format!("refused, no guest was called: {}", printable(error)),
     }
 }

@@ -47,6 +47,16 @@ pub struct CallReport {
     pub failed: bool,
 }
 
+/// The ending of a call that has none.
+const OPEN: &str = "its recording ends inside it";
+
+impl CallReport {
+    /// Whether the recording has no ending of the call: a host still runs it, or ended inside it.
+    pub(super) fn is_open(&self) -> bool {
+        self.ending == OPEN
+    }
+}
+
 /// How the input of a call differs from that of the previous call.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct DesiredChange {
@@ -240,7 +250,7 @@ fn report(file: PathBuf, entries: &[Entry], desired: Option<DesiredChange>, mut 
         writes: Vec::new(),
         more_writes: 0,
         asked: BTreeMap::new(),
-        ending: "its recording ends inside it".to_owned(),
+        ending: OPEN.to_owned(),
         failed: true,
     };
     for entry in entries {

@@ -5,11 +5,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
+use serde_json::{Value, json};
 use trueup_base::regular;
 
 use super::calls::{CallReport, Recordings};
 use super::cause::Cause;
-use super::fields::is_zero;
+use super::fields::{Fields, differing, is_zero};
 use super::pending::{Causes, TimedCause};
 use super::record::{Decision, JobResult, Record};
 use super::{file, recorded};
@@ -51,8 +52,8 @@ pub struct Explanation {
     /// Set if its input is set aside: the host does not reconcile it until it or the guest changes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub set_aside: Option<SetAside>,
-    /// Set if the running host works on the key, keeps its objects although nothing names it, or can't read something
-    /// that may name it.
+    /// Set if the running host works on the key, failed on it, keeps its objects although nothing names it, or can't
+    /// read something that may name it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub now: Option<Now>,
     /// The requested jobs, oldest first.
@@ -68,24 +69,34 @@ pub struct Explanation {
 pub struct Now {
     /// Its state.
     pub state: KeyState,
-    /// Since when, in milliseconds since 1970.
+    /// Since when, in milliseconds since 1970. Of a failed key: when the first of its failures was.
     pub since_ms: u64,
+    /// The last error, if the key was not true since then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// Consecutive failures.
+    pub failures: u32,
+    /// When the host tries again. Absent if it waits for a change.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next_try_in_ms: Option<u64>,
     /// What can't be read and may name the key, one line each. Nothing while a job runs.
     pub unreadable: Vec<String>,
 }
 
 impl Now {
-    /// `problems`: those of the source. `None` if there are none, and no job runs.
+    /// `problems`: those of the source. `None` if there are none, no job runs, and the last one did not fail.
     pub fn of(shown: &KeyShown, problems: &[String]) -> Option<Self> {
-        let unreadable = match shown.state {
-            KeyState::Running => Vec::new(),
-            _ if problems.is_empty() => return None,
-            _ => problems.to_vec(),
-        };
+        let is_running = shown.state == KeyState::Running;
+        if !is_running && shown.error.is_none() && problems.is_empty() {
+            return None;
+        }
         Some(Self {
             state: shown.state,
             since_ms: shown.since_ms,
-            unreadable,
+            error: shown.error.clone(),
+            failures: shown.failures,
+            next_try_in_ms: shown.next_try_in_ms,
+            unreadable: if is_running { Vec::new() } else { problems.to_vec() },
         })
     }
 }
@@ -111,6 +122,10 @@ pub struct Explained {
     /// Set if another guest decided the previous job: its name, version and digest.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub guest_before: Option<String>,
+    /// Set if the configuration was reloaded: how the settings and limits of the guest differ from those of the previous
+    /// job.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub settings_changed: Option<Fields>,
     /// For each of its decisions, in order: what it asked and wrote.
     pub calls: Vec<ReportedCall>,
 }
@@ -159,10 +174,12 @@ pub enum ExplainError {
         offered: String,
     },
     /// No guest has decided about it.
-    #[error("nothing is known of `{key}`; {choice}", choice = choice(guests))]
+    #[error("nothing is known of `{key}`{known}; {choice}", choice = choice(guests))]
     NoGuest {
         /// The key.
         key: String,
+        /// `; known are ...`, the nearest first.
+        known: String,
         /// The guests with any data.
         guests: Vec<String>,
     },
@@ -240,7 +257,9 @@ pub fn explain(
         return recorded::explain(state_dir, guest, of_instance.unwrap_or(key), wanted);
     }
     let mut recordings = Recordings::new(state_dir, guest, key);
-    if records.is_empty() {
+    let open = recorded::open((guest, key), &mut recordings);
+    let open = open.filter(|it| wanted.decision.is_none() && wanted.takes(it.job.began_ms));
+    if records.is_empty() && open.is_none() {
         return Err(nothing(state_dir, guest, key, &recordings)?);
     }
     let picked: Vec<usize> = match wanted.decision {
@@ -260,7 +279,7 @@ pub fn explain(
         key: key.to_owned(),
         set_aside: set_aside(state_dir, guest, key),
         now: None,
-        jobs: jobs.collect(),
+        jobs: jobs.chain(open).collect(),
         kept: records.len(),
         unread,
     })
@@ -316,8 +335,15 @@ fn of_all(state_dir: &Path, key: &str, wanted: Selection) -> Result<Explanation,
     };
     let one = guests.first().filter(|_| guests.len() == 1);
     let Some(guest) = one.or_else(|| guests.iter().find(is_alike)) else {
+        let known = guests.iter().filter_map(|guest| known(state_dir, guest).ok());
+        let known: BTreeSet<String> = known.flatten().collect();
+        let known = ranked(key, known.iter(), 0.0);
         return Err(ExplainError::NoGuest {
             key: key.to_owned(),
+            known: match known.is_empty() {
+                true => String::new(),
+                false => format!("; known are {}", known.join(", ")),
+            },
             guests: guests.into_iter().collect(),
         });
     };
@@ -399,8 +425,25 @@ fn explained(records: &[Record], at: usize, recordings: &mut Recordings) -> Opti
         job: job.clone(),
         origin,
         guest_before,
+        settings_changed: settings_changed(earlier, job, recordings),
         calls,
     })
+}
+
+/// How the settings and limits of a job after a reload differ from those of the job before, by the headers of their
+/// recordings.
+fn settings_changed(earlier: &[Record], job: &Record, recordings: &mut Recordings) -> Option<Fields> {
+    if !job.causes.iter().any(|timed| timed.cause == Cause::Reloaded) {
+        return None;
+    }
+    let mut given = |record: &Record| {
+        let header = recordings.header_of(record.decisions.first()?.n?)?;
+        let value = |raw: &str| serde_json::from_str::<Value>(raw).ok();
+        Some(json!({"settings": value(header.settings.get())?, "limits": value(header.limits.get())?}))
+    };
+    let now = given(job)?;
+    let was = earlier.iter().rev().find_map(given)?;
+    Some(differing(&was, &now, &|_| false)).filter(|fields| !fields.is_empty())
 }
 
 fn named(made: &Decision) -> String {
@@ -467,13 +510,17 @@ pub(super) fn nothing(state_dir: &Path, guest: &str, key: &str, recordings: &Rec
 
 /// The most similar keys, nearest first, in backticks. A name without its namespace counts as much as the full key.
 pub fn nearest(wanted: &str, known: &[String]) -> Vec<String> {
+    ranked(wanted, known.iter(), LIKENESS_MIN)
+}
+
+fn ranked<'k>(wanted: &str, known: impl Iterator<Item = &'k String>, likeness_min: f64) -> Vec<String> {
     let likeness = |key: &String| {
         let name = key.split_once('/').map_or(key.as_str(), |(_, name)| name);
         let alike = |text: &str| strsim::normalized_damerau_levenshtein(wanted, text);
         alike(key).max(alike(name))
     };
-    let mut all: Vec<(f64, &String)> = known.iter().map(|key| (likeness(key), key)).collect();
-    all.retain(|(likeness, _)| *likeness >= LIKENESS_MIN);
+    let mut all: Vec<(f64, &String)> = known.map(|key| (likeness(key), key)).collect();
+    all.retain(|(likeness, _)| *likeness >= likeness_min);
     all.sort_by(|(a, one), (b, other)| b.total_cmp(a).then_with(|| one.cmp(other)));
     all.into_iter()
         .take(OFFERED_MAX)
@@ -510,7 +557,7 @@ mod tests {
             uid: None,
             resource_version: None,
             change: super::super::ChangeKind::Changed,
-            fields: super::super::differing(&object(old), &object(new), &|_| false),
+            fields: differing(&object(old), &object(new), &|_| false),
         })
     }
 
@@ -548,6 +595,33 @@ mod tests {
         assert_eq!(paths, [("label", Some(2.into())), ("port", Some(3.into()))]);
         jobs.push(job(6, retry(), JobResult::True));
         assert_eq!(origin(&jobs), None, "all of it is done");
+    }
+
+    #[test]
+    fn after_a_reload_the_changed_settings_are_those_of_the_headers() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("journals/lbaas/default%2Fweb");
+        std::fs::create_dir_all(&folder).unwrap();
+        for (n, settings) in [(0, r#"{"a":1}"#), (2, r#"{"a":1,"servers_max":2}"#)] {
+            let header = format!(
+                r#"{{"n":{n},"header":{{"format":1,"guest":"lbaas","version":"1","digest":"sha256:x","world":"w","host":"0","settings":{settings},"limits":{{}}}}}}"#
+            );
+            std::fs::write(folder.join(format!("{n}.jsonl")), header + "\n").unwrap();
+        }
+        let with = |n: u64, cause: Cause| {
+            let identity = trueup_capabilities::Identity::default();
+            let decisions = vec![Decision::new(identity, Some(n), "reconciliation.reconcile", 1)];
+            let job = job(1, cause, JobResult::True);
+            Record { decisions, ..job }
+        };
+        let mut recordings = Recordings::new(dir.path(), "lbaas", "default/web");
+        let mut changed = |cause: Cause| settings_changed(&[with(1, Cause::Start)], &with(3, cause), &mut recordings);
+        let fields = changed(Cause::Reloaded).unwrap().fields;
+        assert_eq!(
+            (fields[0].path.as_str(), &fields[0].new),
+            ("settings.servers_max", &Some(2.into()))
+        );
+        assert_eq!((fields.len(), changed(Cause::Start)), (1, None));
     }
 
     #[test]

@@ -114,6 +114,8 @@ pub enum JobResult {
         /// One line.
         error: String,
     },
+    /// Its last call has no ending: a host still runs it, or ended inside it. No line of a key has this.
+    Open,
 }
 
 impl Decision {

@@ -11,7 +11,7 @@ use serde_json::Value;
 use trueup_capabilities::Identity;
 use trueup_journal::{Call, Ending, Entry, Event};
 
-use super::calls::Recordings;
+use super::calls::{CallReport, Recordings};
 use super::cause::Cause;
 use super::explain::{
     ExplainError, Explained, Explanation, Selection, known, no_such, nothing, reported_call, set_aside,
@@ -155,6 +155,17 @@ pub(super) fn subject(args: &Value) -> Option<String> {
     object_id(args).or_else(|| args.as_object()?.values().find_map(subject))
 }
 
+/// The newest call of a key, if it has no ending: its job has no record yet, or never gets one.
+pub(super) fn open(of: (&str, &str), recordings: &mut Recordings) -> Option<Explained> {
+    let (n, call) = recordings.newest(1, |_, _| true).pop()?;
+    let mut open = job(of, n, &call, recordings).filter(|open| open.job.came == JobResult::Open)?;
+    for timed in &mut open.job.causes {
+        let request = "not known: the host writes it down when the job has ended".to_owned();
+        timed.cause = Cause::Request { request };
+    }
+    Some(open)
+}
+
 fn job((guest, instance): (&str, &str), n: u64, call: &Call, recordings: &mut Recordings) -> Option<Explained> {
     let header = recordings.header_of(n)?;
     let identity = Identity {
@@ -167,8 +178,9 @@ fn job((guest, instance): (&str, &str), n: u64, call: &Call, recordings: &mut Re
     let made = Decision::new(identity, Some(n), &call.name, call.at_ms);
     let reported = reported_call(&made.id, Some(n), recordings);
     let report = reported.report.as_ref();
+    let is_open = report.is_some_and(CallReport::is_open);
     let failed = report
-        .filter(|report| report.failed)
+        .filter(|report| report.failed && !is_open)
         .map(|report| report.ending.clone());
     let made = Decision {
         asked: report.map_or(0, |report| report.asked.values().sum()),
@@ -190,13 +202,18 @@ fn job((guest, instance): (&str, &str), n: u64, call: &Call, recordings: &mut Re
         took_ms: 0,
         failures_before: 0,
         decisions: vec![made],
-        came: failed.map_or(JobResult::True, |error| JobResult::Failed { error }),
+        came: match failed {
+            Some(error) => JobResult::Failed { error },
+            None if is_open => JobResult::Open,
+            None => JobResult::True,
+        },
         effects: JobEffects::default(),
     };
     Some(Explained {
         job,
         origin: None,
         guest_before: None,
+        settings_changed: None,
         calls: vec![reported],
     })
 }
@@ -353,6 +370,30 @@ mod tests {
     }
 
     #[test]
+    fn a_call_without_an_ending_did_not_fail_and_stands_below_a_keys_records() {
+        let dir = tempfile::tempdir().unwrap();
+        let call = r#"{"n":3,"at_ms":5,"call":"reconciliation.reconcile","args":{}}"#;
+        let asked = r#"{"n":4,"ask":"clock.sleep","args":{},"answer":null}"#;
+        let before = call.replace("\"n\":3", "\"n\":1");
+        record(
+            dir.path(),
+            "lbaas",
+            &[&before, r#"{"n":2,"result":{"Ok":{}}}"#, call, asked],
+        );
+        let of_node = explained(dir.path(), None, "node-a").unwrap();
+        let came = of_node.jobs.iter().map(|of| &of.job.came);
+        assert_eq!(came.collect::<Vec<_>>(), [&JobResult::True, &JobResult::Open]);
+        assert_eq!(of_node.jobs[1].job.decisions[0].error, None);
+
+        // As one of a guest with keys, which has no record yet.
+        std::fs::create_dir_all(dir.path().join("keys/lbaas")).unwrap();
+        let of_key = explained(dir.path(), None, "node-a").unwrap();
+        assert_eq!((of_key.jobs.len(), of_key.kept), (1, 0));
+        assert_eq!(of_key.jobs[0].job.decisions[0].id, "lbaas/node-a#3");
+        assert_eq!(of_key.jobs[0].job.came, JobResult::Open);
+    }
+
+    #[test]
     fn where_several_guests_have_a_key_they_are_named() {
         let dir = tempfile::tempdir().unwrap();
         for guest in ["nodesync", "service"] {
@@ -365,7 +406,7 @@ mod tests {
         );
         assert_eq!(
             explained(dir.path(), None, "shop/cart").unwrap_err(),
-            "nothing is known of `shop/cart`; name a guest with --guest, of nodesync, service"
+            "nothing is known of `shop/cart`; known are `node-a`; name a guest with --guest, of nodesync, service"
         );
         assert_eq!(
             explained(dir.path(), None, "node-b").unwrap_err(),

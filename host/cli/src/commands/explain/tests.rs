@@ -14,6 +14,7 @@ fn job(cause: &Value) -> Explained {
         job: serde_json::from_value(job).unwrap(),
         origin: None,
         guest_before: None,
+        settings_changed: None,
         calls: Vec::new(),
     }
 }
@@ -22,7 +23,7 @@ fn job(cause: &Value) -> Explained {
 fn a_correction_is_that_of_others_only_if_no_earlier_job_left_it_undone() {
     let mut of = job(&json!({"why": "resync"}));
     let accuses = |of: &Explained| {
-        job_text(of, "neg")
+        job_text(of, "neg", false)
             .iter()
             .any(|line| line.contains("others had changed"))
     };
@@ -85,4 +86,66 @@ fn the_text_of_a_trap_is_printed_once() {
     );
     let with = |part: &str| lines.iter().filter(|line| line.contains(part)).count();
     assert_eq!((with(trap), with(AS_ABOVE)), (1, 3), "{lines:#?}");
+}
+
+/// The last lines of an explanation with one job, which began at 2 ms, and with what the host does now.
+fn with_now(job: Explained, now: Value) -> String {
+    let now: KeyShown = serde_json::from_value(now).unwrap();
+    let explanation = Explanation {
+        now: Now::of(&now, &[]),
+        jobs: vec![job],
+        ..Explanation::default()
+    };
+    text(&explanation, None).split_off(3).join("\n")
+}
+
+fn key(state: &str, since_ms: u64) -> Value {
+    json!({
+        "guest": "nat44", "key": "node-a", "state": state, "since_ms": since_ms, "error": "etcd: refused", "failures": 5,
+        "next_try_in_ms": 13_000, "created": 0, "destroyed": 0, "in_service": [], "decisions": 5, "recent": [],
+    })
+}
+
+#[test]
+fn a_key_that_failed_says_how_often_since_when_and_when_it_is_tried_again() {
+    let done = job(&json!({"why": "start"}));
+    let said = "  true: 1 created, 0 destroyed\n! failed 5 times since 1970-01-01T00:00:00.007Z, next try in 13 s: ";
+    assert_eq!(with_now(done, key("failed", 7)), format!("{said}etcd: refused"));
+    let mut failed = job(&json!({"why": "start"}));
+    let error = "etcd: refused".to_owned();
+    failed.job.came = JobResult::Failed { error };
+    assert!(with_now(failed, key("failed", 7)).ends_with(", next try in 13 s: as above"));
+}
+
+#[test]
+fn a_call_without_an_ending_runs_or_its_host_ended() {
+    let mut open = job(&json!({"why": "start"}));
+    open.job.came = JobResult::Open;
+    assert_eq!(
+        with_now(open.clone(), key("running", 1)),
+        "  still runs since 1970-01-01T00:00:00.001Z\n! failed 5 times, it runs again: etcd: refused"
+    );
+    let said = with_now(open, key("running", 2));
+    assert!(
+        said.starts_with("  its host ended inside it: the next start runs it again\n"),
+        "{said}"
+    );
+    assert!(
+        said.ends_with("\n! a job runs since 1970-01-01T00:00:00.002Z: it is shown here when it has ended"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_reload_is_followed_by_the_settings_that_it_changed() {
+    let mut of = job(&json!({"why": "reloaded"}));
+    let changed = json!({"fields": [{"path": "settings.servers_max", "new": 2}]});
+    of.settings_changed = serde_json::from_value(changed).unwrap();
+    of.job.causes.push(job(&json!({"why": "start"})).job.causes.remove(0));
+    let expected = [
+        "    * the configuration was reloaded",
+        "        + settings.servers_max: 2",
+        "    * the host started",
+    ];
+    assert_eq!(job_text(&of, "lbaas", false)[2..5], expected);
 }
