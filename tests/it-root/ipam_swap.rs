@@ -229,7 +229,7 @@ impl Swapped {
             let count = files.len();
             words.extend(files);
             let ran = trueup(words).exits(0);
-            assert_eq!(ran.said("was recorded by another guest"), Vec::<&str>::new(), "{ran}");
+            assert_eq!(ran.said("recorded by another guest"), Vec::<&str>::new(), "{ran}");
             assert_eq!(ran.stdout.matches(": identical").count(), count, "{ran}");
             (version, calls)
         };

@@ -512,6 +512,33 @@ fn commands_on_recordings_take_those_of_the_configuration() {
             "{command:?}"
         );
     }
+    // A guest decides the recordings of its world: three, beside that of pod addresses.
+    let of_lbaas = || {
+        let mut replay = program();
+        ran(replay
+            .args(["replay", "--guest", "lbaas@1", "--config"])
+            .arg(site.folder()))
+    };
+    let said = of_lbaas().exits(0);
+    assert_eq!(said.stdout.matches(": identical: ").count(), 3, "{said}");
+    let left = "1 of 4 recordings are of another world than the guest, and left out";
+    assert_eq!(said.said(left).len(), 1, "{said}");
+    // One that can't be decided does not end the others.
+    let first = &site.journals()[1];
+    let text = fs::read_to_string(first).unwrap();
+    fs::write(
+        first,
+        text.replacen("\"settings\":{", "\"settings\":{\"nothing\":1,", 1),
+    )
+    .unwrap();
+    let said = of_lbaas().exits(2);
+    assert_eq!(said.stdout.matches(": identical: ").count(), 2, "{said}");
+    assert_eq!(
+        said.said("2 of 4 recordings can't be decided, see above").len(),
+        1,
+        "{said}"
+    );
+
     let nothing = ran(program().arg("replay").current_dir("/")).exits(2);
     assert!(nothing.stderr.contains("trueup.toml"), "{nothing}");
 }

@@ -78,7 +78,7 @@ pub(crate) fn replays(recorded: &[Recorded], files: &BTreeMap<String, String>) -
     for (guest, segments) in by_guest {
         let guest = guest.map_or(Vec::new(), |guest| vec!["--guest", guest]);
         let ran = trueup([&["replay"], &guest[..], &segments].concat()).exits(0);
-        assert_eq!(ran.said("was recorded by another guest"), Vec::<&str>::new(), "{ran}");
+        assert_eq!(ran.said("recorded by another guest"), Vec::<&str>::new(), "{ran}");
         identical += ran.stdout.lines().filter(|line| line.contains(": identical")).count();
     }
     identical

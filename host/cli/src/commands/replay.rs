@@ -7,10 +7,10 @@ use std::sync::Arc;
 use anyhow::anyhow;
 use serde::Serialize;
 use trueup_base::progress;
+use trueup_base::text::counted;
 use trueup_capabilities::log::Log;
-use trueup_engine::Engine;
 use trueup_instance::{Program, replay};
-use trueup_journal::{Outcome, Segment};
+use trueup_journal::{Ending as Recorded, Event, Outcome, Segment};
 use trueup_registry::{Reference, Store};
 use trueup_work::load::Loader;
 
@@ -51,6 +51,9 @@ struct Replayed {
     recorded_digest: String,
     replayed_digest: String,
     torn: Option<String>,
+    /// Only the text has it: the outcome of another guest may differ.
+    #[serde(skip)]
+    ended: Option<String>,
     #[serde(flatten)]
     outcome: Outcome,
 }
@@ -63,34 +66,41 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
 
 async fn replay_all(args: &Args, loader: &Loader, log: &Arc<dyn Log>, output: Output) -> Ending {
     let mut all = Vec::new();
-    let mut unreadable = 0;
-    let mut programs = Programs::new(loader, args.guest.as_deref());
+    let (mut failed, mut of_another_world) = (0_usize, 0_usize);
+    let mut programs = Programs::new(loader, args.guest.as_deref())?;
     let files = args.recordings.files()?;
     for file in &files {
-        let segment = match Segment::read(file) {
-            Ok(segment) => segment,
+        match replay_file(args, &mut programs, file, files.len() == 1, log).await {
+            Ok(Some(replayed)) => {
+                if output.is_text() {
+                    show(&replayed)?;
+                }
+                all.push(replayed);
+            }
+            Ok(None) => of_another_world += 1,
             Err(error) if files.len() == 1 => return Err(misused(error)),
             Err(error) => {
                 // Go on: the other recordings are still worth a replay.
-                output::talk(&format!("error: {:#}", anyhow::Error::from(error)));
-                unreadable += 1;
-                continue;
+                output::talk(&format!("error: {error:#}"));
+                failed += 1;
             }
-        };
-        let program = programs.of(file, &segment)?;
-        let replayed = replay_one(args, &loader.engine, &program, file, segment, log).await;
-        let replayed = replayed.map_err(|error| misused(anyhow!("{}: {error}", file.display())))?;
-        if output.is_text() {
-            show(&replayed)?;
         }
-        all.push(replayed);
     }
-    if !output.is_text() {
+    if output.is_text() {
+        notes(&all);
+    } else {
         output::document(&all, output)?;
     }
-    if unreadable > 0 {
+    if of_another_world > 0 {
+        output::talk(&format!(
+            "note: {of_another_world} of {} recordings are of another world than the guest, and left out",
+            files.len()
+        ));
+    }
+    if failed > 0 || all.is_empty() {
         return Err(misused(anyhow!(
-            "{unreadable} of {} recordings can't be read, see above",
+            "{} of {} recordings can't be decided, see above",
+            files.len() - all.len(),
             files.len()
         )));
     }
@@ -101,19 +111,25 @@ async fn replay_all(args: &Args, loader: &Loader, log: &Arc<dyn Log>, output: Ou
     })
 }
 
-async fn replay_one(
+/// `None`: it is one of several, and of another world than the guest.
+async fn replay_file(
     args: &Args,
-    engine: &Engine,
-    program: &Arc<Program>,
+    programs: &mut Programs<'_>,
     file: &Path,
-    mut segment: Segment,
+    is_only: bool,
     log: &Arc<dyn Log>,
-) -> Result<Replayed, replay::ReplayError> {
+) -> anyhow::Result<Option<Replayed>> {
     let _doing = progress::doing(|| format!("replaying {}", file.display()));
+    let mut segment = Segment::read(file)?;
+    let program = programs.of(file, &segment)?;
+    if !is_only && segment.header.world != program.world.name {
+        return Ok(None);
+    }
     if args.afresh {
         segment.header.snapshot = None;
     }
     let recorded_digest = segment.header.digest.clone();
+    let ended = ended(&segment);
     let torn = segment.torn.as_ref().map(ToString::to_string);
     let options = replay::Options {
         compare: match args.guest.is_some() && !args.strict {
@@ -122,52 +138,69 @@ async fn replay_one(
         },
         ..replay::Options::default()
     };
-    Ok(Replayed {
+    let engine = &programs.loader.engine;
+    let outcome = replay::replay_with(engine, &program, segment, Arc::clone(log), options).await;
+    Ok(Some(Replayed {
         file: file.display().to_string(),
         guest: format!("{}@{}", program.guest.name, program.guest.version),
         recorded_digest,
         replayed_digest: program.guest.digest.to_string(),
         torn,
-        outcome: replay::replay_with(engine, program, segment, Arc::clone(log), options).await?,
-    })
+        ended,
+        outcome: outcome.map_err(|error| anyhow!("{}: {error}", file.display()))?,
+    }))
+}
+
+/// How the last call of a recording ended, if it gave no result.
+fn ended(segment: &Segment) -> Option<String> {
+    match &segment.entries.last()?.event {
+        Event::Ending(Recorded::Trap(text)) => Some(format!("its last call trapped: {text}")),
+        _ => None,
+    }
 }
 
 /// The guests that recordings are replayed with. One program serves all recordings of a guest.
 pub(super) struct Programs<'l> {
     loader: &'l Loader,
-    wanted: Option<&'l str>,
+    wanted: Option<Arc<Program>>,
     loaded: BTreeMap<Reference, Arc<Program>>,
 }
 
 impl<'l> Programs<'l> {
     /// `wanted`: a guest as [`Reference::parse`] takes it. `None`: the guest that made the recording.
-    pub(super) fn new(loader: &'l Loader, wanted: Option<&'l str>) -> Self {
-        Self {
+    ///
+    /// # Errors
+    /// If `wanted` can't be loaded.
+    pub(super) fn new(loader: &'l Loader, wanted: Option<&str>) -> Result<Self, Failure> {
+        let load = |wanted| {
+            let reference = Reference::parse(wanted, Path::new("")).map_err(misused)?;
+            loader.program(&reference).map_err(misused)
+        };
+        Ok(Self {
             loader,
-            wanted,
+            wanted: wanted.map(load).transpose()?,
             loaded: BTreeMap::new(),
-        }
+        })
     }
 
     /// The guest for the recording in `file`.
-    pub(super) fn of(&mut self, file: &Path, segment: &Segment) -> Result<Arc<Program>, Failure> {
-        let reference = match self.wanted {
-            Some(wanted) => Reference::parse(wanted, Path::new("")).map_err(misused)?,
-            None => recorded(file, segment),
-        };
+    pub(super) fn of(&mut self, file: &Path, segment: &Segment) -> anyhow::Result<Arc<Program>> {
+        if let Some(wanted) = &self.wanted {
+            return Ok(Arc::clone(wanted));
+        }
+        let reference = recorded(file, segment);
         if let Some(program) = self.loaded.get(&reference) {
             return Ok(Arc::clone(program));
         }
         let header = &segment.header;
-        let program = self.loader.program(&reference).map_err(|error| match self.wanted {
-            Some(_) => misused(error),
-            None => misused(anyhow!(
+        let program = self.loader.program(&reference).map_err(|error| {
+            anyhow!(
                 "{}: was recorded by guest `{}@{}` ({}): {error}; give it with --guest FILE",
                 segment.name,
                 header.guest,
                 header.version,
                 header.digest
-            )),
+            )
         })?;
         self.loaded.insert(reference, Arc::clone(&program));
         Ok(program)
@@ -201,13 +234,27 @@ fn show(replayed: &Replayed) -> anyhow::Result<()> {
     if let Some(torn) = &replayed.torn {
         output::talk(&format!("warning: {torn}"));
     }
-    let line = format!("{}: {}", replayed.file, replayed.outcome);
-    output::bytes(output::changes(&[line]).as_bytes())?;
-    if replayed.recorded_digest != replayed.replayed_digest {
+    let ended = replayed.ended.iter().filter(|_| replayed.outcome.is_identical());
+    let ended: String = ended.map(|ended| format!("; {ended}")).collect();
+    let line = format!("{}: {}{ended}", replayed.file, replayed.outcome);
+    output::bytes(output::changes(&[line]).as_bytes())
+}
+
+/// A line for each guest that recorded what another one decided again.
+fn notes(all: &[Replayed]) {
+    let mut recorded: BTreeMap<&str, Vec<&Replayed>> = BTreeMap::new();
+    for replayed in all.iter().filter(|it| it.recorded_digest != it.replayed_digest) {
+        recorded.entry(&replayed.recorded_digest).or_default().push(replayed);
+    }
+    for (digest, of_guest) in recorded {
+        let Some(first) = of_guest.first() else { continue };
+        let others = match of_guest.len() - 1 {
+            0 => " was".to_owned(),
+            others => format!(" and {} were", counted(others, "other", "others")),
+        };
         output::talk(&format!(
-            "note: {} was recorded by another guest ({}) than `{}` ({})",
-            replayed.file, replayed.recorded_digest, replayed.guest, replayed.replayed_digest
+            "note: {}{others} recorded by another guest ({digest}) than `{}` ({})",
+            first.file, first.guest, first.replayed_digest
         ));
     }
-    Ok(())
 }

@@ -31,7 +31,7 @@ pub(crate) struct Args {
 pub(super) fn exec(args: Args, output: Output) -> Ending {
     let files = args.recordings.files()?;
     let loader = loader()?;
-    let mut programs = Programs::new(&loader, args.guest.as_deref());
+    let mut programs = Programs::new(&loader, args.guest.as_deref())?;
     let mut guests = loader.for_scenarios(BTreeMap::default()).logging(Arc::new(NoLog));
     let mut scenarios = Vec::new();
     for file in &files {
@@ -41,7 +41,7 @@ pub(super) fn exec(args: Args, output: Output) -> Ending {
             output::talk(&format!("warning: {torn}"));
         }
         let recorded = format!("{}@{}", segment.header.guest, segment.header.version);
-        guests = guests.with(&recorded, programs.of(file, &segment)?);
+        guests = guests.with(&recorded, programs.of(file, &segment).map_err(misused)?);
         let scenario = of_recording(&name, &segment);
         scenarios.push(scenario.map_err(|why| misused(anyhow!("{name} can't become a scenario: {why}")))?);
     }
