@@ -38,7 +38,7 @@ pub struct Guest {
     pub imports: Vec<String>,
     /// The exported interfaces, as WIT names them, ascending.
     pub exports: Vec<String>,
-    component: Component,
+    pub(crate) component: Component,
 }
 
 /// Compiles a component. Reports truncated bytes differently from an error of the compiler.

@@ -12,6 +12,7 @@ mod ending;
 mod guest;
 mod instance;
 mod limiter;
+mod types;
 
 pub use cache::users_cache;
 pub use ending::CallError;

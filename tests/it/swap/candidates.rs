@@ -49,6 +49,17 @@ pub(crate) fn silent(site: &Site) -> String {
     put(site, "never-answers.wasm", &SILENT)
 }
 
+/// `lbaas@1` with another name for its setting `backoff_initial_ms`, so it refuses those of the quickstart.
+pub(crate) fn of_other_settings(site: &Site) -> String {
+    let (old, new) = (b"backoff_initial_ms", b"backoff_initial_us");
+    let mut bytes = renumbered::renumbered("lbaas", "1", "1.2");
+    let places: Vec<usize> = (0..bytes.len()).filter(|at| bytes[*at..].starts_with(old)).collect();
+    for at in places {
+        bytes[at..at + new.len()].copy_from_slice(new);
+    }
+    put(site, "other-settings.wasm", &bytes)
+}
+
 /// `lbaas@1` with another number, in a file of the site.
 pub(crate) fn renumbered_in(site: &Site, name: &str, number: &str) -> PathBuf {
     put(site, name, &renumbered::renumbered("lbaas", "1", number)).into()

@@ -4,7 +4,7 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Stdio;
 
-use super::{Running, active, candidates, configure, error, revision, revisions};
+use super::{Running, active, candidates, configure, error, only_web, revision, revisions};
 use support::{Site, ran, wait_until};
 
 /// The gate waits this long for a candidate that never answers, as it would for the recorded guest. Long enough for an
@@ -99,6 +99,27 @@ fn what_can_not_be_done_says_why_in_one_line_and_changes_nothing() {
     let socket = site.state_dir().join("control.sock");
     let mode = std::fs::metadata(&socket).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600, "the control socket of {folder}");
+}
+
+#[test]
+fn a_version_that_refuses_the_settings_names_the_way_to_it() {
+    let running = Running::with(only_web);
+    let candidate = candidates::of_other_settings(&running.site);
+    let ran = running.site.guest(&["swap", "lbaas", &candidate]).exits(1);
+    let says = error(&ran);
+    assert!(
+        says.contains("is refused at settings: guest `lbaas@1.2` refuses its settings: backoff_initial_ms: was "),
+        "{ran}"
+    );
+    let location = format!(
+        "{}:16, with `gate = \"report\"` if ",
+        running.site.path("trueup.toml").display()
+    );
+    let way = says
+        .split_once("; set the `use` and `settings` of this version together at ")
+        .unwrap()
+        .1;
+    assert!(way.starts_with(&location) && way.contains("then `kill -HUP "), "{ran}");
 }
 
 #[test]

@@ -3,4 +3,5 @@
 #![cfg(test)]
 
 mod engine;
+mod types;
 mod wasi;

@@ -260,7 +260,15 @@ impl Manager {
         fetched: Result<Fetched, Refused>,
         activation: Activation,
     ) -> Result<Activated, ManageError> {
-        let refused = |refused: Refused| {
+        let refused = |mut refused: Refused| {
+            if refused.step == Step::Settings {
+                refused.why += &format!(
+                    "; set the `use` and `settings` of this version together at {}, with `gate = \"report\"` if the gate \
+                     refuses it, then `kill -HUP {}`",
+                    managed.config.location,
+                    std::process::id()
+                );
+            }
             let active = managed.revisions.lock().active().map_or_else(String::new, |active| {
                 format!("revision {} (`{}@{}`)", active.revision, active.name, active.version)
             });
