@@ -85,7 +85,7 @@ fn a_key_that_is_not_done_in_time_is_told_and_gone_on_with() {
     let site = Site::against(&engine);
     let mut host = site.start("run", &[]);
     host.wait_for("default/web ");
-    engine.fault(&json!({"path": "*", "times": 1, "delay_ms": 3000}));
+    engine.fault(&json!({"path": "*", "times": 1, "delay_ms": 8000}));
     let late = reconcile(&site, "default/web", &["--timeout", "0"]).exits(1);
     assert!(late.stdout.contains("not done after 0 s; the host goes on"), "{late}");
     let explained = || {
