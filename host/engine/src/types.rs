@@ -1,5 +1,5 @@
-//! Where the types of two guests differ that export an interface of the same name: they were built from two texts of one
-//! version.
+//! Where the types of two guests differ that export an interface of the same name: they were built from two texts of
+//! one version.
 
 use wasmtime::component::types::{ComponentFunc, ComponentInstance, ComponentItem, Type};
 

@@ -3,13 +3,12 @@
 //! [`service::Service`] lists what a server decides itself; [`pipeline`] does the rest. Knows no API.
 //!
 //! ```text
-//! server.rs -> pipeline.rs -> faults.rs, traffic.rs, connection.rs -> service.rs (lbaas, compute)
+//! server.rs -> pipeline.rs -> faults.rs, traffic.rs -> service.rs (lbaas, compute)
 //!              admin.rs -^
 //! ```
 
 pub(crate) mod admin;
 pub(crate) mod clock;
-pub(crate) mod connection;
 pub(crate) mod faults;
 pub(crate) mod pattern;
 pub(crate) mod pipeline;

@@ -7,22 +7,24 @@
 //! A request whose client disconnects is dropped wherever it waits: before the effect without a trace, after the effect
 //! without an answer.
 
+use std::future::ready;
+use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use axum::Router;
 use axum::body::{self, Body};
-use axum::extract::{ConnectInfo, State};
+use axum::extract::State;
 use axum::http::request::Parts;
 use axum::http::{Method, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
+use futures_util::stream;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
 use super::admin;
 use super::clock::Clock;
-use super::connection::Connection;
 use super::faults::{FaultFields, When};
 use super::refusal::Refuse as _;
 use super::service::{Request, Service};
@@ -88,7 +90,6 @@ impl<S: Service> Pipeline<S> {
     /// From the request to its answer, or to the end of its connection.
     async fn process(
         self: &Arc<Self>,
-        connection: &Connection,
         target: Option<&S::Target>,
         parts: &Parts,
         body: Body,
@@ -104,7 +105,7 @@ impl<S: Service> Pipeline<S> {
             service.faults().for_request(method, uri.path(), uri.query())
         };
         let in_flight = S::begin(self, &parts.method, target);
-        if let Some(answer) = self.apply(fault.as_ref(), When::Before, connection).await {
+        if let Some(answer) = self.apply(fault.as_ref(), When::Before).await {
             return answer;
         }
         // The connection may notice first that its client disconnected: then there is no effect.
@@ -117,7 +118,7 @@ impl<S: Service> Pipeline<S> {
             in_flight: &in_flight,
         };
         let answer = S::answer(self, request).await;
-        if let Some(answer) = self.apply(fault.as_ref(), When::After, connection).await {
+        if let Some(answer) = self.apply(fault.as_ref(), When::After).await {
             return answer;
         }
         self.wait_latency().await;
@@ -125,15 +126,10 @@ impl<S: Service> Pipeline<S> {
     }
 
     /// Applies a fault on one side of the effect. `None` if the request goes on.
-    async fn apply(
-        &self,
-        fault: Option<&FaultFields>,
-        side: When,
-        connection: &Connection,
-    ) -> Option<Result<Response, S::Refusal>> {
+    async fn apply(&self, fault: Option<&FaultFields>, side: When) -> Option<Result<Response, S::Refusal>> {
         let fault = fault?;
         if fault.close == Some(side) {
-            return Some(Ok(connection.cut()));
+            return Some(Ok(cut()));
         }
         if fault.when != Some(side) {
             return None;
@@ -154,23 +150,38 @@ impl<S: Service> Pipeline<S> {
     }
 }
 
+/// Marks an answer that ends its connection instead.
+#[derive(Clone)]
+struct Cut;
+
+/// Ends the connection in place of an answer: the HTTP library drops a connection whose answer fails before its first
+/// byte, head and all.
+fn cut() -> Response {
+    let failing = stream::once(ready(Err::<Vec<u8>, _>(io::Error::from(
+        io::ErrorKind::ConnectionAborted,
+    ))));
+    let mut answer = Response::new(Body::from_stream(failing));
+    answer.extensions_mut().insert(Cut);
+    answer
+}
+
+fn is_cut(answer: &Response) -> bool {
+    answer.extensions().get::<Cut>().is_some()
+}
+
 /// Every path that is not for tests: the API's, and unknown ones.
-async fn serve<S: Service>(
-    State(pipeline): State<Arc<Pipeline<S>>>,
-    ConnectInfo(connection): ConnectInfo<Connection>,
-    request: axum::extract::Request,
-) -> Response {
+async fn serve<S: Service>(State(pipeline): State<Arc<Pipeline<S>>>, request: axum::extract::Request) -> Response {
     let (parts, body) = request.into_parts();
     let target = match S::target(&parts) {
         Ok(target) => target,
         Err(refusal) => return refusal.into_response(),
     };
     let counted = CountedRequest::begin(&pipeline, S::label(&parts.method, target.as_ref()));
-    let response = match pipeline.process(&connection, target.as_ref(), &parts, body).await {
+    let response = match pipeline.process(target.as_ref(), &parts, body).await {
         Ok(response) => response,
         Err(refusal) => refusal.into_response(),
     };
-    counted.end(if connection.is_cut() {
+    counted.end(if is_cut(&response) {
         End::Cut
     } else {
         End::Answered(response.status().as_u16())
@@ -205,7 +216,6 @@ impl<S: Service> Drop for CountedRequest<'_, S> {
 /// Logs every request, however it ends, and ends all requests when the server stops.
 async fn log<S: Service>(
     State(pipeline): State<Arc<Pipeline<S>>>,
-    ConnectInfo(connection): ConnectInfo<Connection>,
     request: axum::extract::Request,
     next: Next,
 ) -> Response {
@@ -218,10 +228,10 @@ async fn log<S: Service>(
     };
     let response = tokio::select! {
         biased;
-        () = pipeline.stopped() => connection.cut(),
+        () = pipeline.stopped() => cut(),
         response = next.run(request) => response,
     };
-    line.outcome = if connection.is_cut() {
+    line.outcome = if is_cut(&response) {
         "closed".to_owned()
     } else {
         response.status().as_str().to_owned()

@@ -6,11 +6,11 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use axum::serve::ListenerExt as _;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::connection::{Connection, CuttableListener};
 use super::pipeline::Pipeline;
 use super::service::Service;
 use super::state_file::StateFileError;
@@ -82,8 +82,9 @@ impl Server {
 
         let (stop, mut stopping) = watch::channel(());
         let router = Pipeline::new(service, stopping.clone()).router();
-        let service = router.into_make_service_with_connect_info::<Connection>();
-        let server = axum::serve(CuttableListener(listener), service)
+        // An answer is one small write: waiting for more data would only add latency.
+        let listener = listener.tap_io(|connection| _ = connection.set_nodelay(true));
+        let server = axum::serve(listener, router)
             .with_graceful_shutdown(async move { while stopping.changed().await.is_ok() {} });
         let task = tokio::spawn(server.into_future());
         Ok(Self { local_addr, stop, task })

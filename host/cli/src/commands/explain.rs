@@ -122,8 +122,8 @@ fn now(guest: Option<&str>, key: &str, state_dir: &Path) -> Option<(KeyShown, No
     asked.ok()?
 }
 
-/// `! a job runs since ...`, its failures, and which manifests can't be read and may hold the Service. `why`: its error,
-/// or that a line above has it. `is_shown`: the lines above show the job that runs.
+/// `! a job runs since ...`, its failures, and which manifests can't be read and may hold the Service. `why`: its
+/// error, or that a line above has it. `is_shown`: the lines above show the job that runs.
 fn now_text(now: &Now, why: &str, is_shown: bool) -> Vec<String> {
     let since = output::time(now.since_ms);
     let mut lines = Vec::new();
@@ -209,24 +209,7 @@ fn was_corrected(of: &Explained) -> bool {
 /// One job: its time and its guest, the cause, the desired state, the calls, and the outcome.
 fn job_text(of: &Explained, guest: &str, still_runs: bool) -> Vec<String> {
     let job = &of.job;
-    let by = job.decisions.last().map_or_else(String::new, |made| {
-        format!(
-            "  by {}@{} {}",
-            printable(&made.guest),
-            printable(&made.version),
-            output::short(&made.digest)
-        )
-    });
-    let took = match job.came {
-        JobResult::Open => String::new(),
-        _ => format!("  took {} ms", job.took_ms),
-    };
-    let mut lines = vec![format!(
-        "{}  {}{by}{took}",
-        printable(&job.key),
-        output::time(job.began_ms)
-    )];
-    lines.push("  because".to_owned());
+    let mut lines = vec![head(job), "  because".to_owned()];
     lines.extend(causes(&job.causes, job.more_causes, "    "));
     if let Some(changed) = &of.settings_changed {
         let reloaded = reason(&Cause::Reloaded);
@@ -274,6 +257,23 @@ fn job_text(of: &Explained, guest: &str, still_runs: bool) -> Vec<String> {
         ));
     }
     lines
+}
+
+/// `default/web  2026-11-24T01:03:43.910Z  by lbaas@1 sha256:2d48b506a6a5  took 433 ms`.
+fn head(job: &Record) -> String {
+    let by = job.decisions.last().map_or_else(String::new, |made| {
+        format!(
+            "  by {}@{} {}",
+            printable(&made.guest),
+            printable(&made.version),
+            output::short(&made.digest)
+        )
+    });
+    let took = match job.came {
+        JobResult::Open => String::new(),
+        _ => format!("  took {} ms", job.took_ms),
+    };
+    format!("{}  {}{by}{took}", printable(&job.key), output::time(job.began_ms))
 }
 
 /// Stands for an error that a line above has.

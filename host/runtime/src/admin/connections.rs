@@ -2,13 +2,10 @@
 //!
 //! Any client that reaches an address can open connections and send as slowly as it likes. So a request's head has a
 //! deadline, and if all slots are taken, the next connection replaces the one that has been without a request for the
-//! longest time. A `/healthz` probe must never wait: Kubernetes restarts a host that does not answer it.
+//! longest time, also one whose client reads no answer. A `/healthz` probe must never wait: Kubernetes restarts a host that does not answer it.
 
 use std::collections::BTreeMap;
-use std::io;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::Router;
@@ -16,10 +13,9 @@ use hyper::server::conn::http1;
 use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{oneshot, watch};
-use tokio::time::{Instant, Sleep};
+use tokio::time::Instant;
 
 /// The maximum number of connections per address. Each needs a file descriptor. A process has 1024 by default, and the
 /// Engine needs some of them.
@@ -28,9 +24,6 @@ const CONNECTIONS_MAX: usize = 128;
 /// How long a request's head may take, counted from when the connection opened or from its last answer. A probe sends
 /// its request in a single packet. Prometheus scrapes every 15 s or less often, and opens a new connection then.
 const HEAD_MAX: Duration = Duration::from_secs(5);
-
-/// The host closes a connection after this long without traffic: a client that reads no answer would keep its slot.
-const IDLE_MAX: Duration = Duration::from_secs(90);
 
 /// The pause after a failed accept, for example when no file descriptors are left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -48,7 +41,6 @@ async fn serve_within(listener: TcpListener, routes: Router, head_max: Duration)
         match listener.accept().await {
             Ok((stream, _)) => {
                 let slot = Connections::enter(&connections);
-                let stream = Moving::new(stream, IDLE_MAX);
                 tokio::spawn(connection(stream, slot, routes.clone(), head_max, served.clone()));
             }
             Err(error) => {
@@ -59,8 +51,8 @@ async fn serve_within(listener: TcpListener, routes: Router, head_max: Duration)
     }
 }
 
-async fn connection<S: AsyncRead + AsyncWrite + Unpin + Send>(
-    stream: Moving<S>,
+async fn connection(
+    stream: TcpStream,
     mut slot: Slot,
     routes: Router,
     head_max: Duration,
@@ -158,67 +150,12 @@ impl Drop for Slot {
     }
 }
 
-/// A connection that ends after a period without traffic.
-struct Moving<S> {
-    stream: S,
-    idle: Pin<Box<Sleep>>,
-    idle_max: Duration,
-}
-
-impl<S> Moving<S> {
-    fn new(stream: S, idle_max: Duration) -> Self {
-        Self {
-            stream,
-            idle: Box::pin(tokio::time::sleep(idle_max)),
-            idle_max,
-        }
-    }
-
-    /// The same poll result, or an error if it is pending and there was no traffic for too long.
-    fn or_idle<T>(&mut self, answer: Poll<io::Result<T>>, context: &mut Context<'_>) -> Poll<io::Result<T>> {
-        if answer.is_ready() {
-            let until = Instant::now() + self.idle_max;
-            self.idle.as_mut().reset(until);
-            return answer;
-        }
-        let idle = self.idle.as_mut().poll(context);
-        idle.map(|()| Err(io::Error::from(io::ErrorKind::TimedOut)))
-    }
-}
-
-impl<S: AsyncRead + Unpin> AsyncRead for Moving<S> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let read = Pin::new(&mut self.stream).poll_read(context, buffer);
-        self.or_idle(read, context)
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for Moving<S> {
-    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
-        self.or_idle(written, context)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::net::SocketAddr;
 
     use axum::routing::get;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-    use tokio::net::TcpStream;
     use tokio::task::JoinHandle;
     use tokio::time::timeout;
 
@@ -312,16 +249,5 @@ mod tests {
         let mut rest = Vec::new();
         timeout(GUARD, stream.read_to_end(&mut rest)).await.unwrap().unwrap();
         assert!(rest.is_empty(), "{rest:?}");
-    }
-
-    #[tokio::test]
-    async fn a_connection_ends_where_nothing_moves_on_it() {
-        let (mut theirs, ours) = tokio::io::duplex(64);
-        let mut ours = Moving::new(ours, Duration::from_millis(10));
-        let mut byte = [0];
-        theirs.write_all(b"a").await.unwrap();
-        ours.read_exact(&mut byte).await.unwrap();
-        let ended = ours.read_exact(&mut byte).await.unwrap_err();
-        assert_eq!(ended.kind(), io::ErrorKind::TimedOut);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -13,15 +13,10 @@ use super::cause::Cause;
 use super::fields::{Fields, differing, is_zero};
 use super::pending::{Causes, TimedCause};
 use super::record::{Decision, JobResult, Record};
+use super::unknown::{ExplainError, nearest, no_such, nothing, offered};
 use super::{file, recorded};
 use crate::lifecycle::quarantine::SetAside;
 use crate::status::{KeyShown, KeyState};
-
-/// How many known keys are suggested for an unknown one.
-const OFFERED_MAX: usize = 3;
-
-/// The minimum similarity of a suggested key.
-const LIKENESS_MIN: f64 = 0.5;
 
 /// What to explain about a key.
 #[derive(Debug, Clone, Copy)]
@@ -122,8 +117,8 @@ pub struct Explained {
     /// Set if another guest decided the previous job: its name, version and digest.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub guest_before: Option<String>,
-    /// Set if the configuration was reloaded: how the settings and limits of the guest differ from those of the previous
-    /// job.
+    /// Set if the configuration was reloaded: how the settings and limits of the guest differ from those of the
+    /// previous job.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub settings_changed: Option<Fields>,
     /// For each of its decisions, in order: what it asked and wrote.
@@ -155,72 +150,6 @@ pub struct ReportedCall {
     /// Why the recording does not show it.
     #[serde(rename = "untold", skip_serializing_if = "Option::is_none")]
     pub missing: Option<String>,
-}
-
-/// Why there is no explanation.
-#[derive(Debug, thiserror::Error)]
-pub enum ExplainError {
-    /// There is no such folder.
-    #[error("no state folder at {folder}: give it with --state-dir, or the host's configuration with --config", folder = .0.display())]
-    NoState(PathBuf),
-    /// No decision about this key was ever made.
-    #[error("nothing is known of `{key}` of guest `{guest}`{offered}")]
-    Unknown {
-        /// The guest.
-        guest: String,
-        /// The key.
-        key: String,
-        /// `; did you mean ...?`, or the known keys.
-        offered: String,
-    },
-    /// No guest has decided about it.
-    #[error("nothing is known of `{key}`{known}; {choice}", choice = choice(guests))]
-    NoGuest {
-        /// The key.
-        key: String,
-        /// `; known are ...`, the nearest first.
-        known: String,
-        /// The guests with any data.
-        guests: Vec<String>,
-    },
-    /// Several guests have decided about a key with that name.
-    #[error("several guests have decided about `{key}`; {choice}", choice = choice(guests))]
-    Several {
-        /// The key.
-        key: String,
-        /// The guests.
-        guests: Vec<String>,
-    },
-    /// The key is known, but no decision about it is kept.
-    #[error("no decision about `{key}` of guest `{guest}` is kept{recording}")]
-    NoDecisions {
-        /// The guest.
-        guest: String,
-        /// The key.
-        key: String,
-        /// The location of its recording, if there is one.
-        recording: String,
-    },
-    /// The decision is not kept, or no longer.
-    #[error("decision {wanted} of `{key}` is not kept; kept are {kept}")]
-    NoSuchDecision {
-        /// The key.
-        key: String,
-        /// The number.
-        wanted: u64,
-        /// The range of decisions that are kept.
-        kept: String,
-    },
-    /// The folder cannot be read.
-    #[error(transparent)]
-    Io(#[from] io::Error),
-}
-
-fn choice(guests: &[String]) -> String {
-    if guests.is_empty() {
-        return "no decision of any guest is kept here".to_owned();
-    }
-    format!("name a guest with --guest, of {}", guests.join(", "))
 }
 
 /// Explains a key of a guest, or of the guest that has decided about the key if `guest` is `None`. Only reads: a host
@@ -336,14 +265,9 @@ fn of_all(state_dir: &Path, key: &str, wanted: Selection) -> Result<Explanation,
     let one = guests.first().filter(|_| guests.len() == 1);
     let Some(guest) = one.or_else(|| guests.iter().find(is_alike)) else {
         let known = guests.iter().filter_map(|guest| known(state_dir, guest).ok());
-        let known: BTreeSet<String> = known.flatten().collect();
-        let known = ranked(key, known.iter(), 0.0);
         return Err(ExplainError::NoGuest {
             key: key.to_owned(),
-            known: match known.is_empty() {
-                true => String::new(),
-                false => format!("; known are {}", known.join(", ")),
-            },
+            offered: offered(key, &known.flatten().collect()),
             guests: guests.into_iter().collect(),
         });
     };
@@ -357,22 +281,6 @@ const KEPT: [&str; 3] = ["decisions", "journals", "instances"];
 /// Whether a guest has keys: the host keeps records of their jobs. If not, its recordings say why it was called.
 fn has_keys(state_dir: &Path, guest: &str) -> bool {
     trueup_journal::guest_dir(&state_dir.join("keys"), guest).is_dir()
-}
-
-pub(super) fn no_such(key: &str, wanted: u64, records: &[Record]) -> ExplainError {
-    let mut numbers = records
-        .iter()
-        .flat_map(|record| record.decisions.iter().filter_map(|made| made.n));
-    let first = numbers.next();
-    let kept = match (first, numbers.last().or(first)) {
-        (Some(first), Some(last)) => format!("{first} to {last}"),
-        _ => "none".to_owned(),
-    };
-    ExplainError::NoSuchDecision {
-        key: key.to_owned(),
-        wanted,
-        kept,
-    }
 }
 
 /// Whether a job only continues what an earlier one began.
@@ -485,49 +393,6 @@ pub(super) fn known(state_dir: &Path, guest: &str) -> io::Result<Vec<String>> {
     Ok(keys)
 }
 
-/// Why there is nothing to explain about a key.
-pub(super) fn nothing(state_dir: &Path, guest: &str, key: &str, recordings: &Recordings) -> io::Result<ExplainError> {
-    let known = known(state_dir, guest)?;
-    let (guest, key) = (guest.to_owned(), key.to_owned());
-    if known.contains(&key) {
-        let recording = recordings.folder();
-        let recording = recording.map(|folder| format!("; its recording is in {}", folder.display()));
-        return Ok(ExplainError::NoDecisions {
-            guest,
-            key,
-            recording: recording.unwrap_or_default(),
-        });
-    }
-    let offered = nearest(&key, &known);
-    let offered = match (offered.is_empty(), known.len()) {
-        (false, _) => format!("; did you mean {}?", offered.join(", ")),
-        (true, 0) => "; no decision of this guest is kept at all".to_owned(),
-        (true, 1) => "; 1 other key is known".to_owned(),
-        (true, count) => format!("; {count} other keys are known"),
-    };
-    Ok(ExplainError::Unknown { guest, key, offered })
-}
-
-/// The most similar keys, nearest first, in backticks. A name without its namespace counts as much as the full key.
-pub fn nearest(wanted: &str, known: &[String]) -> Vec<String> {
-    ranked(wanted, known.iter(), LIKENESS_MIN)
-}
-
-fn ranked<'k>(wanted: &str, known: impl Iterator<Item = &'k String>, likeness_min: f64) -> Vec<String> {
-    let likeness = |key: &String| {
-        let name = key.split_once('/').map_or(key.as_str(), |(_, name)| name);
-        let alike = |text: &str| strsim::normalized_damerau_levenshtein(wanted, text);
-        alike(key).max(alike(name))
-    };
-    let mut all: Vec<(f64, &String)> = known.map(|key| (likeness(key), key)).collect();
-    all.retain(|(likeness, _)| *likeness >= likeness_min);
-    all.sort_by(|(a, one), (b, other)| b.total_cmp(a).then_with(|| one.cmp(other)));
-    all.into_iter()
-        .take(OFFERED_MAX)
-        .map(|(_, key)| format!("`{key}`"))
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::record::{FORMAT, JobEffects};
@@ -622,14 +487,6 @@ mod tests {
             ("settings.servers_max", &Some(2.into()))
         );
         assert_eq!((fields.len(), changed(Cause::Start)), (1, None));
-    }
-
-    #[test]
-    fn the_nearest_keys_are_offered_and_a_name_alone_is_enough() {
-        let known = ["default/api", "default/web", "kube-system/dns"].map(str::to_owned);
-        assert_eq!(nearest("default/wbe", &known)[0], "`default/web`");
-        assert_eq!(nearest("dns", &known), ["`kube-system/dns`"]);
-        assert_eq!(nearest("zzzzzzzzzzzzzzzzzzzz", &known), Vec::<String>::new());
     }
 
     #[test]

@@ -23,15 +23,17 @@ mod pending;
 mod record;
 mod recorded;
 mod spans;
+mod unknown;
 
 pub use self::calls::{CallReport, DesiredChange, WRITES_MAX};
 pub use self::cause::{Cause, ChangeKind, Input};
-pub use self::explain::{ExplainError, Explained, Explanation, Now, Origin, ReportedCall, Selection, explain, nearest};
+pub use self::explain::{Explained, Explanation, Now, Origin, ReportedCall, Selection, explain};
 pub use self::fields::{FIELDS_MAX, Field, Fields, differing};
 pub use self::file::{FILE_BYTES_MAX, RECORD_BYTES_MAX};
 pub use self::pending::{CAUSES_MAX, TimedCause};
 pub use self::record::{ChangedResource, Decision, EFFECTS_MAX, FORMAT, JobEffects, JobResult, Record};
 pub use self::spans::{SPAN_TARGET, name_traces};
+pub use self::unknown::{ExplainError, nearest};
 pub use trueup_capabilities::reading::{Action, Operation, OperationEnd, Write};
 
 pub use self::cause::{ChangedNodes, ChangedObject};

@@ -13,11 +13,10 @@ use trueup_journal::{Call, Ending, Entry, Event};
 
 use super::calls::{CallReport, Recordings};
 use super::cause::Cause;
-use super::explain::{
-    ExplainError, Explained, Explanation, Selection, known, no_such, nothing, reported_call, set_aside,
-};
+use super::explain::{Explained, Explanation, Selection, known, reported_call, set_aside};
 use super::pending::TimedCause;
 use super::record::{Decision, FORMAT, JobEffects, JobResult, Record};
+use super::unknown::{ExplainError, no_such, nothing};
 
 /// Calls that only read: they explain no change.
 const LOOKS: [&str; 11] = [
@@ -406,7 +405,7 @@ mod tests {
         );
         assert_eq!(
             explained(dir.path(), None, "shop/cart").unwrap_err(),
-            "nothing is known of `shop/cart`; known are `node-a`; name a guest with --guest, of nodesync, service"
+            "nothing is known of `shop/cart`; 1 other key is known; name a guest with --guest, of nodesync, service"
         );
         assert_eq!(
             explained(dir.path(), None, "node-b").unwrap_err(),

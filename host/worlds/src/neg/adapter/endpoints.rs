@@ -41,8 +41,8 @@ struct Addresses {
     v6: BTreeSet<Ipv6Addr>,
 }
 
-/// The endpoints of the port with the name `port_name` in slices (empty if it has no name). `location` locates a Node; if
-/// it returns `None`, the endpoint is left out.
+/// The endpoints of the port with the name `port_name` in slices (empty if it has no name). `location` locates a Node;
+/// if it returns `None`, the endpoint is left out.
 ///
 /// An address in several slices is one endpoint, and ready if one of them says so: both slices may contain an endpoint
 /// while it moves.
