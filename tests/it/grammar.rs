@@ -472,8 +472,8 @@ fn a_recording_that_no_scenario_can_express_is_refused_with_one_line() {
     for (text, code, why) in [
         (
             format!("{before}\"trap\":\"unreachable\"}}\n"),
-            2,
-            "ended without a result; write its scenario by hand, with `expect_ending`",
+            1,
+            "the ending of reconciliation.reconcile differs",
         ),
         (format!("{first}\n"), 2, "it holds no call that ended"),
         (

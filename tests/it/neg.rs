@@ -334,6 +334,34 @@ fn a_start_without_any_node_takes_no_endpoint_away() {
 }
 
 #[test]
+fn a_neg_whose_operations_fail_has_failed_until_it_is_as_it_should_be() {
+    let mut stage = Stage::new(Cluster::of(FEW, Stack::Single), Compute::start(OPERATION_MS, &[]));
+    stage.start();
+    stage.comes_true();
+    let fault = json!({"path": "*/attachNetworkEndpoints", "fail_operations": 1000, "message": "no such VM"});
+    stage.compute.fault(&fault);
+    stage.change(|cluster| cluster.resize("web", FEW + 1));
+    let status =
+        |stage: &Stage| support::trueup(["status".as_ref(), "--config".as_ref(), stage.site.folder().as_os_str()]);
+    stage.wait_until("the failure", |stage| {
+        status(stage).last_line().starts_with("not well: 1 key failed")
+    });
+    let seen = status(&stage).exits(1);
+    assert!(
+        seen.stdout.contains("failed: ") && seen.stdout.contains("no such VM"),
+        "{seen}"
+    );
+    stage.compute.clear_faults();
+    // The guest may have given up meanwhile.
+    support::ran(&mut stage.site.command_of(&["reconcile", "shop/web/80", "--config"], &[]));
+    stage.comes_true();
+    // What was put right is what this host's own operations left.
+    stage.wait_until("all to be well", |stage| status(stage).last_line() == "all is well");
+    assert!(!stage.said().contains("changed by others"), "{}", stage.said());
+    stage.terminate();
+}
+
+#[test]
 fn an_operator_sets_the_error_state_of_a_key_and_it_outlives_a_kill() {
     let mut stage = Stage::new(Cluster::of(FEW, Stack::Single), Compute::start(OPERATION_MS, &[]));
     stage.start();
@@ -378,6 +406,8 @@ fn an_operator_sets_the_error_state_of_a_key_and_it_outlives_a_kill() {
     set(&stage, "shop/web/80", "off").exits(0);
     stage.wait_until("the guest to be told otherwise", |stage| is_told(stage, false));
     stage.wait_until("all to be well", |stage| status(stage).code == Some(0));
+    let audited = support::ran(&mut stage.site.command_of(&["audit", "show"], &[]));
+    assert_eq!(audited.exits(0).stdout.matches("error-state").count(), 2);
     stage.terminate();
     stage.replays(None);
 }

@@ -100,7 +100,7 @@ impl AtStart {
         has_moved.then(|| {
             format!(
                 "state folder {}: it was moved, removed or replaced while this host runs, so commands do not find the host, and another \
-                 one can start: move it back, or stop process {}",
+                 one can start: stop process {}, and put the folder back",
                 self.state_dir.display(),
                 std::process::id()
             )
@@ -188,7 +188,7 @@ mod tests {
         let at_start = AtStart::of(&state_dir);
         assert_eq!(at_start.moved(), None);
         std::fs::rename(&state_dir, &elsewhere).unwrap();
-        assert!(at_start.moved().unwrap().contains("move it back"));
+        assert!(at_start.moved().unwrap().contains("put the folder back"));
         let _another = StateLock::take(&state_dir).unwrap();
         assert!(at_start.moved().is_some(), "another host has this one");
         std::fs::remove_dir_all(&state_dir).unwrap();

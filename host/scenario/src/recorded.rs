@@ -44,7 +44,10 @@ enum WrittenStep {
     Call {
         call: String,
         args: Value,
-        expect: Value,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        expect: Option<Value>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        expect_ending: Option<BTreeMap<&'static str, String>>,
         #[serde(skip_serializing_if = "Option::is_none")]
         expect_calls: Option<Vec<WrittenCall>>,
     },
@@ -99,16 +102,12 @@ pub fn of_recording(name: &str, segment: &Segment) -> Result<Written, NoScenario
                 steps.call = Some(call);
             }
             Event::Ask(ask) => steps.asks.push(ask),
-            Event::Ending(Ending::Result(result)) => steps.ended(result)?,
+            Event::Ending(Ending::Result(result)) => steps.ended(Some(value(result)?), None)?,
             // The host made it anew, or another one in its place.
             Event::Ending(Ending::Cancelled(_)) => break,
-            Event::Ending(Ending::Trap(_) | Ending::Deadline(_) | Ending::Memory(_)) => {
-                let call = steps.call.map_or("", |call| &call.name);
-                return Err(NoScenario(format!(
-                    "entry {}: `{call}` ended without a result; write its scenario by hand, with `expect_ending`",
-                    entry.n
-                )));
-            }
+            Event::Ending(Ending::Trap(text)) => steps.ended(None, Some(("trap", text)))?,
+            Event::Ending(Ending::Deadline(text)) => steps.ended(None, Some(("deadline", text)))?,
+            Event::Ending(Ending::Memory(text)) => steps.ended(None, Some(("memory", text)))?,
             Event::Header(_) | Event::RolledBack(_) => {}
         }
     }
@@ -155,7 +154,8 @@ impl Steps<'_> {
             self.steps.push(WrittenStep::Call {
                 call: "lifecycle.restore".to_owned(),
                 args: json!({ "snapshot": snapshot }),
-                expect: json!({ "Ok": null }),
+                expect: Some(json!({ "Ok": null })),
+                expect_ending: None,
                 expect_calls: None,
             });
         }
@@ -163,8 +163,8 @@ impl Steps<'_> {
         Ok(())
     }
 
-    /// The call returned this.
-    fn ended(&mut self, result: &RawValue) -> Result<(), NoScenario> {
+    /// The call returned this, or ended without a result: in this way, with this text.
+    fn ended(&mut self, result: Option<Value>, ending: Option<(&'static str, &String)>) -> Result<(), NoScenario> {
         let Some(call) = self.call.take() else { return Ok(()) };
         let leaves_one = self.answers()?;
         let listed = self.asks.drain(..).filter(|ask| compare::is_listed(&ask.name));
@@ -178,7 +178,8 @@ impl Steps<'_> {
         self.steps.push(WrittenStep::Call {
             call: call.name.clone(),
             args: value(&call.args)?,
-            expect: value(result)?,
+            expect: result,
+            expect_ending: ending.map(|(kind, text)| BTreeMap::from([(kind, text.clone())])),
             expect_calls: Some(expect_calls),
         });
         if leaves_one {

@@ -12,7 +12,7 @@ use trueup_work::decisions::{
     self, Action, CallReport, Cause, ChangeKind, Decision, Explained, Explanation, Field, Fields, Input, JobResult,
     Now, Operation, Origin, Record, ReportedCall, Selection, TimedCause, Write,
 };
-use trueup_work::status::{KeyShown, KeyState, Role, Status};
+use trueup_work::status::{HostShown, KeyShown, KeyState, Role, Status};
 use trueup_worlds::neg::guest as neg;
 
 use super::guest::host::Host;
@@ -78,14 +78,16 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
                 ..Explanation::default()
             },
             (Err(error), None) => {
-                let leads = leader(&state_dir).map_or_else(String::new, |leads| format!("; {leads}"));
+                let leads = host(&state_dir).and_then(|host| leader(&host));
+                let leads = leads.map_or_else(String::new, |leads| format!("; {leads}"));
                 return Err(misused(anyhow!("{error}{leads}")));
             }
         };
         let text = match output {
             Output::Text | Output::Wide => {
-                let mut lines = text(&explained, since_ms);
-                lines.extend(leader(&state_dir).map(|leads| format!("! {leads}")));
+                let host = host(&state_dir);
+                let mut lines = text(&explained, since_ms, host.as_ref().map(|host| host.started_ms));
+                lines.extend(host.as_ref().and_then(leader).map(|leads| format!("! {leads}")));
                 output::changes(&lines)
             }
             Output::Json | Output::Yaml => output::rendered(&explained, output)?,
@@ -98,15 +100,17 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
     })
 }
 
-/// `` this host is a standby: `host-a` leads; ask it ``. `None` if it leads, or no host runs.
-fn leader(state_dir: &Path) -> Option<String> {
+/// The running host. `None` if none runs.
+fn host(state_dir: &Path) -> Option<HostShown> {
     let client = Client::new(state_dir).ok()?;
     let status: Status = super::block_on(client.get("status")).ok()?.ok()?;
-    let leader = status.host.leader.filter(|_| status.host.role == Role::Standby)?;
-    Some(format!(
-        "this host is a standby: `{}` leads; ask it",
-        printable(&leader)
-    ))
+    Some(status.host)
+}
+
+/// `` this host is a standby: `host-a` leads; ask it ``. `None` if it leads.
+fn leader(host: &HostShown) -> Option<String> {
+    let leader = host.leader.as_ref().filter(|_| host.role == Role::Standby)?;
+    Some(format!("this host is a standby: `{}` leads; ask it", printable(leader)))
 }
 
 /// What the running host does about a key. `None` without a host, or if it does nothing.
@@ -138,13 +142,10 @@ fn now_text(now: &Now, why: &str, is_shown: bool) -> Vec<String> {
     match (now.state, &now.error) {
         // A line of its own says that it is set aside.
         (KeyState::SetAside, _) | (_, None) => {}
-        (KeyState::Failed, Some(_)) => lines.push(format!("! failed{times} since {since}, {next}: {why}")),
-        (_, Some(_)) => lines.push(format!("! failed{times}, {next}: {why}")),
+        (_, Some(_)) => lines.push(format!("! failed{times} since {since}, {next}: {why}")),
     }
     if now.state == KeyState::Running && !is_shown {
-        lines.push(format!(
-            "! a job runs since {since}: it is shown here when it has ended"
-        ));
+        lines.push("! a job runs now: it is shown here when it has ended".to_owned());
     }
     if now.state == KeyState::Held {
         lines.push(format!(
@@ -157,13 +158,26 @@ fn now_text(now: &Now, why: &str, is_shown: bool) -> Vec<String> {
     lines
 }
 
-/// Whether the running host is still inside this job, which has no record yet.
-fn still_runs(of: &Explained, now: Option<&Now>) -> bool {
-    let began_within = |now: &Now| now.state == KeyState::Running && of.job.began_ms >= now.since_ms;
-    of.job.came == JobResult::Open && now.is_some_and(began_within)
+/// Of a job without an ending: that the running host is still inside it, or why not.
+fn open_text(of: &Explained, now: Option<&Now>, host_started_ms: Option<u64>) -> String {
+    if host_started_ms.is_none_or(|started_ms| of.job.began_ms < started_ms) {
+        return "its host ended inside it: the next start runs it again".to_owned();
+    }
+    match now.map(|now| now.state) {
+        // A renderer is queued while the processor has it resync.
+        None | Some(KeyState::Running | KeyState::Queued) => {
+            format!("still runs since {}", output::time(of.job.began_ms))
+        }
+        Some(_) => "its end is not recorded: the host's log says why".to_owned(),
+    }
 }
 
-fn text(of: &Explanation, since_ms: Option<u64>) -> Vec<String> {
+/// `host_started_ms`: when the running host began. `None` if none runs.
+fn text(of: &Explanation, since_ms: Option<u64>, host_started_ms: Option<u64>) -> Vec<String> {
+    let open = |job: &Explained| {
+        let is_open = job.job.came == JobResult::Open;
+        is_open.then(|| open_text(job, of.now.as_ref(), host_started_ms))
+    };
     let mut lines = Vec::new();
     if let (true, Some(since_ms)) = (of.jobs.is_empty(), since_ms) {
         let since = output::time(since_ms);
@@ -173,7 +187,7 @@ fn text(of: &Explanation, since_ms: Option<u64>) -> Vec<String> {
         if at > 0 {
             lines.push(String::new());
         }
-        lines.extend(job_text(job, &of.guest, still_runs(job, of.now.as_ref())));
+        lines.extend(job_text(job, &of.guest, open(job)));
     }
     let why = |error: &String| {
         let is_shown = of.jobs.last().and_then(|of| error_of(&of.job.came)) == Some(error);
@@ -188,7 +202,7 @@ fn text(of: &Explanation, since_ms: Option<u64>) -> Vec<String> {
     }
     if let Some(now) = &of.now {
         let error = now.error.as_ref().map(why).unwrap_or_default();
-        let is_shown = of.jobs.iter().any(|job| still_runs(job, Some(now)));
+        let is_shown = of.jobs.iter().any(|job| open(job).is_some());
         lines.extend(now_text(now, &error, is_shown));
     }
     if of.unread > 0 {
@@ -207,7 +221,7 @@ fn was_corrected(of: &Explained) -> bool {
 }
 
 /// One job: its time and its guest, the cause, the desired state, the calls, and the outcome.
-fn job_text(of: &Explained, guest: &str, still_runs: bool) -> Vec<String> {
+fn job_text(of: &Explained, guest: &str, open: Option<String>) -> Vec<String> {
     let job = &of.job;
     let mut lines = vec![head(job), "  because".to_owned()];
     lines.extend(causes(&job.causes, job.more_causes, "    "));
@@ -237,10 +251,7 @@ fn job_text(of: &Explained, guest: &str, still_runs: bool) -> Vec<String> {
         before = desired;
         lines.extend(call_text(made, call, is_new));
     }
-    lines.push(match still_runs {
-        true => format!("  still runs since {}", output::time(job.began_ms)),
-        false => format!("  {}", came(of, guest)),
-    });
+    lines.push(format!("  {}", open.unwrap_or_else(|| came(of, guest))));
     if let Some(error) = error_of(&job.came) {
         once(&mut lines, &printable(error));
     }
@@ -571,7 +582,7 @@ fn came(of: &Explained, guest: &str) -> String {
         JobResult::Interrupted => format!("ended while it slept, for something newer or for a stop: {did}"),
         JobResult::Failed { error } => format!("failed: {}; {did}", printable(error)),
         JobResult::Fault { error } => format!("the guest failed: {}; {did}", printable(error)),
-        JobResult::Open => "its host ended inside it: the next start runs it again".to_owned(),
+        JobResult::Open => "it has no ending".to_owned(),
         JobResult::Refused { error } => format!("refused, no guest was called: {}", printable(error)),
     }
 }

@@ -70,9 +70,12 @@ fn way_out(args: &Args, key: &KeyShown) -> Result<String, Failure> {
         .iter()
         .filter(|it| it.guest == key.guest)
         .flat_map(|it| &it.active);
-    let reference = active.next().map_or("USE", |active| &active.reference);
+    // The revision that is active: its bytes are in the state folder, whatever became of its file.
+    let revision = active
+        .next()
+        .map_or("N".to_owned(), |active| active.revision.to_string());
     Ok(format!(
-        "; it stays set aside until it or the guest changes: `trueup guest swap {} {reference} --gate report` tries it again",
+        "; it stays set aside until it or the guest changes: `trueup guest rollback {} --to {revision}` tries it again",
         key.guest
     ))
 }

@@ -131,7 +131,11 @@ async fn error_state(State(host): Shared, Body(body): Body<ErrorState>) -> Answe
     let stopping = || Refused::internal("the host stops: nothing was set");
     error_states.send(request).await.map_err(|_| stopping())?;
     match replied.await {
-        Ok(Ok(())) => Ok(Json(body)),
+        Ok(Ok(())) => {
+            let outcome = if body.on { "on" } else { "off" };
+            host.manager.audit("neg", "error-state", &body.key, outcome);
+            Ok(Json(body))
+        }
         Ok(Err(error)) => Err(Refused::not_found(error)),
         Err(_) => Err(stopping()),
     }

@@ -72,6 +72,8 @@ pub(super) struct Recordings {
     /// The folders that may contain recordings: the full one, and the one with only what a restart needs.
     folders: Vec<PathBuf>,
     read: BTreeMap<PathBuf, Option<Segment>>,
+    /// Why the last recording that can't be read can't be. `None` if each can, or was removed.
+    damage: Option<String>,
 }
 
 impl Recordings {
@@ -80,6 +82,7 @@ impl Recordings {
         Self {
             folders: vec![folder("journals"), folder("instances")],
             read: BTreeMap::new(),
+            damage: None,
         }
     }
 
@@ -89,9 +92,13 @@ impl Recordings {
     }
 
     fn segment(&mut self, path: &Path) -> Option<&Segment> {
-        let read = self.read.entry(path.to_owned());
-        // A host may remove the oldest one at this moment.
-        read.or_insert_with(|| Segment::read(path).ok()).as_ref()
+        if !self.read.contains_key(path) {
+            let read = Segment::read(path);
+            // A host may remove the oldest one at this moment.
+            self.damage = read.as_ref().err().filter(|_| path.exists()).map(ToString::to_string);
+            self.read.insert(path.to_owned(), read.ok());
+        }
+        self.read.get(path)?.as_ref()
     }
 
     /// The folders with a segment that may hold entry `n`, each with the numbers of its segments and the place of that
@@ -127,7 +134,8 @@ impl Recordings {
             let readers = self.readers(&folder, numbers.iter().skip(at), n);
             return Ok(report(path, &entries, desired, readers));
         }
-        Err("its recording is not kept any more".to_owned())
+        let gone = || "its recording is not kept any more".to_owned();
+        Err(self.damage.clone().unwrap_or_else(gone))
     }
 
     /// Readers that know how the operations ended that began at entry `n` or later, from the segments starting with
@@ -202,6 +210,40 @@ impl Recordings {
             }
         }
         found
+    }
+
+    /// The calls after entry `n` that have no ending, newest first: a host runs the newest still, or ended inside it.
+    pub(super) fn open_since(&mut self, n: u64) -> Vec<(u64, Call)> {
+        let mut open = Vec::new();
+        for folder in self.folders.clone() {
+            let numbers = Self::numbers(&folder);
+            let at = numbers.partition_point(|first| *first <= n).saturating_sub(1);
+            for first in numbers.get(at..).unwrap_or_default().iter().rev() {
+                let Some(segment) = self.segment(&segment_path(&folder, *first)) else {
+                    continue;
+                };
+                // A call within a segment has an ending, or is its last.
+                let calls = segment.entries.iter().enumerate().rev();
+                let mut calls = calls.filter_map(|(place, entry)| match &entry.event {
+                    Event::Call(call) => Some((place, entry.n, call)),
+                    _ => None,
+                });
+                let last = calls.next().filter(|(_, at, _)| *at > n);
+                let is_open = |place| {
+                    !call_entries(segment, place)
+                        .iter()
+                        .any(|entry| matches!(entry.event, Event::Ending(_)))
+                };
+                open.extend(
+                    last.filter(|(place, ..)| is_open(*place))
+                        .map(|(_, at, call)| (at, call.clone())),
+                );
+            }
+            if !open.is_empty() {
+                break;
+            }
+        }
+        open
     }
 
     /// The folder with its recordings. `None` if there is none.
@@ -305,6 +347,25 @@ mod tests {
         fs::create_dir_all(&folder).unwrap();
         fs::write(folder.join("0.jsonl"), format!("{HEADER}\n{}\n", lines.join("\n"))).unwrap();
         Recordings::new(dir, "lbaas", "default/web")
+    }
+
+    #[test]
+    fn calls_without_an_ending_are_found_in_each_segment_and_damage_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let call = |n: u64| format!(r#"{{"n":{n},"at_ms":{n},"call":"reconciliation.reconcile","args":{{}}}}"#);
+        let mut recordings = recordings(dir.path(), &[&call(1), r#"{"n":2,"result":{"Ok":{}}}"#, &call(3)]);
+        let folder = recordings.folder().unwrap().to_owned();
+        let header = HEADER.replace("\"n\":0", "\"n\":4");
+        fs::write(folder.join("4.jsonl"), format!("{header}\n{}\n", call(5))).unwrap();
+        let open =
+            |recordings: &mut Recordings, n| recordings.open_since(n).into_iter().map(|(n, _)| n).collect::<Vec<_>>();
+        assert_eq!(open(&mut recordings, 0), [5, 3]);
+        assert_eq!(open(&mut recordings, 3), [5]);
+        assert_eq!(open(&mut recordings, 5), [0; 0]);
+
+        fs::write(folder.join("6.jsonl"), "torn in its header\n").unwrap();
+        let said = recordings.report(7).unwrap_err();
+        assert!(said.contains("6.jsonl"), "{said}");
     }
 
     #[test]

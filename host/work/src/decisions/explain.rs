@@ -186,13 +186,19 @@ pub fn explain(
         return recorded::explain(state_dir, guest, of_instance.unwrap_or(key), wanted);
     }
     let mut recordings = Recordings::new(state_dir, guest, key);
-    let open = recorded::open((guest, key), &mut recordings);
-    let open = open.filter(|it| wanted.decision.is_none() && wanted.takes(it.job.began_ms));
-    if records.is_empty() && open.is_none() {
+    let last = wanted.last.max(1);
+    let before = records
+        .len()
+        .checked_sub(last.saturating_add(1))
+        .and_then(|at| records.get(at));
+    let after = before.and_then(|record| record.decisions.iter().filter_map(|made| made.n).max());
+    let mut open = recorded::open((guest, key), after.unwrap_or_default(), &mut recordings);
+    open.retain(|it| wanted.decision.is_none() && wanted.takes(it.job.began_ms));
+    if records.is_empty() && open.is_empty() {
         return Err(nothing(state_dir, guest, key, &recordings)?);
     }
     let picked: Vec<usize> = match wanted.decision {
-        None => (records.len().saturating_sub(wanted.last.max(1))..records.len()).collect(),
+        None => (records.len().saturating_sub(last)..records.len()).collect(),
         Some(n) => {
             let made = |record: &Record| record.decisions.iter().any(|made| made.n == Some(n));
             let at = records.iter().rposition(made);
@@ -203,12 +209,15 @@ pub fn explain(
         .into_iter()
         .filter(|at| records.get(*at).is_some_and(|record| wanted.takes(record.began_ms)))
         .filter_map(|at| explained(&records, at, &mut recordings));
+    let mut jobs: Vec<Explained> = jobs.chain(open).collect();
+    jobs.sort_by_key(|of| of.job.began_ms);
+    jobs.drain(..jobs.len().saturating_sub(last));
     Ok(Explanation {
         guest: guest.to_owned(),
         key: key.to_owned(),
         set_aside: set_aside(state_dir, guest, key),
         now: None,
-        jobs: jobs.chain(open).collect(),
+        jobs,
         kept: records.len(),
         unread,
     })

@@ -154,15 +154,18 @@ pub(super) fn subject(args: &Value) -> Option<String> {
     object_id(args).or_else(|| args.as_object()?.values().find_map(subject))
 }
 
-/// The newest call of a key, if it has no ending: its job has no record yet, or never gets one.
-pub(super) fn open(of: (&str, &str), recordings: &mut Recordings) -> Option<Explained> {
-    let (n, call) = recordings.newest(1, |_, _| true).pop()?;
-    let mut open = job(of, n, &call, recordings).filter(|open| open.job.came == JobResult::Open)?;
-    for timed in &mut open.job.causes {
-        let request = "not known: the host writes it down when the job has ended".to_owned();
-        timed.cause = Cause::Request { request };
-    }
-    Some(open)
+/// The jobs of a key after entry `n` whose last call has no ending: a job has no record yet, or never gets one.
+pub(super) fn open(of: (&str, &str), n: u64, recordings: &mut Recordings) -> Vec<Explained> {
+    let calls = recordings.open_since(n);
+    let jobs = calls.into_iter().filter_map(|(n, call)| {
+        let mut open = job(of, n, &call, recordings)?;
+        for timed in &mut open.job.causes {
+            let request = "not known: the host writes it down when the job has ended".to_owned();
+            timed.cause = Cause::Request { request };
+        }
+        Some(open)
+    });
+    jobs.collect()
 }
 
 fn job((guest, instance): (&str, &str), n: u64, call: &Call, recordings: &mut Recordings) -> Option<Explained> {

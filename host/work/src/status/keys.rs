@@ -396,10 +396,7 @@ impl Entry {
             guest: guest.to_owned(),
             key: key.to_owned(),
             state: self.state,
-            since_ms: match self.state {
-                KeyState::Failed => self.failing_since_ms.unwrap_or(self.since_ms),
-                _ => self.since_ms,
-            },
+            since_ms: self.failing_since_ms.unwrap_or(self.since_ms),
             error: self.error.clone(),
             failures: self.failures,
             next_try_in_ms: self.due_ms.map(|due_ms| due_ms.saturating_sub(now_ms)),

@@ -50,6 +50,13 @@ impl Manager {
         })
     }
 
+    /// Writes a line of the audit log about an operator's action on a key of a guest. Does nothing without such a guest.
+    pub fn audit(&self, name: &str, action: &str, key: &str, outcome: &str) {
+        if let Some(managed) = self.managed.get(name) {
+            self.write_down(managed, action, key, outcome);
+        }
+    }
+
     /// Writes a line of the audit log: the action on a guest, the version that it was about, and its outcome.
     pub(super) fn write_down(&self, managed: &Managed, action: &str, scope: &str, outcome: &str) {
         let Some(audit) = &self.audit else { return };

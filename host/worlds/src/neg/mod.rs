@@ -71,6 +71,8 @@ struct Entry {
     /// The number of syncs in a row that met an error, and of operations in a row that failed.
     sync_failures: u32,
     operation_failures: u32,
+    /// As in [`turn::Found`].
+    operation_failure: Option<String>,
     /// Its operations in flight, as of its last turn.
     in_flight: usize,
     /// The operations of its instance, while there is one.

@@ -53,12 +53,22 @@ pub(super) struct Found {
     /// The failed operations since the last success, and whether the last end was a success.
     pub(super) operation_failures: u32,
     pub(super) operation_succeeded: bool,
+    /// The last failure of an operation since a sync found nothing to do: the NEGs are not as they should be, whether or
+    /// not the guest tries again.
+    pub(super) operation_failure: Option<String>,
     /// It compared the NEGs with the target and met no error.
     pub(super) synced: bool,
     /// The guest refused its input, or met an error of the API. It retries by itself, by its timers.
     pub(super) error: Option<String>,
     /// What the guest's state says now. `None` if the turn did not read it, or the guest uses another format.
     pub(super) state: Option<State>,
+}
+
+impl Found {
+    /// Why the key has failed, though its turn ended well: the guest itself tries again, or has given up.
+    pub(super) fn guest_retries(&self) -> Option<&String> {
+        self.error.as_ref().or(self.operation_failure.as_ref())
+    }
 }
 
 /// A running turn.
@@ -87,8 +97,12 @@ impl NegTurn {
             found,
             ..
         } = self;
-        if let (Ok(_), Some(error)) = (&end, &found.error) {
-            end = Err(Failure::from(error.clone()));
+        if let (Ok(false), Some(error)) = (&end, found.guest_retries()) {
+            let tried_again = match found.attaching + found.detaching {
+                0 => "",
+                _ => "; it is tried again now",
+            };
+            end = Err(Failure::from(format!("{error}{tried_again}")));
         }
         // Endpoints come and go all the time: what counts is what was asked for, and never as going round in circles.
         turn.effects = Effects {
@@ -121,6 +135,7 @@ impl NegTurn {
             let report = self.sync().await?;
             self.inbox.sync = false;
             is_empty = report.is_some_and(|report| report.attaching + report.detaching + report.in_flight == 0);
+            self.found.operation_failure.take_if(|_| is_empty);
         }
         self.found.state = self.state().await?;
         let in_flight = !operations::of(&self.in_flight).is_empty();
@@ -204,6 +219,7 @@ impl NegTurn {
                 "an operation failed: {failure}"
             );
             self.found.operation_failures += 1;
+            self.found.operation_failure = Some(format!("operation {operation} failed: {failure}"));
             self.found.operation_succeeded = false;
             return;
         }

@@ -16,7 +16,6 @@ use trueup_work::keyed::turn::{CutCalls, Turn};
 use trueup_work::keyed::{LastResults, Reconciler, Rules, SourceChanges, Turning, Wanted};
 use trueup_work::leading::Leadership;
 use trueup_work::lifecycle::failure::{self, Blame, End};
-use trueup_work::lifecycle::failure_counts::FAILURES_MAX_ONCE;
 use trueup_work::slot::InstanceSlot;
 use trueup_work::status::NegAt;
 
@@ -184,7 +183,10 @@ impl Reconciler for Negs<'_> {
             finishes_from_ms: self.finishes_from_ms,
             in_flight,
             operations: Arc::clone(&setup.operations),
-            found: Found::default(),
+            found: Found {
+                operation_failure: self.entry(key).operation_failure.clone(),
+                ..Found::default()
+            },
         };
         Box::pin(turn.run())
     }
@@ -196,6 +198,7 @@ impl Reconciler for Negs<'_> {
         self.detached += out.found.detached;
         let entry = self.entry(key);
         entry.inbox.put_back(std::mem::take(&mut out.inbox));
+        entry.operation_failure.clone_from(&out.found.operation_failure);
         entry.last_at_ms = entry.last_at_ms.max(out.last_at_ms);
         if let Some(state) = &out.found.state {
             entry.in_flight = state.in_flight.len();
@@ -207,7 +210,9 @@ impl Reconciler for Negs<'_> {
     /// The guest itself retries an error that it met and reported, by its timers: the next turn comes with those.
     fn outcome(&self, end: &End, out: &Out, is_open: bool) -> Outcome {
         match end {
-            Err(failure) if failure.blame == Blame::Host && is_open && out.found.error.is_some() => Outcome::Success,
+            Err(failure) if failure.blame == Blame::Host && is_open && out.found.guest_retries().is_some() => {
+                Outcome::Success
+            }
             end => failure::outcome(end),
         }
     }
@@ -233,6 +238,7 @@ impl Reconciler for Negs<'_> {
                 entry.sync_failures = entry.sync_failures.saturating_add(1);
                 0
             }
+            Err(Blame::Host) if found.operation_failure.is_some() => 0,
             Err(Blame::Host | Blame::Guest) => queued,
             Ok(_) | Err(Blame::Cut) => 0,
         };
@@ -247,10 +253,6 @@ impl Reconciler for Negs<'_> {
         _: Effects,
         Out { found, .. }: Out,
     ) -> Result<Option<Event>, String> {
-        let operation_failures = self.entry(key).operation_failures;
-        if self.once && operation_failures >= FAILURES_MAX_ONCE {
-            return Err(format!("{operation_failures} operations in a row failed"));
-        }
         if !found.synced && !gone {
             return Ok(None);
         }

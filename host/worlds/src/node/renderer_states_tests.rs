@@ -167,12 +167,7 @@ fn a_call_without_a_receiver_is_refused() {
     world.call(&add("a", 1), &[0]).unwrap_err();
     // It also refuses the resync that comes first.
     world.call(&add("a", 1), &[0]).unwrap_err();
-    assert!(
-        world
-            .call(&add("a", 1), &[])
-            .unwrap_err()
-            .contains("is told everything")
-    );
+    assert!(world.call(&add("a", 1), &[]).unwrap_err().contains("gets everything"));
     world.retry(&[]);
     assert_eq!(world.call(&add("a", 1), &[]), Ok(()));
     let mut world = World::new(1);

@@ -23,7 +23,7 @@ fn job(cause: &Value) -> Explained {
 fn a_correction_is_that_of_others_only_if_no_earlier_job_left_it_undone() {
     let mut of = job(&json!({"why": "resync"}));
     let accuses = |of: &Explained| {
-        job_text(of, "neg", false)
+        job_text(of, "neg", None)
             .iter()
             .any(|line| line.contains("others had changed"))
     };
@@ -83,12 +83,13 @@ fn the_text_of_a_trap_is_printed_once() {
             unread: 0,
         },
         None,
+        None,
     );
     let with = |part: &str| lines.iter().filter(|line| line.contains(part)).count();
     assert_eq!((with(trap), with(AS_ABOVE)), (1, 3), "{lines:#?}");
 }
 
-/// The last lines of an explanation with one job, which began at 2 ms, and with what the host does now.
+/// The last lines of an explanation with one job, and with what the host does now, which began at 1 ms.
 fn with_now(job: Explained, now: Value) -> String {
     let now: KeyShown = serde_json::from_value(now).unwrap();
     let explanation = Explanation {
@@ -96,7 +97,7 @@ fn with_now(job: Explained, now: Value) -> String {
         jobs: vec![job],
         ..Explanation::default()
     };
-    text(&explanation, None).split_off(3).join("\n")
+    text(&explanation, None, Some(1)).split_off(3).join("\n")
 }
 
 fn key(state: &str, since_ms: u64) -> Value {
@@ -121,17 +122,28 @@ fn a_key_that_failed_says_how_often_since_when_and_when_it_is_tried_again() {
 fn a_call_without_an_ending_runs_or_its_host_ended() {
     let mut open = job(&json!({"why": "start"}));
     open.job.came = JobResult::Open;
-    assert_eq!(
-        with_now(open.clone(), key("running", 1)),
-        "  still runs since 1970-01-01T00:00:00.001Z\n! failed 5 times, it runs again: etcd: refused"
+    let failing = "! failed 5 times since 1970-01-01T00:00:00.001Z, ";
+    for state in ["running", "queued"] {
+        let said = with_now(open.clone(), key(state, 1));
+        assert!(
+            said.starts_with("  still runs since 1970-01-01T00:00:00.001Z\n"),
+            "{said}"
+        );
+        assert!(said.contains(failing) && !said.contains("a job runs"), "{said}");
+    }
+    let said = with_now(open.clone(), key("failed", 1));
+    assert!(
+        said.starts_with("  its end is not recorded: the host's log says why\n"),
+        "{said}"
     );
-    let said = with_now(open, key("running", 2));
+    open.job.began_ms = 0;
+    let said = with_now(open, key("running", 1));
     assert!(
         said.starts_with("  its host ended inside it: the next start runs it again\n"),
         "{said}"
     );
     assert!(
-        said.ends_with("\n! a job runs since 1970-01-01T00:00:00.002Z: it is shown here when it has ended"),
+        said.ends_with("\n! a job runs now: it is shown here when it has ended"),
         "{said}"
     );
 }
@@ -147,5 +159,5 @@ fn a_reload_is_followed_by_the_settings_that_it_changed() {
         "        + settings.servers_max: 2",
         "    * the host started",
     ];
-    assert_eq!(job_text(&of, "lbaas", false)[2..5], expected);
+    assert_eq!(job_text(&of, "lbaas", None)[2..5], expected);
 }

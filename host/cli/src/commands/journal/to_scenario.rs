@@ -16,9 +16,9 @@ use crate::output::{self, Output};
 
 /// Writes recordings as scenarios for `trueup test`, one for each, to stdout.
 ///
-/// The guest gets the recorded answers, as faults, and must give the recorded results and ask the same. The command
-/// runs each scenario before it writes it. A recording of a call that trapped or used up a limit is refused: write
-/// that scenario by hand, with `expect_ending`.
+/// The guest gets the recorded answers, as faults, and must give the recorded results, or end as recorded, and ask the
+/// same. The command runs each scenario before it writes it. Of several recordings, those that hold no call that ended
+/// are left out.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -42,8 +42,11 @@ pub(super) fn exec(args: Args, output: Output) -> Ending {
         }
         let recorded = format!("{}@{}", segment.header.guest, segment.header.version);
         guests = guests.with(&recorded, programs.of(file, &segment).map_err(misused)?);
-        let scenario = of_recording(&name, &segment);
-        scenarios.push(scenario.map_err(|why| misused(anyhow!("{name} can't become a scenario: {why}")))?);
+        match of_recording(&name, &segment) {
+            Ok(scenario) => scenarios.push(scenario),
+            Err(why) if files.len() == 1 => return Err(misused(anyhow!("{name} can't become a scenario: {why}"))),
+            Err(why) => output::talk(&format!("note: {name} is left out: {why}")),
+        }
     }
     let text = match output {
         Output::Json => output::rendered(&scenarios, output)?,

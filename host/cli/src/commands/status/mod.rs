@@ -18,6 +18,9 @@ use crate::output::{self, Output};
 #[cfg_attr(not(feature = "top"), expect(unused_imports, reason = "`top` shows them too"))]
 pub(super) use self::text::{bytes, negs_of, next_try, since, what, without_problems};
 
+/// A key that runs for this long is shown, in milliseconds.
+const LONG_MS: u64 = 60_000;
+
 /// Shows the state of the running host: what it works on, the guests that decide, what failed and when it is tried
 /// again.
 ///
@@ -51,15 +54,15 @@ pub(super) fn exec(args: &Args, output: Output) -> Ending {
 fn look(client: &Client, keys: bool, output: Output) -> Result<Picture, Failure> {
     let asked = super::block_on(async {
         let status: Status = client.get("status").await?;
-        let has_held = status.keys.get(&KeyState::Held).is_some_and(|count| *count > 0);
-        let held = match has_held && !keys {
-            true => client.get::<KeysShown>("keys?state=held").await?.keys,
-            false => Vec::new(),
+        let beside = if keys {
+            Vec::new()
+        } else {
+            beside(client, &status).await?
         };
         let keys = if keys { Some(all_keys(client).await?) } else { None };
-        Ok::<_, Failure>((status, keys, held))
+        Ok::<_, Failure>((status, keys, beside))
     })?;
-    let (status, keys, held) = asked?;
+    let (status, keys, beside) = asked?;
     let exit = if status.problems.is_empty() {
         Exit::Done
     } else {
@@ -70,7 +73,7 @@ fn look(client: &Client, keys: bool, output: Output) -> Result<Picture, Failure>
         all_keys: keys,
     };
     let text = output::text(&shown, output, |shown| {
-        let lines = text::lines(&status, shown.all_keys.as_deref(), &held);
+        let lines = text::lines(&status, shown.all_keys.as_deref(), &beside);
         lines.iter().map(|line| output::printable(line)).collect()
     })?;
     let mut lasting = serde_json::to_value(&shown).context("writing JSON")?;
@@ -96,6 +99,20 @@ fn leave_out_passing(value: &mut Value) {
         Value::Array(values) => values.iter_mut().for_each(leave_out_passing),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
+}
+
+/// The keys without an error that an operator looks for: those that are held, and those that run for long.
+async fn beside(client: &Client, status: &Status) -> Result<Vec<KeyShown>, Failure> {
+    let mut beside = Vec::new();
+    for state in [KeyState::Held, KeyState::Running] {
+        if status.keys.get(&state).is_some_and(|count| *count > 0) {
+            let of_state: KeysShown = client.get(&format!("keys?state={}", state.name())).await?;
+            beside.extend(of_state.keys);
+        }
+    }
+    let runs_for_long = |key: &KeyShown| status.host.now_ms.saturating_sub(key.since_ms) >= LONG_MS;
+    beside.retain(|key| key.error.is_none() && (key.state == KeyState::Held || runs_for_long(key)));
+    Ok(beside)
 }
 
 /// Asks page by page: one answer holds some thousand keys.

@@ -12,8 +12,8 @@ use crate::output::{self, and_more, or_dash, printable, table};
 /// How many operations in flight get a line; the longest-running come first.
 const IN_FLIGHT_MAX: usize = 10;
 
-/// The whole status; `keys`: all keys, in place of those in trouble and those that are `held`.
-pub(super) fn lines(status: &Status, keys: Option<&[KeyShown]>, held: &[KeyShown]) -> Vec<String> {
+/// The whole status; `keys`: all keys, in place of those in trouble and those `beside`.
+pub(super) fn lines(status: &Status, keys: Option<&[KeyShown]>, beside: &[KeyShown]) -> Vec<String> {
     let mut lines = vec![
         format!("host      {}", host(status)),
         format!("config    {}{}", status.host.config, read_again(&status.host)),
@@ -58,9 +58,9 @@ pub(super) fn lines(status: &Status, keys: Option<&[KeyShown]>, held: &[KeyShown
     lines.push(String::new());
     lines.extend(guests(&status.guests));
     let in_trouble = keys.unwrap_or(&status.in_trouble);
-    if !in_trouble.is_empty() || !held.is_empty() {
+    if !in_trouble.is_empty() || !beside.is_empty() {
         lines.push(String::new());
-        lines.extend(key_table(in_trouble.iter().chain(held), status));
+        lines.extend(key_table(in_trouble.iter().chain(beside), status));
         let more = status.in_trouble_count.saturating_sub(in_trouble.len());
         lines.extend(and_more(more, ": `trueup status --keys`").filter(|_| keys.is_none()));
     }
