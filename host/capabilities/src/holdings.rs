@@ -124,17 +124,34 @@ impl Holdings {
         self.state().held.get(key).copied().unwrap_or_default()
     }
 
+    /// The number of objects of a key that is to lose all of them. If none was counted, such as by a host that has just
+    /// begun to act, it counts as many as others have on average. If no key was counted, it counts more than may go
+    /// without an approval: it then waits until others are counted.
+    pub fn held_by_gone(&self, key: &str) -> u64 {
+        let mut state = self.state();
+        let typical = match state.held.len() as u64 {
+            0 => u64::from(state.above.unwrap_or_default().objects) + 1,
+            keys => state.held_total.div_ceil(keys),
+        };
+        match state.held.get(key) {
+            Some(held) => *held,
+            None => {
+                state.hold(key, typical);
+                typical
+            }
+        }
+    }
+
     /// Sets the observed number of a key's objects.
     pub fn hold(&self, key: &str, count: u64) {
+        self.state().hold(key, count);
+    }
+
+    /// Forgets a key, which has no objects any more.
+    pub fn forget(&self, key: &str) {
         let mut state = self.state();
-        let before = if count == 0 {
-            state.held.remove(key)
-        } else {
-            state.held.insert(key.to_owned(), count)
-        };
-        let before = before.unwrap_or_default();
-        state.held_total = state.held_total - before + count;
-        state.is_changed |= before != count;
+        state.hold(key, 0);
+        state.is_changed |= state.held.remove(key).is_some();
     }
 
     /// Begins a round with a look at the source, unless a part of the last one still waits.
@@ -196,8 +213,8 @@ impl Holdings {
         }
         for key in keys {
             self.destroyed(key, 1);
-            self.hold(key, 0);
             self.done(key);
+            self.forget(key);
         }
         true
     }
@@ -236,7 +253,8 @@ impl Holdings {
     /// Records that nothing is left of a key.
     pub fn emptied(&self, key: &str) {
         self.destroyed(key, self.held(key));
-        self.settled(key, 0);
+        self.done(key);
+        self.forget(key);
     }
 
     /// Records that a key is as desired, so it loses nothing more. Objects that it lost and has again were replaced,
@@ -303,6 +321,12 @@ impl Holdings {
 }
 
 impl State {
+    fn hold(&mut self, key: &str, count: u64) {
+        let before = self.held.insert(key.to_owned(), count);
+        self.is_changed |= before != Some(count);
+        self.held_total = self.held_total - before.unwrap_or_default() + count;
+    }
+
     fn set_going(&mut self, key: &str, count: u64) {
         let before = if count == 0 {
             self.going.remove(key)
@@ -414,6 +438,25 @@ mod tests {
         assert_eq!(few.admit("a", 10), Ok(()));
         assert!(few.admit("b", 11).is_err(), "nothing was known of b");
         assert_eq!(Holdings::default().admit("a", 1_000), Ok(()), "nothing limits");
+    }
+
+    #[test]
+    fn a_key_that_goes_uncounted_counts_like_the_others() {
+        let new = Holdings::default();
+        new.guard(ApproveAbove::default());
+        for key in ["web", "api"] {
+            new.expect(key, new.held_by_gone(key));
+        }
+        assert!(new.admit("web", 2).is_err(), "no key is counted yet");
+        let all = holdings();
+        assert_eq!(all.held_by_gone("old"), 10, "29 of three keys");
+        all.expect("old", 10);
+        assert_eq!(all.admit("old", 2), Ok(()), "10 of 39");
+        all.destroyed("old", 8);
+        all.emptied("old");
+        all.settled("idle", 0);
+        assert_eq!(all.held_by_gone("idle"), 0, "it was counted");
+        assert!(all.admit("web", 14).is_err(), "24 of 39");
     }
 
     #[test]

@@ -22,7 +22,11 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
         }
         for key in affected {
             let text = key.to_string();
-            let has = holdings.held(&text);
+            let is_gone = !self.world.is_desired(key) && self.world.leaves(key, 1) == 0;
+            let has = match is_gone {
+                true => holdings.held_by_gone(&text),
+                false => holdings.held(&text),
+            };
             holdings.expect(&text, has.saturating_sub(self.world.leaves(key, has)));
         }
         let freed = holdings.freed();

@@ -216,6 +216,7 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
         }
         self.supervisor.succeeded(&key.to_string());
         self.metrics.forget(&key.to_string());
+        self.holdings().forget(&key.to_string());
         self.host_status.gone(W::RULES.guest, &key.to_string());
         self.world.forget(key);
         if let Err(error) = self.shared.active.instances().forget(&key.to_string()) {

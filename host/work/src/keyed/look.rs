@@ -145,6 +145,8 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
         self.show_acting();
         if self.leadership.term().is_some() {
             self.world.begin_term(&self.leadership);
+            // What goes may have gone from the source while another host acted.
+            self.expect(&self.world.keys());
             self.all_again(&Cause::Acts);
         }
     }
