@@ -739,3 +739,17 @@ fn what_waits_goes_with_approve_or_stays_when_less_is_to_go() {
         "2 services: 2 true, 0 failed; 0 created, 15 destroyed"
     );
 }
+
+#[test]
+fn a_host_without_counts_waits_before_it_destroys_most() {
+    let (engine, site, before) = converged();
+    fs::remove_dir_all(site.state_dir().join("held")).unwrap();
+    site.remove_manifest("web.yaml");
+    site.remove_manifest("api.yaml");
+    let ran = site.run_once().exits(1);
+    assert!(
+        ran.stdout.contains("objects is more than 10 and more than 50 %"),
+        "{ran}"
+    );
+    assert_eq!(engine.objects(), before, "as with counts");
+}

@@ -282,9 +282,17 @@ fn head(job: &Record) -> String {
     });
     let took = match job.came {
         JobResult::Open => String::new(),
-        _ => format!("  took {} ms", job.took_ms),
+        _ => took(job.took_ms, "  took "),
     };
     format!("{}  {}{by}{took}", printable(&job.key), output::time(job.began_ms))
+}
+
+/// A duration; nothing if it is not known, as of a call that only the recording has.
+fn took(took_ms: u64, before: &str) -> String {
+    match took_ms {
+        0 => String::new(),
+        ms => format!("{before}{ms} ms"),
+    }
 }
 
 /// Stands for an error that a line above has.
@@ -468,10 +476,10 @@ fn in_words(value: &Value) -> String {
 fn call_text(made: &Decision, call: &ReportedCall, desired_is_new: bool) -> Vec<String> {
     let removes = if made.removes { ", to remove all of it" } else { "" };
     let mut lines = vec![format!(
-        "  {}  {}{removes}, {} ms",
+        "  {}  {}{removes}{}",
         printable(&made.id),
         printable(&made.call),
-        made.took_ms
+        took(made.took_ms, ", ")
     )];
     if let Some(report) = &call.report {
         lines.extend(report_text(report, desired_is_new));

@@ -87,11 +87,12 @@ fn line(key: &KeyShown, timeout_s: u64) -> String {
         _ if is_under_way(key) => line += &format!("  not done after {timeout_s} s; the host goes on"),
         (Some(error), _) => line += &format!("  {}", printable(error)),
         (None, _) if key.state == KeyState::Held => line += "  nothing done: `trueup status` says what can't be read",
-        (None, Some(last)) => {
+        // How long a node's guest took, and what it changed, is not known.
+        (None, Some(last)) if last.took_ms > 0 => {
             let (created, destroyed) = (last.created, last.destroyed);
             line += &format!("  in {} ms: {created} created, {destroyed} destroyed", last.took_ms);
         }
-        (None, None) => {}
+        (None, _) => {}
     }
     if !key.in_service.is_empty() && key.state == KeyState::True {
         line += &format!("; in service: {}", printable(&key.in_service.join(", ")));

@@ -149,9 +149,16 @@ fn object_id(value: &Value) -> Option<String> {
     Some(format!("{}/{}", text("namespace")?, text("name")?))
 }
 
-/// The object that a call is about: the first one in its arguments outside a list.
+/// What a call is about: the first object in its arguments outside a list; else the first name, such as a Node's; else
+/// the family of addresses.
 pub(super) fn subject(args: &Value) -> Option<String> {
-    object_id(args).or_else(|| args.as_object()?.values().find_map(subject))
+    let text = |of: &Value, field: &str| Some(of.get(field)?.as_str()?.to_owned());
+    let name = || first(args, &|value| text(value, "name"));
+    first(args, &object_id).or_else(name).or_else(|| text(args, "version"))
+}
+
+fn first(args: &Value, found: &impl Fn(&Value) -> Option<String>) -> Option<String> {
+    found(args).or_else(|| args.as_object()?.values().find_map(|value| first(value, found)))
 }
 
 /// The jobs of a key after entry `n` whose last call has no ending: a job has no record yet, or never gets one.

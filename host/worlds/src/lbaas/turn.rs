@@ -97,6 +97,8 @@ impl ServiceTurn {
             self.shared.publisher.release(&self.key, &fence).await?;
             return Ok(true);
         };
+        // Of a load balancer without a grant nothing is remembered: nothing is created there.
+        self.granted(&desired)?;
         // On disk before anything is created, so that it can be found again whatever happens next.
         self.known(|known, key| known::remember(known, key, &desired.service_uid, &desired.load_balancers))?;
         let shared = Arc::clone(&self.shared);
@@ -135,17 +137,27 @@ impl ServiceTurn {
         change(&mut known, &self.key).map_err(|error| Failure::from(error.to_string()))
     }
 
-    async fn reconcile(&mut self, desired: &Desired) -> Result<Report, Failure> {
+    /// Whether all of these load balancers have left the configuration.
+    fn has_left(&self, load_balancers: &[String]) -> bool {
+        let named = &self.shared.settings.load_balancers;
+        !load_balancers.iter().any(|at| named.contains(at))
+    }
+
+    fn granted(&self, desired: &Desired) -> Result<(), Failure> {
         let slot = &self.turn.slot;
         let instances = slot.instances();
         let identity = instances.identity(slot.key());
-        let named = &self.shared.settings.load_balancers;
-        let has_left = !desired.load_balancers.iter().any(|at| named.contains(at));
         let granted = granted::check(&identity, &instances.grants, slot.backends(), &desired.load_balancers);
-        granted.map_err(|why| match has_left {
+        granted.map_err(|why| match self.has_left(&desired.load_balancers) {
             true => format!("{why}: it left `load_balancers`, and objects may be on it: grant it until they are gone"),
             false => why,
         })?;
+        Ok(())
+    }
+
+    async fn reconcile(&mut self, desired: &Desired) -> Result<Report, Failure> {
+        self.granted(desired)?;
+        let has_left = self.has_left(&desired.load_balancers);
         self.turn.counts = true;
         let key = self.key.clone();
         let unless_unknown = |error| match error {
