@@ -72,6 +72,8 @@ impl Host {
             "backoff_initial_ms = 10\n",
             &format!("backoff_initial_ms = 10\nbackoff_max_ms = 500\n\n[election]\n{election}"),
         );
+        // At times more than half of the objects go at once.
+        edit("\n[guests.lbaas]\n", "\n[guests.lbaas]\napprove_above_percent = 100\n");
         fs::write(
             site.path("kubeconfig"),
             server.kubeconfig(&name, &format!("token-of-{name}")),

@@ -132,6 +132,8 @@ fn a_promotion_waits_for_its_count_and_then_comes_by_itself() {
         "lbaas: becomes active when 5 calls in a row came out the same; 0 did so far\n"
     );
     promote(&running.site, "none").exits(2);
+    let status = running.site.guest(&["status", "lbaas"]).exits(0);
+    assert!(status.stdout.contains("; promoted after 5 in a row"), "{status}");
     let again = running.site.guest(&["shadow", "start", "lbaas", "lbaas@2"]).exits(2);
     assert!(
         error(&again)

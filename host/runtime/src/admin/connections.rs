@@ -2,7 +2,8 @@
 //!
 //! Any client that reaches an address can open connections and send as slowly as it likes. So a request's head has a
 //! deadline, and if all slots are taken, the next connection replaces the one that has been without a request for the
-//! longest time, also one whose client reads no answer. A `/healthz` probe must never wait: Kubernetes restarts a host that does not answer it.
+//! longest time, also one whose client reads no answer. A `/healthz` probe must never wait: Kubernetes restarts a host
+//! that does not answer it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -27,18 +27,18 @@ pub(super) fn status(reads: &Reads) -> Status {
 
 /// Each running guest, by name.
 pub(super) fn guests(manager: &Manager) -> Vec<GuestShown> {
-    let guests = manager.each().map(|(managed, standing)| {
+    let guests = manager.each().map(|(managed, guest_status)| {
         let guest = &managed.active.instances().program.guest;
         let usage = &managed.active.usage;
         let calls = &managed.active.calls;
         let working = calls.working();
         let [(_, answered), _, (_, failures)] = calls.outcomes();
         GuestShown {
-            guest: standing.guest,
+            guest: guest_status.guest,
             name: guest.name.clone(),
             version: guest.version.clone(),
             digest: guest.digest.to_string(),
-            revision: standing.active.map(|active| active.revision),
+            revision: guest_status.active.map(|active| active.revision),
             working,
             resting: usize::try_from(usage.instances())
                 .unwrap_or(usize::MAX)
@@ -46,8 +46,8 @@ pub(super) fn guests(manager: &Manager) -> Vec<GuestShown> {
             calls: answered + failures,
             failures,
             memory_bytes: usage.memory_bytes(),
-            quarantined: standing.quarantined.len(),
-            shadow: standing.shadow.map(|shadow| ShadowShown {
+            quarantined: guest_status.quarantined.len(),
+            shadow: guest_status.shadow.map(|shadow| ShadowShown {
                 candidate: format!("{}@{}", shadow.candidate, shadow.version),
                 compared: shadow.compared,
                 same: shadow.same,

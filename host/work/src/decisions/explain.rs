@@ -187,13 +187,7 @@ pub fn explain(
     }
     let mut recordings = Recordings::new(state_dir, guest, key);
     let last = wanted.last.max(1);
-    let before = records
-        .len()
-        .checked_sub(last.saturating_add(1))
-        .and_then(|at| records.get(at));
-    let after = before.and_then(|record| record.decisions.iter().filter_map(|made| made.n).max());
-    let mut open = recorded::open((guest, key), after.unwrap_or_default(), &mut recordings);
-    open.retain(|it| wanted.decision.is_none() && wanted.takes(it.job.began_ms));
+    let open = recorded::open((guest, key), &records, wanted, &mut recordings);
     if records.is_empty() && open.is_empty() {
         return Err(nothing(state_dir, guest, key, &recordings)?);
     }

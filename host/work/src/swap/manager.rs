@@ -50,7 +50,8 @@ impl Manager {
         })
     }
 
-    /// Writes a line of the audit log about an operator's action on a key of a guest. Does nothing without such a guest.
+    /// Writes a line of the audit log about an operator's action on a key of a guest. Does nothing without such a
+    /// guest.
     pub fn audit(&self, name: &str, action: &str, key: &str, outcome: &str) {
         if let Some(managed) = self.managed.get(name) {
             self.write_down(managed, action, key, outcome);

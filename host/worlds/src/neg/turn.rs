@@ -53,8 +53,8 @@ pub(super) struct Found {
     /// The failed operations since the last success, and whether the last end was a success.
     pub(super) operation_failures: u32,
     pub(super) operation_succeeded: bool,
-    /// The last failure of an operation since a sync found nothing to do: the NEGs are not as they should be, whether or
-    /// not the guest tries again.
+    /// The last failure of an operation since a sync found nothing to do: the NEGs are not as they should be, whether
+    /// or not the guest tries again.
     pub(super) operation_failure: Option<String>,
     /// It compared the NEGs with the target and met no error.
     pub(super) synced: bool,

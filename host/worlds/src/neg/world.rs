@@ -302,8 +302,8 @@ impl Reconciler for Negs<'_> {
     /// came for a key since has queued it.
     fn is_settled(&self, last_results: &LastResults<Key>) -> bool {
         self.entries.iter().all(|(key, entry)| {
-            // What is set aside or refused is not tried again.
-            let is_left = matches!(last_results.get(key), Some(Err(_)));
+            // What is set aside or refused is not tried again; what the guest started again after a failure must end.
+            let is_left = matches!(last_results.get(key), Some(Err(_))) && entry.operation_failure.is_none();
             entry.given_up || (entry.timer_ms.is_none() && (entry.in_flight == 0 || is_left))
         })
     }

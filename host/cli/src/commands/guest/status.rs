@@ -20,8 +20,8 @@ pub(crate) struct Args {
 pub(super) fn exec(args: &Args, output: Output) -> Ending {
     let mut all: Vec<GuestStatus> = args.host.get("guests")?;
     if let Some(guest) = &args.guest {
-        let known: Vec<String> = all.iter().map(|standing| standing.guest.clone()).collect();
-        all.retain(|standing| standing.guest == *guest);
+        let known: Vec<String> = all.iter().map(|status| status.guest.clone()).collect();
+        all.retain(|status| status.guest == *guest);
         if all.is_empty() {
             return Err(misused(anyhow::anyhow!(
                 "no guest `{guest}` runs there; there are: {}",
@@ -34,20 +34,24 @@ pub(super) fn exec(args: &Args, output: Output) -> Ending {
 
 fn lines(all: &[GuestStatus]) -> Vec<String> {
     let head = ["GUEST", "REVISION", "VERSION", "SINCE", "BY", "QUARANTINED", "SHADOW"];
-    let rows = all.iter().map(|standing| {
-        let active = standing.active.as_ref();
+    let rows = all.iter().map(|status| {
+        let active = status.active.as_ref();
+        let promoted = status
+            .promoted_after
+            .map(|after| format!("; promoted after {after} in a row"));
+        let promoted = promoted.unwrap_or_default();
         [
-            standing.guest.clone(),
+            status.guest.clone(),
             or_dash(active.map(|active| active.revision)),
             or_dash(active.map(|active| format!("{}@{}", active.name, active.version))),
             or_dash(active.map(|active| output::time(active.at_ms))),
             or_dash(active.map(|active| active.by)),
-            standing.quarantined.len().to_string(),
-            or_dash(standing.shadow.as_ref().map(compared)),
+            status.quarantined.len().to_string(),
+            or_dash(status.shadow.as_ref().map(|shadow| compared(shadow) + &promoted)),
         ]
     });
     let mut lines = table(head, rows);
-    let set_aside = all.iter().flat_map(|standing| &standing.quarantined);
+    let set_aside = all.iter().flat_map(|status| &status.quarantined);
     let rows = set_aside.map(|entry| {
         [
             entry.instance.clone(),
