@@ -1,20 +1,23 @@
 //! `trueup explain`: explains what the host did for a key, from the changed input to the calls that it made.
 
+mod now;
+
 use std::collections::BTreeSet;
 use std::path::Path;
 
 use anyhow::anyhow;
 use serde_json::Value;
-use trueup_base::text::{counted, passed};
+use trueup_base::text::counted;
 use trueup_capabilities::holdings::WAITS;
 use trueup_runtime::control::Client;
 use trueup_work::decisions::{
     self, Action, CallReport, Cause, ChangeKind, Decision, Explained, Explanation, Field, Fields, Input, JobResult,
     Now, Operation, Origin, Record, ReportedCall, Selection, TimedCause, Write,
 };
-use trueup_work::status::{HostShown, KeyShown, KeyState, Role, Status};
+use trueup_work::status::{HostShown, KeyShown, Role, Status};
 use trueup_worlds::neg::guest as neg;
 
+use self::now::{is_of_host, now_text, open_text};
 use super::guest::host::Host;
 use super::since::Since;
 use super::status::escaped;
@@ -79,7 +82,7 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
             },
             (Err(error), None) => {
                 let leads = host(&state_dir).and_then(|host| leader(&host));
-                let leads = leads.map_or_else(String::new, |leads| format!("; {leads}"));
+                let leads: String = leads.map(|leads| format!("; {leads}")).into_iter().collect();
                 return Err(misused(anyhow!("{error}{leads}")));
             }
         };
@@ -126,52 +129,6 @@ fn now(guest: Option<&str>, key: &str, state_dir: &Path) -> Option<(KeyShown, No
     asked.ok()?
 }
 
-/// `! a job runs since ...`, its failures, and which manifests can't be read and may hold the Service. `why`: its
-/// error, or that a line above has it. `is_shown`: the lines above show the job that runs.
-fn now_text(now: &Now, why: &str, is_shown: bool) -> Vec<String> {
-    let since = output::time(now.since_ms);
-    let mut lines = Vec::new();
-    let next = match now.next_try_in_ms {
-        _ if now.state == KeyState::Running => "it runs again".to_owned(),
-        Some(0) => "next try when it is its turn".to_owned(),
-        Some(ms) => format!("next try in {}", passed(ms)),
-        None => "next try when it changes".to_owned(),
-    };
-    let times = Some(now.failures).filter(|failures| *failures > 0);
-    let times = times.map_or_else(String::new, |times| format!(" {}", counted(times, "time", "times")));
-    match (now.state, &now.error) {
-        // A line of its own says that it is set aside.
-        (KeyState::SetAside, _) | (_, None) => {}
-        (_, Some(_)) => lines.push(format!("! failed{times} since {since}, {next}: {why}")),
-    }
-    if now.state == KeyState::Running && !is_shown {
-        lines.push("! a job runs now: it is shown here when it has ended".to_owned());
-    }
-    if now.state == KeyState::Held {
-        lines.push(format!(
-            "! held since {since}: its objects are kept until everything in the source can be read"
-        ));
-    } else if !now.unreadable.is_empty() {
-        lines.push("! a manifest that can't be read may hold this Service; its last read state counts".to_owned());
-    }
-    lines.extend(now.unreadable.iter().map(|it| format!("    {}", printable(it))));
-    lines
-}
-
-/// Of a job without an ending: that the running host is still inside it, or why not.
-fn open_text(of: &Explained, now: Option<&Now>, host_started_ms: Option<u64>) -> String {
-    if host_started_ms.is_none_or(|started_ms| of.job.began_ms < started_ms) {
-        return "its host ended inside it: the next start runs it again".to_owned();
-    }
-    match now.map(|now| now.state) {
-        // A renderer is queued while the processor has it resync.
-        None | Some(KeyState::Running | KeyState::Queued) => {
-            format!("still runs since {}", output::time(of.job.began_ms))
-        }
-        Some(_) => "its end is not recorded: the host's log says why".to_owned(),
-    }
-}
-
 /// `host_started_ms`: when the running host began. `None` if none runs.
 fn text(of: &Explanation, since_ms: Option<u64>, host_started_ms: Option<u64>) -> Vec<String> {
     let open = |job: &Explained| {
@@ -202,7 +159,8 @@ fn text(of: &Explanation, since_ms: Option<u64>, host_started_ms: Option<u64>) -
     }
     if let Some(now) = &of.now {
         let error = now.error.as_ref().map(why).unwrap_or_default();
-        let is_shown = of.jobs.iter().any(|job| open(job).is_some());
+        let is_open = |of: &Explained| of.job.came == JobResult::Open && is_of_host(of, host_started_ms);
+        let is_shown = of.jobs.iter().any(is_open);
         lines.extend(now_text(now, &error, is_shown));
     }
     if of.unread > 0 {
