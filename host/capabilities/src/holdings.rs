@@ -125,13 +125,13 @@ impl Holdings {
     }
 
     /// The number of objects of a key that is to lose all of them. If none was counted, such as by a host that has just
-    /// begun to act, it counts as many as others have on average. If no key was counted, it counts more than may go
+    /// begun to act, it counts as many as others have on average. If no object was counted, it counts more than may go
     /// without an approval: it then waits until others are counted.
     pub fn held_by_gone(&self, key: &str) -> u64 {
         let mut state = self.state();
-        let typical = match state.held.len() as u64 {
+        let typical = match state.held_total {
             0 => u64::from(state.above.unwrap_or_default().objects) + 1,
-            keys => state.held_total.div_ceil(keys),
+            total => total.div_ceil(state.held.len() as u64),
         };
         match state.held.get(key) {
             Some(held) => *held,

@@ -96,7 +96,7 @@ pub(crate) fn exec(command: Command, output: Output) -> Ending {
             let audited = Audited::of(&path)?;
             let copied = tools::restore(&path, generation)?;
             let done = format!("brought back generation {generation} of {}", path.display());
-            audited.tell("checkpoint restore", &path, &format!("generation {generation}"))?;
+            audited.write_down("checkpoint restore", &path, &format!("generation {generation}"))?;
             report(&copied, &done, output)
         }
         Command::Accept { path, yes } => accept(&path, yes, output),
@@ -118,11 +118,12 @@ impl Audited {
         Ok(Self(Some((lock, audit))))
     }
 
-    fn tell(&self, action: &str, store: &Path, outcome: &str) -> Result<(), Failure> {
+    /// Writes a line of the audit log, if there is one.
+    fn write_down(&self, action: &str, store: &Path, outcome: &str) -> Result<(), Failure> {
         let Some((_, audit)) = &self.0 else { return Ok(()) };
         let (now_ms, scope) = (SystemClock.now_ms(), store.display().to_string());
-        let told = audit.managed(now_ms, &Identity::default(), action, &scope, outcome);
-        Ok(told.map_err(anyhow::Error::new)?)
+        let written = audit.managed(now_ms, &Identity::default(), action, &scope, outcome);
+        Ok(written.map_err(anyhow::Error::new)?)
     }
 }
 
@@ -136,7 +137,7 @@ fn accept(path: &Path, yes: bool, output: Output) -> Ending {
         format!("going on with {found}; known was {known}")
     };
     if let Some(accepted) = &changed {
-        audited.tell("checkpoint accept", path, &going_on(accepted))?;
+        audited.write_down("checkpoint accept", path, &going_on(accepted))?;
     }
     output::show(changed.as_slice(), output, |changed| {
         let nothing = || "nothing is missing".to_owned();

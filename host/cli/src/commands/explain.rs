@@ -17,7 +17,7 @@ use trueup_work::decisions::{
 use trueup_work::status::{HostShown, KeyShown, Role, Status};
 use trueup_worlds::neg::guest as neg;
 
-use self::now::{is_of_host, now_text, open_text};
+use self::now::{now_text, open_text, still_runs};
 use super::guest::host::Host;
 use super::since::Since;
 use super::status::escaped;
@@ -131,10 +131,6 @@ fn now(guest: Option<&str>, key: &str, state_dir: &Path) -> Option<(KeyShown, No
 
 /// `host_started_ms`: when the running host began. `None` if none runs.
 fn text(of: &Explanation, since_ms: Option<u64>, host_started_ms: Option<u64>) -> Vec<String> {
-    let open = |job: &Explained| {
-        let is_open = job.job.came == JobResult::Open;
-        is_open.then(|| open_text(job, of.now.as_ref(), host_started_ms))
-    };
     let mut lines = Vec::new();
     if let (true, Some(since_ms)) = (of.jobs.is_empty(), since_ms) {
         let since = output::time(since_ms);
@@ -144,7 +140,7 @@ fn text(of: &Explanation, since_ms: Option<u64>, host_started_ms: Option<u64>) -
         if at > 0 {
             lines.push(String::new());
         }
-        lines.extend(job_text(job, &of.guest, open(job)));
+        lines.extend(job_text(job, &of.guest, open_text(of, job, host_started_ms)));
     }
     let why = |error: &String| {
         let is_shown = of.jobs.last().and_then(|of| error_of(&of.job.came)) == Some(error);
@@ -159,8 +155,7 @@ fn text(of: &Explanation, since_ms: Option<u64>, host_started_ms: Option<u64>) -
     }
     if let Some(now) = &of.now {
         let error = now.error.as_ref().map(why).unwrap_or_default();
-        let is_open = |of: &Explained| of.job.came == JobResult::Open && is_of_host(of, host_started_ms);
-        let is_shown = of.jobs.iter().any(is_open);
+        let is_shown = of.jobs.iter().any(|job| still_runs(of, job, host_started_ms));
         lines.extend(now_text(now, &error, is_shown));
     }
     if of.unread > 0 {

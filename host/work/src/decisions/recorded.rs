@@ -177,7 +177,7 @@ pub(super) fn open(
     let jobs = calls.into_iter().filter_map(|(n, call)| {
         let mut open = job(of, n, &call, recordings).filter(|open| wanted.takes(open.job.began_ms))?;
         for timed in &mut open.job.causes {
-            let request = "not known: the host writes it down when the job has ended".to_owned();
+            let request = "not known: the host records the cause of a job when the job ends".to_owned();
             timed.cause = Cause::Request { request };
         }
         Some(open)
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_without_an_ending_did_not_fail_and_stands_below_a_keys_records() {
+    fn a_call_without_an_ending_did_not_fail_and_follows_a_keys_records() {
         let dir = tempfile::tempdir().unwrap();
         let call = r#"{"n":3,"at_ms":5,"call":"reconciliation.reconcile","args":{}}"#;
         let asked = r#"{"n":4,"ask":"clock.sleep","args":{},"answer":null}"#;

@@ -1,7 +1,7 @@
 //! What the running host does about a key, in words.
 
 use trueup_base::text::{counted, passed};
-use trueup_work::decisions::{Explained, Now};
+use trueup_work::decisions::{Explained, Explanation, JobResult, Now};
 use trueup_work::status::KeyState;
 
 use crate::output::{self, printable};
@@ -39,21 +39,28 @@ pub(super) fn now_text(now: &Now, why: &str, is_shown: bool) -> Vec<String> {
     lines
 }
 
-/// Whether the running host began a job.
-pub(super) fn is_of_host(of: &Explained, host_started_ms: Option<u64>) -> bool {
-    host_started_ms.is_some_and(|started_ms| of.job.began_ms >= started_ms)
+/// Of a job without an ending: whether the running host, which began at `host_started_ms`, is still inside it.
+pub(super) fn still_runs(of: &Explanation, job: &Explained, host_started_ms: Option<u64>) -> bool {
+    let instance = |of: &Explained| Some(of.job.decisions.last()?.id.rsplit_once('#')?.0.to_owned());
+    let newest = of.jobs.iter().rfind(|other| instance(other) == instance(job));
+    // A renderer is queued while the processor has it resync.
+    let state = of.now.as_ref().map(|now| now.state);
+    job.job.came == JobResult::Open
+        && is_of_host(job, host_started_ms)
+        && newest.is_some_and(|newest| newest.job.began_ms == job.job.began_ms)
+        && matches!(state, None | Some(KeyState::Running | KeyState::Queued))
 }
 
-/// Of a job without an ending: that the running host is still inside it, or why not.
-pub(super) fn open_text(of: &Explained, now: Option<&Now>, host_started_ms: Option<u64>) -> String {
-    if !is_of_host(of, host_started_ms) {
-        return "its host ended inside it: the next start runs it again".to_owned();
-    }
-    match now.map(|now| now.state) {
-        // A renderer is queued while the processor has it resync.
-        None | Some(KeyState::Running | KeyState::Queued) => {
-            format!("still runs since {}", output::time(of.job.began_ms))
-        }
-        Some(_) => "its end is not recorded: the host's log says why".to_owned(),
-    }
+fn is_of_host(job: &Explained, host_started_ms: Option<u64>) -> bool {
+    host_started_ms.is_some_and(|started_ms| job.job.began_ms >= started_ms)
+}
+
+/// Why a job has no ending. `None` if it has one.
+pub(super) fn open_text(of: &Explanation, job: &Explained, host_started_ms: Option<u64>) -> Option<String> {
+    let began = output::time(job.job.began_ms);
+    (job.job.came == JobResult::Open).then(|| match is_of_host(job, host_started_ms) {
+        true if still_runs(of, job, host_started_ms) => format!("still runs since {began}"),
+        true => "its end is not recorded: the host's log says why".to_owned(),
+        false => "its host ended inside it: the next start runs it again".to_owned(),
+    })
 }

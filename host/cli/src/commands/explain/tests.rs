@@ -131,6 +131,22 @@ fn a_call_without_an_ending_runs_or_its_host_ended() {
         );
         assert!(said.contains(failing) && !said.contains("a job runs"), "{said}");
     }
+    let (older, mut newer) = (open.clone(), job(&json!({"why": "start"})));
+    newer.job.began_ms += 1;
+    let jobs = vec![older, newer];
+    let both = text(
+        &Explanation {
+            jobs,
+            ..Explanation::default()
+        },
+        None,
+        Some(1),
+    )
+    .join("\n");
+    assert!(
+        both.contains("  its end is not recorded: ") && !both.contains("still runs"),
+        "{both}"
+    );
     let said = with_now(open.clone(), key("failed", 1));
     assert!(
         said.starts_with("  its end is not recorded: the host's log says why\n"),
