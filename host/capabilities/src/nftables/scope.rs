@@ -13,10 +13,10 @@
 //! above 64 bits). So does this parser, since nft would then read the text as its other language.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fmt;
 
-use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use crate::grants::NFTABLES_FAMILIES;
 
@@ -88,50 +88,16 @@ pub enum Unclear {
 /// # Errors
 /// If any part of it is unclear.
 pub fn tables(transaction: &str) -> Result<BTreeSet<Table>, Unclear> {
-    let mut found = Found::default();
     let mut reader = serde_json::Deserializer::from_str(transaction);
-    let read = Transaction(&mut found)
-        .deserialize(&mut reader)
-        .and_then(|()| reader.end());
-    match (read, found.unclear) {
-        (Ok(()), _) => {
-            let of_family =
-                |(family, names): (_, BTreeSet<String>)| names.into_iter().map(move |name| Table { family, name });
-            Ok(found.tables.into_iter().flat_map(of_family).collect())
-        }
-        (Err(_), Some(why)) => Err(Unclear::NoTable(why)),
-        (Err(error), None) => Err(Unclear::NotJson(shown(&error.to_string(), ERROR_CHARS_MAX))),
+    let read = reader.deserialize_map(Transaction);
+    let commands = read
+        .and_then(|commands| reader.end().map(|()| commands))
+        .map_err(|error| Unclear::NotJson(shown(&error.to_string(), ERROR_CHARS_MAX)))?;
+    let mut tables = BTreeSet::new();
+    for (index, Command(table)) in commands.into_iter().enumerate() {
+        tables.extend(table.map_err(|why| Unclear::NoTable(format!("command {index}{why}")))?);
     }
-}
-
-#[derive(Default)]
-struct Found {
-    /// Names by family.
-    tables: BTreeMap<&'static str, BTreeSet<String>>,
-    /// The index of the current command, from 0.
-    index: usize,
-    /// Why reading ended, if not because of the JSON.
-    unclear: Option<String>,
-}
-
-impl Found {
-    /// Ends reading because the command of this name is unclear.
-    fn unclear<E: serde::de::Error>(&mut self, command: &str, why: &str) -> E {
-        let command = match command {
-            "" => String::new(),
-            name => format!(", `{}`", shown(name, SHOWN_CHARS_MAX)),
-        };
-        self.unclear = Some(format!("command {}{command}{why}", self.index));
-        E::custom("unclear")
-    }
-
-    fn touches(&mut self, family: &'static str, name: &str) {
-        let names = self.tables.entry(family).or_default();
-        // Transactions have hundreds of thousands of commands, and few tables.
-        if !names.contains(name) {
-            names.insert(name.to_owned());
-        }
-    }
+    Ok(tables)
 }
 
 fn one_line(c: char) -> char {
@@ -147,254 +113,178 @@ fn shown(text: &str, chars_max: usize) -> String {
     shown
 }
 
-/// Seeds that read themselves.
-macro_rules! seeds {
-    ($($seed:ty: $read:ident),+) => { $(impl<'de> DeserializeSeed<'de> for $seed {
-        type Value = <Self as Visitor<'de>>::Value;
-
-        fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Self::Value, D::Error> {
-            from.$read(self)
-        }
-    })+ };
-}
-seeds!(
-    Transaction<'_>: deserialize_map,
-    Commands<'_>: deserialize_seq,
-    Command<'_>: deserialize_map,
-    Object<'_>: deserialize_map,
-    About: deserialize_any,
-    Any: deserialize_any
-);
-
 /// `{"nftables":[...]}`
-struct Transaction<'f>(&'f mut Found);
+struct Transaction;
 
-impl<'de> Visitor<'de> for Transaction<'_> {
-    type Value = ();
+impl<'de> Visitor<'de> for Transaction {
+    type Value = Vec<Command>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an object with the member `nftables` alone")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<(), A::Error> {
-        match members.next_key_seed(Any)? {
-            Some(Some(key)) if key == "nftables" => members.next_value_seed(Commands(self.0))?,
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Self::Value, A::Error> {
+        let commands = match members.next_key::<Any<'_>>()? {
+            Some(Any::Text(key)) if key == "nftables" => members.next_value()?,
             _ => return Err(A::Error::custom("the member `nftables` is missing")),
-        }
+        };
         match members.next_key::<IgnoredAny>()? {
-            None => Ok(()),
+            None => Ok(commands),
             Some(_) => Err(A::Error::custom("a member after `nftables`")),
         }
     }
 }
 
-/// The list of commands.
-struct Commands<'f>(&'f mut Found);
+/// The table of a command; `None` if it is about none. Or why it is unclear, which completes a sentence that begins with
+/// the command's index.
+struct Command(Result<Option<Table>, String>);
 
-impl<'de> Visitor<'de> for Commands<'_> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a list of commands")
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut commands: A) -> Result<(), A::Error> {
-        while commands.next_element_seed(Command(self.0))?.is_some() {
-            self.0.index += 1;
-        }
-        Ok(())
-    }
-}
-
-/// `{VERB: ...}`
-struct Command<'f>(&'f mut Found);
-
-impl<'de> Visitor<'de> for Command<'_> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a command")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<(), A::Error> {
-        let found = self.0;
-        let verb = members.next_key_seed(Any)?.flatten().unwrap_or_default();
-        match VERBS.iter().find(|known| **known == verb) {
-            Some(verb) => members.next_value_seed(Object { found, verb })?,
-            // Names the format of the text.
-            None if verb == "metainfo" => members.next_value_seed(Any).map(drop)?,
-            None => return Err(found.unclear(&verb, "")),
-        }
-        match members.next_key_seed(Any)? {
-            None => Ok(()),
-            Some(_) => Err(found.unclear(&verb, " and more in one object")),
+impl<'de> Deserialize<'de> for Command {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        match Any::deserialize(from)?.table() {
+            Ok(table) => Ok(Self(Ok(table))),
+            Err(Unclear::NoTable(why)) => Ok(Self(Err(why))),
+            Err(Unclear::NotJson(why)) => Err(D::Error::custom(why)),
         }
     }
 }
 
-/// `{KIND: ...}`, after its verb.
-struct Object<'f> {
-    found: &'f mut Found,
-    verb: &'static str,
+/// The command is unclear.
+fn unclear(command: &str, why: &str) -> Unclear {
+    Unclear::NoTable(format!(", `{}`{why}", shown(command, SHOWN_CHARS_MAX)))
 }
 
-impl<'de> Visitor<'de> for Object<'_> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "what to {}", self.verb)
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<(), A::Error> {
-        let Self { found, verb } = self;
-        let kind = members.next_key_seed(Any)?.flatten().unwrap_or_default();
-        let command = format_args!("{verb} {kind}");
-        if !KINDS.contains(&&*kind) {
-            return Err(found.unclear(&command.to_string(), ""));
-        }
-        let about = members.next_value_seed(About {
-            is_table: kind == TABLE,
-        })?;
-        if members.next_key_seed(Any)?.is_some() {
-            return Err(found.unclear(&command.to_string(), " and more in one object"));
-        }
-        match about.table() {
-            Ok((family, name)) => {
-                found.touches(family, name);
-                Ok(())
-            }
-            Err(why) => Err(found.unclear(&command.to_string(), &why)),
-        }
-    }
+/// Any value that nft's own reader accepts. Of what is no text and no object, nothing is stored.
+enum Any<'t> {
+    Text(Cow<'t, str>),
+    Object(Members<'t>),
+    Other,
 }
 
-/// Reads `{"family":F, "table":T, ...}`, or of a table `{"family":F, "name":T, ...}`.
-struct About {
-    is_table: bool,
-}
+/// The members of an object in their order. One may occur twice.
+type Members<'t> = Vec<(Cow<'t, str>, Any<'t>)>;
 
-/// The members of an object that name its table.
-#[derive(Default)]
-struct Said<'de> {
-    family: Once<'de>,
-    table: Once<'de>,
-    /// The key that holds the table's name.
-    key: &'static str,
-    /// The kernel prefers a table's handle over its name.
-    has_handle: bool,
-}
-
-/// A text member that occurs at most once.
-#[derive(Default)]
-enum Once<'de> {
-    #[default]
-    Missing,
-    Text(Cow<'de, str>),
-    NoText,
-    Twice,
-}
-
-impl<'de> Once<'de> {
-    fn given(&mut self, value: Option<Cow<'de, str>>) {
-        *self = match (&self, value) {
-            (Self::Missing, Some(text)) => Self::Text(text),
-            (Self::Missing, None) => Self::NoText,
-            _ => Self::Twice,
+impl<'t> Any<'t> {
+    fn members(&self, expected: &str) -> Result<&Members<'t>, Unclear> {
+        let found = match self {
+            Self::Object(members) => return Ok(members),
+            Self::Text(_) => "string",
+            Self::Other => "value",
         };
+        Err(Unclear::NotJson(format!("invalid type: {found}, expected {expected}")))
     }
 
-    fn text(&self, key: &str) -> Result<&str, String> {
-        match self {
-            Self::Text(text) => Ok(text),
-            Self::Missing => Err(format!(" without `{key}`")),
-            Self::NoText => Err(format!(" with a `{key}` that is no text")),
-            Self::Twice => Err(format!(" with `{key}` twice")),
-        }
-    }
-}
-
-impl Said<'_> {
-    /// Family and name of the table. The error completes a sentence that begins with the command.
-    fn table(&self) -> Result<(&'static str, &str), String> {
-        if self.has_handle {
-            return Err(" by its handle".to_owned());
-        }
-        let (family, name) = (self.family.text("family")?, self.table.text(self.key)?);
-        let Some(family) = NFTABLES_FAMILIES.into_iter().find(|known| *known == family) else {
-            return Err(format!(" of the unknown family `{}`", shown(family, SHOWN_CHARS_MAX)));
+    /// The table of the command `{VERB: ...}`; `None` if it is about none.
+    fn table(&self) -> Result<Option<Table>, Unclear> {
+        let members = self.members("a command")?;
+        let Some((verb, object)) = members.first() else {
+            return Err(Unclear::NoTable(String::new()));
         };
-        match name.len() {
-            0 => Err(format!(" with an empty `{}`", self.key)),
-            1..=TABLE_NAME_BYTES_MAX => Ok((family, name)),
-            length => Err(format!(
-                " with a `{}` of {length} bytes, above the kernel's {TABLE_NAME_BYTES_MAX}",
-                self.key
-            )),
-        }
-    }
-}
-
-impl<'de> Visitor<'de> for About {
-    type Value = Said<'de>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object with its family and table")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Said<'de>, A::Error> {
-        let mut said = Said {
-            key: if self.is_table { "name" } else { TABLE },
-            ..Said::default()
+        let table = match &**verb {
+            "metainfo" => None,
+            verb if VERBS.contains(&verb) => Some(object.table_of_object(verb)?),
+            verb => return Err(unclear(verb, "")),
         };
-        while let Some(key) = members.next_key_seed(Any)?.map(Option::unwrap_or_default) {
-            if key == "family" {
-                said.family.given(members.next_value_seed(Any)?);
-            } else if key == said.key {
-                said.table.given(members.next_value_seed(Any)?);
-            } else {
-                said.has_handle |= self.is_table && key == "handle";
-                members.next_value_seed(Any)?;
-            }
+        match members.len() {
+            1 => Ok(table),
+            _ => Err(unclear(verb, " and more in one object")),
         }
-        Ok(said)
+    }
+
+    /// The table of `{KIND: ...}`, after its verb.
+    fn table_of_object(&self, verb: &str) -> Result<Table, Unclear> {
+        let members = self.members(&format!("what to {verb}"))?;
+        let (kind, about) = members.first().ok_or_else(|| unclear(&format!("{verb} "), ""))?;
+        let command = format!("{verb} {kind}");
+        if !KINDS.contains(&&**kind) {
+            return Err(unclear(&command, ""));
+        }
+        let about = about.members("an object with its family and table")?;
+        if members.len() > 1 {
+            return Err(unclear(&command, " and more in one object"));
+        }
+        table_of_members(kind, about).map_err(|why| unclear(&command, &why))
     }
 }
 
-/// Any value that nft's own reader accepts: its text, or `None` if it is not text. Stores nothing else.
-struct Any;
+/// The table in `{"family":F, "table":T, ...}`, or of a table in `{"family":F, "name":T, ...}`. The error completes a
+/// sentence that begins with the command.
+fn table_of_members(kind: &str, members: &Members<'_>) -> Result<Table, String> {
+    let key = if kind == TABLE { "name" } else { TABLE };
+    // The kernel prefers a table's handle over its name.
+    if kind == TABLE && members.iter().any(|(member, _)| member == "handle") {
+        return Err(" by its handle".to_owned());
+    }
+    let (family, name) = (text(members, "family")?, text(members, key)?);
+    let Some(family) = NFTABLES_FAMILIES.into_iter().find(|known| *known == family) else {
+        return Err(format!(" of the unknown family `{}`", shown(family, SHOWN_CHARS_MAX)));
+    };
+    match name.len() {
+        0 => Err(format!(" with an empty `{key}`")),
+        1..=TABLE_NAME_BYTES_MAX => Ok(Table {
+            family,
+            name: name.to_owned(),
+        }),
+        length => Err(format!(
+            " with a `{key}` of {length} bytes, above the kernel's {TABLE_NAME_BYTES_MAX}"
+        )),
+    }
+}
 
-impl<'de> Visitor<'de> for Any {
-    type Value = Option<Cow<'de, str>>;
+/// The text of a member that occurs once.
+fn text<'a>(members: &'a Members<'_>, key: &str) -> Result<&'a str, String> {
+    let mut of_key = members.iter().filter(|(member, _)| member == key);
+    match (of_key.next(), of_key.next()) {
+        (None, _) => Err(format!(" without `{key}`")),
+        (Some(_), Some(_)) => Err(format!(" with `{key}` twice")),
+        (Some((_, Any::Text(text))), None) => Ok(text),
+        (Some(_), None) => Err(format!(" with a `{key}` that is no text")),
+    }
+}
+
+impl<'de> Deserialize<'de> for Any<'de> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_any(AnyVisitor)
+    }
+}
+
+struct AnyVisitor;
+
+impl AnyVisitor {
+    fn text<E: serde::de::Error>(text: Cow<'_, str>) -> Result<Any<'_>, E> {
+        match text.contains('\0') {
+            true => Err(E::custom("a text with a NUL in it")),
+            false => Ok(Any::Text(text)),
+        }
+    }
+}
+
+impl<'de> Visitor<'de> for AnyVisitor {
+    type Value = Any<'de>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a value that nft takes")
     }
 
     fn visit_borrowed_str<E: serde::de::Error>(self, text: &'de str) -> Result<Self::Value, E> {
-        match text.contains('\0') {
-            true => Err(E::custom("a text with a NUL in it")),
-            false => Ok(Some(Cow::Borrowed(text))),
-        }
+        Self::text(Cow::Borrowed(text))
     }
 
     fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Self::Value, E> {
-        match text.contains('\0') {
-            true => Err(E::custom("a text with a NUL in it")),
-            false => Ok(Some(Cow::Owned(text.to_owned()))),
-        }
+        Self::text(Cow::Owned(text.to_owned()))
     }
 
     fn visit_bool<E: serde::de::Error>(self, _: bool) -> Result<Self::Value, E> {
-        Ok(None)
+        Ok(Any::Other)
     }
 
     fn visit_i64<E: serde::de::Error>(self, _: i64) -> Result<Self::Value, E> {
-        Ok(None)
+        Ok(Any::Other)
     }
 
     fn visit_u64<E: serde::de::Error>(self, number: u64) -> Result<Self::Value, E> {
         match i64::try_from(number) {
-            Ok(_) => Ok(None),
+            Ok(_) => Ok(Any::Other),
             Err(_) => Err(E::custom("an integer above 64 bits with a sign")),
         }
     }
@@ -405,19 +295,22 @@ impl<'de> Visitor<'de> for Any {
     }
 
     fn visit_unit<E: serde::de::Error>(self) -> Result<Self::Value, E> {
-        Ok(None)
+        Ok(Any::Other)
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self::Value, A::Error> {
-        while items.next_element_seed(Any)?.is_some() {}
-        Ok(None)
+        while items.next_element::<Any<'_>>()?.is_some() {}
+        Ok(Any::Other)
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Self::Value, A::Error> {
-        while members.next_key_seed(Any)?.is_some() {
-            members.next_value_seed(Any)?;
+        let mut object = Vec::new();
+        while let Some((key, value)) = members.next_entry::<Any<'_>, Any<'_>>()? {
+            if let Any::Text(key) = key {
+                object.push((key, value));
+            }
         }
-        Ok(None)
+        Ok(Any::Object(object))
     }
 }
 

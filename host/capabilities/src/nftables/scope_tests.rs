@@ -176,7 +176,7 @@ fn what_nft_does_not_read_as_json_is_not_handed_to_it() {
         ("add table ip a\n", "expected value"),
         ("[]", "an object with the member `nftables` alone"),
         ("{}", "`nftables` is missing"),
-        (r#"{"nftables":{}}"#, "a list of commands"),
+        (r#"{"nftables":{}}"#, "a sequence"),
         (r#"{"nftables":["flush ruleset"]}"#, "a command"),
         (r#"{"nftables":[{"add":null}]}"#, "what to add"),
         (r#"{"nftables":[{"add":{"table":null}}]}"#, "its family and table"),
