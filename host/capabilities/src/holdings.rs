@@ -10,10 +10,9 @@
 //! approve -> the waiting keys may --------------> go
 //! ```
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The part of a refusal that tells it from one by grants.
 pub const WAITS: &str = "it waits for an approval";
@@ -87,18 +86,14 @@ struct State {
 }
 
 impl Holdings {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Enables the limit. Without this call, there is none.
     pub fn guard(&self, above: ApproveAbove) {
-        self.state().above = Some(above);
+        self.0.lock().above = Some(above);
     }
 
     /// Continues from the state of an earlier process.
     pub fn restore(&self, kept: Kept) {
-        let mut state = self.state();
+        let mut state = self.0.lock();
         state.held_total = kept.held.values().sum();
         state.held = kept.held;
         state.destroyed = kept.destroyed;
@@ -107,7 +102,7 @@ impl Holdings {
 
     /// The state to save; `None` if it has not changed since the last call.
     pub fn changed(&self) -> Option<Kept> {
-        let mut state = self.state();
+        let mut state = self.0.lock();
         let is_changed = std::mem::take(&mut state.is_changed);
         is_changed.then(|| Kept {
             held: state.held.clone(),
@@ -121,14 +116,14 @@ impl Holdings {
 
     /// The known number of a key's objects.
     pub fn held(&self, key: &str) -> u64 {
-        self.state().held.get(key).copied().unwrap_or_default()
+        self.0.lock().held.get(key).copied().unwrap_or_default()
     }
 
     /// The number of objects of a key that is to lose all of them. If none was counted, such as by a host that has just
     /// begun to act, it counts as many as others have on average. If no object was counted, it counts more than may go
     /// without an approval: it then waits until others are counted.
     pub fn held_by_gone(&self, key: &str) -> u64 {
-        let mut state = self.state();
+        let mut state = self.0.lock();
         let typical = match state.held_total {
             0 => u64::from(state.above.unwrap_or_default().objects) + 1,
             total => total.div_ceil(state.held.len() as u64),
@@ -144,19 +139,19 @@ impl Holdings {
 
     /// Sets the observed number of a key's objects.
     pub fn hold(&self, key: &str, count: u64) {
-        self.state().hold(key, count);
+        self.0.lock().hold(key, count);
     }
 
     /// Forgets a key, which has no objects any more.
     pub fn forget(&self, key: &str) {
-        let mut state = self.state();
+        let mut state = self.0.lock();
         state.hold(key, 0);
         state.is_changed |= state.held.remove(key).is_some();
     }
 
     /// Begins a round with a look at the source, unless a part of the last one still waits.
     pub fn begin_round(&self) {
-        let mut state = self.state();
+        let mut state = self.0.lock();
         if state.refused.is_empty() && !std::mem::take(&mut state.goes_on) {
             state.destroyed = 0;
             state.losing.clear();
@@ -166,7 +161,7 @@ impl Holdings {
     /// Sets how many objects a key will lose in this round. 0 if the key is as desired, or nothing else is desired any
     /// more.
     pub fn expect(&self, key: &str, count: u64) {
-        let mut state = self.state();
+        let mut state = self.0.lock();
         if state.approved.contains(key) {
             return;
         }
@@ -181,7 +176,7 @@ impl Holdings {
     /// # Errors
     /// One line: the key waits for an approval.
     pub fn admit(&self, key: &str, count: u64) -> Result<(), String> {
-        let mut state = self.state();
+        let mut state = self.0.lock();
         if state.above.is_none() || state.approved.contains(key) {
             return Ok(());
         }
@@ -221,13 +216,13 @@ impl Holdings {
 
     /// The keys that have objects and are not known.
     pub fn without(&self, is_known: impl Fn(&str) -> bool) -> BTreeSet<String> {
-        let state = self.state();
+        let state = self.0.lock();
         state.held.keys().filter(|key| !is_known(key)).cloned().collect()
     }
 
     /// Records that a key lost this many objects.
     pub fn destroyed(&self, key: &str, count: u64) {
-        let mut state = self.state();
+        let mut state = self.0.lock();
         if state.above.is_none() || state.approved.contains(key) {
             return;
         }
@@ -260,7 +255,7 @@ impl Holdings {
     /// Records that a key is as desired, so it loses nothing more. Objects that it lost and has again were replaced,
     /// and do not count.
     pub fn done(&self, key: &str) {
-        let mut state = self.state();
+        let mut state = self.0.lock();
         if let Some((before, destroyed)) = state.losing.remove(key) {
             let held = state.held.get(key).copied().unwrap_or_default();
             let replaced = destroyed.saturating_sub(before.saturating_sub(held));
@@ -273,19 +268,19 @@ impl Holdings {
 
     /// Why a key waits; `None` if it does not.
     pub fn refusal(&self, key: &str) -> Option<String> {
-        let state = self.state();
+        let state = self.0.lock();
         state.refused.contains(key).then(|| state.why())
     }
 
     /// What waits; `None` if nothing does.
     pub fn waiting(&self) -> Option<Waiting> {
-        let state = self.state();
+        let state = self.0.lock();
         (!state.refused.is_empty()).then(|| state.waiting())
     }
 
     /// The keys that waited but need not any more, because the round now destroys less.
     pub fn freed(&self) -> BTreeSet<String> {
-        let mut state = self.state();
+        let mut state = self.0.lock();
         if state.is_above() {
             return BTreeSet::new();
         }
@@ -296,14 +291,14 @@ impl Holdings {
     /// Another host acts now: nothing waits here any more. If this host acts again, it goes on with the round in which
     /// something waited.
     pub fn pause(&self) {
-        let mut state = self.state();
+        let mut state = self.0.lock();
         state.goes_on |= !state.refused.is_empty();
         state.refused.clear();
     }
 
     /// Approves what waits and returns it; `None` if nothing waits.
     pub fn approve(&self) -> Option<Waiting> {
-        let mut state = self.state();
+        let mut state = self.0.lock();
         if state.refused.is_empty() {
             return None;
         }

@@ -2,8 +2,8 @@
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use trueup_base::text::printable;
 
 use crate::bindings::host::log::{Field, Level};
@@ -70,16 +70,13 @@ pub struct KeptLog(Mutex<Vec<(Level, String)>>);
 impl KeptLog {
     /// The lines so far, oldest first.
     pub fn lines(&self) -> Vec<(Level, String)> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.lock().clone()
     }
 }
 
 impl Log for KeptLog {
     fn emit(&self, _: &Identity, level: Level, line: &str) {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push((level, line.to_owned()));
+        self.0.lock().push((level, line.to_owned()));
     }
 }
 

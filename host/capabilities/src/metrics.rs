@@ -4,7 +4,8 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::sync::{Mutex, PoisonError};
+
+use parking_lot::Mutex;
 
 use crate::bindings::host::metrics::Label;
 
@@ -212,7 +213,7 @@ impl Registry {
             return false;
         }
         let series = (owner, series_name(name, labels));
-        let mut all = self.series.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.series.lock();
         if all.len() >= SERIES_MAX && owner == Owner::Guest && !all.contains_key(&series) {
             return false;
         }
@@ -239,7 +240,7 @@ impl Registry {
     /// Forgets the gauge values of a guest's instance that is gone for good, and gauges without other values. What it
     /// counted and observed did happen, and remains.
     pub fn forget(&self, instance: &str) {
-        let mut all = self.series.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.series.lock();
         all.retain(|(owner, _), kept| {
             *owner == Owner::Host || kept.gauges.remove(instance).is_none() || !kept.gauges.is_empty()
         });
@@ -248,7 +249,7 @@ impl Registry {
     /// The number of a series: a counter's sum, a gauge's sum over instances, a histogram's count. If two series have
     /// this name, the host's. `None` if the series was never written.
     pub fn number(&self, series: &str) -> Option<f64> {
-        let all = self.series.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = self.series.lock();
         let of = |owner| all.get(&(owner, series.to_owned()));
         of(Owner::Host).or_else(|| of(Owner::Guest)).map(Kept::number)
     }
@@ -256,7 +257,7 @@ impl Registry {
     /// The value that one instance of a guest gave a gauge, by the series' name. `None` if it never did, or is
     /// forgotten.
     pub fn gauge_of(&self, instance: &str, series: &str) -> Option<f64> {
-        let all = self.series.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = self.series.lock();
         all.get(&(Owner::Guest, series.to_owned()))?
             .gauges
             .get(instance)
@@ -265,13 +266,13 @@ impl Registry {
 
     /// Every series with its current value, ordered by name and labels; the host's first.
     pub fn samples(&self) -> Vec<Sample> {
-        let all = self.series.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = self.series.lock();
         all.values().map(Kept::sample).collect()
     }
 
     /// Every series and its number, by name. If two series have one name, the host's.
     pub fn numbers(&self) -> BTreeMap<String, f64> {
-        let all = self.series.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = self.series.lock();
         let all = all.iter().rev();
         all.map(|((_, series), kept)| (series.clone(), kept.number())).collect()
     }

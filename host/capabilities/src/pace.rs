@@ -1,11 +1,12 @@
 //! Turns for calls that compute for long: they let short calls go first.
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
+use parking_lot::Mutex;
 
 /// Above this total computing time, a call continues in turns: a decision about a Service takes a few milliseconds.
 pub const SLICE: Duration = Duration::from_millis(50);
@@ -42,7 +43,7 @@ impl Holding {
     /// Ends the turn.
     pub fn end(&self) {
         if self.0.has_waited.load(Ordering::Acquire) {
-            let ended = self.0.held().turn.take();
+            let ended = self.0.held.lock().turn.take();
             drop(ended);
         }
     }
@@ -50,7 +51,7 @@ impl Holding {
     /// Takes the time spent waiting for turns since the last call.
     pub fn take_waited(&self) -> Duration {
         if self.0.has_waited.load(Ordering::Acquire) {
-            std::mem::take(&mut self.0.held().waited)
+            std::mem::take(&mut self.0.held.lock().waited)
         } else {
             Duration::ZERO
         }
@@ -61,16 +62,10 @@ impl Holding {
         self.end();
         let begun = Instant::now();
         let turn = pace.turn(computed).await;
-        let mut held = self.0.held();
+        let mut held = self.0.held.lock();
         held.turn = Some(turn);
         held.waited += begun.elapsed();
         self.0.has_waited.store(true, Ordering::Release);
-    }
-}
-
-impl Shared {
-    fn held(&self) -> MutexGuard<'_, Held> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -9,8 +9,8 @@
 //! `holdings.rs` limits what all calls of one round may destroy.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use trueup_base::text::counted;
 
 use crate::grants::Grant;
@@ -35,7 +35,7 @@ impl Quotas {
     /// Counts a request to `capability` at `now_ms`, by a monotonic clock. Returns false, without counting, if it has
     /// made `per_minute` requests within the last [`WINDOW_MS`].
     pub fn admit(&self, capability: &str, per_minute: u32, now_ms: u64) -> bool {
-        let mut all = self.asked_at_ms.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.asked_at_ms.lock();
         let asked = all.entry(capability.to_owned()).or_default();
         // Another thread may have been first: the times stay in order.
         let now_ms = asked.back().map_or(now_ms, |last| now_ms.max(*last));

@@ -1,7 +1,6 @@
 //! `trueup:host/random`: numbers from a seed, so that a run can be repeated.
 
-use std::sync::{Mutex, PoisonError};
-
+use parking_lot::Mutex;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -26,6 +25,6 @@ impl Seeded {
 
 impl Random for Seeded {
     fn next_u64(&self) -> u64 {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).next_u64()
+        self.0.lock().next_u64()
     }
 }

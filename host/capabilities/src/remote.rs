@@ -1,12 +1,9 @@
 //! What the backends of HTTP servers have in common: why one can't be used, its client, parts of paths, and the ends of
 //! tasks.
 
-use std::panic::resume_unwind;
-
 use http::header::HeaderMap;
 use hyper_util::client::proxy::matcher::Matcher;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use tokio::task::JoinError;
 use trueup_base::http::client::{Client, Times};
 use url::Url;
 
@@ -36,14 +33,4 @@ pub(crate) fn encode(text: &str) -> String {
 /// dots, and `DELETE backend.json/` or `GET backend.json/..` would address something else.
 pub(crate) fn segment(text: &str) -> Option<String> {
     (!matches!(text, "" | "." | "..")).then(|| encode(text))
-}
-
-/// What a task returned. A panic of the task goes on here.
-pub(crate) async fn joined<T>(ended: Result<T, JoinError>) -> T {
-    match ended.map_err(JoinError::try_into_panic) {
-        Ok(done) => done,
-        Err(Ok(panic)) => resume_unwind(panic),
-        // Only a runtime that shuts down cancels tasks, and it drops the waiting caller as well.
-        Err(Err(_)) => std::future::pending().await,
-    }
 }

@@ -119,7 +119,7 @@ impl Audit {
                     &broken.what,
                 )
             };
-            shared.write_under(&mut shared.end(), line)?;
+            shared.write_under(&mut shared.end.lock(), line)?;
         }
         let of_thread = Arc::clone(&shared);
         let thread = std::thread::Builder::new()

@@ -36,7 +36,7 @@ impl Audit {
     pub fn keep_within(&self, bytes_max: u64, from: SystemTime) -> Result<usize, AuditError> {
         let shared = &self.shared;
         // No other file begins meanwhile.
-        let mut end = shared.end();
+        let mut end = shared.end.lock();
         let files = segments(&shared.folder)?;
         let count = surplus(&files, bytes_max, from)?;
         let (Some(oldest), Some(stays)) = (files.first().filter(|_| count > 0), files.get(count)) else {

@@ -357,7 +357,7 @@ fn a_failed_write_is_an_error_and_nothing_is_written_after_it() {
     // A device without space, on which not even the length can be set.
     let path = PathBuf::from("/dev/full");
     let file = OpenOptions::new().append(true).open(&path).unwrap();
-    audit.shared.end().segment = Some(Open { file, path, bytes: 0 });
+    audit.shared.end.lock().segment = Some(Open { file, path, bytes: 0 });
     let one = || {
         audit
             .managed(0, &guest(), "swap", "lbaas@2", "done")
@@ -436,7 +436,7 @@ fn refusals_never_wait_for_the_disk_and_queue_overflow_is_counted() {
     let folder = tempfile::tempdir().unwrap();
     let audit = Audit::open_budgeted(folder.path(), SMALL, Budgets::new(u32::MAX, MINUTE)).unwrap();
     // Blocks the disk as long as the test holds this.
-    let disk = audit.shared.end();
+    let disk = audit.shared.end.lock();
     let times = 3 * writer::QUEUE_LINES_MAX as u64;
     refuse(&audit, times);
     drop(disk);

@@ -12,10 +12,11 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use parking_lot::{Condvar, Mutex};
 use trueup_base::text;
 
 use super::budget::Budgets;
@@ -35,7 +36,7 @@ pub(super) struct Shared {
     waiting: Mutex<Waiting>,
     /// The queue is not empty, or the log is closing.
     queued: Condvar,
-    end: Mutex<End>,
+    pub(super) end: Mutex<End>,
 }
 
 #[derive(Debug)]
@@ -84,13 +85,9 @@ impl Shared {
         }
     }
 
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Queues a refusal's line, or counts it. Does not block.
     pub(super) fn hand_over(&self, line: Line) -> Result<(), AuditError> {
-        let mut waiting = self.waiting();
+        let mut waiting = self.waiting.lock();
         if waiting.stopped {
             return Err(AuditError::Stopped);
         }
@@ -105,7 +102,7 @@ impl Shared {
     /// Queues the line, if any, and waits until it and all earlier lines are on the disk.
     pub(super) fn wait_for(&self, line: Option<Line>) -> Result<(), AuditError> {
         let (reply, replied) = sync_channel(1);
-        self.waiting().queue.push_back(Job {
+        self.waiting.lock().queue.push_back(Job {
             line,
             reply: Some(reply),
         });
@@ -115,7 +112,7 @@ impl Shared {
 
     /// Asks the thread to write what is queued, and to end.
     pub(super) fn close(&self) {
-        self.waiting().closing = true;
+        self.waiting.lock().closing = true;
         self.queued.notify_one();
     }
 
@@ -132,7 +129,7 @@ impl Shared {
 
     /// Waits until there are lines to write.
     fn next(&self) -> (VecDeque<Job>, bool) {
-        let mut waiting = self.waiting();
+        let mut waiting = self.waiting.lock();
         loop {
             let now = Instant::now();
             let over = waiting.budgets.over(now);
@@ -144,18 +141,11 @@ impl Shared {
             if waiting.closing || !waiting.queue.is_empty() {
                 return (std::mem::take(&mut waiting.queue), waiting.closing);
             }
-            waiting = match waiting.budgets.due() {
-                None => self.queued.wait(waiting).unwrap_or_else(PoisonError::into_inner),
-                Some(due) => {
-                    let woken = self.queued.wait_timeout(waiting, due.saturating_duration_since(now));
-                    woken.unwrap_or_else(PoisonError::into_inner).0
-                }
-            };
+            match waiting.budgets.due() {
+                None => self.queued.wait(&mut waiting),
+                Some(due) => drop(self.queued.wait_until(&mut waiting, due)),
+            }
         }
-    }
-
-    pub(super) fn end(&self) -> MutexGuard<'_, End> {
-        self.end.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Writes one line directly, without the queue.
@@ -170,12 +160,12 @@ impl Shared {
     }
 
     fn write(&self, jobs: VecDeque<Job>) {
-        let mut end = self.end();
+        let mut end = self.end.lock();
         self.write_all(&mut end, jobs);
         let stopped = end.stopped;
         drop(end);
         if stopped {
-            self.waiting().stopped = true;
+            self.waiting.lock().stopped = true;
         }
     }
 

@@ -19,8 +19,9 @@ mod load;
 use std::fs::File as OsFile;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::sync::{Notify, OwnedMutexGuard};
 use trueup_base::file_lock::FileLock;
 
@@ -207,7 +208,7 @@ impl Store for File {
 
     fn written(&self) -> u64 {
         if self.shared.settings.shared_sync {
-            self.shared.lock().syncs.written
+            self.shared.state.lock().syncs.written
         } else {
             0
         }
@@ -229,7 +230,7 @@ impl File {
             // From here on, no notification is missed.
             settled.as_mut().enable();
             let starts = {
-                let mut state = self.shared.lock();
+                let mut state = self.shared.state.lock();
                 let wanted = written.min(state.syncs.written);
                 if let Some(answer) = state.syncs.answer(wanted) {
                     return answer;
@@ -257,13 +258,8 @@ impl Shared {
         &self.settings.path
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // Each change of the state is complete before anything in it could panic.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn is_unusable(&self) -> bool {
-        matches!(self.lock().content, Content::Unusable(_) | Content::Damaged(..))
+        matches!(self.state.lock().content, Content::Unusable(_) | Content::Damaged(..))
     }
 
     fn failed(&self, what: &str, error: &io::Error) -> Error {
@@ -291,7 +287,7 @@ impl Shared {
         }
         let synced = self.disk.sync_data(&file);
         let synced = synced.map_err(|error| self.failed("syncing an entry", &error));
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let Content::Log(log) = &mut state.content else {
             return synced;
         };
@@ -310,7 +306,7 @@ impl Shared {
 
     /// Writes an entry at the known end.
     fn write(&self, entry: &str) -> Result<Arc<OsFile>, Error> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let state = &mut *state;
         let log = match &mut state.content {
             Content::Log(log) => log,
@@ -363,7 +359,7 @@ impl Shared {
 
     fn checkpoint(&self, data: &str) -> Result<(), Error> {
         within(self.path(), "the data", data, DATA_BYTES_MAX)?;
-        let is_known = match &self.lock().content {
+        let is_known = match &self.state.lock().content {
             Content::Unusable(_) | Content::Damaged(..) => false,
             Content::Missing => place::look(self.path())?.is_none(),
             // If the file is gone, its content is known here, and this checkpoint restores it.
@@ -387,7 +383,7 @@ impl Shared {
         };
         let end = End { offset: bytes, next: 1 };
         let log = self.log(file, Version::Two, epoch, end);
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.turnovers += 1;
         state.content = match log {
             Ok(log) => Content::Log(log),
@@ -412,7 +408,7 @@ impl Shared {
 
     /// The epoch of the next file: higher than that of any earlier one, as far as known.
     fn next_epoch(&self) -> u64 {
-        let state = self.lock();
+        let state = self.state.lock();
         let known = state.anchor.mark().map_or(0, |mark| mark.epoch);
         let present = match &state.content {
             Content::Log(log) => log.epoch,
@@ -425,7 +421,7 @@ impl Shared {
     fn sync(&self) {
         loop {
             let (log, written, turnovers) = {
-                let mut state = self.lock();
+                let mut state = self.state.lock();
                 match &state.content {
                     Content::Log(log) if state.syncs.failed.is_none() => {
                         (log.clone(), state.syncs.written, state.turnovers)
@@ -437,7 +433,7 @@ impl Shared {
                 }
             };
             let synced = self.disk.sync_data(&log.file);
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             let failure = self.note_sync(&mut state, turnovers, written, log.end, synced);
             let goes_on = failure.is_none() && state.syncs.answer(state.syncs.wanted).is_none();
             state.syncs.is_running = goes_on;

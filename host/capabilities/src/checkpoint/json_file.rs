@@ -9,8 +9,9 @@
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use trueup_base::file_lock::FileLock;
 
 use super::anchor::{self, Anchor, Mark};
@@ -69,7 +70,7 @@ impl JsonFile {
 
 impl Shared {
     fn checkpoint(&self, data: &str) -> Result<(), Error> {
-        let mut anchor = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut anchor = self.turn.lock();
         let path = &self.path;
         within(path, "the data", data, DATA_BYTES_MAX)?;
         place::look(path)?;
@@ -82,7 +83,7 @@ impl Shared {
     }
 
     fn restore(&self) -> Result<Option<Saved>, Error> {
-        let mut anchor = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut anchor = self.turn.lock();
         let path = &self.path;
         let known = anchor.read()?;
         let Some(mut file) = place::open_ours(path, false)? else {

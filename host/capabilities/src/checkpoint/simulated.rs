@@ -1,6 +1,6 @@
 //! A store in memory.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use parking_lot::Mutex;
 
 use super::{Error, Saved, Store};
 use async_trait::async_trait;
@@ -17,24 +17,19 @@ impl Simulated {
 
     /// The currently stored data.
     pub fn saved(&self) -> Option<Saved> {
-        self.lock().clone()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<Saved>> {
-        // Each change is one assignment or one push, so a panic elsewhere leaves no partial change.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().clone()
     }
 }
 
 #[async_trait]
 impl Store for Simulated {
     async fn checkpoint(&self, data: &str) -> Result<(), Error> {
-        *self.lock() = Some(Saved::of(data));
+        *self.0.lock() = Some(Saved::of(data));
         Ok(())
     }
 
     async fn append(&self, entry: &str) -> Result<(), Error> {
-        let mut saved = self.lock();
+        let mut saved = self.0.lock();
         let nothing = || Error::Unavailable("nothing to append to".to_owned());
         let entries = &mut saved.as_mut().ok_or_else(nothing)?.entries;
         entries.push(entry.to_owned());

@@ -15,11 +15,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use http::uri::PathAndQuery;
 use hyper_util::rt::TokioIo;
 use serde::Deserialize;
 use tokio::net::UnixStream;
-use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 use tonic::client::Grpc;
 use tonic::transport::{Channel, Endpoint, Uri};
@@ -103,10 +103,15 @@ impl Runtime for Remote {
     async fn list_running(&self) -> Result<Vec<Sandbox>, String> {
         let connection = self.connect().await?;
         let listed = connection.list(Some(SandboxState::Ready)).await?;
-        let mut answers = connection.statuses(listed.keys()).await?;
-        // By id, whatever the order in which the runtime listed and answered.
-        let of_each = listed.iter().filter_map(|(id, item)| Some((item, answers.remove(id)?)));
-        Ok(of_each.flat_map(|(item, status)| addresses(item, status)).collect())
+        let connection = &connection;
+        let running = listed.iter().map(|(id, item)| async move {
+            let status = connection.status(id).await?;
+            Ok::<_, String>((id, status.map(|status| addresses(item, status))))
+        });
+        let running = stream::iter(running.collect::<Vec<_>>()).buffer_unordered(STATUSES_AT_A_TIME);
+        // By id, whatever the order in which the runtime answers.
+        let by_id: BTreeMap<_, _> = running.try_collect().await?;
+        Ok(by_id.into_values().flatten().flatten().collect())
     }
 
     async fn list_ids(&self) -> Result<BTreeSet<String>, String> {
@@ -139,7 +144,6 @@ fn chosen_socket(configured: Option<&Path>, defaults: &[impl AsRef<Path>]) -> Re
 }
 
 /// The connection of one call, and its deadline.
-#[derive(Clone)]
 struct Connection {
     socket: Arc<Path>,
     grpc: Grpc<Channel>,
@@ -181,37 +185,6 @@ impl Connection {
             .map_err(|status| self.failed(&format!("`{LIST}`"), &status))?;
         let by_id = listed.items.into_iter().map(|item| (item.id.clone(), item));
         Ok(by_id.collect())
-    }
-
-    /// The status of each of these that still exists, by id.
-    async fn statuses<'a>(
-        &self,
-        ids: impl Iterator<Item = &'a String>,
-    ) -> Result<BTreeMap<String, PodSandboxStatus>, String> {
-        let mut ids = ids.cloned().fuse();
-        let mut asked = JoinSet::new();
-        let mut answers = BTreeMap::new();
-        loop {
-            while asked.len() < STATUSES_AT_A_TIME
-                && let Some(id) = ids.next()
-            {
-                let connection = self.clone();
-                asked.spawn(async move { (connection.status(&id).await, id) });
-            }
-            // If this fails, dropping the set cancels the remaining requests.
-            match asked.join_next().await {
-                None => return Ok(answers),
-                Some(Ok((status, id))) => {
-                    if let Some(status) = status? {
-                        answers.insert(id, status);
-                    }
-                }
-                Some(Err(ended)) => {
-                    let status = Status::internal(format!("the host's task ended: {ended}"));
-                    return Err(self.failed(&format!("`{STATUS}`"), &status));
-                }
-            }
-        }
     }
 
     /// The status of one sandbox; `None` if it ended meanwhile.

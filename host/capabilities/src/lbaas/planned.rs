@@ -3,8 +3,9 @@
 //! This type guarantees that a plan changes nothing: it gets a [`Reads`], which cannot write.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use trueup_base::clock::VirtualClock;
 
 use super::simulated::{Resource, Simulated};
@@ -76,7 +77,7 @@ impl Planned {
     }
 
     fn seen<T>(&self, look: impl FnOnce(&mut Seen) -> T) -> T {
-        look(&mut self.seen.lock().unwrap_or_else(PoisonError::into_inner))
+        look(&mut self.seen.lock())
     }
 
     fn see(&self, object: &Object) -> bool {

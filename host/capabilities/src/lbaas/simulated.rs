@@ -4,8 +4,9 @@
 //! simulated Engine's job. One operation costs O(log n) of all objects; a list costs what it returns.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use trueup_base::clock::Clock;
 
@@ -49,7 +50,7 @@ impl Simulated {
 
     /// Adds a load balancer, or changes its state.
     pub fn put_load_balancer(&self, identifier: String, state: State) {
-        self.store().load_balancers.insert(identifier, state);
+        self.store.lock().load_balancers.insert(identifier, state);
     }
 
     /// Adds a resource as it is, or replaces the one with that kind and identifier. Its state remains until it is
@@ -67,12 +68,12 @@ impl Simulated {
             tags: tags.into_iter().collect(),
             spec,
         };
-        self.store().insert(identifier, stored);
+        self.store.lock().insert(identifier, stored);
     }
 
     /// Takes over a real list for `tag`: adds new resources with that tag, and adds the tag to existing ones.
     pub fn fill(&self, tag: &str, listed: &[Object]) {
-        let mut store = self.store();
+        let mut store = self.store.lock();
         for object in listed {
             let key = object.reference();
             if store.objects.contains_key(&key) {
@@ -99,12 +100,7 @@ impl Simulated {
             tags: stored.tags.iter().cloned().collect(),
             spec: stored.spec.clone(),
         };
-        self.store().objects.iter().map(resource).collect()
-    }
-
-    fn store(&self) -> MutexGuard<'_, Store> {
-        // The caller sees a panic while this is held; later callers may still read.
-        self.store.lock().unwrap_or_else(PoisonError::into_inner)
+        self.store.lock().objects.iter().map(resource).collect()
     }
 
     /// The state of a change made now, and until when: `until_settled`, or `Ok` if settling takes no time.
@@ -130,7 +126,7 @@ impl Simulated {
         if let Some(answer) = turn.list(entries) {
             return answer;
         }
-        let mut store = self.store();
+        let mut store = self.store.lock();
         let mut limited = None;
         let mut answer = |entry: &E| {
             if let Some(error) = &limited {
@@ -150,7 +146,7 @@ impl Simulated {
             return answer;
         }
         let now_ms = self.clock.now_ms();
-        let store = self.store();
+        let store = self.store.lock();
         let stored = store.objects.get(reference).ok_or(Error::NotFound)?;
         Ok(stored.object(reference, now_ms))
     }
@@ -168,12 +164,12 @@ impl std::fmt::Debug for Simulated {
 #[async_trait]
 impl Api for Simulated {
     async fn load_balancer(&self, identifier: &str) -> Result<State, Error> {
-        let state = self.store().load_balancers.get(identifier).copied();
+        let state = self.store.lock().load_balancers.get(identifier).copied();
         state.ok_or(Error::NotFound)
     }
 
     async fn list_tagged(&self, tag: &str) -> Result<Vec<Object>, Error> {
-        let tagged = self.store().tagged(tag, self.clock.now_ms());
+        let tagged = self.store.lock().tagged(tag, self.clock.now_ms());
         Ok(tagged)
     }
 

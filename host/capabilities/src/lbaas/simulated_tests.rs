@@ -380,7 +380,7 @@ proptest! {
                     engine.put(Resource { identifier, state: State::Ok, tags: vec!["u".into()], spec: spec(kind, parent) });
                 }
             }
-            let store = engine.store();
+            let store = engine.store.lock();
             let mut referrers = BTreeMap::<ObjectRef, usize>::new();
             let mut by_tag = BTreeMap::<String, BTreeSet<ObjectRef>>::new();
             for (key, stored) in &store.objects {

@@ -3,7 +3,9 @@
 //! This type guarantees that a plan changes nothing: it gets [`Reads`], which cannot write.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use super::simulated::{Neg, Operation, Simulated};
 use super::{Api, Endpoint, Error, NegRef, Reads, RequestId};
@@ -52,7 +54,7 @@ impl Planned {
     }
 
     fn seen<T>(&self, look: impl FnOnce(&mut Seen) -> T) -> T {
-        look(&mut self.seen.lock().unwrap_or_else(PoisonError::into_inner))
+        look(&mut self.seen.lock())
     }
 
     /// Takes over the content of a NEG, once.

@@ -4,8 +4,8 @@
 //! operations that end by themselves: the simulated server handles those.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use super::{Api, Endpoint, Error, NegRef, Reads, RequestId};
@@ -78,7 +78,7 @@ impl Simulated {
             subnet: neg.subnet,
             endpoints: neg.endpoints.into_iter().collect(),
         };
-        self.store().negs.insert(key, stored);
+        self.0.lock().negs.insert(key, stored);
     }
 
     /// The current NEGs, by name, then zone.
@@ -89,13 +89,13 @@ impl Simulated {
             subnet: stored.subnet.clone(),
             endpoints: stored.endpoints.iter().cloned().collect(),
         };
-        self.store().negs.iter().map(neg).collect()
+        self.0.lock().negs.iter().map(neg).collect()
     }
 
     /// Ends an operation; if it succeeded, it takes effect now. Returns false if no operation of that number is
     /// running.
     pub fn end(&self, operation: u64, succeeded: bool) -> bool {
-        let mut store = self.store();
+        let mut store = self.0.lock();
         let Some(ended) = store.operations.remove(&operation) else {
             return false;
         };
@@ -107,36 +107,31 @@ impl Simulated {
 
     /// Adds an operation that is already running. New ones get higher numbers.
     pub(super) fn resume(&self, number: u64, operation: Operation) {
-        let mut store = self.store();
+        let mut store = self.0.lock();
         store.last = store.last.max(number);
         store.operations.insert(number, operation);
     }
 
     /// The NEG of a running operation.
     pub(super) fn neg_of(&self, number: u64) -> Option<NegRef> {
-        let store = self.store();
+        let store = self.0.lock();
         store.operations.get(&number).map(|operation| operation.neg.clone())
     }
 
     /// Sets a NEG's subnet, which is known from here on.
     pub(super) fn set_subnet(&self, neg: &NegRef, subnet: &str) {
-        if let Some(stored) = self.store().negs.get_mut(neg) {
+        if let Some(stored) = self.0.lock().negs.get_mut(neg) {
             subnet.clone_into(&mut stored.subnet);
         }
     }
 
     /// Whether such a NEG exists with this subnet.
     fn has(&self, neg: &NegRef, subnet: &str) -> Result<bool, Error> {
-        match self.store().negs.get(neg) {
+        match self.0.lock().negs.get(neg) {
             Some(stored) if stored.subnet == subnet => Ok(true),
             Some(_) => Err(Error::Refused((CONFLICT, "subnet differs".to_owned()))),
             None => Ok(false),
         }
-    }
-
-    fn store(&self) -> MutexGuard<'_, Store> {
-        // The caller sees a panic while this is held; later callers may still read.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -162,18 +157,18 @@ impl Api for Simulated {
             subnet: subnet.to_owned(),
             endpoints: BTreeSet::new(),
         };
-        self.store().negs.insert(neg.clone(), stored);
+        self.0.lock().negs.insert(neg.clone(), stored);
         Ok(true)
     }
 
     async fn list_endpoints(&self, neg: &NegRef) -> Result<Vec<Endpoint>, Error> {
-        let store = self.store();
+        let store = self.0.lock();
         let stored = store.negs.get(neg).ok_or(Error::NotFound)?;
         Ok(stored.endpoints.iter().cloned().collect())
     }
 
     async fn change(&self, attaches: bool, neg: &NegRef, endpoints: &[Endpoint], _: RequestId) -> Result<u64, Error> {
-        let mut store = self.store();
+        let mut store = self.0.lock();
         if !store.negs.contains_key(neg) {
             return Err(Error::NotFound);
         }

@@ -22,7 +22,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use trueup_base::regular;
 
@@ -123,8 +123,8 @@ impl Nft {
 /// come after later ones.
 fn turn_of(namespace: Option<&Path>) -> Arc<Mutex<()>> {
     type Turns = BTreeMap<Option<PathBuf>, Arc<Mutex<()>>>;
-    static TURNS: std::sync::Mutex<Turns> = std::sync::Mutex::new(BTreeMap::new());
-    let mut turns = TURNS.lock().unwrap_or_else(PoisonError::into_inner);
+    static TURNS: parking_lot::Mutex<Turns> = parking_lot::Mutex::new(BTreeMap::new());
+    let mut turns = TURNS.lock();
     Arc::clone(turns.entry(namespace.map(Path::to_owned)).or_default())
 }
 

@@ -1,8 +1,8 @@
 //! The WASI state of one instance.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use wasmtime::component::{Resource, ResourceTable, ResourceTableError};
 use wasmtime_wasi::cli::WasiCliCtx;
 use wasmtime_wasi::filesystem::WasiFilesystemCtx;
@@ -23,15 +23,11 @@ pub(crate) struct Slot(Option<Box<Mutex<Wasi>>>);
 
 impl Slot {
     pub(super) fn get(&mut self) -> &mut Wasi {
-        self.0
-            .get_or_insert_default()
-            .get_mut()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.0.get_or_insert_default().get_mut()
     }
 
     pub(super) fn existing(&mut self) -> Option<&mut Wasi> {
-        let wasi = self.0.as_mut()?;
-        Some(wasi.get_mut().unwrap_or_else(PoisonError::into_inner))
+        Some(self.0.as_mut()?.get_mut())
     }
 }
 

@@ -14,7 +14,7 @@ use super::{Content, End, Log, Shared, TORN_TAILS_TOTAL};
 impl Shared {
     /// Reads the file from scratch, unless it is the one already found damaged.
     pub(in crate::checkpoint) fn load(&self) -> Result<Option<Saved>, Error> {
-        if let Content::Damaged(error, identity) = &self.lock().content
+        if let Content::Damaged(error, identity) = &self.state.lock().content
             && self.identity_at_path() == Some(*identity)
         {
             return Err(error.clone());
@@ -25,13 +25,13 @@ impl Shared {
             Err(error) => (Content::Unusable(error.clone()), Err(error)),
         };
         self.give_way(content, "another file took its place before this change was durable");
-        self.lock().anchor(self.disk.as_ref());
+        self.state.lock().anchor(self.disk.as_ref());
         read
     }
 
     /// Replaces the open file's state. Gives up its changes that are not durable, and records why.
     fn give_way(&self, content: Content, why: &str) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.turnovers += 1;
         state.refusal = None;
         state.content = content;
@@ -44,7 +44,7 @@ impl Shared {
 
     fn read(&self) -> Result<Option<(Log, Saved)>, Error> {
         let path = self.path();
-        let known = self.lock().anchor.read()?;
+        let known = self.state.lock().anchor.read()?;
         let Some(mut file) = place::open_ours(path, true)? else {
             return anchor::lost(known, None).map_or(Ok(None), |lost| Err(anchor::corrupt(path, &lost)));
         };
@@ -107,7 +107,7 @@ impl Shared {
     }
 
     pub(super) fn restore(&self) -> Result<Option<Saved>, Error> {
-        let known = match &self.lock().content {
+        let known = match &self.state.lock().content {
             Content::Log(log) => Some(log.clone()),
             Content::Missing | Content::Unusable(_) | Content::Damaged(..) => None,
         };
@@ -115,7 +115,7 @@ impl Shared {
             Some(log) if self.is_at_path(&log) => self.read_again(&log)?,
             _ => self.load()?,
         };
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.syncs.failed.is_some() {
             // Callers that ask now continue from this answer; the changes given up no longer matter.
             state.syncs.renew();

@@ -12,8 +12,9 @@
 //! The objects of open intents are searched before the next list by their tag (`leftovers`).
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
 
+use futures_util::future::join_all;
+use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::time::sleep;
 
@@ -23,31 +24,21 @@ use super::intents::Intent;
 use super::list::Children;
 use super::owned::is_foreign;
 use super::path::Family;
-use super::{ordered, wire};
+use super::wire;
 use crate::lbaas::{Error, Kind, Object, Spec};
 use crate::remote::segment;
 
 /// The shared state of the entries of one `create`.
-struct Batch {
-    tags: Vec<String>,
+struct Batch<'a> {
+    tags: &'a [String],
     /// Objects that an entry has adopted, so that no equal entry adopts them, too.
     taken: Mutex<BTreeSet<String>>,
 }
 
-impl Batch {
+impl Batch<'_> {
     /// Whether the object was still free.
     fn take(&self, identifier: &str) -> bool {
-        self.taken
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(identifier.to_owned())
-    }
-
-    fn is_taken(&self, identifier: &str) -> bool {
-        self.taken
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .contains(identifier)
+        self.taken.lock().insert(identifier.to_owned())
     }
 }
 
@@ -66,20 +57,17 @@ impl Call {
                 return specs.iter().map(|_| Err(Error::Unavailable(problem.clone()))).collect();
             }
         };
-        let batch = Arc::new(Batch {
-            tags: tags.to_vec(),
-            taken: Mutex::default(),
-        });
+        let taken = Mutex::default();
+        let batch = Batch { tags, taken };
         let entries = specs.iter().zip(intents).map(|(spec, intent)| {
             let candidates = match siblings.get(&Family::of(spec)) {
                 Some(Ok(children)) => Ok(children.get(spec.name()).cloned().unwrap_or_default()),
                 Some(Err(error)) => Err(error.clone()),
                 None => Ok(BTreeSet::new()),
             };
-            let (call, spec, batch) = (self.clone(), spec.clone(), Arc::clone(&batch));
-            async move { call.create_one(&spec, &batch, candidates, intent).await }
+            self.create_one(spec, &batch, candidates, intent)
         });
-        ordered::all(entries).await
+        join_all(entries).await
     }
 
     /// The children of every parent that may hold orphans of an earlier run, or why they are unknown.
@@ -92,20 +80,17 @@ impl Call {
         let may_hold =
             |family: &Family| !family.parent.is_empty() && !engine.created_parents.contains(epoch, &family.parent);
         let families: BTreeSet<Family> = specs.iter().map(Family::of).filter(may_hold).collect();
-        let lists = families.into_iter().map(|family| {
-            let call = self.clone();
-            async move {
-                let children = call.children_by_name(&family).await;
-                (family, children)
-            }
+        let lists = families.into_iter().map(|family| async move {
+            let children = self.children_by_name(&family).await;
+            (family, children)
         });
-        ordered::all(lists).await.into_iter().collect()
+        join_all(lists).await.into_iter().collect()
     }
 
     async fn create_one(
         &self,
         spec: &Spec,
-        batch: &Batch,
+        batch: &Batch<'_>,
         candidates: Result<BTreeSet<String>, Error>,
         intent: Intent,
     ) -> Result<Object, Error> {
@@ -116,7 +101,7 @@ impl Call {
         };
         match orphan {
             Ok(None) => {}
-            Ok(Some(orphan)) => return self.tag_or_destroy(orphan, &batch.tags, unaccounted).await,
+            Ok(Some(orphan)) => return self.tag_or_destroy(orphan, batch.tags, unaccounted).await,
             Err(error) => {
                 unaccounted.settle();
                 return Err(error);
@@ -124,7 +109,7 @@ impl Call {
         }
         match self.post_spec(spec, batch).await {
             Ok(Posted::Whole(object)) => {
-                let object = self.tag_or_destroy(object, &batch.tags, unaccounted).await?;
+                let object = self.tag_or_destroy(object, batch.tags, unaccounted).await?;
                 self.note_parent(&object);
                 Ok(object)
             }
@@ -147,7 +132,7 @@ impl Call {
     async fn recover(
         &self,
         spec: &Spec,
-        batch: &Batch,
+        batch: &Batch<'_>,
         unaccounted: Unaccounted,
         lost: Error,
     ) -> Result<Object, Error> {
@@ -160,7 +145,7 @@ impl Call {
             let mut children = self.children_by_name(&family).await?;
             let candidates = children.remove(spec.name()).unwrap_or_default();
             if let Some(found) = self.orphan_of(spec, batch, &candidates).await? {
-                return self.tag_or_destroy(found, &batch.tags, unaccounted).await;
+                return self.tag_or_destroy(found, batch.tags, unaccounted).await;
             }
         }
         let (kind, name) = (spec.kind().name(), spec.name());
@@ -169,7 +154,7 @@ impl Call {
         match self.post_spec(spec, batch).await? {
             Posted::Whole(object) => {
                 let second = Unaccounted::new(&self.engine, &family.parent, None);
-                self.tag_or_destroy(object, &batch.tags, second).await
+                self.tag_or_destroy(object, batch.tags, second).await
             }
             Posted::Unreadable { identifier, error } => {
                 self.destroy_untagged(spec.kind(), &identifier, &error, unaccounted)
@@ -179,7 +164,7 @@ impl Call {
         }
     }
 
-    async fn post_spec(&self, spec: &Spec, batch: &Batch) -> Result<Posted, Failure> {
+    async fn post_spec(&self, spec: &Spec, batch: &Batch<'_>) -> Result<Posted, Failure> {
         let answer: Value = self.post(spec.kind().names().path, wire::creation(spec)).await?;
         let Some(identifier) = wire::identifier(&answer) else {
             let problem = format!("POST {}: the answer holds no `identifier`", spec.kind().names().path);
@@ -202,11 +187,11 @@ impl Call {
     async fn orphan_of(
         &self,
         spec: &Spec,
-        batch: &Batch,
+        batch: &Batch<'_>,
         candidates: &BTreeSet<String>,
     ) -> Result<Option<Object>, Error> {
         for identifier in candidates {
-            if batch.is_taken(identifier) {
+            if batch.taken.lock().contains(identifier) {
                 continue;
             }
             let Some(answer) = if_there(self.get(spec.kind().names().path, identifier).await)? else {
@@ -222,7 +207,7 @@ impl Call {
             let Some(tags) = self.tags(identifier).await? else {
                 continue;
             };
-            if !is_foreign(&tags, &batch.tags) && batch.take(identifier) {
+            if !is_foreign(&tags, batch.tags) && batch.take(identifier) {
                 let (kind, name) = (spec.kind().name(), spec.name());
                 tracing::info!(
                     kind,

@@ -5,7 +5,9 @@
 //! it tagged a child.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use super::http::Engine;
 use super::intents::Intent;
@@ -29,7 +31,7 @@ struct Known {
 impl CreatedParents {
     /// Records a parent that this process has just created in this epoch.
     pub(super) fn insert(&self, epoch: u64, identifier: &str) {
-        let mut known = self.lock();
+        let mut known = self.known.lock();
         if known.epoch > epoch {
             return;
         }
@@ -46,17 +48,13 @@ impl CreatedParents {
     }
 
     pub(super) fn remove(&self, identifier: &str) {
-        self.lock().identifiers.remove(identifier);
+        self.known.lock().identifiers.remove(identifier);
     }
 
     /// Whether this process created it in this epoch.
     pub(super) fn contains(&self, epoch: u64, identifier: &str) -> bool {
-        let known = self.lock();
+        let known = self.known.lock();
         known.epoch == epoch && known.identifiers.contains(identifier)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -78,13 +78,12 @@ pub(super) struct Engine {
 }
 
 /// One import call, shared by the handlers of its entries: the first rate-limited answer stops what is not yet sent.
-#[derive(Clone)]
 pub(super) struct Call {
     pub(super) engine: Arc<Engine>,
     /// Pinned to the epoch of the decision.
     pub(super) fence: Fence,
     /// The first rate-limited answer sets this: until when, if the Engine said so.
-    limited: Arc<OnceLock<Option<Instant>>>,
+    limited: OnceLock<Option<Instant>>,
 }
 
 /// Why a request did not succeed.
@@ -195,7 +194,7 @@ impl Call {
         Self {
             engine: Arc::clone(engine),
             fence: fence.of_this_epoch(),
-            limited: Arc::default(),
+            limited: OnceLock::new(),
         }
     }
 

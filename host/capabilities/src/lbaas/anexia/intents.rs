@@ -15,10 +15,11 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use trueup_base::clock::{Clock as _, SystemClock};
@@ -95,7 +96,7 @@ impl Intent {
     /// No more requests are sent for it: if the object does not appear soon, it never will.
     pub(super) fn leave_open(&self) {
         let late_from = Instant::now() + self.intents.request_timeout;
-        let mut batches = self.intents.lock();
+        let mut batches = self.intents.batches.lock();
         let batch = batches.open.get_mut(&self.batch);
         if let Some(entry) = batch.and_then(|batch| batch.entries.get_mut(&self.entry)) {
             entry.late_from = Some(late_from);
@@ -184,7 +185,7 @@ impl Intents {
     /// If it can't be written; then the caller must not create anything.
     pub(super) async fn begin(self: &Arc<Self>, specs: &[Spec], tags: &[String]) -> io::Result<Vec<Intent>> {
         let number = {
-            let mut batches = self.lock();
+            let mut batches = self.batches.lock();
             batches.next += 1;
             batches.next - 1
         };
@@ -205,14 +206,14 @@ impl Intents {
             tags: tags.to_vec(),
             entries: specs.iter().map(entry).enumerate().collect(),
         };
-        self.lock().open.insert(number, batch);
+        self.batches.lock().open.insert(number, batch);
         Ok((0..specs.len()).map(|entry| self.intent(number, entry)).collect())
     }
 
     /// The objects that may have been created for this tag without being tagged.
     pub(super) fn of_tag(self: &Arc<Self>, tag: &str) -> Vec<Sought> {
         let now = Instant::now();
-        let batches = self.lock();
+        let batches = self.batches.lock();
         let of_tag = batches
             .open
             .iter()
@@ -258,7 +259,7 @@ impl Intents {
 
     fn settle(&self, number: u64, entry: usize) {
         {
-            let mut batches = self.lock();
+            let mut batches = self.batches.lock();
             let Some(batch) = batches.open.get_mut(&number) else {
                 return;
             };
@@ -283,10 +284,6 @@ impl Intents {
 
     fn file(&self, number: u64) -> Option<PathBuf> {
         Some(self.folder.as_ref()?.join(format!("{number}.json")))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Batches> {
-        self.batches.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -11,9 +11,11 @@
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::try_join_all;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
 use super::created::Unaccounted;
@@ -22,7 +24,7 @@ use super::intents::{Intent, Sought};
 use super::list::Children;
 use super::owned::{Owned, SERVICE_TAG_PREFIX, is_foreign};
 use super::path::Family;
-use super::{ordered, wire};
+use super::wire;
 use crate::lbaas::{self, Error, Kind, Object};
 
 /// The number of remembered Services. Above it, all are forgotten, which costs each one lookup.
@@ -58,7 +60,7 @@ struct Lists {
 impl Looks {
     /// Records that an unseen object refers to one of this Service's objects.
     pub(super) fn doubt(&self, name_suffix: &str) {
-        let mut looked = self.lock();
+        let mut looked = self.looked.lock();
         looked.done.remove(name_suffix);
         looked.doubted.insert(name_suffix.to_owned());
         looked.doubts += 1;
@@ -81,16 +83,12 @@ impl Looks {
 
     /// Others may have acted before this epoch.
     fn of_epoch(&self, epoch: u64) -> MutexGuard<'_, Looked> {
-        let mut looked = self.lock();
+        let mut looked = self.looked.lock();
         if looked.epoch < epoch {
             looked.epoch = epoch;
             looked.done.clear();
         }
         looked
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Looked> {
-        self.looked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -243,11 +241,9 @@ impl Call {
         let below = named
             .iter()
             .filter_map(|(kind, identifier)| Some(Family::below(kind.child()?, identifier)));
-        let lists = below.map(|family| {
-            let call = self.clone();
-            async move { Ok::<_, Error>((family.kind, call.children_if_any(&family).await?)) }
-        });
-        for (kind, children) in ordered::all_or_error(lists).await? {
+        let lists =
+            below.map(|family| async move { Ok::<_, Error>((family.kind, self.children_if_any(&family).await?)) });
+        for (kind, children) in try_join_all(lists).await? {
             named.extend(owned.named(kind, &children));
         }
         Ok(named)
@@ -256,7 +252,7 @@ impl Call {
     /// A load balancer's children; one list serves the lookups of many Services.
     async fn listed(&self, family: Family) -> Result<Arc<Children>, Error> {
         let mut lists = self.engine.looks.lists.lock().await;
-        let of = (self.fence.epoch(), self.engine.looks.lock().doubts);
+        let of = (self.fence.epoch(), self.engine.looks.looked.lock().doubts);
         if lists.of != of {
             *lists = Lists {
                 of,

@@ -3,10 +3,10 @@
 //! Changes nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+
+use futures_util::future::try_join_all;
 
 use super::http::{Call, if_there};
-use super::ordered;
 use super::owned::SERVICE_TAG_PREFIX;
 use super::path::{self, Family, RESOURCES};
 use super::wire::{self, Entry, ResourceType};
@@ -21,16 +21,13 @@ pub(super) type Children = BTreeMap<String, BTreeSet<String>>;
 impl Call {
     /// Every LBaaS resource that carries the tag, in full, by kind then identifier.
     pub(super) async fn list_tagged(&self, tag: &str) -> Result<Vec<Object>, Error> {
-        let reads = self.tagged(tag).await?.into_iter().map(|entry| {
-            let call = self.clone();
-            async move {
-                match call.kind(&entry).await? {
-                    Some(kind) => if_there(call.read(kind, &entry.identifier).await),
-                    None => Ok(None),
-                }
+        let reads = self.tagged(tag).await?.into_iter().map(|entry| async move {
+            match self.kind(&entry).await? {
+                Some(kind) => if_there(self.read(kind, &entry.identifier).await),
+                None => Ok(None),
             }
         });
-        Ok(sorted(ordered::all_or_error(reads).await?))
+        Ok(sorted(try_join_all(reads).await?))
     }
 
     /// The entry of every resource that carries the tag.
@@ -50,7 +47,7 @@ impl Call {
     pub(super) async fn orphans(
         &self,
         load_balancers: &[String],
-        uids: BTreeSet<String>,
+        uids: &BTreeSet<String>,
     ) -> Result<Vec<(Object, Option<String>)>, Error> {
         let load_balancers: BTreeSet<&String> = load_balancers.iter().collect();
         let first = [Kind::Backend, Kind::Frontend];
@@ -65,37 +62,31 @@ impl Call {
             .iter()
             .filter_map(|(kind, identifier)| Some((kind.child()?, identifier.as_str())));
         let second = self.children(second).await?;
-        let uids = Arc::new(uids);
-        let reads = first.into_iter().chain(second).map(|(kind, identifier)| {
-            let (call, uids) = (self.clone(), Arc::clone(&uids));
-            async move {
-                // `None`: it is gone meanwhile.
-                let Some(tags) = call.tags(&identifier).await? else {
-                    return Ok::<_, Error>(None);
-                };
-                let mut of = tags.iter().filter_map(|tag| tag.strip_prefix(SERVICE_TAG_PREFIX));
-                if of.clone().any(|uid| uids.contains(uid)) {
-                    return Ok(None);
-                }
-                let object = if_there(call.read(kind, &identifier).await)?;
-                Ok(object.map(|object| (object, of.next().map(str::to_owned))))
+        let reads = first.iter().chain(&second).map(|(kind, identifier)| async move {
+            // `None`: it is gone meanwhile.
+            let Some(tags) = self.tags(identifier).await? else {
+                return Ok::<_, Error>(None);
+            };
+            let mut of = tags.iter().filter_map(|tag| tag.strip_prefix(SERVICE_TAG_PREFIX));
+            if of.clone().any(|uid| uids.contains(uid)) {
+                return Ok(None);
             }
+            let object = if_there(self.read(*kind, identifier).await)?;
+            Ok(object.map(|object| (object, of.next().map(str::to_owned))))
         });
-        let mut orphans: Vec<_> = ordered::all_or_error(reads).await?.into_iter().flatten().collect();
+        let mut orphans: Vec<_> = try_join_all(reads).await?.into_iter().flatten().collect();
         orphans.sort_by_cached_key(|(object, _)| object.reference());
         Ok(orphans)
     }
 
     /// The children of these kinds of each parent, in order, each with its kind.
     async fn children(&self, parents: impl Iterator<Item = (Kind, &str)>) -> Result<Vec<(Kind, String)>, Error> {
-        let lists = parents.map(|(kind, parent)| {
-            let (call, family) = (self.clone(), Family::below(kind, parent));
-            async move {
-                let identifiers = call.children_by_name(&family).await?.into_values().flatten();
-                Ok::<_, Error>(identifiers.map(|identifier| (kind, identifier)).collect::<Vec<_>>())
-            }
+        let lists = parents.map(|(kind, parent)| async move {
+            let children = self.children_by_name(&Family::below(kind, parent)).await?;
+            let identifiers = children.into_values().flatten();
+            Ok::<_, Error>(identifiers.map(|identifier| (kind, identifier)).collect::<Vec<_>>())
         });
-        Ok(ordered::all_or_error(lists).await?.into_iter().flatten().collect())
+        Ok(try_join_all(lists).await?.concat())
     }
 
     /// A family's resources.

@@ -24,7 +24,6 @@ mod http;
 mod intents;
 mod leftovers;
 mod list;
-mod ordered;
 mod owned;
 mod path;
 mod settings;
@@ -39,6 +38,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::http::header::{AUTHORIZATION, HeaderMap};
+use futures_util::future::join_all;
 use hyper_util::client::proxy::matcher::Matcher;
 use tokio::sync::{Mutex, Semaphore};
 use trueup_base::fence::Fence;
@@ -132,7 +132,7 @@ impl Anexia {
         load_balancers: &[String],
         uids: BTreeSet<String>,
     ) -> Result<Vec<(Object, Option<String>)>, Error> {
-        self.call().orphans(load_balancers, uids).await
+        self.call().orphans(load_balancers, &uids).await
     }
 
     /// Removes a tag from a resource, which need not carry it.
@@ -167,16 +167,6 @@ impl Anexia {
     fn call(&self) -> Call {
         Call::new(&self.engine, &self.fence)
     }
-
-    /// Handles all of these at once, as one call.
-    async fn each<T, F>(&self, refs: &[ObjectRef], work: impl Fn(Call, ObjectRef) -> F) -> Vec<Result<T, Error>>
-    where
-        T: Send + 'static,
-        F: Future<Output = Result<T, Error>> + Send + 'static,
-    {
-        let call = self.call();
-        ordered::all(refs.iter().map(|it| work(call.clone(), it.clone()))).await
-    }
 }
 
 #[async_trait]
@@ -200,8 +190,8 @@ impl Api for Anexia {
     }
 
     async fn get(&self, refs: &[ObjectRef]) -> Vec<Result<Object, Error>> {
-        self.each(refs, |call, it| async move { call.read(it.kind, &it.identifier).await })
-            .await
+        let call = &self.call();
+        join_all(refs.iter().map(|it| call.read(it.kind, &it.identifier))).await
     }
 
     async fn create(&self, specs: &[Spec], tags: &[String]) -> Vec<Result<Object, Error>> {
@@ -209,21 +199,23 @@ impl Api for Anexia {
     }
 
     async fn reset(&self, refs: &[ObjectRef]) -> Vec<Result<(), Error>> {
-        self.each(refs, |call, it| async move {
+        let call = &self.call();
+        let resets = refs.iter().map(|it| async move {
             let existing = call.get(it.kind.names().path, &it.identifier).await?;
             let body = wire::reset(it.kind, &it.identifier, &existing);
             Ok(call.put(it.kind.names().path, &it.identifier, body).await?)
-        })
-        .await
+        });
+        join_all(resets).await
     }
 
     async fn destroy(&self, refs: &[ObjectRef]) -> Vec<Result<(), Error>> {
-        let destroy = |call: Call, it: ObjectRef| async move {
+        let call = &self.call();
+        let destroyed = refs.iter().map(|it| async move {
             call.delete(it.kind.names().path, &it.identifier).await?;
             call.engine.created_parents.remove(&it.identifier);
             Ok(())
-        };
-        let answers = self.each(refs, destroy).await;
+        });
+        let answers = join_all(destroyed).await;
         let is_referred_to = |answer: &Result<(), Error>| matches!(answer, Err(Error::Refused((409, _))));
         if let Some(owned) = self.owned.as_ref().filter(|_| answers.iter().any(is_referred_to)) {
             self.engine.looks.doubt(&owned.name_suffix);

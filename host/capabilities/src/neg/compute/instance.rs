@@ -32,7 +32,7 @@ enum Unlisted {
 #[async_trait]
 impl Api for Instance {
     async fn ensure(&self, neg: &NegRef, subnet: &str, request: RequestId) -> Result<bool, Error> {
-        let (fence, watch) = (self.fence(), &self.compute.shared.watch);
+        let (fence, watch) = (self.fence(), &self.compute.watch);
         if self.found(&fence, neg, subnet).await? {
             return Ok(false);
         }
@@ -81,7 +81,7 @@ impl Api for Instance {
     }
 
     async fn change(&self, attaches: bool, neg: &NegRef, endpoints: &[Endpoint], id: RequestId) -> Result<u64, Error> {
-        let (fence, watch) = (self.fence(), &self.compute.shared.watch);
+        let (fence, watch) = (self.fence(), &self.compute.watch);
         let request = watch
             .paths
             .change(attaches, neg, wire::endpoints_body(endpoints)?, id)?;
@@ -125,7 +125,7 @@ impl Instance {
 
     /// Whether the NEG exists as requested. Returns false if there is none.
     async fn found(&self, fence: &Fence, neg: &NegRef, subnet: &str) -> Result<bool, Error> {
-        let watch = &self.compute.shared.watch;
+        let watch = &self.compute.watch;
         let get = watch.paths.get_neg(neg)?;
         match watch.requests.ask(fence, &get).await {
             Ok(there) => wire::compare(&watch.settings, neg, subnet, &there).map(|()| true),
@@ -136,7 +136,7 @@ impl Instance {
 
     /// Waits for an insertion as long as allowed. Returns how it failed, if it did.
     async fn inserted(&self, neg: &NegRef, number: u64) -> Result<Option<OperationFailure>, Error> {
-        let watch = &self.compute.shared.watch;
+        let watch = &self.compute.watch;
         let limit_ms = watch.settings.ensure_timeout_ms;
         let too_long = || {
             Error::Unavailable(format!(
@@ -167,7 +167,7 @@ impl Instance {
     }
 
     async fn list(&self, neg: &NegRef) -> Result<Vec<Endpoint>, Unlisted> {
-        let (fence, watch) = (self.fence(), &self.compute.shared.watch);
+        let (fence, watch) = (self.fence(), &self.compute.watch);
         let mut endpoints = Vec::new();
         let mut token: Option<String> = None;
         for _ in 0..PAGES_MAX {

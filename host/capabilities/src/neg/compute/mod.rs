@@ -25,9 +25,9 @@ mod tests;
 mod watch;
 mod wire;
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use trueup_base::fence::Fence;
 
@@ -38,7 +38,7 @@ use self::path::Paths;
 use self::request::Requests;
 pub use self::settings::{ENDPOINT_DEFAULT, Settings};
 pub use self::watch::Ended;
-use self::watch::{Tasks, Watch, lock};
+use self::watch::{Tasks, Watch};
 use super::{Api, NegRef, Reads};
 pub use crate::remote::SettingsError;
 
@@ -49,15 +49,9 @@ const ENDS_WAITING_MAX: usize = 1_024;
 /// when the last is dropped.
 #[derive(Clone)]
 pub struct Compute {
-    shared: Arc<Shared>,
+    watch: Arc<Watch>,
     tasks: Tasks,
     fence: Fence,
-}
-
-struct Shared {
-    watch: Arc<Watch>,
-    /// Changes of one NEG are sent one after another, in the order of the requests.
-    in_order: Mutex<BTreeMap<NegRef, Arc<tokio::sync::Mutex<()>>>>,
 }
 
 impl Compute {
@@ -87,19 +81,11 @@ impl Compute {
             store,
             ends,
             watched: Mutex::default(),
+            in_order: Mutex::default(),
         });
         let tasks = Tasks::default();
         watch.resume(stored, &tasks);
-        let shared = Shared {
-            watch,
-            in_order: Mutex::default(),
-        };
-        let compute = Self {
-            shared: Arc::new(shared),
-            tasks,
-            fence,
-        };
-        Ok((compute, ended))
+        Ok((Self { watch, tasks, fence }, ended))
     }
 
     /// The NEGs for one instance: it owns the operations that it starts.
@@ -132,17 +118,17 @@ impl Compute {
     /// # Errors
     /// If this can't be saved: the end is reported again after a restart.
     pub async fn acknowledge(&self, instance: &str, operation: u64) -> Result<(), StoreError> {
-        self.shared.watch.acknowledge(instance, operation).await
+        self.watch.acknowledge(instance, operation).await
     }
 
     /// The operations without an acknowledged end, by instance and number.
     pub fn under_way(&self) -> Vec<(String, u64)> {
-        lock(&self.shared.watch.watched).iter().cloned().collect()
+        self.watch.watched.lock().iter().cloned().collect()
     }
 
     /// Keeps changes of one NEG in order: first come, first served.
     fn order_of(&self, neg: &NegRef) -> Arc<tokio::sync::Mutex<()>> {
-        let mut in_order = lock(&self.shared.in_order);
+        let mut in_order = self.watch.in_order.lock();
         // Entries without a holder or a waiting task are useless.
         in_order.retain(|_, order| Arc::strong_count(order) > 1);
         Arc::clone(in_order.entry(neg.clone()).or_default())

@@ -4,13 +4,15 @@
 //! begin -> store -> look, pause, look ... -> end -> store -> channel -> acknowledged -> forgotten
 //! ```
 
-use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::collections::{BTreeMap, BTreeSet};
+use std::panic::resume_unwind;
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::mpsc;
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep};
 use trueup_base::clock::{Clock as _, SystemClock};
 
@@ -19,8 +21,7 @@ use super::path::Paths;
 use super::request::Requests;
 use super::settings::Settings;
 use super::wire::{self, Operation};
-use crate::neg::Error;
-use crate::remote::joined;
+use crate::neg::{Error, NegRef};
 
 /// The failure of an operation that Compute Engine does not know any more.
 const NOT_FOUND: &str = "operation not found";
@@ -49,15 +50,12 @@ pub(super) struct Watch {
     pub(super) ends: mpsc::Sender<Ended>,
     /// The operations that are polled, or whose end was not acknowledged yet.
     pub(super) watched: Mutex<BTreeSet<(String, u64)>>,
+    /// Changes of one NEG are sent one after another, in the order of the requests.
+    pub(super) in_order: Mutex<BTreeMap<NegRef, Arc<tokio::sync::Mutex<()>>>>,
 }
 
 /// The polling tasks; all end when it is dropped.
 pub(super) type Tasks = Arc<Mutex<JoinSet<()>>>;
-
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // The guarded data changes in one step, so a poisoned lock is harmless.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 impl Watch {
     /// Saves an operation and starts to poll it. Does nothing if it is already polled.
@@ -66,11 +64,11 @@ impl Watch {
     /// If it can't be saved; then it is not polled either.
     pub(super) async fn begin(self: &Arc<Self>, started: Started, tasks: &Tasks) -> Result<(), StoreError> {
         let key = (started.instance.clone(), started.number);
-        if !lock(&self.watched).insert(key.clone()) {
+        if !self.watched.lock().insert(key.clone()) {
             return Ok(());
         }
         if let Err(error) = self.keep(&started).await {
-            lock(&self.watched).remove(&key);
+            self.watched.lock().remove(&key);
             return Err(error);
         }
         let until = self.until(Duration::ZERO);
@@ -81,7 +79,7 @@ impl Watch {
     /// Resumes the operations that an earlier run of the host has saved.
     pub(super) fn resume(self: &Arc<Self>, stored: Vec<Started>, tasks: &Tasks) {
         for started in stored {
-            lock(&self.watched).insert((started.instance.clone(), started.number));
+            self.watched.lock().insert((started.instance.clone(), started.number));
             // Across a restart, only the wall clock tells how long ago that was.
             let ago_ms = SystemClock.now_ms().saturating_sub(started.started_ms);
             let until = self.until(Duration::from_millis(ago_ms));
@@ -96,7 +94,7 @@ impl Watch {
 
     fn spawn(self: &Arc<Self>, started: Started, until: Instant, tasks: &Tasks) {
         let watch = Arc::clone(self);
-        let mut tasks = lock(tasks);
+        let mut tasks = tasks.lock();
         while tasks.try_join_next().is_some() {}
         tasks.spawn(async move { watch.to_its_end(started, until).await });
     }
@@ -181,7 +179,7 @@ impl Watch {
     pub(super) async fn acknowledge(&self, instance: &str, number: u64) -> Result<(), StoreError> {
         let (store, owned) = (Arc::clone(&self.store), instance.to_owned());
         blocking(move || store.remove(&owned, number)).await?;
-        lock(&self.watched).remove(&(instance.to_owned(), number));
+        self.watched.lock().remove(&(instance.to_owned(), number));
         Ok(())
     }
 }
@@ -191,6 +189,15 @@ pub(super) fn operation_of(shown: &str, answer: &Value) -> Result<Operation, Err
     wire::operation(answer).map_err(|problem| Error::Unavailable(format!("{shown}: {problem}")))
 }
 
+/// Runs blocking work on another thread. A panic of the work goes on here.
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
-    joined(tokio::task::spawn_blocking(work).await).await
+    match tokio::task::spawn_blocking(work)
+        .await
+        .map_err(JoinError::try_into_panic)
+    {
+        Ok(done) => done,
+        Err(Ok(panic)) => resume_unwind(panic),
+        // The runtime ends, and this task with it.
+        Err(Err(_)) => std::future::pending().await,
+    }
 }

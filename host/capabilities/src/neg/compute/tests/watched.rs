@@ -113,7 +113,7 @@ async fn a_clock_that_is_set_ends_no_operation_and_prolongs_none() {
     };
     // The clock was set forward meanwhile. This process started the operation, so the clock does not matter.
     let (compute, mut ends) = watch(60_000, Vec::new());
-    let shared = &compute.shared.watch;
+    let shared = &compute.watch;
     shared.begin(started(0), &compute.tasks).await.unwrap();
     let ended = tokio::time::timeout(HANG, ends.recv()).await.unwrap().unwrap();
     assert_eq!(ended.failure, None);
