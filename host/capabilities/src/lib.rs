@@ -29,6 +29,7 @@ pub mod meter;
 pub mod metrics;
 pub mod neg;
 pub mod nftables;
+mod own_file;
 pub mod pace;
 pub mod planned;
 pub mod questions;

@@ -141,7 +141,7 @@ async fn a_user_acts_within_its_role_and_renews_a_lost_token() {
     denied(api.delete("/b").await);
     let mut everything = api.watch("/", revision);
     let end = tokio::time::timeout(PATIENCE, everything.next()).await.unwrap();
-    assert!(matches!(end, Err(WatchEnd::Denied(_))), "{end:?}");
+    assert!(matches!(end, Err(WatchEnd::Failed(Error::AccessDenied(_)))), "{end:?}");
     assert!(denied(with("trueup", "wrong").get("/a/1").await).contains("authentication failed"));
     let nobody = Etcd::new(Settings::new(vec![server.url()]));
     assert!(denied(nobody.get("/a/1").await).contains("user name is empty"));

@@ -87,20 +87,15 @@ pub trait Watch: Send {
 }
 
 /// Why a watch has ended.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum WatchEnd {
     /// The history after the last reported revision no longer exists, or never did.
-    #[error("the changes after revision {after} are not there any more; list again")]
     Compacted {
         /// The revision up to which everything was reported.
         after: u64,
     },
-    /// The store denies this host the watch.
-    #[error("access denied: {0}")]
-    Denied(String),
-    /// The store's file can't be read.
-    #[error("unavailable: {0}")]
-    Failed(String),
+    /// The store denies this host the watch, or can't be read.
+    Failed(Error),
 }
 
 impl Error {

@@ -13,14 +13,6 @@ use crate::host::Host;
 /// What a request touches: a key, or every key with a prefix. A grant that covers the text covers all of it.
 type Touched<'a> = (Access, &'static str, &'a str);
 
-fn key(access: Access, key: &str) -> Touched<'_> {
-    (access, "key", key)
-}
-
-fn prefix(prefix: &str) -> Touched<'_> {
-    (Access::Read, "prefix", prefix)
-}
-
 impl<'a> Guard<'a> {
     /// Returns the store if the guest has all of this access.
     fn kv(&mut self, touched: &[Touched<'_>]) -> Result<&'a dyn Api, Error> {
@@ -42,15 +34,17 @@ impl<'a> Guard<'a> {
 
 /// What a transaction touches, in its order.
 fn touched<'a>(compares: &'a [Compare], operations: &'a [Operation]) -> Vec<Touched<'a>> {
-    let read = compares.iter().map(|compare| key(Access::Read, compare.key()));
-    let written = operations.iter().map(|operation| key(Access::Write, operation.key()));
+    let read = compares.iter().map(|compare| (Access::Read, "key", compare.key()));
+    let written = operations
+        .iter()
+        .map(|operation| (Access::Write, "key", operation.key()));
     read.chain(written).collect()
 }
 
 impl kv::Host for Host {
     async fn get(&mut self, key: String) -> wasmtime::Result<Result<Option<KeyValue>, Error>> {
         self.ask("kv.get", &args!(key: String), async |mut guard| {
-            let api = guard.kv(&[self::key(Access::Read, &key)])?;
+            let api = guard.kv(&[(Access::Read, "key", &key)])?;
             api.get(&key).await
         })
         .await
@@ -58,7 +52,7 @@ impl kv::Host for Host {
 
     async fn list_prefix(&mut self, prefix: String) -> wasmtime::Result<Result<Vec<KeyValue>, Error>> {
         self.ask("kv.list-prefix", &args!(prefix: String), async |mut guard| {
-            let api = guard.kv(&[self::prefix(&prefix)])?;
+            let api = guard.kv(&[(Access::Read, "prefix", &prefix)])?;
             api.list_prefix(&prefix).await
         })
         .await
@@ -66,7 +60,7 @@ impl kv::Host for Host {
 
     async fn list_keys(&mut self, prefix: String) -> wasmtime::Result<Result<Vec<String>, Error>> {
         self.ask("kv.list-keys", &args!(prefix: String), async |mut guard| {
-            let api = guard.kv(&[self::prefix(&prefix)])?;
+            let api = guard.kv(&[(Access::Read, "prefix", &prefix)])?;
             api.list_keys(&prefix).await
         })
         .await
@@ -74,7 +68,7 @@ impl kv::Host for Host {
 
     async fn put(&mut self, key: String, value: String) -> wasmtime::Result<Result<u64, Error>> {
         self.ask("kv.put", &args!(key: String, value: String), async |mut guard| {
-            let api = guard.kv(&[self::key(Access::Write, &key)])?;
+            let api = guard.kv(&[(Access::Write, "key", &key)])?;
             api.put(&key, &value).await
         })
         .await
@@ -85,7 +79,7 @@ impl kv::Host for Host {
             "kv.put-if-not-exists",
             &args!(key: String, value: String),
             async |mut guard| {
-                let api = guard.kv(&[self::key(Access::Write, &key)])?;
+                let api = guard.kv(&[(Access::Write, "key", &key)])?;
                 api.put_if_not_exists(&key, &value).await
             },
         )
@@ -94,7 +88,7 @@ impl kv::Host for Host {
 
     async fn delete(&mut self, key: String) -> wasmtime::Result<Result<bool, Error>> {
         self.ask("kv.delete", &args!(key: String), async |mut guard| {
-            let api = guard.kv(&[self::key(Access::Write, &key)])?;
+            let api = guard.kv(&[(Access::Write, "key", &key)])?;
             api.delete(&key).await
         })
         .await

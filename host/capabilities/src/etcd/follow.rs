@@ -58,8 +58,7 @@ impl Follow {
             match ended {
                 // The caller knows already that changes are lost; the current state is not.
                 WatchEnd::Compacted { .. } => {}
-                WatchEnd::Denied(text) => return Err(Error::AccessDenied(text)),
-                WatchEnd::Failed(text) => return Err(Error::Unavailable(text)),
+                WatchEnd::Failed(error) => return Err(error),
             }
         }
         let listing = self.api.listing(&self.prefix).await?;

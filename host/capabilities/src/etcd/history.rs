@@ -5,6 +5,7 @@ use tokio::sync::watch;
 use super::api::{Watch, WatchEnd};
 use super::embedded::Embedded;
 use super::stored::Changes;
+use crate::bindings::etcd::kv::Error;
 use async_trait::async_trait;
 
 /// How many revisions back a watch can begin; one that falls further behind lists again. etcd keeps all until an
@@ -40,8 +41,11 @@ impl Cursor {
             revisions,
         }
     }
+}
 
-    async fn advance(&mut self) -> Result<Changes, WatchEnd> {
+#[async_trait]
+impl Watch for Cursor {
+    async fn next(&mut self) -> Result<Changes, WatchEnd> {
         loop {
             // Do this before the lookup, so that later changes wake the wait below.
             self.revisions.borrow_and_update();
@@ -54,15 +58,9 @@ impl Cursor {
                 Look::NothingUpTo(revision) => self.after = self.after.max(revision),
             }
             if self.revisions.changed().await.is_err() {
-                return Err(WatchEnd::Failed("the store is closed".to_owned()));
+                let text = "the store is closed".to_owned();
+                return Err(WatchEnd::Failed(Error::Unavailable(text)));
             }
         }
-    }
-}
-
-#[async_trait]
-impl Watch for Cursor {
-    async fn next(&mut self) -> Result<Changes, WatchEnd> {
-        self.advance().await
     }
 }

@@ -12,12 +12,12 @@ use crate::reading::{
 
 pub(crate) static CAPABILITY: Capability = Capability {
     package: "etcd",
-    grant: Some(Granted::by(
-        ETCD,
-        "a prefix of keys, without `*`",
-        is_etcd_scope,
-        r#""PREFIX""#,
-    )),
+    grant: Some(Granted {
+        name: ETCD,
+        scope: "a prefix of keys, without `*`",
+        is_scope: is_etcd_scope,
+        example: r#""PREFIX""#,
+    }),
     limits_destroying: false,
     functions: &[
         Function::write("kv.commit", keys),

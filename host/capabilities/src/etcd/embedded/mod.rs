@@ -13,8 +13,6 @@ mod caught;
 mod tables;
 
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -29,6 +27,7 @@ use super::history::{Cursor, HISTORY_BYTES_MAX, HISTORY_REVISIONS_MAX, Look};
 use super::rules;
 use super::stored::{Listing, Stored};
 use crate::bindings::etcd::kv::{Compare, Error, KeyValue, Operation};
+use crate::own_file::own_file;
 use async_trait::async_trait;
 
 /// The cache size: room for some thousand services, which only a resync reads.
@@ -36,9 +35,6 @@ const CACHE_BYTES: usize = 16 << 20;
 
 /// Names a store in memory in errors.
 const IN_MEMORY: &str = "etcd store in memory";
-
-/// The stored data may be as secret as what it configures.
-const FILE_MODE: u32 = 0o600;
 
 /// How much history to keep. Tests keep less.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,31 +70,13 @@ struct Base {
     revisions: watch::Sender<u64>,
 }
 
-/// Why a store could not be opened. One line.
-#[derive(Debug, thiserror::Error)]
-#[error("etcd store `{}`: {reason}", path.display())]
-pub struct OpenError {
-    path: PathBuf,
-    /// What went wrong, and advice if there is any.
-    reason: String,
-}
-
-impl OpenError {
-    fn of(path: &Path, error: &redb::Error) -> Self {
-        Self {
-            path: path.to_owned(),
-            reason: shown(error),
-        }
-    }
-}
-
 impl Embedded {
     /// Opens the store, creating it and its folder if they are missing. After a crash it first repairs the file; all
     /// answered changes are present.
     ///
     /// # Errors
     /// If another process has it open, or it can't be created or read.
-    pub fn open(path: &Path) -> Result<Self, OpenError> {
+    pub fn open(path: &Path) -> Result<Self, String> {
         Self::open_keeping(path, Keep::default())
     }
 
@@ -106,9 +84,10 @@ impl Embedded {
     ///
     /// # Errors
     /// As there.
-    pub fn open_keeping(path: &Path, keep: Keep) -> Result<Self, OpenError> {
-        let opened = open_file(path).and_then(|database| Self::of(database, Some(path), keep));
-        opened.map_err(|error| OpenError::of(path, &error))
+    pub fn open_keeping(path: &Path, keep: Keep) -> Result<Self, String> {
+        let database = || create(FileBackend::new(own_file(path, replace::sync_folder)?)?);
+        let opened = database().and_then(|database| Self::of(database, Some(path), keep));
+        opened.map_err(|error| not_opened(path, &error))
     }
 
     /// A store in memory with what the file has, which stays as it is. Empty if there is no file. Another process may
@@ -116,7 +95,7 @@ impl Embedded {
     ///
     /// # Errors
     /// If the file can't be read.
-    pub fn copied(path: &Path) -> Result<Self, OpenError> {
+    pub fn copied(path: &Path) -> Result<Self, String> {
         let copied = (|| {
             let backend = InMemoryBackend::new();
             match regular::read(path, regular::RECORDS) {
@@ -129,7 +108,7 @@ impl Embedded {
             }
             create(backend).and_then(|database| Self::of(database, None, Keep::default()))
         })();
-        copied.map_err(|error| OpenError::of(path, &error))
+        copied.map_err(|error| not_opened(path, &error))
     }
 
     /// A new store in memory. It ends with its last clone.
@@ -148,7 +127,7 @@ impl Embedded {
     pub fn in_memory_with(entries: &BTreeMap<String, String>) -> Result<Self, Error> {
         let store = Self::in_memory()?;
         for (key, value) in entries {
-            let put = tables::Change::Put(key.clone().into_bytes(), value.clone().into_bytes());
+            let put = (key.clone().into_bytes(), Some(value.clone().into_bytes()));
             store.base.run(|base| base.apply(&[], &[put]))?;
         }
         Ok(store)
@@ -181,10 +160,8 @@ impl Embedded {
     /// # Errors
     /// If the file can't be written.
     pub async fn put_bytes(&self, key: &[u8], value: &[u8]) -> Result<u64, Error> {
-        let (key, value) = (key.to_vec(), value.to_vec());
-        let changes = vec![tables::Change::Put(key, value)];
-        let applied = self.apply(Vec::new(), changes).await?;
-        Ok(applied.revision)
+        let put = (key.to_vec(), Some(value.to_vec()));
+        Ok(self.apply(Vec::new(), vec![put]).await?.revision)
     }
 
     /// Removes the history up to `revision`, or up to the newest one, as an operator of etcd does with `compact`.
@@ -207,8 +184,7 @@ impl Embedded {
         match looked.await {
             Ok(Some(look)) => Ok(look),
             Ok(None) => Err(WatchEnd::Compacted { after }),
-            Err(Error::Unavailable(text)) => Err(WatchEnd::Failed(text)),
-            Err(other) => Err(WatchEnd::Failed(other.kind().to_owned())),
+            Err(error) => Err(WatchEnd::Failed(error)),
         }
     }
 
@@ -265,15 +241,6 @@ fn guarded<T>(work: impl FnOnce() -> Result<T, redb::Error>) -> Result<T, redb::
     caught(work).ok_or_else(damaged).flatten()
 }
 
-fn open_file(path: &Path) -> Result<redb::Database, redb::Error> {
-    let folder = regular::folder_of(path);
-    std::fs::create_dir_all(folder)?;
-    let database = create(FileBackend::new(own_file(path)?)?)?;
-    // Make the file's name survive a crash, too.
-    replace::sync_folder(folder)?;
-    Ok(database)
-}
-
 fn create(backend: impl StorageBackend) -> Result<redb::Database, redb::Error> {
     guarded(|| {
         let mut builder = redb::Builder::new();
@@ -285,11 +252,9 @@ fn create(backend: impl StorageBackend) -> Result<redb::Database, redb::Error> {
     })
 }
 
-/// Opens the store's file. A new file is for this user alone. Never follows a link to another file.
-fn own_file(path: &Path) -> std::io::Result<File> {
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(false);
-    regular::open_own(options.mode(FILE_MODE), path)
+/// Why a store can't be used. One line.
+fn not_opened(path: &Path, error: &redb::Error) -> String {
+    format!("etcd store `{}`: {}", path.display(), shown(error))
 }
 
 fn shown(error: &redb::Error) -> String {
@@ -319,8 +284,11 @@ impl Api for Embedded {
 
     async fn transact(&self, compares: &[Compare], operations: &[Operation]) -> Result<Applied, Error> {
         rules::check(compares, operations)?;
-        let changes = operations.iter().map(tables::Change::of).collect();
-        self.apply(compares.to_vec(), changes).await
+        let changes = operations.iter().map(|operation| match operation {
+            Operation::Put((key, value)) => (key.as_bytes().to_vec(), Some(value.as_bytes().to_vec())),
+            Operation::Delete(key) => (key.as_bytes().to_vec(), None),
+        });
+        self.apply(compares.to_vec(), changes.collect()).await
     }
 
     fn watch(&self, prefix: &str, after: u64) -> Box<dyn Watch> {

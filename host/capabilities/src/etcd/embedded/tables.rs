@@ -10,7 +10,7 @@
 use redb::{ReadableDatabase as _, ReadableTable, Table, TableDefinition};
 
 use super::Keep;
-use crate::bindings::etcd::kv::{Compare, Operation};
+use crate::bindings::etcd::kv::Compare;
 use crate::etcd::api::{Applied, FIRST_REVISION};
 use crate::etcd::history::Look;
 use crate::etcd::rules::{self, Found};
@@ -35,20 +35,8 @@ const COMPACTED: &str = "compacted";
 /// The size of `history`.
 const HISTORY_BYTES: &str = "history_bytes";
 
-/// One change of a transaction.
-pub(super) enum Change {
-    Put(Vec<u8>, Vec<u8>),
-    Delete(Vec<u8>),
-}
-
-impl Change {
-    pub(super) fn of(operation: &Operation) -> Self {
-        match operation {
-            Operation::Put((key, value)) => Self::Put(key.as_bytes().to_vec(), value.as_bytes().to_vec()),
-            Operation::Delete(key) => Self::Delete(key.as_bytes().to_vec()),
-        }
-    }
-}
+/// One change of a transaction: a key, and its new value; `None` deletes it.
+pub(super) type Change = (Vec<u8>, Option<Vec<u8>>);
 
 /// Creates missing tables, and refuses those of another layout.
 pub(super) fn prepare(database: &redb::Database) -> Result<(), redb::Error> {
@@ -235,16 +223,16 @@ fn write(transaction: &redb::WriteTransaction, revision: u64, changes: &[Change]
     let mut history = transaction.open_table(HISTORY)?;
     let mut count = 0;
     let mut bytes = 0;
-    for change in changes {
-        let kept_bytes = match change {
-            Change::Put(key, value) => {
+    for (key, value) in changes {
+        let kept_bytes = match value {
+            Some(value) => {
                 let (created, version) = position(&keys, key, revision)?;
                 keys.insert(key.as_slice(), (created, revision, version, value.as_slice()))?;
                 let kept = (key.as_slice(), created, version, Some(value.as_slice()));
                 history.insert((revision, count), kept)?;
                 key.len() + value.len()
             }
-            Change::Delete(key) => {
+            None => {
                 if keys.remove(key.as_slice())?.is_none() {
                     continue;
                 }

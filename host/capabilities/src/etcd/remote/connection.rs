@@ -21,6 +21,8 @@ const PAUSE_MIN: Duration = Duration::from_millis(50);
 /// The longest pause: a request has only seconds.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
+const TOO_LATE: &str = "there was no connection in time";
+
 /// Whether to repeat a request that may have been carried out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Again {
@@ -29,7 +31,6 @@ enum Again {
 }
 
 /// How to reach a cluster, and its current member.
-#[derive(Debug)]
 pub(super) struct Connection {
     settings: Settings,
     current: Mutex<Current>,
@@ -37,27 +38,17 @@ pub(super) struct Connection {
 
 #[derive(Default)]
 struct Current {
-    /// Its index among the endpoints.
-    member: usize,
-    /// The number of members given up so far.
-    generation: u64,
+    /// The number of members given up so far. It tells the current one, since requests go around the endpoints.
+    generation: usize,
     /// `None` until the first request.
     client: Option<Client>,
-}
-
-impl std::fmt::Debug for Current {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Current")
-            .field("member", &self.member)
-            .finish_non_exhaustive()
-    }
 }
 
 /// A client of one member.
 pub(super) struct Link {
     pub(super) client: Client,
     pub(super) endpoint: String,
-    generation: u64,
+    generation: usize,
 }
 
 impl Connection {
@@ -145,56 +136,61 @@ impl Connection {
         let current = current.filter(|current| current.client.is_some() || Instant::now() < until);
         let Some(mut current) = current else {
             return Err(Failed {
-                failure: Failure::NotSent("there was no connection in time".to_owned()),
+                failure: Failure::NotSent(TOO_LATE.to_owned()),
                 endpoint: self.settings.endpoints.join(", "),
             });
         };
-        let endpoint = self.settings.endpoints.get(current.member).cloned().unwrap_or_default();
-        let failure = match &current.client {
-            Some(client) => {
-                return Ok(Link {
-                    client: client.clone(),
-                    endpoint,
-                    generation: current.generation,
-                });
-            }
-            None => {
-                let options = self.settings.options(&endpoint);
-                let connecting = Client::connect([endpoint.as_str()], Some(options));
-                match timeout_at(until, connecting).await {
-                    Ok(Ok(client)) => {
-                        current.client = Some(client.clone());
-                        return Ok(Link {
-                            client,
-                            endpoint,
-                            generation: current.generation,
-                        });
-                    }
-                    // Only authentication was requested.
-                    Ok(Err(error)) => match Failure::of(&error) {
-                        Failure::Lost(text) => Failure::NotSent(text),
-                        other => other,
-                    },
-                    Err(_) => Failure::NotSent("there was no connection in time".to_owned()),
-                }
-            }
+        let generation = current.generation;
+        let endpoints = &self.settings.endpoints;
+        let endpoint = endpoints
+            .get(generation % endpoints.len().max(1))
+            .cloned()
+            .unwrap_or_default();
+        let connected = match &current.client {
+            Some(client) => Ok(client.clone()),
+            None => self.connect(&endpoint, until).await,
         };
-        self.next_member(&mut current);
-        Err(Failed { failure, endpoint })
+        match connected {
+            Ok(client) => {
+                current.client = Some(client.clone());
+                Ok(Link {
+                    client,
+                    endpoint,
+                    generation,
+                })
+            }
+            Err(failure) => {
+                current.give_up();
+                Err(Failed { failure, endpoint })
+            }
+        }
+    }
+
+    async fn connect(&self, endpoint: &str, until: Instant) -> Result<Client, Failure> {
+        let connecting = Client::connect([endpoint], Some(self.settings.options(endpoint)));
+        let Ok(connected) = timeout_at(until, connecting).await else {
+            return Err(Failure::NotSent(TOO_LATE.to_owned()));
+        };
+        connected.map_err(|error| match Failure::of(&error) {
+            // Only authentication was requested.
+            Failure::Lost(text) => Failure::NotSent(text),
+            other => other,
+        })
     }
 
     /// Moves the next and all later requests to the next member; only once for all callers that failed on this one.
     pub(super) async fn give_up(&self, link: &Link) {
         let mut current = self.current.lock().await;
         if current.generation == link.generation {
-            self.next_member(&mut current);
+            current.give_up();
         }
     }
+}
 
-    fn next_member(&self, current: &mut Current) {
-        current.member = (current.member + 1) % self.settings.endpoints.len().max(1);
-        current.generation += 1;
-        current.client = None;
+impl Current {
+    fn give_up(&mut self) {
+        self.generation += 1;
+        self.client = None;
     }
 }
 
@@ -226,6 +222,6 @@ mod tests {
         drop(connecting);
         assert!(connection.link(Instant::now()).await.is_err());
         let current = connection.current.lock().await;
-        assert_eq!((current.member, current.generation), (0, 0));
+        assert_eq!(current.generation, 0);
     }
 }

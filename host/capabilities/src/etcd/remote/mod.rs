@@ -25,7 +25,7 @@ use super::{Api, Applied, Compare, Error, KeyValue, Listing, Operation, Stored, 
 use async_trait::async_trait;
 
 /// An etcd cluster. Connects at the first request. Clones share the connection.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Etcd {
     connection: Arc<Connection>,
 }

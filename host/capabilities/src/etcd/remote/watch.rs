@@ -62,19 +62,6 @@ impl Stream {
         }
     }
 
-    async fn advance(&mut self) -> Result<Changes, WatchEnd> {
-        loop {
-            if let Some(changes) = self.heard.pop_front() {
-                return Ok(changes);
-            }
-            match self.hear().await {
-                Ok(()) => {}
-                Err(Stopped::Ended(end)) => return Err(end),
-                Err(Stopped::Broken(text)) => self.broken(&text).await,
-            }
-        }
-    }
-
     /// Waits for etcd's next message.
     async fn hear(&mut self) -> Result<(), Stopped> {
         let open = match &mut self.open {
@@ -191,7 +178,7 @@ fn canceled(response: &WatchResponse, after: u64) -> Stopped {
     if response.compact_revision() > 0 {
         Stopped::Ended(WatchEnd::Compacted { after })
     } else if reason.contains("permission denied") {
-        Stopped::Ended(WatchEnd::Denied(reason.to_owned()))
+        Stopped::Ended(WatchEnd::Failed(Error::AccessDenied(reason.to_owned())))
     } else {
         Stopped::Broken(format!("etcd ended it: {reason}"))
     }
@@ -201,7 +188,7 @@ fn stopped(failure: Failure, after: u64) -> Stopped {
     match failure {
         Failure::NotSent(text) | Failure::Lost(text) => Stopped::Broken(text),
         Failure::Compacted | Failure::TooLong => Stopped::Ended(WatchEnd::Compacted { after }),
-        Failure::Refused(Error::AccessDenied(text)) => Stopped::Ended(WatchEnd::Denied(text)),
+        Failure::Refused(error @ Error::AccessDenied(_)) => Stopped::Ended(WatchEnd::Failed(error)),
         Failure::Refused(error) => Stopped::Broken(format!("etcd refused it: {error:?}")),
     }
 }
@@ -209,6 +196,15 @@ fn stopped(failure: Failure, after: u64) -> Stopped {
 #[async_trait]
 impl Watch for Stream {
     async fn next(&mut self) -> Result<Changes, WatchEnd> {
-        self.advance().await
+        loop {
+            if let Some(changes) = self.heard.pop_front() {
+                return Ok(changes);
+            }
+            match self.hear().await {
+                Ok(()) => {}
+                Err(Stopped::Ended(end)) => return Err(end),
+                Err(Stopped::Broken(text)) => self.broken(&text).await,
+            }
+        }
     }
 }

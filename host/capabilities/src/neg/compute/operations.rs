@@ -5,15 +5,15 @@
 //! ```
 //! Each call is one transaction and durable once answered.
 
-use std::fs::{DirBuilder, File, OpenOptions};
-use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::fmt::Display;
 use std::path::Path;
 
 use redb::backends::{FileBackend, InMemoryBackend};
 use redb::{ReadableDatabase as _, ReadableTable as _, TableDefinition};
 use serde::{Deserialize, Serialize};
-use trueup_base::{regular, replace};
+use trueup_base::replace;
+
+use crate::own_file::own_file;
 
 const OPERATIONS: TableDefinition<'_, (&str, u64), &[u8]> = TableDefinition::new("trueup_neg_operations");
 
@@ -23,19 +23,6 @@ const LAYOUT_VERSION: u32 = 1;
 
 /// The size of the database's cache: there are few operations at a time.
 const CACHE_BYTES: usize = 1 << 20;
-
-/// Opens the file. A new file is for this user alone, and its name and those of new folders survive a power failure.
-fn own_file(path: &Path, sync_folder: impl FnMut(&Path) -> io::Result<()>) -> io::Result<File> {
-    let path = std::path::absolute(path)?;
-    let folder = path.parent().unwrap_or(&path);
-    let new = folder.ancestors().take_while(|folder| !folder.exists()).count();
-    DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(false).mode(0o600);
-    let file = regular::open_own(&mut options, &path)?;
-    folder.ancestors().take(new + 1).try_for_each(sync_folder)?;
-    Ok(file)
-}
 
 /// An operation that an instance has started.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -65,12 +52,14 @@ pub struct End {
 
 /// Why operations could not be saved or read.
 #[derive(Debug, thiserror::Error)]
-#[error("{of}: {reason}")]
-pub struct StoreError {
-    /// Names the file, if there is one.
-    of: String,
-    /// What is wrong with it: mostly the database's error.
-    reason: String,
+#[error("{0}")]
+pub struct StoreError(String);
+
+impl StoreError {
+    /// `of` names the file, if there is one.
+    fn new(of: &str, reason: impl Display) -> Self {
+        Self(format!("{of}: {reason}"))
+    }
 }
 
 /// Running operations, in a file of their own or in memory. Calls block; their changes are durable once answered.
@@ -88,13 +77,8 @@ impl Operations {
     /// If it can't be created, if another process has it open, or if a host of this version did not write it.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
         let of = format!("operations file `{}`", path.display());
-        match own_file(path, replace::sync_folder) {
-            Ok(file) => Self::create(of, FileBackend::new(file)),
-            Err(error) => Err(StoreError {
-                of,
-                reason: error.to_string(),
-            }),
-        }
+        let file = own_file(path, replace::sync_folder).map_err(|error| StoreError::new(&of, error))?;
+        Self::create(of, FileBackend::new(file))
     }
 
     /// Operations that are lost with the process, for a host that saves nothing.
@@ -106,16 +90,14 @@ impl Operations {
     }
 
     fn create(of: String, backend: Result<impl redb::StorageBackend, redb::DatabaseError>) -> Result<Self, StoreError> {
-        let failed = |reason: String| StoreError { of: of.clone(), reason };
         let mut builder = redb::Database::builder();
         builder.set_cache_size(CACHE_BYTES);
         let created = backend.and_then(|backend| builder.create_with_backend(backend));
-        let database = created.map_err(|error| failed(error.to_string()))?;
-        let version = begin_layout(&database).map_err(|error| failed(error.to_string()))?;
+        let database = created.map_err(|error| StoreError::new(&of, error))?;
+        let version = begin_layout(&database).map_err(|error| StoreError::new(&of, error))?;
         if version != LAYOUT_VERSION {
-            return Err(failed(format!(
-                "was written in layout {version}, may be layout {LAYOUT_VERSION}"
-            )));
+            let reason = format!("was written in layout {version}, may be layout {LAYOUT_VERSION}");
+            return Err(StoreError::new(&of, reason));
         }
         Ok(Self { of, database })
     }
@@ -125,7 +107,7 @@ impl Operations {
     /// # Errors
     /// The database's error.
     pub fn put(&self, operation: &Started) -> Result<(), StoreError> {
-        let row = serde_json::to_vec(operation).map_err(|error| self.failed(&error))?;
+        let row = serde_json::to_vec(operation).map_err(|error| StoreError::new(&self.of, error))?;
         let key = (operation.instance.as_str(), operation.number);
         self.change(|table| table.insert(key, row.as_slice()).map(drop))
     }
@@ -143,14 +125,7 @@ impl Operations {
     /// # Errors
     /// The database's error.
     pub fn all(&self) -> Result<Vec<Started>, StoreError> {
-        self.read().map_err(|error| self.failed(&error))
-    }
-
-    fn failed(&self, error: &dyn std::error::Error) -> StoreError {
-        StoreError {
-            of: self.of.clone(),
-            reason: error.to_string(),
-        }
+        self.read().map_err(|error| StoreError::new(&self.of, error))
     }
 
     fn change(
@@ -162,7 +137,7 @@ impl Operations {
             change(&mut transaction.open_table(OPERATIONS)?)?;
             Ok(transaction.commit()?)
         };
-        changed().map_err(|error| self.failed(&error))
+        changed().map_err(|error| StoreError::new(&self.of, error))
     }
 
     fn read(&self) -> Result<Vec<Started>, redb::Error> {
@@ -249,24 +224,6 @@ mod tests {
         std::os::unix::fs::symlink(&path, &link).unwrap();
         let error = Operations::open(&link).unwrap_err().to_string();
         assert!(error.contains("a symbolic link, must be a regular file"), "{error}");
-    }
-
-    #[test]
-    fn the_names_of_the_file_and_of_new_folders_are_synced() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("state/neg/operations.redb");
-        let synced = || {
-            let mut synced = Vec::new();
-            let sync = |folder: &Path| {
-                assert!(path.exists(), "a sync before the file exists does not keep its name");
-                synced.push(folder.strip_prefix(dir.path()).unwrap().display().to_string());
-                Ok(())
-            };
-            own_file(&path, sync).unwrap();
-            synced
-        };
-        assert_eq!(synced(), ["state/neg", "state", ""]);
-        assert_eq!(synced(), ["state/neg"]);
     }
 
     #[test]
