@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tracing::{Instrument as _, Span};
+use tracing::Instrument as _;
 use trueup_journal::{Refusal, Tape, TapeError};
 
 use crate::guard::Guard;
@@ -129,8 +129,8 @@ where
     count(meter, entered, name, args)?;
     let span = trace::question(name, args);
     let asking = tape.call(name, args, question);
-    let answer = asking.instrument(span.clone().unwrap_or_else(Span::none)).await;
-    trace::answered(span.as_ref(), &answer);
+    let answer = asking.instrument(span.clone()).await;
+    trace::answered(&span, &answer);
     meter.used.waited += entered.elapsed();
     answer.map_err(|stop| match stop {
         TapeError::Refused(_) if meter.is_over(Instant::now()) => too_long(meter).into(),
@@ -156,11 +156,8 @@ where
     count(meter, entered, name, args)?;
     let limit = meter.limits.answer_bytes;
     let span = trace::question(name, args);
-    let answer = {
-        let _in_span = span.as_ref().map(Span::enter);
-        tape.ask_now(name, args, || sized(question(), name, limit))
-    };
-    trace::answered(span.as_ref(), &answer);
+    let answer = span.in_scope(|| tape.ask_now(name, args, || sized(question(), name, limit)));
+    trace::answered(&span, &answer);
     meter.used.waited += entered.elapsed();
     answer.map_err(|stop| Stop::from(stop).into())
 }

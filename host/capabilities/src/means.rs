@@ -100,15 +100,13 @@ impl Host {
     fn metric(&mut self, name: &str, labels: &[metrics::Label], line: Line) {
         if !self.meter.metric_line() {
             self.count("trueup_metric_lines_dropped_total");
-        } else if !self.backends.metrics.take_of(
-            Origin {
-                guest: &self.identity.guest,
-                instance: &self.identity.instance,
-            },
-            name,
-            labels,
-            line,
-        ) {
+            return;
+        }
+        let origin = Origin::Guest {
+            guest: &self.identity.guest,
+            instance: &self.identity.instance,
+        };
+        if !self.backends.metrics.take(origin, name, labels, line) {
             self.meter.used.metric_lines_dropped += 1;
             self.count("trueup_metric_lines_dropped_total");
         }

@@ -56,11 +56,16 @@ pub struct Registry {
 
 /// The writer of a line.
 #[derive(Debug, Clone, Copy)]
-pub struct Origin<'a> {
-    /// The guest's name, or [`HOST`] for the host's own lines.
-    pub guest: &'a str,
-    /// The instance, or [`HOST`] for the host's own lines.
-    pub instance: &'a str,
+pub enum Origin<'a> {
+    /// The host itself.
+    Host,
+    /// An instance of a guest.
+    Guest {
+        /// The guest's name.
+        guest: &'a str,
+        /// The instance.
+        instance: &'a str,
+    },
 }
 
 /// The value of a series.
@@ -182,28 +187,17 @@ impl Registry {
             value: (*value).to_owned(),
         };
         let labels: Vec<Label> = labels.iter().map(label).collect();
-        self.take(HOST, name, &labels, Line::CounterAdd(delta));
+        self.take(Origin::Host, name, &labels, Line::CounterAdd(delta));
     }
 
-    /// Takes a line of an instance, or of the host ([`HOST`]), without the name of its guest. As [`Registry::take_of`].
-    pub fn take(&self, instance: &str, name: &str, labels: &[Label], line: Line) -> bool {
-        let (owner, guest) = match instance {
-            HOST => (Owner::Host, HOST),
-            _ => (Owner::Guest, ""),
+    /// Takes a line. Returns false if it was dropped: the registry is full, the name is used for another kind of series,
+    /// too long, or the host's if a guest uses it, or the number is not finite.
+    pub fn take(&self, origin: Origin<'_>, name: &str, labels: &[Label], line: Line) -> bool {
+        let (owner, guest, instance) = match origin {
+            Origin::Host => (Owner::Host, HOST, HOST),
+            Origin::Guest { .. } if is_the_hosts(name) => return false,
+            Origin::Guest { guest, instance } => (Owner::Guest, guest, instance),
         };
-        self.take_as(owner, Origin { guest, instance }, name, labels, line)
-    }
-
-    /// Takes a line of a guest. Returns false if it was dropped: the registry is full, the name is used for another
-    /// kind of series, too long, or the host's, or the number is not finite.
-    pub fn take_of(&self, origin: Origin<'_>, name: &str, labels: &[Label], line: Line) -> bool {
-        if is_the_hosts(name) {
-            return false;
-        }
-        self.take_as(Owner::Guest, origin, name, labels, line)
-    }
-
-    fn take_as(&self, owner: Owner, origin: Origin<'_>, name: &str, labels: &[Label], line: Line) -> bool {
         let bytes = name.len()
             + labels
                 .iter()
@@ -219,11 +213,11 @@ impl Registry {
         }
         let kept = all
             .entry(series)
-            .or_insert_with(|| Kept::new(origin.guest, name, labels, line));
+            .or_insert_with(|| Kept::new(guest, name, labels, line));
         match (&mut kept.sample.shown, line) {
             (Shown::Counter(sum), Line::CounterAdd(delta)) => *sum = sum.saturating_add(delta),
             (Shown::Gauge(_), Line::GaugeSet(value)) => {
-                kept.gauges.insert(origin.instance.to_owned(), value);
+                kept.gauges.insert(instance.to_owned(), value);
             }
             (Shown::Histogram { counts, count, sum }, Line::HistogramObserve(value)) => {
                 for (bound, bucket) in BUCKETS.iter().zip(counts) {
@@ -327,6 +321,10 @@ impl Kept {
 mod tests {
     use super::*;
 
+    fn of(instance: &str) -> Origin<'_> {
+        Origin::Guest { guest: "", instance }
+    }
+
     fn label(key: &str, value: &str) -> Label {
         Label {
             key: key.into(),
@@ -362,17 +360,17 @@ mod tests {
     #[test]
     fn counters_add_gauges_sum_over_instances_histograms_count() {
         let registry = Registry::default();
-        assert!(registry.take("a", "c", &[], Line::CounterAdd(2)));
-        assert!(registry.take("b", "c", &[], Line::CounterAdd(3)));
+        assert!(registry.take(of("a"), "c", &[], Line::CounterAdd(2)));
+        assert!(registry.take(of("b"), "c", &[], Line::CounterAdd(3)));
         assert_eq!(registry.number("c"), Some(5.0));
-        assert!(registry.take("a", "g", &[], Line::GaugeSet(4.0)));
-        assert!(registry.take("b", "g", &[], Line::GaugeSet(1.0)));
-        assert!(registry.take("a", "g", &[], Line::GaugeSet(0.0)));
+        assert!(registry.take(of("a"), "g", &[], Line::GaugeSet(4.0)));
+        assert!(registry.take(of("b"), "g", &[], Line::GaugeSet(1.0)));
+        assert!(registry.take(of("a"), "g", &[], Line::GaugeSet(0.0)));
         assert_eq!(registry.number("g"), Some(1.0));
-        assert!(registry.take("a", "h", &[], Line::HistogramObserve(0.3)));
+        assert!(registry.take(of("a"), "h", &[], Line::HistogramObserve(0.3)));
         assert_eq!(registry.number("h"), Some(1.0));
         assert!(
-            !registry.take("a", "c", &[], Line::GaugeSet(1.0)),
+            !registry.take(of("a"), "c", &[], Line::GaugeSet(1.0)),
             "a name has one kind"
         );
         assert_eq!(registry.number("never"), None);
@@ -384,12 +382,12 @@ mod tests {
     #[test]
     fn a_series_is_shown_with_its_labels_and_of_whom_it_is() {
         let registry = Registry::default();
-        let origin = Origin {
+        let origin = Origin::Guest {
             guest: "lbaas",
             instance: "default/web",
         };
         let labels = [label("z", "\"1\""), label("a", "2")];
-        assert!(registry.take_of(origin, "n_total", &labels, Line::CounterAdd(2)));
+        assert!(registry.take(origin, "n_total", &labels, Line::CounterAdd(2)));
         let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
         assert_eq!(
             registry.samples(),
@@ -406,24 +404,29 @@ mod tests {
     fn a_full_registry_takes_no_new_series_but_still_the_old() {
         let registry = Registry::default();
         for index in 0..SERIES_MAX {
-            assert!(registry.take("a", &format!("n{index}"), &[], Line::CounterAdd(1)));
+            assert!(registry.take(of("a"), &format!("n{index}"), &[], Line::CounterAdd(1)));
         }
-        assert!(!registry.take("a", "one more", &[], Line::CounterAdd(1)));
-        assert!(registry.take("a", "n0", &[], Line::CounterAdd(1)));
-        assert!(registry.take(HOST, "the host's", &[], Line::CounterAdd(1)));
-        assert!(!registry.take(HOST, &"n".repeat(SERIES_NAME_BYTES_MAX + 1), &[], Line::CounterAdd(1)));
+        assert!(!registry.take(of("a"), "one more", &[], Line::CounterAdd(1)));
+        assert!(registry.take(of("a"), "n0", &[], Line::CounterAdd(1)));
+        assert!(registry.take(Origin::Host, "the host's", &[], Line::CounterAdd(1)));
+        assert!(!registry.take(
+            Origin::Host,
+            &"n".repeat(SERIES_NAME_BYTES_MAX + 1),
+            &[],
+            Line::CounterAdd(1)
+        ));
     }
     #[test]
     fn a_guest_does_not_write_what_the_host_says_of_itself() {
         let registry = Registry::default();
         // Whatever its name is.
-        let guest = Origin {
+        let guest = Origin::Guest {
             guest: HOST,
             instance: HOST,
         };
-        assert!(registry.take_of(guest, "n_total", &[], Line::GaugeSet(7.0)));
-        assert!(registry.take(HOST, "n_total", &[], Line::CounterAdd(1)));
-        assert!(registry.take_of(guest, "n_total", &[], Line::GaugeSet(8.0)));
+        assert!(registry.take(guest, "n_total", &[], Line::GaugeSet(7.0)));
+        assert!(registry.take(Origin::Host, "n_total", &[], Line::CounterAdd(1)));
+        assert!(registry.take(guest, "n_total", &[], Line::GaugeSet(8.0)));
         assert_eq!(registry.number("n_total"), Some(1.0));
         assert_eq!(registry.numbers()["n_total"], 1.0);
         let shown: Vec<Shown> = registry.samples().into_iter().map(|sample| sample.shown).collect();
@@ -433,15 +436,15 @@ mod tests {
     #[test]
     fn a_guest_adds_nothing_to_a_name_of_the_host() {
         let registry = Registry::default();
-        let ipam = Origin {
+        let ipam = Origin::Guest {
             guest: "ipam",
             instance: "node",
         };
         for name in ["trueup_keys", "trueup-keys", "trueup_ipamx", "trueup_", "trueup_ipam"] {
-            assert!(!registry.take_of(ipam, name, &[], Line::GaugeSet(1.0)), "{name}");
+            assert!(!registry.take(ipam, name, &[], Line::GaugeSet(1.0)), "{name}");
         }
         for name in ["trueup_ipam_pods", "trueup_neg_x", "ipam_pods", "trueupx"] {
-            assert!(registry.take_of(ipam, name, &[], Line::GaugeSet(1.0)), "{name}");
+            assert!(registry.take(ipam, name, &[], Line::GaugeSet(1.0)), "{name}");
         }
     }
 
@@ -449,10 +452,10 @@ mod tests {
     fn a_number_that_is_not_finite_is_refused() {
         let registry = Registry::default();
         for value in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
-            assert!(!registry.take("a", "h", &[], Line::HistogramObserve(value)));
-            assert!(!registry.take("a", "g", &[], Line::GaugeSet(value)));
+            assert!(!registry.take(of("a"), "h", &[], Line::HistogramObserve(value)));
+            assert!(!registry.take(of("a"), "g", &[], Line::GaugeSet(value)));
         }
-        assert!(registry.take("a", "h", &[], Line::HistogramObserve(1.0)));
+        assert!(registry.take(of("a"), "h", &[], Line::HistogramObserve(1.0)));
         let shown: Vec<Shown> = registry.samples().into_iter().map(|sample| sample.shown).collect();
         assert!(matches!(shown[..], [Shown::Histogram { count: 1, sum: 1.0, .. }]));
     }
@@ -461,22 +464,22 @@ mod tests {
     fn a_series_has_a_limited_number_of_labels() {
         let registry = Registry::default();
         let labels = vec![label("", ""); LABELS_MAX + 1];
-        assert!(!registry.take("a", "n", &labels, Line::CounterAdd(1)));
-        assert!(registry.take("a", "n", &labels[1..], Line::CounterAdd(1)));
+        assert!(!registry.take(of("a"), "n", &labels, Line::CounterAdd(1)));
+        assert!(registry.take(of("a"), "n", &labels[1..], Line::CounterAdd(1)));
     }
 
     #[test]
     fn gauges_of_an_instance_that_is_gone_are_forgotten() {
         let registry = Registry::default();
         let own = [label("service", "a")];
-        assert!(registry.take("a", "g", &[], Line::GaugeSet(4.0)));
-        assert!(registry.take("b", "g", &[], Line::GaugeSet(1.0)));
-        assert!(registry.take("a", "g", &own, Line::GaugeSet(2.0)));
-        assert!(registry.take("a", "c", &[], Line::CounterAdd(3)));
+        assert!(registry.take(of("a"), "g", &[], Line::GaugeSet(4.0)));
+        assert!(registry.take(of("b"), "g", &[], Line::GaugeSet(1.0)));
+        assert!(registry.take(of("a"), "g", &own, Line::GaugeSet(2.0)));
+        assert!(registry.take(of("a"), "c", &[], Line::CounterAdd(3)));
         registry.forget("a");
         let left = BTreeMap::from([("c".to_owned(), 3.0), ("g".to_owned(), 1.0)]);
         assert_eq!(registry.numbers(), left);
-        assert!(registry.take("a", "g", &[], Line::GaugeSet(5.0)));
+        assert!(registry.take(of("a"), "g", &[], Line::GaugeSet(5.0)));
         assert_eq!(registry.number("g"), Some(6.0));
     }
 }

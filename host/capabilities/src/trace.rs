@@ -7,13 +7,12 @@
 //! ask -> span (name, kind, object, error) -> Tape -> backend
 //! ```
 
-use std::io::{self, Write};
-
 use serde::Serialize;
 use serde_json::Value;
 use tracing::field::Empty;
 use tracing::{Level, Span};
 
+use crate::grants::{NEG, neg_scope};
 use crate::questions::find;
 use crate::reading;
 
@@ -30,14 +29,12 @@ const SHOWN_CHARS_MAX: usize = 500;
 /// The maximum number of objects that a span names.
 const NAMED_MAX: usize = 8;
 
-/// The span of a request before it is made; `None` if tracing is disabled.
-pub(crate) fn question<A: Serialize + ?Sized>(name: &'static str, args: &A) -> Option<Span> {
+/// The span of a request before it is made; none if tracing is disabled.
+pub(crate) fn question<A: Serialize + ?Sized>(name: &'static str, args: &A) -> Span {
     // An unused span costs a fifth of an empty request.
-    tracing::span_enabled!(target: TARGET, Level::INFO).then(|| asked(name, args))
-}
-
-#[cold]
-fn asked<A: Serialize + ?Sized>(name: &'static str, args: &A) -> Span {
+    if !tracing::span_enabled!(target: TARGET, Level::INFO) {
+        return Span::none();
+    }
     let span = tracing::info_span!(
         target: TARGET,
         "question",
@@ -53,12 +50,12 @@ fn asked<A: Serialize + ?Sized>(name: &'static str, args: &A) -> Span {
     span.record("otel.name", format!("{}.{name}", capability(name)));
     let (text, is_whole) = beginning(args);
     if is_whole && let Ok(args) = serde_json::from_str::<Value>(&text) {
-        let objects = objects(&args);
-        if !objects.kinds.is_empty() {
-            span.record("kind", objects.kinds.join(", "));
+        let (kinds, names) = objects(&args);
+        if !kinds.is_empty() {
+            span.record("kind", kinds.join(", "));
         }
-        if !objects.names.is_empty() {
-            span.record("object", objects.listed());
+        if !names.is_empty() {
+            span.record("object", listed(&names));
         }
     }
     span.record("args", reading::beginning(&text, SHOWN_CHARS_MAX));
@@ -66,14 +63,10 @@ fn asked<A: Serialize + ?Sized>(name: &'static str, args: &A) -> Span {
 }
 
 /// Records the answer of a request, or its failure.
-pub(crate) fn answered<R: Serialize, E: std::fmt::Display>(span: Option<&Span>, answer: &Result<R, E>) {
-    if let Some(span) = span {
-        take_down(span, answer);
+pub(crate) fn answered<R: Serialize, E: std::fmt::Display>(span: &Span, answer: &Result<R, E>) {
+    if span.is_none() {
+        return;
     }
-}
-
-#[cold]
-fn take_down<R: Serialize, E: std::fmt::Display>(span: &Span, answer: &Result<R, E>) {
     let error = match answer {
         Err(stop) => Some(stop.to_string()),
         Ok(answer) => error_in(answer),
@@ -99,94 +92,55 @@ fn capability(name: &str) -> &'static str {
 
 /// The beginning of a value as JSON, and whether it is complete.
 fn beginning<T: Serialize + ?Sized>(value: &T) -> (String, bool) {
-    let mut text = Bounded(Vec::new());
-    let is_whole = serde_json::to_writer(&mut text, value).is_ok();
-    (String::from_utf8_lossy(&text.0).into_owned(), is_whole)
+    let mut text = vec![0; LOOKED_AT_BYTES_MAX];
+    let mut room = text.as_mut_slice();
+    // A full slice takes no more, which stops the writer.
+    let is_whole = serde_json::to_writer(&mut room, value).is_ok();
+    let left = room.len();
+    text.truncate(LOOKED_AT_BYTES_MAX - left);
+    (String::from_utf8_lossy(&text).into_owned(), is_whole)
 }
 
-/// Takes this many bytes, then refuses, which stops the writer.
-struct Bounded(Vec<u8>);
-
-impl Write for Bounded {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let room = LOOKED_AT_BYTES_MAX - self.0.len();
-        let taken = bytes.get(..room.min(bytes.len())).unwrap_or_default();
-        self.0.extend_from_slice(taken);
-        if taken.len() < bytes.len() {
-            return Err(io::ErrorKind::StorageFull.into());
-        }
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
+fn text<'a>(of: &'a Value, member: &str) -> Option<&'a str> {
+    of.get(member).and_then(Value::as_str)
 }
 
-/// The objects of a request.
-#[derive(Default)]
-struct Objects {
-    kinds: Vec<String>,
-    names: Vec<String>,
-    more: usize,
-}
-
-impl Objects {
-    fn kind(&mut self, kind: &str) {
-        let kind = kind.to_lowercase();
-        if !self.kinds.contains(&kind) && self.kinds.len() < NAMED_MAX {
-            self.kinds.push(kind);
-        }
-    }
-
-    fn name(&mut self, name: &str) {
-        if self.names.len() < NAMED_MAX {
-            self.names.push(name.to_owned());
-        } else {
-            self.more += 1;
-        }
-    }
-
-    fn listed(&self) -> String {
-        let names = self.names.join(", ");
-        if self.more == 0 {
-            names
-        } else {
-            format!("{names} and {} more", self.more)
-        }
-    }
-}
-
-/// The objects of `{"specs": [{"Backend": {"name": ...}}]}`, of `{"refs": [{"kind": ..., "identifier": ...}]}`, of
-/// `{"identifier": ...}` and of `{"neg": {"name": ..., "zone": ...}}`: the forms in `wit/`.
-fn objects(args: &Value) -> Objects {
-    let mut found = Objects::default();
+/// The kinds and names of the objects of `{"specs": [{"Backend": {"name": ...}}]}`, of
+/// `{"refs": [{"kind": ..., "identifier": ...}]}`, of `{"identifier": ...}` and of
+/// `{"neg": {"name": ..., "zone": ...}}`: the forms in `wit/`.
+fn objects(args: &Value) -> (Vec<String>, Vec<String>) {
+    let (mut kinds, mut names) = (Vec::new(), Vec::new());
+    let mut found = |kind: Option<&str>, name: Option<&str>| {
+        let kind = kind.map(str::to_lowercase);
+        kinds.extend(kind.filter(|kind| !kinds.contains(kind)));
+        names.extend(name.map(str::to_owned));
+    };
     let list = |name: &str| args.get(name).and_then(Value::as_array).into_iter().flatten();
     for (kind, spec) in list("specs").filter_map(Value::as_object).flatten() {
-        found.kind(kind);
-        if let Some(name) = spec.get("name").and_then(Value::as_str) {
-            found.name(name);
-        }
+        found(Some(kind), text(spec, "name"));
     }
     for reference in list("refs") {
-        if let Some(kind) = reference.get("kind").and_then(Value::as_str) {
-            found.kind(kind);
-        }
-        if let Some(identifier) = reference.get("identifier").and_then(Value::as_str) {
-            found.name(identifier);
-        }
+        found(text(reference, "kind"), text(reference, "identifier"));
     }
     let of_neg = |part: &str| args.pointer(part).and_then(Value::as_str);
     if let (Some(name), Some(zone)) = (of_neg("/neg/name"), of_neg("/neg/zone")) {
-        found.kind(crate::grants::NEG);
-        found.name(&crate::grants::neg_scope(name, zone));
+        found(Some(NEG), Some(&neg_scope(name, zone)));
     }
-    for name in ["identifier", "tag"] {
-        if let Some(text) = args.get(name).and_then(Value::as_str) {
-            found.name(text);
-        }
+    found(None, text(args, "identifier"));
+    found(None, text(args, "tag"));
+    (kinds, names)
+}
+
+fn listed(names: &[String]) -> String {
+    let shown = names.get(..NAMED_MAX).unwrap_or(names);
+    and_more(shown.join(", "), names.len() - shown.len())
+}
+
+fn and_more(shown: String, more: usize) -> String {
+    match more {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
     }
-    found
 }
 
 /// The first error of an answer, or of a list in it.
@@ -203,12 +157,7 @@ fn error_in<R: Serialize>(answer: &R) -> Option<String> {
         Value::Array(each) => {
             let mut errors = each.iter().filter_map(error);
             let first = errors.next()?;
-            let more = errors.count();
-            Some(if more == 0 {
-                first
-            } else {
-                format!("{first} and {more} more")
-            })
+            Some(and_more(first, errors.count()))
         }
         answer => error(answer),
     }
@@ -245,22 +194,19 @@ mod tests {
             "service",
         ];
         assert_eq!(names.map(capability), expected);
-        let of = objects(&json!({"neg": {"name": "web", "zone": "z1"}, "endpoints": []}));
-        assert_eq!(
-            (of.kinds.join(","), of.listed()),
-            ("neg".to_owned(), "web@z1".to_owned())
-        );
+        let (kinds, names) = objects(&json!({"neg": {"name": "web", "zone": "z1"}, "endpoints": []}));
+        assert_eq!((kinds.join(","), listed(&names)), ("neg".into(), "web@z1".into()));
         let specs: Vec<Value> = (0..10)
             .map(|at| json!({"Server": {"name": format!("s{at}")}}))
             .collect();
-        let of = objects(&json!({"specs": specs, "tags": []}));
-        assert_eq!((of.kinds.join(","), of.more), ("server".to_owned(), 2));
-        assert!(of.listed().ends_with("s7 and 2 more"), "{}", of.listed());
-        let of =
-            objects(&json!({"refs": [{"kind": "Bind", "identifier": "b1"}, {"kind": "Server", "identifier": "s1"}]}));
+        let (kinds, names) = objects(&json!({"specs": specs, "tags": []}));
+        assert_eq!(kinds.join(","), "server");
+        assert!(listed(&names).ends_with("s7 and 2 more"), "{}", listed(&names));
+        let refs = json!([{"kind": "Bind", "identifier": "b1"}, {"kind": "Server", "identifier": "s1"}]);
+        let (kinds, names) = objects(&json!({"refs": refs}));
         assert_eq!(
-            (of.kinds.join(","), of.listed()),
-            ("bind,server".to_owned(), "b1, s1".to_owned())
+            (kinds.join(","), listed(&names)),
+            ("bind,server".into(), "b1, s1".into())
         );
     }
 

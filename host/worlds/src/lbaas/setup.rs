@@ -13,7 +13,7 @@ use trueup_capabilities::grants::Access;
 use trueup_capabilities::lbaas::anexia::{Anexia, Owned, RequestMetrics, token};
 use trueup_capabilities::lbaas::simulated::Simulated;
 use trueup_capabilities::lbaas::{Api, State};
-use trueup_capabilities::metrics::{HOST, Line, Registry as Metrics};
+use trueup_capabilities::metrics::{Line, Origin, Registry as Metrics};
 use trueup_config::{Backend as _, Config, Lbaas, LbaasBackend, LbaasSim};
 use trueup_sims::Server;
 use trueup_sims::lbaas::ServerConfig;
@@ -176,11 +176,8 @@ impl RequestMetrics for EngineMetrics {
     fn in_flight(&self, delta: i64) {
         let now = self.in_flight.fetch_add(delta, Ordering::Relaxed) + delta;
         #[expect(clippy::cast_precision_loss, reason = "at most as many as may run at once")]
-        self.metrics.take(
-            HOST,
-            "trueup_engine_requests_in_flight",
-            &[],
-            Line::GaugeSet(now as f64),
-        );
+        let now = Line::GaugeSet(now as f64);
+        self.metrics
+            .take(Origin::Host, "trueup_engine_requests_in_flight", &[], now);
     }
 }
