@@ -162,7 +162,7 @@ fn put(simulated: &Simulated, groups: &[EndpointGroup]) {
             name: NAME.to_owned(),
             zone: location.zone.clone(),
             subnet: location.subnet.clone(),
-            endpoints: endpoints.clone(),
+            endpoints: endpoints.iter().cloned().collect(),
         });
     }
 }

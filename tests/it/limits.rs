@@ -64,7 +64,7 @@ fn simulated() -> Backends {
         engine.put(Resource {
             identifier: format!("b-{number}"),
             state: State::Ok,
-            tags: vec!["many".to_owned()],
+            tags: ["many".to_owned()].into(),
             spec,
         });
     }

@@ -24,7 +24,7 @@ fn host() -> (Host, Arc<Faults>, etcd::embedded::Embedded) {
         name: "web".to_owned(),
         zone: "z1".to_owned(),
         subnet: "s1".to_owned(),
-        endpoints: Vec::new(),
+        endpoints: [].into(),
     });
     let store = etcd::embedded::Embedded::in_memory_with(&[("/a".to_owned(), "1".to_owned())].into()).unwrap();
     let clock = Arc::new(VirtualClock::new(0));

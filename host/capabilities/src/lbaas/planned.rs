@@ -109,17 +109,7 @@ impl Planned {
 
     fn take_over(&self, object: Object) {
         if self.see(&object) {
-            let Object {
-                identifier,
-                state,
-                spec,
-            } = settled(object);
-            self.simulated.put(Resource {
-                identifier,
-                state,
-                tags: Vec::new(),
-                spec,
-            });
+            self.simulated.put(Resource::of(settled(object), BTreeSet::new()));
         }
     }
 

@@ -22,10 +22,22 @@ pub struct Resource {
     pub identifier: String,
     /// Its current state.
     pub state: State,
-    /// Ascending in a dump.
-    pub tags: Vec<String>,
+    /// Its tags.
+    pub tags: BTreeSet<String>,
     /// Its specification.
     pub spec: Spec,
+}
+
+impl Resource {
+    /// An object with these tags.
+    pub(super) fn of(object: Object, tags: BTreeSet<String>) -> Self {
+        Self {
+            identifier: object.identifier,
+            state: object.state,
+            tags,
+            spec: object.spec,
+        }
+    }
 }
 
 /// An Engine in memory.
@@ -56,19 +68,7 @@ impl Simulated {
     /// Adds a resource as it is, or replaces the one with that kind and identifier. Its state remains until it is
     /// reset; what it refers to need not exist.
     pub fn put(&self, resource: Resource) {
-        let Resource {
-            identifier,
-            state,
-            tags,
-            spec,
-        } = resource;
-        let stored = Stored {
-            state,
-            settled_at_ms: None,
-            tags: tags.into_iter().collect(),
-            spec,
-        };
-        self.store.lock().insert(identifier, stored);
+        self.store.lock().insert(resource, None);
     }
 
     /// Takes over a real list for `tag`: adds new resources with that tag, and adds the tag to existing ones.
@@ -79,14 +79,7 @@ impl Simulated {
             if store.objects.contains_key(&key) {
                 store.tag(key, tag);
             } else {
-                let tags = BTreeSet::from([tag.to_owned()]);
-                let stored = Stored {
-                    state: object.state,
-                    settled_at_ms: None,
-                    tags,
-                    spec: object.spec.clone(),
-                };
-                store.insert(object.identifier.clone(), stored);
+                store.insert(Resource::of(object.clone(), [tag.to_owned()].into()), None);
             }
         }
     }
@@ -94,13 +87,11 @@ impl Simulated {
     /// The current resources, by kind then identifier.
     pub fn resources(&self) -> Vec<Resource> {
         let now_ms = self.clock.now_ms();
-        let resource = |(key, stored): (&ObjectRef, &Stored)| Resource {
-            identifier: key.identifier.clone(),
+        let resource = |stored: &Stored| Resource {
             state: stored.state_at(now_ms),
-            tags: stored.tags.iter().cloned().collect(),
-            spec: stored.spec.clone(),
+            ..stored.resource.clone()
         };
-        self.store.lock().objects.iter().map(resource).collect()
+        self.store.lock().objects.values().map(resource).collect()
     }
 
     /// The state of a change made now, and until when: `until_settled`, or `Ok` if settling takes no time.
@@ -148,16 +139,7 @@ impl Simulated {
         let now_ms = self.clock.now_ms();
         let store = self.store.lock();
         let stored = store.objects.get(reference).ok_or(Error::NotFound)?;
-        Ok(stored.object(reference, now_ms))
-    }
-}
-
-impl std::fmt::Debug for Simulated {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Simulated")
-            .field("settle_ms", &self.settle_ms)
-            .field("store", &self.store)
-            .finish_non_exhaustive()
+        Ok(stored.object(now_ms))
     }
 }
 
@@ -186,18 +168,13 @@ impl Api for Simulated {
                 return Err(Error::Refused((422, "unknown reference".to_owned())));
             }
             let (state, settled_at_ms) = self.applied(State::Pending, now_ms);
-            let stored = Stored {
+            let object = Object {
+                identifier: store.new_identifier(spec.kind()),
                 state,
-                settled_at_ms,
-                tags: tags.iter().cloned().collect(),
                 spec: spec.clone(),
             };
-            let key = ObjectRef {
-                kind: spec.kind(),
-                identifier: store.new_identifier(spec.kind()),
-            };
-            let object = stored.object(&key, now_ms);
-            store.insert(key.identifier, stored);
+            let resource = Resource::of(object.clone(), tags.iter().cloned().collect());
+            store.insert(resource, settled_at_ms);
             Ok(object)
         })
     }
@@ -206,7 +183,7 @@ impl Api for Simulated {
         let now_ms = self.clock.now_ms();
         self.change("api.reset", refs, |store, reference| {
             let stored = store.objects.get_mut(reference).ok_or(Error::NotFound)?;
-            (stored.state, stored.settled_at_ms) = self.applied(State::Updating, now_ms);
+            (stored.resource.state, stored.settled_at_ms) = self.applied(State::Updating, now_ms);
             Ok(())
         })
     }
@@ -235,26 +212,24 @@ fn parent(spec: &Spec) -> Option<ObjectRef> {
 
 #[derive(Debug)]
 struct Stored {
-    state: State,
+    resource: Resource,
     /// When `state` turns to `Ok`; `None` if it does not change.
     settled_at_ms: Option<u64>,
-    tags: BTreeSet<String>,
-    spec: Spec,
 }
 
 impl Stored {
     fn state_at(&self, now_ms: u64) -> State {
         match self.settled_at_ms {
             Some(settled_at_ms) if settled_at_ms <= now_ms => State::Ok,
-            _ => self.state,
+            _ => self.resource.state,
         }
     }
 
-    fn object(&self, key: &ObjectRef, now_ms: u64) -> Object {
+    fn object(&self, now_ms: u64) -> Object {
         Object {
-            identifier: key.identifier.clone(),
+            identifier: self.resource.identifier.clone(),
             state: self.state_at(now_ms),
-            spec: self.spec.clone(),
+            spec: self.resource.spec.clone(),
         }
     }
 }
@@ -271,28 +246,33 @@ struct Store {
 }
 
 impl Store {
-    fn insert(&mut self, identifier: String, stored: Stored) {
-        let kind = stored.spec.kind();
-        let key = ObjectRef { kind, identifier };
+    fn insert(&mut self, resource: Resource, settled_at_ms: Option<u64>) {
+        let key = ObjectRef::new(resource.spec.kind(), &resource.identifier);
         self.remove(&key);
-        if let Some(parent) = parent(&stored.spec) {
+        if let Some(parent) = parent(&resource.spec) {
             *self.referrers.entry(parent).or_default() += 1;
         }
-        for tag in &stored.tags {
+        for tag in &resource.tags {
             self.by_tag.entry(tag.clone()).or_default().insert(key.clone());
         }
+        let stored = Stored {
+            resource,
+            settled_at_ms,
+        };
         self.objects.insert(key, stored);
     }
 
     fn remove(&mut self, key: &ObjectRef) {
-        let Some(stored) = self.objects.remove(key) else { return };
-        if let Some(parent) = parent(&stored.spec) {
+        let Some(Stored { resource, .. }) = self.objects.remove(key) else {
+            return;
+        };
+        if let Some(parent) = parent(&resource.spec) {
             let left = self.referrers.remove(&parent).unwrap_or_default().saturating_sub(1);
             if left > 0 {
                 self.referrers.insert(parent, left);
             }
         }
-        for tag in &stored.tags {
+        for tag in &resource.tags {
             if let Some(keys) = self.by_tag.get_mut(tag) {
                 keys.remove(key);
                 if keys.is_empty() {
@@ -304,7 +284,7 @@ impl Store {
 
     fn tag(&mut self, key: ObjectRef, tag: &str) {
         if let Some(stored) = self.objects.get_mut(&key) {
-            stored.tags.insert(tag.to_owned());
+            stored.resource.tags.insert(tag.to_owned());
             self.by_tag.entry(tag.to_owned()).or_default().insert(key);
         }
     }
@@ -322,7 +302,7 @@ impl Store {
                 objects = self.objects.range(key..);
                 objects.next().filter(|(found, _)| *found == key)
             });
-            tagged.extend(found.map(|(key, stored)| stored.object(key, now_ms)));
+            tagged.extend(found.map(|(_, stored)| stored.object(now_ms)));
         }
         tagged
     }

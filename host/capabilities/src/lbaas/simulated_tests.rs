@@ -102,7 +102,7 @@ fn identifiers_count_up_per_kind_skip_those_in_use_and_never_go_back() {
     let given = Resource {
         identifier: "backend-2".into(),
         state: State::Ok,
-        tags: vec![],
+        tags: BTreeSet::new(),
         spec: frontend("gone"),
     };
     engine.put(given);
@@ -121,13 +121,13 @@ fn what_is_applied_settles_with_the_clock_and_what_was_given_stays() {
     engine.put(Resource {
         identifier: "g".into(),
         state: State::Failed,
-        tags: vec![],
+        tags: BTreeSet::new(),
         spec: backend("g"),
     });
     engine.put(Resource {
         identifier: "h".into(),
         state: State::Pending,
-        tags: vec![],
+        tags: BTreeSet::new(),
         spec: backend("h"),
     });
     let created = done(engine.create(&[backend("a")], &[]));
@@ -160,7 +160,7 @@ fn without_settle_time_everything_is_ok_at_once() {
     engine.put(Resource {
         identifier: "g".into(),
         state: State::Failed,
-        tags: vec![],
+        tags: BTreeSet::new(),
         spec: backend("g"),
     });
     create(&engine, &[backend("a")]);
@@ -234,7 +234,7 @@ fn lists_show_what_carries_the_tag_by_kind_then_identifier() {
     engine.put(Resource {
         identifier: "a".into(),
         state: State::Ok,
-        tags: vec!["u".into(), "t".into()],
+        tags: ["u".into(), "t".into()].into(),
         spec: bind("x"),
     });
     let list = |tag| {
@@ -247,7 +247,7 @@ fn lists_show_what_carries_the_tag_by_kind_then_identifier() {
     assert_eq!(list("t"), ["backend-1", "backend-2", "frontend-1", "a"]);
     assert_eq!(list("u"), ["a"]);
     assert_eq!(list("v"), [""; 0]);
-    assert_eq!(engine.resources()[3].tags, ["t", "u"]);
+    assert_eq!(engine.resources()[3].tags, ["t".to_owned(), "u".to_owned()].into());
 }
 
 #[test]
@@ -325,7 +325,7 @@ fn filling_adds_what_is_new_and_tags_what_is_known() {
     };
     engine.fill("u", &[other]);
     assert_eq!(done(engine.list_tagged("u")).unwrap().len(), 2);
-    assert_eq!(engine.resources()[0].tags, ["t", "u"]);
+    assert_eq!(engine.resources()[0].tags, ["t".to_owned(), "u".to_owned()].into());
     assert_eq!(
         done(engine.destroy(&[reference(Kind::Backend, "backend-1")])),
         [Err(refused(409, "in use"))]
@@ -377,17 +377,17 @@ proptest! {
                 }
                 Step::Put(kind, id, parent) => {
                     let identifier = format!("{}-{id}", ALL[kind].name());
-                    engine.put(Resource { identifier, state: State::Ok, tags: vec!["u".into()], spec: spec(kind, parent) });
+                    engine.put(Resource { identifier, state: State::Ok, tags: ["u".into()].into(), spec: spec(kind, parent) });
                 }
             }
             let store = engine.store.lock();
             let mut referrers = BTreeMap::<ObjectRef, usize>::new();
             let mut by_tag = BTreeMap::<String, BTreeSet<ObjectRef>>::new();
             for (key, stored) in &store.objects {
-                if let Some(parent) = parent(&stored.spec) {
+                if let Some(parent) = parent(&stored.resource.spec) {
                     *referrers.entry(parent).or_default() += 1;
                 }
-                for tag in &stored.tags {
+                for tag in &stored.resource.tags {
                     by_tag.entry(tag.clone()).or_default().insert(key.clone());
                 }
             }

@@ -68,7 +68,7 @@ impl Planned {
                 zone: neg.zone.clone(),
                 // Known after the first lookup.
                 subnet: self.seen(|seen| seen.ensured.get(neg).cloned()).unwrap_or_default(),
-                endpoints,
+                endpoints: endpoints.into_iter().collect(),
             }),
             Err(Error::NotFound) => {}
             Err(error) => return Err(error),

@@ -30,7 +30,7 @@ impl Real {
             name: "web".to_owned(),
             zone: "a".to_owned(),
             subnet: "s".to_owned(),
-            endpoints: vec![endpoint("10.0.0.1")],
+            endpoints: [endpoint("10.0.0.1")].into(),
         });
         Arc::new(real)
     }
@@ -118,7 +118,7 @@ async fn real_operations_end_in_the_plan_and_new_numbers_follow_them() {
     let operation = Operation {
         attaches: true,
         neg: neg("a"),
-        endpoints: vec![endpoint("10.0.0.9")],
+        endpoints: [endpoint("10.0.0.9")].into(),
     };
     let plan = planned(&real, &BTreeMap::from([(1_000, operation)]));
     // Its NEG was not read before.

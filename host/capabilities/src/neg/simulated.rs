@@ -24,8 +24,8 @@ pub struct Neg {
     pub zone: String,
     /// The subnet of its endpoints.
     pub subnet: String,
-    /// Ascending and unique in a dump.
-    pub endpoints: Vec<Endpoint>,
+    /// Its endpoints.
+    pub endpoints: BTreeSet<Endpoint>,
 }
 
 impl Neg {
@@ -46,17 +46,11 @@ pub struct Simulated(Mutex<Store>);
 
 #[derive(Debug, Default)]
 struct Store {
-    negs: BTreeMap<NegRef, Stored>,
+    negs: BTreeMap<NegRef, Neg>,
     /// The running operations, by number.
     operations: BTreeMap<u64, Operation>,
     /// The number of the newest one.
     last: u64,
-}
-
-#[derive(Debug)]
-struct Stored {
-    subnet: String,
-    endpoints: BTreeSet<Endpoint>,
 }
 
 /// An operation that has started.
@@ -73,23 +67,12 @@ pub struct Operation {
 impl Simulated {
     /// Adds a NEG as it is, or replaces the one with that name and zone.
     pub fn put(&self, neg: Neg) {
-        let key = neg.key();
-        let stored = Stored {
-            subnet: neg.subnet,
-            endpoints: neg.endpoints.into_iter().collect(),
-        };
-        self.0.lock().negs.insert(key, stored);
+        self.0.lock().negs.insert(neg.key(), neg);
     }
 
     /// The current NEGs, by name, then zone.
     pub fn negs(&self) -> Vec<Neg> {
-        let neg = |(key, stored): (&NegRef, &Stored)| Neg {
-            name: key.name.clone(),
-            zone: key.zone.clone(),
-            subnet: stored.subnet.clone(),
-            endpoints: stored.endpoints.iter().cloned().collect(),
-        };
-        self.0.lock().negs.iter().map(neg).collect()
+        self.0.lock().negs.values().cloned().collect()
     }
 
     /// Ends an operation; if it succeeded, it takes effect now. Returns false if no operation of that number is
@@ -153,11 +136,12 @@ impl Api for Simulated {
         if self.has(neg, subnet)? {
             return Ok(false);
         }
-        let stored = Stored {
+        self.put(Neg {
+            name: neg.name.clone(),
+            zone: neg.zone.clone(),
             subnet: subnet.to_owned(),
             endpoints: BTreeSet::new(),
-        };
-        self.0.lock().negs.insert(neg.clone(), stored);
+        });
         Ok(true)
     }
 

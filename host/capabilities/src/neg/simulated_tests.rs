@@ -23,7 +23,7 @@ fn with_web(ips: &[&str]) -> Simulated {
         name: "web".to_owned(),
         zone: "z1".to_owned(),
         subnet: "s1".to_owned(),
-        endpoints: endpoints(ips),
+        endpoints: endpoints(ips).into_iter().collect(),
     });
     api
 }
@@ -96,5 +96,8 @@ fn a_dump_goes_by_name_then_zone() {
     let dump = api.negs();
     let keys: Vec<String> = dump.iter().map(|neg| format!("{}@{}", neg.name, neg.zone)).collect();
     assert_eq!(keys, ["a@z9", "web@z0", "web@z1"]);
-    assert_eq!(dump.last().unwrap().endpoints, endpoints(&["10.0.0.9"]));
+    assert_eq!(
+        dump.last().unwrap().endpoints,
+        endpoints(&["10.0.0.9"]).into_iter().collect()
+    );
 }

@@ -77,7 +77,6 @@ fn sorted(negs: Value) -> Value {
         return negs;
     };
     sorted.sort_by_cached_key(Neg::key);
-    sorted.iter_mut().for_each(|neg| neg.endpoints.sort());
     serde_json::to_value(sorted).unwrap_or(negs)
 }
 

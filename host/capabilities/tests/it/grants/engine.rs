@@ -142,7 +142,7 @@ pub(crate) fn engine() -> Arc<Engine> {
             simulated.put(Resource {
                 identifier,
                 state: State::Ok,
-                tags: vec!["t".into()],
+                tags: ["t".into()].into(),
                 spec,
             });
         }
