@@ -43,33 +43,6 @@ pub struct Granted {
     pub example: &'static str,
 }
 
-impl Granted {
-    /// The fields in their order.
-    pub(crate) const fn by(
-        name: &'static str,
-        scope: &'static str,
-        is_scope: fn(&str) -> bool,
-        example: &'static str,
-    ) -> Self {
-        Self {
-            name,
-            scope,
-            is_scope,
-            example,
-        }
-    }
-
-    /// There is one scope: `scope`, in quotes.
-    pub(crate) const fn to_one(name: &'static str, scope: &'static str, is_scope: fn(&str) -> bool) -> Self {
-        Self::by(name, scope, is_scope, scope)
-    }
-
-    /// Each text but the empty one is a scope.
-    pub(crate) const fn by_names(name: &'static str) -> Self {
-        Self::by(name, "a name", |text| !text.is_empty(), r#""NAME""#)
-    }
-}
-
 /// A function that a guest may call.
 pub struct Function {
     /// `interface.function`.

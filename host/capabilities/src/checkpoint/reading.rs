@@ -8,9 +8,12 @@ use crate::reading::{Capability, Function, Granted, Need, Reading, Write, access
 
 pub(crate) static CAPABILITY: Capability = Capability {
     package: "checkpoint",
-    grant: Some(Granted::to_one("checkpoint", r#""own""#, |text| {
-        [OWN, EVERYTHING].contains(&text)
-    })),
+    grant: Some(Granted {
+        name: "checkpoint",
+        scope: r#""own""#,
+        is_scope: |text| [OWN, EVERYTHING].contains(&text),
+        example: r#""own""#,
+    }),
     limits_destroying: false,
     functions: &[
         Function::write("store.append", the_store),

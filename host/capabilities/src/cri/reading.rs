@@ -7,9 +7,12 @@ use crate::reading::{Capability, Function, Granted, Need, Reading, unless_refuse
 
 pub(crate) static CAPABILITY: Capability = Capability {
     package: "cri",
-    grant: Some(Granted::to_one("cri", r#""sandboxes""#, |text| {
-        [SANDBOXES, EVERYTHING].contains(&text)
-    })),
+    grant: Some(Granted {
+        name: "cri",
+        scope: r#""sandboxes""#,
+        is_scope: |text| [SANDBOXES, EVERYTHING].contains(&text),
+        example: r#""sandboxes""#,
+    }),
     limits_destroying: false,
     functions: &[Function::read("sandboxes.list-running")],
     reader: || Box::new(Reader),

@@ -18,7 +18,12 @@ use crate::reading::{
 
 pub(crate) static CAPABILITY: Capability = Capability {
     package: "lbaas",
-    grant: Some(Granted::by_names("lbaas")),
+    grant: Some(Granted {
+        name: "lbaas",
+        scope: "a name",
+        is_scope: |text| !text.is_empty(),
+        example: r#""NAME""#,
+    }),
     limits_destroying: true,
     functions: &[
         Function::write("api.create", specified).each("specs", specified),
@@ -56,14 +61,19 @@ struct Reader {
     refused: BTreeSet<String>,
 }
 
-#[derive(Deserialize)]
-struct Specs {
+/// The arguments of all functions.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Args {
+    identifier: Option<String>,
     specs: Vec<Spec>,
+    refs: Vec<ObjectRef>,
 }
 
-#[derive(Deserialize)]
-struct Refs {
-    refs: Vec<ObjectRef>,
+impl Args {
+    fn of(ask: &Ask) -> Self {
+        args(ask).unwrap_or_default()
+    }
 }
 
 impl Reading for Reader {
@@ -86,7 +96,7 @@ impl Reading for Reader {
 
     fn called(&mut self, call: &Call) {
         #[derive(Deserialize)]
-        struct Args {
+        struct Reconcile {
             desired: Desired,
         }
         #[derive(Deserialize)]
@@ -94,7 +104,7 @@ impl Reading for Reader {
             load_balancers: BTreeSet<String>,
         }
         if call.name == "reconciliation.reconcile" {
-            let named = parsed::<Args>(&call.args).map(|args| args.desired.load_balancers);
+            let named = parsed::<Reconcile>(&call.args).map(|args| args.desired.load_balancers);
             self.named.extend(named);
         }
     }
@@ -102,10 +112,8 @@ impl Reading for Reader {
     fn needs(&mut self, ask: &Ask) -> Vec<Need> {
         let needs = match ask.name.as_str() {
             "api.load-balancer" => unless_refused(ask, || {
-                let args: Value = args(ask).unwrap_or_default();
-                let identifier = args.get("identifier").and_then(Value::as_str);
-                let need = identifier.map(|identifier| Need::Access(Access::Read, identifier.to_owned()));
-                need.into_iter().collect()
+                let identifier = Args::of(ask).identifier.into_iter();
+                identifier.map(|it| Need::Access(Access::Read, it)).collect()
             }),
             // A list shows what the guest may read and omits the rest, so it needs what it shows.
             "api.list-tagged" => match answer::<Result<Vec<Object>, Error>>(ask) {
@@ -113,8 +121,8 @@ impl Reading for Reader {
                     let owners = objects.iter().map(|object| parent(&object.spec));
                     owners.map(|owner| self.owner(Access::Read, owner)).collect()
                 }
-                Some(Err(error)) => refusal(error).map(Need::Refused).into_iter().collect(),
-                None => Vec::new(),
+                Some(Err(Error::AccessDenied(what))) => vec![Need::Refused(what)],
+                Some(Err(_)) | None => Vec::new(),
             },
             "api.create" => self.of_created(ask),
             "api.get" => self.of_existing(Access::Read, ask),
@@ -186,13 +194,12 @@ impl Reader {
             _ => return Vec::new(),
         };
         let objects: Vec<(Kind, String, String)> = if action == Action::Create {
-            let specs = args(ask).map_or_else(Vec::new, |Specs { specs }| specs);
+            let specs = Args::of(ask).specs;
             let each = specs.iter();
             each.map(|spec| (spec.kind(), spec.name().to_owned(), details(spec, &named)))
                 .collect()
         } else {
-            let refs = args(ask).map_or_else(Vec::new, |Refs { refs }| refs);
-            let each = refs.into_iter().map(|reference| {
+            let each = Args::of(ask).refs.into_iter().map(|reference| {
                 let spec = self.seen.get(&reference);
                 let details = spec.map(|spec| details(spec, &named)).unwrap_or_default();
                 (
@@ -218,10 +225,9 @@ impl Reader {
     }
 
     fn of_created(&self, ask: &Ask) -> Vec<Need> {
-        let specs = args(ask).map_or_else(Vec::new, |Specs { specs }| specs);
         let mut answers = answers::<IgnoredAny>(ask);
         let mut needs = Vec::new();
-        for spec in specs {
+        for spec in Args::of(ask).specs {
             match answers.next() {
                 Some(Err(Error::AccessDenied(what))) => needs.push(Need::Refused(what)),
                 _ => needs.extend(
@@ -235,9 +241,9 @@ impl Reader {
     }
 
     fn of_existing(&self, access: Access, ask: &Ask) -> Vec<Need> {
-        let refs = args(ask).map_or_else(Vec::new, |Refs { refs }| refs);
         let mut answers = answers::<IgnoredAny>(ask);
-        let needs = refs.into_iter().filter_map(|reference| match answers.next() {
+        let refs = Args::of(ask).refs.into_iter();
+        let needs = refs.filter_map(|reference| match answers.next() {
             Some(Err(Error::AccessDenied(what))) => Some(Need::Refused(what)),
             // A missing resource is never refused.
             Some(Err(Error::NotFound)) if !self.seen.contains_key(&reference) => None,
@@ -290,13 +296,6 @@ fn details(spec: &Spec, named: impl Fn(Kind, &str) -> String) -> String {
             let backend = named(Kind::Backend, &server.backend);
             format!("{} in {backend}", at(&server.ip, server.port))
         }
-    }
-}
-
-fn refusal(error: Error) -> Option<String> {
-    match error {
-        Error::AccessDenied(what) => Some(what),
-        _ => None,
     }
 }
 

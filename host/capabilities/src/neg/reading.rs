@@ -22,12 +22,12 @@ const ON_OPERATION: &str = "syncer.on-operation";
 
 pub(crate) static CAPABILITY: Capability = Capability {
     package: "neg",
-    grant: Some(Granted::by(
-        NEG,
-        r#""NAME@ZONE" where `*` may end either"#,
-        is_neg_scope,
-        r#""NAME@ZONE""#,
-    )),
+    grant: Some(Granted {
+        name: NEG,
+        scope: r#""NAME@ZONE" where `*` may end either"#,
+        is_scope: is_neg_scope,
+        example: r#""NAME@ZONE""#,
+    }),
     limits_destroying: false,
     functions: &[
         Function::write("api.attach", group),
@@ -43,6 +43,16 @@ fn group(args: &Value) -> String {
     format!("{} in {}", text(neg, "name"), text(neg, "zone"))
 }
 
+/// The arguments of all functions.
+#[derive(Deserialize)]
+struct Args {
+    neg: NegRef,
+    #[serde(default)]
+    endpoints: Vec<Endpoint>,
+    #[serde(default)]
+    subnet: String,
+}
+
 #[derive(Default)]
 struct Reader {
     /// How operations ended, by number.
@@ -53,9 +63,8 @@ impl Reading for Reader {
     /// The first report of each operation counts.
     fn after(&mut self, entry: &Entry) {
         #[derive(Deserialize)]
-        struct Args {
+        struct Ended {
             operation: u64,
-            #[serde(default)]
             failure: Option<String>,
         }
         let Event::Call(Call { at_ms, name, args, .. }) = &entry.event else {
@@ -64,7 +73,7 @@ impl Reading for Reader {
         if name != ON_OPERATION {
             return;
         }
-        if let Some(Args { operation, failure }) = parsed(args) {
+        if let Some(Ended { operation, failure }) = parsed(args) {
             let (n, at_ms) = (entry.n, *at_ms);
             let end = OperationEnd { n, at_ms, failure };
             self.ends.entry(operation).or_insert(end);
@@ -72,18 +81,11 @@ impl Reading for Reader {
     }
 
     fn needs(&mut self, ask: &Ask) -> Vec<Need> {
-        #[derive(Deserialize)]
-        struct Args {
-            neg: NegRef,
-        }
         unless_refused(ask, || {
             let scope = args::<Args>(ask).map(|args| neg_scope(&args.neg.name, &args.neg.zone));
             // No configuration accepts any other, and no NEG has such a name.
-            let scope = scope.filter(|scope| is_neg_scope(scope));
-            scope
-                .map(|scope| Need::Access(access(ask), scope))
-                .into_iter()
-                .collect()
+            let granted = scope.into_iter().filter(|scope| is_neg_scope(scope));
+            granted.map(|scope| Need::Access(access(ask), scope)).collect()
         })
     }
 
@@ -100,12 +102,7 @@ impl Reading for Reader {
 
 impl Reader {
     fn started(&self, n: u64, ask: &Ask, action: Action) -> Option<Write> {
-        #[derive(Deserialize)]
-        struct Args {
-            neg: NegRef,
-            endpoints: Vec<Endpoint>,
-        }
-        let Args { neg, endpoints } = args(ask)?;
+        let Args { neg, endpoints, .. } = args(ask)?;
         let details = format!(
             "in {}: {}: {}",
             neg.zone,
@@ -138,12 +135,7 @@ impl Reader {
 
 /// The creation of a NEG; `None` if it existed already.
 fn ensured(n: u64, ask: &Ask) -> Option<Write> {
-    #[derive(Deserialize)]
-    struct Args {
-        neg: NegRef,
-        subnet: String,
-    }
-    let Args { neg, subnet } = args(ask)?;
+    let Args { neg, subnet, .. } = args(ask)?;
     let error = match answer::<Result<bool, Error>>(ask) {
         Some(Ok(false)) => return None,
         Some(Ok(true)) => None,

@@ -9,12 +9,12 @@ use crate::reading::{Capability, Function, Granted, Need, Reading, Write, args, 
 
 pub(crate) static CAPABILITY: Capability = Capability {
     package: "service",
-    grant: Some(Granted::by(
-        NFTABLES,
-        r#"a table as "FAMILY TABLE", such as "ip trueup""#,
-        is_nftables_scope,
-        r#""ip trueup", "ip6 trueup""#,
-    )),
+    grant: Some(Granted {
+        name: NFTABLES,
+        scope: r#"a table as "FAMILY TABLE", such as "ip trueup""#,
+        is_scope: is_nftables_scope,
+        example: r#""ip trueup", "ip6 trueup""#,
+    }),
     limits_destroying: false,
     functions: &[Function::write("nftables.apply", |_| "the world".to_owned())],
     reader: || Box::new(Reader),
