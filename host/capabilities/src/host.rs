@@ -37,10 +37,12 @@ pub struct Host {
     pub about: Option<String>,
     pub(crate) blast: Blast,
     pub(crate) refused: Refused,
-    pub(crate) removing: bool,
-    /// The last output of the running call that may explain why it ended: the text of a panic, or the last line that it
-    /// printed to stderr.
-    pub(crate) last_words: Option<String>,
+    /// Whether the desired state of the next calls is that nothing remains. If so, the call may destroy everything, and
+    /// `destroy_percent` does not apply; `destroy_max` does.
+    pub removing: bool,
+    /// The last output of the running call, on one line, that may explain why it ended: the text of a panic, or the last
+    /// line that it printed to stderr.
+    pub last_words: Option<String>,
     /// When the running call began. With a request's number, it identifies the request for good.
     pub(crate) began: neg::Began,
     /// WASI state of the running instance; `None` until first used.
@@ -71,12 +73,6 @@ impl Host {
         }
     }
 
-    /// Sets whether the desired state of the next calls is that nothing remains. If so, the call may destroy
-    /// everything, and `destroy_percent` does not apply; `destroy_max` does. False by default.
-    pub fn removing(&mut self, removing: bool) {
-        self.removing = removing;
-    }
-
     /// Begins a call of the guest: resets the meter, and records the call on the tape. A replay has it already.
     ///
     /// # Errors
@@ -97,7 +93,7 @@ impl Host {
 
     /// How many objects of an Engine the last call left to this instance; `None` if it did not look.
     pub fn left(&self) -> Option<u64> {
-        self.blast.left()
+        self.blast.left
     }
 
     /// Begins a call without an entry of its own (`init`, `restore`, `snapshot`).
@@ -109,15 +105,9 @@ impl Host {
     fn begin(&mut self) {
         self.meter.begin_call(!self.tape.is_replay());
         self.last_words = None;
-        self.blast.clear();
+        self.blast = Blast::default();
         self.refused.begin(None);
         self.begin_wasi_call();
-    }
-
-    /// The last output of the running call, on one line, if it may explain a trap: the text of a panic, or else the
-    /// last line that it printed to stderr. `None` without output.
-    pub fn last_words(&self) -> Option<&str> {
-        self.last_words.as_deref()
     }
 
     /// Stores what a call changed.

@@ -153,7 +153,7 @@ pub type Unapplied = std::collections::BTreeSet<(&'static str, String)>;
 pub const CHANGES_MAX: usize = 20_000;
 
 /// Tracks one instance's usage against its limits.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Meter {
     /// The limits.
     pub limits: Limits,

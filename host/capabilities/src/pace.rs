@@ -1,6 +1,5 @@
 //! Turns for calls that compute for long: they let short calls go first.
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -66,11 +65,5 @@ impl Holding {
         held.turn = Some(turn);
         held.waited += begun.elapsed();
         self.0.has_waited.store(true, Ordering::Release);
-    }
-}
-
-impl fmt::Debug for Holding {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Holding")
     }
 }

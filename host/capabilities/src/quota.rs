@@ -64,15 +64,10 @@ pub(crate) struct Blast {
     made: BTreeSet<ObjectRef>,
     sent: BTreeSet<ObjectRef>,
     /// The number of objects by the last list and the call's later changes; `None` without a list.
-    left: Option<u64>,
+    pub(crate) left: Option<u64>,
 }
 
 impl Blast {
-    /// Begins a call.
-    pub(crate) fn clear(&mut self) {
-        *self = Self::default();
-    }
-
     /// Records objects that the guest has seen. Stored only if the grant limits the percentage to destroy.
     pub(crate) fn see<'o>(&mut self, grant: Option<&Grant>, objects: impl IntoIterator<Item = &'o Object>) {
         if has_percentage(grant) {
@@ -88,19 +83,9 @@ impl Blast {
         }
     }
 
-    /// Records that the guest saw a complete list of this many objects.
-    pub(crate) fn listed(&mut self, count: usize) {
-        self.left = Some(count as u64);
-    }
-
     /// Records the numbers of created and destroyed objects.
     pub(crate) fn changed(&mut self, made: u64, destroyed: u64) {
         self.left = self.left.map(|left| (left + made).saturating_sub(destroyed));
-    }
-
-    /// The number of objects that the call leaves; `None` if unknown.
-    pub(crate) fn left(&self) -> Option<u64> {
-        self.left
     }
 
     /// Counts objects sent to the Engine for destruction, whatever it answers: a request that timed out may have been
@@ -278,7 +263,7 @@ mod tests {
                 "destroying 6 objects in one call is above `destroy_max` of 5"
             )
         );
-        blast.clear();
+        blast = Blast::default();
         assert!(
             blast.above(grant, &refs(0..1), false).is_some(),
             "nothing was seen by this call"

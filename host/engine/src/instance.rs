@@ -170,7 +170,7 @@ fn describe(store: &Store<Data>, error: wasmtime::Error, export: &str) -> CallEr
         .refused_bytes
         .map(|wanted| (wanted, data.limiter.limit_bytes));
     let identity: &Identity = &data.host.identity;
-    CallError::from_wasmtime(error, identity, export, memory, data.host.last_words())
+    CallError::from_wasmtime(error, identity, export, memory, data.host.last_words.as_deref())
 }
 
 impl HasHost for Data {

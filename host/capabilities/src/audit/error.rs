@@ -20,9 +20,6 @@ pub enum AuditError {
         /// The error of the operating system.
         source: Arc<io::Error>,
     },
-    /// A line has no JSON form.
-    #[error("a line of the audit log can't be written")]
-    Unwritable(#[source] Arc<serde_json::Error>),
     /// The host could not undo a failed write.
     #[error("nothing more is written to the audit log until the host is started again: a write failed in part")]
     Stopped,

@@ -3,7 +3,7 @@
 //! Checks only the newest file and `head`; `verify` checks the whole chain.
 
 use std::fs::{self, OpenOptions};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::error::{AuditError, failed};
 use super::head::{self, Head};
@@ -23,23 +23,10 @@ pub(super) struct Found {
 
 /// What is wrong with the newest file.
 pub(super) struct Broken {
-    folder: PathBuf,
     pub(super) file: String,
     pub(super) what: String,
     /// The SHA-256 of the file.
     pub(super) seal: String,
-}
-
-impl std::fmt::Display for Broken {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            f,
-            "audit log in `{}`: `{}` {}",
-            self.folder.display(),
-            self.file,
-            self.what
-        )
-    }
 }
 
 impl Found {
@@ -51,7 +38,7 @@ impl Found {
         }
         loop {
             let Some(newest) = files.pop() else {
-                return Ok(Self::of_no_file(folder, head));
+                return Ok(Self::of_no_file(head));
             };
             let bytes = regular::read(&newest.path, regular::RECORDS).map_err(failed("read", &newest.path))?;
             let begun_only = !bytes.contains(&b'\n');
@@ -67,20 +54,20 @@ impl Found {
             let is_first = files.is_empty() && newest.first == 0;
             let mut walk = Walk::from(head, newest.first, is_first.then(|| NO_HASH.to_owned()));
             walk.file(&newest.name, newest.first, bytes, |_| ());
-            return Self::after(folder, &newest.path, &newest.name, walk);
+            return Self::after(&newest.path, &newest.name, walk);
         }
     }
 
     /// There is a head but no file. This is valid only if the head counts no lines.
-    fn of_no_file(folder: &Path, head: Option<Result<Head, String>>) -> Self {
+    fn of_no_file(head: Option<Result<Head, String>>) -> Self {
         let walk = Walk::from(head, 0, Some(NO_HASH.to_owned()));
         match walk.against_head() {
             None => Self::default(),
-            Some((file, what)) => Self::broken(folder, &walk, file, what, 0),
+            Some((file, what)) => Self::broken(&walk, file, what, 0),
         }
     }
 
-    fn after(folder: &Path, path: &Path, name: &str, walk: Walk) -> Result<Self, AuditError> {
+    fn after(path: &Path, name: &str, walk: Walk) -> Result<Self, AuditError> {
         let problem = walk.damage.as_ref().map(|problem| {
             let place = problem.line.map(|line| format!("line {line} ")).unwrap_or_default();
             (problem.file.clone(), format!("{place}{}", problem.what))
@@ -88,7 +75,7 @@ impl Found {
         if let Some((file, what)) = problem.or_else(|| walk.against_head()) {
             // A torn line counts as one, too.
             let after = walk.next_n.saturating_add(u64::from(walk.torn_bytes > 0));
-            return Ok(Self::broken(folder, &walk, file, what, after));
+            return Ok(Self::broken(&walk, file, what, after));
         }
         let whole = walk.last_bytes().map_or(0, <[u8]>::len) - walk.torn_bytes;
         let file = regular::open_own(OpenOptions::new().append(true), path).map_err(failed("open", path))?;
@@ -117,7 +104,7 @@ impl Found {
     }
 
     /// The log continues in a new file, after every number that may have been used.
-    fn broken(folder: &Path, walk: &Walk, file: String, what: String, after: u64) -> Self {
+    fn broken(walk: &Walk, file: String, what: String, after: u64) -> Self {
         let seal = walk.last_bytes().map_or_else(|| NO_HASH.to_owned(), sha256);
         Self {
             head: Head {
@@ -125,12 +112,7 @@ impl Found {
                 hash: NO_HASH.to_owned(),
             },
             segment: None,
-            broken: Some(Broken {
-                folder: folder.to_owned(),
-                file,
-                what,
-                seal,
-            }),
+            broken: Some(Broken { file, what, seal }),
         }
     }
 }

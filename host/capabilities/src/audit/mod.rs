@@ -75,15 +75,8 @@ impl Audit {
     /// # Errors
     /// If the folder can't be read or written.
     pub fn open(folder: &Path) -> Result<Self, AuditError> {
-        Self::open_with(folder, SEGMENT_BYTES_MAX)
-    }
-
-    /// As [`Audit::open`], with another maximum file size.
-    ///
-    /// # Errors
-    /// As [`Audit::open`].
-    pub fn open_with(folder: &Path, segment_bytes_max: u64) -> Result<Self, AuditError> {
-        Self::open_budgeted(folder, segment_bytes_max, Budgets::new(LINES_PER_MINUTE_MAX, MINUTE))
+        let budgets = Budgets::new(LINES_PER_MINUTE_MAX, MINUTE);
+        Self::open_budgeted(folder, SEGMENT_BYTES_MAX, budgets)
     }
 
     fn open_budgeted(folder: &Path, segment_bytes_max: u64, budgets: Budgets) -> Result<Self, AuditError> {
@@ -107,7 +100,12 @@ impl Audit {
         }
         let shared = Arc::new(Shared::new(folder, segment_bytes_max, budgets, end));
         if let Some(broken) = found.broken {
-            tracing::error!("{broken}; it is kept as it is, and the audit log goes on in another file");
+            tracing::error!(
+                "audit log in `{}`: `{}` {}; it is kept as it is, and the audit log goes on in another file",
+                folder.display(),
+                broken.file,
+                broken.what
+            );
             let line = Line {
                 prev: broken.seal,
                 ..line_of(

@@ -11,6 +11,10 @@ use super::segment::Open;
 use super::verify::segments;
 use super::*;
 
+fn open_with(folder: &Path, segment_bytes_max: u64) -> Result<Audit, AuditError> {
+    Audit::open_budgeted(folder, segment_bytes_max, Budgets::new(LINES_PER_MINUTE_MAX, MINUTE))
+}
+
 fn guest() -> Identity {
     Identity {
         name: "lbaas".into(),
@@ -26,7 +30,7 @@ const SMALL: u64 = 1200;
 
 /// Writes `lines` more lines.
 fn write(folder: &Path, lines: u64) {
-    let audit = Audit::open_with(folder, SMALL).unwrap();
+    let audit = open_with(folder, SMALL).unwrap();
     for n in 0..lines {
         audit
             .refused(
@@ -188,7 +192,7 @@ fn a_file_that_was_only_begun_is_removed() {
     let folder = log(2);
     for torn in ["", "{\"n\":2"] {
         fs::write(folder.path().join("2.jsonl"), torn).unwrap();
-        drop(Audit::open_with(folder.path(), SMALL).unwrap());
+        drop(open_with(folder.path(), SMALL).unwrap());
         assert_eq!(names(folder.path()), ["0.jsonl"]);
     }
     write(folder.path(), 1);
@@ -294,7 +298,7 @@ fn old_files_go_and_the_chain_still_shows_what_was_cut() {
         fs::copy(folder.join(file), copy.path().join(file)).unwrap();
     }
     let bytes = |name: &String| fs::metadata(folder.join(name)).unwrap().len();
-    let audit = Audit::open_with(folder, SMALL).unwrap();
+    let audit = open_with(folder, SMALL).unwrap();
     assert_eq!(audit.keep_within(u64::MAX, long_ago).unwrap(), 0);
     let two_less = files.iter().skip(2).map(bytes).sum();
     assert_eq!(audit.keep_within(two_less, long_ago).unwrap(), 2);
@@ -320,7 +324,7 @@ fn old_files_go_and_the_chain_still_shows_what_was_cut() {
     restore(&files[2]);
 
     // Removes all files but the newest, by age.
-    let audit = Audit::open_with(folder, SMALL).unwrap();
+    let audit = open_with(folder, SMALL).unwrap();
     let later = SystemTime::now() + Duration::from_secs(60);
     assert!(audit.keep_within(u64::MAX, later).unwrap() > 0);
     drop(audit);
@@ -521,7 +525,7 @@ proptest! {
             prop_assert!(files.iter().any(|file| file.ends_with(&problem.file)));
         }
         // Opening the log loses nothing but a torn end.
-        let audit = Audit::open_with(folder.path(), SMALL).unwrap();
+        let audit = open_with(folder.path(), SMALL).unwrap();
         audit.managed(0, &guest(), "swap", "lbaas@2", "done").unwrap();
         for (file, bytes) in files.iter().zip(&after).filter(|(file, _)| !file.ends_with("head")) {
             let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);

@@ -225,10 +225,7 @@ impl Walk {
     }
 
     pub(super) fn file(&mut self, name: &str, first: u64, bytes: Vec<u8>, mut see: impl FnMut(Line)) {
-        if let Some((last, _)) = self.last.as_ref().filter(|_| self.torn_bytes > 0) {
-            let last = last.clone();
-            self.torn(&last);
-        }
+        self.torn();
         self.verdict.files += 1;
         if first != self.next_n {
             let what = if first > self.next_n {
@@ -334,9 +331,14 @@ impl Walk {
         }
     }
 
-    fn torn(&mut self, name: &str) {
-        let what = format!("ends in a torn line of {} bytes", self.torn_bytes);
-        self.verdict.problem(name, None, what);
+    /// Reports the torn end of the last file, if it has one.
+    fn torn(&mut self) {
+        if let Some((name, _)) = &self.last
+            && self.torn_bytes > 0
+        {
+            let what = format!("ends in a torn line of {} bytes", self.torn_bytes);
+            self.verdict.problem(name, None, what);
+        }
     }
 
     /// Compares the end with the head. Returns the problem and the file that it is about.
@@ -362,10 +364,7 @@ impl Walk {
     }
 
     fn end(mut self) -> Verdict {
-        if let Some((last, _)) = self.last.as_ref().filter(|_| self.torn_bytes > 0) {
-            let last = last.clone();
-            self.torn(&last);
-        }
+        self.torn();
         if let Some((file, what)) = self.against_head() {
             self.wrong(&file, None, what);
         }

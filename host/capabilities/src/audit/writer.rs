@@ -12,7 +12,6 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::Instant;
 
@@ -190,7 +189,7 @@ impl Shared {
                 let sealed = match line.seal() {
                     Ok(sealed) => sealed,
                     Err(error) => {
-                        reply(vec![job], Some(&AuditError::Unwritable(Arc::new(error))));
+                        reply(vec![job], Some(&failed("write", &self.folder)(error.into())));
                         continue;
                     }
                 };

@@ -190,13 +190,9 @@ pub(super) fn corrupt(path: &Path, damage: &str) -> Error {
     Error::Corrupt(format!("{}: {damage}; {}", path.display(), way_out(path)))
 }
 
-fn facts(mark: Mark) -> String {
-    let Mark { epoch, records } = mark;
-    format!("trueup-anchor 1 epoch {epoch} records {records}")
-}
-
 fn text(mark: Mark) -> Vec<u8> {
-    let facts = facts(mark);
+    let Mark { epoch, records } = mark;
+    let facts = format!("trueup-anchor 1 epoch {epoch} records {records}");
     let line = format!("{facts} crc {:08x}", crc32c::crc32c(facts.as_bytes()));
     format!("{line:<width$}\n", width = LINE_BYTES - 1).into_bytes()
 }

@@ -215,12 +215,6 @@ impl Store for File {
     }
 
     async fn durable(&self, written: u64) -> Result<(), Error> {
-        self.settle(written).await
-    }
-}
-
-impl File {
-    async fn settle(&self, written: u64) -> Result<(), Error> {
         if !self.shared.settings.shared_sync {
             return Ok(());
         }
@@ -374,13 +368,7 @@ impl Shared {
         let pieces = [header.as_slice(), head.as_slice(), data.as_bytes()];
         let bytes = pieces.iter().map(|piece| piece.len() as u64).sum();
         let keep = Keep::Newest(self.settings.keep_generations);
-        let (file, unsure) = match generations::replace(self.disk.as_ref(), self.path(), keep, &pieces) {
-            Ok(file) => (file, None),
-            Err(unreplaced) => match unreplaced.in_place {
-                Some(file) => (file, Some(unreplaced.error)),
-                None => return Err(unreplaced.error),
-            },
-        };
+        let (file, unsure) = generations::replace(self.disk.as_ref(), self.path(), keep, &pieces)?;
         let end = End { offset: bytes, next: 1 };
         let log = self.log(file, Version::Two, epoch, end);
         let mut state = self.state.lock();

@@ -28,15 +28,6 @@ pub(super) enum Keep {
 /// The highest generation that the host looks for. An operator with more must tidy the folder first.
 const GENERATION_MAX: u32 = 10_000;
 
-/// Why a file was not replaced, or not surely.
-#[derive(Debug)]
-pub(super) struct Unreplaced {
-    /// The error to return.
-    pub(super) error: Error,
-    /// The new file, if it is already at `PATH` and only may not survive a crash there.
-    pub(super) in_place: Option<File>,
-}
-
 /// The path of a generation, 1 the newest.
 pub(super) fn path_of(path: &Path, generation: u32) -> PathBuf {
     place::beside(path, &format!(".{generation}"))
@@ -62,16 +53,18 @@ pub(super) fn list(path: &Path) -> io::Result<Vec<u32>> {
 }
 
 /// Writes the pieces as one file to `path`; the old file becomes generation 1. Returns the new file, open for reading
-/// and writing.
-pub(super) fn replace(disk: &dyn Disk, path: &Path, keep: Keep, pieces: &[&[u8]]) -> Result<File, Unreplaced> {
+/// and writing, and an error if it is at `path` but may not survive a crash there.
+pub(super) fn replace(
+    disk: &dyn Disk,
+    path: &Path,
+    keep: Keep,
+    pieces: &[&[u8]],
+) -> Result<(File, Option<Error>), Error> {
     let new = place::beside(path, ".tmp");
     let failed = |what: &str, error: &io::Error| {
         // The new file is useless. If it can't be removed, the next attempt tries again.
         let _ = fs::remove_file(&new);
-        Unreplaced {
-            error: place::failed(path, what, error),
-            in_place: None,
-        }
+        place::failed(path, what, error)
     };
     let file = write_new(disk, &new, pieces).map_err(|error| failed("writing the new checkpoint", &error))?;
     if let Err(error) = retain(disk, path, keep) {
@@ -83,13 +76,9 @@ pub(super) fn replace(disk: &dyn Disk, path: &Path, keep: Keep, pieces: &[&[u8]]
     }
     let renamed = disk.rename(&new, path);
     renamed.map_err(|error| failed("putting the new checkpoint in place", &error))?;
-    match disk.sync_folder(place::folder_of(path)) {
-        Ok(()) => Ok(file),
-        Err(error) => Err(Unreplaced {
-            error: place::failed(path, "syncing the folder", &error),
-            in_place: Some(file),
-        }),
-    }
+    let synced = disk.sync_folder(place::folder_of(path));
+    let unsure = synced.map_err(|error| place::failed(path, "syncing the folder", &error));
+    Ok((file, unsure.err()))
 }
 
 /// Writes a synced file with these bytes, replacing one that an earlier attempt left.

@@ -76,8 +76,8 @@ impl Shared {
         place::look(path)?;
         let keep = Keep::Newest(self.keep_generations);
         let pieces = [data.as_bytes(), b"\n"];
-        let replaced = generations::replace(self.disk.as_ref(), path, keep, &pieces);
-        replaced.map_err(|unreplaced| unreplaced.error)?;
+        let (_, unsure) = generations::replace(self.disk.as_ref(), path, keep, &pieces)?;
+        unsure.map_or(Ok(()), Err)?;
         anchor.raise(self.disk.as_ref(), MARK);
         Ok(())
     }

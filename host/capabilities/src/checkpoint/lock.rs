@@ -46,10 +46,10 @@ pub(super) fn take(path: &Path) -> Result<FileLock, OpenError> {
     })
 }
 
-/// Returns the process that currently holds the lock of the store at `path`, for read-only callers. It does not take
-/// the lock even briefly, since that would turn away a host that starts at that moment. It reads `/proc/locks`
-/// (proc(5)), the only source; without it, no holder is found.
-pub(super) fn holder(path: &Path) -> Option<Holder> {
+/// The id of the process that currently holds the lock of the store at `path`, as it wrote it, for read-only callers. This
+/// does not take the lock even briefly, since that would turn away a host that starts at that moment. It reads
+/// `/proc/locks` (proc(5)), the only source; without it, no holder is found.
+pub(super) fn holder(path: &Path) -> Option<Option<u32>> {
     use std::os::unix::fs::MetadataExt as _;
     let beside = place::beside(path, ".lock");
     let mut file = File::open(&beside).ok()?;
@@ -62,14 +62,5 @@ pub(super) fn holder(path: &Path) -> Option<Holder> {
         let mut words = line.split_whitespace();
         words.any(|word| word == "FLOCK") && words.any(|word| word == wanted)
     });
-    is_held.then(|| Holder {
-        pid: written_pid(&mut file),
-    })
-}
-
-/// The holder of a lock.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Holder {
-    /// The pid as the holder wrote it; `None` before that.
-    pub pid: Option<u32>,
+    is_held.then(|| written_pid(&mut file))
 }

@@ -17,7 +17,6 @@ use serde::Serialize;
 pub use super::accept::{Accepted, accept};
 pub use super::anchor::Mark;
 pub use super::format::Torn;
-pub use super::lock::Holder;
 
 use super::accept::{next_epoch, not_there};
 use super::anchor;
@@ -215,7 +214,7 @@ pub fn look(path: &Path) -> Result<Picture, ToolError> {
         end: None,
         tail: None,
         lost: None,
-        pid: holder.and_then(|holder| holder.pid),
+        pid: holder.flatten(),
         in_use: holder.is_some(),
         generations: generations_beside(path)?,
         saved: Saved::of(""),
@@ -431,8 +430,8 @@ fn store(path: &Path, kind: Kind, saved: &Saved) -> Result<(), Error> {
 
 fn put(path: &Path, pieces: &[&[u8]]) -> Result<(), Error> {
     place::look(path)?;
-    let replaced = generations::replace(&Real, path, Keep::All, pieces);
-    replaced.map(drop).map_err(|unreplaced| unreplaced.error)
+    let (_, unsure) = generations::replace(&Real, path, Keep::All, pieces)?;
+    unsure.map_or(Ok(()), Err)
 }
 
 /// Restores the checkpoint from `generation` checkpoints ago, with the entries after it. The current one, damaged or

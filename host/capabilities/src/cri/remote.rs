@@ -18,7 +18,6 @@ use std::time::Duration;
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use http::uri::PathAndQuery;
 use hyper_util::rt::TokioIo;
-use serde::Deserialize;
 use tokio::net::UnixStream;
 use tokio::time::{Instant, timeout_at};
 use tonic::client::Grpc;
@@ -53,16 +52,13 @@ const LIST: &str = "/runtime.v1.RuntimeService/ListPodSandbox";
 const STATUS: &str = "/runtime.v1.RuntimeService/PodSandboxStatus";
 
 /// How to reach the runtime. All fields are optional.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// The runtime's unix socket. Default: the first of [`SOCKETS_DEFAULT`] that exists at the time of the call.
     pub socket: Option<PathBuf>,
     /// The timeout for connecting: 2 s. Not configurable; tests use less.
-    #[serde(skip)]
     pub connect_timeout: Duration,
     /// The timeout for a whole call, including its connection and all statuses: 10 s. Not configurable either.
-    #[serde(skip)]
     pub call_timeout: Duration,
 }
 

@@ -216,8 +216,7 @@ fn codes_are_named_as_grpc_names_them() {
 
 #[test]
 fn by_default_the_socket_is_searched_and_timeouts_are_2_and_10_seconds() {
-    let settings: Settings = serde_json::from_str("{}").unwrap();
-    assert_eq!(settings, Settings::default());
+    let settings = Settings::default();
     assert_eq!(
         (
             settings.socket,
@@ -226,7 +225,4 @@ fn by_default_the_socket_is_searched_and_timeouts_are_2_and_10_seconds() {
         ),
         (None, 2, 10)
     );
-    let settings: Settings = serde_json::from_str(r#"{"socket":"/run/x.sock"}"#).unwrap();
-    assert_eq!(settings.socket, Some(PathBuf::from("/run/x.sock")));
-    assert!(serde_json::from_str::<Settings>(r#"{"call_timeout":1}"#).is_err());
 }

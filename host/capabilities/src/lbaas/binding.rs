@@ -218,7 +218,7 @@ impl api::Host for Host {
             guard.count_lbaas(1)?;
             let listed = guard.list_tagged(&tag).await?;
             guard.blast.see(guard.lbaas_grant(), &listed);
-            guard.blast.listed(listed.len());
+            guard.blast.left = Some(listed.len() as u64);
             Ok(listed)
         });
         let listed = listed.await?;

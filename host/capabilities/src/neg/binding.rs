@@ -36,15 +36,13 @@ const BAD_REQUEST: u16 = 400;
 
 /// Refuses what Compute Engine would refuse, without asking it.
 fn check_number(endpoints: &[Endpoint]) -> Result<(), Error> {
-    match endpoints.len() {
-        ..=ENDPOINTS_PER_OPERATION_MAX => Ok(()),
-        count => Err(Error::Refused((
-            BAD_REQUEST,
-            format!(
-                "{count} endpoints in one operation, which takes at most {ENDPOINTS_PER_OPERATION_MAX}; split them"
-            ),
-        ))),
+    let count = endpoints.len();
+    if count <= ENDPOINTS_PER_OPERATION_MAX {
+        return Ok(());
     }
+    let most = ENDPOINTS_PER_OPERATION_MAX;
+    let text = format!("{count} endpoints in one operation, which takes at most {most}; split them");
+    Err(Error::Refused((BAD_REQUEST, text)))
 }
 
 impl Host {

@@ -201,7 +201,7 @@ impl Turn {
         let args = slot::arguments(call, args)?;
         let mut open = self.slot.take()?;
         let host = open.instance.host_mut();
-        host.removing(self.removing);
+        host.removing = self.removing;
         let before = host.meter.effects;
         self.last_at_ms = host.backends.clock.now_ms().max(self.last_at_ms.saturating_add(1));
         let span = self.decided.begin(host, call, self.removing);

@@ -309,7 +309,10 @@ impl Call {
             )));
         };
         // During this wait a lease may have ended and another may have begun.
-        self.check_fence(request).map_err(Failure::withheld)?;
+        if !self.fence.may_act() {
+            let text = format!("{}: {NOT_SENT}", request.shown());
+            return Err(Failure::withheld(Error::Unavailable(text)));
+        }
         self.check_rate_limit().map_err(Failure::withheld)?;
         let mut meter = Meter::start(Arc::clone(&self.engine.metrics), request);
         let url = format!("{}{}", self.engine.base, request.target);
@@ -342,14 +345,6 @@ impl Call {
         } else {
             Err(self.refusal(answer).await)
         }
-    }
-
-    /// Fails if this host may not act.
-    fn check_fence(&self, request: &Request) -> Result<(), Error> {
-        if self.fence.may_act() {
-            return Ok(());
-        }
-        Err(Error::Unavailable(format!("{}: {NOT_SENT}", request.shown())))
     }
 
     /// Fails during a rate limit of the Engine, and for the rest of a call that was rate-limited once.

@@ -2,15 +2,13 @@
 
 use std::path::PathBuf;
 
-use serde::Deserialize;
 use trueup_base::http::client::base_url;
 use url::Url;
 
 use crate::remote::SettingsError;
 
 /// How to reach the Engine. All settings are optional.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Base URL, `http` or `https`, including a path prefix. Default `https://engine.anexia-it.com`.
     pub url: String,

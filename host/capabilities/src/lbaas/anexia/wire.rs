@@ -20,10 +20,10 @@ pub(super) fn creation(spec: &Spec) -> Value {
         Spec::Bind(bind) => (json!(bind), Some(("ssl", json!(false)))),
         Spec::Server(server) => (json!(server), None),
     };
-    if let (Some(fields), Some((field, value))) = (body.as_object_mut(), more) {
-        fields.insert(field.to_owned(), value);
+    if let Some(fields) = body.as_object_mut() {
+        fields.extend(more.map(|(field, value)| (field.to_owned(), value)));
+        leave_out_empty_checks(fields);
     }
-    leave_out_empty_checks(&mut body);
     body
 }
 
@@ -51,19 +51,12 @@ pub(super) fn reset(kind: Kind, identifier: &str, existing: &Value) -> Value {
     }
     body.insert("identifier".to_owned(), Value::from(identifier));
     body.insert("state".to_owned(), Value::from(STATE_UPDATING));
-    let mut body = Value::Object(body);
     leave_out_empty_checks(&mut body);
-    body
+    Value::Object(body)
 }
 
-fn leave_out_empty_checks(body: &mut Value) {
-    if let Some(fields) = body.as_object_mut() {
-        for field in ["health_check", "check"] {
-            if fields.get(field).is_some_and(|value| value == "") {
-                fields.remove(field);
-            }
-        }
-    }
+fn leave_out_empty_checks(fields: &mut Map<String, Value>) {
+    fields.retain(|field, value| value != "" || !["health_check", "check"].contains(&field.as_str()));
 }
 
 fn mode_text(mode: Mode) -> &'static str {

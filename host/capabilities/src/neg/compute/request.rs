@@ -27,16 +27,19 @@ const ANSWER_MAX_BYTES: usize = 16 * 1024 * 1024;
 /// The API, for the whole host.
 pub(super) struct Requests {
     /// For guests' requests: withheld if this host may not act.
-    client: Client,
+    asking: Sender,
     /// For polling operations, which changes nothing.
-    watching: Client,
+    watching: Sender,
     /// Base URL without a trailing slash.
     base: String,
     credentials: Credentials,
     pub(super) pace: Pace,
     retry_pause: Duration,
+}
+
+struct Sender {
+    client: Client,
     times: Times,
-    wait_times: Times,
 }
 
 /// A request before it is sent, perhaps several times.
@@ -65,32 +68,23 @@ impl Failure {
     }
 }
 
-/// The origin of a request.
-#[derive(Clone, Copy)]
-enum Asker<'a> {
-    Guest(&'a Fence),
-    Watcher,
-}
-
 impl Requests {
     pub(super) fn new(settings: &Settings, credentials: Credentials) -> Result<Self, SettingsError> {
         let base = settings.base()?;
         let connect = Duration::from_millis(settings.connect_timeout_ms);
-        let times = |request_ms| Times {
-            request: Duration::from_millis(request_ms),
-            connect,
+        let sender = |request_ms| {
+            let request = Duration::from_millis(request_ms);
+            let times = Times { request, connect };
+            let client = client(&base, times, HeaderMap::new(), &Matcher::from_env())?;
+            Ok::<_, SettingsError>(Sender { client, times })
         };
-        let client = |times| client(&base, times, HeaderMap::new(), &Matcher::from_env());
-        let (times, wait_times) = (times(settings.request_timeout_ms), times(settings.wait_timeout_ms));
         Ok(Self {
-            client: client(times)?,
-            watching: client(wait_times)?,
+            asking: sender(settings.request_timeout_ms)?,
+            watching: sender(settings.wait_timeout_ms)?,
             base: base.as_str().trim_end_matches('/').to_owned(),
             credentials,
             pace: Pace::new(settings.requests_per_second, settings.max_concurrent_requests),
             retry_pause: Duration::from_millis(settings.retry_pause_ms),
-            times,
-            wait_times,
         })
     }
 
@@ -99,7 +93,7 @@ impl Requests {
     pub(super) async fn ask(&self, fence: &Fence, request: &Request) -> Result<Value, Error> {
         let mut pauses = [self.retry_pause, self.retry_pause * 2].into_iter();
         loop {
-            let failure = match self.with_token(Asker::Guest(fence), request).await {
+            let failure = match self.with_token(&self.asking, fence, request).await {
                 Ok(answer) => return Ok(answer),
                 Err(failure) => failure,
             };
@@ -115,19 +109,19 @@ impl Requests {
 
     /// Polls an operation once.
     pub(super) async fn look(&self, request: &Request) -> Result<Value, Error> {
-        let answer = self.with_token(Asker::Watcher, request).await;
+        let answer = self.with_token(&self.watching, &Fence::open(), request).await;
         answer.map_err(|failure| failure.error)
     }
 
     /// Uses another token if the first is refused.
-    async fn with_token(&self, asker: Asker<'_>, request: &Request) -> Result<Value, Failure> {
+    async fn with_token(&self, sender: &Sender, fence: &Fence, request: &Request) -> Result<Value, Failure> {
         let mut is_first = true;
         loop {
             let token =
                 self.credentials.token().await.map_err(|problem| {
                     Failure::lasting(Error::Unavailable(format!("{}: {problem}", request.shown())))
                 })?;
-            match self.once(asker, request, &token).await {
+            match self.once(sender, fence, request, &token).await {
                 Err(failure) if failure.error == Error::Unauthorized && is_first => {
                     self.credentials.refused(&token).await;
                     is_first = false;
@@ -137,16 +131,12 @@ impl Requests {
         }
     }
 
-    async fn once(&self, asker: Asker<'_>, request: &Request, token: &Secret) -> Result<Value, Failure> {
+    async fn once(&self, sender: &Sender, fence: &Fence, request: &Request, token: &Secret) -> Result<Value, Failure> {
         let Some(_slot) = self.pace.slot().await else {
             let text = "the host does not send requests any more".to_owned();
             return Err(Failure::lasting(Error::Unavailable(text)));
         };
-        let always = Fence::open();
-        let (client, fence, times) = match asker {
-            Asker::Guest(fence) => (&self.client, fence, self.times),
-            Asker::Watcher => (&self.watching, &always, self.wait_times),
-        };
+        let Sender { client, times } = sender;
         // During this wait a lease may have ended and another may have begun.
         if !fence.may_act() {
             let text = format!("{}: {NOT_SENT}", request.shown());
@@ -157,7 +147,7 @@ impl Requests {
         let headers = [(AUTHORIZATION, token.header()), (CONTENT_TYPE, json)];
         let body = request.body.as_ref().map(Value::to_string);
         let sent = client.send(fence, request.method.clone(), &url, headers, body).await;
-        let mut answer = sent.map_err(|trouble| unanswered(request, token, trouble, times))?;
+        let mut answer = sent.map_err(|trouble| unanswered(request, token, trouble, *times))?;
         if !answer.status.is_success() {
             return Err(refusal(request, token, answer).await);
         }
@@ -166,7 +156,7 @@ impl Requests {
                 error: Error::Unavailable(token.scrub(format!("{}: {problem}", request.shown()))),
                 is_passing: true,
             },
-            NoJson::Broken(trouble) => unanswered(request, token, trouble, times),
+            NoJson::Broken(trouble) => unanswered(request, token, trouble, *times),
         })
     }
 }

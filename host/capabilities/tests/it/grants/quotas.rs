@@ -188,7 +188,7 @@ async fn a_batch_above_destroy_max_is_refused_whole_and_nothing_is_sent() {
     assert_eq!(engine.asked(), [""; 0], "not even asked whose they are");
     assert_eq!(shorter(&host.destroy(refs(&["s1"])).await.unwrap()), ["ok"]);
     // The number also applies if the key is to be removed.
-    host.removing(true);
+    host.removing = true;
     assert_eq!(shorter(&host.destroy(refs(&["s2"])).await.unwrap()), [above]);
     host.begin_unrecorded_call();
     assert_eq!(
@@ -231,13 +231,13 @@ async fn a_percentage_is_of_what_the_call_has_seen_unless_all_is_to_go() {
     assert_eq!(engine.asked().len(), 1);
 
     host.begin_unrecorded_call();
-    host.removing(true);
+    host.removing = true;
     assert_eq!(
         shorter(&host.destroy(refs(&["s2", "f2", "b2"])).await.unwrap()),
         ["ok"; 3]
     );
     host.begin_unrecorded_call();
-    host.removing(false);
+    host.removing = false;
     assert_eq!(shorter(&host.destroy(refs(&["f1"])).await.unwrap()), [unseen]);
 }
 

@@ -212,25 +212,6 @@ fn parents_are_remembered_for_one_epoch() {
 }
 
 #[test]
-fn settings_have_documented_defaults_and_no_unknown_names() {
-    let settings: Settings = serde_json::from_value(json!({})).unwrap();
-    assert_eq!(settings, Settings::default());
-    let settings: Settings = serde_json::from_value(json!({"url": "http://[::1]:80/x", "page_size": 7})).unwrap();
-    assert_eq!(
-        (
-            settings.url.as_str(),
-            settings.page_size,
-            settings.max_concurrent_requests
-        ),
-        ("http://[::1]:80/x", 7, 16)
-    );
-    let error = serde_json::from_value::<Settings>(json!({"retries": 3}))
-        .unwrap_err()
-        .to_string();
-    assert!(error.contains("unknown field `retries`"), "{error}");
-}
-
-#[test]
 fn settings_that_cannot_work_are_refused() {
     let refusal = |settings: Settings| {
         let metrics: Arc<dyn RequestMetrics> = Arc::new(Counted::default());
