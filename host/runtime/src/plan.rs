@@ -1,12 +1,13 @@
 //! What a run would do now, and what prevents it: runs each guest's real decision to its end in a simulation that is
 //! filled from real reads.
 
+use trueup_base::fence::Fence;
 use trueup_config::Config;
 use trueup_registry::Registry;
 use trueup_sources::Batch;
 use trueup_work::host_context::HostContext;
 use trueup_work::input;
-use trueup_work::kind::Planning;
+use trueup_work::kind::{Planning, RunMode};
 use trueup_work::plan::Plan;
 use trueup_work::setup::SetupError;
 use trueup_worlds::{KINDS, worlds};
@@ -25,14 +26,19 @@ pub async fn plan(config: &Config, registry: &Registry, orphans: bool) -> Result
         problems: all.problems.iter().map(ToString::to_string).collect(),
         ..Plan::default()
     };
-    let of = Planning {
-        config,
-        host_context: &HostContext::of_trial(config, registry, worlds())?,
-        all: &all,
-        orphans,
-    };
+    let host_context = HostContext::of_trial(config, registry, worlds())?;
     for kind in KINDS {
-        kind.plan(of, &mut plan).await?;
+        let on = (config, &host_context, RunMode::Once, Fence::open());
+        let Some(mut ready) = kind.set_up(on).await? else {
+            continue;
+        };
+        let of = Planning {
+            name: kind.name(),
+            all: &all,
+            orphans,
+        };
+        ready.plan(of, &mut plan).await?;
+        ready.stop().await;
     }
     Ok(plan)
 }

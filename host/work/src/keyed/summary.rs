@@ -9,7 +9,7 @@ use trueup_base::text::counted;
 use super::Rules;
 
 /// The result of a loop.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Summary {
     /// Whether everything is in its desired state and everything could be read.
     pub is_true: bool,

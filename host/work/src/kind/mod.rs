@@ -5,8 +5,9 @@
 //!
 //! ```text
 //! Kind::set_up -> Ready::begin -> Loop (runs to its end) -> Summary
-//!                       |                                      |
-//!                       +------------- Ready::stop <-----------+
+//!                |      |                                      |
+//!                |      +------------- Ready::stop <-----------+
+//!                +----> plan
 //! ```
 
 mod management;
@@ -71,13 +72,6 @@ pub trait Kind: Sync {
         &[]
     }
 
-    /// Adds what a run would do now. Writes neither to backends nor to the state folder. Adds nothing if the
-    /// configuration does not name it.
-    ///
-    /// # Errors
-    /// One line: why planning can't begin.
-    fn plan<'a>(&'a self, of: Planning<'a>, plan: &'a mut Plan) -> Fallible<'a, ()>;
-
     /// Loads its guests and connects to its backends. `None` if the configuration does not name it.
     ///
     /// # Errors
@@ -102,10 +96,8 @@ pub type On<'a> = (&'a Config, &'a HostContext, RunMode, Fence);
 /// What is planned.
 #[derive(Clone, Copy)]
 pub struct Planning<'a> {
-    /// The configuration.
-    pub config: &'a Config,
-    /// What all guests share.
-    pub host_context: &'a HostContext,
+    /// The name of the kind.
+    pub name: &'static str,
     /// What the source says. Empty without a source.
     pub all: &'a Batch,
     /// Whether to list objects that belong to no key.
@@ -128,6 +120,13 @@ pub trait Ready {
     /// # Errors
     /// If the state folder can't be read, or the source does not exist any more.
     fn begin<'a>(&'a mut self, with: &mut Begin<'a>) -> Result<Loop<'a>, SetupError>;
+
+    /// Adds what a run would do now. Writes neither to backends nor to the state folder. Called once, in place of
+    /// `begin`.
+    ///
+    /// # Errors
+    /// One line: why planning can't begin.
+    fn plan<'a>(&'a mut self, of: Planning<'a>, plan: &'a mut Plan) -> Fallible<'a, ()>;
 
     /// Ends what was started for it.
     fn stop(self: Box<Self>) -> LocalBoxFuture<'static, ()> {

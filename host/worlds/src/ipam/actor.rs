@@ -107,14 +107,14 @@ pub(super) struct Actor {
     ends: u32,
     /// Failed tries in a row to begin it.
     downs: u32,
-    due: Due,
+    due: BTreeMap<Task, Instant>,
+    /// When the actor last looked for unused interfaces.
+    last_warm: Option<Instant>,
     /// Why the instance serves no pods, for STATUS. `None` if it does.
     not_serving: watch::Sender<Option<String>>,
     events: mpsc::UnboundedSender<Event>,
     /// Versions that are to become active.
     handovers: mpsc::Receiver<Handover>,
-    /// Whether the guest still has a manager.
-    is_managed: bool,
     failing: Failing,
     holders: Holders,
     /// What was last reported about them.
@@ -130,39 +130,17 @@ pub(super) struct Actor {
     look_failed: Option<String>,
 }
 
-/// When each task is due. `None` if it is not.
-#[derive(Debug, Default)]
-struct Due {
-    begin: Option<Instant>,
-    reading: Option<Instant>,
-    spool: Option<Instant>,
-    leaving: Option<Instant>,
-    warm: Option<Instant>,
-    forget: Option<Instant>,
-    sync: Option<Instant>,
-    look: Option<Instant>,
-    last_warm: Option<Instant>,
-}
-
-impl Due {
-    fn next(&self) -> Option<Instant> {
-        let all = [
-            self.begin,
-            self.reading,
-            self.spool,
-            self.leaving,
-            self.warm,
-            self.forget,
-            self.sync,
-            self.look,
-        ];
-        all.into_iter().flatten().min()
-    }
-}
-
-/// Takes what is due.
-fn take_due(due: &mut Option<Instant>) -> bool {
-    due.take_if(|at| *at <= Instant::now()).is_some()
+/// What is due at some time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Task {
+    Begin,
+    Reading,
+    Spool,
+    Leaving,
+    Warm,
+    Forget,
+    Sync,
+    Look,
 }
 
 /// The result of working off the spool.
@@ -242,11 +220,11 @@ impl Actor {
             after_end: Begin::after_end(&version.settings),
             ends: 0,
             downs: 0,
-            due: Due::default(),
+            due: BTreeMap::new(),
+            last_warm: None,
             not_serving: watch::Sender::new(Some("the instance is being brought up".to_owned())),
             events,
             handovers,
-            is_managed: true,
             failing,
             holders,
             counted: None,
@@ -266,10 +244,11 @@ impl Actor {
     /// Brings the instance up: its interfaces, the first reading, and the spool if that succeeded.
     pub(super) async fn start(&mut self) {
         let now = Instant::now();
-        self.due.sync = Some(now + SYNC_PERIOD);
-        self.due.leaving = Some(now + LEAVING_PERIOD);
-        self.due.warm = self.settings.warm.map(|_| now + WARM_PERIOD);
-        self.due.look = self.runtime.as_ref().map(|_| now);
+        self.due.insert(Task::Sync, now + SYNC_PERIOD);
+        self.due.insert(Task::Leaving, now + LEAVING_PERIOD);
+        let warm = self.settings.warm.map(|_| (Task::Warm, now + WARM_PERIOD));
+        let look = self.runtime.as_ref().map(|_| (Task::Look, now));
+        self.due.extend(warm.into_iter().chain(look));
         self.take_in_enis();
         self.begin(Begin::FromStore).await;
         while self.has_releases() {
@@ -282,20 +261,17 @@ impl Actor {
         let mut is_watched = true;
         loop {
             // The sync is always due at some time.
-            let due = self.due.next().unwrap_or_else(|| Instant::now() + SYNC_PERIOD);
+            let due = self.next_due().unwrap_or_else(|| Instant::now() + SYNC_PERIOD);
             let has_releases = self.has_releases();
             tokio::select! {
                 biased;
-                lost = self.answers.next_lost() => self.roll_back(lost).await,
+                Some(lost) = self.answers.lost.recv() => self.roll_back(lost).await,
                 changed = self.enis.changed(), if is_watched => {
                     is_watched = changed.is_ok();
                     self.follow_list().await;
                 }
                 () = tokio::time::sleep_until(due) => self.do_due().await,
-                handover = self.handovers.recv(), if self.is_managed => match handover {
-                    Some(handover) => self.hand_over(handover).await,
-                    None => self.is_managed = false,
-                },
+                Some(handover) = self.handovers.recv() => self.hand_over(handover).await,
                 mail = mailbox.recv() => match mail {
                     Some(mail) => self.serve(mail).await,
                     None => break,
@@ -318,7 +294,7 @@ impl Actor {
                 error = Some(why.clone());
                 break;
             }
-            let due = self.due.next().unwrap_or_else(|| Instant::now() + SYNC_PERIOD);
+            let due = self.next_due().unwrap_or_else(|| Instant::now() + SYNC_PERIOD);
             tokio::select! {
                 biased;
                 () = &mut stop => {
@@ -357,12 +333,22 @@ impl Actor {
 
     /// Gives out the last answers, and syncs the recording.
     async fn end(mut self) {
-        if self.due.forget.is_some() {
+        if self.due.contains_key(&Task::Forget) {
             self.forget_gone().await;
         }
         self.holders.write(true);
         self.datastore.slot.sync();
         self.answers.end().await;
+    }
+
+    fn next_due(&self) -> Option<Instant> {
+        self.due.values().min().copied()
+    }
+
+    /// Takes the task if it is due.
+    fn take_due(&mut self, task: Task) -> bool {
+        let is_due = self.due.get(&task).is_some_and(|at| *at <= Instant::now());
+        is_due && self.due.remove(&task).is_some()
     }
 
     fn report(&self, event: Event) {

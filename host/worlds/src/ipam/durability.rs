@@ -22,7 +22,8 @@ pub(super) struct Answers {
     /// The life of the instance to which the answers belong.
     life: u64,
     waiting: mpsc::UnboundedSender<Waiting>,
-    lost: mpsc::UnboundedReceiver<Lost>,
+    /// What was lost: the instance is to be rebuilt.
+    pub(super) lost: mpsc::UnboundedReceiver<Lost>,
     task: JoinHandle<()>,
 }
 
@@ -117,7 +118,7 @@ impl Answers {
     /// Waits until everything written so far is durable.
     ///
     /// # Errors
-    /// If it may be lost; [`Answers::next_lost`] then reports it too.
+    /// If it may be lost; [`Answers::lost`] then reports it too.
     pub(super) async fn settle(&self, entry: u64) -> Result<(), String> {
         let (reply, settled) = oneshot::channel();
         self.give(entry, Ok(super::protocol::Done::Nothing {}), reply);
@@ -125,15 +126,6 @@ impl Answers {
             Ok(Ok(_)) => Ok(()),
             Ok(Err(refusal)) => Err(refusal.msg),
             Err(_) => Err("the host ends".to_owned()),
-        }
-    }
-
-    /// Returns when something was lost: the instance is to be rebuilt.
-    pub(super) async fn next_lost(&mut self) -> Lost {
-        match self.lost.recv().await {
-            Some(lost) => lost,
-            // Its task is gone, so there are no more answers.
-            None => std::future::pending().await,
         }
     }
 
@@ -161,13 +153,10 @@ async fn give_out(
     report_lost: mpsc::UnboundedSender<Lost>,
 ) {
     let Some(store) = store else { return };
-    while let Some(first) = waits.recv().await {
-        let mut batch = vec![first];
-        while let Ok(next) = waits.try_recv() {
-            batch.push(next);
-        }
+    let mut waiting = Vec::new();
+    while waits.recv_many(&mut waiting, usize::MAX).await > 0 {
         let lost_life = shared.lost_life.load(Ordering::SeqCst);
-        let (late, batch): (Vec<_>, Vec<_>) = batch.into_iter().partition(|waiting| waiting.life <= lost_life);
+        let (late, batch): (Vec<_>, Vec<_>) = waiting.drain(..).partition(|waiting| waiting.life <= lost_life);
         for waiting in late {
             let _ = waiting.reply.send(Err(lost("what was written before it was lost")));
         }
@@ -340,7 +329,7 @@ mod tests {
         assert!(answers.is_lost());
         assert!(give(&answers, 10).await.unwrap().is_err());
         assert_eq!(
-            answers.next_lost().await,
+            answers.lost.recv().await.unwrap(),
             Lost {
                 error: "unavailable: EIO".to_owned(),
                 valid_entry: 9

@@ -59,7 +59,6 @@ impl Inventory {
         let mut wanted = Self::default();
         for eni in sorted {
             if wanted.has_eni(&eni.id) {
-                tracing::warn!(eni = eni.id, "the interface is in the list twice; the first one counts");
                 continue;
             }
             let traits = Traits {
@@ -69,13 +68,7 @@ impl Inventory {
             };
             wanted.add_eni(&eni.id, traits);
             for ip in &eni.addresses {
-                if !wanted.add_address(&eni.id, ip) {
-                    tracing::warn!(
-                        eni = eni.id,
-                        address = ip,
-                        "the address is in the list twice; the first one counts"
-                    );
-                }
+                wanted.add_address(&eni.id, ip);
             }
         }
         wanted

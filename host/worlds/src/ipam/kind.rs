@@ -90,33 +90,6 @@ impl Kind for OfPods {
         ]
     }
 
-    fn plan<'a>(&'a self, of: Planning<'a>, plan: &'a mut Plan) -> Fallible<'a, ()> {
-        Box::pin(async move {
-            let Some(ipam) = of.config.world::<Ipam>() else {
-                return Ok(());
-            };
-            let (enis, _) = interfaces(&ipam.enis, RunMode::Once)?;
-            let Addresses { version, backends, .. } = Addresses::new(of.config, ipam, of.host_context).await?;
-            let active = Arc::clone(&version.active);
-            let managed =
-                super::ManagedGuest::new(Arc::clone(&active), version.unmanaged(), ipam.guest.failure.clone());
-            let settings = ipam.adapter.clone();
-            let key = settings.instance.clone();
-            let stop = std::future::pending();
-            let ended = super::once(settings, managed, backends, enis, stop, |_| {}).await?;
-            let found = active.plan.as_ref().map(|plan| plan.take(&key));
-            let pool = KeyPlan {
-                key,
-                guest: active.instances().name,
-                writes: found.unwrap_or_default().writes,
-                error: ended.error,
-                ..KeyPlan::default()
-            };
-            plan.add(self.name(), "address pool", vec![pool]);
-            Ok(())
-        })
-    }
-
     fn set_up<'a>(&'a self, (config, host_context, extent, _): On<'a>) -> Fallible<'a, Option<Box<dyn Ready + 'a>>> {
         Box::pin(async move {
             let Some(ipam) = config.world::<Ipam>() else {
@@ -131,6 +104,31 @@ impl Kind for OfPods {
 }
 
 impl Ready for Pods<'_> {
+    fn plan<'a>(&'a mut self, of: Planning<'a>, plan: &'a mut Plan) -> Fallible<'a, ()> {
+        Box::pin(async move {
+            let Some((Addresses { version, backends, .. }, (enis, _))) = self.setup.take() else {
+                return Ok(());
+            };
+            let active = Arc::clone(&version.active);
+            let policy = self.ipam.guest.failure.clone();
+            let managed = super::ManagedGuest::new(Arc::clone(&active), version.unmanaged(), policy);
+            let settings = self.ipam.adapter.clone();
+            let key = settings.instance.clone();
+            let stop = std::future::pending();
+            let ended = super::once(settings, managed, backends, enis, stop, |_| {}).await?;
+            let found = active.plan.as_ref().map(|plan| plan.take(&key));
+            let pool = KeyPlan {
+                key,
+                guest: active.instances().name,
+                writes: found.unwrap_or_default().writes,
+                error: ended.error,
+                ..KeyPlan::default()
+            };
+            plan.add(of.name, "address pool", vec![pool]);
+            Ok(())
+        })
+    }
+
     fn begin<'a>(&'a mut self, with: &mut Begin<'a>) -> Result<Loop<'a>, SetupError> {
         let Some((addresses, (enis, problems))) = self.setup.take() else {
             return Ok(kind::nothing());
@@ -172,13 +170,9 @@ fn summary(of: &super::Summary) -> Result<Summary, SetupError> {
     let (succeeded, released) = (1 - failed, of.released);
     Ok(Summary {
         is_true: failed == 0,
-        unchanged: None,
-        cut_short: None,
-        problems: Vec::new(),
-        held: Vec::new(),
-        failed: Vec::new(),
         line: format!("1 address pool: {succeeded} true, {failed} failed; 0 created, {released} destroyed"),
         json: to_raw_value(of).map_err(SetupError::failed)?,
+        ..Summary::default()
     })
 }
 

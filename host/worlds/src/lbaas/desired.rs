@@ -26,7 +26,7 @@ const SERVERS_FILE: &str = "servers.json";
 
 /// Every Service, and what load balancers should do for it.
 pub(crate) struct DesiredState {
-    settings: Settings,
+    pub(super) settings: Settings,
     file: PathBuf,
     objects: Objects,
     /// The servers that load balancers may send traffic to now.
@@ -35,7 +35,7 @@ pub(crate) struct DesiredState {
     remembered: Vec<Target>,
     /// Whether a look of this process was complete. From then on, remembered servers no longer replace missing Nodes.
     was_complete: bool,
-    completeness: Completeness,
+    pub(super) completeness: Completeness,
     /// The Services that carry each UID.
     owners: Claims<Key>,
     /// The servers differ from those in the file.
@@ -118,7 +118,7 @@ impl DesiredState {
         let complete = self.completeness.is_complete();
         let had_targets = !self.servers.targets.is_empty();
         let mut notes = Vec::new();
-        if is_about_servers || self.completed() || (no_nodes && !had_targets) {
+        if is_about_servers || self.completeness.completed() || (no_nodes && !had_targets) {
             self.was_complete |= complete;
             let was = std::mem::replace(&mut self.servers, adapter::servers(&self.objects));
             self.add_remembered_servers(no_nodes);
@@ -132,7 +132,7 @@ impl DesiredState {
             self.unsaved = true;
         }
         let has_services = self.objects.services().next().is_some();
-        let looked_at_nodes = had_targets || is_about_servers || self.completed();
+        let looked_at_nodes = had_targets || is_about_servers || self.completeness.completed();
         if self.servers.targets.is_empty() && has_services && looked_at_nodes {
             notes.push("no Node is ready and open to load balancers: Services are left without servers".to_owned());
         }
@@ -150,12 +150,13 @@ impl DesiredState {
     }
 
     fn is_left_over(&self, object: Option<&Object>) -> bool {
-        self.is_cluster() && matches!(object, Some(Object::Service(service)) if adapter::is_left_over(service))
+        self.completeness.is_cluster()
+            && matches!(object, Some(Object::Service(service)) if adapter::is_left_over(service))
     }
 
     /// The Services that this host no longer manages, but whose finalizer says that their objects may exist.
     pub(crate) fn left_over(&self) -> BTreeSet<Key> {
-        let services = self.objects.services().filter(|_| self.is_cluster());
+        let services = self.objects.services().filter(|_| self.completeness.is_cluster());
         let left_over = services.filter(|(_, service)| adapter::is_left_over(service));
         left_over.map(|(reference, _)| Key::from(reference)).collect()
     }
@@ -174,7 +175,7 @@ impl DesiredState {
     /// The UID of a Service that this host no longer manages, but whose finalizer says that its objects may exist.
     fn left_over_uid(&self, key: &Key) -> Option<String> {
         let service = self.objects.service(&key.namespace, &key.name)?;
-        let is_left_over = self.is_cluster() && adapter::is_left_over(service);
+        let is_left_over = self.completeness.is_cluster() && adapter::is_left_over(service);
         service.metadata.uid.clone().filter(|_| is_left_over)
     }
 
@@ -202,22 +203,12 @@ impl DesiredState {
         self.completeness.is_gone(&key.of_kind(Kind::Service))
     }
 
-    /// Whether the source shows the namespace of a key.
-    pub(crate) fn is_seen(&self, key: &Key) -> bool {
-        self.completeness.shows(&key.namespace)
-    }
-
-    /// Whether the source is a cluster: Services carry finalizers, and what the API server says is final.
-    pub(crate) fn is_cluster(&self) -> bool {
-        self.completeness.is_cluster()
-    }
-
     /// Remembers the servers of a complete look for the next process.
     ///
     /// # Errors
     /// If they can't be written.
     pub(crate) fn remember(&mut self) -> io::Result<()> {
-        if !self.is_complete() || !self.unsaved || self.is_unwritten {
+        if !self.completeness.is_complete() || !self.unsaved || self.is_unwritten {
             return Ok(());
         }
         if self.remembered != self.servers.targets {
@@ -284,20 +275,6 @@ impl DesiredState {
     /// Every key that is desired, whether or not its desired state is possible.
     pub(crate) fn keys(&self) -> BTreeSet<Key> {
         adapter::ours(&self.objects).collect()
-    }
-
-    /// Whether what was missing before the last look is known to be gone since that look.
-    pub(crate) fn completed(&self) -> bool {
-        self.completeness.completed()
-    }
-
-    /// Whether an object that the source does not show is gone.
-    pub(crate) fn is_complete(&self) -> bool {
-        self.completeness.is_complete()
-    }
-
-    pub(crate) fn settings(&self) -> &Settings {
-        &self.settings
     }
 }
 
@@ -389,7 +366,7 @@ mod tests {
         next.remember().unwrap();
         let changed = next.take_in(&[], true, true);
         assert_eq!(servers(&next, "web"), ["n2"], "it is in none");
-        assert!(next.completed() && changed.affected.contains(&key("web")));
+        assert!(next.completeness.completed() && changed.affected.contains(&key("web")));
 
         let changed = next.take_in(&[put(node("n3")), remove(&node("n2"))], false, true);
         assert_eq!(servers(&next, "web"), ["n3"], "what a source says is gone is gone");
@@ -419,10 +396,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut state = of_files(folder.path());
         let looked = state.take_in(&[], true, true);
-        assert!(looked.is_empty && !state.completed() && !state.is_complete());
+        assert!(looked.is_empty && !state.completeness.completed() && !state.completeness.is_complete());
         let looked = state.take_in(&[put(service("web", "u1"))], true, true);
         assert!(
-            !looked.is_empty && state.completed() && looked.notes.len() == 1,
+            !looked.is_empty && state.completeness.completed() && looked.notes.len() == 1,
             "{:?}",
             looked.notes
         );
@@ -433,7 +410,7 @@ mod tests {
 
         let mut new = of_files(folder.path());
         new.take_in(&[], true, false);
-        assert!(new.completed(), "there is nothing to lose");
+        assert!(new.completeness.completed(), "there is nothing to lose");
     }
 
     fn in_cluster(folder: &Path, namespaces: &[&str]) -> DesiredState {
@@ -480,7 +457,7 @@ mod tests {
         let looked = state.take_in(&[], true, true);
         assert!(looked.is_empty && !state.is_gone(&key("web")));
         let looked = state.take_in(&[put(service("web", "u1"))], true, true);
-        assert!(!looked.is_empty && state.completed());
+        assert!(!looked.is_empty && state.completeness.completed());
         let looked = state.take_in(&[remove(&service("web", "u1"))], true, true);
         assert!(!looked.is_empty && state.is_gone(&key("web")), "somebody watched it go");
     }
@@ -494,7 +471,9 @@ mod tests {
             namespace: "other".into(),
             name: "web".into(),
         };
-        assert!(state.is_gone(&key("web")) && !state.is_gone(&elsewhere) && !state.is_seen(&elsewhere));
+        assert!(
+            state.is_gone(&key("web")) && !state.is_gone(&elsewhere) && !state.completeness.shows(&elsewhere.namespace)
+        );
 
         let unreadable = Arc::new([key("web").of_kind(Kind::Service)].into());
         assert_eq!(state.take_in_unreadable(&unreadable), [key("web")].into());
@@ -529,14 +508,14 @@ mod tests {
         state.remember().unwrap();
         let servers = |state: &DesiredState| state.desired(&key("web")).unwrap().unwrap().servers.len();
         let looked = state.take_in(&[remove(&node("n1"))], true, true);
-        assert!(looked.no_nodes && !looked.is_empty && !state.is_complete());
+        assert!(looked.no_nodes && !looked.is_empty && !state.completeness.is_complete());
         assert_eq!((servers(&state), looked.affected), (1, BTreeSet::new()));
 
         let mut next = of_files(folder.path());
         assert!(next.take_in(&[put(service("web", "u1"))], true, true).no_nodes);
         assert_eq!(servers(&next), 1, "at the start as well");
         let looked = next.take_in(&[put(node("n2"))], true, true);
-        assert!(!looked.no_nodes && next.completed());
+        assert!(!looked.no_nodes && next.completeness.completed());
         assert_eq!(next.desired(&key("web")).unwrap().unwrap().servers[0].name, "n2");
 
         let mut watched = in_cluster(folder.path(), &[]);

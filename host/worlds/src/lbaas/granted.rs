@@ -50,11 +50,7 @@ fn not_granted<'a>(grants: &Grants, load_balancers: &'a [String]) -> Option<(Acc
     {
         return None;
     }
-    let unwritable = if writes_some {
-        first_without(Access::Write)
-    } else {
-        None
-    };
+    let unwritable = writes_some.then(|| first_without(Access::Write)).flatten();
     unwritable.or_else(|| first_without(Access::Read))
 }
 

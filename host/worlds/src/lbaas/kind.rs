@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::LocalBoxFuture;
-use trueup_base::fence::Fence;
 use trueup_config::{self as config, Config, Lbaas, World};
 use trueup_instance::Worlds;
 use trueup_work::keyed;
@@ -52,14 +51,21 @@ impl Kind for OfServices {
         super::needs::EXAMPLE
     }
 
-    fn plan<'a>(&'a self, of: Planning<'a>, plan: &'a mut Plan) -> Fallible<'a, ()> {
+    fn set_up<'a>(&'a self, (config, host_context, _, fence): On<'a>) -> Fallible<'a, Option<Box<dyn Ready + 'a>>> {
         Box::pin(async move {
-            let Some(setup) = Setup::new(of.config, of.host_context, Fence::open()).await? else {
-                return Ok(());
-            };
-            let quarantine = Arc::new(Quarantine::load(&of.config.state_dir, guest::NAME));
-            let mut services = Services::new(&setup, quarantine, Publisher::of_plan())?;
-            keyed::plan::plan(&mut services, self.name(), &setup.keyed, of.all, plan).await?;
+            let setup = Setup::new(config, host_context, fence).await?;
+            Ok(setup.map(|setup| Box::new(setup) as _))
+        })
+    }
+}
+
+impl Ready for Setup<'_> {
+    fn plan<'a>(&'a mut self, of: Planning<'a>, plan: &'a mut Plan) -> Fallible<'a, ()> {
+        Box::pin(async move {
+            let setup: &Self = self;
+            let quarantine = Arc::new(Quarantine::load(&setup.keyed.config.state_dir, guest::NAME));
+            let mut services = Services::new(setup, quarantine, Publisher::of_plan())?;
+            keyed::plan::plan(&mut services, of.name, &setup.keyed, of.all, plan).await?;
             if let Some(anexia) = setup.anexia.as_ref().filter(|_| of.orphans) {
                 let load_balancers = &setup.lbaas.adapter.load_balancers;
                 let found = anexia.orphans(load_balancers, services.uids()).await;
@@ -71,22 +77,10 @@ impl Kind for OfServices {
                         ..Orphan::from(object)
                     }));
             }
-            if let Some(engine) = setup.simulated_engine {
-                engine.stop().await;
-            }
             Ok(())
         })
     }
 
-    fn set_up<'a>(&'a self, (config, host_context, _, fence): On<'a>) -> Fallible<'a, Option<Box<dyn Ready + 'a>>> {
-        Box::pin(async move {
-            let setup = Setup::new(config, host_context, fence).await?;
-            Ok(setup.map(|setup| Box::new(setup) as _))
-        })
-    }
-}
-
-impl Ready for Setup<'_> {
     fn begin<'a>(&'a mut self, with: &mut Begin<'a>) -> Result<Loop<'a>, SetupError> {
         let setup: &Self = self;
         let fence = with.leadership.fence().clone();

@@ -17,8 +17,9 @@ mod write;
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use serde_json::json;
 use trueup_capabilities::Backends;
 use trueup_capabilities::meter::Effects;
@@ -71,26 +72,25 @@ impl<'a> Services<'a> {
 
     /// The UIDs of the source's Services, and of those whose objects may still exist.
     fn uids(&self) -> BTreeSet<String> {
-        let known = self.known();
+        let known = self.shared.known.lock();
         let remembered = known.keys().flat_map(|key| known::locations(&known, key).into_keys());
         remembered.chain(self.desired.uids()).collect()
     }
 
-    fn known(&self) -> MutexGuard<'_, KnownKeys> {
-        self.shared.known.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Keys that have objects and are no longer desired.
     fn gone(&self) -> Vec<Key> {
-        let known = self.known();
-        let gone = |key: &&Key| self.desired.is_seen(key) && self.desired.desired(key).is_none();
+        let known = self.shared.known.lock();
+        let gone = |key: &&Key| self.desired.completeness.shows(&key.namespace) && self.desired.desired(key).is_none();
         known.keys().filter(gone).cloned().collect()
     }
 
     /// Watching fewer namespaces than before does not mean that the Services of the others are gone.
     fn say_what_is_not_seen(&self) {
-        let known = self.known();
-        let count = known.keys().filter(|key| !self.desired.is_seen(key)).count();
+        let known = self.shared.known.lock();
+        let count = known
+            .keys()
+            .filter(|key| !self.desired.completeness.shows(&key.namespace))
+            .count();
         if count > 0 {
             tracing::warn!(
                 "{count} services whose objects may exist are in namespaces that are not looked at: they stay as they are; \
@@ -109,7 +109,7 @@ impl<'a> Services<'a> {
     /// Once every key is in its desired state, the intents on disk cover all that a kill may leave without its tags.
     fn note_all_listed(&self, last_results: &LastResults<Key>) {
         let anexia = self.setup.anexia.as_ref().filter(|anexia| anexia.looks_by_name());
-        let Some(anexia) = anexia.filter(|_| self.desired.is_complete()) else {
+        let Some(anexia) = anexia.filter(|_| self.desired.completeness.is_complete()) else {
             return;
         };
         let is_true = |key: &Key| matches!(last_results.get(key), Some(Ok(())));
@@ -139,14 +139,14 @@ impl Reconciler for Services<'_> {
     };
 
     fn look(&mut self, batch: &Batch) -> SourceChanges<Key> {
-        let has_keys = self.known().keys().next().is_some();
+        let has_keys = self.shared.known.lock().keys().next().is_some();
         let unreadable = self.desired.take_in_unreadable(&batch.unreadable);
         let mut looked = self.desired.take_in(&batch.changes, batch.complete, has_keys);
         looked.affected.extend(unreadable);
         if let Err(error) = self.desired.remember() {
             tracing::warn!("the servers are not remembered for the next start: {error}");
         }
-        if self.desired.completed() {
+        if self.desired.completeness.completed() {
             // Keys that were deleted while the host was down, or while a manifest could not be read.
             looked.affected.extend(self.gone());
             looked.affected.extend(self.set_aside_and_gone());
@@ -160,7 +160,7 @@ impl Reconciler for Services<'_> {
     fn keys(&self) -> BTreeSet<Key> {
         let mut keys = self.desired.keys();
         keys.extend(self.desired.left_over());
-        if self.desired.is_complete() {
+        if self.desired.completeness.is_complete() {
             keys.extend(self.gone());
             keys.extend(self.set_aside_and_gone());
         }
@@ -176,7 +176,7 @@ impl Reconciler for Services<'_> {
             Some(Err(error)) => Wanted::Refused(error),
             Some(Ok(desired)) => Wanted::Work(Some(desired)),
             None if self.desired.is_gone(key) => Wanted::Work(None),
-            None if self.desired.locations(&self.known(), key).is_empty() => Wanted::Nothing,
+            None if self.desired.locations(&self.shared.known.lock(), key).is_empty() => Wanted::Nothing,
             None => Wanted::Held,
         }
     }
@@ -195,11 +195,11 @@ impl Reconciler for Services<'_> {
     }
 
     fn turn(&mut self, key: &Key, desired: Option<Desired>, mut turn: Turn) -> Turning<Self> {
-        let locations = self.desired.locations(&self.known(), key);
+        let locations = self.desired.locations(&self.shared.known.lock(), key);
         if let Some(desired) = &desired
             && turn.shared.active.plan.is_none()
             && !locations.contains_key(&desired.service_uid)
-            && desired.service_uid == adapter::made_uid(key, self.desired.settings())
+            && desired.service_uid == adapter::made_uid(key, &self.desired.settings)
         {
             tracing::info!(%key, "the Service has no metadata.uid: its objects carry {}", desired.service_uid);
         }

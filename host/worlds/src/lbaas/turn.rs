@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use trueup_base::text;
@@ -133,8 +134,7 @@ impl ServiceTurn {
     }
 
     fn known<T>(&self, change: impl FnOnce(&mut KnownKeys, &Key) -> std::io::Result<T>) -> Result<T, Failure> {
-        let mut known = self.shared.known.lock().unwrap_or_else(PoisonError::into_inner);
-        change(&mut known, &self.key).map_err(|error| Failure::from(error.to_string()))
+        change(&mut self.shared.known.lock(), &self.key).map_err(|error| Failure::from(error.to_string()))
     }
 
     /// Whether all of these load balancers have left the configuration.

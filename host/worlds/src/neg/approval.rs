@@ -6,14 +6,6 @@ use super::Negs;
 use crate::neg::adapter::{Desired, Key};
 
 impl Negs<'_> {
-    /// Whether the endpoints of a key that is gone may go now.
-    ///
-    /// # Errors
-    /// One line: they wait for an approval.
-    pub(super) fn may_go(&self, key: &Key) -> Result<(), String> {
-        self.setup.keyed.active.quotas.holdings.admit_all(&key.to_string())
-    }
-
     /// A key is in its desired state, or gone: counts its endpoints.
     pub(super) fn note_held(&self, key: &Key, gone: bool) {
         let (holdings, text) = (&self.setup.keyed.active.quotas.holdings, key.to_string());

@@ -44,10 +44,6 @@ impl Kind for OfNegs {
         super::needs::EXAMPLE
     }
 
-    fn plan<'a>(&'a self, of: Planning<'a>, plan: &'a mut Plan) -> Fallible<'a, ()> {
-        Box::pin(super::plan::plan(self.name(), of, plan))
-    }
-
     fn set_up<'a>(&'a self, (config, host_context, _, fence): On<'a>) -> Fallible<'a, Option<Box<dyn Ready + 'a>>> {
         Box::pin(async move {
             let setup = NegSetup::new(config, host_context, fence).await?;
@@ -69,7 +65,20 @@ impl Ready for NegSetup<'_> {
         })
     }
 
+    fn plan<'a>(&'a mut self, of: Planning<'a>, plan: &'a mut Plan) -> Fallible<'a, ()> {
+        Box::pin(super::plan::plan(self, of, plan))
+    }
+
     fn stop(self: Box<Self>) -> LocalBoxFuture<'static, ()> {
-        (*self).stop()
+        let Self {
+            operations, simulated, ..
+        } = *self;
+        Box::pin(async move {
+            // Dropping the backend ends its polling of operations.
+            drop(operations);
+            if let Some(simulated) = simulated {
+                simulated.stop().await;
+            }
+        })
     }
 }

@@ -10,7 +10,7 @@ use trueup_work::files;
 use trueup_work::keyed::SourceChanges;
 use trueup_work::lifecycle::quarantine::digest_of;
 
-use super::Negs;
+use super::{Negs, pop_due};
 use crate::neg::adapter::{Changed as Affected, Desired, Key};
 
 /// A cluster reports one change in several parts in quick succession, such as the two EndpointSlices of a pod with
@@ -91,10 +91,7 @@ impl Negs<'_> {
     /// The keys that have gathered for long enough.
     pub(super) fn take_gathered(&mut self, now_ms: u64) -> Vec<Key> {
         let mut gathered = Vec::new();
-        while self.gathering.first().is_some_and(|(until_ms, _)| *until_ms <= now_ms) {
-            let Some((_, key)) = self.gathering.pop_first() else {
-                break;
-            };
+        while let Some(key) = pop_due(&mut self.gathering, now_ms) {
             let entry = self.entry(&key);
             entry.gathers = None;
             entry.inbox.sync = true;
@@ -111,10 +108,9 @@ impl Negs<'_> {
         }
         let services = changed.seen.iter().map(|concern| &concern.reference);
         let services = services.filter(|reference| reference.kind == Kind::Service);
-        let keys = services.flat_map(|ObjectRef { namespace, name, .. }| {
+        let keys = services.flat_map(|reference| {
             let at = |port| Key {
-                namespace: namespace.clone(),
-                name: name.clone(),
+                service: reference.into(),
                 port,
             };
             let ports = at(0)..=at(u16::MAX);

@@ -46,7 +46,6 @@ use self::inbox::Inbox;
 use self::known::KnownKeys;
 use self::operations::{Ended, InFlight};
 use self::setup::NegSetup;
-use self::term::LastTerm;
 use self::turn::Out;
 
 /// What a turn is to do.
@@ -94,7 +93,6 @@ pub(crate) struct Negs<'a> {
     known: KnownKeys,
     /// Where Nodes are and were, for the next process.
     locations_file: PathBuf,
-    last_term: LastTerm,
     /// Calls that began before this time are not finished, since others have acted since. In milliseconds since 1970;
     /// 0 if no other host has acted.
     finishes_from_ms: u64,
@@ -132,7 +130,6 @@ impl<'a> Negs<'a> {
             objects: Objects::default(),
             known,
             locations_file,
-            last_term: LastTerm::new(state_dir),
             finishes_from_ms: 0,
             entries: BTreeMap::new(),
             alarms: BTreeSet::new(),
@@ -201,12 +198,8 @@ impl<'a> Negs<'a> {
 
     /// The keys whose timers are due. Their turns use the current instance or rebuild it.
     fn take_due(&mut self, now_ms: u64) -> Vec<(Key, Option<Cause>)> {
-        let mut due = Vec::new();
-        while self.alarms.first().is_some_and(|(due_ms, _)| *due_ms <= now_ms) {
-            let key = self.alarms.pop_first().map(|(_, key)| (key, Some(Cause::Timer)));
-            due.extend(key);
-        }
-        due
+        let due = std::iter::from_fn(|| pop_due(&mut self.alarms, now_ms));
+        due.map(|key| (key, Some(Cause::Timer))).collect()
     }
 
     /// Sets when the first timer of a key's instance is due.
@@ -223,12 +216,12 @@ impl<'a> Negs<'a> {
     fn show(&self, key: &Key, out: &Out) {
         let Some(state) = &out.found.state else { return };
         let instance = key.to_string();
-        let in_flight = state.in_flight.iter().map(|(operation, started)| OperationShown {
+        let in_flight = state.operations.iter().map(|of| OperationShown {
             key: instance.clone(),
-            operation: *operation,
-            action: if started.attaches { "attach" } else { "detach" }.to_owned(),
-            endpoints: started.endpoints,
-            at: state.in_flight_at.get(operation).cloned().unwrap_or_default(),
+            operation: of.operation,
+            action: if of.started().attaches { "attach" } else { "detach" }.to_owned(),
+            endpoints: of.endpoints.len(),
+            at: of.at(),
             since_ms: self.setup.keyed.host_context.host_status.now_ms(),
         });
         let at = NegAt {
@@ -258,4 +251,10 @@ impl<'a> Negs<'a> {
         });
         (!names.is_empty()).then_some(settings)
     }
+}
+
+/// The next key whose time has come.
+fn pop_due(times: &mut BTreeSet<(u64, Key)>, now_ms: u64) -> Option<Key> {
+    times.first().filter(|(due_ms, _)| *due_ms <= now_ms)?;
+    times.pop_first().map(|(_, key)| key)
 }

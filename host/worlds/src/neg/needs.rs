@@ -71,28 +71,23 @@ fn backend<'a>(neg: &'a Neg, needs: &mut Needs<'a>) -> Result<Probe<'a>, SetupEr
             zone: zone.to_owned(),
         };
         let (project, endpoint) = (&settings.project, &settings.endpoint);
-        let next = match reads.endpoints(&asked_for).await {
+        let error = match reads.endpoints(&asked_for).await {
             Ok(_) | Err(Error::NotFound) => {
                 return Ok(format!("{endpoint} takes the credentials, project {project}"));
             }
-            Err(error @ Error::Unauthorized) => (
-                error,
-                "correct `credentials_file` or `token_file` of [backend.neg]".to_owned(),
-            ),
-            Err(error @ Error::Refused(_)) => (
-                error,
+            Err(error) => error,
+        };
+        let next = match &error {
+            Error::Unauthorized => "correct `credentials_file` or `token_file` of [backend.neg]".to_owned(),
+            Error::Refused(_) => {
                 format!(
                     "correct `project` of [backend.neg], or grant its account roles/compute.networkAdmin in {project}"
-                ),
-            ),
-            Err(error) => (
-                error,
-                format!(
-                    "curl -sS {endpoint}: if that fails too, correct `url` of [backend.neg], a proxy or the network"
-                ),
+                )
+            }
+            _ => format!(
+                "curl -sS {endpoint}: if that fails too, correct `url` of [backend.neg], a proxy or the network"
             ),
         };
-        let (error, next) = next;
         Err(Problem::new(
             format!("{endpoint}, project {project}: {}", in_words(&error)),
             next,

@@ -4,8 +4,9 @@
 //! through a channel, and the backend keeps them until the guest knows of them.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use trueup_base::fence::Fence;
 use trueup_capabilities::async_trait;
 use trueup_capabilities::neg::{Api, Endpoint, Error, NegRef, RequestId};
@@ -40,11 +41,6 @@ pub(crate) struct Started {
 
 /// What an instance has started in this process and of whose end the guest does not know yet, by number.
 pub(crate) type InFlight = Arc<Mutex<BTreeMap<u64, Started>>>;
-
-/// Locks the operations in flight.
-pub(crate) fn of(in_flight: &InFlight) -> MutexGuard<'_, BTreeMap<u64, Started>> {
-    in_flight.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// The API of one instance. It refuses requests once others may have acted, and notes the operations it starts.
 pub(crate) struct Noted {
@@ -92,7 +88,7 @@ impl Api for Noted {
             attaches,
             endpoints: endpoints.len(),
         };
-        of(&self.in_flight).insert(operation, started);
+        self.in_flight.lock().insert(operation, started);
         self.operations.started(&self.instance, operation).await;
         Ok(operation)
     }

@@ -3,8 +3,6 @@
 //! The state is the guest's own; this module reads the format of the built-in guest. A guest with another format
 //! works all the same, but shows less.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use serde::Deserialize;
 use trueup_capabilities::metrics::Registry;
 use trueup_work::status::Migration;
@@ -14,39 +12,24 @@ use super::operations::Started;
 /// The guest's gauge of endpoints that are still to change their stack.
 pub(super) const MIGRATION_ENDPOINTS: &str = "trueup_neg_migration_endpoints";
 
-/// What a guest's state says.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+/// A guest's state, as the built-in guest writes it.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
 pub(super) struct State {
-    /// Operations in flight, by number.
-    pub(super) in_flight: BTreeMap<u64, Started>,
-    /// The zones and subnets of the same operations, such as `zone-a/default`.
-    pub(super) in_flight_at: BTreeMap<u64, String>,
-    detaching_at: BTreeSet<String>,
     paused: bool,
-    wait_ends_ms: Option<u64>,
     /// Whether an operator set the error state.
     pub(super) in_error_state: bool,
-}
-
-/// A guest's state, as the built-in guest writes it.
-#[derive(Deserialize)]
-pub(super) struct Snapshot {
-    #[serde(default)]
-    paused: bool,
-    #[serde(default)]
-    in_error_state: bool,
-    #[serde(default)]
     wait_ends_ms: Option<u64>,
-    #[serde(default)]
+    /// By number.
     pub(super) operations: Vec<Operation>,
 }
 
 /// An operation in flight.
-#[derive(Deserialize)]
+#[derive(Debug, Deserialize)]
 pub(super) struct Operation {
     pub(super) operation: u64,
     #[serde(default)]
-    pub(super) does: String,
+    does: String,
     #[serde(default)]
     pub(super) zone: String,
     #[serde(default)]
@@ -57,36 +40,24 @@ pub(super) struct Operation {
     pub(super) endpoints: Vec<(String, String, String, String)>,
 }
 
-impl Snapshot {
-    /// `None` if the guest uses another format.
-    pub(super) fn read(snapshot: &str) -> Option<Self> {
-        serde_json::from_str(snapshot).ok()
+impl Operation {
+    pub(super) fn started(&self) -> Started {
+        Started {
+            attaches: self.does == "attach",
+            endpoints: self.endpoints.len(),
+        }
+    }
+
+    /// Its zone and subnet, such as `zone-a/default`.
+    pub(super) fn at(&self) -> String {
+        format!("{}/{}", self.zone, self.subnet)
     }
 }
 
 impl State {
     /// Reads a snapshot. `None` if the guest uses another format.
     pub(super) fn read(snapshot: &str) -> Option<Self> {
-        let snapshot = Snapshot::read(snapshot)?;
-        let mut state = Self {
-            paused: snapshot.paused,
-            wait_ends_ms: snapshot.wait_ends_ms,
-            in_error_state: snapshot.in_error_state,
-            ..Self::default()
-        };
-        for operation in snapshot.operations {
-            let at = format!("{}/{}", operation.zone, operation.subnet);
-            if operation.migration {
-                state.detaching_at.insert(at.clone());
-            }
-            state.in_flight_at.insert(operation.operation, at);
-            let started = Started {
-                attaches: operation.does == "attach",
-                endpoints: operation.endpoints.len(),
-            };
-            state.in_flight.insert(operation.operation, started);
-        }
-        Some(state)
+        serde_json::from_str(snapshot).ok()
     }
 
     /// The progress of its migration, with the guest's counts. `None` if none is in progress.
@@ -102,10 +73,11 @@ impl State {
                 counted(metrics, instance, &series)
             })
             .sum();
+        let detaching = self.operations.iter().filter(|operation| operation.migration);
         Some(Migration {
             migrating,
             of: committed.saturating_add(migrating),
-            detaching_at: self.detaching_at.clone(),
+            detaching_at: detaching.map(Operation::at).collect(),
             paused: self.paused,
             paused_until_ms: self.wait_ends_ms,
         })
@@ -126,6 +98,8 @@ pub(super) fn counted(metrics: &Registry, instance: &str, series: &str) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use trueup_capabilities::bindings::host::metrics::Label;
     use trueup_capabilities::metrics::{Line, Origin};
 
@@ -155,9 +129,8 @@ mod tests {
             attaches: false,
             endpoints: 2,
         };
-        assert_eq!(state.in_flight.get(&7), Some(&detaching));
-        assert_eq!(state.in_flight.len(), 2);
-        assert_eq!(state.in_flight_at[&9], "b/s");
+        assert_eq!(state.operations[0].started(), detaching);
+        assert_eq!(state.operations[1].at(), "b/s");
 
         let metrics = Registry::default();
         gauge(&metrics, INSTANCE, "trueup_neg_migration_endpoints", None, 40.0);
@@ -174,6 +147,6 @@ mod tests {
     fn nothing_migrates_where_nothing_is_paused_and_nothing_is_left() {
         let state = State::read(r#"{"version":2}"#).unwrap();
         assert_eq!(state.migration(&Registry::default(), INSTANCE), None);
-        assert_eq!(State::read("another guest's"), None);
+        assert!(State::read("another guest's").is_none());
     }
 }

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
-use futures_util::future::LocalBoxFuture;
+use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use trueup_base::fence::Fence;
 use trueup_capabilities::async_trait;
@@ -39,7 +39,7 @@ pub(crate) struct NegSetup<'c> {
     /// Their ends, until the one loop has them that takes them.
     pub(super) ends: Option<mpsc::Receiver<Ended>>,
     /// The simulated Compute Engine that was started for this run.
-    simulated: Option<Server>,
+    pub(super) simulated: Option<Server>,
 }
 
 impl<'c> NegSetup<'c> {
@@ -87,20 +87,6 @@ impl<'c> NegSetup<'c> {
             NegBackend::Compute(backend) => reads(backend, self.simulated.as_ref().map(Server::local_addr)),
             NegBackend::Simulated => Ok(Arc::new(Simulated::default())),
         }
-    }
-
-    /// Stops what was started for this run or plan.
-    pub(super) fn stop(self) -> LocalBoxFuture<'static, ()> {
-        let Self {
-            operations, simulated, ..
-        } = self;
-        Box::pin(async move {
-            // Dropping the backend ends its polling of operations.
-            drop(operations);
-            if let Some(simulated) = simulated {
-                simulated.stop().await;
-            }
-        })
     }
 }
 
@@ -218,10 +204,6 @@ impl InProcess {
         };
         (Arc::new(this), ends)
     }
-
-    fn pending(&self) -> MutexGuard<'_, BTreeSet<(String, u64)>> {
-        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 #[async_trait]
@@ -231,7 +213,7 @@ impl Operations for InProcess {
     }
 
     async fn started(&self, instance: &str, operation: u64) {
-        self.pending().insert((instance.to_owned(), operation));
+        self.pending.lock().insert((instance.to_owned(), operation));
         self.negs.end(operation, true);
         let ended = Ended {
             instance: instance.to_owned(),
@@ -243,10 +225,10 @@ impl Operations for InProcess {
     }
 
     fn is_pending(&self, instance: &str, operation: u64) -> bool {
-        self.pending().contains(&(instance.to_owned(), operation))
+        self.pending.lock().contains(&(instance.to_owned(), operation))
     }
 
     async fn acknowledged(&self, instance: &str, operation: u64) {
-        self.pending().remove(&(instance.to_owned(), operation));
+        self.pending.lock().remove(&(instance.to_owned(), operation));
     }
 }

@@ -17,7 +17,7 @@ use trueup_work::lifecycle::failure::Failure;
 
 use super::Work;
 use super::inbox::Inbox;
-use super::operations::{self, InFlight, NOT_FOUND, Operations, Started};
+use super::operations::{InFlight, NOT_FOUND, Operations, Started};
 use super::progress::State;
 use crate::neg::adapter::Key;
 use crate::neg::guest::{Error, OnOperation, OnTimer, SetErrorState, Sync, SyncReport};
@@ -138,7 +138,7 @@ impl NegTurn {
             self.found.operation_failure.take_if(|_| is_empty);
         }
         self.found.state = self.state().await?;
-        let in_flight = !operations::of(&self.in_flight).is_empty();
+        let in_flight = !self.in_flight.lock().is_empty();
         let waits = self.turn.slot.timer_ms().is_some();
         Ok(self.work.is_gone && is_empty && !in_flight && !waits)
     }
@@ -148,7 +148,7 @@ impl NegTurn {
     async fn ready(&mut self) -> Result<bool, Failure> {
         self.turn.go_on()?;
         if !self.turn.slot.is_live() {
-            operations::of(&self.in_flight).clear();
+            self.in_flight.lock().clear();
         }
         let Some(interrupted) = self.turn.ready(Some(&self.work.settings)).await? else {
             return Ok(false);
@@ -158,9 +158,10 @@ impl NegTurn {
             Some(interrupted) => self.give_up(&interrupted)?,
             None => {}
         }
-        let known = self.state().await?.map(|state| state.in_flight).unwrap_or_default();
-        for (operation, started) in known {
-            operations::of(&self.in_flight).entry(operation).or_insert(started);
+        let known = self.state().await?.unwrap_or_default();
+        for known in known.operations {
+            let operation = known.operation;
+            self.in_flight.lock().entry(operation).or_insert(known.started());
             if !self.operations.is_pending(self.turn.slot.key(), operation) {
                 self.inbox
                     .ends
@@ -211,7 +212,7 @@ impl NegTurn {
     async fn acknowledged(&mut self, operation: u64, failure: Option<&str>) {
         self.inbox.ends.remove(&operation);
         self.operations.acknowledged(self.turn.slot.key(), operation).await;
-        let started = operations::of(&self.in_flight).remove(&operation);
+        let started = self.in_flight.lock().remove(&operation);
         if let Some(failure) = failure {
             tracing::warn!(
                 instance = self.turn.slot.key(),

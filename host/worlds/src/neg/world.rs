@@ -22,7 +22,7 @@ use trueup_work::status::NegAt;
 use super::inbox::Inbox;
 use super::operations::{Ended, Noted};
 use super::turn::{Found, NegTurn, Out};
-use super::{Negs, SetErrorState, Work, known};
+use super::{Negs, SetErrorState, Work, known, term};
 use crate::neg::adapter::{Desired, Key};
 use crate::neg::guest::NAME;
 
@@ -76,7 +76,8 @@ impl Reconciler for Negs<'_> {
                 is_gone: false,
             }),
             None if self.targets.is_gone(key) => {
-                if let Err(why) = self.may_go(key) {
+                let holdings = &self.setup.keyed.active.quotas.holdings;
+                if let Err(why) = holdings.admit_all(&key.to_string()) {
                     return Wanted::Waits(why);
                 }
                 self.settings_left(key).map_or(Wanted::Forget, |settings| {
@@ -134,7 +135,7 @@ impl Reconciler for Negs<'_> {
     /// If others have acted since this host did, what it had begun before is not finished.
     fn begin_term(&mut self, leadership: &Leadership) {
         let transitions = leadership.term().and_then(|term| term.transitions);
-        if transitions.is_some_and(|transitions| self.last_term.begin(transitions)) {
+        if transitions.is_some_and(|transitions| term::others_acted(&self.setup.keyed.config.state_dir, transitions)) {
             self.finishes_from_ms = SystemClock.now_ms();
         }
     }
@@ -201,7 +202,7 @@ impl Reconciler for Negs<'_> {
         entry.operation_failure.clone_from(&out.found.operation_failure);
         entry.last_at_ms = entry.last_at_ms.max(out.last_at_ms);
         if let Some(state) = &out.found.state {
-            entry.in_flight = state.in_flight.len();
+            entry.in_flight = state.operations.len();
         }
         self.set_alarm(key, slot.and_then(InstanceSlot::timer_ms));
         self.show(key, out);

@@ -48,10 +48,8 @@ impl Approval {
     }
 }
 
-/// Waits until an operator approves what waits. Without an `approval` it never returns.
-pub(super) async fn approved(approval: Option<&Approval>) {
-    match approval {
-        Some(approval) => approval.active.approved.notified().await,
-        None => std::future::pending().await,
-    }
+/// Waits until an operator approves what waits. `None` without an `approval`.
+pub(super) async fn approved(approval: Option<&Approval>) -> Option<()> {
+    approval?.active.approved.notified().await;
+    Some(())
 }

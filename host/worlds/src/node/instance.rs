@@ -8,7 +8,6 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use trueup_capabilities::Backends;
-use trueup_instance::Instances;
 use trueup_journal::By;
 use trueup_work::lifecycle::active::{Active, Handover};
 use trueup_work::lifecycle::failure::Failure;
@@ -16,7 +15,7 @@ use trueup_work::slot::{CallContext, InstanceSlot};
 
 /// The one instance of a guest, or none until its next call.
 pub(super) struct NodeInstance {
-    slot: InstanceSlot,
+    pub(super) slot: InstanceSlot,
     /// Whether it began with its settings alone and got no full resync since.
     is_blank: bool,
     /// The entry of the last call that was answered.
@@ -31,16 +30,6 @@ impl NodeInstance {
             is_blank: false,
             last_entry: None,
         }
-    }
-
-    /// Holds the active version.
-    pub(super) fn active(&self) -> Arc<Active> {
-        Arc::clone(self.slot.active())
-    }
-
-    /// The version of the next call.
-    pub(super) fn instances(&self) -> Arc<Instances> {
-        self.slot.instances()
     }
 
     /// The name in messages: `NAME/KEY`.
@@ -128,15 +117,5 @@ impl NodeInstance {
         // The caller may have disconnected.
         let _ = handover.reply.send(moved);
         is_active
-    }
-
-    /// Call between calls: syncs the recording to disk if it is due.
-    pub(super) fn tick(&mut self) {
-        self.slot.tick();
-    }
-
-    /// Syncs the whole recording to disk: nothing will sync it later.
-    pub(super) fn sync(&mut self) {
-        self.slot.sync();
     }
 }

@@ -1,5 +1,7 @@
 //! This node, its number and the Services on it, as a kind of work.
 
+use std::sync::Arc;
+
 use serde_json::value::to_raw_value;
 use trueup_config::{self as config, Config, ThisNode, World};
 use trueup_instance::Worlds;
@@ -8,6 +10,7 @@ use trueup_work::kind::{self, Begin, Fallible, Kind, Loop, On, Planning, Ready, 
 use trueup_work::needs::Needs;
 use trueup_work::plan::Plan;
 use trueup_work::setup::SetupError;
+use trueup_work::status::HostStatus;
 
 use super::messages;
 use super::setup::NodeSetup;
@@ -26,9 +29,10 @@ const WORLDS: Worlds = &[
 ];
 
 /// What a run on this node needs.
-struct Node<'c> {
-    config: &'c Config,
-    node: &'c ThisNode,
+pub(super) struct Node<'c> {
+    pub(super) config: &'c Config,
+    pub(super) node: &'c ThisNode,
+    pub(super) host_status: &'c Arc<HostStatus>,
     /// `None` once the loop has it.
     setup: Option<NodeSetup>,
 }
@@ -68,27 +72,31 @@ impl Kind for OfThisNode {
         ]
     }
 
-    fn plan<'a>(&'a self, of: Planning<'a>, plan: &'a mut Plan) -> Fallible<'a, ()> {
-        Box::pin(async move {
-            let Some(node) = of.config.world() else {
-                return Ok(());
-            };
-            let setup = NodeSetup::new(of.config, node, of.host_context).await?;
-            super::plan::plan(self.name(), (of, node), setup, plan).await;
-            Ok(())
-        })
-    }
-
     fn set_up<'a>(&'a self, (config, host_context, ..): On<'a>) -> Fallible<'a, Option<Box<dyn Ready + 'a>>> {
         Box::pin(async move {
             let Some(node) = config.world() else { return Ok(None) };
             let setup = Some(NodeSetup::new(config, node, host_context).await?);
-            Ok(Some(Box::new(Node { config, node, setup }) as _))
+            let host_status = &host_context.host_status;
+            Ok(Some(Box::new(Node {
+                config,
+                node,
+                host_status,
+                setup,
+            }) as _))
         })
     }
 }
 
 impl Ready for Node<'_> {
+    fn plan<'a>(&'a mut self, of: Planning<'a>, plan: &'a mut Plan) -> Fallible<'a, ()> {
+        Box::pin(async move {
+            if let Some(setup) = self.setup.take() {
+                super::plan::plan(of, self, setup, plan).await;
+            }
+            Ok(())
+        })
+    }
+
     fn begin<'a>(&'a mut self, with: &mut Begin<'a>) -> Result<Loop<'a>, SetupError> {
         let Some(setup) = self.setup.take() else {
             return Ok(kind::nothing());
@@ -97,9 +105,8 @@ impl Ready for Node<'_> {
             source_is_reported: with.source_is_reported,
             once: with.context.is_once(),
         };
-        let host_status = &with.management.host_context.host_status;
         let connect = |version| with.management.connect(version);
-        let on_node = OnNode::new(self.config, self.node, setup, connect, host_status, mode);
+        let on_node = OnNode::new(self.config, self.node, setup, connect, self.host_status, mode);
         let input = with.input()?;
         let (context, tell) = (with.context, with.report);
         let tell = |event| tell(Event::Own(messages::own(&event)));
@@ -108,13 +115,12 @@ impl Ready for Node<'_> {
             let json = to_raw_value(&summary).map_err(SetupError::failed)?;
             Ok(Some(Summary {
                 is_true: summary.is_true(),
-                unchanged: None,
                 line: summary.to_string(),
                 json,
                 cut_short: summary.cut_short,
                 problems: summary.problems,
-                held: Vec::new(),
                 failed: summary.failed,
+                ..Summary::default()
             }))
         }))
     }

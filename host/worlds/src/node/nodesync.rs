@@ -130,8 +130,6 @@ pub struct Numbering {
     /// Why this node's addresses are not in its record. `None` if they are, or nothing has failed so far.
     unpublished: Option<String>,
     kube_nodes: BTreeMap<String, KubeNode>,
-    is_fed: bool,
-    is_managed: bool,
     known: watch::Sender<KnownNodes>,
     state: watch::Sender<NumberState>,
 }
@@ -174,7 +172,7 @@ impl Numbering {
 
     /// Ready to run.
     pub(super) fn new(guest: Watched, parts: Parts) -> Self {
-        let instances = guest.instance.instances();
+        let instances = guest.instance.slot.instances();
         let (setting, default) = KEY_PREFIX;
         let set = instances.settings.get(setting).and_then(serde_json::Value::as_str);
         let prefix = format!("{}{ALLOCATED_IDS}", set.unwrap_or(default));
@@ -200,8 +198,6 @@ impl Numbering {
             unreadable: BTreeMap::new(),
             unpublished: None,
             kube_nodes: BTreeMap::new(),
-            is_fed: true,
-            is_managed: true,
             known: watch::Sender::default(),
             state: watch::Sender::default(),
         }
@@ -230,28 +226,16 @@ impl Numbering {
             step = tokio::select! {
                 biased;
                 () = ending.asked() => break,
-                handover = self.guest.handovers.recv(), if self.is_managed => match handover {
-                    Some(handover) => Step::HandOver(handover),
-                    None => {
-                        self.is_managed = false;
-                        Step::Look
-                    }
-                },
+                Some(handover) = self.guest.handovers.recv() => Step::HandOver(handover),
                 Some(urgent) = self.parts.urgent_keys.recv() => Step::Urgent(urgent),
-                changes = self.parts.kube.recv(), if self.is_fed => match changes {
-                    Some(changes) => Step::TakeKube(changes),
-                    None => {
-                        self.is_fed = false;
-                        Step::Look
-                    }
-                },
+                Some(changes) = self.parts.kube.recv() => Step::TakeKube(changes),
                 Some(followed) = self.following.next() => Step::TakeFollowed(followed),
                 () = tokio::time::sleep(pause) => Step::Look,
                 _ = sync.tick() => Step::Rest,
             };
         }
         self.following.end().await;
-        self.guest.instance.sync();
+        self.guest.instance.slot.sync();
     }
 
     /// Does the step, and then what is due.
@@ -272,7 +256,7 @@ impl Numbering {
             }
             Step::TakeKube(changes) => self.take_kube(changes).await,
             Step::TakeFollowed(followed) => self.take_followed(followed).await,
-            Step::Rest => self.guest.instance.tick(),
+            Step::Rest => self.guest.instance.slot.tick(),
             Step::Look => {}
         }
         self.take_ready().await;
@@ -434,7 +418,7 @@ impl Numbering {
 
     fn unanswered(&mut self, failure: Failure) {
         if let Some(too_much) = self.guest.supervisor.failed(&self.key, &failure) {
-            let instances = self.guest.instance.instances();
+            let instances = self.guest.instance.slot.instances();
             self.guest.supervisor.fall_back(&instances, &self.key, too_much);
         }
         self.resync_later(failure.error);

@@ -4,7 +4,6 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use trueup_config::ThisNode;
 use trueup_instance::Instances;
 use trueup_journal::{Ask, Ending, Entry, Event, Segment, segment_numbers, segment_path};
 use trueup_work::host_context::Version;
@@ -12,6 +11,7 @@ use trueup_work::input::{From, Input};
 use trueup_work::kind::Planning;
 use trueup_work::plan::{KeyPlan, Plan};
 
+use super::kind::Node;
 use super::renderer_states::Expected;
 use super::setup::NodeSetup;
 use super::{Mode, OnNode, guest_of};
@@ -94,8 +94,9 @@ fn rendered(entries: &[Entry]) -> Option<Expected> {
     expected
 }
 
-/// Adds what each guest of this node would write. `kind`: the name of the summary.
-pub(super) async fn plan(kind: &'static str, (of, node): (Planning<'_>, &ThisNode), setup: NodeSetup, plan: &mut Plan) {
+/// Adds what each guest of this node would write.
+pub(super) async fn plan(of: Planning<'_>, on: &Node<'_>, setup: NodeSetup, plan: &mut Plan) {
+    let node = on.node;
     let loaded = setup.nodesync.iter().chain(&setup.service).chain(&setup.renderers);
     let guests: Vec<_> = loaded.map(|loaded| Arc::clone(&loaded.version.active)).collect();
     let mode = Mode {
@@ -103,7 +104,7 @@ pub(super) async fn plan(kind: &'static str, (of, node): (Planning<'_>, &ThisNod
         once: true,
     };
     let connect = |version: Version| version.unmanaged();
-    let on_node = OnNode::new(of.config, node, setup, connect, &of.host_context.host_status, mode);
+    let on_node = OnNode::new(on.config, node, setup, connect, on.host_status, mode);
     let input = Input {
         from: From::Once(of.all.clone()),
         cluster: None,
@@ -133,8 +134,8 @@ pub(super) async fn plan(kind: &'static str, (of, node): (Planning<'_>, &ThisNod
             _ => plan.problem(format!("{what}: {error}")),
         }
     }
-    plan.add(kind, "guest", keys);
-    if let (Some(id), Some(line)) = (summary.id, plan.summaries.get_mut(kind)) {
+    plan.add(of.name, "guest", keys);
+    if let (Some(id), Some(line)) = (summary.id, plan.summaries.get_mut(of.name)) {
         line.push_str(&format!("; {} has the number {id}", node.name));
     }
 }

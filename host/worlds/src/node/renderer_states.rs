@@ -46,9 +46,7 @@ impl Expected {
                 self.services.insert(key_of(&service.id), service.clone());
             }
             Call::UpdateService { old, new } => {
-                if old.id.namespace != new.id.namespace || old.id.name != new.id.name {
-                    self.services.remove(&key_of(&old.id));
-                }
+                self.services.remove(&key_of(&old.id));
                 self.services.insert(key_of(&new.id), new.clone());
             }
             Call::DeleteService { service } => {
@@ -139,8 +137,6 @@ pub(super) struct Resyncing {
     missed: Vec<Call>,
     /// It missed too many, and needs another resync.
     is_too_much: bool,
-    /// It was replaced since: the resync was for the one before.
-    is_void: bool,
 }
 
 impl Resyncing {
@@ -277,8 +273,7 @@ impl RendererStates {
         Some(self.expected.event())
     }
 
-    /// The renderer took everything so far. Returns what it missed meanwhile. Empty if it is in step, or was replaced
-    /// and has to begin again.
+    /// The renderer took everything so far. Returns what it missed meanwhile. Empty if it is in step.
     pub(super) fn next_missed(&mut self, renderer: usize) -> Vec<Call> {
         let Some(state) = self.renderers.get_mut(renderer) else {
             return Vec::new();
@@ -286,9 +281,6 @@ impl RendererStates {
         let Some(resyncing) = state.resyncing.take() else {
             return Vec::new();
         };
-        if resyncing.is_void {
-            return Vec::new();
-        }
         if !resyncing.is_too_much && resyncing.missed.is_empty() {
             self.took_resync(renderer);
             return Vec::new();
@@ -303,11 +295,8 @@ impl RendererStates {
 
     /// The renderer refused what it got.
     pub(super) fn resync_failed(&mut self, renderer: usize) {
-        let resyncing = self
-            .renderers
-            .get_mut(renderer)
-            .and_then(|state| state.resyncing.take());
-        if resyncing.is_some_and(|resyncing| !resyncing.is_void) {
+        let state = self.renderers.get_mut(renderer);
+        if state.and_then(|state| state.resyncing.take()).is_some() {
             self.failed(renderer);
         }
     }
@@ -407,17 +396,10 @@ impl RendererStates {
         }
     }
 
-    /// A new version renders, or the same one from nothing: it needs a full resync.
+    /// A new version renders, or the same one from nothing: it needs a full resync. It must not be in one.
     pub(super) fn is_new(&mut self, renderer: usize) {
         if let Some(state) = self.renderers.get_mut(renderer) {
-            let resyncing = state.resyncing.take().map(|_| Resyncing {
-                is_void: true,
-                ..Resyncing::default()
-            });
-            *state = RendererState {
-                resyncing,
-                ..RendererState::default()
-            };
+            *state = RendererState::default();
         }
     }
 

@@ -68,7 +68,7 @@ impl Rendering {
         let states = RendererStates::new(renderers.len());
         let renderers = renderers.into_iter().map(|(instance, supervisor)| Renderer {
             name: instance.name(),
-            active: instance.active(),
+            active: Arc::clone(instance.slot.active()),
             instance: Arc::new(Mutex::new(instance)),
             supervisor,
             error: None,
@@ -105,7 +105,6 @@ impl Rendering {
             };
             (Arc::clone(&its.instance), event)
         };
-        // A handover to another version waits until this is done.
         let mut instance = instance.lock().await;
         let mut calls = vec![Call::Resync { event }];
         let mut all_wait = None;
@@ -164,13 +163,14 @@ impl Rendering {
 
     /// Makes another version of a renderer active; it is then out of step.
     pub(super) async fn hand_over(&self, renderer: usize, handover: Handover) -> bool {
-        let instance = {
-            let inner = self.0.lock().await;
-            match inner.renderers.get(renderer) {
-                Some(its) => Arc::clone(&its.instance),
-                None => return false,
-            }
-        };
+        let its = self
+            .0
+            .lock()
+            .await
+            .renderers
+            .get(renderer)
+            .map(|its| Arc::clone(&its.instance));
+        let Some(instance) = its else { return false };
         let is_active = instance.lock().await.hand_over(handover).await;
         let mut inner = self.0.lock().await;
         if let (true, Some(its)) = (is_active, inner.renderers.get_mut(renderer)) {
@@ -203,12 +203,12 @@ impl Rendering {
 
     /// Call between calls: syncs recordings to disk if they are due.
     pub(super) async fn tick(&self) {
-        self.each_instance(NodeInstance::tick).await;
+        self.each_instance(|instance| instance.slot.tick()).await;
     }
 
     /// Call at the end: syncs all recordings to disk.
     pub(super) async fn sync(&self) {
-        self.each_instance(NodeInstance::sync).await;
+        self.each_instance(|instance| instance.slot.sync()).await;
     }
 
     /// Skips a renderer that is in a call.

@@ -98,8 +98,6 @@ pub(super) struct Serving {
     /// Full resyncs of renderers in progress, and which renderer each is for.
     retries: JoinSet<Result<(), String>>,
     resyncing: BTreeMap<task::Id, usize>,
-    /// Versions of renderers that wait until the resync of the one before has ended.
-    waiting: Vec<(usize, Handover)>,
     /// The last state of each renderer in the status. `None` if it is not there.
     shown: Vec<Option<RendererStatus>>,
 }
@@ -137,7 +135,6 @@ impl Serving {
             shown: vec![None; parts.renderers.len()],
             retries: JoinSet::new(),
             resyncing: BTreeMap::new(),
-            waiting: Vec::new(),
             parts,
             objects: Objects::default(),
             started: Instant::now(),
@@ -192,7 +189,7 @@ impl Serving {
             events.flush().await;
         }
         if let Some(processor) = &mut self.parts.processor {
-            processor.instance.sync();
+            processor.instance.slot.sync();
         }
         self.summary(end).await
     }
@@ -223,7 +220,7 @@ impl Serving {
             next_step = tokio::select! {
                 biased;
                 () = ending.asked() => return LoopEnd::Stopped,
-                (of, handover) = handed_over(&mut self.parts.processor, &mut self.parts.renderers) => Step::HandOver(of, handover),
+                (of, handover) = handed_over(&mut self.parts.processor, &mut self.parts.renderers, &self.resyncing) => Step::HandOver(of, handover),
                 Some(urgent) = self.parts.urgent_keys.recv() => Step::Urgent(urgent),
                 Some(retried) = self.retries.join_next_with_id() => Step::Retried(retried),
                 ours = &mut belongs, if !is_ours => match ours {
@@ -237,12 +234,12 @@ impl Serving {
                     Some(batch) => Step::TakeIn(batch),
                     None => return LoopEnd::SourceEnded,
                 },
-                nodes = next_nodes(&mut self.parts.nodes) => Step::TakeNodes(nodes),
+                Some(nodes) = next_nodes(&mut self.parts.nodes) => Step::TakeNodes(nodes),
                 () = &mut others, if !others_settled => {
                     others_settled = true;
                     Step::Look
                 }
-                () = approved(self.parts.approval.as_ref()) => Step::TakeIn(self.last.clone()),
+                Some(()) = approved(self.parts.approval.as_ref()) => Step::TakeIn(self.last.clone()),
                 () = tokio::time::sleep(pause) => Step::Look,
                 _ = sync.tick() => Step::Rest,
             };
@@ -264,7 +261,7 @@ impl Serving {
             Step::Rest => {
                 self.parts.rendering.tick().await;
                 if let Some(processor) = &mut self.parts.processor {
-                    processor.instance.tick();
+                    processor.instance.slot.tick();
                 }
             }
             Step::Look => {}
@@ -504,13 +501,16 @@ impl Serving {
     }
 }
 
-/// The next version of any of the guests: of the processor first, then of renderers in their order.
+/// The next version of any of the guests: of the processor first, then of renderers in their order. That of a renderer
+/// in a full resync waits until the resync has ended.
 async fn handed_over(
     processor: &mut Option<Watched>,
     renderers: &mut [mpsc::Receiver<Handover>],
+    resyncing: &BTreeMap<task::Id, usize>,
 ) -> (Option<usize>, Handover) {
     let processor = processor.iter_mut().map(|processor| (None, &mut processor.handovers));
-    let renderers = renderers.iter_mut().enumerate();
+    let is_free = |(at, _): &(usize, _)| !resyncing.values().any(|of| of == at);
+    let renderers = renderers.iter_mut().enumerate().filter(is_free);
     let mut all: Vec<_> = processor
         .chain(renderers.map(|(at, handovers)| (Some(at), handovers)))
         .collect();
@@ -526,12 +526,9 @@ async fn handed_over(
     .await
 }
 
-/// All nodes, when they change. Never returns if this node has no numbering.
-async fn next_nodes(nodes: &mut Option<watch::Receiver<KnownNodes>>) -> KnownNodes {
-    if let Some(nodes) = nodes
-        && nodes.changed().await.is_ok()
-    {
-        return nodes.borrow_and_update().clone();
-    }
-    std::future::pending().await
+/// All nodes, when they change. `None` if this node has no numbering, or it has ended.
+async fn next_nodes(nodes: &mut Option<watch::Receiver<KnownNodes>>) -> Option<KnownNodes> {
+    let nodes = nodes.as_mut()?;
+    nodes.changed().await.ok()?;
+    Some(nodes.borrow_and_update().clone())
 }

@@ -65,18 +65,6 @@ impl Kind for OfToys {
         }
     }
 
-    fn plan<'a>(&'a self, of: Planning<'a>, plan: &'a mut Plan) -> Fallible<'a, ()> {
-        Box::pin(async move {
-            let Some(setup) = Setup::new(of.config, of.host_context).await? else {
-                return Ok(());
-            };
-            let quarantine = Quarantine::load(&of.config.state_dir, NAME);
-            let mut toys = setup.toys(Arc::new(quarantine))?;
-            keyed::plan::plan(&mut toys, self.name(), &setup.keyed, of.all, plan).await?;
-            Ok(())
-        })
-    }
-
     fn set_up<'a>(&'a self, (config, host_context, ..): On<'a>) -> Fallible<'a, Option<Box<dyn Ready + 'a>>> {
         Box::pin(async move {
             let setup = Setup::new(config, host_context).await?;
@@ -115,5 +103,14 @@ impl Ready for Setup<'_> {
     fn begin<'a>(&'a mut self, with: &mut Begin<'a>) -> Result<Loop<'a>, SetupError> {
         let setup: &Self = self;
         with.keyed(&setup.keyed, |quarantine, _| setup.toys(quarantine))
+    }
+
+    fn plan<'a>(&'a mut self, of: Planning<'a>, plan: &'a mut Plan) -> Fallible<'a, ()> {
+        Box::pin(async move {
+            let quarantine = Quarantine::load(&self.keyed.config.state_dir, NAME);
+            let mut toys = self.toys(Arc::new(quarantine))?;
+            keyed::plan::plan(&mut toys, of.name, &self.keyed, of.all, plan).await?;
+            Ok(())
+        })
     }
 }

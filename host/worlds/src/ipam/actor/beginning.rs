@@ -8,7 +8,7 @@ use trueup_work::lifecycle::failure::Failure;
 use trueup_work::status::pods::Event;
 
 use super::READING_RETRY;
-use super::{Actor, Begin};
+use super::{Actor, Begin, Task};
 use crate::ipam::durability::Lost;
 use crate::ipam::enis::Inventory;
 use crate::ipam::guest::Error;
@@ -35,13 +35,13 @@ impl Actor {
     /// Begins the instance. Afterwards its store is read or will be read again soon, or the instance is to be begun
     /// again soon.
     pub(super) async fn begin(&mut self, mut how: Begin) {
-        self.due.begin = None;
+        self.due.remove(&Task::Begin);
         loop {
             let Err(Failure { error, .. }) = self.try_begin(how).await else {
                 break;
             };
             self.datastore.slot.end();
-            self.due.reading = None;
+            self.due.remove(&Task::Reading);
             if how == Begin::FromRecording {
                 tracing::warn!(
                     instance = self.settings.instance,
@@ -52,7 +52,7 @@ impl Actor {
             }
             self.downs = self.downs.saturating_add(1);
             let pause = doubled(DOWN_PAUSE, self.downs, DOWN_PAUSE_MAX);
-            self.due.begin = Some(Instant::now() + pause);
+            self.due.insert(Task::Begin, Instant::now() + pause);
             self.report(Event::Down {
                 instance: self.name(),
                 error: error.clone(),
@@ -158,7 +158,7 @@ impl Actor {
 
     /// Makes the guest read its store. Tries again later if that fails.
     pub(super) async fn read(&mut self) -> Result<(), Failure> {
-        self.due.reading = None;
+        self.due.remove(&Task::Reading);
         match self.datastore.read_backing_store().await? {
             Ok(()) => {
                 self.unread = None;
@@ -177,7 +177,7 @@ impl Actor {
                 // An earlier instance may have left something to forget.
                 self.forget_soon();
                 // A reading after a trap does not look at the spool: a release in which the instance ends would loop.
-                if self.due.spool.is_none() {
+                if !self.due.contains_key(&Task::Spool) {
                     self.look_at_spool();
                 }
             }
@@ -187,7 +187,7 @@ impl Actor {
                     other => protocol::name(&other),
                 };
                 self.readings_failed = self.readings_failed.saturating_add(1);
-                self.due.reading = Some(Instant::now() + READING_RETRY);
+                self.due.insert(Task::Reading, Instant::now() + READING_RETRY);
                 self.report(Event::ReadingFailed {
                     instance: self.name(),
                     error: error.clone(),

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use trueup_work::lifecycle::failure::Failure;
 use trueup_work::status::pods::Event;
 
-use super::Actor;
+use super::{Actor, Task};
 use crate::ipam::enis::{Addition, Inventory, Removal};
 use crate::ipam::guest::Error;
 use crate::ipam::protocol;
@@ -170,7 +170,7 @@ impl Actor {
     /// Forgets what the guest no longer has, once its writes about pods there are durable: after a lost DEL the pod
     /// keeps its address.
     pub(super) async fn forget_gone(&mut self) {
-        self.due.forget = None;
+        self.due.remove(&Task::Forget);
         // It is due again after the next reading.
         if !self.is_serving() || self.remembered.inventory() == &self.has {
             return;
@@ -182,7 +182,7 @@ impl Actor {
             forgot.map_err(|error| error.to_string())
         });
         if let Err(error) = forgot {
-            self.due.forget = Some(Instant::now() + FORGET_RETRY);
+            self.due.insert(Task::Forget, Instant::now() + FORGET_RETRY);
             tracing::warn!(
                 instance = self.settings.instance,
                 "interfaces and addresses that are gone are still remembered: {error}"
@@ -192,7 +192,9 @@ impl Actor {
 
     /// Something left the guest.
     pub(super) fn forget_soon(&mut self) {
-        self.due.forget.get_or_insert_with(|| Instant::now() + FORGET_PAUSE);
+        self.due
+            .entry(Task::Forget)
+            .or_insert_with(|| Instant::now() + FORGET_PAUSE);
     }
 
     /// `false` if pods use it.

@@ -6,7 +6,7 @@ use tokio::time::Instant;
 use trueup_work::lifecycle::failure::Failure;
 use trueup_work::status::pods::Event;
 
-use super::{Actor, Worked};
+use super::{Actor, Task, Worked};
 use crate::ipam::protocol::Refusal;
 use crate::ipam::spool::Release;
 
@@ -19,7 +19,7 @@ const SPOOL_AT_ONCE_MAX: usize = 64;
 impl Actor {
     pub(super) fn look_at_spool(&mut self) {
         let Some(spool) = &mut self.spool else { return };
-        self.due.spool = Some(Instant::now() + SPOOL_PERIOD);
+        self.due.insert(Task::Spool, Instant::now() + SPOOL_PERIOD);
         if self.unread.is_none() && self.releases.is_empty() {
             self.worked_off = Worked::default();
             self.releases = spool.releases(&self.settings.instance).into();

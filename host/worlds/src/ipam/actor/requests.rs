@@ -7,7 +7,7 @@ use trueup_base::clock::{Clock as _, SystemClock};
 use trueup_work::lifecycle::failure::Failure;
 use trueup_work::status::pods::Stats;
 
-use super::{Actor, Mail};
+use super::{Actor, Mail, Task};
 use crate::ipam::enis::Inventory;
 use crate::ipam::guest::{AddressInfo, EniInfos, IpamKey};
 use crate::ipam::protocol::{self, Answer, Command, Done, Gc, Refusal};
@@ -217,8 +217,9 @@ impl Actor {
             self.add(&self.wanted.clone()).await?;
         }
         if !freed.is_empty() && self.settings.warm.is_some() {
-            let soon = self.due.last_warm.map_or_else(Instant::now, |last| last + WARM_PAUSE);
-            self.due.warm = Some(self.due.warm.map_or(soon, |due| due.min(soon)));
+            let soon = self.last_warm.map_or_else(Instant::now, |last| last + WARM_PAUSE);
+            let due = self.due.entry(Task::Warm).or_insert(soon);
+            *due = soon.min(*due);
         }
         self.datastore.rest().await
     }

@@ -6,7 +6,7 @@ use tokio::time::Instant;
 use trueup_work::lifecycle::failure::Failure;
 use trueup_work::status::pods::Event;
 
-use super::{Actor, Begin, LEAVING_PERIOD, SYNC_PERIOD, WARM_PERIOD, take_due};
+use super::{Actor, Begin, LEAVING_PERIOD, SYNC_PERIOD, Task, WARM_PERIOD};
 
 /// How often the actor asks the container runtime for its sandboxes.
 const LOOK_PERIOD: Duration = Duration::from_secs(60);
@@ -16,7 +16,7 @@ const REFUSED_FOR: Duration = Duration::from_secs(120);
 
 impl Actor {
     pub(super) async fn do_due(&mut self) {
-        if take_due(&mut self.due.begin) {
+        if self.take_due(Task::Begin) {
             self.begin(Begin::FromStore).await;
         }
         let done = self.try_due().await;
@@ -26,32 +26,32 @@ impl Actor {
     }
 
     async fn try_due(&mut self) -> Result<(), Failure> {
-        if take_due(&mut self.due.reading) && self.datastore.slot.is_live() {
+        if self.take_due(Task::Reading) && self.datastore.slot.is_live() {
             self.read().await?;
         }
-        if take_due(&mut self.due.spool) {
+        if self.take_due(Task::Spool) {
             self.look_at_spool();
         }
-        if take_due(&mut self.due.leaving) {
-            self.due.leaving = Some(Instant::now() + LEAVING_PERIOD);
+        if self.take_due(Task::Leaving) {
+            self.due.insert(Task::Leaving, Instant::now() + LEAVING_PERIOD);
             if self.is_serving() {
                 self.follow().await?;
             }
         }
-        if take_due(&mut self.due.warm) {
-            self.due.warm = Some(Instant::now() + WARM_PERIOD);
-            self.due.last_warm = Some(Instant::now());
+        if self.take_due(Task::Warm) {
+            self.due.insert(Task::Warm, Instant::now() + WARM_PERIOD);
+            self.last_warm = Some(Instant::now());
             self.give_up_unused().await?;
         }
-        if take_due(&mut self.due.forget) {
+        if self.take_due(Task::Forget) {
             self.forget_gone().await;
         }
-        if take_due(&mut self.due.look) {
-            self.due.look = Some(Instant::now() + LOOK_PERIOD);
+        if self.take_due(Task::Look) {
+            self.due.insert(Task::Look, Instant::now() + LOOK_PERIOD);
             self.look_at_runtime();
         }
-        if take_due(&mut self.due.sync) {
-            self.due.sync = Some(Instant::now() + SYNC_PERIOD);
+        if self.take_due(Task::Sync) {
+            self.due.insert(Task::Sync, Instant::now() + SYNC_PERIOD);
             self.take_in_look().await;
             self.holders.write(false);
             self.count();

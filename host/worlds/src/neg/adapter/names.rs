@@ -18,7 +18,7 @@ const SUBNET_DIGITS: usize = 6;
 pub(crate) fn made_name(cluster: &str, key: &Key) -> String {
     let port = key.port.to_string();
     let mut hash = Sha256::new();
-    for part in [cluster, &key.namespace, &key.name, &port] {
+    for part in [cluster, &key.service.namespace, &key.service.name, &port] {
         // The lengths make the encoding of the parts unambiguous.
         hash.update((part.len() as u64).to_be_bytes());
         hash.update(part);

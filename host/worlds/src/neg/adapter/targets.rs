@@ -141,25 +141,19 @@ impl Targets {
         if !self.was_complete {
             return None;
         }
-        let service = key.service();
-        match self.index.asked(&service)? {
+        match self.index.asked(&key.service)? {
             Asked::Broken(broken) => Some(Err(broken.text.clone())),
             Asked::IngressAlone => None,
             Asked::Exposed(ports) => {
                 let exposed = ports.get(&key.port)?;
-                Some(self.hidden(&service).map_or_else(|| self.made(key, exposed), Err))
+                Some(self.hidden(&key.service).map_or_else(|| self.made(key, exposed), Err))
             }
         }
     }
 
     /// Whether a key without a request is gone: everything was read, and it would be visible if it existed.
     pub(crate) fn is_gone(&self, key: &Key) -> bool {
-        let service = ObjectRef {
-            kind: Kind::Service,
-            namespace: key.namespace.clone(),
-            name: key.name.clone(),
-        };
-        self.completeness.is_gone(&service) && self.desired(key).is_none()
+        self.completeness.is_gone(&key.service.of_kind(Kind::Service)) && self.desired(key).is_none()
     }
 
     /// Every requested key, valid or not.
@@ -212,7 +206,7 @@ impl Targets {
     fn claim(&mut self, looked: &mut Looked) {
         let mut concerned = BTreeSet::new();
         for key in &looked.keys {
-            let now: BTreeSet<String> = match self.index.asked(&key.service()) {
+            let now: BTreeSet<String> = match self.index.asked(&key.service) {
                 Some(Asked::Exposed(ports)) => ports
                     .get(&key.port)
                     .map(|exposed| self.neg_names(key, exposed).map(|(_, name)| name).collect())
@@ -260,16 +254,12 @@ impl Targets {
             if let Some(owner) = self.owner(name).filter(|owner| *owner != key) {
                 return Err(format!(
                     "service `{}`: port {}: NEG `{name}` is that of port {} of service `{}`: give it another name",
-                    key.service(),
-                    key.port,
-                    owner.port,
-                    owner.service(),
+                    key.service, key.port, owner.port, owner.service,
                 ));
             }
         }
-        let service = key.service();
         let location = |node: &str| self.index.node(node)?.location();
-        let placed = placed(self.index.slices(&service), &exposed.port_name, location);
+        let placed = placed(self.index.slices(&key.service), &exposed.port_name, location);
         let names = names.into_iter().map(|(subnet, name)| (subnet.to_owned(), name.into()));
         let settings = [
             (NEG_NAMES.to_owned(), Value::Object(names.collect())),

@@ -27,11 +27,7 @@ pub(super) fn settings(patch: Value) -> Settings {
 }
 
 pub(super) fn key(name: &str, port: u16) -> Key {
-    Key {
-        namespace: "shop".to_owned(),
-        name: name.to_owned(),
-        port,
-    }
+    format!("shop/{name}/{port}").parse().unwrap()
 }
 
 /// A Service in `shop` with two ports and this annotation.
@@ -144,11 +140,7 @@ fn a_made_name_and_that_of_another_subnet_are_the_same_for_ever() {
     // Computed independently: if an upgrade changed the name, every NEG would be orphaned.
     assert_eq!(name, "trueup-8e30baf4329c8bb7add5");
     assert!(is_resource_name(&name));
-    let other = Key {
-        namespace: "sho".to_owned(),
-        name: "pweb".to_owned(),
-        port: 443,
-    };
+    let other = "sho/pweb/443".parse().unwrap();
     assert_ne!(name, made_name("c1", &other), "the parts are not run together");
     // printf %s other | sha256sum
     assert_eq!(name_in_subnet("web", "other"), "web-d9298a");

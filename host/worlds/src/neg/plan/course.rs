@@ -38,53 +38,32 @@ pub(super) struct Course {
     pub(super) target: Vec<EndpointGroup>,
     pub(super) story: Story,
     pub(super) calls: usize,
-}
-
-/// How a course ended.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Ended {
-    /// Why the key does not reach its desired state. `None` if it does.
-    pub(super) error: Option<String>,
     /// More calls would follow: the limit is [`CALLS_MAX`].
     pub(super) is_cut: bool,
 }
 
-/// The result of a sync.
-enum Looked {
-    Well,
-    /// One NEG could not be read or changed; the others could.
-    InPart(String),
-}
-
 impl Course {
     /// From the sync with which a host begins until nothing is left to do.
-    pub(super) async fn run(&mut self) -> Ended {
-        let failed = |error| Ended {
-            error: Some(error),
-            is_cut: false,
-        };
-        let (mut wanted, mut fruitless, mut error) = (true, 0, None);
+    ///
+    /// # Errors
+    /// Why the key does not reach its desired state.
+    pub(super) async fn run(&mut self) -> Result<(), String> {
+        let (mut wanted, mut fruitless, mut looked) = (true, 0, Ok(()));
         while fruitless < FRUITLESS_MAX {
-            if self.calls >= CALLS_MAX {
-                return Ended { error, is_cut: true };
+            self.is_cut = self.calls >= CALLS_MAX;
+            if self.is_cut {
+                break;
             }
             if wanted {
                 let before = self.story.steps.len();
-                error = match self.look().await {
-                    Ok(Looked::Well) => None,
-                    Ok(Looked::InPart(error)) => Some(error),
-                    Err(error) => return failed(error),
-                };
+                looked = self.look().await?;
                 let is_fruitless = self.story.steps.len() == before && self.story.in_flight.is_empty();
                 fruitless = if is_fruitless { fruitless + 1 } else { 0 };
             }
-            wanted = match self.notify().await {
-                Ok(Some(wanted)) => wanted,
-                Ok(None) => break,
-                Err(error) => return failed(error),
-            };
+            let Some(wants) = self.notify().await? else { break };
+            wanted = wants;
         }
-        Ended { error, is_cut: false }
+        looked
     }
 
     /// Notifies the guest of what ended and what is due, or moves the clock to what is due next. Returns whether the
@@ -119,15 +98,14 @@ impl Course {
         Ok(has_notified.then_some(wanted))
     }
 
-    async fn look(&mut self) -> Result<Looked, String> {
+    /// A sync. The inner error is about one NEG; the others could be read and changed.
+    async fn look(&mut self) -> Result<Result<(), String>, String> {
         let target = self.target.clone();
         let answer: Result<SyncReport, Error> = self.call("syncer.sync", &Sync { target }).await?;
         match answer {
-            Ok(_) => Ok(Looked::Well),
+            Ok(_) => Ok(Ok(())),
             // One NEG failed; the guest goes on with the others.
-            Err(error @ Error::Api(ApiError::NotFound | ApiError::Refused(_))) => {
-                Ok(Looked::InPart(shown::describe(&error)))
-            }
+            Err(error @ Error::Api(ApiError::NotFound | ApiError::Refused(_))) => Ok(Err(shown::describe(&error))),
             Err(error) => Err(shown::describe(&error)),
         }
     }

@@ -13,14 +13,12 @@ use std::sync::Arc;
 use serde::Serialize;
 use tokio::sync::mpsc;
 use trueup_base::clock::{Clock as _, SystemClock, VirtualClock};
-use trueup_base::fence::Fence;
 use trueup_capabilities::Backends;
 use trueup_capabilities::holdings::Kept;
 use trueup_capabilities::metrics::Registry as Metrics;
 use trueup_capabilities::neg::planned::Planned;
 use trueup_capabilities::neg::simulated::Operation as UnderWay;
 use trueup_capabilities::neg::{Endpoint, Reads};
-use trueup_config::{Config, Neg};
 use trueup_work::keyed;
 use trueup_work::kind::Planning;
 use trueup_work::lifecycle::quarantine::Quarantine;
@@ -135,19 +133,16 @@ impl NegPlan {
 ///
 /// # Errors
 /// If nothing could be begun.
-pub(crate) async fn plan(kind: &'static str, of: Planning<'_>, plan: &mut Plan) -> Result<(), SetupError> {
-    let Some(setup) = NegSetup::new(of.config, of.host_context, Fence::open()).await? else {
-        return Ok(());
-    };
+pub(crate) async fn plan(setup: &NegSetup<'_>, of: Planning<'_>, plan: &mut Plan) -> Result<(), SetupError> {
     let reads = setup.reads()?;
-    let quarantine = Arc::new(Quarantine::load(&of.config.state_dir, NAME));
+    let quarantine = Arc::new(Quarantine::load(&setup.keyed.config.state_dir, NAME));
     // Nothing comes for a key of a plan.
-    let mut negs = Negs::new(&setup, true, quarantine, (mpsc::channel(1).1, mpsc::channel(1).1))?;
+    let mut negs = Negs::new(setup, true, quarantine, (mpsc::channel(1).1, mpsc::channel(1).1))?;
     let mut plans = Vec::new();
     let known: Vec<Key> = negs.known.keys().cloned().collect();
     for (key, work) in keyed::plan::wanted(&mut negs, &setup.neg.source, of.all, known, plan) {
         let planned = match work {
-            Ok(work) => plan_key(&setup, &reads, &key, work).await,
+            Ok(work) => plan_key(setup, &reads, &key, work).await,
             Err(error) => NegPlan {
                 error: Some(error),
                 ..NegPlan::default()
@@ -160,22 +155,14 @@ pub(crate) async fn plan(kind: &'static str, of: Planning<'_>, plan: &mut Plan) 
             ..planned
         });
     }
-    drop(negs);
-    add(plan, kind, (of.config, setup.neg), &plans)?;
-    setup.stop().await;
-    Ok(())
+    add(plan, of.name, setup, &plans)
 }
 
-fn add(
-    plan: &mut Plan,
-    kind: &'static str,
-    (config, neg): (&Config, &Neg),
-    plans: &[NegPlan],
-) -> Result<(), SetupError> {
+fn add(plan: &mut Plan, kind: &'static str, setup: &NegSetup<'_>, plans: &[NegPlan]) -> Result<(), SetupError> {
     // Only the endpoints of keys that are gone wait.
     let gone = plans.iter().filter(|key| key.gone);
     let going = |kept: &Kept| gone.filter_map(|key| kept.held.get(&key.key)).sum();
-    plan.note_if_waits(config, (NAME, &neg.guest), going)?;
+    plan.note_if_waits(setup.keyed.config, (NAME, &setup.neg.guest), going)?;
     plan.summaries.insert(kind, text::summary(plans));
     if plans.is_empty() {
         return Ok(());
@@ -205,7 +192,7 @@ impl NegPlan {
     /// Uses the real grants: a plan is refused what a run would be refused.
     ///
     /// # Errors
-    /// One line: why there is no instance from which to plan.
+    /// One line: why there is no instance from which to plan, or why the key does not reach its desired state.
     async fn follow(
         &mut self,
         setup: &NegSetup<'_>,
@@ -239,15 +226,15 @@ impl NegPlan {
             target: work.target,
             story: Story::beginning_with(&under_way),
             calls: 0,
+            is_cut: false,
         };
         let ended = course.run().await;
         self.steps = course.story.steps;
-        self.error = ended.error;
-        self.unplanned = ended
+        self.unplanned = course
             .is_cut
             .then(|| super::progress::counted(&metrics, key, MIGRATION_ENDPOINTS));
         self.count();
-        Ok(())
+        ended
     }
 }
 

@@ -14,7 +14,7 @@ use trueup_capabilities::neg::{Endpoint, Error, NegRef};
 use trueup_journal::{Ask, Event};
 
 use super::{Action, Step};
-use crate::neg::progress::{self, Snapshot};
+use crate::neg::progress::{self, State};
 use crate::neg::shown;
 
 /// The steps of one key so far.
@@ -145,14 +145,12 @@ fn answer<T: DeserializeOwned>(ask: &Ask) -> Option<Result<T, Error>> {
 /// The operations under way in a snapshot of the guest, by number. Empty if the guest uses another format. `settings`
 /// has the name of each subnet's NEG.
 pub(super) fn under_way(snapshot: &str, settings: &Value) -> BTreeMap<u64, UnderWay> {
-    let Some(Snapshot { operations, .. }) = Snapshot::read(snapshot) else {
-        return BTreeMap::new();
-    };
+    let State { operations, .. } = State::read(snapshot).unwrap_or_default();
     let endpoint = |(ip, ipv6, port, node)| Endpoint { ip, ipv6, port, node };
     let read = |operation: progress::Operation| {
         let name = settings.get("neg_names")?.get(&operation.subnet)?.as_str()?.to_owned();
         let under_way = UnderWay {
-            attaches: operation.does == "attach",
+            attaches: operation.started().attaches,
             neg: NegRef {
                 name,
                 zone: operation.zone,

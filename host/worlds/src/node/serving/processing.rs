@@ -114,7 +114,7 @@ impl Serving {
         let Some(processor) = &mut self.parts.processor else {
             return;
         };
-        let (name, instances) = (processor.instance.name(), processor.instance.instances());
+        let (name, instances) = (processor.instance.name(), processor.instance.slot.instances());
         if let Some(entry) = processor.supervisor.held(&instances, &name, &state) {
             self.show_set_aside(entry);
             return;
@@ -211,7 +211,7 @@ impl Serving {
         let Some(processor) = &mut self.parts.processor else {
             return;
         };
-        let (name, instances) = (processor.instance.name(), processor.instance.instances());
+        let (name, instances) = (processor.instance.name(), processor.instance.slot.instances());
         let Some(mut too_much) = processor.supervisor.failed(&name, failure) else {
             return;
         };

@@ -38,19 +38,10 @@ impl Serving {
             }
         };
         self.retried(renderer, taken).await;
-        let waiting = std::mem::take(&mut self.waiting);
-        for (of, handover) in waiting {
-            self.hand_over_renderer(of, handover).await;
-        }
     }
 
-    /// Makes another version of a renderer active. If the renderer is in a full resync, that comes first, and the
-    /// loop does not wait for it.
+    /// Makes another version of a renderer active. The renderer is not in a full resync.
     pub(super) async fn hand_over_renderer(&mut self, renderer: usize, handover: Handover) {
-        if self.resyncing.values().any(|of| *of == renderer) {
-            self.waiting.push((renderer, handover));
-            return;
-        }
         if !self.parts.rendering.hand_over(renderer, handover).await {
             return;
         }
@@ -90,7 +81,7 @@ impl Serving {
         // It rests until it is out of step again.
         self.controller.forget(&Work::Renderer(renderer));
         if is_out {
-            // Another version became active during the resync.
+            // A call that it took since counted as refused.
             self.enqueue(Work::Renderer(renderer));
         }
         // Only once: a renderer that takes a full resync and then refuses one call must not get another resync in

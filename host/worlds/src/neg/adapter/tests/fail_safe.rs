@@ -94,10 +94,7 @@ fn a_key_in_a_namespace_that_is_not_looked_at_is_not_gone() {
     });
     let mut all = Targets::new(&settings(json!({})), &cluster, Locations::default());
     all.take_in(&changes(), true, true);
-    let other = Key {
-        namespace: "other".to_owned(),
-        ..key("web", 80)
-    };
+    let other = "other/web/80".parse().unwrap();
     assert!(!all.is_gone(&other) && all.is_gone(&key("api", 80)));
 }
 

@@ -131,7 +131,7 @@ proptest! {
                     let is_named = before.1.contains(key) || after.1.contains(key);
                     let is_its_service = |concern: &Concern| {
                         let ObjectRef { kind, namespace, name } = &concern.reference;
-                        *kind == Kind::Service && *namespace == key.namespace && *name == key.name
+                        *kind == Kind::Service && *namespace == key.service.namespace && *name == key.service.name
                     };
                     let is_affected = changed.affected.contains(key);
                     let is_its = changed.seen.iter().any(is_its_service);

@@ -58,33 +58,21 @@ pub(crate) fn call(name: &str, args: &RawValue) -> Option<Call> {
     fn read<T: DeserializeOwned>(args: &RawValue) -> Option<T> {
         serde_json::from_str(args.get()).ok()
     }
-    let service = || read(args).map(|OfService { service }| service);
-    let interfaces = || read(args).map(|UpdateInterfaces { old, new }| (old, new));
-    Some(match name {
-        "renderer.add-service" => Call::AddService { service: service()? },
-        "renderer.delete-service" => Call::DeleteService { service: service()? },
-        "renderer.update-service" => {
-            let UpdateService { old, new } = read(args)?;
-            Call::UpdateService { old, new }
-        }
-        "renderer.update-node-port-services" => {
-            let UpdateNodePortServices { node_ips, services } = read(args)?;
-            Call::UpdateNodePortServices { node_ips, services }
-        }
+    match name {
+        "renderer.add-service" => read(args).map(|OfService { service }| Call::AddService { service }),
+        "renderer.delete-service" => read(args).map(|OfService { service }| Call::DeleteService { service }),
+        "renderer.update-service" => read(args).map(|UpdateService { old, new }| Call::UpdateService { old, new }),
+        "renderer.update-node-port-services" => read(args)
+            .map(|UpdateNodePortServices { node_ips, services }| Call::UpdateNodePortServices { node_ips, services }),
         "renderer.update-local-frontend-ifs" => {
-            let (old, new) = interfaces()?;
-            Call::UpdateLocalFrontendIfs { old, new }
+            read(args).map(|UpdateInterfaces { old, new }| Call::UpdateLocalFrontendIfs { old, new })
         }
         "renderer.update-local-backend-ifs" => {
-            let (old, new) = interfaces()?;
-            Call::UpdateLocalBackendIfs { old, new }
+            read(args).map(|UpdateInterfaces { old, new }| Call::UpdateLocalBackendIfs { old, new })
         }
-        RESYNC => {
-            let Resync { event } = read(args)?;
-            Call::Resync { event }
-        }
-        _ => return None,
-    })
+        RESYNC => read(args).map(|Resync { event }| Call::Resync { event }),
+        _ => None,
+    }
 }
 
 /// The world of a renderer: renderers differ only by their imports.

@@ -31,14 +31,12 @@ pub(super) struct Notes {
     by_object: BTreeMap<ObjectRef, Remarks>,
     /// The number of objects with each note: the slices of one Service share the same note.
     times: BTreeMap<String, usize>,
-    problems: BTreeMap<ObjectRef, BTreeSet<String>>,
 }
 
 impl Notes {
     /// Sets the notes of an object. Returns those that no object had before.
     pub(super) fn set(&mut self, reference: &ObjectRef, now: Remarks) -> Vec<String> {
         let was = self.by_object.remove(reference).unwrap_or_default();
-        self.problems.remove(reference);
         let mut new = Vec::new();
         for text in now.all() {
             let times = self.times.entry(text.clone()).or_default();
@@ -54,9 +52,6 @@ impl Notes {
                     self.times.remove(text);
                 }
             }
-        }
-        if !now.problems.is_empty() {
-            self.problems.insert(reference.clone(), now.problems.clone());
         }
         if now != Remarks::default() {
             self.by_object.insert(reference.clone(), now);
@@ -76,7 +71,8 @@ impl Notes {
 
     /// The problems among them.
     pub(super) fn problems(&self) -> impl Iterator<Item = &str> {
-        self.problems.values().flatten().map(String::as_str)
+        let remarks = self.by_object.values();
+        remarks.flat_map(|remarks| &remarks.problems).map(String::as_str)
     }
 }
 

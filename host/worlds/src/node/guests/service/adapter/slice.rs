@@ -18,7 +18,7 @@ use trueup_work::objects::Id;
 
 use super::protocol::Protocol;
 use super::service::{object_id, within};
-use crate::node::guests::service::{EndpointAddress, EndpointPort, EndpointSubset, Endpoints};
+use crate::node::guests::service::{EndpointAddress, EndpointPort, EndpointSubset, Endpoints, ObjectId};
 
 /// The relevant parts of a slice.
 #[derive(Clone, Debug, PartialEq)]
@@ -42,9 +42,7 @@ struct Entry {
     ip: IpAddr,
     /// If false, it serves and terminates.
     is_ready: bool,
-    /// Empty if unknown.
-    node_name: String,
-    target_pod: Option<Id>,
+    address: EndpointAddress,
 }
 
 impl Slice {
@@ -96,12 +94,13 @@ impl Entry {
         let serves = conditions.and_then(|all| all.serving) != Some(false);
         let terminates = conditions.and_then(|all| all.terminating) == Some(true);
         let takes = is_ready || (serves && terminates);
-        Some(Self {
-            ip: address(entry).filter(|_| takes)?,
-            is_ready,
+        let ip = address(entry).filter(|_| takes)?;
+        let address = EndpointAddress {
+            ip: ip.to_string(),
             node_name: entry.node_name.clone().unwrap_or_default(),
             target_pod: target_pod(slice, entry),
-        })
+        };
+        Some(Self { ip, is_ready, address })
     }
 }
 
@@ -120,11 +119,11 @@ fn no_address(first: &Endpoint, more: usize) -> String {
     format!("endpoint `{written}`{more} {have} no IPv4 or IPv6 address: left out")
 }
 
-fn target_pod(slice: &Id, entry: &Endpoint) -> Option<Id> {
+fn target_pod(slice: &Id, entry: &Endpoint) -> Option<ObjectId> {
     let target = entry.target_ref.as_ref()?;
     let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
     let name = given(&target.name).filter(|_| target.kind.as_deref() == Some("Pod"))?;
-    Some(Id {
+    Some(ObjectId {
         namespace: given(&target.namespace).unwrap_or_else(|| slice.namespace.clone()),
         name,
     })
@@ -163,7 +162,7 @@ pub(super) fn united<'a>(id: &Id, slices: impl Iterator<Item = &'a Slice> + Clon
     }
     let mut subsets: BTreeMap<BTreeSet<&Port>, Vec<EndpointAddress>> = BTreeMap::new();
     for Address { entry, ports } in addresses.into_values() {
-        subsets.entry(ports).or_default().push(entry.address());
+        subsets.entry(ports).or_default().push(entry.address.clone());
     }
     let subset = |(ports, addresses): (BTreeSet<&Port>, Vec<EndpointAddress>)| EndpointSubset {
         addresses,
@@ -189,15 +188,7 @@ fn ready_ports<'a>(slices: impl Iterator<Item = &'a Slice>) -> BTreeSet<Option<&
 
 impl Entry {
     fn rank(&self) -> (bool, bool) {
-        (self.is_ready, self.target_pod.is_some())
-    }
-
-    fn address(&self) -> EndpointAddress {
-        EndpointAddress {
-            ip: self.ip.to_string(),
-            node_name: self.node_name.clone(),
-            target_pod: self.target_pod.as_ref().map(object_id),
-        }
+        (self.is_ready, self.address.target_pod.is_some())
     }
 }
 
