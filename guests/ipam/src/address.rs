@@ -6,35 +6,22 @@
 use std::fmt;
 use std::net::Ipv4Addr;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 /// An IPv4 address, ordered by number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Address(u32);
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) struct Address(Ipv4Addr);
 
 impl Address {
     /// `None` unless the text is four decimal numbers from 0 to 255, without leading zeros, joined by dots.
     pub(crate) fn parse(text: &str) -> Option<Self> {
-        text.parse::<Ipv4Addr>().ok().map(|address| Self(address.to_bits()))
-    }
-}
-
-impl Serialize for Address {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for Address {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        Self::parse(&text).ok_or_else(|| serde::de::Error::custom("no IPv4 address"))
+        text.parse().ok().map(Self)
     }
 }
 
 impl fmt::Display for Address {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        Ipv4Addr::from_bits(self.0).fmt(formatter)
+        self.0.fmt(formatter)
     }
 }
 

@@ -10,7 +10,7 @@ use crate::memory::Memory;
 use crate::metrics::{self, Gauges};
 use crate::settings::Settings;
 use crate::world::World;
-use crate::writing::{Change, StoreState};
+use crate::writing::StoreState;
 
 /// The device number of a held allocation: no interface has its address.
 pub(crate) const NO_DEVICE: i32 = -1;
@@ -43,7 +43,8 @@ impl Datastore {
 
     /// Sends all gauges.
     pub(crate) fn show_all(&mut self, world: &mut impl World) {
-        self.gauges.send(world, &self.memory);
+        self.gauges = Gauges::default();
+        self.show(world);
     }
 
     /// The time of this call; reads the clock at most once in it. Memory takes note of the time first.
@@ -60,12 +61,9 @@ impl Datastore {
 
     /// Writes a change to the store that memory already has.
     pub(crate) fn write(&mut self, world: &mut impl World, now_ms: u64, entry: Option<String>) -> Result<(), String> {
-        let change = Change {
-            memory: &self.memory,
-            now_ms,
-            entry,
-        };
-        self.store_state.write(world, &self.settings, &change)
+        let (settings, memory) = (&self.settings, &self.memory);
+        self.store_state
+            .write(world, settings, memory, now_ms, entry.as_deref())
     }
 }
 

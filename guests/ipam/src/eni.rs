@@ -2,17 +2,16 @@
 //!
 //! Knows no keys: an address is free or taken here; other modules know its holder.
 
-use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use trueup_guest::words;
+use serde::{Deserialize, Serialize};
 
 use crate::address::Address;
 use crate::rests::Cooling;
 
 /// The identity of an interface. Lists are in its order: by device number, then by id.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct EniKey {
     /// as a signed number; several interfaces may have the same
     pub(crate) device_number: i32,
@@ -20,30 +19,8 @@ pub(crate) struct EniKey {
     pub(crate) id: Rc<str>,
 }
 
-impl Ord for EniKey {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.device_number
-            .cmp(&other.device_number)
-            .then_with(|| words::compare(&self.id, &other.id))
-    }
-}
-
-impl PartialOrd for EniKey {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for EniKey {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other).is_eq()
-    }
-}
-
-impl Eq for EniKey {}
-
 /// The properties of an interface, without its addresses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Traits {
     /// the node's first interface, which never goes back to the cloud
     pub(crate) is_primary: bool,
@@ -85,12 +62,8 @@ impl Eni {
     /// Makes an address of this interface free.
     pub(crate) fn free(&mut self, address: Address) {
         match self.addresses.get(&address) {
-            Some(None) => {
-                self.fresh.insert(address);
-            }
-            Some(&Some(time)) => {
-                self.used.insert((time, address));
-            }
+            Some(None) => _ = self.fresh.insert(address),
+            Some(&Some(time)) => _ = self.used.insert((time, address)),
             None => {}
         }
     }
@@ -126,16 +99,13 @@ impl Eni {
         before
     }
 
-    /// If the clock went back, moves later times of free addresses to now. Returns whether there were any.
-    pub(crate) fn none_after(&mut self, now_ms: u64) -> bool {
-        let mut changed = false;
+    /// If the clock went back, moves later times of free addresses to now.
+    pub(crate) fn none_after(&mut self, now_ms: u64) {
         while let Some(&(time, address)) = self.used.last()
             && time > now_ms
         {
             self.replace_unassigned_at(address, Some(now_ms));
-            changed = true;
         }
-        changed
     }
 
     /// The address to give out next.
@@ -145,11 +115,6 @@ impl Eni {
             let &(time, address) = self.used.first()?;
             (!cooling.rests(time, now_ms)).then_some(address)
         })
-    }
-
-    /// If all free addresses were unassigned before and rest: the earliest of those times.
-    pub(crate) fn oldest_rest(&self) -> Option<u64> {
-        self.used.first().map(|&(time, _)| time)
     }
 
     /// The free addresses that rest, with the time of their unassignment, the latest first.

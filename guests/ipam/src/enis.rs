@@ -53,15 +53,8 @@ impl Datastore {
         let taken_over = self.memory.holder(address).map(|holder| holder.key.clone());
         self.memory.add_address(&place, address);
         if let Some(key) = taken_over {
-            let eni = Some(("eni", id));
-            log_pod(
-                world,
-                Level::Info,
-                "a held allocation has its address now",
-                &key,
-                Some(address),
-                eni,
-            );
+            let message = "a held allocation has its address now";
+            log_pod(world, Level::Info, message, &key, Some(address), Some(("eni", id)));
         }
         self.show(world);
         Ok(())
@@ -167,34 +160,24 @@ impl Datastore {
 
     /// The first rule that keeps the ENI; `None` if it can go.
     fn why_kept(&self, eni: &Eni, now_ms: u64, warm_ip_target: u32, minimum_ip_target: u32) -> Option<&'static str> {
-        let Traits {
-            is_primary,
-            is_trunk,
-            created_at_ms,
-        } = eni.traits;
+        let (traits, cooling) = (eni.traits, self.settings.cooling);
         let free = self.memory.total_count() - self.memory.assigned_count();
         let others_free = free.saturating_sub(eni.free_count());
         let others_total = self.memory.total_count().saturating_sub(eni.total());
+        let is_young = now_ms.saturating_sub(traits.created_at_ms) < self.settings.min_eni_lifetime_ms;
+        let has_resting = eni.resting(cooling, now_ms).next().is_some();
+        let (lacks_free, lacks_any) = (
+            "the others have too few free addresses",
+            "the others have too few addresses",
+        );
         let rules = [
-            (is_primary, "it is primary"),
-            (
-                now_ms.saturating_sub(created_at_ms) < self.settings.min_eni_lifetime_ms,
-                "it is too young",
-            ),
-            (
-                eni.resting(self.settings.cooling, now_ms).next().is_some(),
-                "an address of it rests",
-            ),
+            (traits.is_primary, "it is primary"),
+            (is_young, "it is too young"),
+            (has_resting, "an address of it rests"),
             (eni.taken_count() > 0, "an address of it is assigned"),
-            (
-                count(others_free) < warm_ip_target,
-                "the others have too few free addresses",
-            ),
-            (
-                count(others_total) < minimum_ip_target,
-                "the others have too few addresses",
-            ),
-            (is_trunk, "it is a trunk"),
+            (count(others_free) < warm_ip_target, lacks_free),
+            (count(others_total) < minimum_ip_target, lacks_any),
+            (traits.is_trunk, "it is a trunk"),
         ];
         rules.into_iter().find(|&(keeps, _)| keeps).map(|(_, why)| why)
     }
@@ -214,8 +197,8 @@ impl Datastore {
     /// # Errors
     /// As the contract states.
     pub(crate) fn eni_ips(&self, id: &str) -> Result<Vec<String>, Error> {
-        let key = self.memory.eni_key(id).ok_or(Error::UnknownEni)?;
-        let eni = self.memory.eni(key).ok_or(Error::UnknownEni)?;
+        let key = self.memory.eni_key(id);
+        let eni = key.and_then(|key| self.memory.eni(key)).ok_or(Error::UnknownEni)?;
         Ok(eni.addresses().map(|(address, _)| address.to_string()).collect())
     }
 
@@ -306,12 +289,8 @@ impl Datastore {
     /// and the next change writes a whole checkpoint.
     fn forget(&mut self, world: &mut impl World, addresses: &[Address], now_ms: u64) {
         if let Err(why) = self.write(world, now_ms, Some(stored::forget(addresses, now_ms))) {
-            let fields = [("error", why.as_str())];
-            world.log(
-                Level::Warn,
-                "the removal was not stored, the next change makes up for it",
-                &fields,
-            );
+            let message = "the removal was not stored, the next change makes up for it";
+            world.warn(message, &[("error", &why)]);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Parses JSON text only as far as the caller asks, and writes text as JSON.
+//! Parses JSON text only as far as the caller asks.
 //!
 //! The stored text may be any JSON: of any depth, with numbers of any size. A value is a piece of text that is known to
 //! be valid, so this code skips unused members and never recurses.
@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use trueup_guest::text;
 
 /// The members of an object. Of members with one name the last counts.
 #[derive(Debug, Deserialize)]
@@ -39,34 +38,9 @@ pub(crate) fn is_json(text: &str) -> bool {
     serde_json::from_str::<&RawValue>(text).is_ok()
 }
 
-/// Appends the text in quotes, escaped only as JSON requires.
-pub(crate) fn push_text(out: &mut String, piece: &str) {
-    let plain = |byte: u8| byte >= b' ' && byte != b'"' && byte != b'\\';
-    if piece.bytes().all(plain) {
-        out.push('"');
-        out.push_str(piece);
-        out.push('"');
-    } else {
-        out.push_str(&text::quoted(piece));
-    }
-}
-
-/// Appends the pieces with commas between them.
-pub(crate) fn push_list<T>(out: &mut String, items: impl IntoIterator<Item = T>, mut push: impl FnMut(&mut String, T)) {
-    out.push('[');
-    for (index, item) in items.into_iter().enumerate() {
-        if index > 0 {
-            out.push(',');
-        }
-        push(out, item);
-    }
-    out.push(']');
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
 
     /// The value as a member.
     fn get<T: for<'t> Deserialize<'t>>(value: &str) -> Option<T> {
@@ -154,15 +128,5 @@ mod tests {
         assert_eq!(members.get("b"), Some(7));
         assert_eq!(members.get::<Vec<&RawValue>>("a").unwrap().len(), 1);
         assert!(!is_json(&"[".repeat(depth)));
-    }
-
-    proptest! {
-        #[test]
-        fn text_comes_back_and_is_what_serde_json_writes(text in any::<String>()) {
-            let mut out = String::new();
-            push_text(&mut out, &text);
-            prop_assert_eq!(&out, &serde_json::Value::from(text.as_str()).to_string());
-            prop_assert_eq!(get(&out), Some(text));
-        }
     }
 }

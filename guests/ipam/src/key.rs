@@ -1,9 +1,6 @@
 //! The key of an allocation, cheap to copy and fast to compare.
 
-use std::cmp::Ordering;
 use std::rc::Rc;
-
-use trueup_guest::words;
 
 use crate::bindings::exports::trueup::ipam::datastore::IpamKey;
 
@@ -12,9 +9,8 @@ pub(crate) const MIGRATED_NETWORK: &str = "_migrated-from-cri";
 /// The interface name of such a pod. Part of the stored format.
 pub(crate) const MIGRATED_INTERFACE: &str = "unknown";
 
-/// A key; [`Key::missing`] tells whether it is complete. Its order has no meaning: the field that differs most comes
-/// first.
-#[derive(Clone, Debug)]
+/// A key; [`Key::missing`] tells whether it is complete. Its order has no meaning.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Key(Rc<IpamKey>);
 
 impl Key {
@@ -44,34 +40,9 @@ impl Key {
             ("container-id", &self.0.container_id),
             ("if-name", &self.0.if_name),
         ];
-        fields
-            .into_iter()
-            .find(|(_, text)| text.is_empty())
-            .map(|(name, _)| name)
+        fields.iter().find(|(_, text)| text.is_empty()).map(|(name, _)| *name)
     }
 }
-
-impl Ord for Key {
-    fn cmp(&self, other: &Self) -> Ordering {
-        words::compare(&self.0.container_id, &other.0.container_id)
-            .then_with(|| words::compare(&self.0.network_name, &other.0.network_name))
-            .then_with(|| words::compare(&self.0.if_name, &other.0.if_name))
-    }
-}
-
-impl PartialOrd for Key {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for Key {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other).is_eq()
-    }
-}
-
-impl Eq for Key {}
 
 #[cfg(test)]
 mod tests {

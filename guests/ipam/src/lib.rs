@@ -4,7 +4,7 @@
 //! the datastore of the AWS VPC CNI's node agent, version 1.7.
 //!
 //! This file has the exports, and decides nothing. `enis`, `pods` and `reading` have the
-//! exported functions, over a [`world`]; `memory` with `eni`, `openings` and `rests` keeps the state and its indexes;
+//! exported functions, over a [`world`]; `memory` with `eni` and `rests` keeps the state and its indexes;
 //! `stored` and `snapshot` handle texts.
 //!
 //! ```text
@@ -30,7 +30,6 @@ mod json;
 mod key;
 mod memory;
 mod metrics;
-mod openings;
 mod pods;
 mod reading;
 mod rests;

@@ -11,7 +11,6 @@ use std::rc::Rc;
 use crate::address::Address;
 use crate::eni::{Eni, EniKey, Traits};
 use crate::key::Key;
-use crate::openings::Openings;
 use crate::rests::{Cooling, Rests};
 use crate::stored;
 
@@ -20,15 +19,15 @@ use crate::stored;
 pub(crate) struct Holder {
     /// its key
     pub(crate) key: Key,
-    /// The allocation's members as stored. A whole checkpoint consists of these pieces only, so writing it costs little
-    /// more than copying them.
+    /// The allocation as stored. A whole checkpoint consists of these pieces only, so writing it costs little more than
+    /// copying them.
     pub(crate) stored: Rc<str>,
 }
 
 impl Holder {
     /// The holder for this key and address.
     pub(crate) fn new(key: Key, address: Address) -> Self {
-        let stored = Rc::from(stored::members(&key, address));
+        let stored = stored::allocation(&key, address);
         Self { key, stored }
     }
 }
@@ -41,11 +40,8 @@ pub(crate) struct Memory {
     places: BTreeMap<Address, EniKey>,
     holders: BTreeMap<Address, Holder>,
     by_key: BTreeMap<Key, Address>,
-    /// Bytes of all holders' stored members.
-    stored_length: usize,
     held: BTreeSet<Address>,
     rests: Rests,
-    openings: Openings,
 }
 
 impl Memory {
@@ -81,8 +77,8 @@ impl Memory {
 
     /// The text of a checkpoint of all allocations.
     pub(crate) fn checkpoint(&self) -> String {
-        let pieces = self.holders.values().map(|holder| &*holder.stored);
-        stored::checkpoint(pieces, self.holders.len(), self.stored_length)
+        let allocations = self.holders.values().map(|holder| &*holder.stored);
+        stored::checkpoint(&allocations.collect::<Vec<_>>())
     }
 
     /// The held allocations by address.
@@ -121,10 +117,8 @@ impl Memory {
     /// from now on; otherwise they would rest until the clock has caught up.
     pub(crate) fn look_at_clock(&mut self, cooling: Cooling, now_ms: u64) {
         self.rests.none_after(now_ms);
-        for (key, eni) in &mut self.enis {
-            if eni.none_after(now_ms) {
-                self.openings.update(key, eni);
-            }
+        for eni in self.enis.values_mut() {
+            eni.none_after(now_ms);
         }
         self.rests.forget_over(cooling, now_ms);
     }
@@ -144,7 +138,6 @@ impl Memory {
     pub(crate) fn remove_eni(&mut self, key: &EniKey) {
         let Some(eni) = self.enis.remove(key) else { return };
         self.by_id.remove(&key.id);
-        self.openings.close(key);
         for (address, _) in eni.addresses() {
             self.places.remove(&address);
             self.forget_holder(address);
@@ -159,7 +152,6 @@ impl Memory {
         self.places.insert(address, place.clone());
         if !self.held.remove(&address) {
             eni.free(address);
-            self.openings.update(place, eni);
         }
     }
 
@@ -168,50 +160,36 @@ impl Memory {
         self.release(address);
         let place = self.places.remove(&address)?;
         let eni = self.enis.get_mut(&place)?;
-        let time = eni.remove(address);
-        self.openings.update(&place, eni);
-        time
+        eni.remove(address)
     }
 
     /// Gives a free address to a key that has none. If no interface has the address, it is held.
     pub(crate) fn allocate(&mut self, address: Address, holder: Holder) {
-        match self.places.get(&address) {
-            Some(place) => {
-                if let Some(eni) = self.enis.get_mut(place) {
-                    eni.take(address);
-                    self.openings.update(place, eni);
-                }
-            }
-            None => {
-                self.held.insert(address);
-            }
-        }
+        match self.eni_of(address) {
+            Some(eni) => eni.take(address),
+            None => self.held.insert(address),
+        };
         self.by_key.insert(holder.key.clone(), address);
-        self.stored_length += holder.stored.len();
         self.holders.insert(address, holder);
     }
 
     /// Ends the allocation of the address and keeps its time of unassignment; returns the holder.
     pub(crate) fn release(&mut self, address: Address) -> Option<Holder> {
         let holder = self.forget_holder(address)?;
-        match self.places.get(&address) {
-            Some(place) => {
-                if let Some(eni) = self.enis.get_mut(place) {
-                    eni.free(address);
-                    self.openings.update(place, eni);
-                }
-            }
-            None => {
-                self.held.remove(&address);
-            }
+        match self.eni_of(address) {
+            Some(eni) => eni.free(address),
+            None => _ = self.held.remove(&address),
         }
         Some(holder)
+    }
+
+    fn eni_of(&mut self, address: Address) -> Option<&mut Eni> {
+        self.enis.get_mut(self.places.get(&address)?)
     }
 
     fn forget_holder(&mut self, address: Address) -> Option<Holder> {
         let holder = self.holders.remove(&address)?;
         self.by_key.remove(&holder.key);
-        self.stored_length -= holder.stored.len();
         Some(holder)
     }
 
@@ -225,13 +203,10 @@ impl Memory {
 
     /// Sets when the address was last unassigned; `None` means never, or not remembered. Returns the earlier value.
     pub(crate) fn replace_unassigned_at(&mut self, address: Address, unassigned_at_ms: Option<u64>) -> Option<u64> {
-        let Some(place) = self.places.get(&address) else {
-            return self.rests.replace(address, unassigned_at_ms);
-        };
-        let eni = self.enis.get_mut(place)?;
-        let before = eni.replace_unassigned_at(address, unassigned_at_ms);
-        self.openings.update(place, eni);
-        before
+        match self.eni_of(address) {
+            Some(eni) => eni.replace_unassigned_at(address, unassigned_at_ms),
+            None => self.rests.replace(address, unassigned_at_ms),
+        }
     }
 
     /// The address rests from now on; returns its previous time of unassignment.
@@ -242,16 +217,9 @@ impl Memory {
     }
 
     /// The address to give out next: of the first interface that has one.
-    pub(crate) fn candidate(&mut self, cooling: Cooling, now_ms: u64) -> Option<(EniKey, Address)> {
-        self.openings.open_after_rest(cooling, now_ms);
-        while let Some(key) = self.openings.first().cloned() {
-            let eni = self.enis.get(&key)?;
-            if let Some(address) = eni.candidate(cooling, now_ms) {
-                return Some((key, address));
-            }
-            self.openings.wait(&key, eni);
-        }
-        None
+    pub(crate) fn candidate(&self, cooling: Cooling, now_ms: u64) -> Option<(EniKey, Address)> {
+        let mut enis = self.enis.iter();
+        enis.find_map(|(key, eni)| Some((key.clone(), eni.candidate(cooling, now_ms)?)))
     }
 
     /// Every unassigned address that rests, in an interface or remembered, by address.
@@ -368,9 +336,7 @@ mod tests {
         memory.add_address(&eni, nowhere);
         assert_eq!(counts(&memory), [1, 2, 1, 0]);
         assert_eq!(memory.address_of(&key("c1")), Some(nowhere));
-        assert_eq!(memory.checkpoint().len(), memory.checkpoint().capacity());
         memory.remove_eni(&eni);
-        assert_eq!(memory.stored_length, 0);
         assert_eq!(counts(&memory), [0, 0, 0, 0]);
         assert_eq!(memory.address_of(&key("c1")), None);
         assert!(memory.candidate(COOLING, 0).is_none());

@@ -27,22 +27,13 @@ pub(crate) fn count(number: usize) -> u32 {
 
 /// The last values sent for the gauges.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Gauges([usize; GAUGES.len()]);
+pub(crate) struct Gauges([Option<usize>; GAUGES.len()]);
 
 impl Gauges {
-    /// Sends all of them.
-    pub(crate) fn send(&mut self, world: &mut impl World, memory: &Memory) {
-        self.0 = gauges(memory);
-        for (name, number) in GAUGES.iter().zip(self.0) {
-            world.gauge_set(name, &[], f64::from(count(number)));
-        }
-    }
-
     /// Sends the changed ones.
     pub(crate) fn follow(&mut self, world: &mut impl World, memory: &Memory) {
         for ((name, sent), number) in GAUGES.iter().zip(&mut self.0).zip(gauges(memory)) {
-            if *sent != number {
-                *sent = number;
+            if sent.replace(number) != Some(number) {
                 world.gauge_set(name, &[], f64::from(count(number)));
             }
         }

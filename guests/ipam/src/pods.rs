@@ -52,7 +52,7 @@ impl Datastore {
             Some((held, holder, self.memory.rest(held, self.settings.cooling, now_ms)))
         });
         // No single entry can give up one address and take another.
-        let entry = given_up.is_none().then(|| stored::assign(&holder, now_ms));
+        let entry = given_up.is_none().then(|| stored::entry("assign", &holder, now_ms));
         let key = holder.key.clone();
         self.memory.allocate(address, holder);
         if let Err(why) = self.write(world, now_ms, entry) {
@@ -64,14 +64,8 @@ impl Datastore {
             return Err(Error::BackingStore(why));
         }
         if let Some((held, _, _)) = given_up {
-            log_pod(
-                world,
-                Level::Warn,
-                "a held allocation is given up",
-                &key,
-                Some(held),
-                None,
-            );
+            let message = "a held allocation is given up";
+            log_pod(world, Level::Warn, message, &key, Some(held), None);
         }
         let eni = Some(("eni", &*place.id));
         log_pod(world, Level::Info, "assigned", &key, Some(address), eni);
@@ -92,17 +86,15 @@ impl Datastore {
         let now_ms = self.now_ms(world);
         let holder = self.memory.release(address).ok_or(Error::UnknownPod)?;
         let before = self.memory.rest(address, self.settings.cooling, now_ms);
-        if let Err(why) = self.write(world, now_ms, Some(stored::unassign(&holder, now_ms))) {
+        if let Err(why) = self.write(world, now_ms, Some(stored::entry("unassign", &holder, now_ms))) {
             self.memory.replace_unassigned_at(address, before);
             self.memory.allocate(address, holder);
             return Err(Error::BackingStore(why));
         }
-        let place = self.memory.place(address);
-        let eni = place.map(|place| ("eni", &*place.id));
+        let eni = self.memory.place(address).map(|place| ("eni", &*place.id));
         log_pod(world, Level::Info, "unassigned", &holder.key, Some(address), eni);
-        let answer = assignment(address, place.map_or(NO_DEVICE, |place| place.device_number));
         self.show(world);
-        Ok(answer)
+        Ok(assignment(address, self.device_number(address)))
     }
 
     /// `datastore.find-address-for-sandbox`
@@ -137,17 +129,14 @@ impl Datastore {
     }
 
     fn device_number(&self, address: Address) -> i32 {
-        self.memory
-            .place(address)
-            .map_or(NO_DEVICE, |place| place.device_number)
+        let place = self.memory.place(address);
+        place.map_or(NO_DEVICE, |place| place.device_number)
     }
 
     /// An unreadable store may hold any pod.
     fn readable(&self) -> Result<(), Error> {
-        self.store_state
-            .blocked
-            .clone()
-            .map_or(Ok(()), |why| Err(Error::BackingStore(why)))
+        let blocked = self.store_state.blocked.clone();
+        blocked.map_or(Ok(()), |why| Err(Error::BackingStore(why)))
     }
 }
 

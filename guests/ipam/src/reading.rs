@@ -20,7 +20,7 @@ use crate::memory::{Holder, Memory};
 use crate::settings::{Settings, Source, Unknown};
 use crate::stored::{self, Claim};
 use crate::world::{self, World};
-use crate::writing::{Change, StoreState};
+use crate::writing::StoreState;
 
 impl Datastore {
     /// `datastore.read-backing-store`
@@ -47,9 +47,8 @@ impl Datastore {
     }
 
     fn read_runtime(&mut self, world: &mut impl World) -> Result<(), String> {
-        let sandboxes = world
-            .list_running()
-            .map_err(|why| format!("container runtime: {why}"))?;
+        let sandboxes = world.list_running();
+        let sandboxes = sandboxes.map_err(|why| format!("container runtime: {why}"))?;
         let now_ms = self.now_ms(world);
         let before = self.memory.clone();
         let mut restoration = Restoration::over(&self.settings, &mut self.memory, now_ms);
@@ -57,12 +56,8 @@ impl Datastore {
             let key = Key::migrated(&id);
             restoration.take(world, Claim { key, ipv4: ip });
         }
-        let change = Change {
-            memory: &self.memory,
-            now_ms,
-            entry: None,
-        };
-        let answer = self.store_state.write_whole(world, &self.settings, &change);
+        let (settings, memory) = (&self.settings, &self.memory);
+        let answer = self.store_state.write_whole(world, settings, memory, now_ms);
         if answer.is_err() {
             self.memory = before;
         }
@@ -183,6 +178,6 @@ impl<'d> Restoration<'d> {
             ("address", ipv4),
             ("why", why),
         ];
-        world.log(Level::Warn, "an allocation is dropped", &shown);
+        world.warn("an allocation is dropped", &shown);
     }
 }

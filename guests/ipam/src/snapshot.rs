@@ -17,6 +17,7 @@ use crate::json::Members;
 use crate::key::Key;
 use crate::memory::{Holder, Memory};
 use crate::settings::Settings;
+use crate::stored::Rest;
 use crate::world::World;
 use crate::writing::StoreState;
 
@@ -39,9 +40,8 @@ struct Snapshot<'s> {
 struct StoredEni<'s> {
     id: Cow<'s, str>,
     device_number: i32,
-    is_primary: bool,
-    is_trunk: bool,
-    created_at_ms: u64,
+    #[serde(flatten)]
+    traits: Traits,
     addresses: Vec<StoredAddress<'s>>,
 }
 
@@ -53,13 +53,6 @@ struct StoredAddress<'s> {
     key: Option<Cow<'s, IpamKey>>,
     #[serde(deserialize_with = "Option::deserialize")]
     unassigned_at_ms: Option<u64>,
-}
-
-#[derive(Serialize, Deserialize)]
-struct Rest {
-    ipv4: Address,
-    /// When it was unassigned.
-    at: u64,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -126,9 +119,7 @@ fn stored<'s>(memory: &'s Memory, (key, eni): (&'s EniKey, &'s Eni)) -> StoredEn
     StoredEni {
         id: Cow::Borrowed(&key.id),
         device_number: key.device_number,
-        is_primary: eni.traits.is_primary,
-        is_trunk: eni.traits.is_trunk,
-        created_at_ms: eni.traits.created_at_ms,
+        traits: eni.traits,
         addresses: eni.addresses().map(address).collect(),
     }
 }
@@ -151,13 +142,8 @@ fn memory(enis: Vec<StoredEni<'_>>, resting: Vec<Rest>, held: Vec<Held<'_>>) -> 
 }
 
 fn add_eni(memory: &mut Memory, eni: StoredEni<'_>) -> Option<()> {
-    let traits = Traits {
-        is_primary: eni.is_primary,
-        is_trunk: eni.is_trunk,
-        created_at_ms: eni.created_at_ms,
-    };
     let is_new = memory.eni_key(&eni.id).is_none();
-    memory.add_eni(is_new.then_some(&*eni.id)?, eni.device_number, traits);
+    memory.add_eni(is_new.then_some(&*eni.id)?, eni.device_number, eni.traits);
     let place = memory.eni_key(&eni.id)?.clone();
     for StoredAddress {
         address,

@@ -8,11 +8,12 @@
 //! entries ----> changes ------+-> allocations in order, times of unassignment
 //! ```
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
+use std::collections::BTreeMap;
+use std::rc::Rc;
 
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use trueup_guest::text;
+use trueup_guest::{snapshot, text};
 
 use crate::address::Address;
 use crate::bindings::exports::trueup::ipam::datastore::IpamKey;
@@ -23,69 +24,57 @@ use crate::memory::Holder;
 /// The version of the checkpoint's format.
 const VERSION: &str = "vpc-cni-ipam/1";
 
-/// The members of a stored allocation, without braces.
-pub(crate) fn members(key: &Key, address: Address) -> String {
-    /// As long as everything but the texts can be.
-    const NAMES: &str = r#""networkName":"","containerID":"","ifName":"","ipv4":"255.255.255.255""#;
-    let fields = key.fields();
-    let length = fields.network_name.len() + fields.container_id.len() + fields.if_name.len();
-    let mut out = String::with_capacity(NAMES.len() + length);
-    out.push_str(r#""networkName":"#);
-    json::push_text(&mut out, &fields.network_name);
-    out.push_str(r#","containerID":"#);
-    json::push_text(&mut out, &fields.container_id);
-    out.push_str(r#","ifName":"#);
-    json::push_text(&mut out, &fields.if_name);
-    // Writing into a String can't fail, here and below.
-    let _ = write!(out, r#","ipv4":"{address}""#);
-    out
-}
-
-/// The text of a whole checkpoint: the members of each allocation by address, `count` of them, `length` bytes in all.
-pub(crate) fn checkpoint<'m>(members: impl Iterator<Item = &'m str>, count: usize, length: usize) -> String {
-    let head = format!(r#"{{"version":"{VERSION}","allocations":["#);
-    let (brackets, braces, commas) = ("]}".len(), "{}".len() * count, count.saturating_sub(1));
-    let mut out = String::with_capacity(head.len() + length + brackets + braces + commas);
-    out.push_str(&head);
-    for (index, members) in members.enumerate() {
-        out.push_str(if index == 0 { "{" } else { ",{" });
-        out.push_str(members);
-        out.push('}');
+/// A stored allocation.
+pub(crate) fn allocation(key: &Key, address: Address) -> Rc<str> {
+    #[derive(Serialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Allocation<'k> {
+        network_name: &'k str,
+        #[serde(rename = "containerID")]
+        container_id: &'k str,
+        if_name: &'k str,
+        ipv4: Address,
     }
-    out.push_str("]}");
-    out
+    let fields = key.fields();
+    Rc::from(snapshot::write(&Allocation {
+        network_name: &fields.network_name,
+        container_id: &fields.container_id,
+        if_name: &fields.if_name,
+        ipv4: address,
+    }))
 }
 
-/// The entry of an assignment.
-pub(crate) fn assign(holder: &Holder, now_ms: u64) -> String {
-    let members = &holder.stored;
-    format!(r#"{{"op":"assign",{members},"at":{now_ms}}}"#)
+/// The text of a whole checkpoint, from allocations by address.
+pub(crate) fn checkpoint(allocations: &[&str]) -> String {
+    let allocations = allocations.join(",");
+    format!(r#"{{"version":"{VERSION}","allocations":[{allocations}]}}"#)
 }
 
-/// The entry of an unassignment.
-pub(crate) fn unassign(holder: &Holder, now_ms: u64) -> String {
-    let members = &holder.stored;
-    format!(r#"{{"op":"unassign",{members},"at":{now_ms}}}"#)
+/// The entry of an assignment or unassignment: `op` is `assign` or `unassign`.
+pub(crate) fn entry(op: &str, holder: &Holder, now_ms: u64) -> String {
+    let members = holder.stored.trim_matches(['{', '}']);
+    format!(r#"{{"op":"{op}",{members},"at":{now_ms}}}"#)
 }
 
 /// The entry of addresses that their pods lost by force.
 pub(crate) fn forget(addresses: &[Address], now_ms: u64) -> String {
-    let mut out = String::from(r#"{"op":"forget","ipv4":"#);
-    json::push_list(&mut out, addresses, |out, address| {
-        let _ = write!(out, r#""{address}""#);
-    });
-    let _ = write!(out, r#","at":{now_ms}}}"#);
-    out
+    let addresses = snapshot::write(&addresses);
+    format!(r#"{{"op":"forget","ipv4":{addresses},"at":{now_ms}}}"#)
 }
 
 /// The entry of addresses that rest, with the times of their unassignment.
 pub(crate) fn rest(addresses: &[(Address, u64)]) -> String {
-    let mut out = String::from(r#"{"op":"rest","addresses":"#);
-    json::push_list(&mut out, addresses, |out, (address, time)| {
-        let _ = write!(out, r#"{{"ipv4":"{address}","at":{time}}}"#);
-    });
-    out.push('}');
-    out
+    let rests = addresses.iter().map(|&(ipv4, at)| Rest { ipv4, at });
+    let rests = snapshot::write(&rests.collect::<Vec<_>>());
+    format!(r#"{{"op":"rest","addresses":{rests}}}"#)
+}
+
+/// An address that rests.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Rest {
+    pub(crate) ipv4: Address,
+    /// When it was unassigned.
+    pub(crate) at: u64,
 }
 
 /// An allocation as another writer states it: the key may lack fields, the text may be no address.
@@ -206,21 +195,18 @@ fn read_rest(members: &Members<'_>) -> Option<Change> {
 }
 
 /// A checkpoint while entries are applied to it. A claim's number is its place in the order.
+#[derive(Default)]
 struct Folding {
+    /// `None` once an entry has dropped it. The indexes may still hold its number.
     claims: Vec<Option<Claim>>,
-    by_key: BTreeSet<(Key, usize)>,
-    by_address: BTreeSet<(Address, Key, usize)>,
+    by_key: BTreeMap<Key, Vec<usize>>,
+    by_address: BTreeMap<Address, Vec<usize>>,
     unassigned_at_ms: BTreeMap<Address, u64>,
 }
 
 impl Folding {
     fn of(claims: Vec<Claim>) -> Self {
-        let mut folding = Self {
-            claims: Vec::with_capacity(claims.len()),
-            by_key: BTreeSet::new(),
-            by_address: BTreeSet::new(),
-            unassigned_at_ms: BTreeMap::new(),
-        };
+        let mut folding = Self::default();
         for claim in claims {
             folding.add(claim);
         }
@@ -229,68 +215,52 @@ impl Folding {
 
     fn add(&mut self, claim: Claim) {
         let number = self.claims.len();
-        self.by_key.insert((claim.key.clone(), number));
+        self.by_key.entry(claim.key.clone()).or_default().push(number);
         // Entries name addresses, so they never find a claim with an invalid text.
         if let Some(address) = Address::parse(&claim.ipv4) {
-            self.by_address.insert((address, claim.key.clone(), number));
+            self.by_address.entry(address).or_default().push(number);
         }
         self.claims.push(Some(claim));
     }
 
     fn drop_claims(&mut self, numbers: Vec<usize>) {
         for number in numbers {
-            let Some(claim) = self.claims.get_mut(number).and_then(Option::take) else {
-                continue;
-            };
-            if let Some(address) = Address::parse(&claim.ipv4) {
-                self.by_address.remove(&(address, claim.key.clone(), number));
+            if let Some(claim) = self.claims.get_mut(number) {
+                *claim = None;
             }
-            self.by_key.remove(&(claim.key, number));
         }
-    }
-
-    fn of_key(&self, key: &Key) -> Vec<usize> {
-        let all = (key.clone(), usize::MIN)..=(key.clone(), usize::MAX);
-        self.by_key.range(all).map(|&(_, number)| number).collect()
-    }
-
-    fn of_address(&self, address: Address) -> Vec<usize> {
-        // The key with only empty fields sorts first.
-        let nothing = Key::new(IpamKey {
-            network_name: String::new(),
-            container_id: String::new(),
-            if_name: String::new(),
-        });
-        let from = self.by_address.range((address, nothing, usize::MIN)..);
-        let same = from.take_while(|(other, _, _)| *other == address);
-        same.map(|&(_, _, number)| number).collect()
-    }
-
-    fn of_both(&self, address: Address, key: &Key) -> Vec<usize> {
-        let all = (address, key.clone(), usize::MIN)..=(address, key.clone(), usize::MAX);
-        self.by_address.range(all).map(|&(_, _, number)| number).collect()
     }
 
     fn apply(&mut self, change: Change) {
         match change {
             Change::Assign(key, address) => {
-                self.drop_claims(self.of_key(&key));
-                self.drop_claims(self.of_address(address));
+                let numbers = self.by_key.remove(&key).unwrap_or_default();
+                self.drop_claims(numbers);
+                self.drop_address(address);
                 let ipv4 = address.to_string();
                 self.add(Claim { key, ipv4 });
             }
             Change::Unassign(key, address, at) => {
-                self.drop_claims(self.of_both(address, &key));
+                for &number in self.by_address.get(&address).into_iter().flatten() {
+                    if let Some(claim) = self.claims.get_mut(number) {
+                        claim.take_if(|claim| claim.key == key);
+                    }
+                }
                 self.unassigned_at_ms.insert(address, at);
             }
             Change::Forget(addresses, at) => {
                 for address in addresses {
-                    self.drop_claims(self.of_address(address));
+                    self.drop_address(address);
                     self.unassigned_at_ms.insert(address, at);
                 }
             }
             Change::Rest(rests) => self.unassigned_at_ms.extend(rests),
         }
+    }
+
+    fn drop_address(&mut self, address: Address) {
+        let numbers = self.by_address.remove(&address).unwrap_or_default();
+        self.drop_claims(numbers);
     }
 
     fn done(self) -> Stored {
@@ -318,14 +288,15 @@ mod tests {
             r#"\t\u0001\u001f\b\f\n\r","ipv4":"10.0.0.5""#
         );
         let address = Address::parse("10.0.0.5").unwrap();
-        assert_eq!(members(&key, address), expected);
+        assert_eq!(&*allocation(&key, address), format!("{{{expected}}}"));
         let holder = Holder::new(key.clone(), address);
-        let data = checkpoint([&*holder.stored].into_iter(), 1, holder.stored.len());
+        let data = checkpoint(&[&*holder.stored]);
         assert_eq!(
             data,
             format!(r#"{{"version":"vpc-cni-ipam/1","allocations":[{{{expected}}}]}}"#)
         );
-        let entries = [assign(&holder, u64::MAX), unassign(&holder, 7), assign(&holder, 8)];
+        let entries = [("assign", u64::MAX), ("unassign", 7), ("assign", 8)];
+        let entries = entries.map(|(op, now_ms)| entry(op, &holder, now_ms));
         let stored = read(&data, &entries).unwrap();
         let ipv4 = "10.0.0.5".to_owned();
         assert_eq!(stored.claims, [Claim { key, ipv4 }]);

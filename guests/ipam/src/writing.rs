@@ -4,7 +4,6 @@
 //! Tracks what the guest knows about the store. The caller decides what a failed write means for the change.
 
 use serde::{Deserialize, Serialize};
-use trueup_guest::Level;
 
 use crate::bindings::trueup::checkpoint::store::Error as StoreError;
 use crate::memory::Memory;
@@ -25,18 +24,9 @@ pub(crate) struct StoreState {
     pub(crate) blocked: Option<String>,
 }
 
-/// A change that memory already has and the store does not.
-pub(crate) struct Change<'c> {
-    /// memory after the change
-    pub(crate) memory: &'c Memory,
-    /// when the change happened
-    pub(crate) now_ms: u64,
-    /// the entry for it; `None` if only a whole checkpoint can express it
-    pub(crate) entry: Option<String>,
-}
-
 impl StoreState {
-    /// Writes the change.
+    /// Writes a change that memory already has and that happened now. `entry` is `None` if only a whole checkpoint can
+    /// express it.
     ///
     /// # Errors
     /// Why the write failed, as `KIND: TEXT` or in the words of the failed reading. The store may have the text all the
@@ -45,16 +35,17 @@ impl StoreState {
         &mut self,
         world: &mut impl World,
         settings: &Settings,
-        change: &Change<'_>,
+        memory: &Memory,
+        now_ms: u64,
+        entry: Option<&str>,
     ) -> Result<(), String> {
-        if let Some(why) = &self.blocked {
-            let why = why.clone();
+        if let Some(why) = self.blocked.clone() {
             self.in_step = false;
             return Err(why);
         }
-        match &change.entry {
+        match entry {
             Some(entry) if self.in_step && self.entries < settings.compact_after => self.append(world, entry),
-            _ => self.write_whole(world, settings, change),
+            _ => self.write_whole(world, settings, memory, now_ms),
         }
     }
 
@@ -66,26 +57,20 @@ impl StoreState {
         &mut self,
         world: &mut impl World,
         settings: &Settings,
-        change: &Change<'_>,
+        memory: &Memory,
+        now_ms: u64,
     ) -> Result<(), String> {
-        let answer = world.checkpoint(&change.memory.checkpoint());
+        let answer = world.checkpoint(&memory.checkpoint());
         self.note(world, answer)?;
         self.in_step = true;
         self.entries = 0;
-        if settings.compact_after == 0 {
-            return Ok(());
-        }
-        let resting = change.memory.all_resting(settings.cooling, change.now_ms);
-        if resting.is_empty() {
+        let resting = memory.all_resting(settings.cooling, now_ms);
+        if settings.compact_after == 0 || resting.is_empty() {
             return Ok(());
         }
         if let Err(why) = self.append(world, &stored::rest(&resting)) {
-            let fields = [("error", why.as_str())];
-            world.log(
-                Level::Warn,
-                "the rests were not stored, a restart would end them",
-                &fields,
-            );
+            let message = "the rests were not stored, a restart would end them";
+            world.warn(message, &[("error", &why)]);
         }
         Ok(())
     }

@@ -3,7 +3,6 @@
 use trueup_guest::Level;
 
 use crate::bindings::exports::trueup::lbaas::reconciliation::{AddressPorts, Desired, Error, Plan, Report};
-use crate::bindings::trueup::lbaas::api::Error as ApiError;
 use crate::desired::DesiredState;
 use crate::metrics::{self, Tally};
 use crate::own::{self, Own};
@@ -55,7 +54,10 @@ fn logged<W: World, T>(
     decide: impl FnOnce(&mut W, &DesiredState<'_>) -> Result<T, Error>,
 ) -> Result<T, Error> {
     let answer = input::parse(desired).map_err(Error::InvalidInput).and_then(|desired| {
-        look_at_load_balancers(world, &desired).map_err(Error::Api)?;
+        // Only whether they can be read: their state does not matter.
+        let mut load_balancers = desired.load_balancers.iter();
+        let looks = load_balancers.try_for_each(|identifier| world.load_balancer(identifier).map(drop));
+        looks.map_err(Error::Api)?;
         decide(world, &desired)
     });
     if let Err(error) = &answer {
@@ -67,14 +69,6 @@ fn logged<W: World, T>(
         world.log(Level::Error, "the call ends with an error", &fields);
     }
     answer
-}
-
-/// Checks only that they can be read: their state does not matter.
-fn look_at_load_balancers(world: &mut impl World, desired: &DesiredState<'_>) -> Result<(), ApiError> {
-    for load_balancer in &desired.load_balancers {
-        world.load_balancer(load_balancer)?;
-    }
-    Ok(())
 }
 
 /// Counts what one list returned of these load balancers.

@@ -6,7 +6,7 @@ use trueup_guest::Level;
 
 use crate::bindings::exports::trueup::lbaas::reconciliation::Error;
 use crate::bindings::trueup::lbaas::api::Error as ApiError;
-use crate::bindings::trueup::lbaas::types::{Object, ObjectRef, Spec, State};
+use crate::bindings::trueup::lbaas::types::{ObjectRef, Spec, State};
 use crate::metrics::{self, Tally};
 use crate::order;
 use crate::outcome;
@@ -22,11 +22,10 @@ pub(crate) struct Awaited {
     pub(crate) created: bool,
 }
 
-/// The state of a resource as a look shows it.
-enum Seen {
-    Ready,
-    Waiting,
-    Failed,
+impl Awaited {
+    fn place(self) -> (usize, ObjectRef) {
+        (self.balancer, self.reference)
+    }
 }
 
 impl<W: World> Reconcile<'_, W> {
@@ -115,10 +114,7 @@ impl<W: World> Reconcile<'_, W> {
             late.add(awaited.reference.kind);
         }
         late.send(self.world, metrics::CREATE_ERRORS);
-        self.close_each(
-            awaited.into_iter().map(|awaited| (awaited.balancer, awaited.reference)),
-            Error::TimedOut,
-        );
+        self.close_each(awaited.into_iter().map(Awaited::place), Error::TimedOut);
         Ok(())
     }
 
@@ -133,10 +129,10 @@ impl<W: World> Reconcile<'_, W> {
             if let Err(error) = &answer {
                 note_end(&mut end, error);
             }
-            match self.seen(&answer) {
-                Seen::Ready => {}
-                Seen::Waiting => left.push(awaited),
-                Seen::Failed => failed.push(awaited),
+            match answer {
+                Ok(object) if plan::is_ready(self.settings.failed_objects, object.state) => {}
+                Ok(object) if object.state != State::Failed => left.push(awaited),
+                Ok(_) | Err(_) => failed.push(awaited),
             }
         }
         end.map_or(Ok(()), Err)?;
@@ -145,18 +141,7 @@ impl<W: World> Reconcile<'_, W> {
         let leaving: BTreeSet<usize> = failed.iter().map(|awaited| awaited.balancer).collect();
         left.retain(|awaited| !leaving.contains(&awaited.balancer));
         let progressing = failed.into_iter().filter(|awaited| !awaited.created);
-        self.close_each(
-            progressing.map(|awaited| (awaited.balancer, awaited.reference)),
-            Error::Failed,
-        );
+        self.close_each(progressing.map(Awaited::place), Error::Failed);
         Ok(left)
-    }
-
-    fn seen(&self, answer: &Result<Object, ApiError>) -> Seen {
-        match answer {
-            Ok(object) if plan::is_ready(self.settings.failed_objects, object.state) => Seen::Ready,
-            Ok(object) if object.state != State::Failed => Seen::Waiting,
-            Ok(_) | Err(_) => Seen::Failed,
-        }
     }
 }

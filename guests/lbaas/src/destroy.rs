@@ -16,8 +16,14 @@ use crate::world::{World, complete};
 struct Doomed {
     balancer: usize,
     reference: ObjectRef,
-    /// why it still exists after a try
+    /// why it still exists after the latest try
     error: Option<ApiError>,
+}
+
+impl Doomed {
+    fn words(&self) -> String {
+        self.error.as_ref().map(outcome::api_words).unwrap_or_default()
+    }
 }
 
 impl<W: World> Reconcile<'_, W> {
@@ -66,44 +72,44 @@ impl<W: World> Reconcile<'_, W> {
     fn passes(&mut self, mut left: Vec<Doomed>) -> Result<(), ApiError> {
         while !left.is_empty() {
             let before = left.len();
-            left = self.pass(left)?;
+            self.pass(&mut left)?;
+            left.retain(|doomed| doomed.error.is_some());
             if left.len() == before {
-                let words = |error: Option<ApiError>| error.as_ref().map(outcome::api_words).unwrap_or_default();
-                let given_up = left
-                    .into_iter()
-                    .map(|doomed| (doomed.balancer, doomed.reference, words(doomed.error)));
-                self.give_up(given_up.collect());
+                let given_up = |doomed: Doomed| {
+                    let words = doomed.words();
+                    (doomed.balancer, doomed.reference, words)
+                };
+                self.give_up(left.into_iter().map(given_up).collect());
                 return Ok(());
             }
         }
         Ok(())
     }
 
-    /// One call for each kind. Returns what is left, in the same order.
-    fn pass(&mut self, all: Vec<Doomed>) -> Result<Vec<Doomed>, ApiError> {
+    /// One call for each kind. Those that are left have an error.
+    fn pass(&mut self, all: &mut [Doomed]) -> Result<(), ApiError> {
         let mut pending = all.len();
-        let mut left = Vec::new();
+        all.iter_mut().for_each(|doomed| doomed.error = None);
         // The order of destruction sorts by kind first, so each kind is one run.
-        for group in runs_by_kind(all) {
+        for group in all.chunk_by_mut(|one, next| one.reference.kind == next.reference.kind) {
             let refs: Vec<ObjectRef> = group.iter().map(|doomed| doomed.reference.clone()).collect();
             let answers = self.world.destroy(&refs);
             let (mut gone, mut retries) = (Tally::default(), Tally::default());
             let mut end = None;
-            for (mut doomed, answer) in group.into_iter().zip(complete(answers, refs.len())) {
+            for (doomed, answer) in group.iter_mut().zip(complete(answers, refs.len())) {
+                let kind = doomed.reference.kind;
                 match answer {
                     Ok(()) | Err(ApiError::NotFound) => {
                         pending = pending.saturating_sub(1);
                         self.touch(doomed.balancer, &doomed.reference);
-                        let kind = doomed.reference.kind;
-                        if self.destroyed.insert(doomed.reference) {
+                        if self.destroyed.insert(doomed.reference.clone()) {
                             gone.add(kind);
                         }
                     }
                     Err(error) => {
                         note_end(&mut end, &error);
-                        retries.add(doomed.reference.kind);
+                        retries.add(kind);
                         doomed.error = Some(error);
-                        left.push(doomed);
                     }
                 }
             }
@@ -112,14 +118,13 @@ impl<W: World> Reconcile<'_, W> {
             retries.send(self.world, metrics::DELETE_RETRIES);
             metrics::set_pending(self.world, "destroy", pending);
             if let Some(error) = end {
-                for doomed in &left {
-                    let words = doomed.error.as_ref().map(outcome::api_words).unwrap_or_default();
-                    self.warn_left(&doomed.reference, &words);
+                for doomed in all.iter().filter(|doomed| doomed.error.is_some()) {
+                    self.warn_left(&doomed.reference, &doomed.words());
                 }
                 return Err(error);
             }
         }
-        Ok(left)
+        Ok(())
     }
 
     /// Closes the load balancers of resources that can't be destroyed.
@@ -143,22 +148,4 @@ impl<W: World> Reconcile<'_, W> {
         ];
         self.warn("not destroyed", which, error);
     }
-}
-
-/// Splits the list where the kind changes.
-fn runs_by_kind(all: Vec<Doomed>) -> Vec<Vec<Doomed>> {
-    let mut runs: Vec<Vec<Doomed>> = Vec::new();
-    for doomed in all {
-        match runs.last_mut() {
-            Some(run)
-                if run
-                    .last()
-                    .is_some_and(|last| last.reference.kind == doomed.reference.kind) =>
-            {
-                run.push(doomed)
-            }
-            _ => runs.push(vec![doomed]),
-        }
-    }
-    runs
 }

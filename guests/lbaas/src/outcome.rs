@@ -1,6 +1,7 @@
 //! Joins the results of several load balancers into one answer, and words errors for the log.
 
 use std::fmt::Write as _;
+use std::mem::discriminant;
 
 use crate::bindings::exports::trueup::lbaas::reconciliation::Error;
 use crate::bindings::trueup::lbaas::api::Error as ApiError;
@@ -15,25 +16,26 @@ const NAMED_MAX: usize = 10;
 pub fn joined(errors: Vec<Error>) -> Option<Error> {
     let mut errors = errors.into_iter();
     let mut first = errors.next()?;
-    for other in errors {
-        match (&mut first, other) {
-            (Error::Progressing(refs), Error::Progressing(more))
-            | (Error::RecoveryPending(refs), Error::RecoveryPending(more))
-            | (Error::Failed(refs), Error::Failed(more))
-            | (Error::NotDestroyable(refs), Error::NotDestroyable(more))
-            | (Error::TimedOut(refs), Error::TimedOut(more)) => refs.extend(more),
-            _ => {}
+    let case = discriminant(&first);
+    if let Some(refs) = refs_of(&mut first) {
+        for mut other in errors.filter(|other| discriminant(other) == case) {
+            refs.extend(refs_of(&mut other).map(std::mem::take).unwrap_or_default());
         }
+        refs.sort();
+        refs.dedup();
     }
-    match &mut first {
+    Some(first)
+}
+
+fn refs_of(error: &mut Error) -> Option<&mut Vec<ObjectRef>> {
+    match error {
         Error::Progressing(refs)
         | Error::RecoveryPending(refs)
         | Error::Failed(refs)
         | Error::NotDestroyable(refs)
-        | Error::TimedOut(refs) => *refs = order::sorted(std::mem::take(refs)),
-        Error::InvalidInput(_) | Error::Api(_) => {}
+        | Error::TimedOut(refs) => Some(refs),
+        Error::InvalidInput(_) | Error::Api(_) => None,
     }
-    Some(first)
 }
 
 /// One line for the log.

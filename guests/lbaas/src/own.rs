@@ -73,11 +73,8 @@ impl<'a> Parents<'a> {
     }
 
     fn find(&self, identifier: &str) -> Option<Location> {
-        let found = self
-            .0
-            .binary_search_by(|(known, _)| words::compare(known, identifier))
-            .ok()?;
-        self.0.get(found).map(|&(_, place)| place)
+        let found = self.0.binary_search_by(|(known, _)| words::compare(known, identifier));
+        self.0.get(found.ok()?).map(|&(_, place)| place)
     }
 }
 
@@ -95,55 +92,43 @@ pub fn split<'a>(load_balancers: &[&str], listed: &'a [Object]) -> Vec<Own<'a>> 
     for object in ascending(listed) {
         match &object.spec {
             Spec::Backend(spec) => {
-                let Some((slot, own)) = at(&mut owned, slots.get(spec.load_balancer.as_str())) else {
-                    continue;
-                };
-                backends.add(&object.identifier, (slot, own.backends.len()));
-                own.backends.push(Found {
-                    object,
-                    spec,
-                    parent: None,
-                });
+                if let Some(&slot) = slots.get(spec.load_balancer.as_str())
+                    && let Some(own) = owned.get_mut(slot)
+                {
+                    backends.add(&object.identifier, (slot, own.backends.len()));
+                    let parent = None;
+                    own.backends.push(Found { object, spec, parent });
+                }
             }
             Spec::Frontend(spec) => {
-                let Some((slot, own)) = at(&mut owned, slots.get(spec.load_balancer.as_str())) else {
-                    continue;
-                };
-                frontends.add(&object.identifier, (slot, own.frontends.len()));
-                let backend = backends.find(&spec.default_backend);
-                let parent = backend.and_then(|(other, place)| (other == slot).then_some(place));
-                own.frontends.push(Found { object, spec, parent });
+                if let Some(&slot) = slots.get(spec.load_balancer.as_str())
+                    && let Some(own) = owned.get_mut(slot)
+                {
+                    frontends.add(&object.identifier, (slot, own.frontends.len()));
+                    let backend = backends.find(&spec.default_backend);
+                    let parent = backend.and_then(|(other, place)| (other == slot).then_some(place));
+                    own.frontends.push(Found { object, spec, parent });
+                }
             }
             Spec::Bind(spec) => {
-                let Some((slot, place)) = frontends.find(&spec.frontend) else {
-                    continue;
-                };
-                let Some(own) = owned.get_mut(slot) else { continue };
-                own.binds.push(Found {
-                    object,
-                    spec,
-                    parent: Some(place),
-                });
+                if let Some((slot, place)) = frontends.find(&spec.frontend)
+                    && let Some(own) = owned.get_mut(slot)
+                {
+                    let parent = Some(place);
+                    own.binds.push(Found { object, spec, parent });
+                }
             }
             Spec::Server(spec) => {
-                let Some((slot, place)) = backends.find(&spec.backend) else {
-                    continue;
-                };
-                let Some(own) = owned.get_mut(slot) else { continue };
-                own.servers.push(Found {
-                    object,
-                    spec,
-                    parent: Some(place),
-                });
+                if let Some((slot, place)) = backends.find(&spec.backend)
+                    && let Some(own) = owned.get_mut(slot)
+                {
+                    let parent = Some(place);
+                    own.servers.push(Found { object, spec, parent });
+                }
             }
         }
     }
     owned
-}
-
-fn at<'o, 'a>(owned: &'o mut [Own<'a>], slot: Option<&usize>) -> Option<(usize, &'o mut Own<'a>)> {
-    let slot = *slot?;
-    owned.get_mut(slot).map(|own| (slot, own))
 }
 
 /// The list by kind, then identifier, without duplicates. The API promises that order; then each is looked at once.

@@ -84,21 +84,12 @@ fn failed_with_dependents<'a>(own: &Own<'a>) -> Vec<&'a Object> {
 /// Which of these failed or have a parent that must go.
 fn doom<'a, T>(found: &[Found<'a, T>], parents: &[bool], doomed: &mut Vec<&'a Object>) -> Vec<bool> {
     let goes = |found: &Found<'a, T>| {
-        let parent_goes = found
-            .parent
-            .and_then(|parent| parents.get(parent))
-            .is_some_and(|&goes| goes);
-        found.object.state == State::Failed || parent_goes
+        let parent_goes = found.parent.and_then(|parent| parents.get(parent));
+        let goes = found.object.state == State::Failed || parent_goes == Some(&true);
+        doomed.extend(goes.then_some(found.object));
+        goes
     };
-    let flags: Vec<bool> = found.iter().map(goes).collect();
-    doomed.extend(
-        found
-            .iter()
-            .zip(&flags)
-            .filter(|&(_, &goes)| goes)
-            .map(|(found, _)| found.object),
-    );
-    flags
+    found.iter().map(goes).collect()
 }
 
 /// The difference between desired and observed. Covers a port only as far as its own parents exist.
@@ -137,29 +128,26 @@ fn difference<'a>(load_balancer: &str, desired: &DesiredState<'_>, own: &Own<'a>
             create.push(Spec::Backend(port.backend(load_balancer)));
             continue;
         };
-        let missing = desired
-            .targets
-            .iter()
-            .zip(there(&servers, index))
-            .filter(|&(_, &there)| !there);
-        create.extend(missing.map(|(target, _)| Spec::Server(port.server(backend, target))));
+        let targets = missing(&desired.targets, &servers, index);
+        create.extend(targets.map(|target| Spec::Server(port.server(backend, target))));
         let Some(frontend) = frontends.identifier(index, &own.frontends) else {
             create.push(Spec::Frontend(port.frontend(load_balancer, backend)));
             continue;
         };
-        let missing = desired
-            .addresses
-            .iter()
-            .zip(there(&binds, index))
-            .filter(|&(_, &there)| !there);
-        create.extend(missing.map(|(address, _)| Spec::Bind(port.bind(frontend, address))));
+        let addresses = missing(&desired.addresses, &binds, index);
+        create.extend(addresses.map(|address| Spec::Bind(port.bind(frontend, address))));
     }
     changes
 }
 
-/// Which of a port's desired children exist.
-fn there(children: &[Vec<bool>], port: usize) -> &[bool] {
-    children.get(port).map_or(&[], Vec::as_slice)
+/// The desired children of a port that do not exist. `there` has, for each port, which of them do.
+fn missing<'d, T>(desired: &'d [T], there: &[Vec<bool>], port: usize) -> impl Iterator<Item = &'d T> {
+    let there = there.get(port).into_iter().flatten();
+    desired
+        .iter()
+        .zip(there)
+        .filter(|(_, there)| !**there)
+        .map(|(child, _)| child)
 }
 
 /// How many own resources refer to each parent of a list.
@@ -209,20 +197,13 @@ impl Kept {
                 *slot = Some(place);
             }
         }
-        let stays =
-            |place, port: Option<usize>| port.filter(|&port| by_port.get(port).copied().flatten() == Some(place));
-        let ports: Vec<Option<usize>> = fits
-            .into_iter()
-            .enumerate()
-            .map(|(place, port)| stays(place, port))
-            .collect();
-        destroy.extend(
-            found
-                .iter()
-                .zip(&ports)
-                .filter(|(_, port)| port.is_none())
-                .map(|(found, _)| found.object),
-        );
+        let mut ports = fits;
+        for (place, (port, found)) in ports.iter_mut().zip(found).enumerate() {
+            *port = port.filter(|&port| by_port.get(port) == Some(&Some(place)));
+            if port.is_none() {
+                destroy.push(found.object);
+            }
+        }
         Self { by_port, ports }
     }
 

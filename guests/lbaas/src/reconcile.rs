@@ -53,11 +53,8 @@ struct Work<'a> {
     progressing: Vec<Awaited>,
 }
 
-struct Reset {
-    balancer: usize,
-    failed: Vec<ObjectRef>,
-    updating: Vec<ObjectRef>,
-}
+/// A load balancer, what of it failed, and what was reset earlier.
+type Reset = (usize, Vec<ObjectRef>, Vec<ObjectRef>);
 
 /// Reconciles every load balancer with the desired state.
 ///
@@ -101,11 +98,8 @@ impl<W: World> Reconcile<'_, W> {
         let work = self.decide(&listed);
         let numbers = [self.report.rounds as usize, work.create.len(), work.destroy.len()].map(|n| n.to_string());
         let [round, create, destroy] = numbers.each_ref().map(String::as_str);
-        self.world.log(
-            Level::Info,
-            "a round",
-            &[("round", round), ("create", create), ("destroy", destroy)],
-        );
+        let fields = [("round", round), ("create", create), ("destroy", destroy)];
+        self.world.log(Level::Info, "a round", &fields);
 
         self.reset(work.resets)?;
         self.destroy(work.destroy)?;
@@ -127,11 +121,7 @@ impl<W: World> Reconcile<'_, W> {
                 continue;
             };
             match plan::decide(self.settings, identifier, self.desired, own) {
-                Verdict::Failed { failed, updating } => work.resets.push(Reset {
-                    balancer,
-                    failed,
-                    updating,
-                }),
+                Verdict::Failed { failed, updating } => work.resets.push((balancer, failed, updating)),
                 Verdict::Recovering(updating) => self.close(balancer, Error::RecoveryPending(updating)),
                 Verdict::Progressing(pending) => {
                     let awaited = |reference| Awaited {
@@ -146,12 +136,12 @@ impl<W: World> Reconcile<'_, W> {
                 }
                 // A new resource may clash with an old one: create nothing while something is left to destroy.
                 Verdict::Change(changes) if changes.destroy.is_empty() => {
-                    work.create
-                        .extend(changes.create.into_iter().map(|spec| (balancer, spec)));
+                    let creations = changes.create.into_iter();
+                    work.create.extend(creations.map(|spec| (balancer, spec)));
                 }
                 Verdict::Change(changes) => {
-                    work.destroy
-                        .extend(changes.destroy.into_iter().map(|object| (balancer, object)));
+                    let destructions = changes.destroy.into_iter();
+                    work.destroy.extend(destructions.map(|object| (balancer, object)));
                 }
             }
         }
@@ -163,12 +153,9 @@ impl<W: World> Reconcile<'_, W> {
         if resets.is_empty() {
             return Ok(());
         }
-        let refs_of = |reset: &Reset| -> Vec<(ObjectRef, usize)> {
-            reset
-                .failed
-                .iter()
-                .map(|reference| (reference.clone(), reset.balancer))
-                .collect()
+        let refs_of = |&(balancer, ref failed, _): &Reset| {
+            let failed = failed.clone().into_iter();
+            failed.map(move |reference| (reference, balancer))
         };
         let mut entries: Vec<(ObjectRef, usize)> = resets.iter().flat_map(refs_of).collect();
         entries.sort();
@@ -189,12 +176,7 @@ impl<W: World> Reconcile<'_, W> {
         }
         done.send(self.world, metrics::RESET);
         end.map_or(Ok(()), Err)?;
-        for Reset {
-            balancer,
-            failed,
-            updating,
-        } in resets
-        {
+        for (balancer, failed, updating) in resets {
             let error = match errors.remove(&balancer) {
                 Some(error) => Error::Api(error),
                 None => Error::RecoveryPending([failed, updating].concat()),
@@ -211,9 +193,8 @@ impl<W: World> Reconcile<'_, W> {
     }
 
     pub(crate) fn is_open(&self, balancer: usize) -> bool {
-        self.balancers
-            .get(balancer)
-            .is_some_and(|balancer| balancer.outcome.is_none())
+        let balancer = self.balancers.get(balancer);
+        balancer.is_some_and(|balancer| balancer.outcome.is_none())
     }
 
     fn any_open(&self) -> bool {

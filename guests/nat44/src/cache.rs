@@ -29,19 +29,4 @@ impl Cache {
     pub(crate) fn lacks(&self, key: &str) -> bool {
         self.is_complete && !self.keys.contains_key(key)
     }
-
-    /// The key now has this value.
-    pub(crate) fn put(&mut self, key: String, value: String) {
-        self.keys.insert(key, Some(value));
-    }
-
-    /// The key is now missing.
-    pub(crate) fn deleted(&mut self, key: &str) {
-        self.keys.remove(key);
-    }
-
-    /// The key's contents are unknown: a write may have been stored or not.
-    pub(crate) fn lost(&mut self, key: String) {
-        self.keys.insert(key, None);
-    }
 }

@@ -67,12 +67,9 @@ fn ports<'s>(settings: &Settings, service: &'s ContivService, no_addresses: &mut
     let mut backends: BTreeMap<&str, Vec<LocalIp>> = BTreeMap::new();
     for of_port in &service.backends {
         let left = of_port.backends.iter().filter_map(|backend| {
-            let address = Address::parse(&backend.ip);
-            if address.is_none() {
-                no_addresses.push(backend.ip.clone());
-            }
+            let address = read_v4(&backend.ip, no_addresses)?;
             let is_reached = service.traffic_policy == TrafficPolicy::ClusterWide || backend.local;
-            Some(local_ip(settings, backend, address?)).filter(|_| is_reached && address.is_some_and(Address::is_v4))
+            is_reached.then(|| local_ip(settings, backend, address))
         });
         backends.entry(&of_port.port_name).or_default().extend(left);
     }
@@ -118,12 +115,13 @@ fn vrf_of(settings: &Settings, backend: Address) -> u32 {
 
 /// The IPv4 addresses, in order.
 pub(crate) fn v4(texts: &[String], no_addresses: &mut Vec<String>) -> Vec<Address> {
-    let read = |text: &String| {
-        let address = Address::parse(text);
-        if address.is_none() {
-            no_addresses.push(text.clone());
-        }
-        address.filter(|address| address.is_v4())
-    };
-    texts.iter().filter_map(read).collect()
+    texts.iter().filter_map(|text| read_v4(text, no_addresses)).collect()
+}
+
+fn read_v4(text: &str, no_addresses: &mut Vec<String>) -> Option<Address> {
+    let address = Address::parse(text);
+    if address.is_none() {
+        no_addresses.push(text.to_owned());
+    }
+    address.filter(|address| address.is_v4())
 }

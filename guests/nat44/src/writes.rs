@@ -39,16 +39,16 @@ impl Writes {
             if let Err(error) = answer {
                 for operation in batch {
                     let (Operation::Put((key, _)) | Operation::Delete(key)) = operation;
-                    cache.lost(key);
+                    cache.keys.insert(key, None);
                 }
                 return Err(error);
             }
             world.counter_add(metrics::WRITES, &[], u64::try_from(batch.len()).unwrap_or(u64::MAX));
             for operation in batch {
                 match operation {
-                    Operation::Put((key, value)) => cache.put(key, value),
-                    Operation::Delete(key) => cache.deleted(&key),
-                }
+                    Operation::Put((key, value)) => cache.keys.insert(key, Some(value)),
+                    Operation::Delete(key) => cache.keys.remove(&key),
+                };
             }
         }
         Ok(())

@@ -3,7 +3,6 @@
 //! Knows no endpoints. An IPv4-mapped IPv6 address is ordered by its IPv6 number; as an address of a target or a NEG,
 //! it is no IPv6 address.
 
-use std::fmt::{self, Write as _};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// The class of a field's text. Fields are ordered by class first.
@@ -80,20 +79,20 @@ impl Rank {
     }
 }
 
-/// The rank of an IPv4 address: four decimal parts without leading zeros, and nothing after them.
+/// The rank of an empty text, or of an IPv4 address: four decimal parts without leading zeros, and nothing after them.
 pub fn v4(text: &str) -> Option<Rank> {
-    plain::v4(text.as_bytes()).map(Rank::of_v4)
+    let rank = Rank::of(text);
+    rank.has_one_text().then_some(rank)
 }
 
-/// The rank of an IPv6 address, whose text becomes that of RFC 5952. `None`, and the text unchanged, if it is no such
-/// address, which includes texts with a zone or a prefix length and IPv4-mapped addresses.
+/// The rank of an empty text, or of an IPv6 address, whose text becomes that of RFC 5952. `None`, and the text
+/// unchanged, for any other text, which includes texts with a zone or a prefix length and IPv4-mapped addresses.
 pub fn v6(text: &mut String) -> Option<Rank> {
-    let address = parse_v6(text).filter(|address| address.to_ipv4_mapped().is_none())?;
-    let canonical = Canonical::of(address);
-    // Most texts are already canonical: leave them in place.
-    if canonical.text() != text {
-        *text = canonical.text().to_owned();
+    if text.is_empty() {
+        return Some(Rank::EMPTY);
     }
+    let address = parse_v6(text).filter(|address| address.to_ipv4_mapped().is_none())?;
+    *text = address.to_string();
     Some(Rank::of_v6(address))
 }
 
@@ -188,42 +187,6 @@ mod plain {
     }
 }
 
-/// The canonical text of an IPv6 address, not allocated on the heap.
-struct Canonical {
-    bytes: [u8; V6_TEXT_MAX],
-    length: usize,
-}
-
-/// Eight groups of four digits, seven colons. A text with an IPv4 part (`::ffff:192.0.2.1` and the like) is shorter.
-const V6_TEXT_MAX: usize = 39;
-
-impl Canonical {
-    fn of(address: Ipv6Addr) -> Self {
-        let mut canonical = Self {
-            bytes: [0; V6_TEXT_MAX],
-            length: 0,
-        };
-        // It fits: the constant guarantees that.
-        let _ = write!(canonical, "{address}");
-        canonical
-    }
-
-    fn text(&self) -> &str {
-        let written = self.bytes.get(..self.length).unwrap_or_default();
-        str::from_utf8(written).unwrap_or_default()
-    }
-}
-
-impl fmt::Write for Canonical {
-    fn write_str(&mut self, part: &str) -> fmt::Result {
-        let end = self.length.saturating_add(part.len());
-        let place = self.bytes.get_mut(self.length..end).ok_or(fmt::Error)?;
-        place.copy_from_slice(part.as_bytes());
-        self.length = end;
-        Ok(())
-    }
-}
-
 /// True for no port, and for 1 to 65535 in decimal digits without sign, blank or leading zero.
 pub fn is_port(text: &str) -> bool {
     let digits = text.bytes().all(|byte| byte.is_ascii_digit()) && !text.starts_with('0');
@@ -258,8 +221,8 @@ mod tests {
     #[test]
     fn what_is_an_ipv4_address() {
         assert_eq!(v4("10.0.0.1").map(Rank::number), Some(0x0a00_0001));
+        assert_eq!(v4(""), Some(Rank::EMPTY));
         for text in [
-            "",
             "10.0.0",
             "10.0.0.01",
             "10.0.0.256",
@@ -289,8 +252,8 @@ mod tests {
             assert!(v6(&mut text).is_some(), "{given}");
             assert_eq!(text, canonical);
         }
+        assert_eq!(v6(&mut String::new()), Some(Rank::EMPTY));
         for text in [
-            "",
             "x",
             "10.0.0.1",
             "fe80::1%eth0",

@@ -18,14 +18,8 @@ pub fn listed(endpoints: Vec<Endpoint>) -> Set {
 }
 
 fn listed_entry(mut endpoint: Endpoint) -> Entry {
-    let ip = address::v4(&endpoint.ip).unwrap_or_else(|| Rank::of(&endpoint.ip));
-    let ipv6 = if endpoint.ipv6.is_empty() {
-        None
-    } else {
-        address::v6(&mut endpoint.ipv6)
-    };
-    let ipv6 = ipv6.unwrap_or_else(|| Rank::of(&endpoint.ipv6));
-    Entry::ranked(ip, ipv6, endpoint)
+    let ipv6 = address::v6(&mut endpoint.ipv6).unwrap_or_else(|| Rank::of(&endpoint.ipv6));
+    Entry::ranked(Rank::of(&endpoint.ip), ipv6, endpoint)
 }
 
 /// The contents after the operations at this location end well.
@@ -42,29 +36,20 @@ pub fn current(mut listed: Set, operations: &[&Operation]) -> Set {
     listed
 }
 
-/// The difference at one location.
-#[derive(Clone, Debug, Default)]
-pub struct Difference {
-    /// Desired and missing.
-    pub add: Set,
-    /// Existing and not desired.
-    pub remove: Set,
-}
-
-/// Compares two sets, and counts their common endpoints.
-pub fn difference(target: Set, current: Set, committed: &mut Committed) -> Difference {
-    let mut difference = Difference::default();
+/// The endpoints that are desired and missing, and those that exist and are not desired. Counts the common ones.
+pub fn difference(target: Set, current: Set, committed: &mut Committed) -> (Set, Set) {
+    let (mut add, mut remove) = (Set::new(), Set::new());
     let (mut target, mut current) = (target.into_iter().peekable(), current.into_iter().peekable());
     loop {
         let order = match (target.peek(), current.peek()) {
             (Some(wanted), Some(there)) => wanted.view().cmp(&there.view()),
             (Some(_), None) => Ordering::Less,
             (None, Some(_)) => Ordering::Greater,
-            (None, None) => return difference,
+            (None, None) => return (add, remove),
         };
         match order {
-            Ordering::Less => difference.add.extend(target.next()),
-            Ordering::Greater => difference.remove.extend(current.next()),
+            Ordering::Less => add.extend(target.next()),
+            Ordering::Greater => remove.extend(current.next()),
             Ordering::Equal => {
                 target.next();
                 if let Some(entry) = current.next() {

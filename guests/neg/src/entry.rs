@@ -197,40 +197,9 @@ pub fn count(groups: &Groups) -> usize {
     groups.values().map(Vec::len).sum()
 }
 
-/// Looks up endpoints in a set. Fast if each is near the previous one.
-#[derive(Clone, Copy, Debug)]
-pub struct Finder {
-    /// The start of those with `ip`: endpoints without it come first.
-    with_ip: usize,
-    /// The last position found, among those without `ip` and among those with it.
-    latest: [usize; 2],
-}
-
-impl Finder {
-    /// For this set.
-    pub fn new(set: &[Entry]) -> Self {
-        let with_ip = set.partition_point(|entry| entry.ip.class == Class::Empty);
-        Self {
-            with_ip,
-            latest: [0, 0],
-        }
-    }
-
-    /// The endpoint's index in that set. `None` if it is not in it.
-    pub fn find(&mut self, set: &[Entry], wanted: View<'_>) -> Option<usize> {
-        let (without_ip, with_ip) = set.split_at_checked(self.with_ip)?;
-        let [latest_without_ip, latest_with_ip] = &mut self.latest;
-        if wanted.has_ip() {
-            let index = find_near(with_ip, latest_with_ip, wanted)?;
-            Some(self.with_ip.saturating_add(index))
-        } else {
-            find_near(without_ip, latest_without_ip, wanted)
-        }
-    }
-}
-
-/// Doubles its step each time, starting at the last position found.
-fn find_near(set: &[Entry], latest: &mut usize, wanted: View<'_>) -> Option<usize> {
+/// The endpoint's index in a set; `None` if it is not in it. Doubles its step each time, starting at the position that
+/// it last found, which `latest` holds: fast if each endpoint is near the previous one.
+pub fn find_near(set: &[Entry], latest: &mut usize, wanted: View<'_>) -> Option<usize> {
     let is_before = |index: usize| set.get(index).is_some_and(|entry| entry.view() < wanted);
     let (mut low, mut step) = (0, 1_usize);
     if *latest > 0 && is_before(latest.saturating_sub(1)) {

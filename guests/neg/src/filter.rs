@@ -9,7 +9,7 @@
 
 use crate::bindings::exports::trueup::neg::migrator::Filtered;
 use crate::bindings::trueup::neg::types::{EndpointGroup, Location};
-use crate::entry::{self, Finder, Groups, Mark, Set, View};
+use crate::entry::{self, Groups, Mark, Set, View};
 
 /// Subtracted from a product before rounding up: 0.07 of 100 is 7, though the product in binary is slightly above it.
 const ROUNDING: f64 = 0.000_000_001;
@@ -173,12 +173,13 @@ fn take_out(add: &mut Groups, remove: &mut Groups) {
 
 /// Marks the dual-stack endpoints of one side with a twin on the other, and those twins.
 fn mark_with_twins(side: &mut Set, opposite: &mut Set) {
-    let mut finder = Finder::new(opposite);
+    // The twins without `ipv6` ascend, and so do those without `ip`.
+    let mut latest = [0, 0];
     for entry in side {
         let mut is_migrating = false;
-        for twin in entry.view().twins().into_iter().flatten() {
-            let found = finder.find(opposite, twin).and_then(|index| opposite.get_mut(index));
-            if let Some(found) = found {
+        for (twin, latest) in entry.view().twins().into_iter().flatten().zip(&mut latest) {
+            let found = entry::find_near(opposite, latest, twin);
+            if let Some(found) = found.and_then(|index| opposite.get_mut(index)) {
                 found.mark = Mark::TakenOut;
                 is_migrating = true;
             }

@@ -6,7 +6,7 @@ use crate::entry::Groups;
 use crate::filter::{self, Committed, Decision, Facts};
 use crate::metrics;
 use crate::settings::Settings;
-use crate::world::{self, Pending, World};
+use crate::world::{Pending, World};
 
 /// Whether a detachment may start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -144,7 +144,7 @@ impl Migrator {
     /// Cancels the wait timer: the state of another instance replaces this one.
     pub fn stop(&mut self, world: &mut impl World) {
         if let Pause::Waiting(wait) = self.pause {
-            world::cancel(world, &mut Some(wait));
+            world.cancel(wait.timer);
         }
     }
 }

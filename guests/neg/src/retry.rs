@@ -4,7 +4,7 @@
 use crate::bindings::trueup::neg::api::Error;
 use crate::metrics;
 use crate::settings::Settings;
-use crate::world::{self, Pending, World};
+use crate::world::{Pending, World};
 
 /// The retries of one kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -15,18 +15,13 @@ pub struct Retry {
     pub pending: Option<Pending>,
 }
 
-/// What to retry, in the words of the metric's label.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cause {
-    /// A sync ended with an API error.
-    Sync,
-    /// An operation failed.
-    Operation,
-}
+/// What to retry, as the metric's label says it.
+const SYNC: &str = "sync";
+const OPERATION: &str = "operation";
 
 impl Retry {
     /// Schedules the next retry, unless the limit is reached.
-    fn next(&mut self, world: &mut impl World, settings: &Settings, cause: Cause) {
+    fn next(&mut self, world: &mut impl World, settings: &Settings, cause: &str) {
         if settings.max_retries != 0 && self.count >= settings.max_retries {
             return;
         }
@@ -35,13 +30,9 @@ impl Retry {
         self.schedule(world, delay_ms, cause);
     }
 
-    fn schedule(&mut self, world: &mut impl World, delay_ms: u64, cause: Cause) {
+    fn schedule(&mut self, world: &mut impl World, delay_ms: u64, cause: &str) {
         let now_ms = world.now_ms();
         self.pending = Some(Pending::after(world, now_ms, delay_ms));
-        let cause = match cause {
-            Cause::Sync => "sync",
-            Cause::Operation => "operation",
-        };
         metrics::count(world, metrics::RETRIES, &[("cause", cause)], 1);
     }
 
@@ -49,9 +40,9 @@ impl Retry {
     pub fn after_sync_error(&mut self, world: &mut impl World, settings: &Settings, error: &Error) {
         self.cancel(world);
         if let Error::RateLimited(Some(delay_ms)) = *error {
-            self.schedule(world, delay_ms, Cause::Sync);
+            self.schedule(world, delay_ms, SYNC);
         } else {
-            self.next(world, settings, Cause::Sync);
+            self.next(world, settings, SYNC);
         }
     }
 
@@ -64,7 +55,7 @@ impl Retry {
     /// An operation failed. Several failures share one timer.
     pub fn after_failed_operation(&mut self, world: &mut impl World, settings: &Settings) {
         if self.pending.is_none() {
-            self.next(world, settings, Cause::Operation);
+            self.next(world, settings, OPERATION);
         }
     }
 
@@ -75,12 +66,14 @@ impl Retry {
 
     /// True if it was this timer.
     pub fn on_timer(&mut self, timer: u64) -> bool {
-        world::has_fired(&mut self.pending, timer)
+        self.pending.take_if(|pending| pending.timer == timer).is_some()
     }
 
     /// Leaves no timer pending.
     pub fn cancel(&mut self, world: &mut impl World) {
-        world::cancel(world, &mut self.pending);
+        if let Some(pending) = self.pending.take() {
+            world.cancel(pending.timer);
+        }
     }
 }
 

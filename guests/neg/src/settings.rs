@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::filter::Fractions;
 
@@ -55,19 +55,19 @@ impl Default for Settings {
     }
 }
 
-/// All names, ascending.
+/// All names, in the order of the specification's table.
 const NAMES: [&str; 11] = [
     "enable_dual_stack",
-    "fraction_for_pending_attachment_threshold",
-    "fraction_of_migrating_endpoints",
-    "max_endpoints_per_operation",
-    "max_retries",
-    "max_retry_delay_ms",
     "migration_wait_ms",
-    "min_retry_delay_ms",
-    "neg_names",
     "previous_detach_threshold_ms",
+    "fraction_of_migrating_endpoints",
+    "fraction_for_pending_attachment_threshold",
+    "neg_names",
     "zones",
+    "max_endpoints_per_operation",
+    "min_retry_delay_ms",
+    "max_retry_delay_ms",
+    "max_retries",
 ];
 
 impl Settings {
@@ -76,109 +76,67 @@ impl Settings {
     /// # Errors
     /// The first unknown setting by name, else the first wrong one in the order of the specification's table.
     pub fn read(config: &str) -> Result<Self, String> {
-        let given = Given::read(config)?;
-        let mut settings = Self::default();
-        given.set(
-            &mut settings.enable_dual_stack,
-            "enable_dual_stack",
-            "true or false",
-            Value::as_bool,
-        )?;
-        given.set(
-            &mut settings.migration_wait_ms,
-            "migration_wait_ms",
-            MS_FROM_0,
-            Value::as_u64,
-        )?;
-        given.set(
-            &mut settings.previous_detach_threshold_ms,
-            "previous_detach_threshold_ms",
-            MS_FROM_0,
-            Value::as_u64,
-        )?;
-        let fractions = &mut settings.fractions;
-        given.set(
-            &mut fractions.migrating,
-            "fraction_of_migrating_endpoints",
-            "a number above 0 and at most 1",
-            |value| value.as_f64().filter(|&number| number > 0.0 && number <= 1.0),
-        )?;
-        given.set(
-            &mut fractions.pending_attachment,
-            "fraction_for_pending_attachment_threshold",
-            "a number, 0 or more",
-            |value| value.as_f64().filter(|&number| number >= 0.0),
-        )?;
-        let what = "an object from subnet to NEG name, neither empty";
-        given.set(&mut settings.neg_names, "neg_names", what, neg_names)?;
-        given.set(&mut settings.zones, "zones", "a list of zone names, none empty", zones)?;
-        let what = "a whole number from 1 to 500";
-        given.set(
-            &mut settings.max_endpoints_per_operation,
-            "max_endpoints_per_operation",
-            what,
-            |value| {
-                let number = value
-                    .as_u64()
-                    .filter(|number| (1..=ENDPOINTS_PER_OPERATION_MAX).contains(number));
-                usize::try_from(number?).ok()
-            },
-        )?;
-        given.set(
-            &mut settings.min_retry_delay_ms,
-            "min_retry_delay_ms",
-            MS_FROM_1,
-            from_1,
-        )?;
-        given.set(
-            &mut settings.max_retry_delay_ms,
-            "max_retry_delay_ms",
-            MS_FROM_1,
-            from_1,
-        )?;
-        let (least, most) = (settings.min_retry_delay_ms, settings.max_retry_delay_ms);
-        if most < least {
-            return Err(wrong(
-                "max_retry_delay_ms",
-                &most.into(),
-                &format!("min_retry_delay_ms ({least}) or more"),
-            ));
-        }
-        let what = "a whole number, 0 or more (0: no limit)";
-        given.set(&mut settings.max_retries, "max_retries", what, Value::as_u64)?;
-        Ok(settings)
-    }
-}
-
-const MS_FROM_0: &str = "a whole number of milliseconds, 0 or more";
-const MS_FROM_1: &str = "a whole number of milliseconds, 1 or more";
-
-/// The given members.
-struct Given(Map<String, Value>);
-
-impl Given {
-    fn read(config: &str) -> Result<Self, String> {
         let members = match serde_json::from_str(config) {
             Ok(Value::Object(members)) => members,
             Ok(value) => return Err(wrong("config", &value, "a JSON object")),
             Err(_) => return Err("config: is not JSON, may be a JSON object".to_owned()),
         };
-        match members.keys().filter(|name| !NAMES.contains(&name.as_str())).min() {
-            Some(name) => Err(format!("{name}: unknown setting, may be one of {}", NAMES.join(", "))),
-            None => Ok(Self(members)),
+        if let Some(name) = members.keys().filter(|name| !NAMES.contains(&name.as_str())).min() {
+            let mut names = NAMES;
+            names.sort_unstable();
+            return Err(format!("{name}: unknown setting, may be one of {}", names.join(", ")));
         }
+        let mut settings = Self::default();
+        for name in NAMES {
+            // Both delays come before it in the table.
+            if name == "max_retries" {
+                settings.check_delays()?;
+            }
+            if let Some(value) = members.get(name) {
+                settings.set(name, value)?;
+            }
+        }
+        Ok(settings)
     }
 
-    /// Keeps the default if the member is missing.
-    fn set<T>(
-        &self,
-        setting: &mut T,
-        name: &str,
-        what: &str,
-        read: impl FnOnce(&Value) -> Option<T>,
-    ) -> Result<(), String> {
-        if let Some(value) = self.0.get(name) {
-            *setting = read(value).ok_or_else(|| wrong(name, value, what))?;
+    fn check_delays(&self) -> Result<(), String> {
+        let (least, most) = (self.min_retry_delay_ms, self.max_retry_delay_ms);
+        if most < least {
+            let what = format!("min_retry_delay_ms ({least}) or more");
+            return Err(wrong("max_retry_delay_ms", &most.into(), &what));
+        }
+        Ok(())
+    }
+
+    fn set(&mut self, name: &str, value: &Value) -> Result<(), String> {
+        let wrong = |what: &str| wrong(name, value, what);
+        let whole = |least| value.as_u64().filter(|&number| number >= least);
+        let ms = |least| whole(least).ok_or_else(|| wrong(&format!("a whole number of milliseconds, {least} or more")));
+        match name {
+            "enable_dual_stack" => self.enable_dual_stack = value.as_bool().ok_or_else(|| wrong("true or false"))?,
+            "migration_wait_ms" => self.migration_wait_ms = ms(0)?,
+            "previous_detach_threshold_ms" => self.previous_detach_threshold_ms = ms(0)?,
+            "fraction_of_migrating_endpoints" => {
+                let fraction = value.as_f64().filter(|&number| number > 0.0 && number <= 1.0);
+                self.fractions.migrating = fraction.ok_or_else(|| wrong("a number above 0 and at most 1"))?;
+            }
+            "fraction_for_pending_attachment_threshold" => {
+                let fraction = value.as_f64().filter(|&number| number >= 0.0);
+                self.fractions.pending_attachment = fraction.ok_or_else(|| wrong("a number, 0 or more"))?;
+            }
+            "neg_names" => {
+                let what = "an object from subnet to NEG name, neither empty";
+                self.neg_names = neg_names(value).ok_or_else(|| wrong(what))?;
+            }
+            "zones" => self.zones = zones(value).ok_or_else(|| wrong("a list of zone names, none empty"))?,
+            "max_endpoints_per_operation" => {
+                let most = whole(1).filter(|&number| number <= ENDPOINTS_PER_OPERATION_MAX);
+                let most = most.and_then(|most| usize::try_from(most).ok());
+                self.max_endpoints_per_operation = most.ok_or_else(|| wrong("a whole number from 1 to 500"))?;
+            }
+            "min_retry_delay_ms" => self.min_retry_delay_ms = ms(1)?,
+            "max_retry_delay_ms" => self.max_retry_delay_ms = ms(1)?,
+            _ => self.max_retries = whole(0).ok_or_else(|| wrong("a whole number, 0 or more (0: no limit)"))?,
         }
         Ok(())
     }
@@ -186,10 +144,6 @@ impl Given {
 
 fn wrong(name: &str, value: &Value, what: &str) -> String {
     format!("{name}: was {value}, may be {what}")
-}
-
-fn from_1(value: &Value) -> Option<u64> {
-    value.as_u64().filter(|&number| number >= 1)
 }
 
 fn filled(text: &str) -> Option<String> {
@@ -214,11 +168,6 @@ mod tests {
     #[test]
     fn nothing_set_is_the_default() {
         assert_eq!(Settings::read("{}"), Ok(Settings::default()));
-    }
-
-    #[test]
-    fn the_names_are_in_order() {
-        assert!(NAMES.is_sorted());
     }
 
     #[test]

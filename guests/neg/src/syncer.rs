@@ -9,8 +9,6 @@
 
 use std::collections::BTreeSet;
 
-use trueup_guest::Level;
-
 use crate::bindings::exports::trueup::neg::syncer::{Error, SyncReport};
 use crate::bindings::trueup::neg::api::{self, NegRef};
 use crate::bindings::trueup::neg::types::{Endpoint, EndpointGroup, Location};
@@ -46,7 +44,7 @@ impl Neg {
             self.sync_retry.after_sync(world);
             return Ok(report);
         };
-        world.log(Level::Warn, "sync met an error", &[("error", &world::words(&error))]);
+        world.warn("sync met an error", &[("error", &world::words(&error))]);
         // A NEG may have been deleted.
         self.ensured.clear();
         self.sync_retry.after_sync_error(world, &self.settings, &error);
@@ -147,13 +145,9 @@ impl Neg {
                 there = compare::current(there, operations);
             }
             let wanted = target.remove(&location).unwrap_or_default();
-            let difference = compare::difference(wanted, there, &mut committed);
-            if !difference.add.is_empty() {
-                add.insert(location.clone(), difference.add);
-            }
-            if !difference.remove.is_empty() {
-                remove.insert(location, difference.remove);
-            }
+            let (missing, surplus) = compare::difference(wanted, there, &mut committed);
+            add.insert(location.clone(), missing);
+            remove.insert(location, surplus);
         }
         let sets = (add, remove);
         self.migrator
@@ -267,13 +261,9 @@ impl Neg {
         self.show_in_flight(world);
         if let Some(failure) = &failure {
             let Location { zone, subnet } = &operation.location;
-            let fields = [
-                ("operation", operation.kind.word()),
-                ("zone", zone),
-                ("subnet", subnet),
-                ("failure", failure),
-            ];
-            world.log(Level::Warn, "operation failed", &fields);
+            let [kind, _] = labels;
+            let fields = [kind, ("zone", zone), ("subnet", subnet), ("failure", failure)];
+            world.warn("operation failed", &fields);
         }
         if operation.is_migration {
             if let Some(failure) = failure {
@@ -297,12 +287,8 @@ impl Neg {
     }
 
     fn show_in_flight(&self, world: &mut impl World) {
-        metrics::show(
-            world,
-            metrics::IN_FLIGHT_ENDPOINTS,
-            &[],
-            self.operations.endpoint_count(),
-        );
+        let count = self.operations.endpoint_count();
+        metrics::show(world, metrics::IN_FLIGHT_ENDPOINTS, &[], count);
     }
 }
 

@@ -43,31 +43,17 @@ fn check_location(location: &Location, neg_names: &BTreeMap<String, String>) -> 
         return Ok(());
     }
     let known: Vec<String> = neg_names.keys().map(|subnet| quoted(subnet)).collect();
-    let known = if known.is_empty() {
-        "none".to_owned()
-    } else {
-        known.join(", ")
-    };
+    let known = if known.is_empty() { "none" } else { &known.join(", ") };
     let subnet = quoted(&location.subnet);
     Err(format!(".subnet: {subnet} is not in neg_names, known are {known}"))
 }
 
 fn read_endpoint(mut endpoint: Endpoint) -> Result<Entry, String> {
-    let ip = if endpoint.ip.is_empty() {
-        Some(Rank::EMPTY)
-    } else {
-        address::v4(&endpoint.ip)
-    };
-    let Some(ip) = ip else {
+    let Some(ip) = address::v4(&endpoint.ip) else {
         let ip = quoted(&endpoint.ip);
         return Err(format!(".ip: {ip} is not an IPv4 address, it must be one or empty"));
     };
-    let ipv6 = if endpoint.ipv6.is_empty() {
-        Some(Rank::EMPTY)
-    } else {
-        address::v6(&mut endpoint.ipv6)
-    };
-    let Some(ipv6) = ipv6 else {
+    let Some(ipv6) = address::v6(&mut endpoint.ipv6) else {
         let ipv6 = quoted(&endpoint.ipv6);
         return Err(format!(".ipv6: {ipv6} is not an IPv6 address, it must be one or empty"));
     };

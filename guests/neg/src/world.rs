@@ -46,18 +46,6 @@ impl Pending {
     }
 }
 
-/// Cancels the timer if one is pending.
-pub fn cancel(world: &mut impl World, pending: &mut Option<Pending>) {
-    if let Some(pending) = pending.take() {
-        world.cancel(pending.timer);
-    }
-}
-
-/// True if this is the pending timer, which it then clears.
-pub fn has_fired(pending: &mut Option<Pending>, timer: u64) -> bool {
-    pending.take_if(|pending| pending.timer == timer).is_some()
-}
-
 /// The error in a few words, for logs and as the failure of an operation that did not start.
 pub fn words(error: &Error) -> String {
     match error {

@@ -6,7 +6,7 @@
 use std::io::Write;
 
 use crate::ruleset::{Balance, Chain, Choice, Content, Elements, Key, Map, Verdict};
-use crate::schema::{Command, Elements as Written, Expression, Object, Statement, Table, Verdicts};
+use crate::schema::{Command, Elements as Written, Expression, Object, Statement, Table};
 use crate::transaction::Writer;
 
 /// Keeps a client's endpoint the same on all nodes and after every restart: the bytes of `true`.
@@ -102,7 +102,7 @@ fn element<'t>(of: Table<'t>, map: Map, elements: &'t [(Key, &'t Verdict)]) -> O
     Object::Element {
         of,
         name: map.name(),
-        elem: Written::Verdicts(Verdicts(elements)),
+        elem: Written::Verdicts(elements),
     }
 }
 
@@ -153,7 +153,7 @@ fn choose<'t>(of: Table<'t>, balance: &'t Balance) -> Statement<'t> {
         [target] => return Statement::Goto { target },
         _ => {}
     }
-    let key = match balance.choice() {
+    let key = match balance.choice {
         Choice::Random => Expression::Numgen {
             mode: "random",
             modulus,

@@ -7,26 +7,11 @@ use crate::bindings::trueup::kube::types::ObjectId;
 use crate::ruleset::{Content, Key, Verdict};
 
 /// Every claim of every acknowledged service, in one family's table.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Claims {
     /// Sorted by key, then by id. One map for all: most keys have one claim, and a map for each would be mostly
     /// overhead.
     by_key: BTreeMap<(Key, Rc<ObjectId>), Verdict>,
-    /// The smallest possible id.
-    least: Rc<ObjectId>,
-}
-
-impl Default for Claims {
-    fn default() -> Self {
-        let least = ObjectId {
-            namespace: String::new(),
-            name: String::new(),
-        };
-        Self {
-            by_key: BTreeMap::new(),
-            least: Rc::new(least),
-        }
-    }
 }
 
 impl Claims {
@@ -48,8 +33,14 @@ impl Claims {
 
     /// The verdict of the key's owner, without these services.
     pub(crate) fn holder(&self, key: Key, except: &BTreeSet<&ObjectId>) -> Option<(&ObjectId, &Verdict)> {
-        let from = (key, Rc::clone(&self.least));
-        let claims = self.by_key.range(from..).take_while(|((of, _), _)| *of == key);
+        let least = ObjectId {
+            namespace: String::new(),
+            name: String::new(),
+        };
+        let claims = self
+            .by_key
+            .range((key, Rc::new(least))..)
+            .take_while(|((of, _), _)| *of == key);
         let mut others = claims.filter(|((_, id), _)| !except.contains(&**id));
         others.next().map(|((_, id), verdict)| (&**id, verdict))
     }

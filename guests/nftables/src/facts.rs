@@ -60,12 +60,8 @@ impl Facts {
         let mut backends: BTreeMap<&str, Vec<Endpoint>> = BTreeMap::new();
         for of_port in &service.backends {
             let endpoints = backends.entry(&of_port.port_name).or_default();
-            endpoints.extend(
-                of_port
-                    .backends
-                    .iter()
-                    .filter_map(|one| endpoint(one, &mut no_addresses)),
-            );
+            let of_port = of_port.backends.iter();
+            endpoints.extend(of_port.filter_map(|one| endpoint(one, &mut no_addresses)));
         }
         for endpoints in backends.values_mut() {
             let mut seen = BTreeSet::new();
@@ -95,17 +91,10 @@ impl Facts {
 
 /// Of two ports with one name the last counts, as in the service processor: their chains would have the same name.
 fn ports(given: &[ServicePort]) -> Vec<&ServicePort> {
-    let last: BTreeMap<&str, usize> = given
-        .iter()
-        .enumerate()
-        .map(|(index, port)| (port.name.as_str(), index))
-        .collect();
-    given
-        .iter()
-        .enumerate()
-        .filter(|(index, port)| last.get(port.name.as_str()) == Some(index))
-        .map(|(_, port)| port)
-        .collect()
+    let mut seen = BTreeSet::new();
+    let mut ports: Vec<&ServicePort> = given.iter().rev().filter(|port| seen.insert(&port.name)).collect();
+    ports.reverse();
+    ports
 }
 
 fn endpoint(backend: &Backend, no_addresses: &mut Vec<String>) -> Option<Endpoint> {

@@ -31,8 +31,8 @@ impl Part {
             part.add_port(facts, family, port, endpoints);
         }
         for (port, _) in ports.iter().filter(|(_, endpoints)| endpoints.is_empty()) {
-            let keys = Keys::of(facts, family, port);
-            for key in keys.cluster.into_iter().chain(keys.external) {
+            let (cluster, external) = keys(facts, family, port);
+            for key in cluster.into_iter().chain(external) {
                 part.claims.entry(key).or_insert(Verdict::Reject);
             }
         }
@@ -40,8 +40,8 @@ impl Part {
     }
 
     fn add_port(&mut self, facts: &Facts, family: Family, port: &Port, endpoints: &[Endpoint]) {
-        let keys = Keys::of(facts, family, port);
-        if keys.cluster.is_empty() && keys.external.is_empty() {
+        let (cluster_keys, external_keys) = keys(facts, family, port);
+        if cluster_keys.is_empty() && external_keys.is_empty() {
             return;
         }
         let all: Rc<str> = port.name.all().into();
@@ -57,12 +57,8 @@ impl Part {
                 balance: balance(facts.choice, to.iter()),
             },
         );
-        for key in keys.cluster {
-            self.claims
-                .entry(key)
-                .or_insert_with(|| Verdict::Chain(Rc::clone(&all)));
-        }
-        if keys.external.is_empty() {
+        self.claim(cluster_keys, &all);
+        if external_keys.is_empty() {
             return;
         }
         let external: Rc<str> = port.name.external().into();
@@ -75,10 +71,13 @@ impl Part {
             },
         };
         self.chains.insert(Rc::clone(&external), chain);
-        for key in keys.external {
-            self.claims
-                .entry(key)
-                .or_insert_with(|| Verdict::Chain(Rc::clone(&external)));
+        self.claim(external_keys, &external);
+    }
+
+    fn claim(&mut self, keys: Vec<Key>, chain: &Rc<str>) {
+        for key in keys {
+            let verdict = || Verdict::Chain(Rc::clone(chain));
+            self.claims.entry(key).or_insert_with(verdict);
         }
     }
 
@@ -104,33 +103,23 @@ fn balance<'n>(choice: Choice, to: impl Iterator<Item = &'n (Rc<str>, bool)>) ->
     Balance::new(choice, to.map(|(name, _)| Rc::clone(name)).collect())
 }
 
-/// The keys of a service port, in order. Duplicates are not reported.
-struct Keys {
-    cluster: Vec<Key>,
-    /// External addresses, then the node port.
-    external: Vec<Key>,
-}
-
-impl Keys {
-    fn of(facts: &Facts, family: Family, port: &Port) -> Self {
-        let key = |address: Option<Address>, number: u16| Key {
-            address,
-            protocol: port.protocol,
-            port: number,
-        };
-        let keys = |addresses: &[Address]| -> Vec<Key> {
-            let addresses = addresses
-                .iter()
-                .filter(|address| family.has(**address) && port.port != 0);
-            addresses.map(|&address| key(Some(address), port.port)).collect()
-        };
-        let mut external = keys(&facts.external_ips);
-        if port.node_port != 0 {
-            external.push(key(None, port.node_port));
-        }
-        Self {
-            cluster: keys(&facts.cluster_ips),
-            external,
-        }
+/// The keys of a service port, in order: those of cluster addresses, and those of external addresses with the node
+/// port. Duplicates are not reported.
+fn keys(facts: &Facts, family: Family, port: &Port) -> (Vec<Key>, Vec<Key>) {
+    let key = |address: Option<Address>, number: u16| Key {
+        address,
+        protocol: port.protocol,
+        port: number,
+    };
+    let keys = |addresses: &[Address]| -> Vec<Key> {
+        let addresses = addresses
+            .iter()
+            .filter(|address| family.has(**address) && port.port != 0);
+        addresses.map(|&address| key(Some(address), port.port)).collect()
+    };
+    let mut external = keys(&facts.external_ips);
+    if port.node_port != 0 {
+        external.push(key(None, port.node_port));
     }
+    (keys(&facts.cluster_ips), external)
 }

@@ -125,7 +125,8 @@ pub(crate) enum Choice {
 /// One of these endpoints' chains.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Balance {
-    choice: Choice,
+    /// How to choose one.
+    pub(crate) choice: Choice,
     /// Empty if there is no target.
     pub(crate) to: Vec<Rc<str>>,
 }
@@ -135,11 +136,6 @@ impl Balance {
     pub(crate) fn new(choice: Choice, to: Vec<Rc<str>>) -> Self {
         let choice = if to.len() < 2 { Choice::Random } else { choice };
         Self { choice, to }
-    }
-
-    /// How to choose one.
-    pub(crate) fn choice(&self) -> Choice {
-        self.choice
     }
 }
 

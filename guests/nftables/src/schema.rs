@@ -190,49 +190,35 @@ pub(crate) const REJECT_CHAIN: &str = "reject-it";
 pub(crate) enum Elements<'t> {
     /// Elements of a set.
     Networks(Vec<Expression<'t>>),
-    /// Elements of a map.
-    Verdicts(Verdicts<'t>),
+    /// Elements of a map, written one by one: a resync has hundreds of thousands.
+    #[serde(serialize_with = "verdicts")]
+    Verdicts(&'t [(Key, &'t Verdict)]),
 }
 
-/// Written one by one: a resync has hundreds of thousands.
-#[derive(Debug)]
-pub(crate) struct Verdicts<'t>(pub(crate) &'t [(Key, &'t Verdict)]);
-
-impl Serialize for Verdicts<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(
-            self.0
-                .iter()
-                .map(|(key, verdict)| (Concat(key), Statement::of(verdict))),
-        )
-    }
+fn verdicts<S: Serializer>(elements: &&[(Key, &Verdict)], serializer: S) -> Result<S::Ok, S::Error> {
+    let elements = elements.iter();
+    serializer.collect_seq(elements.map(|(key, verdict)| (Form::of(key), Statement::of(verdict))))
 }
 
 /// A key in nft's notation.
-struct Concat<'k>(&'k Key);
+#[derive(Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Form {
+    Concat(Parts),
+}
 
-impl Serialize for Concat<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        #[derive(Serialize)]
-        #[serde(rename_all = "lowercase")]
-        enum Form {
-            Concat(Parts),
-        }
-        #[derive(Serialize)]
-        #[serde(untagged)]
-        enum Parts {
-            Address(String, Protocol, u16),
-            Port(Protocol, u16),
-        }
-        let &Key {
-            address,
-            protocol,
-            port,
-        } = self.0;
-        let parts = match address {
-            Some(address) => Parts::Address(address.to_string(), protocol, port),
-            None => Parts::Port(protocol, port),
-        };
-        Form::Concat(parts).serialize(serializer)
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Parts {
+    Address(String, Protocol, u16),
+    Port(Protocol, u16),
+}
+
+impl Form {
+    fn of(key: &Key) -> Self {
+        Self::Concat(match key.address {
+            Some(address) => Parts::Address(address.to_string(), key.protocol, key.port),
+            None => Parts::Port(key.protocol, key.port),
+        })
     }
 }

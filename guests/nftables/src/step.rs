@@ -34,23 +34,14 @@ impl<'i> Step<'i> {
         before: &[(&'i ObjectId, Facts)],
         after: &[(&'i ObjectId, Facts)],
     ) -> Self {
+        let (mut old, mut new) = (Content::default(), Content::default());
         let mut step = Self {
             family,
-            claimed: Vec::new(),
-            claiming: Vec::new(),
-            before: Content::default(),
-            after: Content::default(),
+            claimed: render(before, family, &mut old),
+            claiming: render(after, family, &mut new),
+            before: old,
+            after: new,
         };
-        for (id, facts) in before {
-            let part = Part::of(facts, family);
-            step.before.chains.extend(part.chains);
-            step.claimed.push((id, part.claims));
-        }
-        for (id, facts) in after {
-            let part = Part::of(facts, family);
-            step.after.chains.extend(part.chains);
-            step.claiming.push((id, part.claims));
-        }
         step.look_up(claims);
         step
     }
@@ -95,4 +86,14 @@ impl<'i> Step<'i> {
             claims.add(id, claiming);
         }
     }
+}
+
+/// Adds the services' chains to the content; returns their claims.
+fn render<'i>(services: &[(&'i ObjectId, Facts)], family: Family, content: &mut Content) -> OfServices<'i> {
+    let one = |(id, facts): &(&'i ObjectId, Facts)| {
+        let part = Part::of(facts, family);
+        content.chains.extend(part.chains);
+        (*id, part.claims)
+    };
+    services.iter().map(one).collect()
 }

@@ -75,11 +75,8 @@ pub(crate) fn put_back(
     addresses: &Addresses,
 ) -> Result<Addresses, Error> {
     if put_if_not_exists(world, settings, id, addresses)? {
-        let number = id.to_string();
-        world.warn(
-            "the record of this node was gone and is stored again",
-            &[("id", &number)],
-        );
+        let message = "the record of this node was gone and is stored again";
+        world.warn(message, &[("id", &id.to_string())]);
         return Ok(addresses.clone());
     }
     let found = world

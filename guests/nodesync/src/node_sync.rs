@@ -3,7 +3,6 @@
 //! Each public function is an export of the world. It decides before it changes anything: an error leaves the view as
 //! it was.
 
-use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use trueup_guest::network::Network;
@@ -123,10 +122,10 @@ impl NodeSync {
             return Ok((allocation::allocate(world, &self.settings, &addresses)?, addresses));
         };
         match records.get(&id) {
-            None => Ok((
-                id,
-                allocation::put_back(world, &self.settings, id, self.own_addresses())?,
-            )),
+            None => {
+                let stored = allocation::put_back(world, &self.settings, id, self.own_addresses())?;
+                Ok((id, stored))
+            }
             Some(record) if record.name != self.settings.node_name => Err(Error::IdTaken(record.name.clone())),
             Some(record) => Ok((id, record.addresses.clone())),
         }
@@ -193,44 +192,32 @@ impl NodeSync {
         }
         if is_own {
             let number = id.to_string();
-            world.warn(
-                "another record bears the name of this node and is ignored",
-                &[("id", &number)],
-            );
+            let message = "another record bears the name of this node and is ignored";
+            world.warn(message, &[("id", &number)]);
             return Ok(self.remove_record(id));
         }
         let old = self.view.record(id).map(|old| old.name.clone());
         let new = record.name.clone();
-        Ok(self.updates(&[old.as_ref().unwrap_or(&new), &new], |this| {
-            this.view.put_record(id, record);
-        }))
+        let names = [old.as_deref().unwrap_or(&new), new.as_str()];
+        Ok(self.updates(&names, |this| this.view.put_record(id, record)))
     }
 
     fn remove_record(&mut self, id: u32) -> Vec<NodeUpdate> {
         let Some(name) = self.view.record(id).map(|old| old.name.clone()) else {
             return Vec::new();
         };
-        self.updates(&[&name], |this| {
-            this.view.remove_record(id);
-        })
+        self.updates(&[&name], |this| this.view.remove_record(id))
     }
 
     fn put_back(&mut self, world: &mut impl World) -> Result<(), Error> {
         let result = allocation::put_back(world, &self.settings, self.id, self.own_addresses());
-        match result {
-            Ok(addresses) => {
-                self.stored = Stored::known(addresses);
-                Ok(())
-            }
-            Err(error) => {
-                // The record is gone, or was stored without an answer: the next publish must not trust its knowledge.
-                // Another node's record leaves no such doubt, and must not be overwritten.
-                if matches!(error, Error::Database(_)) {
-                    self.stored.is_known = false;
-                }
-                Err(error)
-            }
+        // The record is gone, or was stored without an answer: the next publish must not trust its knowledge. Another
+        // node's record leaves no such doubt, and must not be overwritten.
+        if matches!(result, Err(Error::Database(_))) {
+            self.stored.is_known = false;
         }
+        self.stored = Stored::known(result?);
+        Ok(())
     }
 
     /// `node-sync.get-node-id`
@@ -273,12 +260,8 @@ impl NodeSync {
             return Err(Error::NotSynced);
         }
         let is_v4 = version == IpVersion::Ipv4;
-        let mut wanted: Addresses = self
-            .own_addresses()
-            .iter()
-            .copied()
-            .filter(|other| other.is_v4() != is_v4)
-            .collect();
+        let others = self.own_addresses().iter().copied();
+        let mut wanted: Addresses = others.filter(|other| other.is_v4() != is_v4).collect();
         for text in addresses {
             let address = Network::parse(text).filter(|address| address.is_v4() == is_v4);
             wanted.insert(address.ok_or_else(|| Error::InvalidAddress(text.clone()))?);
@@ -300,11 +283,8 @@ impl NodeSync {
             }
             Err(error) => {
                 world.counter_add(PUBLISH_FAILURES, &[], 1);
-                let error = world::words(&error);
-                world.warn(
-                    "the addresses of this node are not stored; the next publish or resync tries again",
-                    &[("key", &key), ("error", &error)],
-                );
+                let message = "the addresses of this node are not stored; the next publish or resync tries again";
+                world.warn(message, &[("key", &key), ("error", &world::words(&error))]);
                 self.stored.is_known = false;
                 false
             }
@@ -326,17 +306,11 @@ fn read_records(world: &mut impl World, mut nodes: Vec<VppNode>) -> BTreeMap<u32
         let Some((id, record)) = read_record(world, node) else {
             continue;
         };
-        match records.entry(id) {
-            Entry::Vacant(free) => {
-                free.insert(record);
-            }
-            Entry::Occupied(_) => {
-                let number = id.to_string();
-                world.warn(
-                    "two records have one id: the second name is ignored",
-                    &[("id", &number), ("node", &record.name)],
-                );
-            }
+        if records.contains_key(&id) {
+            let message = "two records have one id: the second name is ignored";
+            world.warn(message, &[("id", &id.to_string()), ("node", &record.name)]);
+        } else {
+            records.insert(id, record);
         }
     }
     records
@@ -345,11 +319,8 @@ fn read_records(world: &mut impl World, mut nodes: Vec<VppNode>) -> BTreeMap<u32
 /// `None` if the record can't belong to any node.
 fn read_record(world: &mut impl World, node: VppNode) -> Option<(u32, Record)> {
     if node.id == 0 || node.name.is_empty() {
-        let number = node.id.to_string();
-        world.warn(
-            "a record without id or name is ignored",
-            &[("id", &number), ("node", &node.name)],
-        );
+        let message = "a record without id or name is ignored";
+        world.warn(message, &[("id", &node.id.to_string()), ("node", &node.name)]);
         return None;
     }
     let addresses = addresses::read(world, &node.name, &node.ip_addresses);

@@ -28,24 +28,22 @@ pub(crate) struct View {
 }
 
 impl View {
-    /// Sets or replaces the record of an id; returns the old one.
-    pub(crate) fn put_record(&mut self, id: u32, record: Record) -> Option<Record> {
-        let old = self.remove_record(id);
+    /// Sets or replaces the record of an id.
+    pub(crate) fn put_record(&mut self, id: u32, record: Record) {
+        self.remove_record(id);
         self.ids.entry(record.name.clone()).or_default().insert(id);
         self.records.insert(id, record);
-        old
     }
 
-    /// Removes the record of an id; returns it.
-    pub(crate) fn remove_record(&mut self, id: u32) -> Option<Record> {
-        let old = self.records.remove(&id)?;
+    /// Removes the record of an id.
+    pub(crate) fn remove_record(&mut self, id: u32) {
+        let Some(old) = self.records.remove(&id) else { return };
         if let Some(ids) = self.ids.get_mut(&old.name) {
             ids.remove(&id);
             if ids.is_empty() {
                 self.ids.remove(&old.name);
             }
         }
-        Some(old)
     }
 
     /// Sets or replaces the facts from Kubernetes about a node.

@@ -7,12 +7,12 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::net::IpAddr;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::text;
 
 /// An IP address. Ordered by number, IPv4 before IPv6; displayed as dotted IPv4 or in the form of RFC 5952.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Address(IpAddr);
 
 impl Address {
@@ -46,12 +46,6 @@ impl From<IpAddr> for Address {
 impl fmt::Display for Address {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(formatter)
-    }
-}
-
-impl Serialize for Address {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
     }
 }
 

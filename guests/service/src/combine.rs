@@ -10,15 +10,6 @@ use crate::inputs::Endpoints;
 use crate::redirects::Redirects;
 use crate::wiring::{Location, Wiring};
 
-/// A contiv-service, with the pods of this node that it names.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Combined {
-    /// In the form that renderers take.
-    pub(crate) service: ContivService,
-    /// The pods behind its addresses on this node, ascending, whether or not a port matches.
-    pub(crate) local_backends: Vec<Id>,
-}
-
 /// An endpoint's address as the renderers reach it.
 #[derive(Clone, Copy)]
 struct Located {
@@ -26,13 +17,14 @@ struct Located {
     location: Location,
 }
 
+/// The contiv-service, and the pods behind its addresses on this node, ascending, whether or not a port matches.
 /// `service` has no backends yet.
 pub(crate) fn combine(
     service: &ContivService,
     endpoints: &Endpoints,
     redirects: &Redirects,
     wiring: &Wiring,
-) -> Combined {
+) -> (ContivService, Vec<Id>) {
     #[cfg(test)]
     counting::count();
     // The ports ascend by name.
@@ -70,10 +62,7 @@ pub(crate) fn combine(
         backends: backends.collect(),
         ..service.clone()
     };
-    Combined {
-        service,
-        local_backends,
-    }
+    (service, local_backends)
 }
 
 /// Each address and port once, in order.

@@ -9,7 +9,7 @@ use trueup_guest::words;
 use crate::bindings::trueup::kube::types::ObjectId;
 
 /// Ordered by namespace, then name, by their bytes.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Id(Rc<ObjectId>);
 
 impl Id {
@@ -60,14 +60,6 @@ impl PartialOrd for Id {
         Some(self.cmp(other))
     }
 }
-
-impl PartialEq for Id {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other).is_eq()
-    }
-}
-
-impl Eq for Id {}
 
 /// Counts comparisons of ids, for a test of the cost: every index uses ids.
 #[cfg(test)]

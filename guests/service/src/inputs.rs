@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use trueup_guest::address::Address;
 
-use crate::bindings::exports::trueup::service::processor::{CustomInterface, State};
+use crate::bindings::exports::trueup::service::processor::{CustomInterface, CustomIpAllocation, State};
+use crate::bindings::trueup::kube::types::Service as KubeService;
 use crate::bindings::trueup::service::types::ContivService;
 use crate::id::Id;
 use crate::parse;
@@ -67,48 +68,30 @@ pub(crate) struct Inputs {
 
 impl Inputs {
     /// The inputs of a resync. Of a duplicate id the last counts, with a warning.
-    pub(crate) fn read(world: &mut impl World, state: State) -> Self {
-        let mut inputs = Self {
-            wiring: Wiring::read(world, state.context),
-            node_ips: parse::node_ips(world, &state.nodes),
-            local_pods: BTreeMap::new(),
-            remote_pods: BTreeMap::new(),
-            endpoints: BTreeMap::new(),
-            services: BTreeMap::new(),
-            allocations: BTreeMap::new(),
-        };
-        for pod in state.local_pods {
-            let (id, pod) = parse::pod(world, pod);
-            put(world, "local pods", &mut inputs.local_pods, id, pod);
-        }
-        for pod in state.remote_pods {
-            let (id, pod) = parse::pod(world, pod);
-            put(world, "remote pods", &mut inputs.remote_pods, id, pod);
-        }
-        for endpoints in state.endpoints {
-            let (id, endpoints) = parse::endpoints(world, endpoints);
-            put(world, "endpoints", &mut inputs.endpoints, id, endpoints);
-        }
-        let mut services = BTreeMap::new();
-        for service in state.services {
+    pub(crate) fn read<W: World>(world: &mut W, state: State) -> Self {
+        let service = |world: &mut W, service: KubeService| {
             let id = Id::from(service.id.clone());
-            let service = parse::service(world, service);
-            put(world, "services", &mut services, id, service);
-        }
-        let rendered = services.into_iter().filter_map(|(id, service)| Some((id, service?)));
-        inputs.services = rendered.collect();
-        for allocation in state.ip_allocations {
+            (id, parse::service(world, service))
+        };
+        let allocation = |world: &mut W, allocation: CustomIpAllocation| {
             parse::check_allocation(world, &allocation);
-            let id = Id::from(allocation.pod);
-            put(
-                world,
-                "ip allocations",
-                &mut inputs.allocations,
-                id,
-                allocation.interfaces,
-            );
+            (Id::from(allocation.pod), allocation.interfaces)
+        };
+        let wiring = Wiring::read(world, state.context);
+        let node_ips = parse::node_ips(world, &state.nodes);
+        let local_pods = read_all(world, "local pods", state.local_pods, parse::pod);
+        let remote_pods = read_all(world, "remote pods", state.remote_pods, parse::pod);
+        let endpoints = read_all(world, "endpoints", state.endpoints, parse::endpoints);
+        let services = read_all(world, "services", state.services, service).into_iter();
+        Self {
+            wiring,
+            node_ips,
+            local_pods,
+            remote_pods,
+            endpoints,
+            services: services.filter_map(|(id, service)| Some((id, service?))).collect(),
+            allocations: read_all(world, "ip allocations", state.ip_allocations, allocation),
         }
-        inputs
     }
 
     /// The local pod of that id, else the remote one.
@@ -117,12 +100,20 @@ impl Inputs {
     }
 }
 
-fn put<T>(world: &mut impl World, what: &str, map: &mut BTreeMap<Id, T>, id: Id, value: T) {
-    if map.insert(id.clone(), value).is_some() {
-        let object = id.object();
-        world.warn(
-            "an id is given twice: the last counts",
-            &[("in", what), ("namespace", &object.namespace), ("name", &object.name)],
-        );
+fn read_all<W: World, G, T>(
+    world: &mut W,
+    what: &str,
+    given: Vec<G>,
+    read: impl Fn(&mut W, G) -> (Id, T),
+) -> BTreeMap<Id, T> {
+    let mut all = BTreeMap::new();
+    for one in given {
+        let (id, value) = read(world, one);
+        if all.insert(id.clone(), value).is_some() {
+            let object = id.object();
+            let fields = [("in", what), ("namespace", &object.namespace), ("name", &object.name)];
+            world.warn("an id is given twice: the last counts", &fields);
+        }
     }
+    all
 }

@@ -12,26 +12,32 @@ pub(crate) struct Interfaces {
 }
 
 impl Interfaces {
-    /// Adds one use.
-    pub(crate) fn hold(&mut self, name: &str) {
-        match self.uses.get_mut(name) {
-            Some(uses) => *uses = uses.saturating_add(1),
-            None => {
-                self.uses.insert(name.to_owned(), 1);
-                self.turn(name);
+    /// Adds one use of each.
+    pub(crate) fn hold(&mut self, names: impl IntoIterator<Item = impl AsRef<str>>) {
+        for name in names {
+            let name = name.as_ref();
+            match self.uses.get_mut(name) {
+                Some(uses) => *uses = uses.saturating_add(1),
+                None => {
+                    self.uses.insert(name.to_owned(), 1);
+                    self.turn(name);
+                }
             }
         }
     }
 
-    /// Removes one use.
-    pub(crate) fn release(&mut self, name: &str) {
-        match self.uses.get_mut(name) {
-            Some(uses) if *uses > 1 => *uses -= 1,
-            Some(_) => {
-                self.uses.remove(name);
-                self.turn(name);
+    /// Removes one use of each.
+    pub(crate) fn release(&mut self, names: impl IntoIterator<Item = impl AsRef<str>>) {
+        for name in names {
+            let name = name.as_ref();
+            match self.uses.get_mut(name) {
+                Some(uses) if *uses > 1 => *uses -= 1,
+                Some(_) => {
+                    self.uses.remove(name);
+                    self.turn(name);
+                }
+                None => {}
             }
-            None => {}
         }
     }
 
@@ -101,10 +107,10 @@ mod tests {
                 match step {
                     Step::Hold(name) => {
                         uses.push(name.to_string());
-                        interfaces.hold(&name.to_string());
+                        interfaces.hold([name.to_string()]);
                     }
-                    Step::Release(index) if index < uses.len() => interfaces.release(&uses.swap_remove(index)),
-                    Step::Release(_) => interfaces.release("no pod uses it"),
+                    Step::Release(index) if index < uses.len() => interfaces.release([uses.swap_remove(index)]),
+                    Step::Release(_) => interfaces.release(["no pod uses it"]),
                     Step::Acknowledge => {
                         copy = uses.iter().cloned().collect();
                         interfaces.acknowledge();

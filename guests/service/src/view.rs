@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use trueup_guest::address::Address;
 
 use crate::bindings::trueup::service::types::ContivService;
-use crate::combine::{Combined, combine};
+use crate::combine::combine;
 use crate::id::Id;
 use crate::inputs::{Endpoints, Inputs};
 use crate::interfaces::Interfaces;
@@ -16,7 +16,7 @@ use crate::pods::{self, Share};
 use crate::redirects::Redirects;
 
 /// The indexes, and both sets of interfaces.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct View {
     default_pod_network: String,
     /// Which endpoints list each address.
@@ -39,20 +39,10 @@ impl View {
     pub(crate) fn new(inputs: &Inputs, default_pod_network: &str) -> Self {
         let mut view = Self {
             default_pod_network: default_pod_network.to_owned(),
-            listed: BTreeSet::new(),
-            redirects: Redirects::default(),
-            shares: BTreeMap::new(),
-            local_backends: BTreeMap::new(),
-            served: BTreeMap::new(),
-            frontends: Interfaces::default(),
-            backends: Interfaces::default(),
+            ..Self::default()
         };
-        for name in inputs.wiring.frontends() {
-            view.frontends.hold(name);
-        }
-        for name in inputs.wiring.backends() {
-            view.backends.hold(name);
-        }
+        view.frontends.hold(inputs.wiring.frontends());
+        view.backends.hold(inputs.wiring.backends());
         for id in inputs.local_pods.keys().chain(inputs.allocations.keys()) {
             view.touch_pod(inputs, id);
         }
@@ -77,24 +67,19 @@ impl View {
         for address in old.iter().flat_map(|endpoints| endpoints.addresses()) {
             self.listed.remove(&(address, id.clone()));
         }
-        for address in new.iter().flat_map(|endpoints| endpoints.addresses()) {
-            self.listed.insert((address, id.clone()));
-        }
+        let new = new.iter().flat_map(|endpoints| endpoints.addresses());
+        self.listed.extend(new.map(|address| (address, id.clone())));
     }
 
     /// A pod or its extra interfaces have changed. Returns the services whose backends have a new effective address.
     pub(crate) fn touch_pod(&mut self, inputs: &Inputs, id: &Id) -> BTreeSet<Id> {
         let new = pods::share(inputs, &self.default_pod_network, id);
         let old = self.shares.remove(id).unwrap_or_default();
-        for name in &new.frontends {
-            self.frontends.hold(name);
-        }
-        for name in &old.frontends {
-            self.frontends.release(name);
-        }
+        self.frontends.hold(&new.frontends);
+        self.frontends.release(&old.frontends);
         if self.served.contains_key(id) {
-            hold(&mut self.backends, &new);
-            release(&mut self.backends, &old);
+            self.backends.hold(&new.backend);
+            self.backends.release(&old.backend);
         }
         let mut touched = BTreeSet::new();
         if old.redirect != new.redirect {
@@ -125,13 +110,7 @@ impl View {
     pub(crate) fn combine(&mut self, inputs: &Inputs, id: &Id) -> Option<ContivService> {
         let both = inputs.services.get(id).zip(inputs.endpoints.get(id));
         let combined = both.map(|(service, endpoints)| combine(service, endpoints, &self.redirects, &inputs.wiring));
-        let (service, local_backends) = match combined {
-            Some(Combined {
-                service,
-                local_backends,
-            }) => (Some(service), Some(local_backends)),
-            None => (None, None),
-        };
+        let (service, local_backends) = combined.unzip();
         self.serve(id, local_backends);
         service
     }
@@ -148,7 +127,7 @@ impl View {
             if *count == 1
                 && let Some(share) = self.shares.get(pod)
             {
-                hold(&mut self.backends, share);
+                self.backends.hold(&share.backend);
             }
         }
         for pod in &old.unwrap_or_default() {
@@ -157,22 +136,10 @@ impl View {
                 _ => {
                     self.served.remove(pod);
                     if let Some(share) = self.shares.get(pod) {
-                        release(&mut self.backends, share);
+                        self.backends.release(&share.backend);
                     }
                 }
             }
         }
-    }
-}
-
-fn hold(backends: &mut Interfaces, share: &Share) {
-    if let Some(name) = &share.backend {
-        backends.hold(name);
-    }
-}
-
-fn release(backends: &mut Interfaces, share: &Share) {
-    if let Some(name) = &share.backend {
-        backends.release(name);
     }
 }

@@ -157,9 +157,8 @@ struct Cut;
 /// Ends the connection in place of an answer: the HTTP library drops a connection whose answer fails before its first
 /// byte, head and all.
 fn cut() -> Response {
-    let failing = stream::once(ready(Err::<Vec<u8>, _>(io::Error::from(
-        io::ErrorKind::ConnectionAborted,
-    ))));
+    let aborted = io::Error::from(io::ErrorKind::ConnectionAborted);
+    let failing = stream::once(ready(Err::<Vec<u8>, _>(aborted)));
     let mut answer = Response::new(Body::from_stream(failing));
     answer.extensions_mut().insert(Cut);
     answer
@@ -177,10 +176,8 @@ async fn serve<S: Service>(State(pipeline): State<Arc<Pipeline<S>>>, request: ax
         Err(refusal) => return refusal.into_response(),
     };
     let counted = CountedRequest::begin(&pipeline, S::label(&parts.method, target.as_ref()));
-    let response = match pipeline.process(target.as_ref(), &parts, body).await {
-        Ok(response) => response,
-        Err(refusal) => refusal.into_response(),
-    };
+    let response = pipeline.process(target.as_ref(), &parts, body).await;
+    let response = response.unwrap_or_else(IntoResponse::into_response);
     counted.end(if is_cut(&response) {
         End::Cut
     } else {

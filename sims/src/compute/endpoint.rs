@@ -90,23 +90,19 @@ fn spelt_long(ipv6: Ipv6Addr) -> String {
 
 /// The endpoints of a request to attach or detach.
 pub(super) fn read_all(body: &Value, kind: NegType) -> Result<Vec<Endpoint>, Refusal> {
+    let invalid = |why: &str| Refusal::invalid(format!("Invalid value for field 'networkEndpoints': {why}"));
     let sent = match body.get("networkEndpoints") {
         Some(Value::Array(sent)) if !sent.is_empty() => sent,
         // An empty list is invalid too.
         Some(Value::Array(_)) | None => {
             return Err(Refusal::invalid("Required field 'networkEndpoints' not specified"));
         }
-        Some(_) => {
-            return Err(Refusal::invalid(
-                "Invalid value for field 'networkEndpoints': not a list",
-            ));
-        }
+        Some(_) => return Err(invalid("not a list")),
     };
-    if sent.len() > ENDPOINTS_PER_REQUEST_MAX {
-        return Err(Refusal::invalid(format!(
-            "Invalid value for field 'networkEndpoints': {} endpoints, the limit is {ENDPOINTS_PER_REQUEST_MAX}",
-            sent.len()
-        )));
+    let count = sent.len();
+    if count > ENDPOINTS_PER_REQUEST_MAX {
+        let why = format!("{count} endpoints, the limit is {ENDPOINTS_PER_REQUEST_MAX}");
+        return Err(invalid(&why));
     }
     let read_at = |(index, sent)| read(index, sent, kind);
     sent.iter().enumerate().map(read_at).collect()
@@ -115,16 +111,9 @@ pub(super) fn read_all(body: &Value, kind: NegType) -> Result<Vec<Endpoint>, Ref
 /// One endpoint of a list.
 pub(super) fn read(index: usize, sent: &Value, kind: NegType) -> Result<Endpoint, Refusal> {
     let field = |name: &str| format!("networkEndpoints[{index}].{name}");
-    let invalid = |name: &str, value: &Value, why: &str| {
-        let name = field(name);
-        Refusal::invalid(format!("Invalid value for field '{name}': '{}'. {why}", shown(value)))
-    };
-    if let Some((name, value)) = sent
-        .as_object()
-        .into_iter()
-        .flatten()
-        .find(|(_, value)| value.is_null())
-    {
+    let invalid = |name: &str, value: &Value, why: &str| Refusal::invalid_field(&field(name), value, why);
+    let mut fields = sent.as_object().into_iter().flatten();
+    if let Some((name, value)) = fields.find(|(_, value)| value.is_null()) {
         return Err(invalid(name, value, "A field without a value is left out."));
     }
     let parsed = Sent::deserialize(sent)
@@ -178,8 +167,4 @@ fn address<T: std::str::FromStr>(text: &str) -> Result<Option<T>, ()> {
         return Ok(None);
     }
     text.parse().map(Some).map_err(drop)
-}
-
-fn shown(value: &Value) -> String {
-    value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned)
 }

@@ -46,10 +46,8 @@ impl NegSpec {
         let Value::Object(fields) = body else {
             return Err(Refusal::invalid("the body is not a NetworkEndpointGroup"));
         };
-        let invalid = |field: &str, value: &Value, why: &str| {
-            let value = value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned);
-            Refusal::invalid(format!("Invalid value for field 'resource.{field}': '{value}'. {why}"))
-        };
+        let invalid =
+            |field: &str, value: &Value, why: &str| Refusal::invalid_field(&format!("resource.{field}"), value, why);
         if let Some((field, value)) = fields.iter().find(|(_, value)| value.is_null()) {
             return Err(invalid(field, value, "A field without a value is left out."));
         }
@@ -65,13 +63,8 @@ impl NegSpec {
         }
         let kind = fields.get("networkEndpointType").cloned();
         let kind = kind.ok_or_else(|| Refusal::required("resource.networkEndpointType"))?;
-        let kind = serde_json::from_value(kind.clone()).map_err(|_| {
-            invalid(
-                "networkEndpointType",
-                &kind,
-                "A zonal group is GCE_VM_IP_PORT or GCE_VM_IP.",
-            )
-        })?;
+        let why = "A zonal group is GCE_VM_IP_PORT or GCE_VM_IP.";
+        let kind = serde_json::from_value(kind.clone()).map_err(|_| invalid("networkEndpointType", &kind, why))?;
         let url = |field: &str| match text(field)? {
             None => Ok(None),
             Some(sent) => target::full_url(&zone.project, &sent)

@@ -71,8 +71,8 @@ impl Work {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Operation {
     pub(super) id: u64,
-    pub(super) project: String,
-    pub(super) zone: String,
+    #[serde(flatten)]
+    pub(super) zone: Zone,
     /// The NEG's name.
     pub(super) neg: String,
     /// The NEG's number.
@@ -102,21 +102,6 @@ impl Operation {
         format!("operation-{}", self.id)
     }
 
-    pub(super) fn zone(&self) -> Zone {
-        Zone {
-            project: self.project.clone(),
-            zone: self.zone.clone(),
-        }
-    }
-
-    fn status(&self, now_ms: u64) -> (&'static str, u8) {
-        match (self.is_done, now_ms >= self.start_ms) {
-            (true, _) => ("DONE", 100),
-            (false, true) => ("RUNNING", 50),
-            (false, false) => ("PENDING", 0),
-        }
-    }
-
     /// The answer to the request that began it: pending, however short it is.
     pub(super) fn json_begun(&self) -> Value {
         let begun = Self {
@@ -129,12 +114,15 @@ impl Operation {
 
     /// The operation in answers. What is due must have taken effect.
     pub(super) fn json(&self, now_ms: u64) -> Value {
-        let (status, progress) = self.status(now_ms);
-        self.json_as(status, progress)
+        match (self.is_done, now_ms >= self.start_ms) {
+            (true, _) => self.json_as("DONE", 100),
+            (false, true) => self.json_as("RUNNING", 50),
+            (false, false) => self.json_as("PENDING", 0),
+        }
     }
 
     fn json_as(&self, status: &str, progress: u8) -> Value {
-        let zone = self.zone();
+        let zone = &self.zone;
         let url = |path: String| format!("{URL_PREFIX}{path}");
         let failure = self.failure.as_ref();
         let errors = |failure: &Failure| json!({"errors": [{"code": failure.code, "message": failure.message}]});
@@ -162,21 +150,15 @@ impl Operation {
 
     /// The whole operation for tests, even if the API has forgotten it.
     pub(super) fn ledger(&self) -> Value {
-        let endpoints: Vec<_> = self
-            .work
-            .endpoints()
-            .iter()
-            .map(|endpoint| endpoint.json(false))
-            .collect();
-        let failure = self
-            .failure
-            .as_ref()
-            .map(|failure| format!("{}: {}", failure.code, failure.message));
+        let endpoints = self.work.endpoints().iter();
+        let endpoints: Vec<_> = endpoints.map(|endpoint| endpoint.json(false)).collect();
+        let shown = |failure: &Failure| format!("{}: {}", failure.code, failure.message);
+        let failure = self.failure.as_ref().map(shown);
         json!({
             "id": self.id,
             "type": self.work.name(),
-            "project": self.project,
-            "zone": self.zone,
+            "project": self.zone.project,
+            "zone": self.zone.zone,
             "neg": self.neg,
             "request_id": self.request_id,
             "repeats": self.repeats,

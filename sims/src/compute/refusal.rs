@@ -3,7 +3,7 @@
 use axum::extract::rejection::JsonRejection;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::base::refusal::{Refuse, answer};
 
@@ -30,6 +30,12 @@ impl Refusal {
     /// A field with an invalid value.
     pub(super) fn invalid(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "invalid", message)
+    }
+
+    /// A field of the body with an invalid value, and why it is.
+    pub(super) fn invalid_field(field: &str, value: &Value, why: &str) -> Self {
+        let value = value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned);
+        Self::invalid(format!("Invalid value for field '{field}': '{value}'. {why}"))
     }
 
     /// A field that is missing.

@@ -4,12 +4,13 @@
 
 use axum::http::Method;
 use percent_encoding::percent_decode_str;
+use serde::{Deserialize, Serialize};
 
 /// The start of resource URLs in answers, whatever the server's address.
 pub(super) const URL_PREFIX: &str = "https://www.googleapis.com/compute/v1/";
 
 /// A zone of a project.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Zone {
     pub(super) project: String,
     pub(super) zone: String,

@@ -45,29 +45,26 @@ impl World {
     /// The NEGs of a zone, by name.
     pub(super) fn negs(&self, zone: &Zone) -> impl Iterator<Item = &Neg> {
         let prefix = zone.neg_path("");
-        let start = prefix.clone();
-        let named = self.negs.range(start..);
-        named
-            .take_while(move |(path, _)| path.starts_with(&prefix))
-            .map(|(_, neg)| neg)
+        let named = self.negs.range(prefix.clone()..);
+        let named = named.take_while(move |(path, _)| path.starts_with(&prefix));
+        named.map(|(_, neg)| neg)
     }
 
     /// Whether an insertion of this NEG is pending.
     pub(super) fn is_inserting(&self, zone: &Zone, name: &str) -> bool {
-        let path = zone.neg_path(name);
-        self.pending.iter().any(|(_, id)| {
-            self.operations.get(id).is_some_and(|operation| {
-                matches!(operation.work, Work::Insert(_)) && operation.zone().neg_path(&operation.neg) == path
-            })
-        })
+        let mut pending = self.pending_on(zone, name);
+        pending.any(|operation| matches!(operation.work, Work::Insert(_)))
+    }
+
+    fn pending_on(&self, zone: &Zone, name: &str) -> impl Iterator<Item = &Operation> {
+        let pending = self.pending.iter().filter_map(|(_, id)| self.operations.get(id));
+        pending.filter(move |operation| operation.zone == *zone && operation.neg == name)
     }
 
     /// How many endpoints a NEG will have once all pending attachments are done.
     pub(super) fn endpoints_ahead(&self, zone: &Zone, name: &str) -> usize {
         let there = self.neg(zone, name).map_or(0, |neg| neg.endpoints.len());
-        let coming = self.pending.iter().filter_map(|(_, id)| self.operations.get(id));
-        let coming = coming.filter(|operation| operation.zone() == *zone && operation.neg == name);
-        let coming = coming.map(|operation| match &operation.work {
+        let coming = self.pending_on(zone, name).map(|operation| match &operation.work {
             Work::Attach(endpoints) => endpoints.len(),
             _ => 0,
         });
@@ -86,7 +83,7 @@ impl World {
     pub(super) fn operation(&self, zone: &Zone, name: &str) -> Option<&Operation> {
         let id = name.strip_prefix("operation-").unwrap_or(name).parse().ok()?;
         let operation = self.operations.get(&id)?;
-        (operation.zone() == *zone && !operation.is_forgotten).then_some(operation)
+        (operation.zone == *zone && !operation.is_forgotten).then_some(operation)
     }
 
     pub(super) fn operations(&self) -> impl Iterator<Item = &Operation> {
@@ -112,8 +109,7 @@ impl World {
         self.pending.insert((due_ms, id));
         self.operations.entry(id).or_insert(Operation {
             id,
-            project: start.zone.project.clone(),
-            zone: start.zone.zone.clone(),
+            zone: start.zone.clone(),
             neg: start.neg.to_owned(),
             target_id,
             request_id: start.request_id,
@@ -152,22 +148,11 @@ impl World {
         settled
     }
 
-    /// Forgets finished operations. Returns how many.
-    pub(super) fn forget(&mut self) -> usize {
-        let done = self
-            .operations
-            .values_mut()
-            .filter(|operation| operation.is_done && !operation.is_forgotten);
-        done.map(|operation| operation.is_forgotten = true).count()
-    }
-
-    /// Forgets operations that finished before `ms`.
-    pub(super) fn forget_before(&mut self, ms: u64) {
-        let old = self
-            .operations
-            .values_mut()
-            .filter(|operation| operation.is_done && operation.due_ms < ms);
-        old.for_each(|operation| operation.is_forgotten = true);
+    /// Forgets operations that finished before `ms`. Returns how many.
+    pub(super) fn forget_before(&mut self, ms: u64) -> usize {
+        let is_old = |operation: &&mut Operation| operation.is_done && operation.due_ms < ms && !operation.is_forgotten;
+        let old = self.operations.values_mut().filter(is_old);
+        old.map(|operation| operation.is_forgotten = true).count()
     }
 
     /// A NEG, for changes without an operation.
@@ -203,7 +188,7 @@ fn request_key(call: &str, request_id: &str) -> String {
 }
 
 fn take_effect(negs: &mut BTreeMap<String, Neg>, operation: &Operation) -> Result<(), Failure> {
-    let path = operation.zone().neg_path(&operation.neg);
+    let path = operation.zone.neg_path(&operation.neg);
     if let Work::Insert(spec) = &operation.work {
         negs.entry(path)
             .or_insert_with(|| Neg::new(operation.target_id, operation.due_ms, spec.clone()));

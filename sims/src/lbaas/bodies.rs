@@ -11,13 +11,6 @@ use super::{
     world::{Object, World},
 };
 
-/// What a body is for.
-#[derive(Clone, Copy)]
-pub(super) enum Purpose<'a> {
-    Create,
-    Update { identifier: &'a str },
-}
-
 /// The problem of a reference to a missing object; also the message if nothing else is wrong.
 const UNKNOWN_REFERENCE: &str = "unknown reference";
 
@@ -35,10 +28,10 @@ pub(super) fn parse_json(headers: &HeaderMap, body: &[u8]) -> Result<Value, Refu
     serde_json::from_slice(body).map_err(|error| Refusal::bad_request(format!("the body is no JSON: {error}")))
 }
 
-/// The fields of an object to create or to update.
+/// The fields of an object to create, or to update if it has an identifier already.
 pub(super) fn parse_fields(
     kind: Kind,
-    purpose: Purpose<'_>,
+    identifier: Option<&str>,
     body: Value,
     world: &World,
 ) -> Result<BTreeMap<String, Value>, Refusal> {
@@ -46,7 +39,7 @@ pub(super) fn parse_fields(
         return Err(Refusal::bad_request("the body must be a JSON object"));
     };
     let mut validation = BTreeMap::new();
-    check_envelope(purpose, &mut body, &mut validation);
+    check_envelope(identifier, &mut body, &mut validation);
 
     let mut fields = BTreeMap::new();
     for field in kind.fields() {
@@ -80,18 +73,18 @@ pub(super) fn parse_fields(
 }
 
 /// Removes `identifier` and `state`, which are not fields of the object, and checks them.
-fn check_envelope(purpose: Purpose<'_>, body: &mut Map<String, Value>, validation: &mut BTreeMap<String, String>) {
+fn check_envelope(existing: Option<&str>, body: &mut Map<String, Value>, validation: &mut BTreeMap<String, String>) {
     let identifier = body.remove("identifier");
     let state = body.remove("state");
-    match purpose {
-        Purpose::Create => {
+    match existing {
+        None => {
             for (name, value) in [("identifier", identifier), ("state", state)] {
                 if value.is_some() {
                     validation.insert(name.to_owned(), "must be absent when creating".to_owned());
                 }
             }
         }
-        Purpose::Update { identifier: expected } => {
+        Some(expected) => {
             if identifier.is_some_and(|identifier| identifier != expected) {
                 validation.insert("identifier".to_owned(), "must be the one in the path".to_owned());
             }

@@ -13,8 +13,7 @@ use axum::response::{IntoResponse, Response};
 use serde_json::Value;
 
 use super::{
-    EngineFaultText, LoadBalancer, ServerConfig,
-    bodies::{self, Purpose},
+    EngineFaultText, LoadBalancer, ServerConfig, bodies,
     kinds::{Kind, StateId},
     lists::Listing,
     refusal::Refusal,
@@ -92,11 +91,8 @@ impl Engine {
     pub(super) fn settle(&mut self, now_ms: u64) -> Result<(), Refusal> {
         let faults = &mut self.faults;
         let settled = self.world.due(now_ms).map(|object| {
-            let method = if object.state == StateId::NewlyCreated {
-                "POST"
-            } else {
-                "PUT"
-            };
+            let is_new = object.state == StateId::NewlyCreated;
+            let method = if is_new { "POST" } else { "PUT" };
             let state = match faults.for_later(method, &object.path()) {
                 Some(_) => StateId::DeploymentError,
                 None => StateId::Deployed,
@@ -140,7 +136,7 @@ impl Engine {
 
     fn create(&mut self, now_ms: u64, kind: Kind, request: &Request<'_, Self>) -> Result<Response, Refusal> {
         let body = bodies::parse_json(&request.parts.headers, request.body)?;
-        let fields = bodies::parse_fields(kind, Purpose::Create, body, &self.world)?;
+        let fields = bodies::parse_fields(kind, None, body, &self.world)?;
         let object = Object {
             kind,
             identifier: self.world.draw_identifier(),
@@ -162,7 +158,7 @@ impl Engine {
     ) -> Result<Response, Refusal> {
         let existing = self.existing(kind, identifier)?;
         let body = bodies::parse_json(&request.parts.headers, request.body)?;
-        let fields = bodies::parse_fields(kind, Purpose::Update { identifier }, body, &self.world)?;
+        let fields = bodies::parse_fields(kind, Some(identifier), body, &self.world)?;
         let object = Object {
             fields,
             state: StateId::Updating,

@@ -29,7 +29,7 @@ impl Listing {
     pub(super) fn of_kind(uri: &Uri, filter_names: &[&str]) -> Result<Self, Refusal> {
         let mut parameters = Parameters::parse(uri)?;
         let mut filters = BTreeMap::new();
-        if let Some(text) = parameters.take("filters") {
+        if let Some(text) = parameters.0.remove("filters") {
             // A query string within the query string.
             let uri = format!("/?{text}")
                 .parse()
@@ -52,7 +52,7 @@ impl Listing {
     /// Reads the query of a list of resources.
     pub(super) fn of_resources(uri: &Uri) -> Result<Self, Refusal> {
         let mut parameters = Parameters::parse(uri)?;
-        let tag_name = parameters.take("tag_name");
+        let tag_name = parameters.0.remove("tag_name");
         Self {
             tag_name,
             ..Self::paged(&mut parameters)?
@@ -113,18 +113,18 @@ impl Parameters {
         Ok(Self(parameters))
     }
 
-    fn take(&mut self, name: &str) -> Option<String> {
-        self.0.remove(name)
-    }
-
     fn take_number(&mut self, name: &str, max: usize) -> Result<Option<usize>, Refusal> {
-        let Some(text) = self.take(name) else { return Ok(None) };
+        let Some(text) = self.0.remove(name) else {
+            return Ok(None);
+        };
+        let to = if max == usize::MAX {
+            String::new()
+        } else {
+            format!(" to {max}")
+        };
         match text.parse() {
             Ok(number) if (1..=max).contains(&number) => Ok(Some(number)),
-            _ if max == usize::MAX => Err(Refusal::bad_request(format!("`{name}` must be a number from 1"))),
-            _ => Err(Refusal::bad_request(format!(
-                "`{name}` must be a number from 1 to {max}"
-            ))),
+            _ => Err(Refusal::bad_request(format!("`{name}` must be a number from 1{to}"))),
         }
     }
 }

@@ -82,6 +82,7 @@ pub(super) enum Effect {
 }
 
 /// The state of a simulated Engine.
+#[derive(Default)]
 pub(super) struct World {
     seed: u64,
     objects: BTreeMap<String, Object>,
@@ -112,11 +113,7 @@ impl World {
     pub(super) fn new(seed: u64) -> Self {
         Self {
             seed,
-            objects: BTreeMap::new(),
-            tags: BTreeMap::new(),
-            tagged: BTreeMap::new(),
-            identifiers_drawn: 0,
-            settling: BTreeSet::new(),
+            ..Self::default()
         }
     }
 
@@ -151,10 +148,8 @@ impl World {
         }
         for object in world.objects.values() {
             for (field, kind, value) in object.references() {
-                let there = value
-                    .as_str()
-                    .is_some_and(|identifier| world.get(kind, identifier).is_some());
-                if !there && !value.is_null() {
+                let there = value.as_str().and_then(|identifier| world.get(kind, identifier));
+                if there.is_none() && !value.is_null() {
                     let identifier = &object.identifier;
                     return Err(format!(
                         "object `{identifier}`: `{field}` is {value}, which is not there"
@@ -162,11 +157,7 @@ impl World {
                 }
             }
         }
-        let used: BTreeSet<String> = world
-            .objects
-            .values()
-            .flat_map(|object| object.tags.iter().cloned())
-            .collect();
+        let used: Vec<String> = world.tagged.keys().cloned().collect();
         for tag in used {
             if !world.tags.contains_key(&tag) {
                 let identifier = world.draw_identifier();
