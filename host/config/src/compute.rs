@@ -154,7 +154,6 @@ pub(super) fn read_backend(mut section: Section<'_>, sim: &Section<'_>) -> Optio
     if matches!(kind, Some(("compute", _))) && !has_project {
         section.missing("project", "must be the id of a project, such as `my-project`");
     }
-    section.end();
     let backend = match kind? {
         ("simulated", _) => NegBackend::Simulated,
         _ => NegBackend::Compute(Box::new(backend)),
@@ -276,7 +275,6 @@ pub(super) fn read_sim(
         is_trial: false,
         faults: section.items("faults").unwrap_or_default(),
     };
-    section.end();
     let token = token.or_else(|| match backend {
         Some(NegBackend::Compute(backend)) => match &backend.credentials {
             CredentialsAt::Token(token) => Some(token.clone()),

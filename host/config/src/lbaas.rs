@@ -19,7 +19,7 @@ use trueup_sources::Kind;
 
 use super::keyed::{Backend, Keyed, KeyedWorld, SimServer, Url, goes_alone, read_listen};
 use super::plain::PlainWorld;
-use super::section::{Given, LABEL, Section, is_label};
+use super::section::{Given, LABEL, Section, is_filled, is_label};
 use super::world::World;
 
 /// The default number of checks before a wait for resources gives up.
@@ -185,22 +185,17 @@ fn read_adapter(mut section: Section<'_>) -> Option<LbaasAdapter> {
         "load_balancers",
         "be an identifier",
         "at least one identifier",
-        identifier,
+        |text| is_filled(text).then(|| text.to_owned()),
     );
     let must = "be an IP address that is not the unspecified one";
     let addresses = section.list("addresses", must, external_address).unwrap_or_default();
     let backoff_steps = section.whole("backoff_steps", BACKOFF_STEPS_DEFAULT, BACKOFF_STEPS);
-    section.end();
     Some(LbaasAdapter {
         cluster: cluster?,
         load_balancers,
         addresses: addresses.iter().map(IpAddr::to_string).collect(),
         backoff_steps,
     })
-}
-
-fn identifier(text: &str) -> Option<String> {
-    (!text.is_empty()).then(|| text.to_owned())
 }
 
 /// An IPv4 address in IPv6 form counts as the IPv4 address.
@@ -252,7 +247,6 @@ fn read_backend(mut section: Section<'_>, sim: &Section<'_>) -> Option<(LbaasBac
             settings,
         }),
     };
-    section.end();
     Some((backend, url))
 }
 
@@ -368,7 +362,6 @@ fn read_sim(
             .unwrap_or_default(),
         token: default.token,
     };
-    section.end();
     let token = token.or_else(|| match backend {
         Some(LbaasBackend::Anexia(backend)) => Some(backend.token()),
         _ => None,

@@ -293,7 +293,8 @@ impl Config {
         let sections: Vec<Sections<'d>> = worlds.iter().map(|world| world.sections(&mut tables)).collect();
         let etcd = EtcdBackend::read(tables.backends.section("etcd"), &state_dir);
         let nftables = NftablesBackend::read(tables.backends.section("nftables"));
-        tables.end();
+        // Reports the keys that no world took.
+        drop(tables);
         let present = all
             .iter()
             .zip(&sections)
@@ -317,7 +318,6 @@ impl Config {
         let run = Run::read(root.section("run"));
         let admin = Admin::read(root.section("admin"));
         let telemetry = Telemetry::read(root.section("telemetry"));
-        root.end();
         Some(Self {
             file: file.to_owned(),
             digest: document.digest(),
@@ -370,7 +370,6 @@ impl Recording {
                 Keep::LastSegment
             },
         };
-        section.end();
         Self {
             record,
             options,
@@ -387,12 +386,10 @@ impl AuditKept {
     fn read(mut section: Section<'_>) -> Self {
         /// The newest file, of up to 16 MiB, is always kept.
         const KEEP_BYTES: RangeInclusive<u64> = 1 << 20..=1 << 50;
-        let kept = Self {
+        Self {
             keep_bytes: section.whole("keep_bytes", 512 << 20, KEEP_BYTES),
             keep_days: section.whole("keep_days", 365, KEEP_DAYS),
-        };
-        section.end();
-        kept
+        }
     }
 }
 
@@ -412,7 +409,6 @@ impl Run {
                 format_args!("was {backoff_max_ms}, must be at least `backoff_initial_ms`, {backoff_initial_ms}"),
             );
         }
-        section.end();
         Self {
             workers,
             resync_ms,
