@@ -18,6 +18,8 @@ use trueup_capabilities::questions::{CAPABILITIES, Readers};
 use trueup_capabilities::reading::{Action, Need, Write};
 use trueup_journal::{Ask, Entry, Event, Header, ReadError, Segment, Torn};
 
+use crate::folders::folders_in;
+
 /// The maximum number of refusals listed for a guest: a guest that guesses has a different one for each question.
 pub const REFUSED_MAX: usize = 50;
 
@@ -88,14 +90,7 @@ fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> Result<(), String> {
     let failed = |error| format!("can't list `{}`: {error}", folder.display());
     let segments = trueup_journal::segment_files(folder).map_err(|error| error.to_string())?;
     files.extend(segments.into_iter().map(|segment| segment.path));
-    let mut folders = Vec::new();
-    for entry in std::fs::read_dir(folder).map_err(failed)? {
-        let entry = entry.map_err(failed)?;
-        if entry.file_type().map_err(failed)?.is_dir() {
-            folders.push(entry.path());
-        }
-    }
-    folders.sort();
+    let folders = folders_in(folder).map_err(failed)?;
     folders.iter().try_for_each(|folder| collect(folder, files))
 }
 
