@@ -4,10 +4,10 @@ use std::fmt::Display;
 use std::io::Write as _;
 use std::iter;
 use std::os::fd::AsFd;
-use std::sync::{Mutex, PoisonError};
 
 use anyhow::Context as _;
 use clap::ValueEnum;
+use parking_lot::Mutex;
 use serde::Serialize;
 use trueup_base::text;
 
@@ -181,7 +181,7 @@ pub(crate) fn table<const N: usize>(head: [&str; N], rows: impl IntoIterator<Ite
         cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
     };
     let lines = rows.iter().map(line);
-    match *TABLE_WIDTH.lock().unwrap_or_else(PoisonError::into_inner) {
+    match *TABLE_WIDTH.lock() {
         Some(width) => lines.map(|line| cut(line, width)).collect(),
         None => lines.collect(),
     }
@@ -193,7 +193,7 @@ static TABLE_WIDTH: Mutex<Option<usize>> = Mutex::new(None);
 /// Cuts tables to the terminal from now on, unless the operator wants all of them.
 pub(crate) fn fit(output: Output) {
     if output == Output::Text {
-        *TABLE_WIDTH.lock().unwrap_or_else(PoisonError::into_inner) = width(&std::io::stdout());
+        *TABLE_WIDTH.lock() = width(&std::io::stdout());
     }
 }
 
