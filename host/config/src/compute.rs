@@ -10,11 +10,12 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
+use trueup_capabilities::lbaas::anexia::TokenAt;
 use trueup_capabilities::neg::compute::Settings;
 use trueup_sims::compute::ServerConfig;
 
 use super::keyed::{Backend, SimServer, Url, goes_alone, read_listen};
-use super::lbaas::{TokenAt, read_token, read_url};
+use super::lbaas::{read_token, read_url};
 use super::neg::{NegAdapter, RESOURCE, is_resource_name};
 use super::section::{Given, Layer, Section};
 

@@ -55,13 +55,14 @@ pub use self::etcd::{EtcdBackend, EtcdCluster};
 pub use self::guest::{FailurePolicy, GATE_CALLS, Guest, Mode, OnFailure, Proof};
 pub use self::ipam::{CheckpointAt, EnisFrom, IPAM, Ipam, IpamAdapter, JSON_FILE_ENV, SOCKET, WarmTargets};
 pub use self::keyed::{Backend, Keyed, SimServer, sim_address};
-pub use self::lbaas::{AnexiaBackend, LBAAS, Lbaas, LbaasAdapter, LbaasBackend, LbaasSim, TokenAt};
+pub use self::lbaas::{AnexiaBackend, LBAAS, Lbaas, LbaasAdapter, LbaasBackend, LbaasSim};
 pub use self::neg::{NEG, NEG_NAMES, Neg, NegAdapter, RESOURCE_NAME_MAX, ZONES, is_resource_name};
 pub use self::nftables::{NftablesBackend, NftablesProgram};
 pub use self::node::{Address, InterfacesFrom, NODE, NODE_NAME, NodeContext, OnService, ThisNode};
 pub use self::plain::{Plain, PlainWorld, Shared};
 pub use self::telemetry::{LogFormat, Telemetry};
 pub use self::world::{About, Reading, Sections, Settings, Tables, World};
+pub use trueup_capabilities::lbaas::anexia::TokenAt;
 pub use trueup_sources::Source;
 
 use self::document::Document;
