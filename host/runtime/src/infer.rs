@@ -6,7 +6,7 @@
 //! recordings -> readers of the capabilities -> each question: granted (capability, access, scope), refused, or unknown
 //! ```
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -244,20 +244,14 @@ impl Inferred {
             counted(self.calls, "call", "calls"),
             counted(self.questions, "question", "questions")
         );
-        let grants: Vec<String> = self
-            .grants
-            .iter()
-            .map(|(capability, grant)| format!("{capability} = {}", in_toml(grant)))
-            .collect();
-        let grants = match grants.as_slice() {
-            [] => "{}".to_owned(),
-            some => format!("{{ {} }}", some.join(", ")),
-        };
+        let mut grants = toml::Table::try_from(&self.grants).unwrap_or_default();
+        let lists = grants.iter_mut().filter_map(|(_, grant)| grant.as_table_mut());
+        lists.for_each(|grant| grant.retain(|_, scopes| scopes.as_array().is_none_or(|scopes| !scopes.is_empty())));
         let mut say = |line: String| {
             // Writing to a String cannot fail.
             let _ = writeln!(text, "{line}");
         };
-        say(format!("grants = {grants}"));
+        say(format!("grants = {}", toml::Value::Table(grants)));
         let limited = CAPABILITIES.iter().filter(|capability| capability.limits_destroying);
         for capability in limited.filter_map(|capability| Some(capability.grant.as_ref()?.name)) {
             let Some(grant) = self.grants.get(capability) else {
@@ -294,25 +288,6 @@ impl Inferred {
             ));
         }
         text
-    }
-}
-
-fn in_toml(grant: &Grant) -> String {
-    let list = |scopes: &BTreeSet<String>| {
-        let quoted: Vec<String> = scopes
-            .iter()
-            .map(|scope| toml::Value::String(scope.clone()).to_string())
-            .collect();
-        format!("[{}]", quoted.join(", "))
-    };
-    let keys: Vec<String> = [("read", &grant.read), ("write", &grant.write)]
-        .into_iter()
-        .filter(|(_, scopes)| !scopes.is_empty())
-        .map(|(key, scopes)| format!("{key} = {}", list(scopes)))
-        .collect();
-    match keys.as_slice() {
-        [] => "{}".to_owned(),
-        some => format!("{{ {} }}", some.join(", ")),
     }
 }
 
