@@ -2,7 +2,6 @@
 //!
 //! It receives entries in order and answers questions about them; `growth.rs` reads them.
 
-use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hasher as _};
 use std::path::PathBuf;
 
@@ -130,7 +129,6 @@ pub(super) struct Index {
     pub(super) segments: Vec<Segment>,
     pub(super) decisions: Vec<Decision>,
     pub(super) names: Vec<String>,
-    by_name: BTreeMap<String, u32>,
     /// The number of bytes read, and in total.
     pub(super) read: u64,
     pub(super) size: u64,
@@ -300,13 +298,12 @@ impl Index {
     }
 
     fn name(&mut self, name: &str) -> u32 {
-        if let Some(known) = self.by_name.get(name) {
-            return *known;
-        }
-        let at = u32::try_from(self.names.len()).unwrap_or(u32::MAX);
-        self.names.push(name.to_owned());
-        self.by_name.insert(name.to_owned(), at);
-        at
+        let known = self.names.iter().position(|known| known == name);
+        let at = known.unwrap_or_else(|| {
+            self.names.push(name.to_owned());
+            self.names.len() - 1
+        });
+        u32::try_from(at).unwrap_or(u32::MAX)
     }
 
     /// Forgets the oldest segments, whose files were removed.
