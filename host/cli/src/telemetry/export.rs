@@ -160,8 +160,8 @@ impl Exporting {
 
 /// `service.name` is `trueup` by default.
 fn resource(is_named: bool) -> Resource {
-    let version = KeyValue::new("service.version", env!("CARGO_PKG_VERSION"));
-    let detected = Resource::builder().with_attribute(version.clone()).build();
+    let builder = || Resource::builder().with_attribute(KeyValue::new("service.version", env!("CARGO_PKG_VERSION")));
+    let detected = builder().build();
     let key = opentelemetry::Key::from_static_str("service.name");
     let is_default = detected
         .get(&key)
@@ -169,10 +169,7 @@ fn resource(is_named: bool) -> Resource {
     if is_named || !is_default {
         return detected;
     }
-    Resource::builder()
-        .with_attribute(version)
-        .with_service_name("trueup")
-        .build()
+    builder().with_service_name("trueup").build()
 }
 
 /// Takes ended spans. The thread that ends a span calls it; it never waits.

@@ -54,19 +54,16 @@ pub(super) fn exec(args: &Args, output: Output) -> Ending {
 fn look(client: &Client, keys: bool, output: Output) -> Result<Picture, Failure> {
     let asked = super::block_on(async {
         let status: Status = client.get("status").await?;
-        let beside = if keys {
-            Vec::new()
-        } else {
-            beside(client, &status).await?
+        let (keys, beside) = match keys {
+            true => (Some(all_keys(client).await?), Vec::new()),
+            false => (None, beside(client, &status).await?),
         };
-        let keys = if keys { Some(all_keys(client).await?) } else { None };
         Ok::<_, Failure>((status, keys, beside))
     })?;
     let (status, keys, beside) = asked?;
-    let exit = if status.problems.is_empty() {
-        Exit::Done
-    } else {
-        Exit::Failed
+    let exit = match status.problems.is_empty() {
+        true => Exit::Done,
+        false => Exit::Failed,
     };
     let shown = WithKeys {
         status: &status,
