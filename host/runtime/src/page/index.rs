@@ -337,10 +337,7 @@ impl Index {
     }
 
     pub(super) fn name_of(&self, decision: &Decision) -> &str {
-        usize::try_from(decision.name)
-            .ok()
-            .and_then(|at| self.names.get(at))
-            .map_or("", String::as_str)
+        nth(&self.names, decision.name).map_or("", String::as_str)
     }
 
     /// The guest that made a decision.
@@ -349,9 +346,7 @@ impl Index {
     }
 
     pub(super) fn segment_of(&self, decision: &Decision) -> Option<&Segment> {
-        usize::try_from(decision.segment)
-            .ok()
-            .and_then(|at| self.segments.get(at))
+        nth(&self.segments, decision.segment)
     }
 
     /// Whether another guest is known to differ first in this decision.
@@ -366,14 +361,8 @@ impl Index {
             return Box::new(self.decisions.iter());
         }
         let wanted: Vec<bool> = self.names.iter().map(|name| name.contains(&filter.name)).collect();
-        let named = move |at: u32| {
-            usize::try_from(at)
-                .ok()
-                .and_then(|at| wanted.get(at))
-                .is_some_and(|wanted| *wanted)
-        };
         let fits = move |decision: &&Decision| {
-            named(decision.name)
+            nth(&wanted, decision.name) == Some(&true)
                 && (filter.outcome(decision.outcome) || filter.is_problems() && self.differs(decision))
                 && (!filter.writes || decision.writes > 0)
         };
@@ -403,6 +392,11 @@ impl Index {
         let (before, after) = self.decisions.split_at_checked(at)?;
         after.iter().find(is_twin).or_else(|| before.iter().rev().find(is_twin))
     }
+}
+
+/// A decision keeps positions in 4 bytes.
+fn nth<T>(all: &[T], at: u32) -> Option<&T> {
+    all.get(usize::try_from(at).ok()?)
 }
 
 impl Decision {

@@ -16,7 +16,7 @@ use crate::exit::{Ending, Exit, Failure};
 use crate::output::{self, Output};
 
 #[cfg_attr(not(feature = "top"), expect(unused_imports, reason = "`top` shows them too"))]
-pub(super) use self::text::{bytes, negs_of, next_try, since, what, without_problems};
+pub(super) use self::text::{bytes, negs_of, next_try, process, since, what, without_problems};
 
 /// A key that runs for this long is shown, in milliseconds.
 const LONG_MS: u64 = 60_000;
