@@ -4,7 +4,6 @@ use std::process::ExitCode;
 
 use trueup_base::text;
 use trueup_registry::NotLoaded;
-use trueup_runtime::control::ClientError;
 use trueup_work::setup::SetupError;
 
 use crate::{output, progress};
@@ -54,15 +53,6 @@ impl From<NotLoaded> for Failure {
         match error {
             NotLoaded::NoGuest(_) => Self::Misused(error.into()),
             NotLoaded::Failed(_) => Self::Failed(error.into()),
-        }
-    }
-}
-
-impl From<ClientError> for Failure {
-    fn from(error: ClientError) -> Self {
-        match error {
-            ClientError::Misused(_) => misused(error),
-            ClientError::Failed(_) => Self::Failed(error.into()),
         }
     }
 }

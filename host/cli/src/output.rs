@@ -4,10 +4,11 @@ use std::fmt::Display;
 use std::io::Write as _;
 use std::iter;
 use std::os::fd::AsFd;
-use std::sync::{Mutex, PoisonError};
 
+use anstream::stream::RawStream;
 use anyhow::Context as _;
 use clap::ValueEnum;
+use parking_lot::Mutex;
 use serde::Serialize;
 use trueup_base::text;
 
@@ -71,15 +72,7 @@ pub(crate) fn value_if_read(value: &impl Serialize, output: Output) {
 
 /// Writes one line to stderr, and goes on if the reader went away.
 pub(crate) fn talk(text: &str) {
-    let line = text::printable(text);
-    // As above.
-    let _ = progress::aside(|| {
-        let mut stderr = std::io::stderr().lock();
-        match colour::is_on(&stderr) {
-            true => writeln!(stderr, "{}", colour::severity(&line)),
-            false => writeln!(stderr, "{line}"),
-        }
-    });
+    coloured(&painted(&std::io::stderr(), colour::severity)(&text::printable(text)));
 }
 
 /// Writes an error to stderr: on a terminal in lines that fit it, with the colours of differences.
@@ -88,9 +81,9 @@ pub(crate) fn complain(text: &str) {
         return talk(text);
     };
     for (index, lines) in laid_out(&text::printable(text), width).into_iter().enumerate() {
-        match index > 0 && colour::is_on(&std::io::stderr()) {
-            true => coloured(&colour::change(&lines)),
-            false => lines.split('\n').for_each(talk),
+        match index {
+            0 => lines.split('\n').for_each(talk),
+            _ => coloured(&painted(&std::io::stderr(), colour::change)(&lines)),
         }
     }
 }
@@ -122,20 +115,22 @@ pub(crate) fn text<T: Serialize + ?Sized>(
 /// Lines about changes, with their colours if stdout gets any, and wrapped if it is a terminal.
 pub(crate) fn changes(lines: &[String]) -> String {
     let stdout = std::io::stdout();
-    let paint = match colour::is_on(&stdout) {
-        true => colour::change,
-        false => str::to_owned,
-    };
+    let paint = painted(&stdout, colour::change);
     match width(&stdout) {
         Some(width) => joined(lines, |line| paint(&wrapped(line, width))),
         None => joined(lines, paint),
     }
 }
 
-/// How a line on stdout shows how bad it is: by colour, if stdout gets any.
+/// How a line on stdout shows how bad it is.
 fn severity() -> fn(&str) -> String {
-    match colour::is_on(&std::io::stdout()) {
-        true => colour::severity,
+    painted(&std::io::stdout(), colour::severity)
+}
+
+/// Colours lines if the stream gets any colour.
+fn painted<S: RawStream>(stream: &S, paint: fn(&str) -> String) -> fn(&str) -> String {
+    match colour::is_on(stream) {
+        true => paint,
         false => str::to_owned,
     }
 }
@@ -181,7 +176,7 @@ pub(crate) fn table<const N: usize>(head: [&str; N], rows: impl IntoIterator<Ite
         cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
     };
     let lines = rows.iter().map(line);
-    match *TABLE_WIDTH.lock().unwrap_or_else(PoisonError::into_inner) {
+    match *TABLE_WIDTH.lock() {
         Some(width) => lines.map(|line| cut(line, width)).collect(),
         None => lines.collect(),
     }
@@ -193,7 +188,7 @@ static TABLE_WIDTH: Mutex<Option<usize>> = Mutex::new(None);
 /// Cuts tables to the terminal from now on, unless the operator wants all of them.
 pub(crate) fn fit(output: Output) {
     if output == Output::Text {
-        *TABLE_WIDTH.lock().unwrap_or_else(PoisonError::into_inner) = width(&std::io::stdout());
+        *TABLE_WIDTH.lock() = width(&std::io::stdout());
     }
 }
 

@@ -7,9 +7,9 @@
 //! ```
 
 use std::io::{self, IsTerminal as _, Write};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use trueup_base::{progress, text};
 
 const EVERY: Duration = Duration::from_millis(100);
@@ -61,7 +61,7 @@ fn draw(line: &str) {
     let width = crate::output::width(&io::stderr()).unwrap_or(usize::MAX);
     // A line that reaches the last column would begin another one.
     let line: String = line.chars().take(width.saturating_sub(1)).collect();
-    let mut drawn = DRAWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut drawn = DRAWN.lock();
     // Ignore the error: the terminal went away.
     *drawn = write!(io::stderr().lock(), "{CLEAR}{line}").is_ok();
 }
@@ -73,7 +73,7 @@ pub(crate) fn clear() {
 
 /// Writes something to the terminal in place of the line.
 pub(crate) fn aside<T>(write: impl FnOnce() -> T) -> T {
-    let mut drawn = DRAWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut drawn = DRAWN.lock();
     if std::mem::take(&mut *drawn) {
         // As above.
         let _ = io::stderr().lock().write_all(CLEAR.as_bytes());

@@ -54,7 +54,6 @@ impl Admin {
         });
         let must = "be an address with a port, such as `0.0.0.0:9483`";
         let metrics_listen = section.value("metrics_listen", must, |given| given.text()?.parse().ok());
-        section.end();
         Self { listen, metrics_listen }
     }
 }

@@ -10,11 +10,12 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
+use trueup_capabilities::lbaas::anexia::TokenAt;
 use trueup_capabilities::neg::compute::Settings;
 use trueup_sims::compute::ServerConfig;
 
 use super::keyed::{Backend, SimServer, Url, goes_alone, read_listen};
-use super::lbaas::{TokenAt, read_token, read_url};
+use super::lbaas::{read_token, read_url};
 use super::neg::{NegAdapter, RESOURCE, is_resource_name};
 use super::section::{Given, Layer, Section};
 
@@ -154,7 +155,6 @@ pub(super) fn read_backend(mut section: Section<'_>, sim: &Section<'_>) -> Optio
     if matches!(kind, Some(("compute", _))) && !has_project {
         section.missing("project", "must be the id of a project, such as `my-project`");
     }
-    section.end();
     let backend = match kind? {
         ("simulated", _) => NegBackend::Simulated,
         _ => NegBackend::Compute(Box::new(backend)),
@@ -276,7 +276,6 @@ pub(super) fn read_sim(
         is_trial: false,
         faults: section.items("faults").unwrap_or_default(),
     };
-    section.end();
     let token = token.or_else(|| match backend {
         Some(NegBackend::Compute(backend)) => match &backend.credentials {
             CredentialsAt::Token(token) => Some(token.clone()),

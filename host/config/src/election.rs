@@ -53,7 +53,6 @@ impl Election {
         if section.is_present() && !has_kubernetes {
             section.wrong("[election] goes with `[source] kubernetes` alone: a host that reads elsewhere is alone");
         }
-        section.end();
         (enabled && has_kubernetes).then(|| Self {
             namespace,
             name: name.unwrap_or_else(|| LEASE_NAME_DEFAULT.to_owned()),

@@ -76,7 +76,6 @@ impl EtcdBackend {
                 section.go_alone("etcd", &["kind", "path"]);
             }
         }
-        section.end();
         match kind {
             "etcd" => Self::Etcd(cluster),
             "simulated" => Self::Simulated,

@@ -168,13 +168,13 @@ impl Guest {
         };
         let verify = read_verify(section.section("verify"));
         let settings = Value::Object(section.json_object("settings"));
-        let grants = read_grants(section.section("grants"));
+        let note = "; log, clock, timers, random and metrics need no grant";
+        let grants = read_grants(section.section("grants").of_names("capability", note));
         let limits = read_limits(section.section("limits"));
         let proof = Proof::read(&mut section);
         let failure = FailurePolicy::read(&mut section);
         let approve_above = read_approve_above(&mut section);
         let location = section.location();
-        section.end();
         Some(Self {
             location,
             reference: reference?,
@@ -271,7 +271,6 @@ fn read_verify(mut section: Section<'_>) -> Verify {
             .list("keys", "be the file of a public key", file)
             .unwrap_or_default()
     };
-    section.end();
     Verify { keys }
 }
 
@@ -303,9 +302,7 @@ fn read_grants(mut section: Section<'_>) -> Grants {
         if grant.is_present() {
             by_capability.insert(name.to_owned(), granted);
         }
-        grant.end();
     }
-    section.end_as("capability", "; log, clock, timers, random and metrics need no grant");
     Grants::new(by_capability)
 }
 
@@ -330,7 +327,7 @@ fn read_limits(mut section: Section<'_>) -> Limits {
     /// Zero is valid: the host drops lines above the limit, and the call continues.
     const LINES: RangeInclusive<u32> = 0..=1_000_000;
     let default = Limits::default();
-    let limits = Limits {
+    Limits {
         memory_bytes: section.whole("memory_bytes", default.memory_bytes, MEMORY_BYTES),
         cpu_ms: section.whole("cpu_ms", default.cpu_ms, CPU_MS),
         call_ms: section.whole("call_ms", default.call_ms, CALL_MS),
@@ -339,7 +336,5 @@ fn read_limits(mut section: Section<'_>) -> Limits {
         answer_bytes: section.whole("answer_bytes", default.answer_bytes, ANSWER_BYTES),
         log_lines_per_call: section.whole("log_lines_per_call", default.log_lines_per_call, LINES),
         metric_lines_per_call: section.whole("metric_lines_per_call", default.metric_lines_per_call, LINES),
-    };
-    section.end();
-    limits
+    }
 }

@@ -157,7 +157,6 @@ impl World for OfPods {
             let (adapter, enis) = read_adapter(adapter, &reading.state_dir);
             let checkpoint = read_checkpoint(checkpoint, reading, &adapter.instance, guest.as_ref());
             let runtime_socket = read_socket(&mut cri);
-            cri.end();
             Some(Ipam {
                 guest: guest?,
                 adapter,
@@ -222,7 +221,6 @@ fn read_adapter(mut section: Section<'_>, state_dir: &Path) -> (IpamAdapter, Opt
     let released_file = section.path("released_file");
     let warm = read_warm(&mut section);
     let enis = read_enis(&mut section);
-    section.end();
     let settings = IpamAdapter {
         instance: instance.unwrap_or_else(|| INSTANCE.to_owned()),
         socket,
@@ -336,7 +334,6 @@ fn read_checkpoint(
             ),
         );
     }
-    section.end();
     match kind {
         "json-file" => CheckpointAt::JsonFile {
             path: path.unwrap_or_else(|| {

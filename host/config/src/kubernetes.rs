@@ -43,7 +43,6 @@ pub(super) fn read(mut section: Section<'_>, needed: &[(Kind, &str)], pods_of: O
     }
     let page_size = section.whole("page_size", PAGE_SIZE_DEFAULT, PAGE_SIZE);
     let request_timeout_ms = section.whole("request_timeout_ms", REQUEST_TIMEOUT_MS_DEFAULT, REQUEST_TIMEOUT_MS);
-    section.end();
     let mut watch = kinds.unwrap_or_else(|| Kind::ALL.to_vec());
     watch.sort_unstable();
     Settings {

@@ -4,22 +4,20 @@
 //!
 //! This module never reads a token: [`TokenAt`] says where to find it.
 
-use std::fmt;
 use std::marker::PhantomData;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU32;
 use std::ops::RangeInclusive;
-use std::path::PathBuf;
 
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use trueup_capabilities::lbaas::anexia::{Settings, TOKEN_ENV_DEFAULT};
+use trueup_capabilities::lbaas::anexia::{Settings, TokenAt};
 use trueup_sims::lbaas::{RetryAfter, ServerConfig};
 use trueup_sources::Kind;
 
 use super::keyed::{Backend, Keyed, KeyedWorld, SimServer, Url, goes_alone, read_listen};
 use super::plain::PlainWorld;
-use super::section::{Given, LABEL, Section, is_label};
+use super::section::{Given, LABEL, Section, is_filled, is_label};
 use super::world::World;
 
 /// The default number of checks before a wait for resources gives up.
@@ -91,7 +89,7 @@ impl Backend for LbaasBackend {
             "kind": "anexia",
             "url": settings.url,
             "allow_http": settings.allow_http,
-            "token": backend.token().to_string(),
+            "token": settings.token,
             "max_concurrent_requests": settings.max_concurrent_requests,
             "page_size": settings.page_size,
             "request_timeout_ms": settings.request_timeout_ms,
@@ -110,39 +108,6 @@ impl AnexiaBackend {
             settings.url = format!("http://{address}");
         }
         settings
-    }
-
-    /// Where its token is.
-    pub fn token(&self) -> TokenAt {
-        match (&self.settings.token_file, &self.settings.token_env) {
-            (Some(file), _) => TokenAt::File(file.clone()),
-            (None, Some(name)) => TokenAt::Variable(name.clone()),
-            (None, None) => TokenAt::Variable(TOKEN_ENV_DEFAULT.to_owned()),
-        }
-    }
-}
-
-/// Where a token is.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum TokenAt {
-    /// `token_file`: in this file; surrounding whitespace is ignored.
-    File(PathBuf),
-    /// `token_env`: in this environment variable.
-    Variable(String),
-}
-
-impl Serialize for TokenAt {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl fmt::Display for TokenAt {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::File(path) => write!(f, "the file `{}`", path.display()),
-            Self::Variable(name) => write!(f, "the variable `{name}`"),
-        }
     }
 }
 
@@ -185,22 +150,17 @@ fn read_adapter(mut section: Section<'_>) -> Option<LbaasAdapter> {
         "load_balancers",
         "be an identifier",
         "at least one identifier",
-        identifier,
+        |text| is_filled(text).then(|| text.to_owned()),
     );
     let must = "be an IP address that is not the unspecified one";
     let addresses = section.list("addresses", must, external_address).unwrap_or_default();
     let backoff_steps = section.whole("backoff_steps", BACKOFF_STEPS_DEFAULT, BACKOFF_STEPS);
-    section.end();
     Some(LbaasAdapter {
         cluster: cluster?,
         load_balancers,
         addresses: addresses.iter().map(IpAddr::to_string).collect(),
         backoff_steps,
     })
-}
-
-fn identifier(text: &str) -> Option<String> {
-    (!text.is_empty()).then(|| text.to_owned())
 }
 
 /// An IPv4 address in IPv6 form counts as the IPv4 address.
@@ -221,14 +181,9 @@ fn read_backend(mut section: Section<'_>, sim: &Section<'_>) -> Option<(LbaasBac
     let kind = section.kind(&["anexia", "simulated"], None);
     let default = Settings::default();
     let url = read_url(&mut section);
-    let (token_file, token_env) = read_token(&mut section).map_or((None, None), |token| match token {
-        TokenAt::File(path) => (Some(path), None),
-        TokenAt::Variable(name) => (None, Some(name)),
-    });
     let settings = Settings {
         url: url.as_ref().map_or(default.url, |(url, _)| url.clone()),
-        token_file,
-        token_env,
+        token: read_token(&mut section).unwrap_or(default.token),
         max_concurrent_requests: section.whole(
             "max_concurrent_requests",
             default.max_concurrent_requests,
@@ -252,7 +207,6 @@ fn read_backend(mut section: Section<'_>, sim: &Section<'_>) -> Option<(LbaasBac
             settings,
         }),
     };
-    section.end();
     Some((backend, url))
 }
 
@@ -337,6 +291,15 @@ fn read_sim(
     let token = read_token(&mut section);
     let default = ServerConfig::default();
     let load_balancers = section.items("load_balancers");
+    let of_adapter = || {
+        Some(
+            adapter?
+                .load_balancers
+                .iter()
+                .map(|name| name.as_str().into())
+                .collect(),
+        )
+    };
     let server = ServerConfig {
         settle_ms: section.whole("settle_ms", default.settle_ms, PAUSE_MS),
         latency_ms: section.whole("latency_ms", default.latency_ms, PAUSE_MS),
@@ -355,22 +318,11 @@ fn read_sim(
         resource_type_in_lists: section.truth("resource_type_in_lists", default.resource_type_in_lists),
         lose_overlapping_taggings: section.truth("lose_overlapping_taggings", default.lose_overlapping_taggings),
         faults: section.items("faults").unwrap_or_default(),
-        load_balancers: load_balancers
-            .or_else(|| {
-                Some(
-                    adapter?
-                        .load_balancers
-                        .iter()
-                        .map(|name| name.as_str().into())
-                        .collect(),
-                )
-            })
-            .unwrap_or_default(),
+        load_balancers: load_balancers.or_else(of_adapter).unwrap_or_default(),
         token: default.token,
     };
-    section.end();
     let token = token.or_else(|| match backend {
-        Some(LbaasBackend::Anexia(backend)) => Some(backend.token()),
+        Some(LbaasBackend::Anexia(backend)) => Some(backend.settings.token.clone()),
         _ => None,
     });
     Some(SimServer {

@@ -55,13 +55,14 @@ pub use self::etcd::{EtcdBackend, EtcdCluster};
 pub use self::guest::{FailurePolicy, GATE_CALLS, Guest, Mode, OnFailure, Proof};
 pub use self::ipam::{CheckpointAt, EnisFrom, IPAM, Ipam, IpamAdapter, JSON_FILE_ENV, SOCKET, WarmTargets};
 pub use self::keyed::{Backend, Keyed, SimServer, sim_address};
-pub use self::lbaas::{AnexiaBackend, LBAAS, Lbaas, LbaasAdapter, LbaasBackend, LbaasSim, TokenAt};
+pub use self::lbaas::{AnexiaBackend, LBAAS, Lbaas, LbaasAdapter, LbaasBackend, LbaasSim};
 pub use self::neg::{NEG, NEG_NAMES, Neg, NegAdapter, RESOURCE_NAME_MAX, ZONES, is_resource_name};
 pub use self::nftables::{NftablesBackend, NftablesProgram};
 pub use self::node::{Address, InterfacesFrom, NODE, NODE_NAME, NodeContext, OnService, ThisNode};
 pub use self::plain::{Plain, PlainWorld, Shared};
 pub use self::telemetry::{LogFormat, Telemetry};
 pub use self::world::{About, Reading, Sections, Settings, Tables, World};
+pub use trueup_capabilities::lbaas::anexia::TokenAt;
 pub use trueup_sources::Source;
 
 use self::document::Document;
@@ -293,7 +294,8 @@ impl Config {
         let sections: Vec<Sections<'d>> = worlds.iter().map(|world| world.sections(&mut tables)).collect();
         let etcd = EtcdBackend::read(tables.backends.section("etcd"), &state_dir);
         let nftables = NftablesBackend::read(tables.backends.section("nftables"));
-        tables.end();
+        // Reports the keys that no world took.
+        drop(tables);
         let present = all
             .iter()
             .zip(&sections)
@@ -317,7 +319,6 @@ impl Config {
         let run = Run::read(root.section("run"));
         let admin = Admin::read(root.section("admin"));
         let telemetry = Telemetry::read(root.section("telemetry"));
-        root.end();
         Some(Self {
             file: file.to_owned(),
             digest: document.digest(),
@@ -370,7 +371,6 @@ impl Recording {
                 Keep::LastSegment
             },
         };
-        section.end();
         Self {
             record,
             options,
@@ -387,12 +387,10 @@ impl AuditKept {
     fn read(mut section: Section<'_>) -> Self {
         /// The newest file, of up to 16 MiB, is always kept.
         const KEEP_BYTES: RangeInclusive<u64> = 1 << 20..=1 << 50;
-        let kept = Self {
+        Self {
             keep_bytes: section.whole("keep_bytes", 512 << 20, KEEP_BYTES),
             keep_days: section.whole("keep_days", 365, KEEP_DAYS),
-        };
-        section.end();
-        kept
+        }
     }
 }
 
@@ -412,7 +410,6 @@ impl Run {
                 format_args!("was {backoff_max_ms}, must be at least `backoff_initial_ms`, {backoff_initial_ms}"),
             );
         }
-        section.end();
         Self {
             workers,
             resync_ms,

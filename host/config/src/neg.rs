@@ -77,7 +77,6 @@ fn read_adapter(mut section: Section<'_>) -> Option<NegAdapter> {
         );
     }
     let zones = section.texts("zones", RESOURCE, is_resource_name);
-    section.end();
     Some(NegAdapter {
         cluster: cluster?,
         subnet,

@@ -73,7 +73,6 @@ impl NftablesBackend {
         if in_file && kind != "nft" {
             section.go_alone("nft", &["kind"]);
         }
-        section.end();
         if kind == "simulated" {
             return Self::Simulated;
         }

@@ -266,9 +266,9 @@ impl<'d> Renderers<'d> {
         };
         let sections: Vec<_> = names.into_iter().map(|name| (name, guests.section(name))).collect();
         if sections.is_empty() || sections.iter().any(|(_, section)| !section.is_present()) {
-            // Only the list is wrong, so do not report the sections it misses.
+            // Only the list is wrong, so do not report the sections that it misses.
             for name in &unlisted {
-                guests.section(name);
+                guests.leave_section(name);
             }
         }
         Self {
@@ -321,7 +321,6 @@ impl OnService {
         }
         let interfaces = read_interfaces(&mut adapter);
         let resync_ms = adapter.whole("resync_ms", 3_600_000, RESYNC_MS);
-        adapter.end();
         if !is_present {
             return None;
         }
@@ -336,33 +335,20 @@ impl OnService {
 
 fn read_interfaces(adapter: &mut Section<'_>) -> Option<InterfacesFrom> {
     let file = adapter.path("pod_interfaces_file");
-    let pattern = match adapter.given("pod_interfaces") {
-        Some(given) => {
-            let Some(text) = given.text() else {
-                adapter.wrong_value(&given, "must be text");
-                return None;
-            };
-            // The error itself contains the value.
-            Some(
-                Pattern::parse(text)
-                    .map_err(|why| adapter.wrong_given(&given, why))
-                    .ok()?,
-            )
-        }
-        None => None,
+    let Some(given) = adapter.given("pod_interfaces") else {
+        return Some(file.map_or(InterfacesFrom::Nowhere, InterfacesFrom::File));
     };
-    match (pattern, file) {
-        (Some(_), Some(_)) => {
-            adapter.wrong_key(
-                "pod_interfaces",
-                "goes without `pod_interfaces_file`: leave one of them out",
-            );
-            None
-        }
-        (Some(pattern), None) => Some(InterfacesFrom::Pattern(pattern)),
-        (None, Some(file)) => Some(InterfacesFrom::File(file)),
-        (None, None) => Some(InterfacesFrom::Nowhere),
+    let Some(text) = given.text() else {
+        adapter.wrong_value(&given, "must be text");
+        return None;
+    };
+    // The error itself contains the value.
+    let pattern = Pattern::parse(text).map_err(|why| adapter.wrong_given(&given, why));
+    if pattern.is_ok() && file.is_some() {
+        let text = "goes without `pod_interfaces_file`: leave one of them out";
+        adapter.wrong_key("pod_interfaces", text);
     }
+    pattern.ok().map(InterfacesFrom::Pattern)
 }
 
 fn read_node(mut section: Section<'_>) -> (Option<String>, Vec<Address>, NodeContext) {
@@ -389,7 +375,6 @@ fn read_node(mut section: Section<'_>) -> (Option<String>, Vec<Address>, NodeCon
         vxlan_bvi_interface: text("vxlan_bvi_interface", INTERFACE, is_filled),
         host_interconnect_interface: text("host_interconnect_interface", INTERFACE, is_filled),
     };
-    section.end();
     (name, addresses, context)
 }
 

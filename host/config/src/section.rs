@@ -37,20 +37,41 @@ pub(super) struct Section<'d> {
     known: Vec<&'static str>,
     /// Keys that are known to be wrong and already reported.
     refused: Vec<&'static str>,
+    /// What a key is, and a note about all of them, for the report of an unknown one.
+    noun: &'static str,
+    note: &'static str,
 }
 
 impl<'d> Section<'d> {
     /// The outermost section of a document: this table of the file.
     pub(super) fn outermost(document: &'d Document<'d>, table: &'d DeTable<'d>) -> Self {
+        Self::new(document, String::new(), Some(table), None, true)
+    }
+
+    fn new(
+        document: &'d Document<'d>,
+        path: String,
+        table: Option<&'d DeTable<'d>>,
+        line: Option<usize>,
+        present: bool,
+    ) -> Self {
         Self {
             document,
-            path: String::new(),
-            table: Some(table),
-            line: None,
-            present: true,
+            path,
+            table,
+            line,
+            present,
             known: Vec::new(),
             refused: Vec::new(),
+            noun: "key",
+            note: "",
         }
+    }
+
+    /// The same section, whose keys are names of things: what they are, and a note about the names.
+    pub(super) fn of_names(mut self, noun: &'static str, note: &'static str) -> Self {
+        (self.noun, self.note) = (noun, note);
+        self
     }
 
     /// Whether the operator set any key in it, or the file contains it, even empty.
@@ -174,15 +195,14 @@ impl<'d> Section<'d> {
             }
             value.get_ref().as_table()
         });
-        Section {
-            document: self.document,
-            table,
-            line: entry.map(|(name, _)| self.document.line(name.span().start)),
-            present: entry.is_some() || self.document.has_outside(&path),
-            path,
-            known: Vec::new(),
-            refused: Vec::new(),
-        }
+        let line = entry.map(|(name, _)| self.document.line(name.span().start));
+        let present = entry.is_some() || self.document.has_outside(&path);
+        Section::new(self.document, path, table, line, present)
+    }
+
+    /// Marks a subsection as known that no reader reads.
+    pub(super) fn leave_section(&mut self, key: &'static str) {
+        self.known.push(key);
     }
 
     /// A scalar, from any of the layers.
@@ -399,9 +419,10 @@ impl<'d> Section<'d> {
 
     /// The whole table as a type that another part of the program defines, whose own errors describe the mistakes.
     /// `None` if it is absent, or a problem was found. Only the file can set its keys.
-    pub(super) fn typed<T: DeserializeOwned>(self) -> Option<T> {
+    pub(super) fn typed<T: DeserializeOwned>(mut self) -> Option<T> {
         self.document.register(&self.path, false);
-        let table = self.table?;
+        // The type itself refuses unknown keys.
+        let table = self.table.take()?;
         let wrong = |error: toml::de::Error| {
             // The span is empty if the table as a whole is the problem.
             let at = error.span().filter(|span| !span.is_empty()).map(|span| span.start);
@@ -458,13 +479,19 @@ impl<'d> Section<'d> {
         Some((path, self.table?.get(key)?))
     }
 
-    /// Reports the keys of the file that no reader asked for.
-    pub(super) fn end(self) {
-        self.end_as("key", "");
+    fn path_of(&self, key: &str) -> String {
+        if self.path.is_empty() {
+            key.to_owned()
+        } else {
+            format!("{}.{key}", self.path)
+        }
     }
+}
 
-    /// The same for keys that are names of things, with a note about those names.
-    pub(super) fn end_as(mut self, noun: &str, note: &str) {
+/// Reports the keys of the file that no reader has asked for until now.
+impl Drop for Section<'_> {
+    fn drop(&mut self) {
+        let Self { noun, note, .. } = *self;
         self.known.sort_unstable();
         for (key, _) in self.table.into_iter().flat_map(DeTable::iter) {
             let name = key.get_ref().as_ref();
@@ -486,14 +513,6 @@ impl<'d> Section<'d> {
                 key.span(),
                 format_args!("unknown {noun} `{name}`{location}{offer} (known: {known}{note})"),
             );
-        }
-    }
-
-    fn path_of(&self, key: &str) -> String {
-        if self.path.is_empty() {
-            key.to_owned()
-        } else {
-            format!("{}.{key}", self.path)
         }
     }
 }

@@ -24,11 +24,9 @@ pub(super) fn read(mut section: Section<'_>, needed: &[(Kind, &str)], pods_of: O
         }
         // Read the key to mark it as known.
         _ = section.path("manifests");
-        section.end();
         return Some(Source::Kubernetes(kubernetes::read(cluster, needed, pods_of)));
     }
     let must = "be a folder of Kubernetes YAML; or in its place `kubernetes = {}`, a cluster";
     let manifests = section.required("manifests", must, Given::path);
-    section.end();
     manifests.map(Source::Manifests)
 }

@@ -70,7 +70,6 @@ impl Telemetry {
         let sample = section.value("sample", "be a number from 0 to 1", |given| {
             given.number().filter(|part| (0.0..=1.0).contains(part))
         });
-        section.end();
         Self {
             log,
             otlp,

@@ -129,12 +129,9 @@ fn the_least_configuration_has_every_default() {
     assert_eq!(guest.limits, Limits::default());
     assert_eq!(lbaas(&config).adapter.addresses, Vec::<String>::new());
     assert_eq!(lbaas(&config).adapter.backoff_steps, 30);
-    let backend = anexia(&config);
-    assert_eq!(
-        backend.settings(None),
-        trueup_capabilities::lbaas::anexia::Settings::default()
-    );
-    assert_eq!(backend.token(), TokenAt::Variable("TRUEUP_LBAAS_TOKEN".to_owned()));
+    let settings = anexia(&config).settings(None);
+    assert_eq!(settings, trueup_capabilities::lbaas::anexia::Settings::default());
+    assert_eq!(settings.token, TokenAt::Variable("TRUEUP_LBAAS_TOKEN".to_owned()));
     assert!(lbaas(&config).sim.is_none());
     assert_eq!(
         config.journal,

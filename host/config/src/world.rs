@@ -120,22 +120,14 @@ impl<'d> Tables<'d> {
         let mut guests_of_worlds: Vec<_> = worlds.iter().flat_map(|about| about.guests.clone()).collect();
         guests_of_worlds.sort_unstable();
         Self {
-            guests: root.section("guests"),
+            guests: root.section("guests").of_names(
+                "guest",
+                "; a guest is named as its adapter, a renderer as `renderers` of [adapter.service] lists it",
+            ),
             adapters: root.section("adapter"),
             backends: root.section("backend"),
             sims: root.section("sim"),
             guests_of_worlds,
-        }
-    }
-
-    /// Reports what no world took.
-    pub(super) fn end(self) {
-        self.guests.end_as(
-            "guest",
-            "; a guest is named as its adapter, a renderer as `renderers` of [adapter.service] lists it",
-        );
-        for table in [self.adapters, self.backends, self.sims] {
-            table.end();
         }
     }
 }

@@ -6,7 +6,7 @@
 //! recordings -> readers of the capabilities -> each question: granted (capability, access, scope), refused, or unknown
 //! ```
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -17,6 +17,8 @@ use trueup_capabilities::holdings::WAITS;
 use trueup_capabilities::questions::{CAPABILITIES, Readers};
 use trueup_capabilities::reading::{Action, Need, Write};
 use trueup_journal::{Ask, Entry, Event, Header, ReadError, Segment, Torn};
+
+use crate::folders::folders_in;
 
 /// The maximum number of refusals listed for a guest: a guest that guesses has a different one for each question.
 pub const REFUSED_MAX: usize = 50;
@@ -88,14 +90,7 @@ fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> Result<(), String> {
     let failed = |error| format!("can't list `{}`: {error}", folder.display());
     let segments = trueup_journal::segment_files(folder).map_err(|error| error.to_string())?;
     files.extend(segments.into_iter().map(|segment| segment.path));
-    let mut folders = Vec::new();
-    for entry in std::fs::read_dir(folder).map_err(failed)? {
-        let entry = entry.map_err(failed)?;
-        if entry.file_type().map_err(failed)?.is_dir() {
-            folders.push(entry.path());
-        }
-    }
-    folders.sort();
+    let folders = folders_in(folder).map_err(failed)?;
     folders.iter().try_for_each(|folder| collect(folder, files))
 }
 
@@ -249,20 +244,14 @@ impl Inferred {
             counted(self.calls, "call", "calls"),
             counted(self.questions, "question", "questions")
         );
-        let grants: Vec<String> = self
-            .grants
-            .iter()
-            .map(|(capability, grant)| format!("{capability} = {}", in_toml(grant)))
-            .collect();
-        let grants = match grants.as_slice() {
-            [] => "{}".to_owned(),
-            some => format!("{{ {} }}", some.join(", ")),
-        };
+        let mut grants = toml::Table::try_from(&self.grants).unwrap_or_default();
+        let lists = grants.iter_mut().filter_map(|(_, grant)| grant.as_table_mut());
+        lists.for_each(|grant| grant.retain(|_, scopes| scopes.as_array().is_none_or(|scopes| !scopes.is_empty())));
         let mut say = |line: String| {
             // Writing to a String cannot fail.
             let _ = writeln!(text, "{line}");
         };
-        say(format!("grants = {grants}"));
+        say(format!("grants = {}", toml::Value::Table(grants)));
         let limited = CAPABILITIES.iter().filter(|capability| capability.limits_destroying);
         for capability in limited.filter_map(|capability| Some(capability.grant.as_ref()?.name)) {
             let Some(grant) = self.grants.get(capability) else {
@@ -299,25 +288,6 @@ impl Inferred {
             ));
         }
         text
-    }
-}
-
-fn in_toml(grant: &Grant) -> String {
-    let list = |scopes: &BTreeSet<String>| {
-        let quoted: Vec<String> = scopes
-            .iter()
-            .map(|scope| toml::Value::String(scope.clone()).to_string())
-            .collect();
-        format!("[{}]", quoted.join(", "))
-    };
-    let keys: Vec<String> = [("read", &grant.read), ("write", &grant.write)]
-        .into_iter()
-        .filter(|(_, scopes)| !scopes.is_empty())
-        .map(|(key, scopes)| format!("{key} = {}", list(scopes)))
-        .collect();
-    match keys.as_slice() {
-        [] => "{}".to_owned(),
-        some => format!("{{ {} }}", some.join(", ")),
     }
 }
 

@@ -4,7 +4,7 @@
 //! layers; none imports from one above it:
 //!
 //! ```text
-//! http                    errors and guards of every server
+//! http, folders           errors and guards of every server; lists of folders
 //! infer                   reads the grants that a guest needs from its recordings
 //! run, plan, check, init  begins what the configuration names, joins the loops, ends them
 //! control, admin, page    what operators see and ask
@@ -14,6 +14,7 @@
 pub mod admin;
 pub mod check;
 pub mod control;
+mod folders;
 mod http;
 pub mod infer;
 pub mod init;

@@ -3,10 +3,10 @@
 use trueup_base::regular;
 use trueup_config::TokenAt;
 
-/// Why nothing could begin: one line.
+/// Why nothing could begin, or why a host gives no answer: one line.
 #[derive(Debug, thiserror::Error)]
 pub enum SetupError {
-    /// The operator gave something that can't be used, and must correct it.
+    /// The operator gave something that can't be used or does not exist, and must correct it.
     #[error("{0}")]
     Misused(String),
     /// The settings are usable, but it failed now.

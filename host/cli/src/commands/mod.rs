@@ -247,17 +247,10 @@ fn listen_for_stop() -> impl Future<Output = ()> {
     let mut interrupt = listen(SignalKind::interrupt(), "Ctrl-C");
     async move {
         tokio::select! {
-            Some(_) = next(&mut terminate) => {}
-            Some(_) = next(&mut interrupt) => {}
+            Some(()) = async { terminate.as_mut()?.recv().await } => {}
+            Some(()) = async { interrupt.as_mut()?.recv().await } => {}
+            else => std::future::pending().await,
         }
-    }
-}
-
-/// The next signal. Never resolves if the signal can't be listened for.
-async fn next(signal: &mut Option<tokio::signal::unix::Signal>) -> Option<()> {
-    match signal {
-        Some(signal) => signal.recv().await,
-        None => std::future::pending().await,
     }
 }
 

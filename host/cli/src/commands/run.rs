@@ -109,7 +109,10 @@ pub(crate) fn exec(args: Args, output: Output, verbosity: Verbosity) -> Ending {
         Output::Json | Output::Yaml if args.once => {
             output::document(&document(&events, &ended).context("writing the document")?, output)?;
         }
-        Output::Json | Output::Yaml => lines(&ended, output),
+        Output::Json | Output::Yaml => {
+            let summaries = ended.parts.iter().map(|part| &part.summary);
+            summaries.for_each(|summary| output::value_if_read(&summary.json, output));
+        }
         Output::Text | Output::Wide => conclude(&ended, place, args.once),
     }
     if let Some(error) = ended.error {
@@ -175,13 +178,6 @@ fn document(events: &[Event], ended: &Ended) -> serde_json::Result<Map<String, V
         all.insert((*name).to_owned(), serde_json::to_value(&summary.json)?);
     }
     Ok(all)
-}
-
-/// A run that ended, as one value for each part.
-fn lines(ended: &Ended, output: Output) {
-    for part in &ended.parts {
-        output::value_if_read(&part.summary.json, output);
-    }
 }
 
 /// One line for each event: outcomes to stdout, warnings to stderr.

@@ -1,5 +1,7 @@
 //! `--since`: entries from a point in time on.
 
+use jiff::{Span, SpanRelativeTo, Timestamp};
+
 use crate::exit::{Failure, misused};
 
 /// The value of the flag.
@@ -20,7 +22,7 @@ impl Since {
 
 /// A time, or an age, as milliseconds since the Unix epoch.
 fn at_ms(text: &str) -> Result<i64, Failure> {
-    if let Ok(at) = text.parse::<jiff::Timestamp>() {
+    if let Ok(at) = text.parse::<Timestamp>() {
         return Ok(at.as_millisecond());
     }
     let wrong = || {
@@ -28,14 +30,10 @@ fn at_ms(text: &str) -> Result<i64, Failure> {
             "--since: was `{text}`, must be a time such as `2026-05-01T00:00:00Z`, or a while such as `90m` or `7d`"
         ))
     };
-    let ago: jiff::Span = text.parse().map_err(|_| wrong())?;
+    let ago: Span = text.parse().map_err(|_| wrong())?;
     // A day is 24 hours here: no calendar is involved.
-    let options = jiff::SpanTotal::from(jiff::Unit::Millisecond).days_are_24_hours();
-    let ago_ms = ago.total(options).map_err(|_| wrong())?;
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "a part of a millisecond, or more than any log is old"
-    )]
-    let ago_ms = ago_ms.abs() as i64;
-    Ok(jiff::Timestamp::now().as_millisecond().saturating_sub(ago_ms))
+    let ago = ago.to_duration(SpanRelativeTo::days_are_24_hours());
+    let ago = ago.map_err(|_| wrong())?.abs();
+    let at = Timestamp::now().checked_sub(ago).unwrap_or(Timestamp::MIN);
+    Ok(at.as_millisecond())
 }

@@ -160,8 +160,8 @@ impl Exporting {
 
 /// `service.name` is `trueup` by default.
 fn resource(is_named: bool) -> Resource {
-    let version = KeyValue::new("service.version", env!("CARGO_PKG_VERSION"));
-    let detected = Resource::builder().with_attribute(version.clone()).build();
+    let builder = || Resource::builder().with_attribute(KeyValue::new("service.version", env!("CARGO_PKG_VERSION")));
+    let detected = builder().build();
     let key = opentelemetry::Key::from_static_str("service.name");
     let is_default = detected
         .get(&key)
@@ -169,10 +169,7 @@ fn resource(is_named: bool) -> Resource {
     if is_named || !is_default {
         return detected;
     }
-    Resource::builder()
-        .with_attribute(version)
-        .with_service_name("trueup")
-        .build()
+    builder().with_service_name("trueup").build()
 }
 
 /// Takes ended spans. The thread that ends a span calls it; it never waits.
@@ -203,49 +200,25 @@ impl SpanProcessor for Queue {
 /// Empties the queue.
 impl Traces {
     async fn run(mut self, mut stopped: oneshot::Receiver<()>) {
+        let mut batch = Vec::with_capacity(BATCH_SPANS_MAX);
         loop {
-            let mut batch = Vec::with_capacity(BATCH_SPANS_MAX);
             let stops = tokio::select! {
                 biased;
                 _ = &mut stopped => true,
-                _ = self.queue.recv_many(&mut batch, BATCH_SPANS_MAX) => false,
+                () = gather(&mut self.queue, &mut batch) => false,
             };
-            let stops = stops || self.gather(&mut batch, &mut stopped).await;
             if stops {
-                self.flush(batch).await;
-                return;
+                break;
             }
-            self.export(batch, EXPORT_MAX).await;
+            self.export(std::mem::take(&mut batch), EXPORT_MAX).await;
         }
-    }
-
-    /// Waits a moment for more spans. True if the program ends meanwhile.
-    async fn gather(&mut self, batch: &mut Vec<SpanData>, stopped: &mut oneshot::Receiver<()>) -> bool {
-        let until = Instant::now() + GATHER;
-        while batch.len() < BATCH_SPANS_MAX {
-            let room = BATCH_SPANS_MAX - batch.len();
-            tokio::select! {
-                biased;
-                _ = &mut *stopped => return true,
-                () = tokio::time::sleep_until(until) => return false,
-                _ = self.queue.recv_many(batch, room) => {}
-            }
-        }
-        false
-    }
-
-    /// Sends the remaining spans, as long as there is time.
-    async fn flush(&mut self, mut batch: Vec<SpanData>) {
+        // Sends the remaining spans, as long as there is time.
         let until = Instant::now() + FLUSH_MAX;
         loop {
-            while batch.len() < BATCH_SPANS_MAX
-                && let Ok(span) = self.queue.try_recv()
-            {
-                batch.push(span);
-            }
+            let room = BATCH_SPANS_MAX - batch.len();
+            batch.extend(std::iter::from_fn(|| self.queue.try_recv().ok()).take(room));
             if batch.is_empty() {
-                self.drop_spans(0, None);
-                return;
+                return self.drop_spans(0, None);
             }
             let left = until.saturating_duration_since(Instant::now());
             self.export(std::mem::take(&mut batch), left).await;
@@ -286,4 +259,16 @@ impl Traces {
             );
         }
     }
+}
+
+/// Waits for a span, and then a moment for more of them.
+async fn gather(queue: &mut mpsc::Receiver<SpanData>, batch: &mut Vec<SpanData>) {
+    queue.recv_many(batch, BATCH_SPANS_MAX).await;
+    let more = async {
+        while batch.len() < BATCH_SPANS_MAX {
+            queue.recv_many(batch, BATCH_SPANS_MAX - batch.len()).await;
+        }
+    };
+    // A moment without so many of them is no error.
+    let _ = tokio::time::timeout(GATHER, more).await;
 }

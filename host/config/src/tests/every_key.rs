@@ -112,10 +112,7 @@ backoff_max_ms = 500
 
     let settings = anexia(&config).settings(None);
     assert_eq!(settings.url, "http://localhost:9480");
-    assert_eq!(
-        (settings.token_file, settings.token_env),
-        (Some(folder.join("token")), None)
-    );
+    assert_eq!(settings.token, TokenAt::File(folder.join("token")));
     assert_eq!((settings.max_concurrent_requests, settings.page_size), (8, 9));
     assert_eq!((settings.request_timeout_ms, settings.connect_timeout_ms), (10, 11));
     assert!(!settings.adopt_orphans);

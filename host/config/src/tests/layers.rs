@@ -30,7 +30,7 @@ fn flags_come_before_variables_and_variables_before_the_file() {
     assert_eq!(lbaas(&config).adapter.cluster, "c2");
     assert_eq!(anexia(&config).settings(None).url, "https://engine.example");
     assert_eq!(
-        anexia(&config).token(),
+        anexia(&config).settings(None).token,
         TokenAt::Variable("TRUEUP_MY_TOKEN".to_owned()),
         "not the file's file"
     );

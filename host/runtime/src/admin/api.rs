@@ -13,13 +13,14 @@ use axum::{Json, Router};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use trueup_capabilities::audit;
-use trueup_work::decisions::{self, ExplainError, Explanation, Selection};
+use trueup_work::decisions;
 use trueup_work::shadow;
 use trueup_work::status::{KeyShown, KeyState, KeysShown, Status};
 use trueup_work::swap::{GuestStatus, Manager, Revision};
 use trueup_worlds::ipam::Shown;
 
 use super::{Reads, status};
+use crate::folders::folders_in;
 use crate::http::{Params, Refused, off_thread};
 
 /// The default number of keys, lines or journals in one answer.
@@ -34,7 +35,6 @@ pub(super) fn routes() -> Router<Arc<Reads>> {
         .route("/v1/status", get(status_now))
         .route("/v1/keys", get(keys))
         .route("/v1/keys/{*key}", get(key))
-        .route("/v1/explain/{*key}", get(explain))
         .route("/v1/guests", get(guests))
         .route("/v1/guests/{guest}/history", get(history))
         .route("/v1/guests/{guest}/shadow", get(shadow))
@@ -50,7 +50,6 @@ const PATHS: &str = "/ui/                       recordings, as a page
 /metrics                   in Prometheus' text format
 /v1/status                 everything at a glance
 /v1/keys /v1/keys/KEY      keys; ?state= ?limit= ?after= ?guest=
-/v1/explain/KEY            why what was done about a key was done; ?guest= ?last= ?decision=
 /v1/guests                 guests; /v1/guests/NAME/history, /v1/guests/NAME/shadow
 /v1/ipam                   pod addresses
 /v1/audit                  the last lines of the audit log; ?limit=
@@ -161,49 +160,6 @@ pub(crate) fn key_named(reads: &Reads, key: String, guest: Option<String>) -> Re
     found.pop().ok_or_else(unknown)
 }
 
-/// Selects what to explain about a key.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct ToExplain {
-    /// The guest that owns the key. If absent: the only guest that has decided about it.
-    guest: Option<String>,
-    /// How many of the last jobs.
-    #[serde(default = "one")]
-    last: usize,
-    /// If present: the job of this decision instead.
-    decision: Option<u64>,
-}
-
-fn one() -> usize {
-    1
-}
-
-async fn explain(State(reads): Shared, Of(key): Of<String>, Params(of): Params<ToExplain>) -> Answer<Explanation> {
-    let ToExplain { guest, last, decision } = of;
-    if last > LIMIT {
-        return Err(Refused::bad_request(format!(
-            "`last` was {last}, must be a whole number up to {LIMIT}"
-        )));
-    }
-    let state_dir = reads.host_status.facts().state_dir.clone();
-    let wanted = Selection {
-        last,
-        decision,
-        since_ms: None,
-    };
-    let explain = move || decisions::explain(&state_dir, guest.as_deref(), &key, wanted);
-    let explained = slowly(&reads, explain).await?.map_err(|error| match error {
-        ExplainError::Io(_) => Refused::internal(error),
-        unknown => Refused::not_found(unknown.to_string()),
-    });
-    let mut explanation = explained?;
-    let of_key = reads.host_status.key(&explanation.guest, &explanation.key);
-    let of_instance = || reads.host_status.keys_named(explanation.instance()?).pop();
-    let shown = of_key.or_else(of_instance);
-    explanation.now = shown.and_then(|shown| decisions::Now::of(&shown, &reads.host_status.source_problems()));
-    Ok(Json(explanation))
-}
-
 /// The manager, which does not exist until the guests are loaded.
 fn manager(reads: &Reads) -> Result<&Arc<Manager>, Refused> {
     let manager = reads.manager();
@@ -300,20 +256,18 @@ struct JournalsShown {
 async fn journals(State(reads): Shared, Params(part): Params<Part>) -> Answer<JournalsShown> {
     let limit = part.limit()?;
     let folder = reads.host_status.facts().state_dir.join("journals");
-    let (mut all, more) = slowly(&reads, move || listed(&folder, limit)).await?;
-    all.sort_by(|one, other| (&one.guest, &one.instance).cmp(&(&other.guest, &other.instance)));
-    Ok(Json(JournalsShown { journals: all, more }))
+    let (journals, more) = slowly(&reads, move || listed(&folder, limit)).await?;
+    Ok(Json(JournalsShown { journals, more }))
 }
 
 /// The first journals by name, and whether there are more. A folder that is missing or disappears counts as empty.
 fn listed(folder: &Path, limit: usize) -> (Vec<JournalShown>, bool) {
-    let mut names = Vec::new();
-    for guest in folders(folder) {
-        for instance in folders(&guest) {
-            names.push((guest.clone(), instance));
-        }
+    let guests = folders_in(folder).unwrap_or_default();
+    let mut names: Vec<(&Path, PathBuf)> = Vec::new();
+    for guest in &guests {
+        let instances = folders_in(guest).unwrap_or_default();
+        names.extend(instances.into_iter().map(|instance| (guest.as_path(), instance)));
     }
-    names.sort();
     let more = names.len() > limit;
     names.truncate(limit);
     let name = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -321,7 +275,7 @@ fn listed(folder: &Path, limit: usize) -> (Vec<JournalShown>, bool) {
         let files = std::fs::read_dir(&path).into_iter().flatten().flatten();
         let sizes: Vec<u64> = files.filter_map(|file| Some(file.metadata().ok()?.len())).collect();
         JournalShown {
-            guest: name(&guest),
+            guest: name(guest),
             instance: name(&path),
             files: sizes.len(),
             bytes: sizes.iter().sum(),
@@ -329,10 +283,4 @@ fn listed(folder: &Path, limit: usize) -> (Vec<JournalShown>, bool) {
         }
     });
     (shown.collect(), more)
-}
-
-fn folders(folder: &Path) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    let folders = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
-    folders.map(|entry| entry.path()).collect()
 }

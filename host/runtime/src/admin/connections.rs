@@ -6,7 +6,7 @@
 //! that does not answer it.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -14,6 +14,7 @@ use hyper::server::conn::http1;
 use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use parking_lot::Mutex;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
@@ -109,15 +110,11 @@ struct Slot {
 }
 
 impl Connections {
-    fn open(&self) -> MutexGuard<'_, Open> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Enters a connection. If no slot is free, it takes the slot of the connection that has been without a request
     /// for the longest time.
     fn enter(this: &Arc<Self>) -> Slot {
         let (taken, is_taken) = oneshot::channel();
-        let mut open = this.open();
+        let mut open = this.0.lock();
         if open.all.len() >= CONNECTIONS_MAX {
             let longest = open.all.iter().min_by_key(|(_, connection)| connection.asked);
             if let Some(id) = longest.map(|(id, _)| *id) {
@@ -139,7 +136,7 @@ impl Connections {
     }
 
     fn asked(&self, id: u64) {
-        if let Some(connection) = self.open().all.get_mut(&id) {
+        if let Some(connection) = self.0.lock().all.get_mut(&id) {
             connection.asked = Instant::now();
         }
     }
@@ -147,7 +144,7 @@ impl Connections {
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        self.all.open().all.remove(&self.id);
+        self.all.0.lock().all.remove(&self.id);
     }
 }
 
@@ -238,7 +235,7 @@ mod tests {
         assert_eq!(taken, [1]);
         assert!(!is_taken(&mut one_more));
         slots.clear();
-        assert_eq!(all.open().all.len(), 1);
+        assert_eq!(all.0.lock().all.len(), 1);
     }
 
     #[tokio::test]

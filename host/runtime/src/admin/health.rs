@@ -22,38 +22,24 @@ pub(super) fn routes() -> Router<Arc<Reads>> {
         .route("/readyz", get(readyz))
 }
 
-/// One check.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Check {
-    name: String,
-    /// Additional information for a check that passes.
-    note: Option<String>,
-    /// Why the check fails. `None` if it passes.
-    why_not: Option<String>,
-}
+/// One check: its name, and additional information if it passes, or why it fails.
+pub(super) struct Check(String, Result<Option<String>, String>);
 
 impl Check {
     fn new(name: impl Into<String>, why_not: Option<String>) -> Self {
-        Self {
-            name: name.into(),
-            note: None,
-            why_not,
-        }
+        Self(name.into(), why_not.map_or(Ok(None), Err))
     }
 
     fn passed(name: &str, note: &str) -> Self {
-        Self {
-            note: Some(note.to_owned()),
-            ..Self::new(name, None)
-        }
+        Self(name.to_owned(), Ok(Some(note.to_owned())))
     }
 
     fn line(&self) -> String {
-        let name = &self.name;
-        match (&self.why_not, &self.note) {
-            (Some(why), _) => format!("[-]{name} failed: {}\n", trueup_base::text::line(why)),
-            (None, Some(note)) => format!("[+]{name} ok: {note}\n"),
-            (None, None) => format!("[+]{name} ok\n"),
+        let Self(name, outcome) = self;
+        match outcome {
+            Err(why) => format!("[-]{name} failed: {}\n", trueup_base::text::line(why)),
+            Ok(Some(note)) => format!("[+]{name} ok: {note}\n"),
+            Ok(None) => format!("[+]{name} ok\n"),
         }
     }
 }
@@ -103,7 +89,7 @@ fn ready(reads: &Reads) -> Vec<Check> {
 /// The reasons why the host is not ready.
 pub(super) fn why_not_ready(reads: &Reads) -> Vec<String> {
     let all = ready(reads).into_iter();
-    all.filter_map(|check| Some(format!("{}: {}", check.name, check.why_not?)))
+    all.filter_map(|Check(name, outcome)| Some(format!("{name}: {}", outcome.err()?)))
         .collect()
 }
 
@@ -125,7 +111,7 @@ fn response(what: &str, checks: &[Check], query: &BTreeMap<String, String>, ok: 
     let is_verbose = query
         .get("verbose")
         .is_some_and(|value| value != "false" && value != "0");
-    let passed = checks.iter().all(|check| check.why_not.is_none());
+    let passed = checks.iter().all(|Check(_, outcome)| outcome.is_ok());
     let lines: String = checks.iter().map(Check::line).collect();
     let (status, body) = match (passed, is_verbose) {
         (true, false) => (StatusCode::OK, format!("{ok}\n")),

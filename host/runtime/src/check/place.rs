@@ -20,19 +20,24 @@ const FREE_BYTES_MIN: u64 = 64 << 20;
 pub(super) fn state_folder(state_dir: &Path) -> (Finding, bool) {
     let check = "state folder";
     let shown = state_dir.display();
+    let failed = |text: &dyn fmt::Display, next: &str| {
+        let finding = Finding::wrong(check, Mark::Failed, Problem::new(text, next));
+        (finding, false)
+    };
     if state_dir.exists() && !state_dir.is_dir() {
-        let trouble = Problem::new(format!("{shown} is no folder"), "name another one in `state_dir`");
-        return (Finding::wrong(check, Mark::Failed, trouble), false);
+        return failed(&format_args!("{shown} is no folder"), "name another one in `state_dir`");
     }
     let folder = existing(state_dir);
+    let folder_shown = folder.display();
     if let Err(error) = access(folder, Access::WRITE_OK | Access::EXEC_OK) {
         let error = io::Error::from(error);
-        let text = format!("{shown}: {} can't be written: {error}", folder.display());
         let next = format!(
-            "run as the user that owns it, chown it (ls -ld {}), or name another one in `state_dir`",
-            folder.display()
+            "run as the user that owns it, chown it (ls -ld {folder_shown}), or name another one in `state_dir`"
         );
-        return (Finding::wrong(check, Mark::Failed, Problem::new(text, next)), false);
+        return failed(
+            &format_args!("{shown}: {folder_shown} can't be written: {error}"),
+            &next,
+        );
     }
     if let Some(owner) = another_owner(state_dir) {
         let trouble = Problem::new(
@@ -48,10 +53,10 @@ pub(super) fn state_folder(state_dir: &Path) -> (Finding, bool) {
             let next = "nothing if that is this host: trueup status shows it; otherwise give this one a `state_dir` of its own";
             (Finding::wrong(check, Mark::Warning, Problem::new(taken, next)), true)
         }
-        Err(error) => {
-            let next = format!("correct the owner and mode of {}", state_dir.join("lock").display());
-            (Finding::wrong(check, Mark::Failed, Problem::new(error, next)), false)
-        }
+        Err(error) => failed(
+            &error,
+            &format!("correct the owner and mode of {}", state_dir.join("lock").display()),
+        ),
     }
 }
 

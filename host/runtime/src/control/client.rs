@@ -7,6 +7,7 @@ use std::{fmt, io};
 use reqwest::{Method, Response, StatusCode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use trueup_work::setup::SetupError;
 use trueup_work::socket::Reachable;
 
 use crate::http::Failure;
@@ -31,23 +32,12 @@ struct Address {
 /// A host that accepts a connection and stays silent for this long is stuck: no read takes longer. A change may.
 const READ_MAX: Duration = Duration::from_secs(30);
 
-/// Why there is no answer, in one line.
-#[derive(Debug, thiserror::Error)]
-pub enum ClientError {
-    /// The request was invalid, or its object does not exist.
-    #[error("{0}")]
-    Misused(String),
-    /// No host answers, or it refuses, or its answer is not understood.
-    #[error("{0}")]
-    Failed(String),
-}
-
 impl Client {
     /// For the host of a state folder. This sends nothing yet.
     ///
     /// # Errors
     /// If the folder does not exist.
-    pub fn new(state_dir: &Path) -> Result<Self, ClientError> {
+    pub fn new(state_dir: &Path) -> Result<Self, SetupError> {
         let socket = super::socket(state_dir);
         let address = Address {
             shown: socket.display().to_string(),
@@ -61,7 +51,7 @@ impl Client {
     ///
     /// # Errors
     /// If the address is invalid.
-    pub fn at(address: &str) -> Result<Self, ClientError> {
+    pub fn at(address: &str) -> Result<Self, SetupError> {
         let admin = |shown: &str| Address {
             shown: shown.to_owned(),
             state_dir: None,
@@ -76,7 +66,7 @@ impl Client {
         };
         let is_url = reqwest::Url::parse(&base).is_ok_and(|url| url.has_host());
         if !is_url {
-            return Err(ClientError::Misused(format!(
+            return Err(SetupError::Misused(format!(
                 "`{address}` is no admin address, must be `http://HOST:PORT` or `unix:PATH`"
             )));
         }
@@ -90,7 +80,7 @@ impl Client {
         })
     }
 
-    fn on_socket(address: Address, socket: &Path) -> Result<Self, ClientError> {
+    fn on_socket(address: Address, socket: &Path) -> Result<Self, SetupError> {
         let reachable = Reachable::new(socket).map_err(|error| address.unreachable(error))?;
         let http = builder().unix_socket(reachable.path()).build();
         let http = http.map_err(|error| address.unreachable(error))?;
@@ -107,7 +97,7 @@ impl Client {
     ///
     /// # Errors
     /// Why there is no answer.
-    pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
+    pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, SetupError> {
         self.ask(Method::GET, path, None::<&()>).await
     }
 
@@ -115,7 +105,7 @@ impl Client {
     ///
     /// # Errors
     /// Why there is no answer.
-    pub async fn delete<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
+    pub async fn delete<T: DeserializeOwned>(&self, path: &str) -> Result<T, SetupError> {
         self.ask(Method::DELETE, path, None::<&()>).await
     }
 
@@ -123,7 +113,7 @@ impl Client {
     ///
     /// # Errors
     /// Why there is no answer, or why the host refuses.
-    pub async fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, ClientError> {
+    pub async fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, SetupError> {
         self.ask(Method::POST, path, Some(body)).await
     }
 
@@ -132,7 +122,7 @@ impl Client {
         method: Method,
         path: &str,
         body: Option<&impl Serialize>,
-    ) -> Result<T, ClientError> {
+    ) -> Result<T, SetupError> {
         let mut request = self.http.request(method.clone(), format!("{}/v1/{path}", self.base));
         if method == Method::GET {
             request = request.timeout(READ_MAX);
@@ -145,9 +135,9 @@ impl Client {
         self.read(response).await
     }
 
-    async fn read<T: DeserializeOwned>(&self, response: Response) -> Result<T, ClientError> {
+    async fn read<T: DeserializeOwned>(&self, response: Response) -> Result<T, SetupError> {
         let not_understood = |why: String| {
-            ClientError::Failed(format!(
+            SetupError::Failed(format!(
                 "the host at `{}` gave an answer that is not understood: {why}",
                 self.address.shown
             ))
@@ -162,36 +152,36 @@ impl Client {
         }
         match serde_json::from_slice::<Failure>(&body) {
             Ok(failure) if matches!(status, StatusCode::BAD_REQUEST | StatusCode::NOT_FOUND) => {
-                Err(ClientError::Misused(failure.error))
+                Err(SetupError::Misused(failure.error))
             }
-            Ok(failure) => Err(ClientError::Failed(failure.error)),
+            Ok(failure) => Err(SetupError::Failed(failure.error)),
             Err(error) => Err(not_understood(error.to_string())),
         }
     }
 }
 
 impl Address {
-    fn no_answer(&self, error: &reqwest::Error) -> ClientError {
+    fn no_answer(&self, error: &reqwest::Error) -> SetupError {
         let shown = &self.shown;
         let cause = innermost(error);
         let of_system = cause.downcast_ref::<io::Error>().map(io::Error::kind);
         if error.is_timeout() {
-            return ClientError::Failed(format!(
+            return SetupError::Failed(format!(
                 "the host at `{shown}` does not answer: it took the request and said nothing for {} s; see its log, \
                  and start it again if it stays so",
                 READ_MAX.as_secs()
             ));
         }
         if of_system == Some(io::ErrorKind::PermissionDenied) {
-            return ClientError::Failed(format!(
+            return SetupError::Failed(format!(
                 "the host at `{shown}` can't be asked: {cause}; ask as the user that it runs as, or as root"
             ));
         }
         self.unreachable(cause)
     }
 
-    fn unreachable(&self, why: impl fmt::Display) -> ClientError {
-        ClientError::Failed(match &self.state_dir {
+    fn unreachable(&self, why: impl fmt::Display) -> SetupError {
+        SetupError::Failed(match &self.state_dir {
             Some(state_dir) => {
                 let shown = state_dir.display();
                 match StateLock::taken(state_dir).ok().flatten().and_then(|taken| taken.pid) {

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use trueup_capabilities::holdings::Waiting;
 use trueup_work::gate::Mode;
 
-pub use self::client::{Client, ClientError};
+pub use self::client::Client;
 pub(crate) use self::server::serve;
 
 /// The socket's name in the state folder.

@@ -32,22 +32,12 @@ pub(super) async fn page(prefix: Result<NestedPath, NestedPathRejection>) -> Res
         }
         Err(_) => Cow::Borrowed(PAGE),
     };
-    (
-        [
-            (header::CONTENT_TYPE, "text/html; charset=utf-8"),
-            (header::CACHE_CONTROL, "no-cache"),
-        ],
-        page,
-    )
-        .into_response()
+    file("text/html; charset=utf-8", page)
 }
 
-/// One of [`FILES`].
-pub(super) fn file(kind: &'static str, text: &'static str) -> Response {
+/// One of [`FILES`], or the page.
+pub(super) fn file(kind: &'static str, text: impl IntoResponse) -> Response {
     // Another version of trueup may have another page at this address.
-    (
-        [(header::CONTENT_TYPE, kind), (header::CACHE_CONTROL, "no-cache")],
-        text,
-    )
-        .into_response()
+    let headers = [(header::CONTENT_TYPE, kind), (header::CACHE_CONTROL, "no-cache")];
+    (headers, text).into_response()
 }

@@ -15,6 +15,8 @@ use std::time::UNIX_EPOCH;
 use serde::Serialize;
 use trueup_journal::{key_of, segment_numbers, segment_path};
 
+use crate::folders::folders_in;
+
 /// Further recordings are not listed: a cluster has fewer Services, and a browser cannot display a longer list.
 const RECORDINGS_MAX: usize = 10_000;
 
@@ -149,13 +151,7 @@ fn walk(folder: &Path, depth: usize, found: &mut BTreeMap<String, Recording>) {
     if depth == DEPTH_MAX {
         return;
     }
-    let Ok(entries) = fs::read_dir(folder) else { return };
-    let mut folders: Vec<PathBuf> = entries
-        .flatten()
-        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
-        .map(|entry| entry.path())
-        .collect();
-    folders.sort();
+    let folders = folders_in(folder).unwrap_or_default();
     folders.iter().for_each(|folder| walk(folder, depth + 1, found));
 }
 

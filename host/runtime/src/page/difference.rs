@@ -13,8 +13,7 @@ use super::decision::Lines;
 /// How many questions of each decision are compared: more would be unreadable, and their table large.
 pub(super) const ASKS_COMPARED_MAX: usize = 5000;
 
-/// Up to this many questions, after removing equal ones at beginning and end, are aligned optimally; more are paired
-/// one by one. The optimal alignment needs a table of quadratic size: 4 MB.
+/// So many questions are aligned at once: the table of the best alignment is of quadratic size, 4 MB.
 const ALIGNED_MAX: usize = 1000;
 
 /// How many fields of a pair are shown.
@@ -185,45 +184,14 @@ fn parsed(value: &RawValue) -> Value {
     serde_json::from_str(value.get()).unwrap_or_else(|_| Value::from(value.get()))
 }
 
-/// Pairs of positions, in order, with as many equal names as possible.
-fn align(a: &[&str], b: &[&str]) -> Vec<(Option<usize>, Option<usize>)> {
-    let begin = a.iter().zip(b).take_while(|(a, b)| a == b).count();
-    let rest = a.len().min(b.len()) - begin;
-    let end = a
-        .iter()
-        .rev()
-        .zip(b.iter().rev())
-        .take(rest)
-        .take_while(|(a, b)| a == b)
-        .count();
-    let (a_end, b_end) = (a.len() - end, b.len() - end);
-    let (a_middle, b_middle) = (
-        a.get(begin..a_end).unwrap_or_default(),
-        b.get(begin..b_end).unwrap_or_default(),
-    );
-    let middle = if a_middle.len().max(b_middle.len()) <= ALIGNED_MAX {
-        longest_common(a_middle, b_middle)
-    } else {
-        one_by_one(a_middle, b_middle)
-    };
-    let moved = |(at, bt): (Option<usize>, Option<usize>)| (at.map(|at| at + begin), bt.map(|bt| bt + begin));
-    (0..begin)
-        .map(|at| (Some(at), Some(at)))
-        .chain(middle.into_iter().map(moved))
-        .chain((0..end).map(|at| (Some(a_end + at), Some(b_end + at))))
-        .collect()
-}
-
-fn one_by_one(a: &[&str], b: &[&str]) -> Vec<(Option<usize>, Option<usize>)> {
+/// Pairs of positions, in order, with as many equal names as possible within each part of [`ALIGNED_MAX`].
+fn align<'n>(a: &[&'n str], b: &[&'n str]) -> Vec<(Option<usize>, Option<usize>)> {
     let mut pairs = Vec::new();
-    for at in 0..a.len().max(b.len()) {
-        match (a.get(at), b.get(at)) {
-            (Some(left), Some(right)) if left == right => pairs.push((Some(at), Some(at))),
-            (left, right) => {
-                pairs.extend(left.map(|_| (Some(at), None)));
-                pairs.extend(right.map(|_| (None, Some(at))));
-            }
-        }
+    for from in (0..a.len().max(b.len())).step_by(ALIGNED_MAX) {
+        let part = |names: &[&'n str]| -> Vec<&'n str> { names.iter().skip(from).take(ALIGNED_MAX).copied().collect() };
+        let moved = |at: Option<usize>| at.map(|at| at + from);
+        let aligned = longest_common(&part(a), &part(b));
+        pairs.extend(aligned.into_iter().map(|(at, bt)| (moved(at), moved(bt))));
     }
     pairs
 }
@@ -347,20 +315,27 @@ mod tests {
         );
     }
 
+    #[test]
+    fn more_questions_than_are_aligned_at_once_are_aligned_part_by_part() {
+        let pairs = align(&["a"; ALIGNED_MAX + 2], &["a"; ALIGNED_MAX + 1]);
+        assert_eq!(pairs.len(), ALIGNED_MAX + 2);
+        let last = [(Some(ALIGNED_MAX), Some(ALIGNED_MAX)), (Some(ALIGNED_MAX + 1), None)];
+        assert_eq!(pairs[ALIGNED_MAX..], last);
+    }
+
     proptest! {
         #[test]
         fn every_question_is_in_one_pair_and_in_order(a in "[abc]{0,12}", b in "[abc]{0,12}") {
             let a: Vec<&str> = a.split_terminator("").skip(1).collect();
             let b: Vec<&str> = b.split_terminator("").skip(1).collect();
-            for pairs in [align(&a, &b), one_by_one(&a, &b)] {
-                let left: Vec<usize> = pairs.iter().filter_map(|pair| pair.0).collect();
-                let right: Vec<usize> = pairs.iter().filter_map(|pair| pair.1).collect();
-                prop_assert_eq!(left, (0..a.len()).collect::<Vec<_>>());
-                prop_assert_eq!(right, (0..b.len()).collect::<Vec<_>>());
-                for pair in pairs {
-                    if let (Some(at), Some(bt)) = pair {
-                        prop_assert_eq!(a[at], b[bt]);
-                    }
+            let pairs = align(&a, &b);
+            let left: Vec<usize> = pairs.iter().filter_map(|pair| pair.0).collect();
+            let right: Vec<usize> = pairs.iter().filter_map(|pair| pair.1).collect();
+            prop_assert_eq!(left, (0..a.len()).collect::<Vec<_>>());
+            prop_assert_eq!(right, (0..b.len()).collect::<Vec<_>>());
+            for pair in pairs {
+                if let (Some(at), Some(bt)) = pair {
+                    prop_assert_eq!(a[at], b[bt]);
                 }
             }
         }

@@ -8,8 +8,8 @@ use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{PoisonError, RwLock};
 
+use parking_lot::RwLock;
 use trueup_base::regular;
 use trueup_journal::{ReadError, Scan};
 
@@ -45,7 +45,7 @@ impl Growth {
     pub(super) fn advance(&mut self, files: &[PathBuf], index: &RwLock<Index>) {
         self.keep(files, index);
         {
-            let mut index = write(index);
+            let mut index = index.write();
             index.size = sizes(files);
             index.is_read = false;
         }
@@ -54,7 +54,7 @@ impl Growth {
         for (at, path) in files.iter().enumerate().skip(from) {
             if at >= self.files.len() {
                 self.files.push(Followed::new(path));
-                write(index).segments.push(Segment {
+                index.write().segments.push(Segment {
                     path: path.clone(),
                     ..Segment::default()
                 });
@@ -63,11 +63,11 @@ impl Growth {
             if let Err(error) = followed.advance(index) {
                 note(index, Some(in_one_line(&error)));
             }
-            if write(index).is_full {
+            if index.write().is_full {
                 break;
             }
         }
-        write(index).is_read = true;
+        index.write().is_read = true;
     }
 
     /// Forgets removed files, or everything if the change was of another kind.
@@ -85,10 +85,10 @@ impl Growth {
                 .all(|(known, path)| known.path == *path && known.is_same());
         if !same {
             self.files.clear();
-            write(index).forget_all();
+            index.write().forget_all();
         } else if gone > 0 {
             self.files.drain(..gone);
-            write(index).forget_segments(gone);
+            index.write().forget_segments(gone);
         }
     }
 }
@@ -124,7 +124,7 @@ impl Followed {
         let mut line = Vec::new();
         loop {
             let (piece, end) = self.piece(&mut reader, &mut line);
-            write(index).take(piece);
+            index.write().take(piece);
             match end {
                 End::More => {}
                 End::Whole => {
@@ -144,7 +144,7 @@ impl Followed {
                     return Err(error);
                 }
             }
-            if write(index).is_full {
+            if index.write().is_full {
                 return Ok(());
             }
         }
@@ -193,7 +193,7 @@ enum End {
 }
 
 fn note(index: &RwLock<Index>, note: Option<String>) {
-    if let Some(segment) = write(index).segments.last_mut() {
+    if let Some(segment) = index.write().segments.last_mut() {
         segment.note = note;
     }
 }
@@ -217,11 +217,6 @@ fn sizes(files: &[PathBuf]) -> u64 {
 fn identity(path: &Path) -> Option<(u64, u64)> {
     let metadata = std::fs::metadata(path).ok()?;
     Some((metadata.dev(), metadata.ino()))
-}
-
-/// A panic while the lock was held leaves the index valid.
-fn write(index: &RwLock<Index>) -> std::sync::RwLockWriteGuard<'_, Index> {
-    index.write().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -250,13 +245,7 @@ mod tests {
     }
 
     fn numbers(index: &RwLock<Index>) -> Vec<u64> {
-        index
-            .read()
-            .unwrap()
-            .decisions
-            .iter()
-            .map(|decision| decision.n)
-            .collect()
+        index.read().decisions.iter().map(|decision| decision.n).collect()
     }
 
     #[test]
@@ -271,12 +260,12 @@ mod tests {
         append(&file, &(whole + &half[..20]));
         growth.advance(std::slice::from_ref(&file), &index);
         assert_eq!(numbers(&index), [1, 3]);
-        let torn = index.read().unwrap().segments[0].note.clone().unwrap();
+        let torn = index.read().segments[0].note.clone().unwrap();
         assert!(torn.ends_with("line 6 is torn: its 20 bytes are left out"), "{torn}");
         append(&file, &half[20..]);
         growth.advance(std::slice::from_ref(&file), &index);
         assert_eq!(numbers(&index), [1, 3, 5]);
-        let index = index.read().unwrap();
+        let index = index.read();
         assert_eq!((index.generation, &index.segments[0].note), (0, &None));
         assert_eq!(index.read, index.size);
     }
@@ -291,14 +280,14 @@ mod tests {
         growth.advance(&[file("0.jsonl"), file("3.jsonl")], &index);
         assert_eq!(numbers(&index), [1, 4]);
         let twin = {
-            let index = index.read().unwrap();
+            let index = index.read();
             index.twin(&index.decisions[0]).map(|twin| twin.n)
         };
         assert_eq!(twin, Some(4), "asked the same, decided by another version");
         append(&file("6.jsonl"), &(header(6, "2") + &call(7)));
         growth.advance(&[file("3.jsonl"), file("6.jsonl")], &index);
         assert_eq!(numbers(&index), [4, 7]);
-        assert_eq!(index.read().unwrap().generation, 1);
+        assert_eq!(index.read().generation, 1);
     }
 
     #[test]
@@ -311,7 +300,7 @@ mod tests {
         fs::write(&file, header(0, "1") + &call(1)).unwrap();
         growth.advance(&[file], &index);
         assert_eq!(numbers(&index), [1]);
-        assert_eq!(index.read().unwrap().generation, 1);
+        assert_eq!(index.read().generation, 1);
     }
 
     #[test]
@@ -327,7 +316,7 @@ mod tests {
         for _ in 0..2 {
             growth.advance(&[file("0.jsonl"), file("9.jsonl")], &index);
             assert_eq!(numbers(&index), [1, 10]);
-            let note = index.read().unwrap().segments[0].note.clone().unwrap();
+            let note = index.read().segments[0].note.clone().unwrap();
             assert!(
                 note.ends_with(
                     "line 4 is damaged: entry 9 is where entry 3 belongs: a line is missing, or out of its place"

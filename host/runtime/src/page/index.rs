@@ -2,7 +2,6 @@
 //!
 //! It receives entries in order and answers questions about them; `growth.rs` reads them.
 
-use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hasher as _};
 use std::path::PathBuf;
 
@@ -130,7 +129,6 @@ pub(super) struct Index {
     pub(super) segments: Vec<Segment>,
     pub(super) decisions: Vec<Decision>,
     pub(super) names: Vec<String>,
-    by_name: BTreeMap<String, u32>,
     /// The number of bytes read, and in total.
     pub(super) read: u64,
     pub(super) size: u64,
@@ -300,13 +298,12 @@ impl Index {
     }
 
     fn name(&mut self, name: &str) -> u32 {
-        if let Some(known) = self.by_name.get(name) {
-            return *known;
-        }
-        let at = u32::try_from(self.names.len()).unwrap_or(u32::MAX);
-        self.names.push(name.to_owned());
-        self.by_name.insert(name.to_owned(), at);
-        at
+        let known = self.names.iter().position(|known| known == name);
+        let at = known.unwrap_or_else(|| {
+            self.names.push(name.to_owned());
+            self.names.len() - 1
+        });
+        u32::try_from(at).unwrap_or(u32::MAX)
     }
 
     /// Forgets the oldest segments, whose files were removed.
@@ -340,10 +337,7 @@ impl Index {
     }
 
     pub(super) fn name_of(&self, decision: &Decision) -> &str {
-        usize::try_from(decision.name)
-            .ok()
-            .and_then(|at| self.names.get(at))
-            .map_or("", String::as_str)
+        nth(&self.names, decision.name).map_or("", String::as_str)
     }
 
     /// The guest that made a decision.
@@ -352,9 +346,7 @@ impl Index {
     }
 
     pub(super) fn segment_of(&self, decision: &Decision) -> Option<&Segment> {
-        usize::try_from(decision.segment)
-            .ok()
-            .and_then(|at| self.segments.get(at))
+        nth(&self.segments, decision.segment)
     }
 
     /// Whether another guest is known to differ first in this decision.
@@ -369,14 +361,8 @@ impl Index {
             return Box::new(self.decisions.iter());
         }
         let wanted: Vec<bool> = self.names.iter().map(|name| name.contains(&filter.name)).collect();
-        let named = move |at: u32| {
-            usize::try_from(at)
-                .ok()
-                .and_then(|at| wanted.get(at))
-                .is_some_and(|wanted| *wanted)
-        };
         let fits = move |decision: &&Decision| {
-            named(decision.name)
+            nth(&wanted, decision.name) == Some(&true)
                 && (filter.outcome(decision.outcome) || filter.is_problems() && self.differs(decision))
                 && (!filter.writes || decision.writes > 0)
         };
@@ -406,6 +392,11 @@ impl Index {
         let (before, after) = self.decisions.split_at_checked(at)?;
         after.iter().find(is_twin).or_else(|| before.iter().rev().find(is_twin))
     }
+}
+
+/// A decision keeps positions in 4 bytes.
+fn nth<T>(all: &[T], at: u32) -> Option<&T> {
+    all.get(usize::try_from(at).ok()?)
 }
 
 impl Decision {

@@ -5,8 +5,9 @@
 use std::collections::BTreeMap;
 use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use serde::Serialize;
 use trueup_base::regular;
 
@@ -72,7 +73,7 @@ pub(super) struct Cache(Arc<Mutex<BTreeMap<(PathBuf, u64), OfFile>>>);
 /// Searches these files, which are sorted, newest first.
 pub(super) async fn newest(source: &Source, cache: &Cache, files: Vec<Written>) -> Result<Newest, Refused> {
     let (mut newest, mut bytes, count) = (Newest::default(), 0, files.len());
-    let mut before = std::mem::take(&mut *cache.0.lock().unwrap_or_else(PoisonError::into_inner));
+    let mut before = std::mem::take(&mut *cache.0.lock());
     let mut now = BTreeMap::new();
     for (at, file) in files.into_iter().enumerate() {
         let problem = newest.problem.as_ref();
@@ -101,7 +102,7 @@ pub(super) async fn newest(source: &Source, cache: &Cache, files: Vec<Written>) 
         later(&mut newest.decision, found.decision.as_ref(), &id);
         now.insert(file_read, found);
     }
-    *cache.0.lock().unwrap_or_else(PoisonError::into_inner) = now;
+    *cache.0.lock() = now;
     Ok(newest)
 }
 
@@ -208,7 +209,7 @@ mod tests {
     #[tokio::test]
     async fn the_newest_problem_of_all_recordings_is_found() {
         let state = tempfile::tempdir().unwrap();
-        let source = Source::new(vec![state.path().to_owned()]);
+        let source = Source::new(vec![state.path().to_owned()], None);
         let place = |key: &str, n: u64| Some((format!("g/{key}"), n));
         assert_eq!(found(&source).await, (None, None));
         write(state.path(), "a", &[(10, OK), (90, OK)]);
@@ -234,7 +235,7 @@ mod tests {
             let ending = if at < 2 { TRAP } else { OK };
             write(state.path(), &at.to_string(), &[(10 + at as u64, ending)]);
         }
-        let source = Source::new(vec![state.path().to_owned()]);
+        let source = Source::new(vec![state.path().to_owned()], None);
         let newest = source.newest(None).await.ok().unwrap();
         assert_eq!((newest.problem.map(|found| found.r), newest.unread), (None, 2));
     }

@@ -391,9 +391,8 @@ struct AgainstOf {
 
 async fn against(State(source): State<Source>, Query(asked): Query<AgainstOf>) -> Result<Json<Comparison>, Refused> {
     let Some(other) = source.other_guest() else {
-        return Err(Refused::not_found(
-            "there is no other guest to hold it against; give one with `--against`".to_owned(),
-        ));
+        let why = "there is no other guest to hold it against; give one with `--against`";
+        return Err(Refused::not_found(why));
     };
     if let Some(n) = asked.n {
         let (_, decision, path) = find(&source, &asked.r, n).await?;
@@ -403,7 +402,7 @@ async fn against(State(source): State<Source>, Query(asked): Query<AgainstOf>) -
     let path = asked
         .segment
         .and_then(|at| opened.index().segments.get(at).map(|segment| segment.path.clone()));
-    let path = path.ok_or_else(|| Refused::not_found("there is no such segment".to_owned()))?;
+    let path = path.ok_or_else(|| Refused::not_found("there is no such segment"))?;
     let comparison = other.segment(&path).await;
     opened.compared(&path, comparison.diverged_at);
     Ok(Json(comparison))

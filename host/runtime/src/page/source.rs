@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
 use super::against::Against;
 use super::catalog::{self, Location, Recording};
@@ -64,21 +66,15 @@ pub(super) struct Opened {
 
 impl Source {
     /// Recordings in files, folders of segments, and state folders. The page searches these paths repeatedly, so a
-    /// folder may be empty at first.
-    pub fn new(paths: Vec<PathBuf>) -> Self {
-        Self::with(paths, ALONE, None)
+    /// folder may be empty at first. `against`: another guest to compare every recording with.
+    pub fn new(paths: Vec<PathBuf>, against: Option<Against>) -> Self {
+        Self::with(paths, ALONE, against)
     }
 
     /// The recordings in a host's state folder, for the host itself: fewer are open at once, and only the first
     /// decisions of a long one are listed.
     pub fn of_state_dir(state_dir: &Path) -> Self {
         Self::with(vec![state_dir.to_owned()], IN_A_HOST, None)
-    }
-
-    /// Adds another guest to compare every recording with.
-    #[must_use]
-    pub fn against(self, against: Against) -> Self {
-        Self::with(self.inner.paths.clone(), self.inner.bounds, Some(against))
     }
 
     fn with(paths: Vec<PathBuf>, bounds: Bounds, against: Option<Against>) -> Self {
@@ -101,7 +97,7 @@ impl Source {
     /// All current recordings. Reads folders.
     pub(super) fn recordings(&self) -> BTreeMap<String, Recording> {
         let found = catalog::recordings(&self.inner.paths);
-        lock(&self.inner.found).clone_from(&found);
+        self.inner.found.lock().clone_from(&found);
         found
     }
 
@@ -121,14 +117,14 @@ impl Source {
     }
 
     fn recording(&self, id: &str) -> Option<Recording> {
-        let known = lock(&self.inner.found).get(id).cloned();
+        let known = self.inner.found.lock().get(id).cloned();
         known.or_else(|| self.recordings().remove(id))
     }
 
     /// Opens a recording. `None` if there is none with this id.
     pub(super) fn open(&self, id: &str) -> Option<Arc<Opened>> {
         let recording = self.recording(id)?;
-        let mut opened = lock(&self.inner.opened);
+        let mut opened = self.inner.opened.lock();
         let known = opened
             .iter()
             .position(|(known, _)| known == id)
@@ -156,12 +152,12 @@ impl Source {
 impl Opened {
     /// The current index.
     pub(super) fn index(&self) -> RwLockReadGuard<'_, Index> {
-        self.index.read().unwrap_or_else(PoisonError::into_inner)
+        self.index.read()
     }
 
     /// Another guest was compared with this file: where it differs first, if it does.
     pub(super) fn compared(&self, file: &Path, differs_at: Option<u64>) {
-        let mut index = self.index.write().unwrap_or_else(PoisonError::into_inner);
+        let mut index = self.index.write();
         // By its path: its position may have changed meanwhile.
         if let Some(segment) = index.segments.iter_mut().find(|segment| segment.path == file) {
             segment.differs_at = differs_at;
@@ -171,7 +167,7 @@ impl Opened {
     /// Reads new entries in the background. Returns at once; only one look runs at a time.
     pub(super) fn look(self: &Arc<Self>) {
         {
-            let mut looked = lock(&self.looked);
+            let mut looked = self.looked.lock();
             if looked.is_some_and(|at| at.elapsed() < LOOK_AGAIN_AFTER) {
                 return;
             }
@@ -179,15 +175,11 @@ impl Opened {
         }
         let this = Arc::clone(self);
         tokio::task::spawn_blocking(move || {
-            if let Ok(mut growth) = this.growth.try_lock() {
+            if let Some(mut growth) = this.growth.try_lock() {
                 growth.advance(&this.location.files(), &this.index);
             }
         });
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -206,10 +198,10 @@ mod tests {
             for id in ["g/a", "g/b", "g/a", "g/c"] {
                 assert!(source.open(id).is_some(), "{id}");
             }
-            let opened = lock(&source.inner.opened);
+            let opened = source.inner.opened.lock();
             opened.iter().map(|(id, _)| id.clone()).collect::<Vec<_>>()
         };
         assert_eq!(indexed(Source::of_state_dir(state.path())), ["g/a", "g/c"]);
-        assert_eq!(indexed(Source::new(vec![state.path().to_owned()])).len(), 3);
+        assert_eq!(indexed(Source::new(vec![state.path().to_owned()], None)).len(), 3);
     }
 }

@@ -14,8 +14,8 @@
 //! a recording that is open. What `trueup explain` shows of a key counts with its recording, and is removed with it.
 
 use std::collections::BTreeMap;
-use std::fs::{self, DirEntry, File};
-use std::io::{self, BufRead as _, BufReader};
+use std::fs::{self, File};
+use std::io::{self, BufReader, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -27,6 +27,7 @@ use trueup_journal::Files;
 use trueup_work::host_context::HostContext;
 use trueup_worlds::KINDS;
 
+use crate::folders::{folders_in, listed};
 use crate::state_lock::AtStart;
 
 const LOOK_EVERY: Duration = Duration::from_secs(3600);
@@ -138,15 +139,17 @@ impl Limits {
 
     fn recordings(&self) -> io::Result<Vec<Recording>> {
         let mut found = Vec::new();
-        for (guest, folder) in folders(&self.state_dir.join("journals"))? {
-            let mut decisions = self.decisions(&guest)?;
-            for (name, folder) in folders(&folder)? {
-                let key_file = self.state_dir.join("keys").join(&guest).join(format!("{name}.json"));
+        for of_guest in folders_in(&self.state_dir.join("journals"))? {
+            let Some(guest) = name(&of_guest) else { continue };
+            let mut decisions = self.decisions(guest)?;
+            for folder in folders_in(&of_guest)? {
+                let Some(name) = name(&folder) else { continue };
+                let key_file = self.state_dir.join("keys").join(guest).join(format!("{name}.json"));
                 let parts = parts(&folder)?;
-                let decisions = decisions.remove(&name).unwrap_or_default();
+                let decisions = decisions.remove(name).unwrap_or_default();
                 let all = parts.iter().chain(&decisions);
                 found.push(Recording {
-                    is_gone: self.keyed.contains(&guest.as_str()) && !key_file.exists(),
+                    is_gone: self.keyed.contains(&guest) && !key_file.exists(),
                     written_at: all.map(|part| part.modified).max().unwrap_or(SystemTime::UNIX_EPOCH),
                     folder,
                     key_file,
@@ -201,17 +204,8 @@ impl Part {
     /// Whether its first line is complete. An instance can't be rebuilt from a segment that has only been begun.
     fn begins_whole(&self) -> bool {
         let Ok(file) = File::open(&self.path) else { return false };
-        let mut file = BufReader::new(file);
-        loop {
-            let (has_end, length) = match file.fill_buf() {
-                Ok(bytes) => (bytes.contains(&b'\n'), bytes.len()),
-                Err(_) => return false,
-            };
-            if has_end || length == 0 {
-                return has_end;
-            }
-            file.consume(length);
-        }
+        let mut bytes = BufReader::new(file).bytes().map_while(Result::ok);
+        bytes.any(|byte| byte == b'\n')
     }
 }
 
@@ -234,25 +228,9 @@ impl Recording {
     }
 }
 
-/// What is in a folder. Nothing if the folder does not exist.
-fn listed(folder: &Path) -> io::Result<Vec<DirEntry>> {
-    match fs::read_dir(folder) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
-        listed => listed?.collect(),
-    }
-}
-
-/// The folders in a folder, with their names.
-fn folders(folder: &Path) -> io::Result<Vec<(String, PathBuf)>> {
-    let mut found = Vec::new();
-    for entry in listed(folder)? {
-        if let Ok(name) = entry.file_name().into_string()
-            && entry.file_type()?.is_dir()
-        {
-            found.push((name, entry.path()));
-        }
-    }
-    Ok(found)
+/// The name of a folder, if it is text: those that a host makes are.
+fn name(folder: &Path) -> Option<&str> {
+    folder.file_name()?.to_str()
 }
 
 /// The files in a folder. Files may come and go meanwhile.
@@ -359,7 +337,7 @@ mod tests {
         let mut found = Vec::new();
         let mut folders = vec![state_dir.to_owned()];
         while let Some(folder) = folders.pop() {
-            folders.extend(super::folders(&folder).unwrap().into_iter().map(|(_, folder)| folder));
+            folders.extend(folders_in(&folder).unwrap());
             let files = parts(&folder).unwrap().into_iter().map(|part| part.path);
             found.extend(files.map(|path| path.strip_prefix(state_dir).unwrap().display().to_string()));
         }

@@ -300,13 +300,12 @@ async fn joined(loops: Vec<(&'static str, bool, Loop<'_>)>, context: &RunContext
     let loops = loops.into_iter().map(async |(name, reports_source, running)| {
         let ended = running.await;
         context.one_ended();
-        ended.map(|summary| {
-            summary.map(|summary| Part {
-                name,
-                reports_source,
-                summary,
-            })
-        })
+        let part = |summary| Part {
+            name,
+            reports_source,
+            summary,
+        };
+        ended.map(|summary| summary.map(part))
     });
     let mut all = Ended::default();
     for ended in join_all(loops).await {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use trueup_config::Config;
 use trueup_election::Election;
+use trueup_sources::Source;
 use trueup_sources::kubernetes::Kubernetes;
 use trueup_work::cluster;
 use trueup_work::host_context::HostContext;
@@ -24,7 +25,6 @@ pub(super) struct Setups<'c> {
 }
 
 /// What a run looks at beside its loops.
-#[derive(Default)]
 pub(super) struct Around {
     /// For the API server of the source.
     pub(super) client: Option<kube::Client>,
@@ -43,28 +43,21 @@ impl<'c> Setups<'c> {
         extent: RunMode,
         leading: &mut Option<Leading>,
     ) -> Result<(Self, Around), SetupError> {
-        let Some(source) = config.source() else {
-            resign(leading.take()).await;
-            let leadership = Leading::alone().leadership();
-            let kinds = set_up(config, host_context, extent, &leadership).await?;
-            return Ok((
-                Self {
-                    kinds,
-                    leadership,
-                    inputs: Vec::new(),
-                },
-                Around::default(),
-            ));
+        let source = config.source();
+        let client = match source {
+            Some(source) => client_of(config, source).await?,
+            None => None,
         };
-        Input::check(source).await?;
-        let client = Input::client(source).await?;
-        if client.is_none() {
-            cluster::is_no_clusters(&config.state_dir, source).map_err(SetupError::misused)?;
-        }
         let leading = lead(leading, config, client.clone()).await?;
-        let (leadership, election) = (leading.leadership(), leading.election());
+        let leadership = leading.leadership();
+        let mut around = Around {
+            client,
+            cluster: None,
+            election: leading.election(),
+        };
         let kinds = set_up(config, host_context, extent, &leadership).await?;
-        if let (RunMode::Once, Some(client)) = (extent, &client) {
+        let mut inputs = Vec::new();
+        if let (RunMode::Once, Some(source), Some(client)) = (extent, source, &around.client) {
             // Reports problems with the source before the host takes the Lease.
             Input::once(source).await?;
             cluster::belongs(&config.state_dir, client)
@@ -72,29 +65,24 @@ impl<'c> Setups<'c> {
                 .map_err(SetupError::misused)?;
         }
         leading.begin(extent == RunMode::Once).await?;
-        // With `--once`, the host lists after it has taken the Lease.
-        let input = match extent {
-            RunMode::Once => Input::once(source).await,
-            RunMode::UntilStopped => Input::watched(source).await,
-        }?;
-        let mut inputs = Vec::new();
-        for _ in kinds.iter().filter(|(kind, _)| kind.reads_source()).skip(1) {
-            inputs.push(input.once_more(source)?);
+        if let Some(source) = source {
+            // With `--once`, the host lists after it has taken the Lease.
+            let input = match extent {
+                RunMode::Once => Input::once(source).await,
+                RunMode::UntilStopped => Input::watched(source).await,
+            }?;
+            for _ in kinds.iter().filter(|(kind, _)| kind.reads_source()).skip(1) {
+                inputs.push(input.once_more(source)?);
+            }
+            around.cluster.clone_from(&input.cluster);
+            inputs.push(input);
         }
-        let around = Around {
-            client,
-            cluster: input.cluster.clone(),
-            election,
+        let setups = Self {
+            kinds,
+            leadership,
+            inputs,
         };
-        inputs.push(input);
-        Ok((
-            Self {
-                kinds,
-                leadership,
-                inputs,
-            },
-            around,
-        ))
+        Ok((setups, around))
     }
 
     /// Ends what was started for the loops.
@@ -103,6 +91,16 @@ impl<'c> Setups<'c> {
             ready.stop().await;
         }
     }
+}
+
+/// Checks the source. Returns the client for its API server, if it is one.
+async fn client_of(config: &Config, source: &Source) -> Result<Option<kube::Client>, SetupError> {
+    Input::check(source).await?;
+    let client = Input::client(source).await?;
+    if client.is_none() {
+        cluster::is_no_clusters(&config.state_dir, source).map_err(SetupError::misused)?;
+    }
+    Ok(client)
 }
 
 /// What the configuration names, in the order of the list.

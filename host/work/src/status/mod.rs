@@ -240,11 +240,6 @@ impl HostStatus {
         inner.source.notes = notes.take(PROBLEMS_MAX).map(str::to_owned).collect();
     }
 
-    /// What cannot be read of the source, one line each.
-    pub fn source_problems(&self) -> Vec<String> {
-        self.inner.lock().source.problems.clone()
-    }
-
     /// Whether the source was read at least once since the start.
     pub fn is_synced(&self) -> bool {
         self.inner.lock().source.synced

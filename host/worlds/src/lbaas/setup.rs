@@ -125,7 +125,7 @@ pub(super) fn connect(
     match &lbaas.backend {
         LbaasBackend::Anexia(backend) => {
             let settings = backend.settings(simulated);
-            let token = token::read(&settings).map_err(SetupError::misused)?;
+            let token = token::read(&settings.token).map_err(SetupError::misused)?;
             let metrics = EngineMetrics {
                 metrics: Arc::clone(metrics),
                 in_flight: AtomicI64::new(0),

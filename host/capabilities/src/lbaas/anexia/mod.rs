@@ -51,7 +51,7 @@ use self::http::{Call, Engine, Pauses};
 use self::intents::Intents;
 pub use self::owned::Owned;
 pub use self::settings::Settings;
-pub use self::token::TOKEN_ENV_DEFAULT;
+pub use self::token::{TOKEN_ENV_DEFAULT, TokenAt};
 use crate::lbaas::{Api, Error, Object, ObjectRef, Spec, State};
 pub use crate::remote::SettingsError;
 use crate::remote::client;

@@ -1,10 +1,9 @@
 //! How to reach the Engine. The configuration checks the numbers.
 
-use std::path::PathBuf;
-
 use trueup_base::http::client::base_url;
 use url::Url;
 
+use super::token::{TOKEN_ENV_DEFAULT, TokenAt};
 use crate::remote::SettingsError;
 
 /// How to reach the Engine. All settings are optional.
@@ -14,10 +13,8 @@ pub struct Settings {
     pub url: String,
     /// Whether the token may be sent over plain `http` to another machine. Default false.
     pub allow_http: bool,
-    /// File that holds the token, without regard to surrounding white space. Default: none.
-    pub token_file: Option<PathBuf>,
-    /// Environment variable that holds the token if there is no file. Default `TRUEUP_LBAAS_TOKEN`.
-    pub token_env: Option<String>,
+    /// Where the token is. Default: the variable [`TOKEN_ENV_DEFAULT`].
+    pub token: TokenAt,
     /// The maximum number of concurrent requests of the whole host, 1 to 1000. Default 16.
     pub max_concurrent_requests: u16,
     /// The requested number of entries per page of a list, 1 to 1000. Default 100.
@@ -35,8 +32,7 @@ impl Default for Settings {
         Self {
             url: "https://engine.anexia-it.com".to_owned(),
             allow_http: false,
-            token_file: None,
-            token_env: None,
+            token: TokenAt::Variable(TOKEN_ENV_DEFAULT.to_owned()),
             max_concurrent_requests: 16,
             page_size: 100,
             request_timeout_ms: 30_000,

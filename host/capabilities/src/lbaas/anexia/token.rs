@@ -1,28 +1,50 @@
 //! The Engine's token, from a file or an environment variable.
 
 use std::env::VarError;
-use std::path::Path;
+use std::fmt;
+use std::path::{Path, PathBuf};
 
+use serde::{Serialize, Serializer};
 use trueup_base::http::secret::Secret;
 use trueup_base::regular;
 
-use super::settings::Settings;
 use crate::remote::SettingsError;
 
-/// The default source of the token if neither `token_file` nor `token_env` is set.
+/// The variable that holds the Engine's token if the configuration names none.
 pub const TOKEN_ENV_DEFAULT: &str = "TRUEUP_LBAAS_TOKEN";
 
-/// Reads the token from the source in the settings.
+/// Where a token is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TokenAt {
+    /// `token_file`: in this file; surrounding whitespace is ignored.
+    File(PathBuf),
+    /// `token_env`: in this environment variable.
+    Variable(String),
+}
+
+impl Serialize for TokenAt {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl fmt::Display for TokenAt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(path) => write!(f, "the file `{}`", path.display()),
+            Self::Variable(name) => write!(f, "the variable `{name}`"),
+        }
+    }
+}
+
+/// Reads the Engine's token.
 ///
 /// # Errors
-/// If there are two sources, if the source can't be read, or if its content can't be a token.
-pub fn read(settings: &Settings) -> Result<Secret, SettingsError> {
-    match (&settings.token_file, &settings.token_env) {
-        (Some(_), Some(_)) => Err(SettingsError(
-            "`token_file` and `token_env` are both set: leave one of them out".to_owned(),
-        )),
-        (Some(path), None) => from_file(path),
-        (None, name) => from_env(name.as_deref().unwrap_or(TOKEN_ENV_DEFAULT)),
+/// If it can't be read, or can't be a token.
+pub fn read(at: &TokenAt) -> Result<Secret, SettingsError> {
+    match at {
+        TokenAt::File(path) => from_file(path),
+        TokenAt::Variable(name) => from_env(name),
     }
 }
 

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use trueup_base::progress;
-use trueup_runtime::control::{Client, ClientError};
+use trueup_runtime::control::Client;
+use trueup_work::setup::SetupError;
 use trueup_work::status::{Role, Status};
 use trueup_worlds::KINDS;
 
@@ -73,7 +74,7 @@ impl Host {
         Ok(changed)
     }
 
-    fn ask<T>(&self, question: impl AsyncFnOnce(&Client) -> Result<T, ClientError>) -> Result<T, Failure> {
+    fn ask<T>(&self, question: impl AsyncFnOnce(&Client) -> Result<T, SetupError>) -> Result<T, Failure> {
         let state_dir = self.state_dir()?;
         let client = Client::new(&state_dir)?;
         Ok(crate::commands::block_on(question(&client))??)

@@ -11,7 +11,7 @@ use trueup_registry::Reference;
 use trueup_runtime::page::{self, Against, Source};
 
 use crate::commands::recordings::Recordings;
-use crate::exit::{Ending, Exit, misused};
+use crate::exit::{Ending, Exit, Failure, misused};
 use crate::output::{self, Output};
 
 #[derive(Debug, clap::Args)]
@@ -46,13 +46,8 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
             .with_context(|| format!("can't read `{}`", file.display()))
             .map_err(misused)?;
     }
-    let mut source = Source::new(files);
-    if let Some(guest) = &args.against {
-        let loader = crate::commands::loader()?;
-        let reference = Reference::parse(guest, Path::new("")).map_err(misused)?;
-        let program = loader.program(&reference).map_err(misused)?;
-        source = source.against(Against::new(loader.engine, program));
-    }
+    let against = args.against.as_deref().map(compared_with).transpose()?;
+    let source = Source::new(files, against);
     let (listen, open) = (args.listen, args.open);
     crate::commands::block_on(async move {
         let listener = tokio::net::TcpListener::bind(listen)
@@ -77,6 +72,13 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
             }
         }
     })?
+}
+
+fn compared_with(guest: &str) -> Result<Against, Failure> {
+    let loader = crate::commands::loader()?;
+    let reference = Reference::parse(guest, Path::new("")).map_err(misused)?;
+    let program = loader.program(&reference).map_err(misused)?;
+    Ok(Against::new(loader.engine, program))
 }
 
 /// Prints the address even if no browser opens.

@@ -16,7 +16,7 @@ use crate::exit::{Ending, Exit, Failure};
 use crate::output::{self, Output};
 
 #[cfg_attr(not(feature = "top"), expect(unused_imports, reason = "`top` shows them too"))]
-pub(super) use self::text::{bytes, negs_of, next_try, since, what, without_problems};
+pub(super) use self::text::{bytes, negs_of, next_try, process, since, what, without_problems};
 
 /// A key that runs for this long is shown, in milliseconds.
 const LONG_MS: u64 = 60_000;
@@ -54,19 +54,16 @@ pub(super) fn exec(args: &Args, output: Output) -> Ending {
 fn look(client: &Client, keys: bool, output: Output) -> Result<Picture, Failure> {
     let asked = super::block_on(async {
         let status: Status = client.get("status").await?;
-        let beside = if keys {
-            Vec::new()
-        } else {
-            beside(client, &status).await?
+        let (keys, beside) = match keys {
+            true => (Some(all_keys(client).await?), Vec::new()),
+            false => (None, beside(client, &status).await?),
         };
-        let keys = if keys { Some(all_keys(client).await?) } else { None };
         Ok::<_, Failure>((status, keys, beside))
     })?;
     let (status, keys, beside) = asked?;
-    let exit = if status.problems.is_empty() {
-        Exit::Done
-    } else {
-        Exit::Failed
+    let exit = match status.problems.is_empty() {
+        true => Exit::Done,
+        false => Exit::Failed,
     };
     let shown = WithKeys {
         status: &status,

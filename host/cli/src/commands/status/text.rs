@@ -109,15 +109,20 @@ fn read_again(host: &HostShown) -> String {
     [read, refused, Some(changed)].into_iter().flatten().collect()
 }
 
-fn host(status: &Status) -> String {
-    let host = &status.host;
-    let mut text = format!(
+/// `trueup 0.1.0, process 17, leading, up 12 s`.
+pub(in crate::commands) fn process(host: &HostShown) -> String {
+    format!(
         "trueup {}, process {}, {}, up {}",
         host.version,
         host.pid,
         host.role,
         passed(host.now_ms.saturating_sub(host.started_ms))
-    );
+    )
+}
+
+fn host(status: &Status) -> String {
+    let host = &status.host;
+    let mut text = process(host);
     if !host.identity.is_empty() {
         // Writing to a String can't fail.
         let _ = write!(text, ", as `{}`", printable(&host.identity));

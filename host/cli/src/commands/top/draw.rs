@@ -10,7 +10,7 @@ use trueup_base::text::{counted, passed};
 use trueup_work::status::{KeyShown, KeyState, Status};
 
 use super::app::{App, View};
-use crate::commands::status::{bytes, negs_of, next_try, since, what, without_problems};
+use crate::commands::status::{bytes, negs_of, next_try, process, since, what, without_problems};
 use crate::output::{self, or_dash, printable};
 
 /// How many guests get a line: two worlds run.
@@ -60,14 +60,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, app: &mut App) {
 fn head_lines(app: &App) -> Vec<Line<'static>> {
     let status = &app.data.status;
     let host = &status.host;
-    let mut first = format!(
-        "trueup {}, process {}, {}, up {}, {}",
-        host.version,
-        host.pid,
-        host.role,
-        passed(host.now_ms.saturating_sub(host.started_ms)),
-        bytes(status.memory.resident_bytes)
-    );
+    let mut first = format!("{}, {}", process(host), bytes(status.memory.resident_bytes));
     if host.stopping {
         first.push_str(", stopping");
     }

@@ -9,9 +9,7 @@ mod draw;
 mod tests;
 
 use std::io::IsTerminal as _;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc;
+use std::sync::mpsc::{self, TryRecvError};
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
@@ -59,25 +57,24 @@ pub(super) fn exec(args: &Args) -> Ending {
     // If nothing answers at all, print that as a line, without a screen.
     let first = tasks.block_on(ask(&client))?;
     let (answers, answered) = mpsc::channel();
-    let stop = Arc::new(AtomicBool::new(false));
-    let wanted = Arc::clone(&stop);
     tasks.spawn(async move {
-        super::listen_for_stop().await;
-        wanted.store(true, Ordering::SeqCst);
-    });
-    tasks.spawn(async move {
-        loop {
-            tokio::time::sleep(EVERY).await;
-            let answer = ask(&client).await.map_err(|failure| one_line(&failure));
-            if answers.send(answer).is_err() {
-                return;
+        let asking = async {
+            loop {
+                tokio::time::sleep(EVERY).await;
+                // When it ends, the display does not wait for an answer.
+                let _ = answers.send(ask(&client).await.map_err(|failure| one_line(&failure)));
             }
+        };
+        // The display ends when the sender is gone.
+        tokio::select! {
+            () = super::listen_for_stop() => {}
+            () = asking => {}
         }
     });
     force_color_output(colour::is_on(&std::io::stdout()));
     // From here on, a panic restores the terminal before it prints.
     let mut terminal = ratatui::try_init().context("taking the terminal")?;
-    let ended = show(&mut terminal, App::new(first), &answered, &stop);
+    let ended = show(&mut terminal, App::new(first), &answered);
     ratatui::try_restore().context("giving the terminal back")?;
     tasks.shutdown_background();
     ended?;
@@ -99,17 +96,16 @@ fn one_line(failure: &Failure) -> String {
     format!("{error:#}")
 }
 
-fn show(
-    terminal: &mut DefaultTerminal,
-    mut app: App,
-    answered: &mpsc::Receiver<Answer>,
-    stop: &AtomicBool,
-) -> anyhow::Result<()> {
+fn show(terminal: &mut DefaultTerminal, mut app: App, answered: &mpsc::Receiver<Answer>) -> anyhow::Result<()> {
     let mut has_news = true;
-    while !stop.load(Ordering::SeqCst) {
-        while let Ok(answer) = answered.try_recv() {
-            app.answered(answer);
-            has_news = true;
+    loop {
+        match answered.try_recv() {
+            Ok(answer) => {
+                app.answered(answer);
+                has_news = true;
+            }
+            Err(TryRecvError::Empty) => {}
+            Err(TryRecvError::Disconnected) => return Ok(()),
         }
         if has_news {
             terminal
@@ -128,7 +124,6 @@ fn show(
             return Ok(());
         }
     }
-    Ok(())
 }
 
 fn press(key: KeyEvent) -> Option<Press> {

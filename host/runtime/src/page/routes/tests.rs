@@ -10,7 +10,7 @@ async fn the_page_stands_under_any_prefix() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let routes = Router::new().route("/healthz", get(async || "well"));
-    let routes = under("/ui", Source::new(Vec::new()), routes);
+    let routes = under("/ui", Source::new(Vec::new(), None), routes);
     tokio::spawn(async move { axum::serve(listener, routes).await });
     let ask = async |path: &str, host: &str| {
         let mut stream = TcpStream::connect(address).await.unwrap();

@@ -1,6 +1,6 @@
 //! A host with one instance of the real guest, in a folder and on a disk that outlive it.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
@@ -12,7 +12,6 @@ use trueup_capabilities::grants::Grants;
 use trueup_capabilities::log::NoLog;
 use trueup_capabilities::meter::Limits;
 use trueup_config::FailurePolicy;
-use trueup_engine::{Engine, Options as EngineOptions};
 use trueup_instance::{Instances, Program, replay};
 use trueup_journal::{Files, Options, Outcome, Segment, instance_dir, segment_files};
 use trueup_sources::enis::{Eni, Enis};
@@ -21,37 +20,17 @@ use trueup_work::lifecycle::quarantine::{Quarantine, SetAside};
 use trueup_work::swap::FallBack;
 use trueup_worlds::ipam::guest as ipam;
 use trueup_worlds::ipam::{Event, ManagedGuest, Served, Settings, WarmTargets, guest_settings};
-use trueup_worlds::worlds;
 
 use super::disk::{ANSWER_BYTES, Disk};
 
-use crate::misbehaving::guests;
+use crate::versions::{ENGINE, only, program};
 
 pub(crate) const INSTANCE: &str = "pods";
 
 /// No test here takes this long: a test that hangs fails.
 pub(crate) const GUARD: Duration = Duration::from_secs(60);
 
-static ENGINE: LazyLock<Engine> = LazyLock::new(|| {
-    let cache_dir = Some(Path::new(env!("CARGO_TARGET_TMPDIR")).join("cache"));
-    Engine::new(&EngineOptions {
-        cache_dir,
-        ..EngineOptions::default()
-    })
-    .unwrap()
-});
-
-static PROGRAM: LazyLock<Arc<Program>> = LazyLock::new(|| {
-    let source = guests::SOURCES.iter().find(|source| source.name == ipam::NAME);
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("guests-ipam");
-    std::fs::create_dir_all(&folder).unwrap();
-    // Tests may run at the same time in separate processes.
-    let lock = std::fs::File::create(folder.join("lock")).unwrap();
-    lock.lock().unwrap();
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
-    let bytes = guests::build(root, &folder, source.unwrap()).unwrap();
-    Arc::new(Program::new(&ENGINE, ENGINE.load(&bytes).unwrap(), worlds()).unwrap())
-});
+static PROGRAM: LazyLock<Arc<Program>> = LazyLock::new(|| program(&only(ipam::NAME)));
 
 /// The parameters of a host. `dir` and `disk` outlive it.
 pub(crate) struct Stage {

@@ -10,37 +10,16 @@ use trueup_capabilities::grants::Grants;
 use trueup_capabilities::meter::Limits;
 use trueup_capabilities::neg::{Api, Endpoint, Error, NegRef, RequestId};
 use trueup_capabilities::{Backends, async_trait};
-use trueup_engine::{Engine, Options as EngineOptions};
 use trueup_instance::{Instances, Program};
 use trueup_journal::{Files, Options};
-use trueup_worlds::worlds;
 
-use crate::misbehaving::guests;
+use crate::versions::{ENGINE, only, program};
 
 pub(crate) const KEY: &str = "shop/web/80";
 
-static ENGINE: LazyLock<Engine> = LazyLock::new(|| {
-    let cache_dir = Some(Path::new(env!("CARGO_TARGET_TMPDIR")).join("cache"));
-    Engine::new(&EngineOptions {
-        cache_dir,
-        ..EngineOptions::default()
-    })
-    .unwrap()
-});
+pub(crate) static GUEST: LazyLock<Vec<u8>> = LazyLock::new(|| only("neg"));
 
-pub(crate) static GUEST: LazyLock<Vec<u8>> = LazyLock::new(|| {
-    let source = guests::SOURCES.iter().find(|source| source.name == "neg");
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("guests-neg");
-    std::fs::create_dir_all(&folder).unwrap();
-    // Tests may run at the same time in separate processes.
-    let lock = std::fs::File::create(folder.join("lock")).unwrap();
-    lock.lock().unwrap();
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
-    guests::build(root, &folder, source.unwrap()).unwrap()
-});
-
-static PROGRAM: LazyLock<Arc<Program>> =
-    LazyLock::new(|| Arc::new(Program::new(&ENGINE, ENGINE.load(&GUEST).unwrap(), worlds()).unwrap()));
+static PROGRAM: LazyLock<Arc<Program>> = LazyLock::new(|| program(&GUEST));
 
 /// Instances of one NEG name in two zones, recorded under `state_dir`.
 pub(crate) fn instances(state_dir: &Path) -> Instances {

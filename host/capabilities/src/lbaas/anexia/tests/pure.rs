@@ -8,7 +8,7 @@ use trueup_base::http::limit::{RateLimit, end_of, left_ms, retry_after_ms};
 use super::*;
 use crate::lbaas::State;
 use crate::lbaas::anexia::created::CreatedParents;
-use crate::lbaas::anexia::{SettingsError, wire};
+use crate::lbaas::anexia::{SettingsError, TokenAt, wire};
 
 #[test]
 fn states_go_by_id_then_by_type() {
@@ -258,12 +258,7 @@ fn settings_that_cannot_work_are_refused() {
 fn the_token_comes_from_one_place_and_shows_itself_nowhere() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("token");
-    let from_file = || {
-        token::read(&Settings {
-            token_file: Some(path.clone()),
-            ..Settings::default()
-        })
-    };
+    let from_file = || token::read(&TokenAt::File(path.clone()));
     let missing = from_file().unwrap_err();
     let text = "No such file or directory (os error 2)";
     assert_eq!(
@@ -289,28 +284,13 @@ fn the_token_comes_from_one_place_and_shows_itself_nowhere() {
     );
     let bad = token::new("two words", "the test").unwrap_err();
     assert!(!format!("{bad} {bad:?}").contains("words"));
-    let both = Settings {
-        token_file: Some(path),
-        token_env: Some("X".to_owned()),
-        ..Settings::default()
-    };
-    assert_eq!(
-        token::read(&both).unwrap_err().to_string(),
-        "`token_file` and `token_env` are both set: leave one of them out"
-    );
     // A variable that every cargo test has.
-    let variable = Settings {
-        token_env: Some("CARGO_PKG_NAME".to_owned()),
-        ..Settings::default()
-    };
+    let variable = TokenAt::Variable("CARGO_PKG_NAME".to_owned());
     assert_eq!(
         token::read(&variable).unwrap().header().to_str().unwrap(),
         "Token trueup-capabilities"
     );
-    let unset = Settings {
-        token_env: Some("TRUEUP_TEST_UNSET".to_owned()),
-        ..Settings::default()
-    };
+    let unset = TokenAt::Variable("TRUEUP_TEST_UNSET".to_owned());
     let error = token::read(&unset).unwrap_err().to_string();
     assert!(
         error.contains("`TRUEUP_TEST_UNSET` does not hold the Engine's token"),
