@@ -3,7 +3,7 @@
 use std::net::TcpListener;
 
 use rustix::process::Signal;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use support::{Engine, Object, Ran, Site, Started, program, ran, wait_until};
 
@@ -58,6 +58,24 @@ fn what_is_edited_becomes_true_without_a_restart() {
         site.history("lbaas").last().unwrap()["version"] == "2"
     });
     host.terminate().0.exits(0);
+}
+
+#[test]
+fn a_key_that_fails_before_and_after_a_reload_fails_since_before() {
+    let (engine, site, mut host) = running();
+    engine.fault(&json!({"path": "*", "times": 100_000, "status": 403}));
+    told(&site, &["reconcile", "default/web"]).exits(1);
+    let since_ms = || {
+        let status = told(&site, &["status", "--keys", "-o", "json"]).json();
+        let keys = status["all_keys"].as_array().unwrap();
+        let web = keys.iter().find(|key| key["key"] == "default/web")?;
+        web["error"].is_string().then(|| web["since_ms"].as_u64())?
+    };
+    let before = since_ms().unwrap();
+    host.signal(Signal::HUP);
+    host.wait_for("trueup.toml is read again and taken");
+    wait_until("it to fail again", || since_ms() == Some(before));
+    host.terminate();
 }
 
 #[test]

@@ -1,8 +1,9 @@
 //! What a guest holds over all its keys, and how much of it may be destroyed in one round without an operator's
 //! approval.
 //!
-//! Complements `quota.rs`, which limits one call. A round is everything that follows from one look at the source; it
-//! lasts while a part of it waits. Knows nothing of guests: keys are texts, and objects are counted.
+//! Complements `quota.rs`, which limits one call. A round lasts ten minutes from the first object that it destroys,
+//! and while a part of it waits: changes of the source that come one after another add up. It compares with what the keys
+//! held when it began. Knows nothing of guests: keys are texts, and objects are counted.
 //!
 //! ```text
 //! look   -> expect: what each key will lose --+
@@ -10,12 +11,20 @@
 //! approve -> the waiting keys may --------------> go
 //! ```
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
+use trueup_base::clock::Clock;
 
 /// The part of a refusal that tells it from one by grants.
 pub const WAITS: &str = "it waits for an approval";
+
+/// How long a round lasts from the first object that it destroys. Long enough for people and scripts that delete one object
+/// after another; short enough that the ordinary changes of a busy cluster do not add up to half of it.
+pub const ROUND_MS: u64 = 600_000;
 
 /// A destruction above both limits waits for an approval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -64,20 +73,23 @@ pub struct Waiting {
 }
 
 /// See the module.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Holdings(Mutex<State>);
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct State {
-    /// `None` if there is no limit.
-    above: Option<ApproveAbove>,
+    /// The limit, and the clock that measures rounds. `None` if there is no limit.
+    guard: Option<(ApproveAbove, Arc<dyn Clock>)>,
     held: BTreeMap<String, u64>,
     held_total: u64,
     going: BTreeMap<String, u64>,
     going_total: u64,
+    /// For each key that lost objects in this round: how many it had before.
+    before: BTreeMap<String, u64>,
+    /// How many objects these keys have less than before, and what earlier processes destroyed in this round.
     destroyed: u64,
-    /// For each key that lost objects and is not done: its earlier count, and its share of `destroyed`.
-    losing: BTreeMap<String, (u64, u64)>,
+    /// When the round destroyed its first object, by `Clock::steady_ms`.
+    began_ms: u64,
     refused: BTreeSet<String>,
     approved: BTreeSet<String>,
     is_changed: bool,
@@ -85,10 +97,16 @@ struct State {
     goes_on: bool,
 }
 
+impl fmt::Debug for Holdings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Holdings").field(&self.waiting()).finish()
+    }
+}
+
 impl Holdings {
     /// Enables the limit. Without this call, there is none.
-    pub fn guard(&self, above: ApproveAbove) {
-        self.0.lock().above = Some(above);
+    pub fn guard(&self, above: ApproveAbove, clock: Arc<dyn Clock>) {
+        self.0.lock().guard = Some((above, clock));
     }
 
     /// Continues from the state of an earlier process.
@@ -125,7 +143,7 @@ impl Holdings {
     pub fn held_by_gone(&self, key: &str) -> u64 {
         let mut state = self.0.lock();
         let typical = match state.held_total {
-            0 => u64::from(state.above.unwrap_or_default().objects) + 1,
+            0 => u64::from(state.above().objects) + 1,
             total => total.div_ceil(state.held.len() as u64),
         };
         match state.held.get(key) {
@@ -149,19 +167,11 @@ impl Holdings {
         state.is_changed |= state.held.remove(key).is_some();
     }
 
-    /// Begins a round with a look at the source, unless a part of the last one still waits.
-    pub fn begin_round(&self) {
-        let mut state = self.0.lock();
-        if state.refused.is_empty() && !std::mem::take(&mut state.goes_on) {
-            state.destroyed = 0;
-            state.losing.clear();
-        }
-    }
-
     /// Sets how many objects a key will lose in this round. 0 if the key is as desired, or nothing else is desired any
     /// more.
     pub fn expect(&self, key: &str, count: u64) {
         let mut state = self.0.lock();
+        state.end_if_over();
         if state.approved.contains(key) {
             return;
         }
@@ -177,7 +187,8 @@ impl Holdings {
     /// One line: the key waits for an approval.
     pub fn admit(&self, key: &str, count: u64) -> Result<(), String> {
         let mut state = self.0.lock();
-        if state.above.is_none() || state.approved.contains(key) {
+        state.end_if_over();
+        if state.guard.is_none() || state.approved.contains(key) {
             return Ok(());
         }
         let going = state.going.get(key).copied().unwrap_or_default().max(count);
@@ -223,20 +234,28 @@ impl Holdings {
     /// Records that a key lost this many objects.
     pub fn destroyed(&self, key: &str, count: u64) {
         let mut state = self.0.lock();
-        if state.above.is_none() || state.approved.contains(key) {
+        let Some((_, clock)) = &state.guard else { return };
+        let now_ms = clock.steady_ms();
+        if state.approved.contains(key) {
             return;
         }
-        let left = state.going.get(key).copied().unwrap_or_default().saturating_sub(count);
-        state.set_going(key, left);
-        state.destroyed += count;
-        let before = state.held.get(key).copied().unwrap_or_default();
-        state.losing.entry(key.to_owned()).or_insert((before, 0)).1 += count;
-        if let Some(held) = state.held.get_mut(key) {
-            let gone = count.min(*held);
-            *held -= gone;
-            state.held_total -= gone;
+        if state.before.is_empty() && state.destroyed == 0 {
+            state.began_ms = now_ms;
         }
         state.is_changed = true;
+        let left = state.going.get(key).copied().unwrap_or_default().saturating_sub(count);
+        state.set_going(key, left);
+        match state.held.get(key).copied() {
+            Some(held) => {
+                state.before.entry(key.to_owned()).or_insert(held);
+                state.hold(key, held.saturating_sub(count));
+            }
+            // It was not counted: it had at least these.
+            None => {
+                *state.before.entry(key.to_owned()).or_default() += count;
+                state.destroyed += count;
+            }
+        }
     }
 
     /// Records that a key is as desired, with this many objects.
@@ -252,15 +271,9 @@ impl Holdings {
         self.forget(key);
     }
 
-    /// Records that a key is as desired, so it loses nothing more. Objects that it lost and has again were replaced,
-    /// and do not count.
+    /// Records that a key is as desired, so it loses nothing more.
     pub fn done(&self, key: &str) {
         let mut state = self.0.lock();
-        if let Some((before, destroyed)) = state.losing.remove(key) {
-            let held = state.held.get(key).copied().unwrap_or_default();
-            let replaced = destroyed.saturating_sub(before.saturating_sub(held));
-            state.destroyed = state.destroyed.saturating_sub(replaced);
-        }
         state.set_going(key, 0);
         state.approved.remove(key);
         state.is_changed |= state.refused.remove(key);
@@ -308,18 +321,48 @@ impl Holdings {
         }
         state.approved.extend(waiting.keys.iter().cloned());
         state.refused.clear();
-        state.destroyed = 0;
-        state.losing.clear();
+        state.begin_round();
         state.is_changed = true;
         Some(waiting)
     }
 }
 
 impl State {
+    fn above(&self) -> ApproveAbove {
+        self.guard.as_ref().map(|(above, _)| *above).unwrap_or_default()
+    }
+
+    /// A key has this many objects. Those that it lost in this round and has again were replaced, and do not count.
     fn hold(&mut self, key: &str, count: u64) {
+        self.destroyed = self.destroyed.saturating_sub(self.lost(key));
         let before = self.held.insert(key.to_owned(), count);
+        self.destroyed += self.lost(key);
         self.is_changed |= before != Some(count);
         self.held_total = self.held_total - before.unwrap_or_default() + count;
+    }
+
+    /// How many objects a key has less than when the round began.
+    fn lost(&self, key: &str) -> u64 {
+        let held = self.held.get(key).copied().unwrap_or_default();
+        self.before.get(key).map_or(0, |before| before.saturating_sub(held))
+    }
+
+    fn begin_round(&mut self) {
+        self.destroyed = 0;
+        self.before.clear();
+    }
+
+    /// Ends the round after [`ROUND_MS`] if nothing of it waits. One that goes on from an earlier process or term lasts for
+    /// as long from now on.
+    fn end_if_over(&mut self) {
+        let Some((_, clock)) = &self.guard else { return };
+        let now_ms = clock.steady_ms();
+        if std::mem::take(&mut self.goes_on) {
+            self.began_ms = now_ms;
+        }
+        if self.refused.is_empty() && now_ms.saturating_sub(self.began_ms) >= ROUND_MS {
+            self.begin_round();
+        }
     }
 
     fn set_going(&mut self, key: &str, count: u64) {
@@ -338,11 +381,11 @@ impl State {
 
     fn is_above(&self) -> bool {
         let going = self.going_total + self.destroyed;
-        self.above.is_some_and(|above| above.is_above(going, self.all()))
+        self.guard.is_some() && self.above().is_above(going, self.all())
     }
 
     fn why(&self) -> String {
-        let above = self.above.unwrap_or_default();
+        let above = self.above();
         format!(
             "destroying {} of {} objects is more than {} and more than {} %: {WAITS}, or for a change of the source after \
              which less is to go; type: trueup approve",
@@ -365,16 +408,68 @@ impl State {
 
 #[cfg(test)]
 mod tests {
+    use trueup_base::clock::VirtualClock;
+
     use super::*;
+
+    /// Guarded, with nothing counted.
+    fn uncounted() -> (Holdings, Arc<VirtualClock>) {
+        let (holdings, clock) = (Holdings::default(), Arc::new(VirtualClock::new(0)));
+        holdings.guard(ApproveAbove::default(), Arc::<VirtualClock>::clone(&clock));
+        (holdings, clock)
+    }
 
     /// The three Services of the quickstart.
     fn holdings() -> Holdings {
-        let holdings = Holdings::default();
-        holdings.guard(ApproveAbove::default());
+        counted().0
+    }
+
+    fn counted() -> (Holdings, Arc<VirtualClock>) {
+        let (holdings, clock) = uncounted();
         for (key, count) in [("web", 14), ("api", 8), ("dns", 7)] {
             holdings.hold(key, count);
         }
-        holdings
+        (holdings, clock)
+    }
+
+    #[test]
+    fn removals_one_after_another_add_up_for_ten_minutes() {
+        let (all, clock) = counted();
+        for number in 1..=6 {
+            all.hold(&format!("s{number}"), 2);
+        }
+        let gone = |key: &str| {
+            all.expect(key, all.held_by_gone(key));
+            let admitted = all.admit_all(key);
+            if admitted.is_ok() {
+                all.emptied(key);
+            }
+            admitted
+        };
+        clock.advance_ms(ROUND_MS);
+        for key in ["web", "s1", "s2", "s3"] {
+            assert_eq!(gone(key), Ok(()), "20 of 41");
+            clock.advance_ms(ROUND_MS / 4 - 1);
+        }
+        assert!(gone("s4").is_err(), "22 of 41");
+        clock.advance_ms(ROUND_MS);
+        assert!(gone("s4").is_err(), "a round lasts while a part of it waits");
+        all.expect("s4", 0);
+        assert_eq!(all.waiting(), None, "its manifest is back");
+        assert_eq!(gone("s4"), Ok(()), "2 of 21");
+    }
+
+    #[test]
+    fn what_is_replaced_one_after_another_does_not_wait() {
+        let all = holdings();
+        for (key, count) in [("web", 14), ("api", 8), ("dns", 7), ("web", 14)] {
+            for _ in 0..count {
+                assert_eq!(all.admit(key, 1), Ok(()));
+                all.destroyed(key, 1);
+                all.settled(key, count - 1);
+                all.settled(key, count);
+            }
+        }
     }
 
     #[test]
@@ -402,7 +497,6 @@ mod tests {
         assert!(holdings.admit("api", 8).is_err(), "22 of 29");
         holdings.pause();
         assert_eq!((holdings.waiting(), holdings.approve()), (None, None));
-        holdings.begin_round();
         assert!(holdings.admit("api", 8).is_err(), "what went in the round still counts");
     }
 
@@ -427,8 +521,7 @@ mod tests {
 
     #[test]
     fn few_objects_never_wait_and_unknown_ones_count_when_they_go() {
-        let few = Holdings::default();
-        few.guard(ApproveAbove::default());
+        let (few, _) = uncounted();
         few.hold("a", 10);
         assert_eq!(few.admit("a", 10), Ok(()));
         assert!(few.admit("b", 11).is_err(), "nothing was known of b");
@@ -437,8 +530,7 @@ mod tests {
 
     #[test]
     fn a_key_that_goes_uncounted_counts_like_the_others() {
-        let new = Holdings::default();
-        new.guard(ApproveAbove::default());
+        let (new, _) = uncounted();
         for key in ["web", "api"] {
             new.expect(key, new.held_by_gone(key));
         }
@@ -461,7 +553,6 @@ mod tests {
             all.expect(key, all.held(key));
         }
         assert!(all.admit("api", 1).is_err() && all.freed().is_empty());
-        all.begin_round();
         all.expect("web", 0);
         assert!(all.admit("api", 1).is_err(), "15 of 29");
         all.expect("dns", 0);
@@ -495,10 +586,8 @@ mod tests {
         let kept = all.changed().unwrap();
         assert_eq!((kept.destroyed, kept.held["web"]), (12, 2));
         assert_eq!(all.changed(), None);
-        let again = Holdings::default();
-        again.guard(ApproveAbove::default());
+        let (again, _) = uncounted();
         again.restore(kept);
-        again.begin_round();
         again.expect("dns", 7);
         assert!(again.admit("dns", 7).is_err());
     }

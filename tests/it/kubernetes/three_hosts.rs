@@ -417,6 +417,47 @@ fn a_leader_leads_on_after_a_reload_and_hands_over_at_its_end() {
 }
 
 #[test]
+fn what_waits_on_the_leader_waits_on_the_next_one_too() {
+    let (server, engine) = (ApiServer::start(), Engine::start(&["--settle-ms", "5"]));
+    let mut load = Load::new(&server, SEED);
+    let mut hosts = Hosts::start(&server, &engine, 0, SHORT);
+    for number in 1..=2 {
+        let mut host = Host::new(number, &server, &engine, SHORT);
+        host.site.edit(
+            "trueup.toml",
+            "approve_above_percent = 100",
+            "approve_above_percent = 50",
+        );
+        host.start();
+        hosts.hosts.push(host);
+    }
+    wait_until("all objects", || described(&engine.objects()) == load.objects());
+    let leader = hosts.leader_in_work(1);
+    let waits = |hosts: &Hosts<'_>, host: usize| {
+        let status = ran(&mut hosts.hosts[host].site.command_of(&["status", "--config"], &[]));
+        status
+            .last_line()
+            .contains("guest `lbaas` waits for an approval to destroy ")
+    };
+    let before = engine.objects().len();
+    load.delete_calm();
+    wait_until("the leader to wait", || waits(&hosts, leader));
+    let left = engine.objects();
+    assert!(2 * left.len() >= before, "{} of {before}", left.len());
+
+    let at = Instant::now();
+    hosts.hosts[leader].running.take().unwrap().terminate();
+    hosts.wait_for_another_turn(at);
+    let standby = 1 - leader;
+    wait_until("the standby to wait", || waits(&hosts, standby));
+    assert_eq!(described(&engine.objects()), described(&left));
+    ran(&mut hosts.hosts[standby].site.command_of(&["approve", "--config"], &[])).exits(0);
+    wait_until("what was deleted to go", || {
+        described(&engine.objects()) == load.objects()
+    });
+}
+
+#[test]
 fn a_command_to_a_standby_names_the_leader() {
     let (server, engine) = (ApiServer::start(), Engine::start(&[]));
     let load = Load::new(&server, SEED);

@@ -10,18 +10,28 @@ use std::time::Duration;
 
 use super::manifests::Manifests;
 use super::site::{Config, Host, wait_until};
+use support::ran;
 
 /// Longer than the 30 s of silence after which a loop counts as stuck.
 const LONG: Duration = Duration::from_secs(33);
 
-/// The status line of the host's answer.
-fn health(address: &str) -> String {
+/// The host's answer.
+fn answer(address: &str, path: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
-    let question = format!("GET /healthz HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    let question = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
     stream.write_all(question.as_bytes()).unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
-    answer.lines().next().unwrap_or_default().to_owned()
+    answer
+}
+
+/// The status line of the host's answer.
+fn health(address: &str) -> String {
+    answer(address, "/healthz")
+        .lines()
+        .next()
+        .unwrap_or_default()
+        .to_owned()
 }
 
 /// Whether the process with this id is still running.
@@ -70,6 +80,29 @@ fn a_host_that_has_nothing_to_do_is_alive() {
     host.wait_for("1 service rendered by nftables/node-a");
     std::thread::sleep(LONG);
     assert!(health(&address).ends_with("200 OK"), "{}", health(&address));
+    host.terminate().exits(0);
+}
+
+#[test]
+fn the_time_of_a_slow_packet_filter_is_measured_and_shown() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut host, _manifests) = host(&script(folder.path(), "cat > /dev/null\nsleep 1"));
+    host.start();
+    let address = address(&mut host);
+    host.wait_for("1 service rendered by nftables/node-a");
+    let told = |words: &[&str]| ran(&mut host.site.command_of(words, &[])).exits(0);
+    let line = told(&["reconcile", "nftables/node-a", "--config"]).stdout;
+    let (_, after) = line.split_once(" true  in ").unwrap();
+    let took_ms: u32 = after.trim_end().strip_suffix(" ms").unwrap().parse().unwrap();
+    assert!(took_ms >= 1_000, "{line}");
+    let metrics = answer(&address, "/metrics");
+    let sum = |name: &str| -> f64 {
+        let name = format!("{name}_sum{{guest=\"nftables\"}} ");
+        let value = metrics.lines().find_map(|line| line.strip_prefix(&name));
+        value.unwrap().parse().unwrap()
+    };
+    let (jobs, calls) = (sum("trueup_decision_seconds"), sum("trueup_guest_call_seconds"));
+    assert!(jobs >= 2.0 && (calls - jobs).abs() < 0.1, "{jobs} of {calls}");
     host.terminate().exits(0);
 }
 

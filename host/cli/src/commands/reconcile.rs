@@ -87,12 +87,15 @@ fn line(key: &KeyShown, timeout_s: u64) -> String {
         _ if is_under_way(key) => line += &format!("  not done after {timeout_s} s; the host goes on"),
         (Some(error), _) => line += &format!("  {}", printable(error)),
         (None, _) if key.state == KeyState::Held => line += "  nothing done: `trueup status` says what can't be read",
-        // How long a node's guest took, and what it changed, is not known.
-        (None, Some(last)) if last.took_ms > 0 => {
+        (None, Some(last)) => {
             let (created, destroyed) = (last.created, last.destroyed);
-            line += &format!("  in {} ms: {created} created, {destroyed} destroyed", last.took_ms);
+            line += &format!("  in {} ms", last.took_ms);
+            // A node's guest, whose key is `GUEST/NODE`, counts no objects.
+            if created + destroyed > 0 || !key.key.starts_with(&format!("{}/", key.guest)) {
+                line += &format!(": {created} created, {destroyed} destroyed");
+            }
         }
-        (None, _) => {}
+        (None, None) => {}
     }
     if !key.in_service.is_empty() && key.state == KeyState::True {
         line += &format!("; in service: {}", printable(&key.in_service.join(", ")));

@@ -31,7 +31,7 @@ use trueup_work::host_context::HostContext;
 use trueup_work::kind::{Begin, Loop, Management, RunContext, RunMode, Summary};
 use trueup_work::leading::Leading;
 use trueup_work::setup::SetupError;
-use trueup_work::status::HostStatus;
+use trueup_work::status::{Failing, HostStatus};
 use trueup_work::swap;
 use trueup_worlds::worlds;
 
@@ -111,7 +111,7 @@ pub async fn watch(
     let mut current = config;
     let mut leading = None;
     let mut begun = Before::default();
-    let started_ms = SystemClock.steady_ms();
+    let (started_ms, mut failing) = (SystemClock.steady_ms(), Failing::new());
     loop {
         let (mut next, mut stopped) = (None, false);
         let end = async |host_context: &HostContext| {
@@ -119,10 +119,11 @@ pub async fn watch(
                 () = &mut stop => stopped = true,
                 config = next_of(&mut reload, &current, registry, host_context, &tell) => next = Some(config),
             }
+            failing = host_context.host_status.failing();
         };
         let kept = (std::mem::take(&mut begun), &mut leading);
         let ended = Box::pin(run(&current, registry, RunMode::UntilStopped, kept, end, &tell)).await;
-        begun.since_ms = Some(started_ms);
+        begun.since = Some((started_ms, failing.clone()));
         let not_begun = match &ended {
             Err(error) | Ok(Ended { error: Some(error), .. }) => Some(error.to_string()),
             Ok(_) => None,
@@ -156,8 +157,8 @@ async fn resign(leading: Option<Leading>) {
 /// What happened in this process before a run.
 #[derive(Default)]
 struct Before {
-    /// When the first configuration began. `None` if this is the first.
-    since_ms: Option<u64>,
+    /// When the first configuration began, and since when keys failed. `None` if this is the first.
+    since: Option<(u64, Failing)>,
     /// Why the configuration that was to replace this one did not begin.
     refused: Vec<String>,
 }
@@ -188,8 +189,8 @@ async fn run(
     let tell = RefCell::new(tell);
     let tell: &dyn Fn(Event) = &|event| (tell.borrow_mut())(event);
     let host_context = HostContext::with_state(config, registry, worlds())?;
-    if let Some(since_ms) = before.since_ms {
-        host_context.host_status.reloaded(since_ms);
+    if let Some((since_ms, failing)) = before.since {
+        host_context.host_status.reloaded(since_ms, failing);
     }
     if !before.refused.is_empty() {
         reload::refused(&host_context, before.refused);

@@ -17,9 +17,6 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
     /// Before anything is destroyed: how much these keys are to lose, so that either all of it waits or nothing.
     pub(super) fn expect(&mut self, affected: &BTreeSet<W::Key>) {
         let holdings = self.holdings();
-        if self.jobs.is_empty() {
-            holdings.begin_round();
-        }
         for key in affected {
             let text = key.to_string();
             let is_gone = !self.world.is_desired(key) && self.world.leaves(key, 1) == 0;

@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
+use trueup_base::clock::SystemClock;
 use trueup_capabilities::Backends;
 use trueup_capabilities::meter::Effects;
 use trueup_config::{Config, Guest};
@@ -95,7 +96,7 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
         active.send_urgent_to(&urgent);
         let held = ObjectCounts::open(&config.state_dir, W::RULES.guest).map_err(SetupError::misused)?;
         let holdings = &active.quotas.holdings;
-        holdings.guard(guest.approve_above);
+        holdings.guard(guest.approve_above, Arc::new(SystemClock));
         holdings.restore(held.kept());
         let workers = usize::try_from(config.run.workers).unwrap_or(usize::MAX);
         let shared = Shared {

@@ -237,6 +237,7 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
         };
         let finished = Finished {
             outcome,
+            took: None,
             error,
             failures,
             again_in_ms,

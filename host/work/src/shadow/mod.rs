@@ -36,7 +36,7 @@ use trueup_engine::Digest;
 pub use self::candidate::{CPU_MORE_MAX, HISTORY_BYTES_MAX};
 pub use self::kept::{KEPT_AT_ONCE_MAX, KEPT_BYTES_MAX, KEPT_FILES_MAX, KEPT_PER_SECOND_MAX, SUMMARY, SUMMARY_EVERY};
 pub use self::setup::{Observed, Setup};
-pub use self::status::{Difference, LAST_MAX, Status, Verdict};
+pub use self::status::{Difference, LAST_MAX, PromotionRefused, Status, Verdict};
 pub use self::worker::KEYS_MAX;
 
 pub(crate) use self::begun::fired;
@@ -219,6 +219,11 @@ impl Shadow {
     /// The results so far.
     pub fn status(&self) -> Status {
         self.shared.queue.lock().status.clone()
+    }
+
+    /// A promotion was refused; `None` if another one is tried.
+    pub fn promotion_refused(&self, refused: Option<PromotionRefused>) {
+        self.shared.queue.lock().status.promotion_refused = refused;
     }
 
     /// How many calls were the same since the last that was not. Closed if the shadow has ended.

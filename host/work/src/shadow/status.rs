@@ -54,6 +54,18 @@ pub struct Status {
     pub first: Option<Difference>,
     /// The last of these, oldest first.
     pub last: Vec<Difference>,
+    /// Why it was not promoted when that was last tried. `None` in the answer of an earlier host, too.
+    #[serde(default)]
+    pub promotion_refused: Option<PromotionRefused>,
+}
+
+/// A promotion that was refused.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PromotionRefused {
+    /// When, in milliseconds since 1970.
+    pub at_ms: u64,
+    /// Why, and what to type, in one line.
+    pub why: String,
 }
 
 /// One call that was not the same.

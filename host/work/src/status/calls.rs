@@ -1,5 +1,7 @@
 //! Call statistics of one guest, over all its instances. Each call is counted where it is made.
 
+use std::time::Duration;
+
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -17,6 +19,8 @@ struct Counted {
     faults: u64,
     cut: u64,
     took: Histogram,
+    /// The time of calls that [`Calls::take_time`] has not returned.
+    time: Duration,
 }
 
 /// A call in progress. If it is dropped without an end, it was interrupted while it slept, or abandoned.
@@ -53,6 +57,11 @@ impl Calls {
         ]
     }
 
+    /// How long the calls took together that ended since this was last asked.
+    pub fn take_time(&self) -> Duration {
+        std::mem::take(&mut self.0.lock().time)
+    }
+
     /// The durations of the calls.
     pub fn took(&self) -> Histogram {
         self.0.lock().took.clone()
@@ -73,7 +82,9 @@ impl Call<'_> {
     pub(crate) fn end(mut self, is_answered: bool) {
         self.ended = true;
         let mut counted = self.calls.0.lock();
-        counted.took.observe(self.begun.elapsed());
+        let took = self.begun.elapsed();
+        counted.took.observe(took);
+        counted.time += took;
         if is_answered {
             counted.answered += 1;
         } else {
@@ -105,5 +116,7 @@ mod tests {
         assert_eq!(calls.working(), 0);
         assert_eq!(calls.outcomes(), [("answered", 1), ("cut", 1), ("fault", 1)]);
         assert_eq!(calls.times().count, 2);
+        assert!(calls.take_time() > Duration::ZERO);
+        assert_eq!(calls.take_time(), Duration::ZERO, "it was returned");
     }
 }

@@ -4,6 +4,7 @@
 //! `/`.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use trueup_capabilities::meter::Effects;
@@ -104,6 +105,8 @@ impl Outcome {
 pub struct Finished {
     /// How it ended.
     pub outcome: Outcome,
+    /// How long it took. `None`: since it was reported to begin.
+    pub took: Option<Duration>,
     /// One line. `None` if nothing failed.
     pub error: Option<String>,
     /// Consecutive failures.
@@ -122,7 +125,7 @@ struct Entry {
     since_ms: u64,
     error: Option<String>,
     failures: u32,
-    /// When the first of these failures was. `None` if there is none.
+    /// When the first of these failures was, also before a reload. `None` if there is none.
     failing_since_ms: Option<u64>,
     /// When it may run. `None` if it does not wait.
     due_ms: Option<u64>,
@@ -138,10 +141,15 @@ struct Entry {
     open_ms: Option<u64>,
 }
 
+/// Since when keys have an error, by line.
+pub type Failing = BTreeMap<String, u64>;
+
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Keys {
     all: BTreeMap<String, Entry>,
+    /// Of keys that failed before a reload and are not known since.
+    failing_before: Failing,
     gone: VecDeque<String>,
     /// By guest: each guest that has or had a key. Without the number of keys that are set aside.
     measured: BTreeMap<String, Measured>,
@@ -161,11 +169,22 @@ impl Keys {
     /// The key, which may be new, and the statistics of its guest.
     fn of(&mut self, line: &str, now_ms: u64) -> (&mut Entry, &mut Measured) {
         let (guest, _) = parts(line);
-        let entry = self.all.entry(line.to_owned());
-        (
-            entry.or_insert_with(|| Entry::new(now_ms)),
-            self.measured.entry(guest.to_owned()).or_default(),
-        )
+        let entry = self.all.entry(line.to_owned()).or_insert_with(|| Entry {
+            failing_since_ms: self.failing_before.remove(line),
+            ..Entry::new(now_ms)
+        });
+        (entry, self.measured.entry(guest.to_owned()).or_default())
+    }
+
+    /// Since when keys with an error have one.
+    pub(super) fn failing(&self) -> Failing {
+        let failing = |(line, entry): (&String, &Entry)| Some((line.clone(), entry.failing_since_ms?));
+        self.all.iter().filter_map(failing).collect()
+    }
+
+    /// The keys that failed before a reload. One that fails at its first turn after it fails since then.
+    pub(super) fn fail_since(&mut self, failing: Failing) {
+        self.failing_before = failing;
     }
 
     pub(super) fn changed(&mut self, line: &str, now_ms: u64) {
@@ -190,10 +209,12 @@ impl Keys {
 
     pub(super) fn finished(&mut self, line: &str, finished: Finished, now_ms: u64) {
         let (entry, measured) = self.of(line, now_ms);
-        let took_ms = now_ms.saturating_sub(entry.began_ms.take().unwrap_or(now_ms));
-        entry.remember(&finished, took_ms, now_ms);
+        let since_ms = entry.began_ms.take().unwrap_or(now_ms);
+        let since_began = Duration::from_millis(now_ms.saturating_sub(since_ms));
+        let took = finished.took.unwrap_or(since_began);
+        entry.remember(&finished, took, now_ms);
         let is_true = matches!(finished.outcome, Outcome::True | Outcome::Gone);
-        measured.took.observe_ms(took_ms);
+        measured.took.observe(took);
         *measured.outcomes.entry(finished.outcome).or_default() += 1;
         measured.effects += finished.effects;
         if is_true && let Some(open_ms) = entry.open_ms.take() {
@@ -374,7 +395,7 @@ impl Entry {
         self.failures = failures;
     }
 
-    fn remember(&mut self, finished: &Finished, took_ms: u64, now_ms: u64) {
+    fn remember(&mut self, finished: &Finished, took: Duration, now_ms: u64) {
         self.effects += finished.effects;
         self.decisions += 1;
         if self.recent.len() == RECENT_MAX {
@@ -383,7 +404,7 @@ impl Entry {
         let small = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
         self.recent.push_back(Recent {
             at_ms: now_ms,
-            took_ms: small(took_ms),
+            took_ms: u32::try_from(took.as_millis()).unwrap_or(u32::MAX),
             created: small(finished.effects.created),
             destroyed: small(finished.effects.destroyed),
             outcome: finished.outcome,
@@ -396,7 +417,10 @@ impl Entry {
             guest: guest.to_owned(),
             key: key.to_owned(),
             state: self.state,
-            since_ms: self.failing_since_ms.unwrap_or(self.since_ms),
+            since_ms: self
+                .failing_since_ms
+                .filter(|_| self.error.is_some())
+                .unwrap_or(self.since_ms),
             error: self.error.clone(),
             failures: self.failures,
             next_try_in_ms: self.due_ms.map(|due_ms| due_ms.saturating_sub(now_ms)),

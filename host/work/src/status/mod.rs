@@ -31,7 +31,7 @@ use trueup_election::Status as Election;
 
 pub use self::calls::Calls;
 pub use self::histogram::{BOUNDS, Histogram};
-pub use self::keys::{Finished, GONE_MAX, KeyState, Outcome, RECENT_MAX};
+pub use self::keys::{Failing, Finished, GONE_MAX, KeyState, Outcome, RECENT_MAX};
 pub use self::loops::{BEAT_MAX, Beating, Late};
 pub use self::negs::{Migration, MigrationShown, NegAt, NegsShown, OperationShown};
 pub use self::shown::{
@@ -153,8 +153,12 @@ impl HostStatus {
         }
         inner.host.role = role;
         inner.host.identity.clone_from(&election.identity);
-        // A host that lost the lease may still be the last holder.
-        let holder = election.holder.clone().filter(|holder| *holder != election.identity);
+        // A host that lost the lease may still be the last holder. If the Lease can't be read, another host may hold it.
+        let is_seen = election.error.is_none();
+        let holder = election
+            .holder
+            .clone()
+            .filter(|holder| is_seen && *holder != election.identity);
         inner.host.leader = holder.filter(|_| role == Role::Standby);
         inner.host.election = Some(election);
     }
@@ -165,10 +169,18 @@ impl HostStatus {
         (host.role, host.leader.clone())
     }
 
-    /// Another configuration ran before in this process, since `started_ms`.
-    pub fn reloaded(&self, started_ms: u64) {
-        let host = &mut self.inner.lock().host;
+    /// Another configuration ran before in this process, since `started_ms`. `failing`: as [`HostStatus::failing`] said
+    /// at its end.
+    pub fn reloaded(&self, started_ms: u64, failing: Failing) {
+        let mut inner = self.inner.lock();
+        inner.keys.fail_since(failing);
+        let host = &mut inner.host;
         host.reloaded_ms = Some(std::mem::replace(&mut host.started_ms, started_ms));
+    }
+
+    /// Since when keys fail or are set aside.
+    pub fn failing(&self) -> Failing {
+        self.inner.lock().keys.failing()
     }
 
     /// Whether another configuration ran before in this process.

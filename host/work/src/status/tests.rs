@@ -19,6 +19,7 @@ fn host_status() -> (Arc<VirtualClock>, Arc<HostStatus>) {
 fn ended(outcome: Outcome) -> Finished {
     Finished {
         outcome,
+        took: None,
         error: None,
         failures: 0,
         again_in_ms: None,
@@ -280,4 +281,30 @@ fn the_failures_of_a_guest_that_no_longer_acts_are_none() {
     assert_eq!(status.queue.unwrap().oldest_waiting_ms, 0);
     host_status.set_acting("lbaas", true);
     assert_eq!(host_status.status().queue.unwrap().oldest_waiting_ms, 7);
+}
+
+#[test]
+fn a_key_that_still_fails_after_a_reload_fails_since_before() {
+    let (_, before) = host_status();
+    before.refused("lbaas", "a/fails", "no address");
+    before.set_aside("lbaas", "a/aside", "it trapped", 3);
+    before.refused("lbaas", "a/mended", "no address");
+    let (clock, after) = host_status();
+    clock.advance_ms(500);
+    after.reloaded(1_000, before.failing());
+    for key in ["a/fails", "a/aside", "a/mended"] {
+        after.changed("lbaas", key);
+        let queued = after.key("lbaas", key).unwrap();
+        assert_eq!((queued.since_ms, queued.error), (1_500, None));
+    }
+    after.finished("lbaas", "a/fails", failed(50));
+    after.set_aside("lbaas", "a/aside", "it trapped", 3);
+    after.finished("lbaas", "a/mended", ended(Outcome::True));
+    clock.advance_ms(500);
+    after.finished("lbaas", "a/mended", failed(50));
+    let since_ms = |key: &str| after.key("lbaas", key).unwrap().since_ms;
+    assert_eq!(
+        [since_ms("a/fails"), since_ms("a/aside"), since_ms("a/mended")],
+        [1_000, 1_000, 2_000]
+    );
 }

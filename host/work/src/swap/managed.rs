@@ -73,6 +73,9 @@ pub struct Activated {
     pub digest: String,
     /// Why it became active.
     pub by: By,
+    /// A note, in one line, such as the revision that a rollback went to. Absent if there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
     /// The results of its checks.
     pub proof: Report,
 }
@@ -83,8 +86,12 @@ impl std::fmt::Display for Activated {
             name, version, proof, ..
         } = self;
         match self.revision {
-            Some(revision) => write!(f, "`{name}@{version}` is active as revision {revision}: {proof}"),
-            None => write!(f, "`{name}@{version}` would become active: {proof}"),
+            Some(revision) => write!(f, "`{name}@{version}` is active as revision {revision}: {proof}")?,
+            None => write!(f, "`{name}@{version}` would become active: {proof}")?,
+        }
+        match &self.note {
+            Some(note) if self.by == By::Rollback => write!(f, "; back {note}"),
+            _ => Ok(()),
         }
     }
 }

@@ -19,7 +19,7 @@ use super::fall_back::FallBack;
 use super::fetch::{Fetched, Guests};
 use super::managed::{Activated, Candidate, Event, GuestStatus, ManageError, Managed};
 use super::proof::{Against, Proven, Refused, Step, prove, refused, trusted};
-use super::revisions::{By, Revision};
+use super::revisions::{By, Revision, Revisions};
 use crate::lifecycle::active::Handover;
 
 /// How long a version that has just become active may take for its first calls before another one is refused because
@@ -175,7 +175,7 @@ impl Manager {
                 None => revisions
                     .previous()
                     .cloned()
-                    .ok_or_else(|| nothing("there is no earlier version to go back to".to_owned()))?,
+                    .ok_or_else(|| nothing(no_previous(name, &revisions)))?,
                 Some(number) => revisions.numbered(number).cloned().ok_or_else(|| {
                     nothing(format!(
                         "there is no revision {number}; see `trueup guest history {name}`"
@@ -346,8 +346,22 @@ impl Manager {
             version: guest.version,
             digest: guest.digest.to_string(),
             by: activation.by,
+            note: activation.note.clone(),
             proof: report,
         })
+    }
+}
+
+/// Why a rollback names no version by itself.
+fn no_previous(name: &str, revisions: &Revisions) -> String {
+    let active = revisions.active();
+    let is_other = |revision: &Revision| active.is_some_and(|active| active.digest != revision.digest);
+    match revisions.all().iter().any(is_other) {
+        true => format!(
+            "every other version was rolled back from; to go back to one all the same: trueup guest rollback {name} --to N, with a \
+             revision of `trueup guest history {name}`"
+        ),
+        false => "there is no earlier version to go back to".to_owned(),
     }
 }
 

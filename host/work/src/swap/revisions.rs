@@ -7,6 +7,7 @@
 //! state_dir/guests/NAME.anchor   the newest of them, written after the list: without it the list was never there
 //! ```
 
+use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -245,12 +246,15 @@ impl Revisions {
         self.document.revisions.iter().find(|known| known.revision == revision)
     }
 
-    /// The target of a rollback: the newest revision before the active one with another digest. `None` if there is
-    /// none.
+    /// The target of a rollback: the newest revision of another version, unless a rollback or a fall-back left that
+    /// version last. `None` if there is none.
     pub fn previous(&self) -> Option<&Revision> {
-        let active = self.active()?;
-        let mut before = self.document.revisions.iter().rev().skip(1);
-        before.find(|revision| revision.digest != active.digest)
+        let mut seen = BTreeSet::from([&self.active()?.digest]);
+        let all = || self.document.revisions.iter().rev();
+        let pairs = all().zip(all().skip(1));
+        let mut newest = pairs.filter(|(_, of)| seen.insert(&of.digest));
+        let (_, target) = newest.find(|(next, _)| !matches!(next.by, By::Rollback | By::FallBack))?;
+        Some(target)
     }
 
     /// The number of the next revision.
@@ -398,6 +402,31 @@ mod tests {
             "2 is the same guest as the active one"
         );
         assert_eq!(again.numbered(2).unwrap().version, "2");
+    }
+
+    #[test]
+    fn a_rollback_passes_over_versions_that_were_rolled_back_from() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut revisions = Revisions::load(dir.path(), "lbaas").unwrap();
+        let mut push = |version: &str, by: By| {
+            revisions
+                .push(Revision {
+                    by,
+                    ..revision(version)
+                })
+                .unwrap();
+            revisions.previous().map(|target| target.revision)
+        };
+        assert_eq!(push("1", By::Swap), None);
+        assert_eq!(push("2", By::Swap), Some(1));
+        assert_eq!(push("3", By::Swap), Some(2));
+        assert_eq!(push("3", By::Swap), Some(2), "the same again");
+        assert_eq!(push("2", By::Rollback), Some(1), "a second one goes further back");
+        assert_eq!(push("2", By::Swap), Some(1));
+        assert_eq!(push("1", By::Rollback), None, "only --to goes to 2 or 3");
+        assert_eq!(push("3", By::Rollback), None, "with --to");
+        assert_eq!(push("2", By::Swap), Some(8), "it is no longer left");
+        assert_eq!(push("1", By::FallBack), Some(8));
     }
 
     #[test]

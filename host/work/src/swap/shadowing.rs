@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use trueup_base::clock::{Clock as _, SystemClock};
 use trueup_config::Proof;
 use trueup_instance::{Instances, Program};
 use trueup_registry::Reference;
@@ -12,7 +13,7 @@ use super::manager::{Activation, Manager, changing};
 use super::proof::{Refused, Step, may_begin_afresh, of_types, of_world};
 use super::revisions::By;
 use crate::gate::{self, Mode};
-use crate::shadow::{self, Shadow};
+use crate::shadow::{self, PromotionRefused, Shadow};
 
 impl Manager {
     /// Begins to compare a candidate with the active version. Stops a comparison with another one.
@@ -114,6 +115,7 @@ impl Manager {
         let managed = self.managed(name)?;
         let _changing = changing(managed)?;
         let (_, compared) = self.compared(name)?;
+        compared.shadow.promotion_refused(None);
         let mut same = compared.shadow.same_in_a_row();
         let reached = *same.borrow_and_update();
         let Some(after) = after.filter(|after| *after > reached) else {
@@ -175,7 +177,20 @@ impl Manager {
             bytes: None,
             vouched: compared.vouched.clone(),
         };
-        self.activate(managed, Ok(fetched), activation).await
+        let activated = self.activate(managed, Ok(fetched), activation).await;
+        if let Err(error) = &activated {
+            let next = match error {
+                ManageError::Refused { refused, .. } if refused.step == Step::Gate => {
+                    format!("swap {} {} --gate report", managed.name, compared.reference)
+                }
+                _ => format!("shadow promote {}", managed.name),
+            };
+            compared.shadow.promotion_refused(Some(PromotionRefused {
+                at_ms: SystemClock.now_ms(),
+                why: format!("{error}; next: trueup guest {next}"),
+            }));
+        }
+        activated
     }
 
     fn compared(&self, name: &str) -> Result<(&Managed, Compared), ManageError> {

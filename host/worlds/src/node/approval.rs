@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use trueup_base::clock::SystemClock;
 use trueup_capabilities::holdings::{Kept, Waiting};
 use trueup_config::Guest;
 use trueup_work::lifecycle::active::Active;
@@ -22,7 +23,7 @@ impl Approval {
         let held = ObjectCounts::open(state_dir, service::NAME);
         let held = held.inspect_err(|error| tracing::warn!("which Services were rendered is not known: {error}"));
         let held = held.ok();
-        active.quotas.holdings.guard(guest.approve_above);
+        active.quotas.holdings.guard(guest.approve_above, Arc::new(SystemClock));
         let kept = held.as_ref().map_or_else(Kept::default, ObjectCounts::kept);
         active.quotas.holdings.restore(kept);
         let held = held.filter(|_| active.plan.is_none());

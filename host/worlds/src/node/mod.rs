@@ -36,7 +36,7 @@ use trueup_config::{Config, ThisNode};
 use trueup_controller::Backoff;
 use trueup_work::host_context::{Supervision, Version, stream_of};
 use trueup_work::input::Input;
-use trueup_work::lifecycle::active::{Handover, UrgentKey};
+use trueup_work::lifecycle::active::{Active, Handover, UrgentKey};
 use trueup_work::lifecycle::failure_counts::FAILURES_MAX_ONCE;
 use trueup_work::lifecycle::quarantine::SetAside;
 use trueup_work::status::{Finished, HostStatus, Outcome};
@@ -62,10 +62,11 @@ fn guest_of(what: &str) -> &str {
     what.split_once('/').map_or(what, |(guest, _)| guest)
 }
 
-/// How work on an input ended, as the status shows it.
-fn finished(error: Option<String>, failures: u32, again_in_ms: Option<u64>) -> Finished {
+/// How work on an input ended, as the status shows it. It took as long as the calls of its guest since the last time.
+fn finished(guest: &Active, error: Option<String>, failures: u32, again_in_ms: Option<u64>) -> Finished {
     Finished {
         outcome: error.as_ref().map_or(Outcome::True, |_| Outcome::Failed),
+        took: Some(guest.calls.take_time()),
         error,
         failures,
         again_in_ms,

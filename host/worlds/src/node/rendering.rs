@@ -196,6 +196,12 @@ impl Rendering {
         .collect()
     }
 
+    /// Holds the active version of a renderer.
+    pub(super) async fn active(&self, renderer: usize) -> Option<Arc<Active>> {
+        let inner = self.0.lock().await;
+        Some(Arc::clone(&inner.renderers.get(renderer)?.active))
+    }
+
     /// How many services each should have.
     pub(super) async fn services(&self) -> usize {
         self.0.lock().await.states.services()

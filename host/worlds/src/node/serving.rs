@@ -15,7 +15,7 @@ use trueup_controller::{Backoff, Controller, Outcome, Settings as ControllerSett
 use trueup_sources::{Batch, Batches, Objects};
 use trueup_work::input::{From, Input, next};
 use trueup_work::kubernetes::{Events, ObjectEvent};
-use trueup_work::lifecycle::active::{Handover, UrgentKey};
+use trueup_work::lifecycle::active::{Active, Handover, UrgentKey};
 use trueup_work::lifecycle::failure_counts::FAILURES_MAX_ONCE;
 use trueup_work::lifecycle::quarantine::SetAside;
 use trueup_work::objects::Id as Key;
@@ -448,14 +448,15 @@ impl Serving {
         let host_status = &self.parts.host_status;
         // This ends the job for which it was queued.
         host_status.began(guest_of(&key), &key);
-        host_status.finished(guest_of(&key), &key, self.finished(Work::Service, self.error.as_ref()));
+        let finished = self.finished(Work::Service, &processor.instance.active(), self.error.as_ref());
+        host_status.finished(guest_of(&key), &key, finished);
     }
 
     /// The state of a key for the host's status.
-    fn finished(&self, work: Work, error: Option<&String>) -> Finished {
+    fn finished(&self, work: Work, guest: &Active, error: Option<&String>) -> Finished {
         let failures = self.controller.status(&work).map_or(0, |status| status.failures);
         let again_in_ms = error.and_then(|_| self.again_in_ms(work));
-        finished(error.cloned(), failures, again_in_ms)
+        finished(guest, error.cloned(), failures, again_in_ms)
     }
 
     /// When a key is due. `None` if it does not wait.

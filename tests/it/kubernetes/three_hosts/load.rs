@@ -114,6 +114,15 @@ impl<'s> Load<'s> {
         }
     }
 
+    /// Deletes the calm Services, one after another.
+    pub(super) fn delete_calm(&mut self) {
+        for name in (0..CALM).map(calm) {
+            self.server.delete("services", "default", &name).unwrap();
+            self.wishes.insert(name, None);
+            thread::sleep(4 * PAUSE);
+        }
+    }
+
     /// One port at a new address.
     fn wish(&mut self, number: u16) -> Wish {
         self.addresses += 1;

@@ -15,7 +15,8 @@ use crate::output::Output;
 pub(crate) struct Args {
     /// The guest, as in [guests.NAME].
     guest: String,
-    /// The number of a revision; see `trueup guest history`. Default: the version before the active one.
+    /// The number of a revision; see `trueup guest history`. Default: the newest of another version
+    /// that no rollback left.
     #[arg(long)]
     to: Option<u64>,
     #[command(flatten)]

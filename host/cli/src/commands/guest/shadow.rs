@@ -94,6 +94,16 @@ fn promote(args: &Promote, output: Output) -> Ending {
     })
 }
 
+/// `its promotion was refused at 2026-11-25T18:57:37.000Z: ...`. Empty if it was not.
+pub(super) fn refused(status: &Status) -> Option<String> {
+    let refused = status.promotion_refused.as_ref()?;
+    let at = output::time(refused.at_ms);
+    Some(format!(
+        "its promotion was refused at {at}: {}",
+        output::printable(&refused.why)
+    ))
+}
+
 /// The state of a comparison, in a few words.
 pub(super) fn compared(status: &Status) -> String {
     format!("{} of {} same", status.same, status.compared)
@@ -136,6 +146,7 @@ fn lines(status: &Status) -> Vec<String> {
     ];
     let mut lines = vec![candidate];
     lines.extend(table(head, [counts.map(u64::to_string)]));
+    lines.extend(refused(status));
     // Also show the first difference when the list of the last ones no longer holds it.
     let first = status.first.iter().filter(|first| !status.last.contains(first));
     let differences = first.chain(&status.last).map(row).collect();

@@ -3,7 +3,7 @@
 use trueup_work::swap::GuestStatus;
 
 use super::host::Host;
-use super::shadow::compared;
+use super::shadow::{compared, refused};
 use crate::exit::{Ending, misused};
 use crate::output::{self, Output, or_dash, table};
 
@@ -51,6 +51,11 @@ fn lines(all: &[GuestStatus]) -> Vec<String> {
         ]
     });
     let mut lines = table(head, rows);
+    let refused = all.iter().filter_map(|status| {
+        let why = refused(status.shadow.as_ref()?)?;
+        Some(format!("{}: {why}", status.guest))
+    });
+    lines.extend(refused);
     let set_aside = all.iter().flat_map(|status| &status.quarantined);
     let rows = set_aside.map(|entry| {
         [

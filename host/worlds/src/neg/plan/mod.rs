@@ -138,7 +138,7 @@ pub(crate) async fn plan(setup: &NegSetup<'_>, of: Planning<'_>, plan: &mut Plan
     let quarantine = Arc::new(Quarantine::load(&setup.keyed.config.state_dir, NAME));
     // Nothing comes for a key of a plan.
     let mut negs = Negs::new(setup, true, quarantine, (mpsc::channel(1).1, mpsc::channel(1).1))?;
-    let mut plans = Vec::new();
+    let (mut plans, mut found) = (Vec::new(), BTreeMap::new());
     let known: Vec<Key> = negs.known.keys().cloned().collect();
     for (key, work) in keyed::plan::wanted(&mut negs, &setup.neg.source, of.all, known, plan) {
         let planned = match work {
@@ -149,20 +149,27 @@ pub(crate) async fn plan(setup: &NegSetup<'_>, of: Planning<'_>, plan: &mut Plan
             },
         };
         let desired = negs.targets.desired(&key).and_then(Result::ok);
+        let endpoints = desired.map(|desired| desired.endpoints());
+        found.insert(key.to_string(), endpoints.unwrap_or(planned.detached as u64));
         plans.push(NegPlan {
             key: key.to_string(),
             left_out: desired.map_or(0, |desired| desired.left_out),
             ..planned
         });
     }
-    add(plan, of.name, setup, &plans)
+    add(plan, of.name, setup, (&plans, found))
 }
 
-fn add(plan: &mut Plan, kind: &'static str, setup: &NegSetup<'_>, plans: &[NegPlan]) -> Result<(), SetupError> {
+fn add(
+    plan: &mut Plan,
+    kind: &'static str,
+    setup: &NegSetup<'_>,
+    (plans, found): (&[NegPlan], BTreeMap<String, u64>),
+) -> Result<(), SetupError> {
     // Only the endpoints of keys that are gone wait.
     let gone = plans.iter().filter(|key| key.gone);
     let going = |kept: &Kept| gone.filter_map(|key| kept.held.get(&key.key)).sum();
-    plan.note_if_waits(setup.keyed.config, (NAME, &setup.neg.guest), going)?;
+    plan.note_if_waits(setup.keyed.config, (NAME, &setup.neg.guest), found, going)?;
     plan.summaries.insert(kind, text::summary(plans));
     if plans.is_empty() {
         return Ok(());

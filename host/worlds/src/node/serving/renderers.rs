@@ -2,7 +2,7 @@
 
 use tokio::task::{self, JoinError};
 use trueup_controller::Outcome;
-use trueup_work::lifecycle::active::Handover;
+use trueup_work::lifecycle::active::{Active, Handover};
 
 use super::{LoopEnd, Serving, Work};
 use crate::node::rendering::RendererStatus;
@@ -124,7 +124,9 @@ impl Serving {
                 if at.is_in_step {
                     self.parts.rendering.took_all(renderer).await;
                 }
-                self.show_renderer(renderer, &at);
+                if let Some(guest) = self.parts.rendering.active(renderer).await {
+                    self.show_renderer(renderer, &at, &guest);
+                }
                 if let Some(shown) = self.shown.get_mut(renderer) {
                     *shown = Some(at);
                 }
@@ -140,7 +142,7 @@ impl Serving {
         });
     }
 
-    fn show_renderer(&self, renderer: usize, at: &RendererStatus) {
+    fn show_renderer(&self, renderer: usize, at: &RendererStatus, guest: &Active) {
         let work = Work::Renderer(renderer);
         if at.is_set_aside {
             let failures = self.controller.status(&work).map_or(0, |status| status.failures);
@@ -157,7 +159,7 @@ impl Serving {
             self.parts.host_status.began(guest_of(&at.name), &at.name);
             self.parts
                 .host_status
-                .finished(guest_of(&at.name), &at.name, self.finished(work, error));
+                .finished(guest_of(&at.name), &at.name, self.finished(work, guest, error));
         }
     }
 }

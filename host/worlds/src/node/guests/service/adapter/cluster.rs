@@ -140,7 +140,6 @@ impl Cluster {
             let is_known = |key: &str| key.parse::<Id>().is_ok_and(|id| self.index.has_service(&id));
             gone.extend(quotas.holdings.without(is_known));
         }
-        quotas.holdings.begin_round();
         quotas.holdings.let_go(&gone)
     }
 

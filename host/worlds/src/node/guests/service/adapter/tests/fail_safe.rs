@@ -1,5 +1,6 @@
 //! Unknown state changes nothing.
 
+use trueup_base::clock::VirtualClock;
 use trueup_capabilities::holdings::ApproveAbove;
 use trueup_capabilities::quota::Quotas;
 
@@ -133,7 +134,9 @@ fn a_cluster_whose_last_object_goes_while_it_is_watched_is_empty() {
 
 /// A cluster of twenty Services in which large removals need an approval.
 fn guarded(quotas: &Arc<Quotas>) -> (Cluster, Vec<Object>) {
-    quotas.holdings.guard(ApproveAbove::default());
+    quotas
+        .holdings
+        .guard(ApproveAbove::default(), Arc::new(VirtualClock::new(0)));
     let services: Vec<Object> = (0..20)
         .map(|number| service(&format!("s{number}"), json!({})))
         .collect();
@@ -176,7 +179,8 @@ fn services_that_go_while_no_process_runs_wait_as_well() {
     let quotas = Arc::new(Quotas::default());
     let (_, services) = guarded(&quotas);
     let next = Arc::new(Quotas::default());
-    next.holdings.guard(ApproveAbove::default());
+    next.holdings
+        .guard(ApproveAbove::default(), Arc::new(VirtualClock::new(0)));
     next.holdings.restore(quotas.holdings.changed().unwrap());
     let mut all = cluster().guarded(Arc::clone(&next));
     all.take_in(&look(services[..5].iter().cloned().map(is)));
