@@ -9,7 +9,8 @@ use serde::Serialize;
 use trueup_base::progress;
 use trueup_base::text::counted;
 use trueup_capabilities::log::Log;
-use trueup_instance::{Program, replay};
+use trueup_instance::Program;
+use trueup_instance::replay::{self, ReplayError};
 use trueup_journal::{Ending as Recorded, Event, Outcome, Segment};
 use trueup_registry::{Reference, Store};
 use trueup_work::load::Loader;
@@ -147,7 +148,10 @@ async fn replay_file(
         replayed_digest: program.guest.digest.to_string(),
         torn,
         ended,
-        outcome: outcome.map_err(|error| anyhow!("{}: {error}", file.display()))?,
+        outcome: outcome.map_err(|error| match error {
+            ReplayError::Damaged(error) => error.into(),
+            error => anyhow!("{}: {error}", file.display()),
+        })?,
     }))
 }
 

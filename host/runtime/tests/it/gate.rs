@@ -382,6 +382,18 @@ async fn a_torn_end_is_ignored_and_damage_is_reported_and_skipped() {
 }
 
 #[tokio::test]
+async fn an_answer_that_is_none_is_damage_and_refuses_no_candidate() {
+    let active = two_services().await;
+    let folder = instance_dir(&active.dir.path().join("journals"), NAME, "default/b");
+    let file = segment_files(&folder).unwrap().remove(0).path;
+    let text = fs::read_to_string(&file).unwrap();
+    fs::write(&file, text.replacen(r#""answer":{"Ok""#, r#""answer":{"Perhaps""#, 1)).unwrap();
+    let verdict = prove(&active, &LBAAS_1, &Gate::default()).await;
+    let line = verdict.to_string();
+    assert!(verdict.passed && line.contains("1 recording can't be read, the first: `"), "{line}");
+}
+
+#[tokio::test]
 async fn that_there_is_no_room_for_the_candidate_is_not_its_fault() {
     let mut active = counted(json!({}), &["default/web"], 2).await;
     let (engine, candidate) = counting_in_a_pool_of(1);

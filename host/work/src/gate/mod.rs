@@ -220,10 +220,7 @@ impl Proof {
         let log = Arc::new(NoLog);
         match replay::replay_with(&self.engine, &self.candidate, segment, log, options).await {
             Ok(outcome) => self.compare(found, &calls, &outcome),
-            Err(ReplayError::Header(error)) => {
-                let file = found.path.display();
-                self.verdict.pass_over(format!("`{file}` line 1 is damaged: {error}"));
-            }
+            Err(ReplayError::Damaged(error)) => self.verdict.pass_over(error.to_string()),
             Err(ReplayError::Start(StartError::Settings { .. }))
                 if self.gate.settings.is_some() && !self.with_own_settings =>
             {

@@ -125,7 +125,6 @@ pub(crate) struct Against<'a> {
 pub(crate) async fn prove(program: Arc<Program>, worlds: Worlds, against: &Against<'_>) -> Result<Proven, Refused> {
     let Against { active, proof, .. } = against;
     of_world(&program, worlds)?;
-    of_types(&program, &active.program)?;
     may_begin_afresh(&program, proof.afresh)?;
     granted(&program, active)?;
     let mut instances = Instances {
@@ -182,23 +181,6 @@ pub(crate) fn of_world(program: &Program, worlds: Worlds) -> Result<(), Refused>
             program.guest.version,
             program.world.name,
             names(worlds, " or ")
-        ),
-    ))
-}
-
-/// # Errors
-/// If it was built from another `wit/` of the same version. The active version runs, so its types are those of this
-/// host.
-pub(crate) fn of_types(program: &Program, active: &Program) -> Result<(), Refused> {
-    let Some(differs) = program.guest.differs_in_type(&active.guest) else {
-        return Ok(());
-    };
-    let (guest, world) = (&program.guest, program.world.name);
-    Err(Refused::new(
-        Step::World,
-        format!(
-            "guest `{}@{}` is built from another `wit/` than this host's {world}: {differs}",
-            guest.name, guest.version
         ),
     ))
 }
