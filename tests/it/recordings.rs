@@ -345,7 +345,11 @@ fn an_answer_that_is_none_is_damage_and_no_difference() {
     let damaged = API.with(list, |line| line["answer"] = json!({"Perhaps": []}));
     let desk = Desk::new();
     let file = desk.put("recording.jsonl", &damaged.text());
-    for command in [&["replay"][..], &["replay", "--guest", "lbaas@2"], &["journal", "to-scenario"]] {
+    for command in [
+        &["replay"][..],
+        &["replay", "--guest", "lbaas@2"],
+        &["journal", "to-scenario"],
+    ] {
         let args = command.iter().map(std::ffi::OsStr::new);
         let ran = trueup(args.chain([file.as_os_str()])).exits(2);
         let named = format!(

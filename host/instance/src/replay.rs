@@ -215,8 +215,7 @@ pub async fn begin(
         line: 1,
         reason: format!("{what}: {error}"),
     };
-    let settings: Value =
-        serde_json::from_str(header.settings.get()).map_err(|error| damaged("settings", error))?;
+    let settings: Value = serde_json::from_str(header.settings.get()).map_err(|error| damaged("settings", error))?;
     let limits: Limits = serde_json::from_str(header.limits.get()).map_err(|error| damaged("limits", error))?;
     let identity = program.identity("replay");
     // The answers that are not on the tape: the time of the recording, and fixed random numbers.

@@ -100,8 +100,7 @@ async fn replay_all(args: &Args, loader: &Loader, log: &Arc<dyn Log>, output: Ou
     }
     if failed > 0 || all.is_empty() {
         return Err(misused(anyhow!(
-            "{} of {} recordings can't be decided, see above",
-            files.len() - all.len(),
+            "{failed} of {} recordings can't be decided, see above",
             files.len()
         )));
     }

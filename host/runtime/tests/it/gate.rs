@@ -248,6 +248,10 @@ async fn refusing_settings_or_state_never_passes_and_other_questions_differ() {
             prove(&peaceful, &LBAAS_1, &mode).await,
             "refused: guest `lbaas@1` refuses the snapshot: snapshot: was ",
         );
+        refused(
+            prove(&peaceful, &LBAAS_1, &mode).await,
+            "; `--afresh` starts it without that state",
+        );
         let troubled = counted(json!({"does": "sleep"}), &["default/web"], 1).await;
         refused(
             prove(&troubled, &LBAAS_1, &mode).await,
@@ -390,7 +394,10 @@ async fn an_answer_that_is_none_is_damage_and_refuses_no_candidate() {
     fs::write(&file, text.replacen(r#""answer":{"Ok""#, r#""answer":{"Perhaps""#, 1)).unwrap();
     let verdict = prove(&active, &LBAAS_1, &Gate::default()).await;
     let line = verdict.to_string();
-    assert!(verdict.passed && line.contains("1 recording can't be read, the first: `"), "{line}");
+    assert!(
+        verdict.passed && line.contains("1 recording can't be read, the first: `"),
+        "{line}"
+    );
 }
 
 #[tokio::test]

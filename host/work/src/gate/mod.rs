@@ -233,8 +233,13 @@ impl Proof {
             Err(error) if error.no_room().is_some() => self.verdict.give_up(no_room(error)),
             Err(error @ (ReplayError::Start(_) | ReplayError::Call { .. })) => {
                 self.verdict.recordings += 1;
+                let refuses_state = matches!(error, ReplayError::Start(StartError::Snapshot { .. }));
+                let helps = match refuses_state && self.candidate.world.may_start_without_state() {
+                    true => "; `--afresh` starts it without that state",
+                    false => "",
+                };
                 let why = format!("{:#}", anyhow::Error::from(error));
-                self.verdict.refused = Some(format!("{why} (`{}`)", found.path.display()));
+                self.verdict.refused = Some(format!("{why} (`{}`){helps}", found.path.display()));
             }
         }
     }
