@@ -71,6 +71,7 @@ pub fn swap_under_load(load: Load) -> anyhow::Result<Seen> {
     let builtins = trueup_guests_builtin::GUESTS.iter().map(|guest| Builtin {
         name: guest.name,
         version: guest.version,
+        world: guest.world,
         bytes: guest.bytes,
     });
     let registry = Registry::new(builtins.collect());

@@ -89,6 +89,11 @@ const OTHERS: &[(&str, usize, &str)] = &[
         "grants infer CASE/journal-that-is-text.jsonl",
     ),
     (
+        "json-that-is-no-checkpoint",
+        1,
+        "checkpoint show CASE/json-that-is-no-checkpoint.json",
+    ),
+    (
         "journal-with-a-gap",
         1,
         "replay --guest lbaas@1 CASE/journal-with-a-gap.jsonl",

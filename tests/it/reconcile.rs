@@ -74,6 +74,11 @@ fn a_key_is_made_true_at_once_and_the_exit_code_says_whether_it_is() {
             .contains("no key `default/wbe` is known to this host; did you mean `default/web`"),
         "{unknown}"
     );
+    site.remove_manifest("dns.yaml");
+    wait_until("a key that is gone is said to be", || {
+        let gone = reconcile(&site, "kube-system/dns", &[]);
+        gone.stderr.contains("it is gone, or")
+    });
     host.terminate().0.exits(0);
     let none = reconcile(&site, "default/web", &[]).exits(1);
     assert!(none.stderr.contains("no host runs"), "{none}");

@@ -340,13 +340,25 @@ fn an_edited_answer_that_nothing_depends_on_changes_nothing() {
 }
 
 #[test]
-fn an_answer_that_is_none_is_said_to_be() {
+fn an_answer_that_is_none_is_damage_and_no_difference() {
     let list = API.ask(0, "api.list-tagged");
-    diverges(
-        &API.with(list, |line| line["answer"] = json!({"Perhaps": []})),
-        list,
-        "the recorded answer can't be given",
-    );
+    let damaged = API.with(list, |line| line["answer"] = json!({"Perhaps": []}));
+    let desk = Desk::new();
+    let file = desk.put("recording.jsonl", &damaged.text());
+    for command in [
+        &["replay"][..],
+        &["replay", "--guest", "lbaas@2"],
+        &["journal", "to-scenario"],
+    ] {
+        let args = command.iter().map(std::ffi::OsStr::new);
+        let ran = trueup(args.chain([file.as_os_str()])).exits(2);
+        let named = format!(
+            "recording.jsonl` line {} is damaged: the answer of `api.list-tagged` is none: unknown variant",
+            list + 1
+        );
+        assert!(ran.stderr.contains(&named) && ran.stderr.len() < 500, "{ran}");
+        assert_eq!((ran.stdout.as_str(), ran.stderr.lines().count()), ("", 1), "{ran}");
+    }
 }
 
 #[test]

@@ -18,6 +18,7 @@ async fn every_scenario_of_the_project_passes() {
     let builtins = shipped.map(|guest| Builtin {
         name: guest.name,
         version: guest.version,
+        world: guest.world,
         bytes: guest.bytes,
     });
     let loader = Loader {

@@ -235,6 +235,7 @@ fn host(config: Config, stop: oneshot::Receiver<()>, tell: &mpsc::Sender<Told>) 
     let builtins = trueup_guests_builtin::GUESTS.iter().map(|guest| Builtin {
         name: guest.name,
         version: guest.version,
+        world: guest.world,
         bytes: guest.bytes,
     });
     let registry = Registry::new(builtins.collect());

@@ -71,11 +71,18 @@ pub fn args<T: DeserializeOwned>(call: &str, args: &RawValue) -> Result<T, Invok
     let misuse = |what: String| InvokeError::Misuse(format!("arguments of `{call}`: {what}"));
     let mut unknown = None;
     let mut json = serde_json::Deserializer::from_str(args.get());
-    let typed = serde_ignored::deserialize(&mut json, |key| {
+    let mut track = serde_path_to_error::Track::new();
+    let json = serde_path_to_error::Deserializer::new(&mut json, &mut track);
+    let typed = serde_ignored::deserialize(json, |key| {
         unknown.get_or_insert_with(|| key.to_string());
     });
     match (typed, unknown) {
-        (Err(error), _) => Err(misuse(error.to_string())),
+        (Err(error), _) => {
+            let text = error.to_string();
+            // Its place in this JSON says nothing to the author of a scenario.
+            let what = text.rsplit_once(" at line ").map_or(text.as_str(), |(what, _)| what);
+            Err(misuse(format!("{}: {what}", track.path())))
+        }
         (Ok(_), Some(key)) => Err(misuse(format!("unknown key `{key}`"))),
         (Ok(typed), None) => Ok(typed),
     }

@@ -58,6 +58,12 @@ impl World {
         }
         Ok(world)
     }
+
+    /// The error for a guest whose types or functions are not those of this host; `differs` names them.
+    pub fn of_another_wit(&self, guest: &Guest, differs: &str) -> String {
+        let (name, version, world) = (&guest.name, &guest.version, self.name);
+        format!("guest `{name}@{version}` is built from another `wit/` than this host's {world}: {differs}")
+    }
 }
 
 fn list_or_nothing(names: &[String]) -> String {
@@ -84,12 +90,8 @@ impl Program {
     /// One line: why this guest cannot run here.
     pub fn new(engine: &Engine, guest: Guest, worlds: Worlds) -> Result<Self, String> {
         let world = World::of(&guest, worlds)?;
-        let linked = (world.link.0)(engine, &guest).map_err(|error| {
-            format!(
-                "guest `{}@{}` does not fit its world {}: {error:#}",
-                guest.name, guest.version, world.name
-            )
-        })?;
+        let linked = (world.link.0)(engine, &guest);
+        let linked = linked.map_err(|error| world.of_another_wit(&guest, &format!("{error:#}")))?;
         Ok(Self { guest, world, linked })
     }
 

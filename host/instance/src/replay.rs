@@ -12,7 +12,7 @@ use trueup_capabilities::pace::Pace;
 use trueup_capabilities::timers::Timers;
 use trueup_capabilities::{Backends, Host, questions};
 use trueup_engine::{CallError, Engine};
-use trueup_journal::{Accepted, Event, Outcome, Segment, Tally, Tape};
+use trueup_journal::{Accepted, Divergence, Event, Outcome, ReadError, Segment, Tally, Tape};
 
 use crate::dispatch::InvokeError;
 use crate::instance::{Instance, REPLAY_GUARD, Start, StartError};
@@ -21,9 +21,9 @@ use crate::program::Program;
 /// Why a recording cannot be replayed.
 #[derive(Debug, thiserror::Error)]
 pub enum ReplayError {
-    /// The header does not permit to start a guest.
-    #[error("the recording's header: {0}")]
-    Header(String),
+    /// Its header does not permit to start a guest, or one of its answers is none of its question.
+    #[error(transparent)]
+    Damaged(#[from] ReadError),
     /// The guest did not start.
     #[error(transparent)]
     Start(#[from] StartError),
@@ -123,10 +123,25 @@ pub async fn replay_with(
     log: Arc<dyn Log>,
     options: Options,
 ) -> Result<Outcome, ReplayError> {
-    Ok(match run(engine, program, segment, log, options).await? {
+    let (file, first) = (segment.name.clone(), segment.first);
+    let outcome = match run(engine, program, segment, log, options).await? {
         Ok(instance) => outcome(instance.host()),
         Err(outcome) => outcome,
-    })
+    };
+    match outcome {
+        // The host can give it to no guest: this is not the guest's difference.
+        Outcome::Diverged {
+            n,
+            divergence: Divergence::Answer { ask, reason },
+        } => Err(ReplayError::Damaged(ReadError::Damaged {
+            file,
+            line: n.saturating_sub(first) + 1,
+            reason: format!(
+                "the answer of `{ask}` is none: {reason}; move the file away as soon as a newer one follows it"
+            ),
+        })),
+        outcome => Ok(outcome),
+    }
 }
 
 /// The state of a guest after the calls of `segment`, as a snapshot. `cpu_max`: the CPU time of `init`, `restore` and
@@ -195,10 +210,13 @@ pub async fn begin(
     options: Options,
 ) -> Result<Result<Instance, Outcome>, ReplayError> {
     let header = segment.header.clone();
-    let settings: Value = serde_json::from_str(header.settings.get())
-        .map_err(|error| ReplayError::Header(format!("settings: {error}")))?;
-    let limits: Limits =
-        serde_json::from_str(header.limits.get()).map_err(|error| ReplayError::Header(format!("limits: {error}")))?;
+    let damaged = |what: &str, error: serde_json::Error| ReadError::Damaged {
+        file: segment.name.clone(),
+        line: 1,
+        reason: format!("{what}: {error}"),
+    };
+    let settings: Value = serde_json::from_str(header.settings.get()).map_err(|error| damaged("settings", error))?;
+    let limits: Limits = serde_json::from_str(header.limits.get()).map_err(|error| damaged("limits", error))?;
     let identity = program.identity("replay");
     // The answers that are not on the tape: the time of the recording, and fixed random numbers.
     let backends = Backends {

@@ -35,6 +35,10 @@ impl Scan {
     /// [`ReadError::Damaged`] if it is not a valid entry, or not in its place. Later lines can't be read then.
     pub fn line(&mut self, text: &[u8]) -> Result<Entry, ReadError> {
         self.lines += 1;
+        if self.lines == 1 && !text.starts_with(b"{") {
+            let header = "not a JSON object; a recording, such as `journals/GUEST/KEY/0.jsonl`, begins with its header";
+            return Err(self.damaged(header.to_owned()));
+        }
         let entry = parse(text).map_err(|reason| self.damaged(reason))?;
         if let Some(expected) = self.expected.filter(|expected| *expected != entry.n) {
             return Err(self.damaged(format!(

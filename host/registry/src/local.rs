@@ -31,6 +31,8 @@ pub struct Builtin {
     pub name: &'static str,
     /// Its version.
     pub version: &'static str,
+    /// Its world.
+    pub world: &'static str,
     /// The component.
     pub bytes: &'static [u8],
 }

@@ -87,6 +87,10 @@ fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> Result<(), String> {
     if journals.is_dir() {
         return collect(&journals, files);
     }
+    // The files of an audit log have the same names.
+    if folder.join("head").is_file() {
+        return Ok(());
+    }
     let failed = |error| format!("can't list `{}`: {error}", folder.display());
     let segments = trueup_journal::segment_files(folder).map_err(|error| error.to_string())?;
     files.extend(segments.into_iter().map(|segment| segment.path));

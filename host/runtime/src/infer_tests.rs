@@ -305,7 +305,12 @@ fn storage_and_sandboxes_have_their_one_scope() {
 fn a_folder_without_recordings_is_said() {
     let folder = tempfile::tempdir().unwrap();
     let error = recordings(&[folder.path().to_owned()]).unwrap_err();
-    assert_eq!(error, format!("no recordings in `{}`", folder.path().display()));
+    let said = format!("no recordings in `{}`", folder.path().display());
+    assert_eq!(error, said);
+    // An audit log, whose files have the names of recordings.
+    std::fs::write(folder.path().join("head"), "").unwrap();
+    std::fs::write(folder.path().join("0.jsonl"), "").unwrap();
+    assert_eq!(recordings(&[folder.path().to_owned()]), Err(said));
 }
 
 #[test]

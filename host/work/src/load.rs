@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use trueup_engine::{Engine, Guest};
+use trueup_engine::{Digest, Engine, Guest};
 use trueup_instance::{Program, World, Worlds};
 use trueup_registry::{
     About, Change, Found, NoGuest, NotLoaded, OciReference, Pushed, Reference, Registry, Verify, Vouched,
@@ -50,7 +50,23 @@ impl Loader {
     /// # Errors
     /// One line: why it cannot run here.
     pub fn link(&self, guest: Guest) -> Result<Arc<Program>, String> {
-        Program::new(&self.engine, guest, self.worlds).map(Arc::new)
+        let program = Program::new(&self.engine, guest, self.worlds)?;
+        let guest = &program.guest;
+        let reference = self.reference(guest, program.world.name);
+        if let Some(differs) = reference.and_then(|reference| guest.differs_in_type(&reference)) {
+            return Err(program.world.of_another_wit(guest, &differs));
+        }
+        Ok(Arc::new(program))
+    }
+
+    /// A built-in guest of the same world: its types are those of this host. `None` for a built-in guest, and if none
+    /// of this world ships.
+    fn reference(&self, guest: &Guest, world: &str) -> Option<Guest> {
+        let ships = || self.registry.builtins().iter().filter(|builtin| builtin.world == world);
+        if ships().any(|builtin| Digest::of(builtin.bytes) == guest.digest) {
+            return None;
+        }
+        self.engine.load(ships().next()?.bytes).ok()
     }
 
     /// Loads a built-in guest or a file and links it to its world. Ignores lock and signatures.

@@ -45,11 +45,17 @@ async fn look_at(program: &NftablesProgram, state_dir: &Path) -> Result<String, 
         Some(namespace) => format!("network namespace {namespace}"),
         None => "the host's own network".to_owned(),
     };
-    let looked = Nft::new(settings(program, state_dir)).look().await;
-    let next = format!(
-        "apt-get install nftables, and run the host as root or with CAP_NET_ADMIN; `{} list tables` shows whether it works",
-        program.program.display()
-    );
+    let settings = settings(program, state_dir);
+    let next = match (&program.namespace, &settings.namespace) {
+        (Some(name), Some(path)) if !path.exists() => {
+            format!("ip netns add {name}, or correct `namespace` of [backend.nftables]")
+        }
+        _ => format!(
+            "apt-get install nftables, and run the host as root or with CAP_NET_ADMIN; `{} list tables` shows whether it works",
+            program.program.display()
+        ),
+    };
+    let looked = Nft::new(settings).look().await;
     looked.map(|()| place).map_err(|error| Problem::new(error, next))
 }
 
@@ -83,6 +89,17 @@ mod tests {
         let error = open(&named(Some("no-such-namespace"), "nft")).apply(NOTHING).await;
         let said = "the network namespace `/run/netns/no-such-namespace` is not there: ip netns add no-such-namespace";
         assert_eq!(error, Err(said.to_owned()));
+        let Err(problem) = look(&named(Some("no-such-namespace"), "nft"), folder.path())
+            .found
+            .await
+        else {
+            panic!("there is no such namespace");
+        };
+        assert!(
+            problem.next.starts_with("ip netns add no-such-namespace, or "),
+            "{}",
+            problem.next
+        );
         let error = open(&named(None, "no-such-nft")).apply(NOTHING).await;
         assert_eq!(
             error,

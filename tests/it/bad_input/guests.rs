@@ -67,7 +67,7 @@ type Made = fn(&Case) -> &'static str;
 
 #[test]
 fn guests_that_are_made_here() {
-    let cases: [(&str, Made); 10] = [
+    let cases: [(&str, Made); 11] = [
         ("cut-off-component", |case| {
             let text = format!(
                 "(component (core module (memory 1) (data (i32.const 0) \"{}\")))",
@@ -86,6 +86,15 @@ fn guests_that_are_made_here() {
             "file:guest.wasm"
         }),
         ("of-another-world", |_| "builtin:ipam@1"),
+        ("built-from-another-wit", |case| {
+            let mut bytes = built(&inputs("guests").join("traps-in-init.wat"));
+            let name = b"internal";
+            while let Some(at) = bytes.windows(name.len()).position(|part| part == name) {
+                bytes[at..at + name.len()].copy_from_slice(b"interior");
+            }
+            case.put("guest.wasm", bytes);
+            "file:guest.wasm"
+        }),
         ("folder-without-guests", |case| {
             case.put("guests/README.md", "");
             "file:guests"

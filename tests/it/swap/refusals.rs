@@ -135,7 +135,7 @@ fn without_a_host_a_swap_fails_and_history_is_read_all_the_same() {
         let line = error(&ran);
         assert!(
             line.starts_with("no host runs with the state folder of `")
-                && line.ends_with("; start one with `trueup run`"),
+                && line.ends_with("the folder was moved; else start one with `trueup run`"),
             "{args:?}: {ran}"
         );
     }

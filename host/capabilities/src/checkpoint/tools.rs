@@ -159,7 +159,12 @@ const LOOK_PAUSE: Duration = Duration::from_millis(20);
 
 /// Reads a `file` store, which must hold at least what is `known`.
 pub(super) fn read_file(path: &Path, known: Option<Mark>) -> Result<Scan, Error> {
-    format::scan(&place::read_bytes(path)?, known).map_err(|damage| anchor::corrupt(path, &damage))
+    let bytes = place::read_bytes(path)?;
+    format::scan(&bytes, known).map_err(|damage| {
+        // With the anchor, the text says as the host does how far the store was durable.
+        let anchored = anchor::look(path).ok().flatten();
+        anchor::corrupt(path, &format::scan(&bytes, anchored).err().unwrap_or(damage))
+    })
 }
 
 /// As `read_file`, but reads again if a host has the file open and the end looks unfinished.

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use anyhow::anyhow;
 use serde::Serialize;
 use trueup_base::clock::{Clock as _, SystemClock};
 use trueup_capabilities::Identity;
@@ -163,6 +164,13 @@ fn show(path: &Path, output: Output) -> Ending {
         Ok(all) => (Some(all), None),
         Err(why) => (None, Some(why)),
     };
+    // Nothing but its content says that such a file is a store.
+    if let (Kind::JsonFile, Some(why)) = (picture.kind, &not_understood) {
+        let shown = path.display();
+        return Err(misused(anyhow!(
+            "`{shown}` is no store of pod addresses: {why}; give the `path` of [backend.checkpoint]"
+        )));
+    }
     let shown = Shown {
         picture,
         allocations,

@@ -64,11 +64,14 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
     };
     let state_dir = args.host.state_dir()?;
     args.watch.show(output, || {
+        let status = status(&state_dir);
+        let host = status.as_ref().map(|status| &status.host);
+        let now = |guest, key: &str| now(guest, key, &state_dir, status.as_ref()?);
         let explained = decisions::explain(&state_dir, args.guest.as_deref(), &args.key, wanted);
-        let explained = match (explained, now(args.guest.as_deref(), &args.key, &state_dir)) {
-            (Ok(explained), now) => {
-                let now = now.filter(|(shown, _)| shown.guest == explained.guest);
-                let now = now.or_else(|| self::now(None, explained.instance()?, &state_dir));
+        let explained = match (explained, now(args.guest.as_deref(), &args.key)) {
+            (Ok(explained), of_key) => {
+                let of_key = of_key.filter(|(shown, _)| shown.guest == explained.guest);
+                let now = of_key.or_else(|| now(None, explained.instance()?));
                 Explanation {
                     now: now.map(|(_, now)| now),
                     ..explained
@@ -81,16 +84,15 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
                 ..Explanation::default()
             },
             (Err(error), None) => {
-                let leads = host(&state_dir).and_then(|host| leader(&host));
+                let leads = host.and_then(leader);
                 let leads: String = leads.map(|leads| format!("; {leads}")).into_iter().collect();
                 return Err(misused(anyhow!("{error}{leads}")));
             }
         };
         let text = match output {
             Output::Text | Output::Wide => {
-                let host = host(&state_dir);
-                let mut lines = text(&explained, since_ms, host.as_ref().map(|host| host.started_ms));
-                lines.extend(host.as_ref().and_then(leader).map(|leads| format!("! {leads}")));
+                let mut lines = text(&explained, since_ms, host.map(|host| host.started_ms));
+                lines.extend(host.and_then(leader).map(|leads| format!("! {leads}")));
                 output::changes(&lines)
             }
             Output::Json | Output::Yaml => output::rendered(&explained, output)?,
@@ -103,11 +105,10 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
     })
 }
 
-/// The running host. `None` if none runs.
-fn host(state_dir: &Path) -> Option<HostShown> {
+/// The status of the running host. `None` if none runs.
+fn status(state_dir: &Path) -> Option<Status> {
     let client = Client::new(state_dir).ok()?;
-    let status: Status = super::block_on(client.get("status")).ok()?.ok()?;
-    Some(status.host)
+    super::block_on(client.get("status")).ok()?.ok()
 }
 
 /// `` this host is a standby: `host-a` leads; ask it ``. `None` if it leads.
@@ -116,17 +117,14 @@ fn leader(host: &HostShown) -> Option<String> {
     Some(format!("this host is a standby: `{}` leads; ask it", printable(leader)))
 }
 
-/// What the running host does about a key. `None` without a host, or if it does nothing.
-fn now(guest: Option<&str>, key: &str, state_dir: &Path) -> Option<(KeyShown, Now)> {
+/// What the running host does about a key. `None` if it does nothing.
+fn now(guest: Option<&str>, key: &str, state_dir: &Path, status: &Status) -> Option<(KeyShown, Now)> {
     let client = Client::new(state_dir).ok()?;
     let guest = guest.map_or_else(String::new, |guest| format!("?guest={}", escaped(guest)));
-    let asked = super::block_on(async {
-        let shown: KeyShown = client.get(&format!("keys/{}{guest}", escaped(key))).await.ok()?;
-        let status: Status = client.get("status").await.ok()?;
-        let problems = status.source.map(|source| source.problems).unwrap_or_default();
-        Now::of(&shown, &problems).map(|now| (shown, now))
-    });
-    asked.ok()?
+    let path = format!("keys/{}{guest}", escaped(key));
+    let shown: KeyShown = super::block_on(client.get(&path)).ok()?.ok()?;
+    let problems = status.source.as_ref().map(|source| source.problems.as_slice());
+    Now::of(&shown, problems.unwrap_or_default()).map(|now| (shown, now))
 }
 
 /// `host_started_ms`: when the running host began. `None` if none runs.
@@ -441,7 +439,7 @@ fn call_text(made: &Decision, call: &ReportedCall, desired_is_new: bool) -> Vec<
         lines.push(format!("    what it asked is not known: {}", printable(why)));
     }
     if let Some(error) = &made.error {
-        lines.push(format!("    failed: {}", printable(in_short(error))));
+        lines.push(format!("    failed: {}", printable(&json_in_words(in_short(error)))));
     }
     if let Some(trace) = &made.trace {
         lines.push(format!("    trace {trace}"));

@@ -205,6 +205,7 @@ fn registry() -> Registry {
     let builtin = |guest: &trueup_guests_builtin::Builtin| Builtin {
         name: guest.name,
         version: guest.version,
+        world: guest.world,
         bytes: guest.bytes,
     };
     Registry::new(trueup_guests_builtin::GUESTS.iter().map(builtin).collect())

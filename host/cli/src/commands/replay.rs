@@ -9,7 +9,8 @@ use serde::Serialize;
 use trueup_base::progress;
 use trueup_base::text::counted;
 use trueup_capabilities::log::Log;
-use trueup_instance::{Program, replay};
+use trueup_instance::Program;
+use trueup_instance::replay::{self, ReplayError};
 use trueup_journal::{Ending as Recorded, Event, Outcome, Segment};
 use trueup_registry::{Reference, Store};
 use trueup_work::load::Loader;
@@ -99,8 +100,7 @@ async fn replay_all(args: &Args, loader: &Loader, log: &Arc<dyn Log>, output: Ou
     }
     if failed > 0 || all.is_empty() {
         return Err(misused(anyhow!(
-            "{} of {} recordings can't be decided, see above",
-            files.len() - all.len(),
+            "{failed} of {} recordings can't be decided, see above",
             files.len()
         )));
     }
@@ -147,7 +147,10 @@ async fn replay_file(
         replayed_digest: program.guest.digest.to_string(),
         torn,
         ended,
-        outcome: outcome.map_err(|error| anyhow!("{}: {error}", file.display()))?,
+        outcome: outcome.map_err(|error| match error {
+            ReplayError::Damaged(error) => error.into(),
+            error => anyhow!("{}: {error}", file.display()),
+        })?,
     }))
 }
 

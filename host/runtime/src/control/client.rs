@@ -190,7 +190,10 @@ impl Address {
                          runs with `--once`; see its log"
                     ),
                     None => {
-                        format!("no host runs with the state folder of `{shown}`: {why}; start one with `trueup run`")
+                        format!(
+                            "no host runs with the state folder of `{shown}`: {why}; if one should, see its log: it ended, or \
+                             the folder was moved; else start one with `trueup run`"
+                        )
                     }
                 }
             }

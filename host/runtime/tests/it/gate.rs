@@ -248,6 +248,10 @@ async fn refusing_settings_or_state_never_passes_and_other_questions_differ() {
             prove(&peaceful, &LBAAS_1, &mode).await,
             "refused: guest `lbaas@1` refuses the snapshot: snapshot: was ",
         );
+        refused(
+            prove(&peaceful, &LBAAS_1, &mode).await,
+            "; `--afresh` starts it without that state",
+        );
         let troubled = counted(json!({"does": "sleep"}), &["default/web"], 1).await;
         refused(
             prove(&troubled, &LBAAS_1, &mode).await,
@@ -377,6 +381,21 @@ async fn a_torn_end_is_ignored_and_damage_is_reported_and_skipped() {
     assert!(
         line.starts_with("identical: 4 calls in 2 recordings; 1 recording can't be read, the first: `")
             && line.contains("line 4 is damaged: entry 7 is where entry 3 belongs"),
+        "{line}"
+    );
+}
+
+#[tokio::test]
+async fn an_answer_that_is_none_is_damage_and_refuses_no_candidate() {
+    let active = two_services().await;
+    let folder = instance_dir(&active.dir.path().join("journals"), NAME, "default/b");
+    let file = segment_files(&folder).unwrap().remove(0).path;
+    let text = fs::read_to_string(&file).unwrap();
+    fs::write(&file, text.replacen(r#""answer":{"Ok""#, r#""answer":{"Perhaps""#, 1)).unwrap();
+    let verdict = prove(&active, &LBAAS_1, &Gate::default()).await;
+    let line = verdict.to_string();
+    assert!(
+        verdict.passed && line.contains("1 recording can't be read, the first: `"),
         "{line}"
     );
 }

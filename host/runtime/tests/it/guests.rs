@@ -131,7 +131,7 @@ fn a_component_that_fits_no_world_is_refused_with_what_may_be() {
         ),
         (
             exports(r#"(import "wasi:cli/environment@0.2.0" (instance))"#),
-            format!("guest `unknown@unknown` does not fit its world {world}: "),
+            format!("guest `unknown@unknown` is built from another `wit/` than this host's {world}: "),
         ),
         (
             exports(r#"(import "trueup:host/timers@0.1.0" (instance))"#),
@@ -143,7 +143,7 @@ fn a_component_that_fits_no_world_is_refused_with_what_may_be() {
         ),
         (
             exports(""),
-            format!("guest `unknown@unknown` does not fit its world {world}: "),
+            format!("guest `unknown@unknown` is built from another `wit/` than this host's {world}: "),
         ),
     ] {
         let engine = engine();

@@ -220,10 +220,7 @@ impl Proof {
         let log = Arc::new(NoLog);
         match replay::replay_with(&self.engine, &self.candidate, segment, log, options).await {
             Ok(outcome) => self.compare(found, &calls, &outcome),
-            Err(ReplayError::Header(error)) => {
-                let file = found.path.display();
-                self.verdict.pass_over(format!("`{file}` line 1 is damaged: {error}"));
-            }
+            Err(ReplayError::Damaged(error)) => self.verdict.pass_over(error.to_string()),
             Err(ReplayError::Start(StartError::Settings { .. }))
                 if self.gate.settings.is_some() && !self.with_own_settings =>
             {
@@ -236,8 +233,13 @@ impl Proof {
             Err(error) if error.no_room().is_some() => self.verdict.give_up(no_room(error)),
             Err(error @ (ReplayError::Start(_) | ReplayError::Call { .. })) => {
                 self.verdict.recordings += 1;
+                let refuses_state = matches!(error, ReplayError::Start(StartError::Snapshot { .. }));
+                let helps = match refuses_state && self.candidate.world.may_start_without_state() {
+                    true => "; `--afresh` starts it without that state",
+                    false => "",
+                };
                 let why = format!("{:#}", anyhow::Error::from(error));
-                self.verdict.refused = Some(format!("{why} (`{}`)", found.path.display()));
+                self.verdict.refused = Some(format!("{why} (`{}`){helps}", found.path.display()));
             }
         }
     }

@@ -97,7 +97,8 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
         }
         let known = |key: &W::Key| self.controller.status(key).is_some() || self.world.is_desired(key);
         let key = text.parse::<W::Key>().ok().filter(known);
-        let key = key.ok_or_else(|| format!("no key `{text}` is in its queue"))?;
+        let key =
+            key.ok_or_else(|| format!("no key `{text}` is in its queue: it is gone, or the source never named it"))?;
         self.pending
             .because(&key, SystemClock.now_ms(), Cause::Resync { by_operator: true });
         self.queue_anew(&key);

@@ -15,18 +15,17 @@ use serde::{Deserialize, Serialize};
 use trueup_capabilities::grants::Access;
 use trueup_capabilities::questions::granted_by;
 use trueup_config::Proof;
-use trueup_instance::{Instances, Program, Worlds, names};
+use trueup_instance::{Instances, Program, StartError, Worlds, names};
 use trueup_journal::Event;
 
 use crate::gate::{self, Gate, Mode, Verdict};
 use crate::load::Loader;
-use crate::setup::SetupError;
 
 /// The step at which a candidate was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Step {
-    /// It is not available, or not a guest.
+    /// It is not available, not a guest, or fails before it decides anything.
     Load,
     /// It is of another world.
     World,
@@ -125,7 +124,6 @@ pub(crate) struct Against<'a> {
 pub(crate) async fn prove(program: Arc<Program>, worlds: Worlds, against: &Against<'_>) -> Result<Proven, Refused> {
     let Against { active, proof, .. } = against;
     of_world(&program, worlds)?;
-    of_types(&program, &active.program)?;
     may_begin_afresh(&program, proof.afresh)?;
     granted(&program, active)?;
     let mut instances = Instances {
@@ -133,8 +131,7 @@ pub(crate) async fn prove(program: Arc<Program>, worlds: Worlds, against: &Again
         afresh: proof.afresh,
         ..(*active).clone()
     };
-    let initial = initial_state(&instances).await;
-    instances.initial = initial.map_err(|error| refused(Step::Settings)(error.into()))?;
+    instances.initial = initial_state(&instances).await?;
     let self_test = self_test(&instances, against).await?;
     let gate = gate(proof).map_err(|why| Refused::new(Step::Gate, why))?;
     let gate = Gate {
@@ -182,23 +179,6 @@ pub(crate) fn of_world(program: &Program, worlds: Worlds) -> Result<(), Refused>
             program.guest.version,
             program.world.name,
             names(worlds, " or ")
-        ),
-    ))
-}
-
-/// # Errors
-/// If it was built from another `wit/` of the same version. The active version runs, so its types are those of this
-/// host.
-pub(crate) fn of_types(program: &Program, active: &Program) -> Result<(), Refused> {
-    let Some(differs) = program.guest.differs_in_type(&active.guest) else {
-        return Ok(());
-    };
-    let (guest, world) = (&program.guest, program.world.name);
-    Err(Refused::new(
-        Step::World,
-        format!(
-            "guest `{}@{}` is built from another `wit/` than this host's {world}: {differs}",
-            guest.name, guest.version
         ),
     ))
 }
@@ -262,21 +242,28 @@ pub(super) fn gate(proof: &Proof) -> Result<Gate, String> {
     })
 }
 
-/// The state of an instance that received only its settings. If the guest refuses its settings, this fails once,
-/// before anything runs.
-pub(crate) async fn initial_state(instances: &Instances) -> Result<String, SetupError> {
+/// The state of an instance that received only its settings. If the guest refuses its settings, or fails, this fails
+/// once, before anything runs.
+pub(crate) async fn initial_state(instances: &Instances) -> Result<String, Refused> {
     let started = instances.start_unrecorded("setup", Instances::trial(), None).await;
-    let mut instance = started.map_err(SetupError::misused)?;
+    let mut instance = started.map_err(|error| match error {
+        StartError::Settings { .. } => refused(Step::Settings)(error.into()),
+        StartError::Snapshot { .. } | StartError::Call(_) => refused(Step::Load)(error.into()),
+    })?;
     instance.host_mut().tape.take_entries();
-    let snapshot = instance.snapshot().await.map_err(SetupError::misused)?;
+    let snapshot = instance.snapshot().await;
+    let snapshot = snapshot.map_err(|error| refused(Step::Load)(error.into()))?;
     // A snapshot is taken between calls, where a recording has no place for questions.
     let mut entries = instance.host_mut().tape.take_entries().into_iter();
     if let Some(Event::Ask(ask)) = entries.next().map(|entry| entry.event) {
         let guest = &instances.program.guest;
-        return Err(SetupError::Misused(format!(
-            "guest `{}@{}` asks `{}` in `lifecycle.snapshot`, which may use nothing but log and metrics",
-            guest.name, guest.version, ask.name
-        )));
+        return Err(Refused::new(
+            Step::Load,
+            format!(
+                "guest `{}@{}` asks `{}` in `lifecycle.snapshot`, which may use nothing but log and metrics",
+                guest.name, guest.version, ask.name
+            ),
+        ));
     }
     Ok(snapshot)
 }

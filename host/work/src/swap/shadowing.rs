@@ -10,7 +10,7 @@ use trueup_registry::Reference;
 use super::fetch::Fetched;
 use super::managed::{Activated, Awaited, Compared, ManageError, Managed, Promotion};
 use super::manager::{Activation, Manager, changing};
-use super::proof::{Refused, Step, may_begin_afresh, of_types, of_world};
+use super::proof::{Refused, Step, may_begin_afresh, of_world};
 use super::revisions::By;
 use crate::gate::{self, Mode};
 use crate::shadow::{self, PromotionRefused, Shadow};
@@ -46,7 +46,6 @@ impl Manager {
             .map_err(refused)?;
         self.is_not_compared(name, &program)?;
         of_world(&program, managed.worlds).map_err(refused)?;
-        of_types(&program, &managed.active.instances().program).map_err(refused)?;
         let afresh = afresh || managed.config.proof.afresh;
         may_begin_afresh(&program, afresh).map_err(refused)?;
         if let Some(bytes) = bytes {

@@ -116,10 +116,7 @@ impl GuestSection<'_> {
         problem: Option<String>,
     ) -> Result<Begun, SetupError> {
         let initial = initial_state(&instances).await;
-        instances.initial = initial.map_err(|error| match error {
-            SetupError::Misused(error) => self.misused(&error),
-            failed @ SetupError::Failed(_) => failed,
-        })?;
+        instances.initial = initial.map_err(|refused| self.misused(&refused.why))?;
         Ok(Begun {
             instances,
             revisions,
@@ -132,12 +129,11 @@ impl GuestSection<'_> {
     async fn refused(&self, refused: &Refused, active: Instances, revisions: Revisions) -> Result<Begun, SetupError> {
         let problem = self.stays(&refused.to_string(), &active.program, &revisions);
         let begun = self.begun(active, revisions, Some(problem)).await;
-        begun.map_err(|error| match error {
-            SetupError::Misused(error) => self.misused(&format!(
+        begun.map_err(|error| {
+            self.misused(&format!(
                 "{} is {refused}; the active version can't go on with these settings either: {error}",
                 self.guest.reference
-            )),
-            failed @ SetupError::Failed(_) => failed,
+            ))
         })
     }
 
@@ -149,7 +145,16 @@ impl GuestSection<'_> {
     async fn proven(&self, guests: &Guests, fetched: &Arc<Program>, active: &Instances) -> Result<(), Refused> {
         let reference = self.guest.reference.to_string();
         let against = self.against(guests, active, &reference);
-        let proven = prove(Arc::clone(fetched), self.worlds, &against).await?;
+        let proven = prove(Arc::clone(fetched), self.worlds, &against).await;
+        let proven = proven.map_err(|mut refused| {
+            if refused.step == Step::Gate {
+                refused.why += &format!(
+                    "; to take it all the same: `gate = \"report\"` in [guests.{}]",
+                    self.name
+                );
+            }
+            refused
+        })?;
         tracing::info!("guest `{}`: {reference} passed: {}", self.name, proven.report);
         Ok(())
     }

@@ -75,7 +75,16 @@ mod tests {
                 r#", "protocol": {"x": 1}"#,
                 "unknown key `desired.ports.1.protocol`",
             ),
-            (r#", "backoff_steps": 4"#, "", "duplicate field `backoff_steps`"),
+            (
+                "",
+                r#"}, {"name": "c", "external": "one""#,
+                "desired.ports[2].external: invalid type: string \"one\", expected u16",
+            ),
+            (
+                r#", "backoff_steps": 4"#,
+                "",
+                "desired: duplicate field `backoff_steps`",
+            ),
         ] {
             let error = read(text(more, in_port)).unwrap_err().to_string();
             assert!(error.starts_with(&format!("arguments of `a.b`: {key}")), "{error}");
@@ -83,6 +92,9 @@ mod tests {
         let error = read(r#"{"desired": {}, "more": 1}"#.to_owned())
             .unwrap_err()
             .to_string();
-        assert!(error.starts_with("arguments of `a.b`: missing field"), "{error}");
+        assert!(
+            error.starts_with("arguments of `a.b`: desired: missing field"),
+            "{error}"
+        );
     }
 }

@@ -343,7 +343,7 @@ impl Call {
         if answer.status.is_success() {
             self.success(request, answer).await
         } else {
-            Err(self.refusal(answer).await)
+            Err(self.refusal(request, answer).await)
         }
     }
 
@@ -388,7 +388,7 @@ impl Call {
     }
 
     /// Interprets an unsuccessful answer.
-    async fn refusal(&self, mut answer: Answer) -> Failure {
+    async fn refusal(&self, request: &Request, mut answer: Answer) -> Failure {
         let status = answer.status;
         let error = match status {
             StatusCode::NOT_FOUND => Error::NotFound,
@@ -402,7 +402,7 @@ impl Call {
                 if status.is_client_error() {
                     Error::Refused((status.as_u16(), text))
                 } else {
-                    Error::Unavailable(format!("HTTP {}: {text}", status.as_u16()))
+                    Error::Unavailable(format!("{}: HTTP {}: {text}", request.shown(), status.as_u16()))
                 }
             }
         };

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, anyhow};
 use trueup_capabilities::log::NoLog;
+use trueup_instance::replay::{ReplayError, replay};
 use trueup_journal::Segment;
 use trueup_scenario::{of_recording, run_text};
 
@@ -41,8 +42,14 @@ pub(super) fn exec(args: Args, output: Output) -> Ending {
             output::talk(&format!("warning: {torn}"));
         }
         let recorded = format!("{}@{}", segment.header.guest, segment.header.version);
-        guests = guests.with(&recorded, programs.of(file, &segment).map_err(misused)?);
-        match of_recording(&name, &segment) {
+        let program = programs.of(file, &segment).map_err(misused)?;
+        let replayed = block_on(replay(&loader.engine, &program, segment.clone(), Arc::new(NoLog)))?;
+        guests = guests.with(&recorded, program);
+        let scenario = match replayed {
+            Err(ReplayError::Damaged(damage)) => Err(damage.to_string()),
+            _ => of_recording(&name, &segment).map_err(|why| why.to_string()),
+        };
+        match scenario {
             Ok(scenario) => scenarios.push(scenario),
             Err(why) if files.len() == 1 => return Err(misused(anyhow!("{name} can't become a scenario: {why}"))),
             Err(why) => output::talk(&format!("note: {name} is left out: {why}")),

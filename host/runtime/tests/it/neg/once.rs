@@ -52,6 +52,7 @@ async fn once(site: &Path) -> (Summary, Vec<Event>) {
     let registry = Registry::new(vec![Builtin {
         name: "neg",
         version: "1",
+        world: "trueup:neg/neg-syncer@0.1.0",
         bytes: &GUEST,
     }]);
     let mut events = Vec::new();

@@ -362,8 +362,14 @@ async fn a_refused_post_is_final() {
     for (reply, expected) in [
         (Reply::status(422), refused(422, "Unprocessable Entity")),
         (Reply::status(404), Error::NotFound),
-        (Reply::status(500), unavailable("HTTP 500: Internal Server Error")),
-        (Reply::status(302), unavailable("HTTP 302: Found")),
+        (
+            Reply::status(500),
+            unavailable("POST /api/LBaaS/v1/backend.json: HTTP 500: Internal Server Error"),
+        ),
+        (
+            Reply::status(302),
+            unavailable("POST /api/LBaaS/v1/backend.json: HTTP 302: Found"),
+        ),
     ] {
         let (fake, server) = Fake::start().await;
         fake.refuse(POST_BACKEND, 9, reply);
@@ -395,7 +401,13 @@ async fn what_cannot_be_tagged_is_destroyed() {
     for (reply, times, expected) in [
         (Reply::status(403), 1, Err(refused(403, "Forbidden"))),
         (Reply::status(404), 1, Err(Error::NotFound)),
-        (Reply::status(503), 1, Err(unavailable("HTTP 503: Service Unavailable"))),
+        (
+            Reply::status(503),
+            1,
+            Err(unavailable(
+                "POST /api/core/v1/resource.json/new1/tags/anxccm-svc-uid%3Du-1: HTTP 503: Service Unavailable",
+            )),
+        ),
         (Reply::status(409), 3, Err(refused(409, "Conflict"))),
         (Reply::status(409), 2, Ok(())),
         (Reply::status(422), 1, Err(refused(422, "Unprocessable Entity"))),

@@ -84,7 +84,13 @@ async fn an_error_on_any_page_is_an_error_of_the_list() {
         ("1", 422, Ok(Vec::new())),
         ("2", 422, Err(refused(422, "Unprocessable Entity"))),
         ("1", 403, Err(refused(403, "Forbidden"))),
-        ("3", 500, Err(unavailable("HTTP 500: Internal Server Error"))),
+        (
+            "3",
+            500,
+            Err(unavailable(
+                "GET /api/core/v1/resource.json: HTTP 500: Internal Server Error",
+            )),
+        ),
     ] {
         let server = Server::start(move |seen| match (seen.path(), seen.query("page").as_deref()) {
             (_, Some(page)) if page == failing => Reply::status(status),

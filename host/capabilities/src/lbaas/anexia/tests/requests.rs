@@ -92,12 +92,15 @@ async fn statuses_become_the_errors_of_the_contract() {
         (Reply::text(400, "<html>"), refused(400, "Bad Request")),
         (
             Reply::json(500, body),
-            unavailable("HTTP 500: no good; name: [\"taken\"]; port: too big"),
+            unavailable("GET /api/LBaaS/v1/server.json/s1: HTTP 500: no good; name: [\"taken\"]; port: too big"),
         ),
-        (Reply::status(501), unavailable("HTTP 501: Not Implemented")),
+        (
+            Reply::status(501),
+            unavailable("GET /api/LBaaS/v1/server.json/s1: HTTP 501: Not Implemented"),
+        ),
         (
             Reply::status(302).header("location", "/elsewhere"),
-            unavailable("HTTP 302: Found"),
+            unavailable("GET /api/LBaaS/v1/server.json/s1: HTTP 302: Found"),
         ),
         (Reply::text(422, "cut").cut(), refused(422, "Unprocessable Entity")),
     ];
@@ -303,7 +306,12 @@ async fn taggings_are_tried_again_on_conflict_alone() {
         (vec![200], Ok(())),
         (vec![409, 409, 204], Ok(())),
         (vec![409, 409, 409], Err(refused(409, "Conflict"))),
-        (vec![503], Err(unavailable("HTTP 503: Service Unavailable"))),
+        (
+            vec![503],
+            Err(unavailable(
+                "POST /api/core/v1/resource.json/r1/tags/anxccm-svc-uid%3Du-1: HTTP 503: Service Unavailable",
+            )),
+        ),
     ];
     for (statuses, expected) in cases {
         let server = sequence(statuses.iter().map(|&status| Reply::text(status, "ignored")).collect()).await;
