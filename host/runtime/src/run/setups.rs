@@ -59,7 +59,7 @@ impl<'c> Setups<'c> {
         Input::check(source).await?;
         let client = Input::client(source).await?;
         if client.is_none() {
-            cluster::is_no_clusters(&config.state_dir, source).map_err(SetupError::misused)?;
+            cluster::is_no_clusters(&config.state_dir, source).map_err(SetupError::Misused)?;
         }
         let leading = lead(leading, config, client.clone()).await?;
         let (leadership, election) = (leading.leadership(), leading.election());
@@ -67,9 +67,8 @@ impl<'c> Setups<'c> {
         if let (RunMode::Once, Some(client)) = (extent, &client) {
             // Reports problems with the source before the host takes the Lease.
             Input::once(source).await?;
-            cluster::belongs(&config.state_dir, client)
-                .await
-                .map_err(SetupError::misused)?;
+            let belongs = cluster::belongs(&config.state_dir, client).await;
+            belongs.map_err(SetupError::Misused)?;
         }
         leading.begin(extent == RunMode::Once).await?;
         // With `--once`, the host lists after it has taken the Lease.
