@@ -73,8 +73,7 @@ impl Stage {
         let mut instance = started.await.map_err(|(_, error)| error)?;
         let config = settings().to_string();
         instance.host_mut().begin_unrecorded_call();
-        instance.enter();
-        let (store, bindings) = instance.parts();
+        let (store, bindings) = instance.enter();
         let lifecycle = bindings.trueup_guest_lifecycle();
         let result = lifecycle.call_init(store, &config).await;
         let init = instance.leave("lifecycle.init", result)?;
@@ -179,8 +178,7 @@ impl Typed {
     /// If the call gave no result.
     pub async fn filter(&mut self, sets: &Sets) -> anyhow::Result<Filtered> {
         self.instance.host_mut().begin_unrecorded_call();
-        self.instance.enter();
-        let (store, bindings) = self.instance.parts();
+        let (store, bindings) = self.instance.enter();
         let Sets { add, remove, committed } = sets;
         let result = bindings
             .migrator()
@@ -195,8 +193,7 @@ impl Typed {
     /// If the call gave no result, or found anything to do.
     pub async fn sync(&mut self, target: &[EndpointGroup]) -> anyhow::Result<()> {
         self.instance.host_mut().begin_unrecorded_call();
-        self.instance.enter();
-        let (store, bindings) = self.instance.parts();
+        let (store, bindings) = self.instance.enter();
         let result = bindings.syncer().call_sync(store, target).await;
         let report = self.instance.leave("syncer.sync", result)?;
         let report = report.map_err(|error| anyhow::anyhow!("sync: {error:?}"))?;

@@ -48,7 +48,7 @@ impl Probe {
     pub async fn start(engine: &Engine, host: Host) -> anyhow::Result<Self> {
         let component = wat::parse_str(include_str!("probe.wat")).context("reading probe.wat")?;
         let guest = engine.load(&component)?;
-        let mut linker = trueup_engine::linker(engine);
+        let mut linker = wasmtime::component::Linker::new(engine.wasmtime());
         bindings::Probe::add_to_linker::<_, wasmtime::component::HasSelf<_>>(&mut linker, |data: &mut Data| {
             &mut data.host
         })?;
@@ -67,8 +67,7 @@ impl Probe {
     /// # Errors
     /// If the call gave no result.
     pub async fn empty(&mut self) -> anyhow::Result<()> {
-        self.instance.enter();
-        let (store, bindings) = self.instance.parts();
+        let (store, bindings) = self.instance.enter();
         let result = bindings.call_empty(store).await;
         Ok(self.instance.leave("empty", result)?)
     }
@@ -79,8 +78,7 @@ impl Probe {
     /// If the call gave no result.
     pub async fn ask(&mut self, times: u32) -> anyhow::Result<u64> {
         self.instance.host_mut().begin_unrecorded_call();
-        self.instance.enter();
-        let (store, bindings) = self.instance.parts();
+        let (store, bindings) = self.instance.enter();
         let result = bindings.call_ask(store, times).await;
         Ok(self.instance.leave("ask", result)?)
     }
@@ -91,8 +89,7 @@ impl Probe {
     /// If the call gave no result.
     pub async fn listed(&mut self, tag: &str) -> anyhow::Result<u32> {
         self.instance.host_mut().begin_unrecorded_call();
-        self.instance.enter();
-        let (store, bindings) = self.instance.parts();
+        let (store, bindings) = self.instance.enter();
         let result = bindings.call_listed(store, tag).await;
         Ok(self.instance.leave("listed", result)?)
     }
@@ -103,8 +100,7 @@ impl Probe {
     /// If the call gave no result.
     pub async fn taken(&mut self, sets: &Sets) -> anyhow::Result<u32> {
         self.instance.host_mut().begin_unrecorded_call();
-        self.instance.enter();
-        let (store, bindings) = self.instance.parts();
+        let (store, bindings) = self.instance.enter();
         let Sets { add, remove, committed } = sets;
         let result = bindings.call_taken(store, add, remove, committed, false).await;
         Ok(self.instance.leave("taken", result)?)

@@ -110,7 +110,14 @@ impl Stage {
     /// # Errors
     /// If it is not identical.
     pub async fn replay(&self, segment: Segment) -> anyhow::Result<()> {
-        match trueup_instance::replay::replay(&self.engine, &self.program, segment, Arc::new(NoLog)).await? {
+        match trueup_instance::replay::replay(
+            &self.engine,
+            &self.program,
+            segment,
+            trueup_instance::replay::Options::default(),
+        )
+        .await?
+        {
             Outcome::Identical { .. } => Ok(()),
             other => bail!("the replay is not identical: {other}"),
         }

@@ -202,7 +202,7 @@ async fn check(trouble: Trouble) {
 
     let begun = Instant::now();
     for _ in 0..2 {
-        let outcome = replay::replay(&ENGINE, &MISBEHAVING, recorded.clone(), Arc::new(NoLog))
+        let outcome = replay::replay(&ENGINE, &MISBEHAVING, recorded.clone(), replay::Options::default())
             .await
             .unwrap();
         match outcome {
@@ -217,7 +217,7 @@ async fn check(trouble: Trouble) {
         }
     }
     assert!(begun.elapsed() < Duration::from_secs(60), "{does}: the replay waited");
-    let outcome = replay::replay(&ENGINE, &MISBEHAVING, after, Arc::new(NoLog))
+    let outcome = replay::replay(&ENGINE, &MISBEHAVING, after, replay::Options::default())
         .await
         .unwrap();
     assert!(
@@ -338,7 +338,7 @@ async fn a_guest_that_asks_with_too_much_is_stopped_at_its_limit() {
     drop(instance);
     let [recorded] = <[Segment; 1]>::try_from(segments(dir.path(), "misbehaving", "default/bad")).unwrap();
     assert_eq!(recorded.entries.len(), 12, "a call, ten questions, and its ending");
-    let outcome = replay::replay(&ENGINE, &MISBEHAVING, recorded.clone(), Arc::new(NoLog)).await;
+    let outcome = replay::replay(&ENGINE, &MISBEHAVING, recorded.clone(), replay::Options::default()).await;
     assert!(matches!(outcome.unwrap(), Outcome::Identical(Tally { calls: 1, .. })));
 
     // An old host without this limit wrote none, and the call went on.
@@ -346,7 +346,7 @@ async fn a_guest_that_asks_with_too_much_is_stopped_at_its_limit() {
     let header = old.header.limits.get().replace(r#""question_bytes":1048576,"#, "");
     assert_ne!(header, old.header.limits.get());
     old.header.limits = RawValue::from_string(header).unwrap();
-    let outcome = replay::replay(&ENGINE, &MISBEHAVING, old, Arc::new(NoLog)).await;
+    let outcome = replay::replay(&ENGINE, &MISBEHAVING, old, replay::Options::default()).await;
     assert!(matches!(outcome.unwrap(), Outcome::AskedUnrecorded { .. }));
 }
 
@@ -369,7 +369,7 @@ async fn a_call_that_sleeps_for_ever_is_stopped_by_the_time_of_a_whole_call() {
         panic!("the recording has no such ending")
     };
     assert_eq!(*text, stopped);
-    let outcome = replay::replay(&ENGINE, &MISBEHAVING, recorded, Arc::new(NoLog)).await;
+    let outcome = replay::replay(&ENGINE, &MISBEHAVING, recorded, replay::Options::default()).await;
     let Outcome::IdenticalAsFarAsRecorded { why, .. } = outcome.unwrap() else {
         panic!("the replay went on")
     };
@@ -519,7 +519,7 @@ async fn a_flood_of_log_and_metrics_is_dropped_and_counted() {
             recorded.entries.len() < 10,
             "{does}: what is dropped is not recorded either"
         );
-        let outcome = replay::replay(&ENGINE, &MISBEHAVING, recorded, Arc::new(NoLog))
+        let outcome = replay::replay(&ENGINE, &MISBEHAVING, recorded, replay::Options::default())
             .await
             .unwrap();
         assert!(
@@ -554,7 +554,7 @@ async fn waiting_for_the_host_is_no_cpu_time() {
     let mut took = Vec::new();
     for _ in 0..5 {
         let begun = Instant::now();
-        let outcome = replay::replay(&ENGINE, &MISBEHAVING, recorded.clone(), Arc::new(NoLog))
+        let outcome = replay::replay(&ENGINE, &MISBEHAVING, recorded.clone(), replay::Options::default())
             .await
             .unwrap();
         assert!(

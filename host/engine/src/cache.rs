@@ -5,7 +5,7 @@
 //! compiles the guest again and replaces the entry. Write access to the folder allows running machine code in the host,
 //! so the engine does not use a folder that others may write to.
 
-use std::hash::{Hash, Hasher};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io::Write as _;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -16,7 +16,6 @@ use wasmtime::component::Component;
 
 use trueup_base::component::Digest;
 use trueup_base::regular;
-use trueup_base::text::hex;
 
 /// Gives each draft of an entry its own name within this process.
 static DRAFTS: AtomicU64 = AtomicU64::new(0);
@@ -29,16 +28,16 @@ const ENTRIES_MAX: usize = 32;
 
 pub(crate) struct Cache {
     folder: Option<PathBuf>,
-    compatibility: String,
+    compatibility: u64,
 }
 
 impl Cache {
     /// A cache in `folder`, which is created if it is missing. Without a folder, or if it is not safe to use, the cache
     /// never holds anything.
     pub(crate) fn new(folder: Option<&Path>, engine: &wasmtime::Engine) -> Self {
-        let mut hasher = Sha256Hasher(Sha256::new());
+        let mut hasher = DefaultHasher::new();
         engine.precompile_compatibility_hash().hash(&mut hasher);
-        let compatibility = hex(hasher.0.finalize().get(..8).unwrap_or_default());
+        let compatibility = hasher.finish();
         let folder = folder.and_then(|folder| match usable(folder) {
             Ok(()) => Some(folder.to_owned()),
             Err(error) => {
@@ -54,21 +53,15 @@ impl Cache {
         let file = self.file(digest)?;
         let bytes = regular::read(&file, regular::RECORDS).ok()?;
         let (checksum, content) = bytes.split_at_checked(CHECKSUM).unwrap_or_default();
-        let content = (self.checksum(digest, content) == checksum).then_some(content);
-        let Some(content) = content else {
+        if self.checksum(digest, content) != checksum {
             tracing::warn!("compile cache entry {} is damaged: compiling again", file.display());
             return None;
-        };
-        match deserialize(engine, content) {
-            Ok(component) => Some(component),
-            Err(error) => {
-                tracing::warn!(
-                    "compile cache entry {} is of no use: {error:#}; compiling again",
-                    file.display()
-                );
-                None
-            }
         }
+        let loaded = deserialize(engine, content).inspect_err(|error| {
+            let file = file.display();
+            tracing::warn!("compile cache entry {file} is of no use: {error:#}; compiling again");
+        });
+        loaded.ok()
     }
 
     /// Stores a compiled component. If the cache can't be written, the host is slower, not wrong; the log reports it.
@@ -110,7 +103,7 @@ impl Cache {
     }
 
     fn name(&self, digest: &Digest) -> String {
-        format!("{}-{}.cwasm", digest.hex(), self.compatibility)
+        format!("{}-{:016x}.cwasm", digest.hex(), self.compatibility)
     }
 
     /// Includes the name, so that an entry is invalid under another name.
@@ -175,21 +168,4 @@ fn usable(folder: &Path) -> Result<(), String> {
         ));
     }
     Ok(())
-}
-
-/// The engine's compatibility hash comes as `impl Hash`; this makes it a digest that is the same in every process.
-struct Sha256Hasher(Sha256);
-
-impl Hasher for Sha256Hasher {
-    fn write(&mut self, bytes: &[u8]) {
-        self.0.update(bytes);
-    }
-
-    fn finish(&self) -> u64 {
-        let digest = self.0.clone().finalize();
-        digest
-            .iter()
-            .take(8)
-            .fold(0, |number, byte| number << 8 | u64::from(*byte))
-    }
 }

@@ -1,6 +1,6 @@
 //! How a call without a result ended, with the names of the guest, the export and the guest's own functions.
 
-use std::fmt::{Display, Write as _};
+use std::fmt::Display;
 
 use trueup_base::text;
 use trueup_capabilities::{Identity, Stop};
@@ -19,9 +19,6 @@ pub enum CallError {
     /// The guest needed more memory than allowed.
     #[error("{0}")]
     Memory(String),
-    /// The call was cancelled from outside.
-    #[error("{0}")]
-    Cancelled(String),
     /// The tape could not record, or the replay ended here.
     #[error(transparent)]
     Tape(#[from] TapeError),
@@ -34,7 +31,6 @@ impl CallError {
             Self::Trap(text) => Some(Ending::Trap(text.clone())),
             Self::Deadline(text) => Some(Ending::Deadline(text.clone())),
             Self::Memory(text) => Some(Ending::Memory(text.clone())),
-            Self::Cancelled(text) => Some(Ending::Cancelled(text.clone())),
             Self::Tape(_) => None,
         }
     }
@@ -118,19 +114,10 @@ fn frames(backtrace: &WasmBacktrace) -> String {
     if names.is_empty() {
         return String::new();
     }
-    let mut text = format!(
-        " (at {}",
-        names
-            .iter()
-            .take(FRAMES_MAX)
-            .map(String::as_str)
-            .collect::<Vec<_>>()
-            .join(" <- ")
-    );
-    if names.len() > FRAMES_MAX {
-        // Writing to a `String` cannot fail.
-        let _ = write!(text, " <- {} more", names.len() - FRAMES_MAX);
+    let more = names.len().saturating_sub(FRAMES_MAX);
+    names.truncate(FRAMES_MAX);
+    if more > 0 {
+        names.push(format!("{more} more"));
     }
-    text.push(')');
-    text
+    format!(" (at {})", names.join(" <- "))
 }

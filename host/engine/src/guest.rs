@@ -41,14 +41,6 @@ pub struct Guest {
     pub(crate) component: Component,
 }
 
-/// Compiles a component. Reports truncated bytes differently from an error of the compiler.
-fn compile(engine: &Engine, bytes: &[u8], component: &[u8]) -> Result<Component, LoadError> {
-    let compiled = Component::from_binary(&engine.wasmtime, component);
-    compiled.map_err(|error| {
-        cut_off(bytes).unwrap_or_else(|| LoadError(format!("compiling the guest: {}", one_line(&error))))
-    })
-}
-
 impl Guest {
     pub(crate) fn load(engine: &Engine, cache: &Cache, bytes: &[u8]) -> Result<Self, LoadError> {
         let digest = Digest::of(bytes);
@@ -71,7 +63,9 @@ impl Guest {
             None => {
                 log_what_takes_long(engine, bytes, &digest);
                 let _doing = progress::doing(|| format!("compiling {name}@{version}"));
-                let component = compile(engine, bytes, component_bytes)?;
+                let not_compiled = |error| LoadError(format!("compiling the guest: {}", one_line(&error)));
+                let compiled = Component::from_binary(&engine.wasmtime, component_bytes);
+                let component = compiled.map_err(|error| cut_off(bytes).unwrap_or_else(|| not_compiled(error)))?;
                 cache.put(&digest, &component);
                 component
             }

@@ -1,6 +1,6 @@
 //! One instance of a guest: one store, one host, its limits.
 //!
-//! A caller brackets each call: [`Instance::enter`], the typed call on [`Instance::parts`], [`Instance::leave`]. A call
+//! A caller brackets each call: [`Instance::enter`], the typed call on the parts it returns, [`Instance::leave`]. A call
 //! whose future was dropped never leaves. Such an instance, like one that trapped, can't be entered again, and its host
 //! is taken out for the next.
 
@@ -102,8 +102,8 @@ impl<B> Instance<B> {
         self.usable
     }
 
-    /// Begins a call: its CPU time counts from here.
-    pub fn enter(&mut self) {
+    /// Begins a call: its CPU time counts from here. Returns the parts for a typed call.
+    pub fn enter(&mut self) -> (&mut Store<Data>, &B) {
         // Unusable until it leaves: a dropped future leaves the store in the middle of a call.
         self.usable = false;
         let data = self.store.data_mut();
@@ -111,16 +111,17 @@ impl<B> Instance<B> {
         data.host.meter.holding.take_waited();
         data.limiter.refused_bytes = None;
         self.store.set_epoch_deadline(1);
+        (&mut self.store, &self.bindings)
+    }
+
+    /// The typed exports.
+    pub fn bindings(&self) -> &B {
+        &self.bindings
     }
 
     /// Sets the maximum computing time of later calls.
     pub fn set_cpu_max(&mut self, cpu_max: Duration) {
         self.store.data_mut().cpu_max = cpu_max;
-    }
-
-    /// The parts for a typed call.
-    pub fn parts(&mut self) -> (&mut Store<Data>, &B) {
-        (&mut self.store, &self.bindings)
     }
 
     /// Ends a call.
@@ -179,17 +180,12 @@ impl HasHost for Data {
     }
 }
 
-/// A linker for stores of this engine that offers nothing yet.
-pub fn linker(engine: &Engine) -> Linker<Data> {
-    Linker::new(&engine.wasmtime)
-}
-
 /// A linker that offers WASI if `guest` imports any of it, and nothing else yet.
 ///
 /// # Errors
 /// If WASI can't be linked.
 pub fn linker_for(engine: &Engine, guest: &Guest) -> wasmtime::Result<Linker<Data>> {
-    let mut linker = linker(engine);
+    let mut linker = Linker::new(&engine.wasmtime);
     if guest.imports.iter().any(|import| wasi::is_wasi(import)) {
         wasi::add_to_linker(&mut linker)?;
     }

@@ -17,7 +17,7 @@ mod types;
 pub use cache::users_cache;
 pub use ending::CallError;
 pub use guest::{Guest, LoadError, UNKNOWN};
-pub use instance::{Data, Instance, linker, linker_for};
+pub use instance::{Data, Instance, linker_for};
 pub use trueup_base::component::Digest;
 
 use std::path::PathBuf;
@@ -33,6 +33,10 @@ const EPOCH: Duration = Duration::from_millis(10);
 /// Call stack of a guest, in bytes: deep recursion ends in a trap, not in the host's own stack.
 const WASM_STACK_BYTES: usize = 512 << 10;
 
+/// The largest linear memory of any instance, in bytes. The pool reserves the full address space in any case, since a
+/// 32-bit memory can reach it.
+const MEMORY_BYTES_MAX: usize = 1 << 32;
+
 /// The maximum number of core module instances in one guest. wit-component makes one to three of a module; a guest in
 /// Python has 16 (the interpreter, its libraries, their shims), and each native extension adds one.
 const CORE_INSTANCES_MAX: u32 = 32;
@@ -46,9 +50,6 @@ pub struct Options {
     pub tells_compiling: bool,
     /// The pool's maximum number of instances; it reserves address space for each, but no memory.
     pub instances_max: u32,
-    /// The largest linear memory of any instance, in bytes. The pool reserves the full address space in any case, since
-    /// a 32-bit memory can reach it.
-    pub memory_bytes_max: usize,
 }
 
 impl Default for Options {
@@ -57,7 +58,6 @@ impl Default for Options {
             cache_dir: None,
             tells_compiling: false,
             instances_max: 3_000,
-            memory_bytes_max: 1 << 32,
         }
     }
 }
@@ -86,7 +86,8 @@ impl Engine {
             tracing::warn!("no pool of instances, each is allocated by itself: {error:#}");
             wasmtime::Engine::new(&config(None))
         });
-        let wasmtime = engine.map_err(|error| LoadError(format!("starting the WebAssembly engine: {error:#}")))?;
+        let failed = |error: String| LoadError(format!("starting the WebAssembly engine: {error}"));
+        let wasmtime = engine.map_err(|error| failed(format!("{error:#}")))?;
         let (stop, stopped) = std::sync::mpsc::channel();
         let weak = wasmtime.weak();
         std::thread::Builder::new()
@@ -97,11 +98,7 @@ impl Engine {
                     engine.increment_epoch();
                 }
             })
-            .map_err(|error| {
-                LoadError(format!(
-                    "starting the WebAssembly engine: starting the thread that counts epochs: {error}"
-                ))
-            })?;
+            .map_err(|error| failed(format!("starting the thread that counts epochs: {error}")))?;
         let cache = Arc::new(Cache::new(options.cache_dir.as_deref(), &wasmtime));
         Ok(Self {
             wasmtime,
@@ -153,7 +150,7 @@ fn config(pool: Option<&Options>) -> wasmtime::Config {
             .total_memories(options.instances_max)
             .total_tables(options.instances_max.saturating_mul(2))
             .total_stacks(options.instances_max)
-            .max_memory_size(options.memory_bytes_max)
+            .max_memory_size(MEMORY_BYTES_MAX)
             .table_elements(100_000)
             .max_unused_warm_slots(100);
         config.allocation_strategy(wasmtime::InstanceAllocationStrategy::Pooling(pooling));

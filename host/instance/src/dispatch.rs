@@ -3,7 +3,9 @@
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
-use trueup_engine::{CallError, Instance};
+use trueup_engine::CallError;
+
+use crate::world::Running;
 
 /// A call's answer as JSON, or why there is none.
 pub type Answer = Result<Box<RawValue>, InvokeError>;
@@ -96,7 +98,7 @@ pub fn unknown(call: &str, calls: &[&str]) -> InvokeError {
 
 /// Ends a typed call and returns its result as JSON. A result above the size limit ends the call: a recording would
 /// have to hold it, and every segment header its snapshot.
-pub fn answer<B, R: Serialize>(instance: &mut Instance<B>, call: &str, result: wasmtime::Result<R>) -> Answer {
+pub fn answer<R: Serialize>(instance: &mut Running, call: &str, result: wasmtime::Result<R>) -> Answer {
     let limit = instance.host().meter.limits.answer_bytes;
     let result = result.and_then(|result| json_within(&result, limit));
     Ok(instance.leave(call, result)?)

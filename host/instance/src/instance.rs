@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
 use trueup_capabilities::Host;
 use trueup_engine::{CallError, Engine};
 use trueup_journal::Ending;
 
-use crate::dispatch::{Answer, InvokeError};
+use crate::dispatch::{Answer, InvokeError, Nothing};
 use crate::program::Program;
 use crate::world::Running;
 
@@ -21,7 +22,7 @@ pub const REPLAY_GUARD: Duration = Duration::from_secs(120);
 
 /// An instance that has received its settings and, if it had one, its state.
 pub struct Instance {
-    running: Box<dyn Running>,
+    running: Running,
     program: Arc<Program>,
     settings: Value,
 }
@@ -91,28 +92,35 @@ impl Instance {
     async fn give(&mut self, start: Start<'_>) -> Result<(), StartError> {
         let guest = format!("{}@{}", self.program.guest.name, self.program.guest.version);
         let settings = BTreeMap::from([("config", start.settings.to_string())]);
-        self.lifecycle("lifecycle.init", &settings)
-            .await?
-            .map_err(|error| StartError::Settings {
-                guest: guest.clone(),
+        let init: Result<(), String> = self.lifecycle("lifecycle.init", &settings).await?;
+        init.map_err(|error| StartError::Settings {
+            guest: guest.clone(),
+            error: said(&error),
+        })?;
+        if let Some(snapshot) = start.snapshot {
+            let snapshot = BTreeMap::from([("snapshot", snapshot)]);
+            let restored: Result<(), String> = self.lifecycle("lifecycle.restore", &snapshot).await?;
+            restored.map_err(|error| StartError::Snapshot {
+                guest,
                 error: said(&error),
             })?;
-        if let Some(snapshot) = start.snapshot {
-            self.lifecycle("lifecycle.restore", &BTreeMap::from([("snapshot", snapshot)]))
-                .await?
-                .map_err(|error| StartError::Snapshot {
-                    guest,
-                    error: said(&error),
-                })?;
         }
         Ok(())
     }
 
-    async fn lifecycle(&mut self, call: &str, args: &impl Serialize) -> Result<Result<(), String>, CallError> {
+    async fn lifecycle<R: DeserializeOwned>(&mut self, call: &str, args: &impl Serialize) -> Result<R, CallError> {
         let args = to_raw_value(args).map_err(|error| CallError::Trap(format!("arguments of `{call}`: {error}")))?;
         self.running.host_mut().begin_unrecorded_call();
-        let answer = unrecorded(self.running.dispatch(call, &args).await)?;
+        let answer = self.dispatch(call, &args).await.map_err(|error| match error {
+            InvokeError::Misuse(text) => CallError::Trap(text),
+            InvokeError::Call(error) => error,
+        })?;
         serde_json::from_str(answer.get()).map_err(|error| CallError::Trap(format!("the answer of `{call}`: {error}")))
+    }
+
+    async fn dispatch(&mut self, call: &str, args: &RawValue) -> Answer {
+        let bindings = Arc::clone(self.running.bindings());
+        bindings.dispatch(&mut self.running, call, args).await
     }
 
     /// Sets the CPU time of later calls.
@@ -145,15 +153,12 @@ impl Instance {
             .host_mut()
             .begin_call(at_ms, call, args)
             .map_err(CallError::from)?;
-        let answer = self.running.dispatch(call, args).await;
+        let answer = self.dispatch(call, args).await;
         self.host().report_dropped(call);
-        if let (Err(InvokeError::Misuse(_)), true) = (&answer, self.host().tape.is_replay()) {
-            // The recording itself is wrong, so there is nothing to compare.
-            return answer;
-        }
         let ending = match &answer {
             Ok(result) => Some(Ending::Result(result.clone())),
             // No host records such a call, so the recording was edited: the caller of the replay gets the error.
+            // The recording itself is wrong, so there is nothing to compare.
             Err(InvokeError::Misuse(_)) if self.host().tape.is_replay() => None,
             Err(InvokeError::Misuse(text)) => Some(Ending::Trap(text.clone())),
             Err(InvokeError::Call(error)) => error.ending(),
@@ -173,11 +178,7 @@ impl Instance {
     /// # Errors
     /// Why there is none.
     pub async fn snapshot(&mut self) -> Result<String, CallError> {
-        self.running.host_mut().begin_unrecorded_call();
-        let nothing = to_raw_value(&serde_json::Map::new()).map_err(|error| CallError::Trap(error.to_string()))?;
-        let answer = unrecorded(self.running.dispatch("lifecycle.snapshot", &nothing).await)?;
-        serde_json::from_str(answer.get())
-            .map_err(|error| CallError::Trap(format!("the answer of `lifecycle.snapshot`: {error}")))
+        self.lifecycle("lifecycle.snapshot", &Nothing {}).await
     }
 
     /// True until a call ends without a result or is dropped. Then the instance is gone, except its host.
@@ -199,13 +200,6 @@ impl Instance {
     pub fn into_host(self) -> Host {
         self.running.into_host()
     }
-}
-
-fn unrecorded(answer: Answer) -> Result<Box<RawValue>, CallError> {
-    answer.map_err(|error| match error {
-        InvokeError::Misuse(text) => CallError::Trap(text),
-        InvokeError::Call(error) => error,
-    })
 }
 
 /// A guest's error text, which may be empty.

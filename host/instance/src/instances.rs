@@ -54,26 +54,8 @@ pub enum OpenError {
 /// kept.
 pub type Recorded = Arc<dyn Fn(&str) -> Option<Arc<Program>> + Send + Sync>;
 
-/// An opened instance, ready for [`Instances::finish`] or a call.
-pub struct Reopened {
-    /// With its recorded state.
-    pub instance: Instance,
-    /// What came before.
-    pub last: LastCall,
-}
-
-impl From<Instance> for Reopened {
-    /// An instance without a recording.
-    fn from(instance: Instance) -> Self {
-        let last = LastCall {
-            interrupted: None,
-            at_ms: 0,
-        };
-        Self { instance, last }
-    }
-}
-
 /// How the recording of an instance ended before it was opened.
+#[derive(Default)]
 pub struct LastCall {
     /// The call to finish first. `None` if the recording ended between calls.
     pub interrupted: Option<Interrupted>,
@@ -173,10 +155,9 @@ impl Instances {
     /// The same version with the settings of one key over the configured ones.
     pub fn with_settings(&self, settings: &Map<String, serde_json::Value>) -> Arc<Self> {
         let mut merged = self.clone();
-        if let serde_json::Value::Object(all) = &mut merged.settings {
-            all.extend(settings.clone());
-        } else {
-            merged.settings = serde_json::Value::Object(settings.clone());
+        match &mut merged.settings {
+            serde_json::Value::Object(all) => all.extend(settings.clone()),
+            none => *none = settings.clone().into(),
         }
         Arc::new(merged)
     }
@@ -186,8 +167,8 @@ impl Instances {
     /// # Errors
     /// If its recording is damaged or can't be written, or the guest refuses its settings or its state.
     pub async fn open(&self, key: &str, backends: Backends) -> Result<Instance, OpenError> {
-        let opened = self.open_recorded(key, backends, false).await?;
-        Ok(opened.instance)
+        let (instance, _) = self.open_recorded(key, backends, false).await?;
+        Ok(instance)
     }
 
     /// [`Instances::open`], with what the caller must know before the next call. `finishes`: the guest's calls start
@@ -196,16 +177,19 @@ impl Instances {
     ///
     /// # Errors
     /// As [`Instances::open`].
-    pub async fn open_recorded(&self, key: &str, backends: Backends, finishes: bool) -> Result<Reopened, OpenError> {
+    pub async fn open_recorded(
+        &self,
+        key: &str,
+        backends: Backends,
+        finishes: bool,
+    ) -> Result<(Instance, LastCall), OpenError> {
         let state_moves = self.state_moves(key);
         let folder = self.folder(self.record, key);
-        let opened = self.open_journal(&folder)?;
-        if let Some(torn) = &opened.torn {
-            tracing::warn!("{torn}: the host was stopped while it wrote; cut off");
-        }
+        let is_needed = !self.program.world.is_stateless;
+        let opened = self.open_journal(&folder, is_needed)?;
         let other = self.folder(!self.record, key);
         let elsewhere = if state_moves {
-            self.open_journal(&other)?.newest
+            self.open_journal(&other, is_needed)?.newest
         } else {
             None
         };
@@ -248,8 +232,7 @@ impl Instances {
             self.forget_unrecorded(key)?;
         }
         let instance = self.start_recorded(key, journal, backends, &snapshot).await?;
-        let last = LastCall { interrupted, at_ms };
-        Ok(Reopened { instance, last })
+        Ok((instance, LastCall { interrupted, at_ms }))
     }
 
     /// Runs a call again inside which the recording ended. It gets the recorded answers as long as it asks for them,
@@ -331,13 +314,8 @@ impl Instances {
     ) -> Result<Instance, OpenError> {
         let folder = self.folder(self.record, key);
         let Opened {
-            mut journal,
-            newest,
-            torn,
-        } = self.open_or_set_aside(&folder)?;
-        if let Some(torn) = &torn {
-            tracing::warn!("{torn}: the host was stopped while it wrote; cut off");
-        }
+            mut journal, newest, ..
+        } = self.open_journal(&folder, false)?;
         if let (Some(valid_through), Some(_)) = (valid_through, &newest) {
             match journal.roll_back(valid_through) {
                 // It was already rolled back, and nothing began since.
@@ -378,23 +356,23 @@ impl Instances {
         })
     }
 
-    fn open_journal(&self, folder: &Path) -> Result<Opened, JournalError> {
-        if self.program.world.is_stateless {
-            return self.open_or_set_aside(folder);
-        }
-        Journal::open(folder, self.options(), &self.files)
-    }
-
-    fn open_or_set_aside(&self, folder: &Path) -> Result<Opened, JournalError> {
+    /// Opens a recording. If it `is_needed` to go on, damage is an error; otherwise a damaged segment is set aside.
+    fn open_journal(&self, folder: &Path, is_needed: bool) -> Result<Opened, JournalError> {
         loop {
             let damaged = match Journal::open(folder, self.options(), &self.files) {
-                Err(JournalError::Read(ReadError::Damaged { file, line, reason })) => {
+                Err(JournalError::Read(ReadError::Damaged { file, line, reason })) if !is_needed => {
                     tracing::warn!(
                         "`{file}` line {line} is damaged: {reason}; it is not needed to go on, and is kept as `{file}.damaged`"
                     );
                     PathBuf::from(file)
                 }
-                opened => return opened,
+                opened => {
+                    let opened = opened?;
+                    if let Some(torn) = &opened.torn {
+                        tracing::warn!("{torn}: the host was stopped while it wrote; cut off");
+                    }
+                    return Ok(opened);
+                }
             };
             // The new name is not that of a segment, so each iteration has one segment less.
             let aside = damaged.with_extension("jsonl.damaged");
@@ -414,9 +392,7 @@ impl Instances {
         snapshot: &str,
     ) -> Result<Instance, OpenError> {
         let host = self.host(key, Tape::record(journal), backends);
-        self.start(host, Some(snapshot))
-            .await
-            .map_err(|(_, error)| error.into())
+        Ok(self.start(host, Some(snapshot)).await?)
     }
 
     /// Whether the other kind of recording holds the newest state. The first run that records again takes over
@@ -435,13 +411,14 @@ impl Instances {
         Host::new(self.identity(key), tape, self.grants.clone(), backends, self.limits)
     }
 
-    async fn start(&self, host: Host, snapshot: Option<&str>) -> Result<Instance, (Box<Host>, StartError)> {
+    async fn start(&self, host: Host, snapshot: Option<&str>) -> Result<Instance, StartError> {
         let start = Start {
             settings: &self.settings,
             snapshot,
             cpu_max: Duration::from_millis(self.limits.cpu_ms),
         };
-        Instance::start(&self.engine, &self.program, host, start).await
+        let started = Instance::start(&self.engine, &self.program, host, start).await;
+        started.map_err(|(_, error)| error)
     }
 
     /// The state that an instance of `key` would continue from now, as a snapshot. Only reads, also while another
@@ -523,12 +500,9 @@ impl Instances {
             return Ok(last);
         }
         // The version that recorded the calls repeats them. This version then reads that version's snapshot.
-        let program = if segment.header.digest == self.program.guest.digest.to_string() {
-            None
-        } else {
-            (self.recorded)(&segment.header.digest)
-        };
-        let program = program.as_ref().unwrap_or(&self.program);
+        let is_own = segment.header.digest == self.program.guest.digest.to_string();
+        let recorded = (!is_own).then(|| (self.recorded)(&segment.header.digest)).flatten();
+        let program = recorded.as_ref().unwrap_or(&self.program);
         let cpu_max = Duration::from_millis(self.limits.cpu_ms);
         replay::state_after(&self.engine, program, segment, cpu_max, pace).await
     }
@@ -562,10 +536,7 @@ fn asked_anew(question: &str) -> bool {
 /// Whether `init` or `restore` asked something: they will ask again, and only the beginning of a segment has a place
 /// for that.
 fn asked_at_start(segment: &Segment) -> bool {
-    segment
-        .entries
-        .first()
-        .is_some_and(|entry| matches!(entry.event, Event::Ask(_)))
+    matches!(segment.entries.first().map(|entry| &entry.event), Some(Event::Ask(_)))
 }
 
 fn same(old: &Header, new: &Header) -> bool {

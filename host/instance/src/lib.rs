@@ -15,6 +15,6 @@ pub mod replay;
 mod world;
 
 pub use instance::{Instance, REPLAY_GUARD, Start, StartError};
-pub use instances::{Instances, LastCall, OpenError, Recorded, Reopened, with_causes};
+pub use instances::{Instances, LastCall, OpenError, Recorded, with_causes};
 pub use program::Program;
-pub use world::{Bindings, Link, World, Worlds, linked, names};
+pub use world::{Bindings, Dispatch, Link, Running, World, Worlds, linked, names};

@@ -13,47 +13,38 @@ impl World {
     /// # Errors
     /// One line: the exports or imports that match no world, and the known worlds.
     pub fn of(guest: &Guest, worlds: Worlds) -> Result<&'static Self, String> {
-        let exports_all = |world: &&'static Self| {
-            world
-                .exports
-                .iter()
-                .all(|export| guest.exports.iter().any(|has| has == export))
-        };
+        let has = |export: &&str| guest.exports.iter().any(|has| has == export);
+        let exports_all = |world: &&'static Self| world.exports.iter().all(has);
         let may_import = |world: &&'static Self| guest.imports.iter().all(|import| world.may_import(import));
         let mut fitting = worlds.iter().copied().filter(exports_all);
         let first = fitting.clone().find(may_import).or_else(|| fitting.next());
+        let refused = |why: String| Err(format!("guest `{}@{}` {why}", guest.name, guest.version));
         let Some(world) = first else {
-            return Err(format!(
-                "guest `{}@{}` exports {}, which is no world of this host; the worlds are: {}",
-                guest.name,
-                guest.version,
-                list_or_nothing(&guest.exports),
-                names(worlds, ", "),
+            let exports = match guest.exports.as_slice() {
+                [] => "nothing".to_owned(),
+                exports => exports.join(", "),
+            };
+            return refused(format!(
+                "exports {exports}, which is no world of this host; the worlds are: {}",
+                names(worlds, ", ")
             ));
         };
         let foreign = |import: &&String| !world.may_import(import);
         let foreign = guest.imports.iter().find(foreign);
         if let Some(foreign) = foreign.filter(|import| wasi::is_wasi(import)) {
-            if !cfg!(feature = "wasi") {
-                return Err(format!(
-                    "guest `{}@{}` imports `{foreign}`: this trueup is built without WASI (cargo feature `wasi`)",
-                    guest.name, guest.version,
-                ));
-            }
-            return Err(format!(
-                "guest `{}@{}` imports `{foreign}`, which this host does not have; of `wasi:*` a guest may import, in any version 0.2.x: {}",
-                guest.name,
-                guest.version,
-                wasi::PROVIDED.join(", "),
-            ));
+            return refused(match cfg!(feature = "wasi") {
+                false => format!("imports `{foreign}`: this trueup is built without WASI (cargo feature `wasi`)"),
+                true => format!(
+                    "imports `{foreign}`, which this host does not have; of `wasi:*` a guest may import, in any version 0.2.x: {}",
+                    wasi::PROVIDED.join(", ")
+                ),
+            });
         }
         if let Some(foreign) = foreign {
-            return Err(format!(
-                "guest `{}@{}` imports `{foreign}`, which its world {} does not have; it may import: {}",
-                guest.name,
-                guest.version,
+            return refused(format!(
+                "imports `{foreign}`, which its world {} does not have; it may import: {}",
                 world.name,
-                world.imports.join(", "),
+                world.imports.join(", ")
             ));
         }
         Ok(world)
@@ -63,14 +54,6 @@ impl World {
     pub fn of_another_wit(&self, guest: &Guest, differs: &str) -> String {
         let (name, version, world) = (&guest.name, &guest.version, self.name);
         format!("guest `{name}@{version}` is built from another `wit/` than this host's {world}: {differs}")
-    }
-}
-
-fn list_or_nothing(names: &[String]) -> String {
-    if names.is_empty() {
-        "nothing".to_owned()
-    } else {
-        names.join(", ")
     }
 }
 

@@ -59,6 +59,8 @@ pub struct Options {
     pub cpu: Cpu,
     /// Decides when a long computation continues. `None`: at once.
     pub pace: Option<Arc<dyn Pace>>,
+    /// Where the guest's log lines go: nowhere without one.
+    pub log: Option<Arc<dyn Log>>,
 }
 
 /// What a replay compares.
@@ -99,7 +101,7 @@ pub enum NoState {
     Snapshot(CallError),
 }
 
-/// Replays one segment with `program` and compares it. `log` receives the guest's log.
+/// Replays one segment with `program` and compares it.
 ///
 /// # Errors
 /// If the guest cannot be started or called according to the recording.
@@ -107,24 +109,10 @@ pub async fn replay(
     engine: &Engine,
     program: &Arc<Program>,
     segment: Segment,
-    log: Arc<dyn Log>,
-) -> Result<Outcome, ReplayError> {
-    replay_with(engine, program, segment, log, Options::default()).await
-}
-
-/// [`replay`] with accepted differences or other limits.
-///
-/// # Errors
-/// As [`replay`].
-pub async fn replay_with(
-    engine: &Engine,
-    program: &Arc<Program>,
-    segment: Segment,
-    log: Arc<dyn Log>,
     options: Options,
 ) -> Result<Outcome, ReplayError> {
     let (file, first) = (segment.name.clone(), segment.first);
-    let outcome = match run(engine, program, segment, log, options).await? {
+    let outcome = match run(engine, program, segment, options).await? {
         Ok(instance) => outcome(instance.host()),
         Err(outcome) => outcome,
     };
@@ -156,13 +144,12 @@ pub async fn state_after(
     cpu_max: Duration,
     pace: Option<Arc<dyn Pace>>,
 ) -> Result<String, NoState> {
-    let log = Arc::new(NoLog);
     let options = Options {
         cpu: Cpu::Rebuild(cpu_max),
         pace,
         ..Options::default()
     };
-    let mut instance = match run(engine, program, segment, log, options).await {
+    let mut instance = match run(engine, program, segment, options).await {
         Ok(Ok(instance)) => instance,
         Ok(Err(outcome)) => return Err(NoState::Calls(in_words(&outcome))),
         Err(error) => return Err(NoState::Calls(error.to_string())),
@@ -184,17 +171,15 @@ async fn run(
     engine: &Engine,
     program: &Arc<Program>,
     segment: Segment,
-    log: Arc<dyn Log>,
     options: Options,
 ) -> Result<Result<Instance, Outcome>, ReplayError> {
-    let mut instance = match begin(engine, program, segment, log, options).await? {
-        Ok(instance) => instance,
-        Err(outcome) => return Ok(Err(outcome)),
-    };
-    match go_on(&mut instance).await? {
-        None => Ok(Ok(instance)),
-        Some(outcome) => Ok(Err(outcome)),
+    let mut begun = begin(engine, program, segment, options).await?;
+    if let Ok(instance) = &mut begun
+        && let Some(outcome) = go_on(instance).await?
+    {
+        return Ok(Err(outcome));
     }
+    Ok(begun)
 }
 
 /// An instance started according to `segment`, before its calls. Or the outcome, if it asked something that was not
@@ -206,7 +191,6 @@ pub async fn begin(
     engine: &Engine,
     program: &Arc<Program>,
     segment: Segment,
-    log: Arc<dyn Log>,
     options: Options,
 ) -> Result<Result<Instance, Outcome>, ReplayError> {
     let header = segment.header.clone();
@@ -221,7 +205,7 @@ pub async fn begin(
     // The answers that are not on the tape: the time of the recording, and fixed random numbers.
     let backends = Backends {
         clock: Arc::new(VirtualClock::new(first_call_at_ms(&segment))),
-        log,
+        log: options.log.unwrap_or_else(|| Arc::new(NoLog)),
         pace: options.pace,
         ..Backends::default()
     };

@@ -7,6 +7,7 @@
 //! World::link -> Linked (compiled against the imports) -> Running (one instance, called by an export's name)
 //! ```
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -96,7 +97,7 @@ pub trait Bindings: Sized + Send + Sync + 'static {
     fn instantiate(pre: &Self::Pre, store: &mut Store<Data>) -> impl Future<Output = wasmtime::Result<Self>> + Send;
 
     /// Calls an export by its name; `lifecycle` is the same in every world.
-    fn dispatch(instance: &mut Instance<Self>, call: &str, args: &RawValue) -> impl Future<Output = Answer> + Send;
+    fn dispatch(&self, instance: &mut Running, call: &str, args: &RawValue) -> impl Future<Output = Answer> + Send;
 }
 
 /// Links a guest of the world with these bindings.
@@ -110,7 +111,7 @@ pub fn linked<B: Bindings>(engine: &Engine, guest: &Guest) -> wasmtime::Result<B
 }
 
 /// An instance; or the host, for another try, and why there is none.
-pub(crate) type Instantiated = Result<Box<dyn Running>, (Box<Host>, CallError)>;
+pub(crate) type Instantiated = Result<Running, (Box<Host>, CallError)>;
 
 /// A guest linked to its world.
 pub(crate) trait Linked: Send + Sync {
@@ -122,49 +123,25 @@ struct LinkedTo<B: Bindings>(B::Pre);
 
 impl<B: Bindings> Linked for LinkedTo<B> {
     fn instantiate<'a>(&'a self, engine: &'a Engine, host: Host, cpu_max: Duration) -> BoxFuture<'a, Instantiated> {
-        Box::pin(async move {
-            let instance = Instance::<B>::new(engine, host, cpu_max, async |store: &mut Store<Data>| {
-                B::instantiate(&self.0, store).await
-            });
-            Ok(Box::new(instance.await?) as Box<dyn Running>)
-        })
+        Box::pin(Running::new(engine, host, cpu_max, async |store: &mut Store<Data>| {
+            let bindings = B::instantiate(&self.0, store).await?;
+            Ok(Arc::new(bindings) as Arc<dyn Dispatch>)
+        }))
     }
 }
 
 /// An instance of a guest of any world. See [`Instance`].
-pub(crate) trait Running: Send + Sync {
+pub type Running = Instance<Arc<dyn Dispatch>>;
+
+/// The [`Bindings`] of any world.
+pub trait Dispatch: Send + Sync {
     /// Calls an export by its name.
-    fn dispatch<'a>(&'a mut self, call: &'a str, args: &'a RawValue) -> BoxFuture<'a, Answer>;
-    fn host(&self) -> &Host;
-    fn host_mut(&mut self) -> &mut Host;
-    fn set_cpu_max(&mut self, cpu_max: Duration);
-    fn is_usable(&self) -> bool;
-    fn into_host(self: Box<Self>) -> Host;
+    fn dispatch<'a>(&'a self, instance: &'a mut Running, call: &'a str, args: &'a RawValue) -> BoxFuture<'a, Answer>;
 }
 
-impl<B: Bindings> Running for Instance<B> {
-    fn dispatch<'a>(&'a mut self, call: &'a str, args: &'a RawValue) -> BoxFuture<'a, Answer> {
-        Box::pin(B::dispatch(self, call, args))
-    }
-
-    fn host(&self) -> &Host {
-        Self::host(self)
-    }
-
-    fn host_mut(&mut self) -> &mut Host {
-        Self::host_mut(self)
-    }
-
-    fn set_cpu_max(&mut self, cpu_max: Duration) {
-        Self::set_cpu_max(self, cpu_max);
-    }
-
-    fn is_usable(&self) -> bool {
-        Self::is_usable(self)
-    }
-
-    fn into_host(self: Box<Self>) -> Host {
-        Self::into_host(*self)
+impl<B: Bindings> Dispatch for B {
+    fn dispatch<'a>(&'a self, instance: &'a mut Running, call: &'a str, args: &'a RawValue) -> BoxFuture<'a, Answer> {
+        Box::pin(B::dispatch(self, instance, call, args))
     }
 }
 
@@ -243,12 +220,13 @@ macro_rules! world {
             }
 
             async fn dispatch(
-                instance: &mut trueup_engine::Instance<Self>,
+                &self,
+                instance: &mut $crate::Running,
                 call: &str,
                 args: &serde_json::value::RawValue,
             ) -> $crate::dispatch::Answer {
                 use $crate::dispatch::{Init, Nothing as NoArgs, Restore};
-                $crate::world! { @match instance, call, args;
+                $crate::world! { @match self, instance, call, args;
                     $($call: $args => |$interface as $export, $store, $a| $made;)*
                     "lifecycle.init": Init => |trueup_guest_lifecycle as e, s, a| e.call_init(s, &a.config);
                     "lifecycle.restore": Restore => |trueup_guest_lifecycle as e, s, a| e.call_restore(s, &a.snapshot);
@@ -258,15 +236,14 @@ macro_rules! world {
         }
     };
     (
-        @match $instance:ident, $called:ident, $given:ident;
+        @match $bindings:expr, $instance:ident, $called:ident, $given:ident;
         $($call:literal: $args:ty => |$interface:ident as $export:ident, $store:ident, $a:ident| $made:expr;)*
     ) => {
         match $called {
             $($call => {
                 let $a = $crate::dispatch::args::<$args>($called, $given)?;
-                $instance.enter();
-                let ($store, bindings) = $instance.parts();
-                let $export = bindings.$interface();
+                let ($store, _) = $instance.enter();
+                let $export = $bindings.$interface();
                 let result = $made.await;
                 $crate::dispatch::answer($instance, $called, result)
             })*

@@ -26,18 +26,11 @@ pub struct Accepted {
 
 /// A value to write, and where.
 struct Change<'a> {
-    /// From the root of the file.
-    path: Vec<Key<'a>>,
+    /// A JSON pointer from the root of the file.
+    pointer: String,
     value: &'a Json,
     /// The line of its step.
     line: u64,
-}
-
-/// One step into a tree.
-#[derive(Clone, Copy)]
-enum Key<'a> {
-    Field(&'a str),
-    Item(usize),
 }
 
 /// The content of a file with what these outcomes, which are of the same file, show in place of what it expects.
@@ -84,18 +77,19 @@ fn unexpectable(outcome: &Outcome) -> impl Iterator<Item = String> {
 }
 
 fn changes<'a>(root: &Node, outcome: &'a Outcome) -> Vec<Change<'a>> {
-    let mut path = Vec::new();
-    if let Value::List(scenarios) = &root.value {
-        let is_it = |node: &Node| node.text("name") == Some(&outcome.name);
-        path.extend(scenarios.iter().position(is_it).map(Key::Item));
-    }
+    let is_it = |node: &Node| node.text("name") == Some(&outcome.name);
+    let index = match &root.value {
+        Value::List(scenarios) => scenarios.iter().position(is_it),
+        _ => None,
+    };
+    let scenario = index.map_or_else(String::new, |index| format!("/{index}"));
     let mut changes = Vec::new();
     for failure in outcome.failures() {
         let Some(step) = failure.step else { continue };
         for Observed { place, value } in failure.problems.iter().filter_map(|problem| problem.observed.as_ref()) {
-            let step = [Key::Field("steps"), Key::Item(step.saturating_sub(1))];
+            let (step, place) = (step.saturating_sub(1), place.replace('.', "/"));
             changes.push(Change {
-                path: [&path[..], &step, &place.split('.').map(Key::Field).collect::<Vec<_>>()].concat(),
+                pointer: format!("{scenario}/steps/{step}/{place}"),
                 value,
                 line: failure.line,
             });
@@ -107,13 +101,14 @@ fn changes<'a>(root: &Node, outcome: &'a Outcome) -> Vec<Change<'a>> {
 /// The text with one value changed.
 fn changed(text: &str, change: &Change<'_>) -> Result<String, String> {
     let root = document::parse(text).map_err(|error| error.to_string())?;
-    let node = find(&root, &change.path).ok_or("the expectation is not there any more")?;
+    let node = find(&root, &change.pointer).ok_or("the expectation is not there any more")?;
     if node.to_json().to_string().contains("${") {
         return Err("the expectation holds `${...}`".to_owned());
     }
     let start = offset(text, node).ok_or("the place of the expectation is not known")?;
     let mut wanted = root.to_json();
-    *find_json(&mut wanted, &change.path).ok_or("the expectation is not there any more")? = change.value.clone();
+    let place = wanted.pointer_mut(&change.pointer);
+    *place.ok_or("the expectation is not there any more")? = change.value.clone();
     let new = spaced(change.value);
     for (indent, end) in ends(text, start, node)? {
         let (Some(before), Some(after)) = (text.get(..start), text.get(end..)) else {
@@ -128,19 +123,14 @@ fn changed(text: &str, change: &Change<'_>) -> Result<String, String> {
     Err("the expectation can't be replaced without changing anything else".to_owned())
 }
 
-fn find<'n>(root: &'n Node, path: &[Key<'_>]) -> Option<&'n Node> {
-    path.iter().try_fold(root, |node, key| match (key, &node.value) {
-        (Key::Field(name), _) => node.entry(name),
-        (Key::Item(index), Value::List(items)) => items.get(*index),
-        (Key::Item(_), _) => None,
-    })
-}
-
-fn find_json<'n>(root: &'n mut Json, path: &[Key<'_>]) -> Option<&'n mut Json> {
-    path.iter().try_fold(root, |node, key| match key {
-        Key::Field(name) => node.get_mut(*name),
-        Key::Item(index) => node.get_mut(*index),
-    })
+fn find<'n>(root: &'n Node, pointer: &str) -> Option<&'n Node> {
+    pointer
+        .split('/')
+        .skip(1)
+        .try_fold(root, |node, key| match &node.value {
+            Value::List(items) => items.get(key.parse::<usize>().ok()?),
+            _ => node.entry(key),
+        })
 }
 
 /// Where a value begins, in bytes.

@@ -30,7 +30,7 @@ pub(crate) fn error(node: &Node, place: &str, message: impl std::fmt::Display) -
     ParseError::at(node.line, format!("{}{message}", at(place)))
 }
 
-fn was(node: &Node, place: &str, wanted: &str) -> ParseError {
+pub(crate) fn was(node: &Node, place: &str, wanted: &str) -> ParseError {
     error(node, place, format!("was {}, must be {wanted}", what(&node.value)))
 }
 

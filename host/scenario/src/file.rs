@@ -12,7 +12,7 @@ use trueup_capabilities::meter::Limits;
 use trueup_sources::yaml::{self, Entry, Node};
 
 use crate::document::{self, ParseError};
-use crate::fields::{Fields, count, entries, error, items, join, list, name, object, text, truth};
+use crate::fields::{Fields, count, entries, error, items, join, list, name, object, text, truth, was};
 use crate::model::{Action, ENDINGS, Ending, Given, Scenario, Step};
 use crate::simulated::{self, Parts, Reader};
 
@@ -28,16 +28,7 @@ pub fn parse(file: &str) -> Result<Vec<Scenario>, ParseError> {
             .map(|(place, node)| scenario(node, place))
             .collect::<Result<_, _>>()?,
         yaml::Value::Map(_) => vec![scenario(&root, "")?],
-        _ => {
-            return Err(error(
-                &root,
-                "",
-                format!(
-                    "was {}, must be a scenario or a list of them",
-                    document::what(&root.value)
-                ),
-            ));
-        }
+        _ => return Err(was(&root, "", "a scenario or a list of them")),
     };
     let mut lines = BTreeMap::new();
     for scenario in &scenarios {
@@ -144,11 +135,8 @@ fn step(node: &Node, place: &str) -> Result<Step, ParseError> {
         return Err(error(node, place, message));
     };
     if let Some((second, _)) = said.next() {
-        return Err(error(
-            node,
-            place,
-            format!("does both `{kind}` and `{second}`; these are two steps"),
-        ));
+        let message = format!("does both `{kind}` and `{second}`; these are two steps");
+        return Err(error(node, place, message));
     }
     let keys: Vec<&str> = iter::once(kind).chain(*beside).copied().collect();
     let fields = Fields::of(node, place, &keys)?;
@@ -208,14 +196,8 @@ fn ending(node: &Node, place: &str) -> Result<Ending, ParseError> {
     let fields = Fields::of(node, place, &ENDINGS)?;
     let mut given = ENDINGS.iter().filter_map(|kind| Some((*kind, fields.get(kind)?)));
     let (Some((kind, what)), None) = (given.next(), given.next()) else {
-        return Err(error(
-            node,
-            place,
-            format!(
-                "must have one of {}",
-                ENDINGS.map(|kind| format!("`{kind}`")).join(", ")
-            ),
-        ));
+        let kinds = ENDINGS.map(|kind| format!("`{kind}`")).join(", ");
+        return Err(error(node, place, format!("must have one of {kinds}")));
     };
     Ok(Ending {
         kind,
@@ -288,11 +270,8 @@ fn fault(node: &Node, place: &str) -> Result<Fault, ParseError> {
         Some(node) if node.value == yaml::Value::Null => None,
         Some(node) => match count(node, &fields.place("times"))? {
             0 => {
-                return Err(error(
-                    node,
-                    &fields.place("times"),
-                    "was 0, must be at least 1, or null for ever",
-                ));
+                let message = "was 0, must be at least 1, or null for ever";
+                return Err(error(node, &fields.place("times"), message));
             }
             times => Some(times),
         },

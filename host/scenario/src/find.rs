@@ -29,7 +29,6 @@ pub(crate) fn read(paths: &[PathBuf]) -> (Vec<ScenarioFile>, Vec<String>) {
     for path in paths {
         let mut found = Vec::new();
         collect(path, true, &mut found, &mut errors);
-        let none = found.is_empty();
         let mut scenarios = 0;
         for path in found {
             match read_file(&path) {
@@ -47,7 +46,7 @@ pub(crate) fn read(paths: &[PathBuf]) -> (Vec<ScenarioFile>, Vec<String>) {
         }
         let unreadable = format!("could not read `{}`: ", path.display());
         let is_unreadable = errors.iter().any(|error| error.starts_with(&unreadable));
-        if (none || scenarios == 0) && !is_unreadable {
+        if scenarios == 0 && !is_unreadable {
             errors.push(format!(
                 "no scenario under `{}`: looked for files that end in .yaml, .yml or .json",
                 path.display()

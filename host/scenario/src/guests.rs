@@ -11,7 +11,7 @@ use trueup_base::clock::{Clock as _, VirtualClock};
 use trueup_capabilities::grants::Grants;
 use trueup_capabilities::log::{Log, NoLog};
 use trueup_capabilities::{Backends, Host, async_trait};
-use trueup_engine::{CallError, Engine};
+use trueup_engine::Engine;
 use trueup_instance::dispatch::InvokeError;
 use trueup_instance::{Instance, Program, Start, StartError, with_causes};
 use trueup_journal::{Event, Tape};
@@ -130,10 +130,8 @@ impl Actor for Guest {
         let answer = self.instance.call_at(at_ms, export, &args).await;
         let answer = answer.map_err(|error| NoAnswer {
             kind: match &error {
-                InvokeError::Call(CallError::Trap(_)) => Some("trap"),
-                InvokeError::Call(CallError::Deadline(_)) => Some("deadline"),
-                InvokeError::Call(CallError::Memory(_)) => Some("memory"),
-                _ => None,
+                InvokeError::Call(error) => error.ending().map(|ending| ending.parts().0),
+                InvokeError::Misuse(_) => None,
             },
             text: with_causes(error),
         })?;
@@ -141,20 +139,15 @@ impl Actor for Guest {
     }
 
     fn take_asked(&mut self) -> Vec<Asked> {
-        let asked = self
-            .instance
-            .host_mut()
-            .tape
-            .take_entries()
-            .into_iter()
-            .filter_map(|entry| match entry.event {
-                // The tape itself wrote these arguments as JSON.
-                Event::Ask(ask) => Some(Asked {
-                    call: ask.name,
-                    args: serde_json::from_str(ask.args.get()).ok()?,
-                }),
-                _ => None,
-            });
+        let entries = self.instance.host_mut().tape.take_entries().into_iter();
+        let asked = entries.filter_map(|entry| match entry.event {
+            // The tape itself wrote these arguments as JSON.
+            Event::Ask(ask) => Some(Asked {
+                call: ask.name,
+                args: serde_json::from_str(ask.args.get()).ok()?,
+            }),
+            _ => None,
+        });
         asked.collect()
     }
 

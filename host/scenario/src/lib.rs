@@ -23,12 +23,12 @@ mod run;
 mod simulated;
 mod stage;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use tokio::task::JoinSet;
+use futures_util::stream::{self, StreamExt as _};
 
 pub use accept::{Accepted, accept};
 pub use document::ParseError;
@@ -79,47 +79,30 @@ async fn run_files(
         ..Summary::default()
     };
     let loaded = load(&*stage, &files, &mut summary.errors).await;
-    let mut waiting = files
-        .into_iter()
-        .flat_map(|file| {
-            let path = file.path.display().to_string();
-            file.scenarios.into_iter().map(move |scenario| (path.clone(), scenario))
-        })
-        .filter(|(_, scenario)| loaded.contains(&scenario.guest))
-        .enumerate();
+    let scenarios = files.into_iter().flat_map(|file| {
+        let path = file.path.display().to_string();
+        file.scenarios.into_iter().map(move |scenario| (path.clone(), scenario))
+    });
+    let scenarios = scenarios.filter(|(_, scenario)| loaded.contains(&scenario.guest));
+    let runs = scenarios.map(|(file, scenario)| {
+        let stage = stage.clone();
+        tokio::spawn(async move { outcome(&*stage, file, &scenario).await })
+    });
     // Each scenario computes and never waits, so more than one per processor gains nothing.
     let at_once = std::thread::available_parallelism().map_or(1, usize::from);
-    let mut running = JoinSet::new();
-    let mut done: BTreeMap<usize, Outcome> = BTreeMap::new();
-    let mut next = 0;
-    loop {
-        while running.len() < at_once
-            && let Some((index, (file, scenario))) = waiting.next()
-        {
-            let stage = stage.clone();
-            running.spawn(async move { (index, outcome(&*stage, file, &scenario).await) });
-        }
-        match running.join_next().await {
-            None => break,
-            Some(Ok((index, outcome))) => {
-                done.insert(index, outcome);
+    let mut outcomes = stream::iter(runs).buffered(at_once);
+    while let Some(outcome) = outcomes.next().await {
+        match outcome {
+            Ok(outcome) => {
+                report(&outcome);
+                summary.take(outcome);
             }
-            Some(Err(error)) => {
+            Err(error) => {
                 // A panic here is a defect of this program: report it, and run the rest.
-                summary
-                    .errors
-                    .push(format!("a scenario could not be run to its end: {error}"));
+                let error = format!("a scenario could not be run to its end: {error}");
+                summary.errors.push(error);
             }
         }
-        while let Some(outcome) = done.remove(&next) {
-            report(&outcome);
-            summary.take(outcome);
-            next += 1;
-        }
-    }
-    for outcome in done.into_values() {
-        report(&outcome);
-        summary.take(outcome);
     }
     summary
 }

@@ -17,6 +17,7 @@ use trueup_journal::{Ask, Call, Ending, Event, Segment};
 
 use crate::compare;
 use crate::simulated;
+use crate::stage::Asked;
 
 /// A scenario as its file holds it.
 #[derive(Debug, Serialize)]
@@ -49,7 +50,7 @@ enum WrittenStep {
         #[serde(skip_serializing_if = "Option::is_none")]
         expect_ending: Option<BTreeMap<&'static str, String>>,
         #[serde(skip_serializing_if = "Option::is_none")]
-        expect_calls: Option<Vec<WrittenCall>>,
+        expect_calls: Option<Vec<Asked>>,
     },
 }
 
@@ -64,12 +65,6 @@ struct WrittenFault {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
 fn is_one(times: &u64) -> bool {
     *times == 1
-}
-
-#[derive(Debug, Serialize)]
-struct WrittenCall {
-    call: String,
-    args: Value,
 }
 
 /// Why a recording is no scenario; one line.
@@ -102,12 +97,12 @@ pub fn of_recording(name: &str, segment: &Segment) -> Result<Written, NoScenario
                 steps.call = Some(call);
             }
             Event::Ask(ask) => steps.asks.push(ask),
-            Event::Ending(Ending::Result(result)) => steps.ended(Some(value(result)?), None)?,
             // The host made it anew, or another one in its place.
             Event::Ending(Ending::Cancelled(_)) => break,
-            Event::Ending(Ending::Trap(text)) => steps.ended(None, Some(("trap", text)))?,
-            Event::Ending(Ending::Deadline(text)) => steps.ended(None, Some(("deadline", text)))?,
-            Event::Ending(Ending::Memory(text)) => steps.ended(None, Some(("memory", text)))?,
+            Event::Ending(ending) => match ending.parts() {
+                (_, Ok(result)) => steps.ended(Some(value(result)?), None)?,
+                (kind, Err(text)) => steps.ended(None, Some((kind, text)))?,
+            },
             Event::Header(_) | Event::RolledBack(_) => {}
         }
     }
@@ -164,12 +159,12 @@ impl Steps<'_> {
     }
 
     /// The call returned this, or ended without a result: in this way, with this text.
-    fn ended(&mut self, result: Option<Value>, ending: Option<(&'static str, &String)>) -> Result<(), NoScenario> {
+    fn ended(&mut self, result: Option<Value>, ending: Option<(&'static str, &str)>) -> Result<(), NoScenario> {
         let Some(call) = self.call.take() else { return Ok(()) };
         let leaves_one = self.answers()?;
         let listed = self.asks.drain(..).filter(|ask| compare::is_listed(&ask.name));
         let listed = listed.map(|ask| {
-            Ok(WrittenCall {
+            Ok(Asked {
                 call: ask.name.clone(),
                 args: value(&ask.args)?,
             })
@@ -179,7 +174,7 @@ impl Steps<'_> {
             call: call.name.clone(),
             args: value(&call.args)?,
             expect: result,
-            expect_ending: ending.map(|(kind, text)| BTreeMap::from([(kind, text.clone())])),
+            expect_ending: ending.map(|(kind, text)| BTreeMap::from([(kind, text.to_owned())])),
             expect_calls: Some(expect_calls),
         });
         if leaves_one {

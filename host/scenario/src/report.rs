@@ -175,17 +175,11 @@ fn as_expected_and_was<S: Serializer>(differences: &[Difference], serializer: S)
         expected: &'a Option<Differing>,
         was: &'a Option<Differing>,
     }
-    serializer.collect_seq(differences.iter().map(
-        |Difference {
-             path,
-             recorded,
-             replayed,
-         }| Shown {
-            path,
-            expected: recorded,
-            was: replayed,
-        },
-    ))
+    serializer.collect_seq(differences.iter().map(|of| Shown {
+        path: &of.path,
+        expected: &of.recorded,
+        was: &of.replayed,
+    }))
 }
 
 #[cfg(test)]

@@ -212,11 +212,8 @@ impl Run<'_> {
         expect_calls: Option<&[Value]>,
     ) -> Vec<Problem> {
         let asked = self.actor.as_mut().map(|actor| actor.take_asked()).unwrap_or_default();
-        let asked: Vec<Value> = asked
-            .into_iter()
-            .filter(|asked| compare::is_listed(&asked.call))
-            .map(|asked| json!({ "call": asked.call, "args": asked.args }))
-            .collect();
+        let listed = asked.iter().filter(|asked| compare::is_listed(&asked.call));
+        let asked: Vec<Value> = listed.map(|asked| json!(asked)).collect();
         let answer = expect.and_then(|expected| {
             let problem = compare::values(what, &self.filled(expected), answer)?;
             Some(problem.observing(place, answer))

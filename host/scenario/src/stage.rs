@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
+use serde::Serialize;
 use serde_json::Value;
 use trueup_base::clock::VirtualClock;
 use trueup_capabilities::faults::Faults;
-use trueup_capabilities::{Backends, async_trait};
+use trueup_capabilities::{Backends, async_trait, nftables, renderer};
 
 use crate::model::{Given, Scenario};
 use crate::simulated::Simulations;
+use crate::simulated::means::{FaultedClock, FaultedRandom};
 
 /// The source of guests.
 #[async_trait]
@@ -78,7 +80,7 @@ pub trait Actor: Send {
 }
 
 /// A question that an instance asked.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Asked {
     /// `interface.function` in WIT spelling.
     pub call: String,
@@ -105,13 +107,22 @@ impl World {
     /// # Errors
     /// If a part does not have the type of its simulation.
     pub(crate) fn new(given: Given) -> serde_json::Result<Self> {
-        let mut world = Self {
-            clock: Arc::new(VirtualClock::new(given.now_ms)),
-            faults: Arc::default(),
-            simulations: Simulations::default(),
-            backends: Backends::default(),
+        let clock = Arc::new(VirtualClock::new(given.now_ms));
+        let faults = Arc::<Faults>::default();
+        let backends = Backends {
+            clock: Arc::new(FaultedClock(clock.clone(), faults.clone())),
+            random: Arc::new(FaultedRandom(faults.clone())),
+            faults: Some(faults.clone()),
+            nftables: Some(Arc::new(nftables::simulated::Simulated)),
+            renderers: Some(Arc::new(renderer::simulated::Simulated)),
+            ..Backends::default()
         };
-        world.backends.faults = Some(world.faults.clone());
+        let mut world = Self {
+            clock,
+            faults,
+            simulations: Simulations::default(),
+            backends,
+        };
         world.simulations = Simulations::start(&mut world, given.parts)?;
         Ok(world)
     }

@@ -28,14 +28,9 @@ struct Remembered {
     uid: String,
 }
 
-/// Why this state folder can't be used with these Services, in one line.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct NotOurs(String);
-
 /// Checks that a state folder belongs to the cluster. A folder that belongs to no cluster yet becomes this one's. If
 /// the API server does not answer, asks again. If it refuses to give the UID, logs a warning and accepts the cluster.
-pub async fn belongs(state_dir: &Path, client: &kube::Client) -> Result<(), NotOurs> {
+pub async fn belongs(state_dir: &Path, client: &kube::Client) -> Result<(), String> {
     loop {
         let namespaces: Api<Namespace> = Api::all(client.clone());
         let asked = tokio::time::timeout(ASK_MAX, namespaces.get(NAMESPACE)).await;
@@ -58,37 +53,37 @@ pub async fn belongs(state_dir: &Path, client: &kube::Client) -> Result<(), NotO
 }
 
 /// The same for a source that is no cluster: the folder must not belong to a cluster.
-pub fn is_no_clusters(state_dir: &Path, source: &Source) -> Result<(), NotOurs> {
+pub fn is_no_clusters(state_dir: &Path, source: &Source) -> Result<(), String> {
     match (source, remembered(state_dir)?) {
-        (Source::Manifests(folder), Some(_)) => Err(NotOurs(format!(
+        (Source::Manifests(folder), Some(_)) => Err(format!(
             "{}: holds what is known of a cluster's Services, which the manifests in `{}` are not: give them a `state_dir` of their \
              own; nothing was done",
             state_dir.display(),
             folder.display()
-        ))),
+        )),
         _ => Ok(()),
     }
 }
 
-fn same(state_dir: &Path, uid: &str) -> Result<(), NotOurs> {
+fn same(state_dir: &Path, uid: &str) -> Result<(), String> {
     match remembered(state_dir)? {
         Some(remembered) if remembered.uid == uid => Ok(()),
-        Some(Remembered { uid: other }) => Err(NotOurs(format!(
+        Some(Remembered { uid: other }) => Err(format!(
             "{}: holds what is known of another cluster (its `{NAMESPACE}` has uid {other}, this one's {uid}), whose Services would be \
              taken for gone: check `kubeconfig` and `context` under [source.kubernetes], or give this cluster a `state_dir` of its \
              own; nothing was done",
             state_dir.display()
-        ))),
+        )),
         None => {
             let file = state_dir.join(FILE);
             let written = files::replace_json(&file, &Remembered { uid: uid.to_owned() });
-            written.map_err(|error| NotOurs(format!("writing {}: {error}", file.display())))
+            written.map_err(|error| format!("writing {}: {error}", file.display()))
         }
     }
 }
 
-fn remembered(state_dir: &Path) -> Result<Option<Remembered>, NotOurs> {
-    files::read_json(&state_dir.join(FILE)).map_err(|error| NotOurs(error.to_string()))
+fn remembered(state_dir: &Path) -> Result<Option<Remembered>, String> {
+    files::read_json(&state_dir.join(FILE)).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]

@@ -75,11 +75,8 @@ fn settings(cluster: &EtcdCluster) -> Result<Settings, String> {
         Some((name, file)) => Some((name.clone(), password(file)?)),
         None => None,
     };
-    let ca = cluster
-        .ca_file
-        .as_deref()
-        .map(|file| read("ca_file", file))
-        .transpose()?;
+    let ca = cluster.ca_file.as_deref();
+    let ca = ca.map(|file| read("ca_file", file)).transpose()?;
     let own = match &cluster.own {
         Some((certificate, key)) => Some((read("cert_file", certificate)?, read("key_file", key)?)),
         None => None,

@@ -85,8 +85,7 @@ fn seal(body: &str) -> String {
 }
 
 fn replace(file: &Path, text: &[u8]) -> io::Result<()> {
-    let replaced = replace_file(file, text, Durable::Yes);
-    replaced.map_err(|error| io::Error::new(error.kind(), format!("writing {}: {error}", file.display())))
+    replace_file(file, text, Durable::Yes).map_err(failed("writing", file))
 }
 
 /// Removes `file`. A missing file counts as removed.
@@ -94,8 +93,12 @@ fn replace(file: &Path, text: &[u8]) -> io::Result<()> {
 /// # Errors
 /// If it can't be removed. The error names the file.
 pub fn remove(file: &Path) -> io::Result<()> {
-    let removed = trueup_base::replace::remove(file);
-    removed.map_err(|error| io::Error::new(error.kind(), format!("removing {}: {error}", file.display())))
+    trueup_base::replace::remove(file).map_err(failed("removing", file))
+}
+
+/// Adds what was tried on which file.
+pub(crate) fn failed(tried: &str, file: &Path) -> impl Fn(io::Error) -> io::Error {
+    move |error| io::Error::new(error.kind(), format!("{tried} {}: {error}", file.display()))
 }
 
 #[cfg(test)]

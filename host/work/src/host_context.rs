@@ -237,12 +237,13 @@ impl HostContext {
             files: self.files.clone(),
         };
         let section = GuestSection {
+            guests: &self.guests,
             name,
             worlds,
             guest,
             state_dir: &config.state_dir,
         };
-        let begun = swap::begin(&self.guests, &section, self.writes, &instances).await?;
+        let begun = swap::begin(&section, self.writes, &instances).await?;
         Ok(Version {
             name,
             worlds,

@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::ObjectReference;
+use kube::Resource as _;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep, timeout};
@@ -135,22 +135,17 @@ fn write(
     all: &mut BTreeMap<(Id, &'static str), Series>,
     said: ObjectEvent,
 ) -> Option<impl Future<Output = kube::Result<()>> + use<>> {
-    let ObjectEvent {
-        key,
-        warning,
-        reason,
-        action,
-        note,
-    } = said;
-    let service = cluster.service(&key.namespace, &key.name)?;
+    let service = cluster.service(&said.key.namespace, &said.key.name)?;
     let uid = service.metadata.uid.clone();
-    let note = cut(&note).to_owned();
+    let mut note = said.note;
+    // The API server takes no longer note.
+    note.truncate(note.floor_char_boundary(NOTE_BYTES_MAX));
     let now = Instant::now();
     if all.len() >= SERIES_MAX {
         all.clear();
     }
-    let (namespace, name) = (key.namespace.clone(), key.name.clone());
-    let recorder = match all.get_mut(&(key.clone(), reason)) {
+    let event = (said.key, said.reason);
+    let recorder = match all.get_mut(&event) {
         // The recorder counts by reason and keeps the first text: a different text is a different series.
         Some(series) if series.uid == uid && series.note == note => {
             if now.duration_since(series.written) < REPEAT {
@@ -163,52 +158,26 @@ fn write(
             let reporter = Reporter::from(CONTROLLER);
             let recorder = Recorder::new(cluster.client(), reporter);
             let series = Series {
-                uid: uid.clone(),
+                uid,
                 note: note.clone(),
                 recorder: recorder.clone(),
                 written: now,
             };
-            all.insert((key, reason), series);
+            all.insert(event, series);
             recorder
         }
     };
-    let about = ObjectReference {
-        api_version: Some("v1".to_owned()),
-        kind: Some("Service".to_owned()),
-        namespace: Some(namespace),
-        name: Some(name),
-        uid,
-        ..ObjectReference::default()
-    };
+    let about = service.object_ref(&());
     let event = Event {
-        type_: if warning { EventType::Warning } else { EventType::Normal },
-        reason: reason.to_owned(),
+        type_: if said.warning {
+            EventType::Warning
+        } else {
+            EventType::Normal
+        },
+        reason: said.reason.to_owned(),
         note: Some(note),
-        action: action.to_owned(),
+        action: said.action.to_owned(),
         secondary: None,
     };
     Some(async move { recorder.publish(&event, &about).await })
-}
-
-/// The note, cut to the API server's limit.
-fn cut(note: &str) -> &str {
-    let mut end = note.len().min(NOTE_BYTES_MAX);
-    while !note.is_char_boundary(end) {
-        end -= 1;
-    }
-    note.get(..end).unwrap_or_default()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_note_is_cut_where_a_letter_ends() {
-        assert_eq!(cut("short"), "short");
-        let long = "ü".repeat(NOTE_BYTES_MAX);
-        assert_eq!(cut(&long).len(), NOTE_BYTES_MAX);
-        let odd = format!("a{long}");
-        assert_eq!(cut(&odd).len(), NOTE_BYTES_MAX - 1);
-    }
 }

@@ -192,13 +192,12 @@ impl Leading {
                 tokio::join!(run, relay);
             })
         };
-        let left_behind = Arc::default();
         Ok(Self {
             begun_with: Some(begun_with),
             leadership: Leadership {
                 term,
                 fence,
-                left_behind,
+                left_behind: Arc::default(),
             },
             campaign: Some(Campaign {
                 election: campaign,
@@ -257,36 +256,27 @@ impl Leading {
 
     /// Gives the Lease back, so that another host acts at once. Everything that this host began must have ended.
     pub async fn resign(self) {
-        let Some(Campaign {
-            election,
-            begin,
-            resign,
-            task,
-        }) = self.campaign
-        else {
-            return;
-        };
-        if begin.is_some() {
+        let Some(campaign) = self.campaign else { return };
+        if campaign.begin.is_some() {
             // This host did not take the Lease.
-            task.abort();
+            campaign.task.abort();
             return;
         }
+        let lease = campaign.election.settings().lease();
         if self.leadership.left_behind.load(Ordering::SeqCst) {
             self.leadership.fence.close();
-            task.abort();
+            campaign.task.abort();
             tracing::warn!(
-                "lease `{}` is not given back, since calls were left behind: another host acts when its time is over",
-                election.settings().lease()
+                "lease `{lease}` is not given back, since calls were left behind: another host acts when its time is over"
             );
             return;
         }
         // The task listens until it has ended.
-        let _ = resign.send(());
-        if tokio::time::timeout(RESIGN_MAX, task).await.is_err() {
+        let _ = campaign.resign.send(());
+        if tokio::time::timeout(RESIGN_MAX, campaign.task).await.is_err() {
+            let seconds = RESIGN_MAX.as_secs();
             tracing::warn!(
-                "lease `{}` was not given back within {} s: another host acts when its time is over",
-                election.settings().lease(),
-                RESIGN_MAX.as_secs()
+                "lease `{lease}` was not given back within {seconds} s: another host acts when its time is over"
             );
         }
     }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use trueup_engine::{Digest, Engine, Guest};
-use trueup_instance::{Program, World, Worlds};
+use trueup_instance::{Program, Worlds};
 use trueup_registry::{
     About, Change, Found, NoGuest, NotLoaded, OciReference, Pushed, Reference, Registry, Verify, Vouched,
 };
@@ -37,14 +37,6 @@ pub struct Loader {
 }
 
 impl Loader {
-    /// The world of a guest.
-    ///
-    /// # Errors
-    /// As [`World::of`].
-    pub fn world_of(&self, guest: &Guest) -> Result<&'static World, String> {
-        World::of(guest, self.worlds)
-    }
-
     /// Links a compiled guest to its world.
     ///
     /// # Errors

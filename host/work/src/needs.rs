@@ -39,7 +39,8 @@ pub struct Needs<'a> {
 pub type Named = (&'static str, Worlds, Guest);
 
 /// A grant that a guest needs and does not have.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("[guests.{guest}] has no grant to {access} {what} (`{add}`): its calls will be refused")]
 pub struct NoGrant {
     /// The section in `[guests]`.
     pub guest: &'static str,
@@ -60,21 +61,6 @@ impl NoGrant {
             what: what.into(),
             add: format!("{name} = {{ {access} = [{scopes}] }}"),
         }
-    }
-}
-
-impl fmt::Display for NoGrant {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            guest,
-            access,
-            what,
-            add,
-        } = self;
-        write!(
-            f,
-            "[guests.{guest}] has no grant to {access} {what} (`{add}`): its calls will be refused"
-        )
     }
 }
 

@@ -17,7 +17,7 @@ use serde_json::{Map, Value};
 use tracing::Instrument as _;
 use trueup_capabilities::{Backends, Host};
 use trueup_instance::dispatch::{self, Answer, InvokeError};
-use trueup_instance::{Instance, Instances, LastCall, OpenError, Reopened, with_causes};
+use trueup_instance::{Instance, Instances, LastCall, OpenError, with_causes};
 use trueup_journal::{By, Ending, Journal, JournalError};
 
 use crate::decisions;
@@ -149,12 +149,9 @@ impl InstanceSlot {
     pub async fn begin(&mut self, valid_through: Option<u64>) -> Result<(), Failure> {
         self.end();
         let version = self.active.instances();
+        let backends = self.backends.clone();
         let fresh = match self.active.plan {
-            None => {
-                version
-                    .open_fresh(&self.key, self.backends.clone(), valid_through)
-                    .await
-            }
+            None => version.open_fresh(&self.key, backends, valid_through).await,
             Some(_) => self.start_unrecorded(&version, &version.initial).await,
         };
         self.live = Some(Open::new(fresh.map_err(shown)?, version));
@@ -203,11 +200,13 @@ impl InstanceSlot {
             let moved = self.take_over((base, version), async || Ok(())).await;
             return moved.map(|()| None).map_err(Failure::of_guest);
         }
-        let opened = match self.active.plan {
-            None => version.open_recorded(&self.key, self.backends.clone(), finishes).await,
-            Some(_) => self.open_planned(&version).await.map(Reopened::from),
+        let (instance, last) = if self.active.plan.is_some() {
+            let planned = self.open_planned(&version).await.map_err(not_opened)?;
+            (planned, LastCall::default())
+        } else {
+            let opened = version.open_recorded(&self.key, self.backends.clone(), finishes).await;
+            opened.map_err(not_opened)?
         };
-        let Reopened { instance, last } = opened.map_err(not_opened)?;
         self.live = Some(Open {
             instance,
             base,
@@ -479,12 +478,8 @@ fn not_opened(error: OpenError) -> Failure {
         return Failure::of_guest(with_causes(error));
     }
     let damaged = matches!(error, OpenError::Journal(JournalError::Read(_)));
-    let next = if damaged {
-        "; repair it, or move its folder away to go on without what it says"
-    } else {
-        ""
-    };
-    Failure::from(with_causes(error) + next)
+    let next = "; repair it, or move its folder away to go on without what it says";
+    Failure::from(with_causes(error) + if damaged { next } else { "" })
 }
 
 /// The failure with its text cut to what an event shows.

@@ -35,14 +35,12 @@ impl Reachable {
     /// # Errors
     /// If the folder of a long path cannot be opened.
     pub fn new(path: &Path) -> io::Result<Self> {
-        let (folder, name) = match (path.parent(), path.file_name()) {
-            (Some(folder), Some(name)) if path.as_os_str().len() >= PATH_BYTES_MAX => (folder, name),
-            _ => {
-                return Ok(Self {
-                    path: path.to_owned(),
-                    _folder: None,
-                });
-            }
+        let is_long = path.as_os_str().len() >= PATH_BYTES_MAX;
+        let (Some(folder), Some(name), true) = (path.parent(), path.file_name(), is_long) else {
+            return Ok(Self {
+                path: path.to_owned(),
+                _folder: None,
+            });
         };
         let folder = File::open(folder)?;
         let path = Path::new("/proc/self/fd")

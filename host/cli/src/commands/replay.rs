@@ -136,10 +136,11 @@ async fn replay_file(
             true => replay::Compare::Decisions,
             false => replay::Compare::Everything,
         },
+        log: Some(Arc::clone(log)),
         ..replay::Options::default()
     };
     let engine = &programs.loader.engine;
-    let outcome = replay::replay_with(engine, &program, segment, Arc::clone(log), options).await;
+    let outcome = replay::replay(engine, &program, segment, options).await;
     Ok(Some(Replayed {
         file: file.display().to_string(),
         guest: format!("{}@{}", program.guest.name, program.guest.version),

@@ -45,7 +45,7 @@ async fn start(
     limits: Limits,
     cpu_max: Duration,
 ) -> Result<Instance<component::Instance>, CallError> {
-    let linker = trueup_engine::linker(engine);
+    let linker = component::Linker::new(engine.wasmtime());
     let instantiate = async |store: &mut wasmtime::Store<_>| linker.instantiate_async(store, guest.component()).await;
     Instance::new(engine, host(limits), cpu_max, instantiate)
         .await
@@ -53,8 +53,7 @@ async fn start(
 }
 
 async fn ask(instance: &mut Instance<component::Instance>) -> Result<u32, CallError> {
-    instance.enter();
-    let (store, exports) = instance.parts();
+    let (store, exports) = instance.enter();
     let answer = exports.get_typed_func::<(), (u32,)>(&mut *store, "answer").unwrap();
     let result = answer.call_async(store, ()).await.map(|(number,)| number);
     instance.leave("answer", result)

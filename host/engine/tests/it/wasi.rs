@@ -72,8 +72,7 @@ async fn start(mut host: Host) -> Instance<component::Instance> {
 
 async fn call(instance: &mut Instance<component::Instance>, export: &str, n: u64) -> Result<u64, CallError> {
     instance.host_mut().begin_unrecorded_call();
-    instance.enter();
-    let (store, exports) = instance.parts();
+    let (store, exports) = instance.enter();
     let function = exports.get_typed_func::<(u64,), (u64,)>(&mut *store, export).unwrap();
     let result = function.call_async(store, (n,)).await.map(|(answer,)| answer);
     instance.leave(export, result)

@@ -40,7 +40,7 @@ impl Instances {
         snapshot: Option<&str>,
     ) -> Result<Instance, StartError> {
         let host = self.host(key, Tape::memory(), backends);
-        self.start(host, snapshot).await.map_err(|(_, error)| error)
+        self.start(host, snapshot).await
     }
 
     /// Checks that this version accepts a state and gives a snapshot again. Tries it on an instance that has no
@@ -48,10 +48,10 @@ impl Instances {
     ///
     /// # Errors
     /// Why it does not.
-    pub async fn try_state(&self, key: &str, snapshot: &str) -> Result<(), StartError> {
+    async fn try_state(&self, key: &str, snapshot: &str) -> Result<(), StartError> {
         let mut host = self.host(key, Tape::memory(), Self::trial());
         host.grants = Grants::default();
-        let mut tried = self.start(host, Some(snapshot)).await.map_err(|(_, error)| error)?;
+        let mut tried = self.start(host, Some(snapshot)).await?;
         // The host must not switch to a version that it can't leave again.
         tried.snapshot().await?;
         Ok(())
@@ -92,7 +92,7 @@ impl Instances {
         host.meter.limits = self.limits;
         host.tape.rotate(&header).map_err(|error| (None, with_causes(error)))?;
         match tokio::time::timeout(START_MAX, self.start(host, Some(&snapshot))).await {
-            Ok(started) => started.map_err(|(_, error)| (None, with_causes(error))),
+            Ok(started) => started.map_err(|error| (None, with_causes(error))),
             Err(_) => Err((None, format!("it did not start within {} s", START_MAX.as_secs()))),
         }
     }
@@ -110,8 +110,6 @@ impl Instances {
         let header = self.header(snapshot.clone())?;
         let mut host = instance.into_host();
         host.tape.rotate(&header)?;
-        self.start(host, Some(&snapshot))
-            .await
-            .map_err(|(_, error)| error.into())
+        Ok(self.start(host, Some(&snapshot)).await?)
     }
 }

@@ -9,10 +9,9 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use tokio::sync::Mutex;
-use trueup_capabilities::log::NoLog;
 use trueup_engine::Engine;
 use trueup_instance::Program;
-use trueup_instance::replay::replay;
+use trueup_instance::replay::{Options, replay};
 use trueup_journal::{Event, Outcome, Segment};
 
 use super::decision::{for_each_entry, read_header};
@@ -118,7 +117,7 @@ impl Against {
     }
 
     async fn replayed(&self, segment: Segment) -> Result<Outcome, String> {
-        let outcome = replay(&self.engine, &self.program, segment, Arc::new(NoLog)).await;
+        let outcome = replay(&self.engine, &self.program, segment, Options::default()).await;
         outcome.map_err(|error| error.to_string())
     }
 }

@@ -60,9 +60,8 @@ impl<'c> Setups<'c> {
         if let (RunMode::Once, Some(source), Some(client)) = (extent, source, &around.client) {
             // Reports problems with the source before the host takes the Lease.
             Input::once(source).await?;
-            cluster::belongs(&config.state_dir, client)
-                .await
-                .map_err(SetupError::misused)?;
+            let belongs = cluster::belongs(&config.state_dir, client).await;
+            belongs.map_err(SetupError::Misused)?;
         }
         leading.begin(extent == RunMode::Once).await?;
         if let Some(source) = source {
@@ -98,7 +97,7 @@ async fn client_of(config: &Config, source: &Source) -> Result<Option<kube::Clie
     Input::check(source).await?;
     let client = Input::client(source).await?;
     if client.is_none() {
-        cluster::is_no_clusters(&config.state_dir, source).map_err(SetupError::misused)?;
+        cluster::is_no_clusters(&config.state_dir, source).map_err(SetupError::Misused)?;
     }
     Ok(client)
 }

@@ -12,7 +12,6 @@ use serde_json::value::{RawValue, to_raw_value};
 use trueup_base::clock::VirtualClock;
 use trueup_capabilities::Backends;
 use trueup_capabilities::grants::Grants;
-use trueup_capabilities::log::NoLog;
 use trueup_capabilities::meter::Limits;
 use trueup_config::Config;
 use trueup_instance::{Instance, Instances, Program, replay};
@@ -97,7 +96,7 @@ fn segments(state_dir: &Path, kind: &str) -> Vec<Segment> {
 }
 
 async fn outcome(segment: Segment) -> Outcome {
-    replay::replay(&ENGINE, &VERSION_1, segment, Arc::new(NoLog))
+    replay::replay(&ENGINE, &VERSION_1, segment, replay::Options::default())
         .await
         .unwrap()
 }
@@ -423,9 +422,14 @@ async fn recorded_arguments_with_a_key_that_nothing_knows_are_refused() {
         text.replacen("\"backoff_steps\":1", "\"backoff_steps\":1,\"colour\":\"red\"", 1),
     )
     .unwrap();
-    let error = replay::replay(&ENGINE, &VERSION_1, Segment::read(&file).unwrap(), Arc::new(NoLog))
-        .await
-        .unwrap_err();
+    let error = replay::replay(
+        &ENGINE,
+        &VERSION_1,
+        Segment::read(&file).unwrap(),
+        replay::Options::default(),
+    )
+    .await
+    .unwrap_err();
     assert_eq!(
         error.to_string(),
         "entry 1: arguments of `reconciliation.reconcile`: unknown key `desired.colour`"

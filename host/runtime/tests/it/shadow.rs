@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
-use trueup_capabilities::log::NoLog;
 use trueup_capabilities::metrics::Registry;
 use trueup_instance::replay::{self, Compare, Options};
 use trueup_instance::{Instance, Instances, Program};
@@ -217,9 +216,7 @@ async fn exactly_the_differences_of_a_forgotten_port_are_counted_and_kept() {
                     compare: COMPARE,
                     ..Options::default()
                 };
-                replay::replay_with(&ENGINE, &program, kept(), Arc::new(NoLog), options)
-                    .await
-                    .unwrap()
+                replay::replay(&ENGINE, &program, kept(), options).await.unwrap()
             }
         };
         let replayed = outcome(&FORGETFUL).await;

@@ -18,15 +18,9 @@ use crate::fields::{entries, error, join, number};
 /// The imports of them that can return a fault.
 pub(crate) const IMPORTS: [&str; 3] = ["clock.now-ms", "clock.sleep-ms", "random.next-u64"];
 
-pub(crate) const CLOCK: Capability = Capability::new("clock", |world, _| {
-    let clock = Arc::new(FaultedClock(world.clock.clone(), world.faults.clone()));
-    world.backends.clock = clock.clone();
-    Ok(clock)
-});
-
 /// The guests' clock: faults take precedence.
 #[derive(Debug)]
-struct FaultedClock(Arc<VirtualClock>, Arc<Faults>);
+pub(crate) struct FaultedClock(pub(crate) Arc<VirtualClock>, pub(crate) Arc<Faults>);
 
 impl Clock for FaultedClock {
     fn now_ms(&self) -> u64 {
@@ -47,17 +41,9 @@ impl Clock for FaultedClock {
     }
 }
 
-impl Simulation for FaultedClock {}
-
-pub(crate) const RANDOM: Capability = Capability::new("random", |world, _| {
-    let random = Arc::new(FaultedRandom(world.faults.clone()));
-    world.backends.random = random.clone();
-    Ok(random)
-});
-
 /// The guests' random numbers: 0, unless a fault returns another value.
 #[derive(Debug)]
-struct FaultedRandom(Arc<Faults>);
+pub(crate) struct FaultedRandom(pub(crate) Arc<Faults>);
 
 impl Random for FaultedRandom {
     fn next_u64(&self) -> u64 {
@@ -65,10 +51,8 @@ impl Random for FaultedRandom {
     }
 }
 
-impl Simulation for FaultedRandom {}
-
 /// The metrics of every instance: `expect_state` compares the series that it names.
-pub(crate) const METRICS: Capability = Capability {
+pub(super) const METRICS: Capability = Capability {
     expected: Some(series),
     ..Capability::new("metrics", |world, _| Ok(world.backends.metrics.clone()))
 };

@@ -4,10 +4,8 @@
 mod checkpoint;
 mod etcd;
 mod lbaas;
-mod means;
+pub(crate) mod means;
 mod neg;
-mod nftables;
-mod renderer;
 mod sandboxes;
 
 use std::collections::BTreeMap;
@@ -28,10 +26,6 @@ const CAPABILITIES: &[Capability] = &[
     etcd::CAPABILITY,
     lbaas::CAPABILITY,
     neg::CAPABILITY,
-    nftables::CAPABILITY,
-    renderer::CAPABILITY,
-    means::CLOCK,
-    means::RANDOM,
     means::METRICS,
 ];
 

@@ -37,11 +37,8 @@ fn negs<'a, T>(
         for key in ["name", "zone", "subnet"] {
             text(fields.required(key)?, &fields.place(key))?;
         }
-        records(
-            fields.required("endpoints")?,
-            &fields.place("endpoints"),
-            &["ip", "ipv6", "port", "node"],
-        )?;
+        let (endpoints, place_of_endpoints) = (fields.required("endpoints")?, fields.place("endpoints"));
+        records(endpoints, &place_of_endpoints, &["ip", "ipv6", "port", "node"])?;
         read(node, place)
     })
 }

@@ -91,14 +91,15 @@ impl Recordings {
         segment_numbers(folder).unwrap_or_default()
     }
 
-    fn segment(&mut self, path: &Path) -> Option<&Segment> {
-        if !self.read.contains_key(path) {
-            let read = Segment::read(path);
+    fn segment(&mut self, folder: &Path, first: u64) -> Option<&Segment> {
+        let path = segment_path(folder, first);
+        if !self.read.contains_key(&path) {
+            let read = Segment::read(&path);
             // A host may remove the oldest one at this moment.
             self.damage = read.as_ref().err().filter(|_| path.exists()).map(ToString::to_string);
-            self.read.insert(path.to_owned(), read.ok());
+            self.read.insert(path.clone(), read.ok());
         }
-        self.read.get(path)?.as_ref()
+        self.read.get(&path)?.as_ref()
     }
 
     /// The folders with a segment that may hold entry `n`, each with the numbers of its segments and the place of that
@@ -116,8 +117,9 @@ impl Recordings {
     pub(super) fn report(&mut self, n: u64) -> Result<CallReport, String> {
         for (folder, numbers, at) in self.holding(n) {
             let Some(first) = numbers.get(at) else { continue };
-            let path = segment_path(&folder, *first);
-            let Some(segment) = self.segment(&path) else { continue };
+            let Some(segment) = self.segment(&folder, *first) else {
+                continue;
+            };
             let Some(place) = segment.entries.iter().position(|entry| entry.n == n) else {
                 continue;
             };
@@ -125,14 +127,9 @@ impl Recordings {
             let Some(Event::Call(call)) = entries.first().map(|entry| &entry.event) else {
                 return Err(format!("entry {n} of its recording is no call"));
             };
-            let before: Vec<PathBuf> = numbers
-                .iter()
-                .take(at + 1)
-                .map(|first| segment_path(&folder, *first))
-                .collect();
-            let desired = self.desired_change(call, n, before);
+            let desired = self.desired_change(call, n, &folder, numbers.iter().take(at + 1).rev());
             let readers = self.readers(&folder, numbers.iter().skip(at), n);
-            return Ok(report(path, &entries, desired, readers));
+            return Ok(report(segment_path(&folder, *first), &entries, desired, readers));
         }
         let gone = || "its recording is not kept any more".to_owned();
         Err(self.damage.clone().unwrap_or_else(gone))
@@ -143,7 +140,7 @@ impl Recordings {
     fn readers<'a>(&mut self, folder: &Path, numbers: impl Iterator<Item = &'a u64>, n: u64) -> Readers {
         let mut readers = Readers::default();
         for first in numbers.take(1 + SEGMENTS_AHEAD_MAX) {
-            let Some(segment) = self.segment(&segment_path(folder, *first)) else {
+            let Some(segment) = self.segment(folder, *first) else {
                 continue;
             };
             for entry in segment.entries.iter().filter(|entry| entry.n >= n) {
@@ -154,7 +151,13 @@ impl Recordings {
     }
 
     /// How a call differs from the previous one about the same thing.
-    fn desired_change(&mut self, call: &Call, n: u64, segments: Vec<PathBuf>) -> Option<DesiredChange> {
+    fn desired_change<'a>(
+        &mut self,
+        call: &Call,
+        n: u64,
+        folder: &Path,
+        segments: impl Iterator<Item = &'a u64>,
+    ) -> Option<DesiredChange> {
         if !negs::says_what_should_be(&call.name) {
             return None;
         }
@@ -162,8 +165,10 @@ impl Recordings {
         let now = what_should_be(now);
         let uid = now.get("service_uid").cloned();
         let subject = recorded::subject(&now);
-        for path in segments.into_iter().rev().take(SEGMENTS_BACK_MAX) {
-            let Some(segment) = self.segment(&path) else { continue };
+        for first in segments.take(SEGMENTS_BACK_MAX) {
+            let Some(segment) = self.segment(folder, *first) else {
+                continue;
+            };
             for entry in segment.entries.iter().rev().filter(|entry| entry.n < n) {
                 let Event::Call(before) = &entry.event else { continue };
                 if before.name != call.name {
@@ -190,11 +195,10 @@ impl Recordings {
         let mut found = Vec::new();
         for folder in self.folders.clone() {
             for first in Self::numbers(&folder).into_iter().rev() {
-                let Some(segment) = self.segment(&segment_path(&folder, first)) else {
+                let Some(segment) = self.segment(&folder, first) else {
                     continue;
                 };
-                let calls = segment.entries.iter().enumerate().rev();
-                for (place, entry) in calls {
+                for (place, entry) in segment.entries.iter().enumerate().rev() {
                     let Event::Call(call) = &entry.event else { continue };
                     let entries = call_entries(segment, place);
                     if fits(call, &entries) {
@@ -219,7 +223,7 @@ impl Recordings {
             let numbers = Self::numbers(&folder);
             let at = numbers.partition_point(|first| *first <= n).saturating_sub(1);
             for first in numbers.get(at..).unwrap_or_default().iter().rev() {
-                let Some(segment) = self.segment(&segment_path(&folder, *first)) else {
+                let Some(segment) = self.segment(&folder, *first) else {
                     continue;
                 };
                 // A call within a segment has an ending, or is its last.
@@ -229,11 +233,8 @@ impl Recordings {
                     _ => None,
                 });
                 let last = calls.next().filter(|(_, at, _)| *at > n);
-                let is_open = |place| {
-                    !call_entries(segment, place)
-                        .iter()
-                        .any(|entry| matches!(entry.event, Event::Ending(_)))
-                };
+                let ends = |entry: &Entry| matches!(entry.event, Event::Ending(_));
+                let is_open = |place| !call_entries(segment, place).iter().any(ends);
                 open.extend(
                     last.filter(|(place, ..)| is_open(*place))
                         .map(|(_, at, call)| (at, call.clone())),
@@ -254,9 +255,7 @@ impl Recordings {
     /// The header of the segment with entry `n`: it names the guest that decided.
     pub(super) fn header_of(&mut self, n: u64) -> Option<trueup_journal::Header> {
         for (folder, numbers, at) in self.holding(n) {
-            if let Some(first) = numbers.get(at)
-                && let Some(segment) = self.segment(&segment_path(&folder, *first))
-            {
+            if let Some(segment) = self.segment(&folder, *numbers.get(at)?) {
                 return Some(segment.header.clone());
             }
         }
@@ -325,12 +324,9 @@ fn report(file: PathBuf, entries: &[Entry], desired: Option<DesiredChange>, mut 
 }
 
 fn ended(ending: &Ending) -> String {
-    match ending {
-        Ending::Result(result) => cut(result.get()),
-        Ending::Trap(text) => format!("trap: {text}"),
-        Ending::Deadline(text) => format!("deadline: {text}"),
-        Ending::Memory(text) => format!("memory: {text}"),
-        Ending::Cancelled(text) => format!("cancelled: {text}"),
+    match ending.parts() {
+        (_, Ok(result)) => cut(result.get()),
+        (kind, Err(text)) => format!("{kind}: {text}"),
     }
 }
 

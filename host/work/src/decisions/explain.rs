@@ -10,7 +10,7 @@ use trueup_base::regular;
 
 use super::calls::{CallReport, Recordings};
 use super::cause::Cause;
-use super::fields::{Fields, differing, is_zero};
+use super::fields::{Fields, differing, is_default};
 use super::pending::{Causes, TimedCause};
 use super::record::{Decision, JobResult, Record};
 use super::unknown::{ExplainError, nearest, no_such, nothing, offered};
@@ -135,7 +135,7 @@ pub struct Origin {
     /// Why these tries ran. Changes of one object are merged.
     pub causes: Vec<TimedCause>,
     /// The number of further causes.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "is_default")]
     pub more_causes: usize,
 }
 
@@ -168,16 +168,12 @@ pub fn explain(
     if !state_dir.is_dir() {
         return Err(ExplainError::NoState(state_dir.to_owned()));
     }
-    let decided_by;
-    let guest = match guest {
-        Some(guest) => guest,
-        None => match guest_of(state_dir, key)? {
-            Some(guest) => {
-                decided_by = guest;
-                &decided_by
-            }
-            None => return of_all(state_dir, key, wanted),
-        },
+    let decided_by = match guest {
+        Some(guest) => Some(guest.to_owned()),
+        None => guest_of(state_dir, key)?,
+    };
+    let Some(guest) = decided_by.as_deref() else {
+        return of_all(state_dir, key, wanted);
     };
     // The form in which status and stdout name an instance on a node.
     let of_instance = key.strip_prefix(guest).and_then(|rest| rest.strip_prefix('/'));
@@ -320,21 +316,17 @@ fn origin(earlier: &[Record]) -> Option<Origin> {
 fn explained(records: &[Record], at: usize, recordings: &mut Recordings) -> Option<Explained> {
     let job = records.get(at)?;
     let earlier = records.get(..at).unwrap_or_default();
-    let origin = origin(earlier);
     let decided_by = |record: &Record| record.decisions.last().map(|made| (named(made), made.digest.clone()));
     let before = earlier.iter().rev().find_map(decided_by);
     let guest_before = match (before, decided_by(job)) {
         (Some((name, was)), Some((_, is))) if was != is => Some(format!("{name} {was}")),
         _ => None,
     };
-    let calls = job
-        .decisions
-        .iter()
-        .map(|made| reported_call(&made.id, made.n, recordings))
-        .collect();
+    let calls = job.decisions.iter();
+    let calls = calls.map(|made| reported_call(&made.id, made.n, recordings)).collect();
     Some(Explained {
         job: job.clone(),
-        origin,
+        origin: origin(earlier),
         guest_before,
         settings_changed: settings_changed(earlier, job, recordings),
         calls,
@@ -366,14 +358,10 @@ pub(super) fn reported_call(id: &str, n: Option<u64>, recordings: &mut Recording
         Some(n) => recordings.report(n),
         None => Err("it was not recorded".to_owned()),
     };
-    let (report, missing) = match report {
-        Ok(report) => (Some(report), None),
-        Err(why) => (None, Some(why)),
-    };
     ReportedCall {
         decision: id.to_owned(),
-        report,
-        missing,
+        missing: report.as_ref().err().cloned(),
+        report: report.ok(),
     }
 }
 

@@ -41,12 +41,12 @@ pub struct Fields {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub fields: Vec<Field>,
     /// The number of further fields.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub more: usize,
 }
 
-pub(super) fn is_zero(count: &usize) -> bool {
-    *count == 0
+pub(super) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 impl Fields {

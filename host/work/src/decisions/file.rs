@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use trueup_base::regular;
 
 use super::record::{FORMAT, JobEffects, Record};
+use crate::files::failed;
 
 /// At this size a file becomes the old one. At 1 KiB a job this holds some two hundred jobs, and the old file as many.
 pub const FILE_BYTES_MAX: u64 = 256 << 10;
@@ -38,19 +39,19 @@ fn old(file: &Path) -> PathBuf {
 /// # Errors
 /// If it cannot be written, with the name of the file.
 pub(super) fn append(file: &Path, record: &Record) -> io::Result<()> {
-    let named = |error: io::Error| io::Error::new(error.kind(), format!("writing {}: {error}", file.display()));
+    let named = failed("writing", file);
     let mut line = b"\n".to_vec();
     line.extend(bounded(record)?);
     line.push(b'\n');
-    let mut out = open(file).map_err(named)?;
-    let mut bytes = out.metadata().map_err(named)?.len();
+    let mut out = open(file).map_err(&named)?;
+    let mut bytes = out.metadata().map_err(&named)?.len();
     if bytes > 0 && bytes + line.len() as u64 > FILE_BYTES_MAX {
-        fs::rename(file, old(file)).map_err(named)?;
-        out = open(file).map_err(named)?;
+        fs::rename(file, old(file)).map_err(&named)?;
+        out = open(file).map_err(&named)?;
         bytes = 0;
     }
     // A process that was killed in the middle of a line left no newline.
-    let is_whole = bytes == 0 || ends_a_line(&mut out).map_err(named)?;
+    let is_whole = bytes == 0 || ends_a_line(&mut out).map_err(&named)?;
     let line = if is_whole {
         line.get(1..).unwrap_or_default()
     } else {
@@ -128,11 +129,7 @@ pub(super) fn read(file: &Path) -> io::Result<(Vec<Record>, usize)> {
 fn lines(file: &Path) -> io::Result<Vec<u8>> {
     match regular::read(file, regular::LIST) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
-        Err(error) => Err(io::Error::new(
-            error.kind(),
-            format!("reading {}: {error}", file.display()),
-        )),
-        Ok(text) => Ok(text),
+        read => read.map_err(failed("reading", file)),
     }
 }
 
@@ -155,9 +152,7 @@ pub(super) fn keys(state_dir: &Path, guest: &str) -> io::Result<Vec<String>> {
 pub(super) fn names(folder: &Path, named: impl Fn(&str) -> Option<String>) -> io::Result<Vec<String>> {
     let entries = match fs::read_dir(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => {
-            entries.map_err(|error| io::Error::new(error.kind(), format!("listing {}: {error}", folder.display())))?
-        }
+        entries => entries.map_err(failed("listing", folder))?,
     };
     let mut found = Vec::new();
     for entry in entries {

@@ -98,12 +98,10 @@ impl<K: Ord + Clone> PendingCauses<K> {
     /// The job of a key begins. Takes all pending causes, or the fallback if there are none.
     pub(crate) fn begin(&mut self, key: &K, now_ms: u64, otherwise: impl FnOnce() -> Cause) -> Causes {
         let why = self.by_key.remove(key).filter(|why| !why.causes.is_empty());
-        why.unwrap_or_else(|| Causes {
-            causes: vec![TimedCause {
-                at_ms: now_ms,
-                cause: otherwise(),
-            }],
-            more: 0,
+        why.unwrap_or_else(|| {
+            let mut why = Causes::default();
+            why.add(now_ms, otherwise());
+            why
         })
     }
 

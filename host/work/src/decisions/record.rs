@@ -11,7 +11,7 @@ use trueup_capabilities::{Host, Identity};
 use trueup_journal::Journal;
 
 use super::cause::Cause;
-use super::fields::is_zero;
+use super::fields::is_default;
 use super::file;
 use super::pending::{Causes, TimedCause};
 use super::spans;
@@ -33,14 +33,14 @@ pub struct Record {
     /// Its causes, in the order of their arrival. Never empty.
     pub causes: Vec<TimedCause>,
     /// The number of further causes.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub more_causes: usize,
     /// When it began, in milliseconds since 1970.
     pub began_ms: u64,
     /// How long it took, in milliseconds.
     pub took_ms: u64,
     /// Consecutive failed jobs of this key before it.
-    #[serde(default, skip_serializing_if = "is_none_before")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub failures_before: u32,
     /// Its decisions, in order. Empty if the desired state is invalid, or if nothing was left of the key.
     pub decisions: Vec<Decision>,
@@ -50,12 +50,8 @@ pub struct Record {
     pub effects: JobEffects,
 }
 
-fn is_none_before(failures: &u32) -> bool {
-    *failures == 0
-}
-
 /// One decision: a call of the guest.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Decision {
     /// `GUEST/KEY#N`.
     pub id: String,
@@ -125,16 +121,11 @@ impl Decision {
             id: of.decision(n),
             n,
             call: call.to_owned(),
-            removes: false,
             guest: of.guest,
             version: of.version,
             digest: of.digest,
             began_ms,
-            took_ms: 0,
-            asked: 0,
-            error: None,
-            recording: None,
-            trace: None,
+            ..Self::default()
         }
     }
 }
@@ -261,13 +252,7 @@ impl JobRecorder {
 
     /// Nothing changed: the job only looks whether all is still as it should be.
     pub(crate) fn is_resync(&self) -> bool {
-        matches!(
-            self.why.causes.as_slice(),
-            [TimedCause {
-                cause: Cause::Resync { .. },
-                ..
-            }]
-        )
+        matches!(self.why.causes.as_slice(), [timed] if matches!(timed.cause, Cause::Resync { .. }))
     }
 
     /// A call of the guest is about to begin, answered by `host`. Returns the span of the call.

@@ -198,9 +198,8 @@ fn job((guest, instance): (&str, &str), n: u64, call: &Call, recordings: &mut Re
     let reported = reported_call(&made.id, Some(n), recordings);
     let report = reported.report.as_ref();
     let is_open = report.is_some_and(CallReport::is_open);
-    let failed = report
-        .filter(|report| report.failed && !is_open)
-        .map(|report| report.ending.clone());
+    let failed = report.filter(|report| report.failed && !is_open);
+    let failed = failed.map(|report| report.ending.clone());
     let made = Decision {
         asked: report.map_or(0, |report| report.asked.values().sum()),
         error: failed.clone(),
@@ -245,8 +244,7 @@ fn requested(call: &Call) -> String {
         let pod = call
             .about
             .as_ref()
-            .map(|pod| format!("pod {pod}, "))
-            .unwrap_or_default();
+            .map_or_else(String::new, |pod| format!("pod {pod}, "));
         format!(
             "{pod}container {}, interface {}, network {}",
             text("/key/container_id"),

@@ -75,14 +75,9 @@ pub(crate) fn came(span: &Span, error: Option<&str>) {
     if span.is_disabled() {
         return;
     }
-    match error {
-        None => {
-            span.record("outcome", "ok");
-        }
-        Some(error) => {
-            span.record("outcome", error);
-            span.record("otel.status_code", "error");
-            span.record("otel.status_description", error);
-        }
+    span.record("outcome", error.unwrap_or("ok"));
+    if let Some(error) = error {
+        span.record("otel.status_code", "error");
+        span.record("otel.status_description", error);
     }
 }

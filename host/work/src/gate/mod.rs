@@ -17,10 +17,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::value::to_raw_value;
-use trueup_capabilities::log::NoLog;
 use trueup_engine::Engine;
 use trueup_instance::replay::{self, Compare, Cpu, Options, ReplayError};
-use trueup_instance::{Program, StartError};
+use trueup_instance::{Program, StartError, with_causes};
 use trueup_journal::{Accepted, Event, Outcome, ReadError, Segment};
 
 pub use self::rules::{RULES_BYTES_MAX, read_accepted};
@@ -101,31 +100,21 @@ pub async fn prove(
         verdict: begun.clone(),
     };
     let folders = ["journals", "instances"].map(|kind| trueup_journal::guest_dir(&state_dir.join(kind), name));
-    let (mut reply, verdict) = tokio::sync::oneshot::channel();
-    let thread = std::thread::Builder::new().name("gate".to_owned()).spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
-        let proved = match runtime {
-            Err(error) => Some(proof.verdict.refuse(format!("no runtime for the gate: {error}"))),
-            Ok(runtime) => runtime.block_on(async {
-                tokio::select! {
-                    biased;
-                    // The caller no longer waits for it.
-                    () = reply.closed() => None,
-                    () = proof.within(&folders) => Some(proof.verdict.clone()),
-                }
-            }),
-        };
-        if let Some(verdict) = proved {
-            // Ignore the error: the caller no longer waits.
-            let _ = reply.send(verdict);
-        }
+    // The first half is dropped when the caller no longer waits.
+    let (_waits, given_up) = tokio::sync::oneshot::channel::<()>();
+    let runtime = tokio::runtime::Handle::current();
+    let proving = tokio::task::spawn_blocking(move || {
+        runtime.block_on(async {
+            tokio::select! {
+                biased;
+                _ = given_up => {}
+                () = proof.within(&folders) => {}
+            }
+        });
+        proof.verdict
     });
-    match thread {
-        Ok(_) => verdict
-            .await
-            .unwrap_or_else(|_| begun.refuse("the gate's thread ended without a verdict".to_owned())),
-        Err(error) => begun.refuse(format!("no thread for the gate: {error}")),
-    }
+    let proved = proving.await;
+    proved.unwrap_or_else(|_| begun.refuse("the gate's thread ended without a verdict".to_owned()))
 }
 
 /// A running gate.
@@ -153,10 +142,7 @@ impl Proof {
     async fn newest(&mut self, folders: &[PathBuf]) {
         let mut newest = match Newest::list(folders) {
             Ok(newest) => newest,
-            Err(error) => {
-                self.verdict.give_up(format!("{:#}", anyhow::Error::from(error)));
-                return;
-            }
+            Err(error) => return self.verdict.give_up(with_causes(error)),
         };
         let mut opened = 0;
         while !self.is_enough() && opened < FILES_OPENED_MAX {
@@ -168,7 +154,7 @@ impl Proof {
                 // It was removed as too old, or its header is being written.
                 Err(ReadError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {}
                 Err(ReadError::Empty { .. }) => {}
-                Err(error) => self.verdict.pass_over(format!("{:#}", anyhow::Error::from(error))),
+                Err(error) => self.verdict.pass_over(with_causes(error)),
             }
             // Stop after a refusal; and a candidate that does not answer would block again and again.
             if self.verdict.is_over() {
@@ -217,8 +203,7 @@ impl Proof {
             ..Options::default()
         };
         let calls: Vec<u64> = calls_of(&segment);
-        let log = Arc::new(NoLog);
-        match replay::replay_with(&self.engine, &self.candidate, segment, log, options).await {
+        match replay::replay(&self.engine, &self.candidate, segment, options).await {
             Ok(outcome) => self.compare(found, &calls, &outcome),
             Err(ReplayError::Damaged(error)) => self.verdict.pass_over(error.to_string()),
             Err(ReplayError::Start(StartError::Settings { .. }))
@@ -230,7 +215,11 @@ impl Proof {
                     Box::pin(self.one(found, segment)).await;
                 }
             }
-            Err(error) if error.no_room().is_some() => self.verdict.give_up(no_room(error)),
+            // The active version's instances take room too: it is not the candidate's fault that none is left now.
+            Err(error) if error.no_room().is_some() => {
+                let why = format!("there was no room for an instance of it: {}", with_causes(error));
+                self.verdict.give_up(why);
+            }
             Err(error @ (ReplayError::Start(_) | ReplayError::Call { .. })) => {
                 self.verdict.recordings += 1;
                 let refuses_state = matches!(error, ReplayError::Start(StartError::Snapshot { .. }));
@@ -238,7 +227,7 @@ impl Proof {
                     true => "; `--afresh` starts it without that state",
                     false => "",
                 };
-                let why = format!("{:#}", anyhow::Error::from(error));
+                let why = with_causes(error);
                 self.verdict.refused = Some(format!("{why} (`{}`){helps}", found.path.display()));
             }
         }
@@ -286,14 +275,6 @@ impl Proof {
     }
 }
 
-/// The active version's instances take room too: it is not the candidate's fault that none is left now.
-fn no_room(error: ReplayError) -> String {
-    format!(
-        "there was no room for an instance of it: {:#}",
-        anyhow::Error::from(error)
-    )
-}
-
 /// Keeps only what `init` and `restore` asked, to restore just the snapshot.
 fn without_calls(segment: Segment) -> Result<Segment, ReadError> {
     let asked = |entry: &trueup_journal::Entry| matches!(entry.event, Event::Ask(_));
@@ -303,8 +284,6 @@ fn without_calls(segment: Segment) -> Result<Segment, ReadError> {
 
 fn calls_of(segment: &Segment) -> Vec<u64> {
     let calls = segment.entries.iter();
-    calls
-        .filter(|entry| matches!(entry.event, Event::Call(_)))
-        .map(|entry| entry.n)
-        .collect()
+    let calls = calls.filter(|entry| matches!(entry.event, Event::Call(_)));
+    calls.map(|entry| entry.n).collect()
 }

@@ -77,15 +77,9 @@ fn parse(text: &str) -> Result<Accepted, Wrong> {
 
 fn rule(text: Spanned<Text>) -> Result<Rule, Wrong> {
     let at = Some(text.span().start);
-    let Text {
-        entry,
-        field,
-        from,
-        to,
-        why,
-    } = text.into_inner();
-    let (from, to) = (json(from)?, json(to)?);
-    Rule::new(&entry, &field, from, to, &why).map_err(|what| Wrong { at, what })
+    let text = text.into_inner();
+    let (from, to) = (json(text.from)?, json(text.to)?);
+    Rule::new(&text.entry, &text.field, from, to, &text.why).map_err(|what| Wrong { at, what })
 }
 
 fn json(value: Option<Spanned<toml::Value>>) -> Result<Option<Value>, Wrong> {

@@ -84,19 +84,12 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
     /// # Errors
     /// If the state folder can't be read.
     pub(crate) fn new(setup: &KeyedSetup<'_>, world: W, context: LoopContext, report: T) -> Result<Self, SetupError> {
-        let KeyedSetup {
-            config,
-            host_context,
-            guest,
-            source,
-            active,
-            ..
-        } = setup;
+        let (config, host_context, active) = (setup.config, setup.host_context, &setup.active);
         let (urgent, urgent_keys) = mpsc::unbounded_channel();
         active.send_urgent_to(&urgent);
         let held = ObjectCounts::open(&config.state_dir, W::RULES.guest).map_err(SetupError::misused)?;
         let holdings = &active.quotas.holdings;
-        holdings.guard(guest.approve_above, Arc::new(SystemClock));
+        holdings.guard(setup.guest.approve_above, Arc::new(SystemClock));
         holdings.restore(held.kept());
         let workers = usize::try_from(config.run.workers).unwrap_or(usize::MAX);
         let shared = Shared {
@@ -118,8 +111,8 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
             object_counts: held,
             source_is_reported: context.source_is_reported,
             problems: Vec::new(),
-            hidden: source.hidden(),
-            is_cluster: source.is_cluster(),
+            hidden: setup.source.hidden(),
+            is_cluster: setup.source.is_cluster(),
             held: BTreeSet::new(),
             jobs: JoinSet::new(),
             tasks: HashMap::new(),
@@ -130,7 +123,7 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
             unreported: BTreeMap::new(),
             supervisor: Supervisor::new(
                 context.supervision.quarantine,
-                guest.failure.clone(),
+                setup.guest.failure.clone(),
                 context.supervision.fall_back,
             ),
             pending: PendingCauses::new(first_cause(&host_context.host_status)),

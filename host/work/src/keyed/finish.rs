@@ -123,21 +123,15 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
         self.show(&done, failures, again_in_ms);
         let is_other_version = running.is_some_and(|running| running.version != self.versions);
         let is_resync = running.is_some_and(|running| running.is_resync);
-        let Done {
-            key,
-            end,
-            mut effects,
-            out,
-            ..
-        } = done;
-        match end {
+        let (key, mut effects) = (done.key, done.effects);
+        match done.end {
             Ok(gone) => {
                 let unreported = self.unreported.remove(&key);
                 if is_resync && unreported.is_none() {
                     self.resynced(&key, effects);
                 }
                 effects += unreported.unwrap_or_default();
-                match self.world.succeeded(&key, gone, effects, out) {
+                match self.world.succeeded(&key, gone, effects, done.out) {
                     Ok(event) => self.succeeded(key, gone, event),
                     Err(error) => self.failed(&key, error, FAILURES_MAX_ONCE, None),
                 }

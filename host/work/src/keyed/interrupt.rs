@@ -76,15 +76,11 @@ impl Interrupt {
         *self.waits.lock()
     }
 
-    fn set_waits(&self, waits: Option<Waits>) {
-        *self.waits.lock() = waits;
-    }
-
     /// The result of `waiting`. Once an interrupt is wanted it never returns: the caller waits for
     /// [`Interrupt::reached`] and drops the call.
     pub(crate) async fn unless_wanted<R>(&self, waits: Waits, waiting: impl Future<Output = R>) -> R {
         let mut wanted = self.wanted.subscribe();
-        self.set_waits(Some(waits));
+        *self.waits.lock() = Some(waits);
         let came = tokio::select! {
             // A sleep of zero length counts too: it ends a call that polls in a loop.
             biased;
@@ -93,7 +89,7 @@ impl Interrupt {
             came = waiting => Some(came),
         };
         if let Some(came) = came {
-            self.set_waits(None);
+            *self.waits.lock() = None;
             return came;
         }
         self.asleep.notify_one();

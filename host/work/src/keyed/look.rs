@@ -3,7 +3,7 @@
 use trueup_base::clock::{Clock as _, SystemClock};
 use trueup_sources::Batch;
 
-use super::{Keyed, Reconciler, SourceChanges};
+use super::{Keyed, Reconciler};
 use crate::decisions::Cause;
 use crate::event::Event;
 use crate::input::{no_nodes, nothing_there};
@@ -20,42 +20,33 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
             }
         }
         self.problems = batch.problems.iter().map(ToString::to_string).collect();
-        let SourceChanges {
-            affected,
-            held,
-            seen,
-            nodes,
-            notes,
-            is_empty,
-            no_nodes: is_without_nodes,
-            complete,
-            objects,
-        } = self.world.look(batch);
-        let nothing = is_empty.then(|| nothing_there(self.is_cluster));
-        if let Some(problem) = nothing.or_else(|| is_without_nodes.then(|| no_nodes(self.is_cluster))) {
+        let looked = self.world.look(batch);
+        let nothing = looked.is_empty.then(|| nothing_there(self.is_cluster));
+        if let Some(problem) = nothing.or_else(|| looked.no_nodes.then(|| no_nodes(self.is_cluster))) {
             if !self.source_is_reported {
                 (self.report)(Event::Problem(problem.clone()));
             }
             self.problems.push(problem);
         }
-        for note in &notes {
+        for note in &looked.notes {
             tracing::warn!("{note}");
         }
-        for key in held {
+        for key in looked.held {
             self.hold(key);
         }
         if !self.source_is_reported {
             self.host_status.looked(SourceRead {
-                objects: &objects,
+                objects: &looked.objects,
                 changes: batch.changes.len(),
-                complete,
+                complete: looked.complete,
                 problems: &self.problems,
             });
         }
+        let seen = (looked.seen, looked.nodes);
         self.pending
-            .take_in(SystemClock.now_ms(), (seen, nodes), &affected, complete);
-        self.expect(&affected);
-        for key in affected {
+            .take_in(SystemClock.now_ms(), seen, &looked.affected, looked.complete);
+        self.expect(&looked.affected);
+        for key in looked.affected {
             if let Some(running) = self.running.get(&key)
                 && self.world.is_outdated(&key, &running.desired)
             {

@@ -371,10 +371,10 @@ pub(crate) struct Keyed<W: Reconciler, T> {
 impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
     /// Reconciles what the source says, to its end or until `stop`. Takes nothing in before `belongs` confirms that
     /// the state folder belongs to this cluster.
-    pub(crate) async fn run<E: std::fmt::Display>(
+    pub(crate) async fn run(
         mut self,
         input: Input,
-        belongs: impl Future<Output = Result<(), E>>,
+        belongs: impl Future<Output = Result<(), String>>,
         stop: impl Future<Output = ()>,
     ) -> serde_json::Result<Summary> {
         let batches = match input.from {
@@ -396,10 +396,10 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
     }
 
     /// Runs until `stop`; with `once`, until nothing is left to do.
-    async fn work<E: std::fmt::Display>(
+    async fn work(
         &mut self,
         mut batches: Option<Batches>,
-        belongs: impl Future<Output = Result<(), E>>,
+        belongs: impl Future<Output = Result<(), String>>,
         stop: impl Future<Output = ()>,
     ) -> LoopEnd {
         let (mut belongs, mut is_ours) = (std::pin::pin!(belongs), false);
@@ -438,7 +438,7 @@ impl<W: Reconciler, T: FnMut(Event)> Keyed<W, T> {
                 Some(urgent) = self.urgent_keys.recv() => self.take_urgent(urgent),
                 ours = &mut belongs, if !is_ours => match ours {
                     Ok(()) => is_ours = true,
-                    Err(why) => return LoopEnd::NotOurs(why.to_string()),
+                    Err(why) => return LoopEnd::NotOurs(why),
                 },
                 batch = next(&mut batches), if is_ours => match batch {
                     Some(batch) => self.take_in(&batch),

@@ -24,7 +24,7 @@ use trueup_instance::Worlds;
 use trueup_sources::Batch;
 
 pub use self::management::Management;
-use crate::cluster::{self, NotOurs};
+use crate::cluster;
 use crate::event::Event;
 use crate::host_context::HostContext;
 use crate::input::Input;
@@ -208,7 +208,7 @@ pub struct RunContext<'a> {
     state_dir: &'a Path,
     /// `None` if there is no cluster, or the check ran before anything was listed.
     client: Option<kube::Client>,
-    belongs: OnceCell<Result<(), NotOurs>>,
+    belongs: OnceCell<Result<(), String>>,
 }
 
 impl<'a> RunContext<'a> {
@@ -229,7 +229,7 @@ impl<'a> RunContext<'a> {
     }
 
     /// Whether the state folder belongs to the cluster of the source. Asked once, and all loops wait for the answer.
-    pub async fn belongs(&self) -> Result<(), NotOurs> {
+    pub async fn belongs(&self) -> Result<(), String> {
         let ask = async || match &self.client {
             Some(client) => cluster::belongs(self.state_dir, client).await,
             None => Ok(()),

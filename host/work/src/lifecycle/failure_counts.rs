@@ -16,7 +16,7 @@ use trueup_capabilities::meter::Change;
 use trueup_config::{FailurePolicy, OnFailure};
 
 use super::cycles::Cycles;
-use super::failure::{Blame, End, Failure};
+use super::failure::{Blame, End};
 
 /// With `--once`, the host gives up a key after this many failures.
 pub const FAILURES_MAX_ONCE: u32 = 5;
@@ -109,18 +109,13 @@ impl FailureCount {
         if let Some(cycle) = self.cycles.take_in(changes, end.is_ok(), policy.cycles_max) {
             return Some(cycle);
         }
-        let Err(Failure {
-            error,
-            blame: Blame::Guest,
-            ..
-        }) = end
-        else {
+        let Some(fault) = end.as_ref().err().filter(|failure| failure.blame == Blame::Guest) else {
             self.faults = 0;
             return None;
         };
         self.faults += 1;
         (self.faults >= enough(policy)).then(|| TooMuch {
-            error: error.clone(),
+            error: fault.error.clone(),
             failures: self.faults,
         })
     }
@@ -137,6 +132,7 @@ pub(crate) fn enough(policy: &FailurePolicy) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lifecycle::failure::Failure;
 
     fn failures(on_failure: OnFailure) -> FailureCounts {
         FailureCounts::new(FailurePolicy {

@@ -41,12 +41,8 @@ impl PlannedCalls {
     /// Takes what an instance asked since the last time.
     pub(crate) fn keep(&self, key: &str, instance: &mut Instance) {
         let entries = instance.host_mut().tape.take_entries();
-        self.by_key
-            .lock()
-            .entry(key.to_owned())
-            .or_default()
-            .entries
-            .extend(entries);
+        let mut by_key = self.by_key.lock();
+        by_key.entry(key.to_owned()).or_default().entries.extend(entries);
     }
 
     /// Leaves out the questions `name` of an instance if its calls `are_done` already.

@@ -180,19 +180,12 @@ impl Quarantine {
     /// If more than `max` are set aside, releases the oldest: inputs that come under ever new names must not fill
     /// memory and disk.
     pub(crate) fn keep_newest(&self, max: usize) {
-        let oldest: Vec<(u64, String)> = {
-            let entries = self.entries.lock();
-            let count = entries.len().saturating_sub(max);
-            if count == 0 {
-                return;
-            }
-            let mut all: Vec<_> = entries.values().map(|it| (it.at_ms, it.instance.clone())).collect();
-            all.sort();
-            all.truncate(count);
-            all
-        };
-        for (_, instance) in oldest {
-            self.release(&instance);
+        let all = self.all().into_iter();
+        let mut all: Vec<_> = all.map(|entry| (entry.at_ms, entry.instance)).collect();
+        all.sort();
+        let surplus = all.len().saturating_sub(max);
+        for (_, instance) in all.iter().take(surplus) {
+            self.release(instance);
         }
     }
 

@@ -5,18 +5,17 @@
 //! call: beginning one for each call takes five times as long (0.8 ms against 0.17 ms for a service of two ports,
 //! unoptimised, on two cores).
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value};
-use trueup_capabilities::log::NoLog;
-use trueup_instance::replay::{self, Compare, Cpu, Options, ReplayError};
+use trueup_instance::replay::{self, Cpu, Options, ReplayError};
 use trueup_instance::{Instance, Instances};
 use trueup_journal::{Entry, Event, Header, Outcome, Segment};
 
 use super::begun;
 use super::job::{Begin, bytes_of};
+use super::setup::Setup;
 use super::status::Verdict;
 
 /// How much longer a candidate's call may take than the active guest's in wall-clock time, up to `cpu_ms`. A slow
@@ -27,13 +26,6 @@ pub const CPU_MORE_MAX: Duration = Duration::from_secs(1);
 /// The maximum size of the calls since the last known state of a key. Above it, the shadow computes a new state. As
 /// long as a segment of a journal.
 pub const HISTORY_BYTES_MAX: usize = 1 << 20;
-
-/// The active version and the candidate.
-pub(super) struct Versions {
-    pub(super) active: Instances,
-    pub(super) candidate: Instances,
-    pub(super) compare: Compare,
-}
 
 /// The candidate's settings, plus those that the active instance has and the configuration does not: an adapter gave
 /// them to this key.
@@ -76,7 +68,7 @@ pub(super) enum Judged {
 impl CandidateInstance {
     /// Has the candidate make the call, with the recorded answers. Compares the result, and adds the call to the
     /// history.
-    pub(super) async fn call(&mut self, versions: &Versions, call: &[Entry], took: Duration) -> Judged {
+    pub(super) async fn call(&mut self, versions: &Setup, call: &[Entry], took: Duration) -> Judged {
         let first = call.first().map(|entry| entry.n);
         if let (Some(last), Some(first)) = (self.calls.last(), first)
             && last.n.checked_add(1) != Some(first)
@@ -111,7 +103,7 @@ impl CandidateInstance {
 
     /// A guest with timers schedules them anew when it begins. Finds out its requests, if its beginning was not
     /// observed.
-    async fn see_start(&mut self, versions: &Versions) {
+    async fn see_start(&mut self, versions: &Setup) {
         let Some(Event::Call(call)) = self.calls.first().map(|entry| &entry.event) else {
             return;
         };
@@ -128,7 +120,7 @@ impl CandidateInstance {
     }
 
     /// Begins the candidate's instance from the active one's state, with the recorded calls before it.
-    async fn start(&mut self, versions: &Versions) -> Result<Instance, Judged> {
+    async fn start(&mut self, versions: &Setup) -> Result<Instance, Judged> {
         self.see_start(versions).await;
         let segment = self.recording_for_candidate(versions).map_err(Judged::Not)?;
         let options = Options {
@@ -137,7 +129,7 @@ impl CandidateInstance {
             ..Options::default()
         };
         let Instances { engine, program, .. } = &versions.candidate;
-        match replay::begin(engine, program, segment, Arc::new(NoLog), options).await {
+        match replay::begin(engine, program, segment, options).await {
             Ok(Ok(instance)) => Ok(instance),
             Ok(Err(_)) if !self.knows_start(versions).await => Err(Judged::Not(
                 "the host did not record what the active guest asked in `init` and `restore`".to_owned(),
@@ -149,7 +141,7 @@ impl CandidateInstance {
 
     /// Whether the active guest's requests at its beginning are known. If they were not observed, whether it makes
     /// none.
-    async fn knows_start(&self, versions: &Versions) -> bool {
+    async fn knows_start(&self, versions: &Setup) -> bool {
         if self.begin.start.is_some() {
             return true;
         }
@@ -157,7 +149,7 @@ impl CandidateInstance {
         let header = self.header(&versions.active).ok();
         let segment = header.and_then(|header| Segment::of("shadow", 0, header, Vec::new()).ok());
         let Some(segment) = segment else { return false };
-        let begun = replay::begin(engine, program, segment, Arc::new(NoLog), Options::default()).await;
+        let begun = replay::begin(engine, program, segment, Options::default()).await;
         matches!(begun, Ok(Ok(_)))
     }
 
@@ -180,8 +172,8 @@ impl CandidateInstance {
     ///
     /// # Errors
     /// One line: why there is no such recording.
-    pub(super) fn recording_for_candidate(&self, versions: &Versions) -> Result<Segment, String> {
-        let Versions { active, candidate, .. } = versions;
+    pub(super) fn recording_for_candidate(&self, versions: &Setup) -> Result<Segment, String> {
+        let Setup { active, candidate, .. } = versions;
         let mut header = self.header(active)?;
         let json = |error: serde_json::Error| error.to_string();
         header.limits = to_raw_value(&candidate.limits).map_err(json)?;
@@ -225,16 +217,12 @@ impl CandidateInstance {
     ///
     /// # Errors
     /// One line: why they can't be repeated.
-    pub(super) async fn catch_up(&mut self, versions: &Versions) -> Result<(), String> {
+    pub(super) async fn catch_up(&mut self, versions: &Setup) -> Result<(), String> {
         self.instance = None;
-        let Instances {
-            engine,
-            program,
-            limits,
-            ..
-        } = &versions.active;
-        let segment = self.recording(self.header(&versions.active)?)?;
-        let snapshot = replay::state_after(engine, program, segment, Duration::from_millis(limits.cpu_ms), None);
+        let active = &versions.active;
+        let segment = self.recording(self.header(active)?)?;
+        let cpu_max = Duration::from_millis(active.limits.cpu_ms);
+        let snapshot = replay::state_after(&active.engine, &active.program, segment, cpu_max, None);
         let snapshot = snapshot.await.map_err(|error| error.to_string())?;
         let begun_ms = self.calls.iter().find_map(|entry| match &entry.event {
             Event::Call(call) => Some(call.at_ms),

@@ -64,26 +64,18 @@ pub(super) fn bytes_of(entries: &[Entry]) -> usize {
 /// The calls in what was observed. `None` if they can't be separated: a call without an ending, a beginning without a
 /// state.
 pub(super) fn split(observed: Observed) -> Option<Vec<Job>> {
-    let Observed {
-        key,
-        state,
-        settings,
-        timers,
-        entries,
-        took,
-        digest: _,
-    } = observed;
-    let settings = settings.and_then(|settings| to_raw_value(&settings).ok());
+    let (key, took) = (observed.key, observed.took);
+    let settings = observed.settings.and_then(|settings| to_raw_value(&settings).ok());
     let mut jobs = Vec::new();
-    let mut begin = state.map(|snapshot| Begin {
+    let mut begin = observed.state.map(|snapshot| Begin {
         snapshot,
         start: None,
         is_seen: false,
         settings,
-        timers,
+        timers: observed.timers,
     });
     let mut call = Vec::new();
-    for entry in entries {
+    for entry in observed.entries {
         match &entry.event {
             Event::Header(header) if call.is_empty() => {
                 begin = Some(Begin {

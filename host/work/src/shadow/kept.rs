@@ -7,7 +7,7 @@ use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use trueup_base::replace::{Durable, replace_file};
+use trueup_base::replace::{Durable, remove, replace_file};
 use trueup_journal::{Segment, path_component};
 
 use super::rate::Rate;
@@ -135,32 +135,21 @@ impl Kept {
                 break;
             };
             self.bytes -= bytes;
-            match fs::remove_file(path) {
-                // A file that is already gone counts as removed.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                removed => removed?,
-            }
+            remove(&path)?;
         }
         Ok(())
     }
 
     /// Logs an error once, not for every call: a full disk stays full for a while. `true` if there was none.
     fn logged(&mut self, done: io::Result<()>) -> bool {
-        match done {
-            Ok(()) => {
-                self.failing = false;
-                true
-            }
-            Err(error) => {
-                if !std::mem::replace(&mut self.failing, true) {
-                    tracing::warn!(
-                        "keeping what a candidate decides in `{}`: {error}",
-                        self.folder.display()
-                    );
-                }
-                false
-            }
+        let was_failing = std::mem::replace(&mut self.failing, done.is_err());
+        if let Err(error) = &done
+            && !was_failing
+        {
+            let folder = self.folder.display();
+            tracing::warn!("keeping what a candidate decides in `{folder}`: {error}");
         }
+        done.is_ok()
     }
 }
 

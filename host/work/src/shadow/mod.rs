@@ -170,19 +170,14 @@ impl Shadow {
             return Interest::Nothing;
         }
         let mut queue = self.shared.queue.lock();
-        queue.was_full |= queue.is_full();
-        if queue.known.contains(key) {
+        let is_full = queue.is_full();
+        queue.was_full |= is_full;
+        let may_ask = || !queue.was_full && !queue.without_state.contains(key) && queue.states.has(Instant::now());
+        match queue.known.contains(key) {
             // A call that does not fit is not worth keeping.
-            return match queue.is_full() {
-                true => Interest::Nothing,
-                false => Interest::Call,
-            };
-        }
-        let may_ask = !queue.was_full && !queue.without_state.contains(key) && queue.states.has(Instant::now());
-        if may_ask {
-            Interest::StateAndCall
-        } else {
-            Interest::Nothing
+            true if !is_full => Interest::Call,
+            false if may_ask() => Interest::StateAndCall,
+            _ => Interest::Nothing,
         }
     }
 
@@ -243,13 +238,10 @@ impl Shadow {
 
     /// Ends the candidate, even in the middle of a call. Skips calls that still wait.
     pub async fn stop(self) -> Status {
-        let Self {
-            shared, stop, ended, ..
-        } = self;
         // If the thread has already ended, there is nothing to stop.
-        let _ = stop.send(());
-        let _ = ended.await;
-        shared.queue.lock().status.clone()
+        let _ = self.stop.send(());
+        let _ = self.ended.await;
+        self.shared.queue.lock().status.clone()
     }
 }
 

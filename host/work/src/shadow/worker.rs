@@ -8,7 +8,7 @@ use tokio::sync::{oneshot, watch};
 use trueup_instance::Instances;
 
 use super::Shared;
-use super::candidate::{CandidateInstance, Judged, Versions};
+use super::candidate::{CandidateInstance, Judged};
 use super::job::Job;
 use super::kept::Kept;
 use super::setup::Setup;
@@ -19,7 +19,7 @@ use super::status::{Difference, Verdict};
 pub const KEYS_MAX: usize = 64;
 
 struct Worker {
-    versions: Versions,
+    versions: Setup,
     shared: Arc<Shared>,
     same_in_a_row: watch::Sender<u64>,
     kept: Kept,
@@ -32,7 +32,7 @@ struct Worker {
 
 /// Works until it is stopped, or its owner is gone.
 pub(super) fn run(
-    setup: Setup,
+    versions: Setup,
     shared: Arc<Shared>,
     same_in_a_row: watch::Sender<u64>,
     stopped: oneshot::Receiver<()>,
@@ -41,23 +41,12 @@ pub(super) fn run(
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
     let runtime = runtime.map_err(|error| format!("no runtime for a candidate in shadow: {error}"));
     let begun = runtime.and_then(|runtime| {
-        let Setup {
-            active,
-            candidate,
-            compare,
-            folder,
-            ..
-        } = setup;
         // The candidate must accept its settings.
-        let started = candidate.start_unrecorded("shadow", Instances::trial(), None);
+        let started = versions.candidate.start_unrecorded("shadow", Instances::trial(), None);
         runtime.block_on(started).map_err(|error| error.to_string())?;
+        let folder = &versions.folder;
         let kept =
-            Kept::open(&folder).map_err(|error| format!("the shadow's folder `{}`: {error}", folder.display()))?;
-        let versions = Versions {
-            active,
-            candidate,
-            compare,
-        };
+            Kept::open(folder).map_err(|error| format!("the shadow's folder `{}`: {error}", folder.display()))?;
         let worker = Worker {
             versions,
             shared,

@@ -110,16 +110,9 @@ pub struct Stats {
 /// `2 interfaces, 10 addresses: 3 assigned, 0 held`.
 impl fmt::Display for Stats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            enis,
-            addresses,
-            assigned,
-            held,
-            ..
-        } = self;
-        let enis = counted(*enis, "interface", "interfaces");
-        let addresses = counted(*addresses, "address", "addresses");
-        write!(f, "{enis}, {addresses}: {assigned} assigned, {held} held")
+        let enis = counted(self.enis, "interface", "interfaces");
+        let addresses = counted(self.addresses, "address", "addresses");
+        write!(f, "{enis}, {addresses}: {} assigned, {} held", self.assigned, self.held)
     }
 }
 

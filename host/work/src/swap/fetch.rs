@@ -12,6 +12,7 @@ use super::revisions::HOST;
 use crate::load::Loader;
 
 /// A fetched guest.
+#[derive(Clone)]
 pub(crate) struct Fetched {
     pub(crate) program: Arc<Program>,
     /// The original bytes, to which the digest belongs. `None` if they are already in the store.
@@ -30,8 +31,6 @@ pub(crate) struct Guests {
     store: Store,
     /// Loaded guests, by digest.
     loaded: Arc<Mutex<BTreeMap<String, Arc<Program>>>>,
-    /// Held while a guest of the store is loaded.
-    loading: Arc<Mutex<()>>,
 }
 
 impl Guests {
@@ -40,7 +39,6 @@ impl Guests {
             loader,
             store,
             loaded: Arc::default(),
-            loading: Arc::default(),
         }
     }
 
@@ -62,9 +60,12 @@ impl Guests {
         let (this, reference, verify) = (self.clone(), reference.clone(), verify.clone());
         // Compiling is slow, so it runs on a thread of its own.
         let loading = tokio::runtime::Handle::current();
-        let loaded = tokio::task::spawn_blocking(move || loading.block_on(this.loader.configured(&reference, &verify)));
+        let loaded = tokio::task::spawn_blocking(move || {
+            let loaded = loading.block_on(this.loader.configured(&reference, &verify))?;
+            remember(&mut this.loaded.lock(), &loaded.program);
+            Ok::<_, NotLoaded>(loaded)
+        });
         let loaded = loaded.await.map_err(|error| NotLoaded::Failed(error.to_string()))??;
-        self.remember(&loaded.program);
         Ok(Fetched {
             program: loaded.program,
             bytes: Some(loaded.found.bytes.into()),
@@ -74,20 +75,6 @@ impl Guests {
                 Vouched::NotAsked => None,
             },
         })
-    }
-
-    fn remember(&self, program: &Arc<Program>) {
-        let mut loaded = self.loaded.lock();
-        if loaded.len() >= LOADED_MAX {
-            // Active guests are held elsewhere; the rest is loaded again from the compile cache.
-            loaded.clear();
-        }
-        loaded.insert(program.guest.digest.to_string(), Arc::clone(program));
-    }
-
-    fn loaded(&self, digest: &str) -> Option<Arc<Program>> {
-        let loaded = self.loaded.lock();
-        loaded.get(digest).map(Arc::clone)
     }
 
     /// Keeps a guest's bytes, so that a restart and a rollback find them whatever happens to their source.
@@ -104,19 +91,25 @@ impl Guests {
     /// # Errors
     /// Why it is not available now.
     pub(crate) fn kept(&self, digest: &str) -> Result<Option<Arc<Program>>, Refused> {
-        if let Some(program) = self.loaded(digest) {
-            return Ok(Some(program));
-        }
-        // After a start, many instances may ask for the same guest at once. It is compiled once.
-        let _loading = self.loading.lock();
-        if let Some(program) = self.loaded(digest) {
-            return Ok(Some(program));
+        // Held while the guest is loaded. After a start, many instances may ask for the same guest at once: it is compiled
+        // once.
+        let mut loaded = self.loaded.lock();
+        if let Some(program) = loaded.get(digest) {
+            return Ok(Some(Arc::clone(program)));
         }
         let stored = self.loader.stored(digest);
         let stored = stored.map_err(|error| refused(Step::Load)(error.into()))?;
         if let Some(program) = &stored {
-            self.remember(program);
+            remember(&mut loaded, program);
         }
         Ok(stored)
     }
+}
+
+fn remember(loaded: &mut BTreeMap<String, Arc<Program>>, program: &Arc<Program>) {
+    // Active guests are held elsewhere; the rest is loaded again from the compile cache.
+    if loaded.len() >= LOADED_MAX {
+        loaded.clear();
+    }
+    loaded.insert(program.guest.digest.to_string(), Arc::clone(program));
 }

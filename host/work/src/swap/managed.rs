@@ -8,9 +8,10 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 use trueup_capabilities::metrics::Registry as Metrics;
 use trueup_config::Guest;
-use trueup_instance::{Program, Worlds};
+use trueup_instance::Worlds;
 use trueup_registry::Reference;
 
+use super::fetch::Fetched;
 use super::proof::{Refused, Report};
 use super::revisions::{By, Revision, Revisions};
 use crate::gate::Mode;
@@ -40,9 +41,9 @@ pub struct Managed {
 #[derive(Clone)]
 pub(crate) struct Compared {
     pub(super) shadow: Arc<Shadow>,
-    pub(super) program: Arc<Program>,
+    /// Its bytes are in the store.
+    pub(super) candidate: Fetched,
     pub(super) reference: String,
-    pub(super) vouched: Option<String>,
     pub(super) afresh: bool,
 }
 

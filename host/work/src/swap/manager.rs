@@ -168,25 +168,24 @@ impl Manager {
     pub async fn rollback(&self, name: &str, to: Option<u64>) -> Result<Activated, ManageError> {
         let managed = self.managed(name)?;
         let _changing = changing(managed)?;
-        let nothing = |why: String| ManageError::nothing(name, why);
-        let target = {
+        let (target, afresh) = {
             let revisions = managed.revisions.lock();
-            match to {
-                None => revisions
-                    .previous()
-                    .cloned()
-                    .ok_or_else(|| nothing(no_previous(name, &revisions)))?,
-                Some(number) => revisions.numbered(number).cloned().ok_or_else(|| {
-                    nothing(format!(
-                        "there is no revision {number}; see `trueup guest history {name}`"
-                    ))
-                })?,
-            }
+            let (target, missing) = match to {
+                None => (
+                    revisions.previous(),
+                    no_previous(name, &revisions),
+                ),
+                Some(number) => (
+                    revisions.numbered(number),
+                    format!("there is no revision {number}; see `trueup guest history {name}`"),
+                ),
+            };
+            let target = target.ok_or_else(|| ManageError::nothing(name, missing))?;
+            // If the state did not come here from that version, it does not go back there.
+            let since = revisions.all().iter();
+            let mut since = since.filter(|revision| revision.revision >= target.revision);
+            (target.clone(), since.any(|revision| revision.afresh))
         };
-        // If the state did not come here from that version, it does not go back there.
-        let revisions = managed.revisions.lock().all().to_vec();
-        let since = revisions.iter().filter(|revision| revision.revision > target.revision);
-        let afresh = target.afresh || since.into_iter().any(|revision| revision.afresh);
         let kept = self.kept(managed, &target).await;
         let activation = Activation {
             reference: target.reference.clone(),
@@ -221,37 +220,28 @@ impl Manager {
     ///
     /// # Errors
     /// Why it did not become active.
-    pub(super) async fn fall_back(
-        &self,
-        FallBack {
-            guest,
-            to,
-            digest: failed,
-            why,
-            ..
-        }: &FallBack,
-    ) -> Result<Option<Activated>, ManageError> {
-        let managed = self.managed(guest)?;
+    pub(super) async fn fall_back(&self, request: &FallBack) -> Result<Option<Activated>, ManageError> {
+        let managed = self.managed(request.guest)?;
         let _changing = managed.changing.lock().await;
         let is_active = |digest: &str| managed.active.instances().program.guest.digest.to_string() == digest;
-        if !is_active(failed) {
+        if !is_active(&request.digest) {
             return Ok(None);
         }
-        let fetched = self.guests.named(to, &managed.config.verify).await;
+        let fetched = self.guests.named(&request.to, &managed.config.verify).await;
         if let Ok(fetched) = &fetched
             && is_active(&fetched.program.guest.digest.to_string())
         {
             return Ok(None);
         }
         let activation = Activation {
-            reference: to.to_string(),
+            reference: request.to.to_string(),
             by: By::FallBack,
             proof: Proof {
                 afresh: managed.revisions.lock().active().is_some_and(|active| active.afresh),
                 ..trusted()
             },
             dry_run: false,
-            note: Some(why.to_owned()),
+            note: Some(request.why.clone()),
         };
         self.activate(managed, fetched, activation).await.map(Some)
     }
@@ -310,11 +300,7 @@ impl Manager {
         fetched: Result<Fetched, Refused>,
         activation: &Activation,
     ) -> Result<Activated, Refused> {
-        let Fetched {
-            program,
-            bytes,
-            vouched,
-        } = fetched?;
+        let fetched = fetched?;
         let with = managed.active.instances();
         let against = Against {
             active: &with,
@@ -323,16 +309,16 @@ impl Manager {
             patience: FIRST_CALLS_MAX,
             loader: &self.guests.loader,
         };
-        let Proven { instances, report } = prove(program, managed.worlds, &against).await?;
+        let Proven { instances, report } = prove(fetched.program, managed.worlds, &against).await?;
         let guest = instances.program.guest.clone();
         let revision = if activation.dry_run {
             None
         } else {
-            if let Some(bytes) = bytes {
+            if let Some(bytes) = fetched.bytes {
                 self.guests.keep(&bytes)?;
             }
             let revision = Revision {
-                vouched,
+                vouched: fetched.vouched,
                 note: activation.note.clone(),
                 afresh: instances.afresh,
                 ..Revision::new(&guest, activation.reference.clone(), activation.by)

@@ -16,7 +16,7 @@ use trueup_capabilities::grants::Access;
 use trueup_capabilities::questions::granted_by;
 use trueup_config::Proof;
 use trueup_instance::{Instances, Program, StartError, Worlds, names};
-use trueup_journal::Event;
+use trueup_journal::{Accepted, Event};
 
 use crate::gate::{self, Gate, Mode, Verdict};
 use crate::load::Loader;
@@ -132,11 +132,14 @@ pub(crate) async fn prove(program: Arc<Program>, worlds: Worlds, against: &Again
         ..(*active).clone()
     };
     instances.initial = initial_state(&instances).await?;
-    let self_test = self_test(&instances, against).await?;
-    let gate = gate(proof).map_err(|why| Refused::new(Step::Gate, why))?;
+    let self_test = self_test(&instances, proof, against.loader).await?;
     let gate = Gate {
+        mode: proof.gate,
+        calls: proof.gate_calls,
+        accepted: accepted(proof).map_err(|why| Refused::new(Step::Gate, why))?,
+        afresh: proof.afresh,
         settings: Some(instances.settings.clone()),
-        ..gate
+        ..Gate::default()
     };
     let digest = active.program.guest.digest.to_string();
     let begun = Instant::now();
@@ -149,14 +152,9 @@ pub(crate) async fn prove(program: Arc<Program>, worlds: Worlds, against: &Again
         tokio::time::sleep(LOOK_AGAIN).await;
     };
     if !verdict.passed {
-        return Err(Refused::new(
-            Step::Gate,
-            format!(
-                "{verdict}{}{}",
-                verdict.what_helps(&active.state_dir, active.name),
-                verdict.shown_by(against.reference, proof.afresh)
-            ),
-        ));
+        let helps = verdict.what_helps(&active.state_dir, active.name);
+        let shown = verdict.shown_by(against.reference, proof.afresh);
+        return Err(Refused::new(Step::Gate, format!("{verdict}{helps}{shown}")));
     }
     let report = Report {
         self_test,
@@ -171,16 +169,12 @@ pub(crate) fn of_world(program: &Program, worlds: Worlds) -> Result<(), Refused>
     if worlds.iter().any(|world| world.name == program.world.name) {
         return Ok(());
     }
-    Err(Refused::new(
-        Step::World,
-        format!(
-            "guest `{}@{}` is of the world {}, must be of {}",
-            program.guest.name,
-            program.guest.version,
-            program.world.name,
-            names(worlds, " or ")
-        ),
-    ))
+    let (guest, world, wanted) = (&program.guest, program.world.name, names(worlds, " or "));
+    let why = format!(
+        "guest `{}@{}` is of the world {world}, must be of {wanted}",
+        guest.name, guest.version
+    );
+    Err(Refused::new(Step::World, why))
 }
 
 /// # Errors
@@ -189,36 +183,26 @@ pub(crate) fn may_begin_afresh(program: &Program, afresh: bool) -> Result<(), Re
     if !afresh || program.world.may_start_without_state() {
         return Ok(());
     }
-    Err(Refused::new(
-        Step::State,
-        format!(
-            "a guest of the world {} can't begin afresh: it would lose what only its state holds",
-            program.world.name
-        ),
-    ))
+    let world = program.world.name;
+    let why = format!("a guest of the world {world} can't begin afresh: it would lose what only its state holds");
+    Err(Refused::new(Step::State, why))
 }
 
 /// Checks that something is granted of each capability that the candidate imports and the active version does not.
 /// Otherwise it would fail at each call.
 fn granted(program: &Program, active: &Instances) -> Result<(), Refused> {
-    let new = program
-        .guest
-        .imports
-        .iter()
-        .filter(|import| !active.program.guest.imports.contains(import));
-    for import in new {
+    let imports = program.guest.imports.iter();
+    for import in imports.filter(|import| !active.program.guest.imports.contains(import)) {
         let Some(capability) = granted_by(import).map(|(_, granted)| granted.name) else {
             continue;
         };
         let grants = &active.grants;
         if !grants.allow_some(capability, Access::Read) && !grants.allow_some(capability, Access::Write) {
-            return Err(Refused::new(
-                Step::Grants,
-                format!(
-                    "it asks `{import}`, which the active version does not, and [guests.{}] grants nothing of `{capability}`",
-                    active.name
-                ),
-            ));
+            let why = format!(
+                "it asks `{import}`, which the active version does not, and [guests.{}] grants nothing of `{capability}`",
+                active.name
+            );
+            return Err(Refused::new(Step::Grants, why));
         }
     }
     Ok(())
@@ -228,18 +212,11 @@ fn granted(program: &Program, active: &Instances) -> Result<(), Refused> {
 ///
 /// # Errors
 /// One line: why the file of accepted differences can't be used.
-pub(super) fn gate(proof: &Proof) -> Result<Gate, String> {
-    let accepted = match &proof.accepted_differences {
-        Some(file) if proof.gate != Mode::Off => Arc::new(gate::read_accepted(file)?),
-        _ => Arc::default(),
-    };
-    Ok(Gate {
-        mode: proof.gate,
-        calls: proof.gate_calls,
-        accepted,
-        afresh: proof.afresh,
-        ..Gate::default()
-    })
+pub(super) fn accepted(proof: &Proof) -> Result<Arc<Accepted>, String> {
+    match &proof.accepted_differences {
+        Some(file) if proof.gate != Mode::Off => gate::read_accepted(file).map(Arc::new),
+        _ => Ok(Arc::default()),
+    }
 }
 
 /// The state of an instance that received only its settings. If the guest refuses its settings, or fails, this fails
@@ -272,12 +249,12 @@ pub(crate) async fn initial_state(instances: &Instances) -> Result<String, Refus
 ///
 /// # Errors
 /// The first that it does not pass.
-pub(crate) async fn self_test(instances: &Instances, against: &Against<'_>) -> Result<Option<usize>, Refused> {
-    let Some(folder) = &against.proof.self_test else {
+pub(crate) async fn self_test(instances: &Instances, proof: &Proof, loader: &Loader) -> Result<Option<usize>, Refused> {
+    let Some(folder) = &proof.self_test else {
         return Ok(None);
     };
     let failed = |why: String| Refused::new(Step::SelfTest, why);
-    let stage = against.loader.for_scenarios(BTreeMap::new());
+    let stage = loader.for_scenarios(BTreeMap::new());
     let stage = stage.with(instances.name, Arc::clone(&instances.program));
     let summary = trueup_scenario::run_all(Arc::new(stage), std::slice::from_ref(folder), |_| ()).await;
     if let Some(error) = summary.errors.first() {

@@ -7,7 +7,6 @@ use trueup_config::Proof;
 use trueup_instance::{Instances, Program};
 use trueup_registry::Reference;
 
-use super::fetch::Fetched;
 use super::managed::{Activated, Awaited, Compared, ManageError, Managed, Promotion};
 use super::manager::{Activation, Manager, changing};
 use super::proof::{Refused, Step, may_begin_afresh, of_world};
@@ -35,23 +34,17 @@ impl Manager {
             refused,
             active: "what is active".to_owned(),
         };
-        let Fetched {
-            program,
-            bytes,
-            vouched,
-        } = self
-            .guests
-            .named(reference, &managed.config.verify)
-            .await
-            .map_err(refused)?;
-        self.is_not_compared(name, &program)?;
-        of_world(&program, managed.worlds).map_err(refused)?;
+        let fetched = self.guests.named(reference, &managed.config.verify).await;
+        let mut candidate = fetched.map_err(refused)?;
+        let program = &candidate.program;
+        self.is_not_compared(name, program)?;
+        of_world(program, managed.worlds).map_err(refused)?;
         let afresh = afresh || managed.config.proof.afresh;
-        may_begin_afresh(&program, afresh).map_err(refused)?;
-        if let Some(bytes) = bytes {
+        may_begin_afresh(program, afresh).map_err(refused)?;
+        let setup = shadow_setup(managed, program, strict, afresh);
+        if let Some(bytes) = candidate.bytes.take() {
             self.guests.keep(&bytes).map_err(refused)?;
         }
-        let setup = shadow_setup(managed, &program, strict, afresh);
         let shadow = Shadow::start(setup)
             .await
             .map_err(|why| refused(Refused::new(Step::Settings, why)))?;
@@ -61,9 +54,8 @@ impl Manager {
         managed.active.set_shadow(Some(Arc::clone(&shadow)));
         *managed.compared.lock() = Some(Compared {
             shadow,
-            program,
+            candidate,
             reference: reference.to_string(),
-            vouched,
             afresh,
         });
         self.write_down(managed, "shadow start", &reference.to_string(), "begun");
@@ -71,7 +63,7 @@ impl Manager {
     }
 
     fn is_not_compared(&self, name: &str, program: &Program) -> Result<(), ManageError> {
-        let same = |(_, compared): &(_, Compared)| compared.program.guest.digest == program.guest.digest;
+        let same = |(_, compared): &(_, Compared)| compared.candidate.program.guest.digest == program.guest.digest;
         let Some((_, compared)) = self.compared(name).ok().filter(same) else {
             return Ok(());
         };
@@ -171,12 +163,7 @@ impl Manager {
                 status.compared, status.same
             )),
         };
-        let fetched = Fetched {
-            program: Arc::clone(&compared.program),
-            bytes: None,
-            vouched: compared.vouched.clone(),
-        };
-        let activated = self.activate(managed, Ok(fetched), activation).await;
+        let activated = self.activate(managed, Ok(compared.candidate.clone()), activation).await;
         if let Err(error) = &activated {
             let next = match error {
                 ManageError::Refused { refused, .. } if refused.step == Step::Gate => {

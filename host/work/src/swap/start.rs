@@ -9,7 +9,7 @@ use trueup_instance::{Instances, Program, Worlds};
 use trueup_registry::{NoGuest, NotLoaded, Reference};
 
 use super::fetch::{Fetched, Guests};
-use super::proof::{Against, Refused, Step, gate, initial_state, of_world, prove, self_test};
+use super::proof::{Against, Refused, Step, accepted, initial_state, of_world, prove, self_test};
 use super::revisions::{By, Configured, Revision, Revisions};
 use crate::setup::SetupError;
 
@@ -24,6 +24,7 @@ pub(crate) struct Begun {
 
 /// A guest of the configuration, for a start.
 pub(crate) struct GuestSection<'a> {
+    pub(crate) guests: &'a Guests,
     /// The name in `[guests.NAME]`.
     pub(crate) name: &'static str,
     /// The worlds that it may be of.
@@ -39,26 +40,25 @@ pub(crate) struct GuestSection<'a> {
 /// If no version could be active; or if the configuration was edited to name a guest that is not available or is of
 /// another world. Then nothing is written: a version that never was active is not a revision.
 pub(crate) async fn begin(
-    guests: &Guests,
     section: &GuestSection<'_>,
     write: bool,
     instances: impl Fn(Arc<Program>) -> Instances,
 ) -> Result<Begun, SetupError> {
     let mut revisions = Revisions::load(section.state_dir, section.name).map_err(SetupError::Misused)?;
-    let active = active(guests, section, &revisions)?;
+    let active = section.active(&revisions)?;
     let begun_afresh = revisions.active().filter(|active| active.afresh);
     let begun_afresh = begun_afresh.map(|active| active.digest.clone());
     let instances = |program: Arc<Program>| Instances {
         afresh: section.guest.proof.afresh || begun_afresh.as_ref() == Some(&program.guest.digest.to_string()),
         ..instances(program)
     };
-    match (reserves(guests, section).await, &active) {
+    match (section.reserves().await, &active) {
         (Ok(()), _) => {}
         // At a first start the operator must correct it now. Otherwise the active version goes on all the same.
         (Err(error), None) => return Err(error),
         (Err(error), Some(_)) => tracing::warn!("{error}"),
     }
-    let fetched = match fetched(guests, section).await {
+    let fetched = match section.fetched().await {
         Ok(fetched) => fetched,
         Err(error) => {
             let (active, problem) = section.without(error, active, &revisions)?;
@@ -72,10 +72,7 @@ pub(crate) async fn begin(
     let is_edited = revisions.configured() != Some(&configured);
     let program = match active {
         Some(active) if !is_edited || active.guest.digest == fetched.program.guest.digest => active,
-        Some(active) => match section
-            .proven(guests, &fetched.program, &instances(Arc::clone(&active)))
-            .await
-        {
+        Some(active) => match section.proven(&fetched.program, &instances(Arc::clone(&active))).await {
             Ok(()) => Arc::clone(&fetched.program),
             Err(refused) => {
                 if write {
@@ -86,14 +83,13 @@ pub(crate) async fn begin(
             }
         },
         None => {
-            section.tested(guests, &instances(Arc::clone(&fetched.program))).await?;
+            section.tested(&instances(Arc::clone(&fetched.program))).await?;
             Arc::clone(&fetched.program)
         }
     };
     let mut begun = section.begun(instances(program), revisions, None).await?;
     if write {
-        let program = &begun.instances.program;
-        write_down(guests, section, &fetched, program, &mut begun.revisions, configured)?;
+        section.write_down(&fetched, &mut begun, configured)?;
     }
     Ok(begun)
 }
@@ -142,9 +138,15 @@ impl GuestSection<'_> {
     }
 
     /// Proves the configured version against the active one.
-    async fn proven(&self, guests: &Guests, fetched: &Arc<Program>, active: &Instances) -> Result<(), Refused> {
+    async fn proven(&self, fetched: &Arc<Program>, active: &Instances) -> Result<(), Refused> {
         let reference = self.guest.reference.to_string();
-        let against = self.against(guests, active, &reference);
+        let against = Against {
+            active,
+            proof: &self.guest.proof,
+            reference: &reference,
+            patience: Duration::ZERO,
+            loader: &self.guests.loader,
+        };
         let proven = prove(Arc::clone(fetched), self.worlds, &against).await;
         let proven = proven.map_err(|mut refused| {
             if refused.step == Step::Gate {
@@ -160,20 +162,9 @@ impl GuestSection<'_> {
     }
 
     /// Tests the configured version by itself: there is no active one.
-    async fn tested(&self, guests: &Guests, fetched: &Instances) -> Result<(), SetupError> {
-        let reference = self.guest.reference.to_string();
-        let tested = self_test(fetched, &self.against(guests, fetched, &reference)).await;
+    async fn tested(&self, fetched: &Instances) -> Result<(), SetupError> {
+        let tested = self_test(fetched, &self.guest.proof, &self.guests.loader).await;
         tested.map(drop).map_err(|refused| self.misused(&refused.to_string()))
-    }
-
-    fn against<'a>(&'a self, guests: &'a Guests, active: &'a Instances, reference: &'a str) -> Against<'a> {
-        Against {
-            active,
-            proof: &self.guest.proof,
-            reference,
-            patience: Duration::ZERO,
-            loader: &guests.loader,
-        }
     }
 
     /// Handles a configured guest that is not available. If the configuration was not edited since it was available,
@@ -205,35 +196,95 @@ impl GuestSection<'_> {
             self.name, self.guest.reference, active.guest.name, active.guest.version
         )
     }
-}
 
-/// The version that was active last. `None` if there is none, or it is lost.
-///
-/// # Errors
-/// If it exists and is not available now.
-fn active(
-    guests: &Guests,
-    section: &GuestSection<'_>,
-    revisions: &Revisions,
-) -> Result<Option<Arc<Program>>, SetupError> {
-    let Some(active) = revisions.active() else {
-        return Ok(None);
-    };
-    let goes_on = |why: &str| {
-        tracing::warn!(
-            "guest `{}`: revision {} {why}: going on with what the configuration names",
-            section.name,
-            active.revision
-        );
-        Ok(None)
-    };
-    if !active.is_vouched_for(&section.guest.verify) {
-        return goes_on("is signed by no key of `verify`");
+    /// The version that was active last. `None` if there is none, or it is lost.
+    ///
+    /// # Errors
+    /// If it exists and is not available now.
+    fn active(&self, revisions: &Revisions) -> Result<Option<Arc<Program>>, SetupError> {
+        let Some(active) = revisions.active() else {
+            return Ok(None);
+        };
+        let goes_on = |why: &str| {
+            tracing::warn!(
+                "guest `{}`: revision {} {why}: going on with what the configuration names",
+                self.name,
+                active.revision
+            );
+            Ok(None)
+        };
+        if !active.is_vouched_for(&self.guest.verify) {
+            return goes_on("is signed by no key of `verify`");
+        }
+        match self.guests.kept(&active.digest) {
+            Ok(Some(program)) => Ok(Some(program)),
+            Ok(None) => goes_on("is kept no more"),
+            Err(refused) => Err(self.failed(&refused.why)),
+        }
     }
-    match guests.kept(&active.digest) {
-        Ok(Some(program)) => Ok(Some(program)),
-        Ok(None) => goes_on("is kept no more"),
-        Err(refused) => Err(section.failed(&refused.why)),
+
+    async fn fetched(&self) -> Result<Fetched, Unavailable> {
+        let unlocked = |NoGuest(why): NoGuest| Unavailable {
+            refused: Refused::new(Step::Load, why.clone()),
+            at_first_start: SetupError::Misused(why),
+            is_vouched_for: true,
+        };
+        let registry = &self.guests.loader.registry;
+        registry.check_lock().map_err(unlocked)?;
+        let reference = &self.guest.reference;
+        let is_pinned = registry.pins(reference).map_err(unlocked)?;
+        let is_vouched_for = is_pinned || !self.guest.verify.keys.is_empty() || matches!(reference, Reference::Oci(_));
+        let refused = |refused: Refused| Unavailable {
+            at_first_start: self.misused(&refused.why),
+            refused,
+            is_vouched_for,
+        };
+        let loaded = self.guests.load(reference, &self.guest.verify).await;
+        let fetched = loaded.map_err(|error| match error {
+            // Its registry did not answer.
+            NotLoaded::Failed(why) => Unavailable {
+                at_first_start: SetupError::Failed(self.placed(&why)),
+                refused: Refused::new(Step::Load, why),
+                is_vouched_for: false,
+            },
+            NotLoaded::NoGuest(NoGuest(why)) => refused(Refused::new(Step::Load, why)),
+        })?;
+        of_world(&fetched.program, self.worlds).map_err(refused)?;
+        Ok(fetched)
+    }
+
+    /// Checks what only a swap or a failure needs, so that problems do not first appear then.
+    async fn reserves(&self) -> Result<(), SetupError> {
+        accepted(&self.guest.proof).map_err(|error| self.misused(&format!("accepted_differences: {error}")))?;
+        // Loading the guest itself reports problems with the lock file.
+        let unlocked = self.guests.loader.registry.check_lock();
+        if let (OnFailure::FallBack(reference), Ok(())) = (&self.guest.failure.on_failure, unlocked) {
+            let fall_back = self.guests.named(reference, &self.guest.verify).await;
+            fall_back
+                .and_then(|fall_back| of_world(&fall_back.program, self.worlds))
+                .map_err(|refused| self.misused(&format!("fall_back: {}", refused.why)))?;
+        }
+        Ok(())
+    }
+
+    /// Writes the bytes first, so that those of each revision exist.
+    fn write_down(&self, fetched: &Fetched, begun: &mut Begun, configured: Configured) -> Result<(), SetupError> {
+        let failed = |error: std::io::Error| self.failed(&error);
+        if let Some(bytes) = &fetched.bytes {
+            let kept = self.guests.keep(bytes);
+            kept.map_err(|refused| SetupError::Failed(refused.why))?;
+        }
+        let (guest, revisions) = (&begun.instances.program.guest, &mut begun.revisions);
+        let digest = guest.digest.to_string();
+        if revisions.active().is_none_or(|active| active.digest != digest) {
+            let revision = Revision {
+                vouched: fetched.vouched.clone(),
+                afresh: self.guest.proof.afresh,
+                ..Revision::new(guest, configured.reference.clone(), By::Configuration)
+            };
+            revisions.push(revision).map_err(failed)?;
+        }
+        revisions.configure(configured).map_err(failed)
     }
 }
 
@@ -244,74 +295,4 @@ struct Unavailable {
     at_first_start: SetupError,
     /// The lock file or a key says what the guest must be, or the lock file can't be read.
     is_vouched_for: bool,
-}
-
-async fn fetched(guests: &Guests, section: &GuestSection<'_>) -> Result<Fetched, Unavailable> {
-    let unlocked = |NoGuest(why): NoGuest| Unavailable {
-        refused: Refused::new(Step::Load, why.clone()),
-        at_first_start: SetupError::Misused(why),
-        is_vouched_for: true,
-    };
-    let registry = &guests.loader.registry;
-    registry.check_lock().map_err(unlocked)?;
-    let reference = &section.guest.reference;
-    let is_pinned = registry.pins(reference).map_err(unlocked)?;
-    let is_vouched_for = is_pinned || !section.guest.verify.keys.is_empty() || matches!(reference, Reference::Oci(_));
-    let refused = |refused: Refused| Unavailable {
-        at_first_start: section.misused(&refused.why),
-        refused,
-        is_vouched_for,
-    };
-    let loaded = guests.load(&section.guest.reference, &section.guest.verify).await;
-    let fetched = loaded.map_err(|error| match error {
-        // Its registry did not answer.
-        NotLoaded::Failed(why) => Unavailable {
-            at_first_start: SetupError::Failed(section.placed(&why)),
-            refused: Refused::new(Step::Load, why),
-            is_vouched_for: false,
-        },
-        NotLoaded::NoGuest(NoGuest(why)) => refused(Refused::new(Step::Load, why)),
-    })?;
-    of_world(&fetched.program, section.worlds).map_err(refused)?;
-    Ok(fetched)
-}
-
-/// Checks what only a swap or a failure needs, so that problems do not first appear then.
-async fn reserves(guests: &Guests, section: &GuestSection<'_>) -> Result<(), SetupError> {
-    gate(&section.guest.proof).map_err(|error| section.misused(&format!("accepted_differences: {error}")))?;
-    // Loading the guest itself reports problems with the lock file.
-    if let (OnFailure::FallBack(reference), Ok(())) =
-        (&section.guest.failure.on_failure, guests.loader.registry.check_lock())
-    {
-        let fall_back = guests.named(reference, &section.guest.verify).await;
-        fall_back
-            .and_then(|fall_back| of_world(&fall_back.program, section.worlds))
-            .map_err(|refused| section.misused(&format!("fall_back: {}", refused.why)))?;
-    }
-    Ok(())
-}
-
-/// Writes the bytes first, so that those of each revision exist.
-fn write_down(
-    guests: &Guests,
-    section: &GuestSection<'_>,
-    fetched: &Fetched,
-    program: &Program,
-    revisions: &mut Revisions,
-    configured: Configured,
-) -> Result<(), SetupError> {
-    let failed = |error: std::io::Error| section.failed(&error);
-    if let Some(bytes) = &fetched.bytes {
-        guests.keep(bytes).map_err(|refused| SetupError::Failed(refused.why))?;
-    }
-    let digest = program.guest.digest.to_string();
-    if revisions.active().is_none_or(|active| active.digest != digest) {
-        let revision = Revision {
-            vouched: fetched.vouched.clone(),
-            afresh: section.guest.proof.afresh,
-            ..Revision::new(&program.guest, configured.reference.clone(), By::Configuration)
-        };
-        revisions.push(revision).map_err(failed)?;
-    }
-    revisions.configure(configured).map_err(failed)
 }

@@ -448,7 +448,7 @@ impl Serving {
         let host_status = &self.parts.host_status;
         // This ends the job for which it was queued.
         host_status.began(guest_of(&key), &key);
-        let finished = self.finished(Work::Service, &processor.instance.active(), self.error.as_ref());
+        let finished = self.finished(Work::Service, processor.instance.slot.active(), self.error.as_ref());
         host_status.finished(guest_of(&key), &key, finished);
     }
 

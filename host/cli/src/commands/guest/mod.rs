@@ -15,6 +15,7 @@ mod verify;
 
 use serde::Serialize;
 use trueup_engine::Guest;
+use trueup_instance::World;
 use trueup_work::load::Loader;
 
 use crate::exit::Ending;
@@ -68,7 +69,7 @@ struct Shown {
 impl Shown {
     fn of(guest: Guest, loader: &Loader) -> Self {
         Self {
-            world: loader.world_of(&guest).ok().map(|world| world.name),
+            world: World::of(&guest, loader.worlds).ok().map(|world| world.name),
             digest: guest.digest.to_string(),
             name: guest.name,
             version: guest.version,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, anyhow};
 use trueup_capabilities::log::NoLog;
-use trueup_instance::replay::{ReplayError, replay};
+use trueup_instance::replay::{Options, ReplayError, replay};
 use trueup_journal::Segment;
 use trueup_scenario::{of_recording, run_text};
 
@@ -43,7 +43,7 @@ pub(super) fn exec(args: Args, output: Output) -> Ending {
         }
         let recorded = format!("{}@{}", segment.header.guest, segment.header.version);
         let program = programs.of(file, &segment).map_err(misused)?;
-        let replayed = block_on(replay(&loader.engine, &program, segment.clone(), Arc::new(NoLog)))?;
+        let replayed = block_on(replay(&loader.engine, &program, segment.clone(), Options::default()))?;
         guests = guests.with(&recorded, program);
         let scenario = match replayed {
             Err(ReplayError::Damaged(damage)) => Err(damage.to_string()),

@@ -191,7 +191,7 @@ impl Stage {
     pub(crate) async fn replay_all(&self) -> u64 {
         let mut replayed = 0;
         for segment in self.segments() {
-            match replay::replay(&ENGINE, &PROGRAM, segment, Arc::new(NoLog))
+            match replay::replay(&ENGINE, &PROGRAM, segment, replay::Options::default())
                 .await
                 .unwrap()
             {

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 use trueup_capabilities::neg::{Endpoint, NegRef};
-use trueup_instance::{Instance, Instances, LastCall, Reopened};
+use trueup_instance::{Instance, Instances, LastCall};
 use trueup_journal::{Event, Segment, instance_dir};
 
 use super::host::{Change, KEY, World, instances};
@@ -88,10 +88,7 @@ async fn whole() -> Whole {
     let opened = instances(dir.path())
         .open_recorded(KEY, world.backends(BEGIN_MS), true)
         .await;
-    let Reopened {
-        mut instance,
-        last: LastCall { interrupted, at_ms },
-    } = opened.unwrap();
+    let (mut instance, LastCall { interrupted, at_ms }) = opened.unwrap();
     assert!(interrupted.is_none() && at_ms == 0);
     make(&mut instance, 0).await;
     let file = folder(dir.path()).join("0.jsonl");
@@ -143,16 +140,15 @@ async fn check(whole: &Whole, entries: usize, again: &[usize]) {
         for lines in again {
             finish_and_be_killed(dir.path(), &world, *lines).await;
         }
-        let reopened = instances(dir.path())
+        let (mut instance, last) = instances(dir.path())
             .open_recorded(KEY, world.backends(9_000), true)
             .await
             .unwrap();
-        let mut instance = reopened.instance;
         assert!(
-            !again.is_empty() || reopened.last.interrupted.is_some() == is_inside,
+            !again.is_empty() || last.interrupted.is_some() == is_inside,
             "after {entries}"
         );
-        if let Some(interrupted) = reopened.last.interrupted {
+        if let Some(interrupted) = last.interrupted {
             instances(dir.path())
                 .finish(KEY, &mut instance, interrupted)
                 .await
@@ -178,14 +174,14 @@ async fn check(whole: &Whole, entries: usize, again: &[usize]) {
             whole.changes,
             "after {entries}, done {done}, {again:?}: and all that follows"
         );
-        let mut reopened = instances(dir.path())
+        let (mut reopened, last) = instances(dir.path())
             .open_recorded(KEY, world.backends(9_000), true)
             .await
             .unwrap();
-        assert!(reopened.last.interrupted.is_none());
+        assert!(last.interrupted.is_none());
         assert_eq!(
             state(&mut instance).await,
-            state(&mut reopened.instance).await,
+            state(&mut reopened).await,
             "and its state is in its recording"
         );
     }
@@ -201,14 +197,8 @@ async fn finish_and_be_killed(state_dir: &Path, world: &Arc<World>, lines: usize
     let reopened = instances(state_dir)
         .open_recorded(KEY, world.backends(5_000), true)
         .await;
-    let Reopened {
-        mut instance,
-        last: LastCall {
-            interrupted: Some(interrupted),
-            ..
-        },
-    } = reopened.unwrap()
-    else {
+    let (mut instance, last) = reopened.unwrap();
+    let Some(interrupted) = last.interrupted else {
         return;
     };
     let kept = folder.join("interrupted.json");
@@ -249,15 +239,15 @@ async fn a_call_that_ended_without_recording_is_not_run_again() {
         (instances, opened.unwrap())
     };
     let (_, killed_again) = start(true).await;
-    assert!(killed_again.last.interrupted.is_some());
+    assert!(killed_again.1.interrupted.is_some());
     drop(killed_again);
-    let (instances, mut reopened) = start(false).await;
-    let interrupted = reopened.last.interrupted.take().unwrap();
-    let finished = instances.finish(KEY, &mut reopened.instance, interrupted).await;
+    let (instances, (mut reopened, last)) = start(false).await;
+    let interrupted = last.interrupted.unwrap();
+    let finished = instances.finish(KEY, &mut reopened, interrupted).await;
     finished.unwrap();
     drop(reopened);
     for _ in 0..2 {
-        assert!(start(true).await.1.last.interrupted.is_none());
+        assert!(start(true).await.1.1.interrupted.is_none());
     }
 }
 

@@ -149,11 +149,11 @@ pub(crate) async fn plan(setup: &NegSetup<'_>, of: Planning<'_>, plan: &mut Plan
             },
         };
         let desired = negs.targets.desired(&key).and_then(Result::ok);
-        let endpoints = desired.map(|desired| desired.endpoints());
+        let endpoints = desired.as_ref().map(|desired| desired.endpoints());
         found.insert(key.to_string(), endpoints.unwrap_or(planned.detached as u64));
         plans.push(NegPlan {
             key: key.to_string(),
-            left_out: desired.map_or(0, |desired| desired.left_out),
+            left_out: desired.as_ref().map_or(0, |desired| desired.left_out),
             ..planned
         });
     }
