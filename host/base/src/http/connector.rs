@@ -45,29 +45,37 @@ enum Route {
     Tunnelled(HttpsConnector<Tunnel<HttpsConnector<Dialer>>>),
 }
 
+/// How to connect to the server.
+pub struct Way {
+    /// For the server, and for a proxy but for its protocol.
+    pub tls: ClientConfig,
+    /// The proxy; `None` for a direct connection.
+    pub proxy: Option<Intercept>,
+    /// The scheme of the server's URL.
+    pub scheme: String,
+    /// The user agent that a tunnel's proxy sees.
+    pub agent: HeaderValue,
+    /// For one connection, including TLS and a tunnel if there are any.
+    pub connect_timeout: Duration,
+}
+
 impl Connector {
-    /// `timeout` is for one connection, including TLS and a tunnel if there are any.
-    pub fn new(
-        fence: Fence,
-        timeout: Duration,
-        tls: ClientConfig,
-        proxy: Option<Intercept>,
-        scheme: &str,
-        agent: HeaderValue,
-    ) -> Self {
+    /// Its connections carry requests while `fence` lets them through.
+    pub fn new(way: &Way, fence: &Fence) -> Self {
+        let (fence, timeout, tls) = (fence.clone(), way.connect_timeout, way.tls.clone());
         // The protocol to a proxy is not the protocol to the server behind it.
         let mut tls_to_proxy = tls.clone();
         tls_to_proxy.alpn_protocols.clear();
         let dialer = Dialer::new(fence.clone(), timeout);
-        let route = match proxy {
+        let route = match &way.proxy {
             None => Route::Direct(HttpsConnector::from((dialer, tls))),
-            Some(proxy) if scheme == Scheme::HTTPS.as_str() => {
+            Some(proxy) if way.scheme == Scheme::HTTPS.as_str() => {
                 let to_proxy = HttpsConnector::from((dialer, tls_to_proxy));
                 let mut tunnel = Tunnel::new(proxy.uri().clone(), to_proxy);
                 if let Some(auth) = proxy.basic_auth() {
                     tunnel = tunnel.with_auth(auth.clone());
                 }
-                tunnel = tunnel.with_headers(HeaderMap::from_iter([(USER_AGENT, agent)]));
+                tunnel = tunnel.with_headers(HeaderMap::from_iter([(USER_AGENT, way.agent.clone())]));
                 Route::Tunnelled(HttpsConnector::from((tunnel, tls)))
             }
             Some(proxy) => Route::Forwarded(proxy.uri().clone(), HttpsConnector::from((dialer, tls))),
