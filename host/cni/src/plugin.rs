@@ -4,7 +4,7 @@ use std::panic::{self, UnwindSafe};
 use std::path::Path;
 
 use crate::answer::{Answer, NoAnswer};
-use crate::configuration::Input;
+use crate::configuration::{Input, Settings};
 use crate::environment::Variables;
 use crate::error::{CniError, IO, TRY_AGAIN_LATER};
 use crate::host;
@@ -95,11 +95,10 @@ fn put(ask: &Ask, why: &str) -> Result<(), CniError> {
 
 fn release(ask: &Ask) -> Option<Release<'_>> {
     match &ask.what {
-        What::Add(attachment) | What::Del(attachment) => Some(Release {
-            instance: ask.settings.instance.as_deref(),
-            network: &ask.settings.network,
-            attachment,
-        }),
+        What::Add(attachment) | What::Del(attachment) => {
+            let Settings { instance, network, .. } = &ask.settings;
+            Some(Release::new(instance.as_deref(), network, attachment))
+        }
         What::Check(..) | What::Status | What::Gc(_) => None,
     }
 }
