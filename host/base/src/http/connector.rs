@@ -38,9 +38,8 @@ pub struct Connector {
 /// The route to the server. It is chosen once because there is only one server.
 #[derive(Clone)]
 enum Route {
-    Direct(HttpsConnector<Dialer>),
-    /// The proxy forwards each request.
-    Forwarded(Uri, HttpsConnector<Dialer>),
+    /// To the server, or to this proxy, which forwards each request.
+    Direct(Option<Uri>, HttpsConnector<Dialer>),
     /// The proxy forwards bytes.
     Tunnelled(HttpsConnector<Tunnel<HttpsConnector<Dialer>>>),
 }
@@ -68,7 +67,6 @@ impl Connector {
         tls_to_proxy.alpn_protocols.clear();
         let dialer = Dialer::new(fence.clone(), timeout);
         let route = match &way.proxy {
-            None => Route::Direct(HttpsConnector::from((dialer, tls))),
             Some(proxy) if way.scheme == Scheme::HTTPS.as_str() => {
                 let to_proxy = HttpsConnector::from((dialer, tls_to_proxy));
                 let mut tunnel = Tunnel::new(proxy.uri().clone(), to_proxy);
@@ -78,7 +76,10 @@ impl Connector {
                 tunnel = tunnel.with_headers(HeaderMap::from_iter([(USER_AGENT, way.agent.clone())]));
                 Route::Tunnelled(HttpsConnector::from((tunnel, tls)))
             }
-            Some(proxy) => Route::Forwarded(proxy.uri().clone(), HttpsConnector::from((dialer, tls))),
+            proxy => {
+                let proxy = proxy.as_ref().map(|proxy| proxy.uri().clone());
+                Route::Direct(proxy, HttpsConnector::from((dialer, tls)))
+            }
         };
         Self { route, fence, timeout }
     }
@@ -91,15 +92,16 @@ impl Service<Uri> for Connector {
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
         match &mut self.route {
-            Route::Direct(connector) | Route::Forwarded(_, connector) => connector.poll_ready(cx),
+            Route::Direct(_, connector) => connector.poll_ready(cx),
             Route::Tunnelled(connector) => connector.poll_ready(cx),
         }
     }
 
     fn call(&mut self, engine: Uri) -> Connecting {
         let connecting: Connecting = match &mut self.route {
-            Route::Direct(connector) => connection(connector.call(engine), false),
-            Route::Forwarded(proxy, connector) => connection(connector.call(proxy.clone()), true),
+            Route::Direct(proxy, connector) => {
+                connection(connector.call(proxy.clone().unwrap_or(engine)), proxy.is_some())
+            }
             Route::Tunnelled(connector) => connection(connector.call(engine), false),
         };
         let (fence, timeout) = (self.fence.clone(), self.timeout);
