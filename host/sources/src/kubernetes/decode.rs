@@ -165,15 +165,8 @@ fn named(raw: &RawValue) -> Result<Named, String> {
 
 impl NamedMetadata {
     fn reference(&self, kind: Kind) -> ObjectRef {
-        ObjectRef {
-            kind,
-            namespace: self
-                .namespace
-                .clone()
-                .filter(|_| kind.has_namespace())
-                .unwrap_or_default(),
-            name: self.name.clone(),
-        }
+        let namespace = self.namespace.clone().filter(|_| kind.has_namespace());
+        ObjectRef::new(kind, namespace.unwrap_or_default(), &*self.name)
     }
 }
 

@@ -154,11 +154,7 @@ impl Targets {
 
     /// Whether a key without a request is gone: everything was read, and it would be visible if it existed.
     pub(crate) fn is_gone(&self, key: &Key) -> bool {
-        let service = ObjectRef {
-            kind: Kind::Service,
-            namespace: key.namespace.clone(),
-            name: key.name.clone(),
-        };
+        let service = ObjectRef::new(Kind::Service, &*key.namespace, &*key.name);
         self.completeness.is_gone(&service) && self.desired(key).is_none()
     }
 
