@@ -180,14 +180,9 @@ impl Remote {
         let body =
             serde_json::to_vec(&manifest).map_err(|error| self.wrong(&format!("writing its manifest: {error}")))?;
         let digest = Digest::of(&body).to_string();
-        let auth = &self.credentials.auth;
-        // A registry may answer under another name (`docker.io`).
-        self.client
-            .store_auth_if_needed(reference.resolve_registry(), auth)
-            .await;
         let push = async {
             for (data, digest) in [
-                (layer.data, layer_digest(&manifest)),
+                (layer.data, guest.digest.to_string()),
                 (config.data, manifest.config.digest.clone()),
             ] {
                 self.client.push_blob(&reference, data, &digest).await?;
@@ -266,10 +261,6 @@ impl Remote {
     async fn blob(&self, digest: &str, max: usize) -> Result<Vec<u8>, NotLoaded> {
         self.admit("pulling it").await?;
         let reference = client_reference(&self.image);
-        let auth = &self.credentials.auth;
-        self.client
-            .store_auth_if_needed(reference.resolve_registry(), auth)
-            .await;
         let mut out = Bounded { bytes: Vec::new(), max };
         // The client compares the bytes with the digest.
         self.in_time("pulling it", self.client.pull_blob(&reference, digest, &mut out))
@@ -277,18 +268,23 @@ impl Remote {
         Ok(out.bytes)
     }
 
-    /// Checks where credentials may go before the client receives them, since the client sends them wherever the
+    /// Gives the client the credentials. Checks before where they may go, since the client sends them wherever the
     /// registry says.
     async fn admit(&self, what: &str) -> Result<(), NotLoaded> {
-        if !realm::is_secret(&self.credentials.auth) {
-            return Ok(());
-        }
-        let (base, is_loopback) = (self.base(), self.image.is_loopback());
+        let (base, is_loopback, auth) = (self.base(), self.image.is_loopback(), &self.credentials.auth);
         let check = async || match tokio::time::timeout(ANSWER_MAX, realm::check(&base, is_loopback)).await {
             Ok(checked) => checked.map_err(|why| self.wrong(&format!("{what}: {why}"))),
             Err(_) => Err(self.too_slow(what)),
         };
-        self.admitted.get_or_try_init(check).await.copied()
+        if realm::is_secret(auth) {
+            self.admitted.get_or_try_init(check).await?;
+        }
+        // A registry may answer under another name (`docker.io`).
+        let registry = client_reference(&self.image);
+        self.client
+            .store_auth_if_needed(registry.resolve_registry(), auth)
+            .await;
+        Ok(())
     }
 
     async fn in_time<T>(
@@ -318,14 +314,6 @@ impl Remote {
     fn wrong(&self, what: &str) -> NotLoaded {
         NotLoaded::Failed(format!("guest oci:{}: {what}", self.image))
     }
-}
-
-fn layer_digest(manifest: &OciImageManifest) -> String {
-    manifest
-        .layers
-        .first()
-        .map(|layer| layer.digest.clone())
-        .unwrap_or_default()
 }
 
 fn client_reference(image: &OciReference) -> oci_client::Reference {
